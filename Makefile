@@ -1,0 +1,78 @@
+# One way to run each thing. CONTRIBUTING.md says when.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Modules of their own: what they need never reaches those who use mortise.
+nested := $(sort $(dir $(shell find test examples -name go.mod -not -path '*/testdata/*')))
+# Those that `make test` runs: not the one that needs Java, nor those that `make examples` runs.
+tested := $(filter-out test/interop/ examples/%,$(nested))
+# Runs a command in each of the modules given, the others too when it fails in one.
+each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: quickstart
+quickstart: ## show a lock at work, in memory; nothing has to be installed
+	go run ./examples/quickstart
+
+.PHONY: test
+test: deps ## every test, under -race, on memory and on real Redis (installs what it lacks on Debian)
+	@rc=0; go test -race -timeout 15m -parallel 8 ./... || rc=1; \
+	$(call each,$(tested),go test -race -timeout 15m ./...)
+
+.PHONY: rules
+rules: deps ## the matrix of the contract's rules and the backends that keep them
+	go test -json -count=1 -parallel 8 -run TestConformance ./backend/memory ./redisgo ./rueidis | go run ./internal/cmd/rules
+
+.PHONY: exclusion
+exclusion: deps ## processes that fight for a lock of each kind, exclusion counted outside Redis
+	cd test/exclusion && go test -count=1 -v -timeout 15m ./...
+
+.PHONY: fairness
+fairness: deps ## the fair lock between 8 processes: who gets it how often, waits, commands, dead waiters
+	cd test/exclusion && go test -count=1 -v -timeout 15m -run 'Fairness|Queue' -fairness.time=10s ./...
+
+.PHONY: interop
+interop: deps ## locks shared with the real Redisson (installs a JDK and Maven on Debian)
+	cd test/interop && go test -race -count=1 -timeout 20m ./...
+
+.PHONY: faults
+faults: deps ## lost replies, held requests, killed connections, bad servers, 10,000 waiters
+	cd test/faults && go test -race -count=1 -timeout 15m ./...
+
+.PHONY: faults-long
+faults-long: deps ## the same with 50,000 leases and waiters; half an hour at most
+	cd test/faults && MORTISE_FAULTS=long go test -race -count=1 -timeout 30m ./...
+
+.PHONY: examples
+examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
+	for d in examples/*/; do go run -C "$$d" .; done
+	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
+
+.PHONY: generate
+generate: ## write all generated code anew: scripts, adapters, mocks
+	go generate ./...
+
+.PHONY: lint
+lint: tools ## gofmt, go vet and staticcheck, nested modules too
+	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs ls -d 2>/dev/null | xargs gofmt -l); \
+	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
+	@rc=0; (go vet ./... && bin/staticcheck ./...) || rc=1; \
+	$(call each,$(nested),go build -o /dev/null ./... && go vet ./... && $(CURDIR)/bin/staticcheck ./...)
+
+.PHONY: vuln
+vuln: tools ## look for known vulnerabilities in what is called
+	.ci/vuln ./...
+
+.PHONY: deps
+deps:
+	@.ci/install-deps
+
+.PHONY: tools
+tools:
+	@mkdir -p bin
+	@cd test/tools && GOBIN=$(CURDIR)/bin go install tool

@@ -1,0 +1,371 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Lock implements [Locker] with the reentrant lock.
+func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, name, false, Kind{}, opts)
+}
+
+// TryLock implements [Locker] with the reentrant lock.
+func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, name, true, Kind{}, opts)
+}
+
+func (c *Client) lock(ctx context.Context, name string, try bool, kind Kind, opts []Option) (*Lease, error) {
+	return c.lockUntil(ctx, ctx, name, try, kind, opts)
+}
+
+// lockUntil is lock with a context for the lease, ctx, and one that bounds the waiting.
+func (c *Client) lockUntil(ctx, wait context.Context, name string, try bool, kind Kind, opts []Option) (*Lease, error) {
+	r, err := newRequest(name, try, kind, opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.serve(ctx, wait, r)
+}
+
+// serve is a call whose options are applied.
+func (c *Client) serve(ctx, wait context.Context, r request) (*Lease, error) {
+	if ctx == nil {
+		return nil, r.fail(fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
+	}
+	if r.lease == 0 {
+		r.ttl = c.watchdog
+		if r.maxHold > 0 {
+			r.ttl = min(r.ttl, outlasting(r.maxHold))
+		}
+	} else {
+		r.ttl = r.lease
+	}
+	r.since, r.under = c.now(), ctx
+	lease, err := c.take(ctx, wait, &r)
+	if err != nil {
+		if f := c.observer.NotAcquired; f != nil {
+			f(NotAcquiredEvent{Subject: r.subject(), Waited: c.since(r.since), Contended: r.contended, Err: err})
+		}
+		return nil, err
+	}
+	return lease, nil
+}
+
+func (c *Client) since(i instant) time.Duration { return time.Duration(c.now().mono - i.mono) }
+
+// take is Lock and TryLock. The waiting ends with wait, the lease's parent is ctx.
+func (c *Client) take(ctx, wait context.Context, r *request) (*Lease, error) {
+	if r.wait > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeoutCause(wait, r.wait, errWaitOver)
+		defer cancel()
+	}
+	if h := c.holdOf(ctx, r.topic()); h != nil && r.family != backend.KindPermits {
+		lease, ended, err := c.enter(ctx, wait, r, h)
+		if !ended {
+			return lease, err
+		}
+	}
+	if r.try {
+		return c.tryOnce(ctx, wait, r)
+	}
+	if r.family == backend.KindFair {
+		return c.standInLine(ctx, wait, r)
+	}
+	return c.queueUp(ctx, wait, r)
+}
+
+// grant is what asking the store for a lock came to.
+type grant struct {
+	granted   bool
+	remaining time.Duration
+	token     int64
+	sent      instant       // before the first request that may have got the lease
+	asked     instant       // before the last request
+	available int64         // permits that are left
+	claimed   bool          // the refusal keeps fresh readers out for a while
+	absent    bool          // what it was to enter under is gone
+	young     bool          // the store stays out for what remains
+	look      time.Duration // when to ask again, of a fair lock
+	late      int           // requests whose outcome is unknown
+	lateUntil int64         // when the last of them can no longer take effect
+	err       error
+}
+
+// ask asks the store, again if it fails for a reason that may pass: the same
+// request counts once however often it arrives. g is what the owner's requests
+// before this one came to, if there were any.
+func (c *Client) ask(r *request, owner string, g grant) grant {
+	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age}
+	r.side(&req, c)
+	first := c.now()
+	for n := 0; ; n++ {
+		sent := first
+		if n > 0 {
+			req.Cached = false // what the session knows may be that the first one got it
+			sent = c.now()
+		}
+		g.asked = sent
+		if g.late == 0 {
+			g.sent = sent
+		}
+		reply, err := c.session.Acquire(c.base, req)
+		if err == nil {
+			g.granted, g.remaining, g.token, g.err = reply.Granted, reply.Remaining, reply.Token, nil
+			g.available, g.claimed, g.absent, g.look = reply.Available, reply.Claimed, reply.Absent, reply.Look
+			g.young = reply.Young
+			return g
+		}
+		g.err = err
+		if g.blame(err, sent, r.ttl); !c.again(err, n, first) {
+			return g
+		}
+	}
+}
+
+func (g *grant) blame(err error, sent instant, ttl time.Duration) {
+	if backend.FaultOf(err).MayHaveRun {
+		g.late++
+		g.lateUntil = sent.mono + int64(ttl)
+	}
+}
+
+// again tells whether a command that failed is worth repeating, and waits before that.
+func (c *Client) again(err error, n int, first instant) bool {
+	const most = 3
+	if n+1 >= most || !backend.FaultOf(err).Temporary || c.since(first) > patience/2 {
+		return false
+	}
+	return c.pause(10 * time.Millisecond << (2 * n))
+}
+
+// insist repeats a command that failed for a reason that may pass.
+func (c *Client) insist(send func() error) error {
+	first := c.now()
+	for n := 0; ; n++ {
+		err := send()
+		if err == nil || !c.again(err, n, first) {
+			return err
+		}
+	}
+}
+
+// pause waits; it is false if the client is closed meanwhile.
+func (c *Client) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.base.Done():
+		return false
+	}
+}
+
+// request sends one acquisition for a new owner and settles what becomes of it.
+// It returns a lease, or a grant that was refused or failed. err is *callerGone.
+func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, error) {
+	owner := c.newOwnerID()
+	if r.family == backend.KindPermits {
+		owner = newPermitID()
+	}
+	if err := c.pass(wait); err != nil {
+		if caller := (*callerGone)(nil); errors.As(err, &caller) {
+			return nil, grant{}, err
+		}
+		return nil, grant{err: err}, nil
+	}
+	g := new(grant)
+	if r.outer != nil { // those who hold it already are to finish
+		c.begin()
+	} else if !c.beginUnlessShut() {
+		c.passed()
+		return nil, grant{err: errClosing}, nil
+	}
+	defer c.end()
+	err := dispatch(c, wait, func() error {
+		defer c.passed()
+		*g = c.ask(r, owner, grant{})
+		return nil
+	}, func() {
+		c.abandon(r, owner, g)
+		if r.claims {
+			c.withdraw(r.topic()) // it may have been made after its owner left
+		}
+	})
+	if err != nil {
+		return nil, grant{}, err
+	}
+	if !g.granted {
+		c.abandon(r, owner, g)
+		return nil, *g, nil
+	}
+	if wait.Err() != nil {
+		c.abandon(r, owner, g)
+		return nil, grant{}, gone(wait)
+	}
+	lease, err := c.settle(ctx, r, owner, g)
+	if err != nil {
+		c.abandon(r, owner, g)
+		g.granted, g.err = false, err
+	}
+	return lease, *g, nil
+}
+
+// pass takes a place at the gate; passed gives it back.
+func (c *Client) pass(wait context.Context) error {
+	if wait.Err() != nil {
+		return gone(wait)
+	}
+	select {
+	case c.gate <- struct{}{}:
+		return nil
+	default:
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case c.gate <- struct{}{}:
+		return nil
+	case <-wait.Done():
+		return gone(wait)
+	case <-c.closing:
+		return errClosing
+	case <-t.C:
+		return &backend.Fault{
+			Err:       fmt.Errorf("%d acquisitions of this client are waiting for the store's answer already, since %v", gateWidth, patience),
+			Remedy:    "look why the store is so slow, or ask for fewer locks at once",
+			Temporary: true,
+		}
+	}
+}
+
+func (c *Client) passed() { <-c.gate }
+
+// abandon gives back, in the background, what an acquisition got, or may yet get,
+// that nobody wants.
+func (c *Client) abandon(r *request, owner string, g *grant) {
+	late, until := g.late, g.lateUntil
+	if g.granted {
+		late, until = late+1, max(until, c.now().mono+int64(r.ttl))
+	}
+	if late > 0 {
+		c.mu.Lock()
+		c.compensateLocked(r.family, r.name, owner, r.queue, late, until)
+		c.mu.Unlock()
+	}
+}
+
+// settle makes a grant a lease.
+func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*Lease, error) {
+	h := c.newHold(ctx, r, g.sent)
+	o := &owner{client: c, chain: r.chain(), id: id, acquired: g.sent, token: g.token, family: r.family, fenced: r.kind.Fenced, place: r.queue, renewAt: never, checkAt: never}
+	o.timed = timed{fire: o.tick, of: o}
+	o.deadline = deadlineOf(g.sent, r.ttl)
+	o.late, o.lateUntil = g.late, g.lateUntil
+	if h.watchdog || r.family == backend.KindRead && r.lease > c.watchdog {
+		o.renewAt = g.sent.mono + int64(c.watchdog/3)
+	}
+	now := c.now()
+
+	var fx effects
+	c.mu.Lock()
+	shut := c.over || c.shut && r.outer == nil
+	if shut || o.deadline.reached(now) {
+		c.mu.Unlock()
+		h.end(ErrReleased)
+		if shut {
+			return nil, errClosing
+		}
+		return nil, &backend.Fault{
+			Err:       errors.New("the store granted the lock after its lease had run out"),
+			Remedy:    "take a longer lease, or look why the store or this process is so slow",
+			Temporary: true,
+		}
+	}
+	q := c.queueOf(r.topic())
+	o.queue = q
+	if r.family == backend.KindPermits {
+		c.permits[id] = o
+		c.tidy(q)
+	} else {
+		q.admit(o, now, &fx)
+		q.trouble = time.Time{}
+	}
+	c.held++
+	o.attach(h)
+	c.reschedule(o)
+	c.mu.Unlock()
+	fx.run()
+	c.acquired(r, h, 1)
+	return &h.lease, nil
+}
+
+func (c *Client) acquired(r *request, h *hold, holds int) {
+	f := c.observer.Acquired
+	if f == nil {
+		return
+	}
+	contended := r.contended
+	r.contended = false // one of LockAll's that is given back may wait once more
+	f(AcquiredEvent{Subject: h.subject(), Waited: c.since(r.since), Contended: contended, Holds: holds, Token: h.lease.token})
+	c.mu.Lock()
+	h.told = true
+	lost := h.lost
+	c.mu.Unlock()
+	if lost != nil {
+		lost()
+	}
+}
+
+func (c *Client) tryOnce(ctx, wait context.Context, r *request) (*Lease, error) {
+	now := c.now()
+	c.mu.Lock()
+	if c.shut {
+		c.mu.Unlock()
+		return nil, r.fail(ErrClosed)
+	}
+	if q := c.queues[r.topic()]; q != nil {
+		if left := q.blocks(r, now); left > 0 {
+			c.mu.Unlock()
+			return nil, r.refused(left)
+		}
+	}
+	c.mu.Unlock()
+	lease, g, err := c.request(ctx, wait, r)
+	switch {
+	case err != nil:
+		return nil, r.fail(err)
+	case lease != nil:
+		return lease, nil
+	case g.err != nil:
+		return nil, r.fail(c.explain(g.err))
+	case g.young:
+		return nil, &Error{Op: r.op(), Name: r.name, Remaining: g.remaining, Err: errYoung}
+	}
+	return nil, r.refused(g.remaining)
+}
+
+func (r *request) refused(remaining time.Duration) error {
+	return r.notAcquired(remaining, r.missing("holds"))
+}
+
+// missing says what stands in the way.
+func (r *request) missing(holds string) string {
+	if r.short != "" {
+		return r.short
+	}
+	return "somebody else " + holds + " it"
+}
+
+func (r *request) notAcquired(remaining time.Duration, why string) error {
+	if r.family == backend.KindSemaphore || r.family == backend.KindLatch {
+		remaining = 0 // there is no lease that could end
+	}
+	return &Error{Op: r.op(), Name: r.name, Remaining: remaining, Err: fmt.Errorf("%w: %s", ErrNotAcquired, why)}
+}

@@ -1,0 +1,245 @@
+// Package backend is the port between mortise and a store: what a store must be
+// able to do, in the lock's own terms. Package mortise holds all the logic of
+// waiting, owners, leases and renewal; a backend holds the record of who has
+// what, and answers each question about it in one atomic step.
+//
+// Users never call this package. They pass a [Backend] to mortise.New. Those who
+// write one follow the obligations below, and prove them by running the suite in
+// backend/backendtest.
+package backend
+
+import (
+	"context"
+	"time"
+)
+
+// Backend is a store that locks can live in. It is what adapters return
+// (redisgo.New, rueidis.New, memory.New) and what mortise.New takes.
+type Backend interface {
+	// Open starts a session for one client. It does no I/O: a store that cannot
+	// be reached shows in the first operation. Bad configuration, a nil client
+	// for one, is an error here. Open may be called more than once; the sessions
+	// then share the store.
+	Open(h Handler) (Session, error)
+}
+
+// Topic names what can be watched: a lock, or what else Kind says. Releases of
+// each kind are announced elsewhere, so they are different topics.
+type Topic struct {
+	Kind Kind
+	Name string
+	// Owner is who waits, for KindFair, where each hears of its own turn only.
+	Owner string
+}
+
+// Kind says which family a record belongs to.
+type Kind uint8
+
+const (
+	// KindLock is the reentrant lock: plain or fenced, they share one record.
+	KindLock Kind = iota
+	// KindLatch is a count that goes down to zero: [LatchSession].
+	KindLatch
+	// KindSemaphore is a count of free permits: [SemaphoreSession].
+	KindSemaphore
+	// KindPermits is a count of free permits, and those that are out: [PermitSession].
+	KindPermits
+	// KindRead and KindWrite are the two sides of a read-write lock: [RWSession].
+	KindRead
+	KindWrite
+	// KindFair is the reentrant lock with a queue: [FairSession].
+	KindFair
+)
+
+// Handler receives what a session learns unasked. Its methods return at once,
+// may be called from any goroutine, and never call back into the session.
+type Handler interface {
+	// Watching tells that t is watched from now on: each release after this call
+	// is followed by a call of Released. It is called after each [Session.Watch],
+	// and again whenever watching was interrupted and works again. Whatever
+	// happened before it may have been missed, so waiters try again.
+	Watching(t Topic)
+	// Released tells that t was released by somebody, perhaps by this session.
+	Released(t Topic)
+	// Changed tells that the record of t was changed or removed by other means:
+	// it expired, was deleted, was renewed by another. It is a hint that only
+	// some backends can give (see client-side caching); nothing relies on it.
+	Changed(t Topic)
+	// ChangedAll tells that any record may have changed: the store was flushed,
+	// or the session lost sight of it for a while.
+	ChangedAll()
+}
+
+// WatchFailer may be implemented by a [Handler] that wants to hear that a
+// topic cannot be watched for a reason that will not pass by itself: a user
+// without permission for the channel, say. Its waiters would wait for
+// Handler.Watching for ever. The session keeps trying all the same.
+type WatchFailer interface {
+	WatchFailed(t Topic, err error)
+}
+
+// Session is one client's way into a store. All methods may be called
+// concurrently. Durations are whole milliseconds, at least one, unless said
+// otherwise. Names and owners are not empty. An owner asks for one name by one kind
+// only, KindLock and KindFair being one; a session need not tell its holds of two kinds apart.
+//
+// An operation either takes effect as a whole or not at all. One that failed
+// returns an error that is or wraps a [*Fault], and the fault says whether the
+// operation may have taken effect. An operation is never sent twice by the session or
+// by the client library under it, except where the first is known not to have
+// run (a script that was not loaded).
+type Session interface {
+	// Acquire takes the lock for an owner that holds nothing, or refuses.
+	// The same request a second time while the owner holds it changes nothing
+	// and is granted again: it counts once.
+	Acquire(ctx context.Context, r AcquireRequest) (AcquireReply, error)
+	// Reenter sets the hold count of an owner that holds the lock already and
+	// sets what remains of its lease to max(remaining, r.Lease). Where the owner
+	// holds nothing, it changes nothing and answers Held: false.
+	Reenter(ctx context.Context, r ReenterRequest) (ReenterReply, error)
+	// Release sets the hold count of an owner to r.Keep. At zero it removes the
+	// record and announces the release to all who watch. It leaves the lease's
+	// time alone. Where the owner holds nothing, it changes nothing, announces
+	// nothing, and answers Held: false.
+	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
+	// Renew sets what remains of each lease to max(remaining, Lease), for those
+	// owners that hold their lock. A request with Lease 0 asks only whether it is
+	// held. The result of in[i] goes to out[i], its own error included; the two
+	// have one length. Requests are independent: one that fails spoils no other.
+	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
+	// Inspect reads the record.
+	Inspect(ctx context.Context, t Topic) (Record, error)
+	// ForceRelease removes the record, whoever holds it, and announces a release.
+	// It reports whether there was one.
+	ForceRelease(ctx context.Context, t Topic) (bool, error)
+
+	// Watch asks to be told of t's releases, until Unwatch. It returns at once;
+	// Handler.Watching tells when it is so. While the store is away the session
+	// keeps trying. A session watches a topic once, however often it is asked.
+	Watch(t Topic)
+	// Unwatch ends it. It returns at once.
+	Unwatch(t Topic)
+
+	// Ping asks the store for a sign of life and prepares it (loads scripts).
+	Ping(ctx context.Context) error
+	// Close ends the session, its goroutines and connections, but no record and
+	// no client that was given to the adapter ready-made. Operations after it fail.
+	Close() error
+}
+
+// AcquireRequest asks for a lock that the owner does not hold yet.
+type AcquireRequest struct {
+	// Kind is KindLock, or another kind of lock that the session is known to have.
+	Kind  Kind
+	Name  string
+	Owner string
+	// Lease is how long the record lives unless renewed.
+	Lease time.Duration
+	// Fenced asks for a fencing token, larger than any that this name had before.
+	Fenced bool
+	// Cached allows the session to refuse from what it believes to know, without
+	// asking the store. It may be wrong for as long as a message from the store
+	// takes to arrive. It never grants that way.
+	Cached bool
+	// Under, if not empty, is for KindRead an owner that the request comes from: one that
+	// holds the lock by UnderKind, KindRead or KindWrite.
+	Under     string
+	UnderKind Kind
+	// Claim is for KindWrite how long a refusal that readers are the reason of keeps fresh
+	// readers out, in Claimant's name; a claim replaces that of another. Zero for no
+	// claim. A grant ends the claim if it is Claimant's.
+	Claim    time.Duration
+	Claimant string
+	// Wait is for how long a place in the queue is kept, from when the places before
+	// it are gone; for KindFair. Zero asks for no place. It is the same each time that an owner asks.
+	Wait time.Duration
+	// Age is for KindLock how old the store must be: [AgeSession]. Zero for any age.
+	Age time.Duration
+}
+
+// AcquireReply answers an AcquireRequest.
+type AcquireReply struct {
+	Granted bool
+	// Token is set where Granted and Fenced.
+	Token int64
+	// Remaining is, where refused, what is left of the holder's lease; negative
+	// if the record has no end. For KindFair it is zero where nobody holds it and
+	// others are before.
+	Remaining time.Duration
+	// Look is, for KindFair where refused, when to ask again though nothing was
+	// announced: because the holder may be dead, or those who are before; negative if never.
+	Look time.Duration
+	// Available is how many permits are free after the operation, for KindPermits.
+	Available int64
+	// Claimed tells that the refusal left a claim: AcquireRequest.Claim.
+	Claimed bool
+	// Absent tells that Under holds nothing: the request is not granted.
+	Absent bool
+	// Young tells that the store is younger than AcquireRequest.Age: the request is not granted.
+	Young bool
+}
+
+// ReenterRequest asks for one more hold by an owner.
+type ReenterRequest struct {
+	Kind  Kind
+	Name  string
+	Owner string
+	// Holds is the hold count to set, two or more. Being absolute, a request
+	// that arrives twice, or late, counts once.
+	Holds int
+	Lease time.Duration
+	// Fenced asks for a new token; the first hold of this owner took none.
+	Fenced bool
+}
+
+// ReenterReply answers a ReenterRequest.
+type ReenterReply struct {
+	Held  bool
+	Token int64
+}
+
+// ReleaseRequest gives up holds.
+type ReleaseRequest struct {
+	Kind  Kind
+	Name  string
+	Owner string
+	// Keep is the hold count to set; zero releases the lock.
+	Keep int
+}
+
+// ReleaseReply answers a ReleaseRequest.
+type ReleaseReply struct {
+	// Held tells whether the owner held the lock when the request arrived.
+	Held bool
+}
+
+// RenewRequest asks for more time.
+type RenewRequest struct {
+	Kind  Kind
+	Name  string
+	Owner string
+	Lease time.Duration
+}
+
+// RenewResult answers a RenewRequest.
+type RenewResult struct {
+	Held bool
+	Err  error
+}
+
+// Record is what the store holds on a name.
+type Record struct {
+	// Held is false where there is no record; all else is zero then.
+	Held bool
+	// Kind is KindRead or KindWrite, by who holds it, where it is a read-write lock.
+	Kind Kind
+	// Owner is the holder; where only readers hold it, the first of them in the order
+	// of their names.
+	Owner string
+	// Holds is how many times Owner holds it, by Kind.
+	Holds int
+	// Readers is how many owners hold it for reading.
+	Readers int
+	// Remaining is what is left of the lease; negative if the record has no end.
+	Remaining time.Duration
+}

@@ -1,0 +1,84 @@
+// Package backendtest is the conformance suite that every backend passes. Whoever
+// writes one calls it from a test:
+//
+//	func TestConformance(t *testing.T) {
+//		backendtest.Run(t, func(t *testing.T) backendtest.Store { return newStore(t) })
+//	}
+//
+// The tests whose names begin with Port go through the obligations of
+// [backend.Session] one by one. Those that begin with a rule's number run the whole
+// of mortise over the backend and hold it to the rules of docs/guarantees.md;
+// each rule has tests on each backend.
+//
+// Tests run in parallel, each on a store of its own; they spend most of their
+// time waiting for leases to run out, so `go test -parallel 8` is quicker than the default.
+// [Faults] is what the suite injects faults with, for tests beyond it.
+package backendtest
+
+import (
+	"context"
+	"runtime/pprof"
+	"testing"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Store is a store under test, empty when it is opened. It is closed by the
+// test's Cleanup. Its methods fail the test where they cannot do what they say. A store of
+// several servers has a method Servers() int as well: connections grow with these.
+type Store interface {
+	// Backend returns a backend for one more client on this store. It is called
+	// while the store is up. What the backend needs is freed by the test's Cleanup, where closing the session does not do it.
+	Backend() backend.Backend
+	// Delete removes the record under name behind mortise's back.
+	Delete(name string)
+	// Flush removes everything behind mortise's back.
+	Flush()
+	// Occupy puts data under name that is no lock, in place of what is there.
+	Occupy(name string)
+	// Cut breaks every connection there is, and with them all watching. New
+	// connections are accepted at once.
+	Cut()
+	// Down stops the store: until Up, connections are broken and refused.
+	Down()
+	// Up starts the store again, with its records or empty.
+	Up()
+	// Connections counts the connections to the store; always 0 where there are none.
+	Connections() int
+}
+
+// Run runs the suite. open makes a new and empty store.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	RunSome(t, open, func(string) bool { return true })
+}
+
+// RunSome runs the tests whose names are chosen, for another setup of a store that passes
+// the whole suite elsewhere. It fails if none is.
+func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name string) bool) {
+	none := true
+	defer func() {
+		if none {
+			t.Error("no test was chosen")
+		}
+	}()
+	for _, group := range [][]test{portTests, rules01to04, rules05to07, rules08to11, rules12to15, countTests, rwPortTests, rwRuleTests, fairTests, pairingTests, multiTests, ageTests} {
+		for _, x := range group {
+			if !chosen(x.name) {
+				continue
+			}
+			none = false
+			t.Run(x.name, func(t *testing.T) {
+				t.Parallel()
+				// Goroutines inherit labels, so that they can be counted by test.
+				pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(label, t.Name())))
+				x.run(&env{T: t, store: open(t)})
+			})
+		}
+	}
+}
+
+// test is one statement about a backend.
+type test struct {
+	name string
+	run  func(*env)
+}

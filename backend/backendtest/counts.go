@@ -1,0 +1,1019 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// countTests are about latches, semaphores and expiring permits. They skip a backend
+// that has none.
+var countTests = func() []test {
+	tests := []test{
+		// the port
+		{"Port_ACountIsSetOnce", func(e *env) {
+			s := e.counter()
+			for _, k := range countKinds {
+				t := backend.Topic{Kind: k, Name: fmt.Sprint("n", k)}
+				if !s.set(t, "1", 3) || s.set(t, "2", 4) {
+					e.Errorf("kind %d: the first is not the one that sets it", k)
+				}
+				if n := s.count(t); n != 3 {
+					e.Errorf("kind %d: the count is %d, want 3", k, n)
+				}
+			}
+		}},
+		{"Port_ALatchCountsDownToZeroAndIsGone", func(e *env) {
+			s := e.counter()
+			s.set(latch, "1", 2)
+			if n := s.countDown("2"); n != 1 {
+				e.Errorf("after one: %d", n)
+			}
+			if n := s.countDown("3"); n != 0 {
+				e.Errorf("after two: %d", n)
+			}
+			if n := s.countDown("4"); n != 0 {
+				e.Errorf("after three: %d", n)
+			}
+			if !s.set(latch, "5", 1) {
+				e.Error("a latch at zero was not gone")
+			}
+		}},
+		{"Port_ASemaphoreGivesAllOrNothing", func(e *env) {
+			s := e.counter()
+			if r := s.take("0", 1, false); r.Granted || r.Available != 0 {
+				e.Errorf("one that is not set: %+v", r)
+			}
+			s.set(semaphore, "1", 3)
+			if r := s.take("2", 4, false); r.Granted || r.Available != 3 {
+				e.Errorf("4 of 3: %+v", r)
+			}
+			if r := s.take("3", 2, false); !r.Granted || r.Available != 1 {
+				e.Errorf("2 of 3: %+v", r)
+			}
+			if n := s.add(semaphore, "4", -4); n != -3 {
+				e.Errorf("less 4: %d", n)
+			}
+			if n := s.drain("5"); n != -3 {
+				e.Errorf("drained %d", n)
+			}
+			if n := s.add(semaphore, "6", 2); n != 2 {
+				e.Errorf("after drain and 2 more: %d", n)
+			}
+			if n := s.drain("7"); n != 2 {
+				e.Errorf("drained %d", n)
+			}
+		}},
+		{"Port_ARequestThatArrivesTwiceCountsOnce", func(e *env) {
+			s := e.counter()
+			if !s.set(latch, "1", 3) || !s.set(latch, "1", 3) {
+				e.Error("set twice is not answered alike")
+			}
+			s.countDown("2")
+			if n := s.countDown("2"); n != 2 {
+				e.Errorf("counted down to %d", n)
+			}
+			if !s.deleteCount("3") || !s.deleteCount("3") {
+				e.Error("deleted twice is not answered alike")
+			}
+			s.set(latch, "1", 3)
+			if n := s.count(latch); n != 0 {
+				e.Errorf("a request that was remembered set it to %d again", n)
+			}
+			s.set(semaphore, "4", 5)
+			if r := s.take("5", 2, false); !r.Granted || r.Available != 3 {
+				e.Errorf("take: %+v", r)
+			}
+			if n := s.add(semaphore, "6", 4); n != 7 {
+				e.Errorf("add: %d", n)
+			}
+			if r := s.take("5", 2, true); !r.Granted || r.Available != 7 {
+				e.Errorf("take again: %+v", r)
+			}
+			if n := s.add(semaphore, "6", 4); n != 7 {
+				e.Errorf("add again: %d", n)
+			}
+			if a, b := s.drain("9"), s.drain("9"); a != 7 || b != 7 {
+				e.Errorf("drained %d and %d", a, b)
+			}
+		}},
+		{"Port_ARefusalIsRememberedToo", func(e *env) {
+			s := e.counter()
+			if s.deleteCount("1") {
+				e.Error("there was nothing to delete")
+			}
+			s.set(latch, "2", 1)
+			if s.set(latch, "3", 5) || s.deleteCount("1") {
+				e.Error("a request that was refused is not refused again")
+			}
+			s.countDown("4")
+			if s.set(latch, "3", 5) || s.count(latch) != 0 {
+				e.Error("one that was refused came back and was carried out")
+			}
+			if n := s.drain("5"); n != 0 {
+				e.Errorf("drained %d of none", n)
+			}
+			s.add(semaphore, "6", 2)
+			if n := s.drain("5"); n != 0 || s.count(semaphore) != 2 {
+				e.Errorf("one that found none came back and drained %d", n)
+			}
+		}},
+		{"Port_ATakeThatIsCancelledIsUndoneOnceOrRefusedIfItStillArrives", func(e *env) {
+			s := e.counter()
+			s.set(semaphore, "1", 5)
+			s.take("2", 2, false)
+			s.cancel("2", 2)
+			s.cancel("2", 2)
+			if n := s.count(semaphore); n != 5 {
+				e.Errorf("%d are free after a cancel, want 5", n)
+			}
+			if r := s.take("2", 2, true); r.Granted {
+				e.Errorf("a cancelled one is granted: %+v", r)
+			}
+			s.cancel("3", 2)
+			if r := s.take("3", 2, false); r.Granted || s.count(semaphore) != 5 {
+				e.Errorf("one that arrives after its cancel: %+v", r)
+			}
+		}},
+		{"Port_ChangesOfCountsAreAnnouncedByKind", func(e *env) {
+			s := e.counter()
+			o, h := e.session()
+			for _, k := range countKinds {
+				t := backend.Topic{Kind: k, Name: "n"}
+				o.Watch(t)
+				e.until("watching", func() bool { return h.count("watching n") > 0 })
+				h.reset()
+				s.set(t, fmt.Sprint("set", k), 2)
+				e.until(fmt.Sprintf("kind %d: a new count is announced", k), func() bool { return h.count("released n") > 0 })
+				h.reset()
+				switch k {
+				case backend.KindLatch:
+					s.countDown("d1")
+					s.countDown("d2")
+				case backend.KindSemaphore:
+					s.take("t", 2, false)
+					s.add(t, "a", 2)
+				case backend.KindPermits:
+					s.permit(id(1), long)
+					s.putBack(id(1))
+				}
+				e.until(fmt.Sprintf("kind %d: a release is announced", k), func() bool { return h.count("released n") > 0 })
+				o.Unwatch(t)
+				e.store.Delete("n")
+				h.reset()
+			}
+		}},
+		{"Port_PermitsAreGrantedByIDAndRefusedWithTheFirstEnd", func(e *env) {
+			s := e.counter()
+			if r := s.permit(id(0), long); r.Granted || r.Remaining >= 0 {
+				e.Errorf("of none: %+v", r)
+			}
+			s.set(permits, "1", 2)
+			if r := s.permit(id(1), long); !r.Granted || r.Available != 1 {
+				e.Errorf("first: %+v", r)
+			}
+			if r := s.permit(id(1), long); !r.Granted || r.Available != 1 {
+				e.Errorf("first again: %+v", r)
+			}
+			if r := s.permit(id(2), 10*time.Second); !r.Granted || r.Available != 0 {
+				e.Errorf("second: %+v", r)
+			}
+			if r := s.permit(id(3), long); r.Granted || r.Remaining <= 0 || r.Remaining > 10*time.Second {
+				e.Errorf("third: %+v", r)
+			}
+			if !s.putBack(id(1)) || s.putBack(id(1)) || s.putBack(id(7)) {
+				e.Error("a release is not told from none")
+			}
+			if n := s.count(permits); n != 1 {
+				e.Errorf("%d are free, want 1", n)
+			}
+		}},
+		{"Port_APermitThatEndsComesBackAndIsNotRevived", func(e *env) {
+			s := e.counter()
+			s.set(permits, "1", 1)
+			s.permit(id(1), 60*time.Millisecond)
+			e.until("it ends", func() bool { return s.count(permits) == 1 })
+			if s.renewPermit(id(1), long) || s.putBack(id(1)) {
+				e.Error("it is still out")
+			}
+			s.permit(id(2), 60*time.Millisecond)
+			e.until("it ends, and another gets it", func() bool { return s.permit(id(3), long).Granted })
+			if s.renewPermit(id(2), long) {
+				e.Error("it was renewed after its end")
+			}
+		}},
+		{"Port_RenewingAPermitNeverShortensItAndZeroOnlyAsks", func(e *env) {
+			s := e.counter()
+			s.set(permits, "1", 1)
+			s.permit(id(1), 10*time.Second)
+			for _, lease := range []time.Duration{time.Second, 0} {
+				if !s.renewPermit(id(1), lease) {
+					e.Errorf("renewal with %v: not out", lease)
+				}
+				if r := s.permit(id(2), long); r.Remaining < 5*time.Second || r.Remaining > 10*time.Second {
+					e.Errorf("after a renewal with %v: %v left", lease, r.Remaining)
+				}
+			}
+			s.renewPermit(id(1), time.Minute)
+			if r := s.permit(id(2), long); r.Remaining < 50*time.Second {
+				e.Errorf("after a renewal with a minute: %v left", r.Remaining)
+			}
+		}},
+		{"Port_ABatchRenewsLocksAndPermitsEachForItself", func(e *env) {
+			s := e.counter()
+			s.set(permits, "1", 2)
+			s.permit(id(1), long)
+			if _, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "l", Owner: "a:1", Lease: long}); err != nil {
+				e.Fatal(err)
+			}
+			in := []backend.RenewRequest{
+				{Name: "l", Owner: "a:1", Lease: long},
+				{Kind: backend.KindPermits, Name: "n", Owner: id(1), Lease: long},
+				{Kind: backend.KindPermits, Name: "n", Owner: id(2), Lease: long},
+				{Name: "l", Owner: "a:2", Lease: long},
+				{Kind: backend.KindPermits, Name: "other", Owner: id(1), Lease: long},
+			}
+			out := make([]backend.RenewResult, len(in))
+			s.Renew(context.Background(), in, out)
+			for i, want := range []bool{true, true, false, false, false} {
+				if out[i].Held != want || out[i].Err != nil {
+					e.Errorf("result %d is %+v, want %v", i, out[i], want)
+				}
+			}
+		}},
+
+		// the rules
+		{"Rule01_NoMorePermitsAreOutThanThereAre", func(e *env) {
+			e.counter()
+			const size, clients, each, turns = 3, 3, 4, 5
+			var out, most atomic.Int64
+			enter := func() {
+				if n := out.Add(1); n > size {
+					e.Errorf("%d are out", n)
+				} else if n > most.Load() {
+					most.Store(n)
+				}
+			}
+			var wg sync.WaitGroup
+			ctx := context.Background()
+			for i := range clients {
+				c := e.client()
+				if i == 0 {
+					e.ok(c.Semaphore("s").TrySetPermits(ctx, size))
+					e.ok(c.Permits("p").TrySetPermits(ctx, size))
+				}
+				for range each {
+					wg.Go(func() {
+						for range turns {
+							if err := c.Semaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)); err != nil {
+								e.Errorf("Acquire: %v", err)
+								return
+							}
+							enter()
+							time.Sleep(time.Millisecond)
+							out.Add(-1)
+							if err := c.Semaphore("s").Release(ctx, 1); err != nil {
+								e.Errorf("Release: %v", err)
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+			for range clients {
+				c := e.client()
+				for range each {
+					wg.Go(func() {
+						for range turns {
+							p, err := c.Permits("p").Acquire(ctx, mortise.WithWait(patience))
+							if err != nil {
+								e.Errorf("Acquire: %v", err)
+								return
+							}
+							enter()
+							time.Sleep(time.Millisecond)
+							out.Add(-1)
+							if err := p.Release(ctx); err != nil {
+								e.Errorf("Release: %v", err)
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+			if most.Load() < 2 {
+				e.Error("they were never out together")
+			}
+			c := e.client()
+			if n, err := c.Semaphore("s").Available(ctx); n != size || err != nil {
+				e.Errorf("%d, %v are free in the end", n, err)
+			}
+			if n, err := c.Permits("p").Available(ctx); n != size || err != nil {
+				e.Errorf("%d, %v permits are free in the end", n, err)
+			}
+		}},
+		{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
+			s := e.counter()
+			c := e.client()
+			ctx := context.Background()
+			held := e.lock(c, ctx, "held")
+			defer e.unlock(held)
+			e.store.Occupy("data")
+			for _, n := range []string{"held", "data"} {
+				for op, err := range map[string]error{
+					"set":        second(c.Latch(n).TrySet(ctx, 1)),
+					"countdown":  c.Latch(n).CountDown(ctx),
+					"count":      second(c.Latch(n).Count(ctx)),
+					"wait":       c.Latch(n).Wait(ctx),
+					"delete":     second(c.Latch(n).Delete(ctx)),
+					"acquire":    c.Semaphore(n).Acquire(ctx, 1),
+					"tryacquire": second(c.Permits(n).TryAcquire(ctx)),
+					"release":    c.Semaphore(n).Release(ctx, 1),
+					"available":  second(c.Permits(n).Available(ctx)),
+					"drain":      second(c.Semaphore(n).Drain(ctx)),
+					"addpermits": c.Permits(n).AddPermits(ctx, 1),
+				} {
+					e.named(err, op, n, mortise.ErrWrongKind)
+				}
+			}
+			s.set(semaphore, "1", 2)
+			_, err := c.TryLock(ctx, "n")
+			e.named(err, "trylock", "n", mortise.ErrWrongKind)
+			_, err = c.Inspect(ctx, "n")
+			e.named(err, "inspect", "n", mortise.ErrWrongKind)
+			if n := s.count(semaphore); n != 2 {
+				e.Errorf("a lock's operation made the count %d", n)
+			}
+		}},
+		{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			a, b := e.client(), e.client()
+			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
+			p := e.acquire(a, mortise.WithLease(300*time.Millisecond))
+			q := e.acquire(b)
+			if p.Err() == nil || p.Context().Err() == nil {
+				e.Error("both hold it")
+			}
+			e.is("Err", p.Err(), mortise.ErrLost)
+			e.named(p.Release(ctx), "release", "n", mortise.ErrNotHeld)
+			if q.Err() != nil {
+				e.Errorf("a release of the lost one ended the other: %v", q.Err())
+			}
+		}},
+		{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+			other := e.client()
+			e.ok(c.Permits("n").TrySetPermits(ctx, 3))
+			var kept []*mortise.Permit
+			for range 3 {
+				kept = append(kept, e.acquire(c))
+			}
+			e.until("two renewals", func() bool { return f.Count(OpRenew) >= 2 })
+			time.Sleep(watchdog)
+			for _, p := range kept {
+				if p.Err() != nil {
+					e.Errorf("a permit of the watchdog's: %v", p.Err())
+				}
+			}
+			if n, err := other.Permits("n").Available(ctx); n != 0 || err != nil {
+				e.Errorf("%d, %v are free", n, err)
+			}
+			for _, p := range kept {
+				e.done("Release", p.Release(ctx))
+			}
+			// A renewal of the three may still be on its way to the session, so it is
+			// asked whose each one was: nobody else is left to share a batch with p.
+			p := e.acquire(c, mortise.WithLease(watchdog/2))
+			receive(e, "the lease ends", p.Context().Done())
+			for _, call := range f.Calls(OpRenew) {
+				if call.Owner == p.ID() {
+					e.Errorf("a lease was renewed: %+v", call)
+				}
+			}
+		}},
+		{"Rule04_APermitOfADeadProcessComesBackAndAWaiterTakesIt", func(e *env) {
+			s := e.counter()
+			s.set(permits, "1", 1)
+			s.permit(id(1), time.Second)
+			taken := time.Now()
+			c := e.client()
+			e.acquire(c)
+			if d := time.Since(taken); d < 900*time.Millisecond || d > 5*time.Second {
+				e.Errorf("it was had after %v", d)
+			}
+		}},
+		{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			c, f := e.tapped(mortise.WithWatchdogTimeout(time.Second))
+			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
+			hold := make(chan struct{})
+			f.Hook(func(c Call) Fate {
+				if c.Op == OpRenew {
+					return Fate{Later: hold}
+				}
+				return Fate{}
+			})
+			p := e.acquire(c)
+			e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
+			e.done("Release", p.Release(ctx))
+			close(hold)
+			e.always(500*time.Millisecond, "it is free", func() bool {
+				n, err := c.Permits("n").Available(ctx)
+				return n == 1 && err == nil
+			})
+		}},
+		{"Rule06_APermitIsReleasedByItsIDAndOnce", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			a, b := e.client(), e.client()
+			e.ok(a.Permits("n").TrySetPermits(ctx, 2))
+			p, q := e.acquire(a), e.acquire(a)
+			e.named(b.Permits("n").Release(ctx, id(9)), "release", "n", mortise.ErrNotHeld)
+			e.named(b.Permits("n").Release(ctx, "no id"), "release", "n", mortise.ErrInvalid)
+			e.done("Release", p.Release(ctx))
+			e.named(p.Release(ctx), "release", "n", mortise.ErrReleased)
+			e.named(a.Permits("n").Release(ctx, p.ID()), "release", "n", mortise.ErrNotHeld)
+			if q.Err() != nil {
+				e.Errorf("the other: %v", q.Err())
+			}
+			e.done("Release by another process", b.Permits("n").Release(ctx, strings.ToUpper(q.ID())))
+			if n, err := a.Permits("n").Available(ctx); n != 2 || err != nil {
+				e.Errorf("%d, %v are free", n, err)
+			}
+			r := e.acquire(a)
+			e.done("Release by its own client", a.Permits("n").Release(ctx, r.ID()))
+			e.is("Err", r.Err(), mortise.ErrReleased)
+		}},
+		{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			a, b := e.client(mortise.WithWatchdogTimeout(time.Second)), e.client()
+			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
+			p := e.acquire(a)
+			e.done("Release", b.Permits("n").Release(ctx, p.ID()))
+			receive(e, "the holder is told", p.Context().Done())
+			e.is("Err", p.Err(), mortise.ErrLost)
+			e.named(p.Release(ctx), "release", "n", mortise.ErrNotHeld)
+			if n, err := b.Permits("n").Available(ctx); n != 1 || err != nil {
+				e.Errorf("%d, %v are free", n, err)
+			}
+		}},
+		{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			c := e.client()
+			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
+			p := e.acquire(c)
+			_, err := c.Permits("n").TryAcquire(p.Context())
+			e.named(err, "tryacquire", "n", mortise.ErrNotAcquired)
+			_, err = c.TryLock(p.Context(), "n")
+			e.named(err, "trylock", "n", mortise.ErrWrongKind)
+		}},
+		{"Rule08_WhoeverWaitsForACountSendsNothingAndIsWoken", func(e *env) {
+			s := e.counter()
+			ctx := context.Background()
+			s.set(latch, "1", 1)
+			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 1)
+			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
+			for what, x := range map[string]struct {
+				wait func(*mortise.Client) error
+				free func()
+			}{
+				"latch":     {func(c *mortise.Client) error { return c.Latch("n").Wait(ctx) }, func() { s.countDown("2") }},
+				"semaphore": {func(c *mortise.Client) error { return c.Semaphore("s").Acquire(ctx, 3) }, func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "2", 2) }},
+				"permits":   {func(c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) }, func() { s.add(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "2", 1) }},
+			} {
+				c, f := e.tapped()
+				waiting := async(func() error { return x.wait(c) })
+				e.quiet(f)
+				before := f.Count()
+				e.always(500*time.Millisecond, what+": nothing is sent", func() bool { return f.Count() == before })
+				if before > 4 {
+					e.Errorf("%s: %d calls before it slept: %v", what, before, f.Calls())
+				}
+				freed := time.Now()
+				x.free()
+				e.done(what, receive(e, what+" is woken", waiting))
+				if d := time.Since(freed); d > 5*time.Second {
+					e.Errorf("%s: woken only after %v", what, d)
+				}
+			}
+		}},
+		{"Rule08_AllWhoWaitForALatchGoOnByOneQuestion", func(e *env) {
+			s := e.counter()
+			s.set(latch, "1", 1)
+			c, f := e.tapped()
+			var all []<-chan error
+			for range 50 {
+				all = append(all, async(func() error { return c.Latch("n").Wait(context.Background()) }))
+			}
+			e.quiet(f)
+			e.always(200*time.Millisecond, "they ask as one", func() bool { return f.Count(OpCount) <= 3 })
+			before := f.Count(OpCount)
+			s.countDown("2")
+			for _, w := range all {
+				e.done("Wait", receive(e, "they go on", w))
+			}
+			if n := f.Count(OpCount) - before; n > 2 {
+				e.Errorf("they asked %d times", n)
+			}
+		}},
+		{"Rule08_WaitersOfASemaphoreAreServedInTheirOrder", func(e *env) {
+			s := e.counter()
+			s.set(semaphore, "1", 2)
+			c, f := e.tapped()
+			ctx := context.Background()
+			var mu sync.Mutex
+			var served []int
+			var all []<-chan error
+			for i, n := range []int{3, 1, 1, 2} {
+				all = append(all, async(func() error {
+					err := c.Semaphore("n").Acquire(ctx, n, mortise.WithWait(patience))
+					mu.Lock()
+					served = append(served, i)
+					mu.Unlock()
+					return err
+				}))
+				if i == 0 {
+					e.quiet(f)
+				}
+				time.Sleep(20 * time.Millisecond) // so that they stand in this order
+			}
+			mu.Lock()
+			if len(served) > 0 {
+				e.Errorf("%v overtook the first, who wants 3 of 2", served)
+			}
+			mu.Unlock()
+			for i := range 5 { // to the 7 that are wanted
+				s.add(semaphore, fmt.Sprint("a", i), 1)
+			}
+			for _, w := range all {
+				e.done("Acquire", receive(e, "all are served", w))
+			}
+			if n := s.count(semaphore); n != 0 {
+				e.Errorf("%d are left", n)
+			}
+		}},
+		{"Rule08_WhatIsLeftGoesToTheNextWithoutAMessage", func(e *env) {
+			s := e.counter()
+			s.set(semaphore, "1", 0)
+			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
+			c, f := e.tapped()
+			ctx := context.Background()
+			var all []<-chan error
+			for range 5 {
+				all = append(all, async(func() error { return c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(patience)) }),
+					async(func() error { return second(c.Permits("p").Acquire(ctx, mortise.WithWait(patience))) }))
+			}
+			e.quiet(f)
+			s.add(semaphore, "2", 5)
+			s.add(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "2", 5)
+			for _, w := range all {
+				e.done("Acquire", receive(e, "all are served by one message", w))
+			}
+		}},
+		{"Rule09_AnAbandonedAcquireLeavesNothing", func(e *env) {
+			s := e.counter()
+			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
+			s.set(semaphore, "1", 2)
+			s.set(p, "1", 2)
+			for what, fate := range map[string]func(release <-chan struct{}) Fate{
+				"the reply is late":    func(ch <-chan struct{}) Fate { return Fate{After: ch} },
+				"the request is late":  func(ch <-chan struct{}) Fate { return Fate{Before: ch} },
+				"it arrives afterward": func(ch <-chan struct{}) Fate { return Fate{Later: ch} },
+				"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
+			} {
+				for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
+					"semaphore": func(ctx context.Context, c *mortise.Client) error { return c.Semaphore("n").Acquire(ctx, 2) },
+					"try":       func(ctx context.Context, c *mortise.Client) error { return c.Semaphore("n").TryAcquire(ctx, 2) },
+					"permits":   func(ctx context.Context, c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
+				} {
+					c, f := e.tapped()
+					ctx, cancel := context.WithCancel(context.Background())
+					ch := make(chan struct{})
+					f.Hook(func(c Call) Fate {
+						if c.Op == OpTakeCount || c.Op == OpAcquire {
+							return fate(ch)
+						}
+						return Fate{}
+					})
+					got := async(func() error { return acquire(ctx, c) })
+					e.until("it is sent", func() bool { return f.Count(OpTakeCount, OpAcquire) > 0 })
+					cancel()
+					if err := receive(e, "the caller leaves", got); err == nil {
+						e.Errorf("%s, %s: no error", kind, what)
+					}
+					if what == "it arrives afterward" {
+						e.until("it is taken back", func() bool { return f.Count(OpCancelTake, OpRelease) > 0 })
+					}
+					close(ch)
+					time.Sleep(20 * time.Millisecond) // what arrives late arrives now
+					e.until(kind+", "+what+": all are free", func() bool {
+						return s.count(semaphore) == 2 && s.count(p) == 2
+					})
+					e.done("Close", c.Close()) // nothing is on its way any more
+					if a, b := s.count(semaphore), s.count(p); a != 2 || b != 2 {
+						e.Errorf("%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
+					}
+				}
+			}
+		}},
+		{"Rule09_AWaiterThatLeavesLosesNoWakeUp", func(e *env) {
+			s := e.counter()
+			s.set(semaphore, "1", 0)
+			c, f := e.tapped()
+			ctx, cancel := context.WithCancel(context.Background())
+			first := async(func() error { return c.Semaphore("n").Acquire(ctx, 2) })
+			e.quiet(f)
+			second := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 1, mortise.WithWait(patience)) })
+			s.add(semaphore, "2", 1)
+			cancel()
+			e.is("the first", receive(e, "the first leaves", first), context.Canceled)
+			e.done("the second", receive(e, "the second is served", second))
+		}},
+		{"Rule10_AReleaseIsSentThoughTheCallerHasLeft", func(e *env) {
+			s := e.counter()
+			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
+			s.set(latch, "1", 1)
+			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 0)
+			s.set(p, "1", 1)
+			c := e.client()
+			permit, err := c.Permits("p").Acquire(context.Background())
+			e.done("Acquire", err)
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			for op, err := range map[string]error{
+				"countdown": c.Latch("n").CountDown(over),
+				"release":   c.Semaphore("s").Release(over, 2),
+				"":          permit.Release(over),
+			} {
+				if err != nil && !errors.Is(err, context.Canceled) {
+					e.Errorf("%s: %v", op, err)
+				}
+			}
+			e.until("all are sent", func() bool {
+				return s.count(latch) == 0 && s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}) == 2 && s.count(p) == 1
+			})
+		}},
+		{"Rule10_AReleaseThatFailedIsRepeatedInTheBackground", func(e *env) {
+			s := e.counter()
+			s.set(latch, "1", 5)
+			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 0)
+			c, f := e.tapped()
+			var bad atomic.Bool
+			bad.Store(true)
+			f.Hook(func(c Call) Fate {
+				if bad.Load() && (c.Op == OpCountDown || c.Op == OpAddCount) {
+					return Fate{Lost: c.Began%2 == 0, Refused: c.Began%2 != 0}
+				}
+				return Fate{}
+			})
+			ctx := context.Background()
+			e.named(c.Latch("n").CountDown(ctx), "countdown", "n", mortise.ErrUnavailable)
+			e.named(c.Semaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
+			bad.Store(false)
+			before := f.Count(OpCountDown, OpAddCount)
+			e.until("they are repeated", func() bool { return f.Count(OpCountDown, OpAddCount) >= before+2 })
+			e.until("and count once", func() bool {
+				return s.count(latch) == 4 && s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}) == 3
+			})
+			e.always(300*time.Millisecond, "once", func() bool {
+				return s.count(latch) == 4 && s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}) == 3
+			})
+		}},
+		{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			c, f := e.tapped()
+			lose := func() {
+				seen := make(map[string]bool)
+				var mu sync.Mutex
+				f.Hook(func(c Call) Fate {
+					mu.Lock()
+					defer mu.Unlock()
+					first := !seen[string(c.Op)+c.Owner]
+					seen[string(c.Op)+c.Owner] = true
+					return Fate{Lost: first && c.Op != OpCount && c.Op != OpRenew}
+				})
+			}
+			lose()
+			l, s, p := c.Latch("l"), c.Semaphore("s"), c.Permits("p")
+			e.ok(l.TrySet(ctx, 3))
+			e.done("CountDown", l.CountDown(ctx))
+			if n, err := l.Count(ctx); n != 2 || err != nil {
+				e.Errorf("the latch is at %d, %v, want 2", n, err)
+			}
+			e.ok(l.Delete(ctx))
+			e.ok(s.TrySetPermits(ctx, 5))
+			e.done("Acquire", s.Acquire(ctx, 5))
+			e.done("Release", s.Release(ctx, 2))
+			e.done("AddPermits", s.AddPermits(ctx, 4))
+			if n, err := s.Available(ctx); n != 6 || err != nil {
+				e.Errorf("the semaphore has %d, %v, want 6", n, err)
+			}
+			if n, err := s.Drain(ctx); n != 6 || err != nil {
+				e.Errorf("drained %d, %v, want 6", n, err)
+			}
+			e.ok(p.TrySetPermits(ctx, 2))
+			a, err := p.Acquire(ctx)
+			e.done("Acquire", err)
+			b, err := p.TryAcquire(ctx)
+			e.done("TryAcquire", err)
+			if n, err := p.Available(ctx); n != 0 || err != nil {
+				e.Errorf("%d, %v are free, want none", n, err)
+			}
+			e.done("Release", a.Release(ctx))
+			e.done("Release", p.Release(ctx, b.ID()))
+			if n, err := p.Available(ctx); n != 2 || err != nil {
+				e.Errorf("%d, %v are free, want 2", n, err)
+			}
+		}},
+		{"Rule11_ARefusalAfterALostReplyIsNone", func(e *env) {
+			s := e.counter()
+			s.set(semaphore, "1", 1)
+			c, f := e.tapped()
+			first := true
+			f.Hook(func(c Call) Fate {
+				if c.Op != OpTakeCount || !first {
+					return Fate{}
+				}
+				first = false
+				return Fate{Lost: true}
+			})
+			// It took the last one; the second request finds none left, and that
+			// the first was granted.
+			e.done("TryAcquire", c.Semaphore("n").TryAcquire(context.Background(), 1))
+			if n := s.count(semaphore); n != 0 {
+				e.Errorf("%d are free", n)
+			}
+		}},
+		{"Rule12_WhoeverWaitsForACountSurvivesALostConnection", func(e *env) {
+			s := e.counter()
+			ctx := context.Background()
+			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
+			sem := backend.Topic{Kind: backend.KindSemaphore, Name: "s"}
+			s.set(latch, "1", 1)
+			s.set(sem, "1", 0)
+			s.set(p, "1", 0)
+			c, f := e.tapped()
+			all := []<-chan error{
+				async(func() error { return c.Latch("n").Wait(ctx, mortise.WithWait(patience)) }),
+				async(func() error { return c.Semaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)) }),
+				async(func() error { return second(c.Permits("p").Acquire(ctx, mortise.WithWait(patience))) }),
+			}
+			e.until("they listen", func() bool { return f.Watching() >= 3 })
+			e.store.Cut()
+			e.eventually("a change", func() error { _, err := s.c.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}); return err })
+			e.eventually("a change", func() error { _, err := s.c.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}); return err })
+			e.eventually("a change", func() error { _, err := s.c.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}); return err })
+			for _, w := range all {
+				e.done("it", receive(e, "it goes on", w))
+			}
+		}},
+		{"Rule13_ErrorsOfCountsSayWhat", func(e *env) {
+			e.counter()
+			ctx := context.Background()
+			c := e.client()
+			e.store.Down()
+			for op, err := range map[string]error{
+				"set":        second(c.Latch("n").TrySet(ctx, 1)),
+				"count":      second(c.Latch("n").Count(ctx)),
+				"wait":       c.Latch("n").Wait(ctx),
+				"acquire":    c.Semaphore("n").Acquire(ctx, 1),
+				"tryacquire": second(c.Permits("n").TryAcquire(ctx)),
+				"setpermits": second(c.Permits("n").TrySetPermits(ctx, 1)),
+				"available":  second(c.Semaphore("n").Available(ctx)),
+				"addpermits": c.Semaphore("n").AddPermits(ctx, 1),
+				"drain":      second(c.Semaphore("n").Drain(ctx)),
+			} {
+				e.named(err, op, "n", mortise.ErrUnavailable)
+			}
+			e.store.Up()
+			e.eventually("the store is up", func() error { return c.Ping(ctx) })
+			for op, err := range map[string]error{
+				"set":        second(c.Latch("n").TrySet(ctx, 0)),
+				"wait":       c.Latch("n").Wait(ctx, mortise.WithLease(time.Second)),
+				"acquire":    c.Semaphore("n").Acquire(ctx, 0),
+				"tryacquire": c.Semaphore("n").TryAcquire(ctx, -1),
+				"release":    c.Semaphore("n").Release(ctx, 0),
+				"setpermits": second(c.Permits("n").TrySetPermits(ctx, -1)),
+				"addpermits": c.Semaphore("n").AddPermits(ctx, 0),
+			} {
+				e.named(err, op, "n", mortise.ErrInvalid)
+			}
+			e.named(second(c.Permits("n").TryAcquire(ctx, mortise.WithWait(time.Second))), "tryacquire", "n", mortise.ErrInvalid)
+			e.named(c.Semaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n", mortise.ErrInvalid)
+			for op, err := range map[string]error{
+				"set":        second(c.Latch("a}").TrySet(ctx, 1)),
+				"countdown":  c.Latch("a}").CountDown(ctx),
+				"wait":       c.Latch("a}").Wait(ctx),
+				"acquire":    second(c.Permits("a}").Acquire(ctx)),
+				"release":    c.Permits("a}").Release(ctx, id(1)),
+				"tryacquire": c.Semaphore("a}").TryAcquire(ctx, 1),
+			} {
+				e.named(err, op, "a}", mortise.ErrBadName)
+			}
+			e.named(c.Semaphore("n").TryAcquire(ctx, 1), "tryacquire", "n", mortise.ErrNotAcquired)
+			e.named(c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(time.Second)), "acquire", "n", mortise.ErrNotAcquired)
+			e.ok(c.Latch("n").TrySet(ctx, 1))
+			e.named(c.Latch("n").Wait(ctx, mortise.WithWait(time.Second)), "wait", "n", mortise.ErrNotAcquired)
+		}},
+		{"Rule14_ShutdownWakesThoseWhoWaitAndEndsPermits", func(e *env) {
+			s := e.counter()
+			ctx := context.Background()
+			s.set(latch, "1", 1)
+			c, f := e.tapped()
+			e.ok(c.Permits("p").TrySetPermits(ctx, 1))
+			p, err := c.Permits("p").Acquire(ctx)
+			e.done("Acquire", err)
+			all := []<-chan error{
+				async(func() error { return c.Latch("n").Wait(ctx) }),
+				async(func() error { return c.Semaphore("s").Acquire(ctx, 1) }),
+				async(func() error { return second(c.Permits("p").Acquire(ctx)) }),
+			}
+			e.until("they listen", func() bool { return f.Watching() >= 3 })
+			over, cancel := context.WithCancel(ctx)
+			defer cancel()
+			down := async(func() error { return c.Shutdown(over) })
+			for _, w := range all {
+				e.is("a waiter", receive(e, "a waiter is woken", w), mortise.ErrClosed)
+			}
+			if p.Err() != nil {
+				e.Errorf("a permit ended before Shutdown's time: %v", p.Err())
+			}
+			cancel()
+			e.is("Shutdown", receive(e, "Shutdown returns", down), context.Canceled)
+			e.is("the permit", p.Err(), mortise.ErrClosed)
+			e.is("Acquire", c.Semaphore("s").Acquire(ctx, 1), mortise.ErrClosed)
+			e.is("TryAcquire", c.Semaphore("s").TryAcquire(ctx, 1), mortise.ErrClosed)
+			e.is("Release", c.Semaphore("s").Release(ctx, 1), mortise.ErrClosed)
+			e.is("CountDown", c.Latch("n").CountDown(ctx), mortise.ErrClosed)
+			e.is("Wait", c.Latch("n").Wait(ctx), mortise.ErrClosed)
+			if n := s.count(backend.Topic{Kind: backend.KindPermits, Name: "p"}); n != 0 {
+				e.Errorf("%d are free: Shutdown released under running work", n)
+			}
+		}},
+	}
+	return tests
+}()
+
+var (
+	countKinds = []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits}
+	latch      = backend.Topic{Kind: backend.KindLatch, Name: "n"}
+	semaphore  = backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
+	permits    = backend.Topic{Kind: backend.KindPermits, Name: "n"}
+)
+
+// id is a permit's.
+func id(n int) string { return fmt.Sprintf("%032x", n) }
+
+func second[T any](_ T, err error) error { return err }
+
+// ok checks what must be answered with true.
+func (e *env) ok(is bool, err error) {
+	e.Helper()
+	if !is || err != nil {
+		e.Fatalf("got %v, %v, want true", is, err)
+	}
+}
+
+// done checks what must succeed.
+func (e *env) done(what string, err error) {
+	e.Helper()
+	if err != nil {
+		e.Errorf("%s: %v", what, err)
+	}
+}
+
+// eventually repeats what may fail for a while.
+func (e *env) eventually(what string, f func() error) {
+	e.Helper()
+	e.until(what, func() bool { return f() == nil })
+}
+
+// acquire takes a permit of n within patience.
+func (e *env) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Permit {
+	e.Helper()
+	p, err := c.Permits("n").Acquire(context.Background(), append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
+	if err != nil {
+		e.Fatalf("Acquire: %v", err)
+	}
+	return p
+}
+
+// quiet waits until a client that waits has nothing more to ask: it listens, and
+// has asked since.
+func (e *env) quiet(f *Faults) {
+	e.Helper()
+	e.until("the waiter sleeps", func() bool {
+		watched, asked := 0, false
+		for _, c := range f.Calls() {
+			if c.Ended == 0 {
+				return false
+			}
+			if c.Op == OpWatch {
+				watched, asked = c.Began, false
+			} else if watched > 0 {
+				asked = true
+			}
+		}
+		return asked && f.Watching() > 0
+	})
+}
+
+// counts is a bare session whose operations must succeed.
+type counts struct {
+	backend.Session
+	c counter
+	e *env
+}
+
+// counter opens a bare session on counts, or skips the test.
+func (e *env) counter() *counts {
+	e.Helper()
+	s, _ := e.session()
+	c, ok := s.Session.(counter)
+	if !ok {
+		e.Skip("the backend has no latches, semaphores and permits")
+	}
+	return &counts{s.Session, c, e}
+}
+
+func must[R any](e *env, what string) func(R, error) R {
+	return func(r R, err error) R {
+		e.Helper()
+		if err != nil {
+			e.Fatalf("%s: %v", what, err)
+		}
+		return r
+	}
+}
+
+func (s *counts) set(t backend.Topic, id string, n int64) bool {
+	s.e.Helper()
+	return must[bool](s.e, "SetCount")(s.c.SetCount(context.Background(), backend.CountRequest{Topic: t, ID: id, N: n}))
+}
+
+func (s *counts) count(t backend.Topic) int64 {
+	s.e.Helper()
+	return must[int64](s.e, "Count")(s.c.Count(context.Background(), t))
+}
+
+func (s *counts) countDown(id string) int64 {
+	s.e.Helper()
+	return must[int64](s.e, "CountDown")(s.c.CountDown(context.Background(), backend.CountRequest{Topic: latch, ID: id}))
+}
+
+func (s *counts) deleteCount(id string) bool {
+	s.e.Helper()
+	return must[bool](s.e, "DeleteCount")(s.c.DeleteCount(context.Background(), backend.CountRequest{Topic: latch, ID: id}))
+}
+
+func (s *counts) add(t backend.Topic, id string, n int64) int64 {
+	s.e.Helper()
+	return must[int64](s.e, "AddCount")(s.c.AddCount(context.Background(), backend.CountRequest{Topic: t, ID: id, N: n}))
+}
+
+func (s *counts) take(id string, n int64, again bool) backend.TakeReply {
+	s.e.Helper()
+	return must[backend.TakeReply](s.e, "TakeCount")(s.c.TakeCount(context.Background(), backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again}))
+}
+
+func (s *counts) cancel(id string, n int64) {
+	s.e.Helper()
+	s.e.done("CancelTake", s.c.CancelTake(context.Background(), backend.CountRequest{Topic: semaphore, ID: id, N: n}))
+}
+
+func (s *counts) drain(id string) int64 {
+	s.e.Helper()
+	return must[int64](s.e, "DrainCount")(s.c.DrainCount(context.Background(), backend.CountRequest{Topic: semaphore, ID: id}))
+}
+
+func (s *counts) permit(id string, lease time.Duration) backend.AcquireReply {
+	s.e.Helper()
+	return must[backend.AcquireReply](s.e, "Acquire")(s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease}))
+}
+
+func (s *counts) putBack(id string) bool {
+	s.e.Helper()
+	return must[backend.ReleaseReply](s.e, "Release")(s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindPermits, Name: "n", Owner: id})).Held
+}
+
+func (s *counts) renewPermit(id string, lease time.Duration) bool {
+	s.e.Helper()
+	out := make([]backend.RenewResult, 1)
+	s.Renew(context.Background(), []backend.RenewRequest{{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease}}, out)
+	s.e.done("Renew", out[0].Err)
+	return out[0].Held
+}

@@ -1,0 +1,348 @@
+package backendtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+const (
+	// patience bounds every wait for something that must happen.
+	patience = 20 * time.Second
+	// long is a lease that no test outlives: what happens within patience did not
+	// happen because it ran out.
+	long = 10 * time.Minute
+	// watchdog is the watchdog timeout where renewal is the subject.
+	watchdog = 2 * time.Second
+)
+
+// env is what a test has at hand.
+type env struct {
+	*testing.T
+	store Store
+}
+
+// servers is how many the store consists of.
+func (e *env) servers() int {
+	if s, ok := e.store.(interface{ Servers() int }); ok {
+		return s.Servers()
+	}
+	return 1
+}
+
+// client opens a client on the store. At the end of the test it is shut down
+// without waiting for its leases.
+func (e *env) client(opts ...mortise.ClientOption) *mortise.Client {
+	e.Helper()
+	return e.clientOn(e.store.Backend(), opts...)
+}
+
+// tapped is client with Faults under it.
+func (e *env) tapped(opts ...mortise.ClientOption) (*mortise.Client, *Faults) {
+	e.Helper()
+	f := NewFaults(e.store.Backend())
+	return e.clientOn(f, opts...), f
+}
+
+func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
+	e.Helper()
+	c, err := mortise.New(b, opts...)
+	if err != nil {
+		e.Fatalf("mortise.New: %v", err)
+	}
+	e.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		select {
+		case <-async(func() error { return c.Shutdown(over) }):
+		case <-time.After(patience):
+			e.Errorf("Shutdown under a context that has ended did not return within %v", patience)
+		}
+	})
+	return c
+}
+
+// session opens a bare session on the store.
+func (e *env) session() (*raw, *ears) {
+	e.Helper()
+	h := new(ears)
+	s, err := e.store.Backend().Open(h)
+	if err != nil {
+		e.Fatalf("Open: %v", err)
+	}
+	e.Cleanup(func() { s.Close() })
+	return &raw{Session: s, e: e}, h
+}
+
+// lock is Lock that must succeed within patience.
+func (e *env) lock(l mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
+	e.Helper()
+	lease, err := l.Lock(ctx, name, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
+	if err != nil {
+		e.Fatalf("Lock: %v", err)
+	}
+	return lease
+}
+
+// unlock is Unlock that must succeed.
+func (e *env) unlock(l *mortise.Lease) {
+	e.Helper()
+	if err := l.Unlock(context.Background()); err != nil {
+		e.Errorf("Unlock: %v", err)
+	}
+}
+
+// inspect reads the record through c.
+func (e *env) inspect(c *mortise.Client, name string) mortise.State {
+	e.Helper()
+	s, err := c.Inspect(context.Background(), name)
+	if err != nil {
+		e.Fatalf("Inspect: %v", err)
+	}
+	return s
+}
+
+// free waits until nobody holds name. That must not be because a lease ran out,
+// so those in such tests are long.
+func (e *env) free(c *mortise.Client, name string) {
+	e.Helper()
+	e.until("the lock is free", func() bool {
+		s, err := c.Inspect(context.Background(), name)
+		return err == nil && !s.Held
+	})
+}
+
+// until waits for a condition.
+func (e *env) until(what string, cond func() bool) {
+	e.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			e.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// always checks that a condition goes on to hold for a while, where that time is
+// the subject.
+func (e *env) always(d time.Duration, what string, cond func() bool) {
+	e.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if !cond() {
+			e.Fatalf("no longer so: %s", what)
+		}
+	}
+}
+
+// receive waits for a value, or for ch to be closed.
+func receive[T any](e *env, what string, ch <-chan T) T {
+	e.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		e.Fatalf("not within %v: %s", patience, what)
+		panic("unreachable")
+	}
+}
+
+// async runs f and returns what will receive its result.
+func async[T any](f func() T) <-chan T {
+	ch := make(chan T, 1)
+	go func() { ch <- f() }()
+	return ch
+}
+
+// result is what Lock returned.
+type result struct {
+	lease *mortise.Lease
+	err   error
+	at    time.Time
+}
+
+// locking runs Lock in a goroutine.
+func locking(l mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) <-chan result {
+	return async(func() result {
+		lease, err := l.Lock(ctx, name, opts...)
+		return result{lease, err, time.Now()}
+	})
+}
+
+// is checks that err wraps all of the targets.
+func (e *env) is(what string, err error, targets ...error) {
+	e.Helper()
+	for _, x := range targets {
+		if !errors.Is(err, x) {
+			e.Errorf("%s: got %q, want an error that wraps %q", what, fmt.Sprint(err), x)
+		}
+	}
+}
+
+// named checks that err names the operation and the lock, and wraps sentinel.
+func (e *env) named(err error, op, name string, sentinel error) {
+	e.Helper()
+	e.is(op, err, sentinel)
+	var x *mortise.Error
+	if !errors.As(err, &x) || x.Op != op || x.Name != name {
+		e.Errorf("%s %q: got %#v, want a *mortise.Error with that Op and Name", op, name, err)
+	}
+	if err != nil && (!strings.Contains(err.Error(), op) || !strings.Contains(err.Error(), name)) {
+		e.Errorf("%s %q: the text does not name both: %v", op, name, err)
+	}
+}
+
+// raw is a session without its errors: an operation that fails fails the test.
+type raw struct {
+	backend.Session
+	e *env
+}
+
+func (s *raw) acquire(name, owner string, lease time.Duration) backend.AcquireReply {
+	s.e.Helper()
+	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
+	if err != nil {
+		s.e.Fatalf("Acquire(%.80q, %s): %v", name, owner, err)
+	}
+	return r
+}
+
+func (s *raw) take(name, owner string, lease time.Duration) {
+	s.e.Helper()
+	if r := s.acquire(name, owner, lease); !r.Granted {
+		s.e.Fatalf("Acquire(%.80q, %s): %+v, want it granted", name, owner, r)
+	}
+}
+
+func (s *raw) fenced(name, owner string) int64 {
+	s.e.Helper()
+	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Fenced: true})
+	if err != nil || !r.Granted {
+		s.e.Fatalf("Acquire(%q, %s) fenced: %+v, %v", name, owner, r, err)
+	}
+	return r.Token
+}
+
+func (s *raw) reenter(name, owner string, holds int, lease time.Duration) bool {
+	s.e.Helper()
+	r, err := s.Reenter(context.Background(), backend.ReenterRequest{Name: name, Owner: owner, Holds: holds, Lease: lease})
+	if err != nil {
+		s.e.Fatalf("Reenter(%q, %s): %v", name, owner, err)
+	}
+	return r.Held
+}
+
+func (s *raw) release(name, owner string, keep int) bool {
+	s.e.Helper()
+	r, err := s.Release(context.Background(), backend.ReleaseRequest{Name: name, Owner: owner, Keep: keep})
+	if err != nil {
+		s.e.Fatalf("Release(%.80q, %s): %v", name, owner, err)
+	}
+	return r.Held
+}
+
+func (s *raw) renew(name, owner string, lease time.Duration) bool {
+	s.e.Helper()
+	out := make([]backend.RenewResult, 1)
+	s.Renew(context.Background(), []backend.RenewRequest{{Name: name, Owner: owner, Lease: lease}}, out)
+	if out[0].Err != nil {
+		s.e.Fatalf("Renew(%q, %s): %v", name, owner, out[0].Err)
+	}
+	return out[0].Held
+}
+
+func (s *raw) record(name string) backend.Record {
+	s.e.Helper()
+	r, err := s.Inspect(context.Background(), topic(name))
+	if err != nil {
+		s.e.Fatalf("Inspect(%.80q): %v", name, err)
+	}
+	return r
+}
+
+func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
+
+// ears is a Handler that counts what it hears.
+type ears struct {
+	mu    sync.Mutex
+	heard map[string]int
+}
+
+func (h *ears) add(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heard == nil {
+		h.heard = make(map[string]int)
+	}
+	h.heard[what]++
+}
+
+func (h *ears) Watching(t backend.Topic) { h.add("watching " + said(t)) }
+func (h *ears) Released(t backend.Topic) { h.add("released " + said(t)) }
+func (h *ears) Changed(t backend.Topic)  { h.add("changed " + said(t)) }
+func (h *ears) ChangedAll()              { h.add("changed all") }
+
+// said is a topic as tests name it: a lock's name, and who waits for it if that is told.
+func said(t backend.Topic) string {
+	if t.Owner != "" {
+		return t.Name + " " + t.Owner
+	}
+	return t.Name
+}
+
+func (h *ears) reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard = nil
+}
+
+func (h *ears) count(what string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.heard[what]
+}
+
+// watch has the session watch name and waits until it does.
+func (s *raw) watch(h *ears, name string) {
+	s.e.Helper()
+	before := h.count("watching " + name)
+	s.Watch(topic(name))
+	s.e.until("watching "+name, func() bool { return h.count("watching "+name) > before })
+}
+
+// label is the key of the label that a test's goroutines carry.
+const label = "mortise test"
+
+var labelled = regexp.MustCompile(`^(\d+) @.*\n# labels: (.*)\n`)
+
+// goroutines counts the goroutines that this test started, directly or not,
+// itself included, and describes them.
+func (e *env) goroutines() (int, string) {
+	var b bytes.Buffer
+	pprof.Lookup("goroutine").WriteTo(&b, 1)
+	mine := fmt.Sprintf("%q:%q", label, e.Name())
+	n := 0
+	var which strings.Builder
+	for _, g := range strings.Split(b.String(), "\n\n") {
+		if _, after, ok := strings.Cut(g, "goroutine profile: "); ok {
+			_, g, _ = strings.Cut(after, "\n")
+		}
+		m := labelled.FindStringSubmatch(g)
+		if m == nil || !strings.Contains(m[2], mine) {
+			continue
+		}
+		k, _ := strconv.Atoi(m[1])
+		n += k
+		which.WriteString(g + "\n\n")
+	}
+	return n, which.String()
+}

@@ -1,0 +1,796 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// fairTests are about fair locks. They skip a backend that has none.
+var fairTests = []test{
+	// the port
+	{"Port_AFairLockIsGrantedInTheOrderOfAsking", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		for _, o := range []string{"b:1", "c:1", "d:1"} {
+			s.watchTurn(h, o)
+			s.want(o, long, "refused")
+		}
+		if r := s.ask("d:1", long); r.Remaining <= 0 || r.Look <= r.Remaining {
+			e.Errorf("one who is not first is refused with %+v, want it to look after the first", r)
+		}
+		if r := s.ask("b:1", long); r.Remaining <= 0 || r.Look != r.Remaining {
+			e.Errorf("the first is refused with %+v, want it to look at the end of the lease", r)
+		}
+		s.free("a:1")
+		for _, o := range []string{"b:1", "c:1", "d:1"} {
+			for _, other := range []string{"b:1", "c:1", "d:1", "e:1"} {
+				if other > o {
+					if r := s.ask(other, 0); r.Granted || r.Remaining != 0 {
+						e.Errorf("%s is before %s, who got %+v", o, other, r)
+					}
+				}
+			}
+			s.want(o, long, "granted")
+			s.want(o, long, "granted") // and once only
+			s.free(o)
+		}
+		s.want("e:1", 0, "granted")
+	}},
+	{"Port_AFairTryTakesNoPlaceAndDoesNotJumpTheQueue", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		s.want("b:1", 0, "refused")
+		s.watchTurn(h, "c:1")
+		s.want("c:1", long, "refused")
+		s.free("a:1")
+		s.want("b:1", 0, "refused")
+		s.want("c:1", long, "granted")
+		s.free("c:1")
+		s.want("b:1", 0, "granted")
+	}},
+	{"Port_AFairReleaseTellsTheFirstOnlyAndNobodyElse", func(e *env) {
+		s, h := e.fair()
+		s.watch(h, "n")
+		s.want("a:1", 0, "granted")
+		for _, o := range []string{"b:1", "c:1"} {
+			s.watchTurn(h, o)
+			s.want(o, long, "refused")
+		}
+		s.free("a:1")
+		s.heard(h, "b:1")
+		s.want("b:1", long, "granted")
+		if n, m := h.count("released n"), h.count("released n c:1"); n+m != 0 {
+			e.Errorf("the release was told %d times to the plain lock's waiters, %d times to the second", n, m)
+		}
+		s.free("b:1")
+		s.heard(h, "c:1")
+		s.want("c:1", long, "granted")
+		s.free("c:1")
+		e.until("without a queue, those who wait for the plain lock are told", func() bool { return h.count("released n") > 0 })
+	}},
+	{"Port_LeavingGivesUpThePlaceAndTheLock", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		for _, o := range []string{"b:1", "c:1", "d:1"} {
+			s.watchTurn(h, o)
+			s.want(o, long, "refused")
+		}
+		s.leaves("x:1", backend.LeaveReply{})
+		s.leaves("c:1", backend.LeaveReply{Queued: true})
+		s.leaves("c:1", backend.LeaveReply{})
+		if n := h.count("released n b:1"); n != 0 {
+			e.Errorf("one that left while another holds the lock had the first told %d times", n)
+		}
+		s.leaves("a:1", backend.LeaveReply{Held: true})
+		s.heard(h, "b:1")
+		s.leaves("b:1", backend.LeaveReply{Queued: true})
+		s.heard(h, "d:1") // what the first was told is passed on
+		s.want("d:1", long, "granted")
+		s.leaves("d:1", backend.LeaveReply{Held: true})
+		s.want("e:1", 0, "granted")
+	}},
+	{"Port_OneWhoIsAwayKeepsItsPlaceForASecondAndNoLonger", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		s.want("b:1", long, "refused") // and cannot be told
+		s.want("c:1", long, "refused") // nor can this one
+		s.watchTurn(h, "d:1")
+		s.want("d:1", long, "refused")
+		before := time.Now()
+		s.free("a:1")
+		s.heard(h, "d:1")
+		r := s.ask("d:1", long)
+		if !r.Granted { // or this process stood still for a second
+			if r.Look <= 0 || r.Look > backend.Absence {
+				e.Fatalf("while others may come: %+v", r)
+			}
+			time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
+			if r := s.ask("d:1", long); !r.Granted {
+				e.Errorf("after the time that it was told: %+v", r)
+			}
+		}
+		// The store's clock counts in milliseconds.
+		if d := time.Since(before); d < backend.Absence-2*time.Millisecond {
+			e.Errorf("granted %v after the release", d)
+		}
+		s.free("d:1")
+		s.want("e:1", 0, "granted")
+	}},
+	{"Port_OneWhoWasAwayAndComesInTimeIsServed", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		s.want("b:1", long, "refused")
+		s.watchTurn(h, "c:1")
+		s.want("c:1", long, "refused")
+		s.free("a:1")
+		s.heard(h, "c:1")
+		s.want("b:1", long, "granted")
+		// It did not cost the other its place.
+		s.free("b:1")
+		time.Sleep(backend.Absence + 50*time.Millisecond)
+		s.want("d:1", 0, "refused")
+		s.want("c:1", long, "granted")
+	}},
+	{"Port_AClientThatIsGoneHoldsTheOthersUpOnceAndNotForEachOfItsPlaces", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		for _, o := range []string{"gone:1", "c:1", "gone:2", "gone:3", "gone:4", "gone:5", "d:1"} {
+			if o == "c:1" || o == "gone:3" || o == "d:1" {
+				s.watchTurn(h, o)
+			}
+			s.want(o, long, "refused")
+		}
+		s.free("a:1")
+		s.heard(h, "c:1")
+		s.want("gone:4", long, "refused") // is not gone: it asks once more
+		e.until("the first, who does not come, loses its place", func() bool { return s.ask("c:1", long).Granted })
+		s.free("c:1")
+		s.heard(h, "gone:3") // is listened for
+		s.want("gone:3", long, "granted")
+		before := time.Now()
+		s.free("gone:3")
+		if !s.ask("d:1", long).Granted {
+			s.want("gone:4", long, "granted")
+			s.free("gone:4")
+		} else if d := time.Since(before); d < backend.Absence-2*time.Millisecond {
+			e.Fatalf("one who lives lost its place within %v", d)
+		}
+		s.want("d:1", long, "granted")
+		s.free("d:1")
+	}},
+	{"Port_AFirstWhoHearsAndDoesNotComeLosesItsPlaceToOneWhoAsks", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		s.watchTurn(h, "b:1")
+		s.want("b:1", long, "refused")
+		s.want("c:1", long, "refused")
+		s.free("a:1")
+		s.heard(h, "b:1")
+		before := time.Now()
+		r := s.ask("c:1", long)
+		if r.Granted || r.Look <= 0 || r.Look > 5*backend.Absence {
+			e.Fatalf("while the first may come: %+v", r)
+		}
+		time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
+		if r := s.ask("c:1", long); !r.Granted {
+			e.Errorf("after the time that it was told: %+v", r)
+		}
+		if d := time.Since(before); d < 5*backend.Absence {
+			e.Errorf("granted %v after it asked", d)
+		}
+		s.free("c:1")
+	}},
+	{"Port_APlaceIsGivenUpWhenItsWaitIsOver", func(e *env) {
+		s, _ := e.fair()
+		s.takeFor("a:1", 2*time.Second)
+		s.want("b:1", 200*time.Millisecond, "refused")
+		e.until("granted to another who asks", func() bool { return s.ask("c:1", 0).Granted })
+		s.free("c:1")
+	}},
+	{"Port_AbandoningShortensNobodysPlaceBelowItsOwnWait", func(e *env) {
+		s, h := e.fair()
+		s.takeFor("a:1", 4*time.Second)
+		for i := range 20 {
+			s.want(fmt.Sprintf("gone:%d", i), long, "refused")
+		}
+		s.want("b:1", 5*time.Second, "refused") // does not listen: it is not the telling that keeps its place
+		for i := range 20 {
+			s.leaves(fmt.Sprintf("gone:%d", i), backend.LeaveReply{Queued: true})
+		}
+		s.watchTurn(h, "c:1")
+		s.want("c:1", long, "refused")
+		e.until("the lease is over", func() bool { return !s.record("n").Held })
+		if s.ask("d:1", 0).Granted {
+			e.Error("one who does not stand in the queue was granted the lock before the first")
+		}
+		s.want("b:1", 5*time.Second, "granted")
+	}},
+	{"Port_AForcedReleaseTellsTheFirst", func(e *env) {
+		s, h := e.fair()
+		s.want("a:1", 0, "granted")
+		s.watchTurn(h, "b:1")
+		s.want("b:1", long, "refused")
+		if ok, err := s.ForceRelease(context.Background(), topic("n")); !ok || err != nil {
+			e.Fatalf("ForceRelease: %v, %v", ok, err)
+		}
+		s.heard(h, "b:1")
+		s.want("b:1", long, "granted")
+	}},
+	{"Port_TheRecordOfAFairLockIsThePlainOnes", func(e *env) {
+		s, h := e.fair()
+		s.take("n", "p:1", long)
+		s.want("a:1", 0, "refused")
+		s.release("n", "p:1", 0)
+		s.want("a:1", 0, "granted")
+		if s.acquire("n", "p:1", long).Granted {
+			e.Error("the plain lock is granted while the fair one is held")
+		}
+		if !s.reenter("n", "a:1", 2, long) || !s.renew("n", "a:1", 2*long) {
+			e.Error("the holder does not hold it")
+		}
+		if rec := s.record("n"); rec.Owner != "a:1" || rec.Holds != 2 || rec.Remaining <= long {
+			e.Errorf("the record is %+v", rec)
+		}
+		s.watchTurn(h, "b:1")
+		s.want("b:1", long, "refused")
+		for _, keep := range []int{1, 0} {
+			if r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep}); err != nil || !r.Held {
+				e.Fatalf("Release, keep %d: %+v, %v", keep, r, err)
+			}
+			if keep == 1 && s.record("n").Holds != 1 {
+				e.Errorf("the record is %+v", s.record("n"))
+			}
+		}
+		s.heard(h, "b:1")
+		if !s.acquire("n", "p:2", long).Granted {
+			e.Error("the plain lock looked at the queue")
+		}
+	}},
+	{"Port_FairTokensRiseWithThoseOfOtherKinds", func(e *env) {
+		s, h := e.fair()
+		last := int64(0)
+		for i := range 4 {
+			var token int64
+			owner := fmt.Sprintf("a:%d", i)
+			if i%2 == 0 {
+				token = s.fenced("n", owner)
+			} else {
+				r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
+				if err != nil || !r.Granted {
+					e.Fatalf("%+v, %v", r, err)
+				}
+				token = r.Token
+			}
+			if token <= last {
+				e.Errorf("token %d after %d", token, last)
+			}
+			last = token
+			s.free(owner)
+		}
+		_ = h
+	}},
+	{"Port_OtherDataIsNoFairLock", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		s.want("b:1", long, "refused")
+		e.store.Occupy("n")
+		_, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+		e.is("Acquire", err, backend.ErrWrongKind)
+		_, err = s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
+		e.is("Release", err, backend.ErrWrongKind)
+		s.leaves("b:1", backend.LeaveReply{Queued: true})
+		if _, has := s.Session.(backend.RWSession); !has {
+			return
+		}
+		e.store.Delete("n")
+		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
+			if r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
+				e.Fatalf("kind %d: %+v, %v", k, r, err)
+			}
+			_, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+			e.is("Acquire of what is a read-write lock", err, backend.ErrWrongKind)
+			e.store.Delete("n")
+			s.want("c:1", long, "granted")
+			_, err = s.Acquire(context.Background(), backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
+			e.is("Acquire of what is a fair lock", err, backend.ErrWrongKind)
+			e.store.Delete("n")
+		}
+	}},
+
+	// the rules
+	{"Rule01_FairAndPlainExcludeEachOther", func(e *env) {
+		var inside, most atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 3 {
+			c := e.client()
+			fair := e.kind(c, mortise.Kind{Fair: true})
+			for j := range 4 {
+				wg.Go(func() {
+					for n := range 5 {
+						l, err := []mortise.Locker{fair, fair, c}[(i+j+n)%3].Lock(context.Background(), "n", mortise.WithWait(2*patience))
+						if err != nil {
+							e.Errorf("Lock: %v", err)
+							return
+						}
+						if n := inside.Add(1); n > most.Load() {
+							most.Store(n)
+						}
+						time.Sleep(time.Millisecond)
+						inside.Add(-1)
+						e.unlock(l)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if n := most.Load(); n != 1 {
+			e.Errorf("%d were inside at once", n)
+		}
+	}},
+	{"Rule04_TheFirstTakesADeadHoldersFairLock", func(e *env) {
+		s, _ := e.fair()
+		line := e.line(2)
+		s.takeFor("a:1", 4*time.Second)
+		first, second := line.stand(0), line.stand(1)
+		got := receive(e, "the first gets it", first)
+		if got.err != nil {
+			e.Fatal(got.err)
+		}
+		e.unlock(got.lease)
+		e.unlock(line.served(second))
+	}},
+	{"Rule04_TheSecondOfAClientTakesADeadHoldersFairLockToo", func(e *env) {
+		s, h := e.fair()
+		l := e.line(1)
+		s.takeFor("a:1", 4*time.Second)
+		first := l.stand(0)
+		s.watchTurn(h, "dead:1")
+		s.want("dead:1", long, "refused")
+		second := l.stand(0)
+		l.quiet()
+		s.free("a:1")
+		e.unlock(l.served(first))
+		s.heard(h, "dead:1")
+		s.takeFor("dead:1", 2*time.Second)
+		e.unlock(l.served(second))
+	}},
+	{"Rule07_AFairLockIsEnteredAgain", func(e *env) {
+		c := e.client()
+		fair := e.kind(c, mortise.Kind{Fair: true})
+		outer := e.lock(fair, context.Background(), "n")
+		waiting := e.line(1).stand(0)
+		inner := e.lock(fair, outer.Context(), "n")
+		plain := e.lock(c, inner.Context(), "n")
+		if s := e.inspect(c, "n"); s.Holds != 3 || !s.Mine {
+			e.Errorf("%+v", s)
+		}
+		for _, l := range []*mortise.Lease{plain, inner} {
+			e.unlock(l)
+			if s := e.inspect(c, "n"); !s.Held || !s.Mine {
+				e.Errorf("%+v", s)
+			}
+		}
+		if _, err := e.kind(c, mortise.Kind{Fair: true, NonReentrant: true}).Lock(outer.Context(), "n"); !errors.Is(err, mortise.ErrInvalid) {
+			e.Errorf("NonReentrant: %v", err)
+		}
+		e.unlock(outer)
+		got := receive(e, "the other gets it", waiting)
+		e.done("Lock", got.err)
+	}},
+	{"Rule08_TwentyFairWaitersOfSeveralClientsAreServedInTheOrderInWhichTheyAsked", func(e *env) {
+		const n = 20
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		line := e.line(5)
+		var served []int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for i := range n {
+			got := line.stand(i % 5)
+			wg.Go(func() {
+				l := line.served(got)
+				mu.Lock()
+				served = append(served, i)
+				mu.Unlock()
+				e.unlock(l)
+			})
+		}
+		line.quiet() // who does not listen yet would have a second to come
+		s.free("a:1")
+		wg.Wait()
+		for i := range served {
+			if served[i] != i {
+				e.Fatalf("served in the order %v", served)
+			}
+		}
+		line.nothingLeft()
+	}},
+	{"Rule08_AFairWaiterIsWokenByAReleaseOfAnyKind", func(e *env) {
+		s, _ := e.fair()
+		line := e.line(1)
+		for name, release := range map[string]func(){
+			"fair":   func() { s.free("a:1") },
+			"plain":  func() { s.release("n", "a:1", 0) },
+			"forced": func() { s.ForceRelease(context.Background(), topic("n")) },
+			"leave":  func() { s.leaves("a:1", backend.LeaveReply{Held: true}) },
+		} {
+			s.want("a:1", 0, "granted")
+			got := line.stand(0)
+			release()
+			l := line.served(got)
+			if l == nil {
+				e.Errorf("%s: not woken", name)
+			}
+			e.unlock(l)
+		}
+	}},
+	{"Rule08_APlainWaiterIsWokenByAFairRelease", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		c, f := e.tapped()
+		got := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		e.settled(f)
+		s.free("a:1")
+		e.done("Lock", receive(e, "the plain waiter gets it", got).err)
+	}},
+	{"Rule08_FairWaitersSendNothingWhileTheyWait", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		line := e.line(1)
+		var waiting []<-chan result
+		for range 8 {
+			waiting = append(waiting, line.stand(0))
+		}
+		line.quiet()
+		before := line.faults[0].Count(OpAcquire, OpLeave, OpRelease)
+		e.always(time.Second, "nothing is sent", func() bool { return line.faults[0].Count(OpAcquire, OpLeave, OpRelease) == before })
+		s.free("a:1")
+		for _, w := range waiting {
+			e.unlock(line.served(w))
+		}
+	}},
+	{"Rule08_ADeadFirstHoldsTheOthersUpForASecond", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		s.want("dead:1", long, "refused")
+		s.want("dead:2", long, "refused")
+		line := e.line(2)
+		first := line.stand(0)
+		s.want("dead:3", long, "refused")
+		second := line.stand(1)
+		line.quiet()
+		before := time.Now()
+		s.free("a:1")
+		e.unlock(line.served(first))
+		e.unlock(line.served(second))
+		if d := time.Since(before); d < backend.Absence || d > 3*backend.Absence {
+			e.Errorf("two groups of dead waiters held the others up for %v", d)
+		}
+		line.nothingLeft()
+	}},
+	{"Rule09_AFairWaiterThatLeavesLeavesNothing", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		line := e.line(3)
+		var waiting []<-chan result
+		var cancels []context.CancelFunc
+		for i := range 9 {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			cancels = append(cancels, cancel)
+			waiting = append(waiting, line.standWith(i%3, ctx))
+		}
+		for i := 0; i < 9; i += 2 {
+			cancels[i]()
+			e.is("Lock", receive(e, "a waiter leaves", waiting[i]).err, context.Canceled)
+		}
+		for k := range 3 {
+			e.until("they leave the queue", func() bool {
+				return line.answered(k, OpLeave) == []int{2, 2, 1}[k] || line.answered(k, OpLeave) == []int{2, 1, 2}[k]
+			})
+		}
+		before := time.Now()
+		s.free("a:1")
+		for i := 1; i < 9; i += 2 {
+			e.unlock(line.served(waiting[i]))
+		}
+		if d := time.Since(before); d > backend.Absence {
+			e.Errorf("those who had left held the others up: %v", d)
+		}
+		line.nothingLeft()
+	}},
+	{"Rule09_AFairLockThatNobodyWaitsForAnyMoreIsLeftWhateverBecameOfTheRequest", func(e *env) {
+		for what, fate := range map[string]func(ch chan struct{}) Fate{
+			"the reply is lost":       func(chan struct{}) Fate { return Fate{Lost: true} },
+			"the reply comes late":    func(ch chan struct{}) Fate { return Fate{After: ch} },
+			"it is sent late":         func(ch chan struct{}) Fate { return Fate{Before: ch} },
+			"it arrives afterward":    func(ch chan struct{}) Fate { return Fate{Later: ch} },
+			"it is granted, too late": func(ch chan struct{}) Fate { return Fate{After: ch} },
+		} {
+			s, _ := e.fair()
+			if what != "it is granted, too late" {
+				s.want("a:1", 0, "granted")
+			}
+			c, f := e.tapped()
+			ch := make(chan struct{})
+			f.Hook(func(call Call) Fate {
+				if call.Op == OpAcquire {
+					return fate(ch)
+				}
+				return Fate{}
+			})
+			ctx, cancel := context.WithCancel(context.Background())
+			got := locking(e.kind(c, mortise.Kind{Fair: true}), ctx, "n")
+			e.until("it is sent", func() bool { return f.Count(OpAcquire) > 0 })
+			cancel()
+			if r := receive(e, "the caller leaves", got); r.err == nil {
+				e.Errorf("%s: no error", what)
+			}
+			if what == "it arrives afterward" {
+				e.until("it leaves", func() bool { return f.Count(OpLeave) > 0 })
+			}
+			close(ch)
+			e.until(what+": it leaves", func() bool { return f.Count(OpLeave) > 0 })
+			if what != "it is granted, too late" {
+				s.free("a:1")
+			}
+			e.until(what+": nothing is left", func() bool {
+				r := s.ask("last:1", 0)
+				if r.Granted {
+					s.free("last:1")
+				}
+				return r.Granted
+			})
+		}
+	}},
+	{"Rule11_ALostReplyCostsAFairWaiterNeitherItsPlaceNorTheLock", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		line := e.line(2)
+		lose(line.faults[0], OpAcquire, 1)
+		first, second := line.stand(0), line.stand(1)
+		line.quiet()
+		lose(line.faults[0], OpAcquire, 1)
+		lose(line.faults[0], OpRelease, 1)
+		s.free("a:1")
+		l := line.served(first)
+		if st := e.inspect(line.clients[0], "n"); st.Holds != 1 || !st.Mine {
+			e.Errorf("%+v", st)
+		}
+		select {
+		case <-second:
+			e.Fatal("the second was served before the first unlocked")
+		default:
+		}
+		e.unlock(l)
+		e.unlock(line.served(second))
+	}},
+	{"Rule12_FairWaitersSurviveCutConnectionsAndAFlush", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		line := e.line(2)
+		first := line.stand(0)
+		line.quiet()
+		second := line.stand(1)
+		line.quiet()
+		before := [2]int{line.faults[0].Watching(), line.faults[1].Watching()}
+		e.store.Cut()
+		for i := range before {
+			e.until("they listen again", func() bool { return line.faults[i].Watching() > before[i] })
+		}
+		line.quiet()
+		e.eventually("the release is sent", func() error {
+			_, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
+			return err
+		})
+		e.unlock(line.served(first))
+		e.unlock(line.served(second))
+		line.nothingLeft()
+	}},
+	{"Rule14_ShutdownTakesFairWaitersOutOfTheQueue", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		line := e.line(2)
+		gone := []<-chan result{line.stand(0), line.stand(0), line.stand(0)}
+		stays := line.stand(1)
+		e.done("Close", line.clients[0].Close())
+		for _, w := range gone {
+			e.is("Lock", receive(e, "a waiter is told", w).err, mortise.ErrClosed)
+		}
+		before := time.Now()
+		s.free("a:1")
+		e.unlock(line.served(stays))
+		if d := time.Since(before); d > backend.Absence {
+			e.Errorf("those of the closed client held the other up: %v", d)
+		}
+	}},
+	{"Rule15_FairWaitersNeedNoMoreConnections", func(e *env) {
+		s, _ := e.fair()
+		s.want("a:1", 0, "granted")
+		line := e.line(1)
+		waiting := []<-chan result{line.stand(0), line.stand(0)}
+		line.quiet()
+		before := e.store.Connections()
+		for range 30 {
+			waiting = append(waiting, line.stand(0))
+		}
+		line.quiet()
+		// A client library's pool may dial some more where commands coincide.
+		if n := e.store.Connections(); n > before+15 {
+			e.Errorf("%d connections with 32 waiters, %d with 2", n, before)
+		}
+		s.free("a:1")
+		for _, w := range waiting {
+			e.unlock(line.served(w))
+		}
+	}},
+}
+
+// rawFair is a bare session on the fair lock n.
+type rawFair struct {
+	*raw
+	fair backend.FairSession
+}
+
+// fair opens a bare session on fair locks, or skips the test.
+func (e *env) fair() (*rawFair, *ears) {
+	e.Helper()
+	s, h := e.session()
+	f, ok := s.Session.(backend.FairSession)
+	if !ok {
+		e.Skip("the backend has no fair locks")
+	}
+	return &rawFair{s, f}, h
+}
+
+func (e *env) kind(c *mortise.Client, k mortise.Kind) mortise.Locker {
+	e.Helper()
+	l, err := c.Kind(k)
+	if err != nil {
+		e.Fatalf("Kind(%+v): %v", k, err)
+	}
+	return l
+}
+
+// ask asks for n, and for a place if wait is not zero.
+func (s *rawFair) ask(owner string, wait time.Duration) backend.AcquireReply {
+	s.e.Helper()
+	return s.askFor(owner, long, wait)
+}
+
+func (s *rawFair) askFor(owner string, lease, wait time.Duration) backend.AcquireReply {
+	s.e.Helper()
+	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: lease, Wait: wait})
+	if err != nil {
+		s.e.Fatalf("Acquire(%s): %v", owner, err)
+	}
+	return r
+}
+
+func (s *rawFair) takeFor(owner string, lease time.Duration) {
+	s.e.Helper()
+	if r := s.askFor(owner, lease, 0); !r.Granted {
+		s.e.Fatalf("Acquire(%s): %+v", owner, r)
+	}
+}
+
+func (s *rawFair) want(owner string, wait time.Duration, what string) {
+	s.e.Helper()
+	if r := s.ask(owner, wait); r.Granted != (what == "granted") {
+		s.e.Fatalf("%s asks: %+v, want it %s", owner, r, what)
+	}
+}
+
+func (s *rawFair) free(owner string) {
+	s.e.Helper()
+	r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
+	if err != nil || !r.Held {
+		s.e.Fatalf("Release(%s): %+v, %v", owner, r, err)
+	}
+}
+
+func (s *rawFair) leaves(owner string, want backend.LeaveReply) {
+	s.e.Helper()
+	r, err := s.fair.Leave(context.Background(), backend.LeaveRequest{Name: "n", Owner: owner, Wait: long})
+	if err != nil || r != want {
+		s.e.Fatalf("Leave(%s): %+v, %v, want %+v", owner, r, err, want)
+	}
+}
+
+// watchTurn has the session listen for an owner's turn.
+func (s *rawFair) watchTurn(h *ears, owner string) {
+	s.e.Helper()
+	t := backend.Topic{Kind: backend.KindFair, Name: "n", Owner: owner}
+	s.Watch(t)
+	s.e.until("watching "+owner, func() bool { return h.count("watching "+said(t)) > 0 })
+}
+
+// heard waits until an owner was told of its turn.
+func (s *rawFair) heard(h *ears, owner string) {
+	s.e.Helper()
+	s.e.until(owner+" is told", func() bool { return h.count("released n "+owner) > 0 })
+}
+
+// fairLine is some clients whose users wait for the fair lock n.
+type fairLine struct {
+	e       *env
+	clients []*mortise.Client
+	lockers []mortise.Locker
+	faults  []*Faults
+	waiting []*atomic.Int32 // how many have begun to wait
+}
+
+func (e *env) line(clients int) *fairLine {
+	e.Helper()
+	l := &fairLine{e: e}
+	for range clients {
+		waiting := new(atomic.Int32)
+		c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+		l.clients, l.faults, l.waiting = append(l.clients, c), append(l.faults, f), append(l.waiting, waiting)
+		l.lockers = append(l.lockers, e.kind(c, mortise.Kind{Fair: true}))
+	}
+	return l
+}
+
+// stand has one more wait, and returns when it has its place.
+func (l *fairLine) stand(client int) <-chan result {
+	l.e.Helper()
+	return l.standWith(client, context.Background())
+}
+
+func (l *fairLine) standWith(client int, ctx context.Context) <-chan result {
+	l.e.Helper()
+	n := l.waiting[client].Load()
+	got := locking(l.lockers[client], ctx, "n", mortise.WithWait(2*patience))
+	l.e.until("it waits", func() bool { return l.waiting[client].Load() > n })
+	return got
+}
+
+// quiet waits until all have asked again since they are listened for.
+func (l *fairLine) quiet() {
+	l.e.Helper()
+	for _, f := range l.faults {
+		last, since := -1, time.Now()
+		l.e.until("they sleep", func() bool {
+			if n := f.Count() + f.Watching(); n != last {
+				last, since = n, time.Now()
+			}
+			return time.Since(since) > 500*time.Millisecond
+		})
+	}
+}
+
+// served is the lease of one who waited.
+func (l *fairLine) served(w <-chan result) *mortise.Lease {
+	l.e.Helper()
+	r := receive(l.e, "a waiter is served", w)
+	if r.err != nil {
+		l.e.Errorf("Lock: %v", r.err)
+	}
+	return r.lease
+}
+
+// answered counts the calls of a client that have been answered.
+func (l *fairLine) answered(client int, op Op) (n int) {
+	for _, c := range l.faults[client].Calls(op) {
+		if c.Ended > 0 && c.Err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// nothingLeft checks that nobody holds the lock and nobody stands in the queue.
+func (l *fairLine) nothingLeft() {
+	l.e.Helper()
+	s, _ := l.e.fair()
+	s.want("last:1", 0, "granted")
+	s.free("last:1")
+}

@@ -1,0 +1,315 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Op is an operation of a session.
+type Op string
+
+// The operations that Faults sees.
+const (
+	OpAcquire      Op = "acquire"
+	OpReenter      Op = "reenter"
+	OpRelease      Op = "release"
+	OpRenew        Op = "renew"
+	OpInspect      Op = "inspect"
+	OpForceRelease Op = "force release"
+	OpWatch        Op = "watch"
+	OpUnwatch      Op = "unwatch"
+	OpPing         Op = "ping"
+	OpLeave        Op = "leave" // where the backend has fair locks
+)
+
+// Call is one call of a session's method.
+type Call struct {
+	Op Op
+	// Name and Owner are those of the request; of the first, for OpRenew.
+	Name, Owner string
+	// Requests is the length of the batch for OpRenew, OpAcquireAll and OpReleaseAll, else one.
+	Requests int
+	// Began and Ended number the beginnings and ends of all calls in the order in
+	// which they happened, from 1. Ended is 0 while the call is under way.
+	Began, Ended int
+	// Err is what the caller was told, once it has ended.
+	Err error
+}
+
+// Fate is what becomes of a call. The zero Fate lets it pass. For OpWatch and
+// OpUnwatch, which return at once, there is no other.
+type Fate struct {
+	// Before holds the call until it is closed, and then runs it.
+	Before <-chan struct{}
+	// After runs the call and holds its reply until it is closed.
+	After <-chan struct{}
+	// Refused does not run it: the caller is told so, and that it may pass.
+	Refused bool
+	// Lost runs the call and loses the reply: its outcome is unknown to the caller.
+	Lost bool
+	// Later tells the caller at once that the outcome is unknown, and runs the
+	// call when it is closed: a command that was still on its way.
+	Later <-chan struct{}
+}
+
+// Faults is a backend in front of another. It writes down every call of its
+// sessions, and lets a hook decide what becomes of it.
+type Faults struct {
+	under backend.Backend
+
+	mu       sync.Mutex
+	hook     func(Call) Fate
+	calls    []Call
+	count    int
+	watching int
+}
+
+// errInjected is the cause of every fault that Faults makes up.
+var errInjected = errors.New("injected fault")
+
+// NewFaults puts Faults in front of b.
+func NewFaults(b backend.Backend) *Faults { return &Faults{under: b} }
+
+// Open implements [backend.Backend].
+func (f *Faults) Open(h backend.Handler) (backend.Session, error) {
+	s, err := f.under.Open(watchCounter{h, f})
+	if err != nil {
+		return nil, err
+	}
+	return withMulti(withFair(withRW(&faulty{Session: s, f: f}), s, f), s, f), nil
+}
+
+// Hook sets the function that is asked what becomes of each call, in the
+// goroutine of the call and before it; nil lets all pass.
+func (f *Faults) Hook(fn func(Call) Fate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook = fn
+}
+
+// Calls returns the calls of these operations, or all, in the order in which they began.
+func (f *Faults) Calls(ops ...Op) []Call {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []Call
+	for _, c := range f.calls {
+		if len(ops) == 0 || slices.Contains(ops, c.Op) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Count counts the calls of these operations, or all.
+func (f *Faults) Count(ops ...Op) int { return len(f.Calls(ops...)) }
+
+// Watching counts how often a watch was confirmed.
+func (f *Faults) Watching() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watching
+}
+
+type watchCounter struct {
+	backend.Handler
+	f *Faults
+}
+
+func (w watchCounter) Watching(t backend.Topic) {
+	w.Handler.Watching(t)
+	w.f.mu.Lock()
+	w.f.watching++
+	w.f.mu.Unlock()
+}
+
+func (f *Faults) begin(c Call) (int, Fate) {
+	f.mu.Lock()
+	f.count++
+	c.Began = f.count
+	c.Requests = max(c.Requests, 1)
+	f.calls = append(f.calls, c)
+	i, hook := len(f.calls)-1, f.hook
+	f.mu.Unlock()
+	if hook == nil {
+		return i, Fate{}
+	}
+	return i, hook(c)
+}
+
+func (f *Faults) end(i int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count++
+	f.calls[i].Ended = f.count
+	f.calls[i].Err = err
+}
+
+func unknown() error {
+	return &backend.Fault{Err: errInjected, Remedy: "none, a test wants it so", MayHaveRun: true, Temporary: true}
+}
+
+func refused() error {
+	return &backend.Fault{Err: errInjected, Remedy: "none, a test wants it so", Temporary: true}
+}
+
+// pass runs op as its fate will have it.
+func pass[R any](f *Faults, ctx context.Context, c Call, op func(context.Context) (R, error)) (reply R, err error) {
+	i, fate := f.begin(c)
+	defer func() { f.end(i, err) }()
+	var none R
+	if fate.Refused {
+		return none, refused()
+	}
+	if fate.Later != nil {
+		go func() {
+			<-fate.Later
+			op(context.WithoutCancel(ctx))
+		}()
+		return none, unknown()
+	}
+	if fate.Before != nil {
+		select {
+		case <-fate.Before:
+		case <-ctx.Done():
+			return none, refused()
+		}
+	}
+	reply, err = op(ctx)
+	if fate.After != nil {
+		select {
+		case <-fate.After:
+		case <-ctx.Done():
+			return none, unknown()
+		}
+	}
+	if fate.Lost {
+		return none, unknown()
+	}
+	return reply, err
+}
+
+// faulty is a session with faults.
+type faulty struct {
+	backend.Session
+	f *Faults
+}
+
+func (s *faulty) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.AcquireReply, error) {
+		return s.Session.Acquire(ctx, r)
+	})
+}
+
+func (s *faulty) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
+	return pass(s.f, ctx, Call{Op: OpReenter, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.ReenterReply, error) {
+		return s.Session.Reenter(ctx, r)
+	})
+}
+
+func (s *faulty) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.ReleaseReply, error) {
+		return s.Session.Release(ctx, r)
+	})
+}
+
+func (s *faulty) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	c := Call{Op: OpRenew, Requests: len(in)}
+	if len(in) > 0 {
+		c.Name, c.Owner = in[0].Name, in[0].Owner
+	}
+	in = slices.Clone(in)
+	got, err := pass(s.f, ctx, c, func(ctx context.Context) ([]backend.RenewResult, error) {
+		out := make([]backend.RenewResult, len(in))
+		s.Session.Renew(ctx, in, out)
+		return out, nil
+	})
+	copy(out, got)
+	if err != nil {
+		for i := range out {
+			out[i] = backend.RenewResult{Err: err}
+		}
+	}
+}
+
+func (s *faulty) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: t.Name}, func(ctx context.Context) (backend.Record, error) {
+		return s.Session.Inspect(ctx, t)
+	})
+}
+
+func (s *faulty) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
+	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: t.Name}, func(ctx context.Context) (bool, error) {
+		return s.Session.ForceRelease(ctx, t)
+	})
+}
+
+func (s *faulty) Ping(ctx context.Context) error {
+	_, err := pass(s.f, ctx, Call{Op: OpPing}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Session.Ping(ctx)
+	})
+	return err
+}
+
+func (s *faulty) Watch(t backend.Topic) {
+	i, _ := s.f.begin(Call{Op: OpWatch, Name: t.Name})
+	s.Session.Watch(t)
+	s.f.end(i, nil)
+}
+
+func (s *faulty) Unwatch(t backend.Topic) {
+	i, _ := s.f.begin(Call{Op: OpUnwatch, Name: t.Name})
+	s.Session.Unwatch(t)
+	s.f.end(i, nil)
+}
+
+// KnowsAge implements [backend.AgeSession]; it is false where the session under it is none.
+func (s *faulty) KnowsAge() bool {
+	a, has := s.Session.(backend.AgeSession)
+	return has && a.KnowsAge()
+}
+
+// faultyFair is what a faulty session has besides if the one under it has fair locks.
+type faultyFair struct {
+	f     *Faults
+	under backend.FairSession
+}
+
+// withFair gives a faulty session fair locks, if the one under it has them.
+func withFair(x, under backend.Session, f *Faults) backend.Session {
+	s, has := under.(backend.FairSession)
+	if !has {
+		return x
+	}
+	fair := faultyFair{f, s}
+	switch x := x.(type) {
+	case *faultyBoth:
+		return struct {
+			*faultyBoth
+			faultyFair
+		}{x, fair}
+	case *faultyRW:
+		return struct {
+			*faultyRW
+			faultyFair
+		}{x, fair}
+	case *faultyCounter:
+		return struct {
+			*faultyCounter
+			faultyFair
+		}{x, fair}
+	}
+	return struct {
+		backend.Session
+		faultyFair
+	}{x, fair}
+}
+
+func (s faultyFair) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
+	return pass(s.f, ctx, Call{Op: OpLeave, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.LeaveReply, error) {
+		return s.under.Leave(ctx, r)
+	})
+}

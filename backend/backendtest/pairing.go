@@ -1,0 +1,228 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// pairingTests go through all pairs of kinds: a name that is in use as one kind, asked for
+// as another. Either they exclude each other, or the answer is ErrWrongKind and nothing is
+// changed. The one exception is in the table of docs/guarantees.md.
+var pairingTests = []test{
+	{"Rule01_EveryKindExcludesEveryOtherOrIsTheWrongOne", func(e *env) {
+		holder, other := e.client(), e.client()
+		next := pairKinds(e, e.client())
+		for _, a := range pairKinds(e, holder) {
+			for _, asking := range []*mortise.Client{other, holder} {
+				for i, b := range pairKinds(e, asking) {
+					whose := map[bool]string{true: "the same client", false: "another"}[asking == holder]
+					name := fmt.Sprintf("%s-%d-%s", a.what, i, map[bool]string{true: "same", false: "other"}[asking == holder])
+					a.pair(e, b, next[i], name, fmt.Sprintf("held as %s, asked for as %s by %s", a.what, b.what, whose))
+				}
+			}
+		}
+	}},
+}
+
+// How a kind keeps its record.
+const (
+	asLock = iota
+	asReadWriteLock
+	asCount
+)
+
+// pairKind is a kind of lock, and a client that asks for it.
+type pairKind struct {
+	what   string
+	record int
+	reads  bool
+	// hold takes it, and returns how to give it back.
+	hold func(name string) func()
+	// ask asks for it in every way that there is, and returns what each came to. What is
+	// granted is given back.
+	ask func(name string) map[string]error
+	// state is what can be read of it.
+	state func(name string) string
+}
+
+func pairKinds(e *env, c *mortise.Client) []pairKind {
+	e.Helper()
+	e.counter()
+	e.fair()
+	ctx := context.Background()
+	read, write := e.sides(c)
+	lock := func(what string, record int, l mortise.Locker) pairKind {
+		back := func(l *mortise.Lease, err error) error {
+			if err == nil {
+				e.unlock(l)
+			}
+			return err
+		}
+		return pairKind{
+			what: what, record: record, reads: what == "read",
+			hold: func(name string) func() {
+				e.Helper()
+				lease := e.lock(l, ctx, name, mortise.WithLease(long))
+				return func() { e.Helper(); e.unlock(lease) }
+			},
+			ask: func(name string) map[string]error {
+				return map[string]error{
+					"trylock": back(l.TryLock(ctx, name, mortise.WithLease(long))),
+					"lock":    waiting(func(w mortise.Option) error { return back(l.Lock(ctx, name, mortise.WithLease(long), w)) }),
+				}
+			},
+			state: func(name string) string {
+				inspect := c.Inspect
+				if record == asReadWriteLock {
+					inspect = c.InspectRW
+				}
+				s, err := inspect(ctx, name)
+				if err == nil && s.Remaining < long-patience {
+					e.Errorf("%s: what is left of the lease is %v", name, s.Remaining)
+				}
+				s.Remaining = 0
+				return fmt.Sprint(s, err)
+			},
+		}
+	}
+	count := func(what string, hold func(name string), read func(name string) (int, error), ask func(name string) map[string]error) pairKind {
+		return pairKind{
+			what: what, record: asCount, ask: ask,
+			hold: func(name string) func() {
+				e.Helper()
+				hold(name)
+				return func() { e.store.Delete(name) }
+			},
+			state: func(name string) string {
+				n, err := read(name)
+				return fmt.Sprint(n, err)
+			},
+		}
+	}
+	return []pairKind{
+		lock("plain", asLock, c),
+		lock("fair", asLock, e.kind(c, mortise.Kind{Fair: true})),
+		lock("fenced", asLock, e.kind(c, mortise.Kind{Fenced: true})),
+		lock("spin", asLock, e.kind(c, mortise.Kind{Spin: 5 * time.Millisecond})),
+		lock("non-reentrant", asLock, e.kind(c, mortise.Kind{NonReentrant: true})),
+		lock("read", asReadWriteLock, read),
+		lock("write", asReadWriteLock, write),
+		count("semaphore", func(name string) {
+			e.Helper()
+			e.ok(c.Semaphore(name).TrySetPermits(ctx, 2))
+			e.done("Acquire", c.Semaphore(name).TryAcquire(ctx, 1))
+		}, func(name string) (int, error) { return c.Semaphore(name).Available(ctx) },
+			func(name string) map[string]error {
+				s := c.Semaphore(name)
+				return map[string]error{
+					"available":  second(s.Available(ctx)),
+					"setpermits": second(s.TrySetPermits(ctx, 9)),
+					"tryacquire": s.TryAcquire(ctx, 1),
+					"acquire":    waiting(func(w mortise.Option) error { return s.Acquire(ctx, 1, w) }),
+					"release":    s.Release(ctx, 1),
+					"addpermits": s.AddPermits(ctx, 9),
+					"drain":      second(s.Drain(ctx)),
+				}
+			}),
+		count("permits", func(name string) {
+			e.Helper()
+			e.ok(c.Permits(name).TrySetPermits(ctx, 2))
+			_, err := c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))
+			e.done("TryAcquire", err)
+		}, func(name string) (int, error) { return c.Permits(name).Available(ctx) },
+			func(name string) map[string]error {
+				p := c.Permits(name)
+				return map[string]error{
+					"available":  second(p.Available(ctx)),
+					"setpermits": second(p.TrySetPermits(ctx, 9)),
+					"tryacquire": second(p.TryAcquire(ctx)),
+					"acquire":    waiting(func(w mortise.Option) error { return second(p.Acquire(ctx, w)) }),
+					"addpermits": p.AddPermits(ctx, 9),
+				}
+			}),
+		count("latch", func(name string) {
+			e.Helper()
+			e.ok(c.Latch(name).TrySet(ctx, 1))
+		}, func(name string) (int, error) {
+			n, err := c.Latch(name).Count(ctx)
+			return int(n), err
+		}, func(name string) map[string]error {
+			l := c.Latch(name)
+			return map[string]error{
+				"count":     second(l.Count(ctx)),
+				"set":       second(l.TrySet(ctx, 9)),
+				"countdown": l.CountDown(ctx),
+				"wait":      waiting(func(w mortise.Option) error { return l.Wait(ctx, w) }),
+				"delete":    second(l.Delete(ctx)),
+			}
+		}),
+	}
+}
+
+// waiting is a call that waits for a moment: for long enough to get an answer.
+func waiting(call func(mortise.Option) error) error {
+	for d := 20 * time.Millisecond; ; d *= 4 {
+		if err := call(mortise.WithWait(d)); d > patience || !errors.Is(err, mortise.ErrUnavailable) {
+			return err
+		}
+	}
+}
+
+// pair holds name as a, and asks for it as b; next is b by a third client.
+func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
+	e.Helper()
+	free := a.hold(name)
+	before := a.state(name)
+	switch {
+	case a.record == asCount && b.record == asCount:
+		// One integer, as in Redisson: nothing tells them apart. Both read the same.
+		if got := b.state(name); got != before {
+			e.Errorf("%s: it reads %s, want %s", what, got, before)
+		}
+		free()
+		return
+	case a.record != b.record:
+		for op, err := range b.ask(name) {
+			if err == nil {
+				e.Errorf("%s: %s was carried out", what, op)
+				continue
+			}
+			e.named(err, op, name, mortise.ErrWrongKind)
+		}
+	case a.reads && b.reads:
+		for op, err := range b.ask(name) {
+			if err != nil {
+				e.Errorf("%s: %s: %v, want it granted", what, op, err)
+			}
+		}
+	default:
+		for op, err := range b.ask(name) {
+			if !errors.Is(err, mortise.ErrNotAcquired) || errors.Is(err, mortise.ErrWrongKind) {
+				e.Errorf("%s: %s: %v, want it refused", what, op, err)
+			}
+		}
+	}
+	// What was granted to one who no longer waited is given back in the background.
+	after := a.state(name)
+	for end := time.Now().Add(patience); after != before && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		after = a.state(name)
+	}
+	if after != before {
+		e.Errorf("%s: it was %s and is %s", what, before, after)
+	}
+	free()
+	switch {
+	case b.record == asCount:
+	case a.record == b.record:
+		e.until(what+": free for whoever comes next", func() bool { return next.ask(name)["trylock"] == nil })
+	default:
+		// Neither a place in a queue nor a writer's claim was left by what was refused.
+		if err := next.ask(name)["trylock"]; err != nil {
+			e.Errorf("%s: for whoever comes next: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,529 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+var rules01to04 = []test{
+	{"Rule01_ExclusionHoldsAmongGoroutinesAndClients", func(e *env) {
+		names := []string{"n", "m"}
+		inside := make([]atomic.Int32, len(names))
+		count := make([]int, len(names)) // guarded by the locks alone: the race detector looks
+		const clients, goroutines, rounds = 3, 4, 8
+		var wg sync.WaitGroup
+		for range clients {
+			c := e.client()
+			for g := range goroutines {
+				wg.Go(func() {
+					for i := range rounds {
+						k := (g + i) % len(names)
+						lease, err := c.Lock(context.Background(), names[k], mortise.WithWait(patience))
+						if err != nil {
+							e.Errorf("Lock: %v", err)
+							return
+						}
+						if n := inside[k].Add(1); n != 1 {
+							e.Errorf("%d are inside", n)
+						}
+						count[k]++
+						if err := lease.Err(); err != nil {
+							e.Errorf("while it is held: %v", err)
+						}
+						inside[k].Add(-1)
+						if err := lease.Unlock(context.Background()); err != nil {
+							e.Errorf("Unlock: %v", err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if got, want := count[0]+count[1], clients*goroutines*rounds; got != want {
+			e.Errorf("%d turns, want %d", got, want)
+		}
+	}},
+	{"Rule01_TryLockOfAHeldLockIsRefusedWithWhatIsLeft", func(e *env) {
+		a, b := e.client(), e.client()
+		lease := e.lock(a, context.Background(), "n", mortise.WithLease(30*time.Second))
+		for who, c := range map[string]*mortise.Client{"another client": b, "the holder's client": a} {
+			_, err := c.TryLock(context.Background(), "n")
+			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
+			var x *mortise.Error
+			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
+				e.Errorf("%s: Remaining is %v, want what is left of 30s", who, x.Remaining)
+			}
+		}
+		e.unlock(lease)
+		e.until("it is free for another", func() bool {
+			got, err := b.TryLock(context.Background(), "n")
+			return err == nil && got != nil
+		})
+	}},
+	{"Rule01_TwoGoroutinesThatShareALeasesContextTakeTurns", func(e *env) {
+		c := e.client()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		var inside atomic.Int32
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 5 {
+					inner, err := c.Lock(outer.Context(), "n", mortise.WithWait(patience))
+					if err != nil {
+						e.Errorf("Lock: %v", err)
+						return
+					}
+					if n := inside.Add(1); n != 1 {
+						e.Errorf("%d are inside", n)
+					}
+					time.Sleep(time.Millisecond)
+					inside.Add(-1)
+					if err := inner.Unlock(context.Background()); err != nil {
+						e.Errorf("Unlock: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if s := e.inspect(c, "n"); s.Holds != 1 {
+			e.Errorf("%d holds are left, want the outer one", s.Holds)
+		}
+		e.unlock(outer)
+	}},
+	{"Rule01_OnlyTheInnermostHoldIsEnteredAgain", func(e *env) {
+		c := e.client()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
+		if _, err := c.TryLock(outer.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("TryLock under the outer lease while the inner one lives: %v", err)
+		}
+		waiting := locking(c, outer.Context(), "n", mortise.WithWait(patience))
+		e.unlock(inner)
+		got := receive(e, "the outer lease is entered once it is the innermost", waiting)
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		if s := e.inspect(c, "n"); s.Holds != 2 {
+			e.Errorf("%d holds, want 2", s.Holds)
+		}
+	}},
+	{"Rule01_AContextOfAnotherNameOrClientDoesNotReenter", func(e *env) {
+		a, b := e.client(), e.client()
+		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		if _, err := b.TryLock(lease.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("another client under the lease's context: %v", err)
+		}
+		other := e.lock(a, lease.Context(), "m", mortise.WithLease(long))
+		if n, m := e.inspect(a, "n"), e.inspect(a, "m"); n.Owner == m.Owner || n.Holds != 1 || m.Holds != 1 {
+			e.Errorf("n is %+v, m is %+v; want two owners with one hold each", n, m)
+		}
+		// Through the context of m, n is entered again: ctx descends from its hold.
+		again := e.lock(a, other.Context(), "n")
+		if s := e.inspect(a, "n"); s.Holds != 2 {
+			e.Errorf("n has %d holds, want 2", s.Holds)
+		}
+		e.unlock(again)
+	}},
+	{"Rule01_AContextKeptPastItsLeaseConfersNothing", func(e *env) {
+		a, b := e.client(), e.client()
+		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		kept := context.WithoutCancel(lease.Context())
+		e.unlock(lease)
+		other := e.lock(b, context.Background(), "n", mortise.WithLease(long))
+		if _, err := a.TryLock(kept, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("TryLock while another client holds it: %v", err)
+		}
+		e.unlock(other)
+
+		mine := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		if _, err := a.TryLock(kept, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("TryLock while a later owner of the same client holds it: %v", err)
+		}
+		if s := e.inspect(a, "n"); s.Holds != 1 {
+			e.Errorf("%d holds, want 1", s.Holds)
+		}
+		e.unlock(mine)
+		fresh := e.lock(a, kept, "n", mortise.WithLease(long))
+		if s := e.inspect(a, "n"); s.Holds != 1 {
+			e.Errorf("%d holds, want 1 of a fresh owner", s.Holds)
+		}
+		e.unlock(fresh)
+		if lease.Context().Err() == nil {
+			e.Error("the context of a lease that ended lives")
+		}
+	}},
+	{"Rule01_AKeyOfAnotherKindIsRefusedNotGranted", func(e *env) {
+		c := e.client()
+		e.store.Occupy("n")
+		_, err := c.Lock(context.Background(), "n", mortise.WithWait(patience))
+		e.named(err, "lock", "n", mortise.ErrWrongKind)
+		_, err = c.TryLock(context.Background(), "n")
+		e.named(err, "trylock", "n", mortise.ErrWrongKind)
+		fenced, _ := c.Kind(mortise.Kind{Fenced: true})
+		_, err = fenced.TryLock(context.Background(), "n")
+		e.named(err, "trylock", "n", mortise.ErrWrongKind)
+	}},
+	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
+		c := e.client()
+		fenced, err := e.client().Kind(mortise.Kind{Fenced: true})
+		if err != nil {
+			e.Fatal(err)
+		}
+		plain := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		if _, err := fenced.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("fenced over plain: %v", err)
+		}
+		if token, has := plain.Token(); has {
+			e.Errorf("a plain lease has the token %d", token)
+		}
+		e.unlock(plain)
+		f := e.lock(fenced, context.Background(), "n", mortise.WithLease(long))
+		if _, err := c.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("plain over fenced: %v", err)
+		}
+		e.unlock(f)
+	}},
+	{"Rule01_FencingTokensRiseAcrossOwnersClientsAndAFlush", func(e *env) {
+		var last int64
+		var lockers []mortise.Locker
+		for range 2 {
+			l, err := e.client().Kind(mortise.Kind{Fenced: true})
+			if err != nil {
+				e.Fatal(err)
+			}
+			lockers = append(lockers, l)
+		}
+		for i := range 12 {
+			lease := e.lock(lockers[i%2], context.Background(), "n", mortise.WithLease(long))
+			token, has := lease.Token()
+			if !has || token <= last {
+				e.Fatalf("token %d, %v after %d", token, has, last)
+			}
+			inner := e.lock(lockers[i%2], lease.Context(), "n")
+			if again, has := inner.Token(); !has || again != token {
+				e.Errorf("a re-entry has the token %d, %v, want that of its owner, %d", again, has, token)
+			}
+			e.unlock(inner)
+			e.unlock(lease)
+			last = token
+			if i%4 == 3 {
+				// A counter that is gone starts at the clock in milliseconds.
+				e.until("the clock is past the last token", func() bool { return time.Now().UnixMilli() > last })
+				e.store.Flush()
+			}
+		}
+	}},
+
+	{"Rule02_TheHolderIsToldBeforeAnotherCanAcquire", func(e *env) {
+		a, b := e.client(), e.client()
+		for i := range 5 {
+			name := fmt.Sprintf("n%d", i)
+			lease := e.lock(a, context.Background(), name, mortise.WithLease(200*time.Millisecond))
+			got := e.lock(b, context.Background(), name, mortise.WithLease(long))
+			e.is("at the moment another has it, Err", lease.Err(), mortise.ErrLost)
+			receive(e, "the holder's context ends", lease.Context().Done())
+			e.is("its cause", context.Cause(lease.Context()), mortise.ErrLost)
+			e.unlock(got)
+		}
+	}},
+	{"Rule02_TheDeadlineCountsFromBeforeTheRequestWasSent", func(e *env) {
+		c, f := e.tapped()
+		var sent time.Time
+		f.Hook(func(call Call) Fate {
+			if call.Op != OpAcquire {
+				return Fate{}
+			}
+			sent = time.Now()
+			slow := make(chan struct{})
+			time.AfterFunc(400*time.Millisecond, func() { close(slow) })
+			return Fate{After: slow}
+		})
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(time.Second))
+		if d := time.Since(sent); d < 400*time.Millisecond {
+			e.Fatalf("the reply was not held: %v", d)
+		}
+		receive(e, "the lease ends", lease.Context().Done())
+		time.Sleep(time.Until(sent.Add(990 * time.Millisecond)))
+		e.is("10 ms before the store's record can end, Err", lease.Err(), mortise.ErrLost)
+		if d := time.Since(sent); d > 5*time.Second {
+			e.Errorf("it ended only %v after it was asked for, want within the lease of 1s", d)
+		}
+	}},
+	{"Rule02_AGrantThatArrivesAfterItsLeaseIsNoLease", func(e *env) {
+		c, f := e.tapped()
+		f.Hook(func(call Call) Fate {
+			if call.Op != OpAcquire {
+				return Fate{}
+			}
+			slow := make(chan struct{})
+			time.AfterFunc(250*time.Millisecond, func() { close(slow) })
+			return Fate{After: slow}
+		})
+		lease, err := c.TryLock(context.Background(), "n", mortise.WithLease(100*time.Millisecond))
+		if err == nil {
+			e.Errorf("TryLock succeeded with a lease that was over; its Err is %v", lease.Err())
+		} else {
+			e.named(err, "trylock", "n", mortise.ErrUnavailable)
+		}
+	}},
+	{"Rule02_AHolderThatIsCutOffIsToldBeforeAWaiterGetsIt", func(e *env) {
+		a, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		b := e.client()
+		lease := e.lock(a, context.Background(), "n")
+		f.Hook(func(Call) Fate { return Fate{Refused: true} })
+		got := receive(e, "the waiter gets it", locking(b, context.Background(), "n", mortise.WithWait(patience)))
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		e.is("Err of the holder that was cut off", lease.Err(), mortise.ErrLost)
+		receive(e, "its context ends", lease.Context().Done())
+	}},
+	{"Rule02_ARenewalConfirmedTooLateRevivesNothing", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		late := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpRenew {
+				return Fate{After: late}
+			}
+			return Fate{}
+		})
+		lease := e.lock(c, context.Background(), "n")
+		receive(e, "the lease ends", lease.Context().Done())
+		e.is("Err", lease.Err(), mortise.ErrLost)
+		close(late)
+		e.until("the confirmation arrived", func() bool {
+			for _, call := range f.Calls(OpRenew) {
+				if call.Ended == 0 {
+					return false
+				}
+			}
+			return f.Count(OpRenew) > 0
+		})
+		e.always(100*time.Millisecond, "the lease stays lost", func() bool { return errors.Is(lease.Err(), mortise.ErrLost) })
+	}},
+	{"Rule02_ALeaseEndsWhenTheStoreGoesAway", func(e *env) {
+		c := e.client(mortise.WithWatchdogTimeout(watchdog))
+		begin := time.Now()
+		lease := e.lock(c, context.Background(), "n")
+		e.store.Down()
+		down := time.Now()
+		receive(e, "the lease ends", lease.Context().Done())
+		e.is("Err", lease.Err(), mortise.ErrLost)
+		if d := time.Since(down); d > watchdog+time.Second {
+			e.Errorf("it ended %v after the store went away, want within the watchdog timeout of %v", d, watchdog)
+		}
+		if d := time.Since(begin); d < watchdog/2 {
+			e.Errorf("it ended %v after it began, though %v were confirmed", d, watchdog)
+		}
+	}},
+	{"Rule02_AHolderWhoseRecordIsRemovedIsTold", func(e *env) {
+		var lost atomic.Int32
+		const watchdog = 2 * watchdog
+		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+			Lost: func(ev mortise.LostEvent) {
+				if ev.Name == "n" && errors.Is(ev.Err, mortise.ErrLost) {
+					lost.Add(1)
+				}
+			},
+		}))
+		for _, remove := range []func(){func() { e.store.Delete("n") }, e.store.Flush, func() { e.store.Occupy("n") }} {
+			before := lost.Load()
+			lease := e.lock(c, context.Background(), "n")
+			remove()
+			begin := time.Now()
+			receive(e, "the lease ends", lease.Context().Done())
+			e.is("Err", lease.Err(), mortise.ErrLost)
+			e.is("cause", context.Cause(lease.Context()), mortise.ErrLost)
+			// A third of the timeout; the lease itself would run out after all of it.
+			if d := time.Since(begin); d > watchdog*7/8 {
+				e.Errorf("it was told after %v, want by the next renewal", d)
+			}
+			e.until("the observer is told", func() bool { return lost.Load() > before })
+		}
+	}},
+
+	{"Rule03_TheWatchdogKeepsTheLockBeyondItsLease", func(e *env) {
+		var renewed atomic.Int32
+		a := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
+		}))
+		b := e.client()
+		lease := e.lock(a, context.Background(), "n")
+		begin := time.Now()
+		for time.Since(begin) < watchdog*3/2 {
+			if err := lease.Err(); err != nil {
+				e.Fatalf("after %v: %v", time.Since(begin), err)
+			}
+			if s := e.inspect(b, "n"); !s.Held || s.Client != a.ID() || s.Remaining > watchdog {
+				e.Fatalf("after %v the record is %+v", time.Since(begin), s)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		// Every third of the timeout: four times by now, and not all the time.
+		if n := renewed.Load(); n < 3 || n > 8 {
+			e.Errorf("renewed %d times in %v with a timeout of %v", n, time.Since(begin), watchdog)
+		}
+		e.unlock(lease)
+	}},
+	{"Rule03_TheCallersContextEndsNeitherLeaseNorRenewal", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		ctx, cancel := context.WithCancel(context.Background())
+		lease := e.lock(c, ctx, "n")
+		cancel()
+		receive(e, "the lease's context ends with its parent", lease.Context().Done())
+		if err := lease.Err(); err != nil {
+			e.Errorf("Err: %v, want none: the lock is held", err)
+		}
+		e.until("it is renewed twice", func() bool { return f.Count(OpRenew) >= 2 })
+		if s := e.inspect(c, "n"); !s.Held || !s.Mine {
+			e.Errorf("the record is %+v", s)
+		}
+		e.unlock(lease)
+	}},
+	{"Rule03_WithLeaseIsNeverRenewed", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(time.Second))
+		begin := time.Now()
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(1500*time.Millisecond))
+		taken := time.Now()
+		receive(e, "the lease ends", lease.Context().Done())
+		if d := time.Since(taken); d > 5*time.Second {
+			e.Errorf("it lived for %v", d)
+		}
+		if d := time.Since(begin); d < 1400*time.Millisecond {
+			e.Errorf("it ended after %v of 1.5s", d)
+		}
+		e.is("Err", lease.Err(), mortise.ErrLost)
+		if n := f.Count(OpRenew); n != 0 {
+			e.Errorf("it was renewed %d times", n)
+		}
+		e.free(c, "n")
+	}},
+	{"Rule03_AReentryKeepsTheLongerTime", func(e *env) {
+		c := e.client()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(60*time.Second))
+		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(500*time.Millisecond))
+		if s := e.inspect(c, "n"); s.Remaining < 30*time.Second || s.Holds != 2 {
+			e.Errorf("a short re-entry made the record %+v", s)
+		}
+		longer := e.lock(c, inner.Context(), "n", mortise.WithLease(long))
+		if s := e.inspect(c, "n"); s.Remaining < 2*time.Minute || s.Holds != 3 {
+			e.Errorf("a long re-entry made the record %+v", s)
+		}
+		time.Sleep(600 * time.Millisecond)
+		for i, l := range []*mortise.Lease{outer, inner, longer} {
+			if err := l.Err(); err != nil {
+				e.Errorf("hold %d ended: %v; the lock is held for the longest of their leases", i+1, err)
+			}
+		}
+	}},
+	{"Rule03_APartialUnlockLeavesTheTimeAlone", func(e *env) {
+		c := e.client()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(60*time.Second))
+		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(time.Second))
+		e.unlock(inner)
+		if s := e.inspect(c, "n"); s.Remaining < 30*time.Second || s.Remaining > 60*time.Second || s.Holds != 1 {
+			e.Errorf("after the inner Unlock the record is %+v", s)
+		}
+		if err := outer.Err(); err != nil {
+			e.Errorf("the outer lease ended: %v", err)
+		}
+		e.unlock(outer)
+	}},
+	{"Rule03_AWatchedReentryRenewsALeaseOfFixedTime", func(e *env) {
+		c := e.client(mortise.WithWatchdogTimeout(watchdog))
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(watchdog/2))
+		inner := e.lock(c, outer.Context(), "n")
+		e.always(watchdog*5/4, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
+		e.unlock(inner)
+		// From here on nothing renews it.
+		receive(e, "the outer lease runs out", outer.Context().Done())
+		e.is("Err", outer.Err(), mortise.ErrLost)
+	}},
+	{"Rule03_WithMaxHoldEndsTheLeaseOfAHolderThatHangs", func(e *env) {
+		c := e.client(mortise.WithWatchdogTimeout(time.Second))
+		begin := time.Now()
+		lease := e.lock(c, context.Background(), "n", mortise.WithMaxHold(1500*time.Millisecond))
+		taken := time.Now()
+		got := receive(e, "another gets it", locking(e.client(), context.Background(), "n", mortise.WithWait(patience)))
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		e.is("Err", lease.Err(), mortise.ErrLost)
+		if d := got.at.Sub(begin); d < 1400*time.Millisecond {
+			e.Errorf("it ended after %v of 1.5s", d)
+		}
+		if d := got.at.Sub(taken); d > 5*time.Second {
+			e.Errorf("another got it only after %v", d)
+		}
+	}},
+
+	{"Rule04_ADeadHoldersLockFreesItselfAndAWaiterTakesItThen", func(e *env) {
+		dead, _ := e.session() // it takes the lock and never comes back
+		c, f := e.tapped()
+		begin := time.Now()
+		dead.take("n", "dead:1", 700*time.Millisecond)
+		taken := time.Now()
+		got := receive(e, "the waiter gets it", locking(c, context.Background(), "n"))
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		if d := got.at.Sub(begin); d < 690*time.Millisecond {
+			e.Errorf("it was granted %v into a lease of 700ms", d)
+		}
+		if d := got.at.Sub(taken); d > 4*time.Second {
+			e.Errorf("it was granted only %v after the lease of 700ms began", d)
+		}
+		if n := f.Count(OpAcquire); n > 6 {
+			e.Errorf("the waiter asked %d times: it polls", n)
+		}
+	}},
+	{"Rule04_TheLockOfAClientThatWasAbandonedFreesItself", func(e *env) {
+		dead, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		e.lock(dead, context.Background(), "n")
+		// As if the process were gone: nothing of it reaches the store any more.
+		f.Hook(func(Call) Fate { return Fate{Refused: true} })
+		c := e.client()
+		first := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		second := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		for range 2 {
+			select {
+			case got := <-first:
+				if got.err != nil {
+					e.Fatalf("Lock: %v", got.err)
+				}
+				e.unlock(got.lease)
+				first = nil
+			case got := <-second:
+				if got.err != nil {
+					e.Fatalf("Lock: %v", got.err)
+				}
+				e.unlock(got.lease)
+				second = nil
+			case <-time.After(patience):
+				e.Fatal("a waiter never got the lock of a dead holder")
+			}
+		}
+	}},
+	{"Rule04_AWaiterOutlastsRenewalsAndThenTakesADeadHoldersLock", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "dead:1", 500*time.Millisecond)
+		waiting := locking(e.client(), context.Background(), "n", mortise.WithWait(patience))
+		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(50 * time.Millisecond) {
+			if !holder.renew("n", "dead:1", 500*time.Millisecond) {
+				break // starved for a whole lease; it has died a little early
+			}
+			if len(waiting) > 0 && holder.record("n").Owner == "dead:1" {
+				e.Fatal("the waiter returned while another holds the lock")
+			}
+		}
+		if got := receive(e, "the waiter gets it", waiting); got.err != nil {
+			e.Errorf("Lock: %v", got.err)
+		}
+	}},
+}

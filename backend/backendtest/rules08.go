@@ -1,0 +1,497 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// settled waits until a client that waits for a lock has nothing more to ask: it
+// was refused, watches, and was refused again since.
+func (e *env) settled(f *Faults) {
+	e.Helper()
+	e.until("the waiter sleeps", func() bool {
+		if f.Watching() == 0 || f.Count(OpAcquire) == 0 {
+			return false
+		}
+		calls := f.Calls()
+		watched := 0
+		for _, c := range calls {
+			if c.Ended == 0 {
+				return false
+			}
+			if c.Op == OpWatch {
+				watched = c.Began
+			}
+			if c.Op == OpAcquire && watched > 0 && c.Began > watched {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+var rules08to11 = []test{
+	{"Rule08_AWaiterSendsNothingWhileItWaits", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		e.settled(f)
+		before := f.Count()
+		e.always(time.Second, "nothing is sent", func() bool { return f.Count() == before })
+		if n := f.Count(OpAcquire); n > 3 {
+			e.Errorf("it asked %d times before it slept", n)
+		}
+		released := time.Now()
+		holder.release("n", "a:1", 0)
+		got := receive(e, "the waiter gets it", waiting)
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		if d := got.at.Sub(released); d > 5*time.Second {
+			e.Errorf("it was woken only %v after the release", d)
+		}
+	}},
+	{"Rule08_WaitersOfOneClientCostAsMuchAsOne", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		const n = 100
+		ctx, cancel := context.WithCancel(context.Background())
+		var all []<-chan result
+		for range n {
+			all = append(all, locking(c, ctx, "n"))
+		}
+		e.settled(f)
+		e.always(500*time.Millisecond, "they ask as one", func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpWatch) <= 2 })
+		before := f.Count(OpAcquire)
+		holder.release("n", "a:1", 0)
+		// One after the other gets it; each handoff is one command, or two where the
+		// announcement of the client's own release wakes the next once more.
+		var mu sync.Mutex
+		turns := 0
+		for _, ch := range all {
+			go func() {
+				if got := <-ch; got.err == nil {
+					mu.Lock()
+					turns++
+					mu.Unlock()
+					got.lease.Unlock(context.Background())
+				}
+			}()
+		}
+		e.until("each had its turn", func() bool { mu.Lock(); defer mu.Unlock(); return turns == n })
+		cancel()
+		if k := f.Count(OpAcquire) - before; k > 2*n+10 {
+			e.Errorf("%d handoffs took %d acquires", n, k)
+		}
+	}},
+	{"Rule08_NoWakeUpIsLostBetweenClients", func(e *env) {
+		// The leases are long, so a lost wake-up is a hang.
+		var wg sync.WaitGroup
+		var turns atomic.Int32
+		const clients, rounds = 3, 40
+		for range clients {
+			c := e.client()
+			wg.Go(func() {
+				for range rounds {
+					lease, err := c.Lock(context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+					if err != nil {
+						e.Errorf("after %d turns: %v", turns.Load(), err)
+						return
+					}
+					turns.Add(1)
+					if err := lease.Unlock(context.Background()); err != nil {
+						e.Errorf("Unlock: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := turns.Load(); n != clients*rounds {
+			e.Errorf("%d turns of %d", n, clients*rounds)
+		}
+	}},
+	{"Rule08_AReleaseBeforeTheWatchIsInPlaceIsNotMissed", func(e *env) {
+		for i := range 10 {
+			name := fmt.Sprintf("n%d", i)
+			holder, _ := e.session()
+			holder.take(name, "a:1", long)
+			c, f := e.tapped()
+			var once sync.Once
+			f.Hook(func(call Call) Fate {
+				if call.Op == OpWatch {
+					once.Do(func() { holder.release(name, "a:1", 0) })
+				}
+				return Fate{}
+			})
+			got := receive(e, "the waiter gets it", locking(c, context.Background(), name, mortise.WithWait(patience)))
+			if got.err != nil {
+				e.Fatalf("Lock: %v", got.err)
+			}
+		}
+	}},
+	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		first, leave := context.WithCancel(context.Background())
+		head := locking(c, first, "n")
+		e.settled(f)
+		var rest []<-chan result
+		for range 3 {
+			rest = append(rest, locking(c, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)))
+		}
+		// The head is woken by the release, asks, and leaves before it has the answer.
+		asked := make(chan struct{})
+		answer := make(chan struct{})
+		var once sync.Once
+		f.Hook(func(call Call) (fate Fate) {
+			if call.Op == OpAcquire {
+				once.Do(func() {
+					fate.Before = answer
+					close(asked)
+				})
+			}
+			return fate
+		})
+		holder.release("n", "a:1", 0)
+		receive(e, "the head asks", asked)
+		leave()
+		got := receive(e, "the head leaves", head)
+		e.is("Lock of the head", got.err, context.Canceled)
+		close(answer)
+		for range rest {
+			var next result
+			select {
+			case next = <-rest[0]:
+				rest[0] = nil
+			case next = <-rest[1]:
+				rest[1] = nil
+			case next = <-rest[2]:
+				rest[2] = nil
+			case <-time.After(patience):
+				e.Fatal("those behind the waiter that left sleep on")
+			}
+			if next.err != nil {
+				e.Fatalf("Lock: %v", next.err)
+			}
+			e.unlock(next.lease)
+		}
+	}},
+	{"Rule08_AWaitThatRunsOutSaysNotAcquired", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", time.Minute)
+		c := e.client()
+		begin := time.Now()
+		_, err := c.Lock(context.Background(), "n", mortise.WithWait(time.Second))
+		e.named(err, "lock", "n", mortise.ErrNotAcquired)
+		var x *mortise.Error
+		if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > time.Minute+time.Second) {
+			e.Errorf("Remaining is %v, want what is left of a minute", x.Remaining)
+		}
+		if d := time.Since(begin); d < time.Second || d > 5*time.Second {
+			e.Errorf("it took %v, want 1s", d)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_, err = c.Lock(ctx, "n")
+		e.named(err, "lock", "n", context.DeadlineExceeded)
+	}},
+
+	{"Rule09_ALockCancelledWhileItsReplyIsOnItsWayGivesItBack", func(e *env) {
+		c, f := e.tapped()
+		reply := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpAcquire {
+				return Fate{After: reply}
+			}
+			return Fate{}
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		waiting := locking(c, ctx, "n", mortise.WithLease(long))
+		e.until("it was sent", func() bool { return f.Count(OpAcquire) == 1 })
+		cancel()
+		got := receive(e, "Lock returns at once", waiting)
+		e.named(got.err, "lock", "n", context.Canceled)
+		if n := f.Count(OpRelease); n != 0 {
+			e.Errorf("%d releases were sent before the acquire was answered", n)
+		}
+		close(reply)
+		f.Hook(nil)
+		e.until("a release is confirmed", func() bool {
+			releases := f.Calls(OpRelease)
+			return len(releases) > 0 && releases[0].Ended > 0
+		})
+		e.free(c, "n")
+		acquire, releases := f.Calls(OpAcquire)[0], f.Calls(OpRelease)
+		if len(releases) == 0 || releases[0].Began < acquire.Ended || releases[0].Owner != acquire.Owner {
+			e.Errorf("acquire %+v, releases %+v: want a release of its owner after its reply", acquire, releases)
+		}
+	}},
+	{"Rule09_ALockCancelledBeforeItsCommandArrivesLeavesNothing", func(e *env) {
+		for what, fate := range map[string]func(chan struct{}) Fate{
+			"held before it runs":     func(ch chan struct{}) Fate { return Fate{Before: ch} },
+			"reported lost, runs yet": func(ch chan struct{}) Fate { return Fate{Later: ch} },
+		} {
+			c, f := e.tapped()
+			arrive := make(chan struct{})
+			f.Hook(func(call Call) Fate {
+				if call.Op == OpAcquire {
+					return fate(arrive)
+				}
+				return Fate{}
+			})
+			ctx, cancel := context.WithCancel(context.Background())
+			waiting := locking(c, ctx, "n", mortise.WithLease(long))
+			e.until("it was sent", func() bool { return f.Count(OpAcquire) > 0 })
+			cancel()
+			if got := receive(e, "Lock returns", waiting); got.err == nil {
+				e.Fatalf("%s: Lock succeeded", what)
+			}
+			close(arrive)
+			f.Hook(nil)
+			e.until(what+": it took the lock after all, or never will, and gave it back", func() bool {
+				for _, r := range f.Calls(OpRelease) {
+					if r.Ended > 0 && r.Err == nil {
+						return !e.inspect(c, "n").Held
+					}
+				}
+				return false
+			})
+			e.always(300*time.Millisecond, what+": it stays free", func() bool {
+				s := e.inspect(c, "n")
+				return !s.Held || time.Duration(s.Remaining) < long/2
+			})
+		}
+	}},
+	{"Rule09_AnAcquireThatTakesEffectLateIsCompensated", func(e *env) {
+		c, f := e.tapped()
+		arrive := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpAcquire {
+				return Fate{Later: arrive}
+			}
+			return Fate{}
+		})
+		_, err := c.TryLock(context.Background(), "n", mortise.WithLease(long))
+		e.named(err, "trylock", "n", mortise.ErrUnavailable)
+		// The first attempts to give it back find nothing; only then it arrives.
+		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2 })
+		close(arrive)
+		var once atomic.Bool
+		e.until("it took effect and was given back for good", func() bool {
+			if e.inspect(c, "n").Held {
+				once.Store(true)
+				return false
+			}
+			return once.Load() || f.Count(OpRelease) >= 6
+		})
+		e.free(c, "n")
+	}},
+	{"Rule09_AnAcquireWhoseRepliesAreLostIsGivenBack", func(e *env) {
+		c, f := e.tapped()
+		f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == OpAcquire} })
+		_, err := c.Lock(context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+		e.named(err, "lock", "n", mortise.ErrUnavailable)
+		e.free(c, "n")
+		if n := f.Count(OpRelease); n == 0 {
+			e.Error("no release was sent")
+		}
+	}},
+	{"Rule09_AReentryThatIsCancelledLeavesTheOuterHoldAsItWas", func(e *env) {
+		c, f := e.tapped()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		reply := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpReenter {
+				return Fate{After: reply}
+			}
+			return Fate{}
+		})
+		ctx, cancel := context.WithCancel(outer.Context())
+		waiting := locking(c, ctx, "n")
+		e.until("it was sent", func() bool { return f.Count(OpReenter) == 1 })
+		cancel()
+		got := receive(e, "Lock returns at once", waiting)
+		e.named(got.err, "lock", "n", context.Canceled)
+		f.Hook(nil)
+		close(reply)
+		e.until("the count is that of the outer hold", func() bool { return e.inspect(c, "n").Holds == 1 })
+		if err := outer.Err(); err != nil {
+			e.Errorf("the outer hold: %v", err)
+		}
+		inner := e.lock(c, outer.Context(), "n")
+		if s := e.inspect(c, "n"); s.Holds != 2 {
+			e.Errorf("%d holds, want 2", s.Holds)
+		}
+		e.unlock(inner)
+		e.unlock(outer)
+		e.free(c, "n")
+	}},
+	{"Rule09_ACancelledWaiterIsGoneAndItsWatchToo", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		waiting := locking(c, ctx, "n")
+		e.settled(f)
+		why := errors.New("the user went home")
+		cancel(why)
+		got := receive(e, "Lock returns", waiting)
+		e.named(got.err, "lock", "n", context.Canceled)
+		e.is("Lock", got.err, why)
+		e.until("its watch is ended", func() bool { return f.Count(OpUnwatch) == 1 })
+		holder.release("n", "a:1", 0)
+		e.always(200*time.Millisecond, "nobody takes it", func() bool { return !holder.record("n").Held })
+	}},
+
+	{"Rule10_UnlockUnderACancelledContextReleases", func(e *env) {
+		c := e.client()
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		for range 20 {
+			lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+			if err := lease.Unlock(gone); err != nil {
+				e.is("Unlock", err, context.Canceled)
+			}
+			e.is("the lease's Err", lease.Err(), mortise.ErrReleased)
+			e.free(c, "n")
+		}
+	}},
+	{"Rule10_UnlockReturnsWhenItsContextEndsAndTheReleaseGoesOn", func(e *env) {
+		c, f := e.tapped()
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		reach := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpRelease {
+				return Fate{Before: reach}
+			}
+			return Fate{}
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(ctx) }))
+		e.named(err, "unlock", "n", context.DeadlineExceeded)
+		receive(e, "the lease's context ended", lease.Context().Done())
+		close(reach)
+		e.free(c, "n")
+	}},
+	{"Rule10_AReleaseThatFailsIsRepeatedInTheBackground", func(e *env) {
+		c, f := e.tapped()
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
+		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(context.Background()) }))
+		e.named(err, "unlock", "n", mortise.ErrUnavailable)
+		f.Hook(nil)
+		e.free(c, "n")
+	}},
+	{"Rule10_AReleaseBegunWhileTheStoreIsAwayIsDoneWhenItIsBack", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		e.store.Down()
+		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(context.Background()) }))
+		e.named(err, "unlock", "n", mortise.ErrUnavailable)
+		e.store.Up()
+		e.free(c, "n")
+	}},
+
+	{"Rule11_AnAcquireWhoseReplyWasLostCountsOnce", func(e *env) {
+		c, f := e.tapped()
+		lose(f, OpAcquire, 1)
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		if f.Count(OpAcquire) < 2 {
+			e.Fatal("no reply was lost")
+		}
+		if s := e.inspect(c, "n"); s.Holds != 1 {
+			e.Errorf("%d holds, want 1", s.Holds)
+		}
+		e.unlock(lease)
+		e.free(c, "n")
+	}},
+	{"Rule11_AReentryWhoseReplyWasLostCountsOnce", func(e *env) {
+		c, f := e.tapped()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		lose(f, OpReenter, 1)
+		inner := e.lock(c, outer.Context(), "n")
+		if f.Count(OpReenter) < 2 {
+			e.Fatal("no reply was lost")
+		}
+		if s := e.inspect(c, "n"); s.Holds != 2 {
+			e.Errorf("%d holds, want 2", s.Holds)
+		}
+		e.unlock(inner)
+		if s := e.inspect(c, "n"); s.Holds != 1 {
+			e.Errorf("%d holds, want 1", s.Holds)
+		}
+		e.unlock(outer)
+	}},
+	{"Rule11_AnUnlockWhoseReplyWasLostSucceeds", func(e *env) {
+		c, f := e.tapped()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		inner := e.lock(c, outer.Context(), "n")
+		for i, l := range []*mortise.Lease{inner, outer} {
+			before := f.Count(OpRelease)
+			lose(f, OpRelease, 1)
+			e.unlock(l)
+			if f.Count(OpRelease) < before+2 {
+				e.Fatal("no reply was lost")
+			}
+			if s := e.inspect(c, "n"); s.Holds != 1-i {
+				e.Errorf("%d holds, want %d", s.Holds, 1-i)
+			}
+		}
+	}},
+	{"Rule11_ManyLostRepliesLeaveTheCountRight", func(e *env) {
+		c, f := e.tapped()
+		// Of each owner's calls of each operation every other one, from the first.
+		type key struct {
+			op    Op
+			owner string
+		}
+		var mu sync.Mutex
+		count := make(map[key]int)
+		f.Hook(func(call Call) Fate {
+			mu.Lock()
+			defer mu.Unlock()
+			k := key{call.Op, call.Owner}
+			count[k]++
+			switch call.Op {
+			case OpAcquire, OpReenter, OpRelease:
+				return Fate{Lost: count[k]%2 == 1}
+			}
+			return Fate{}
+		})
+		for range 10 {
+			ctx := context.Background()
+			var leases []*mortise.Lease
+			for i := range 3 {
+				l := e.lock(c, ctx, "n", mortise.WithLease(long))
+				leases = append(leases, l)
+				ctx = l.Context()
+				if s := e.inspect(c, "n"); s.Holds != i+1 {
+					e.Errorf("%d holds, want %d", s.Holds, i+1)
+				}
+			}
+			for i := 2; i >= 0; i-- {
+				e.unlock(leases[i])
+				if s := e.inspect(c, "n"); s.Holds != i {
+					e.Errorf("%d holds, want %d", s.Holds, i)
+				}
+			}
+		}
+	}},
+}
+
+// lose loses the replies of the next n calls of op.
+func lose(f *Faults, op Op, n int32) {
+	var left atomic.Int32
+	left.Store(n)
+	f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == op && left.Add(-1) >= 0} })
+}

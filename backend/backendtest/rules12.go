@@ -1,0 +1,509 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+var rules12to15 = []test{
+	{"Rule12_AWaiterGetsTheLockThoughItsConnectionBroke", func(e *env) {
+		a := e.client()
+		b, f := e.tapped()
+		for i := range 3 {
+			name := fmt.Sprintf("n%d", i)
+			lease := e.lock(a, context.Background(), name, mortise.WithLease(long))
+			watching := f.Watching()
+			waiting := locking(b, context.Background(), name, mortise.WithWait(patience))
+			e.until("the waiter watches", func() bool { return f.Watching() > watching })
+			e.store.Cut()
+			lease.Unlock(context.Background()) // it may take a repetition in the background
+			if got := receive(e, "the waiter gets it", waiting); got.err != nil {
+				e.Fatalf("Lock: %v", got.err)
+			}
+		}
+	}},
+	{"Rule12_RenewalsGoOnAfterAReconnect", func(e *env) {
+		var renewed atomic.Int32
+		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
+		}))
+		lease := e.lock(c, context.Background(), "n")
+		for range 2 {
+			e.store.Cut()
+			before := renewed.Load()
+			e.until("it is renewed twice more", func() bool { return renewed.Load() >= before+2 || lease.Err() != nil })
+			if err := lease.Err(); err != nil {
+				e.Fatalf("the lease ended: %v", err)
+			}
+		}
+		e.unlock(lease)
+	}},
+	{"Rule12_AfterARestartLocksOfTheSameNameAreTakenAndRenewed", func(e *env) {
+		var renewed atomic.Int32
+		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
+		}))
+		e.unlock(e.lock(c, context.Background(), "n"))
+		e.store.Down()
+		e.store.Up()
+		var lease *mortise.Lease
+		e.until("it is taken again", func() (ok bool) {
+			var err error
+			lease, err = c.TryLock(context.Background(), "n")
+			return err == nil
+		})
+		before := renewed.Load()
+		e.until("it is renewed three times", func() bool { return renewed.Load() >= before+3 || lease.Err() != nil })
+		if err := lease.Err(); err != nil {
+			e.Errorf("the lease ended: %v", err)
+		}
+		e.unlock(lease)
+	}},
+	{"Rule12_AHolderSurvivesAnOutageShorterThanItsLease", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
+		lease := e.lock(c, context.Background(), "n")
+		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRenew} })
+		e.until("two renewals failed", func() bool { return f.Count(OpRenew) >= 2 })
+		f.Hook(nil)
+		e.until("one succeeded", func() bool {
+			calls := f.Calls(OpRenew)
+			last := calls[len(calls)-1]
+			return last.Ended > 0 && last.Err == nil
+		})
+		if err := lease.Err(); err != nil {
+			e.Errorf("the lease ended: %v", err)
+		}
+		e.unlock(lease)
+	}},
+	{"Rule12_AWaiterOutlastsAnOutage", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", time.Second)
+		c, f := e.tapped()
+		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		e.settled(f)
+		e.store.Down()
+		select {
+		case got := <-waiting:
+			e.Fatalf("the wait ended with the store: %v", got.err)
+		case <-time.After(500 * time.Millisecond):
+		}
+		e.store.Up()
+		if got := receive(e, "the waiter gets it", waiting); got.err != nil {
+			e.Errorf("Lock: %v", got.err)
+		}
+	}},
+	{"Rule12_WaitersOfManyNamesAllWakeAfterAnInterruption", func(e *env) {
+		holder, _ := e.session()
+		c, f := e.tapped()
+		const n = 50
+		var all []<-chan result
+		for i := range n {
+			name := fmt.Sprintf("n%d", i)
+			holder.take(name, "a:1", long)
+			all = append(all, locking(c, context.Background(), name, mortise.WithWait(patience)))
+		}
+		e.until("all watch", func() bool { return f.Watching() >= n })
+		e.store.Cut()
+		for i := range n {
+			name := fmt.Sprintf("n%d", i)
+			e.until("the holder's session works again", func() bool {
+				_, err := holder.ForceRelease(context.Background(), topic(name))
+				return err == nil
+			})
+		}
+		for i, ch := range all {
+			if got := receive(e, fmt.Sprintf("waiter %d gets it", i), ch); got.err != nil {
+				e.Errorf("Lock: %v", got.err)
+			}
+		}
+	}},
+
+	{"Rule13_AStoreThatIsAwayIsNamedInBoundedTime", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, context.Background(), "held", mortise.WithLease(long))
+		e.store.Down()
+		ctx := context.Background()
+		for op, run := range map[string]func() error{
+			"lock":        func() error { _, err := c.Lock(ctx, "n"); return err },
+			"trylock":     func() error { _, err := c.TryLock(ctx, "n"); return err },
+			"inspect":     func() error { _, err := c.Inspect(ctx, "n"); return err },
+			"forceunlock": func() error { _, err := c.ForceUnlock(ctx, "n"); return err },
+			"ping":        func() error { return c.Ping(ctx) },
+			"unlock":      func() error { return lease.Unlock(ctx) },
+		} {
+			name := map[string]string{"ping": "", "unlock": "held"}
+			n, special := name[op]
+			if !special {
+				n = "n"
+			}
+			begin := time.Now()
+			err := receive(e, op+" returns", async(run))
+			e.named(err, op, n, mortise.ErrUnavailable)
+			if err != nil && !strings.Contains(err.Error(), "(") {
+				e.Errorf("%s: no remedy in %q", op, err)
+			}
+			if d := time.Since(begin); d > 10*time.Second {
+				e.Errorf("%s failed only after %v", op, d)
+			}
+		}
+	}},
+	{"Rule13_AClientThatFoundTheStoreAwayWorksWhenItIsThere", func(e *env) {
+		b := e.store.Backend()
+		e.store.Down()
+		c := e.clientOn(b)
+		_, err := c.TryLock(context.Background(), "n")
+		e.named(err, "trylock", "n", mortise.ErrUnavailable)
+		e.store.Up()
+		e.until("it works", func() bool {
+			lease, err := c.TryLock(context.Background(), "n")
+			return err == nil && lease.Unlock(context.Background()) == nil
+		})
+	}},
+	{"Rule13_DataOfAnotherKindIsNamedWithTheOperation", func(e *env) {
+		c := e.client()
+		e.store.Occupy("n")
+		ctx := context.Background()
+		_, err := c.Lock(ctx, "n")
+		e.named(err, "lock", "n", mortise.ErrWrongKind)
+		if errors.Is(err, mortise.ErrUnavailable) {
+			e.Errorf("it is taken for a failure of the store: %v", err)
+		}
+		_, err = c.TryLock(ctx, "n")
+		e.named(err, "trylock", "n", mortise.ErrWrongKind)
+		_, err = c.Inspect(ctx, "n")
+		e.named(err, "inspect", "n", mortise.ErrWrongKind)
+		_, err = c.ForceUnlock(ctx, "n")
+		e.named(err, "forceunlock", "n", mortise.ErrWrongKind)
+
+		e.store.Delete("n")
+		lease := e.lock(c, ctx, "n", mortise.WithLease(long))
+		e.store.Occupy("n")
+		if err := lease.Unlock(ctx); errors.Is(err, mortise.ErrNotHeld) {
+			e.named(err, "unlock", "n", mortise.ErrNotHeld)
+		} else {
+			e.named(err, "unlock", "n", mortise.ErrWrongKind)
+		}
+	}},
+	{"Rule13_AWaiterIsToldThatItsNameBecameAnotherKind", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", 700*time.Millisecond)
+		c, f := e.tapped()
+		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		e.settled(f)
+		e.store.Occupy("n") // which announces nothing: it is found out at the lease's end
+		got := receive(e, "Lock returns", waiting)
+		e.named(got.err, "lock", "n", mortise.ErrWrongKind)
+	}},
+	{"Rule13_NonsenseIsRefusedWithoutACommand", func(e *env) {
+		c, f := e.tapped()
+		ctx := context.Background()
+		for _, name := range []string{"", "a}b", "{", "{}", "a{b", "\xff", strings.Repeat("x", 65537)} {
+			_, err := c.Lock(ctx, name)
+			e.is(fmt.Sprintf("Lock(%.20q)", name), err, mortise.ErrBadName)
+			_, err = c.TryLock(ctx, name)
+			e.is(fmt.Sprintf("TryLock(%.20q)", name), err, mortise.ErrBadName)
+			_, err = c.Inspect(ctx, name)
+			e.is(fmt.Sprintf("Inspect(%.20q)", name), err, mortise.ErrBadName)
+		}
+		for _, opts := range [][]mortise.Option{
+			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)}, {mortise.WithLease(mortise.MaxLease + 1)},
+			{mortise.WithWait(-1)}, {mortise.WithWait(0)}, {mortise.WithMaxHold(0)}, {nil},
+			{mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second)},
+		} {
+			_, err := c.Lock(ctx, "n", opts...)
+			e.is(fmt.Sprintf("Lock with %v", opts), err, mortise.ErrInvalid)
+		}
+		_, err := c.TryLock(ctx, "n", mortise.WithWait(time.Second))
+		e.is("TryLock with WithWait", err, mortise.ErrInvalid)
+		_, err = c.Lock(nil, "n") //nolint:staticcheck // a nil context is the subject
+		e.is("Lock under a nil context", err, mortise.ErrInvalid)
+		var none *mortise.Lease
+		e.is("Unlock of a nil lease", none.Unlock(ctx), mortise.ErrNotHeld)
+		if none.Err() == nil || none.Context().Err() == nil {
+			e.Error("a nil lease holds")
+		}
+		if n := f.Count(); n != 0 {
+			e.Errorf("%d commands were sent: %+v", n, f.Calls())
+		}
+	}},
+
+	{"Rule14_ShutdownRefusesNewLocksAndWakesWaiters", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		var waiting []<-chan result
+		for range 5 {
+			waiting = append(waiting, locking(c, context.Background(), "n"))
+		}
+		e.settled(f)
+		if err := receive(e, "Shutdown returns", async(func() error { return c.Shutdown(context.Background()) })); err != nil {
+			e.Errorf("Shutdown: %v", err)
+		}
+		for _, ch := range waiting {
+			e.named(receive(e, "a waiter wakes", ch).err, "lock", "n", mortise.ErrClosed)
+		}
+		ctx := context.Background()
+		_, err := c.Lock(ctx, "m")
+		e.named(err, "lock", "m", mortise.ErrClosed)
+		_, err = c.TryLock(ctx, "m")
+		e.named(err, "trylock", "m", mortise.ErrClosed)
+		_, err = c.Inspect(ctx, "m")
+		e.named(err, "inspect", "m", mortise.ErrClosed)
+		_, err = c.ForceUnlock(ctx, "n")
+		e.named(err, "forceunlock", "n", mortise.ErrClosed)
+		e.is("Ping", c.Ping(ctx), mortise.ErrClosed)
+		if rec := holder.record("n"); !rec.Held || rec.Owner != "a:1" {
+			e.Errorf("another client's record is %+v", rec)
+		}
+		if err := c.Close(); err != nil {
+			e.Errorf("Close after Shutdown: %v", err)
+		}
+	}},
+	{"Rule14_ShutdownWaitsForUnlocksAndRenewsMeanwhile", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(time.Second))
+		outer := e.lock(c, context.Background(), "n")
+		inner := e.lock(c, outer.Context(), "n")
+		down := async(func() error { return c.Shutdown(context.Background()) })
+		e.until("it refuses new locks", func() bool {
+			lease, err := c.TryLock(context.Background(), "m")
+			if err == nil { // it was not yet shutting down
+				e.unlock(lease)
+			}
+			return errors.Is(err, mortise.ErrClosed)
+		})
+		before := f.Count(OpRenew)
+		e.until("it renews what is held", func() bool { return f.Count(OpRenew) >= before+2 || outer.Err() != nil })
+		if outer.Err() != nil || inner.Err() != nil || len(down) > 0 {
+			e.Errorf("leases %v, %v; Shutdown is over: %v", outer.Err(), inner.Err(), len(down) > 0)
+		}
+		e.unlock(inner)
+		e.unlock(outer)
+		if err := receive(e, "Shutdown returns", down); err != nil {
+			e.Errorf("Shutdown: %v", err)
+		}
+		if s := e.inspect(e.client(), "n"); s.Held {
+			e.Errorf("the record is %+v", s)
+		}
+	}},
+	{"Rule14_LeasesThatRemainEndAndTheirKeysExpire", func(e *env) {
+		const watchdog = 2 * watchdog
+		c := e.client(mortise.WithWatchdogTimeout(watchdog))
+		other := e.client()
+		lease := e.lock(c, context.Background(), "n")
+		inner := e.lock(c, lease.Context(), "n")
+		fixed := e.lock(c, context.Background(), "fixed", mortise.WithLease(long))
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		err := receive(e, "Shutdown returns", async(func() error { return c.Shutdown(ctx) }))
+		e.is("Shutdown", err, context.DeadlineExceeded)
+		for _, l := range []*mortise.Lease{lease, inner, fixed} {
+			receive(e, "a lease's context ends", l.Context().Done())
+			e.is("Err", l.Err(), mortise.ErrClosed)
+			e.is("cause", context.Cause(l.Context()), mortise.ErrClosed)
+		}
+		e.is("Unlock afterwards", inner.Unlock(context.Background()), mortise.ErrNotHeld)
+		if s := e.inspect(other, "n"); !s.Held || s.Holds != 2 {
+			e.Errorf("it was released under running work: %+v", s)
+		}
+		if s := e.inspect(other, "fixed"); !s.Held {
+			e.Errorf("it was released under running work: %+v", s)
+		}
+		begin := time.Now()
+		e.unlock(e.lock(other, context.Background(), "n"))
+		if d := time.Since(begin); d > watchdog+3*time.Second {
+			e.Errorf("the key expired only after %v", d)
+		}
+	}},
+	{"Rule14_CloseIsBounded", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, context.Background(), "n")
+		begin := time.Now()
+		err := receive(e, "Close returns", async(c.Close))
+		if err == nil {
+			e.Error("Close does not say that a lock was still held")
+		}
+		if d := time.Since(begin); d < 4*time.Second || d > 8*time.Second {
+			e.Errorf("Close took %v, want 5s", d)
+		}
+		e.is("Err", lease.Err(), mortise.ErrClosed)
+	}},
+	{"Rule14_CloseIsBoundedAlsoAfterAShutdownThatIsNot", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, context.Background(), "n")
+		down := async(func() error { return c.Shutdown(context.Background()) })
+		e.until("it is shutting down", func() bool {
+			_, err := c.Inspect(context.Background(), "n")
+			return errors.Is(err, mortise.ErrClosed)
+		})
+		begin := time.Now()
+		receive(e, "Close returns", async(c.Close))
+		if d := time.Since(begin); d > 8*time.Second {
+			e.Errorf("Close took %v, want at most 5s", d)
+		}
+		lease.Unlock(context.Background())
+		receive(e, "Shutdown returns", down)
+	}},
+	{"Rule14_CloseIsBoundedWhileTheStoreIsAway", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, context.Background(), "n")
+		e.store.Down()
+		lease.Unlock(context.Background())
+		begin := time.Now()
+		receive(e, "Close returns", async(c.Close))
+		if d := time.Since(begin); d > 8*time.Second {
+			e.Errorf("Close took %v, want at most 5s", d)
+		}
+	}},
+	{"Rule14_NoGoroutineIsLeft", func(e *env) {
+		b := e.store.Backend()
+		open := func() *mortise.Client {
+			c, err := mortise.New(b, mortise.WithWatchdogTimeout(time.Second))
+			if err != nil {
+				e.Fatal(err)
+			}
+			return c
+		}
+		round := 0
+		use := func() {
+			round++
+			n, held := fmt.Sprintf("n%d", round), fmt.Sprintf("held%d", round)
+			c, other := open(), open()
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			lease, kept := e.lock(c, ctx, n), e.lock(c, ctx, held)
+			waiting := []<-chan result{locking(c, ctx, n), locking(other, ctx, n), locking(other, ctx, held)}
+			if got := receive(e, "one wait goes on", async(func() error { return lease.Unlock(ctx) })); got != nil {
+				e.Errorf("Unlock: %v", got)
+			}
+			cancel()
+			for _, ch := range waiting {
+				if got := receive(e, "Lock returns", ch); got.err == nil {
+					got.lease.Unlock(context.Background())
+				}
+			}
+			over, stop := context.WithCancel(context.Background())
+			stop()
+			c.Shutdown(over)
+			other.Close()
+			e.is("Err after Shutdown", kept.Err(), mortise.ErrClosed)
+		}
+		// A library under it may keep a pool warm that belongs to its user: what is
+		// looked for is what each further client leaves behind.
+		use()
+		use()
+		before, _ := e.goroutines()
+		for range 5 {
+			use()
+		}
+		var n int
+		var which string
+		defer func() {
+			if e.Failed() {
+				e.Logf("%d goroutines before, %d after five more clients:\n%s", before, n, which)
+			}
+		}()
+		e.until("nothing is left of closed clients", func() bool { n, which = e.goroutines(); return n <= before+1 })
+	}},
+
+	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithLeases", func(e *env) {
+		c := e.client()
+		hold := func(from, to int) {
+			for i := from; i < to; i++ {
+				e.lock(c, context.Background(), fmt.Sprintf("n%d", i))
+			}
+		}
+		hold(0, 1)
+		one, _ := e.goroutines()
+		connections := e.store.Connections()
+		hold(1, 1000)
+		var n int
+		var which string
+		defer func() {
+			if e.Failed() {
+				e.Logf("%d goroutines with 1 lease, %d with 1000:\n%s", one, n, which)
+			}
+		}()
+		e.until("as many goroutines as with one lease", func() bool { n, which = e.goroutines(); return n <= one+4*e.servers() })
+		if k := e.store.Connections(); k > connections+8*e.servers() {
+			e.Errorf("%d connections with 1 lease, %d with 1000", connections, k)
+		}
+	}},
+	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithWaiters", func(e *env) {
+		holder, _ := e.session()
+		c, f := e.tapped()
+		ctx, cancel := context.WithCancel(context.Background())
+		const names, each = 250, 4
+		var all []<-chan result
+		wait := func(from, to int) {
+			for i := from; i < to; i++ {
+				name := fmt.Sprintf("n%d", i)
+				holder.take(name, "a:1", long)
+				for range each {
+					all = append(all, locking(c, ctx, name))
+				}
+			}
+			e.until("all wait", func() bool { return f.Watching() >= to })
+		}
+		wait(0, 1)
+		var first int
+		e.until("the first sleep", func() bool {
+			n, _ := e.goroutines()
+			was := first
+			first = n
+			return n == was
+		})
+		connections := e.store.Connections()
+		wait(1, names)
+		var n int
+		var which string
+		defer func() {
+			if e.Failed() {
+				e.Logf("%d goroutines with %d waiters, %d with %d:\n%s", first, each, n, names*each, which)
+			}
+		}()
+		// The callers wait in goroutines of their own.
+		e.until("no more goroutines than callers", func() bool {
+			n, which = e.goroutines()
+			return n-names*each <= first-each+4*e.servers()
+		})
+		if k := e.store.Connections(); k > connections+40*e.servers() { // a pool's worth
+			e.Errorf("%d connections with %d waiters, %d with %d", connections, each, k, names*each)
+		}
+		cancel()
+		for _, ch := range all {
+			e.is("Lock", receive(e, "a waiter leaves", ch).err, context.Canceled)
+		}
+		e.until("every watch is ended", func() bool { return f.Count(OpUnwatch) == f.Count(OpWatch) })
+	}},
+	{"Rule15_RenewalsAreSentInBatches", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
+		const n = 400
+		leases := make([]*mortise.Lease, n)
+		for i := range leases {
+			leases[i] = e.lock(c, context.Background(), fmt.Sprintf("n%d", i))
+		}
+		total := func() (calls, renewals int) {
+			for _, call := range f.Calls(OpRenew) {
+				calls++
+				renewals += call.Requests
+			}
+			return calls, renewals
+		}
+		e.until("each is renewed twice", func() bool { _, k := total(); return k >= 2*n })
+		calls, renewals := total()
+		if calls*4 > renewals {
+			e.Errorf("%d renewals took %d commands", renewals, calls)
+		}
+		for _, l := range leases {
+			if err := l.Err(); err != nil {
+				e.Fatalf("a lease ended: %v", err)
+			}
+		}
+	}},
+}

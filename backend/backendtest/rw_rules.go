@@ -1,0 +1,658 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// rwRuleTests hold the read-write lock to the rules that apply to it.
+var rwRuleTests = []test{
+	{"Rule01_RW_ExclusionHoldsAmongReadersAndWriters", func(e *env) {
+		var readers, writers atomic.Int32
+		value := 0 // guarded by the lock alone: the race detector looks
+		const clients, goroutines, rounds = 3, 4, 12
+		var together atomic.Int32 // the most readers at once
+		var wg sync.WaitGroup
+		for range clients {
+			read, write := e.sides(e.client())
+			for g := range goroutines {
+				wg.Go(func() {
+					for i := range rounds {
+						writes := (g+i)%4 == 0
+						l := read
+						if writes {
+							l = write
+						}
+						lease, err := l.Lock(context.Background(), "n", mortise.WithWait(patience))
+						if err != nil {
+							e.Errorf("Lock: %v", err)
+							return
+						}
+						if writes {
+							if w, r := writers.Add(1), readers.Load(); w != 1 || r != 0 {
+								e.Errorf("%d writers, %d readers are inside", w, r)
+							}
+							value++
+							writers.Add(-1)
+						} else {
+							if w, r := writers.Load(), readers.Add(1); w != 0 {
+								e.Errorf("%d writers, %d readers are inside", w, r)
+							} else if r > together.Load() {
+								together.Store(r)
+							}
+							_ = value
+							time.Sleep(time.Millisecond)
+							readers.Add(-1)
+						}
+						if err := lease.Err(); err != nil {
+							e.Errorf("while it is held: %v", err)
+						}
+						if err := lease.Unlock(context.Background()); err != nil {
+							e.Errorf("Unlock: %v", err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if want := clients * goroutines * rounds / 4; value != want {
+			e.Errorf("%d writes, want %d", value, want)
+		}
+		if together.Load() < 2 {
+			e.Error("no two readers were ever inside together")
+		}
+	}},
+	{"Rule01_RW_TryLockIsRefusedWithWhatIsLeft", func(e *env) {
+		a := e.client()
+		read, write := e.sides(a)
+		other, otherWrite := e.sides(e.client())
+		refused := func(what string, l mortise.Locker) {
+			e.Helper()
+			_, err := l.TryLock(context.Background(), "n")
+			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
+			var x *mortise.Error
+			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
+				e.Errorf("%s: Remaining is %v, want what is left of 30s", what, x.Remaining)
+			}
+		}
+		r := e.lock(read, context.Background(), "n", mortise.WithLease(30*time.Second))
+		refused("a writer of the reader's client", write)
+		refused("a writer of another client", otherWrite)
+		e.unlock(e.lock(read, context.Background(), "n", mortise.WithLease(30*time.Second)))
+		e.unlock(e.lock(other, context.Background(), "n", mortise.WithLease(30*time.Second)))
+		e.unlock(r)
+		w := e.lock(otherWrite, context.Background(), "n", mortise.WithLease(30*time.Second))
+		for _, l := range []mortise.Locker{read, write, other, otherWrite} {
+			refused("beside a writer", l)
+		}
+		e.unlock(w)
+	}},
+	{"Rule01_RW_AReaderIsRefusedAtOnceAsAWriter", func(e *env) {
+		read, write := e.sides(e.client())
+		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
+		_, err := write.Lock(r.Context(), "n")
+		e.named(err, "lock", "n", mortise.ErrInvalid)
+		_, err = write.TryLock(r.Context(), "n")
+		e.named(err, "trylock", "n", mortise.ErrInvalid)
+		again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
+		_, err = write.Lock(again.Context(), "n")
+		e.named(err, "lock", "n", mortise.ErrInvalid)
+		e.unlock(again)
+		e.unlock(r)
+		// A downgraded writer is a reader.
+		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		r = e.lock(read, w.Context(), "n", mortise.WithLease(long))
+		e.unlock(w)
+		_, err = write.Lock(r.Context(), "n")
+		e.named(err, "lock", "n", mortise.ErrInvalid)
+		e.unlock(r)
+		// One that ended confers nothing, so it forbids nothing.
+		e.unlock(e.lock(write, context.WithoutCancel(r.Context()), "n"))
+	}},
+	{"Rule01_RW_EachKindIsTheWrongOneForTheOthers", func(e *env) {
+		c := e.client()
+		read, write := e.sides(c)
+		for name, l := range map[string]mortise.Locker{"read": read, "write": write, "plain": c} {
+			e.lock(l, context.Background(), name, mortise.WithLease(long))
+		}
+		other := e.client()
+		oread, owrite := e.sides(other)
+		e.store.Occupy("data")
+		for _, x := range []struct {
+			l    mortise.Locker
+			name string
+		}{
+			{other, "read"}, {other, "write"}, {c, "read"},
+			{oread, "plain"}, {oread, "data"}, {read, "plain"},
+			{owrite, "plain"}, {owrite, "data"}, {write, "plain"},
+		} {
+			_, err := x.l.Lock(context.Background(), x.name, mortise.WithWait(patience))
+			e.named(err, "lock", x.name, mortise.ErrWrongKind)
+			_, err = x.l.TryLock(context.Background(), x.name)
+			e.named(err, "trylock", x.name, mortise.ErrWrongKind)
+		}
+		for _, name := range []string{"plain", "data"} {
+			_, err := c.InspectRW(context.Background(), name)
+			e.named(err, "inspect", name, mortise.ErrWrongKind)
+			_, err = c.ForceUnlockRW(context.Background(), name)
+			e.named(err, "forceunlock", name, mortise.ErrWrongKind)
+		}
+		_, err := c.ForceUnlock(context.Background(), "read")
+		e.named(err, "forceunlock", "read", mortise.ErrWrongKind)
+	}},
+	{"Rule01_RW_GoroutinesUnderAWritersLeaseTakeTurns", func(e *env) {
+		read, write := e.sides(e.client())
+		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		r := e.lock(read, w.Context(), "n", mortise.WithLease(long))
+		e.unlock(e.lock(read, w.Context(), "n")) // readers do not mind each other
+		if _, err := write.TryLock(w.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("a writer of the same context beside a reader: %v", err)
+		}
+		again := e.lock(write, r.Context(), "n", mortise.WithLease(long)) // which comes from the reader itself
+		if _, err := read.TryLock(w.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			e.Errorf("a reader beside a writer that comes from another: %v", err)
+		}
+		waiting := locking(read, w.Context(), "n", mortise.WithWait(patience))
+		e.unlock(again)
+		got := receive(e, "the reader's turn", waiting)
+		if got.err != nil {
+			e.Fatal(got.err)
+		}
+		for _, l := range []*mortise.Lease{got.lease, r, w} {
+			e.unlock(l)
+		}
+		e.freeRW()
+	}},
+	{"Rule02_RW_AReadersLeaseEndsBeforeAWriterGetsIn", func(e *env) {
+		read, _ := e.sides(e.client())
+		_, write := e.sides(e.client())
+		r := e.lock(read, context.Background(), "n", mortise.WithLease(400*time.Millisecond))
+		got := receive(e, "the writer", locking(write, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)))
+		if got.err != nil {
+			e.Fatal(got.err)
+		}
+		e.is("the reader's lease", r.Err(), mortise.ErrLost)
+		select {
+		case <-r.Context().Done():
+		default:
+			e.Error("its context lives")
+		}
+		e.is("its unlock", r.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
+		if err := got.lease.Err(); err != nil {
+			e.Errorf("the writer's lease: %v", err)
+		}
+	}},
+	{"Rule03_RW_TheWatchdogKeepsReadersAndWriters", func(e *env) {
+		read, write := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
+		other, _ := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
+		_, rival := e.sides(e.client())
+		leases := []*mortise.Lease{
+			e.lock(read, context.Background(), "n"), e.lock(other, context.Background(), "n"),
+			e.lock(read, context.Background(), "n", mortise.WithLease(watchdog/2)),
+			e.lock(write, context.Background(), "m"),
+		}
+		e.always(watchdog*3/2, "they are held", func() bool {
+			for i, l := range leases {
+				if l.Err() != nil && i != 2 {
+					return false
+				}
+			}
+			_, err := rival.TryLock(context.Background(), "n")
+			_, errm := rival.TryLock(context.Background(), "m")
+			return errors.Is(err, mortise.ErrNotAcquired) && errors.Is(errm, mortise.ErrNotAcquired)
+		})
+		e.is("the one with a lease time", leases[2].Err(), mortise.ErrLost)
+		for i, l := range leases {
+			if i != 2 {
+				e.unlock(l)
+			}
+		}
+		e.unlock(e.lock(rival, context.Background(), "n"))
+		e.unlock(e.lock(rival, context.Background(), "m"))
+	}},
+	{"Rule04_RW_OneDeadReaderHoldsAWriterUpForItsLeaseOnly", func(e *env) {
+		s, _ := e.rw()
+		s.read("dead:1", 400*time.Millisecond)
+		read, _ := e.sides(e.client())
+		_, write := e.sides(e.client())
+		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
+		waiting := locking(write, context.Background(), "n", mortise.WithWait(patience))
+		e.until("the dead one is over", func() bool { return s.rec().Readers == 1 })
+		if err := r.Err(); err != nil {
+			e.Errorf("the other reader: %v", err)
+		}
+		e.unlock(r)
+		got := receive(e, "the writer", waiting)
+		if got.err != nil {
+			e.Fatal(got.err)
+		}
+		e.unlock(got.lease)
+		s.writeFor("dead:2", 400*time.Millisecond)
+		e.unlock(e.lock(read, context.Background(), "n"))
+	}},
+	{"Rule06_RW_UnlockAfterLossTouchesNobodysLock", func(e *env) {
+		c := e.client()
+		read, write := e.sides(c)
+		other := e.client()
+		oread, _ := e.sides(other)
+		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		if did, err := other.ForceUnlockRW(context.Background(), "n"); !did || err != nil {
+			e.Fatal(did, err)
+		}
+		r := e.lock(oread, context.Background(), "n", mortise.WithLease(long))
+		e.is("the unlock", w.Unlock(context.Background()), mortise.ErrNotHeld)
+		lost := e.lock(read, context.Background(), "n", mortise.WithLease(long))
+		if did, err := c.ForceUnlockRW(context.Background(), "n"); !did || err != nil {
+			e.Fatal(did, err)
+		}
+		e.is("the lease of the client that did it", lost.Err(), mortise.ErrLost)
+		mine := e.lock(oread, context.Background(), "n", mortise.WithLease(long))
+		e.is("its unlock", lost.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
+		e.is("the other's", r.Unlock(context.Background()), mortise.ErrNotHeld)
+		if s := e.inspectRW(other); s.Readers != 1 || !s.Mine {
+			e.Errorf("the reader that came afterwards: %+v", s)
+		}
+		e.unlock(mine)
+	}},
+	{"Rule07_RW_EachSideIsEnteredAgainAndFreeAfterAsManyUnlocks", func(e *env) {
+		c := e.client()
+		read, write := e.sides(c)
+		r1 := e.lock(read, context.Background(), "n", mortise.WithLease(long))
+		r2 := e.lock(read, r1.Context(), "n", mortise.WithLease(long))
+		if s := e.inspectRW(c); s.Readers != 2 || s.Writing {
+			e.Errorf("%+v", s)
+		}
+		e.unlock(r1)
+		e.is("a second unlock", r1.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrReleased)
+		if s := e.inspectRW(c); s.Readers != 1 || r2.Err() != nil {
+			e.Errorf("%+v, %v", s, r2.Err())
+		}
+		e.unlock(r2)
+		e.freeRW()
+
+		w1 := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		w2 := e.lock(write, w1.Context(), "n", mortise.WithLease(long))
+		r3 := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
+		if s := e.inspectRW(c); s.Holds != 2 || !s.Writing || s.Readers != 1 || !s.Mine {
+			e.Errorf("%+v", s)
+		}
+		e.unlock(r3)
+		e.unlock(w2)
+		if s := e.inspectRW(c); s.Holds != 1 || !s.Writing {
+			e.Errorf("%+v", s)
+		}
+		e.unlock(w1)
+		e.freeRW()
+	}},
+	{"Rule07_RW_AWriterThatReadsGoesOnReading", func(e *env) {
+		a, b := e.client(), e.client()
+		read, write := e.sides(a)
+		other, rival := e.sides(b)
+		for _, twice := range []bool{false, true} {
+			base, cancel := context.WithCancel(context.Background())
+			w := e.lock(write, base, "n", mortise.WithLease(long))
+			outer := []*mortise.Lease{w}
+			if twice {
+				w = e.lock(write, w.Context(), "n", mortise.WithLease(long))
+				outer = append(outer, w)
+			}
+			r := e.lock(read, w.Context(), "n", mortise.WithLease(long))
+			waiting := locking(other, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+			for _, l := range outer {
+				e.unlock(l)
+			}
+			if err := r.Err(); err != nil || r.Context().Err() != nil {
+				e.Errorf("after the write lock was unlocked: %v, %v", err, context.Cause(r.Context()))
+			}
+			got := receive(e, "another reader, woken by the downgrade", waiting)
+			if got.err != nil {
+				e.Fatal(got.err)
+			}
+			if _, err := rival.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+				e.Errorf("a writer beside it: %v", err)
+			}
+			again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
+			e.unlock(again)
+			cancel() // where all of it comes from
+			receive(e, "its context ends with the one that write was locked with", r.Context().Done())
+			e.unlock(r)
+			e.unlock(got.lease)
+			e.freeRW()
+		}
+	}},
+	{"Rule08_RW_WaitersAreWokenByReleasesNotByExpiry", func(e *env) {
+		a, b := e.client(), e.client()
+		read, write := e.sides(a)
+		oread, owrite := e.sides(b)
+		for _, x := range []struct {
+			what string
+			held []mortise.Locker
+			wait mortise.Locker
+		}{
+			{"a writer by readers", []mortise.Locker{read, read}, owrite},
+			{"a writer by a writer", []mortise.Locker{write}, owrite},
+			{"a reader by a writer", []mortise.Locker{write}, oread},
+			{"a writer by readers of its own client", []mortise.Locker{read, oread, read}, write},
+			{"a reader by a writer of its own client", []mortise.Locker{write}, read},
+		} {
+			var held []*mortise.Lease
+			for _, l := range x.held {
+				held = append(held, e.lock(l, context.Background(), "n", mortise.WithLease(long)))
+			}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			waiting := locking(x.wait, ctx, "n", mortise.WithLease(long))
+			e.always(50*time.Millisecond, x.what+" waits", func() bool { return len(waiting) == 0 })
+			for _, l := range held {
+				e.unlock(l)
+			}
+			got := receive(e, x.what, waiting)
+			if got.err != nil {
+				e.Fatalf("%s: %v", x.what, got.err)
+			}
+			if d := time.Since(began); d > 5*time.Second {
+				e.Errorf("%s: woken after %v", x.what, d)
+			}
+			e.unlock(got.lease)
+			cancel()
+		}
+		e.freeRW()
+	}},
+	{"Rule08_RW_AWriterIsNotStarvedByAStreamOfReaders", func(e *env) {
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		var wg sync.WaitGroup
+		var rounds atomic.Int64
+		for range 3 {
+			read, _ := e.sides(e.client())
+			for range 3 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						l, err := read.Lock(ctx, "n", mortise.WithLease(long))
+						if err != nil {
+							return
+						}
+						time.Sleep(3 * time.Millisecond) // so that they overlap
+						rounds.Add(1)
+						l.Unlock(context.Background())
+					}
+				})
+			}
+		}
+		_, write := e.sides(e.client())
+		for range 10 {
+			before := rounds.Load()
+			e.until("the readers go on", func() bool { return rounds.Load() > before+10 })
+			l := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+			e.unlock(l)
+		}
+		stop()
+		wg.Wait()
+		e.freeRW()
+	}},
+	{"Rule08_RW_AWriterThatGivesUpLetsReadersIn", func(e *env) {
+		a := e.client()
+		read, _ := e.sides(a)
+		oread, owrite := e.sides(e.client())
+		fresh, _ := e.sides(e.client())
+		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
+		ctx, cancel := context.WithCancel(context.Background())
+		writer := locking(owrite, ctx, "n")
+		e.until("fresh readers are refused", func() bool {
+			l, err := fresh.TryLock(context.Background(), "n", mortise.WithLease(long))
+			if err == nil {
+				e.unlock(l)
+			}
+			return errors.Is(err, mortise.ErrNotAcquired)
+		})
+		e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long))) // who reads already enters
+		began := time.Now()
+		readers := []<-chan result{
+			locking(fresh, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)),
+			locking(oread, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)),
+		}
+		e.always(50*time.Millisecond, "they wait", func() bool { return len(readers[0])+len(readers[1]) == 0 })
+		cancel()
+		if got := receive(e, "the writer gives up", writer); !errors.Is(got.err, context.Canceled) {
+			e.Errorf("the writer: %v", got.err)
+		}
+		for _, ch := range readers {
+			got := receive(e, "a reader", ch)
+			if got.err != nil {
+				e.Fatal(got.err)
+			}
+			e.unlock(got.lease)
+		}
+		if d := time.Since(began); d > 5*time.Second {
+			e.Errorf("they waited %v: for the claim to end", d)
+		}
+		e.unlock(r)
+		e.freeRW()
+	}},
+	{"Rule08_RW_WhatNeedNotWaitIsOneCommandAndWaitingIsNone", func(e *env) {
+		c, f := e.tapped()
+		read, write := e.sides(c)
+		cost := func(what string, want int, do func()) {
+			e.Helper()
+			before := f.Count()
+			do()
+			if n := f.Count() - before; n != want {
+				e.Errorf("%s: %d operations, want %d: %+v", what, n, want, f.Calls()[before:])
+			}
+		}
+		var r, inner, w *mortise.Lease
+		cost("read", 1, func() { r = e.lock(read, context.Background(), "n", mortise.WithLease(long)) })
+		cost("read again", 1, func() { inner = e.lock(read, r.Context(), "n", mortise.WithLease(long)) })
+		cost("a writer is refused", 0, func() { write.TryLock(context.Background(), "n") })
+		cost("an upgrade is refused", 0, func() { write.Lock(r.Context(), "n") })
+		cost("unlock", 1, func() { e.unlock(inner) })
+		cost("unlock", 1, func() { e.unlock(r) })
+		cost("write", 1, func() { w = e.lock(write, context.Background(), "n", mortise.WithLease(long)) })
+		cost("a reader is refused", 0, func() { read.TryLock(context.Background(), "n") })
+		waiting := locking(read, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+		cost("waiting for a writer of the same client", 0, func() {
+			e.always(100*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
+		})
+		cost("unlock, and the one that waits", 2, func() {
+			e.unlock(w)
+			r = receive(e, "the reader", waiting).lease
+		})
+		e.unlock(r)
+	}},
+	{"Rule08_RW_LocalWaitersAreServedInOrder", func(e *env) {
+		read, write := e.sides(e.client())
+		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i, l := range []mortise.Locker{read, read, write, read, write} {
+			waiting := make(chan struct{})
+			wg.Go(func() {
+				close(waiting)
+				lease, err := l.Lock(context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+				if err != nil {
+					e.Errorf("%d: %v", i, err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(20 * time.Millisecond) // long enough for one behind to overtake
+				lease.Unlock(context.Background())
+			})
+			<-waiting
+			time.Sleep(20 * time.Millisecond) // to stand in line; there is nothing to see of that from outside
+		}
+		e.unlock(w)
+		wg.Wait()
+		if len(order) == 5 && order[0] > order[1] { // the two readers may be noted either way
+			order[0], order[1] = order[1], order[0]
+		}
+		for i, x := range order {
+			if i != x {
+				e.Errorf("served in the order %v", order)
+				break
+			}
+		}
+	}},
+	{"Rule09_RW_AnAbandonedLockLeavesNothing", func(e *env) {
+		for _, writes := range []bool{false, true} {
+			c, f := e.tapped()
+			l := e.side(c, writes)
+			hold := make(chan struct{})
+			f.Hook(func(c Call) Fate {
+				if c.Op == OpAcquire {
+					return Fate{After: hold}
+				}
+				return Fate{}
+			})
+			ctx, cancel := context.WithCancel(context.Background())
+			waiting := locking(l, ctx, "n", mortise.WithLease(long))
+			e.until("it is on its way", func() bool { return f.Count(OpAcquire) == 1 })
+			cancel()
+			if got := receive(e, "it returns at once", waiting); !errors.Is(got.err, context.Canceled) {
+				e.Errorf("%v", got.err)
+			}
+			close(hold)
+			e.freeRW()
+		}
+	}},
+	{"Rule11_RW_LostRepliesCountOnce", func(e *env) {
+		c, f := e.tapped()
+		read, write := e.sides(c)
+		var mu sync.Mutex
+		seen := make(map[string]int)
+		f.Hook(func(c Call) Fate { // an owner's every other reply is lost
+			mu.Lock()
+			defer mu.Unlock()
+			of := string(c.Op) + c.Owner
+			seen[of]++
+			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
+		})
+		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		w2 := e.lock(write, w.Context(), "n", mortise.WithLease(long))
+		r := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
+		plain := e.client()
+		if s := e.inspectRW(plain); s.Holds != 2 || s.Readers != 1 || !s.Writing {
+			e.Errorf("%+v", s)
+		}
+		e.unlock(w2)
+		e.unlock(w)
+		if s := e.inspectRW(plain); s.Readers != 1 || s.Writing {
+			e.Errorf("%+v", s)
+		}
+		e.unlock(r)
+		e.freeRW()
+	}},
+	{"Rule11_RW_AnAcquireThatArrivesLateIsTakenBack", func(e *env) {
+		for _, writes := range []bool{false, true} {
+			c, f := e.tapped()
+			l := e.side(c, writes)
+			late := make(chan struct{})
+			f.Hook(func(c Call) Fate {
+				if c.Op == OpAcquire {
+					return Fate{Later: late}
+				}
+				return Fate{}
+			})
+			_, err := l.TryLock(context.Background(), "n", mortise.WithLease(long))
+			e.is("trylock", err, mortise.ErrUnavailable)
+			close(late)
+			e.until("its release finds it", func() bool {
+				for _, c := range f.Calls(OpRelease) {
+					if c.Ended > 0 && c.Err == nil {
+						return true
+					}
+				}
+				return false
+			})
+			f.Hook(nil)
+			e.freeRW()
+			e.unlock(e.lock(l, context.Background(), "n"))
+		}
+	}},
+	{"Rule12_RW_WaitersAndHoldersSurviveACut", func(e *env) {
+		read, _ := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
+		_, write := e.sides(e.client())
+		r := e.lock(read, context.Background(), "n")
+		waiting := locking(write, context.Background(), "n", mortise.WithLease(long))
+		e.always(50*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
+		e.store.Cut()
+		e.always(watchdog*3/2, "it waits, and the reader holds", func() bool { return len(waiting) == 0 && r.Err() == nil })
+		e.unlock(r)
+		got := receive(e, "the writer", waiting)
+		if got.err != nil {
+			e.Fatal(got.err)
+		}
+		e.unlock(got.lease)
+	}},
+	{"Rule14_RW_ShutdownWakesWaitersAndEndsWhatIsLeft", func(e *env) {
+		c := e.client()
+		read, write := e.sides(c)
+		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
+		waiting := locking(write, context.Background(), "n")
+		e.always(20*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		if err := c.Shutdown(ctx); err == nil {
+			e.Error("it does not tell of the reader")
+		}
+		e.is("the waiter", receive(e, "the waiter", waiting).err, mortise.ErrClosed)
+		e.is("the reader", r.Err(), mortise.ErrClosed)
+		if s := e.inspectRW(e.client()); s.Readers != 1 {
+			e.Errorf("the reader's hold was released: %+v", s)
+		}
+	}},
+}
+
+// sides is RW, where the backend has it.
+func (e *env) sides(c *mortise.Client) (read, write mortise.Locker) {
+	e.Helper()
+	s, _ := e.session()
+	if _, ok := s.Session.(backend.RWSession); !ok {
+		e.Skip("it has no read-write locks")
+	}
+	return c.RW()
+}
+
+func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
+	e.Helper()
+	read, write := e.sides(c)
+	if writes {
+		return write
+	}
+	return read
+}
+
+func (e *env) inspectRW(c *mortise.Client) mortise.State {
+	e.Helper()
+	s, err := c.InspectRW(context.Background(), "n")
+	if err != nil {
+		e.Fatalf("InspectRW: %v", err)
+	}
+	return s
+}
+
+// freeRW waits until nobody holds n, and then that neither side is kept out.
+func (e *env) freeRW() {
+	e.Helper()
+	c := e.client()
+	e.until("the lock is free", func() bool {
+		s, err := c.InspectRW(context.Background(), "n")
+		return err == nil && !s.Held
+	})
+	read, _ := c.RW()
+	e.until("no claim is left", func() bool {
+		l, err := read.TryLock(context.Background(), "n")
+		if err == nil {
+			e.unlock(l)
+		}
+		return err == nil
+	})
+}

@@ -1,0 +1,101 @@
+package backend
+
+import (
+	"context"
+	"time"
+)
+
+// The interfaces below are capabilities: what a [Session] may implement besides, and
+// a client finds out by type assertion. Where a session lacks one, the client
+// answers that its backend has no such thing.
+
+// Remembered is how long a store remembers a [CountRequest] at the least, from when
+// it carried it out.
+const Remembered = 2 * time.Minute
+
+// CountRequest changes a count. Unlike a hold count, a count has no owner who could
+// set it absolutely, so the request itself has an identity: one that the store has
+// carried out, under the same name and ID, within [Remembered] changes nothing and
+// announces nothing, and is answered as the first was; where the answer is a count,
+// perhaps with the count as it is now. DrainCount tells what the first took.
+type CountRequest struct {
+	Topic Topic
+	// ID is never used for another request.
+	ID string
+	// N is how many, where the operation takes a number; at most [MaxCount] either
+	// way, and not zero except in SetCount.
+	N int64
+	// Again tells that this request was sent before, and may have been carried out. Only
+	// TakeCount may heed it: where it is false and there are too few, it need not
+	// look whether it remembers the request.
+	Again bool
+}
+
+// MaxCount bounds the counts of semaphores, which Redisson keeps in 32 bits.
+const MaxCount = 1<<31 - 1
+
+// MaxLatch bounds the counts of latches: Redis's scripts count in doubles.
+const MaxLatch = 1 << 53
+
+// LatchSession has latches: a count that goes down to zero, and is gone then.
+// Operations answer ErrWrongKind where the name holds something else than a count.
+type LatchSession interface {
+	// SetCount makes a count of r.N, one to MaxLatch, and announces it; where there is
+	// one it changes nothing and reports false.
+	SetCount(ctx context.Context, r CountRequest) (bool, error)
+	// Count reads the count, zero where there is none.
+	Count(ctx context.Context, t Topic) (int64, error)
+	// CountDown takes one off the count, if there is one, and returns what is left.
+	// At zero it removes it, and announces that.
+	CountDown(ctx context.Context, r CountRequest) (int64, error)
+	// DeleteCount removes the count and announces that; it reports whether there was one.
+	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
+}
+
+// SemaphoreSession has semaphores: a count of free permits. Nobody owns those that
+// are taken, and nothing gives them back by itself.
+type SemaphoreSession interface {
+	// SetCount makes a count of r.N and announces it, if it is above zero; where
+	// there is one it changes nothing and reports false.
+	SetCount(ctx context.Context, r CountRequest) (bool, error)
+	// Count reads the count, zero where there is none. It may be negative.
+	Count(ctx context.Context, t Topic) (int64, error)
+	// AddCount adds r.N, which may be negative, to the count, or to zero where there
+	// is none, and returns the sum. It announces a sum above zero if r.N is.
+	AddCount(ctx context.Context, r CountRequest) (int64, error)
+	// TakeCount takes r.N from the count, if it has as many, or refuses. A refusal
+	// is not remembered: a request that may have arrived is to be cancelled then.
+	TakeCount(ctx context.Context, r CountRequest) (TakeReply, error)
+	// CancelTake undoes the TakeCount of the same ID and r.N, and announces that: if
+	// it was carried out and is still remembered, what it took is given back, once;
+	// if it was not, it will be refused should it still arrive.
+	CancelTake(ctx context.Context, r CountRequest) error
+	// DrainCount sets the count to zero and returns what it was.
+	DrainCount(ctx context.Context, r CountRequest) (int64, error)
+}
+
+// TakeReply answers SemaphoreSession.TakeCount.
+type TakeReply struct {
+	Granted bool
+	// Available is the count after the operation.
+	Available int64
+}
+
+// PermitSession has permits that expire: a count of free ones, and for each that is
+// out an owner and the end of its lease by the store's clock. Owners are 32
+// lower-case hexadecimal digits, drawn at random and never used again.
+//
+// [Session.Acquire], Release and Renew take requests of [KindPermits]: one permit for
+// the owner, under the same obligations as a lock's, except that others
+// may be out at the same time. A refusal's Remaining is the time after which the first
+// of those that are out ends unless renewed. Acquire and Count first add to the count
+// those that have ended, and announce that; Release does not find them, and Renew does
+// not revive them. There is no re-entry and no ForceRelease.
+type PermitSession interface {
+	// SetCount, Count and AddCount are as in SemaphoreSession.
+	SetCount(ctx context.Context, r CountRequest) (bool, error)
+	Count(ctx context.Context, t Topic) (int64, error)
+	AddCount(ctx context.Context, r CountRequest) (int64, error)
+	// Permits does nothing: it says that requests of KindPermits are understood.
+	Permits()
+}

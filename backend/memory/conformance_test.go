@@ -1,0 +1,25 @@
+package memory_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/backendtest"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, func(*testing.T) backendtest.Store { return store{memory.New()} })
+}
+
+// store is a memory.Store as the suite wants it.
+type store struct{ *memory.Store }
+
+var errDown = errors.New("down for a test")
+
+func (s store) Backend() backend.Backend { return s.Store }
+func (s store) Cut()                     { s.SetDown(errDown); s.SetDown(nil) }
+func (s store) Down()                    { s.SetDown(errDown) }
+func (s store) Up()                      { s.SetDown(nil) }
+func (s store) Connections() int         { return 0 }

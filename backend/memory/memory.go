@@ -1,0 +1,360 @@
+// Package memory is a store that lives in the process: the whole of mortise with
+// no server beside it.
+//
+//	locks, err := mortise.New(memory.New())
+//
+// It is for two things. As the embedded default it serves programs that run as one
+// process, today, and that want to move to Redis by changing one line. In tests it
+// stands in for Redis: clients that are opened on one [Store] share locks just as
+// processes share them on a server, and a test can take the store down
+// ([Store.SetDown]), delete a record under its holder ([Store.Delete]), empty the
+// store ([Store.Flush]) or put other data under a name ([Store.Occupy]).
+// It keeps time with package time alone and leaves no goroutine behind, so all of
+// it works inside a testing/synctest bubble; make the Store within the bubble.
+//
+// It answers every request as the scripts on Redis do, and passes the same
+// conformance suite: it is the reference model for other backends.
+//
+// What it does not do: it shares nothing across processes, and nothing survives
+// the process. Two replicas of a service that each have a Store of their own
+// exclude nobody but themselves. Fencing tokens start from the wall clock, so
+// those of a restarted process are larger than those before, as long as the clock is.
+package memory
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Store is an in-process store; make one with [New]. It implements
+// [backend.Backend], so it goes straight into mortise.New. All clients that are
+// opened on one Store share its locks. Its methods may be called concurrently.
+type Store struct {
+	mu       sync.Mutex
+	records  map[string]*record
+	places   map[string][]place // the queues of fair locks
+	expiries expiries
+	// timer runs at the deadline of expiries[0], or earlier; nil if none is due.
+	timer    *time.Timer
+	timerFor time.Time
+	sessions map[*session]struct{}
+	watchers map[backend.Topic]map[*session]struct{}
+	tokens   tokens
+	claims   map[string]claim // of waiting writers, by name
+	down     error
+	lost     time.Time // when it was emptied last; zero if never
+}
+
+// record is what is stored under one name.
+type record struct {
+	name string
+	// foreign data is no lock; it has no owner, and an end only if it is in expiries.
+	foreign bool
+	// count is set where it is a latch's or a semaphore's, out where it is those
+	// permits of a semaphore that are out: the ends of their leases. took is what
+	// the request that is remembered came to. All three are foreign.
+	count *int64
+	out   map[string]*permit
+	took  int64
+	// sides is set where it is a read-write lock; it has neither owner nor holder then.
+	sides    *sides
+	owner    string
+	holds    int
+	deadline time.Time
+	// holder is the session that wrote the record last: it is told when the
+	// record goes by other means than its own release.
+	holder *session
+	// index is the record's place in Store.expiries.
+	index int
+}
+
+// New makes an empty store.
+func New() *Store {
+	return &Store{
+		records:  make(map[string]*record),
+		places:   make(map[string][]place),
+		sessions: make(map[*session]struct{}),
+		watchers: make(map[backend.Topic]map[*session]struct{}),
+	}
+}
+
+// Open implements [backend.Backend].
+func (s *Store) Open(h backend.Handler) (backend.Session, error) {
+	switch {
+	case s == nil || s.records == nil:
+		return nil, errors.New("memory: this Store was not made by memory.New")
+	case h == nil:
+		return nil, errors.New("memory: nil Handler")
+	}
+	x := &session{store: s, handler: h, watched: make(map[backend.Topic]struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[x] = struct{}{}
+	return x, nil
+}
+
+// SetDown makes every operation fail, from now on, as on a store that cannot be
+// reached: with a temporary [*backend.Fault] that wraps err and has not taken
+// effect. While the store is down its sessions hear nothing, and leases run out
+// all the same. SetDown(nil) brings it up again; sessions are then told that
+// anything may have changed, and each of their watches is confirmed anew.
+func (s *Store) SetDown(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.down
+	s.down = err
+	if was == nil || err != nil {
+		return
+	}
+	for x := range s.sessions {
+		x.tell(event{what: changedAll})
+		for t := range x.watched {
+			x.tell(event{watching, t})
+		}
+	}
+}
+
+// Delete removes what is stored under name, as an operator's DEL would: no
+// release is announced. The holder and those who wait are told of the change.
+// The name's fencing tokens go on rising.
+func (s *Store) Delete(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.find(name); r != nil {
+		s.remove(r)
+		s.changed(r)
+	}
+}
+
+// Flush removes everything, as FLUSHALL would, and tells every session that
+// anything may have changed. Fencing tokens go on rising.
+func (s *Store) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = time.Now()
+	clear(s.records)
+	clear(s.places)
+	clear(s.claims)
+	s.expiries = nil
+	s.arm()
+	s.tokens.fold()
+	if s.down != nil {
+		return
+	}
+	for x := range s.sessions {
+		x.tell(event{what: changedAll})
+	}
+}
+
+// Occupy puts data under name that is no lock, in place of what was there. It
+// stays until [Store.Delete] or [Store.Flush]; operations on that name answer
+// [backend.ErrWrongKind].
+func (s *Store) Occupy(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.find(name); r != nil {
+		s.remove(r)
+		s.changed(r)
+	}
+	s.records[name] = &record{name: name, foreign: true, index: -1}
+}
+
+// find returns the live record of name, or nil. A record whose time is over but
+// whose timer has not run yet expires here.
+func (s *Store) find(name string) *record {
+	r := s.records[name]
+	if r == nil || r.index < 0 || time.Now().Before(r.deadline) {
+		return r
+	}
+	s.remove(r)
+	s.changed(r)
+	return nil
+}
+
+// put stores a new record that lives for lease.
+func (s *Store) put(r *record, lease time.Duration) {
+	r.deadline = time.Now().Add(lease)
+	s.records[r.name] = r
+	heap.Push(&s.expiries, r)
+	s.arm()
+}
+
+// extend sets what remains of r to max(remaining, lease).
+func (s *Store) extend(r *record, lease time.Duration) {
+	if d := time.Now().Add(lease); d.After(r.deadline) {
+		r.deadline = d
+		heap.Fix(&s.expiries, r.index)
+		s.arm()
+	}
+}
+
+func (s *Store) remove(r *record) {
+	delete(s.records, r.name)
+	if r.index >= 0 {
+		heap.Remove(&s.expiries, r.index)
+		s.arm()
+	}
+}
+
+// arm sees to it that the timer runs when the next record expires. One that is set
+// too early is left alone: renewals and releases, which move the next expiry
+// back, then cost nothing here.
+func (s *Store) arm() {
+	switch {
+	case len(s.expiries) == 0:
+		if s.timer != nil {
+			s.timer.Stop()
+			s.timer = nil
+		}
+		return
+	case s.timer != nil && !s.timerFor.After(s.expiries[0].deadline):
+		return
+	case s.timer != nil:
+		s.timer.Stop()
+	}
+	s.timerFor = s.expiries[0].deadline
+	s.timer = time.AfterFunc(time.Until(s.timerFor), s.expire)
+}
+
+// expire runs on the timer. It may run late, or once too often after arm has
+// replaced the timer; it looks at the clock, so neither matters.
+func (s *Store) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	now := time.Now()
+	for len(s.expiries) > 0 && !now.Before(s.expiries[0].deadline) {
+		r := heap.Pop(&s.expiries).(*record)
+		delete(s.records, r.name)
+		s.changed(r)
+	}
+	s.arm()
+}
+
+// released announces a release.
+func (s *Store) released(r *record) {
+	if r.sides != nil {
+		s.announceRW(r.name)
+		return
+	}
+	s.tellReleased(lockTopic(r.name))
+}
+
+// changed tells those who watch r, and its holder, that r is gone.
+func (s *Store) changed(r *record) {
+	if s.down != nil {
+		return
+	}
+	if r.foreign {
+		for _, k := range []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits} {
+			t := backend.Topic{Kind: k, Name: r.name}
+			for x := range s.watchers[t] {
+				x.tell(event{changed, t})
+			}
+		}
+		return
+	}
+	t := lockTopic(r.name)
+	if r.sides != nil {
+		t = rwTopic(r.name)
+	}
+	told := s.watchers[t]
+	for x := range told {
+		x.tell(event{changed, t})
+	}
+	if r.sides != nil {
+		r.tellHolders(told)
+		return
+	}
+	if _, twice := told[r.holder]; !twice && r.holder != nil {
+		r.holder.tell(event{changed, t})
+	}
+}
+
+func lockTopic(name string) backend.Topic {
+	return backend.Topic{Kind: backend.KindLock, Name: name}
+}
+
+// remaining is what is left until deadline in whole milliseconds, at least one.
+func remaining(deadline time.Time) time.Duration {
+	d := time.Until(deadline) + time.Millisecond - 1
+	return max(d.Truncate(time.Millisecond), time.Millisecond)
+}
+
+func wrongKind() error {
+	return &backend.Fault{
+		Err:    fmt.Errorf("memory: %w: foreign data under this name", backend.ErrWrongKind),
+		Remedy: "use another name, or delete the data",
+	}
+}
+
+// tokens draws fencing tokens: per name one more than the last, and for a name
+// without a last one the wall clock's milliseconds.
+type tokens struct {
+	last map[string]int64
+	// floor is the largest token of all names that were forgotten.
+	floor int64
+}
+
+// mostTokens bounds what is remembered of names that are no longer in use.
+const mostTokens = 1 << 14
+
+func (k *tokens) next(name string) int64 {
+	n, ok := k.last[name]
+	if ok {
+		n++
+	} else {
+		if len(k.last) >= mostTokens {
+			k.fold()
+		}
+		n = max(time.Now().UnixMilli(), k.floor+1)
+	}
+	if k.last == nil {
+		k.last = make(map[string]int64)
+	}
+	k.last[name] = n
+	return n
+}
+
+// fold forgets all names, yet not how far their tokens went.
+func (k *tokens) fold() {
+	for n := range maps.Values(k.last) {
+		k.floor = max(k.floor, n)
+	}
+	clear(k.last)
+}
+
+// expiries is a heap of records, the next to expire first.
+type expiries []*record
+
+func (e expiries) Len() int           { return len(e) }
+func (e expiries) Less(i, j int) bool { return e[i].deadline.Before(e[j].deadline) }
+
+func (e expiries) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].index, e[j].index = i, j
+}
+
+func (e *expiries) Push(x any) {
+	r := x.(*record)
+	r.index = len(*e)
+	*e = append(*e, r)
+}
+
+func (e *expiries) Pop() any {
+	last := len(*e) - 1
+	r := (*e)[last]
+	(*e)[last] = nil
+	*e = (*e)[:last]
+	r.index = -1
+	return r
+}

@@ -1,0 +1,70 @@
+package redisproto
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+var _ backend.AgeSession = (*session)(nil)
+
+const (
+	// sinceKey says since when a server has its data. There is one for all locks: one for
+	// each would make every new name look like one whose locks were lost.
+	sinceKey = "mortise:1:since"
+	// sinceKept is for how long it is kept; it is set anew when half of that is over.
+	sinceKept = 2 * 366 * 24 * time.Hour
+)
+
+// KnowsAge implements [backend.AgeSession]. A cluster has no key that scripts on all
+// slots may read.
+func (s *session) KnowsAge() bool { return !s.adapter.Features().Cluster }
+
+// aged is KnowsAge once it is known for good: a client that is built at the first command may
+// turn out to be of a cluster.
+func (s *session) aged(ctx context.Context) (bool, error) {
+	if s.adapter.Features().Unsettled {
+		if err := s.adapter.Ping(ctx); err != nil {
+			return false, s.fault(err)
+		}
+	}
+	return s.KnowsAge(), nil
+}
+
+func (s *session) acquireAged(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	track := s.adapter.Features().Tracking
+	sent := time.Now()
+	if track && r.Cached {
+		if left, held := s.seen.held(r.Name, sent); held {
+			return backend.AcquireReply{Remaining: left}, nil
+		}
+	}
+	look := s.seen.look(r.Name)
+	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey},
+		AgedAcquireArgs{Owner: r.Owner, Lease: r.Lease, Age: r.Age, Keep: sinceKept, Track: track})
+	if err == nil && (len(reply) != 2 || reply[0] < -1 || reply[1] < 0 || reply[1] > 1) {
+		err = strange("aged_acquire", reply)
+	}
+	if err != nil {
+		s.seen.learnNothing(look)
+		return backend.AcquireReply{}, s.fault(err)
+	}
+	out := backend.AcquireReply{Granted: reply[0] == 0, Young: reply[1] == 1}
+	switch {
+	case out.Granted:
+	case reply[0] > 0 && reply[0] <= maxMillis:
+		out.Remaining = millis(reply[0])
+	default:
+		out.Remaining = -1
+	}
+	if !out.Granted && !out.Young && s.adapter.Features().Tracking {
+		s.seen.learnHeld(look, sent, out.Remaining)
+		return out, nil
+	}
+	s.seen.learnNothing(look)
+	if out.Granted {
+		s.seen.forget(r.Name)
+	}
+	return out, nil
+}

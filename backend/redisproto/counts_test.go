@@ -1,0 +1,399 @@
+//go:build unix
+
+package redisproto_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+)
+
+// counter is a session on counts.
+type counter interface {
+	backend.Session
+	backend.LatchSession
+	backend.SemaphoreSession
+	backend.PermitSession
+}
+
+// request is one on a count, with an ID of its own.
+func request(k backend.Kind, name string, n int64) backend.CountRequest {
+	return backend.CountRequest{Topic: backend.Topic{Kind: k, Name: name}, ID: fmt.Sprint("c:", rand.Int64()), N: n}
+}
+
+const permitID = "00ff7f80c328a0a1fffe0d0a25245c22"
+
+// listen subscribes to channels and returns what is published as "channel payload".
+func listen(t *testing.T, srv *redistest.Server, channels ...string) func() string {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	sub := rdb.Subscribe(t.Context(), channels...)
+	t.Cleanup(func() { sub.Close(); rdb.Close() })
+	for range channels {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		m, err := sub.ReceiveMessage(ctx)
+		if err != nil {
+			t.Fatal("nothing was published: ", err)
+		}
+		return m.Channel + " " + m.Payload
+	}
+}
+
+func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		raw, _ := session(t, b)
+		s, ctx := raw.(counter), t.Context()
+		must := func(_ any, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		get := func(want any, args ...string) {
+			t.Helper()
+			if got := srv.Must(args...); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%v: %v, want %v", args, got, want)
+			}
+		}
+		heard := func(next func() string, want ...string) {
+			t.Helper()
+			for _, w := range want {
+				if got := next(); got != w {
+					t.Errorf("published %q, want %q", got, w)
+				}
+			}
+		}
+
+		for name, channel := range map[string]string{"l": "redisson_countdownlatch__channel__{l}", "{l}x": "redisson_countdownlatch__channel__{{l}x}"} {
+			next := listen(t, srv, channel)
+			must(s.SetCount(ctx, request(backend.KindLatch, name, 2)))
+			get("2", "GET", name)
+			must(s.CountDown(ctx, request(backend.KindLatch, name, 0)))
+			get("1", "GET", name)
+			must(s.CountDown(ctx, request(backend.KindLatch, name, 0)))
+			get(0, "EXISTS", name)
+			must(s.SetCount(ctx, request(backend.KindLatch, name, 1)))
+			must(s.DeleteCount(ctx, request(backend.KindLatch, name, 0)))
+			get(0, "EXISTS", name)
+			heard(next, channel+" 1", channel+" 0", channel+" 1", channel+" 1")
+		}
+
+		for name, channel := range map[string]string{"s": "redisson_sc:{s}", "{s}x": "redisson_sc:{s}x"} {
+			next := listen(t, srv, channel)
+			must(s.SetCount(ctx, request(backend.KindSemaphore, name, 3)))
+			take := request(backend.KindSemaphore, name, 2)
+			must(s.TakeCount(ctx, take))
+			get("1", "GET", name)
+			must(nil, s.CancelTake(ctx, take))
+			get("3", "GET", name)
+			must(s.AddCount(ctx, request(backend.KindSemaphore, name, -5))) // says nothing
+			must(s.AddCount(ctx, request(backend.KindSemaphore, name, 1)))  // nor this: none are free
+			must(s.AddCount(ctx, request(backend.KindSemaphore, name, 4)))
+			must(s.DrainCount(ctx, request(backend.KindSemaphore, name, 0)))
+			get("0", "GET", name)
+			must(s.AddCount(ctx, request(backend.KindSemaphore, name, backend.MaxCount)))
+			must(s.AddCount(ctx, request(backend.KindSemaphore, name, 1)))
+			heard(next, channel+" 3", channel+" 3", channel+" 3", channel+" 2147483647", channel+" 2147483647")
+		}
+
+		next := listen(t, srv, "redisson_sc:{p}")
+		must(s.SetCount(ctx, request(backend.KindPermits, "p", 2)))
+		srv.Must("PEXPIRE", "p", "3600000")
+		if r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p", Owner: permitID, Lease: time.Minute}); err != nil || !r.Granted || r.Available != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		get("1", "GET", "p")
+		members := srv.Must("ZRANGE", "{p}:timeout", "0", "-1").([]any)
+		if id, _ := hex.DecodeString(permitID); len(members) != 1 || members[0] != string(id) {
+			t.Errorf("the permits that are out are %q", members)
+		}
+		score, _ := strconv.ParseInt(srv.Must("ZSCORE", "{p}:timeout", members[0].(string)).(string), 10, 64)
+		if d := time.Until(time.UnixMilli(score)); d < 50*time.Second || d > time.Minute {
+			t.Errorf("the permit ends in %v", d)
+		}
+		if ttl := srv.Must("PTTL", "{p}:timeout").(int64); ttl < 3500000 {
+			t.Errorf("the zset lives for %d ms, the count for an hour", ttl)
+		}
+		must(s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: "p", Owner: permitID}))
+		heard(next, "redisson_sc:{p} 2", "redisson_sc:{p} 2")
+
+		ours := 0
+		for _, key := range srv.Must("KEYS", "*").([]any) {
+			if key := key.(string); strings.HasPrefix(key, "mortise:") {
+				ours++
+				if ttl := srv.Must("PTTL", key).(int64); ttl <= 0 || ttl > backend.Remembered.Milliseconds() || !strings.HasPrefix(key, "mortise:1:once:{") {
+					t.Errorf("%s lives for %d ms", key, ttl)
+				}
+			}
+		}
+		if ours == 0 {
+			t.Error("nothing is remembered")
+		}
+	})
+}
+
+func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		raw, _ := session(t, b)
+		s, ctx := raw.(counter), t.Context()
+		id, _ := hex.DecodeString(permitID)
+		acquire := func() backend.AcquireReply {
+			t.Helper()
+			r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p", Owner: strings.Repeat("ab", 16), Lease: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		srv.Must("SET", "p", "0")
+		srv.Must("ZADD", "{p}:timeout", "922337203685477", string(id)) // acquire() without a lease
+		if r := acquire(); r.Granted || r.Remaining >= 0 {
+			t.Errorf("one is out for ever, and another: %+v", r)
+		}
+		out := make([]backend.RenewResult, 1)
+		s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: "p", Owner: permitID, Lease: time.Hour}}, out)
+		if !out[0].Held || srv.Must("ZSCORE", "{p}:timeout", string(id)) != "922337203685477" {
+			t.Errorf("a renewal shortened it: %+v", out)
+		}
+		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id)) // its JVM died
+		if n, err := s.Count(ctx, backend.Topic{Kind: backend.KindPermits, Name: "p"}); n != 1 || err != nil {
+			t.Errorf("%d, %v are free", n, err)
+		}
+		srv.Must("SET", "p", "0")
+		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id))
+		if r := acquire(); !r.Granted {
+			t.Errorf("what has ended is not given out: %+v", r)
+		}
+	})
+}
+
+func TestMessagesThatAreForNobodyWakeNobody(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, h := session(t, b)
+		for _, x := range []struct {
+			topic   backend.Topic
+			channel string
+			heeded  int
+		}{
+			{backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "redisson_sc:{s}", 2},
+			{backend.Topic{Kind: backend.KindPermits, Name: "p"}, "redisson_sc:{p}", 2},
+			{backend.Topic{Kind: backend.KindLatch, Name: "l"}, "redisson_countdownlatch__channel__{l}", 5},
+		} {
+			s.Watch(x.topic)
+			h.await(t, "watching "+x.topic.Name, 1)
+			for _, payload := range []string{"0", "-3", "7", "00", "1"} {
+				srv.Must("PUBLISH", x.channel, payload)
+			}
+			h.await(t, "released "+x.topic.Name, x.heeded)
+			if got := h.all(); slices.Contains(got, fmt.Sprintf("released %s %d", x.topic.Name, x.heeded+1)) {
+				t.Errorf("%v", got)
+			}
+		}
+	})
+}
+
+func TestCountsWorkOnACluster(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithCluster())
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
+	defer rdb.Close()
+	raw, h := session(t, redisgo.New(rdb))
+	s, ctx := raw.(counter), t.Context()
+	for _, name := range []string{"n", "{t}n", "a{t}"} {
+		for _, k := range []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits} {
+			top := backend.Topic{Kind: k, Name: name}
+			s.Watch(top)
+			h.await(t, "watching "+name, 1)
+			for what, err := range map[string]error{
+				"set":     second(s.SetCount(ctx, request(k, name, 1))),
+				"add":     second(s.AddCount(ctx, request(k, name, 1))),
+				"down":    second(s.CountDown(ctx, request(k, name, 0))),
+				"take":    second(s.TakeCount(ctx, request(k, name, 1))),
+				"cancel":  s.CancelTake(ctx, request(k, name, 1)),
+				"drain":   second(s.DrainCount(ctx, request(k, name, 0))),
+				"acquire": second(s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name, Owner: permitID, Lease: time.Minute})),
+				"release": second(s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: name, Owner: permitID})),
+				"count":   second(s.Count(ctx, top)),
+				"delete":  second(s.DeleteCount(ctx, request(k, name, 0))),
+			} {
+				if err != nil {
+					t.Errorf("%s of %q: %v", what, name, err)
+				}
+			}
+			h.await(t, "released "+name, 1)
+			s.Unwatch(top)
+		}
+	}
+	in := []backend.RenewRequest{
+		{Kind: backend.KindPermits, Name: "a", Owner: permitID, Lease: time.Minute},
+		{Kind: backend.KindPermits, Name: "b", Owner: permitID, Lease: time.Minute},
+	}
+	out := make([]backend.RenewResult, len(in))
+	s.Renew(ctx, in, out)
+	for _, r := range out {
+		if r.Err != nil || r.Held {
+			t.Errorf("a batch over two slots: %+v", r)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestCountsOnRedisAndInMemoryAgree runs random operations on both and compares what
+// they answer.
+func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
+	overAll(t, func(t *testing.T, _ *redistest.Server, b backend.Backend) {
+		redisSession, _ := session(t, b)
+		memorySession, _ := session(t, memory.New())
+		on, in := redisSession.(counter), memorySession.(counter)
+		seed := time.Now().UnixNano()
+		r := rand.New(rand.NewPCG(uint64(seed), 0))
+		ctx := t.Context()
+
+		kinds := []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits}
+		past := map[string][]backend.CountRequest{} // some arrive again
+		step := func() (string, func(counter) (any, error)) {
+			op := []string{"set", "count", "down", "down", "delete", "add", "add", "take", "take", "cancel", "drain", "acquire", "acquire", "release", "renew"}[r.IntN(15)]
+			k := kinds[r.IntN(3)]
+			name := fmt.Sprint(k, "-", r.IntN(2))
+			if r.IntN(30) == 0 {
+				name = "lock"
+			}
+			q := request(k, name, 1+int64(r.IntN(3)))
+			like := op
+			if op == "cancel" {
+				like = "take"
+			}
+			if old := past[like]; len(old) > 0 && r.IntN(4) == 0 {
+				q = old[r.IntN(len(old))]
+				q.Again = true
+			} else {
+				if op == "add" && r.IntN(2) == 0 {
+					q.N = -q.N
+				}
+				past[like] = append(past[like], q)
+			}
+			id := fmt.Sprintf("%032x", r.IntN(5))
+			return fmt.Sprintf("%s %+v %s", op, q, id), func(s counter) (any, error) {
+				switch op {
+				case "set":
+					return s.SetCount(ctx, q)
+				case "count":
+					return s.Count(ctx, q.Topic)
+				case "down":
+					return s.CountDown(ctx, q)
+				case "delete":
+					return s.DeleteCount(ctx, q)
+				case "add":
+					return s.AddCount(ctx, q)
+				case "take":
+					return s.TakeCount(ctx, q)
+				case "cancel":
+					return nil, s.CancelTake(ctx, q)
+				case "drain":
+					return s.DrainCount(ctx, q)
+				case "acquire":
+					a, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name, Owner: id, Lease: time.Hour})
+					a.Remaining = a.Remaining.Round(time.Hour)
+					return a, err
+				case "release":
+					return s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: name, Owner: id})
+				default:
+					out := make([]backend.RenewResult, 1)
+					s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: name, Owner: id, Lease: time.Hour}}, out)
+					return out[0].Held, out[0].Err
+				}
+			}
+		}
+		for _, s := range []counter{on, in} {
+			if a, err := s.Acquire(ctx, backend.AcquireRequest{Name: "lock", Owner: "a:1", Lease: time.Hour}); !a.Granted || err != nil {
+				t.Fatal(a, err)
+			}
+		}
+		var log []string
+		for range 1500 {
+			what, do := step()
+			a, errA := do(on)
+			c, errC := do(in)
+			log = append(log, fmt.Sprintf("%s: %+v, %v", what, a, errA))
+			if fmt.Sprint(a) != fmt.Sprint(c) || errors.Is(errA, backend.ErrWrongKind) != errors.Is(errC, backend.ErrWrongKind) || (errA == nil) != (errC == nil) {
+				t.Fatalf("seed %d: in memory it is %+v, %v, after\n%s", seed, c, errC, strings.Join(log[max(0, len(log)-25):], "\n"))
+			}
+		}
+	})
+}
+
+func TestEachOperationOnACountIsOneCommand(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			proxy := redistest.NewProxy(t, srv.Addr())
+			c, err := mortise.New(adapter(t, proxy.Addr(), login{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			ctx := t.Context()
+			if err := c.Ping(ctx); err != nil {
+				t.Fatal(err)
+			}
+			l, s, p := c.Latch("l"), c.Semaphore("s"), c.Permits("p")
+			var permit, other *mortise.Permit
+			for _, x := range []struct {
+				what string
+				do   func() error
+			}{
+				{"Latch.TrySet", func() error { return second(l.TrySet(ctx, 2)) }},
+				{"Latch.Count", func() error { return second(l.Count(ctx)) }},
+				{"Latch.CountDown", func() error { return l.CountDown(ctx) }},
+				{"Latch.Delete", func() error { return second(l.Delete(ctx)) }},
+				{"Latch.Wait", func() error { return l.Wait(ctx) }},
+				{"Semaphore.TrySetPermits", func() error { return second(s.TrySetPermits(ctx, 5)) }},
+				{"Semaphore.Acquire", func() error { return s.Acquire(ctx, 2) }},
+				{"Semaphore.TryAcquire", func() error { return s.TryAcquire(ctx, 2) }},
+				{"Semaphore.Release", func() error { return s.Release(ctx, 4) }},
+				{"Semaphore.AddPermits", func() error { return s.AddPermits(ctx, -1) }},
+				{"Semaphore.Available", func() error { return second(s.Available(ctx)) }},
+				{"Semaphore.Drain", func() error { return second(s.Drain(ctx)) }},
+				{"Permits.TrySetPermits", func() error { return second(p.TrySetPermits(ctx, 2)) }},
+				{"Permits.Acquire", func() (err error) { permit, err = p.Acquire(ctx); return err }},
+				{"Permits.TryAcquire", func() (err error) { other, err = p.TryAcquire(ctx); return err }},
+				{"Permits.Available", func() error { return second(p.Available(ctx)) }},
+				{"Permit.Release", func() error { return permit.Release(ctx) }},
+				{"Permits.Release", func() error { return p.Release(ctx, other.ID()) }},
+			} {
+				proxy.Reset()
+				if err := x.do(); err != nil {
+					t.Errorf("%s: %v", x.what, err)
+				}
+				sent := proxy.Count(func(c redistest.Command) bool { // all but what opens a connection
+					return !slices.Contains([]string{"HELLO", "CLIENT"}, c.Args[0])
+				})
+				if sent != 1 {
+					t.Errorf("%s: %q, want one command", x.what, proxy.Commands())
+				}
+			}
+		})
+	}
+}

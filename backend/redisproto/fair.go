@@ -1,0 +1,87 @@
+package redisproto
+
+import (
+	"context"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+var _ backend.FairSession = (*session)(nil)
+
+// queueKey is the list of those who wait for a fair lock, timesKey the zset of when
+// their places are given up.
+func queueKey(name string) string { return "redisson_lock_queue:" + tagged(name) }
+func timesKey(name string) string { return "redisson_lock_timeout:" + tagged(name) }
+
+// fairChannel is where one who waits for a fair lock is told that it is its turn.
+func fairChannel(name, owner string) string { return channelOf(name) + ":" + owner }
+
+// told is how many of the queue are told of a release until one hears it. On a cluster
+// PUBLISH counts those only who listen at the node it ran on, so that the first may
+// have heard it where nobody seems to: then one more is told in vain. SPUBLISH runs where
+// they listen.
+func (s *session) told() int64 {
+	if s.adapter.Features().Cluster && !s.sharded.Load() {
+		return 2
+	}
+	return 1 << 20
+}
+
+func fairKeys(name string) FairKeys {
+	return FairKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
+}
+
+func (s *session) acquireFair(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+	k := fairKeys(r.Name)
+	reply, err := s.adapter.FairAcquire(ctx,
+		FairAcquireKeys{Lock: k.Lock, Queue: k.Queue, Timeouts: k.Timeouts, Token: tokenKey(r.Name), Channel: k.Channel},
+		FairAcquireArgs{
+			Owner: r.Owner, Lease: r.Lease, Wait: r.Wait, Fenced: r.Fenced, Track: track,
+			Absence: backend.Absence, Most: s.told(), Publish: s.publish(),
+		})
+	if err != nil {
+		// It writes before it can meet a key of a wrong type.
+		return backend.AcquireReply{}, s.faultOf(err, true)
+	}
+	if len(reply) != 3 || reply[0] != 0 && reply[0] != 1 || reply[1] < -1 || reply[2] < -1 {
+		return backend.AcquireReply{}, strange("fair_acquire", reply)
+	}
+	if reply[0] == 1 {
+		out := backend.AcquireReply{Granted: true}
+		if r.Fenced {
+			out.Token = reply[1]
+		}
+		return out, nil
+	}
+	out := backend.AcquireReply{Remaining: -1, Look: -1}
+	if reply[1] >= 0 && reply[1] <= maxMillis {
+		out.Remaining = millis(reply[1])
+	}
+	if reply[2] >= 0 && reply[2] <= maxMillis {
+		out.Look = millis(reply[2])
+	}
+	return out, nil
+}
+
+func (s *session) releaseFair(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := s.adapter.FairRelease(ctx, fairKeys(r.Name), FairReleaseArgs{
+		Owner: r.Owner, Keep: int64(r.Keep), Absence: backend.Absence, Most: s.told(), Publish: s.publish(),
+	})
+	held, err := s.wrote(r.Name, "fair_release", reply, s.faultOf(err, true))
+	return backend.ReleaseReply{Held: held}, err
+}
+
+// Leave implements [backend.FairSession].
+func (s *session) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.LeaveReply{}, err
+	}
+	reply, err := s.adapter.FairLeave(ctx, fairKeys(r.Name), FairLeaveArgs{
+		Owner: r.Owner, Wait: r.Wait, Absence: backend.Absence, Most: s.told(), Publish: s.publish(),
+	})
+	if err == nil && (reply < 0 || reply > 3) {
+		return backend.LeaveReply{}, strange("fair_leave", reply)
+	}
+	held, err := s.wrote(r.Name, "fair_leave", reply>>1, s.faultOf(err, true))
+	return backend.LeaveReply{Queued: err == nil && reply&1 == 1, Held: held}, err
+}

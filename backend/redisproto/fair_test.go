@@ -1,0 +1,265 @@
+//go:build unix
+
+package redisproto_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	rueidislib "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+const fairWait = 5 * time.Minute
+
+func ask(t *testing.T, s backend.Session, name, owner string, wait time.Duration) backend.AcquireReply {
+	t.Helper()
+	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner, Lease: time.Minute, Wait: wait, Fenced: true})
+	if err != nil {
+		t.Fatalf("%s: %v", owner, err)
+	}
+	return r
+}
+
+func free(t *testing.T, s backend.Session, name, owner string) {
+	t.Helper()
+	r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindFair, Name: name, Owner: owner})
+	if err != nil || !r.Held {
+		t.Fatalf("%s: %+v %v", owner, r, err)
+	}
+}
+
+// passOn goes through all that a fair lock does.
+func passOn(t *testing.T, s backend.Session, e *ears, name string) {
+	t.Helper()
+	for i := range 3 {
+		owner, next := fmt.Sprintf("o:%d", 2*i), fmt.Sprintf("o:%d", 2*i+1)
+		turn := backend.Topic{Kind: backend.KindFair, Name: name, Owner: next}
+		s.Watch(turn)
+		e.await(t, "watching "+name, 2*i+1)
+		s.Watch(topic(name))
+		e.await(t, "watching "+name, 2*i+2)
+		if r := ask(t, s, name, owner, fairWait); !r.Granted || r.Token == 0 {
+			t.Fatalf("%+v", r)
+		}
+		if r := ask(t, s, name, next, fairWait); r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		switch i {
+		case 0:
+			free(t, s, name, owner)
+		case 1:
+			if r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait}); err != nil || !r.Held {
+				t.Fatalf("%+v %v", r, err)
+			}
+		case 2:
+			if ok, err := s.ForceRelease(t.Context(), topic(name)); err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+		}
+		e.await(t, "released "+name, 2*i+1)
+		if r := ask(t, s, name, next, fairWait); !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		free(t, s, name, next) // told to those who wait for the plain lock
+		e.await(t, "released "+name, 2*i+2)
+		s.Unwatch(turn)
+		s.Unwatch(topic(name))
+	}
+}
+
+func TestFairLocksWorkOnACluster(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithCluster())
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
+	defer rdb.Close()
+	for name, b := range map[string]backend.Backend{
+		"go-redis": redisgo.New(rdb),
+		"rueidis":  rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, e := session(t, b)
+			for _, n := range []string{"n", "{t}n", "a{t}"} {
+				passOn(t, s, e, n+name)
+			}
+		})
+	}
+}
+
+// What the remedy of a missing permission says is enough.
+func TestFairLocksNeedTheirPermissionsOnly(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithACL("fair on >pw ~* resetchannels &redisson_* -@all "+
+				"+evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time "+
+				"+lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange "+
+				"+hello +auth +client +select"))
+			s, e := session(t, adapter(t, srv.Addr(), login{"fair", "pw"}))
+			passOn(t, s, e, "n")
+		})
+	}
+}
+
+// javas puts a waiter of Redisson's into the queue.
+func javas(t *testing.T, srv *redistest.Server, field string, score int64) {
+	t.Helper()
+	do(t, srv, "RPUSH", "redisson_lock_queue:{n}", field)
+	do(t, srv, "ZADD", "redisson_lock_timeout:{n}", strconv.FormatInt(score, 10), field)
+}
+
+func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		ask(t, s, "n", "go:1", fairWait)
+		now := time.Now().UnixMilli()
+		javas(t, srv, "uuid:1", now+60_000+300_000)
+		javas(t, srv, "uuid:2", now+60_000+600_000)
+		if r := ask(t, s, "n", "go:2", fairWait); r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		score := func(field string) int64 {
+			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int64(x) - now
+		}
+		if got := score("go:2"); got != 60_000+900_000 {
+			t.Errorf("the place behind Redisson's is given up after %d ms, want the last one's time and 300 s", got)
+		}
+		s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"}) // stands for Java
+		e.await(t, "watching n", 1)
+		free(t, s, "n", "go:1")
+		e.await(t, "released n", 1)
+		if got := score("uuid:1"); got != 60_000+300_000 {
+			t.Errorf("the first was told; its place is given up after %d ms", got)
+		}
+		if r := ask(t, s, "n", "go:2", fairWait); r.Granted || r.Look <= backend.Absence {
+			t.Errorf("before Redisson's: %+v", r)
+		}
+
+		// The first leaves without a word; the second is not there either.
+		s.Unwatch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"})
+		noChannels(t, srv)
+		r := ask(t, s, "n", "go:2", fairWait)
+		if r.Granted || r.Look <= 0 || r.Look > backend.Absence {
+			t.Fatalf("%+v", r)
+		}
+		time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
+		if r := ask(t, s, "n", "go:2", fairWait); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+		free(t, s, "n", "go:2")
+		if n := do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"); n != int64(0) {
+			t.Errorf("%v keys are left", n)
+		}
+	})
+}
+
+// Redisson's waiters take their place before they listen, and never raise its time. One
+// that has just come is neither given up with a dead one before it, nor with one of its own
+// client's: it would be asleep by the time that its place was gone, and nobody told it.
+func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		const java = "0d3e54a0-9a5c-4a29-b6a4-6d1f3c1e7b11:"
+		place := func(field string) int64 {
+			t.Helper()
+			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int64(x)
+		}
+		for what, test := range map[string]struct {
+			first string
+			free  func()
+		}{
+			"behind a dead one, a release": {"dead:1", func() { free(t, s, "n", "go:1") }},
+			"behind a dead one, a leaver": {"dead:1", func() {
+				r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
+				if err != nil || !r.Held {
+					t.Fatalf("%+v %v", r, err)
+				}
+			}},
+			"behind a dead one, a question": {"dead:1", func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "go:3", fairWait) }},
+			"behind one of its own":         {java + "7", func() { free(t, s, "n", "go:1") }},
+		} {
+			do(t, srv, "FLUSHALL")
+			ask(t, s, "n", "go:1", fairWait)
+			late := time.Now().UnixMilli() + 3_600_000
+			javas(t, srv, test.first, late)
+			javas(t, srv, java+"8", late)
+			javas(t, srv, java+"-9", late)
+			test.free()
+			if got := place(test.first) - time.Now().UnixMilli(); got > 2*backend.Absence.Milliseconds() {
+				t.Errorf("%s: the first, who is away, has %d ms", what, got)
+			}
+			for _, n := range []string{"8", "-9"} {
+				if got := late - place(java+n); got != 0 {
+					t.Errorf("%s: the place of %s is given up %d ms earlier", what, java+n, got)
+				}
+			}
+		}
+
+		// One whose time is over is told of it: it comes again, at the end.
+		do(t, srv, "FLUSHALL")
+		s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: java + "8"}) // stands for Java
+		e.await(t, "watching n", 1)
+		javas(t, srv, java+"8", time.Now().UnixMilli()-1)
+		if r := ask(t, s, "n", "go:1", fairWait); !r.Granted {
+			t.Errorf("%+v", r)
+		}
+		e.await(t, "released n", 1)
+	})
+}
+
+// A list and a zset that do not fit each other, which eviction or an operator can
+// leave behind, stop nobody for long.
+func TestAQueueThatIsDamagedMends(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		for what, damage := range map[string]func(){
+			"no list":         func() { do(t, srv, "DEL", "redisson_lock_queue:{n}") },
+			"no zset":         func() { do(t, srv, "DEL", "redisson_lock_timeout:{n}") },
+			"neither":         func() { do(t, srv, "DEL", "redisson_lock_timeout:{n}", "redisson_lock_queue:{n}") },
+			"a strange entry": func() { do(t, srv, "LPUSH", "redisson_lock_queue:{n}", "strange") },
+		} {
+			s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: what})
+			e.await(t, "watching n", 1)
+			ask(t, s, "n", "go:1", fairWait)
+			ask(t, s, "n", what, fairWait)
+			damage()
+			ask(t, s, "n", what, fairWait)
+			free(t, s, "n", "go:1")
+			eventually(t, what+": it is served", func() bool { return ask(t, s, "n", what, fairWait).Granted })
+			free(t, s, "n", what)
+			eventually(t, what+": nothing is left", func() bool {
+				if r := ask(t, s, "n", "go:1", 0); r.Granted {
+					free(t, s, "n", "go:1")
+				}
+				return do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}") == int64(0)
+			})
+		}
+	})
+}
+
+func TestAForgottenQueueExpires(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		ask(t, s, "n", "go:1", fairWait)
+		ask(t, s, "n", "go:2", fairWait)
+		for _, key := range []string{"redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"} {
+			left := time.Duration(do(t, srv, "PTTL", key).(int64)) * time.Millisecond
+			if left <= time.Hour || left > 2*time.Hour {
+				t.Errorf("%s expires in %v", key, left)
+			}
+		}
+	})
+}

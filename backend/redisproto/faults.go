@@ -1,0 +1,155 @@
+package redisproto
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+const remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or delete the key if it is a leftover"
+
+// reply is what an error reply of Redis means for a lock.
+type reply struct {
+	// prefix begins the reply's text, the word ERR before it left out.
+	prefix    string
+	remedy    string
+	temporary bool
+	// dirty tells that a script which met it may have written before; the other
+	// errors can only meet a script's first write, Redis sees to that.
+	dirty bool
+	// kind is wrapped together with the reply.
+	kind error
+}
+
+// replies lists the error replies that ask something of a person, or that pass. Each
+// is matched against the text from the left.
+var replies = []reply{
+	{prefix: "NOAUTH", remedy: "give the Redis client the server's username and password"},
+	{prefix: "WRONGPASS", remedy: "the Redis client's username or password is wrong, or the user is disabled"},
+	{prefix: "AUTH failed", remedy: "the Redis client's username or password is wrong"},
+	{prefix: "invalid password", remedy: "the Redis client's password is wrong"},
+	{prefix: "Client sent AUTH, but no password is set", remedy: "the server has no password: take it out of the Redis client's options"},
+	{prefix: "AUTH <password> called without any password", remedy: "the server has no password: take it out of the Redis client's options"},
+	{prefix: "DENIED", remedy: "the server is in protected mode: set a password, or bind it to the right addresses"},
+	{prefix: "NOPERM", dirty: true, remedy: remedyNoPermission},
+	{prefix: "ACL failure in script", dirty: true, remedy: remedyNoPermission},
+	{prefix: "The user executing the script", dirty: true, remedy: remedyNoPermission},
+	{prefix: "WRONGTYPE", dirty: true, kind: backend.ErrWrongKind, remedy: remedyWrongKind},
+	{prefix: "WRONGKIND", kind: backend.ErrWrongKind, remedy: remedyWrongKind},
+	{prefix: "READONLY", temporary: true, remedy: "the server is a replica: let the client find the primary (Sentinel or Cluster), or wait for the failover to end"},
+	{prefix: "LOADING", temporary: true, remedy: "the server is loading its data: wait"},
+	{prefix: "BUSYLOADING", temporary: true, remedy: "the server is loading its data: wait"},
+	{prefix: "CLUSTERDOWN", temporary: true, remedy: "the cluster does not serve this slot: repair it with redis-cli --cluster fix, or wait for the failover to end"},
+	{prefix: "MASTERDOWN", temporary: true, remedy: "the replica has lost its primary: wait for the failover, or connect to the primary"},
+	{prefix: "TRYAGAIN", temporary: true, remedy: "the slot is being moved: it passes"},
+	{prefix: "CROSSSLOT", remedy: "the server is a cluster: give mortise a cluster client, and names whose braces form one hash tag"},
+	{prefix: "MOVED", remedy: remedyCluster},
+	{prefix: "ASK", remedy: remedyCluster},
+	{prefix: "REDIRECT", temporary: true, remedy: "the server hands over to another: let the client follow it"},
+	{prefix: "OOM", temporary: true, remedy: "the server is out of memory: raise maxmemory, or let it evict"},
+	{prefix: "MISCONF", temporary: true, remedy: "the server cannot write its snapshot and refuses writes: look at its log and disk"},
+	{prefix: "NOREPLICAS", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): bring them back"},
+	{prefix: "NOGOODSLAVE", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): bring them back"},
+	{prefix: "BUSY", temporary: true, remedy: "a script or function runs too long on the server: find it, and end it with SCRIPT KILL or FUNCTION KILL"},
+	{prefix: "UNKILLABLE", temporary: true, remedy: "a script runs too long on the server and has written: wait, or SHUTDOWN NOSAVE"},
+	{prefix: "Script killed", dirty: true, temporary: true, remedy: "somebody ended the script with SCRIPT KILL; it had taken too long"},
+	{prefix: "NOSCRIPT", temporary: true, remedy: "the server forgets its scripts at once: does somebody run SCRIPT FLUSH, or does a proxy lack SCRIPT LOAD?"},
+	{prefix: "max number of clients", temporary: true, remedy: "raise the server's maxclients, or find who leaks connections"},
+	{prefix: "unknown command", remedy: "the server or a proxy before it lacks a command that mortise needs: EVALSHA, SCRIPT LOAD, SUBSCRIBE"},
+	{prefix: "Unknown Redis command", dirty: true, remedy: "the server lacks or renames a command that mortise's scripts call: exists, hexists, hset, hdel, pexpire, pttl, del, publish, for semaphores get, set, incrby, zadd and their like, for fair locks lindex, rpush, zadd and their like"},
+	{prefix: "This Redis command is not allowed from script", dirty: true, remedy: "the server does not let scripts call a command that mortise needs"},
+	{prefix: "NOPROTO", remedy: "the server speaks RESP2 only: set the Redis client's protocol to 2"},
+}
+
+const (
+	remedyNoPermission = "the Redis user lacks a permission: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots; for Red also ~mortise:1:since and +info +get +set"
+	remedyCluster      = "the server is a cluster: give mortise a cluster client"
+	remedyUnreachable  = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
+	remedyLost         = "the connection broke or timed out before the reply"
+)
+
+// fault says what err, which came of a command, means.
+func (s *session) fault(err error) error { return s.faultOf(err, false) }
+
+// faultOf is fault for a script that writes before it can meet a key of a wrong
+// type: those that draw a fencing token.
+func (s *session) faultOf(err error, fenced bool) error {
+	if err == nil {
+		return nil
+	}
+	var known *backend.Fault
+	if errors.As(err, &known) {
+		return err
+	}
+	if text, ok := s.adapter.ServerError(err); ok {
+		f := serverFault(err, text)
+		if errors.Is(f, backend.ErrWrongKind) && !fenced {
+			f.MayHaveRun = false
+		}
+		if f.Remedy == remedyCluster && s.adapter.Features().Cluster {
+			f.Remedy, f.Temporary = "the cluster moves slots faster than the client follows: it passes", true
+		}
+		return f
+	}
+	switch {
+	case errors.As(err, new(unsentError)), s.adapter.Unsent(err):
+		return &backend.Fault{Err: err, Remedy: remedyUnreachable, Temporary: true}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &backend.Fault{Err: err, MayHaveRun: true, Temporary: true}
+	default:
+		return &backend.Fault{Err: err, Remedy: remedyLost, MayHaveRun: true, Temporary: true}
+	}
+}
+
+// serverFault classifies an error reply. Redis answers with an error before it runs
+// a command, so the command has not run; not so where the error was raised within
+// a script, after it may have written.
+func serverFault(err error, text string) *backend.Fault {
+	core, raised := unwrapScript(text)
+	for _, r := range replies {
+		if !strings.HasPrefix(core, r.prefix) {
+			continue
+		}
+		f := &backend.Fault{Err: err, Remedy: r.remedy, Temporary: r.temporary, MayHaveRun: raised && r.dirty}
+		if r.kind != nil {
+			f.Err = &kindError{kind: r.kind, cause: err}
+		}
+		return f
+	}
+	return &backend.Fault{Err: err, MayHaveRun: raised}
+}
+
+// unwrapScript finds what a script's error is about, and whether it was raised
+// while a script ran. Redis 7 appends " script: <sha>, on @user_script:12."; before
+// that it wrote "ERR Error running script (call to f_<sha>): @user_script:12:
+// WRONGTYPE ...".
+func unwrapScript(text string) (core string, raised bool) {
+	const mark = "@user_script:"
+	raised = strings.Contains(text, mark)
+	core = strings.TrimPrefix(text, "ERR ")
+	if strings.HasPrefix(core, "Error running script") || strings.HasPrefix(core, "Error compiling script") {
+		if i := strings.LastIndex(core, mark); i >= 0 {
+			core = strings.TrimLeft(core[i+len(mark):], " 0123456789:-")
+			core = strings.TrimPrefix(core, "ERR ")
+		}
+	}
+	return core, raised
+}
+
+// kindError is a wrong kind, told in the server's words.
+type kindError struct{ kind, cause error }
+
+func (e *kindError) Error() string   { return e.cause.Error() }
+func (e *kindError) Unwrap() []error { return []error{e.kind, e.cause} }
+
+// strange is the fault of a reply that the script cannot have given.
+func strange(script string, reply any) error {
+	return &backend.Fault{
+		Err:        fmt.Errorf("unexpected reply to script %s: %.200v", script, fmt.Sprint(reply)),
+		Remedy:     "something that is not Redis answers here: look for a proxy between client and server",
+		MayHaveRun: true,
+	}
+}

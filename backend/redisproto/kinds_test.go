@@ -1,0 +1,125 @@
+//go:build unix
+
+package redisproto_test
+
+import (
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// over runs a test of a script over one adapter: what the script does is the same over all.
+func over(t *testing.T, f func(t *testing.T, srv *redistest.Server, s backend.Session, e *ears)) {
+	srv := redistest.Start(t)
+	s, e := session(t, adapters["go-redis"](t, srv.Addr(), login{}))
+	f(t, srv, s, e)
+}
+
+// The queue's keys expired an hour after the last place was taken, under those who waited
+// for longer than that.
+func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+		ask(t, s, "n", "go:1", fairWait)
+		ask(t, s, "n", "go:2", fairWait)
+		ask(t, s, "n", "go:3", fairWait)
+		keys := []string{"redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"}
+		later := func() { // an hour has passed
+			for _, key := range keys {
+				do(t, srv, "PEXPIRE", key, "60000")
+			}
+		}
+		for _, owner := range []string{"go:2", "go:3"} {
+			for what, score := range map[string]time.Duration{"its place is to be kept longer": time.Minute, "it is kept long enough": time.Hour} {
+				at := time.Now().Add(score).UnixMilli()
+				do(t, srv, "ZADD", keys[1], strconv.FormatInt(at, 10), owner)
+				later()
+				ask(t, s, "n", owner, fairWait)
+				for _, key := range keys {
+					if left := time.Duration(do(t, srv, "PTTL", key).(int64)) * time.Millisecond; left <= time.Hour {
+						t.Errorf("%s asked, %s: %s expires in %v", owner, what, key, left)
+					}
+				}
+			}
+		}
+	})
+}
+
+// A queue in which nobody hears kept a release from those who wait for the plain lock.
+func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, e *ears) {
+		s.Watch(topic("n"))
+		e.await(t, "watching n", 1)
+		ask(t, s, "n", "go:1", fairWait)
+		ask(t, s, "n", "dead:1", fairWait)
+		ask(t, s, "n", "dead:2", fairWait)
+		free(t, s, "n", "go:1")
+		e.await(t, "released n", 1)
+		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "plain:1", Lease: time.Minute}); err != nil || !r.Granted {
+			t.Fatal(r, err)
+		}
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "plain:1"}); err != nil || !r.Held {
+			t.Fatal(r, err)
+		}
+		e.await(t, "released n", 2)
+		if r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "dead:1", Wait: fairWait}); err != nil || !r.Queued {
+			t.Fatal(r, err)
+		}
+		e.await(t, "released n", 3)
+
+		// Where one does, it alone is told.
+		s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "go:3"})
+		e.await(t, "watching n", 2)
+		eventually(t, "the dead are gone", func() bool { return ask(t, s, "n", "go:2", fairWait).Granted })
+		ask(t, s, "n", "go:3", fairWait)
+		free(t, s, "n", "go:2")
+		e.await(t, "released n", 4)
+		if n := do(t, srv, "PUBLISH", "redisson_lock__channel:{n}:go:3", "0"); n != int64(1) {
+			t.Fatal(n)
+		}
+		e.await(t, "released n", 5) // a message that went to both would have come before
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if n := e.heard["released n"]; n != 5 {
+			t.Errorf("released %d times, want 5", n)
+		}
+	})
+}
+
+// Lua writes numbers above 1e14 with an exponent, which is no number of ours.
+func TestALeaseOfMillenniaIsRead(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+		do(t, srv, "HSET", "n", "uuid:1", "1")
+		do(t, srv, "PEXPIRE", "n", "180000000000000000") // Integer.MAX_VALUE days, or so
+		if r, err := s.Inspect(t.Context(), topic("n")); err != nil || !r.Held || r.Remaining != -1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		do(t, srv, "HSET", "rw", "mode", "write", "uuid:1:write", "1")
+		do(t, srv, "PEXPIRE", "rw", "180000000000000000")
+		if r, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "rw"}); err != nil || r.Owner != "uuid:1" || r.Remaining != -1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// A count at the end of int64, which Java may set, is not an open latch.
+func TestALargeCountIsNotNegative(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+		do(t, srv, "SET", "n", strconv.FormatInt(math.MaxInt64, 10))
+		latch := backend.Topic{Kind: backend.KindLatch, Name: "n"}
+		for range 2 {
+			if n, err := s.(backend.LatchSession).Count(t.Context(), latch); err != nil || n <= 0 {
+				t.Errorf("%d, %v", n, err)
+			}
+			if n, err := s.(backend.LatchSession).CountDown(t.Context(), backend.CountRequest{Topic: latch, ID: "a", N: 1}); err != nil || n <= 0 {
+				t.Errorf("counted down to %d, %v", n, err)
+			}
+		}
+		if got := do(t, srv, "GET", "n"); got != strconv.FormatInt(math.MaxInt64-1, 10) {
+			t.Errorf("%v is left", got)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+//go:build unix
+
+package redisproto_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	rueidislib "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// tagged are names of one slot of a cluster.
+var tagged = []string{"{t}:a", "{t}:b", "{t}:c"}
+
+func multi(t *testing.T, b backend.Backend) (backend.MultiSession, *ears) {
+	t.Helper()
+	s, h := session(t, b)
+	return s.(backend.MultiSession), h
+}
+
+func asks(owner string, names ...string) []backend.AcquireRequest {
+	var in []backend.AcquireRequest
+	for _, n := range names {
+		in = append(in, backend.AcquireRequest{Name: n, Owner: owner, Lease: time.Minute})
+	}
+	return in
+}
+
+func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, h := multi(t, b)
+		in := asks("c:1", "a", "{t}:b", "c")
+		in[1].Fenced = true
+		if err := s.Ping(t.Context()); err != nil { // what the server is, is known then
+			t.Fatal(err)
+		}
+		out, err := s.AcquireAll(t.Context(), in)
+		if err != nil || !out[0].Granted || !out[1].Granted || !out[2].Granted {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		for i, r := range in {
+			if got := fmt.Sprint(do(t, srv, "HGETALL", r.Name)); got != "[c:1 1]" {
+				t.Errorf("%s is %s", r.Name, got)
+			}
+			if left := do(t, srv, "PTTL", r.Name).(int64); left <= 30_000 || left > 60_000 {
+				t.Errorf("%s has %d ms left", r.Name, left)
+			}
+			if i == 1 && fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:b")) != fmt.Sprint(out[1].Token) {
+				t.Errorf("the token is %d", out[1].Token)
+			}
+			s.Watch(topic(r.Name))
+			h.await(t, "watching "+r.Name, 1)
+		}
+		if keys := do(t, srv, "DBSIZE"); keys != int64(4) {
+			t.Errorf("%v keys, want three locks and a token", keys)
+		}
+		// As Redisson's own script sees it: held by another, for so long.
+		if held := do(t, srv, "HEXISTS", "a", "c:1"); held != int64(1) {
+			t.Errorf("the field: %v", held)
+		}
+		release := make([]backend.ReleaseResult, 3)
+		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "a", Owner: "c:1"}, {Name: "{t}:b", Owner: "c:1"}, {Name: "c", Owner: "c:1"}}, release)
+		for i, r := range in {
+			if !release[i].Held || release[i].Err != nil {
+				t.Errorf("%+v", release[i])
+			}
+			h.await(t, "released "+r.Name, 1)
+		}
+		if keys := do(t, srv, "DBSIZE"); keys != int64(1) {
+			t.Errorf("%v keys, want the token", keys)
+		}
+	})
+}
+
+// A read lock that Redisson granted over a plain lock, as it does, outlives its release.
+func TestAReleaseOfAllLeavesForeignFieldsAlone(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := multi(t, b)
+		if _, err := s.AcquireAll(t.Context(), asks("c:1", tagged...)); err != nil {
+			t.Fatal(err)
+		}
+		do(t, srv, "HSET", tagged[0], "mode", "read", "uuid:1", "1")
+		out := make([]backend.ReleaseResult, 1)
+		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"}}, out)
+		if n := do(t, srv, "HLEN", tagged[0]); !out[0].Held || n != int64(2) {
+			t.Errorf("%+v, %v fields are left", out[0], n)
+		}
+	})
+}
+
+func TestAFlushOfScriptsIsNotNoticedByLocksTakenTogether(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := multi(t, b)
+		for range 2 {
+			do(t, srv, "SCRIPT", "FLUSH")
+			if out, err := s.AcquireAll(t.Context(), asks("c:1", tagged...)); err != nil || !out[0].Granted {
+				t.Fatalf("%+v, %v", out, err)
+			}
+			do(t, srv, "SCRIPT", "FLUSH")
+			out := make([]backend.ReleaseResult, 1)
+			if s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"}}, out); !out[0].Held {
+				t.Fatalf("%+v", out)
+			}
+			s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[1], Owner: "c:1"}}, out)
+			s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[2], Owner: "c:1"}}, out)
+		}
+	})
+}
+
+// What a script's pcall caught is told as what it is.
+func TestAPermissionThatIsMissingIsNotAWrongKind(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithACL("u on >p ~* &* +@all -hexists"))
+			do(t, srv, "HSET", tagged[2], "uuid:1", "1")
+			s, _ := multi(t, adapter(t, srv.Addr(), login{"u", "p"}))
+			_, err := s.AcquireAll(t.Context(), asks("c:1", tagged...))
+			if err == nil || errors.Is(err, backend.ErrWrongKind) || !strings.Contains(backend.FaultOf(err).Remedy, "permission") {
+				t.Errorf("%v: %+v", err, backend.FaultOf(err))
+			}
+			if n := do(t, srv, "DBSIZE"); n != int64(1) || backend.FaultOf(err).MayHaveRun {
+				t.Errorf("%v keys, %+v", n, backend.FaultOf(err))
+			}
+			out := make([]backend.ReleaseResult, 3)
+			s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"}, {Name: tagged[2], Owner: "c:1"}, {Name: tagged[1], Owner: "c:1"}}, out)
+			for _, r := range out {
+				if r.Err == nil || errors.Is(r.Err, backend.ErrWrongKind) {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+}
+
+func TestLocksOfSeveralSlotsAreNotTakenTogether(t *testing.T) {
+	for name, adapter := range map[string]func(addr string) backend.Backend{
+		"go-redis": func(addr string) backend.Backend {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return redisgo.New(rdb)
+		},
+		"rueidis": func(addr string) backend.Backend {
+			return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithCluster())
+			s, _ := multi(t, adapter(srv.Addr()))
+			names := []string{"{x}:1", "{y}:1", "{x}:2", "{z}:1", "{y}:2"}
+			for range 2 {
+				groups := s.Groups(names)
+				if len(groups) != 3 || !slices.Equal(groups[0], []int{0, 2}) || !slices.Equal(groups[1], []int{1, 4}) || !slices.Equal(groups[2], []int{3}) {
+					t.Errorf("%v", groups)
+				}
+				if _, err := s.AcquireAll(t.Context(), asks("c:1", names...)); err == nil || backend.FaultOf(err).MayHaveRun {
+					t.Errorf("of three slots: %v", err)
+				}
+				for _, g := range groups {
+					var of []string
+					for _, i := range g {
+						of = append(of, names[i])
+					}
+					if out, err := s.AcquireAll(context.Background(), asks("c:1", of...)); err != nil || !out[0].Granted {
+						t.Errorf("%v: %+v, %v", of, out, err)
+					}
+				}
+				in := make([]backend.ReleaseRequest, len(names))
+				out := make([]backend.ReleaseResult, len(names))
+				for i, n := range names {
+					in[i] = backend.ReleaseRequest{Name: n, Owner: "c:1"}
+				}
+				s.ReleaseAll(context.Background(), in, out)
+				for i, r := range out {
+					if !r.Held || r.Err != nil {
+						t.Errorf("%s: %+v", names[i], r)
+					}
+				}
+			}
+		})
+	}
+}

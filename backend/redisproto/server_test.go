@@ -1,0 +1,624 @@
+//go:build unix
+
+package redisproto_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	rueidislib "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/scripts"
+)
+
+// adapters are the ways to Redis that every test here runs over.
+var adapters = map[string]func(t *testing.T, addr string, as login) backend.Backend{
+	"go-redis": func(t *testing.T, addr string, as login) backend.Backend {
+		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password, ReadTimeout: time.Second})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return redisgo.New(rdb)
+	},
+	"go-redis RESP2": func(t *testing.T, addr string, as login) backend.Backend {
+		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password, Protocol: 2, ReadTimeout: time.Second})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return redisgo.New(rdb)
+	},
+	"rueidis": func(_ *testing.T, addr string, as login) backend.Backend {
+		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user, Password: as.password})
+	},
+	"rueidis RESP2": func(_ *testing.T, addr string, as login) backend.Backend {
+		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user, Password: as.password, AlwaysRESP2: true})
+	},
+	"rueidis, own client": func(t *testing.T, addr string, as login) backend.Backend {
+		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user, Password: as.password})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return rueidis.NewWithClient(c)
+	},
+}
+
+type login struct{ user, password string }
+
+func overAll(t *testing.T, f func(t *testing.T, srv *redistest.Server, b backend.Backend), opts ...redistest.Option) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, opts...)
+			f(t, srv, adapter(t, srv.Addr(), login{}))
+		})
+	}
+}
+
+// ears is a Handler whose events can be awaited.
+type ears struct {
+	mu    sync.Mutex
+	heard map[string]int
+	more  chan struct{}
+}
+
+func (e *ears) hear(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.heard[what]++
+	close(e.more)
+	e.more = make(chan struct{})
+}
+func (e *ears) Watching(t backend.Topic) { e.hear("watching " + t.Name) }
+func (e *ears) Released(t backend.Topic) { e.hear("released " + t.Name) }
+func (e *ears) Changed(t backend.Topic)  { e.hear("changed " + t.Name) }
+func (e *ears) ChangedAll()              { e.hear("changed all") }
+func (e *ears) WatchFailed(t backend.Topic, err error) {
+	e.hear("failed " + t.Name + ": " + err.Error())
+}
+
+// await waits until what was heard n times in all.
+func (e *ears) await(t *testing.T, what string, n int) {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		e.mu.Lock()
+		got, more := e.heard[what], e.more
+		e.mu.Unlock()
+		if got >= n {
+			return
+		}
+		select {
+		case <-more:
+		case <-timeout:
+			t.Fatalf("%q was heard %d times, want %d; heard %v", what, got, n, e.all())
+		}
+	}
+}
+
+func (e *ears) all() (out []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for what, n := range e.heard {
+		if out = append(out, fmt.Sprint(what, " ", n)); len(out) == 20 {
+			break
+		}
+	}
+	return out
+}
+
+func session(t *testing.T, b backend.Backend) (backend.Session, *ears) {
+	t.Helper()
+	e := &ears{heard: map[string]int{}, more: make(chan struct{})}
+	s, err := b.Open(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, e
+}
+
+func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
+
+func acquire(t *testing.T, s backend.Session, name, owner string, lease time.Duration) backend.AcquireReply {
+	t.Helper()
+	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func release(t *testing.T, s backend.Session, name, owner string) {
+	t.Helper()
+	r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
+	if err != nil || !r.Held {
+		t.Fatalf("release: %+v %v", r, err)
+	}
+}
+
+func do(t *testing.T, srv *redistest.Server, args ...string) any {
+	t.Helper()
+	v, err := srv.Do(args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return v
+}
+
+// eventually waits for what has no event to wait for.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so within 20 s: %s", what)
+		}
+	}
+}
+
+func noChannels(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	eventually(t, "no channel is subscribed", func() bool { return fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")) == "[]" })
+}
+
+func TestTheRecordIsRedissons(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		java, javaEars := session(t, b)
+		java.Watch(topic("orders:42"))
+		javaEars.await(t, "watching orders:42", 1)
+		if got := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); got != "[redisson_lock__channel:{orders:42}]" {
+			t.Errorf("channels %s", got)
+		}
+		acquire(t, s, "orders:42", "c:1", 30*time.Second)
+		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42")); got != "[c:1 1]" {
+			t.Errorf("HGETALL %s", got)
+		}
+		if ms := do(t, srv, "PTTL", "orders:42").(int64); ms < 29_000 || ms > 30_000 {
+			t.Errorf("PTTL %d", ms)
+		}
+		if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "orders:42", Owner: "c:1", Holds: 2, Lease: time.Second}); err != nil || !r.Held {
+			t.Fatal(r, err)
+		}
+		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42"), do(t, srv, "PTTL", "orders:42").(int64) > 29_000); got != "[c:1 2] true" {
+			t.Errorf("after re-entry %s", got)
+		}
+		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining < 29*time.Second || r.Remaining > 30*time.Second {
+			t.Errorf("%+v", r)
+		}
+		rec, err := s.Inspect(t.Context(), topic("orders:42"))
+		if err != nil || !rec.Held || rec.Owner != "c:1" || rec.Holds != 2 || rec.Remaining < 29*time.Second {
+			t.Errorf("%+v %v", rec, err)
+		}
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "orders:42", Owner: "c:1", Keep: 1}); err != nil || !r.Held {
+			t.Fatal(r, err)
+		}
+		release(t, s, "orders:42", "c:1")
+		javaEars.await(t, "released orders:42", 1)
+		if do(t, srv, "EXISTS", "orders:42").(int64) != 0 {
+			t.Error("the key is still there")
+		}
+		do(t, srv, "HSET", "orders:42", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining >= 0 {
+			t.Errorf("a lock of Java's without expiry: %+v", r)
+		}
+		if freed, err := s.ForceRelease(t.Context(), topic("orders:42")); !freed || err != nil {
+			t.Error(freed, err)
+		}
+		javaEars.await(t, "released orders:42", 2)
+		do(t, srv, "PUBLISH", "redisson_lock__channel:{orders:42}", "00")
+		do(t, srv, "PUBLISH", "redisson_lock__channel:{orders:42}", "0")
+		javaEars.await(t, "released orders:42", 3)
+		java.Unwatch(topic("orders:42"))
+		noChannels(t, srv)
+		if n := javaEars.heard["released orders:42"]; n != 3 {
+			t.Errorf("%d releases", n)
+		}
+		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second, Fenced: true})
+		if err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli() {
+			t.Errorf("%+v %v", r, err)
+		}
+		if got := fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:7")); got != fmt.Sprint(r.Token) {
+			t.Errorf("token key %s, token %d", got, r.Token)
+		}
+	})
+}
+
+func TestEveryScriptLoads(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, s := range scripts.All {
+		sum := sha1.Sum([]byte(s.Source))
+		if got := do(t, srv, "SCRIPT", "LOAD", s.Source); got != s.SHA1 || hex.EncodeToString(sum[:]) != s.SHA1 {
+			t.Errorf("%s: %v", s.Name, got)
+		}
+	}
+}
+
+func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		if err := s.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, script := range scripts.All {
+			if got := fmt.Sprint(do(t, srv, "SCRIPT", "EXISTS", script.SHA1)); got != "[1]" {
+				t.Errorf("Ping did not load %s", script.Name)
+			}
+		}
+		flush := func() { do(t, srv, "SCRIPT", "FLUSH") }
+		flush()
+		if !acquire(t, s, "n", "o", time.Minute).Granted {
+			t.Error("not granted")
+		}
+		flush()
+		out := make([]backend.RenewResult, 2)
+		s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "o", Lease: time.Minute}, {Name: "m", Owner: "o", Lease: time.Minute}}, out)
+		if out[0] != (backend.RenewResult{Held: true}) || out[1] != (backend.RenewResult{}) {
+			t.Errorf("%+v", out)
+		}
+		flush()
+		if rec, err := s.Inspect(t.Context(), topic("n")); err != nil || rec.Holds != 1 {
+			t.Error(rec, err)
+		}
+		flush()
+		release(t, s, "n", "o")
+	})
+}
+
+func TestSubscriptionsComeBack(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		for i := range 20 {
+			s.Watch(topic(fmt.Sprint(i)))
+		}
+		for i := range 20 {
+			e.await(t, fmt.Sprint("watching ", i), 1)
+		}
+		if n := do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub").(int64); n != 1 {
+			t.Errorf("%d subscription connections", n)
+		}
+		for i := range 20 {
+			e.await(t, fmt.Sprint("watching ", i), 2)
+		}
+		do(t, srv, "PUBLISH", "redisson_lock__channel:{3}", "0")
+		e.await(t, "released 3", 1)
+
+		srv.Stop()
+		time.Sleep(300 * time.Millisecond)
+		srv.Restart()
+		for i := range 20 {
+			e.await(t, fmt.Sprint("watching ", i), 3)
+		}
+		do(t, srv, "PUBLISH", "redisson_lock__channel:{4}", "0")
+		e.await(t, "released 4", 1)
+		eventually(t, "commands go on", func() bool {
+			_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+			return err == nil
+		})
+		for i := range 20 {
+			s.Unwatch(topic(fmt.Sprint(i)))
+		}
+		noChannels(t, srv)
+	})
+}
+
+// Two would mean that the client library reconnected as well, behind our back.
+func TestALostSubscriptionIsReplacedByOne(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			proxy := redistest.NewProxy(t, srv.Addr())
+			s, e := session(t, adapter(t, proxy.Addr(), login{}))
+			s.Watch(topic("n"))
+			e.await(t, "watching n", 1)
+			proxy.Reset()
+			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
+			e.await(t, "watching n", 2)
+			time.Sleep(100 * time.Millisecond)
+			dials := proxy.Count(redistest.Named("HELLO"))
+			subscribes := proxy.Count(redistest.Named("SUBSCRIBE"))
+			most := 1
+			if name == "rueidis RESP2" {
+				most = 2 // rueidis wants one more beside it for commands
+			}
+			if dials > most || subscribes != 1 {
+				t.Errorf("%d connections, %d SUBSCRIBE: %v", dials, subscribes, proxy.Commands())
+			}
+		})
+	}
+}
+
+func TestTenThousandWatchesTakeOneConnection(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		const n = 10_000
+		s.Watch(topic("first"))
+		e.await(t, "watching first", 1)
+		goroutines := runtime.NumGoroutine()
+		connections := len(strings.Split(strings.TrimSpace(fmt.Sprint(do(t, srv, "CLIENT", "LIST"))), "\n"))
+		for i := range n {
+			s.Watch(topic(fmt.Sprint(i)))
+		}
+		for i := range n {
+			e.await(t, fmt.Sprint("watching ", i), 1)
+		}
+		if g := runtime.NumGoroutine(); g > goroutines+3 {
+			t.Errorf("%d goroutines more", g-goroutines)
+		}
+		list := strings.TrimSpace(fmt.Sprint(do(t, srv, "CLIENT", "LIST")))
+		if c := len(strings.Split(list, "\n")); c > connections {
+			t.Errorf("%d connections, %d before", c, connections)
+		}
+		if !strings.Contains(list, fmt.Sprint("sub=", n+1, " ")) {
+			t.Errorf("not all on one connection:\n%s", list)
+		}
+		do(t, srv, "PUBLISH", "redisson_lock__channel:{9999}", "0")
+		e.await(t, "released 9999", 1)
+		for i := range n {
+			s.Unwatch(topic(fmt.Sprint(i)))
+		}
+		s.Unwatch(topic("first"))
+		noChannels(t, srv)
+	})
+}
+
+func TestARenewalOfManyIsFewCommands(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			proxy := redistest.NewProxy(t, srv.Addr())
+			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
+			const n = 600
+			in, out := make([]backend.RenewRequest, n), make([]backend.RenewResult, n)
+			for i := range in {
+				in[i] = backend.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
+				if i%2 == 0 {
+					acquire(t, s, in[i].Name, "o", time.Second)
+				}
+			}
+			s.Renew(t.Context(), in[:1], out[:1])
+			proxy.Reset()
+			s.Renew(t.Context(), in, out)
+			for i, r := range out {
+				if r.Err != nil || r.Held != (i%2 == 0) {
+					t.Fatalf("%d: %+v", i, r)
+				}
+			}
+			if c := proxy.Count(redistest.Named("EVALSHA", "EVAL")); c != 3 {
+				t.Errorf("%d commands for %d leases: %.300v", c, n, proxy.Commands())
+			}
+			if ms := do(t, srv, "PTTL", "598").(int64); ms < 50_000 {
+				t.Errorf("PTTL %d", ms)
+			}
+		})
+	}
+}
+
+func TestOtherKindsAreRefusedNotGranted(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		do(t, srv, "HSET", "rw", "mode", "read", "c:1", "1")
+		do(t, srv, "SET", "string", "x")
+		do(t, srv, "RPUSH", "list", "x")
+		for _, name := range []string{"rw", "string", "list"} {
+			_, acquired := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Second})
+			_, fenced := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Second, Fenced: true})
+			_, inspected := s.Inspect(t.Context(), topic(name))
+			_, forced := s.ForceRelease(t.Context(), topic(name))
+			for what, err := range map[string]error{"acquire": acquired, "fenced": fenced, "inspect": inspected, "force": forced} {
+				f := backend.FaultOf(err)
+				if !errors.Is(err, backend.ErrWrongKind) || f.Remedy == "" || f.Temporary {
+					t.Errorf("%s %s: %v %+v", what, name, err, f)
+				}
+			}
+			if f := backend.FaultOf(acquired); f.MayHaveRun {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+	})
+}
+
+func TestFaultsOfARealServer(t *testing.T) {
+	for name, adapter := range adapters {
+		if strings.Contains(name, "own client") {
+			continue // cannot be built without a login that works
+		}
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithPassword("right"), redistest.WithACL(
+				"mute on >pw ~* resetchannels +@all",
+				"half on >pw ~* &* +@all -pexpire",
+				"none on >pw ~other* &* +@all",
+				"bare on >pw ~* &* +@all -evalsha -eval",
+			))
+			try := func(as login) (backend.Fault, error) {
+				s, _ := session(t, adapter(t, srv.Addr(), as))
+				defer s.Close()
+				_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+				return backend.FaultOf(err), err
+			}
+			for _, c := range []struct {
+				as         login
+				text       string
+				mayHaveRun bool
+			}{
+				{login{}, "NOAUTH", false},
+				{login{"", "wrong"}, "WRONGPASS", false},
+				{login{"none", "pw"}, "NOPERM", false},
+				{login{"bare", "pw"}, "NOPERM", false},
+				{login{"half", "pw"}, "pexpire", true},
+			} {
+				f, err := try(c.as)
+				if err == nil || !strings.Contains(err.Error(), c.text) || f.Remedy == "" || f.Temporary || f.MayHaveRun != c.mayHaveRun {
+					t.Errorf("%v: %+v", c.as, f)
+				}
+			}
+			do(t, srv, "DEL", "n")
+
+			s, e := session(t, adapter(t, srv.Addr(), login{"mute", "pw"}))
+			acquire(t, s, "n", "o", time.Minute)
+			_, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"})
+			if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || f.Temporary || !strings.Contains(f.Remedy, "&redisson_*") {
+				t.Errorf("release without permission for the channel: %v %+v", err, f)
+			}
+			if do(t, srv, "EXISTS", "n").(int64) != 0 {
+				t.Log("the release did not take effect")
+			}
+			s.Watch(topic("n"))
+			eventually(t, "the watcher is told", func() bool {
+				return slices.ContainsFunc(e.all(), func(s string) bool { return strings.HasPrefix(s, "failed n: NOPERM") })
+			})
+			do(t, srv, "ACL", "SETUSER", "mute", "&*")
+			e.await(t, "watching n", 1)
+		})
+	}
+}
+
+func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		if err := s.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		srv.Pause()
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+		if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || !f.Temporary || time.Since(start) > 3*time.Second {
+			t.Errorf("paused: %v after %v", err, time.Since(start))
+		}
+		srv.Stop()
+		var f backend.Fault
+		eventually(t, "the dial is refused", func() bool {
+			_, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+			f = backend.FaultOf(err)
+			return err != nil && !f.MayHaveRun
+		})
+		if !f.Temporary || f.Remedy == "" {
+			t.Errorf("stopped: %+v", f)
+		}
+		srv.Restart()
+		eventually(t, "it works again", func() bool {
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+			return err == nil && r.Granted
+		})
+	})
+}
+
+func TestAReplyThatIsLostIsNotSentAgain(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			proxy := redistest.NewProxy(t, srv.Addr())
+			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
+			if err := s.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 30 { // all connections of the pool are open
+				acquire(t, s, fmt.Sprint(i), "o", time.Second)
+			}
+			srv.Pause()
+			proxy.Reset()
+			done := make(chan error)
+			go func() {
+				_, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+				done <- err
+			}()
+			eventually(t, "it is sent", func() bool { return proxy.Count(redistest.Named("EVALSHA")) > 0 })
+			proxy.Cut()
+			err := <-done
+			srv.Resume()
+			if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || !f.Temporary {
+				t.Errorf("%v %+v", err, f)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 1 {
+				t.Errorf("sent %d times", n)
+			}
+		})
+	}
+}
+
+func TestACloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		for range 3 { // the client's own machinery starts
+			s, e := session(t, b)
+			acquire(t, s, "n", "o", time.Second)
+			s.Watch(topic("n"))
+			e.await(t, "watching n", 1)
+			s.Close()
+		}
+		goroutines := runtime.NumGoroutine()
+		for range 10 {
+			s, e := session(t, b)
+			acquire(t, s, "n", "o", time.Second)
+			s.Watch(topic("n"))
+			e.await(t, "watching n", 1)
+			s.Close()
+		}
+		eventually(t, "the goroutines end", func() bool { return runtime.NumGoroutine() <= goroutines })
+		noChannels(t, srv)
+	})
+}
+
+func TestOnAClusterOfOneNode(t *testing.T) {
+	for name, adapter := range map[string]func(addr string) backend.Backend{
+		"go-redis": func(addr string) backend.Backend {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return redisgo.New(rdb)
+		},
+		"rueidis": func(addr string) backend.Backend {
+			return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithCluster())
+			s, e := session(t, adapter(srv.Addr()))
+			out := make([]backend.RenewResult, 300)
+			in := make([]backend.RenewRequest, 300)
+			for i := range in {
+				in[i] = backend.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
+			}
+			s.Renew(t.Context(), in, out) // the first command of all
+			for i := range in {
+				if out[i].Err != nil {
+					t.Fatal(out[i].Err)
+				}
+				acquire(t, s, in[i].Name, "o", time.Second)
+			}
+			if err := s.Ping(t.Context()); err != nil {
+				t.Error(err)
+			}
+			s.Renew(t.Context(), in, out)
+			for i := range in {
+				if out[i] != (backend.RenewResult{Held: true}) {
+					t.Fatalf("%d: %+v", i, out[i])
+				}
+			}
+			s.Watch(topic("7"))
+			e.await(t, "watching 7", 1)
+			release(t, s, "7", "o")
+			e.await(t, "released 7", 1)
+			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
+			e.await(t, "watching 7", 2)
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second, Fenced: true})
+			if err != nil || !r.Granted || r.Token == 0 {
+				t.Error(r, err)
+			}
+		})
+	}
+}

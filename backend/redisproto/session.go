@@ -1,0 +1,365 @@
+package redisproto
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/scripts"
+)
+
+// renewBatch bounds how long one renewal occupies the server: some 0.3 ms.
+const renewBatch = 256
+
+// session is one client's way into Redis. Each operation is one command; the
+// exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, and a
+// cached refusal, which sends none. A script that the server does not know yet
+// costs one more.
+type session struct {
+	adapter Adapter
+	handler backend.Handler
+	subs    watcher
+	seen    *picture
+	closed  atomic.Bool
+	sides   atomic.Bool // a read-write lock was asked for
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	sharded atomic.Bool
+	// sharding decides at the first command whether sharded is true; nil if it never is.
+	sharding *Lazy[bool]
+}
+
+var _ backend.Session = (*session)(nil)
+
+func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.AcquireReply{}, err
+	}
+	switch r.Kind {
+	case backend.KindPermits:
+		return s.acquirePermit(ctx, r)
+	case backend.KindRead, backend.KindWrite:
+		return s.acquireSide(ctx, r)
+	case backend.KindLock:
+		if r.Age > 0 {
+			aged, err := s.aged(ctx)
+			if err != nil {
+				return backend.AcquireReply{}, err
+			}
+			if aged {
+				return s.acquireAged(ctx, r)
+			}
+		}
+	}
+	track := s.adapter.Features().Tracking
+	sent := time.Now()
+	if track && r.Cached {
+		if left, held := s.seen.held(r.Name, sent); held {
+			return backend.AcquireReply{Remaining: left}, nil
+		}
+	}
+	if !track {
+		return s.acquire(ctx, r, false)
+	}
+	look := s.seen.look(r.Name)
+	reply, err := s.acquire(ctx, r, true)
+	switch {
+	case err != nil:
+		s.seen.learnNothing(look)
+	case reply.Granted:
+		s.seen.learnNothing(look)
+		s.seen.forget(r.Name)
+	case reply.Remaining == 0: // a fair lock that nobody holds
+		s.seen.learnNothing(look)
+	case !s.adapter.Features().Tracking: // the connection turned out to have none
+		s.seen.learnNothing(look)
+	default:
+		s.seen.learnHeld(look, sent, reply.Remaining)
+	}
+	return reply, err
+}
+
+func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+	if r.Kind == backend.KindFair {
+		return s.acquireFair(ctx, r, track)
+	}
+	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
+	var left, token int64
+	if r.Fenced {
+		reply, err := s.adapter.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
+		if err != nil {
+			return backend.AcquireReply{}, s.faultOf(err, true)
+		}
+		if len(reply) != 2 {
+			return backend.AcquireReply{}, strange("acquire_fenced", reply)
+		}
+		left, token = reply[0], reply[1]
+	} else {
+		var err error
+		left, err = s.adapter.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+		if err != nil {
+			return backend.AcquireReply{}, s.fault(err)
+		}
+	}
+	switch {
+	case left == 0:
+		return backend.AcquireReply{Granted: true, Token: token}, nil
+	case left == -1:
+		return backend.AcquireReply{Remaining: -1}, nil
+	case left > 0 && left <= maxMillis:
+		return backend.AcquireReply{Remaining: millis(left)}, nil
+	case left > 0:
+		return backend.AcquireReply{Remaining: -1}, nil
+	default:
+		return backend.AcquireReply{}, strange("acquire", left)
+	}
+}
+
+func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.ReenterReply{}, err
+	}
+	owner := r.Owner
+	switch r.Kind {
+	case backend.KindRead:
+		return backend.ReenterReply{}, errNoReentry
+	case backend.KindWrite:
+		owner = writerField(r.Owner)
+	}
+	reply, err := s.adapter.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
+		Owner:  owner,
+		Holds:  int64(r.Holds),
+		Lease:  r.Lease,
+		Fenced: r.Fenced,
+		Track:  s.adapter.Features().Tracking,
+	})
+	s.seen.forget(r.Name)
+	if err != nil {
+		return backend.ReenterReply{}, s.faultOf(err, r.Fenced)
+	}
+	if len(reply) != 2 || reply[0] != 0 && reply[0] != 1 {
+		return backend.ReenterReply{}, strange("reenter", reply)
+	}
+	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1]}, nil
+}
+
+func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.ReleaseReply{}, err
+	}
+	switch r.Kind {
+	case backend.KindPermits:
+		return s.releasePermit(ctx, r)
+	case backend.KindRead:
+		return s.releaseRead(ctx, r)
+	case backend.KindWrite:
+		return s.releaseWrite(ctx, r)
+	case backend.KindFair:
+		return s.releaseFair(ctx, r)
+	}
+	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name)}, ReleaseArgs{
+		Owner:   r.Owner,
+		Keep:    int64(r.Keep),
+		Publish: s.publish(),
+	})
+	held, err := s.wrote(r.Name, "release", reply, err)
+	return backend.ReleaseReply{Held: held}, err
+}
+
+func (s *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
+	if err := s.ready(ctx); err != nil {
+		return false, err
+	}
+	if sided(t.Kind) {
+		return s.forceRelease(ctx, t.Name)
+	}
+	reply, err := s.adapter.ForceRelease(ctx, ForceReleaseKeys{Lock: t.Name, Channel: channelOf(t.Name), Queue: queueKey(t.Name)}, ForceReleaseArgs{Publish: s.publish()})
+	return s.wrote(t.Name, "force_release", reply, err)
+}
+
+// wrote decodes the reply of a script that may have freed a lock: 0 or 1.
+func (s *session) wrote(name, script string, reply int64, err error) (bool, error) {
+	if err != nil {
+		err = s.fault(err)
+		if backend.FaultOf(err).MayHaveRun {
+			s.seen.doubt(name, time.Now())
+		}
+		return false, err
+	}
+	s.seen.forget(name)
+	if reply != 0 && reply != 1 {
+		return false, strange(script, reply)
+	}
+	return reply == 1, nil
+}
+
+// Renew sends the batches one after the other, so that ctx bounds them all. A batch
+// is of one kind: it pays to put requests of one kind together.
+func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	for len(in) > 0 {
+		n := 1
+		for n < min(len(in), renewBatch) && in[n].Kind == in[0].Kind {
+			n++
+		}
+		if err := s.ready(ctx); err != nil {
+			for i := range out[:n] {
+				out[i] = backend.RenewResult{Err: err}
+			}
+		} else if in[0].Kind == backend.KindPermits {
+			s.renewPermits(ctx, in[:n], out[:n])
+		} else if in[0].Kind == backend.KindRead {
+			s.renewReads(ctx, in[:n], out[:n])
+		} else {
+			s.renewLocks(ctx, in[:n], out[:n])
+		}
+		in, out = in[n:], out[n:]
+	}
+}
+
+func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	items, replies := make([]RenewItem, len(in)), make([]RenewReply, len(in))
+	for i, r := range in {
+		items[i] = RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}
+		if r.Kind == backend.KindWrite {
+			items[i].Owner = writerField(r.Owner)
+		}
+	}
+	s.adapter.Renew(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
+	for i, r := range replies {
+		held, err := s.yes("renew", r.Value, r.Err)
+		out[i] = backend.RenewResult{Held: held, Err: err}
+		if in[i].Lease > 0 {
+			s.seen.forget(in[i].Name) // our own write, of which nobody tells us
+		}
+	}
+}
+
+// Inspect reads the hash as Redisson does: a field is an owner, its value the hold
+// count. Other fields, or counts that are none, do not make it fail: the record is
+// held as long as the key is there.
+func (s *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.Record{}, err
+	}
+	if sided(t.Kind) {
+		return s.inspectRW(ctx, t.Name)
+	}
+	reply, err := s.adapter.Inspect(ctx, InspectKeys{Lock: t.Name})
+	if err != nil {
+		return backend.Record{}, s.fault(err)
+	}
+	if len(reply)%2 != 1 {
+		return backend.Record{}, strange("inspect", reply)
+	}
+	left, err := strconv.ParseInt(reply[0], 10, 64)
+	if err != nil || left < -2 {
+		return backend.Record{}, strange("inspect", reply)
+	}
+	fields := reply[1:]
+	if len(fields) == 0 {
+		return backend.Record{}, nil
+	}
+	rec := backend.Record{Held: true, Remaining: -1}
+	if left >= 0 && left <= maxMillis {
+		rec.Remaining = millis(max(left, 1))
+	}
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i] == "mode" {
+			return backend.Record{}, &backend.Fault{
+				Err:    fmt.Errorf("the key holds a read-write lock: %w", backend.ErrWrongKind),
+				Remedy: remedyWrongKind,
+			}
+		}
+		holds, err := strconv.Atoi(fields[i+1])
+		if err == nil && holds > 0 && rec.Holds == 0 {
+			rec.Owner, rec.Holds = fields[i], holds
+		}
+	}
+	return rec, nil
+}
+
+func (s *session) Watch(t backend.Topic)   { s.subs.watch(topicChannel(t), t) }
+func (s *session) Unwatch(t backend.Topic) { s.subs.unwatch(topicChannel(t), t) }
+
+// Ping costs two commands: PING, and a pipeline of SCRIPT LOAD per master.
+func (s *session) Ping(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if err := s.adapter.Ping(ctx); err != nil {
+		return s.fault(err)
+	}
+	sources := make([]string, len(scripts.All))
+	for i, script := range scripts.All {
+		sources[i] = script.Source
+	}
+	return s.fault(s.adapter.LoadScripts(ctx, sources))
+}
+
+func (s *session) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.cancel()
+	s.subs.close()
+	return s.adapter.Close()
+}
+
+// publish is the command that announces a release.
+func (s *session) publish() string {
+	if s.sharded.Load() {
+		return commandSPublish
+	}
+	return commandPublish
+}
+
+// ready refuses what need not be sent: after Close, and with a context that ended. The
+// first command of a client of a cluster is preceded by one more, which tells how to publish.
+func (s *session) ready(ctx context.Context) error {
+	if s.closed.Load() {
+		return &backend.Fault{Err: backend.ErrSessionClosed}
+	}
+	if err := ctx.Err(); err != nil {
+		return &backend.Fault{Err: err, Temporary: true}
+	}
+	if s.sharding != nil && !s.sharded.Load() {
+		sharded, err := s.sharding.Get(ctx)
+		if err != nil {
+			return s.fault(err)
+		}
+		if sharded {
+			s.sharded.Store(true)
+		}
+	}
+	return nil
+}
+
+// invalidated hears from the client library of keys that changed; nil for all.
+func (s *session) invalidated(keys []string) {
+	if keys == nil {
+		s.seen.forgetAll()
+		if !s.closed.Load() {
+			s.handler.ChangedAll()
+		}
+		return
+	}
+	for _, key := range keys {
+		s.seen.forget(key)
+		if !s.closed.Load() {
+			// What the key holds is not told.
+			s.handler.Changed(backend.Topic{Kind: backend.KindLock, Name: key})
+			if s.sides.Load() {
+				s.handler.Changed(backend.Topic{Kind: backend.KindWrite, Name: key})
+			}
+		}
+	}
+}
+
+// maxMillis is the longest time that a Duration can hold.
+const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,220 @@
+package redisproto
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+func TestOpenTellsWhatIsWrong(t *testing.T) {
+	wrong := errors.New("no client")
+	if _, err := New(func() (Adapter, error) { return nil, wrong }).Open(&recorder{}); !errors.Is(err, wrong) {
+		t.Error(err)
+	}
+	if _, err := New(func() (Adapter, error) { return &fakeAdapter{}, nil }).Open(nil); err == nil {
+		t.Error("a nil handler was taken")
+	}
+}
+
+func TestStrangeRepliesAreFaults(t *testing.T) {
+	ctx := t.Context()
+	a := &fakeAdapter{}
+	s, _ := open(t, a)
+	check := func(what string, err error) {
+		t.Helper()
+		var f *backend.Fault
+		if !errors.As(err, &f) || !f.MayHaveRun || f.Remedy == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, n := range []int64{-2, math.MinInt64} {
+		a.int = n
+		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "o"})
+		check("acquire", err)
+	}
+	for _, n := range []int64{-1, 2} {
+		a.int = n
+		_, err := s.Release(ctx, backend.ReleaseRequest{Name: "n", Owner: "o"})
+		check("release", err)
+		_, err = s.ForceRelease(ctx, topic("n"))
+		check("force release", err)
+	}
+	for _, ints := range [][]int64{nil, {0}, {0, 1, 2}, {-7, 0}} {
+		a.ints = ints
+		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "o", Fenced: true})
+		check("acquire fenced", err)
+		_, err = s.Reenter(ctx, backend.ReenterRequest{Name: "n", Owner: "o"})
+		check("reenter", err)
+	}
+	for _, strings := range [][]string{nil, {"x"}, {"1", "2"}, {"-3"}, {""}} {
+		a.strings = strings
+		_, err := s.Inspect(ctx, topic("n"))
+		check("inspect", err)
+	}
+	a.renew = func(_ []RenewItem, out []RenewReply) { out[0] = RenewReply{Value: 7} }
+	out := make([]backend.RenewResult, 1)
+	s.Renew(ctx, []backend.RenewRequest{{Name: "n", Owner: "o"}}, out)
+	check("renew", out[0].Err)
+}
+
+func TestInspectTakesAnyHash(t *testing.T) {
+	a := &fakeAdapter{}
+	s, _ := open(t, a)
+	for _, c := range []struct {
+		reply []string
+		want  backend.Record
+	}{
+		{[]string{"-2"}, backend.Record{}},
+		{[]string{"1500", "c:1", "2"}, backend.Record{Held: true, Owner: "c:1", Holds: 2, Remaining: 1500 * time.Millisecond}},
+		{[]string{"-1", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
+		{[]string{"9", "marker", "x", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: 9 * time.Millisecond}},
+		{[]string{"9", "c:1", "99999999999999999999999"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
+		{[]string{"9", "c:1", "-4"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
+		{[]string{"9223372036854775807", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
+	} {
+		a.strings = c.reply
+		got, err := s.Inspect(t.Context(), topic("n"))
+		if err != nil || got != c.want {
+			t.Errorf("%q: %+v %v", c.reply, got, err)
+		}
+	}
+	a.strings = []string{"9", "mode", "read", "c:1", "1"}
+	if _, err := s.Inspect(t.Context(), topic("n")); !errors.Is(err, backend.ErrWrongKind) {
+		t.Error(err)
+	}
+}
+
+func TestRenewSplitsAndMapsBack(t *testing.T) {
+	a := &fakeAdapter{}
+	s, _ := open(t, a)
+	var batches []int
+	a.renew = func(items []RenewItem, out []RenewReply) {
+		batches = append(batches, len(items))
+		for i, it := range items {
+			switch {
+			case it.Lock == "300":
+				out[i].Err = serverError("LOADING Redis is loading the dataset in memory")
+			case it.Lease == 0:
+				out[i].Value = 0
+			default:
+				out[i].Value = 1
+			}
+		}
+	}
+	in := make([]backend.RenewRequest, 600)
+	out := make([]backend.RenewResult, 600)
+	for i := range in {
+		in[i] = backend.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Duration(i%2) * time.Second}
+	}
+	s.Renew(t.Context(), in, out)
+	if !slices.Equal(batches, []int{256, 256, 88}) {
+		t.Errorf("batches %v", batches)
+	}
+	for i, r := range out {
+		if i == 300 {
+			if f := backend.FaultOf(r.Err); !f.Temporary || f.MayHaveRun {
+				t.Errorf("%+v", f)
+			}
+			continue
+		}
+		if r.Err != nil || r.Held != (i%2 == 1) {
+			t.Fatalf("%d: %+v", i, r)
+		}
+	}
+	s.Renew(t.Context(), nil, nil)
+}
+
+func TestAfterCloseNothingIsSent(t *testing.T) {
+	a := &fakeAdapter{renew: func([]RenewItem, []RenewReply) { t.Error("sent") }}
+	a.acquire = func(context.Context, AcquireArgs) (int64, error) {
+		t.Error("sent")
+		return 0, nil
+	}
+	s, _ := open(t, a)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Acquire(ended, backend.AcquireRequest{Name: "n", Owner: "o"})
+	if f := backend.FaultOf(err); !errors.Is(err, context.Canceled) || f.MayHaveRun {
+		t.Errorf("%+v", f)
+	}
+	s.Close()
+	s.Close()
+	_, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o"})
+	out := make([]backend.RenewResult, 1)
+	s.Renew(t.Context(), make([]backend.RenewRequest, 1), out)
+	for _, err := range []error{err, out[0].Err, s.Ping(t.Context())} {
+		if f := backend.FaultOf(err); !errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestLazySharesOneAttemptAndTriesAgain(t *testing.T) {
+	builds, discards := 0, 0
+	gate := make(chan error)
+	l := NewLazy(func() (int, error) {
+		builds++
+		return builds, <-gate
+	}, func(int) { discards++ })
+	results := make(chan error, 10)
+	for range 10 {
+		go func() {
+			_, err := l.Get(context.Background())
+			results <- err
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	gate <- errors.New("refused")
+	for range 10 {
+		if err := <-results; err == nil || err.Error() != "refused" {
+			t.Error(err)
+		}
+	}
+	go func() { gate <- nil }()
+	if c, err := l.Get(t.Context()); c != 2 || err != nil || !l.Built() {
+		t.Errorf("%d %v", c, err)
+	}
+	l.Close()
+	l.Close()
+	if discards != 1 {
+		t.Errorf("discarded %d times", discards)
+	}
+}
+
+// One that had looked when there was no client yet, and came to ask for an attempt when it was
+// over, built a second client: the first was never closed, and what build writes was
+// written under those who read it.
+func TestALazyClientIsBuiltOnce(t *testing.T) {
+	const callers = 8
+	for range 500 {
+		var built atomic.Int32
+		l := NewLazy(func() (int32, error) { return built.Add(1), nil }, func(int32) {})
+		l.mu.Lock() // all look before any can ask
+		var begun, over sync.WaitGroup
+		for range callers {
+			begun.Add(1)
+			over.Go(func() {
+				begun.Done()
+				if c, err := l.Get(t.Context()); c != 1 || err != nil {
+					t.Errorf("got client %d, %v", c, err)
+				}
+			})
+		}
+		begun.Wait()
+		runtime.Gosched()
+		l.mu.Unlock()
+		over.Wait()
+		if n := built.Load(); n != 1 {
+			t.Fatalf("built %d times", n)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package redisproto
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// ShardedPubSub tells how releases are announced on a Redis Cluster: to every node of
+// it, with PUBLISH, or with SPUBLISH to the one that has the lock's slot. All who share
+// locks must do the same, Redisson included, whose shardedSubscriptionMode has the same
+// three values and the same default: who listens with SUBSCRIBE does not hear SPUBLISH.
+// Exclusion does not depend on it; those who differ do not wake each other, and wait
+// until the holder's lease is over.
+type ShardedPubSub int8
+
+const (
+	// ShardedAuto is ShardedOn where the client is one of a cluster whose servers know
+	// sharded pub/sub, Redis 7 and newer, and ShardedOff elsewhere. It asks once for each
+	// client, as Redisson does: PUBSUB SHARDNUMSUB. A user who may not run that gets
+	// ShardedOff.
+	ShardedAuto ShardedPubSub = iota
+	// ShardedOn is an error where it cannot be had, before any lock is taken.
+	ShardedOn
+	// ShardedOff is PUBLISH and SUBSCRIBE.
+	ShardedOff
+)
+
+func (m ShardedPubSub) String() string {
+	switch m {
+	case ShardedAuto:
+		return "ShardedAuto"
+	case ShardedOn:
+		return "ShardedOn"
+	case ShardedOff:
+		return "ShardedOff"
+	}
+	return fmt.Sprintf("ShardedPubSub(%d)", int8(m))
+}
+
+// ErrNoCluster is what [Sharder.AskSharded] answers where the client is not one of a cluster.
+var ErrNoCluster = errors.New("the client is not one of a cluster")
+
+// Sharder is implemented by an adapter whose client may be one of a cluster with sharded
+// pub/sub. Node names are the adapter's own; the session only compares them.
+type Sharder interface {
+	// ShardedPubSub is what the user chose; ShardedOff where the client is certainly none of
+	// a cluster. It does no I/O.
+	ShardedPubSub() ShardedPubSub
+	// AskSharded sends PUBSUB SHARDNUMSUB to any node.
+	AskSharded(ctx context.Context) error
+	// Master names the node that has a channel's slot, as far as the client knows. It is
+	// called often, and should be answered from memory.
+	Master(ctx context.Context, channel string) (node string, err error)
+	// FindMasters asks the cluster again who has which slot.
+	FindMasters(ctx context.Context) error
+	// SubscribeShard is [Adapter.Subscribe] to one node, with SSUBSCRIBE and
+	// SUNSUBSCRIBE. The channels of a call may be of several slots, and then are as many
+	// commands. name is that of a lock there, for a client library that learns where a slot
+	// is from the reply to a command about a key.
+	SubscribeShard(ctx context.Context, node, name string, ev ShardEvents) (Subscription, error)
+}
+
+// ShardEvents receives what arrives on a subscription to one node of a cluster.
+type ShardEvents interface {
+	// Events, of which Down is called for a lost connection only.
+	Events
+	// Unsubscribed tells that a subscription ended: by an Unsubscribe, or because the
+	// server let the channel's slot go.
+	Unsubscribed(channel string)
+	// Refused tells that the server answered a Subscribe of these channels with an error.
+	// The connection lives on. A refused Unsubscribe is Alive.
+	Refused(channels []string, err error)
+}
+
+const (
+	commandPublish  = "publish"
+	commandSPublish = "spublish"
+)
+
+const remedySharded = "sharded pub/sub is on: it needs a client of a cluster and Redis 7 or newer; leave it at ShardedAuto, or switch it off for all who share the locks"
+
+// newSharding makes what decides, at the first command, whether pub/sub is sharded: nil if
+// it certainly is not. What the server answered is kept; where it gave no answer the next command
+// asks again.
+func newSharding(ctx context.Context, a Adapter, fault func(error) error) (Sharder, *Lazy[bool]) {
+	sharder, ok := a.(Sharder)
+	if !ok || sharder.ShardedPubSub() == ShardedOff {
+		return nil, nil
+	}
+	return sharder, NewLazy(func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		err := sharder.AskSharded(ctx)
+		text, answered := a.ServerError(err)
+		on := sharder.ShardedPubSub() == ShardedOn
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, ErrNoCluster):
+		case !answered, backend.FaultOf(fault(err)).Temporary, denied(text):
+			return false, err
+		case on && strings.HasPrefix(text, "NOPERM"):
+			return true, nil // it cannot be asked; the user knows
+		}
+		if on {
+			return false, &backend.Fault{Err: err, Remedy: remedySharded}
+		}
+		return false, nil
+	}, func(bool) {})
+}
+
+// denied tells of an answer that each command would get, and that says nothing about any.
+func denied(text string) bool {
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "DENIED"} {
+		if strings.HasPrefix(text, prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,523 @@
+package redisproto
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// fakeCluster is an adapter to a cluster in memory: who has which slot, and what the client
+// believes.
+type fakeCluster struct {
+	*fakeAdapter
+	mode ShardedPubSub
+
+	// Guarded by fakeAdapter.mu.
+	ask      error
+	truth    map[int]string // slots that are elsewhere than at node "0"
+	belief   map[int]string
+	stale    int // how many more searches are answered with what was
+	searches int
+	denied   map[string]bool // channels that are refused
+	down     map[string]bool
+	nodes    map[string][]*fakeShard
+}
+
+func newFakeCluster() *fakeCluster {
+	return &fakeCluster{
+		fakeAdapter: &fakeAdapter{features: Features{Cluster: true}},
+		truth:       map[int]string{},
+		belief:      map[int]string{},
+		denied:      map[string]bool{},
+		down:        map[string]bool{},
+		nodes:       map[string][]*fakeShard{},
+	}
+}
+
+func at(m map[int]string, channel string) string {
+	if node, ok := m[Slot(channel)]; ok {
+		return node
+	}
+	return "0"
+}
+
+func (c *fakeCluster) ShardedPubSub() ShardedPubSub { return c.mode }
+
+func (c *fakeCluster) AskSharded(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ask
+}
+
+func (c *fakeCluster) Master(_ context.Context, channel string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return at(c.belief, channel), nil
+}
+
+func (c *fakeCluster) FindMasters(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.searches++
+	if c.stale > 0 {
+		c.stale--
+		return nil
+	}
+	c.belief = map[int]string{}
+	for slot, node := range c.truth {
+		c.belief[slot] = node
+	}
+	return nil
+}
+
+func (c *fakeCluster) SubscribeShard(_ context.Context, node, name string, ev ShardEvents) (Subscription, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down[node] {
+		return nil, errors.New("connection refused")
+	}
+	if name == "" {
+		return nil, errors.New("no name is told")
+	}
+	s := &fakeShard{c: c, node: node, ev: ev, channels: map[string]bool{}}
+	c.nodes[node] = append(c.nodes[node], s)
+	return s, nil
+}
+
+type fakeShard struct {
+	c        *fakeCluster
+	node     string
+	ev       ShardEvents
+	channels map[string]bool
+}
+
+func (s *fakeShard) Subscribe(_ context.Context, channels ...string) error {
+	for _, name := range channels {
+		s.c.mu.Lock()
+		var err error
+		switch to := at(s.c.truth, name); {
+		case to != s.node:
+			err = serverError(fmt.Sprintf("MOVED %d %s", Slot(name), to))
+		case s.c.denied[name]:
+			err = serverError("NOPERM No permissions to access a channel")
+		default:
+			s.channels[name] = true
+		}
+		s.c.mu.Unlock()
+		if err != nil {
+			s.ev.Refused([]string{name}, err)
+		} else {
+			s.ev.Subscribed(name)
+		}
+	}
+	return nil
+}
+
+func (s *fakeShard) Unsubscribe(_ context.Context, channels ...string) error {
+	for _, name := range channels {
+		s.c.mu.Lock()
+		here := at(s.c.truth, name) == s.node
+		delete(s.channels, name)
+		s.c.mu.Unlock()
+		if here {
+			s.ev.Unsubscribed(name)
+		} else {
+			s.ev.Alive()
+		}
+	}
+	return nil
+}
+
+func (s *fakeShard) Ping(context.Context) error {
+	s.ev.Alive()
+	return nil
+}
+
+func (s *fakeShard) Close() error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.nodes[s.node] = slices.DeleteFunc(s.c.nodes[s.node], func(o *fakeShard) bool { return o == s })
+	return nil
+}
+
+// move moves a channel's slot, as the cluster does: the old master ends subscriptions.
+func (c *fakeCluster) move(channel, to string) {
+	c.mu.Lock()
+	from := at(c.truth, channel)
+	c.truth[Slot(channel)] = to
+	var ended []*fakeShard
+	for _, s := range c.nodes[from] {
+		if from != to && s.channels[channel] {
+			delete(s.channels, channel)
+			ended = append(ended, s)
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range ended {
+		s.ev.Unsubscribed(channel)
+	}
+}
+
+// kill breaks a node's connections.
+func (c *fakeCluster) kill(node string) {
+	c.mu.Lock()
+	broken := c.nodes[node]
+	c.nodes[node] = nil
+	c.mu.Unlock()
+	for _, s := range broken {
+		s.ev.Down(errors.New("EOF"))
+	}
+}
+
+// spublish reports how many heard it.
+func (c *fakeCluster) spublish(channel string) (n int) {
+	c.mu.Lock()
+	var hears []*fakeShard
+	for _, s := range c.nodes[at(c.truth, channel)] {
+		if s.channels[channel] {
+			hears = append(hears, s)
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range hears {
+		s.ev.Message(channel, "0")
+	}
+	return len(hears)
+}
+
+func (c *fakeCluster) connections() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, all := range c.nodes {
+		n += len(all)
+	}
+	return n
+}
+
+func openCluster(t *testing.T, c *fakeCluster) (*session, *recorder) {
+	t.Helper()
+	r := &recorder{}
+	s, err := New(func() (Adapter, error) { return c, nil }).Open(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s.(*session), r
+}
+
+func TestAChannelFollowsItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster()
+		s, r := openCluster(t, c)
+		s.Watch(topic("n"))
+		s.Watch(topic("m"))
+		synctest.Wait()
+		got := r.take()
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"watching m", "watching n"}) {
+			t.Fatalf("heard %q", got)
+		}
+		// The server says so, and the news is slow.
+		c.set(func() { c.stale = 3 })
+		c.move(channelOf("n"), "1")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		want(t, r, "watching n")
+		if c.spublish(channelOf("n")) != 1 || c.spublish(channelOf("m")) != 1 {
+			t.Error("not heard")
+		}
+		want(t, r, "released n", "released m")
+		// What the client believes is wrong from the start.
+		c.set(func() { c.belief = map[int]string{} })
+		s.Unwatch(topic("n"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.Watch(topic("n"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, r, "watching n")
+		if n := c.spublish(channelOf("n")); n != 1 {
+			t.Errorf("%d hear it", n)
+		}
+		searches := c.searches
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := c.searches - searches; n > 1 {
+			t.Errorf("%d searches in an hour in which nothing happened", n)
+		}
+		if n := c.connections(); n != 2 {
+			t.Errorf("%d connections to 2 nodes", n)
+		}
+		s.Close()
+		if n := c.connections(); n != 0 {
+			t.Errorf("%d connections after Close", n)
+		}
+	})
+}
+
+func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster()
+		s, r := openCluster(t, c)
+		s.Watch(topic("n"))
+		synctest.Wait()
+		want(t, r, "watching n")
+		c.set(func() { c.down["0"] = true })
+		c.kill("0")
+		time.Sleep(10 * time.Second) // nobody has taken over yet
+		synctest.Wait()
+		want(t, r)
+		c.set(func() { c.truth[Slot(channelOf("n"))] = "1" })
+		time.Sleep(lastPause + time.Second)
+		synctest.Wait()
+		want(t, r, "watching n")
+		if c.spublish(channelOf("n")) != 1 {
+			t.Error("not heard")
+		}
+		r.take()
+		dials := c.searches
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := c.searches - dials; n > 2 {
+			t.Errorf("%d searches for a node that nobody needs", n)
+		}
+		s.Close()
+	})
+}
+
+func TestARefusedChannelIsToldToItsWatcherAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster()
+		c.denied[channelOf("no")] = true
+		s, r := openCluster(t, c)
+		s.Watch(topic("yes"))
+		synctest.Wait()
+		s.Watch(topic("no"))
+		synctest.Wait()
+		want(t, r, "watching yes")
+		if len(r.failed) == 0 || backend.FaultOf(r.failed[0]).Temporary || slices.Contains(r.deaf, "yes") {
+			t.Errorf("told %v: %v", r.deaf, r.failed)
+		}
+		c.set(func() { c.denied = nil }) // somebody helped
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, r, "watching no")
+		if n := c.connections(); n != 1 {
+			t.Errorf("%d connections", n)
+		}
+		s.Close()
+	})
+}
+
+// Those of the same slot are not told again and again that they listen: each time they ask.
+func TestARefusedChannelDoesNotDisturbThoseOfItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster()
+		c.denied[channelOf("{t}no")] = true
+		s, r := openCluster(t, c)
+		s.Watch(topic("{t}yes"))
+		synctest.Wait()
+		s.Watch(topic("{t}no"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		want(t, r, "watching {t}yes")
+		if len(r.failed) == 0 || slices.Contains(r.deaf, "{t}yes") {
+			t.Errorf("told %v: %v", r.deaf, r.failed)
+		}
+		// An interruption is told to both.
+		c.set(func() { c.denied = nil })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, r, "watching {t}no")
+		c.kill("0")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		got := r.take()
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"watching {t}no", "watching {t}yes"}) {
+			t.Errorf("after an interruption heard %q", got)
+		}
+		s.Close()
+	})
+}
+
+func TestHowReleasesAreAnnouncedIsDecidedOnce(t *testing.T) {
+	for _, test := range []struct {
+		what    string
+		mode    ShardedPubSub
+		ask     error
+		command string // empty: an error
+		later   bool   // it may pass
+	}{
+		{"Auto, known", ShardedAuto, nil, "spublish", false},
+		{"Auto, unknown", ShardedAuto, serverError("ERR Unknown subcommand or wrong number of arguments for 'shardnumsub'. Try PUBSUB HELP."), "publish", false},
+		{"Auto, not allowed", ShardedAuto, serverError("NOPERM User u has no permissions to run the 'pubsub|shardnumsub' command"), "publish", false},
+		{"Auto, no cluster", ShardedAuto, ErrNoCluster, "publish", false},
+		{"Auto, loading", ShardedAuto, serverError("LOADING Redis is loading the dataset in memory"), "", true},
+		{"Auto, no password", ShardedAuto, serverError("NOAUTH Authentication required."), "", false},
+		{"Auto, away", ShardedAuto, errors.New("EOF"), "", true},
+		{"On, known", ShardedOn, nil, "spublish", false},
+		{"On, unknown", ShardedOn, serverError("ERR unknown command 'PUBSUB'"), "", false},
+		{"On, not allowed", ShardedOn, serverError("NOPERM User u has no permissions to run the 'pubsub|shardnumsub' command"), "spublish", false},
+		{"On, no cluster", ShardedOn, ErrNoCluster, "", false},
+		{"Off", ShardedOff, nil, "publish", false},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFakeCluster()
+				c.mode, c.ask = test.mode, test.ask
+				s, _ := openCluster(t, c)
+				_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+				f := backend.FaultOf(err)
+				switch {
+				case test.command != "" && err != nil:
+					t.Fatal(err)
+				case test.command != "" && s.publish() != test.command:
+					t.Errorf("%s, want %s", s.publish(), test.command)
+				case test.command == "" && (err == nil || f.MayHaveRun || f.Temporary != test.later):
+					t.Errorf("%+v", f)
+				}
+				if test.command != "" { // another answer comes too late
+					c.set(func() { c.ask = serverError("ERR unknown command") })
+					if err := s.ready(t.Context()); err != nil || s.publish() != test.command {
+						t.Errorf("then %s, %v", s.publish(), err)
+					}
+					return
+				}
+				c.set(func() { c.ask = nil })
+				if err := s.ready(t.Context()); err != nil || s.publish() != "spublish" {
+					t.Errorf("then %s, %v", s.publish(), err)
+				}
+				s.Close()
+			})
+		})
+	}
+}
+
+func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
+	for _, answer := range []error{nil, ErrNoCluster} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newFakeCluster()
+			c.ask = errors.New("EOF")
+			s, r := openCluster(t, c)
+			latch := backend.Topic{Kind: backend.KindLatch, Name: "{a}b"}
+			s.Watch(latch)
+			s.Watch(topic("n"))
+			s.Watch(topic("left"))
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			want(t, r)
+			s.Unwatch(topic("left"))
+			c.set(func() { c.ask = answer })
+			time.Sleep(time.Second)
+			synctest.Wait()
+			got := r.take()
+			slices.Sort(got)
+			if !slices.Equal(got, []string{"watching n", "watching {a}b"}) {
+				t.Fatalf("heard %q", got)
+			}
+			if answer == nil {
+				if c.spublish("redisson_countdownlatch__channel__{a}b") != 1 {
+					t.Error("the latch's channel is not in its slot")
+				}
+			} else if c.publish("redisson_countdownlatch__channel__{{a}b}", "0") != 1 {
+				t.Error("the latch's channel is not Redisson's")
+			}
+			want(t, r, "released {a}b")
+			s.Unwatch(latch)
+			s.Unwatch(topic("n"))
+			time.Sleep(2 * linger)
+			synctest.Wait()
+			if n := c.spublish("redisson_countdownlatch__channel__{a}b") + c.publish("redisson_countdownlatch__channel__{{a}b}", "0"); n != 0 {
+				t.Error("the latch is still listened for")
+			}
+			s.Close()
+		})
+	}
+}
+
+func TestSlotsAndNodesAtRandomEndInWhatWasAskedFor(t *testing.T) {
+	for seed := range uint32(20) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newFakeCluster()
+			s, r := openCluster(t, c)
+			x := seed
+			wanted := map[string]bool{}
+			for step := range 1000 {
+				x = x*1664525 + 1013904223
+				name := fmt.Sprint(x >> 28)
+				node := fmt.Sprint(x >> 26 & 3)
+				switch x >> 22 & 15 {
+				case 0, 1:
+					c.move(channelOf(name), node)
+				case 2:
+					c.set(func() { c.stale = int(x >> 20 & 3) })
+				case 3:
+					synctest.Wait()
+					c.kill(node)
+				case 4:
+					c.set(func() { c.down[node] = !c.down[node] })
+				case 5, 6, 7, 8, 9:
+					s.Watch(topic(name))
+					wanted[name] = true
+				default:
+					s.Unwatch(topic(name))
+					delete(wanted, name)
+				}
+				if step%5 == 0 {
+					time.Sleep(time.Duration(x>>18&255) * time.Millisecond)
+					synctest.Wait()
+				}
+			}
+			c.set(func() { c.down, c.stale = map[string]bool{}, 0 })
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			r.take()
+			for n := range 16 {
+				name := fmt.Sprint(n)
+				heard := 0
+				if wanted[name] {
+					heard = 1
+				}
+				if got := c.spublish(channelOf(name)); got != heard {
+					t.Errorf("seed %d: %d subscriptions to %s, want %d", seed, got, name, heard)
+				}
+				if heard == 1 {
+					want(t, r, "released "+name)
+				}
+			}
+			if n := c.connections(); n > 4 {
+				t.Errorf("seed %d: %d connections to 4 nodes", seed, n)
+			}
+			s.Close()
+		})
+	}
+}
+
+func TestAWatchOnAClusterThatHangsCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &hangingCluster{newFakeCluster()}
+		s, err := New(func() (Adapter, error) { return c, nil }).Open(&recorder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Watch(topic("n"))
+		synctest.Wait()
+		s.Close()
+		s.Watch(topic("m"))
+		s.Unwatch(topic("n"))
+	})
+}
+
+type hangingCluster struct{ *fakeCluster }
+
+func (c *hangingCluster) AskSharded(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}

@@ -1,0 +1,72 @@
+package redisproto
+
+import "strings"
+
+const slots = 16384
+
+// Slot is the cluster slot of a key: the CRC16 of its hash tag, which is what
+// stands between the first { and the next }, if that is not empty, or of the
+// whole key.
+func Slot(key string) int {
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
+			key = key[open+1 : open+1+n]
+		}
+	}
+	return int(crc16(key)) % slots
+}
+
+// BySlot groups n items by the slot of their keys. Groups are in the order of
+// their first item, and so are the items of a group.
+func BySlot(n int, key func(i int) string) [][]int {
+	var groups [][]int
+	group := make(map[int]int) // by slot
+	for i := range n {
+		slot := Slot(key(i))
+		g, ok := group[slot]
+		if !ok {
+			g = len(groups)
+			group[slot] = g
+			groups = append(groups, nil)
+		}
+		groups[g] = append(groups[g], i)
+	}
+	return groups
+}
+
+// Together is n items as one group, and none if n is zero: what BySlot is for a
+// server that is no cluster.
+func Together(n int) [][]int {
+	if n == 0 {
+		return nil
+	}
+	group := make([]int, n)
+	for i := range group {
+		group[i] = i
+	}
+	return [][]int{group}
+}
+
+// crc16 is CRC-16/XMODEM, as Redis Cluster has it: polynomial 0x1021, from zero.
+func crc16(s string) uint16 {
+	var crc uint16
+	for i := range len(s) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^s[i]]
+	}
+	return crc
+}
+
+var crcTable = func() (t [256]uint16) {
+	for i := range t {
+		crc := uint16(i) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			crc <<= 1
+			if carry {
+				crc ^= 0x1021
+			}
+		}
+		t[i] = crc
+	}
+	return t
+}()

@@ -1,0 +1,279 @@
+package redisproto
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+type hangingAdapter struct{ fakeAdapter }
+
+func (a *hangingAdapter) Subscribe(ctx context.Context, _ Events) (Subscription, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func tracked(t *testing.T) (*fakeAdapter, *session, *recorder) {
+	a := &fakeAdapter{features: Features{Tracking: true}}
+	s, r := open(t, a)
+	return a, s, r
+}
+
+var try = backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second, Cached: true}
+
+func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, s, r := tracked(t)
+		sent := 0
+		a.acquire = func(_ context.Context, args AcquireArgs) (int64, error) {
+			sent++
+			if !args.Track {
+				t.Error("not tracked")
+			}
+			return 1000, nil
+		}
+		for range 10 {
+			reply, err := s.Acquire(t.Context(), try)
+			if err != nil || reply.Granted || reply.Remaining != time.Second {
+				t.Fatalf("%+v %v", reply, err)
+			}
+		}
+		if sent != 1 {
+			t.Fatalf("%d sent", sent)
+		}
+		uncached := try
+		uncached.Cached = false
+		s.Acquire(t.Context(), uncached)
+		if sent != 2 {
+			t.Fatal("one that must ask did not")
+		}
+		a.invalidate([]string{"n"})
+		want(t, r, "changed n")
+		s.Acquire(t.Context(), try)
+		if sent != 3 {
+			t.Fatal("an invalidation was not heeded")
+		}
+		a.invalidate(nil)
+		want(t, r, "changed all")
+		s.Acquire(t.Context(), try)
+		if sent != 4 {
+			t.Fatal("an invalidation of all was not heeded")
+		}
+		time.Sleep(time.Second)
+		s.Acquire(t.Context(), try)
+		if sent != 5 {
+			t.Fatal("an entry outlived the lease")
+		}
+		s.Close()
+	})
+}
+
+// The reply goes to the goroutine that asked, the invalidation to the connection's.
+// Here the lock is freed after the refusal was decided and before it is written down.
+func TestAnInvalidationThatOvertakesTheReplyIsNotForgotten(t *testing.T) {
+	for what, invalidate := range map[string]func(a *fakeAdapter, s *session){
+		"key": func(a *fakeAdapter, _ *session) { a.invalidate([]string{"n"}) },
+		"all": func(a *fakeAdapter, _ *session) { a.invalidate(nil) },
+		"own release": func(a *fakeAdapter, s *session) {
+			a.int = 1
+			s.Release(context.Background(), backend.ReleaseRequest{Name: "n", Owner: "p"})
+		},
+		"own force release": func(a *fakeAdapter, s *session) {
+			a.int = 1
+			s.ForceRelease(context.Background(), topic("n"))
+		},
+		"own release, reply lost": func(a *fakeAdapter, s *session) {
+			a.err = context.DeadlineExceeded
+			s.Release(context.Background(), backend.ReleaseRequest{Name: "n", Owner: "p"})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			a, s, _ := tracked(t)
+			a.acquire = func(context.Context, AcquireArgs) (int64, error) {
+				invalidate(a, s)
+				return 1000, nil
+			}
+			s.Acquire(t.Context(), try)
+			sent := false
+			a.acquire = func(context.Context, AcquireArgs) (int64, error) {
+				sent = true
+				return 0, nil
+			}
+			reply, err := s.Acquire(t.Context(), try)
+			if !sent || err != nil || !reply.Granted {
+				t.Errorf("refused from a picture that nothing will correct: %+v %v", reply, err)
+			}
+		})
+	}
+}
+
+func TestWhatIsLearntAfterAnInvalidationCounts(t *testing.T) {
+	p := newPicture(10)
+	now := time.Now()
+	old := p.look("n")
+	p.forget("n")
+	fresh := p.look("n")
+	p.learnHeld(fresh, now, time.Minute)
+	if _, held := p.held("n", now); !held {
+		t.Error("forgot what was asked after the invalidation")
+	}
+	p.forget("n")
+	p.learnHeld(old, now, time.Minute)
+	if _, held := p.held("n", now); held {
+		t.Error("believes what was asked before the invalidation")
+	}
+	if len(p.looks) != 0 {
+		t.Error("looks are left behind")
+	}
+}
+
+func TestAReleaseInDoubtKeepsItsNameOutForAWhile(t *testing.T) {
+	p := newPicture(10)
+	now := time.Now()
+	p.doubt("n", now)
+	p.forget("n")
+	p.learnHeld(p.look("n"), now, time.Hour)
+	if _, held := p.held("n", now); held {
+		t.Error("believed in spite of the doubt")
+	}
+	now = now.Add(doubtFor)
+	p.learnHeld(p.look("n"), now, time.Hour)
+	if _, held := p.held("n", now); !held {
+		t.Error("the doubt does not end")
+	}
+}
+
+func TestALockWithoutEndIsRefusedWithoutEnd(t *testing.T) {
+	a, s, _ := tracked(t)
+	a.int = -1
+	for range 2 {
+		if reply, _ := s.Acquire(t.Context(), try); reply.Granted || reply.Remaining >= 0 {
+			t.Errorf("%+v", reply)
+		}
+		a.int = 0
+	}
+}
+
+func TestTheOwnLockIsNotBelievedToBeAnothers(t *testing.T) {
+	a, s, _ := tracked(t)
+	a.int = 1000
+	s.Acquire(t.Context(), try)
+	uncached := try
+	uncached.Cached = false
+	a.int = 0
+	s.Acquire(t.Context(), uncached)
+	if reply, _ := s.Acquire(t.Context(), try); !reply.Granted {
+		t.Error("the same request a second time was refused")
+	}
+}
+
+func TestManyNamesLeaveNothingBehind(t *testing.T) {
+	p := newPicture(1000)
+	now := time.Now()
+	for i := range 300_000 {
+		name := fmt.Sprint(i)
+		p.learnHeld(p.look(name), now, time.Minute)
+		if len(p.entries) > 1000 {
+			t.Fatalf("%d entries", len(p.entries))
+		}
+		if i%2 == 0 {
+			p.forget(name)
+		}
+	}
+	now = now.Add(time.Minute)
+	for i := range 4000 {
+		name := fmt.Sprint(i)
+		p.learnHeld(p.look(name), now, time.Minute)
+	}
+	over := 0
+	for _, e := range p.entries {
+		if !now.Before(e.until) {
+			over++
+		}
+	}
+	if over > 100 || len(p.looks) != 0 {
+		t.Errorf("%d entries are over, %d looks", over, len(p.looks))
+	}
+	p.forgetAll()
+	if len(p.entries) != 0 {
+		t.Errorf("%d entries", len(p.entries))
+	}
+}
+
+// A server in miniature with one connection: commands are executed one at a time, the
+// reply and then the invalidation go out in the order of execution, each handled by
+// another goroutine. Once all is quiet nothing may be believed held that is free.
+func TestThePictureIsTrueOnceAllIsQuiet(t *testing.T) {
+	for round := range 100 {
+		a, s, _ := tracked(t)
+		var mu sync.Mutex
+		held := map[string]bool{}
+		known := map[string]bool{}
+		pushes := make(chan string, 10_000)
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			for key := range pushes {
+				a.invalidate([]string{key})
+			}
+		})
+		name := func(i int) string { return fmt.Sprint(i % 3) }
+		a.acquire = func(ctx context.Context, _ AcquireArgs) (int64, error) {
+			n := ctx.Value(nameKey{}).(string)
+			mu.Lock()
+			free := !held[n]
+			held[n] = true
+			known[n] = known[n] || !free
+			mu.Unlock()
+			if free {
+				return 0, nil
+			}
+			time.Sleep(time.Duration(rand.N(30)) * time.Microsecond) // the reply's way
+			return 60_000, nil
+		}
+		var wg sync.WaitGroup
+		for g := range 6 {
+			wg.Go(func() {
+				for i := range 20 {
+					n := name(i + g + round)
+					r := try
+					r.Name, r.Cached = n, i%2 == 0
+					s.Acquire(context.WithValue(context.Background(), nameKey{}, n), r)
+				}
+			})
+		}
+		wg.Go(func() { // others, on other connections
+			for i := range 60 {
+				n := name(i)
+				time.Sleep(10 * time.Microsecond)
+				mu.Lock()
+				if i%4 != 0 {
+					delete(held, n)
+				} else {
+					held[n] = true
+				}
+				if known[n] {
+					delete(known, n)
+					pushes <- n
+				}
+				mu.Unlock()
+			}
+		})
+		wg.Wait()
+		close(pushes)
+		reader.Wait()
+		for i := range 3 {
+			if _, believed := s.seen.held(name(i), time.Now()); believed && !held[name(i)] {
+				t.Fatalf("round %d: %s is believed held and free", round, name(i))
+			}
+		}
+		s.Close()
+	}
+}
+
+type nameKey struct{}

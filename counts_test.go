@@ -1,0 +1,281 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// openCounts makes a client which the test shuts.
+func openCounts(t *testing.T, b backend.Backend, opts ...ClientOption) *Client {
+	t.Helper()
+	c, err := New(b, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func shut(c *Client) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Shutdown(over)
+}
+
+func TestRule03PermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		var renewed int
+		c := openCounts(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
+		defer shut(c)
+		ctx := context.Background()
+		p := c.Permits("n")
+		if _, err := p.TrySetPermits(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		a, err := p.Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounded, err := p.Acquire(ctx, WithMaxHold(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if a.Err() != nil || renewed < 10 {
+			t.Errorf("after 2 minutes: %v, %d renewals", a.Err(), renewed)
+		}
+		if err := bounded.Err(); !errors.Is(err, ErrLost) {
+			t.Errorf("one held for as long as WithMaxHold allows: %v", err)
+		}
+		store.SetDown(errors.New("away"))
+		<-a.Context().Done()
+		if err := a.Err(); !errors.Is(err, ErrLost) {
+			t.Errorf("with the store away for longer than the lease: %v", err)
+		}
+		store.SetDown(nil)
+	})
+}
+
+func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		dead, c := openCounts(t, store), openCounts(t, store)
+		defer shut(c)
+		ctx := context.Background()
+		if _, err := c.Permits("n").TrySetPermits(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []time.Duration{10 * time.Second, 20 * time.Second} {
+			if _, err := dead.Permits("n").Acquire(ctx, WithLease(lease)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shut(dead)
+		start := time.Now()
+		got := make(chan time.Duration, 2)
+		for range 2 {
+			go func() {
+				if _, err := c.Permits("n").Acquire(ctx); err != nil {
+					t.Error(err)
+				}
+				got <- time.Since(start)
+			}()
+		}
+		for _, want := range []time.Duration{10 * time.Second, 20 * time.Second} {
+			if d := <-got; d < want || d > want+100*time.Millisecond {
+				t.Errorf("one got it after %v, want %v", d, want)
+			}
+		}
+	})
+}
+
+func TestRule12AFlushIsNoticedByPermitsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		c := openCounts(t, store)
+		defer shut(c)
+		ctx := context.Background()
+		if _, err := c.Permits("n").TrySetPermits(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Permits("n").Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		store.Flush()
+		<-p.Context().Done()
+		if d := time.Since(start); d > time.Second || !errors.Is(p.Err(), ErrLost) {
+			t.Errorf("after %v: %v", d, p.Err())
+		}
+	})
+}
+
+func TestRule09AnAcquireOfUnknownOutcomeIsCancelledOnceTheStoreIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		b := &lossy{Backend: store}
+		c := openCounts(t, b)
+		defer shut(c)
+		ctx := context.Background()
+		if _, err := c.Semaphore("n").TrySetPermits(ctx, 3); err != nil {
+			t.Fatal(err)
+		}
+		b.lost = func() { store.SetDown(errors.New("away")) }
+		if err := c.Semaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Acquire: %v", err)
+		}
+		b.lost = nil
+		time.Sleep(30 * time.Second)
+		store.SetDown(nil)
+		time.Sleep(2 * time.Second)
+		if n, err := c.Semaphore("n").Available(ctx); n != 3 || err != nil {
+			t.Errorf("%d, %v are free, want 3", n, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func TestWhatCouldNotBeConfirmedIsToldInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		var log strings.Builder
+		c := openCounts(t, store, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		store.SetDown(errors.New("away"))
+		if err := c.Semaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Release: %v", err)
+		}
+		time.Sleep(stubbornly + time.Second)
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "given up") != 1 || !strings.Contains(got, "op=release name=n") {
+			t.Errorf("the log: %s", got)
+		}
+		store.SetDown(nil)
+		shut(c)
+	})
+}
+
+func TestNothingIsRememberedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openCounts(t, memory.New())
+		defer shut(c)
+		ctx := context.Background()
+		s := c.Semaphore("n")
+		q := s.request(1)
+		for i, want := range []int{1, 1, 2} {
+			if i == 2 {
+				time.Sleep(backend.Remembered + time.Second)
+			}
+			if _, err := c.session.(backend.SemaphoreSession).AddCount(ctx, q); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.Available(ctx); n != want || err != nil {
+				t.Errorf("after request %d: %d, %v, want %d", i+1, n, err, want)
+			}
+		}
+		if stubbornly >= backend.Remembered {
+			t.Error("a request is repeated for longer than it is remembered")
+		}
+	})
+}
+
+func TestABackendWithoutCountsIsNamed(t *testing.T) {
+	c := openCounts(t, plain{memory.New()})
+	defer shut(c)
+	ctx := context.Background()
+	_, set := c.Latch("n").TrySet(ctx, 1)
+	_, permit := c.Permits("n").Acquire(ctx)
+	for op, err := range map[string]error{
+		"set":       set,
+		"wait":      c.Latch("n").Wait(ctx),
+		"countdown": c.Latch("n").CountDown(ctx),
+		"acquire":   permit,
+		"release":   c.Semaphore("n").Release(ctx, 1),
+	} {
+		var e *Error
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.bare") {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	if err := c.Permits("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("release: %v", err)
+	}
+	var none *Permit
+	if err := none.Release(ctx); !errors.Is(err, ErrNotHeld) || none.ID() != "" || none.Name() != "" || none.Context().Err() == nil || none.Err() == nil {
+		t.Errorf("a nil permit: %v", err)
+	}
+}
+
+func TestContextsOfCounts(t *testing.T) {
+	c := openCounts(t, memory.New())
+	defer shut(c)
+	for what, err := range map[string]error{
+		"Wait":    c.Latch("n").Wait(nil),
+		"Acquire": c.Semaphore("n").Acquire(nil, 1),
+	} {
+		if !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s with a nil context: %v", what, err)
+		}
+	}
+	if _, err := c.Permits("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Acquire with a nil context: %v", err)
+	}
+	if err := c.Semaphore("n").Release(nil, 1); err != nil {
+		t.Errorf("Release with a nil context: %v", err)
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := c.Semaphore("n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire with a context that has ended: %v", err)
+	}
+	if n, err := c.Semaphore("n").Available(context.Background()); n != 1 || err != nil {
+		t.Errorf("%d, %v are free", n, err)
+	}
+}
+
+// plain is a backend whose sessions have no capability.
+type plain struct{ backend.Backend }
+
+type bare struct{ backend.Session }
+
+func (p plain) Open(h backend.Handler) (backend.Session, error) {
+	s, err := p.Backend.Open(h)
+	return bare{s}, err
+}
+
+// lossy loses the replies of TakeCount while lost is set, and calls it then.
+type lossy struct {
+	backend.Backend
+	lost func()
+}
+
+type lossySession struct {
+	backend.Session
+	backend.SemaphoreSession
+	b *lossy
+}
+
+func (l *lossy) Open(h backend.Handler) (backend.Session, error) {
+	s, err := l.Backend.Open(h)
+	return &lossySession{s, s.(backend.SemaphoreSession), l}, err
+}
+
+func (s *lossySession) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
+	reply, err := s.SemaphoreSession.TakeCount(ctx, r)
+	if s.b.lost != nil && err == nil {
+		s.b.lost()
+		return backend.TakeReply{}, &backend.Fault{Err: errors.New("lost"), MayHaveRun: true, Temporary: true}
+	}
+	return reply, err
+}

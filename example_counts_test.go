@@ -1,0 +1,106 @@
+package mortise_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// Workers count a latch down, and whoever waits for all of them goes on at zero. The
+// workers may be other processes, in Java too.
+func ExampleLatch() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+
+	done := locks.Latch("import:2024-06-01")
+	if _, err := done.TrySet(ctx, 3); err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		go func() {
+			// ... a part of the work ...
+			if err := done.CountDown(ctx); err != nil {
+				log.Print(err)
+			}
+		}()
+	}
+	if err := done.Wait(ctx, mortise.WithWait(time.Minute)); errors.Is(err, mortise.ErrNotAcquired) {
+		log.Fatal("a worker is missing: ", err)
+	} else if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("all parts are in")
+	// Output: all parts are in
+}
+
+// A semaphore keeps a fleet from asking too much of something: here at most two
+// requests are under way.
+func ExampleSemaphore() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+
+	partner := locks.Semaphore("partner-api")
+	if _, err := partner.TrySetPermits(ctx, 2); err != nil { // whoever comes first sets it
+		log.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			if err := partner.Acquire(ctx, 1, mortise.WithWait(time.Minute)); err != nil {
+				log.Print(err)
+				return
+			}
+			defer partner.Release(ctx, 1)
+			time.Sleep(time.Millisecond) // the request
+		})
+	}
+	wg.Wait()
+	free, err := partner.Available(ctx)
+	fmt.Println(free, err)
+	// Output: 2 <nil>
+}
+
+// Permits come back by themselves when the process that held them dies, and end as
+// leases do.
+func ExamplePermits() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+
+	licences := locks.Permits("licences")
+	if _, err := licences.TrySetPermits(ctx, 1); err != nil {
+		log.Fatal(err)
+	}
+	permit, err := licences.Acquire(ctx, mortise.WithWait(5*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = licences.TryAcquire(ctx)
+	fmt.Println("another:", errors.Is(err, mortise.ErrNotAcquired))
+	fmt.Println("work under the permit:", permit.Context().Err())
+	if err := permit.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("afterwards:", errors.Is(permit.Err(), mortise.ErrReleased))
+	// Output:
+	// another: true
+	// work under the permit: <nil>
+	// afterwards: true
+}

@@ -1,0 +1,235 @@
+package mortise_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// A lock that other processes respect, and work that ends with it.
+func Example() {
+	locks, err := mortise.New(memory.New()) // on Redis: redisgo.New(rdb), or rueidis.New(option)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+
+	lease, err := locks.Lock(ctx, "orders:42", mortise.WithWait(5*time.Second))
+	if errors.Is(err, mortise.ErrNotAcquired) {
+		log.Fatal("somebody else held it for 5 s: ", err)
+	} else if err != nil {
+		log.Fatal("the store is away: ", err)
+	}
+	defer lease.Unlock(ctx)
+	ship(lease.Context(), 42) // this context ends the moment the lock is lost
+	// Output: shipped 42
+}
+
+// Do locks, runs a function under the lease's context, and unlocks, also when the
+// function panics.
+func ExampleDo() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	err = mortise.Do(context.Background(), locks, "orders:42", func(ctx context.Context) error {
+		return ship(ctx, 42)
+	}, mortise.WithWait(5*time.Second))
+	if errors.Is(err, mortise.ErrLost) {
+		log.Fatal("the lock was lost meanwhile, the work may have overlapped with another's: ", err)
+	} else if err != nil {
+		log.Fatal(err)
+	}
+	// Output: shipped 42
+}
+
+// TryLock does not wait. A web handler tells "busy" from "broken" by the error:
+// 423 is the lock's answer, 503 the store's.
+func ExampleClient_TryLock() {
+	store := memory.New()
+	locks, err := mortise.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		lease, err := locks.TryLock(r.Context(), "orders:42")
+		var refused *mortise.Error
+		switch {
+		case errors.Is(err, mortise.ErrNotAcquired) && errors.As(err, &refused):
+			seconds := int(refused.Remaining.Seconds()) + 1 // of the holder's lease; it may be renewed
+			w.Header().Set("Retry-After", strconv.Itoa(seconds))
+			http.Error(w, "order 42 is being worked on", http.StatusLocked)
+			return
+		case err != nil: // mortise.ErrUnavailable, most likely
+			http.Error(w, "no lock service", http.StatusServiceUnavailable)
+			return
+		}
+		defer lease.Unlock(r.Context()) // is sent even if the request was cancelled
+		fmt.Fprint(w, "done")
+	}
+
+	get := func() int {
+		w := httptest.NewRecorder()
+		handler(w, httptest.NewRequest("POST", "/orders/42", nil))
+		return w.Code
+	}
+	fmt.Println("free:", get())
+
+	lease, err := locks.Lock(context.Background(), "orders:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", get())
+	lease.Unlock(context.Background())
+
+	store.SetDown(errors.New("connection refused"))
+	fmt.Println("store down:", get())
+	// Output:
+	// free: 200
+	// held: 423
+	// store down: 503
+}
+
+// A function that holds a lock may call another that takes the same one, as long as
+// it passes its lease's context on. Any other context waits.
+func ExampleLocker_reentry() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+
+	charge := func(ctx context.Context) error {
+		return mortise.Do(ctx, locks, "orders:42", func(ctx context.Context) error {
+			state, err := locks.Inspect(ctx, "orders:42")
+			fmt.Println("held", state.Holds, "times")
+			return err
+		})
+	}
+	err = mortise.Do(ctx, locks, "orders:42", func(leaseCtx context.Context) error {
+		if err := charge(leaseCtx); err != nil { // enters again
+			return err
+		}
+		_, err := locks.TryLock(ctx, "orders:42") // ctx holds nothing: a competitor
+		fmt.Println("with another context, not acquired:", errors.Is(err, mortise.ErrNotAcquired))
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// held 2 times
+	// with another context, not acquired: true
+}
+
+// WithLease holds the lock for a time and never renews it. Work that takes longer
+// is told by its context.
+func ExampleWithLease() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	lease, err := locks.Lock(context.Background(), "report:daily", mortise.WithLease(100*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(context.Background())
+
+	select {
+	case <-time.After(10 * time.Second): // the work, too slow
+		fmt.Println("report written")
+	case <-lease.Context().Done():
+		fmt.Println("lost:", errors.Is(context.Cause(lease.Context()), mortise.ErrLost))
+	}
+	// Output: lost: true
+}
+
+// A fencing token lets the store that is written to refuse a holder that was paused
+// beyond its lease, whatever any clock said.
+func ExampleClient_Kind_fenced() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	fenced, err := locks.Kind(mortise.Kind{Fenced: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+
+	// In SQL: UPDATE accounts SET ..., token = $1 WHERE id = 7 AND token <= $1
+	var highest int64
+	write := func(token int64) string {
+		if token < highest {
+			return "refused"
+		}
+		highest = token
+		return "written"
+	}
+
+	slow, err := fenced.Lock(ctx, "account:7", mortise.WithLease(100*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	old, _ := slow.Token() // and now this process is paused: a long GC, a stopped VM
+
+	next, err := fenced.Lock(ctx, "account:7") // waits until that lease is over
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer next.Unlock(ctx)
+	token, _ := next.Token()
+	fmt.Println("new holder:", write(token))
+	fmt.Println("old holder:", write(old))
+	// Output:
+	// new holder: written
+	// old holder: refused
+}
+
+// Inspect answers "who holds it?".
+func ExampleClient_Inspect() {
+	locks, err := mortise.New(memory.New(), mortise.WithID("billing-1/4711"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+
+	lease, err := locks.Lock(ctx, "orders:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(ctx)
+
+	state, err := locks.Inspect(ctx, "orders:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(state.Held, state.Client, state.Holds, state.Mine)
+	// Output: true billing-1/4711 1 true
+}
+
+func ship(ctx context.Context, order int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	fmt.Println("shipped", order)
+	return nil
+}

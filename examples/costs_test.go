@@ -1,0 +1,344 @@
+//go:build unix
+
+package examples
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// TestReadmeCosts counts, at a proxy before a real Redis, what the README's table of
+// costs says, and compares.
+func TestReadmeCosts(t *testing.T) {
+	table := costTable(t)
+	for column, client := range []string{"go-redis", "rueidis"} {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			c := newCosts(t, client)
+			seen := 0
+			for _, row := range c.measure() {
+				seen++
+				if want, ok := table[row.what]; !ok {
+					t.Errorf("README.md has no row %q; it costs %d", row.what, row.commands)
+				} else if !agrees(want[column], row.commands) {
+					t.Errorf("%s costs %d, README.md says %s", row.what, row.commands, want[column])
+				}
+			}
+			if seen != len(table) {
+				t.Errorf("README.md has %d rows, %d were measured", len(table), seen)
+			}
+		})
+	}
+}
+
+// agrees tells whether n is what a cell says: "4", or "4 to 7".
+func agrees(cell string, n int) bool {
+	var least, most int
+	if _, err := fmt.Sscanf(cell, "%d to %d", &least, &most); err != nil {
+		return cell == fmt.Sprint(n)
+	}
+	return least <= n && n <= most
+}
+
+// costTable reads the rows below the README's mark.
+func costTable(t *testing.T) map[string][2]string {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(readme), "<!-- costs: checked by examples/costs_test.go -->\n")
+	if !ok {
+		t.Fatal("README.md has no mark for the table of costs")
+	}
+	rows := make(map[string][2]string)
+	for i, line := range strings.Split(rest, "\n") {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		if cells := strings.Split(line, "|"); i > 1 && len(cells) == 5 {
+			rows[strings.TrimSpace(cells[1])] = [2]string{strings.TrimSpace(cells[2]), strings.TrimSpace(cells[3])}
+		}
+	}
+	return rows
+}
+
+type cost struct {
+	what     string
+	commands int
+}
+
+type costs struct {
+	t      *testing.T
+	client string
+	proxy  *redistest.Proxy
+	open   func(opts ...mortise.ClientOption) *mortise.Client
+}
+
+func newCosts(t *testing.T, client string) *costs {
+	c := &costs{t: t, client: client, proxy: redistest.NewProxy(t, redistest.Start(t).Addr())}
+	c.open = func(opts ...mortise.ClientOption) *mortise.Client {
+		var b backend.Backend
+		if client == "rueidis" {
+			b = rueidis.New(rueidisclient.ClientOption{InitAddress: []string{c.proxy.Addr()}})
+		} else {
+			rdb := goredis.NewClient(&goredis.Options{Addr: c.proxy.Addr()})
+			t.Cleanup(func() { rdb.Close() })
+			b = redisgo.New(rdb)
+		}
+		locks, err := mortise.New(b, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { locks.Close() })
+		if err := locks.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return locks
+	}
+	return c
+}
+
+// count is how many commands f sends, those apart that set a connection up.
+func (c *costs) count(f func()) int {
+	c.proxy.Reset()
+	f()
+	setup := redistest.Named("HELLO", "CLIENT", "AUTH", "SELECT", "PING")
+	return c.proxy.Count(func(cmd redistest.Command) bool { return !setup(cmd) })
+}
+
+func (c *costs) lock(l mortise.Locker, ctx context.Context, name string) *mortise.Lease {
+	c.t.Helper()
+	lease, err := l.Lock(ctx, name, mortise.WithWait(20*time.Second))
+	if err != nil {
+		c.t.Error(err)
+	}
+	return lease
+}
+
+func (c *costs) unlock(lease *mortise.Lease) {
+	c.t.Helper()
+	if err := lease.Unlock(context.Background()); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *costs) measure() []cost {
+	t, ctx := c.t, context.Background()
+	a, b := c.open(), c.open()
+	var rows []cost
+	add := func(what string, f func()) { rows = append(rows, cost{what, c.count(f)}) }
+
+	var lease *mortise.Lease
+	add("`Lock`, free", func() { lease = c.lock(a, ctx, "x") })
+	var inner *mortise.Lease
+	add("`Lock` again by its holder", func() { inner = c.lock(a, lease.Context(), "x") })
+	add("its `Unlock`", func() { c.unlock(inner) })
+	refuse := func() {
+		if _, err := b.TryLock(ctx, "x"); !errors.Is(err, mortise.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+	}
+	add("`TryLock`, held by another process, the first time", refuse)
+	add("`TryLock`, held by another process, from then on", refuse)
+	add("`TryLock`, held by this process", func() {
+		if _, err := a.TryLock(ctx, "x"); !errors.Is(err, mortise.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+	})
+	add("`Inspect`", func() {
+		if _, err := b.Inspect(ctx, "x"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	add("`lease.Err()`, `lease.Context()`", func() { _, _ = lease.Err(), lease.Context() })
+	add("`Unlock`", func() { c.unlock(lease) })
+
+	fenced, err := a.Kind(mortise.Kind{Fenced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("`Lock` with a fencing token, free", func() { lease = c.lock(fenced, ctx, "fenced") })
+	c.unlock(lease)
+
+	all := func(names []string, clients ...*mortise.Client) {
+		var parts []mortise.Part
+		for i, n := range names {
+			parts = append(parts, mortise.Part{Locker: clients[i%len(clients)], Name: n})
+		}
+		if lease, err = mortise.LockAll(ctx, parts, mortise.WithWait(20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	five := []string{"all:1", "all:2", "all:3", "all:4", "all:5"}
+	add("`LockAll` of 5 names, free", func() { all(five, a) })
+	add("`Unlock` of those", func() { c.unlock(lease) })
+	add("`LockAll` of 5 names on 2 clients, free", func() { all(five, a, b) })
+	add("`Unlock` of those on 2 clients", func() { c.unlock(lease) })
+	six := []string{"{x}:1", "{y}:1", "{z}:1", "{x}:2", "{y}:2", "{z}:2"}
+	cluster := newCluster(t, c.client)
+	rows = append(rows, cost{"`LockAll` of 6 names in 3 slots of a cluster, free", cluster.count(func() { all(six, cluster.locks) })})
+	rows = append(rows, cost{"`Unlock` of those in 3 slots", cluster.count(func() { c.unlock(lease) })})
+
+	rows = append(rows, c.waiting()...)
+	rows = append(rows, cost{"a round of renewals, 200 locks held", c.renewals(200)})
+	return rows
+}
+
+// waiting has three processes with ten waiters each wait for a lock of a fourth.
+func (c *costs) waiting() (rows []cost) {
+	ctx := context.Background()
+	holder := c.open()
+	lease := c.lock(holder, ctx, "wanted")
+	var waiters [3]*mortise.Client
+	var waiting atomic.Int32
+	for i := range waiters {
+		waiters[i] = c.open(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+	}
+	got := make(chan *mortise.Lease, 100)
+	var wg sync.WaitGroup
+	wait := func(l mortise.Locker) {
+		wg.Go(func() {
+			got <- c.lock(l, ctx, "wanted")
+		})
+	}
+	until := func(n int32) {
+		for end := time.Now().Add(10 * time.Second); waiting.Load() < n && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(200 * time.Millisecond) // subscribed, and asked again
+	}
+	rows = append(rows, cost{"to begin to wait, the first of a process", c.count(func() { wait(waiters[0]); until(1) })})
+	rows = append(rows, cost{"to begin to wait, each further one", c.count(func() {
+		for range 9 {
+			wait(waiters[0])
+		}
+		until(10)
+	})})
+	for _, w := range waiters[1:] {
+		for range 10 {
+			wait(w)
+		}
+	}
+	until(30)
+	rows = append(rows, cost{"30 who wait, for a second", c.count(func() { time.Sleep(time.Second) })})
+	rows = append(rows, cost{"`Unlock` and hand-over to one of 30, in 3 other processes", c.count(func() {
+		c.unlock(lease)
+		lease = <-got
+		time.Sleep(200 * time.Millisecond)
+	})})
+	for range 30 - 1 {
+		c.unlock(lease)
+		lease = <-got
+	}
+	c.unlock(lease)
+	wg.Wait()
+
+	lease = c.lock(holder, ctx, "wanted")
+	for range 10 {
+		wg.Go(func() {
+			got <- c.lock(holder, ctx, "wanted")
+		})
+	}
+	time.Sleep(200 * time.Millisecond)
+	rows = append(rows, cost{"`Unlock` and hand-over to one of 10 in the same process", c.count(func() {
+		c.unlock(lease)
+		lease = <-got
+		time.Sleep(200 * time.Millisecond)
+	})})
+	for range 10 - 1 {
+		c.unlock(lease)
+		lease = <-got
+	}
+	c.unlock(lease)
+	wg.Wait()
+	return rows
+}
+
+// renewals counts the commands of one round of renewals of n locks.
+func (c *costs) renewals(n int) int {
+	var renewed atomic.Int32
+	locks := c.open(mortise.WithWatchdogTimeout(12*time.Second), mortise.WithObserver(mortise.Observer{
+		Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
+	}))
+	leases := make([]*mortise.Lease, n)
+	var wg sync.WaitGroup
+	for i := range leases {
+		wg.Go(func() { leases[i] = c.lock(locks, context.Background(), fmt.Sprint("many:", i)) })
+	}
+	wg.Wait()
+	commands := c.count(func() {
+		for end := time.Now().Add(10 * time.Second); int(renewed.Load()) < n && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for _, l := range leases {
+		wg.Go(func() { c.unlock(l) })
+	}
+	wg.Wait()
+	return commands
+}
+
+// cluster is a client on a cluster, whose nodes are not reached through a proxy: the server counts.
+type cluster struct {
+	t      *testing.T
+	server *redistest.Server
+	locks  *mortise.Client
+}
+
+func newCluster(t *testing.T, client string) *cluster {
+	server := redistest.Start(t, redistest.WithCluster())
+	b := rueidis.New(rueidisclient.ClientOption{InitAddress: []string{server.Addr()}})
+	if client != "rueidis" {
+		rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{server.Addr()}})
+		t.Cleanup(func() { rdb.Close() })
+		b = redisgo.New(rdb)
+	}
+	locks, err := mortise.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locks.Close() })
+	if err := locks.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{t, server, locks}
+}
+
+// count is how many scripts f sends.
+func (c *cluster) count(f func()) int {
+	before := c.scripts()
+	f()
+	return c.scripts() - before
+}
+
+func (c *cluster) scripts() (n int) {
+	info, err := c.server.Do("INFO", "commandstats")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for line := range strings.Lines(fmt.Sprint(info)) {
+		for _, command := range []string{"cmdstat_eval:calls=", "cmdstat_evalsha:calls="} {
+			var calls int
+			if _, err := fmt.Sscanf(line, command+"%d", &calls); err == nil {
+				n += calls
+			}
+		}
+	}
+	return n
+}

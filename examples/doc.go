@@ -1,0 +1,3 @@
+// Package examples holds programs to run, each in a folder of its own, and the tests
+// that keep the README true: its code, and what it says that things cost.
+package examples

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/examples/shop/shopv1"
+	"github.com/mortise-go/mortise/middleware/grpclock"
+)
+
+// newOrders is the shop's gRPC. Its locks have the names of the HTTP routes', so that the two exclude each other.
+func newOrders(locks mortise.Locker, warehouse *Warehouse) *grpc.Server {
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
+		shopv1.Orders_Ship_FullMethodName: grpclock.Fields("orders:{order_id}"),
+	})))
+	shopv1.RegisterOrdersServer(server, &orders{warehouse: warehouse})
+	return server
+}
+
+type orders struct {
+	shopv1.UnimplementedOrdersServer
+	warehouse *Warehouse
+}
+
+func (o *orders) Ship(ctx context.Context, r *shopv1.ShipRequest) (*shopv1.Order, error) {
+	order, err := o.warehouse.Change(ctx, r.GetOrderId(), ship)
+	switch {
+	case errors.Is(err, errState):
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	case err != nil:
+		return nil, err // of a lost lock, too: the interceptor answers that
+	}
+	return &shopv1.Order{Id: order.ID, State: order.State}, nil
+}

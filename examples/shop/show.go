@@ -1,0 +1,341 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/fx"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/examples/shop/shopv1"
+	"github.com/mortise-go/mortise/middleware/httplock"
+)
+
+// watchdog has a lease renewed every 3 s.
+var watchdog = mortise.WithWatchdogTimeout(9 * time.Second)
+
+// shop is a replica that runs, as its customers and operators see it.
+type shop struct {
+	name  string
+	at    Addresses
+	app   *fx.App
+	locks *mortise.Client
+	http  *http.Client
+	conn  *grpc.ClientConn
+	grpc  shopv1.OrdersClient
+}
+
+func open(ctx context.Context, name string, warehouse *Warehouse, store fx.Option) (*shop, error) {
+	s := &shop{name: name, at: Addresses{"127.0.0.1:0", "127.0.0.1:0"}, http: &http.Client{Transport: new(http.Transport)}}
+	s.app = fx.New(Replica(&s.at, warehouse, store), fx.Populate(&s.locks))
+	if err := start(ctx, s.app); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.conn, err = grpc.NewClient(s.at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		return nil, errors.Join(err, stop(s.app))
+	}
+	s.grpc = shopv1.NewOrdersClient(s.conn)
+	return s, nil
+}
+
+func (s *shop) close() error {
+	s.http.CloseIdleConnections()
+	return errors.Join(s.conn.Close(), stop(s.app))
+}
+
+// reply is an answer over HTTP.
+type reply struct {
+	status  int
+	header  http.Header
+	body    string
+	order   Order            // of 200
+	problem httplock.Problem // of application/problem+json
+}
+
+func (r reply) String() string { return strconv.Itoa(r.status) + " " + strings.TrimSpace(r.body) }
+
+func (s *shop) do(ctx context.Context, method, path string) (r reply, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.at.HTTP+path, nil)
+	if err != nil {
+		return r, err
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return r, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	r.status, r.header, r.body = resp.StatusCode, resp.Header, string(body)
+	if err != nil {
+		return r, err
+	}
+	switch resp.Header.Get("Content-Type") {
+	case "application/json":
+		err = json.Unmarshal(body, &r.order)
+	case "application/problem+json":
+		err = json.Unmarshal(body, &r.problem)
+	}
+	return r, err
+}
+
+func (s *shop) post(ctx context.Context, id, what string) (reply, error) {
+	return s.do(ctx, http.MethodPost, "/orders/"+id+"/"+what)
+}
+
+// later is a request under way.
+type later func() (reply, error)
+
+func (s *shop) begin(ctx context.Context, id, what string) later {
+	var (
+		r    reply
+		err  error
+		done = make(chan struct{})
+	)
+	go func() {
+		defer close(done)
+		r, err = s.post(ctx, id, what)
+	}()
+	return func() (reply, error) { <-done; return r, err }
+}
+
+// metric is the sum of what /metrics says under a name; none is 0.
+func (s *shop) metric(ctx context.Context, name string) (sum float64, err error) {
+	r, err := s.do(ctx, http.MethodGet, "/metrics")
+	if err != nil || r.status != http.StatusOK {
+		return 0, unexpected("/metrics", r.status, err)
+	}
+	for lines := bufio.NewScanner(strings.NewReader(r.body)); lines.Scan(); {
+		if sample, _, _ := strings.Cut(lines.Text(), "{"); sample != name {
+			continue
+		}
+		v, err := strconv.ParseFloat(lines.Text()[strings.LastIndexByte(lines.Text(), ' ')+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("/metrics: %w", err)
+		}
+		sum += v
+	}
+	return sum, nil
+}
+
+// until asks again and again.
+func until(ctx context.Context, what string, holds func() (bool, error)) error {
+	for {
+		if ok, err := holds(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+	}
+}
+
+func unexpected(what string, got any, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return fmt.Errorf("%s: got %v", what, got)
+}
+
+// show has customers collide in two replicas on one store, and checks what they are told.
+func show(ctx context.Context, store fx.Option, out io.Writer) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
+	defer cancel()
+	begin := time.Now()
+	tell := func(format string, args ...any) {
+		fmt.Fprintf(out, "%5.2fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
+	}
+
+	warehouse := NewWarehouse(5 * time.Millisecond)
+	a, err := open(ctx, "a", warehouse, store)
+	if err != nil {
+		return err
+	}
+	closeA := sync.OnceValue(a.close)
+	defer func() { err = errors.Join(err, closeA()) }()
+	b, err := open(ctx, "b", warehouse, store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	tell("replicas a and b serve HTTP on %s and %s, gRPC on %s and %s", a.at.HTTP, b.at.HTTP, a.at.GRPC, b.at.GRPC)
+
+	for _, step := range []func(context.Context, *Warehouse, *shop, *shop, func(string, ...any)) error{rush, collide, lose} {
+		if err := step(ctx, warehouse, a, b, tell); err != nil {
+			return err
+		}
+	}
+	if err := leave(ctx, warehouse, a, b, closeA, tell); err != nil {
+		return err
+	}
+	written, err := warehouse.Verdict()
+	if err != nil {
+		return err
+	}
+	tell("the warehouse saw %d changes, never two at one order at once, and none twice", written)
+	return nil
+}
+
+// rush has many customers pay the same few orders at once.
+func rush(ctx context.Context, _ *Warehouse, a, b *shop, tell func(string, ...any)) error {
+	const customers, orders = 40, 4
+	var (
+		replies [customers]later
+		got     = make(map[int]int)
+	)
+	for i := range replies {
+		replies[i] = []*shop{a, b}[i%2].begin(ctx, strconv.Itoa(1+i/2%orders), "pay")
+	}
+	for _, r := range replies {
+		r, err := r()
+		if err != nil || r.status != http.StatusOK && r.status != http.StatusConflict && r.status != http.StatusLocked {
+			return unexpected("POST /orders/{1..4}/pay", r, err)
+		}
+		got[r.status]++
+	}
+	if got[http.StatusOK] != orders {
+		return fmt.Errorf("%d of %d orders were paid, by %d customers: %v", got[http.StatusOK], orders, customers, got)
+	}
+	tell("%d times POST /orders/{1..%d}/pay at both: %d paid (200), %d came too late (409), %d were refused meanwhile (423)",
+		customers, orders, got[http.StatusOK], got[http.StatusConflict], got[http.StatusLocked])
+	return nil
+}
+
+// collide has one customer in the middle of a payment while others come.
+func collide(ctx context.Context, warehouse *Warehouse, a, b *shop, tell func(string, ...any)) error {
+	stop := warehouse.StopAt("5")
+	defer stop.Release()
+	paying := a.begin(ctx, "5", "pay")
+	if err := stop.Reached(ctx); err != nil {
+		return err
+	}
+	tell("a is in the middle of POST /orders/5/pay")
+
+	r, err := b.post(ctx, "5", "pay")
+	after, convErr := strconv.Atoi(r.header.Get("Retry-After"))
+	if err != nil || r.status != http.StatusLocked || r.problem.Type != httplock.TypeLocked || convErr != nil || after < 1 {
+		return unexpected("POST /orders/5/pay while another is at it", r, err)
+	}
+	tell("b refuses POST /orders/5/pay: %d, Retry-After: %d, %s %q", r.status, after, r.header.Get("Content-Type"), r.problem.Title)
+
+	_, err = b.grpc.Ship(ctx, &shopv1.ShipRequest{OrderId: "5"})
+	st, reason, retry := status.Convert(err), "", time.Duration(0)
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			reason = d.Reason
+		case *errdetails.RetryInfo:
+			retry = d.RetryDelay.AsDuration()
+		}
+	}
+	if st.Code() != codes.Aborted || reason != "LOCKED" || retry <= 0 {
+		return unexpected("shop.v1.Orders/Ship while HTTP is at the order", "no error", err)
+	}
+	tell("b refuses gRPC Orders/Ship of order 5, the same lock: %v, %s, RetryInfo %.0fs", st.Code(), reason, retry.Seconds())
+
+	shipping := b.begin(ctx, "5", "ship")
+	err = until(ctx, "nobody waits", func() (bool, error) {
+		n, err := b.metric(ctx, "mortise_waiting")
+		return n == 1, err
+	})
+	if err != nil {
+		return err
+	}
+	tell("b has POST /orders/5/ship wait: its /metrics says mortise_waiting 1")
+
+	stop.Release()
+	if r, err := paying(); err != nil || r.order.State != "paid" {
+		return unexpected("POST /orders/5/pay", r, err)
+	}
+	if r, err = shipping(); err != nil || r.order.State != "shipped" {
+		return unexpected("POST /orders/5/ship", r, err)
+	}
+	handoffs, err := b.metric(ctx, "mortise_handoffs_total")
+	if err != nil || handoffs != 1 {
+		return unexpected("mortise_handoffs_total", handoffs, err)
+	}
+	tell("a answers: order 5 is paid; then b: order 5 is shipped; mortise_handoffs_total 1")
+	if _, err := b.grpc.Ship(ctx, &shopv1.ShipRequest{OrderId: "1"}); err != nil {
+		return unexpected("shop.v1.Orders/Ship of a paid order", "an error", err)
+	}
+	tell("b answers gRPC Orders/Ship of order 1: it is shipped")
+	return nil
+}
+
+// lose has an operator take a lock away under a request.
+func lose(ctx context.Context, warehouse *Warehouse, a, b *shop, tell func(string, ...any)) error {
+	stop := warehouse.StopAt("6")
+	defer stop.Release()
+	paying := a.begin(ctx, "6", "pay")
+	if err := stop.Reached(ctx); err != nil {
+		return err
+	}
+	if held, err := b.locks.ForceUnlock(ctx, "orders:6"); err != nil || !held {
+		return unexpected("ForceUnlock", held, err)
+	}
+	tell("an operator takes order 6's lock away while a is in POST /orders/6/pay")
+	r, err := paying()
+	if err != nil || r.status != http.StatusServiceUnavailable || r.problem.Type != httplock.TypeLost {
+		return unexpected("POST /orders/6/pay whose lock was lost", r, err)
+	}
+	if o := warehouse.Get("6"); o.State != "open" {
+		return fmt.Errorf("order 6 is %s by a request that had lost its lock", o.State)
+	}
+	tell("a hears of it and writes nothing: %d, %q; order 6 is still open", r.status, r.problem.Title)
+	return nil
+}
+
+// leave has a replica shut down while it serves.
+func leave(ctx context.Context, warehouse *Warehouse, a, b *shop, closeA func() error, tell func(string, ...any)) error {
+	stop := warehouse.StopAt("7")
+	defer stop.Release()
+	paying := a.begin(ctx, "7", "pay")
+	if err := stop.Reached(ctx); err != nil {
+		return err
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- closeA() }()
+	err := until(ctx, "a still takes connections", func() (bool, error) {
+		conn, err := net.Dial("tcp", a.at.HTTP)
+		if err != nil {
+			return true, nil
+		}
+		return false, conn.Close()
+	})
+	if err != nil {
+		return err
+	}
+	if r, err := b.post(ctx, "7", "pay"); err != nil || r.status != http.StatusLocked {
+		return unexpected("POST /orders/7/pay while a, which shuts down, is at it", r, err)
+	}
+	stop.Release()
+	if r, err := paying(); err != nil || r.order.State != "paid" {
+		return unexpected("POST /orders/7/pay of a, which shuts down", r, err)
+	}
+	if err := <-stopped; err != nil {
+		return fmt.Errorf("a shuts down: %w", err)
+	}
+	r, err := b.post(ctx, "7", "ship")
+	if err != nil || r.order.State != "shipped" {
+		return unexpected("POST /orders/7/ship", r, err)
+	}
+	tell("a shuts down in the middle of POST /orders/7/pay, and answers it first; b goes on: order 7 is shipped")
+	return nil
+}

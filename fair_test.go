@@ -1,0 +1,276 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func fairKind(t *testing.T, c *Client) Locker {
+	t.Helper()
+	f, err := c.Kind(Kind{Fair: true})
+	must(t, err)
+	return f
+}
+
+// queued has one who waits for the fair lock x, and returns when it has its place.
+func queued(f Locker, ctx context.Context, opts ...Option) <-chan answered {
+	ch := make(chan answered, 1)
+	go func() {
+		l, err := f.Lock(ctx, "x", opts...)
+		ch <- answered{l, err}
+	}()
+	synctest.Wait()
+	return ch
+}
+
+type answered struct {
+	lease *Lease
+	err   error
+}
+
+// dead has the store believe that somebody waits who cannot be told.
+func dead(t *testing.T, s *memory.Store, owner string) {
+	t.Helper()
+	x, err := s.Open((*events)(&Client{}))
+	must(t, err)
+	defer x.Close()
+	r, err := x.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: "x", Owner: owner, Lease: time.Hour, Wait: time.Hour})
+	must(t, err)
+	if r.Granted {
+		t.Fatal("granted")
+	}
+}
+
+func TestAPlaceInAFairQueueIsKeptForHours(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var lockers []Locker
+		for range 3 {
+			lockers = append(lockers, fairKind(t, open()))
+		}
+		first, err := lockers[0].Lock(t.Context(), "x")
+		must(t, err)
+		var order []int
+		var waiting []<-chan answered
+		for i := range 12 {
+			waiting = append(waiting, queued(lockers[i%3], t.Context()))
+		}
+		done := make(chan struct{})
+		for i, w := range waiting {
+			go func() {
+				a := <-w
+				if a.err != nil {
+					t.Error(a.err)
+				}
+				order = append(order, i)
+				time.Sleep(20 * time.Minute)
+				if err := a.lease.Unlock(context.Background()); err != nil {
+					t.Error(err)
+				}
+				done <- struct{}{}
+			}()
+		}
+		time.Sleep(time.Hour)
+		if len(order) != 0 {
+			t.Fatal("served while it is held")
+		}
+		start := time.Now()
+		must(t, first.Unlock(t.Context()))
+		for range waiting {
+			<-done
+		}
+		if !slices.IsSorted(order) {
+			t.Errorf("served in the order %v", order)
+		}
+		if d := time.Since(start); d > 12*20*time.Minute+time.Second {
+			t.Errorf("took %v", d)
+		}
+	})
+}
+
+func TestAFairWaiterTakesTheLockWhenADeadHoldersLeaseIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder, f := open(), fairKind(t, open())
+		_, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
+		must(t, err)
+		start := time.Now()
+		first := queued(f, t.Context())
+		if a := <-first; a.err != nil || time.Since(start) > time.Minute+10*time.Millisecond {
+			t.Errorf("%v after %v", a.err, time.Since(start))
+		}
+	})
+}
+
+func TestADeadHolderAndADeadFirstHoldAFairWaiterUpForTwoSecondsMore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder, f := open(), fairKind(t, open())
+		_, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
+		must(t, err)
+		start := time.Now()
+		dead(t, s, "dead:1")
+		dead(t, s, "dead:2")
+		w := queued(f, t.Context())
+		if a := <-w; a.err != nil || time.Since(start) > time.Minute+2*backend.Absence+10*time.Millisecond {
+			t.Errorf("%v after %v", a.err, time.Since(start))
+		}
+	})
+}
+
+func TestFairWithWaitTellsWhatIsLeftAndLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder, f := open(), fairKind(t, open())
+		l, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
+		must(t, err)
+		dead(t, s, "dead:1")
+		_, err = f.Lock(t.Context(), "x", WithWait(20*time.Second))
+		wants(t, err, ErrNotAcquired)
+		var e *Error
+		if errors.As(err, &e); e.Remaining != 40*time.Second {
+			t.Errorf("remaining %v, want 40s: %v", e.Remaining, err)
+		}
+		_, err = f.TryLock(t.Context(), "x")
+		wants(t, err, ErrNotAcquired)
+		must(t, l.Unlock(t.Context()))
+		_, err = f.TryLock(t.Context(), "x") // the dead one is before
+		wants(t, err, ErrNotAcquired)
+		time.Sleep(backend.Absence)
+		synctest.Wait()
+		l, err = f.TryLock(t.Context(), "x")
+		must(t, err)
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+func TestNothingIsKeptOfAFairLockThatNobodyUses(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		for range 40 {
+			l, err := fairKind(t, a).Lock(t.Context(), "x")
+			must(t, err)
+			w := queued(fairKind(t, b), t.Context())
+			must(t, l.Unlock(t.Context()))
+			got := <-w
+			must(t, got.err)
+			must(t, got.lease.Unlock(t.Context()))
+		}
+		b.mu.Lock()
+		if n := len(b.watched); n == 0 || n > 2*mostAhead+2 {
+			t.Errorf("%d topics are watched", n)
+		}
+		b.mu.Unlock()
+		time.Sleep(3 * lineIdle)
+		synctest.Wait()
+		for _, c := range []*Client{a, b} {
+			c.mu.Lock()
+			if len(c.lines)+len(c.watched)+len(c.queues)+len(c.sched.entries) != 0 {
+				t.Errorf("%d lines, %d topics, %d queues, %d times are left", len(c.lines), len(c.watched), len(c.queues), len(c.sched.entries))
+			}
+			c.mu.Unlock()
+		}
+	})
+}
+
+func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		f := fairKind(t, c)
+		for name, release := range map[string]func(*Lease){
+			"Unlock":      func(l *Lease) { must(t, l.Unlock(t.Context())) },
+			"ForceUnlock": func(*Lease) { c.ForceUnlock(t.Context(), "x") },
+		} {
+			l, err := c.Lock(t.Context(), "x")
+			must(t, err)
+			w := queued(f, t.Context())
+			start := time.Now()
+			release(l)
+			a := <-w
+			must(t, a.err)
+			if d := time.Since(start); d > 0 {
+				t.Errorf("%s: served %v after it", name, d)
+			}
+			plain := make(chan error, 1)
+			go func() {
+				l, err := c.Lock(t.Context(), "x")
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				plain <- err
+			}()
+			synctest.Wait()
+			must(t, a.lease.Unlock(t.Context()))
+			must(t, <-plain)
+			if d := time.Since(start); d > 0 {
+				t.Errorf("%s: the plain waiter was served %v after it", name, d)
+			}
+		}
+	})
+}
+
+func TestKindsOfFairLocks(t *testing.T) {
+	c, err := New(memory.New())
+	must(t, err)
+	defer c.Close()
+	for _, k := range []Kind{{Fair: true}, {Fair: true, Fenced: true}, {Fair: true, NonReentrant: true}, {Fair: true, Fenced: true, NonReentrant: true}} {
+		f, err := c.Kind(k)
+		must(t, err)
+		l, err := f.TryLock(t.Context(), "x")
+		must(t, err)
+		if token, fenced := l.Token(); fenced != k.Fenced || (token > 0) != fenced {
+			t.Errorf("%+v: token %d, %v", k, token, fenced)
+		}
+		_, err = f.TryLock(l.Context(), "x")
+		if again := !errors.Is(err, ErrInvalid); again == k.NonReentrant {
+			t.Errorf("%+v: entered again: %v", k, err)
+		}
+		c.ForceUnlock(t.Context(), "x")
+	}
+	_, err = c.Kind(Kind{Fair: true, Spin: time.Second})
+	wants(t, err, ErrInvalid)
+
+	without, err := New(withoutQueues{memory.New()})
+	must(t, err)
+	defer without.Close()
+	_, err = without.Kind(Kind{Fair: true})
+	wants(t, err, ErrInvalid)
+}
+
+// withoutQueues is a backend that has no fair locks.
+type withoutQueues struct{ backend.Backend }
+
+func (b withoutQueues) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return struct{ backend.Session }{s}, err
+}
+
+// Its question may have been answered, and not yet taken note of, for the one who has left.
+func TestWhoBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
+	c, err := New(memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	first, second := c.newPlace("n"), c.newPlace("n")
+	c.mu.Lock()
+	l := &line{client: c, name: "n", standing: []*place{first, second}}
+	c.lines["n"] = l
+	q := c.queueOf(second.topic)
+	w := &waiter{ready: make(chan struct{}, 1)}
+	q.push(w)
+	q.seen, q.retryAt, second.look = q.events, never, c.now().mono+int64(time.Hour)
+	c.mu.Unlock()
+	c.leavePlace("n", first)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if q.events == q.seen || len(w.ready) != 1 {
+		t.Error("it does not ask again")
+	}
+	q.remove(w)
+	c.tidy(q)
+	delete(c.lines, "n")
+}

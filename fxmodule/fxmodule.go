@@ -1,0 +1,214 @@
+// Package fxmodule puts mortise into an fx application.
+//
+//	fx.New(
+//		fx.Supply(&redis.UniversalOptions{Addrs: []string{"localhost:6379"}}),
+//		fxmodule.GoRedis(),
+//		fx.Invoke(func(locks mortise.Locker) { ... }),
+//	)
+//
+// A module provides a [mortise.Locker] and the [*mortise.Client] behind it, and middleware where [HTTP]
+// asks for it. There is one for each backend: [Memory], [GoRedis] and [Rueidis]. With [Named] several
+// stand in one graph.
+//
+// # What it takes from the graph
+//
+//	*slog.Logger               where the client says what an operator should know
+//	group "mortise.observers"  each a mortise.Observer: see Observe and Telemetry
+//	a client or its options    of a named module: under the same name
+//	*memory.Store              for Memory; of a named module: under the same name
+//
+// All of it is optional but a Redis client: [GoRedis] needs one of redis.UniversalClient, *redis.Client,
+// *redis.ClusterClient, *redis.UniversalOptions, *redis.Options, *redis.FailoverOptions and
+// *redis.ClusterOptions; [Rueidis] one of rueidis.Client and rueidis.ClientOption. Several are an error, so is none. A client from
+// the graph is left open at the end; what is made of options is closed.
+//
+// # Lifecycle
+//
+// Building the graph does no I/O. OnStart asks the store for a sign of life and loads the scripts, so a
+// wrong address ends the start with an error that says so, at the latest when the start's
+// context ends. OnStop is [mortise.Client.Shutdown] within the stop's context: fx stops the services that
+// take a Locker first, and what they still hold then is not released under running work, it expires.
+package fxmodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"go.uber.org/fx"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// Option changes a module.
+type Option func(*config) error
+
+type config struct {
+	name       string
+	kind       mortise.Kind
+	options    []mortise.ClientOption
+	middleware []middleware
+}
+
+// Named provides and takes everything under a name, as fx's tag `name:"..."` has it: the Locker, the
+// Client, and the Redis client or options that it is made of. Observers and the logger are
+// shared by all modules. The name is not empty and has no quotes or backquotes.
+func Named(name string) Option {
+	return func(c *config) error {
+		if !plain(name) {
+			return fmt.Errorf("%w: Named(%q): a name is not empty, and is plain text without quotes", mortise.ErrInvalid, name)
+		}
+		c.name = name
+		return nil
+	}
+}
+
+// plain tells whether a name can stand in a struct tag as it is.
+func plain(name string) bool {
+	return name != "" && !strings.Contains(name, "`") && strconv.Quote(name) == `"`+name+`"`
+}
+
+// ClientOptions are passed to [mortise.New], after what comes from the graph: a watchdog timeout, say.
+func ClientOptions(opts ...mortise.ClientOption) Option {
+	return func(c *config) error {
+		c.options = append(c.options, opts...)
+		return nil
+	}
+}
+
+// Kind makes the provided Locker one of that kind; the Client stays as it is.
+func Kind(k mortise.Kind) Option {
+	return func(c *config) error {
+		c.kind = k
+		return nil
+	}
+}
+
+// Memory provides locks within this process: for tests, and for programs that run once. All
+// clients of one module share its store; two modules have two, unless a *memory.Store is in the graph: then that
+// is used. Supply one to two applications, and they share locks as two processes do on a server; a test takes it down.
+func Memory(opts ...Option) fx.Option {
+	c, err := newConfig(opts)
+	if err != nil {
+		return fx.Error(err)
+	}
+	return c.module("memory", fx.Provide(fx.Private, fx.Annotate(
+		func(store *memory.Store) source {
+			if store == nil {
+				store = memory.New()
+			}
+			return source{Backend: store}
+		},
+		fx.ParamTags(c.tag(`optional:"true"`)),
+		fx.ResultTags(c.tag("")),
+	)))
+}
+
+// source is what a module's client stands on.
+type source struct {
+	backend.Backend
+	close func() error // nil where it is not ours
+}
+
+func newConfig(opts []Option) (*config, error) {
+	c := new(config)
+	for _, o := range opts {
+		if o == nil {
+			continue
+		}
+		if err := o(c); err != nil {
+			return nil, fmt.Errorf("fxmodule: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// tag is a struct tag for a dependency of this module.
+func (c *config) tag(more string) string {
+	if c.name == "" {
+		return more
+	}
+	return strings.TrimSpace(`name:"` + c.name + `" ` + more)
+}
+
+// subject is what to call the locks in errors.
+func (c *config) subject() string {
+	if c.name == "" {
+		return "the locks"
+	}
+	return fmt.Sprintf("the locks %q", c.name)
+}
+
+// module provides the client on what from provides.
+func (c *config) module(kind string, from fx.Option) fx.Option {
+	title := "mortise/" + kind
+	if c.name != "" {
+		title += "/" + c.name
+	}
+	return fx.Module(title, from, fx.Provide(
+		fx.Annotate(c.client, fx.ParamTags("", c.tag(""), `optional:"true"`, group), fx.ResultTags(c.tag(""))),
+		fx.Annotate(c.locker, fx.ParamTags(c.tag("")), fx.ResultTags(c.tag(""))),
+	), fx.Options(c.besides()...))
+}
+
+func (c *config) besides() (all []fx.Option) {
+	for _, m := range c.middleware {
+		all = append(all, m.provide(c))
+	}
+	return all
+}
+
+func (c *config) client(life fx.Lifecycle, on source, log *slog.Logger, observers []mortise.Observer) (*mortise.Client, error) {
+	var opts []mortise.ClientOption
+	if log != nil {
+		opts = append(opts, mortise.WithLogger(log))
+	}
+	if len(observers) > 0 {
+		opts = append(opts, mortise.WithObserver(mortise.Observers(observers...)))
+	}
+	client, err := mortise.New(on.Backend, append(opts, c.options...)...)
+	if err != nil {
+		return nil, fmt.Errorf("fxmodule: %s: %w", c.subject(), err)
+	}
+	stop := func(ctx context.Context) error {
+		err := client.Shutdown(ctx)
+		if on.close != nil {
+			err = errors.Join(err, on.close())
+		}
+		if err != nil {
+			return fmt.Errorf("fxmodule: stopping %s: %w", c.subject(), err)
+		}
+		return nil
+	}
+	life.Append(fx.Hook{
+		OnStart: func(ctx context.Context) error {
+			err := client.Ping(ctx)
+			if err == nil {
+				return nil
+			}
+			// fx does not stop what did not start.
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			stop(over)
+			return fmt.Errorf("fxmodule: %s cannot start, their store does not answer: %w", c.subject(), err)
+		},
+		OnStop: stop,
+	})
+	return client, nil
+}
+
+func (c *config) locker(client *mortise.Client) (mortise.Locker, error) {
+	if c.kind == (mortise.Kind{}) {
+		return client, nil
+	}
+	locker, err := client.Kind(c.kind)
+	if err != nil {
+		return nil, fmt.Errorf("fxmodule: %s: %w", c.subject(), err)
+	}
+	return locker, nil
+}

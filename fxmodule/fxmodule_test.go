@@ -1,0 +1,299 @@
+package fxmodule_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	goruedis "github.com/redis/rueidis"
+	"go.opentelemetry.io/otel/metric"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxtest"
+	"go.uber.org/goleak"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/fxmodule"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/telemetry"
+)
+
+// two is what a service takes from a graph with two named lockers.
+type two struct {
+	fx.In
+
+	Orders  mortise.Locker  `name:"orders"`
+	Tenants mortise.Locker  `name:"tenants"`
+	Client  *mortise.Client `name:"tenants"`
+}
+
+// named is a value under a name in the graph.
+func named(v any, name string) fx.Option {
+	return fx.Supply(fx.Annotate(v, fx.ResultTags(`name:"`+name+`"`)))
+}
+
+func TestTwoNamedLockersStartWorkAndStopWithNothingLeft(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	for name, x := range map[string]fx.Option{
+		"memory": fx.Options(fxmodule.Memory(fxmodule.Named("orders")), fxmodule.Memory(fxmodule.Named("tenants"))),
+		"go-redis": fx.Options(
+			named(&redis.UniversalOptions{Addrs: []string{a.Addr()}}, "orders"), fxmodule.GoRedis(fxmodule.Named("orders")),
+			named(&redis.Options{Addr: b.Addr()}, "tenants"), fxmodule.GoRedis(fxmodule.Named("tenants")),
+		),
+		"rueidis": fx.Options(
+			named(goruedis.ClientOption{InitAddress: []string{a.Addr()}}, "orders"), fxmodule.Rueidis(fxmodule.Named("orders")),
+			named(goruedis.ClientOption{InitAddress: []string{b.Addr()}}, "tenants"), fxmodule.Rueidis(fxmodule.Named("tenants")),
+		),
+		"both": fx.Options(
+			named(&redis.Options{Addr: a.Addr()}, "orders"), fxmodule.GoRedis(fxmodule.Named("orders")),
+			named(goruedis.ClientOption{InitAddress: []string{b.Addr()}}, "tenants"), fxmodule.Rueidis(fxmodule.Named("tenants")),
+		),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			var in two
+			options := fx.Options(x, fx.Invoke(func(got two) { in = got }))
+			if err := fx.ValidateApp(options); err != nil {
+				t.Errorf("ValidateApp: %v", err)
+			}
+			app := fxtest.New(t, options)
+			app.RequireStart()
+			ctx := context.Background()
+			lease, err := in.Orders.Lock(ctx, "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := in.Tenants.TryLock(ctx, "n") // another store
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := in.Client.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+				t.Errorf("the client of the locker that holds it: %v", err)
+			}
+			for _, l := range []*mortise.Lease{lease, other} {
+				if err := l.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+			app.RequireStop()
+			if _, err := in.Orders.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrClosed) {
+				t.Errorf("after the stop: %v", err)
+			}
+		})
+	}
+}
+
+func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := l.Addr().String()
+	l.Close()
+	for name, x := range map[string]fx.Option{
+		"go-redis": fx.Options(fx.Supply(&redis.Options{Addr: nowhere}), fxmodule.GoRedis()),
+		"rueidis":  fx.Options(fx.Supply(goruedis.ClientOption{InitAddress: []string{nowhere}}), fxmodule.Rueidis()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			app := fx.New(fx.NopLogger, x, fx.Invoke(func(mortise.Locker) {}))
+			err := app.Start(context.Background())
+			if !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(err.Error(), nowhere) || !strings.Contains(err.Error(), "cannot start") {
+				t.Errorf("Start: %v", err)
+			}
+			if errors.Is(err, context.DeadlineExceeded) {
+				t.Error("it was the start's own context that ended")
+			}
+		})
+	}
+}
+
+func TestTheStartsContextBoundsIt(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	app := fx.New(fx.NopLogger, fx.Supply(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: time.Minute}), fxmodule.GoRedis(), fx.Invoke(func(mortise.Locker) {}))
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- app.Start(ctx) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Start: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Start outlives its context")
+	}
+}
+
+func TestAClientOfTheGraphStaysOpen(t *testing.T) {
+	server := redistest.Start(t)
+	single := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer single.Close()
+	other, err := goruedis.NewClient(goruedis.ClientOption{InitAddress: []string{server.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	app := fxtest.New(t,
+		fx.Supply(single), fxmodule.GoRedis(),
+		fx.Supply(fx.Annotate(other, fx.As(new(goruedis.Client)), fx.ResultTags(`name:"r"`))), fxmodule.Rueidis(fxmodule.Named("r")),
+		fx.Invoke(fx.Annotate(func(a, b mortise.Locker) {}, fx.ParamTags("", `name:"r"`))),
+	)
+	app.RequireStart()
+	app.RequireStop()
+	if err := single.Ping(context.Background()).Err(); err != nil {
+		t.Errorf("go-redis: %v", err)
+	}
+	if err := other.Do(context.Background(), other.B().Ping().Build()).Error(); err != nil {
+		t.Errorf("rueidis: %v", err)
+	}
+}
+
+func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
+	use := fx.Invoke(func(mortise.Locker) {})
+	for name, x := range map[string]struct {
+		option fx.Option
+		says   []string
+	}{
+		"no go-redis":          {fx.Options(fxmodule.GoRedis(), use), []string{"fx.Supply", "redis.UniversalClient", "*redis.Options"}},
+		"no rueidis":           {fx.Options(fxmodule.Rueidis(), use), []string{"fx.Supply", "rueidis.ClientOption"}},
+		"another's name":       {fx.Options(fx.Supply(&redis.Options{}), fxmodule.GoRedis(fxmodule.Named("orders")), fx.Invoke(fx.Annotate(func(mortise.Locker) {}, fx.ParamTags(`name:"orders"`)))), []string{`"orders"`}},
+		"two":                  {fx.Options(fx.Supply(&redis.Options{}, &redis.UniversalOptions{}), fxmodule.GoRedis(), use), []string{"*redis.Options", "*redis.UniversalOptions", "Named"}},
+		"a bad name":           {fxmodule.Memory(fxmodule.Named("a\"b")), []string{"Named"}},
+		"no name":              {fxmodule.GoRedis(fxmodule.Named("")), []string{"Named"}},
+		"no middleware's name": {fxmodule.Memory(fxmodule.HTTP("", httplock.RouteKey("a:{b}"))), []string{"HTTP"}},
+		"no key":               {fxmodule.Memory(fxmodule.HTTP("a", nil)), []string{"KeyFunc"}},
+		"a bad option":         {fx.Options(fxmodule.Memory(fxmodule.ClientOptions(mortise.WithWatchdogTimeout(1))), use), []string{"WithWatchdogTimeout"}},
+		"a bad kind":           {fx.Options(fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fair: true, Spin: time.Second})), use), []string{"Spin"}},
+	} {
+		err := fx.New(fx.NopLogger, x.option).Err()
+		if !errors.Is(err, mortise.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, s := range x.says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%s: does not say %s: %v", name, s, err)
+			}
+		}
+	}
+}
+
+func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
+	var (
+		log      bytes.Buffer
+		acquired atomic.Int32
+		reader   = sdk.NewManualReader()
+		locks    mortise.Locker
+	)
+	app := fxtest.New(t,
+		fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fenced: true})),
+		fx.Supply(slog.New(slog.NewTextHandler(&log, nil))),
+		fx.Supply(fx.Annotate(sdk.NewMeterProvider(sdk.WithReader(reader)), fx.As(new(metric.MeterProvider)))),
+		fxmodule.Telemetry(telemetry.WithNames(1, func(string) string { return "all" })),
+		fxmodule.Observe(func() mortise.Observer {
+			return mortise.Observer{Acquired: func(mortise.AcquiredEvent) { acquired.Add(1) }}
+		}),
+		fx.Populate(&locks),
+	)
+	app.RequireStart()
+	lease, err := locks.Lock(context.Background(), "n", mortise.WithLease(mortise.MinLease))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, fenced := lease.Token(); !fenced {
+		t.Error("the Locker is not of the kind that was asked for")
+	}
+	<-lease.Context().Done()
+	app.RequireStop()
+	if !strings.Contains(log.String(), "lease ended") {
+		t.Errorf("the log says %q", log.String())
+	}
+	if acquired.Load() != 1 {
+		t.Error("the observer was not called")
+	}
+	var data metricdata.ResourceMetrics
+	if err := reader.Collect(context.Background(), &data); err != nil || len(data.ScopeMetrics) != 1 {
+		t.Errorf("the meters got %v, %v", data.ScopeMetrics, err)
+	}
+}
+
+func TestAStopIsBoundedAndReleasesNothingUnderRunningWork(t *testing.T) {
+	server := redistest.Start(t)
+	var locks mortise.Locker
+	app := fxtest.New(t, fx.Supply(&redis.Options{Addr: server.Addr()}), fxmodule.GoRedis(), fx.Populate(&locks))
+	app.RequireStart()
+	lease, err := locks.Lock(context.Background(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Stop: %v", err)
+	}
+	select { // fx does not wait for a hook whose context has ended
+	case <-lease.Context().Done():
+	case <-time.After(20 * time.Second):
+	}
+	if !errors.Is(lease.Err(), mortise.ErrClosed) {
+		t.Errorf("the lease: %v", lease.Err())
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	if n, err := rdb.Exists(context.Background(), "n").Result(); n != 1 || err != nil {
+		t.Errorf("the record was removed (%d, %v) while the work may still run", n, err)
+	}
+}
+
+// Two applications on one store share locks; the store stays usable when one of them ends.
+func TestAMemoryStoreOfTheGraphIsUsed(t *testing.T) {
+	for name, option := range map[string]func(*memory.Store) fx.Option{
+		"plain": func(s *memory.Store) fx.Option { return fx.Options(fx.Supply(s), fxmodule.Memory()) },
+		"named": func(s *memory.Store) fx.Option {
+			return fx.Options(named(s, "orders"), fxmodule.Memory(fxmodule.Named("orders")),
+				fx.Provide(fx.Annotate(func(l mortise.Locker) mortise.Locker { return l }, fx.ParamTags(`name:"orders"`))))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			store := memory.New()
+			var a, b mortise.Locker
+			first := fxtest.New(t, option(store), fx.Populate(&a))
+			second := fxtest.New(t, option(store), fx.Populate(&b))
+			first.RequireStart()
+			second.RequireStart()
+			lease, err := a.TryLock(ctx, "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+				t.Errorf("the other application, while one holds it: %v", err)
+			}
+			if err := lease.Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+			first.RequireStop()
+			if _, err := b.TryLock(ctx, "n", mortise.WithLease(time.Minute)); err != nil {
+				t.Errorf("the other application, after one has stopped: %v", err)
+			}
+			down, cancel := context.WithCancel(ctx)
+			cancel()
+			second.Stop(down) // does not wait for the lease
+		})
+	}
+}

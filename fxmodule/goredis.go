@@ -1,0 +1,43 @@
+package fxmodule
+
+import (
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/fx"
+
+	"github.com/mortise-go/mortise/redisgo"
+)
+
+// GoRedis provides locks over go-redis, on the client or the options that are in the graph: one of those that
+// the package's text names.
+func GoRedis(opts ...Option) fx.Option {
+	c, err := newConfig(opts)
+	if err != nil {
+		return fx.Error(err)
+	}
+	optional := c.tag(`optional:"true"`)
+	return c.module("go-redis", fx.Provide(fx.Private, fx.Annotate(
+		func(any redis.UniversalClient, single *redis.Client, cluster *redis.ClusterClient,
+			anyOpt *redis.UniversalOptions, singleOpt *redis.Options, failoverOpt *redis.FailoverOptions, clusterOpt *redis.ClusterOptions,
+		) (source, error) {
+			var found choice[redis.UniversalClient]
+			found.offer("redis.UniversalClient", any != nil, false, func() redis.UniversalClient { return any })
+			found.offer("*redis.Client", single != nil, false, func() redis.UniversalClient { return single })
+			found.offer("*redis.ClusterClient", cluster != nil, false, func() redis.UniversalClient { return cluster })
+			found.offer("*redis.UniversalOptions", anyOpt != nil, true, func() redis.UniversalClient { return redis.NewUniversalClient(anyOpt) })
+			found.offer("*redis.Options", singleOpt != nil, true, func() redis.UniversalClient { return redis.NewClient(singleOpt) })
+			found.offer("*redis.FailoverOptions", failoverOpt != nil, true, func() redis.UniversalClient { return redis.NewFailoverClient(failoverOpt) })
+			found.offer("*redis.ClusterOptions", clusterOpt != nil, true, func() redis.UniversalClient { return redis.NewClusterClient(clusterOpt) })
+			client, ours, err := found.made(c)
+			if err != nil {
+				return source{}, err
+			}
+			s := source{Backend: redisgo.New(client)}
+			if ours {
+				s.close = client.Close
+			}
+			return s, nil
+		},
+		fx.ParamTags(optional, optional, optional, optional, optional, optional, optional),
+		fx.ResultTags(c.tag("")),
+	)))
+}

@@ -1,0 +1,43 @@
+package fxmodule
+
+import (
+	"fmt"
+	"net/http"
+
+	"go.uber.org/fx"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/httplock"
+)
+
+// HTTP has a module provide a middleware on its Locker as well: a func(http.Handler) http.Handler under a name,
+// which is not empty. See [httplock.New] for key and opts; it panics on the same mistakes, here as the graph is built.
+//
+// A middleware that needs more than the Locker (httplock.WithReaders), and the interceptors of package
+// grpclock, are provided by a constructor in the application, in one line as well; so programs without gRPC do not
+// link it.
+func HTTP(name string, key httplock.KeyFunc, opts ...httplock.Option) Option {
+	return func(c *config) error {
+		if !plain(name) {
+			return fmt.Errorf("%w: HTTP(%q): a middleware's name is not empty, and is plain text without quotes", mortise.ErrInvalid, name)
+		}
+		if key == nil {
+			return fmt.Errorf("%w: HTTP(%q): the KeyFunc is nil", mortise.ErrInvalid, name)
+		}
+		c.middleware = append(c.middleware, middleware{name, func(locks mortise.Locker) func(http.Handler) http.Handler {
+			return httplock.New(locks, key, opts...)
+		}})
+		return nil
+	}
+}
+
+// middleware is one that a module provides.
+type middleware struct {
+	name string
+	make func(mortise.Locker) func(http.Handler) http.Handler
+}
+
+// provide is called when the module's own name is known.
+func (m middleware) provide(c *config) fx.Option {
+	return fx.Provide(fx.Annotate(m.make, fx.ParamTags(c.tag("")), fx.ResultTags(`name:"`+m.name+`"`)))
+}

@@ -1,0 +1,31 @@
+package fxmodule
+
+import (
+	redis "github.com/redis/rueidis"
+	"go.uber.org/fx"
+
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// Rueidis provides locks over rueidis, on the client or the options that are in the graph: rueidis.Client or
+// rueidis.ClientOption. Options are better: with a client that was made elsewhere there is no
+// client-side caching (see package rueidis of this module).
+func Rueidis(opts ...Option) fx.Option {
+	c, err := newConfig(opts)
+	if err != nil {
+		return fx.Error(err)
+	}
+	optional := c.tag(`optional:"true"`)
+	return c.module("rueidis", fx.Provide(fx.Private, fx.Annotate(
+		func(client redis.Client, opt redis.ClientOption) (source, error) {
+			var found choice[source]
+			found.offer("rueidis.Client", client != nil, false, func() source { return source{Backend: rueidis.NewWithClient(client)} })
+			// A client that is made of options is made, and closed, by the backend.
+			found.offer("rueidis.ClientOption", len(opt.InitAddress) > 0, false, func() source { return source{Backend: rueidis.New(opt)} })
+			s, _, err := found.made(c)
+			return s, err
+		},
+		fx.ParamTags(optional, optional),
+		fx.ResultTags(c.tag("")),
+	)))
+}

@@ -1,0 +1,94 @@
+package mortise
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// slow is a store whose acquisitions take until they are let go.
+type slow struct {
+	store *memory.Store
+	let   chan struct{}
+	most  atomic.Int32
+	now   atomic.Int32
+}
+
+func (s *slow) Open(h backend.Handler) (backend.Session, error) {
+	x, err := s.store.Open(h)
+	return &slowSession{x, s}, err
+}
+
+type slowSession struct {
+	backend.Session
+	slow *slow
+}
+
+func (x *slowSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	n := x.slow.now.Add(1)
+	for m := x.slow.most.Load(); n > m && !x.slow.most.CompareAndSwap(m, n); m = x.slow.most.Load() {
+	}
+	defer x.slow.now.Add(-1)
+	<-x.slow.let
+	return x.Session.Acquire(ctx, r)
+}
+
+func TestABurstOfCallersIsSentAFewAtATimeAndHoldsUpNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{store: memory.New(), let: make(chan struct{}, 1)}
+		s.let <- struct{}{}
+		c, err := New(s)
+		must(t, err)
+		held, err := c.Lock(t.Context(), "held")
+		must(t, err)
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				l, err := c.Lock(t.Context(), fmt.Sprint(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(s.let)
+		wg.Wait()
+		if n := s.most.Load(); n != gateWidth {
+			t.Errorf("%d acquisitions were on their way at once, want %d", n, gateWidth)
+		}
+
+		s.let = make(chan struct{})
+		var failed atomic.Int32
+		for i := range gateWidth + 10 {
+			wg.Go(func() {
+				l, err := c.Lock(t.Context(), fmt.Sprint(i))
+				if err != nil {
+					wants(t, err, ErrUnavailable)
+					failed.Add(1)
+					return
+				}
+				l.Unlock(t.Context())
+			})
+		}
+		time.Sleep(2 * time.Minute)
+		if n := failed.Load(); n != 10 {
+			t.Errorf("%d callers were told that the store does not answer, want 10", n)
+		}
+		must(t, held.Err())
+		close(s.let)
+		wg.Wait()
+		must(t, held.Unlock(t.Context()))
+		must(t, c.Close())
+	})
+}

@@ -1,0 +1,91 @@
+// Package mistake is how the generators say what is wrong: where, what, and
+// what to do about it.
+package mistake
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Mistake is one thing that its author has to correct.
+type Mistake struct {
+	File   string // as Path gives it
+	Line   int    // 0 where the file as a whole is meant
+	What   string
+	Remedy string
+}
+
+// Error reads "scripts/acquire.lua:12: what is wrong; what to do".
+func (m Mistake) Error() string {
+	var b strings.Builder
+	b.WriteString(m.File)
+	if m.Line > 0 {
+		fmt.Fprintf(&b, ":%d", m.Line)
+	}
+	b.WriteString(": " + m.What)
+	if m.Remedy != "" {
+		b.WriteString("; " + m.Remedy)
+	}
+	return b.String()
+}
+
+// List is every mistake that one run found.
+type List []Mistake
+
+// Addf appends a mistake. The remedy is not formatted.
+func (l *List) Addf(file string, line int, remedy, what string, args ...any) {
+	*l = append(*l, Mistake{File: file, Line: line, What: fmt.Sprintf(what, args...), Remedy: remedy})
+}
+
+// Err is nil for an empty list, and the list in file order otherwise.
+func (l List) Err() error {
+	if len(l) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(l, func(a, b Mistake) int {
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
+	})
+	return slices.Compact(l)
+}
+
+// Error is one line for each mistake.
+func (l List) Error() string {
+	lines := make([]string, len(l))
+	for i, m := range l {
+		lines[i] = m.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Path names a file from the root of the module that the command runs in, so
+// that an error reads the same from whichever folder go generate ran it. Files
+// elsewhere keep their name.
+func Path(file string) string {
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return file
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return file
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		up := filepath.Dir(root)
+		if up == root {
+			return file
+		}
+		root = up
+	}
+	rel, err := filepath.Rel(root, abs)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return file
+	}
+	return filepath.ToSlash(rel)
+}

@@ -1,0 +1,47 @@
+package mortise
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"unicode/utf8"
+)
+
+// newID makes "host/pid/random".
+func newID() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '/' || r == ':' || r == utf8.RuneError {
+			return '_'
+		}
+		return r
+	}, host)
+	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.ToLower(rand.Text()[:13]))
+}
+
+func checkID(id string) error {
+	if id == "" || len(id) > 256 || !utf8.ValidString(id) {
+		return fmt.Errorf("%w: WithID(%q): 1 to 256 bytes of UTF-8", ErrInvalid, shorten(id))
+	}
+	return nil
+}
+
+// clientOf is the client part of an owner: all before its last colon.
+func clientOf(owner string) string {
+	if i := strings.LastIndexByte(owner, ':'); i >= 0 {
+		return owner[:i]
+	}
+	return owner
+}
+
+// newPermitID makes a permit's id: 16 random bytes, as Redisson's are.
+func newPermitID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

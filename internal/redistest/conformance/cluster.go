@@ -1,0 +1,69 @@
+//go:build unix
+
+package conformance
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/backendtest"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// waiting are the tests of what a cluster does differently: who waits, how it hears, what
+// becomes of it when connections go. Those of leases that are short, or renewed often, are
+// left to a single server: three of them are three times as long in coming.
+var waiting = regexp.MustCompile(`^Rule08_|^Rule12_(Waiters|WhoeverWaits|FairWaiters|RW_Waiters|AWaiterGets)|^Rule15_.*Wait|^Port_(EveryName|.*(Watch|Announce|Told|Flush))`)
+
+// RunOnCluster runs a part of the suite on clusters of three masters. open returns a backend
+// for one more client of the cluster with these addresses.
+func RunOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend) {
+	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
+		return &cluster{t: t, servers: redistest.StartCluster(t, 3, redistest.WithAOF()), open: open}
+	}, waiting.MatchString)
+}
+
+type cluster struct {
+	t       *testing.T
+	servers *redistest.Cluster
+	open    func(t *testing.T, addrs []string) backend.Backend
+}
+
+func (c *cluster) Backend() backend.Backend { return c.open(c.t, c.servers.Addrs()) }
+func (c *cluster) Delete(name string)       { c.at(name).Must("DEL", name) }
+func (c *cluster) Occupy(name string)       { c.at(name).Must("SET", name, "no lock") }
+
+// at is the master that has a name's slot.
+func (c *cluster) at(name string) *redistest.Server {
+	for _, s := range c.servers.Masters {
+		if _, err := s.Do("TYPE", name); err == nil || !strings.HasPrefix(err.Error(), "MOVED ") {
+			return s
+		}
+	}
+	c.t.Fatalf("no master has %q", name)
+	return nil
+}
+
+func (c *cluster) each(do func(s *store)) {
+	for _, s := range c.servers.Masters {
+		do(&store{t: c.t, server: s})
+	}
+}
+
+func (c *cluster) Servers() int { return len(c.servers.Masters) }
+
+func (c *cluster) Flush() { c.each((*store).Flush) }
+func (c *cluster) Down()  { c.each((*store).Down) }
+func (c *cluster) Cut()   { c.each((*store).Cut) }
+
+func (c *cluster) Up() {
+	c.each((*store).Up)
+	c.servers.Settle()
+}
+
+func (c *cluster) Connections() (n int) {
+	c.each(func(s *store) { n += s.Connections() })
+	return n
+}

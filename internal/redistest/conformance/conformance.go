@@ -1,0 +1,56 @@
+//go:build unix
+
+// Package conformance runs the suite of backend/backendtest over a Redis client:
+// each test on a redis-server of its own.
+package conformance
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/backendtest"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// Run runs the suite. open returns a backend for one more client of the server at
+// addr; what it makes is freed by t's Cleanup.
+func Run(t *testing.T, open func(t *testing.T, addr string) backend.Backend) {
+	backendtest.Run(t, func(t *testing.T) backendtest.Store {
+		return &store{t: t, server: redistest.Start(t, redistest.WithAOF()), open: open}
+	})
+}
+
+type store struct {
+	t      *testing.T
+	server *redistest.Server
+	open   func(t *testing.T, addr string) backend.Backend
+}
+
+func (s *store) Backend() backend.Backend { return s.open(s.t, s.server.Addr()) }
+func (s *store) Delete(name string)       { s.server.Must("DEL", name) }
+func (s *store) Flush()                   { s.server.Must("FLUSHALL") }
+func (s *store) Occupy(name string)       { s.server.Must("SET", name, "no lock") }
+func (s *store) Down()                    { s.server.Stop() }
+func (s *store) Up()                      { s.server.Restart() }
+
+func (s *store) Cut() {
+	for _, kind := range []string{"normal", "pubsub"} {
+		s.server.Must("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+	}
+}
+
+func (s *store) Connections() int {
+	const field = "connected_clients:"
+	for line := range strings.Lines(fmt.Sprint(s.server.Must("INFO", "clients"))) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), field); ok {
+			if k, err := strconv.Atoi(n); err == nil {
+				return k - 1 // the one that asks
+			}
+		}
+	}
+	s.t.Fatalf("INFO clients tells no %s", field)
+	return 0
+}

@@ -1,0 +1,303 @@
+//go:build unix
+
+// Package redistest runs real redis-server processes for tests, talks to them, and
+// counts what others send them.
+//
+//	s := redistest.Start(t)
+//	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+//	s.Do("FLUSHALL")
+//	s.Stop()    // SIGKILL
+//	s.Restart() // same port, empty
+//
+// A server lives until the end of its test, on a port of its own of 127.0.0.1,
+// and dies with the test binary. Where redis-server is missing the test fails, it
+// does not skip: `make test` installs it.
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds everything here that waits for a server.
+const patience = 20 * time.Second
+
+// Server is a redis-server process. Its methods are called from the test's
+// goroutine, except Addr and Do, which may be called from any.
+type Server struct {
+	t        testing.TB
+	dir      string
+	port     int
+	bus      int // the port of a cluster's nodes among themselves
+	config   []string
+	user     string
+	password string
+	cluster  bool // of one node
+	member   bool // of a Cluster
+	process  *process
+}
+
+// Option changes how a server is started.
+type Option func(*Server)
+
+// WithPassword sets requirepass; [Server.Do] uses it.
+func WithPassword(password string) Option {
+	return func(s *Server) {
+		s.password = password
+		s.config = append(s.config, "requirepass "+password)
+	}
+}
+
+// WithACL adds users, each as a line of redis.conf without its leading "user":
+// "alice on >secret ~orders:* &* +@all". Do goes on as the default user.
+func WithACL(users ...string) Option {
+	return func(s *Server) {
+		for _, u := range users {
+			s.config = append(s.config, "user "+u)
+		}
+	}
+}
+
+// WithConfig adds lines to redis.conf.
+func WithConfig(lines ...string) Option {
+	return func(s *Server) { s.config = append(s.config, lines...) }
+}
+
+// WithAOF writes every change to a file before it is answered, so that the data
+// survives [Server.Stop] and [Server.Restart]. It is not synced to disk: the
+// process is killed, not the machine.
+func WithAOF() Option { return WithConfig("appendonly yes", "appendfsync no") }
+
+// WithCluster makes the server a cluster of one node that serves all slots.
+func WithCluster() Option {
+	return func(s *Server) {
+		s.cluster = true
+		s.config = append(s.config, "cluster-enabled yes", "cluster-require-full-coverage no")
+	}
+}
+
+// Start starts a server and waits until it answers.
+func Start(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatalf("redistest: there is no redis-server in PATH: run the tests with `make test`, which installs it, or `apt-get install redis-server`")
+	}
+	s := &Server{t: t, dir: t.TempDir(), user: "default"}
+	for _, o := range opts {
+		o(s)
+	}
+	for attempt := 1; ; attempt++ {
+		s.port = freePort(t)
+		if s.cluster || s.member {
+			s.bus = freePort(t)
+		}
+		err := s.start(path)
+		if err == nil {
+			t.Cleanup(s.Stop) // before the port is given up
+			return s
+		}
+		s.Stop()
+		// Another process may have taken the port in the meantime.
+		if attempt == 5 || !strings.Contains(err.Error(), "in use") {
+			t.Fatalf("redistest: %v", err)
+		}
+	}
+}
+
+// Addr is the server's host:port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Stop kills the server as the kernel would: SIGKILL, nothing is saved. On one that
+// has stopped it does nothing.
+func (s *Server) Stop() {
+	if s.process != nil {
+		s.process.kill()
+		s.process = nil
+	}
+}
+
+// Restart starts the server again on the same port and waits until it answers.
+// It is empty unless [WithAOF] was given.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Stop()
+	path, err := exec.LookPath("redis-server")
+	if err == nil {
+		err = s.start(path)
+	}
+	if err != nil {
+		s.t.Fatalf("redistest: restart: %v", err)
+	}
+}
+
+// Pause stops the process in its tracks (SIGSTOP): connections stay, nothing answers.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if s.process == nil {
+		s.t.Fatalf("redistest: %v to a server that was stopped", sig)
+	}
+	if err := s.process.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("redistest: %v: %v", sig, err)
+	}
+}
+
+// start runs the server and waits for it to say that it is ready, and then to say
+// so over a connection.
+func (s *Server) start(path string) error {
+	conf := filepath.Join(s.dir, "redis.conf")
+	lines := append([]string{
+		"bind 127.0.0.1",
+		"port " + strconv.Itoa(s.port),
+		"dir " + s.dir,
+		"daemonize no",
+		`save ""`,
+		"appendonly no",
+	}, s.config...)
+	if s.cluster || s.member {
+		lines = append(lines, "cluster-port "+strconv.Itoa(s.bus))
+	}
+	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	p := &process{cmd: exec.Command(path, conf), ready: make(chan struct{}), gone: make(chan struct{})}
+	p.cmd.SysProcAttr = dieWithParent()
+	if err := p.start(); err != nil {
+		return err
+	}
+	s.process = p
+	select {
+	case <-p.ready:
+	case <-p.gone:
+		return fmt.Errorf("redis-server ended at once:\n%s", p.output())
+	case <-time.After(patience):
+		p.kill()
+		return fmt.Errorf("redis-server was not ready within %v:\n%s", patience, p.output())
+	}
+	c, err := net.DialTimeout("tcp", s.Addr(), patience)
+	if err != nil {
+		p.kill()
+		return err
+	}
+	c.Close()
+	if s.cluster {
+		return s.formCluster()
+	}
+	return nil
+}
+
+func (s *Server) formCluster() error {
+	info, err := s.Do("CLUSTER", "INFO")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(fmt.Sprint(info), "cluster_slots_assigned:16384") {
+		if _, err := s.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383"); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		info, err = s.Do("CLUSTER", "INFO")
+		if err == nil && strings.Contains(fmt.Sprint(info), "cluster_state:ok") {
+			return nil
+		}
+	}
+	return fmt.Errorf("the cluster was not formed within %v: %v %v", patience, info, err)
+}
+
+// process is one run of redis-server.
+type process struct {
+	cmd   *exec.Cmd
+	ready chan struct{} // closed when it said that it accepts connections
+	gone  chan struct{} // closed when it has ended
+	mu    sync.Mutex
+	tail  []string
+}
+
+func (p *process) start() error {
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	p.cmd.Stderr = p.cmd.Stdout
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		defer close(p.gone)
+		said := false
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.mu.Lock()
+			p.tail = append(p.tail, lines.Text())
+			p.tail = p.tail[max(0, len(p.tail)-20):]
+			p.mu.Unlock()
+			if !said && strings.Contains(lines.Text(), "Ready to accept connections") {
+				said = true
+				close(p.ready)
+			}
+		}
+		p.cmd.Wait()
+	}()
+	return nil
+}
+
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.gone
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(slices.Clone(p.tail), "\n")
+}
+
+// freePort finds a port below those that the kernel gives to outgoing
+// connections. One of theirs could be taken while the server is stopped, and a
+// client that redials such a port without a listener can even connect to itself.
+// A lock on a file keeps the port for this test among all that run on the machine,
+// also while its server is stopped.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 200 {
+		port := 10000 + rand.IntN(20000)
+		claim, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("redistest-%d.lock", port)), os.O_CREATE|os.O_RDWR, 0o666)
+		if err != nil {
+			t.Fatalf("redistest: %v", err)
+		}
+		if syscall.Flock(int(claim.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+			claim.Close()
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			claim.Close()
+			continue
+		}
+		l.Close()
+		t.Cleanup(func() {
+			os.Remove(claim.Name()) // while it is still ours
+			claim.Close()
+		})
+		return port
+	}
+	t.Fatal("redistest: no free port between 10000 and 30000")
+	return 0
+}

@@ -1,0 +1,167 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Lease is a lock that is held. Its methods may be called concurrently, and on a
+// nil *Lease, which is one that holds nothing.
+type Lease struct {
+	name   string
+	ctx    context.Context
+	token  int64
+	fenced bool
+	held   holding
+}
+
+// holding is what stands behind a lease: a hold of this client's, or a fake.
+type holding interface {
+	err() error
+	unlock(ctx context.Context) error
+}
+
+// Name is the lock's name.
+func (l *Lease) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.name
+}
+
+// Context is a child of the context that Lock was given. It ends when the lease
+// does; context.Cause then wraps [ErrReleased] after Unlock, [ErrLost] when the
+// lock was lost, [ErrClosed] when the client was shut down. Work that must not go on without the
+// lock runs under it. Passed to Lock, it enters the lock again (see [Locker]).
+//
+// It also ends with its parent, which does not end the lease: see [Lease.Err].
+func (l *Lease) Context() context.Context {
+	if l == nil {
+		return endedContext
+	}
+	return l.ctx
+}
+
+// Err is nil while the lock is held, and then says why it is not: [ErrReleased],
+// [ErrLost] or [ErrClosed]. It compares the clocks itself, so it is right even when a
+// pause of the process kept Context from ending in time. It costs no command.
+func (l *Lease) Err() error {
+	if l == nil {
+		return errNilLease
+	}
+	return l.held.err()
+}
+
+// Token is the fencing token, and whether there is one: for leases taken with
+// Kind{Fenced: true}, and re-entries of those. Of two leases of one name the later has the
+// larger token. Send it along with each write, and let the store that is written
+// to refuse a token smaller than one it has seen.
+func (l *Lease) Token() (token int64, fenced bool) {
+	if l == nil {
+		return 0, false
+	}
+	return l.token, l.fenced
+}
+
+// Unlock ends the lease and releases the lock, or one hold of it. The lease's
+// context ends before the release is sent.
+//
+// A ctx that is cancelled, even beforehand, bounds how long Unlock waits for the
+// store's answer; the release is sent all the same, and retried in the background
+// until it is confirmed or the lease has run out.
+//
+// Errors: [ErrNotHeld] if the lock was not held by this lease: together with
+// [ErrReleased] on a second Unlock, with [ErrLost] if it was lost before. Then
+// nobody's lock was touched. [ErrUnavailable], [ErrClosed] or ctx's own error if the release
+// is not confirmed; the lock frees itself, at the latest when its lease runs out.
+//
+// Cost: one command.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if l == nil {
+		return &Error{Op: "unlock", Err: errNilLease}
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return l.held.unlock(ctx)
+}
+
+var errNilLease = fmt.Errorf("%w: the lease is nil; check the error that Lock returned", ErrNotHeld)
+
+var endedContext = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errNilLease)
+	return ctx
+}()
+
+// LeaseOption adds to a lease made by [NewLease].
+type LeaseOption func(*Lease)
+
+// LeaseToken gives the lease a fencing token.
+func LeaseToken(token int64) LeaseOption {
+	return func(l *Lease) { l.token, l.fenced = token, true }
+}
+
+// NewLease makes a lease that no [*Client] stands behind, for fakes, mocks and
+// other implementations of [Locker]. Its Context is a child of ctx; Unlock ends it
+// with [ErrReleased] and then calls unlock, which may be nil. To fake a loss, cancel
+// ctx with a cause that wraps [ErrLost]: Err then returns that cause.
+func NewLease(ctx context.Context, name string, unlock func(context.Context) error, opts ...LeaseOption) *Lease {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	lctx, cancel := context.WithCancelCause(ctx)
+	l := &Lease{name: name, ctx: lctx, held: &standIn{name: name, ctx: lctx, cancel: cancel, release: unlock}}
+	for _, o := range opts {
+		o(l)
+	}
+	return l
+}
+
+// standIn is behind a lease of NewLease.
+type standIn struct {
+	name    string
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	release func(context.Context) error
+
+	mu   sync.Mutex
+	done bool
+}
+
+func (s *standIn) err() error {
+	// Not ErrReleased: that may be another lease's, whose context this one was made under.
+	if cause := context.Cause(s.ctx); errors.Is(cause, ErrLost) || errors.Is(cause, ErrClosed) {
+		return cause
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return ErrReleased
+	}
+	return nil
+}
+
+func (s *standIn) unlock(ctx context.Context) error {
+	lost := s.err()
+	s.mu.Lock()
+	again := s.done
+	s.done = true
+	s.mu.Unlock()
+	if again {
+		return &Error{Op: "unlock", Name: s.name, Err: errTwice}
+	}
+	s.cancel(ErrReleased)
+	var err error
+	if s.release != nil {
+		err = s.release(ctx)
+	}
+	if lost != nil {
+		return &Error{Op: "unlock", Name: s.name, Err: fmt.Errorf("%w: %w", ErrNotHeld, lost)}
+	}
+	return err
+}
+
+var errTwice = fmt.Errorf("%w: %w by this lease before; unlock each lease once", ErrNotHeld, ErrReleased)

@@ -1,0 +1,106 @@
+// Package mortise is a distributed locking SDK: locks that a fleet of processes
+// share through a store, with one API whatever the store is.
+//
+//	locks, err := mortise.New(redisgo.New(rdb)) // or rueidis.New(...), memory.New()
+//	if err != nil { ... }
+//	defer locks.Close()
+//
+//	lease, err := locks.Lock(ctx, "orders:42", mortise.WithWait(5*time.Second))
+//	if err != nil { ... } // ErrNotAcquired, ErrUnavailable, ctx's own
+//	defer lease.Unlock(ctx)
+//	work(lease.Context()) // ends the moment the lock is lost
+//
+// # Leases
+//
+// A lock is held for a lease. By default the lease is short and renewed in the
+// background while the holder lives (the watchdog), so that the lock of a process
+// that died frees itself; [WithLease] asks for one that is not renewed. A holder
+// that cannot renew in time, or whose lock was taken away, is told before anybody
+// else can get the lock: [Lease.Context] ends and [Lease.Err] answers [ErrLost].
+// Work that must not outlive the lock runs under that context.
+//
+// # Re-entry
+//
+// The owner of a lock travels in the context. Lock with a context that comes from
+// the innermost lease on a name enters again; with any other context it waits, even
+// in the goroutine that holds the lock. See [Locker].
+//
+// # What it does not promise
+//
+// No lock service guarantees exclusion by itself where clocks and networks may do
+// anything: a process can be paused between looking at its lease and writing. Where that
+// matters take a fencing token, [Lease.Token], and let the store that is written to
+// refuse older ones. See docs/guarantees.md.
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Locker takes locks by name. It is what applications inject, mock and decorate;
+// it is frozen at these two methods. [*Client] implements it with the reentrant
+// lock, and [Client.Kind] with others.
+//
+// Names are any UTF-8 text of 1 to 65,536 bytes whose braces, if any, form a
+// Redis hash tag ("{tenant}:7"); others are refused with [ErrBadName].
+//
+// Re-entry: a context made by [Lease.Context], or derived from it, carries that
+// lease. Lock and TryLock with such a context enter the lock again if the lease is
+// the innermost live one of its owner on this name; the lock is then free after
+// as many Unlocks as there were Locks. Two goroutines that share a lease's context
+// and both lock its name therefore take turns. A context whose lease has ended
+// confers nothing.
+type Locker interface {
+	// Lock takes the lock, waiting while another holds it: until ctx ends, or for
+	// as long as [WithWait] says. Waiting sends nothing: it is woken by the
+	// release, or by the end of the holder's lease.
+	//
+	// The lease's context is a child of ctx, so bound the wait with WithWait
+	// and not with a deadline that would also end the work. A ctx that ends later
+	// ends neither the lease nor its renewal; Unlock does.
+	//
+	// Errors: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable] when the
+	// store failed, [ErrClosed], [ErrWrongKind], [ErrBadName], [ErrInvalid], or
+	// ctx's own. All are wrapped in [*Error].
+	//
+	// Cost: one command when the lock is free.
+	Lock(ctx context.Context, name string, opts ...Option) (*Lease, error)
+
+	// TryLock takes the lock or returns [ErrNotAcquired] without waiting for its
+	// holder; [Error.Remaining] then tells what is left of the holder's lease. The
+	// other errors are those of Lock.
+	//
+	// Cost: one command; none where the holder is known to this client, because
+	// it is its own or by client-side caching.
+	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
+}
+
+// Do takes the lock, runs fn under the lease's context, and releases the lock,
+// also when fn panics.
+//
+// It returns fn's error; else, if the lock was lost while fn ran, an error that
+// wraps [ErrLost]: what fn did may have overlapped with another holder. A release
+// that failed is returned too.
+func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
+	if l == nil || fn == nil {
+		return &Error{Op: "do", Name: name, Err: fmt.Errorf("%w: the Locker and the function must not be nil", ErrInvalid)}
+	}
+	lease, err := l.Lock(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		lost := lease.Err()
+		unlocked := lease.Unlock(context.WithoutCancel(ctx))
+		switch {
+		case err != nil:
+		case lost != nil && !errors.Is(lost, ErrReleased):
+			err = lost
+		default:
+			err = unlocked
+		}
+	}()
+	return fn(lease.Context())
+}

@@ -1,0 +1,48 @@
+// Package grpclock serves gRPC calls of one key one at a time, over all processes that
+// share a store of locks: interceptors for unary calls and for streams.
+//
+//	grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
+//		"/shop.v1.Orders/Ship":   grpclock.Fields("orders:{order.id}"),
+//		"/shop.v1.Orders/Cancel": grpclock.Fields("orders:{order.id}"),
+//	})))
+//
+// Here both methods share the lock of an order. Methods that are not listed pass without one. A method or
+// field that does not exist is a panic when the program starts, so the generated code
+// of the services must be linked in, as it is where they are registered.
+//
+// The call's context is that of its lease: it ends when the lock is lost, and with it a
+// handler enters the lock again. [Lease] returns the lease, with its fencing token. A stream's Recv returns as well when
+// the lock is lost, though the client be silent.
+//
+// # Modes
+//
+//	option                        a call whose lock is held
+//	(none)                        is refused at once
+//	WithWait(d)                   waits for d at most, and until its deadline
+//	WithClientWait()              waits until its deadline, or until it is cancelled
+//	WithReaders(read, methods)    as above; these methods share the lock
+//	WithFailOpen()                as above; is served UNLOCKED where the store is down
+//
+// # Answers
+//
+// Each status has an ErrorInfo with a reason and [Domain], and where it is worth repeating a RetryInfo. They
+// say nothing of locks' names or of the store; [WithAnswer] replaces them.
+//
+//	what happened                                     code               reason             retry delay
+//	another call holds the lock                       Aborted            LOCKED             what is left of its lease, which it may renew
+//	the store of locks is down                        Unavailable        STORE_UNAVAILABLE  1 s
+//	the client of locks was shut down                 Unavailable        SHUTTING_DOWN      1 s
+//	the deadline ended while it waited                DeadlineExceeded   TIMED_OUT
+//	it was cancelled while it waited                  Canceled           CLIENT_GONE
+//	a field or metadata is missing, or makes no key   InvalidArgument    BAD_KEY            (and a BadRequest that names it)
+//	the lock was lost, and the handler broke off      Aborted            LOCK_LOST          1 s
+//	the lock was lost, and the handler answered       the handler's answer
+//	misuse: a name in use for other data, an option   Internal           INTERNAL
+//
+// A handler has broken off if it returns an error that is context.Canceled, has the code Canceled, or
+// wraps mortise.ErrLost.
+//
+// The lock is released when the handler returns, before the answer is sent: also when it
+// panics, or the client has gone. If Redis cannot be reached then, the answer waits for 2 s at most
+// and the release is retried in the background; the lock ends with its lease at the latest.
+package grpclock

@@ -1,0 +1,72 @@
+package grpclock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/grpclock"
+)
+
+// One call at a time for each order. The name is the one that httplock's
+// RouteKey("orders:{id}") makes, so HTTP and gRPC exclude each other.
+func Example() {
+	locks, err := mortise.New(memory.New()) // on Redis: redisgo.New(rdb), or rueidis.New(option)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
+		"/shop.v1.Orders/Ship": grpclock.Fields("orders:{order.id}"),
+	}, grpclock.WithWait(2*time.Second)))) // without WithWait it refuses at once
+
+	registerOrders(server, func(ctx context.Context) { // in yours: shopv1.RegisterOrdersServer(server, orders)
+		fmt.Println("holds", grpclock.Lease(ctx).Name()) // ctx ends if the lock is lost
+	})
+	if err := callShip(server, "42"); err != nil {
+		log.Fatal(err)
+	}
+	// Output: holds orders:42
+}
+
+// What a client of a call sees whose lock is held.
+func ExampleUnaryServerInterceptor_refused() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	lease, err := locks.Lock(context.Background(), "orders:42", mortise.WithLease(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(context.Background())
+
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
+		"/shop.v1.Orders/Ship": grpclock.Fields("orders:{order.id}"),
+	})))
+	registerOrders(server, func(context.Context) {})
+
+	st := status.Convert(callShip(server, "42"))
+	fmt.Println(st.Code())
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			fmt.Println(d.Reason)
+		case *errdetails.RetryInfo:
+			fmt.Println("retry within a minute:", d.RetryDelay.AsDuration() <= time.Minute)
+		}
+	}
+	// Output:
+	// Aborted
+	// LOCKED
+	// retry within a minute: true
+}

@@ -1,0 +1,257 @@
+package grpclock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/internal/template"
+)
+
+// UnaryServerInterceptor makes an interceptor that serves calls of one key one at a
+// time, over all processes that share the store of locks. Without options a call is
+// refused at once while another holds its lock.
+//
+// It does no I/O. It panics if locks is nil, an option makes no sense, or methods do not
+// fit (see [Methods]): that is a mistake in the program, to be seen when it starts.
+//
+// Cost: two commands for a call whose lock is free.
+func UnaryServerInterceptor(locks mortise.Locker, methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
+	i := build("UnaryServerInterceptor", locks, methods, false, opts)
+	return i.unary
+}
+
+// StreamServerInterceptor is [UnaryServerInterceptor] for streams: one holds its lock from before the
+// handler begins until it returns. Where the key needs the first message ([Fields], [Func]),
+// that is received before the handler begins: if it is the server that speaks first, use
+// [Metadata].
+func StreamServerInterceptor(locks mortise.Locker, methods Methods, opts ...Option) grpc.StreamServerInterceptor {
+	i := build("StreamServerInterceptor", locks, methods, true, opts)
+	return i.stream
+}
+
+// Option changes an interceptor.
+type Option func(*interceptor)
+
+// WithWait has a call wait for its lock, for d at most, and no longer than its
+// deadline; then it is answered as locked. It must be positive.
+func WithWait(d time.Duration) Option {
+	if d <= 0 {
+		panic(fmt.Sprintf("grpclock: WithWait(%v): a wait is positive; without it calls are refused at once", d))
+	}
+	return func(i *interceptor) { i.waits, i.wait = true, d }
+}
+
+// WithClientWait has a call wait for its lock for as long as its client does: until
+// its deadline, or until it is cancelled.
+func WithClientWait() Option {
+	return func(i *interceptor) { i.waits, i.wait = true, 0 }
+}
+
+// WithReaders has these methods lock by read instead: readers share the lock, the
+// other methods do not. Each must be in [Methods].
+//
+//	read, write := client.RW()
+//	grpclock.UnaryServerInterceptor(write, methods, grpclock.WithReaders(read, "/shop.v1.Orders/Get"))
+func WithReaders(read mortise.Locker, fullMethods ...string) Option {
+	if read == nil || len(fullMethods) == 0 {
+		panic("grpclock: WithReaders: the Locker must not be nil, and there must be methods")
+	}
+	return func(i *interceptor) {
+		for _, m := range fullMethods {
+			i.readers[m] = read
+		}
+	}
+}
+
+// WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or
+// mortise.WithMaxHold, to bound what a handler that hangs can hold up. For
+// mortise.WithWait use this package's. One that mortise refuses is answered with Internal.
+func WithLockOptions(opts ...mortise.Option) Option {
+	return func(i *interceptor) { i.options = append(i.options[:len(i.options):len(i.options)], opts...) }
+}
+
+// WithFailOpen serves calls WITHOUT a lock while the store of locks is unavailable (mortise.ErrUnavailable):
+// for work that may overlap at worst, and must not stop. Such a call's context carries
+// no lease: [Lease] returns nil.
+func WithFailOpen() Option {
+	return func(i *interceptor) { i.open = true }
+}
+
+// WithAnswer replaces all answers: it is given the status that would be returned and
+// its cause, and returns the error to return. The cause is not for the client.
+func WithAnswer(answer func(ctx context.Context, fullMethod string, s *status.Status, cause error) error) Option {
+	if answer == nil {
+		panic("grpclock: WithAnswer: the function must not be nil")
+	}
+	return func(i *interceptor) { i.answer = answer }
+}
+
+// Lease returns the lease that a call's context carries; nil if there is none, which is a lease
+// that holds nothing. A handler that is about to write asks its Err, or
+// sends its Token along.
+func Lease(ctx context.Context) *mortise.Lease {
+	l, _ := ctx.Value(leaseKey{}).(*mortise.Lease)
+	return l
+}
+
+type leaseKey struct{}
+
+// releaseWait bounds for how long an answer waits for its lock's release. It is
+// released before the answer is sent, so that a client which then makes the next call is
+// not refused because of its last one.
+const releaseWait = 2 * time.Second
+
+type interceptor struct {
+	locks   mortise.Locker
+	rules   map[string]rule
+	readers map[string]mortise.Locker
+	options []mortise.Option
+	waits   bool
+	wait    time.Duration // 0: as long as the client
+	open    bool
+	answer  func(context.Context, string, *status.Status, error) error
+}
+
+func build(of string, locks mortise.Locker, methods Methods, stream bool, opts []Option) *interceptor {
+	if locks == nil {
+		panic("grpclock: " + of + ": the Locker must not be nil")
+	}
+	rules, err := methods.rules(stream)
+	if err != nil {
+		panic("grpclock: " + of + ": " + err.Error())
+	}
+	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker)}
+	i.answer = func(_ context.Context, _ string, s *status.Status, _ error) error { return s.Err() }
+	for _, o := range opts {
+		o(i)
+	}
+	for m := range i.readers {
+		if _, ok := rules[m]; !ok {
+			panic("grpclock: " + of + ": WithReaders: " + m + " is not among the methods that are locked")
+		}
+	}
+	if i.wait > 0 {
+		i.options = append(i.options[:len(i.options):len(i.options)], mortise.WithWait(i.wait))
+	}
+	return i
+}
+
+func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	rule, ok := i.rules[info.FullMethod]
+	if !ok {
+		return handler(ctx, req)
+	}
+	lease, err := i.lock(ctx, info.FullMethod, rule, req)
+	if err != nil {
+		return nil, err
+	}
+	if lease == nil {
+		return handler(ctx, req)
+	}
+	defer release(ctx, lease) // when the handler panics, too
+	resp, err := handler(carry(lease), req)
+	return resp, i.outcome(ctx, info.FullMethod, lease, err)
+}
+
+func (i *interceptor) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	rule, ok := i.rules[info.FullMethod]
+	if !ok {
+		return handler(srv, ss)
+	}
+	ctx := ss.Context()
+	s := &stream{ServerStream: ss, ctx: ctx}
+	var req any
+	if rule.message {
+		first := rule.request.New().Interface()
+		switch err := ss.RecvMsg(first); {
+		case err == io.EOF:
+			cause := &template.ValueError{Name: "first message", Why: "is missing"}
+			return i.answer(ctx, info.FullMethod, badKey(cause), cause)
+		case err != nil:
+			return err
+		}
+		s.first, req = first, first
+	}
+	lease, err := i.lock(ctx, info.FullMethod, rule, req)
+	if err != nil {
+		return err
+	}
+	if lease == nil {
+		return handler(srv, s)
+	}
+	defer release(ctx, lease)
+	s.ctx, s.lease = carry(lease), lease
+	return i.outcome(ctx, info.FullMethod, lease, handler(srv, s))
+}
+
+// lock returns neither a lease nor an error if the call may pass without.
+func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) (*mortise.Lease, error) {
+	name, err := r.name(ctx, req)
+	if err == nil && name == "" {
+		err = errEmptyKey
+	}
+	switch {
+	case errors.Is(err, ErrNoLock):
+		return nil, nil
+	case err != nil:
+		return nil, i.answer(ctx, method, badKey(err), err)
+	}
+	locks := i.locks
+	if read, ok := i.readers[method]; ok {
+		locks = read
+	}
+	take := locks.TryLock
+	if i.waits {
+		take = locks.Lock
+	}
+	lease, err := take(ctx, name, i.options...)
+	switch {
+	case err == nil && lease == nil:
+		err = errors.New("grpclock: the Locker returned neither a lease nor an error")
+	case err == nil:
+		return lease, nil
+	case i.open && errors.Is(err, mortise.ErrUnavailable):
+		return nil, nil
+	}
+	return nil, i.answer(ctx, method, refused(ctx, err), err)
+}
+
+func carry(lease *mortise.Lease) context.Context {
+	return context.WithValue(lease.Context(), leaseKey{}, lease)
+}
+
+// outcome says why a handler broke off, if it was for the lock. What else it
+// returned stands.
+func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise.Lease, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if cause := lease.Err(); over(cause) && (over(err) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
+		return i.answer(ctx, method, lost(), cause)
+	}
+	return err
+}
+
+// over tells that a lease ended though nobody unlocked it.
+func over(err error) bool {
+	return errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrClosed)
+}
+
+// release unlocks, also if the client has gone: the release is sent in any case, and
+// repeated. Its error is the client's observer's to hear.
+func release(ctx context.Context, lease *mortise.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
+	defer cancel()
+	if over(lease.Err()) {
+		cancel() // nothing is held that somebody could wait for
+	}
+	lease.Unlock(ctx)
+}

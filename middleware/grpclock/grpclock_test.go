@@ -1,0 +1,769 @@
+//go:build unix
+
+package grpclock_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/middleware/grpclock"
+	"github.com/mortise-go/mortise/redisgo"
+)
+
+// patience bounds everything that a test waits for.
+const patience = 20 * time.Second
+
+const (
+	unary  = "/grpc.testing.TestService/UnaryCall"
+	output = "/grpc.testing.TestService/StreamingOutputCall"
+	input  = "/grpc.testing.TestService/StreamingInputCall"
+	duplex = "/grpc.testing.TestService/FullDuplexCall"
+)
+
+// site is a Redis and a client of it, and a gRPC service whose handlers are functions.
+type site struct {
+	*testing.T
+	redis *redistest.Server
+	locks *mortise.Client
+
+	pb.UnimplementedTestServiceServer
+	onUnary  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error)
+	onOutput func(*pb.StreamingOutputCallRequest, pb.TestService_StreamingOutputCallServer) error
+	onInput  func(pb.TestService_StreamingInputCallServer) error
+	onDuplex func(pb.TestService_FullDuplexCallServer) error
+}
+
+func (s *site) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	return s.onUnary(ctx, r)
+}
+
+func (s *site) StreamingOutputCall(r *pb.StreamingOutputCallRequest, ss pb.TestService_StreamingOutputCallServer) error {
+	return s.onOutput(r, ss)
+}
+
+func (s *site) StreamingInputCall(ss pb.TestService_StreamingInputCallServer) error {
+	return s.onInput(ss)
+}
+
+func (s *site) FullDuplexCall(ss pb.TestService_FullDuplexCallServer) error { return s.onDuplex(ss) }
+
+func newSite(t *testing.T) *site {
+	s := &site{T: t, redis: redistest.Start(t, redistest.WithAOF())}
+	s.locks = s.client()
+	return s
+}
+
+func (s *site) client(opts ...mortise.ClientOption) *mortise.Client {
+	s.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
+	locks, err := mortise.New(redisgo.New(rdb), opts...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { locks.Close(); rdb.Close() })
+	return locks
+}
+
+// serve serves the site's handlers and returns a client of them.
+func (s *site) serve(opts ...grpc.ServerOption) pb.TestServiceClient {
+	s.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.Fatal(err)
+	}
+	srv := grpc.NewServer(opts...)
+	pb.RegisterTestServiceServer(srv, s)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		conn.Close()
+		srv.Stop()
+		if err := <-served; err != nil {
+			s.Error(err)
+		}
+	})
+	return pb.NewTestServiceClient(conn)
+}
+
+func (s *site) unary(opts ...grpclock.Option) pb.TestServiceClient {
+	return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order}, opts...)))
+}
+
+func (s *site) stream(methods grpclock.Methods, opts ...grpclock.Option) pb.TestServiceClient {
+	return s.serve(grpc.StreamInterceptor(grpclock.StreamServerInterceptor(s.locks, methods, opts...)))
+}
+
+var (
+	order      = grpclock.Fields("orders:{response_status.message}")
+	byMetadata = grpclock.Metadata("orders:{order-id}")
+)
+
+func request(id string) *pb.SimpleRequest {
+	return &pb.SimpleRequest{ResponseStatus: &pb.EchoStatus{Message: id}}
+}
+
+func (s *site) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	s.Cleanup(cancel)
+	return ctx
+}
+
+// want checks an error's code and reason, and returns its retry delay.
+func (s *site) want(err error, code codes.Code, reason string) (retry time.Duration) {
+	s.Helper()
+	st, got := status.Convert(err), ""
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			got = d.Reason
+			if d.Domain != grpclock.Domain {
+				s.Errorf("domain %q", d.Domain)
+			}
+		case *errdetails.RetryInfo:
+			retry = d.RetryDelay.AsDuration()
+		}
+	}
+	if st.Code() != code || got != reason {
+		s.Errorf("got %v, reason %q; want %v, %q", err, got, code, reason)
+	}
+	if strings.Contains(st.Message(), "127.0.0.1") || strings.Contains(st.Message(), "orders:") {
+		s.Errorf("the answer gives the store away: %v", err)
+	}
+	return retry
+}
+
+func (s *site) free(name string) {
+	s.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		n, err := s.redis.Do("EXISTS", name)
+		if err == nil && n == int64(0) {
+			return
+		}
+		if time.Now().After(end) {
+			s.Fatalf("%s is not free in Redis after %v: %v %v", name, patience, n, err)
+		}
+	}
+}
+
+func (s *site) hold() *mortise.Lease {
+	s.Helper()
+	lease, err := s.client().Lock(s.Context(), "orders:42")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return lease
+}
+
+func (s *site) unlock(l *mortise.Lease) {
+	s.Helper()
+	if err := l.Unlock(context.Background()); err != nil {
+		s.Error(err)
+	}
+}
+
+func receive[T any](t testing.TB, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("not within %v: %s", patience, what)
+	}
+	return v
+}
+
+func async(f func() error) <-chan error {
+	c := make(chan error, 1)
+	go func() { c <- f() }()
+	return c
+}
+
+// What can happen to a call, over real gRPC on a real Redis: each is answered as the
+// package's documentation says, and leaves no lock.
+func TestWhatCanHappen(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		run  func(*site)
+	}{
+		{"unary: served, the key is free, the same key is locked within", served},
+		{"unary: another holds the key", refused},
+		{"unary: it waits its turn", waits},
+		{"unary: it waits in vain", waitsInVain},
+		{"unary: its deadline ends while it waits", deadline},
+		{"unary: the client goes away while it waits", clientLeaves},
+		{"unary: the handler panics", panics},
+		{"unary: the server shuts down", shutsDown},
+		{"unary: Redis is down, and it may go on", redisDown},
+		{"unary: Redis dies while it is served", redisDies},
+		{"unary: the lock is lost, and the handler answers", lostAnswered},
+		{"unary: the key is bad", badKeys},
+		{"unary: readers share", readers},
+		{"unary: all answers are replaced", replaced},
+		{"server stream: held until its end", serverStream},
+		{"client stream: the handler gets the first message", clientStream},
+		{"client stream: there is no first message", noFirstMessage},
+		{"stream: locked by metadata before its first message", streamByMetadata},
+		{"stream: the lock is lost while the client is silent", streamLost},
+		{"stream: its deadline ends", streamDeadline},
+		{"stream: the handler panics", streamPanics},
+		{"stream: Redis is down", streamRedisDown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(newSite(t))
+		})
+	}
+}
+
+func served(s *site) {
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		if l := grpclock.Lease(ctx); l.Name() != "orders:42" || l.Err() != nil {
+			s.Errorf("lease of %q: %v", l.Name(), l.Err())
+		}
+		return new(pb.SimpleResponse), mortise.Do(ctx, s.locks, "orders:42", func(ctx context.Context) error {
+			state, err := s.locks.Inspect(ctx, "orders:42")
+			if state.Holds != 2 {
+				s.Errorf("held %d times", state.Holds)
+			}
+			return err
+		})
+	}
+	client := s.unary()
+	for range 3 { // at once: it was released before the answer
+		if _, err := client.UnaryCall(s.ctx(), request("42")); err != nil {
+			s.Error(err)
+		}
+	}
+	s.free("orders:42")
+}
+
+func (s *site) never() {
+	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		s.Error("it was served")
+		return new(pb.SimpleResponse), nil
+	}
+}
+
+// heldUnary makes handlers that stay until they are told to go.
+func (s *site) heldUnary() (in, let chan struct{}) {
+	in, let = make(chan struct{}, 16), make(chan struct{})
+	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		in <- struct{}{}
+		<-let
+		return new(pb.SimpleResponse), nil
+	}
+	return in, let
+}
+
+func refused(s *site) {
+	in, let := s.heldUnary()
+	client := s.unary()
+	call := func(id string) error { _, err := client.UnaryCall(s.ctx(), request(id)); return err }
+	first := async(func() error { return call("42") })
+	receive(s, "the first in the handler", in)
+	if d := s.want(call("42"), codes.Aborted, grpclock.ReasonLocked); d <= 0 || d > 30*time.Second {
+		s.Errorf("retry after %v, of a lease of 30 s", d)
+	}
+	other := async(func() error { return call("43") })
+	receive(s, "another key in the handler", in)
+	close(let)
+	if err := errors.Join(receive(s, "the first", first), receive(s, "the other", other)); err != nil {
+		s.Error(err)
+	}
+	s.free("orders:42")
+	s.free("orders:43")
+}
+
+func waits(s *site) {
+	in, let := s.heldUnary()
+	client := s.unary(grpclock.WithClientWait())
+	call := func() error { _, err := client.UnaryCall(s.ctx(), request("42")); return err }
+	first := async(call)
+	receive(s, "the first in the handler", in)
+	second := async(call)
+	let <- struct{}{}
+	receive(s, "the second in the handler", in)
+	let <- struct{}{}
+	if err := errors.Join(receive(s, "the first", first), receive(s, "the second", second)); err != nil {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+func waitsInVain(s *site) {
+	s.never()
+	lease := s.hold()
+	_, err := s.unary(grpclock.WithWait(2*time.Second)).UnaryCall(s.ctx(), request("42"))
+	s.want(err, codes.Aborted, grpclock.ReasonLocked)
+	s.unlock(lease)
+	s.free("orders:42")
+}
+
+func deadline(s *site) {
+	s.never()
+	lease := s.hold()
+	causes := make(chan error, 1)
+	client := s.unary(grpclock.WithClientWait(), grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, _ error) error {
+		causes <- st.Err()
+		return st.Err()
+	}))
+	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := client.UnaryCall(ctx, request("42")); status.Code(err) != codes.DeadlineExceeded {
+		s.Errorf("the client got %v", err)
+	}
+	// The client may cancel before the server's own timer fires.
+	if err := receive(s, "the end of the wait", causes); status.Code(err) == codes.Canceled {
+		s.want(err, codes.Canceled, grpclock.ReasonClientGone)
+	} else {
+		s.want(err, codes.DeadlineExceeded, grpclock.ReasonTimeout)
+	}
+	s.unlock(lease)
+	s.free("orders:42")
+}
+
+func clientLeaves(s *site) {
+	s.never()
+	lease := s.hold()
+	began, causes := make(chan struct{}), make(chan error, 1)
+	key := grpclock.ContextFunc(func(context.Context) (string, error) { close(began); return "orders:42", nil })
+	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: key}, grpclock.WithClientWait(),
+		grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, _ error) error {
+			causes <- st.Err()
+			return st.Err()
+		}))))
+	ctx, leave := context.WithCancel(s.Context())
+	got := async(func() error { _, err := client.UnaryCall(ctx, request("42")); return err })
+	receive(s, "the call", began)
+	leave()
+	receive(s, "the client", got)
+	s.want(receive(s, "the end of the wait", causes), codes.Canceled, grpclock.ReasonClientGone)
+	s.unlock(lease)
+	s.free("orders:42")
+}
+
+func recovering(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (_ any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = status.Errorf(codes.DataLoss, "recovered: %v", p)
+		}
+	}()
+	return h(ctx, req)
+}
+
+func panics(s *site) {
+	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { panic("boom") }
+	client := s.serve(grpc.ChainUnaryInterceptor(recovering, grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order})))
+	if _, err := client.UnaryCall(s.ctx(), request("42")); status.Convert(err).Message() != "recovered: boom" {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+func shutsDown(s *site) {
+	in, let := s.heldUnary()
+	client := s.unary(grpclock.WithClientWait())
+	call := func() error { _, err := client.UnaryCall(s.ctx(), request("42")); return err }
+	first := async(call)
+	receive(s, "the first in the handler", in)
+	second := async(call)
+	down := async(func() error { return s.locks.Shutdown(s.ctx()) })
+	s.want(receive(s, "the second", second), codes.Unavailable, grpclock.ReasonClosing)
+	close(let)
+	if err := errors.Join(receive(s, "the first", first), receive(s, "the shutdown", down)); err != nil {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+func redisDown(s *site) {
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		if l := grpclock.Lease(ctx); l != nil {
+			s.Errorf("a lease of %q", l.Name())
+		}
+		return new(pb.SimpleResponse), nil
+	}
+	strict, open := s.unary(), s.unary(grpclock.WithFailOpen())
+	s.redis.Stop()
+	_, err := strict.UnaryCall(s.ctx(), request("42"))
+	s.want(err, codes.Unavailable, grpclock.ReasonUnavailable)
+	if _, err := open.UnaryCall(s.ctx(), request("42")); err != nil {
+		s.Error(err)
+	}
+}
+
+// tillLost works until its context ends.
+func (s *site) tillLost(in chan<- struct{}, causes chan<- error, then error) {
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		in <- struct{}{}
+		select {
+		case <-ctx.Done():
+			causes <- context.Cause(ctx)
+		case <-time.After(patience):
+			causes <- nil
+		}
+		if then != nil {
+			return nil, then
+		}
+		return nil, ctx.Err()
+	}
+}
+
+func redisDies(s *site) {
+	in, causes := make(chan struct{}, 1), make(chan error, 1)
+	s.tillLost(in, causes, nil)
+	client := s.unary(grpclock.WithLockOptions(mortise.WithLease(3 * time.Second)))
+	got := async(func() error { _, err := client.UnaryCall(context.Background(), request("42")); return err })
+	receive(s, "the call", in)
+	s.redis.Stop()
+	if err := receive(s, "the loss", causes); !errors.Is(err, mortise.ErrLost) {
+		s.Errorf("the cause is %v", err)
+	}
+	s.want(receive(s, "the answer", got), codes.Aborted, grpclock.ReasonLost)
+	s.redis.Restart() // with the data it had
+	s.free("orders:42")
+}
+
+func lostAnswered(s *site) {
+	in, causes := make(chan struct{}, 1), make(chan error, 1)
+	s.tillLost(in, causes, status.Error(codes.OutOfRange, "half done"))
+	client := s.unary(grpclock.WithLockOptions(mortise.WithLease(2 * time.Second)))
+	_, err := client.UnaryCall(context.Background(), request("42"))
+	if status.Code(err) != codes.OutOfRange {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+func badKeys(s *site) {
+	s.never()
+	method := func(k grpclock.Key) pb.TestServiceClient {
+		return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: k})))
+	}
+	for what, client := range map[string]pb.TestServiceClient{
+		"missing message": method(grpclock.Fields("x:{payload.body}")),
+		"empty string":    method(order),
+		"unset integer":   method(grpclock.Fields("x:{response_size}")),
+		"no metadata":     method(byMetadata),
+		"empty":           method(grpclock.Func(func(context.Context, any) (string, error) { return "", nil })),
+		"an error":        method(grpclock.ContextFunc(func(context.Context) (string, error) { return "", errors.New("orders: secret") })),
+	} {
+		_, err := client.UnaryCall(s.ctx(), request(""))
+		s.want(err, codes.InvalidArgument, grpclock.ReasonBadKey)
+		if what == "missing message" {
+			field := ""
+			for _, d := range status.Convert(err).Details() {
+				if b, ok := d.(*errdetails.BadRequest); ok {
+					field = b.FieldViolations[0].Field
+				}
+			}
+			if field != "payload.body" {
+				s.Errorf("the field is %q", field)
+			}
+		}
+	}
+}
+
+func readers(s *site) {
+	in, let := s.heldUnary()
+	read, write := s.locks.RW()
+	methods := grpclock.Methods{unary: order}
+	reader := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods, grpclock.WithReaders(read, unary))))
+	writer := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods)))
+	call := func() error { _, err := reader.UnaryCall(s.ctx(), request("42")); return err }
+	one, two := async(call), async(call)
+	receive(s, "a reader", in)
+	receive(s, "another", in)
+	_, err := writer.UnaryCall(s.ctx(), request("42"))
+	s.want(err, codes.Aborted, grpclock.ReasonLocked)
+	close(let)
+	if err := errors.Join(receive(s, "a reader", one), receive(s, "another", two)); err != nil {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+func replaced(s *site) {
+	s.never()
+	lease := s.hold()
+	client := s.unary(grpclock.WithAnswer(func(_ context.Context, method string, st *status.Status, cause error) error {
+		if method != unary || st.Code() != codes.Aborted || !errors.Is(cause, mortise.ErrNotAcquired) {
+			s.Errorf("%s %v %v", method, st, cause)
+		}
+		return status.Error(codes.AlreadyExists, "mine")
+	}))
+	if _, err := client.UnaryCall(s.ctx(), request("42")); status.Code(err) != codes.AlreadyExists {
+		s.Error(err)
+	}
+	s.unlock(lease)
+	s.free("orders:42")
+}
+
+func serverStream(s *site) {
+	let := make(chan struct{})
+	s.onOutput = func(r *pb.StreamingOutputCallRequest, ss pb.TestService_StreamingOutputCallServer) error {
+		if r.ResponseStatus.GetMessage() != "42" || grpclock.Lease(ss.Context()).Name() != "orders:42" {
+			s.Errorf("request %v, lease %q", r, grpclock.Lease(ss.Context()).Name())
+		}
+		if err := ss.Send(new(pb.StreamingOutputCallResponse)); err != nil {
+			return err
+		}
+		<-let
+		return ss.Send(new(pb.StreamingOutputCallResponse))
+	}
+	client := s.stream(grpclock.Methods{output: order})
+	call := func() pb.TestService_StreamingOutputCallClient {
+		cs, err := client.StreamingOutputCall(s.ctx(), &pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Message: "42"}})
+		if err != nil {
+			s.Fatal(err)
+		}
+		return cs
+	}
+	first := call()
+	if _, err := first.Recv(); err != nil {
+		s.Fatal(err)
+	}
+	_, err := call().Recv()
+	if d := s.want(err, codes.Aborted, grpclock.ReasonLocked); d <= 0 {
+		s.Error("no retry delay")
+	}
+	close(let)
+	if _, err := first.Recv(); err != nil {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+func clientStream(s *site) {
+	s.onInput = func(ss pb.TestService_StreamingInputCallServer) error {
+		if l := grpclock.Lease(ss.Context()); l.Name() != "uploads:6162" {
+			s.Errorf("lease of %q", l.Name())
+		}
+		all := ""
+		for range 2 {
+			r, err := ss.Recv()
+			if err != nil {
+				return err
+			}
+			all += string(r.Payload.GetBody())
+		}
+		return ss.SendAndClose(&pb.StreamingInputCallResponse{AggregatedPayloadSize: int32(len(all))})
+	}
+	cs, err := s.stream(grpclock.Methods{input: grpclock.Fields("uploads:{payload.body}")}).StreamingInputCall(s.ctx())
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, part := range []string{"ab", "cde"} {
+		if err := cs.Send(&pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: []byte(part)}}); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if r, err := cs.CloseAndRecv(); err != nil || r.AggregatedPayloadSize != 5 {
+		s.Errorf("%v %v", r, err)
+	}
+	s.free("uploads:6162")
+}
+
+func noFirstMessage(s *site) {
+	s.onInput = func(pb.TestService_StreamingInputCallServer) error { s.Error("it was served"); return nil }
+	cs, err := s.stream(grpclock.Methods{input: grpclock.Fields("uploads:{payload.body}")}).StreamingInputCall(s.ctx())
+	if err != nil {
+		s.Fatal(err)
+	}
+	_, err = cs.CloseAndRecv()
+	s.want(err, codes.InvalidArgument, grpclock.ReasonBadKey)
+}
+
+// duplexCall opens a stream that is locked by metadata.
+func (s *site) duplexCall(client pb.TestServiceClient, ctx context.Context) pb.TestService_FullDuplexCallClient {
+	s.Helper()
+	cs, err := client.FullDuplexCall(metadata.AppendToOutgoingContext(ctx, "order-id", "42"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return cs
+}
+
+func streamByMetadata(s *site) {
+	s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
+		if err := ss.Send(new(pb.StreamingOutputCallResponse)); err != nil { // the server speaks first
+			return err
+		}
+		_, err := ss.Recv()
+		if err != nil {
+			return err
+		}
+		return ss.Send(new(pb.StreamingOutputCallResponse))
+	}
+	client := s.stream(grpclock.Methods{duplex: byMetadata})
+	first := s.duplexCall(client, s.ctx())
+	if _, err := first.Recv(); err != nil {
+		s.Fatal(err)
+	}
+	_, err := s.duplexCall(client, s.ctx()).Recv()
+	s.want(err, codes.Aborted, grpclock.ReasonLocked)
+	if err := first.Send(new(pb.StreamingOutputCallRequest)); err != nil {
+		s.Error(err)
+	}
+	if _, err := first.Recv(); err != nil {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+// A handler that waits for its silent client is woken.
+func streamLost(s *site) {
+	causes := make(chan error, 1)
+	s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
+		if err := ss.Send(new(pb.StreamingOutputCallResponse)); err != nil {
+			return err
+		}
+		_, err := ss.Recv()
+		causes <- context.Cause(ss.Context())
+		if err := ss.Send(new(pb.StreamingOutputCallResponse)); !errors.Is(err, mortise.ErrLost) {
+			s.Errorf("Send after the loss: %v", err)
+		}
+		if _, err := ss.Recv(); !errors.Is(err, mortise.ErrLost) {
+			s.Errorf("Recv after the loss: %v", err)
+		}
+		return err
+	}
+	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}, grpclock.WithLockOptions(mortise.WithLease(2*time.Second))), s.ctx())
+	if _, err := cs.Recv(); err != nil {
+		s.Fatal(err)
+	}
+	_, err := cs.Recv()
+	s.want(err, codes.Aborted, grpclock.ReasonLost)
+	if err := receive(s, "the cause", causes); !errors.Is(err, mortise.ErrLost) {
+		s.Errorf("the cause is %v", err)
+	}
+	s.free("orders:42")
+}
+
+func streamDeadline(s *site) {
+	ended := make(chan error, 1)
+	s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
+		_, err := ss.Recv()
+		ended <- err
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
+	defer cancel()
+	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}), ctx)
+	if _, err := cs.Recv(); status.Code(err) != codes.DeadlineExceeded {
+		s.Error(err)
+	}
+	if err := receive(s, "the handler's end", ended); err == nil {
+		s.Error("Recv returned a message")
+	}
+	s.free("orders:42")
+}
+
+func streamPanics(s *site) {
+	s.onDuplex = func(pb.TestService_FullDuplexCallServer) error { panic("boom") }
+	client := s.serve(grpc.ChainStreamInterceptor(
+		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = status.Errorf(codes.DataLoss, "recovered: %v", p)
+				}
+			}()
+			return h(srv, ss)
+		}, grpclock.StreamServerInterceptor(s.locks, grpclock.Methods{duplex: byMetadata})))
+	if _, err := s.duplexCall(client, s.ctx()).Recv(); status.Convert(err).Message() != "recovered: boom" {
+		s.Error(err)
+	}
+	s.free("orders:42")
+}
+
+func streamRedisDown(s *site) {
+	s.onDuplex = func(pb.TestService_FullDuplexCallServer) error { s.Error("it was served"); return nil }
+	client := s.stream(grpclock.Methods{duplex: byMetadata})
+	s.redis.Stop()
+	_, err := s.duplexCall(client, s.ctx()).Recv()
+	s.want(err, codes.Unavailable, grpclock.ReasonUnavailable)
+}
+
+// Names of fields of each kind that makes one.
+func TestFields(t *testing.T) {
+	r := &pb.SimpleRequest{
+		ResponseSize:   -7,
+		Payload:        &pb.Payload{Body: []byte{0, 0xab}},
+		ResponseStatus: &pb.EchoStatus{Code: 5, Message: "a:b"},
+	}
+	s := newSite(t)
+	names := make(chan string, 1)
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		names <- grpclock.Lease(ctx).Name()
+		return new(pb.SimpleResponse), nil
+	}
+	for tmpl, want := range map[string]string{
+		"n:{response_size}": "n:-7",
+		"b:{payload.body}":  "b:00ab",
+		"two:{response_status.code}:{response_status.message}": "two:5:a%3Ab",
+	} {
+		client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: grpclock.Fields(tmpl)})))
+		if _, err := client.UnaryCall(s.ctx(), r); err != nil {
+			t.Error(err)
+		} else if got := <-names; got != want {
+			t.Errorf("%s: %q, want %q", tmpl, got, want)
+		}
+	}
+}
+
+// A method that is written wrong would be one that is never locked: it shows when the
+// program starts.
+func TestMisuse(t *testing.T) {
+	locks := mortise.Locker((*mortise.Client)(nil))
+	for what, f := range map[string]func(){
+		"no Locker":           func() { grpclock.UnaryServerInterceptor(nil, grpclock.Methods{unary: order}) },
+		"no methods":          func() { grpclock.UnaryServerInterceptor(locks, nil) },
+		"no such service":     func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{"/x.Y/Z": order}) },
+		"no such method":      func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary + "s": order}) },
+		"no method name":      func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{"UnaryCall": order}) },
+		"an empty Key":        func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: {}}) },
+		"a stream":            func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{duplex: byMetadata}) },
+		"no stream":           func() { grpclock.StreamServerInterceptor(locks, grpclock.Methods{unary: order}) },
+		"no such field":       func() { field(locks, "{response_status.id}") },
+		"a field of a string": func() { field(locks, "{response_status.message.id}") },
+		"a message":           func() { field(locks, "{response_status}") },
+		"a bool":              func() { field(locks, "{fill_username}") },
+		"no placeholder":      func() { field(locks, "orders") },
+		"readers of no method": func() {
+			grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: order}, grpclock.WithReaders(locks, duplex))
+		},
+		"a wait that is none":    func() { grpclock.WithWait(0) },
+		"an answer that is none": func() { grpclock.WithAnswer(nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", what)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func field(locks mortise.Locker, tmpl string) {
+	grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: grpclock.Fields(tmpl)})
+}

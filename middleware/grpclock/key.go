@@ -1,0 +1,261 @@
+package grpclock
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/mortise-go/mortise/middleware/internal/template"
+)
+
+// Methods says what a call is locked by, for each method that is locked, by its full name,
+// "/shop.v1.Orders/Ship". Other methods pass without a lock.
+//
+// A name that no service has would be a lock that is never taken. So the interceptors look each up in
+// protoregistry.GlobalFiles, where the generated code of a service puts it,
+// and panic if it is not there, is of the other sort (unary or stream), or its key does not fit its request.
+type Methods map[string]Key
+
+// Key says what a call is locked by: [Fields], [Metadata], [Func] or [ContextFunc].
+type Key struct {
+	// message tells that a stream's first message is needed.
+	message bool
+	check   func(protoreflect.MessageDescriptor) error
+	name    func(ctx context.Context, req any) (string, error)
+}
+
+// ErrNoLock is for functions of [Func] and [ContextFunc] to return: this call needs
+// no lock.
+var ErrNoLock = errors.New("grpclock: no lock is needed")
+
+// Fields makes names of fields of the request; of a stream's first message:
+// Fields("orders:{order.id}"). A path goes through messages to a string, bytes (put in as hex), an integer or
+// an enum (its number). One that is missing or empty is answered with InvalidArgument;
+// zero counts as missing where the field cannot tell the two apart (no optional).
+//
+// In values, the characters % : / { } | and spaces and control characters are percent-encoded, so
+// different values make different names. A value has at most 255 bytes. httplock's
+// RouteKey makes the same names.
+//
+// It panics if the template is malformed or has no placeholder.
+func Fields(tmpl string) Key {
+	t := parse("Fields", tmpl)
+	paths := make(map[string][]string)
+	for _, name := range t.Names() {
+		paths[name] = strings.Split(name, ".")
+	}
+	return Key{
+		message: true,
+		check: func(d protoreflect.MessageDescriptor) error {
+			for name, path := range paths {
+				if err := checkPath(d, path); err != nil {
+					return fmt.Errorf("{%s}: %w", name, err)
+				}
+			}
+			return nil
+		},
+		name: func(_ context.Context, req any) (string, error) {
+			m, ok := req.(proto.Message)
+			if !ok {
+				return "", fmt.Errorf("%w: the request is a %T, not a proto.Message", errMisused, req)
+			}
+			return t.Expand(func(name string) (string, error) {
+				v, err := field(m.ProtoReflect(), paths[name])
+				if err == nil && v == "" {
+					err = &template.ValueError{Name: name, Why: "is missing or empty"}
+				}
+				return v, err
+			})
+		},
+	}
+}
+
+// Metadata makes names of the call's metadata: Metadata("payments:{idempotency-key}").
+// A key that is missing, empty or there twice is answered with InvalidArgument. Values
+// are encoded and bounded as for [Fields]. A stream is locked before its first message.
+//
+// It panics if the template is malformed or has no placeholder.
+func Metadata(tmpl string) Key {
+	t := parse("Metadata", tmpl)
+	return Key{name: func(ctx context.Context, _ any) (string, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		return t.Expand(func(name string) (string, error) {
+			values := md.Get(name)
+			if len(values) > 1 {
+				return "", &template.ValueError{Name: "metadata " + name, Why: "is there more than once"}
+			}
+			if len(values) == 0 || values[0] == "" {
+				return "", &template.ValueError{Name: "metadata " + name, Why: "is missing or empty"}
+			}
+			return values[0], nil
+		})
+	}}
+}
+
+// Func is a key of one's own; req is the request, of a stream its first message. An
+// error is answered with InvalidArgument, and so is an empty name: it would be one lock for all.
+// [ErrNoLock] lets the call pass without a lock.
+//
+// Put something of your own before what the client chooses: a client that can name any
+// lock can block any.
+func Func(name func(ctx context.Context, req any) (string, error)) Key {
+	if name == nil {
+		panic("grpclock: Func: the function must not be nil")
+	}
+	return Key{message: true, name: name}
+}
+
+// ContextFunc is [Func] of the context alone, for values that interceptors before this
+// one put there. A stream is locked before its first message.
+func ContextFunc(name func(ctx context.Context) (string, error)) Key {
+	if name == nil {
+		panic("grpclock: ContextFunc: the function must not be nil")
+	}
+	return Key{name: func(ctx context.Context, _ any) (string, error) { return name(ctx) }}
+}
+
+var (
+	errEmptyKey = errors.New("grpclock: the key is empty: all such calls would share one lock")
+	errMisused  = errors.New("grpclock: misused")
+)
+
+func parse(of, tmpl string) template.Template {
+	t, err := template.Parse(tmpl)
+	if err != nil {
+		panic("grpclock: " + of + ": " + err.Error())
+	}
+	return t
+}
+
+func checkPath(d protoreflect.MessageDescriptor, path []string) error {
+	for i, name := range path {
+		fd := d.Fields().ByName(protoreflect.Name(name))
+		last := i == len(path)-1
+		switch {
+		case fd == nil:
+			return fmt.Errorf("%s has no field %q", d.FullName(), name)
+		case fd.Cardinality() == protoreflect.Repeated:
+			return fmt.Errorf("%s is repeated; use Func to choose", fd.FullName())
+		case last && !keyed(fd.Kind()):
+			return fmt.Errorf("%s is a %s; a key is made of strings, bytes, integers and enums", fd.FullName(), fd.Kind())
+		case !last && fd.Message() == nil:
+			return fmt.Errorf("%s is a %s and has no fields", fd.FullName(), fd.Kind())
+		}
+		d = fd.Message()
+	}
+	return nil
+}
+
+func keyed(k protoreflect.Kind) bool {
+	switch k {
+	case protoreflect.BoolKind, protoreflect.FloatKind, protoreflect.DoubleKind, protoreflect.MessageKind, protoreflect.GroupKind:
+		return false
+	}
+	return true
+}
+
+// field is the value at the end of a path; empty if it is not there.
+func field(m protoreflect.Message, path []string) (string, error) {
+	if err := checkPath(m.Descriptor(), path); err != nil {
+		return "", fmt.Errorf("%w: %w", errMisused, err)
+	}
+	for i, name := range path {
+		fd := m.Descriptor().Fields().ByName(protoreflect.Name(name))
+		if !m.Has(fd) {
+			return "", nil
+		}
+		v := m.Get(fd)
+		if i < len(path)-1 {
+			m = v.Message()
+			continue
+		}
+		switch x := v.Interface().(type) {
+		case string:
+			return x, nil
+		case []byte:
+			return hex.EncodeToString(x), nil
+		case int32:
+			return strconv.FormatInt(int64(x), 10), nil
+		case int64:
+			return strconv.FormatInt(x, 10), nil
+		case uint32:
+			return strconv.FormatUint(uint64(x), 10), nil
+		case uint64:
+			return strconv.FormatUint(x, 10), nil
+		case protoreflect.EnumNumber:
+			return strconv.FormatInt(int64(x), 10), nil
+		}
+	}
+	return "", fmt.Errorf("%w: a field of a kind that makes no key", errMisused)
+}
+
+// rule is a method's key, and how to make its request.
+type rule struct {
+	Key
+	request protoreflect.MessageType
+}
+
+// rules looks the methods up.
+func (ms Methods) rules(stream bool) (map[string]rule, error) {
+	if len(ms) == 0 {
+		return nil, errors.New("no methods are given, so none would be locked")
+	}
+	all := make(map[string]rule, len(ms))
+	for full, key := range ms {
+		d, err := lookup(full)
+		if err != nil {
+			return nil, err
+		}
+		switch streams := d.IsStreamingClient() || d.IsStreamingServer(); {
+		case key.name == nil:
+			return nil, fmt.Errorf("%s: the Key is empty: use Fields, Metadata, Func or ContextFunc", full)
+		case streams && !stream:
+			return nil, fmt.Errorf("%s is a stream, which this interceptor never sees: give it to StreamServerInterceptor", full)
+		case !streams && stream:
+			return nil, fmt.Errorf("%s is no stream, so this interceptor never sees it: give it to UnaryServerInterceptor", full)
+		}
+		if key.check != nil {
+			if err := key.check(d.Input()); err != nil {
+				return nil, fmt.Errorf("%s: %w", full, err)
+			}
+		}
+		all[full] = rule{key, typeOf(d.Input())}
+	}
+	return all, nil
+}
+
+func lookup(full string) (protoreflect.MethodDescriptor, error) {
+	service, method, ok := strings.Cut(strings.TrimPrefix(full, "/"), "/")
+	if !ok || !strings.HasPrefix(full, "/") {
+		return nil, fmt.Errorf("%q is no full method name such as /shop.v1.Orders/Ship", full)
+	}
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil, fmt.Errorf("%s: no service %s is linked into this program: %w; check the name, and import its generated code", full, service, err)
+	}
+	s, ok := d.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return nil, fmt.Errorf("%s: %s is no service", full, service)
+	}
+	m := s.Methods().ByName(protoreflect.Name(method))
+	if m == nil {
+		return nil, fmt.Errorf("%s: %s has no method %s", full, service, method)
+	}
+	return m, nil
+}
+
+func typeOf(d protoreflect.MessageDescriptor) protoreflect.MessageType {
+	if t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName()); err == nil {
+		return t
+	}
+	return dynamicpb.NewMessageType(d)
+}

@@ -1,0 +1,86 @@
+package grpclock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/internal/template"
+)
+
+// Domain is that of the ErrorInfo in each status.
+const Domain = "github.com/mortise-go/mortise"
+
+// The reasons in the ErrorInfo of a status. docs/problems.md explains them.
+const (
+	ReasonLocked      = "LOCKED"            // Aborted
+	ReasonUnavailable = "STORE_UNAVAILABLE" // Unavailable
+	ReasonClosing     = "SHUTTING_DOWN"     // Unavailable
+	ReasonLost        = "LOCK_LOST"         // Aborted
+	ReasonTimeout     = "TIMED_OUT"         // DeadlineExceeded
+	ReasonClientGone  = "CLIENT_GONE"       // Canceled
+	ReasonBadKey      = "BAD_KEY"           // InvalidArgument
+	ReasonInternal    = "INTERNAL"          // Internal
+)
+
+// soon is the retry delay where nothing is known of a holder's lease.
+const soon = time.Second
+
+func problem(code codes.Code, reason, message string, retry time.Duration, more ...protoadapt.MessageV1) *status.Status {
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: Domain}}
+	if retry > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
+	}
+	s := status.New(code, message)
+	if with, err := s.WithDetails(append(details, more...)...); err == nil {
+		return with
+	}
+	return s
+}
+
+func badKey(err error) *status.Status {
+	var v *template.ValueError
+	switch {
+	case errors.As(err, &v):
+		return problem(codes.InvalidArgument, ReasonBadKey, "the call does not say what to lock: "+v.Error(), 0,
+			&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: v.Name, Description: v.Why}}})
+	case errors.Is(err, errMisused):
+		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
+	}
+	return problem(codes.InvalidArgument, ReasonBadKey, "the call does not say what to lock", 0)
+}
+
+// refused is why a lock was not acquired.
+func refused(ctx context.Context, err error) *status.Status {
+	switch {
+	case errors.Is(err, mortise.ErrNotAcquired):
+		retry := soon
+		var e *mortise.Error
+		if errors.As(err, &e) && e.Remaining > 0 {
+			retry = e.Remaining
+		}
+		return problem(codes.Aborted, ReasonLocked, "what this call needs is locked by another one; try again later", retry)
+	case errors.Is(err, mortise.ErrUnavailable):
+		return problem(codes.Unavailable, ReasonUnavailable, "the lock service is not available", soon)
+	case errors.Is(err, mortise.ErrClosed):
+		return problem(codes.Unavailable, ReasonClosing, "the server is shutting down", soon)
+	case errors.Is(err, mortise.ErrBadName):
+		return badKey(err)
+	case ctx.Err() == nil:
+		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return problem(codes.DeadlineExceeded, ReasonTimeout, "the call's time ran out while it waited for its lock", 0)
+	}
+	return problem(codes.Canceled, ReasonClientGone, "the client did not wait", 0)
+}
+
+func lost() *status.Status {
+	return problem(codes.Aborted, ReasonLost, "the lock was lost while the call was being worked on; find out what was done before it is repeated", soon)
+}

@@ -1,0 +1,113 @@
+package httplock
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// answered is a ResponseWriter that notices whether anything was answered. What else
+// the one below can do, watch adds; http.ResponseController finds that by Unwrap.
+type answered struct {
+	http.ResponseWriter
+	written atomic.Bool
+}
+
+// watch wraps w in a writer that implements of http.Flusher, http.Hijacker and
+// io.ReaderFrom what w does. A handler that asks for one of them by a type assertion gets the right
+// answer.
+func watch(w http.ResponseWriter) (http.ResponseWriter, *answered) {
+	a := &answered{ResponseWriter: w}
+	f, flushes := w.(http.Flusher)
+	h, hijacks := w.(http.Hijacker)
+	rf, reads := w.(io.ReaderFrom)
+	switch {
+	case flushes && hijacks && reads: // HTTP/1
+		return &struct {
+			*answered
+			flusher
+			hijacker
+			readerFrom
+		}{a, flusher{a, f}, hijacker{a, h}, readerFrom{a, rf}}, a
+	case flushes && hijacks:
+		return &struct {
+			*answered
+			flusher
+			hijacker
+		}{a, flusher{a, f}, hijacker{a, h}}, a
+	case flushes: // HTTP/2
+		return &struct {
+			*answered
+			flusher
+		}{a, flusher{a, f}}, a
+	case hijacks:
+		return &struct {
+			*answered
+			hijacker
+		}{a, hijacker{a, h}}, a
+	}
+	return a, a
+}
+
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answered) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		a.written.Store(true)
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answered) Write(p []byte) (int, error) {
+	a.written.Store(true)
+	return a.ResponseWriter.Write(p)
+}
+
+func (a *answered) WriteString(s string) (int, error) {
+	a.written.Store(true)
+	return io.WriteString(a.ResponseWriter, s)
+}
+
+// FlushError is what http.ResponseController calls.
+func (a *answered) FlushError() error {
+	err := http.NewResponseController(a.ResponseWriter).Flush()
+	if err == nil {
+		a.written.Store(true)
+	}
+	return err
+}
+
+type flusher struct {
+	a *answered
+	f http.Flusher
+}
+
+func (f flusher) Flush() {
+	f.a.written.Store(true)
+	f.f.Flush()
+}
+
+type hijacker struct {
+	a *answered
+	h http.Hijacker
+}
+
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := h.h.Hijack()
+	if err == nil {
+		h.a.written.Store(true)
+	}
+	return c, rw, err
+}
+
+type readerFrom struct {
+	a  *answered
+	rf io.ReaderFrom
+}
+
+func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
+	r.a.written.Store(true)
+	return r.rf.ReadFrom(src)
+}

@@ -1,0 +1,63 @@
+// Package httplock serves HTTP requests of one key one at a time, over all processes that
+// share a store of locks. It is middleware for net/http, and for routers that take
+// func(http.Handler) http.Handler, chi for one.
+//
+//	lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
+//
+//	mux.Handle("POST /orders/{id}/ship", lock(ship)) // http.ServeMux
+//	router.With(lock).Post("/orders/{id}/ship", ship) // chi
+//
+// The request's context is that of its lease: it ends when the lock is lost, and with it
+// a handler, or middleware within, enters the lock again. [Lease] returns the lease, with its fencing token.
+//
+// # Modes
+//
+//	option                        a request whose lock is held                               read methods
+//	(none)                        is refused at once                                         like the others
+//	WithWait(d)                   waits for d at most                                        like the others
+//	WithClientWait()              waits for as long as its client does                       like the others
+//	WithReaders(read)             as above                                                   GET and HEAD share the lock
+//	WithFailOpen()                as above; is served UNLOCKED where the store is down       as above
+//
+// # Answers
+//
+// They are problem+json (RFC 9457) with the types in docs/problems.md, and say nothing of locks' names or of
+// the store; [WithAnswer] replaces them.
+//
+//	what happened                                     status   type                 Retry-After
+//	another request holds the lock                    423      TypeLocked           what is left of its lease, which it may renew
+//	the same, with WithConflict (Idempotency-Key)     409      TypeLocked           the same
+//	the store of locks is down                        503      TypeUnavailable      1 s
+//	the client of locks was shut down                 503      TypeClosing          1 s
+//	the request's deadline ended while it waited      503      TypeTimeout          1 s
+//	the client left while it waited                   499      TypeClientGone       (for the access log)
+//	the request has no key, or a bad one              400      TypeBadKey
+//	the lock was lost, and the handler wrote nothing  503      TypeLost             1 s
+//	the lock was lost, and the handler answered       the handler's answer
+//	misuse: a name in use for other data, an option   500      TypeInternal
+//
+// # Releasing
+//
+// The lock is released when the handler returns, before the answer is complete: also when
+// it panics, when the client has gone, when the connection was hijacked. If Redis cannot be
+// reached then, the answer waits for 2 s at most and the release is retried in the
+// background; the lock ends with its lease at the latest.
+//
+// Work that a handler leaves to a goroutine is not locked. An Idempotency-Key's lock keeps two requests with it
+// apart; to remember the answer of the first is up to the handler.
+//
+// # Shutdown
+//
+// http.Server.Shutdown waits for handlers, and so for requests that wait for a lock.
+// Have the locks shut down with it, which sends those away and lets the others finish:
+//
+//	srv.RegisterOnShutdown(func() { locks.Shutdown(ctx) })
+//	go srv.ListenAndServe() // returns as soon as Shutdown begins
+//	<-ctxOfTheSignal.Done()
+//	srv.Shutdown(ctx) // returns when the handlers have; main must not return before
+//
+// # The ResponseWriter
+//
+// Handlers get one that notices whether they answered. It is an http.Flusher, http.Hijacker
+// and io.ReaderFrom where the one below is, and http.ResponseController works.
+package httplock

@@ -1,0 +1,109 @@
+package httplock_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/httplock"
+)
+
+// One request at a time for each order.
+func Example() {
+	locks, err := mortise.New(memory.New()) // on Redis: redisgo.New(rdb), or rueidis.New(option)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	lock := httplock.New(locks, httplock.RouteKey("orders:{id}")) // refuses at once; to wait: httplock.WithWait(2*time.Second)
+
+	ship := func(w http.ResponseWriter, r *http.Request) {
+		// r.Context() ends if the lock is lost. For a store that checks tokens:
+		// token, _ := httplock.Lease(r.Context()).Token()
+		fmt.Fprintln(w, "shipped", r.PathValue("id"))
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/ship", lock(http.HandlerFunc(ship)))
+	// With chi: router.With(lock).Post("/orders/{id}/ship", ship)
+
+	w := httptest.NewRecorder() // http.ListenAndServe(":8080", mux)
+	mux.ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/ship", nil))
+	fmt.Print(w.Code, " ", w.Body)
+	// Output: 200 shipped 42
+}
+
+// Two requests of one key: the second is told to come back.
+func ExampleNew_refused() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	mux := http.NewServeMux()
+	lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
+	post := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("POST", path, nil))
+		return w
+	}
+	mux.Handle("/orders/{id}", lock(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") == "42" { // while it is being worked on:
+			again := post("/orders/42")
+			fmt.Println(again.Code, again.Header().Get("Content-Type"), again.Header().Get("Retry-After") != "")
+			fmt.Println("another order:", post("/orders/43").Code)
+		}
+	})))
+	fmt.Println("the first:", post("/orders/42").Code)
+	// Output:
+	// 423 application/problem+json true
+	// another order: 200
+	// the first: 200
+}
+
+// A request with an Idempotency-Key that is still being worked on is answered 409. The
+// keys of one tenant are not another's.
+func ExampleHeaderKey() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	type tenant struct{} // under which the authentication puts who calls
+	pay := httplock.New(locks,
+		httplock.Join(httplock.ContextKey("tenants:", tenant{}), httplock.HeaderKey("payments:{Idempotency-Key}")),
+		httplock.WithConflict(),
+	)(http.NotFoundHandler())
+
+	w := httptest.NewRecorder()
+	pay.ServeHTTP(w, httptest.NewRequest("POST", "/payments", nil)) // without a tenant, without a key
+	fmt.Println(w.Code)
+	// Output: 400
+}
+
+// Answers of one's own, and a log.
+func ExampleWithAnswer() {
+	store := memory.New()
+	locks, err := mortise.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	answer := func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
+		p.RetryAfter = min(p.RetryAfter, 5*time.Second) // our handlers take no longer
+		if errors.Is(p.Err, mortise.ErrUnavailable) {
+			fmt.Println("to the log:", p.Name, p.Status)
+		}
+		p.ServeHTTP(w, r)
+	}
+	key := func(*http.Request) (string, error) { return "reindex", nil } // one for all requests, by choice
+	handler := httplock.New(locks, key, httplock.WithAnswer(answer))(http.NotFoundHandler())
+
+	store.SetDown(errors.New("connection refused"))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/reindex", nil))
+	// Output: to the log: reindex 503
+}

@@ -1,0 +1,236 @@
+package httplock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// New makes a middleware that serves requests of one key one at a time: over all
+// processes that share the store of locks. key says what a request is locked by; see
+// [RouteKey], [HeaderKey], [ContextKey], [Join].
+//
+// Without options a request is refused at once while another holds its lock. See the package's
+// documentation for modes and answers.
+//
+// It does no I/O. It panics if locks or key is nil, or an option makes no sense, as
+// http.ServeMux.Handle does: that is a mistake in the program, to be seen when it starts.
+//
+// Cost: two commands for a request whose lock is free.
+func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
+	if locks == nil || key == nil {
+		panic("httplock: New: the Locker and the KeyFunc must not be nil")
+	}
+	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked}
+	m.answer = func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) }
+	for _, o := range opts {
+		o(&m)
+	}
+	if m.wait > 0 {
+		m.options = append(m.options[:len(m.options):len(m.options)], mortise.WithWait(m.wait))
+	}
+	return func(next http.Handler) http.Handler {
+		m := m
+		m.next = next
+		return &m
+	}
+}
+
+// Option changes what [New] makes.
+type Option func(*middleware)
+
+// WithWait has a request wait for its lock, for d at most; then it is answered as
+// locked. It must be positive.
+//
+// A server of HTTP/1 notices that a client has left only when the request's body was
+// read. So a body of up to 64 KiB whose length is known is read before the wait; with a larger or chunked one
+// the request waits on, and is served, though its client may be gone.
+func WithWait(d time.Duration) Option {
+	if d <= 0 {
+		panic(fmt.Sprintf("httplock: WithWait(%v): a wait is positive; without it requests are refused at once", d))
+	}
+	return func(m *middleware) { m.waits, m.wait = true, d }
+}
+
+// WithClientWait has a request wait for its lock for as long as its client does: until
+// the request's context ends. What [WithWait] says of bodies applies.
+func WithClientWait() Option {
+	return func(m *middleware) { m.waits, m.wait = true, 0 }
+}
+
+// WithConflict answers 409 instead of 423 where the lock is held, as clients that
+// send an Idempotency-Key expect it for a request that is still being worked on.
+func WithConflict() Option {
+	return func(m *middleware) { m.locked = http.StatusConflict }
+}
+
+// WithReaders has GET and HEAD requests lock by read instead, the others by New's
+// Locker: readers share the lock, writers do not.
+//
+//	read, write := client.RW()
+//	lock := httplock.New(write, key, httplock.WithReaders(read))
+func WithReaders(read mortise.Locker) Option {
+	if read == nil {
+		panic("httplock: WithReaders: the Locker must not be nil")
+	}
+	return func(m *middleware) { m.read = read }
+}
+
+// WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or
+// mortise.WithMaxHold, to bound what a handler that hangs can hold up. For
+// mortise.WithWait use this package's. One that mortise refuses is answered with 500.
+func WithLockOptions(opts ...mortise.Option) Option {
+	return func(m *middleware) { m.options = append(m.options[:len(m.options):len(m.options)], opts...) }
+}
+
+// WithFailOpen serves requests WITHOUT a lock while the store of locks is unavailable (mortise.ErrUnavailable):
+// for work that may overlap at worst, and must not stop. Such a request's context
+// carries no lease: [Lease] returns nil.
+func WithFailOpen() Option {
+	return func(m *middleware) { m.open = true }
+}
+
+// WithAnswer replaces all answers. The Problem is what would have been answered: change it and have
+// it answer, p.ServeHTTP(w, r), or answer something else. Name and Err are there for
+// a log.
+func WithAnswer(answer func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
+	if answer == nil {
+		panic("httplock: WithAnswer: the function must not be nil")
+	}
+	return func(m *middleware) { m.answer = answer }
+}
+
+// Lease returns the lease that a request's context carries, of the innermost middleware; nil if there is
+// none, which is a lease that holds nothing. A handler that is about to
+// write asks its Err, or sends its Token along.
+func Lease(ctx context.Context) *mortise.Lease {
+	l, _ := ctx.Value(leaseKey{}).(*mortise.Lease)
+	return l
+}
+
+type leaseKey struct{}
+
+// releaseWait bounds for how long an answer waits for its lock's release. It is
+// released before the answer is complete, so that a client which then sends the
+// next request is not refused because of its last one.
+const releaseWait = 2 * time.Second
+
+type middleware struct {
+	locks, read mortise.Locker
+	key         KeyFunc
+	options     []mortise.Option
+	waits       bool
+	wait        time.Duration // 0: as long as the client
+	locked      int
+	open        bool
+	answer      func(http.ResponseWriter, *http.Request, Problem)
+	next        http.Handler
+}
+
+func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, err := m.key(r)
+	if err == nil && name == "" {
+		err = errEmptyKey
+	}
+	switch {
+	case errors.Is(err, ErrNoLock):
+		m.next.ServeHTTP(w, r)
+		return
+	case err != nil:
+		m.answer(w, r, badKey(name, err))
+		return
+	}
+	if m.waits {
+		r = readAhead(r)
+	}
+	lease, err := m.lock(r, name)
+	switch {
+	case err == nil:
+		m.serve(w, r, name, lease)
+	case m.open && errors.Is(err, mortise.ErrUnavailable):
+		m.next.ServeHTTP(w, r)
+	default:
+		m.answer(w, r, m.refused(r, name, err))
+	}
+}
+
+func (m *middleware) lock(r *http.Request, name string) (*mortise.Lease, error) {
+	locks := m.locks
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		locks = m.read
+	}
+	take := locks.TryLock
+	if m.waits {
+		take = locks.Lock
+	}
+	lease, err := take(r.Context(), name, m.options...)
+	if err == nil && lease == nil {
+		err = errors.New("httplock: the Locker returned neither a lease nor an error")
+	}
+	return lease, err
+}
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, name string, lease *mortise.Lease) {
+	defer release(r.Context(), lease) // when the handler panics, too
+	out, a := watch(w)
+	m.next.ServeHTTP(out, r.WithContext(context.WithValue(lease.Context(), leaseKey{}, lease)))
+	if err := lease.Err(); over(err) && !a.written.Load() {
+		// A handler that broke off without a word would be taken for a success.
+		m.answer(w, r, lost(name, err))
+	}
+}
+
+// over tells that a lease ended though nobody unlocked it.
+func over(err error) bool {
+	return errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrClosed)
+}
+
+// release unlocks, also if the client has gone: the release is sent in any case, and
+// repeated. Its error is the client's observer's to hear.
+func release(ctx context.Context, lease *mortise.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
+	defer cancel()
+	if over(lease.Err()) {
+		cancel() // nothing is held that somebody could wait for
+	}
+	lease.Unlock(ctx)
+}
+
+// mostAhead is how much of a body is read before waiting.
+const mostAhead = 64 << 10
+
+// readAhead reads a body of moderate length, so that the server notices when the
+// client leaves. Bodies of unknown length are left alone: the client may be waiting for an answer
+// before it sends the rest.
+func readAhead(r *http.Request) *http.Request {
+	if r.ProtoMajor != 1 || r.Body == nil || r.ContentLength <= 0 || r.ContentLength > mostAhead {
+		return r
+	}
+	data, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = io.EOF
+	}
+	read := r.WithContext(r.Context())
+	read.Body = &readBody{Closer: r.Body, rest: bytes.NewReader(data), then: err}
+	return read
+}
+
+// readBody is a body that was read: what came, and the error that came then.
+type readBody struct {
+	io.Closer
+	rest *bytes.Reader
+	then error
+}
+
+func (b *readBody) Read(p []byte) (int, error) {
+	if b.rest.Len() == 0 {
+		return 0, b.then
+	}
+	return b.rest.Read(p)
+}

@@ -1,0 +1,131 @@
+package httplock_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/httplock"
+)
+
+type tenantKey struct{}
+
+func TestKeys(t *testing.T) {
+	r := httptest.NewRequest("POST", "/", nil)
+	r.SetPathValue("id", "42")
+	r.SetPathValue("odd", "a:b/c|{d} é%\xff")
+	r.SetPathValue("long", strings.Repeat("x", 256))
+	r.Header.Set("Idempotency-Key", "8e03")
+	r.Header.Add("Twice", "1")
+	r.Header.Add("Twice", "2")
+	r = r.WithContext(context.WithValue(r.Context(), tenantKey{}, 7))
+	const bad = ""
+	for _, c := range []struct {
+		what string
+		key  httplock.KeyFunc
+		want string
+	}{
+		{"a path value", httplock.RouteKey("orders:{id}"), "orders:42"},
+		{"two, with text around", httplock.RouteKey("a/{id}:{id}/z"), "a/42:42/z"},
+		{"what is special in a value", httplock.RouteKey("x:{odd}"), "x:a%3Ab%2Fc%7C%7Bd%7D%20é%25%FF"},
+		{"no such path value", httplock.RouteKey("orders:{order}"), bad},
+		{"too long a value", httplock.RouteKey("orders:{long}"), bad},
+		{"a header", httplock.HeaderKey("pay:{idempotency-key}"), "pay:8e03"},
+		{"no such header", httplock.HeaderKey("pay:{X}"), bad},
+		{"a header twice", httplock.HeaderKey("pay:{Twice}"), bad},
+		{"a value from the context", httplock.ContextKey("tenants:", tenantKey{}), "tenants:7"},
+		{"no such value", httplock.ContextKey("tenants:", "other"), bad},
+		{"several", httplock.Join(httplock.ContextKey("tenants:", tenantKey{}), httplock.RouteKey("orders:{id}")), "tenants:7|orders:42"},
+		{"several, one missing", httplock.Join(httplock.RouteKey("orders:{id}"), httplock.HeaderKey("pay:{X}")), bad},
+		{"several, one empty", httplock.Join(func(*http.Request) (string, error) { return "", nil }, httplock.RouteKey("orders:{id}")), bad},
+	} {
+		if got, err := c.key(r); got != c.want || (err != nil) != (c.want == bad) {
+			t.Errorf("%s: %q, %v; want %q", c.what, got, err, c.want)
+		}
+	}
+	join := func(a, b string) string {
+		as := func(s string) httplock.KeyFunc {
+			return func(*http.Request) (string, error) { return s, nil }
+		}
+		name, err := httplock.Join(as(a), as(b))(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	if join("a|b", "c") == join("a", "b|c") || join("a%7Cb", "c") == join("a|b", "c") {
+		t.Error("Join makes one name of different keys")
+	}
+}
+
+// Mistakes in the program show when it starts, not at the first request.
+func TestMisuse(t *testing.T) {
+	locks := mortise.Locker((*mortise.Client)(nil))
+	key := httplock.RouteKey("orders:{id}")
+	for what, f := range map[string]func(){
+		"no Locker":            func() { httplock.New(nil, key) },
+		"no key":               func() { httplock.New(locks, nil) },
+		"no placeholder":       func() { httplock.RouteKey("orders") },
+		"an empty template":    func() { httplock.HeaderKey("") },
+		"an open brace":        func() { httplock.RouteKey("orders:{id") },
+		"a closing brace":      func() { httplock.RouteKey("orders:id}") },
+		"an empty placeholder": func() { httplock.RouteKey("orders:{}") },
+		"nested braces":        func() { httplock.RouteKey("{{id}}") },
+		"an ambiguous one":     func() { httplock.RouteKey("orders:{a}-{b}") },
+		"no prefix":            func() { httplock.ContextKey("", 1) },
+		"nothing to join":      func() { httplock.Join() },
+		"a negative wait":      func() { httplock.WithWait(-1) },
+		"no readers":           func() { httplock.WithReaders(nil) },
+		"no answer":            func() { httplock.WithAnswer(nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", what)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// A handler that asks what its ResponseWriter can do gets the answer that it would
+// get without the middleware.
+func TestTheWriterCanDoWhatItCould(t *testing.T) {
+	key := func(*http.Request) (string, error) { return "x", nil }
+	for _, plain := range []bool{true, false} {
+		handler := httplock.New(granting{}, key)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ok := w.(http.Flusher); ok == plain {
+				t.Errorf("http.Flusher %v", ok)
+			}
+			if _, ok := w.(http.Hijacker); ok {
+				t.Error("http.Hijacker")
+			}
+			if err := http.NewResponseController(w).Flush(); (err != nil) != plain {
+				t.Errorf("Flush: %v", err)
+			}
+			if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				t.Error("hijacked")
+			}
+		}))
+		var w http.ResponseWriter = httptest.NewRecorder()
+		if plain {
+			w = struct{ http.ResponseWriter }{w}
+		}
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	}
+}
+
+// granting is a Locker that grants everything.
+type granting struct{}
+
+func (granting) Lock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
+	return mortise.NewLease(ctx, name, nil), nil
+}
+
+func (granting) TryLock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
+	return mortise.NewLease(ctx, name, nil), nil
+}

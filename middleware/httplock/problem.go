@@ -1,0 +1,121 @@
+package httplock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/internal/template"
+)
+
+// Problem is why a request is not served, as RFC 9457 has it. It is an http.Handler
+// that answers so.
+type Problem struct {
+	// Type is one of the constants below.
+	Type string `json:"type"`
+	// Title says what the type means.
+	Title string `json:"title"`
+	// Status is the HTTP status.
+	Status int `json:"status"`
+	// Detail says more, to the client: no names of locks, nothing of the store.
+	Detail string `json:"detail,omitempty"`
+	// RetryAfter is sent in whole seconds, rounded up; 0 for none. Where the lock is held it is
+	// what is left of the holder's lease, which the holder may renew or release before.
+	RetryAfter time.Duration `json:"-"`
+	// Name is the lock's name, where it is known.
+	Name string `json:"-"`
+	// Err is the cause: not for the client.
+	Err error `json:"-"`
+}
+
+// The types of problems: addresses of their documentation.
+const (
+	problems = "https://github.com/mortise-go/mortise/blob/main/docs/problems.md"
+
+	TypeLocked      = problems + "#locked"            // 423, or 409 by WithConflict
+	TypeUnavailable = problems + "#store-unavailable" // 503
+	TypeClosing     = problems + "#shutting-down"     // 503
+	TypeLost        = problems + "#lock-lost"         // 503
+	TypeTimeout     = problems + "#timed-out"         // 503
+	TypeClientGone  = problems + "#client-gone"       // 499, which nobody hears but the access log
+	TypeBadKey      = problems + "#bad-key"           // 400
+	TypeInternal    = problems + "#internal"          // 500
+)
+
+// statusClientGone is what nginx and others log for a client that did not wait. It
+// is not registered; nobody receives it.
+const statusClientGone = 499
+
+// soon is the Retry-After where nothing is known of a holder's lease.
+const soon = time.Second
+
+// ServeHTTP answers with the problem, as application/problem+json.
+func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	body, err := json.Marshal(p)
+	if err != nil { // of strings and a number: cannot be
+		panic(err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Del("Content-Encoding")
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
+	}
+	w.WriteHeader(p.Status)
+	w.Write(body)
+}
+
+func badKey(name string, err error) Problem {
+	p := Problem{Type: TypeBadKey, Title: "The request does not say what to lock", Status: http.StatusBadRequest, Name: name, Err: err}
+	var v *template.ValueError
+	switch {
+	case errors.As(err, &v):
+		p.Detail = v.Error()
+	case errors.Is(err, mortise.ErrBadName):
+		p.Detail = "the key cannot be used: it is too long, not UTF-8, or its braces do not match"
+	}
+	return p
+}
+
+// refused is why a lock was not acquired.
+func (m *middleware) refused(r *http.Request, name string, err error) Problem {
+	p := Problem{Name: name, Err: err}
+	switch {
+	case errors.Is(err, mortise.ErrNotAcquired):
+		p.Type, p.Title, p.Status, p.RetryAfter = TypeLocked, "Another request is being worked on", m.locked, soon
+		p.Detail = "what this request needs is locked by another one; try again later"
+		var e *mortise.Error
+		if errors.As(err, &e) && e.Remaining > 0 {
+			p.RetryAfter = e.Remaining
+		}
+	case errors.Is(err, mortise.ErrUnavailable):
+		p.Type, p.Title, p.Status, p.RetryAfter = TypeUnavailable, "The lock service is not available", http.StatusServiceUnavailable, soon
+		p.Detail = "the request was not served, because it could not be locked"
+	case errors.Is(err, mortise.ErrClosed):
+		p.Type, p.Title, p.Status, p.RetryAfter = TypeClosing, "The server is shutting down", http.StatusServiceUnavailable, soon
+		p.Detail = "the request was not served"
+	case errors.Is(err, mortise.ErrBadName):
+		return badKey(name, err)
+	case r.Context().Err() == nil:
+		p.Type, p.Title, p.Status = TypeInternal, "The lock is not usable", http.StatusInternalServerError
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
+		p.Type, p.Title, p.Status, p.RetryAfter = TypeTimeout, "The request's time ran out while it waited", http.StatusServiceUnavailable, soon
+		p.Detail = "the request was not served"
+	default:
+		p.Type, p.Title, p.Status = TypeClientGone, "The client did not wait", statusClientGone
+	}
+	return p
+}
+
+func lost(name string, err error) Problem {
+	return Problem{
+		Type: TypeLost, Title: "The lock was lost while the request was being worked on", Status: http.StatusServiceUnavailable,
+		Detail: "the request was begun and broken off; find out what was done before it is repeated", RetryAfter: soon, Name: name, Err: err,
+	}
+}

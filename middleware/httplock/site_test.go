@@ -1,0 +1,148 @@
+//go:build unix
+
+package httplock_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/redisgo"
+)
+
+// patience bounds everything that a test waits for.
+const patience = 20 * time.Second
+
+// site is a Redis and a client of it, and servers of handlers.
+type site struct {
+	*testing.T
+	redis *redistest.Server
+	locks *mortise.Client
+}
+
+func newSite(t *testing.T, opts ...redistest.Option) *site {
+	s := &site{T: t, redis: redistest.Start(t, opts...)}
+	s.locks = s.client()
+	return s
+}
+
+func (s *site) client(opts ...mortise.ClientOption) *mortise.Client {
+	s.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
+	locks, err := mortise.New(redisgo.New(rdb), opts...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { locks.Close(); rdb.Close() })
+	return locks
+}
+
+var orders = httplock.RouteKey("orders:{id}")
+
+// serve serves h at /orders/{id}.
+func (s *site) serve(h http.HandlerFunc, wrap ...func(http.Handler) http.Handler) *httptest.Server {
+	var handler http.Handler = h
+	for i := len(wrap) - 1; i >= 0; i-- {
+		handler = wrap[i](handler)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/orders/{id}", handler)
+	srv := httptest.NewUnstartedServer(mux)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.Start()
+	s.Cleanup(srv.Close)
+	return srv
+}
+
+// answer is what a client got.
+type answer struct {
+	*http.Response
+	body    string
+	problem httplock.Problem
+	err     error
+}
+
+func send(ctx context.Context, method, url, body string) (a answer) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	if a.Response, a.err = http.DefaultClient.Do(req); a.err != nil {
+		return a
+	}
+	defer a.Body.Close()
+	var b []byte
+	b, a.err = io.ReadAll(a.Body)
+	a.body = string(b)
+	if a.Header.Get("Content-Type") == "application/problem+json" {
+		a.err = json.Unmarshal(b, &a.problem)
+	}
+	return a
+}
+
+func post(srv *httptest.Server) answer {
+	return send(context.Background(), "POST", srv.URL+"/orders/42", "{}")
+}
+
+// want checks an answer that is a problem.
+func (s *site) want(a answer, status int, kind string) {
+	s.Helper()
+	if a.err != nil {
+		s.Fatal(a.err)
+	}
+	if a.StatusCode != status || a.problem.Type != kind || a.problem.Status != status {
+		s.Errorf("got %d %q, want %d, a problem of type %s", a.StatusCode, a.body, status, kind)
+	}
+}
+
+func (s *site) ok(a answer, body string) {
+	s.Helper()
+	if a.err != nil || a.StatusCode != 200 || a.body != body {
+		s.Errorf("got %v %v %q, want 200 %q", a.err, a.Response, a.body, body)
+	}
+}
+
+// free waits until the store has no lock of that name.
+func (s *site) free(name string) {
+	s.Helper()
+	s.until(name+" is free in Redis", func() bool {
+		n, err := s.redis.Do("EXISTS", name)
+		return err == nil && n == int64(0)
+	})
+}
+
+func (s *site) until(what string, ok func() bool) {
+	s.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+func receive[T any](t testing.TB, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("not within %v: %s", patience, what)
+	}
+	return v
+}
+
+func async(f func() answer) <-chan answer {
+	c := make(chan answer, 1)
+	go func() { c <- f() }()
+	return c
+}

@@ -1,0 +1,97 @@
+package mocks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/mock/gomock"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/mocks"
+)
+
+// Shipping is a service that takes a lock for each order. It takes the interface, so
+// that a test can hand it a mock.
+type Shipping struct{ Locks mortise.Locker }
+
+var errBusy = errors.New("order is being worked on")
+
+func (s *Shipping) Ship(ctx context.Context, order int) error {
+	name := fmt.Sprintf("orders:%d", order)
+	err := mortise.Do(ctx, s.Locks, name, func(ctx context.Context) error {
+		return ctx.Err() // the work
+	}, mortise.WithWait(5*time.Second))
+	if errors.Is(err, mortise.ErrNotAcquired) {
+		return errBusy
+	}
+	return err
+}
+
+// In a test, t takes the place of reporter and t.Context() that of ctx.
+func Example() {
+	ctx := context.Background()
+	locks := mocks.NewMockLocker(gomock.NewController(reporter{}))
+	service := Shipping{Locks: locks}
+
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(mortise.NewLease(ctx, "orders:42", nil), nil)
+	fmt.Println("granted:", service.Ship(ctx, 42))
+
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", mortise.WithWait(5*time.Second)).Return(nil, mortise.ErrNotAcquired)
+	fmt.Println("refused:", service.Ship(ctx, 42))
+	// Output:
+	// granted: <nil>
+	// refused: order is being worked on
+}
+
+// The same service on real locks, without a server.
+func Example_memory() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer locks.Close()
+	service := Shipping{Locks: locks}
+	fmt.Println("granted:", service.Ship(context.Background(), 42))
+	// Output: granted: <nil>
+}
+
+// reporter stands for a *testing.T, which examples have not.
+type reporter struct{}
+
+func (reporter) Errorf(format string, a ...any) { fmt.Printf(format+"\n", a...) }
+func (reporter) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+func TestLostLockReachesTheCaller(t *testing.T) {
+	locks := mocks.NewMockLocker(gomock.NewController(t))
+	ctx, lose := context.WithCancelCause(t.Context())
+	lose(fmt.Errorf("the test says so: %w", mortise.ErrLost))
+	unlocked := false
+	unlock := func(context.Context) error { unlocked = true; return nil }
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(mortise.NewLease(ctx, "orders:42", unlock), nil)
+
+	if err := (&Shipping{Locks: locks}).Ship(t.Context(), 42); err == nil {
+		t.Error("Ship succeeded though the lock was lost")
+	}
+	if !unlocked {
+		t.Error("the lease was not unlocked")
+	}
+}
+
+// An expectation without a place for options matches calls without options only;
+// gomock.Any() in that place matches any number of them.
+func TestOptionsMatch(t *testing.T) {
+	ctx := t.Context()
+	locks := mocks.NewMockLocker(gomock.NewController(t))
+	granted := mortise.NewLease(ctx, "x", nil)
+	locks.EXPECT().TryLock(ctx, "x", gomock.Any()).Return(granted, nil).Times(2)
+	for _, opts := range [][]mortise.Option{nil, {mortise.WithLease(time.Second)}} {
+		if got, err := locks.TryLock(ctx, "x", opts...); got != granted || err != nil {
+			t.Errorf("TryLock with %d options: %v, %v", len(opts), got, err)
+		}
+	}
+}

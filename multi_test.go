@@ -1,0 +1,570 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// counting counts the commands for several locks, and those for one.
+type counting struct {
+	backend.Backend
+	all, one atomic.Int32
+}
+
+func (b *counting) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	if err != nil {
+		return nil, err
+	}
+	return &countingSession{s.(multiFair), b}, nil
+}
+
+type multiFair interface {
+	backend.MultiSession
+	backend.FairSession
+}
+
+type countingSession struct {
+	multiFair
+	b *counting
+}
+
+func (s *countingSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	s.b.one.Add(1)
+	return s.multiFair.Acquire(ctx, r)
+}
+
+func (s *countingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	s.b.one.Add(1)
+	return s.multiFair.Release(ctx, r)
+}
+
+func (s *countingSession) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
+	s.b.all.Add(1)
+	return s.multiFair.AcquireAll(ctx, in)
+}
+
+func (s *countingSession) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+	s.b.all.Add(1)
+	s.multiFair.ReleaseAll(ctx, in, out)
+}
+
+func (b *counting) wants(t *testing.T, what string, all, one int32) {
+	t.Helper()
+	if a, o := b.all.Swap(0), b.one.Swap(0); a != all || o != one {
+		t.Errorf("%s: %d commands for several locks and %d for one, want %d and %d", what, a, o, all, one)
+	}
+}
+
+func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
+	b := &counting{Backend: memory.New()}
+	c, err := New(b)
+	must(t, err)
+	defer c.Close()
+	other, err := New(b)
+	must(t, err)
+	defer other.Close()
+	fenced, err := c.Kind(Kind{Fenced: true, NonReentrant: true})
+	must(t, err)
+	fair, err := c.Kind(Kind{Fair: true})
+	must(t, err)
+	ctx := t.Context()
+	for _, x := range []struct {
+		what     string
+		parts    []Part
+		all, one int32
+	}{
+		{"one part", parts(c, "x"), 0, 1},
+		{"five", parts(c, "a", "b", "c", "d", "e"), 1, 0},
+		{"with a fenced one", append(parts(c, "a", "b"), Part{fenced, "f"}), 1, 0},
+		{"two clients", append(parts(c, "a", "b"), parts(other, "c", "d")...), 2, 0},
+		{"two clients in turn", []Part{{c, "a"}, {other, "c"}, {c, "b"}, {other, "d"}}, 2, 0},
+		{"with a fair one", append(parts(c, "a", "b"), Part{fair, "g"}), 1, 1},
+		{"a wrapper", append(parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
+	} {
+		l, err := LockAll(ctx, x.parts)
+		must(t, err)
+		b.wants(t, x.what+", LockAll", x.all, x.one)
+		must(t, l.Err())
+		must(t, l.Unlock(ctx))
+		switch x.what {
+		case "a wrapper": // its lease is the client's own, and goes along
+			b.wants(t, x.what+", Unlock", 1, 0)
+		default:
+			b.wants(t, x.what+", Unlock", x.all, x.one)
+		}
+	}
+	var many []Part
+	for i := range 600 {
+		many = append(many, Part{c, fmt.Sprint(i)})
+	}
+	l, err := LockAll(ctx, many)
+	must(t, err)
+	b.wants(t, "600", 3, 0)
+	must(t, l.Unlock(ctx))
+	b.wants(t, "600, Unlock", 1, 0) // the session splits it
+	l, err = LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}})
+	must(t, err)
+	b.wants(t, "a fenced one", 1, 0)
+	reentrant, err := c.Kind(Kind{Fenced: true})
+	must(t, err)
+	inner, err := reentrant.TryLock(l.Context(), "f")
+	must(t, err)
+	if token, ok := inner.Token(); !ok || token <= 0 {
+		t.Errorf("the token is %d, %v", token, ok)
+	}
+	_, err = LockAll(l.Context(), []Part{{fenced, "f"}, {c, "z"}})
+	wants(t, err, ErrInvalid)
+	must(t, inner.Unlock(ctx))
+	must(t, l.Unlock(ctx))
+	l, err = c.TryLock(ctx, "z") // not kept
+	must(t, err)
+	must(t, l.Unlock(ctx))
+}
+
+// wrapper is somebody else's Locker.
+type wrapper struct{ Locker }
+
+// step is a Locker whose every call takes a millisecond, as over a network.
+type step struct{ l Locker }
+
+func (s step) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	l, err := s.l.Lock(ctx, name, opts...)
+	time.Sleep(time.Millisecond)
+	return l, err
+}
+
+func (s step) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	l, err := s.l.TryLock(ctx, name, opts...)
+	time.Sleep(time.Millisecond)
+	return l, err
+}
+
+// Two who want the same parts in opposite order, at the same pace, would take them from
+// each other for ever.
+func TestLockAllsInStepDoNotKeepEachOtherOutForEver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		for range 20 {
+			var wg sync.WaitGroup
+			for i := range 2 {
+				c := open()
+				wg.Go(func() {
+					order := []Part{{step{c}, "a"}, {step{c}, "b"}}
+					if i == 1 {
+						order[0], order[1] = order[1], order[0]
+					}
+					l, err := LockAll(t.Context(), order, WithWait(time.Minute))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := l.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
+func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		// Whoever asks for either finds the other held: a name in parts of two clients of one store.
+		start := time.Now()
+		_, err := LockAll(t.Context(), []Part{{a, "x"}, {b, "x"}}, WithWait(time.Second))
+		wants(t, err, ErrNotAcquired)
+		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+		var e *Error
+		if !errors.As(err, &e) || e.Name != "x" {
+			t.Errorf("%v names no part", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = LockAll(ctx, []Part{{a, "x"}, {b, "x"}})
+		wants(t, err, context.DeadlineExceeded)
+		l, err := LockAll(t.Context(), parts(a, "w", "x"))
+		must(t, err)
+		start = time.Now()
+		_, err = LockAll(t.Context(), parts(b, "x", "y"), WithWait(time.Second))
+		wants(t, err, ErrNotAcquired)
+		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+func TestLockAllMovesToWhatIsHeldAndIsServed(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		held := make(map[string]*Lease)
+		for _, n := range []string{"x", "y", "z"} {
+			l, err := a.Lock(t.Context(), n)
+			must(t, err)
+			held[n] = l
+		}
+		got := make(chan *Lease)
+		for _, c := range []*Client{a, b} {
+			go func() {
+				l, err := LockAll(t.Context(), parts(c, "y", "x", "z"))
+				if err != nil {
+					t.Error(err)
+				}
+				got <- l
+			}()
+		}
+		for _, n := range []string{"z", "y", "x"} {
+			synctest.Wait()
+			select {
+			case <-got:
+				t.Fatal("granted while parts are held")
+			default:
+			}
+			must(t, held[n].Unlock(t.Context()))
+		}
+		for range 2 {
+			l := <-got
+			must(t, l.Err())
+			must(t, l.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
+	b := &counting{Backend: memory.New()}
+	c, err := New(b)
+	must(t, err)
+	defer c.Close()
+	ctx := t.Context()
+	//lint:ignore SA1012 it is what is tested
+	_, err = LockAll(nil, parts(c, "x"))
+	wants(t, err, ErrInvalid)
+	for what, p := range map[string][]Part{
+		"an empty list":        {},
+		"a nil Locker":         append(parts(c, "x", "y"), Part{nil, "z"}),
+		"a nil client":         append(parts(c, "x", "y"), Part{(*Client)(nil), "z"}),
+		"a nil kind":           append(parts(c, "x", "y"), Part{(*kinded)(nil), "z"}),
+		"one that returns nil": append(parts(c, "x", "y"), Part{empty{}, "z"}),
+		"it, first":            append([]Part{{empty{}, "z"}}, parts(c, "x", "y")...),
+	} {
+		if _, err := LockAll(ctx, p); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, opts := range map[string][]Option{
+		"a nil option":   {nil},
+		"a wait of zero": {WithWait(0)},
+		"a short lease":  {WithLease(time.Millisecond)},
+		"both bounds":    {WithLease(time.Minute), WithMaxHold(time.Minute)},
+	} {
+		_, err := LockAll(ctx, parts(c, "x", "y"), opts...)
+		var e *Error
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != "lockall" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err = LockAll(ctx, parts(c, "x", "}"))
+	wants(t, err, ErrBadName)
+	l, err := LockAll(ctx, parts(c, "x", "y", "z"))
+	must(t, err)
+	must(t, l.Unlock(ctx))
+}
+
+// empty returns neither a lease nor an error, as a mock does that was told nothing.
+type empty struct{}
+
+func (empty) Lock(context.Context, string, ...Option) (*Lease, error)    { return nil, nil }
+func (empty) TryLock(context.Context, string, ...Option) (*Lease, error) { return new(Lease), nil }
+
+// fake is a Locker with leases of its own, under a context of its own where loose is set.
+type fake struct {
+	loose    bool
+	lose     context.CancelCauseFunc
+	unlocked int
+	failure  error
+	refusals int
+	under    error // of the context that Unlock was given
+}
+
+func (f *fake) Lock(ctx context.Context, name string, _ ...Option) (*Lease, error) {
+	if f.loose {
+		ctx = context.WithValue(context.Background(), fakeKey{}, name)
+	}
+	ctx, f.lose = context.WithCancelCause(ctx)
+	return NewLease(ctx, name, func(ctx context.Context) error { f.unlocked++; f.under = ctx.Err(); return f.failure }), nil
+}
+
+func (f *fake) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	if f.refusals > 0 {
+		f.refusals--
+		return nil, &Error{Op: "trylock", Name: name, Err: ErrNotAcquired}
+	}
+	return f.Lock(ctx, name, opts...)
+}
+
+type fakeKey struct{}
+
+func TestLockAllOfOtherLockers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		ctx := t.Context()
+		for _, loose := range []bool{false, true} {
+			for _, order := range []string{"first", "last"} {
+				f := &fake{loose: loose, failure: errors.New("no release")}
+				p := append(parts(c, "x", "y"), Part{f, "f"})
+				if order == "first" {
+					p[0], p[2] = p[2], p[0]
+				}
+				all, err := LockAll(ctx, p)
+				must(t, err)
+				// Its context carries all, wherever the other comes from.
+				if v := all.Context().Value(fakeKey{}); loose && v != "f" {
+					t.Errorf("the context carries %v", v)
+				}
+				for _, n := range []string{"x", "y"} {
+					l, err := c.TryLock(all.Context(), n)
+					must(t, err)
+					must(t, l.Unlock(ctx))
+				}
+				if err := all.Unlock(ctx); err == nil || !errors.Is(err, f.failure) || f.unlocked != 1 {
+					t.Errorf("Unlock: %v, %d times", err, f.unlocked)
+				}
+				if all.Context().Err() == nil {
+					t.Error("the context goes on after Unlock")
+				}
+				x, err := LockAll(ctx, parts(c, "x", "y"))
+				must(t, err)
+				must(t, x.Unlock(ctx))
+
+				// It ends when either ends.
+				for _, mine := range []bool{true, false} {
+					f.failure = nil
+					all, err = LockAll(ctx, p)
+					must(t, err)
+					if mine {
+						s.Delete("y")
+					} else {
+						f.lose(fmt.Errorf("%w: for a test", ErrLost))
+					}
+					<-all.Context().Done()
+					wants(t, context.Cause(all.Context()), ErrLost)
+					wants(t, all.Err(), ErrLost)
+					wants(t, all.Unlock(ctx), ErrNotHeld)
+				}
+			}
+		}
+		// A refusal gives back what was had, and is waited for first.
+		f := &fake{refusals: 1}
+		all, err := LockAll(ctx, append(parts(c, "x", "y"), Part{f, "f"}))
+		must(t, err)
+		must(t, all.Unlock(ctx))
+		// One that is given back when the caller has left is released all the same.
+		f = &fake{}
+		held, err := c.Lock(ctx, "y")
+		must(t, err)
+		gone, cancel := context.WithCancel(ctx)
+		left := hook{c, cancel}
+		if _, err = LockAll(gone, []Part{{f, "f"}, {left, "y"}}); err == nil {
+			t.Error("granted what is held")
+		}
+		if f.unlocked != 1 || f.under != nil {
+			t.Errorf("unlocked %d times, under a context with %v", f.unlocked, f.under)
+		}
+		must(t, held.Unlock(ctx))
+	})
+}
+
+// hook calls a function before it tries.
+type hook struct {
+	Locker
+	before func()
+}
+
+func (h hook) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	h.before()
+	return h.Locker.TryLock(ctx, name, opts...)
+}
+
+func TestLockAllSaysThatAPartWasLostBeforeTheOthersWereHad(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		slow := hook{wrapper{c}, func() { time.Sleep(time.Second) }}
+		_, err := LockAll(t.Context(), append(parts(c, "x", "y"), Part{slow, "z"}), WithLease(100*time.Millisecond))
+		wants(t, err, ErrUnavailable)
+		wants(t, err, ErrLost)
+		for _, n := range []string{"x", "y", "z"} {
+			l, err := c.TryLock(t.Context(), n)
+			must(t, err)
+			must(t, l.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestLockAllUnlockTellsOfEachPartThatFailed(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		all, err := LockAll(t.Context(), parts(c, "x", "y", "z"), WithLease(time.Hour))
+		must(t, err)
+		s.Occupy("x")
+		s.Delete("z")
+		err = all.Unlock(t.Context())
+		wants(t, err, ErrNotHeld)
+		l, err := c.TryLock(t.Context(), "y")
+		must(t, err)
+		must(t, l.Unlock(t.Context()))
+		_, err = c.TryLock(t.Context(), "x")
+		wants(t, err, ErrWrongKind)
+	})
+}
+
+func TestLockAllIsSeenByTheObserver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var mu sync.Mutex
+		seen := make(map[string]int)
+		note := func(what string) { mu.Lock(); seen[what]++; mu.Unlock() }
+		c := open(WithObserver(Observer{
+			Waiting:     func(e WaitingEvent) { note("waiting " + e.Name) },
+			Acquired:    func(e AcquiredEvent) { note("acquired " + e.Name) },
+			Released:    func(e ReleasedEvent) { note("released " + e.Name) },
+			NotAcquired: func(e NotAcquiredEvent) { note("not " + e.Name) },
+		}))
+		l, err := LockAll(t.Context(), parts(c, "x", "y"))
+		must(t, err)
+		_, err = LockAll(t.Context(), parts(c, "w", "y"), WithWait(time.Second))
+		wants(t, err, ErrNotAcquired)
+		must(t, l.Unlock(t.Context()))
+		mu.Lock()
+		defer mu.Unlock()
+		for what, n := range map[string]int{"acquired x": 1, "acquired y": 1, "released x": 1, "released y": 1, "waiting y": 1, "not y": 1, "waiting w": 0, "not w": 0, "acquired w": 0} {
+			if seen[what] != n {
+				t.Errorf("%s: seen %d times, want %d", what, seen[what], n)
+			}
+		}
+	})
+}
+
+func TestLockAllOfEveryKindOfLocker(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		ctx := t.Context()
+		fair, err := c.Kind(Kind{Fair: true})
+		must(t, err)
+		spin, err := c.Kind(Kind{Spin: time.Millisecond})
+		must(t, err)
+		fenced, err := c.Kind(Kind{Fenced: true})
+		must(t, err)
+		read, write := c.RW()
+		var stores []*Client
+		for range 3 {
+			s, err := New(memory.New())
+			must(t, err)
+			defer s.Close()
+			stores = append(stores, s)
+		}
+		red, err := Red(stores...)
+		must(t, err)
+		p := []Part{
+			{c, "plain"}, {fair, "fair"}, {spin, "spin"}, {fenced, "fenced"}, {red, "red"},
+			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
+		}
+		for first := range p {
+			all, err := LockAll(ctx, append(p[first:len(p):len(p)], p[:first]...), WithWait(time.Minute))
+			must(t, err)
+			must(t, all.Err())
+			for _, x := range p {
+				if x.Locker == read || x.Locker == red {
+					continue
+				}
+				_, err := wrapper{x.Locker}.TryLock(ctx, x.Name)
+				wants(t, err, ErrNotAcquired)
+			}
+			l, err := spin.TryLock(all.Context(), "spin")
+			must(t, err)
+			must(t, l.Unlock(ctx))
+			l, err = read.TryLock(all.Context(), "write")
+			must(t, err)
+			must(t, l.Unlock(ctx))
+			must(t, all.Unlock(ctx))
+			for _, x := range p {
+				l, err := x.Locker.TryLock(ctx, x.Name)
+				must(t, err)
+				must(t, l.Unlock(ctx))
+			}
+		}
+	})
+}
+
+// keeping answers releases of one name with an error that may pass.
+type keeping struct {
+	backend.Backend
+	name string
+}
+
+func (b *keeping) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	if err != nil {
+		return nil, err
+	}
+	return &keepingSession{s.(multiFair), b.name}, nil
+}
+
+type keepingSession struct {
+	multiFair
+	name string
+}
+
+func (s *keepingSession) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+	for i := range in {
+		if in[i].Name == s.name {
+			out[i] = backend.ReleaseResult{Err: &backend.Fault{Err: errors.New("its node is away"), Temporary: true}}
+		} else {
+			s.multiFair.ReleaseAll(ctx, in[i:i+1], out[i:i+1])
+		}
+	}
+}
+
+func TestWhatIsReleasedDoesNotWaitForWhatCannotBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(&keeping{memory.New(), "b"})
+		must(t, err)
+		defer c.Close()
+		all, err := LockAll(context.Background(), []Part{{c, "a"}, {c, "b"}, {c, "c"}})
+		must(t, err)
+		began := time.Now()
+		var took [2]time.Duration
+		var wg sync.WaitGroup
+		for i, name := range []string{"a", "c"} {
+			wg.Go(func() {
+				l, err := c.Lock(context.Background(), name)
+				took[i] = time.Since(began)
+				if err == nil {
+					err = l.Unlock(context.Background())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := all.Unlock(context.Background()); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Unlock: %v", err)
+		}
+		wg.Wait()
+		if took != [2]time.Duration{} {
+			t.Errorf("they were had after %v", took)
+		}
+	})
+}

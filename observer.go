@@ -1,0 +1,181 @@
+package mortise
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Observer is told what a client does, for metrics and traces. Its functions may
+// be nil. They are called synchronously, outside of all locks, perhaps
+// concurrently: they must be fast and must not wait for the client.
+type Observer struct {
+	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
+	// or NotAcquired follows.
+	Waiting func(WaitingEvent)
+	// Acquired: a lock was acquired or entered again, permits were, or a latch is open. For
+	// each lease, Lost or Released follows; both where a lost one is unlocked.
+	Acquired func(AcquiredEvent)
+	// NotAcquired: such a call returned an error, other than that it was made wrongly.
+	NotAcquired func(NotAcquiredEvent)
+	// Renewed: the watchdog renewed a lease.
+	Renewed func(RenewedEvent)
+	// RenewalFailed: the store did not answer a renewal; it is retried within the lease.
+	RenewalFailed func(RenewalFailedEvent)
+	// Lost: a lease ended without Unlock.
+	Lost func(LostEvent)
+	// Released: an Unlock is over.
+	Released func(ReleasedEvent)
+}
+
+// Subject is what an event is about.
+type Subject struct {
+	// Name is what was locked, or acquired of.
+	Name string
+	// Kind is the family: "lock" (plain, fenced, spin and non-reentrant ones), "fair",
+	// "read", "write", "semaphore", "permits" or "latch".
+	Kind string
+	// Owner is who holds it in the store; empty where there is none (yet).
+	Owner string
+	// Lease numbers the client's leases from one: the same in Acquired, Lost and Released of
+	// one. Zero where there is none: of waits, refusals, semaphores and latches, and of
+	// renewals, which are of all that an owner holds of the name.
+	Lease uint64
+	// Context is what was passed to the call that waits or waited; of a lease, to the one
+	// that acquired it. It may have ended. Nil for renewals.
+	Context context.Context
+}
+
+// kinds are the families' names, for observers.
+var kinds = [...]string{
+	backend.KindLock: "lock", backend.KindLatch: "latch", backend.KindSemaphore: "semaphore", backend.KindPermits: "permits",
+	backend.KindRead: "read", backend.KindWrite: "write", backend.KindFair: "fair",
+}
+
+// subject is that of a call that has no lease, or none yet.
+func (r *request) subject() Subject {
+	return Subject{Name: r.name, Kind: kinds[r.family], Context: r.under}
+}
+
+// contends notes that a call waits; it is true once a call.
+func (r *request) contends() bool {
+	before := r.contended
+	r.contended = true
+	return !before
+}
+
+// subject is that of an owner's renewals.
+func (o *owner) subject() Subject {
+	return Subject{Name: o.queue.topic.Name, Kind: kinds[o.family], Owner: o.id}
+}
+
+// subject is that of a lease.
+func (h *hold) subject() Subject {
+	s := h.owner.subject()
+	s.Kind, s.Lease, s.Context = kinds[h.family], h.number, h.under
+	return s
+}
+
+// Observers calls several observers, in this order.
+func Observers(all ...Observer) Observer {
+	return Observer{
+		Waiting:       each(all, func(o Observer) func(WaitingEvent) { return o.Waiting }),
+		Acquired:      each(all, func(o Observer) func(AcquiredEvent) { return o.Acquired }),
+		NotAcquired:   each(all, func(o Observer) func(NotAcquiredEvent) { return o.NotAcquired }),
+		Renewed:       each(all, func(o Observer) func(RenewedEvent) { return o.Renewed }),
+		RenewalFailed: each(all, func(o Observer) func(RenewalFailedEvent) { return o.RenewalFailed }),
+		Lost:          each(all, func(o Observer) func(LostEvent) { return o.Lost }),
+		Released:      each(all, func(o Observer) func(ReleasedEvent) { return o.Released }),
+	}
+}
+
+// each is one function for those that the observers have; nil if none has one.
+func each[E any](all []Observer, of func(Observer) func(E)) func(E) {
+	var some []func(E)
+	for _, o := range all {
+		if f := of(o); f != nil {
+			some = append(some, f)
+		}
+	}
+	switch len(some) {
+	case 0:
+		return nil
+	case 1:
+		return some[0]
+	}
+	return func(e E) {
+		for _, f := range some {
+			f(e)
+		}
+	}
+}
+
+// WaitingEvent: see [Observer].
+type WaitingEvent struct {
+	Subject
+	// Remaining is what is left of the holder's lease; negative if unknown.
+	Remaining time.Duration
+}
+
+// AcquiredEvent: see [Observer].
+type AcquiredEvent struct {
+	Subject
+	// Waited is the time from the call of Lock to now.
+	Waited time.Duration
+	// Contended tells that Waiting was called before.
+	Contended bool
+	// Holds is the hold count; above one it is a re-entry.
+	Holds int
+	// Token is the fencing token, zero if there is none.
+	Token int64
+}
+
+// NotAcquiredEvent: see [Observer].
+type NotAcquiredEvent struct {
+	Subject
+	// Waited is the time from the call to now.
+	Waited time.Duration
+	// Contended tells that Waiting was called before.
+	Contended bool
+	// Err is what the call returns.
+	Err error
+}
+
+// RenewedEvent: see [Observer].
+type RenewedEvent struct {
+	Subject
+	// Took is the time that the store took to answer.
+	Took time.Duration
+	// Remaining is what is now left of the lease.
+	Remaining time.Duration
+}
+
+// RenewalFailedEvent: see [Observer].
+type RenewalFailedEvent struct {
+	Subject
+	// Remaining is what is left of the lease: the time in which a retry must succeed.
+	Remaining time.Duration
+	Err       error
+}
+
+// LostEvent: see [Observer].
+type LostEvent struct {
+	Subject
+	// Held is how long the lease was held.
+	Held time.Duration
+	// Err wraps ErrLost, or ErrClosed when the client was shut down.
+	Err error
+}
+
+// ReleasedEvent: see [Observer].
+type ReleasedEvent struct {
+	Subject
+	// Held is the time from acquisition to Unlock; Took, that of the release.
+	Held time.Duration
+	Took time.Duration
+	// Holds is the hold count that is left.
+	Holds int
+	// Err is what Unlock returned.
+	Err error
+}

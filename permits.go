@@ -1,0 +1,186 @@
+package mortise
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Permits is a number of permits that a fleet shares and that expire: a permit of a
+// process that died comes back by itself. It shares its record with Redisson's
+// RPermitExpirableSemaphore. Its methods may be called concurrently.
+//
+// A permit is held for a lease, as a lock is: by default it is short and renewed while
+// the process lives, which Redisson's are not. The ends of leases are judged by the store's clock;
+// Redisson judges them by that of each JVM, so keep those clocks together.
+type Permits struct {
+	counted[backend.PermitSession]
+}
+
+// Permits returns the expiring permits of a name. It does no I/O: a bad name, or a
+// backend without permits, shows in its methods ([ErrBadName], [ErrInvalid]).
+func (c *Client) Permits(name string) *Permits {
+	return &Permits{counted[backend.PermitSession]{c, backend.Topic{Kind: backend.KindPermits, Name: name}, "permits"}}
+}
+
+// TrySetPermits makes n permits, zero or more, if none were ever made, and reports
+// whether it did.
+//
+// Redisson: trySetPermits. Cost: one command.
+func (p *Permits) TrySetPermits(ctx context.Context, n int) (bool, error) {
+	return trySetPermits(&p.counted, ctx, n)
+}
+
+// AddPermits makes delta more, or fewer where it is negative: permits that are out are
+// not called back, so fewer than none may be free then. delta is not zero.
+//
+// Redisson: addPermits. Cost: one command.
+func (p *Permits) AddPermits(ctx context.Context, delta int) error {
+	return addPermits(&p.counted, ctx, delta)
+}
+
+// Available reads how many permits are free, those that have expired included.
+//
+// Redisson: availablePermits. Cost: one command.
+func (p *Permits) Available(ctx context.Context) (int, error) {
+	return available(&p.counted, ctx)
+}
+
+// Acquire takes a permit, waiting while none is free: until ctx ends, or for as long as
+// [WithWait] says. It is woken by a release, or when the first of the permits that are out
+// expires. Those who wait in this client are served in the order in which they came.
+// The permit is renewed until it is released; [WithLease] takes one that is
+// not, [WithMaxHold] bounds the renewal. A call that ends without a permit leaves
+// none behind.
+//
+// Errors are those of Lock. Like a lease, a permit ends with [ErrLost] before another
+// Go process can get it.
+//
+// Redisson: acquire(lease, unit), tryAcquire(wait, lease, unit). Cost: one command if
+// one is free; renewals are batched, in one command for up to 256 permits of a slot.
+func (p *Permits) Acquire(ctx context.Context, opts ...Option) (*Permit, error) {
+	return p.acquire(ctx, "acquire", false, opts)
+}
+
+// TryAcquire takes a permit or returns [ErrNotAcquired] if none is free;
+// [Error.Remaining] then tells when the first of those that are out ends unless renewed. It
+// does not wait its turn behind those who wait. The other errors are those of Lock.
+//
+// Redisson: tryAcquire. Cost: one command.
+func (p *Permits) TryAcquire(ctx context.Context, opts ...Option) (*Permit, error) {
+	return p.acquire(ctx, "tryacquire", true, opts)
+}
+
+func (p *Permits) acquire(ctx context.Context, verb string, try bool, opts []Option) (*Permit, error) {
+	r, err := request{name: p.topic.Name, verb: verb, short: "no permit was free", family: backend.KindPermits, try: try}.with(opts)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := capable[backend.PermitSession](p.client, p.things); err != nil {
+		return nil, r.fail(err)
+	}
+	lease, err := p.client.serve(ctx, ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &Permit{lease: lease, id: lease.held.(*hold).owner.id}, nil
+}
+
+// Release releases a permit by its id, whoever acquired it: a permit of this client
+// then ends as by [Permit.Release]. [ErrNotHeld] if it is not out, or has expired;
+// [ErrInvalid] if id is none.
+//
+// Redisson: release(id). Cost: one command.
+func (p *Permits) Release(ctx context.Context, id string) error {
+	id = strings.ToLower(id)
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
+		return p.fail("release", fmt.Errorf("%w: the id %q is not 32 hexadecimal digits", ErrInvalid, shorten(id)))
+	}
+	c := p.client
+	var ours *hold
+	c.mu.Lock()
+	if o := c.permits[id]; o != nil && o.queue.topic == p.topic && len(o.holds) > 0 {
+		ours = o.holds[0]
+	}
+	c.mu.Unlock()
+	if ours != nil {
+		return (&Permit{lease: &ours.lease, id: id}).Release(ctx)
+	}
+	if err := p.releaseOther(ctx, id); err != nil {
+		return p.fail("release", err)
+	}
+	return nil
+}
+
+// releaseOther releases a permit that this client does not hold.
+func (p *Permits) releaseOther(ctx context.Context, id string) error {
+	c := p.client
+	if err := checkName(p.topic.Name); err != nil {
+		return err
+	}
+	if _, err := capable[backend.PermitSession](c, p.things); err != nil {
+		return err
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	c.begin()
+	defer c.end()
+	return dispatch(c, ctx, func() error {
+		held, unsure, err := c.sendRelease(p.topic.Kind, p.topic.Name, id, 0)
+		switch {
+		case err != nil:
+			return c.explain(err)
+		case !held && !unsure:
+			return fmt.Errorf("%w: the permit is not out: it was released, has expired, or never was", ErrNotHeld)
+		}
+		return nil
+	}, nil)
+}
+
+// Permit is one that is held. Its methods may be called concurrently, and on a nil
+// *Permit, which holds nothing.
+type Permit struct {
+	lease *Lease
+	id    string
+}
+
+// ID is the permit's id, 32 lower-case hexadecimal digits, by which any process can
+// release it: Redisson's too.
+func (p *Permit) ID() string {
+	if p == nil {
+		return ""
+	}
+	return p.id
+}
+
+// Name is the name that it is a permit of.
+func (p *Permit) Name() string { return p.inner().Name() }
+
+// Context is a child of the context that Acquire was given, and ends when the permit
+// does: as [Lease.Context].
+func (p *Permit) Context() context.Context { return p.inner().Context() }
+
+// Err is nil while the permit is held, and then says why it is not: as [Lease.Err].
+func (p *Permit) Err() error { return p.inner().Err() }
+
+// Release ends the permit and gives it back. It behaves, and fails, as [Lease.Unlock].
+//
+// Redisson: release(id). Cost: one command.
+func (p *Permit) Release(ctx context.Context) error {
+	err := p.inner().Unlock(ctx)
+	if e, ok := err.(*Error); ok {
+		e.Op = "release"
+	}
+	return err
+}
+
+func (p *Permit) inner() *Lease {
+	if p == nil {
+		return nil
+	}
+	return p.lease
+}

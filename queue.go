@@ -1,0 +1,257 @@
+package mortise
+
+import (
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// queue is what a client knows of one name: its own holder, and its own waiters in
+// the order in which they came. Only the head asks the store, and only when
+// something happened since it last asked: that is what keeps the number of commands
+// independent of the number of waiters. Guarded by Client.mu.
+type queue struct {
+	topic  backend.Topic
+	holder *owner // exclusive
+	head   *waiter
+	tail   *waiter
+	// readers are those of a read-write lock; beside a holder, those that it let in.
+	readers map[*owner]struct{}
+
+	// events counts what may have freed the lock; seen is events as of the last time
+	// the head asked. A head that leaves before it knows the answer counts one more, so
+	// that a wake-up it was given is not lost with it.
+	events, seen uint64
+	// retryAt is when the head is to ask though nothing happened (monotonic).
+	retryAt int64
+	// ends is when the holder's lease ends, as the store last said (monotonic).
+	ends int64
+	// refused: the store has refused the head, so waiters watch for releases.
+	refused bool
+	// answered: the store has said that it is held.
+	answered bool
+	// trouble is since when the store fails; zero if it does not.
+	trouble time.Time
+	// seats numbers the waiters.
+	seats uint64
+	// deaf is why releases cannot be heard of, if so: waiting makes no sense then.
+	deaf error
+
+	// hinted is when a change of the record last made the head ask, hint when one will.
+	hinted int64
+	hint   timed
+}
+
+type waiter struct {
+	prev, next *waiter
+	ready      chan struct{} // capacity 1; told to look again
+	seat       uint64
+	served     bool // what it waits for is so: another's question was answered for it too
+}
+
+func lockTopic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
+
+// topicOf is where releases of a kind of lock are announced, and whose queue its
+// waiters stand in. The two sides of a read-write lock share one.
+func topicOf(family backend.Kind, name string) backend.Topic {
+	switch family {
+	case backend.KindRead:
+		family = backend.KindWrite
+	case backend.KindFair: // where the holder is; those who wait have topics of their own
+		family = backend.KindLock
+	}
+	return backend.Topic{Kind: family, Name: name}
+}
+
+func (c *Client) queueOf(t backend.Topic) *queue {
+	q := c.queues[t]
+	if q == nil {
+		q = &queue{topic: t, events: 1, retryAt: never, ends: never}
+		c.queues[t] = q
+	}
+	return q
+}
+
+// tidy forgets a queue that nobody needs.
+func (c *Client) tidy(q *queue) {
+	if q.head == nil {
+		q.refused, q.answered, q.deaf, q.trouble = false, false, nil, time.Time{}
+		q.events++ // what the next waiter knows of the answer is nothing
+		if !q.inUse() && c.queues[q.topic] == q {
+			delete(c.queues, q.topic)
+		}
+	}
+}
+
+func (q *queue) push(w *waiter) {
+	q.seats++
+	w.seat = q.seats
+	if q.tail == nil {
+		q.head, q.tail = w, w
+		return
+	}
+	w.prev, q.tail.next, q.tail = q.tail, w, w
+}
+
+// remove takes w out; the one who is head then looks for itself.
+func (q *queue) remove(w *waiter) {
+	first := q.head == w
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.tail = w.prev
+	}
+	w.prev, w.next = nil, nil
+	if first {
+		q.wake()
+	}
+}
+
+// serve tells all up to a seat that what they wait for is so.
+func (q *queue) serve(seat uint64) {
+	for w := q.head; w != nil && w.seat <= seat; w = w.next {
+		w.served = true
+		select {
+		case w.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stir notes that the lock may be free and wakes the head, unless the lock is held
+// here: then the head is woken when it no longer is.
+func (q *queue) stir() {
+	q.events++
+	q.wake()
+}
+
+func (q *queue) wake() {
+	if q.head != nil && q.holder == nil {
+		select {
+		case q.head.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// syncWatch makes the session watch t if and only if somebody waits for another
+// process to release it. The session is called outside of Client.mu, and in order.
+func (c *Client) syncWatch(t backend.Topic) {
+	c.mu.Lock()
+	_, is := c.watched[t]
+	want := c.wantsWatch(t)
+	c.mu.Unlock()
+	if is == want {
+		return // whoever changes one of them comes here afterwards
+	}
+	c.watchMu.Lock()
+	defer c.watchMu.Unlock()
+	c.mu.Lock()
+	_, is = c.watched[t]
+	want = c.wantsWatch(t)
+	switch {
+	case want && !is:
+		c.watched[t] = struct{}{}
+	case is && !want:
+		delete(c.watched, t)
+	}
+	c.mu.Unlock()
+	switch {
+	case want && !is:
+		c.session.Watch(t)
+	case is && !want:
+		c.session.Unwatch(t)
+	}
+}
+
+func (c *Client) wantsWatch(t backend.Topic) bool {
+	l := c.lines[t.Name]
+	if t.Kind == backend.KindFair {
+		return l != nil && l.kept[t] != nil && !c.shut
+	}
+	if l != nil && t.Kind == backend.KindLock && !c.shut {
+		return true // releases of the plain lock are announced there
+	}
+	q := c.queues[t]
+	return q != nil && q.head != nil && q.refused && !c.shut
+}
+
+// events is the Client as its session sees it.
+type events Client
+
+var (
+	_ backend.Handler     = (*events)(nil)
+	_ backend.WatchFailer = (*events)(nil)
+)
+
+func (e *events) Watching(t backend.Topic) {
+	(*Client)(e).listening(t)
+	e.stir(t, nil)
+}
+
+func (e *events) Released(t backend.Topic) {
+	(*Client)(e).barged(t)
+	e.stir(t, nil)
+}
+
+// WatchFailed tells that t cannot be watched, for a reason that does not pass by itself.
+func (e *events) WatchFailed(t backend.Topic, err error) { e.stir(t, err) }
+
+func (e *events) stir(t backend.Topic, deaf error) {
+	c := (*Client)(e)
+	c.mu.Lock()
+	if q := c.queues[t]; q != nil {
+		if deaf == nil || q.head != nil { // a failure that comes late concerns nobody
+			q.deaf = deaf
+		}
+		q.stir()
+	}
+	c.mu.Unlock()
+}
+
+// Changed: a waiter looks, a holder asks whether it still holds.
+func (e *events) Changed(t backend.Topic) {
+	c := (*Client)(e)
+	c.mu.Lock()
+	if q := c.queues[t]; q != nil {
+		c.changed(q)
+	}
+	c.mu.Unlock()
+}
+
+func (e *events) ChangedAll() {
+	c := (*Client)(e)
+	c.mu.Lock()
+	for _, q := range c.queues {
+		c.changed(q)
+	}
+	for _, o := range c.permits {
+		o.ask()
+	}
+	c.mu.Unlock()
+}
+
+func (c *Client) changed(q *queue) {
+	if q.topic.Kind == backend.KindWrite {
+		c.changedRW(q)
+		return
+	}
+	if q.holder != nil {
+		q.holder.ask()
+	}
+	q.stir()
+}
+
+// ask has the store asked whether o still holds what it holds.
+func (o *owner) ask() {
+	if o.state == ownerLive {
+		o.verify = true
+		o.renewAt = o.client.now().mono
+		o.client.reschedule(o)
+	}
+}

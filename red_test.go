@@ -1,0 +1,604 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+var errGone = errors.New("gone")
+
+// fleet is Red over five stores, for as many processes as asked for.
+func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client))) {
+	synctest.Test(t, func(t *testing.T) {
+		var stores []*memory.Store
+		for range 5 {
+			stores = append(stores, memory.New())
+		}
+		var all []*Client
+		defer func() { // also where a test ends early
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			for _, c := range all {
+				c.Shutdown(ctx)
+			}
+		}()
+		f(t, stores, func(opts ...ClientOption) (Locker, []*Client) {
+			var clients []*Client
+			for _, s := range stores {
+				c, err := New(s, opts...)
+				must(t, err)
+				clients = append(clients, c)
+			}
+			all = append(all, clients...)
+			red, err := Red(clients...)
+			must(t, err)
+			return red, clients
+		})
+	})
+}
+
+func TestRedSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, _ := open()
+		b, _ := open()
+		l, err := a.Lock(t.Context(), "x")
+		must(t, err)
+		stores[0].SetDown(errGone)
+		stores[3].SetDown(errGone)
+		time.Sleep(5 * time.Minute)
+		must(t, l.Err())
+		must(t, l.Context().Err())
+		_, err = b.TryLock(t.Context(), "x")
+		wants(t, err, ErrNotAcquired)
+		other, err := b.Lock(t.Context(), "y")
+		must(t, err)
+		must(t, other.Unlock(t.Context()))
+
+		stores[4].SetDown(errGone)
+		start := time.Now()
+		<-l.Context().Done()
+		if d := time.Since(start); d > 30*time.Second {
+			t.Errorf("lost after %v, want within the lease", d)
+		}
+		wants(t, l.Err(), ErrLost)
+		wants(t, context.Cause(l.Context()), ErrLost)
+		_, err = b.Lock(t.Context(), "y")
+		wants(t, err, ErrUnavailable)
+		for _, i := range []int{0, 3, 4} {
+			stores[i].SetDown(nil)
+		}
+		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+		m, err := b.Lock(t.Context(), "x", WithWait(time.Minute))
+		must(t, err)
+		must(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestRedHealsAStoreThatCameBackEmpty(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open()
+		l, err := a.Lock(t.Context(), "x")
+		must(t, err)
+		held := func(i int) bool {
+			st, err := clients[i].Inspect(t.Context(), "x")
+			must(t, err)
+			return st.Held && st.Mine
+		}
+		for i, s := range stores { // one after the other: a majority is always there
+			s.Flush()
+			time.Sleep(11 * time.Second)
+			if !held(i) {
+				t.Errorf("store %d was not locked again within a renewal", i)
+			}
+			must(t, l.Err())
+		}
+		stores[2].SetDown(errGone)
+		time.Sleep(time.Minute)
+		stores[2].SetDown(nil)
+		time.Sleep(11 * time.Second)
+		if !held(2) {
+			t.Error("a store that was away was not locked again")
+		}
+		must(t, l.Unlock(t.Context()))
+		synctest.Wait()
+		for i := range stores {
+			if held(i) {
+				t.Errorf("store %d is locked after the Unlock", i)
+			}
+		}
+	})
+}
+
+func TestRedEntersAgainAndExcludesOthers(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open()
+		b, _ := open()
+		l, err := a.Lock(t.Context(), "x")
+		must(t, err)
+		m, err := a.Lock(l.Context(), "x")
+		must(t, err)
+		st, err := clients[1].Inspect(t.Context(), "x")
+		must(t, err)
+		if st.Holds != 2 {
+			t.Errorf("%d holds", st.Holds)
+		}
+		_, err = a.TryLock(t.Context(), "x")
+		wants(t, err, ErrNotAcquired)
+		must(t, m.Unlock(t.Context()))
+		_, err = b.TryLock(t.Context(), "x")
+		wants(t, err, ErrNotAcquired)
+		must(t, l.Unlock(t.Context()))
+		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+		m, err = b.TryLock(t.Context(), "x")
+		must(t, err)
+		must(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestRedUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		var in atomic.Int32
+		var wg sync.WaitGroup
+		for range 3 {
+			red, _ := open()
+			for range 3 {
+				wg.Go(func() {
+					for range 10 {
+						l, err := red.Lock(t.Context(), "x", WithWait(10*time.Minute))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if in.Add(1) != 1 {
+							t.Error("two in")
+						}
+						time.Sleep(time.Millisecond)
+						in.Add(-1)
+						if err := l.Unlock(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+	})
+}
+
+func TestRedRefusesWhatCannotVote(t *testing.T) {
+	a, b := newClient(t), newClient(t)
+	for _, clients := range [][]*Client{nil, {a}, {a, b}, {a, b, nil}, {a, b, a}} {
+		_, err := Red(clients...)
+		wants(t, err, ErrInvalid)
+	}
+	red, err := Red(a, b, newClient(t))
+	must(t, err)
+	_, err = red.Lock(t.Context(), "")
+	wants(t, err, ErrBadName)
+	_, err = red.TryLock(t.Context(), "x", WithWait(1))
+	wants(t, err, ErrInvalid)
+}
+
+// held tells how many holds there are in a store, and whether they are c's.
+func held(t *testing.T, c *Client) (holds int, mine bool) {
+	t.Helper()
+	st, err := c.Inspect(t.Context(), "x")
+	must(t, err)
+	return st.Holds, st.Mine
+}
+
+// unaware is a store whose client hears of no change.
+type unaware struct{ *memory.Store }
+
+func (u unaware) Open(h backend.Handler) (backend.Session, error) {
+	return u.Store.Open(noHints{h})
+}
+
+type noHints struct{ backend.Handler }
+
+func (noHints) Changed(backend.Topic) {}
+func (noHints) ChangedAll()           {}
+
+// A holds 0, 1, 2 of 0 to 4; 2 comes back empty: with 2, 3, 4 B would have a majority.
+func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b Locker, l *Lease)) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		clients := make([]*Client, len(stores))
+		for i, s := range stores {
+			c, err := New(unaware{s}, opts...)
+			must(t, err)
+			defer c.Close()
+			clients[i] = c
+		}
+		a, err := Red(clients...)
+		must(t, err)
+		b, _ := open(opts...)
+		stores[3].SetDown(errGone)
+		stores[4].SetDown(errGone)
+		l, err := a.Lock(t.Context(), "x", WithLease(25*time.Second)) // which heals nothing
+		must(t, err)
+		stores[3].SetDown(nil)
+		stores[4].SetDown(nil)
+		_, err = b.TryLock(t.Context(), "x")
+		wants(t, err, ErrNotAcquired)
+		time.Sleep(time.Second)
+		stores[2].Flush()
+		check(t, a, b, l)
+	})
+}
+
+func TestRedAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
+	lostVote(t, nil, func(t *testing.T, a, b Locker, l *Lease) {
+		_, err := b.TryLock(t.Context(), "x")
+		wants(t, err, ErrNotAcquired)
+		m, err := b.Lock(t.Context(), "x")
+		must(t, err)
+		wants(t, l.Err(), ErrLost)
+		must(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestRedWithoutTheRuleTwoGetIn(t *testing.T) {
+	lostVote(t, []ClientOption{WithStayOut(0)}, func(t *testing.T, a, b Locker, l *Lease) {
+		m, err := b.TryLock(t.Context(), "x")
+		must(t, err)
+		must(t, l.Err()) // both: what the rule is for
+		must(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestRedOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, _ := open()
+		for _, s := range stores {
+			s.Flush()
+		}
+		start := time.Now()
+		_, err := a.TryLock(t.Context(), "x")
+		wants(t, err, ErrNotAcquired)
+		var e *Error
+		if !errors.As(err, &e) || e.Remaining != 30*time.Second || !strings.Contains(err.Error(), "5 of 5 stores are new") {
+			t.Errorf("the error is %v, and tells of %v", err, e.Remaining)
+		}
+		_, err = a.Lock(t.Context(), "x", WithWait(10*time.Second))
+		wants(t, err, ErrNotAcquired)
+		l, err := a.Lock(t.Context(), "x")
+		must(t, err)
+		if d := time.Since(start); d < 30*time.Second || d > 32*time.Second {
+			t.Errorf("locked after %v, want about 30s", d)
+		}
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+// A store that was locked again while it stays out counts a little later only.
+func TestRedAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) {
+	for pause, lost := range map[time.Duration]bool{time.Second: true, countsAfter + time.Second: false} {
+		fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+			a, clients := open()
+			l, err := a.Lock(t.Context(), "x")
+			must(t, err)
+			stores[0].SetDown(errGone)
+			stores[1].SetDown(errGone)
+			time.Sleep(31 * time.Second) // those parts are over
+			must(t, l.Err())
+			stores[0].SetDown(nil)
+			stores[0].Flush()
+			for _, mine := held(t, clients[0]); !mine; _, mine = held(t, clients[0]) {
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(pause)
+			stores[2].Delete("x") // which is noticed at once
+			synctest.Wait()
+			if got := l.Err() != nil; got != lost {
+				t.Errorf("a third store fails %v after one was locked again: %v", pause, l.Err())
+			}
+		})
+	}
+}
+
+func TestRedReentriesAreHealedAfterWhatTheyEntered(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open()
+		leases := make([]*Lease, 3)
+		ctx := t.Context()
+		for i := range leases {
+			l, err := a.Lock(ctx, "x")
+			must(t, err)
+			leases[i], ctx = l, l.Context()
+		}
+		for round := range 10 {
+			i := round % len(stores)
+			stores[i].Flush()
+			time.Sleep(11 * time.Second)
+			if n, mine := held(t, clients[i]); n != len(leases) || !mine {
+				t.Fatalf("round %d: store %d has %d holds (ours: %v) after a renewal, want %d", round, i, n, mine, len(leases))
+			}
+		}
+		// The middle one ends while a store is away: the inner one is healed without it.
+		stores[4].SetDown(errGone)
+		time.Sleep(time.Minute)
+		must(t, leases[1].Unlock(t.Context()))
+		stores[4].SetDown(nil)
+		time.Sleep(11 * time.Second)
+		if n, mine := held(t, clients[4]); n != 2 || !mine {
+			t.Errorf("%d holds (ours: %v), want 2", n, mine)
+		}
+		must(t, leases[2].Unlock(t.Context()))
+		must(t, leases[0].Unlock(t.Context()))
+		synctest.Wait()
+		for i, c := range clients {
+			if n, _ := held(t, c); n != 0 {
+				t.Errorf("store %d has %d holds after the Unlocks", i, n)
+			}
+		}
+	})
+}
+
+func TestRedAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
+	for what, fail := range map[string]func(s *memory.Store, c *Client){
+		"the store":  func(s *memory.Store, c *Client) { s.SetDown(errGone) },
+		"the client": func(s *memory.Store, c *Client) { c.Close() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+				a, _ := open()
+				b, clients := open()
+				l, err := a.Lock(t.Context(), "x")
+				must(t, err)
+				got := make(chan *Lease)
+				go func() {
+					m, err := b.Lock(t.Context(), "x")
+					must(t, err)
+					got <- m
+				}()
+				time.Sleep(10 * time.Second)
+				fail(stores[0], clients[0])
+				fail(stores[1], clients[1])
+				time.Sleep(10 * time.Second)
+				start := time.Now()
+				must(t, l.Unlock(t.Context()))
+				m := <-got
+				if d := time.Since(start); d > 2*time.Second {
+					t.Errorf("it got the lock %v after the release", d)
+				}
+				must(t, m.Err())
+				must(t, m.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+func TestRedWithoutAMajorityNamesWhatFailed(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open()
+		for _, i := range []int{1, 2, 4} {
+			stores[i].SetDown(errGone)
+		}
+		start := time.Now()
+		for op, f := range map[string]func(context.Context, string, ...Option) (*Lease, error){"lock": a.Lock, "trylock": a.TryLock} {
+			_, err := f(t.Context(), "x")
+			wants(t, err, ErrUnavailable)
+			wants(t, err, errGone)
+			for _, says := range []string{op + ` "x"`, "2 of 5 stores answered, 3 are needed", "store 1: ", "store 2: ", "store 4: "} {
+				if err == nil || !strings.Contains(err.Error(), says) {
+					t.Errorf("%v does not say %q", err, says)
+				}
+			}
+		}
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		synctest.Wait()
+		for _, i := range []int{0, 3} {
+			if n, _ := held(t, clients[i]); n != 0 {
+				t.Errorf("store %d was left with %d holds", i, n)
+			}
+		}
+		// One who waits already sits it out, as long as a lease lives.
+		for _, i := range []int{1, 2, 4} {
+			stores[i].SetDown(nil)
+		}
+		l, err := a.Lock(t.Context(), "x")
+		must(t, err)
+		b, _ := open()
+		got := make(chan error)
+		go func() {
+			m, err := b.Lock(t.Context(), "x")
+			if err == nil {
+				err = m.Unlock(t.Context())
+			}
+			got <- err
+		}()
+		time.Sleep(5 * time.Second)
+		for _, i := range []int{1, 2, 4} {
+			stores[i].SetDown(errGone)
+		}
+		time.Sleep(20 * time.Second)
+		for _, i := range []int{1, 2, 4} {
+			stores[i].SetDown(nil)
+		}
+		time.Sleep(5 * time.Second)
+		must(t, l.Unlock(t.Context()))
+		must(t, <-got)
+	})
+}
+
+func TestRedClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open()
+		for _, i := range []int{0, 2, 3} {
+			stores[i].Occupy("x")
+		}
+		_, err := a.Lock(t.Context(), "x")
+		wants(t, err, ErrWrongKind)
+		if errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v is ErrUnavailable too", err)
+		}
+		l, err := a.Lock(t.Context(), "y")
+		must(t, err)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, c := range clients[:3] {
+			c.Shutdown(over)
+		}
+		<-l.Context().Done()
+		wants(t, l.Err(), ErrClosed)
+		_, err = a.Lock(t.Context(), "z")
+		wants(t, err, ErrClosed)
+	})
+}
+
+// What is left of a lost lease would otherwise stand in others' way until its Unlock.
+func TestRedReleasesWhatIsLeftOfALostLease(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open()
+		l, err := a.Lock(t.Context(), "x")
+		must(t, err)
+		for _, i := range []int{0, 1, 2} {
+			stores[i].SetDown(errGone)
+		}
+		<-l.Context().Done()
+		synctest.Wait()
+		for _, i := range []int{3, 4} {
+			if n, _ := held(t, clients[i]); n != 0 {
+				t.Errorf("store %d has %d holds", i, n)
+			}
+		}
+		err = l.Unlock(t.Context())
+		wants(t, err, ErrNotHeld)
+		wants(t, err, ErrLost)
+	})
+}
+
+func TestRedACallerWhoLeavesLeavesNothingBehind(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, _ := open()
+		b, clients := open()
+		for i := range 50 {
+			var l *Lease
+			if i%2 == 0 {
+				var err error
+				l, err = a.Lock(t.Context(), "x")
+				must(t, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*time.Millisecond)
+			m, err := b.Lock(ctx, "x")
+			if err == nil { // the caller's context ends no lease
+				<-ctx.Done()
+				must(t, m.Err())
+				must(t, m.Unlock(t.Context()))
+			} else {
+				wants(t, err, context.DeadlineExceeded)
+			}
+			cancel()
+			if l != nil {
+				must(t, l.Unlock(t.Context()))
+			}
+			synctest.Wait()
+			for j, c := range clients {
+				if n, _ := held(t, c); n != 0 {
+					t.Fatalf("after %d: store %d has %d holds", i, j, n)
+				}
+			}
+		}
+	})
+}
+
+func TestRedRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, _ := open()
+		_, err := a.Lock(t.Context(), "x", WithLease(31*time.Second))
+		wants(t, err, ErrInvalid)
+		if err == nil || !strings.Contains(err.Error(), "WithStayOut(31s)") {
+			t.Errorf("%v has no remedy", err)
+		}
+		for _, opt := range []ClientOption{WithStayOut(time.Minute), WithStayOut(0)} {
+			b, _ := open(opt)
+			l, err := b.Lock(t.Context(), "x", WithLease(31*time.Second))
+			must(t, err)
+			must(t, l.Unlock(t.Context()))
+		}
+	})
+	var clients []*Client
+	for range 3 {
+		c, err := New(memory.New(), WithStayOut(29*time.Second))
+		must(t, err)
+		clients = append(clients, c)
+	}
+	_, err := Red(clients...)
+	wants(t, err, ErrInvalid)
+	for _, d := range []time.Duration{-1, MaxLease + 1} {
+		_, err := New(memory.New(), WithStayOut(d))
+		wants(t, err, ErrInvalid)
+	}
+}
+
+// slowlyDead is a store that fails a while after it was asked.
+type slowlyDead struct{ *memory.Store }
+
+func (s slowlyDead) Open(h backend.Handler) (backend.Session, error) {
+	under, err := s.Store.Open(h)
+	return dyingSession{under}, err
+}
+
+type dyingSession struct{ backend.Session }
+
+func (dyingSession) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
+	time.Sleep(100 * time.Millisecond)
+	return backend.AcquireReply{}, &backend.Fault{Err: errGone}
+}
+
+// Those who contend do not hold a minority for as long as dead stores take to fail.
+func TestRedContendersDoNotWaitForDeadStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backends := make([]backend.Backend, 5)
+		for i := range backends {
+			backends[i] = memory.New()
+			if i == 1 || i == 4 {
+				backends[i] = slowlyDead{memory.New()}
+			}
+		}
+		const contenders, holds = 3, 20
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range contenders {
+			var clients []*Client
+			for _, b := range backends {
+				c, err := New(b)
+				must(t, err)
+				defer c.Close()
+				clients = append(clients, c)
+			}
+			red, err := Red(clients...)
+			must(t, err)
+			wg.Go(func() {
+				for range holds {
+					l, err := red.Lock(t.Context(), "x")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+					if err := l.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if d := time.Since(start) / (contenders * holds); d > 50*time.Millisecond {
+			t.Errorf("%v for each hold of a millisecond", d)
+		} else {
+			t.Logf("%v for each hold of a millisecond", d)
+		}
+	})
+}

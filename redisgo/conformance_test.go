@@ -1,0 +1,30 @@
+//go:build unix
+
+package redisgo_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/conformance"
+	"github.com/mortise-go/mortise/redisgo"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, func(t *testing.T, addr string) backend.Backend {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { rdb.Close() })
+		return redisgo.New(rdb)
+	})
+}
+
+// Pub/sub is sharded there.
+func TestOnCluster(t *testing.T) {
+	conformance.RunOnCluster(t, func(t *testing.T, addrs []string) backend.Backend {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		t.Cleanup(func() { rdb.Close() })
+		return redisgo.New(rdb, redisgo.WithShardedPubSub(redisgo.ShardedOn))
+	})
+}

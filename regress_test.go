@@ -1,0 +1,273 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// Bugs that were. Each test failed before its cause was mended.
+
+// tapped is a store whose operations a test gets between.
+type tapped struct {
+	backend.Backend
+	acquire func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error)
+	force   func(s backend.Session, t backend.Topic) (bool, error)
+}
+
+func (b tapped) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return &tappedSession{s, b}, err
+}
+
+type tappedSession struct {
+	backend.Session
+	tap tapped
+}
+
+func (s *tappedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	if s.tap.acquire != nil {
+		return s.tap.acquire(s.Session, r)
+	}
+	return s.Session.Acquire(ctx, r)
+}
+
+func (s *tappedSession) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
+	if s.tap.force != nil {
+		return s.tap.force(s.Session, t)
+	}
+	return s.Session.ForceRelease(ctx, t)
+}
+
+// on opens clients of b and ends them with the test, without waiting for Unlocks.
+func on(t *testing.T, b backend.Backend, opts ...ClientOption) *Client {
+	c, err := New(b, opts...)
+	must(t, err)
+	t.Cleanup(func() { c.Shutdown(ended()) })
+	return c
+}
+
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func TestRule06_TwoHoldsUnlockedAtOnceAreBothUnlocked(t *testing.T) {
+	c := newClient(t)
+	for range 2000 {
+		a, err := c.Lock(t.Context(), "x")
+		must(t, err)
+		b, err := c.Lock(a.Context(), "x")
+		must(t, err)
+		var wg sync.WaitGroup
+		var ea, eb error
+		wg.Go(func() { ea = a.Unlock(context.Background()) })
+		wg.Go(func() { eb = b.Unlock(context.Background()) })
+		wg.Wait()
+		must(t, errors.Join(ea, eb))
+	}
+}
+
+func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		other := on(t, st)
+		c := on(t, tapped{Backend: st, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			time.Sleep(5 * time.Millisecond)
+			return s.Acquire(context.Background(), r)
+		}})
+		_, err := other.Lock(t.Context(), "x")
+		must(t, err)
+		spin, err := c.Kind(Kind{Spin: time.Millisecond})
+		must(t, err)
+		for i := range 50 {
+			_, err = spin.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))
+			wants(t, err, ErrNotAcquired)
+		}
+		time.Sleep(time.Second) // the last command's answer comes to nobody
+		synctest.Wait()
+	})
+}
+
+func TestRule08_AWaiterForAPermitWakesWhenTheOneThatAnotherGotHereRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		other, c := on(t, st).Permits("p"), on(t, st).Permits("p")
+		_, err := other.TrySetPermits(t.Context(), 1)
+		must(t, err)
+		long, err := other.Acquire(t.Context(), WithLease(time.Hour))
+		must(t, err)
+		go c.Acquire(t.Context(), WithLease(100*time.Millisecond)) // and never released
+		synctest.Wait()
+		second := make(chan error, 1)
+		go func() { _, err := c.Acquire(t.Context()); second <- err }()
+		synctest.Wait()
+		must(t, long.Release(t.Context()))
+		select {
+		case err := <-second:
+			must(t, err)
+		case <-time.After(5 * time.Second):
+			t.Error("a permit is free, and the one who wants it sleeps")
+		}
+	})
+}
+
+func TestRule13_AStoreThatIsAwayFailsAllWhoWaitTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		other, c := on(t, st), on(t, st)
+		_, err := other.Lock(t.Context(), "x")
+		must(t, err)
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				_, err := c.Lock(t.Context(), "x")
+				wants(t, err, ErrUnavailable)
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		st.SetDown(errors.New("gone"))
+		wg.Wait()
+		if d := time.Since(start); d > 65*time.Second {
+			t.Errorf("the last was told after %v", d)
+		}
+	})
+}
+
+func TestRule01_AClientWithTheIDOfOneThatWasDoesNotHoldItsLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		before, err := New(st, WithID("pod-3"))
+		must(t, err)
+		_, err = before.Lock(t.Context(), "x")
+		must(t, err)
+		before.Shutdown(ended())
+		time.Sleep(15 * time.Second)
+		start := time.Now()
+		after := on(t, st, WithID("pod-3"))
+		_, err = after.Lock(t.Context(), "x")
+		must(t, err)
+		if d := time.Since(start); d < 14*time.Second {
+			t.Errorf("locked after %v, while the lock of the one before was running out", d)
+		}
+	})
+}
+
+func TestRule11_AClientWithTheIDOfOneThatWasIsNotAnsweredInItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		before, err := New(st, WithID("pod-3"))
+		must(t, err)
+		_, err = before.Semaphore("s").TrySetPermits(t.Context(), 1)
+		must(t, err)
+		must(t, before.Semaphore("s").Acquire(t.Context(), 1))
+		must(t, before.Close())
+		after := on(t, st, WithID("pod-3")).Semaphore("s")
+		if set, err := after.TrySetPermits(t.Context(), 1); set || err != nil {
+			t.Errorf("set again: %v, %v", set, err)
+		}
+		wants(t, after.TryAcquire(t.Context(), 1), ErrNotAcquired)
+	})
+}
+
+func TestRule14_ShutdownTakesNothingBackFromUnderRunningWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, first := memory.New(), true
+		c := on(t, tapped{Backend: st, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			reply, err := s.Acquire(context.Background(), r)
+			if first {
+				first = false
+				return backend.AcquireReply{}, &backend.Fault{Err: errors.New("the reply is lost"), MayHaveRun: true, Temporary: true}
+			}
+			return reply, err
+		}}, WithObserver(Observer{Lost: func(LostEvent) { time.Sleep(time.Millisecond) }}))
+		_, err := c.Lock(t.Context(), "x")
+		must(t, err)
+		c.Shutdown(ended())
+		state, err := on(t, st).Inspect(t.Context(), "x")
+		must(t, err)
+		if !state.Held {
+			t.Error("the lock was released while its holder worked")
+		}
+	})
+}
+
+func TestRule09_AnAbandonedGrantIsTakenBackHoweverLongTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		c := on(t, tapped{Backend: st, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			reply, err := s.Acquire(context.Background(), r)
+			time.Sleep(100 * time.Millisecond)
+			st.SetDown(errors.New("gone"))
+			return reply, err
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := c.Lock(ctx, "x", WithLease(10*time.Minute))
+		wants(t, err, context.DeadlineExceeded)
+		time.Sleep(2 * DefaultWatchdogTimeout)
+		st.SetDown(nil)
+		time.Sleep(10 * time.Second)
+		state, err := on(t, st).Inspect(t.Context(), "x")
+		must(t, err)
+		if state.Held {
+			t.Errorf("held by nobody for another %v", state.Remaining)
+		}
+	})
+}
+
+func TestForceUnlockLeavesAloneWhoCameAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		c := on(t, tapped{Backend: st, force: func(s backend.Session, topic backend.Topic) (bool, error) {
+			removed, err := s.ForceRelease(context.Background(), topic)
+			time.Sleep(time.Millisecond) // meanwhile the waiter has it
+			return removed, err
+		}})
+		_, err := on(t, st).Lock(t.Context(), "x")
+		must(t, err)
+		got := make(chan *Lease, 1)
+		go func() {
+			l, err := c.Lock(t.Context(), "x")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		synctest.Wait()
+		_, err = c.ForceUnlock(t.Context(), "x")
+		must(t, err)
+		l := <-got
+		time.Sleep(time.Second)
+		must(t, l.Err())
+	})
+}
+
+func TestRedEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		red, _ := open()
+		start := time.Now()
+		l, err := red.Lock(t.Context(), "x", WithMaxHold(time.Minute))
+		must(t, err)
+		for i := range 3 {
+			time.Sleep(15 * time.Second)
+			stores[i].Flush()
+		}
+		select {
+		case <-l.Context().Done():
+		case <-time.After(time.Hour):
+		}
+		if d := time.Since(start); d > 61*time.Second {
+			t.Errorf("ended after %v, want a minute", d)
+		}
+		wants(t, l.Err(), ErrLost)
+	})
+}

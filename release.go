@@ -1,0 +1,188 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+func (h *hold) unlock(ctx context.Context) error {
+	u := unlocking{hold: h}
+	var fx effects
+	u.begin(&fx)
+	fx.run()
+	if u.err != nil {
+		return u.err
+	}
+	c, live := h.owner.client, u.ended == nil
+	left := new(int) // the goroutine's until it has answered
+	err := dispatch(c, ctx, func() (err error) {
+		*left, err = h.owner.release(live)
+		return err
+	}, nil)
+	keep := 0
+	if caller := (*callerGone)(nil); !errors.As(err, &caller) {
+		keep = *left
+	}
+	return u.finish(keep, err)
+}
+
+// unlocking is one call of Unlock.
+type unlocking struct {
+	hold  *hold
+	at    instant
+	ended error // why the hold had ended before, nil if it was live
+	err   error // there is nothing to be released
+}
+
+// begin ends the hold.
+func (u *unlocking) begin(fx *effects) {
+	h := u.hold
+	o := h.owner
+	c := o.client
+	u.at = c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.unlocked {
+		u.err = &Error{Op: "unlock", Name: h.lease.name, Err: errTwice}
+		return
+	}
+	h.unlocked = true
+	if h.cause == nil {
+		o.expire(u.at, fx)
+	}
+	u.ended = h.cause
+	if errors.Is(u.ended, ErrClosed) {
+		u.err = &Error{Op: "unlock", Name: h.lease.name, Err: fmt.Errorf("%w: %w before; the lock frees itself when its lease runs out", ErrNotHeld, ErrClosed)}
+		return
+	}
+	if u.ended == nil {
+		fx.then(func() { h.end(ErrReleased) })
+		o.detach(h, ErrReleased)
+		if len(o.holds) == 0 {
+			// No renewal from here on.
+			o.state = ownerReleasing
+			c.sched.remove(&o.timed)
+		} else {
+			if o.renewal(u.at) == 0 {
+				o.renewAt = never
+			}
+			c.reschedule(o)
+		}
+	}
+}
+
+// finish makes what the release came to the result of Unlock.
+func (u *unlocking) finish(keep int, err error) error {
+	h := u.hold
+	c := h.owner.client
+	var caller *callerGone
+	switch {
+	case errors.As(err, &caller):
+		err = fmt.Errorf("%w: the release is sent all the same, its outcome is not known here", caller)
+	case u.ended != nil:
+		err = fmt.Errorf("%w: %w", ErrNotHeld, u.ended)
+	}
+	if err != nil {
+		err = &Error{Op: "unlock", Name: h.lease.name, Err: err}
+	}
+	if f := c.observer.Released; f != nil {
+		done := c.now()
+		f(ReleasedEvent{
+			Subject: h.subject(), Holds: keep, Err: err,
+			Held: time.Duration(u.at.mono - h.since.mono), Took: time.Duration(done.mono - u.at.mono),
+		})
+	}
+	return err
+}
+
+// release sets the hold count in the store to what is live here. live tells that
+// the hold was live when Unlock was called.
+func (o *owner) release(live bool) (keep int, err error) {
+	c := o.client
+	t := &turn{}
+	c.mu.Lock()
+	if !o.enter(t) {
+		c.mu.Unlock()
+		<-t.ready
+		c.mu.Lock()
+	}
+	keep, done := o.keep(live)
+	c.mu.Unlock()
+	if done {
+		return 0, nil
+	}
+	held, unsure, err := c.sendRelease(o.family, o.queue.topic.Name, o.id, keep)
+	return keep, o.released(live, keep, held, unsure, err)
+}
+
+// keep is the hold count that a release sets; the turn is o's. It is done, and gives the
+// turn back, if the release of another hold, unlocked at the same time, did this one's work.
+func (o *owner) keep(live bool) (keep int, done bool) {
+	if live && o.freed {
+		o.leave()
+		return 0, true
+	}
+	if o.state == ownerLive {
+		keep = len(o.holds)
+	}
+	return keep, false
+}
+
+// released settles what a release came to, and gives the turn back.
+func (o *owner) released(live bool, keep int, held, unsure bool, err error) error {
+	c := o.client
+	var fx effects
+	now := c.now()
+	c.mu.Lock()
+	foreign := errors.Is(err, backend.ErrWrongKind)
+	switch {
+	case foreign:
+		o.lose(now, &fx, "the store holds other data under its name: somebody has put it there")
+	case err != nil && keep == 0:
+		c.compensateLocked(o.family, o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
+	case err == nil && !held && keep > 0:
+		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+	}
+	if o.state == ownerReleasing && keep == 0 {
+		o.state = ownerOver
+		o.freed = err == nil && (held || unsure)
+		o.sweep()
+		c.vacate(o)
+	}
+	o.leave()
+	c.mu.Unlock()
+	fx.run()
+	c.syncWatch(o.queue.topic)
+
+	switch {
+	case foreign:
+		return fmt.Errorf("%w: %w: %w", ErrNotHeld, ErrWrongKind, err)
+	case err != nil && c.base.Err() != nil:
+		return fmt.Errorf("%w before the release was confirmed; the lock frees itself at the latest when its lease runs out: %w", ErrClosed, notCallers(err))
+	case err != nil:
+		return fmt.Errorf("%w: the release is not confirmed and is retried in the background; the lock frees itself at the latest when its lease runs out: %w", ErrUnavailable, notCallers(err))
+	case !held && !unsure && live:
+		return fmt.Errorf("%w: %w before it was unlocked: the store has no record of it any more; it was removed by somebody, or the store was flushed or restarted empty", ErrNotHeld, ErrLost)
+	}
+	return nil
+}
+
+// sendRelease repeats a release that failed for a reason that may pass. unsure tells
+// that one whose reply was lost may have done it: then nothing held is as it should be.
+func (c *Client) sendRelease(family backend.Kind, name, owner string, keep int) (held, unsure bool, err error) {
+	req := backend.ReleaseRequest{Kind: family, Name: name, Owner: owner, Keep: keep}
+	err = c.insist(func() error {
+		reply, err := c.session.Release(c.base, req)
+		if err != nil {
+			unsure = unsure || backend.FaultOf(err).MayHaveRun
+			return err
+		}
+		held = reply.Held
+		return nil
+	})
+	return held, unsure, err
+}

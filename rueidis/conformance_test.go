@@ -1,0 +1,43 @@
+//go:build unix
+
+package rueidis_test
+
+import (
+	"testing"
+
+	redis "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/conformance"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+func TestConformance(t *testing.T) {
+	t.Run("cache", func(t *testing.T) {
+		conformance.Run(t, func(_ *testing.T, addr string) backend.Backend {
+			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}})
+		})
+	})
+	t.Run("nocache", func(t *testing.T) {
+		conformance.Run(t, func(_ *testing.T, addr string) backend.Backend {
+			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+		})
+	})
+	t.Run("client", func(t *testing.T) {
+		conformance.Run(t, func(t *testing.T, addr string) backend.Backend {
+			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(client.Close)
+			return rueidis.NewWithClient(client)
+		})
+	})
+}
+
+// Pub/sub is sharded there. Without the cache, waiters hear of releases by nothing else.
+func TestOnCluster(t *testing.T) {
+	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
+		return rueidis.New(redis.ClientOption{InitAddress: addrs, DisableCache: true}, rueidis.WithShardedPubSub(rueidis.ShardedOn))
+	})
+}

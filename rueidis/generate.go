@@ -1,0 +1,3 @@
+package rueidis
+
+//go:generate go run ../gen/cmd/mortise-gen commands -profile rueidis -o commands_gen.go

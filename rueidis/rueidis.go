@@ -1,0 +1,275 @@
+// Package rueidis lets mortise use github.com/redis/rueidis, with client-side
+// caching: Redis tells the client when a lock's record changes. So a TryLock of a
+// lock that is known to be held is refused without a command, waiters wake also
+// when a record expires or is deleted, and a holder learns at once that its record
+// was deleted.
+//
+//	locks, err := mortise.New(rueidis.New(redis.ClientOption{InitAddress: []string{"localhost:6379"}}))
+//
+// where redis is github.com/redis/rueidis.
+package rueidis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto"
+)
+
+// New makes a backend that has a rueidis client of its own, which it builds at the
+// first command and closes with the locks. While the server cannot be reached,
+// each command tries again to build it; commands that are sent at once share one
+// attempt, which takes Dialer.Timeout (5 s by default) at most.
+//
+// Of the options it sets DisableRetry and, unless DisableCache is set,
+// ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: all commands go over
+// one connection for each server, for that is where invalidations arrive.
+// OnInvalidations is called as well if it is set. Where the server does not
+// support RESP3 or tracking, the client goes on as if DisableCache were set.
+//
+// These are errors of mortise.New, because they would break what locks rely on:
+// ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
+// DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
+//
+// While somebody waits for a lock, and some 30 s longer, there is one more connection for
+// subscriptions, or with sharded pub/sub one for each master of the cluster.
+func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
+	return redisproto.New(func() (redisproto.Adapter, error) {
+		switch {
+		case len(opt.InitAddress) == 0:
+			return nil, errors.New("rueidis.New: ClientOption.InitAddress is empty")
+		case opt.ConnLifetime > 0:
+			return nil, errors.New("rueidis.New: ClientOption.ConnLifetime makes rueidis send commands a second time: leave it zero")
+		case len(opt.ClientTrackingOptions) > 0:
+			return nil, errors.New("rueidis.New: ClientOption.ClientTrackingOptions is set by mortise: leave it empty")
+		case opt.DisableAutoPipelining && !opt.DisableCache:
+			return nil, errors.New("rueidis.New: ClientOption.DisableAutoPipelining needs DisableCache as well")
+		}
+		a, opt := newAdapter(opts), opt // a copy for each Open
+		opt.DisableRetry = true
+		plain := opt
+		plain.DisableCache = true
+		if !opt.DisableCache {
+			a.tracking.Store(true)
+			opt.PipelineMultiplex = -1
+			opt.ClientTrackingOptions = []string{"OPTOUT", "NOLOOP"}
+			opt.OnInvalidations = func(messages []rueidis.RedisMessage) {
+				if plain.OnInvalidations != nil {
+					plain.OnInvalidations(messages)
+				}
+				a.invalidated(messages)
+			}
+		}
+		return a.over(func() (rueidis.Client, error) {
+			if a.tracking.Load() {
+				client, err := rueidis.NewClient(opt)
+				if !errors.Is(err, rueidis.ErrNoCache) {
+					return client, err
+				}
+				a.tracking.Store(false)
+			}
+			return rueidis.NewClient(plain)
+		}, rueidis.Client.Close), nil
+	})
+}
+
+// NewWithClient makes a backend of a client that exists. It stays open when the
+// locks are closed, and there is no client-side caching: what a client does with
+// invalidations is settled when it is built. A client built with ConnLifetime may send
+// commands a second time, whose replies then mislead; do not pass one.
+func NewWithClient(client rueidis.Client, opts ...Option) backend.Backend {
+	return redisproto.New(func() (redisproto.Adapter, error) {
+		if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return nil, errors.New("rueidis.NewWithClient: the client is nil: pass what rueidis.NewClient returned without an error")
+		}
+		return newAdapter(opts).over(func() (rueidis.Client, error) { return client, nil }, func(rueidis.Client) {}), nil
+	})
+}
+
+// Option changes what [New] and [NewWithClient] make.
+type Option func(*options)
+
+type options struct{ sharded redisproto.ShardedPubSub }
+
+// WithShardedPubSub sets how releases are announced on a cluster; without it, it is
+// [ShardedAuto]. All who share locks must agree: see [redisproto.ShardedPubSub].
+func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
+	return func(o *options) { o.sharded = mode }
+}
+
+// The values of [WithShardedPubSub].
+const (
+	ShardedAuto = redisproto.ShardedAuto
+	ShardedOn   = redisproto.ShardedOn
+	ShardedOff  = redisproto.ShardedOff
+)
+
+type adapter struct {
+	commands
+	options
+	client       *redisproto.Lazy[rueidis.Client]
+	tracking     atomic.Bool
+	onInvalidate func(keys []string)
+	masters      atomic.Pointer[[]slotRange]
+}
+
+var _ redisproto.Sharder = (*adapter)(nil)
+
+func newAdapter(opts []Option) *adapter {
+	a := &adapter{}
+	for _, opt := range opts {
+		opt(&a.options)
+	}
+	return a
+}
+
+func (a *adapter) over(build func() (rueidis.Client, error), discard func(rueidis.Client)) *adapter {
+	a.client = redisproto.NewLazy(func() (rueidis.Client, error) {
+		client, err := build()
+		if err == nil {
+			a.cluster = client.Mode() == rueidis.ClientModeCluster
+		}
+		return client, err
+	}, discard)
+	a.connect = a.client.Get
+	return a
+}
+
+func (a *adapter) Features() redisproto.Features {
+	built := a.client.Built()
+	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built}
+}
+
+func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
+
+// invalidated is called with nil when all was flushed, and when a connection ended.
+func (a *adapter) invalidated(messages []rueidis.RedisMessage) {
+	var keys []string
+	for _, m := range messages {
+		if key, err := m.ToString(); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	a.onInvalidate(keys)
+}
+
+func (a *adapter) Ping(ctx context.Context) error {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return client.Do(ctx, client.B().Ping().Build()).Error()
+}
+
+// LoadScripts loads them on the replicas of a cluster too, which rueidis does not tell
+// apart; so a node that fails does not count as long as another does not.
+func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	loaded := false
+	for _, node := range client.Nodes() {
+		var failed error
+		for _, source := range sources {
+			if e := node.Do(ctx, node.B().ScriptLoad().Script(source).Build()).Error(); e != nil {
+				failed, err = e, e
+				break
+			}
+		}
+		loaded = loaded || failed == nil
+	}
+	if loaded {
+		return nil
+	}
+	return err
+}
+
+func (a *adapter) ServerError(err error) (string, bool) {
+	var reply *rueidis.RedisError
+	if !errors.As(err, &reply) || reply.IsNil() {
+		return "", false
+	}
+	return reply.Error(), true
+}
+
+func (a *adapter) Unsent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+func (a *adapter) Close() error {
+	a.client.Close()
+	return nil
+}
+
+// Subscribe takes a connection of its own. Dedicate dials and takes no context.
+func (a *adapter) Subscribe(ctx context.Context, ev redisproto.Events) (redisproto.Subscription, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return subscribe(ctx, client, ev, func(c rueidis.PubSubSubscription) {
+		if c.Kind == "subscribe" {
+			ev.Subscribed(c.Channel)
+			return
+		}
+		ev.Alive()
+	})
+}
+
+func subscribe(ctx context.Context, client rueidis.Client, ev redisproto.Events, on func(rueidis.PubSubSubscription)) (*subscription, error) {
+	conn, _ := client.Dedicate()
+	if err := conn.Do(ctx, conn.B().Ping().Build()).Error(); err != nil { // connects, on a cluster
+		conn.Close()
+		return nil, err
+	}
+	s := &subscription{conn: conn, ev: ev, done: make(chan struct{})}
+	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{
+		OnMessage:      func(m rueidis.PubSubMessage) { ev.Message(m.Channel, m.Message) },
+		OnSubscription: on,
+	})
+	go func() {
+		defer close(s.done)
+		if err := <-lost; !s.closing.Load() {
+			ev.Down(err)
+		}
+	}()
+	return s, nil
+}
+
+type subscription struct {
+	conn    rueidis.DedicatedClient
+	ev      redisproto.Events
+	closing atomic.Bool
+	done    chan struct{}
+}
+
+func (s *subscription) Subscribe(ctx context.Context, channels ...string) error {
+	return s.conn.Do(ctx, s.conn.B().Subscribe().Channel(channels...).Build()).Error()
+}
+
+func (s *subscription) Unsubscribe(ctx context.Context, channels ...string) error {
+	return s.conn.Do(ctx, s.conn.B().Unsubscribe().Channel(channels...).Build()).Error()
+}
+
+func (s *subscription) Ping(ctx context.Context) error {
+	if err := s.conn.Do(ctx, s.conn.B().Ping().Build()).Error(); err != nil {
+		return err
+	}
+	s.ev.Alive()
+	return nil
+}
+
+func (s *subscription) Close() error {
+	s.closing.Store(true)
+	s.conn.Close()
+	<-s.done
+	return nil
+}

@@ -1,0 +1,331 @@
+//go:build unix
+
+package rueidis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	redis "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// ears hears events on channels, by name.
+type ears struct {
+	mu    sync.Mutex
+	heard map[string]chan struct{}
+}
+
+func (e *ears) of(what string) chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.heard == nil {
+		e.heard = map[string]chan struct{}{}
+	}
+	if e.heard[what] == nil {
+		e.heard[what] = make(chan struct{}, 1000)
+	}
+	return e.heard[what]
+}
+func (e *ears) Watching(t backend.Topic) { e.of("watching " + t.Name) <- struct{}{} }
+func (e *ears) Released(t backend.Topic) { e.of("released " + t.Name) <- struct{}{} }
+func (e *ears) Changed(t backend.Topic)  { e.of("changed " + t.Name) <- struct{}{} }
+func (e *ears) ChangedAll()              { e.of("changed all") <- struct{}{} }
+
+func (e *ears) await(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-e.of(what):
+	case <-time.After(10 * time.Second):
+		t.Fatalf("not heard: %s", what)
+	}
+}
+
+func (e *ears) silent(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-e.of(what):
+		t.Errorf("heard: %s", what)
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+func open(t *testing.T, b backend.Backend) (backend.Session, *ears) {
+	t.Helper()
+	e := &ears{}
+	s, err := b.Open(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, e
+}
+
+func at(addr string) backend.Backend {
+	return rueidis.New(redis.ClientOption{InitAddress: []string{addr}})
+}
+
+func try(t *testing.T, s backend.Session, name, owner string) backend.AcquireReply {
+	t.Helper()
+	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second, Cached: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func do(t *testing.T, srv *redistest.Server, args ...string) any {
+	t.Helper()
+	v, err := srv.Do(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	s, e := open(t, at(proxy.Addr()))
+	holder, _ := open(t, at(srv.Addr()))
+	if !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted {
+		t.Fatal("exclusion")
+	}
+	proxy.Reset()
+	for range 1000 {
+		if r := try(t, s, "n", "o"); r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 0 {
+		t.Errorf("%d commands for 1000 refusals: %v", n, proxy.Commands())
+	}
+	for what, free := range map[string]func(){
+		"release": func() { holder.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h"}) },
+		"DEL":     func() { do(t, srv, "DEL", "n") },
+		"expiry": func() {
+			do(t, srv, "PEXPIRE", "n", "100")
+			e.await(t, "changed n") // by PEXPIRE
+			if r := try(t, s, "n", "o"); r.Granted || r.Remaining > 100*time.Millisecond {
+				t.Errorf("%+v", r)
+			}
+		},
+	} {
+		free()
+		e.await(t, "changed n")
+		if !try(t, s, "n", "o").Granted {
+			t.Errorf("refused after %s", what)
+		}
+		// Its own release is not told to it; it has to know by itself.
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"}); err != nil || !r.Held {
+			t.Fatal(r, err)
+		}
+		for len(e.of("changed n")) > 0 {
+			<-e.of("changed n")
+		}
+		if !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted {
+			t.Fatal("exclusion")
+		}
+	}
+	do(t, srv, "FLUSHALL")
+	e.await(t, "changed all")
+	if !try(t, s, "n", "o").Granted {
+		t.Error("refused after FLUSHALL")
+	}
+}
+
+func TestTheOwnReleaseIsNotForgotten(t *testing.T) {
+	srv := redistest.Start(t)
+	s, _ := open(t, at(srv.Addr()))
+	for range 200 {
+		if !try(t, s, "n", "a").Granted || try(t, s, "n", "b").Granted {
+			t.Fatal("exclusion")
+		}
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "a"}); err != nil || !r.Held {
+			t.Fatal(r, err)
+		}
+		if !try(t, s, "n", "b").Granted {
+			t.Fatal("refused after the own release")
+		}
+		if r, err := s.ForceRelease(t.Context(), backend.Topic{Name: "n"}); err != nil || !r {
+			t.Fatal(r, err)
+		}
+	}
+}
+
+func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
+	srv := redistest.Start(t)
+	s, e := open(t, at(srv.Addr()))
+	for what, before := range map[string]func(){
+		"acquire": func() { try(t, s, "n", "a") },
+		"renewal": func() {
+			try(t, s, "n", "a")
+			out := make([]backend.RenewResult, 1)
+			s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "a", Lease: time.Hour}}, out)
+			if !out[0].Held {
+				t.Fatal(out)
+			}
+		},
+		"re-entry": func() {
+			try(t, s, "n", "a")
+			if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "n", Owner: "a", Holds: 2, Lease: time.Hour}); err != nil || !r.Held {
+				t.Fatal(r, err)
+			}
+		},
+	} {
+		before()
+		e.silent(t, "changed n") // of its own writes
+		do(t, srv, "DEL", "n")
+		e.await(t, "changed n")
+		t.Log(what)
+	}
+}
+
+func TestALostConnectionForgetsAll(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	s, e := open(t, at(proxy.Addr()))
+	do(t, srv, "HSET", "n", "java:1", "1")
+	if try(t, s, "n", "o").Granted || try(t, s, "n", "o").Granted {
+		t.Fatal("granted")
+	}
+	proxy.Cut()
+	e.await(t, "changed all")
+	do(t, srv, "DEL", "n") // nobody tells
+	if !try(t, s, "n", "o").Granted {
+		t.Error("refused from what was seen over a connection that is gone")
+	}
+}
+
+func TestTheUsersOwnOnInvalidationsIsCalledToo(t *testing.T) {
+	srv := redistest.Start(t)
+	heard := make(chan int, 10)
+	s, _ := open(t, rueidis.New(redis.ClientOption{
+		InitAddress:     []string{srv.Addr()},
+		OnInvalidations: func(m []redis.RedisMessage) { heard <- len(m) },
+	}))
+	do(t, srv, "HSET", "n", "java:1", "1")
+	try(t, s, "n", "o")
+	do(t, srv, "DEL", "n")
+	if n := <-heard; n != 1 {
+		t.Errorf("%d keys", n)
+	}
+}
+
+func TestWithoutTrackingAllElseWorks(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithACL("plain on >pw ~* &* +@all -client|tracking"))
+	for name, opt := range map[string]redis.ClientOption{
+		"switched off":         {DisableCache: true},
+		"RESP2":                {AlwaysRESP2: true},
+		"refused":              {Username: "plain", Password: "pw"},
+		"no automatic batches": {DisableCache: true, DisableAutoPipelining: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			do(t, srv, "FLUSHALL")
+			opt.InitAddress = []string{srv.Addr()}
+			s, e := open(t, rueidis.New(opt))
+			do(t, srv, "HSET", "n", "java:1", "1")
+			for range 2 {
+				if try(t, s, "n", "o").Granted {
+					t.Fatal("granted")
+				}
+			}
+			s.Watch(backend.Topic{Name: "n"})
+			e.await(t, "watching n")
+			do(t, srv, "DEL", "n")
+			do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "0")
+			e.await(t, "released n")
+			if !try(t, s, "n", "o").Granted {
+				t.Error("refused, with nobody to tell that it is free")
+			}
+		})
+	}
+}
+
+func TestOpenTwiceAndTheFirstClosed(t *testing.T) {
+	srv := redistest.Start(t)
+	b := at(srv.Addr())
+	one, _ := open(t, b)
+	two, _ := open(t, b)
+	if !try(t, one, "n", "a").Granted || try(t, two, "n", "b").Granted {
+		t.Fatal("exclusion")
+	}
+	one.Close()
+	if try(t, two, "n", "b").Granted || !try(t, two, "m", "b").Granted {
+		t.Error("the second does not work without the first")
+	}
+}
+
+func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
+	srv := redistest.Start(t)
+	srv.Stop()
+	s, _ := open(t, at(srv.Addr()))
+	for range 2 {
+		_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+		var op *net.OpError
+		if f := backend.FaultOf(err); !errors.As(err, &op) || f.MayHaveRun || !f.Temporary {
+			t.Fatalf("%+v", f)
+		}
+	}
+	srv.Restart()
+	proxy := redistest.NewProxy(t, srv.Addr())
+	s, _ = open(t, at(proxy.Addr()))
+	if proxy.Connections() != 0 {
+		t.Error("Open dials")
+	}
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			_, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Second})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if c := proxy.Connections(); c != 1 {
+		t.Errorf("%d connections", c)
+	}
+}
+
+func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
+	to := []string{"127.0.0.1:1"}
+	for text, b := range map[string]backend.Backend{
+		"InitAddress":             rueidis.New(redis.ClientOption{}),
+		"ConnLifetime":            rueidis.New(redis.ClientOption{InitAddress: to, ConnLifetime: time.Hour}),
+		"ClientTrackingOptions":   rueidis.New(redis.ClientOption{InitAddress: to, ClientTrackingOptions: []string{"BCAST"}}),
+		"DisableAutoPipelining":   rueidis.New(redis.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
+		"NewWithClient: the clie": rueidis.NewWithClient(nil),
+	} {
+		if _, err := b.Open(&ears{}); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// That a store is a cluster, which has no age, shows when the client is built: at this very command.
+func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	for _, sharded := range []rueidis.Option{rueidis.WithShardedPubSub(rueidis.ShardedAuto), rueidis.WithShardedPubSub(rueidis.ShardedOff)} {
+		b := rueidis.New(redis.ClientOption{InitAddress: cluster.Addrs()}, sharded)
+		s, _ := open(t, b)
+		for i := range 8 { // one of them is not in the slot of the key that says the age
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second, Age: time.Minute})
+			if err != nil || !r.Granted {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if _, err := s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i), Owner: "o"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

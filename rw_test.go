@@ -1,0 +1,333 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func TestReadersAndWritersAreKeptForHours(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var renewals atomic.Int64
+		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewals.Add(1) }}))
+		read, write := c.RW()
+		r1, err := read.Lock(t.Context(), "x")
+		must(t, err)
+		r2, err := read.Lock(t.Context(), "x", WithLease(time.Minute))
+		must(t, err)
+		w, err := write.Lock(t.Context(), "y")
+		must(t, err)
+		inner, err := read.Lock(w.Context(), "y")
+		must(t, err)
+		time.Sleep(2 * time.Minute)
+		wants(t, r2.Err(), ErrLost)
+		time.Sleep(time.Hour)
+		must(t, errors.Join(r1.Err(), w.Err(), inner.Err()))
+		synctest.Wait()
+		if most, renewed := int64(3*6*62), renewals.Load(); renewed > most+3 || renewed < most-9 {
+			t.Errorf("renewed %d times, want three leases every 10 s", renewed)
+		}
+		must(t, w.Unlock(t.Context()))
+		time.Sleep(time.Hour)
+		must(t, errors.Join(r1.Err(), inner.Err()))
+		must(t, errors.Join(r1.Unlock(t.Context()), inner.Unlock(t.Context())))
+	})
+}
+
+// Redisson's readers cut the time of readers beside them: a long lease of read is asserted again, and
+// ends when it was to end all the same.
+func TestALongLeaseOfReadIsUpheld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var renewed, asserted atomic.Int64
+		b := &cutting{Store: memory.New(), asserted: &asserted}
+		c := on(t, b, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed.Add(1) }}))
+		read, _ := c.RW()
+		_, write := on(t, b).RW()
+		start := time.Now()
+		r, err := read.Lock(t.Context(), "x", WithLease(5*time.Minute))
+		must(t, err)
+		short, err := read.Lock(t.Context(), "y", WithLease(30*time.Second))
+		must(t, err)
+		for time.Since(start) < 4*time.Minute+50*time.Second {
+			time.Sleep(7 * time.Second)
+			b.cut(t, "x", r, 30*time.Second)
+			_, err := write.TryLock(t.Context(), "x")
+			wants(t, err, ErrNotAcquired)
+			must(t, r.Err())
+		}
+		wants(t, short.Err(), ErrLost)
+		<-r.Context().Done()
+		if d := time.Since(start); d < 296999*time.Millisecond || d > 5*time.Minute {
+			t.Errorf("a lease of five minutes ended after %v", d)
+		}
+		time.Sleep(5 * time.Minute)
+		// Every 10 s, until no more is left than no cut can take away.
+		if n := asserted.Load(); n < 26 || n > 29 || renewed.Load() != 0 {
+			t.Errorf("asserted %d times in five minutes, renewed %d times", n, renewed.Load())
+		}
+	})
+}
+
+// cutting is a store in which another program cuts the time of readers.
+type cutting struct {
+	*memory.Store
+	session  backend.RWSession
+	asserted *atomic.Int64
+}
+
+func (b *cutting) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Store.Open(h)
+	if b.session == nil {
+		b.session = s.(backend.RWSession)
+	}
+	return &cuttingSession{s.(backend.RWSession), b}, err
+}
+
+type cuttingSession struct {
+	backend.RWSession
+	b *cutting
+}
+
+func (s *cuttingSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.b.asserted.Add(int64(len(in)))
+	s.RWSession.Renew(ctx, in, out)
+}
+
+// cut leaves d of what l's record has left, if it is more.
+func (b *cutting) cut(t *testing.T, name string, l *Lease, d time.Duration) {
+	t.Helper()
+	rec, err := b.session.Inspect(t.Context(), topicOf(backend.KindWrite, name))
+	if must(t, err); rec.Held && rec.Remaining <= d {
+		return
+	}
+	owner := l.held.(*hold).owner.id
+	reply, err := b.session.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindRead, Name: name, Owner: owner})
+	if err != nil || !reply.Held {
+		t.Fatalf("the record was gone: %v, %v", reply, err)
+	}
+	got, err := b.session.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindRead, Name: name, Owner: owner, Lease: d})
+	if err != nil || !got.Granted {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}
+
+func TestAReadersMaxHoldEndsItsOwnLeaseOnly(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		read, write := c.RW()
+		outer, err := read.Lock(t.Context(), "x")
+		must(t, err)
+		inner, err := read.Lock(outer.Context(), "x", WithMaxHold(time.Minute))
+		must(t, err)
+		time.Sleep(time.Minute - time.Second)
+		must(t, errors.Join(inner.Err(), outer.Err()))
+		time.Sleep(2 * time.Second)
+		wants(t, inner.Err(), ErrLost)
+		must(t, outer.Err())
+		must(t, outer.Unlock(t.Context()))
+		wants(t, inner.Unlock(t.Context()), ErrLost)
+		_, err = write.TryLock(t.Context(), "x", WithMaxHold(time.Minute))
+		must(t, err)
+		time.Sleep(time.Minute + time.Second)
+		_, err = read.TryLock(t.Context(), "x")
+		must(t, err)
+	})
+}
+
+func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		read, _ := open().RW()
+		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		// It refreshes its claim as long as it lives.
+		ctx, die := context.WithCancel(t.Context())
+		_, write := open().RW()
+		go write.Lock(ctx, "x")
+		synctest.Wait()
+		for range 20 {
+			time.Sleep(17 * time.Second)
+			_, err = read.TryLock(t.Context(), "x", WithLease(time.Hour))
+			wants(t, err, ErrNotAcquired)
+		}
+		s.SetDown(errors.New("for its last words"))
+		die()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		s.SetDown(nil)
+		start := time.Now()
+		_, err = read.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		if d := time.Since(start); d > 30*time.Second {
+			t.Errorf("the next reader waited %v", d)
+		}
+	})
+}
+
+// Each renewal of a reader is a change that the clients of all others hear of. They must not
+// answer it with changes of their own.
+func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := &telling{Store: s}
+		var clients []*Client
+		for range 4 {
+			c, err := New(b)
+			must(t, err)
+			defer c.Shutdown(t.Context())
+			clients = append(clients, c)
+			read, _ := c.RW()
+			l, err := read.Lock(t.Context(), "x")
+			must(t, err)
+			defer l.Unlock(t.Context())
+		}
+		time.Sleep(5 * time.Minute)
+		// 4 readers renew every 10 s, and each has 3 others that ask.
+		if n := b.renewals.Load(); n < 4*29 || n > 4*31*4 {
+			t.Errorf("%d renewals and questions in 5 minutes", n)
+		}
+		for _, c := range clients {
+			if s, err := c.InspectRW(t.Context(), "x"); err != nil || s.Readers != 4 {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
+	})
+}
+
+// telling is a store that tells all other clients of what is renewed, as Redis does with
+// tracking.
+type telling struct {
+	*memory.Store
+	handlers []backend.Handler
+	renewals atomic.Int64
+}
+
+func (b *telling) Open(h backend.Handler) (backend.Session, error) {
+	b.handlers = append(b.handlers, h)
+	s, err := b.Store.Open(h)
+	return &tellingSession{RWSession: s.(backend.RWSession), b: b, h: h}, err
+}
+
+type tellingSession struct {
+	backend.RWSession
+	b *telling
+	h backend.Handler
+}
+
+func (s *tellingSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.b.renewals.Add(1)
+	s.RWSession.Renew(ctx, in, out)
+	for _, r := range in {
+		if r.Lease == 0 {
+			continue
+		}
+		for _, h := range s.b.handlers {
+			if h != s.h {
+				h.Changed(backend.Topic{Kind: backend.KindWrite, Name: r.Name})
+			}
+		}
+	}
+}
+
+func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		read, write := open().RW()
+		r, err := read.Lock(t.Context(), "x")
+		must(t, err)
+		w, err := write.Lock(t.Context(), "y")
+		must(t, err)
+		start := time.Now()
+		s.Delete("x")
+		s.Delete("y")
+		<-r.Context().Done()
+		<-w.Context().Done()
+		wants(t, context.Cause(r.Context()), ErrLost)
+		wants(t, context.Cause(w.Context()), ErrLost)
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("after %v", d)
+		}
+		// Entering under what is gone is told as a loss.
+		r, err = read.Lock(t.Context(), "z", WithLease(time.Hour))
+		must(t, err)
+		s.SetDown(errors.New("deaf"))
+		s.Delete("z")
+		s.SetDown(nil)
+		_, err = read.Lock(r.Context(), "z")
+		wants(t, err, ErrLost)
+		wants(t, r.Err(), ErrLost)
+	})
+}
+
+// A backend that has locks and nothing else.
+type locksOnly struct{ *memory.Store }
+
+func (b locksOnly) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Store.Open(h)
+	return struct{ backend.Session }{s}, err
+}
+
+func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
+	c, err := New(locksOnly{memory.New()})
+	must(t, err)
+	defer c.Close()
+	read, write := c.RW()
+	for _, l := range []Locker{read, write} {
+		_, err := l.Lock(t.Context(), "x")
+		wants(t, err, ErrInvalid)
+		_, err = l.TryLock(t.Context(), "x")
+		wants(t, err, ErrInvalid)
+	}
+	_, err = c.InspectRW(t.Context(), "x")
+	wants(t, err, ErrInvalid)
+	_, err = c.ForceUnlockRW(t.Context(), "x")
+	wants(t, err, ErrInvalid)
+}
+
+func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
+	c, err := New(memory.New())
+	must(t, err)
+	defer c.Close()
+	read, write := c.RW()
+	var none context.Context
+	for _, l := range []Locker{read, write} {
+		_, err := l.Lock(t.Context(), "")
+		wants(t, err, ErrBadName)
+		_, err = l.Lock(none, "x")
+		wants(t, err, ErrInvalid)
+		_, err = l.TryLock(t.Context(), "x", WithWait(time.Second))
+		wants(t, err, ErrInvalid)
+	}
+}
+
+func TestAWaitersRemainingIsTheLongestReaders(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		read, _ := open().RW()
+		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		_, write := open().RW()
+		_, err = write.Lock(t.Context(), "x", WithWait(time.Minute))
+		wants(t, err, ErrNotAcquired)
+		var e *Error
+		if !errors.As(err, &e) || e.Remaining < 58*time.Minute || e.Remaining > 59*time.Minute+time.Second {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func ExampleClient_RW() {
+	locks, _ := New(memory.New())
+	defer locks.Close()
+	read, write := locks.RW()
+	ctx := context.Background()
+
+	w, _ := write.Lock(ctx, "config")
+	// ... change it, and go on reading what was written (a downgrade):
+	r, _ := read.Lock(w.Context(), "config")
+	w.Unlock(ctx)
+	// ... r.Context() lives on, others read too
+	r.Unlock(ctx)
+}

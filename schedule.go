@@ -1,0 +1,306 @@
+package mortise
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+const (
+	// renewBatch is how many leases one command renews.
+	renewBatch = 256
+	// senders is how many commands the schedule has on their way at once.
+	senders = 4
+)
+
+// timed is something that is due at a time. fire is called then, with the mutex; it
+// puts itself back if it wants to be called again.
+type timed struct {
+	at   int64 // monotonic
+	pos  int   // in the heap, from 1; 0 when it is not in it
+	fire func(now instant, fx *effects)
+	of   *owner // whose time it is, if an owner's
+}
+
+// schedule is the one timer of a client: ends of leases, renewals, compensations.
+// Its goroutine starts with the first entry and ends with the client.
+type schedule struct {
+	entries timedHeap
+	armed   int64 // when the goroutine will look next
+	started bool
+	rouse   chan struct{}
+	stopped chan struct{}
+
+	due     []*owner // to be renewed now
+	sending int      // goroutines that send
+	jobs    []func() // compensations to be sent now
+}
+
+func (s *schedule) init() {
+	s.rouse = make(chan struct{}, 1)
+	s.stopped = make(chan struct{})
+	s.armed = never
+}
+
+// put enters t, or moves it. Guarded by Client.mu.
+func (c *Client) put(t *timed, at int64) {
+	s := &c.sched
+	t.at = at
+	if t.pos == 0 {
+		heap.Push(&s.entries, t)
+	} else {
+		heap.Fix(&s.entries, t.pos-1)
+	}
+	if !s.started {
+		s.started = true
+		go c.runSchedule()
+	}
+	if at < s.armed {
+		s.armed = at
+		select {
+		case s.rouse <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *schedule) remove(t *timed) {
+	if t.pos != 0 {
+		heap.Remove(&s.entries, t.pos-1)
+	}
+}
+
+func (c *Client) runSchedule() {
+	s := &c.sched
+	defer close(s.stopped)
+	var timer *time.Timer
+	for {
+		var fx effects
+		c.mu.Lock()
+		s.armed = 0 // awake: nothing has to rouse it
+		now := c.now()
+		for len(s.entries) > 0 && s.entries[0].at <= now.mono {
+			t := s.entries[0]
+			s.remove(t)
+			t.fire(now, &fx)
+		}
+		c.gather(now)
+		c.send()
+		s.armed = never
+		if len(s.entries) > 0 {
+			s.armed = s.entries[0].at
+		}
+		sleep := time.Duration(s.armed - now.mono)
+		if s.armed == never {
+			sleep = time.Hour
+		}
+		c.mu.Unlock()
+		fx.run()
+		timer = after(timer, max(sleep, 0))
+		select {
+		case <-timer.C:
+		case <-s.rouse:
+		case <-c.base.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// tick is an owner's time: a lease or a bound that ran out, or a renewal that is due.
+func (o *owner) tick(now instant, fx *effects) {
+	o.expire(now, fx)
+	if o.state != ownerLive {
+		return
+	}
+	c := o.client
+	if !o.renewing && min(o.renewAt, o.checkAt) <= now.mono {
+		o.renewing = true
+		c.sched.due = append(c.sched.due, o)
+	}
+	c.reschedule(o)
+}
+
+// reschedule enters o for whatever comes next.
+func (c *Client) reschedule(o *owner) {
+	if o.state != ownerLive {
+		return
+	}
+	at := o.deadline.mono
+	if !o.renewing {
+		at = min(at, o.renewAt, o.checkAt)
+	}
+	for _, h := range o.holds {
+		if h.bounded {
+			at = min(at, h.until.mono)
+		}
+	}
+	c.put(&o.timed, at)
+}
+
+// gather adds to a batch that is sent anyway what is due a little later: leases
+// that were acquired in a row are renewed in one command.
+func (c *Client) gather(now instant) {
+	s := &c.sched
+	if len(s.due) == 0 {
+		return
+	}
+	soon := now.mono + int64(c.watchdog/48)
+	for len(s.due)%renewBatch != 0 && len(s.entries) > 0 {
+		o := s.entries[0].of
+		if o == nil || o.renewing || o.renewAt > soon {
+			return
+		}
+		o.renewing = true
+		s.due = append(s.due, o)
+		c.reschedule(o)
+	}
+}
+
+// send hands batches and compensations to goroutines, few at a time.
+func (c *Client) send() {
+	s := &c.sched
+	for s.sending < senders {
+		var job func()
+		switch {
+		case len(s.due) > 0:
+			n := min(len(s.due), renewBatch)
+			batch := append([]*owner(nil), s.due[:n]...)
+			s.due = append(s.due[:0], s.due[n:]...)
+			job = func() { c.renew(batch) }
+		case len(s.jobs) > 0:
+			job = s.jobs[0]
+			s.jobs = append(s.jobs[:0], s.jobs[1:]...)
+		default:
+			return
+		}
+		s.sending++
+		c.running++
+		go func() {
+			job()
+			c.mu.Lock()
+			s.sending--
+			c.running--
+			c.send()
+			c.checkIdle()
+			c.mu.Unlock()
+		}()
+	}
+}
+
+// renew asks for more time for a batch of owners. Its commands' ctx ends with the
+// client; what it finds out about an owner that is over does not matter.
+func (c *Client) renew(batch []*owner) {
+	in := make([]backend.RenewRequest, 0, len(batch))
+	out := make([]backend.RenewResult, len(batch))
+	asked := batch[:0]
+	now := c.now()
+	c.mu.Lock()
+	slices.SortStableFunc(batch, func(a, b *owner) int { return int(a.record()) - int(b.record()) }) // a command is for one kind
+	for _, o := range batch {
+		if o.state != ownerLive {
+			o.renewing = false
+			continue
+		}
+		o.verify = false
+		lease := o.renewal(now)
+		if o.checkAt <= now.mono && o.renewAt > now.mono+int64(c.watchdog/48) {
+			lease = 0 // a reader that asks
+		}
+		o.checkAt = never
+		in = append(in, backend.RenewRequest{Kind: o.record(), Name: o.queue.topic.Name, Owner: o.id, Lease: lease})
+		asked = append(asked, o)
+	}
+	c.mu.Unlock()
+	if len(in) == 0 {
+		return
+	}
+	sent := c.now()
+	c.session.Renew(c.base, in, out[:len(in)])
+
+	var fx effects
+	c.mu.Lock()
+	now = c.now()
+	for i, o := range asked {
+		o.renewing = false
+		if o.state == ownerLive {
+			c.renewed(o, sent, now, in[i].Lease, out[i], &fx)
+		}
+	}
+	c.mu.Unlock()
+	fx.run()
+}
+
+// renewed settles what became of one renewal.
+func (c *Client) renewed(o *owner, sent, now instant, lease time.Duration, res backend.RenewResult, fx *effects) {
+	name, id := o.queue.topic.Name, o.id
+	switch {
+	case res.Err != nil:
+		o.failures++
+		o.trouble = res.Err
+		o.renewAt = now.mono + int64(min(c.watchdog/30, 50*time.Millisecond<<min(o.failures, 10)))
+		left := o.deadline.until(now)
+		fx.then(func() {
+			if c.log != nil {
+				c.log.Warn("mortise: renewal failed, will be retried", "name", name, "owner", id, "left", left, "err", res.Err)
+			}
+			if f := c.observer.RenewalFailed; f != nil {
+				f(RenewalFailedEvent{Subject: o.subject(), Remaining: left, Err: res.Err})
+			}
+		})
+	case !res.Held:
+		o.lose(now, fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+		return
+	default:
+		// A confirmation that comes too late revives nothing.
+		if o.expire(now, fx); o.state != ownerLive {
+			return
+		}
+		o.failures, o.trouble = 0, nil
+		extends := lease > 0 && !o.upholds()
+		if extends {
+			o.deadline = later(o.deadline, deadlineOf(sent, lease))
+		}
+		switch {
+		case o.renewal(now) == 0:
+			o.renewAt = never
+		case lease > 0 || o.renewAt == never || o.family != backend.KindRead:
+			o.renewAt = sent.mono + int64(c.watchdog/3)
+		}
+		if o.verify {
+			o.renewAt = now.mono
+		}
+		if f := c.observer.Renewed; f != nil && extends {
+			left := o.deadline.until(now)
+			fx.then(func() {
+				f(RenewedEvent{Subject: o.subject(), Took: time.Duration(now.mono - sent.mono), Remaining: left})
+			})
+		}
+	}
+	c.reschedule(o)
+}
+
+// timedHeap is a heap by time, for container/heap.
+type timedHeap []*timed
+
+func (h timedHeap) Len() int           { return len(h) }
+func (h timedHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h timedHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].pos, h[j].pos = i+1, j+1
+}
+func (h *timedHeap) Push(x any) {
+	t := x.(*timed)
+	*h = append(*h, t)
+	t.pos = len(*h)
+}
+func (h *timedHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	t.pos = 0
+	return t
+}

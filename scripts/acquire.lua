@@ -1,0 +1,30 @@
+--! script acquire
+--! key 1 lock    hash
+--! arg 1 owner   string
+--! arg 2 lease   ms
+--! arg 3 track   bool
+--! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
+--
+-- Grants the lock to an owner that holds nothing. The same request a second
+-- time, while the owner holds it, is granted again and counts once.
+-- track: end with a read, so that a connection that tracks hears of changes to
+-- what it just wrote (its own write dropped the registration).
+if redis.call('exists', KEYS[1]) == 0 then
+  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('pexpire', KEYS[1], ARGV[2])
+  if ARGV[3] == '1' then
+    redis.call('exists', KEYS[1])
+  end
+  return 0
+end
+if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  return 0
+end
+if redis.call('hexists', KEYS[1], 'mode') == 1 then
+  return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+local left = redis.call('pttl', KEYS[1])
+if left < 0 then
+  return -1
+end
+return math.max(left, 1)

@@ -1,0 +1,66 @@
+--! script acquire_all
+--! key * lock    hash
+--! key * token   string
+--! arg 1 track   bool
+--! arg * owner   string
+--! arg * lease   ms
+--! arg * fenced  bool
+--! reply ints    for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
+--
+-- As acquire, or acquire_fenced, of several locks, and of all or none: one that is
+-- refused or of another kind leaves the others as they are, and they answer 0. The
+-- same requests a second time, while their owners hold, are granted again and count once.
+-- The names differ.
+local reply, free, granted = {}, {}, true
+for i = 1, #KEYS / 2 do
+  local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
+  reply[i] = 0
+  free[i] = redis.call('exists', lock) == 0
+  if not free[i] then
+    local held = redis.pcall('hexists', lock, owner)
+    if type(held) == 'table' then
+      if not string.find(held.err, 'WRONGTYPE', 1, true) then
+        return held
+      end
+      granted, reply[i] = false, -2
+    elseif held == 0 then
+      granted = false
+      if redis.call('hexists', lock, 'mode') == 1 then
+        reply[i] = -2
+      else
+        local left = redis.call('pttl', lock)
+        reply[i] = -1
+        if left >= 0 then
+          reply[i] = -2 - math.max(left, 1)
+        end
+      end
+    end
+  end
+end
+if not granted then
+  return reply
+end
+-- The tokens first: where one cannot be drawn, nothing is locked.
+for i = 1, #KEYS / 2 do
+  if ARGV[3 * i + 1] == '1' then
+    local token = KEYS[2 * i]
+    if redis.call('exists', token) == 1 then
+      reply[i] = redis.call('incr', token)
+    else
+      local now = redis.call('time')
+      reply[i] = now[1] * 1000 + math.floor(now[2] / 1000)
+      redis.call('set', token, string.format('%.0f', reply[i]))
+    end
+  end
+end
+for i = 1, #KEYS / 2 do
+  local lock = KEYS[2 * i - 1]
+  if free[i] then
+    redis.call('hset', lock, ARGV[3 * i - 1], 1)
+    redis.call('pexpire', lock, ARGV[3 * i])
+  end
+  if ARGV[1] == '1' then
+    redis.call('exists', lock)
+  end
+end
+return reply

@@ -1,0 +1,175 @@
+--! script fair_acquire
+--! key 1 lock     hash
+--! key 2 queue    list
+--! key 3 timeouts zset
+--! key 4 token    string
+--! key 5 channel  channel
+--! arg 1 owner    string
+--! arg 2 lease    ms
+--! arg 3 wait     ms
+--! arg 4 fenced   bool
+--! arg 5 track    bool
+--! arg 6 absence  ms
+--! arg 7 most     int
+--! arg 8 publish  string
+--! reply ints     1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
+--
+-- Grants the lock to an owner that holds nothing, if it is free and the owner is the
+-- first in the queue, or there is none. The same request a second time, while the
+-- owner holds it, is granted again and counts once. An owner that is refused gets
+-- a place in the queue, unless wait is 0, or keeps the one that it has.
+--
+-- A place's score is when it is given up, by the server's clock, which is to be
+-- Java's clock too. Redisson sets it when the place is taken, to the last one's plus
+-- wait, and lowers it by the wait of each one who goes before. Here it is raised when its owner
+-- asks, who is alive, and a grant lowers none below what a first one would get.
+local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+local free = redis.call('exists', KEYS[1]) == 0
+if not free and redis.call('hexists', KEYS[1], 'mode') == 1 then
+  return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local wait = tonumber(ARGV[3])
+
+-- Those are gone who stood first and whose time is over; not so the one who asks. One
+-- without a time, which only damage leaves behind, gets one.
+local head = redis.call('lindex', KEYS[2], 0)
+while head and head ~= ARGV[1] do
+  local score = redis.call('zscore', KEYS[3], head)
+  if not score then
+    redis.call('zadd', KEYS[3], now + tonumber(ARGV[6]), head)
+    break
+  end
+  if tonumber(score) > now then
+    break
+  end
+  redis.call('lpop', KEYS[2])
+  redis.call('zrem', KEYS[3], head)
+  redis.call(ARGV[8], KEYS[5] .. ':' .. head, '0') -- if it lives, it comes again, at the end
+  head = redis.call('lindex', KEYS[2], 0)
+end
+
+if held or free and (not head or head == ARGV[1]) then
+  -- The token first: where it cannot be drawn, nothing is locked.
+  local token = 0
+  if ARGV[4] == '1' then
+    if redis.call('exists', KEYS[4]) == 1 then
+      token = redis.call('incr', KEYS[4])
+    else
+      token = now
+      redis.call('set', KEYS[4], string.format('%.0f', token))
+    end
+  end
+  if free then
+    redis.call('hset', KEYS[1], ARGV[1], 1)
+    redis.call('pexpire', KEYS[1], ARGV[2])
+    if head then
+      redis.call('lpop', KEYS[2])
+      redis.call('zrem', KEYS[3], ARGV[1])
+      local floor = now + tonumber(ARGV[2]) + wait
+      local others = redis.call('zrange', KEYS[3], 0, -1, 'withscores')
+      for i = 1, #others, 2 do
+        local score = tonumber(others[i + 1])
+        redis.call('zadd', KEYS[3], math.max(score - wait, math.min(score, floor)), others[i])
+      end
+    end
+  end
+  if ARGV[5] == '1' then
+    redis.call('exists', KEYS[1])
+  end
+  return {1, token, 0}
+end
+
+local left = 0
+if not free then
+  left = redis.call('pttl', KEYS[1])
+  if left >= 0 then
+    left = math.max(left, 1)
+  end
+end
+if wait > 0 then
+  local base = now + math.max(left, 0)
+  local score = head and redis.call('zscore', KEYS[3], ARGV[1])
+  if not score then
+    local last = head and redis.call('zscore', KEYS[3], redis.call('lindex', KEYS[2], -1))
+    if last then
+      base = math.max(base, tonumber(last))
+    end
+    redis.call('zadd', KEYS[3], base + wait, ARGV[1])
+    redis.call('rpush', KEYS[2], ARGV[1])
+    head = head or ARGV[1]
+    score = base + wait
+  elseif tonumber(score) < base + wait then
+    local place = 1
+    if head ~= ARGV[1] then
+      local queue = redis.call('lrange', KEYS[2], 0, -1)
+      while place <= #queue and queue[place] ~= ARGV[1] do
+        place = place + 1
+      end
+      if place > #queue then
+        redis.call('rpush', KEYS[2], ARGV[1])
+      end
+    end
+    score = base + wait * place
+    redis.call('zadd', KEYS[3], score, ARGV[1])
+  end
+  -- A queue that everybody has forgotten goes an hour after its last one.
+  local keep = tonumber(score) - now + 3600000
+  if redis.call('pttl', KEYS[3]) < keep then
+    redis.call('pexpire', KEYS[2], keep)
+    redis.call('pexpire', KEYS[3], keep)
+  end
+end
+if head == ARGV[1] or left < 0 then
+  return {0, left, left}
+end
+if not free then
+  -- The first asks when the lease is over; a little later, in case it is dead too.
+  return {0, left, left + math.ceil(ARGV[6] / 10)}
+end
+
+-- It is free, and others are before: the first of them is told, in case it was not.
+-- Of those before the first who hears it, each has a moment to come; Redisson's only when
+-- they are the first: one that has just come does not listen yet, and never raises its score.
+local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+local limit = now + tonumber(ARGV[6])
+for i = 0, tonumber(ARGV[7]) - 1 do
+  local field = redis.call('lindex', KEYS[2], i)
+  if not field or field == ARGV[1] then
+    break
+  end
+  local score = redis.call('zscore', KEYS[3], field)
+  if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 then
+    if i == 0 then
+      -- It hears of it, and yet the lock is free: its process may be stopped.
+      local patience = 5 * tonumber(ARGV[6])
+      if not score or tonumber(score) > now + patience then
+        redis.call('zadd', KEYS[3], now + patience, field)
+      end
+      return {0, 0, patience}
+    end
+    break
+  end
+  local waits = string.find(field, java)
+  if not score or tonumber(score) > limit and (i == 0 or not waits) then
+    redis.call('zadd', KEYS[3], limit, field)
+    -- Those of the same client whom nobody listens for are dead, too, perhaps: they need
+    -- not hold the queue up one by one. Who lives asks once it listens, which raises its
+    -- score. On a cluster, where PUBLISH does not count all, this does not either.
+    local client = tonumber(ARGV[7]) > 2 and not waits and string.match(field, '^.*:')
+    for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+      if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+        local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
+        if count[2] == 0 then
+          redis.call('zadd', KEYS[3], limit, other)
+        end
+      end
+    end
+  end
+end
+local score = redis.call('zscore', KEYS[3], head)
+if score then
+  limit = math.min(limit, math.max(tonumber(score), now + 1))
+end
+return {0, 0, limit - now}

@@ -1,0 +1,29 @@
+--! script read_enter
+--! key 1 lock    hash
+--! key 2 timeout string
+--! key 3 proof   string
+--! arg 1 owner   string
+--! arg 2 under   string
+--! arg 3 lease   ms
+--! arg 4 track   bool
+--! reply int     1 granted; 0 there is no such hold to enter under
+--
+-- Grants a read-write lock for reading to an owner that comes from another's hold, for
+-- reading or writing: whoever else waits. under is that hold's field, proof the key that
+-- lives as long as it does: a reader's timeout key, or for a writer the lock.
+if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
+  return 1
+end
+if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
+  return 0
+end
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('set', KEYS[2], 1, 'px', ARGV[3])
+local left = redis.call('pttl', KEYS[1])
+if left >= 0 and left < tonumber(ARGV[3]) then
+  redis.call('pexpire', KEYS[1], ARGV[3])
+end
+if ARGV[4] == '1' then
+  redis.call('exists', KEYS[1])
+end
+return 1

@@ -1,0 +1,25 @@
+--! script release
+--! key 1 lock    hash
+--! key 2 channel channel
+--! arg 1 owner   string
+--! arg 2 keep    int
+--! arg 3 publish string
+--! reply int     1 done; 0 the owner does not hold the lock
+--
+-- Sets the hold count of an owner to keep; at zero the lock is free and its
+-- waiters are told, as Redisson tells them. The lease's time is left alone.
+-- publish: publish or spublish.
+-- A partial release ends with a read, so that a connection that tracks hears of
+-- changes to what it still holds (its own write dropped the registration).
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+if ARGV[2] ~= '0' then
+  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+  redis.call('exists', KEYS[1])
+  return 1
+end
+-- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
+redis.call('hdel', KEYS[1], ARGV[1])
+redis.call(ARGV[3], KEYS[2], '0')
+return 1

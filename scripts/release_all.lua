@@ -1,0 +1,32 @@
+--! script release_all
+--! key * lock    hash
+--! key * channel channel
+--! arg 1 publish string
+--! arg * owner   string
+--! arg * keep    int
+--! reply ints    for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
+--
+-- As release, of several locks. They are independent: one that is not held, or of
+-- another kind, spoils no other.
+local held = {}
+for i = 1, #KEYS / 2 do
+  held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
+  if type(held[i]) == 'table' then
+    if not string.find(held[i].err, 'WRONGTYPE', 1, true) then
+      return held[i]
+    end
+    held[i] = -2
+  end
+end
+for i = 1, #KEYS / 2 do
+  local lock, owner, keep = KEYS[2 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
+  if held[i] == 1 and keep ~= '0' then
+    redis.call('hset', lock, owner, keep)
+    redis.call('exists', lock)
+  elseif held[i] == 1 then
+    -- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
+    redis.call('hdel', lock, owner)
+    redis.call(ARGV[1], KEYS[2 * i], '0')
+  end
+end
+return held

@@ -1,0 +1,26 @@
+--! script renew
+--! key * lock    hash
+--! arg 1 track   bool
+--! arg * owner   string
+--! arg * lease   ms
+--! reply ints    for each key: 1 held; 0 the owner does not hold the lock
+--
+-- Sets the lease of each lock to max(remaining, lease), where its owner holds it.
+-- A lease of 0 only asks. What is no hash is not held; it spoils no other.
+local held = {}
+for i = 1, #KEYS do
+  local lease = tonumber(ARGV[2 * i + 1])
+  if redis.pcall('hexists', KEYS[i], ARGV[2 * i]) == 1 then
+    local left = redis.call('pttl', KEYS[i])
+    if left >= 0 and left < lease then
+      redis.call('pexpire', KEYS[i], lease)
+      if ARGV[1] == '1' then
+        redis.call('exists', KEYS[i])
+      end
+    end
+    held[i] = 1
+  else
+    held[i] = 0
+  end
+end
+return held

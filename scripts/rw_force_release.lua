@@ -1,0 +1,25 @@
+--! script rw_force_release
+--! key 1 lock    hash
+--! key 2 prefix  string
+--! key 3 channel channel
+--! arg 1 publish string
+--! reply int     1 released; 0 there was no lock
+--
+-- Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
+-- its waiters. publish: publish or spublish.
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode then
+  if redis.call('exists', KEYS[1]) == 1 then
+    return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
+  end
+  return 0
+end
+local fields = redis.call('hgetall', KEYS[1])
+for i = 1, #fields, 2 do
+  for k = 1, tonumber(fields[i + 1]) or 0 do
+    redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
+  end
+end
+redis.call('del', KEYS[1])
+redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
+return 1

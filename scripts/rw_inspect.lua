@@ -1,0 +1,26 @@
+--! script rw_inspect
+--! key 1 lock    hash
+--! key 2 prefix  string
+--! reply strings pttl, mode, then field and hold count in turn; nothing where the key is absent
+--
+-- Reads a read-write lock, without readers whose time is over.
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode then
+  if redis.call('exists', KEYS[1]) == 1 then
+    return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
+  end
+  return {}
+end
+local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
+local fields = redis.call('hgetall', KEYS[1])
+for i = 1, #fields, 2 do
+  local live = string.sub(fields[i], -6) == ':write'
+  for k = 1, tonumber(fields[i + 1]) or 0 do
+    live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
+  end
+  if live then
+    table.insert(out, fields[i])
+    table.insert(out, fields[i + 1])
+  end
+end
+return out

@@ -1,0 +1,25 @@
+--! script semaphore_add
+--! key 1 semaphore string
+--! key 2 once      string
+--! key 3 channel   channel
+--! arg 1 permits   int
+--! arg 2 keep      ms
+--! arg 3 publish   string
+--! reply int       the sum
+--
+-- Adds permits, or takes some away without asking whether they are there, and tells
+-- those who wait: a release, and a change of the size. once remembers, for keep,
+-- that this request was carried out. Redisson wakes as many as the message
+-- says, and cannot bear a negative one.
+local value = redis.call('get', KEYS[1])
+if value and not string.find(value, '^%-?%d+$') then
+  return redis.error_reply('WRONGKIND the key holds no count')
+end
+if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
+  return tonumber(value or '0')
+end
+local there = redis.call('incrby', KEYS[1], ARGV[1])
+if there > 0 and tonumber(ARGV[1]) > 0 then
+  redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+end
+return there

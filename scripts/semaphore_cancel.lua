@@ -1,0 +1,25 @@
+--! script semaphore_cancel
+--! key 1 semaphore string
+--! key 2 once      string
+--! key 3 channel   channel
+--! arg 1 permits   int
+--! arg 2 keep      ms
+--! arg 3 publish   string
+--! reply int       1 given back; 0 nothing was taken
+--
+-- Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
+-- arrived yet it will be refused.
+local value = redis.call('get', KEYS[1])
+if value and not string.find(value, '^%-?%d+$') then
+  return redis.error_reply('WRONGKIND the key holds no count')
+end
+local done = redis.call('get', KEYS[2])
+redis.call('set', KEYS[2], '0', 'px', ARGV[2])
+if done ~= '1' or not value then
+  return 0
+end
+local there = redis.call('incrby', KEYS[1], ARGV[1])
+if there > 0 then
+  redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+end
+return 1

@@ -1,0 +1,18 @@
+--! script semaphore_drain
+--! key 1 semaphore string
+--! key 2 once      string
+--! arg 1 keep      ms
+--! reply int       how many there were
+--
+-- Takes all permits. once remembers, for keep, how many this request took.
+local value = redis.call('get', KEYS[1])
+if value and not string.find(value, '^%-?%d+$') then
+  return redis.error_reply('WRONGKIND the key holds no count')
+end
+if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
+  return tonumber(redis.call('get', KEYS[2]))
+end
+if value then
+  redis.call('decrby', KEYS[1], value)
+end
+return tonumber(value or '0')

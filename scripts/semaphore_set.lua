@@ -1,0 +1,26 @@
+--! script semaphore_set
+--! key 1 semaphore string
+--! key 2 once      string
+--! key 3 channel   channel
+--! arg 1 permits   int
+--! arg 2 keep      ms
+--! arg 3 publish   string
+--! reply int       1 set; 0 there is a count already
+--
+-- Makes a semaphore, of permits that expire too, and tells those who wait. once
+-- remembers, for keep, what this request came to.
+local value = redis.call('get', KEYS[1])
+if value and not string.find(value, '^%-?%d+$') then
+  return redis.error_reply('WRONGKIND the key holds no count')
+end
+if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
+  return tonumber(redis.call('get', KEYS[2]))
+end
+if value then
+  return 0
+end
+redis.call('set', KEYS[1], ARGV[1])
+if tonumber(ARGV[1]) > 0 then
+  redis.call(ARGV[3], KEYS[3], ARGV[1])
+end
+return 1

@@ -1,0 +1,39 @@
+--! script write_release
+--! key 1 lock    hash
+--! key 2 prefix  string
+--! key 3 channel channel
+--! arg 1 owner   string
+--! arg 2 keep    int
+--! arg 3 publish string
+--! reply int     1 done; 0 the owner does not hold the lock
+--
+-- Sets the hold count of a writer to keep; at zero it is no writer any more and the
+-- waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
+-- lives as long as the longest of them. publish: publish or spublish.
+-- What leaves the lock held ends with a read, so that a connection that tracks hears of
+-- changes to what it still holds (its own write dropped the registration).
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+if ARGV[2] ~= '0' then
+  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+  redis.call('exists', KEYS[1])
+  return 1
+end
+redis.call('hdel', KEYS[1], ARGV[1])
+local most = 0
+local fields = redis.call('hgetall', KEYS[1])
+for i = 1, #fields, 2 do
+  for k = 1, tonumber(fields[i + 1]) or 0 do
+    most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
+  end
+end
+if most > 0 then
+  redis.call('hset', KEYS[1], 'mode', 'read')
+  redis.call('pexpire', KEYS[1], most)
+  redis.call('exists', KEYS[1])
+else
+  redis.call('del', KEYS[1])
+end
+redis.call(ARGV[3], KEYS[3], '1')
+return 1

@@ -1,0 +1,51 @@
+package mortise
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// WithStayOut sets for how long a store that lost its data, or may have, has no vote in
+// [Red]: after it was emptied or restarted, or when it is new. d must be no shorter than
+// the longest lease that anybody takes on the store, Redisson's RedLock included; all clients
+// of a store should agree. The default is the watchdog timeout, which is right as long as [WithLease] is
+// not longer.
+//
+// Zero lets it vote at once: only for stores that stay down for that time
+// when they were restarted, and that are never emptied.
+func WithStayOut(d time.Duration) ClientOption {
+	return func(c *Client) error {
+		if d < 0 || d > MaxLease {
+			return fmt.Errorf("%w: WithStayOut(%v): between 0 and %v", ErrInvalid, d, MaxLease)
+		}
+		c.stayOut = ceilMilli(d)
+		return nil
+	}
+}
+
+// outTime is for how long c's store stays out; zero if it does not.
+func (c *Client) outTime() time.Duration {
+	if c.stayOut < 0 {
+		return c.watchdog
+	}
+	return c.stayOut
+}
+
+// knowsAge tells whether c's store can tell that it has to stay out.
+func (c *Client) knowsAge() bool {
+	s, has := c.session.(backend.AgeSession)
+	return has && s.KnowsAge()
+}
+
+// ageOption asks that the store be as old.
+type ageOption time.Duration
+
+func (o ageOption) apply(r *request) error {
+	r.age = time.Duration(o)
+	return nil
+}
+
+// errYoung is why a store that stays out refuses.
+var errYoung = fmt.Errorf("%w: the store is new, was restarted or lost its data, and has no vote until all leases that it may have forgotten are over", ErrNotAcquired)

@@ -1,0 +1,252 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/telemetry"
+)
+
+// seen is what a client reported.
+type seen struct {
+	*testing.T
+	reader *metric.ManualReader
+	spans  *tracetest.SpanRecorder
+	traces *trace.TracerProvider
+}
+
+func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
+	t.Helper()
+	s := &seen{T: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	s.traces = trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
+	meters := metric.NewMeterProvider(metric.WithReader(s.reader))
+	observer, err := telemetry.New(append([]telemetry.Option{
+		telemetry.WithMeterProvider(meters), telemetry.WithTracerProvider(s.traces)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := mortise.New(memory.New(), mortise.WithObserver(observer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, s
+}
+
+// metrics are all values, as "name{attributes} value", histograms as "count sum".
+func (s *seen) metrics() []string {
+	s.Helper()
+	var all metricdata.ResourceMetrics
+	if err := s.reader.Collect(context.Background(), &all); err != nil {
+		s.Fatal(err)
+	}
+	var out []string
+	add := func(name string, set attribute.Set, format string, v ...any) {
+		out = append(out, fmt.Sprintf("%s{%s} %s", name, set.Encoded(attribute.DefaultEncoder()), fmt.Sprintf(format, v...)))
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes, "%d", p.Value)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes, "%d %.0f", p.Count, p.Sum)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *seen) expect(want ...string) {
+	s.Helper()
+	synctest.Wait()
+	slices.Sort(want)
+	if got := s.metrics(); !slices.Equal(got, want) {
+		s.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestWhatHappensToALockIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t)
+		ctx := t.Context()
+		lease, err := c.Lock(ctx, "orders:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := c.Lock(lease.Context(), "orders:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan *mortise.Lease)
+		go func() { l, _ := c.Lock(ctx, "orders:1", mortise.WithLease(2*time.Second)); next <- l }()
+		s.expect(
+			"mortise.held{mortise.kind=lock} 2",
+			"mortise.wait{mortise.kind=lock,mortise.outcome=acquired} 2 0",
+			"mortise.waiting{mortise.kind=lock} 1",
+		)
+		c.TryLock(ctx, "orders:1")
+		time.Sleep(3 * time.Second)
+		inner.Unlock(ctx)
+		lease.Unlock(ctx)
+		third := <-next
+		time.Sleep(4 * time.Second)
+		third.Unlock(ctx) // lost before
+		third.Unlock(ctx)
+		s.expect(
+			"mortise.handoffs{mortise.kind=lock} 1",
+			"mortise.held{mortise.kind=lock} 0",
+			"mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 2",
+			"mortise.hold{mortise.kind=lock,mortise.outcome=released} 2 6",
+			"mortise.lost{mortise.kind=lock,mortise.outcome=lost} 1",
+			"mortise.wait{mortise.kind=lock,mortise.outcome=acquired} 3 3",
+			"mortise.wait{mortise.kind=lock,mortise.outcome=not_acquired} 1 0",
+			"mortise.waiting{mortise.kind=lock} 0",
+		)
+	})
+}
+
+func TestEveryWaitEndsInAnOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t)
+		read, write := c.RW()
+		r, err := read.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go write.Lock(ctx, "n")
+		go write.Lock(t.Context(), "n", mortise.WithWait(time.Second))
+		go write.Lock(t.Context(), "n")
+		synctest.Wait()
+		cancel()
+		time.Sleep(25 * time.Second)
+		down, over := context.WithCancel(context.Background())
+		over()
+		c.Shutdown(down)
+		_ = r
+		s.expect(
+			"mortise.held{mortise.kind=read} 0",
+			"mortise.hold{mortise.kind=read,mortise.outcome=closed} 1 25",
+			"mortise.lost{mortise.kind=read,mortise.outcome=closed} 1",
+			"mortise.renewal{mortise.kind=read} 2 0",
+			"mortise.wait{mortise.kind=read,mortise.outcome=acquired} 1 0",
+			"mortise.wait{mortise.kind=write,mortise.outcome=cancelled} 1 0",
+			"mortise.wait{mortise.kind=write,mortise.outcome=closed} 1 25",
+			"mortise.wait{mortise.kind=write,mortise.outcome=not_acquired} 1 1",
+			"mortise.waiting{mortise.kind=write} 0",
+		)
+	})
+}
+
+func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t, telemetry.WithNames(2, func(name string) string { label, _, _ := strings.Cut(name, ":"); return label }))
+		for _, name := range []string{"orders:1", "orders:2", "users:1", "carts:1", "bills:1", "users:2"} {
+			if err := mortise.Do(t.Context(), c, name, func(context.Context) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.expect(
+			"mortise.held{mortise.kind=lock,mortise.name=orders} 0",
+			"mortise.held{mortise.kind=lock,mortise.name=other} 0",
+			"mortise.held{mortise.kind=lock,mortise.name=users} 0",
+			"mortise.hold{mortise.kind=lock,mortise.name=orders,mortise.outcome=released} 2 0",
+			"mortise.hold{mortise.kind=lock,mortise.name=other,mortise.outcome=released} 2 0",
+			"mortise.hold{mortise.kind=lock,mortise.name=users,mortise.outcome=released} 2 0",
+			"mortise.wait{mortise.kind=lock,mortise.name=orders,mortise.outcome=acquired} 2 0",
+			"mortise.wait{mortise.kind=lock,mortise.name=other,mortise.outcome=acquired} 2 0",
+			"mortise.wait{mortise.kind=lock,mortise.name=users,mortise.outcome=acquired} 2 0",
+		)
+	})
+}
+
+func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t)
+		fenced, err := c.Kind(mortise.Kind{Fenced: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := fenced.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, caller := s.traces.Tracer("").Start(t.Context(), "caller")
+		done := make(chan error)
+		go func() {
+			done <- mortise.Do(ctx, fenced, "n", func(context.Context) error { time.Sleep(2 * time.Second); return nil })
+		}()
+		time.Sleep(3 * time.Second)
+		first.Unlock(t.Context())
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		caller.End()
+		spans := s.spans.Ended()
+		if len(spans) != 4 {
+			t.Fatalf("%d spans have ended, want two holds, a wait and the caller's", len(spans))
+		}
+		wait := spans[slices.IndexFunc(spans, func(x trace.ReadOnlySpan) bool { return x.Name() == "mortise.wait" })]
+		hold := spans[slices.IndexFunc(spans, func(x trace.ReadOnlySpan) bool {
+			return x.Name() == "mortise.hold" && x.Parent().SpanID() == caller.SpanContext().SpanID()
+		})]
+		if d := wait.EndTime().Sub(wait.StartTime()); d != 3*time.Second || wait.Parent().SpanID() != caller.SpanContext().SpanID() {
+			t.Errorf("the wait took %v, under %v", d, wait.Parent().SpanID())
+		}
+		if d := hold.EndTime().Sub(hold.StartTime()); d != 2*time.Second {
+			t.Errorf("the hold took %v", d)
+		}
+		if l := hold.Links(); len(l) != 1 || l[0].SpanContext.SpanID() != wait.SpanContext().SpanID() {
+			t.Errorf("the hold's links are %v", l)
+		}
+		if a := attribute.NewSet(hold.Attributes()...); a.Encoded(attribute.DefaultEncoder()) == "" || !a.HasValue("mortise.token") || !a.HasValue("mortise.owner") {
+			t.Errorf("the hold has %v", hold.Attributes())
+		}
+	})
+}
+
+func TestALossIsAnErrorOfItsSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := open(t)
+		if _, err := c.Lock(t.Context(), "n", mortise.WithLease(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		spans := s.spans.Ended()
+		if len(spans) != 1 || spans[0].Status().Code != codes.Error || spans[0].EndTime().Sub(spans[0].StartTime()) > time.Second {
+			t.Errorf("the spans are %v", spans)
+		}
+	})
+}
+
+func TestMistakesAreRefused(t *testing.T) {
+	for name, o := range map[string]telemetry.Option{
+		"meters": telemetry.WithMeterProvider(nil), "tracers": telemetry.WithTracerProvider(nil),
+		"limit": telemetry.WithNames(0, func(s string) string { return s }), "label": telemetry.WithNames(1, nil),
+	} {
+		if _, err := telemetry.New(o); !errors.Is(err, mortise.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

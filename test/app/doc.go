@@ -1,0 +1,3 @@
+// Package app tests the middleware as applications use it: with routers that mortise
+// does not need itself, and in several processes.
+package app

@@ -1,0 +1,16 @@
+module github.com/mortise-go/mortise/test/app
+
+go 1.26.0
+
+require (
+	github.com/go-chi/chi/v5 v5.2.2
+	github.com/mortise-go/mortise v0.0.0-00010101000000-000000000000
+	github.com/redis/go-redis/v9 v9.20.1
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+)
+
+replace github.com/mortise-go/mortise => ../..

@@ -1,0 +1,303 @@
+//go:build linux
+
+package exclusion
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var fairFor = flag.Duration("fairness.time", 500*time.Millisecond, "how long TestFairness measures, for each client and number of waiters")
+
+const (
+	fairProcesses = 8
+	fairTurns     = 6 // of each waiter, at least
+)
+
+// sent counts the commands that clients have sent: those that no script of ours runs.
+func (c *crew) sent() (n int64) {
+	c.t.Helper()
+	stats, err := c.server.Do("INFO", "commandstats")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for line := range strings.Lines(fmt.Sprint(stats)) {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")
+		if !ok || !slices.Contains([]string{"evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe", "ping", "script|load", "client|tracking"}, name) {
+			continue
+		}
+		calls, _, _ := strings.Cut(rest, ",")
+		k, err := strconv.ParseInt(calls, 10, 64)
+		if err != nil {
+			c.t.Fatalf("INFO commandstats: %q", line)
+		}
+		n += k
+	}
+	return n
+}
+
+// jain is Jain's index of fairness: 1 where all have as much, 1/n where one has all.
+func jain(x []float64) float64 {
+	var sum, squares float64
+	for _, v := range x {
+		sum += v
+		squares += v * v
+	}
+	return sum * sum / (float64(len(x)) * squares)
+}
+
+// meanAndP99 are of waits, in any order.
+func meanAndP99(waits []time.Duration) (mean, p99 time.Duration) {
+	waits = slices.Clone(waits)
+	slices.Sort(waits)
+	var sum time.Duration
+	for _, w := range waits {
+		sum += w
+	}
+	return sum / time.Duration(len(waits)), waits[int(math.Ceil(0.99*float64(len(waits))))-1]
+}
+
+// fairness is what a run came to.
+type fairness struct {
+	waiters      int
+	took         time.Duration
+	acquisitions int
+	least, most  int // acquisitions of one waiter
+	jain         float64
+	mean, p99    time.Duration // of the waits
+	commands     float64       // for each acquisition
+	// What the machine does to others shows in the waits: how late a sleep of a millisecond
+	// in the test's own process was at most, and how much later than 50ms all of them were together.
+	stall, stalled time.Duration
+}
+
+func (f fairness) String() string {
+	return fmt.Sprintf("%3d waiters: %.0f handoffs/s, %.2f commands each; %d to %d acquisitions a waiter, Jain's index %.4f; wait: mean %v, p99 %v, %.2f times the mean; the machine stood still for %v at most, %v in all",
+		f.waiters, float64(f.acquisitions)/f.took.Seconds(), f.commands, f.least, f.most, f.jain,
+		f.mean.Round(10*time.Microsecond), f.p99.Round(10*time.Microsecond), float64(f.p99)/float64(f.mean),
+		f.stall.Round(time.Millisecond), f.stalled.Round(time.Millisecond))
+}
+
+// measure lets processes take turns for a while, and looks at the acquisitions that
+// came in that time.
+func measure(t *testing.T, config workerConfig, client string, waiters int) fairness {
+	t.Helper()
+	config.Workload, config.Watchdog = "turns", time.Minute
+	c := newCrew(t, config)
+	for range fairProcesses {
+		c.start(client, waiters/fairProcesses)
+	}
+	entries := func() int64 { return min(c.book.used.Load(), maxHolds) }
+	start := entries()
+	await(t, time.Minute, "all have begun to take turns", func() bool { return entries() >= start+int64(2*waiters) })
+	before, from := c.sent(), now()
+	i := entries()
+	var stall, stalled time.Duration
+	for now() < from+int64(*fairFor) || entries() < i+int64(fairTurns*waiters) {
+		slept := now()
+		time.Sleep(time.Millisecond)
+		late := time.Duration(now()-slept) - time.Millisecond
+		if stall = max(stall, late); late > 50*time.Millisecond {
+			stalled += late
+		}
+		if now() > from+int64(time.Minute+*fairFor) {
+			t.Fatalf("%d acquisitions within %v", entries()-i, time.Duration(now()-from))
+		}
+	}
+	j := entries()
+	after, to := c.sent(), now()
+	c.finish()
+	if v := c.judge(); v.bad() {
+		t.Errorf("%v\n%s", v, v.why())
+	}
+
+	f := fairness{waiters: waiters, took: time.Duration(to - from), acquisitions: int(j - i), commands: float64(after-before) / float64(j-i), stall: stall, stalled: stalled}
+	turns := map[[2]int64]int{}
+	for p := range fairProcesses {
+		for g := range waiters / fairProcesses {
+			turns[[2]int64{int64(p), int64(g)}] = 0
+		}
+	}
+	var waits []time.Duration
+	for k := i; k < j; k++ {
+		h := c.book.holds[k].read()
+		if h.first != 0 {
+			turns[[2]int64{h.process, h.who}]++
+			waits = append(waits, time.Duration(h.first-h.begun))
+		}
+	}
+	f.least = math.MaxInt
+	var each []float64
+	for _, n := range turns {
+		f.least, f.most = min(f.least, n), max(f.most, n)
+		each = append(each, float64(n))
+	}
+	f.jain = jain(each)
+	f.mean, f.p99 = meanAndP99(waits)
+	return f
+}
+
+// What is asserted is counted; the times are printed. `make fairness` measures for longer.
+func TestFairnessOfEightProcessesAndWhatAHandoffCosts(t *testing.T) {
+	for _, client := range []string{"go-redis", "rueidis"} {
+		t.Run(client, func(t *testing.T) {
+			var commands []float64
+			for _, waiters := range []int{8, 32, 128} {
+				f := measure(t, workerConfig{What: "fair"}, client, waiters)
+				t.Log(f)
+				commands = append(commands, f.commands)
+				if f.commands > 4 {
+					t.Errorf("%d waiters: %.2f commands for each handoff, want at most 4", waiters, f.commands)
+				}
+				if f.jain < 0.98 {
+					t.Errorf("%d waiters: Jain's index is %.4f, want at least 0.98", waiters, f.jain)
+				}
+			}
+			if slices.Max(commands)-slices.Min(commands) > 0.75 {
+				t.Errorf("the commands for a handoff grow with the waiters: %.2f", commands)
+			}
+		})
+	}
+}
+
+func TestJainsIndexAndThePercentile(t *testing.T) {
+	for _, tt := range []struct {
+		x    []float64
+		want float64
+	}{{[]float64{3, 3, 3, 3}, 1}, {[]float64{8, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
+		if got := jain(tt.x); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("jain(%v) = %v, want %v", tt.x, got, tt.want)
+		}
+	}
+	var waits []time.Duration
+	for i := range 200 {
+		waits = append(waits, time.Duration(200-i))
+	}
+	if mean, p99 := meanAndP99(waits); mean != 100 || p99 != 198 {
+		t.Errorf("mean %d, p99 %d; want 100 and 198", mean, p99)
+	}
+}
+
+// stand starts a process whose one goroutine then stands in the queue as the n-th.
+func (c *crew) stand(client string, n int64) int {
+	c.t.Helper()
+	p := c.start(client, 1)
+	await(c.t, patience, "it stands in the queue", func() bool {
+		length, err := c.server.Do("LLEN", "redisson_lock_queue:{"+c.key(0)+"}")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return length == n
+	})
+	return p
+}
+
+// listened counts those in the queue whose channel somebody listens on.
+func (c *crew) listened() (n int) {
+	c.t.Helper()
+	queue, err := c.server.Do("LRANGE", "redisson_lock_queue:{"+c.key(0)+"}", "0", "-1")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, field := range queue.([]any) {
+		reply, err := c.server.Do("PUBSUB", "NUMSUB", "redisson_lock__channel:{"+c.key(0)+"}:"+field.(string))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if reply.([]any)[1] != int64(0) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *testing.T) {
+	const lease = time.Minute // the others do not wait for it, nor for a place to be given up
+	for _, client := range []string{"go-redis", "rueidis"} {
+		for _, dead := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s, %d in a row", client, dead), func(t *testing.T) {
+				t.Parallel()
+				c := newCrew(t, workerConfig{Workload: "crowd", What: "fair", Watchdog: lease})
+				c.book.linger.Store(1)
+				holder := c.start(client, 1)
+				first := c.hang(holder)
+				for n := range dead {
+					c.stand(client, int64(n+1))
+				}
+				for n := range 3 {
+					c.stand(client, int64(dead+n+1))
+				}
+				await(t, patience, "each is listened for", func() bool { return c.listened() == dead+3 })
+				for n := range dead {
+					c.kill(1 + n)
+				}
+				await(t, patience, "the server has noticed", func() bool { return c.listened() == 3 })
+
+				c.letGo(holder)
+				c.progress("the head was killed", lease/3)
+				c.finish()
+				free := first.read().freed
+				next := int64(math.MaxInt64)
+				for _, h := range c.book.all() {
+					if h.first > free {
+						next = min(next, h.first)
+					}
+				}
+				held := time.Duration(next - free)
+				t.Logf("%v from the release to the next holder", held.Round(time.Millisecond))
+				if held > lease/4 {
+					t.Errorf("the lock was free for %v", held)
+				}
+				if v := c.judge(); len(v.violations) > 0 || v.dead != 0 {
+					t.Errorf("%v\n%s", v, v.why())
+				}
+			})
+		}
+	}
+}
+
+// A process that is killed has as many places in the queue as it had waiters.
+func TestAKilledProcessWithManyPlacesInTheQueueHoldsTheOthersUpOnce(t *testing.T) {
+	for _, client := range []string{"go-redis", "rueidis"} {
+		t.Run(client, func(t *testing.T) {
+			const waiters = 64
+			c := newCrew(t, workerConfig{Workload: "turns", What: "fair", Watchdog: time.Second})
+			for range fairProcesses {
+				c.start(client, waiters/fairProcesses)
+			}
+			await(t, time.Minute, "all have begun to take turns", func() bool { return c.book.used.Load() >= 3*waiters })
+			c.kill(0)
+			killed := c.faults[0].to
+			at := c.book.used.Load()
+			await(t, 2*time.Minute, "the others go on", func() bool { return c.book.used.Load() >= at+3*waiters })
+			c.finish()
+			holds := c.book.all()
+			slices.SortFunc(holds, func(a, b hold) int { return int(a.first - b.first) })
+			var worst, sum time.Duration
+			n := 0
+			for i, h := range holds[1:] {
+				if gap := time.Duration(h.first - holds[i].freed); h.first > killed && holds[i].freed > 0 {
+					worst = max(worst, gap)
+					if gap > 900*time.Millisecond {
+						n++
+						sum += gap
+					}
+				}
+			}
+			t.Logf("the lock was free for longer than 900ms %d times, %v together; %v at most", n, sum, worst)
+			// Once for all of its places, and not for each of the eight.
+			if n > 4 {
+				t.Errorf("a killed process held the others up %d times, for %v", n, sum)
+			}
+			if v := c.judge(); len(v.violations) > 0 {
+				t.Errorf("%v\n%s", v, v.why())
+			}
+		})
+	}
+}

@@ -1,0 +1,572 @@
+//go:build linux
+
+package exclusion
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// workerConfig is what a worker is told by its environment.
+type workerConfig struct {
+	Process    int
+	Ledger     string
+	Addr       string
+	Client     string // "go-redis" or "rueidis"
+	Workload   string // "crowd", "rounds" or "turns"
+	What       string // what is fought for: "lock", "fair", "rw", "semaphore" or "permits"; "" is "lock"
+	Size       int    // how many permits there are
+	Goroutines int
+	Watchdog   time.Duration
+	Prefix     string
+	// Overstay is how many holds there are for one that takes a short lease which is
+	// not renewed, and that stays longer than it; 0 for none.
+	Overstay int
+	// Fenced makes all locks fenced; otherwise every second goroutine's are.
+	Fenced bool
+	Broken string // which of the broken locks to use; see broken
+}
+
+const workerEnv = "MORTISE_EXCLUSION_WORKER"
+
+// TestMain makes this binary a worker if it is told to be one.
+func TestMain(m *testing.M) {
+	if config := os.Getenv(workerEnv); config != "" {
+		if err := work(config); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+type worker struct {
+	workerConfig
+	book   *ledger
+	client *mortise.Client
+	plain  mortise.Locker // or fair, as the configuration says
+	fenced mortise.Locker
+	ctx    context.Context // ends when all is to end
+	inside sync.Map        // owner's name and holder's entry, for renewals; by lock name
+}
+
+func work(config string) error {
+	w := &worker{}
+	if err := json.Unmarshal([]byte(config), &w.workerConfig); err != nil {
+		return err
+	}
+	book, unmap, err := openLedger(w.Ledger)
+	if err != nil {
+		return err
+	}
+	defer unmap()
+	w.book = book
+
+	var b backend.Backend
+	switch w.Client {
+	case "go-redis":
+		rdb := goredis.NewClient(&goredis.Options{Addr: w.Addr})
+		defer rdb.Close()
+		b = redisgo.New(rdb)
+	case "rueidis":
+		b = rueidis.New(rueidisclient.ClientOption{InitAddress: []string{w.Addr}})
+	default:
+		return fmt.Errorf("no client %q", w.Client)
+	}
+	if b, err = broken(w.Broken, b); err != nil {
+		return err
+	}
+	w.client, err = mortise.New(b, mortise.WithWatchdogTimeout(w.Watchdog), mortise.WithObserver(mortise.Observer{
+		Renewed: func(e mortise.RenewedEvent) {
+			if v, ok := w.inside.Load(e.Name); ok {
+				v.(*entry).renewed.Store(now() - int64(e.Took))
+			}
+		},
+	}))
+	if err != nil {
+		return err
+	}
+	if w.plain, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair"}); err != nil {
+		return err
+	}
+	if w.fenced, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair", Fenced: true}); err != nil {
+		return err
+	}
+	if err := w.client.Ping(context.Background()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w.ctx = ctx
+	go func() {
+		for book.stop.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+
+	book.worker[w.Process].ready.Store(1)
+	var wg sync.WaitGroup
+	for i := range w.Goroutines {
+		wg.Go(func() {
+			switch w.Workload {
+			case "rounds":
+				w.rounds(i)
+			case "turns":
+				w.turns(i)
+			default:
+				w.crowd(i)
+			}
+		})
+	}
+	wg.Wait()
+	end, done := context.WithTimeout(context.Background(), 5*time.Second)
+	defer done()
+	if err := w.client.Shutdown(end); err != nil && w.Broken == "" {
+		return err
+	}
+	return nil
+}
+
+// crowd takes one lock again and again.
+func (w *worker) crowd(i int) {
+	for w.ctx.Err() == nil {
+		w.visit(i, 0, time.Duration(rand.IntN(1500))*time.Microsecond)
+	}
+}
+
+// rounds takes one lock in each round, together with everybody else, and then none
+// until the next round: nobody comes by later whose release would wake a waiter that
+// slept through an earlier one.
+func (w *worker) rounds(i int) {
+	self := &w.book.worker[w.Process]
+	for done := int64(0); w.ctx.Err() == nil; {
+		round := w.book.round.Load()
+		if round == done {
+			time.Sleep(20 * time.Microsecond)
+			continue
+		}
+		for w.ctx.Err() == nil && !w.visit(i, round, time.Duration(rand.IntN(1000))*time.Microsecond) {
+		}
+		done = round
+		self.round.Store(round)
+	}
+}
+
+// turns takes one lock again and again, for a millisecond each.
+func (w *worker) turns(i int) {
+	for w.ctx.Err() == nil {
+		w.visit(i, 0, time.Millisecond)
+	}
+}
+
+// held is what somebody is inside of.
+type held interface{ Err() error }
+
+// always is held until it is released: a permit of a semaphore.
+type always struct{}
+
+func (always) Err() error { return nil }
+
+// leaving gives back what one is inside of, whose hold has that index.
+type leaving func(index int64) error
+
+// visit takes a lock, or what else is fought for, is inside for a while, and leaves. It
+// tells whether it got in.
+func (w *worker) visit(i int, name int64, stay time.Duration) bool {
+	opts := []mortise.Option{mortise.WithWait(time.Minute)}
+	overstay := w.Overstay > 0 && w.What != "semaphore" && rand.IntN(w.Overstay) == 0
+	if overstay {
+		opts = append(opts, mortise.WithLease(60*time.Millisecond))
+		stay = time.Duration(60+rand.IntN(40)) * time.Millisecond
+	}
+	key := fmt.Sprint(w.Prefix, name)
+	switch w.What {
+	case "rw":
+		return w.visitSide(i, name, key, stay, overstay, opts)
+	case "semaphore":
+		s := w.client.Semaphore(key)
+		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
+			err := s.Acquire(w.ctx, 1, opts...)
+			return always{}, 0, func(int64) error { return s.Release(context.Background(), 1) }, err
+		})
+	case "permits":
+		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
+			p, err := w.client.Permits(key).Acquire(w.ctx, opts...)
+			return p, 0, func(int64) error { return p.Release(context.Background()) }, err
+		})
+	}
+	locker := w.plain
+	if w.Fenced || i%2 == 0 {
+		locker = w.fenced
+	}
+	return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
+		lease, err := locker.Lock(w.ctx, key, opts...)
+		token, _ := lease.Token()
+		return lease, token, func(int64) error { return lease.Unlock(context.Background()) }, err
+	})
+}
+
+// visitSide reads, or writes; of those that write, some go on as readers.
+func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, overstay bool, opts []mortise.Option) bool {
+	read, write := w.client.RW()
+	side, shared := read, true
+	if rand.IntN(4) == 0 {
+		side, shared = write, false
+	}
+	downgrade := !shared && rand.IntN(2) == 0
+	return w.enter(i, name, stay, overstay, shared, func() (held, int64, leaving, error) {
+		lease, err := side.Lock(w.ctx, key, opts...)
+		return lease, 0, func(own int64) error {
+			if !downgrade {
+				return lease.Unlock(context.Background())
+			}
+			return w.downgrade(i, name, key, stay, read, lease, own)
+		}, err
+	})
+}
+
+// downgrade locks read with a writer's lease, unlocks write, stays, and unlocks read. It
+// returns what write's Unlock did; what became of read is written down in an entry of its own.
+func (w *worker) downgrade(i int, name int64, key string, stay time.Duration, read mortise.Locker, writer *mortise.Lease, own int64) error {
+	begun := now()
+	reader, err := read.Lock(writer.Context(), key, mortise.WithWait(time.Minute))
+	if err != nil {
+		return writer.Unlock(context.Background()) // the writer's lease is over
+	}
+	e, index := w.book.begin()
+	if e == nil {
+		reader.Unlock(context.Background())
+		return writer.Unlock(context.Background())
+	}
+	e.under.Store(own + 1)
+	w.describe(e, i, name, begun, true)
+	at := now()
+	if reader.Err() == nil {
+		e.last.Store(at)
+		e.first.Store(at)
+	}
+	err = writer.Unlock(context.Background())
+	w.stay(e, index, reader, stay, false) // in the writer's place
+	e.leave(reader.Unlock(context.Background()))
+	return err
+}
+
+func (w *worker) describe(e *entry, i int, name, begun int64, shared bool) {
+	e.name.Store(name)
+	e.process.Store(int64(w.Process))
+	e.who.Store(int64(i))
+	e.begun.Store(begun)
+	e.renewed.Store(begun)
+	if shared {
+		e.shared.Store(1)
+	}
+}
+
+// leave notes how a hold ended.
+func (e *entry) leave(err error) {
+	e.freed.Store(now())
+	switch {
+	case err == nil:
+		e.end.Store(released)
+	case errors.Is(err, mortise.ErrNotHeld):
+		e.end.Store(notHeld)
+	default:
+		e.end.Store(unsure)
+	}
+}
+
+// enter takes what is fought for, stays inside, and leaves, and writes it all down. take
+// returns a fencing token if there is one, and how to leave.
+func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared bool, take func() (held, int64, leaving, error)) bool {
+	self := &w.book.worker[w.Process]
+	self.waiting.Add(1)
+	begun := now()
+	what, token, leave, err := take()
+	self.waiting.Add(-1)
+	if err != nil {
+		if w.ctx.Err() == nil {
+			self.failures.Add(1)
+			time.Sleep(time.Millisecond)
+		}
+		return false
+	}
+	e, index := w.book.begin()
+	if e == nil {
+		leave(index)
+		return false
+	}
+	w.describe(e, i, name, begun, shared)
+	e.token.Store(token)
+	key := fmt.Sprint(w.Prefix, name)
+	w.inside.Store(key, e)
+	w.stay(e, index, what, stay, overstay)
+	err = leave(index)
+	w.inside.CompareAndDelete(key, e)
+	e.leave(err)
+	return true
+}
+
+// stay is the critical section. It does nothing but write down that it is in there.
+func (w *worker) stay(e *entry, index int64, lease held, stay time.Duration, overstay bool) {
+	var (
+		self  = &w.book.worker[w.Process]
+		until = now() + int64(stay)
+	)
+	defer self.lingering.CompareAndSwap(index+1, 0)
+	for {
+		at := now()
+		if err := lease.Err(); err == nil {
+			e.last.Store(at)
+			e.first.CompareAndSwap(0, at)
+		} else if e.told.Load() == 0 {
+			if errors.Is(err, mortise.ErrLost) {
+				e.lost.Store(1)
+			}
+			e.told.Store(at)
+			if !overstay {
+				return
+			}
+		}
+		linger := w.book.linger.Load()&(1<<w.Process) != 0 && w.ctx.Err() == nil
+		if linger {
+			self.lingering.CompareAndSwap(0, index+1)
+		}
+		if at >= until && !linger {
+			return
+		}
+		if w.Workload == "turns" {
+			time.Sleep(max(time.Duration(until-at), 100*time.Microsecond)) // and ask once more then
+		} else {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}
+
+// brokenBackend wraps the sessions of a backend.
+type brokenBackend struct {
+	backend.Backend
+	handler func(backend.Handler) backend.Handler
+	session func(backend.Session, backend.Handler) backend.Session
+}
+
+func (b *brokenBackend) Open(h backend.Handler) (backend.Session, error) {
+	x, err := b.Backend.Open(b.handler(h))
+	if err != nil {
+		return nil, err
+	}
+	return b.session(x, h), nil
+}
+
+// broken makes a lock that is wrong in one way.
+func broken(how string, b backend.Backend) (backend.Backend, error) {
+	same := func(h backend.Handler) backend.Handler { return h }
+	switch how {
+	case "":
+		return b, nil
+	case "release without owner check":
+		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session { return releasesAnybodys{x.(everything)} }}, nil
+	case "grant in vain":
+		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
+			return &grantsInVain{everything: x.(everything)}
+		}}, nil
+	case "downgrade that frees":
+		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session { return dropsReaders{x.(everything)} }}, nil
+	case "release that counts twice":
+		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
+			return &miscounts{everything: x.(everything), times: 2}
+		}}, nil
+	case "release that does not count":
+		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
+			return &miscounts{everything: x.(everything), times: 0}
+		}}, nil
+	case "wake before subscribe":
+		return &brokenBackend{b, func(h backend.Handler) backend.Handler { return deaf{h} }, func(x backend.Session, h backend.Handler) backend.Session {
+			return &wakesEarly{Session: x, handler: h}
+		}}, nil
+	case "renewal after release":
+		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
+			return &renewsOn{Session: x, lease: map[string]time.Duration{}}
+		}}, nil
+	}
+	return nil, fmt.Errorf("no lock is broken like %q", how)
+}
+
+// everything is a session with all that Redis's have.
+type everything interface {
+	backend.Session
+	backend.FairSession
+	backend.RWSession
+	backend.LatchSession
+	backend.SemaphoreSession
+	backend.PermitSession
+}
+
+// releasesAnybodys does what DEL in place of the owner-checked script does.
+type releasesAnybodys struct{ everything }
+
+func (x releasesAnybodys) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := x.everything.Release(ctx, r)
+	if err != nil || reply.Held || r.Keep > 0 {
+		return reply, err
+	}
+	switch r.Kind {
+	case backend.KindPermits:
+		_, err = x.AddCount(ctx, backend.CountRequest{Topic: backend.Topic{Kind: r.Kind, Name: r.Name}, ID: "twice " + r.Owner, N: 1})
+		reply.Held = true
+	case backend.KindRead, backend.KindWrite:
+		reply.Held, err = x.ForceRelease(ctx, backend.Topic{Kind: backend.KindWrite, Name: r.Name})
+	default:
+		reply.Held, err = x.ForceRelease(ctx, backend.Topic{Name: r.Name})
+	}
+	return reply, err
+}
+
+// grantsInVain grants to one in so many who stand in a queue what another holds.
+type grantsInVain struct {
+	everything
+	refusals atomic.Int64
+}
+
+func (x *grantsInVain) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	reply, err := x.everything.Acquire(ctx, r)
+	if err == nil && !reply.Granted && reply.Remaining > 0 && r.Kind == backend.KindFair && x.refusals.Add(1)%20 == 0 {
+		x.Leave(ctx, backend.LeaveRequest{Name: r.Name, Owner: r.Owner, Wait: r.Wait})
+		return backend.AcquireReply{Granted: true}, nil
+	}
+	return reply, err
+}
+
+// dropsReaders removes the record when a writer releases it, though it reads on.
+type dropsReaders struct{ everything }
+
+func (x dropsReaders) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := x.everything.Release(ctx, r)
+	if err == nil && r.Kind == backend.KindWrite && r.Keep == 0 {
+		_, err = x.ForceRelease(ctx, backend.Topic{Kind: backend.KindWrite, Name: r.Name})
+	}
+	return reply, err
+}
+
+// miscounts has one in so many releases of a semaphore count as often as it says.
+type miscounts struct {
+	everything
+	times    int
+	releases atomic.Int64
+}
+
+func (x *miscounts) AddCount(ctx context.Context, r backend.CountRequest) (sum int64, err error) {
+	times := 1
+	if x.releases.Add(1)%50 == 0 {
+		times = x.times
+	}
+	for i := range times {
+		q := r
+		q.ID = fmt.Sprint(r.ID, ":", i)
+		if sum, err = x.everything.AddCount(ctx, q); err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// wakesEarly tells its waiters that they are subscribed when it has only begun to be,
+// so they try, and then sleep, before they can hear of a release.
+type wakesEarly struct {
+	backend.Session
+	handler backend.Handler
+	mu      sync.Mutex
+	wanted  map[backend.Topic]*time.Timer
+}
+
+func (x *wakesEarly) Watch(t backend.Topic) {
+	x.handler.Watching(t)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.wanted == nil {
+		x.wanted = map[backend.Topic]*time.Timer{}
+	}
+	x.wanted[t] = time.AfterFunc(time.Millisecond, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.wanted[t] != nil {
+			x.Session.Watch(t)
+		}
+	})
+}
+
+func (x *wakesEarly) Unwatch(t backend.Topic) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if timer := x.wanted[t]; timer != nil {
+		timer.Stop()
+	}
+	delete(x.wanted, t)
+	x.Session.Unwatch(t)
+}
+
+// deaf hears of releases only: not that it is subscribed now, and nothing of what
+// client-side caching tells, which repairs a wake-up that was missed.
+type deaf struct{ backend.Handler }
+
+func (deaf) Watching(backend.Topic) {}
+func (deaf) Changed(backend.Topic)  {}
+func (deaf) ChangedAll()            {}
+
+// renewsOn has a watchdog of the kind that sets the key whether it is there or not,
+// and in one of some releases forgets to end it.
+type renewsOn struct {
+	backend.Session
+	mu       sync.Mutex
+	lease    map[string]time.Duration
+	releases atomic.Int64
+}
+
+func (x *renewsOn) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	reply, err := x.Session.Acquire(ctx, r)
+	if err == nil && reply.Granted {
+		x.mu.Lock()
+		x.lease[r.Owner] = r.Lease
+		x.mu.Unlock()
+	}
+	return reply, err
+}
+
+func (x *renewsOn) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := x.Session.Release(ctx, r)
+	x.mu.Lock()
+	lease := x.lease[r.Owner]
+	delete(x.lease, r.Owner)
+	x.mu.Unlock()
+	if err != nil || !reply.Held || r.Keep > 0 || x.releases.Add(1)%50 != 0 {
+		return reply, err
+	}
+	renew := func() bool {
+		reply, err := x.Session.Acquire(ctx, backend.AcquireRequest{Name: r.Name, Owner: r.Owner, Lease: lease})
+		x.Session.Renew(ctx, []backend.RenewRequest{{Name: r.Name, Owner: r.Owner, Lease: lease}}, make([]backend.RenewResult, 1))
+		return err == nil && reply.Granted
+	}
+	go func() {
+		for renew() {
+			time.Sleep(lease / 3)
+		}
+	}()
+	return reply, err
+}

@@ -1,0 +1,738 @@
+package faults_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// redWatchdog is the watchdog timeout of Red's tests: a lease outlives a stall of the machine
+// of two thirds of it.
+const redWatchdog = 9 * time.Second
+
+// fleet is five servers that share nothing.
+type fleet struct {
+	t       *testing.T
+	s       stack
+	servers []*redistest.Server
+}
+
+func newFleet(t *testing.T, s stack, opts ...redistest.Option) *fleet {
+	f := &fleet{t: t, s: s}
+	for range 5 {
+		f.servers = append(f.servers, redistest.Start(t, opts...))
+	}
+	return f
+}
+
+// open is Red in one more process.
+func (f *fleet) open(opts ...mortise.ClientOption) mortise.Locker {
+	f.t.Helper()
+	opts = append([]mortise.ClientOption{mortise.WithWatchdogTimeout(redWatchdog)}, opts...)
+	var clients []*mortise.Client
+	for _, srv := range f.servers {
+		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{timeout: time.Second}, opts...))
+	}
+	red, err := mortise.Red(clients...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return red
+}
+
+// settle waits until all servers have a vote: they are new.
+func (f *fleet) settle(red mortise.Locker, age time.Duration) {
+	f.t.Helper()
+	await(f.t, age+patience, "all servers have a vote", func() bool {
+		if l, err := red.TryLock(context.Background(), "settle"); err == nil {
+			l.Unlock(context.Background())
+		}
+		for _, srv := range f.servers {
+			since, _ := srv.Must("GET", "mortise:1:since").(string)
+			began, _, _ := strings.Cut(since, ":")
+			ms, err := strconv.ParseInt(began, 10, 64)
+			if err != nil || time.Since(time.UnixMilli(ms)) < age {
+				time.Sleep(100 * time.Millisecond)
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// some draws n servers, and says which.
+func (f *fleet) some(n int) []int {
+	f.t.Helper()
+	seed := rand.Uint64()
+	which := rand.New(rand.NewPCG(seed, 0)).Perm(len(f.servers))[:n]
+	f.t.Logf("servers %v (seed %d)", which, seed)
+	return which
+}
+
+func (f *fleet) kill(which []int) {
+	for _, i := range which {
+		f.servers[i].Stop()
+	}
+}
+
+// free waits until no living server has a record of the names.
+func (f *fleet) free(dead []int, names ...string) {
+	f.t.Helper()
+	await(f.t, patience, "no living server holds anything", func() bool {
+		for i, srv := range f.servers {
+			for _, name := range names {
+				if !slices.Contains(dead, i) && exists(srv, name) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+func eachRed(t *testing.T, f func(t *testing.T, s stack)) {
+	t.Parallel()
+	for _, s := range stacks[:2] {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, s)
+		})
+	}
+}
+
+// tries is what TryLock comes to, when the machine does not stand still for as long as a store
+// is waited for.
+func tries(t *testing.T, red mortise.Locker, name string) error {
+	t.Helper()
+	ctx := within(t, patience)
+	for {
+		l, err := red.TryLock(ctx, name)
+		if err == nil {
+			unlock(t, l)
+		}
+		if !errors.Is(err, mortise.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// visits are holds of one lock, counted outside of Redis.
+type visits struct {
+	mu    sync.Mutex
+	epoch time.Time
+	all   []visit
+}
+
+// visit is one hold: from and to are within the time in which its lease said that it is held.
+type visit struct {
+	who      string
+	from, to time.Duration
+}
+
+// stay holds l for a while, or until it is lost, and writes down for how long it was held.
+func (v *visits) stay(who string, l *mortise.Lease, d time.Duration) {
+	if l.Err() != nil {
+		return
+	}
+	x := visit{who: who, from: time.Since(v.epoch)}
+	x.to = x.from
+	for {
+		now := time.Since(v.epoch)
+		if l.Err() != nil {
+			break
+		}
+		x.to = now
+		if now-x.from >= d {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	v.mu.Lock()
+	v.all = append(v.all, x)
+	v.mu.Unlock()
+}
+
+// check fails the test if two held the lock at one time.
+func (v *visits) check(t *testing.T) {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	slices.SortFunc(v.all, func(a, b visit) int { return cmp.Compare(a.from, b.from) })
+	var last visit
+	for i, x := range v.all {
+		if i > 0 && x.from < last.to {
+			t.Errorf("two held the lock: %+v and %+v", last, x)
+		}
+		if i == 0 || x.to > last.to {
+			last = x
+		}
+	}
+	t.Logf("%d holds", len(v.all))
+}
+
+// stalled tells that a Lock failed because the machine stood still for a few seconds: the three
+// servers that are left must all answer. One for whom that does not pass runs into ctx's end.
+func stalled(ctx context.Context, err error) bool {
+	return errors.Is(err, mortise.ErrUnavailable) && ctx.Err() == nil
+}
+
+func TestRed_AnyTwoOfFiveKilledWhileIdle(t *testing.T) {
+	eachRed(t, func(t *testing.T, s stack) {
+		f := newFleet(t, s)
+		a, b := f.open(), f.open()
+		f.settle(a, redWatchdog)
+		dead := f.some(2)
+		f.kill(dead)
+		ctx := within(t, 3*patience)
+		for _, red := range []mortise.Locker{a, b} {
+			l := lock(t, red, ctx, "n")
+			inner := lock(t, red, l.Context(), "n")
+			unlock(t, inner)
+			unlock(t, l)
+		}
+		f.free(dead, "n")
+	})
+}
+
+func TestRed_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
+	eachRed(t, func(t *testing.T, s stack) {
+		f := newFleet(t, s)
+		a, b := f.open(), f.open()
+		f.settle(a, redWatchdog)
+		ctx := within(t, 5*patience)
+		l := lock(t, a, ctx, "n")
+		inner := lock(t, a, l.Context(), "n")
+		waiting := locking(b, ctx, "n")
+		time.Sleep(rand.N(redWatchdog / 3))
+		dead := f.some(2)
+		f.kill(dead)
+		fresh := lock(t, b, ctx, "m")
+		// Well past its lease and several renewals.
+		stays(t, redWatchdog*3/2, "what was held is held", func() bool {
+			return l.Err() == nil && inner.Err() == nil && l.Context().Err() == nil && fresh.Err() == nil
+		})
+		select {
+		case r := <-waiting:
+			t.Fatalf("another got it meanwhile: %v", r.err)
+		default:
+		}
+		check(t, tries(t, b, "n"), mortise.ErrNotAcquired)
+		unlock(t, inner)
+		unlock(t, l)
+		unlock(t, fresh)
+		r := receive(t, patience, "the next has it", waiting)
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		unlock(t, r.lease)
+		f.free(dead, "n", "m")
+	})
+}
+
+func TestRed_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
+	eachRed(t, func(t *testing.T, s stack) {
+		f := newFleet(t, s)
+		reds := []mortise.Locker{f.open(), f.open(), f.open()}
+		f.settle(reds[0], redWatchdog)
+		v := visits{epoch: time.Now()}
+		ctx := within(t, 5*patience)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		names := []string{"n"}
+		for i, red := range reds {
+			own := fmt.Sprint("own", i)
+			names = append(names, own)
+			wg.Go(func() { // fresh ones, all the time
+				for {
+					l, err := red.Lock(ctx, own)
+					if stalled(ctx, err) {
+						continue
+					}
+					if err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					if err := l.Err(); err != nil {
+						t.Errorf("just locked: %v", err)
+					}
+					if err := l.Unlock(ctx); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
+						t.Errorf("Unlock: %v", err)
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			})
+			wg.Go(func() { // and one that they fight for
+				for {
+					l, err := red.Lock(ctx, "n")
+					if stalled(ctx, err) {
+						continue
+					}
+					if err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					v.stay(own, l, rand.N(5*time.Millisecond))
+					// It may have had three parts, one of them on a server that died just now.
+					if err := l.Unlock(ctx); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
+						t.Errorf("Unlock: %v", err)
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			})
+		}
+		dead := f.some(2)
+		for _, i := range dead {
+			time.Sleep(rand.N(time.Second))
+			f.servers[i].Stop()
+		}
+		time.Sleep(2 * time.Second) // some more with the rest
+		close(stop)
+		wg.Wait()
+		v.check(t)
+		f.free(dead, names...)
+	})
+}
+
+func TestRed_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
+	eachRed(t, func(t *testing.T, s stack) {
+		f := newFleet(t, s)
+		a := f.open()
+		f.settle(a, redWatchdog)
+		ctx := within(t, 5*patience)
+		var names []string
+		var leases []*mortise.Lease
+		for i := range 100 {
+			names = append(names, fmt.Sprint("n", i))
+			leases = append(leases, lock(t, a, ctx, names[i]))
+		}
+		var wg sync.WaitGroup
+		for _, l := range leases {
+			pause := rand.N(300 * time.Millisecond)
+			wg.Go(func() {
+				time.Sleep(pause)
+				// One of three parts, where there were no more, may have died just now.
+				if err := l.Unlock(ctx); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
+					t.Errorf("Unlock: %v", err)
+				}
+			})
+		}
+		dead := f.some(2)
+		for _, i := range dead {
+			time.Sleep(rand.N(150 * time.Millisecond))
+			f.servers[i].Stop()
+		}
+		wg.Wait()
+		f.free(dead, names...)
+		unlock(t, lock(t, a, ctx, names[0]))
+	})
+}
+
+// With a majority gone the lease ends in time, and Lock says what is wrong, soon.
+func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
+	for _, how := range []string{"killed", "frozen"} {
+		t.Run(how, func(t *testing.T) {
+			eachRed(t, func(t *testing.T, s stack) {
+				f := newFleet(t, s)
+				a, b := f.open(), f.open()
+				f.settle(a, redWatchdog)
+				ctx := within(t, 5*patience)
+				l := lock(t, a, ctx, "n")
+				which := f.some(3)
+				gone := time.Now()
+				if how == "killed" {
+					f.kill(which)
+				} else {
+					for _, i := range which {
+						f.servers[i].Pause()
+						t.Cleanup(f.servers[i].Resume)
+					}
+				}
+				for op, call := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease, error){"lock": b.Lock, "trylock": b.TryLock} {
+					begun := time.Now()
+					_, err := call(context.Background(), "m")
+					took := time.Since(begun)
+					t.Logf("after %v: %v", took.Round(time.Millisecond), err)
+					check(t, err, mortise.ErrUnavailable)
+					if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+						t.Errorf("%s: the caller's context has no end: %v", op, err)
+					}
+					if took > patience/2 {
+						t.Errorf("%s took %v", op, took)
+					}
+					for _, i := range which {
+						if says := fmt.Sprintf("store %d: ", i); err == nil || !strings.Contains(err.Error(), says) {
+							t.Errorf("%s: the error does not name store %d", op, i)
+						}
+					}
+				}
+				closed(t, redWatchdog+patience, "the lease ended", l.Context().Done())
+				told := time.Now()
+				// By the clock, not by when this process got to run.
+				if err := l.Err(); !errors.Is(err, mortise.ErrLost) {
+					t.Errorf("Err: %v", err)
+				}
+				t.Logf("lost after %v: %v", told.Sub(gone).Round(time.Millisecond), l.Err())
+				if d := told.Sub(gone); d > redWatchdog+patience/4 {
+					t.Errorf("the lease ended %v after the majority did", d)
+				}
+				for _, i := range which {
+					if how == "killed" {
+						f.servers[i].Restart()
+					} else {
+						f.servers[i].Resume()
+					}
+				}
+				m := lock(t, b, ctx, "n", mortise.WithWait(redWatchdog+patience))
+				check(t, l.Unlock(ctx), mortise.ErrLost)
+				if err := m.Err(); err != nil {
+					t.Error(err)
+				}
+				unlock(t, m)
+				f.free(nil, "n", "m")
+			})
+		})
+	}
+}
+
+// While three are away and come back empty one who waits gets the lock only after
+// the holder was told.
+func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
+	eachRed(t, func(t *testing.T, s stack) {
+		f := newFleet(t, s)
+		a, b := f.open(), f.open()
+		f.settle(a, redWatchdog)
+		ctx := within(t, 5*patience)
+		v := visits{epoch: time.Now()}
+		l := lock(t, a, ctx, "n")
+		var wg sync.WaitGroup
+		wg.Go(func() { v.stay("a", l, 6*patience) })
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				m, err := b.TryLock(ctx, "n")
+				if err == nil {
+					v.stay("b", m, time.Second)
+					m.Unlock(ctx)
+					return
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			t.Error("nobody got it any more")
+		})
+		which := f.some(3)
+		for _, i := range which {
+			time.Sleep(rand.N(time.Second))
+			f.servers[i].Restart()
+		}
+		// On a slow machine the first may be healed, and count, before the last is restarted.
+		for again := time.After(redWatchdog); l.Err() == nil && ctx.Err() == nil; {
+			select {
+			case <-l.Context().Done():
+			case <-again:
+				for _, i := range which {
+					f.servers[i].Restart()
+				}
+				again = time.After(redWatchdog)
+			}
+		}
+		wg.Wait()
+		v.check(t)
+		if len(v.all) != 2 {
+			t.Errorf("%d holds, want 2", len(v.all))
+		}
+	})
+}
+
+func TestRed_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
+	eachRed(t, func(t *testing.T, s stack) {
+		f := newFleet(t, s)
+		a := f.open()
+		f.settle(a, redWatchdog)
+		ctx := within(t, 5*patience)
+		l := lock(t, a, ctx, "n")
+		inner := lock(t, a, l.Context(), "n")
+		for _, i := range f.some(2) {
+			await(t, redWatchdog+patience, "all parts are there", func() bool {
+				n, _ := holds(t, f.servers[i], "n")
+				return n == 2
+			})
+			f.servers[i].Restart()
+			begun := time.Now()
+			await(t, patience, "both holds are back", func() bool {
+				n, _ := holds(t, f.servers[i], "n")
+				return n == 2
+			})
+			d := time.Since(begun)
+			t.Logf("server %d is healed after %v", i, d.Round(time.Millisecond))
+			if d > redWatchdog/3+patience/4 { // what the machine may add
+				t.Errorf("healed after %v, a renewal is %v", d, redWatchdog/3)
+			}
+			if l.Err() != nil || inner.Err() != nil {
+				t.Fatalf("%v, %v", l.Err(), inner.Err())
+			}
+		}
+		stays(t, redWatchdog, "it is held", func() bool { return l.Err() == nil && inner.Err() == nil })
+		unlock(t, inner)
+		unlock(t, l)
+		f.free(nil, "n")
+	})
+}
+
+func TestRed_TwoOfFiveFrozen(t *testing.T) {
+	eachRed(t, func(t *testing.T, s stack) {
+		f := newFleet(t, s)
+		a, b := f.open(), f.open()
+		f.settle(a, redWatchdog)
+		ctx := within(t, 5*patience)
+		l := lock(t, a, ctx, "n")
+		which := f.some(2)
+		for _, i := range which {
+			f.servers[i].Pause()
+			t.Cleanup(f.servers[i].Resume)
+		}
+		begun := time.Now()
+		m := lock(t, b, ctx, "m")
+		check(t, tries(t, b, "n"), mortise.ErrNotAcquired)
+		took := time.Since(begun)
+		t.Logf("a Lock and a TryLock took %v", took.Round(time.Millisecond))
+		if took > patience/4 {
+			t.Errorf("a Lock and a TryLock took %v", took)
+		}
+		stays(t, redWatchdog*3/2, "both are held", func() bool { return l.Err() == nil && m.Err() == nil })
+		begun = time.Now()
+		unlock(t, m)
+		if took := time.Since(begun); took > patience/4 {
+			t.Errorf("Unlock took %v", took)
+		}
+		for _, i := range which {
+			f.servers[i].Resume()
+		}
+		await(t, patience, "those that thawed are locked again", func() bool {
+			return exists(f.servers[which[0]], "n") && exists(f.servers[which[1]], "n")
+		})
+		unlock(t, l)
+		f.free(nil, "n", "m")
+	})
+}
+
+// A holds 0, 1, 2 of 0 to 4; 2 forgets it: with 2, 3, 4 B would have a majority.
+func forgotten(t *testing.T, s stack, age time.Duration, lease time.Duration, forget func(f *fleet, srv *redistest.Server), check func(f *fleet, a *mortise.Lease, b mortise.Locker)) {
+	f := newFleet(t, s)
+	opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(lease), mortise.WithStayOut(age)}
+	a, b := f.open(opts...), f.open(opts...)
+	ctx := within(t, 8*patience)
+	if age > 0 {
+		f.settle(a, age)
+	}
+	for _, srv := range f.servers[:3] {
+		srv.Must("SAVE") // before the lock is taken
+	}
+	for _, srv := range f.servers[3:] {
+		srv.Pause()
+		t.Cleanup(srv.Resume)
+	}
+	l := lock(t, a, ctx, "n", mortise.WithLease(lease)) // which heals nothing
+	for _, srv := range f.servers[3:] {
+		srv.Resume()
+	}
+	await(t, lease/2, "what arrived late is taken back", func() bool {
+		return !exists(f.servers[3], "n") && !exists(f.servers[4], "n")
+	})
+	stays(t, 500*time.Millisecond, "it is", func() bool { return l.Err() == nil })
+	for _, srv := range f.servers[:3] {
+		if !exists(srv, "n") {
+			t.Fatal("the first three have no record")
+		}
+	}
+	forget(f, f.servers[2])
+	if exists(f.servers[2], "n") {
+		t.Fatal("the server has forgotten nothing")
+	}
+	check(f, l, b)
+}
+
+var forgetting = map[string]func(f *fleet, srv *redistest.Server){
+	"restarted with an old snapshot": func(f *fleet, srv *redistest.Server) {
+		srv.Restart()
+		if !exists(srv, "mortise:1:since") {
+			f.t.Fatal("the snapshot was not read")
+		}
+	},
+	"FLUSHALL": func(f *fleet, srv *redistest.Server) { srv.Must("FLUSHALL") },
+}
+
+func TestRed_AServerThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
+	const lease = 20 * time.Second
+	for what, forget := range forgetting {
+		t.Run(what, func(t *testing.T) {
+			eachRed(t, func(t *testing.T, s stack) {
+				forgotten(t, s, lease, lease, forget, func(f *fleet, l *mortise.Lease, b mortise.Locker) {
+					v := visits{epoch: time.Now()}
+					var wg sync.WaitGroup
+					wg.Go(func() { v.stay("a", l, time.Hour) })
+					m := lock(t, b, within(t, 3*patience), "n")
+					v.stay("b", m, time.Second)
+					unlock(t, m)
+					wg.Wait()
+					v.check(t)
+				})
+			})
+		})
+	}
+}
+
+// What the rule is for: without it two get in. Only a client that hears of changes would notice.
+func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
+	for what, forget := range forgetting {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			forgotten(t, stacks[0], 0, time.Minute, func(f *fleet, srv *redistest.Server) {
+				if what != "FLUSHALL" { // the snapshot has no such key, as nobody asked
+					srv.Restart()
+					return
+				}
+				forget(f, srv)
+			}, func(f *fleet, l *mortise.Lease, b mortise.Locker) {
+				// Not one TryLock: its connections are new, or were broken, and a stall is a refusal.
+				m, err := b.Lock(within(t, patience), "n")
+				if err != nil {
+					t.Fatalf("the rule is off, and it was kept: %v", err)
+				}
+				if err := l.Err(); err != nil {
+					t.Errorf("the first was told: %v", err)
+				}
+				unlock(t, m)
+			})
+		})
+	}
+}
+
+// Servers are killed, restarted empty and frozen at random, also more than two at a
+// time, while clients fight for a lock: never do two hold it.
+func TestRed_ARandomScheduleOfFailures(t *testing.T) {
+	t.Parallel()
+	const watchdog = 3 * time.Second
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	draw := rand.New(rand.NewPCG(seed, 1))
+	f := newFleet(t, stacks[0])
+	var reds []mortise.Locker
+	for i := range 4 {
+		f.s = stacks[i%2]
+		reds = append(reds, f.open(mortise.WithWatchdogTimeout(watchdog)))
+	}
+	f.settle(reds[0], watchdog)
+	length := 30 * time.Second
+	if long {
+		length = 10 * time.Minute
+	}
+	v := visits{epoch: time.Now()}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var wg sync.WaitGroup
+	for i, red := range reds {
+		who := fmt.Sprint(i)
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				var l *mortise.Lease
+				var err error
+				switch rand.IntN(5) {
+				case 0:
+					l, err = red.TryLock(ctx, "n")
+				case 1:
+					l, err = red.Lock(ctx, "n", mortise.WithWait(time.Second+rand.N(5*time.Second)), mortise.WithLease(watchdog))
+				default:
+					l, err = red.Lock(ctx, "n", mortise.WithWait(time.Second+rand.N(5*time.Second)))
+				}
+				if err != nil {
+					if !errors.Is(err, mortise.ErrUnavailable) && !errors.Is(err, mortise.ErrNotAcquired) && ctx.Err() == nil {
+						t.Errorf("Lock: %v", err)
+					}
+					time.Sleep(rand.N(20 * time.Millisecond))
+					continue
+				}
+				stay := rand.N(50 * time.Millisecond)
+				if rand.IntN(6) == 0 {
+					stay = rand.N(3 * watchdog)
+				}
+				v.stay(who, l, stay)
+				short, cancel := context.WithTimeout(context.Background(), time.Second)
+				l.Unlock(short)
+				cancel()
+			}
+		})
+	}
+	dead, frozen := make([]bool, 5), make([]bool, 5)
+	for time.Since(v.epoch) < length {
+		i := draw.IntN(5)
+		srv := f.servers[i]
+		down := 0
+		for j := range dead {
+			if dead[j] || frozen[j] {
+				down++
+			}
+		}
+		switch {
+		case dead[i]:
+			srv.Restart()
+			dead[i] = false
+		case frozen[i]:
+			srv.Resume()
+			frozen[i] = false
+		case down >= 2 && draw.IntN(4) != 0:
+		default:
+			switch draw.IntN(3) {
+			case 0:
+				srv.Stop()
+				dead[i] = true
+			case 1:
+				srv.Restart()
+			case 2:
+				srv.Pause()
+				frozen[i] = true
+			}
+		}
+		time.Sleep(time.Duration(draw.Int64N(int64(1500 * time.Millisecond))))
+	}
+	for i, srv := range f.servers {
+		switch {
+		case dead[i]:
+			srv.Restart()
+		case frozen[i]:
+			srv.Resume()
+		}
+	}
+	l, err := reds[0].Lock(ctx, "m", mortise.WithWait(2*patience))
+	for end := time.Now().Add(2 * patience); errors.Is(err, mortise.ErrUnavailable) && time.Now().Before(end); {
+		l, err = reds[0].Lock(ctx, "m", mortise.WithWait(2*patience))
+	}
+	if err != nil {
+		t.Fatalf("with all servers back: %v", err)
+	}
+	unlock(t, l)
+	stop()
+	wg.Wait()
+	v.check(t)
+	if len(v.all) == 0 {
+		t.Error("nobody ever got the lock")
+	}
+	f.free(nil, "n", "m")
+}

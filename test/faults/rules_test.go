@@ -1,0 +1,335 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// A command's timeout in tests of faults, and a lease that outlives them by far: a
+// key that is gone within soon was released, it did not expire.
+const (
+	brief = 400 * time.Millisecond
+	ample = 30 * time.Second
+	soon  = 8 * time.Second
+)
+
+// point runs f for each fault at each point of an operation, on each client.
+func point(t *testing.T, f func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client)) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		for _, d := range deeds {
+			t.Run(d.String(), func(t *testing.T) {
+				t.Parallel()
+				srv := redistest.Start(t)
+				w := newWire(t, srv.Addr())
+				f(t, s, d, srv, w, s.client(t, w.addr(), config{timeout: brief}))
+			})
+		}
+	})
+}
+
+// released checks that nothing of a lock is left, long before its lease would have
+// run out, and that somebody else gets it and is left alone.
+func released(t *testing.T, srv *redistest.Server, name string) {
+	t.Helper()
+	await(t, soon, "the key is gone", func() bool { return !exists(srv, name) })
+	other := lock(t, direct(t, srv.Addr()), within(t, patience), name, mortise.WithWait(soon), mortise.WithLease(ample))
+	last := ample
+	stays(t, 300*time.Millisecond, "another's lock is left alone, and nobody renews it", func() bool {
+		left := pttl(srv, name)
+		ok := left > 0 && left <= last
+		last = left
+		return ok
+	})
+	unlock(t, other)
+}
+
+// The reply of an acquire is lost, or the acquire itself: Lock succeeds with one
+// hold, or fails; in the end nothing is left.
+func TestRule09And11_AnAcquireThatMetAFaultHoldsOnceOrLeavesNothing(t *testing.T) {
+	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
+		f := w.arm(d, 1, script("acquire"))
+		defer f.let()
+		begun := time.Now()
+		l, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample))
+		if took := time.Since(begun); took > soon {
+			t.Errorf("Lock took %v", took)
+		}
+		closed(t, 0, "the fault struck", f.struck)
+		f.let()
+		if err != nil {
+			check(t, err, mortise.ErrUnavailable)
+		} else {
+			if n, owners := holds(t, srv, "n"); n != 1 || owners != 1 {
+				t.Errorf("the store has %d holds of %d owners", n, owners)
+			}
+			if err := l.Err(); err != nil {
+				t.Error(err)
+			}
+			unlock(t, l)
+		}
+		released(t, srv, "n")
+	})
+}
+
+// The caller gives up while its acquire, or the reply, is on its way. It leaves at
+// once; what the acquire gets later is released, and the release does not overtake it.
+func TestRule09_AnAcquireThatTakesEffectAfterItsCallerGaveUpIsReleased(t *testing.T) {
+	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
+		f := w.arm(d, 1, script("acquire"))
+		defer f.let()
+		ctx, cancel := context.WithCancel(context.Background())
+		done := locking(c, ctx, "n", mortise.WithLease(ample))
+		closed(t, soon, "the fault struck", f.struck)
+		cancel()
+		at := time.Now()
+		r := receive(t, soon, "Lock returned", done)
+		if took := r.at.Sub(at); took > soon/2 {
+			t.Errorf("Lock returned %v after its context ended", took)
+		}
+		if r.err == nil {
+			unlock(t, r.lease) // it was quicker
+		} else if !errors.Is(r.err, context.Canceled) {
+			t.Errorf("Lock: %v", r.err)
+		}
+		// The library gives the connection up meanwhile; the server still gets what
+		// was sent, and after what was sent later.
+		if d == holdRequest {
+			time.Sleep(2 * brief)
+		}
+		f.arrive(t, srv)
+		released(t, srv, "n")
+	})
+}
+
+// The first of two attempts is held back until the lock, which the second got, was
+// unlocked: it takes the lock for nobody, and is found.
+func TestRule09_AnAttemptThatArrivesAfterTheUnlockIsReleased(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		w := newWire(t, srv.Addr())
+		c := s.client(t, w.addr(), config{timeout: brief})
+		f := w.arm(holdRequest, 1, script("acquire"))
+		defer f.let()
+		l, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample))
+		closed(t, 0, "the fault struck", f.struck)
+		if err != nil { // a machine so busy that its second attempt timed out as well
+			check(t, err, mortise.ErrUnavailable)
+			l = lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
+		}
+		unlock(t, l)
+		f.arrive(t, srv)
+		released(t, srv, "n")
+	})
+}
+
+// The same with a caller that waits only so long.
+func TestRule09_WithWaitRunsOutWhileTheAcquireIsOnItsWay(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		w := newWire(t, srv.Addr())
+		c := s.client(t, w.addr(), config{timeout: brief})
+		f := w.arm(holdRequest, 1, script("acquire"))
+		defer f.let()
+		begun := time.Now()
+		_, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample), mortise.WithWait(100*time.Millisecond))
+		check(t, err, mortise.ErrUnavailable)
+		if took := time.Since(begun); took > soon/2 {
+			t.Errorf("it took %v", took)
+		}
+		f.let()
+		closed(t, soon, "what was held went on", f.passed)
+		released(t, srv, "n")
+	})
+}
+
+// A lost re-entry leaves the count what it should be, at the latest after the next
+// operation, and never above the holds that are live.
+func TestRule11_AReentryThatMetAFaultLeavesTheCountRight(t *testing.T) {
+	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
+		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
+		f := w.arm(d, 1, script("reenter"))
+		defer f.let()
+		live := 1
+		inner, err := c.Lock(outer.Context(), "n", mortise.WithLease(ample))
+		closed(t, 0, "the fault struck", f.struck)
+		f.arrive(t, srv)
+		parent := outer
+		if err == nil {
+			live, parent = 2, inner
+		} else {
+			check(t, err, mortise.ErrUnavailable)
+		}
+		next := lock(t, c, parent.Context(), "n")
+		if n, _ := holds(t, srv, "n"); n != live+1 {
+			t.Errorf("%d holds in the store after the next Lock, %d are live", n, live+1)
+		}
+		unlock(t, next)
+		if n, _ := holds(t, srv, "n"); n != live {
+			t.Errorf("%d holds in the store after the next Unlock, %d are live", n, live)
+		}
+		if inner != nil {
+			unlock(t, inner)
+		}
+		if n, _ := holds(t, srv, "n"); n != 1 {
+			t.Errorf("%d holds in the store, 1 is live", n)
+		}
+		if err := outer.Err(); err != nil {
+			t.Error(err)
+		}
+		unlock(t, outer)
+		released(t, srv, "n")
+	})
+}
+
+// A re-entry whose caller gives up is taken back.
+func TestRule09_AReentryWhoseCallerGaveUpIsTakenBack(t *testing.T) {
+	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
+		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
+		f := w.arm(d, 1, script("reenter"))
+		defer f.let()
+		ctx, cancel := context.WithCancel(outer.Context())
+		done := locking(c, ctx, "n")
+		closed(t, soon, "the fault struck", f.struck)
+		cancel()
+		r := receive(t, soon, "Lock returned", done)
+		if r.err == nil {
+			unlock(t, r.lease) // it was quicker
+		}
+		f.arrive(t, srv)
+		await(t, soon, "the count is taken back", func() bool { n, _ := holds(t, srv, "n"); return n == 1 })
+		next := lock(t, c, outer.Context(), "n")
+		unlock(t, next)
+		if n, _ := holds(t, srv, "n"); n != 1 {
+			t.Errorf("%d holds in the store, 1 is live", n)
+		}
+		unlock(t, outer)
+		released(t, srv, "n")
+	})
+}
+
+// A renewal that meets a fault is repeated within the lease.
+func TestRule12_ARenewalThatMetAFaultIsRepeatedWithinTheLease(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		for _, d := range deeds {
+			t.Run(d.String(), func(t *testing.T) {
+				t.Parallel()
+				srv := redistest.Start(t)
+				w := newWire(t, srv.Addr())
+				const watchdog = 3 * time.Second
+				c := s.client(t, w.addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(watchdog))
+				l := lock(t, c, within(t, patience), "n")
+				f := w.arm(d, 1, script("renew"))
+				defer f.let()
+				closed(t, watchdog, "the fault struck", f.struck)
+				first := time.Now()
+				await(t, watchdog, "the renewal was repeated", func() bool { return pttl(srv, "n") > watchdog-300*time.Millisecond })
+				if took := time.Since(first); took > watchdog*3/4 {
+					t.Errorf("only after %v", took)
+				}
+				f.let()
+				stays(t, watchdog/2, "it is held", func() bool { return l.Err() == nil && exists(srv, "n") })
+				unlock(t, l)
+				released(t, srv, "n")
+			})
+		}
+	})
+}
+
+// A renewal that was held back arrives after the release: it revives nothing, and
+// does not touch the next holder's lease.
+func TestRule05_ARenewalThatArrivesAfterTheReleaseRevivesNothing(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		w := newWire(t, srv.Addr())
+		c := s.client(t, w.addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(3*time.Second))
+		l := lock(t, c, within(t, patience), "n")
+		f := w.arm(holdRequest, 1, script("renew"))
+		defer f.let()
+		closed(t, patience, "the renewal is on its way", f.struck)
+		// On rueidis the release stands behind the renewal until the connection is
+		// given up, and then goes over the next one.
+		unlock(t, l)
+		await(t, soon, "the key is gone", func() bool { return !exists(srv, "n") })
+		next := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(2*time.Second))
+		f.let()
+		closed(t, soon, "the renewal arrived", f.passed)
+		last := 2 * time.Second
+		stays(t, 500*time.Millisecond, "the next lease only runs down", func() bool {
+			left := pttl(srv, "n")
+			ok := left <= last
+			last = left
+			return ok
+		})
+		unlock(t, next)
+		stays(t, 500*time.Millisecond, "the key stays away", func() bool { return !exists(srv, "n") })
+	})
+}
+
+// A lost reply of an unlock, retried, is a success; one that arrives late releases
+// nobody else's lock.
+func TestRule11_AReleaseThatMetAFaultIsASuccess(t *testing.T) {
+	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
+		l := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
+		f := w.arm(d, 1, script("release"))
+		defer f.let()
+		unlock(t, l)
+		closed(t, 0, "the fault struck", f.struck)
+		if exists(srv, "n") {
+			t.Error("Unlock succeeded and the lock is held")
+		}
+		next := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(ample))
+		f.arrive(t, srv)
+		stays(t, 300*time.Millisecond, "the next holder holds", func() bool { return exists(srv, "n") && next.Err() == nil })
+		unlock(t, next)
+		released(t, srv, "n")
+	})
+}
+
+// A partial unlock whose reply was lost neither fails nor counts twice.
+func TestRule11_APartialReleaseThatMetAFaultCountsOnce(t *testing.T) {
+	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
+		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
+		middle := lock(t, c, outer.Context(), "n")
+		inner := lock(t, c, middle.Context(), "n")
+		f := w.arm(d, 1, script("release"))
+		defer f.let()
+		unlock(t, inner)
+		closed(t, 0, "the fault struck", f.struck)
+		if n, _ := holds(t, srv, "n"); n != 2 {
+			t.Errorf("%d holds in the store, 2 are live", n)
+		}
+		unlock(t, middle)
+		f.arrive(t, srv)
+		// It set the count to 2 again: absolute counts are right after the next one.
+		unlock(t, lock(t, c, outer.Context(), "n"))
+		if n, _ := holds(t, srv, "n"); n != 1 {
+			t.Errorf("%d holds in the store, 1 is live", n)
+		}
+		unlock(t, outer)
+		released(t, srv, "n")
+	})
+}
+
+// Every reply on the way of a release is lost, for longer than Unlock retries: it
+// says that the outcome is unknown, and goes on in the background.
+func TestRule10_AReleaseIsRetriedInTheBackgroundUntilItIsConfirmed(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		w := newWire(t, srv.Addr())
+		c := s.client(t, w.addr(), config{timeout: brief})
+		l := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
+		var last *fault
+		for range 5 {
+			last = w.arm(cutBefore, 1, script("release"))
+		}
+		err := l.Unlock(within(t, patience))
+		check(t, err, mortise.ErrUnavailable)
+		closed(t, soon, "the last fault struck", last.struck)
+		released(t, srv, "n")
+	})
+}

@@ -1,0 +1,262 @@
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// machinery counts the goroutines that mortise or a client library started: not
+// those that a test started, and not what serves the test. The profile groups
+// goroutines by stack, with the function that each began with at its end.
+func machinery() (n int, kinds map[string]int) {
+	var b bytes.Buffer
+	pprof.Lookup("goroutine").WriteTo(&b, 1)
+	kinds = map[string]int{}
+	for group := range strings.SplitSeq(b.String(), "\n\n") {
+		frames := strings.Split(strings.TrimSpace(group), "\n")
+		head, root := frames[0], frames[len(frames)-1]
+		if strings.HasPrefix(head, "goroutine profile:") && len(frames) > 1 {
+			head = frames[1]
+		}
+		digits, _, _ := strings.Cut(head, " ")
+		count, err := strconv.Atoi(digits)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(root)
+		if len(fields) < 3 {
+			continue
+		}
+		began := fields[2]
+		switch {
+		case strings.Contains(began, "mortise/test/faults"), strings.Contains(began, "mortise/internal/"):
+		case strings.Contains(began, "mortise"), strings.Contains(began, "/redis/"):
+			n += count
+			kinds[began[:strings.LastIndex(began, "+")]] += count
+		}
+	}
+	return n, kinds
+}
+
+// workers runs f(0) to f(n-1) on a few goroutines.
+func workers(n int, f func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// 10,000 leases held and 10,000 names waited for by one client: no goroutine and no
+// connection more than with 10, no lease lost over several renewals, no waiter
+// forgotten, nothing left behind.
+func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *testing.T) {
+	n := 10_000
+	if long {
+		n = 50_000
+	}
+	each(t, func(t *testing.T, s stack) {
+		// What is there before is not ours.
+		ignore := goleak.IgnoreCurrent()
+		srv := redistest.Start(t)
+		// Under the race detector 20,000 callers at once keep two CPUs busy for some
+		// seconds, and clients send in the order of asking: a renewal waits behind
+		// them all.
+		const watchdog = 15 * time.Second
+		const pool = 8
+		var lost, failures atomic.Int64
+		begun := time.Now()
+		renewed := make([]atomic.Int32, n)
+		index := func(name string) (i int) { fmt.Sscanf(name, "held:%d", &i); return i }
+		c, err := mortise.New(s.backend(t, srv.Addr(), config{name: "many", pool: pool}),
+			mortise.WithWatchdogTimeout(watchdog),
+			mortise.WithObserver(mortise.Observer{
+				Lost: func(e mortise.LostEvent) {
+					if lost.Add(1) <= 3 {
+						t.Logf("%v: lost after %v: %v", time.Since(begun), e.Held, e.Err)
+					}
+				},
+				RenewalFailed: func(e mortise.RenewalFailedEvent) {
+					if failures.Add(1) <= 3 {
+						t.Logf("%v: renewal failed: %v", time.Since(begun), e.Err)
+					}
+				},
+				Renewed: func(e mortise.RenewedEvent) { renewed[index(e.Name)].Add(1) },
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // where the test failed half-way; its observer logs
+			now, cancel := context.WithCancel(context.Background())
+			cancel()
+			c.Shutdown(now)
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), 9*patience)
+		defer cancel()
+		if err := c.Ping(ctx); err != nil {
+			t.Fatal(err)
+		}
+		held := func(i int) string { return fmt.Sprint("held:", i) }
+		wanted := func(i int) string { return fmt.Sprint("wanted:", i) }
+		put(t, srv, n, wanted, time.Hour)
+
+		leases := make([]*mortise.Lease, n)
+		got := make([]atomic.Bool, n)
+		failed := make(chan error, 2*n)
+		var waiters sync.WaitGroup
+		begin := func(from, to int) {
+			workers(to-from, func(i int) {
+				l, err := c.Lock(ctx, held(from+i))
+				if err != nil {
+					failed <- err
+				}
+				leases[from+i] = l
+			})
+			t.Logf("%v: %d leases", time.Since(begun), to)
+			// In waves: all at once, on a busy machine, is longer than go-redis lets a
+			// command wait for a connection.
+			for i := from; i < to; i++ {
+				waiters.Go(func() {
+					l, err := c.Lock(ctx, wanted(i), mortise.WithLease(time.Minute))
+					if err != nil {
+						failed <- err
+						return
+					}
+					got[i].Store(true)
+					if err := l.Unlock(ctx); err != nil {
+						failed <- err
+					}
+				})
+				if i+1 < to && (i+1)%1000 != 0 {
+					continue
+				}
+				await(t, patience, "all wait", func() bool { return channels(srv) == i+1 || len(failed) > 0 })
+				if len(failed) > 0 {
+					t.Fatal(<-failed)
+				}
+			}
+		}
+		least := func() int {
+			m := int32(1 << 30)
+			for i := range leases {
+				m = min(m, renewed[i].Load())
+			}
+			return int(m)
+		}
+
+		// A command whose caller may give up runs in a goroutine of its own until its
+		// reply is there; what is counted is what stays.
+		quiet := func() (n int, kinds map[string]int) {
+			await(t, patience, "no command is on its way", func() bool {
+				n, kinds = machinery()
+				return kinds["github.com/mortise-go/mortise.dispatch.func1"] == 0
+			})
+			return n, kinds
+		}
+		// The senders of renewals are there now and then.
+		const extra = 4
+
+		begin(0, 10)
+		few, _ := quiet()
+		fewConns := connections(t, srv, "many")
+		begin(10, n)
+		t.Logf("%v: %d waiters", time.Since(begun), n)
+		many, kinds := quiet()
+		if many > few+extra {
+			t.Errorf("%d goroutines with %d leases and waiters, %d with 10: %v", many, n, few, kinds)
+		}
+		conns := connections(t, srv, "many")
+		// Clients open theirs when they first need them; one more subscribes.
+		bound := map[string]int{"go-redis": pool, "rueidis": 1, "rueidis/nocache": 4}[s.name] + 1
+		if conns > bound {
+			t.Errorf("%d connections with %d leases and waiters, %d with 10", conns, n, fewConns)
+		}
+		t.Logf("%d leases and %d waiters: %d goroutines, %d connections; 10: %d, %d", n, n, many, conns, few, fewConns)
+
+		await(t, patience, "each lease was renewed", func() bool { return least() >= 1 || lost.Load() > 0 })
+		if n := lost.Load(); n > 0 {
+			t.Fatalf("%d leases were lost", n)
+		}
+		if m, kinds := quiet(); m > few+extra {
+			t.Errorf("%d goroutines after renewals: %v", m, kinds)
+		}
+		for i, l := range leases {
+			if err := l.Err(); err != nil {
+				t.Fatalf("lease %d: %v", i, err)
+			}
+		}
+
+		// The other side releases.
+		srv.Must("EVAL", `for i = 0, tonumber(ARGV[1]) - 1 do
+			redis.call('del', 'wanted:' .. i)
+			redis.call('publish', 'redisson_lock__channel:{wanted:' .. i .. '}', '0')
+		end`, "0", fmt.Sprint(n))
+		waiters.Wait()
+		if len(failed) > 0 {
+			t.Fatal(<-failed)
+		}
+		for i := range got {
+			if !got[i].Load() {
+				t.Fatalf("waiter %d did not get its lock", i)
+			}
+		}
+		workers(n, func(i int) {
+			if err := leases[i].Unlock(ctx); err != nil {
+				failed <- err
+			}
+		})
+		if len(failed) > 0 {
+			t.Fatal(<-failed)
+		}
+		await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
+		if n := srv.Must("DBSIZE"); n != int64(0) {
+			t.Errorf("%d keys are left", n)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if s.name == "go-redis" {
+			// The user's own client: only the subscription's connection was ours.
+			await(t, patience, "the subscription's connection is closed", func() bool { return connections(t, srv, "many") <= pool })
+			return
+		}
+		await(t, patience, "the connections are closed", func() bool { return connections(t, srv, "many") == 0 })
+		if err := goleak.Find(ignore, goleak.IgnoreAnyFunction("github.com/mortise-go/mortise/internal/redistest.(*process).start.func1")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// put makes records of somebody else's, n of them.
+func put(t testing.TB, srv *redistest.Server, n int, name func(int) string, lease time.Duration) {
+	t.Helper()
+	for from := 0; from < n; from += 1000 {
+		to := min(from+1000, n)
+		args := []string{"EVAL", `for _, k in ipairs(KEYS) do
+			redis.call('hset', k, 'somebody:1', 1)
+			redis.call('pexpire', k, ARGV[1])
+		end`, fmt.Sprint(to - from)}
+		for i := from; i < to; i++ {
+			args = append(args, name(i))
+		}
+		srv.Must(append(args, fmt.Sprint(lease.Milliseconds()))...)
+	}
+}

@@ -1,0 +1,393 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	redisrueidis "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// A server that is down, refuses, or never answers: Lock and TryLock return in
+// bounded time, even with a context without an end, and the error names the lock and
+// the operation, is ErrUnavailable (or ErrWrongKind), and says what to do.
+func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
+	const timeout = time.Second
+	const bound = 8 * time.Second
+	cases := []struct {
+		what string
+		// server returns the address.
+		server func(t *testing.T) string
+		config config
+		want   error  // ErrUnavailable unless set
+		says   string // or one of several, by |
+	}{
+		{what: "down", says: "connection refused", server: func(t *testing.T) string {
+			srv := redistest.Start(t)
+			srv.Stop()
+			return srv.Addr()
+		}},
+		{what: "a name without an address", says: "no such host", server: func(t *testing.T) string {
+			return "redis.invalid:6379"
+		}},
+		{what: "accepts and never answers", says: "timeout|deadline", server: func(t *testing.T) string {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var open []net.Conn
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					open = append(open, c)
+				}
+			}()
+			t.Cleanup(func() {
+				l.Close()
+				<-done
+				for _, c := range open {
+					c.Close()
+				}
+			})
+			return l.Addr().String()
+		}},
+		{what: "stopped in its tracks", says: "timeout|deadline", server: func(t *testing.T) string {
+			srv := redistest.Start(t)
+			srv.Pause()
+			t.Cleanup(srv.Resume)
+			return srv.Addr()
+		}},
+		{what: "not a Redis", says: "", server: func(t *testing.T) string {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
+					c.Close()
+				}
+			}()
+			return l.Addr().String()
+		}},
+		{what: "NOAUTH", says: "NOAUTH", server: func(t *testing.T) string {
+			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
+		}},
+		{what: "wrong password", says: "WRONGPASS", config: config{user: "default", password: "guess"}, server: func(t *testing.T) string {
+			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
+		}},
+		{what: "a user without scripts", says: "NOPERM", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
+			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -@scripting")).Addr()
+		}},
+		{what: "a user without the key", says: "NOPERM", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
+			return redistest.Start(t, redistest.WithACL("app on >app ~others:* &* +@all")).Addr()
+		}},
+		{what: "a user without hset", says: "", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
+			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -hset")).Addr()
+		}},
+		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind, server: func(t *testing.T) string {
+			srv := redistest.Start(t)
+			srv.Must("SET", "orders:42", "x")
+			return srv.Addr()
+		}},
+		{what: "the key is a read-write lock", says: "read-write", want: mortise.ErrWrongKind, server: func(t *testing.T) string {
+			srv := redistest.Start(t)
+			srv.Must("HSET", "orders:42", "mode", "write", "x:1:write", "1")
+			return srv.Addr()
+		}},
+		{what: "a replica", says: "READONLY", server: func(t *testing.T) string {
+			primary, srv := redistest.Start(t), redistest.Start(t)
+			host, port, _ := net.SplitHostPort(primary.Addr())
+			srv.Must("REPLICAOF", host, port)
+			await(t, patience, "it replicates", func() bool {
+				info, err := srv.Do("INFO", "replication")
+				return err == nil && strings.Contains(info.(string), "master_link_status:up")
+			})
+			return srv.Addr()
+		}},
+		{what: "loading", says: "LOADING", server: func(t *testing.T) string {
+			srv := redistest.Start(t, redistest.WithConfig("enable-debug-command yes"))
+			srv.Must("EVAL", "for i = 1, 50000 do redis.call('set', 'k' .. i, string.rep('x', 200)) end", "0")
+			srv.Must("CONFIG", "SET", "key-load-delay", "500", "loading-process-events-interval-bytes", "1024")
+			go srv.Do("DEBUG", "RELOAD")
+			await(t, patience, "it loads", func() bool {
+				_, err := srv.Do("GET", "k1")
+				return err != nil && strings.HasPrefix(err.Error(), "LOADING")
+			})
+			return srv.Addr()
+		}},
+		{what: "out of memory", says: "OOM", server: func(t *testing.T) string {
+			srv := redistest.Start(t)
+			srv.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
+			return srv.Addr()
+		}},
+		{what: "cannot save", says: "MISCONF", server: func(t *testing.T) string {
+			srv := redistest.Start(t, redistest.WithConfig("enable-protected-configs yes"))
+			dir := filepath.Join(t.TempDir(), "gone")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			srv.Must("CONFIG", "SET", "dir", dir)
+			srv.Must("CONFIG", "SET", "save", "3600 1")
+			if err := os.Remove(dir); err != nil {
+				t.Fatal(err)
+			}
+			srv.Must("BGSAVE")
+			await(t, patience, "saving failed", func() bool {
+				_, err := srv.Do("SET", "x", "1")
+				return err != nil && strings.HasPrefix(err.Error(), "MISCONF")
+			})
+			return srv.Addr()
+		}},
+		{what: "too few replicas", says: "NOREPLICAS", server: func(t *testing.T) string {
+			srv := redistest.Start(t)
+			srv.Must("CONFIG", "SET", "min-replicas-to-write", "1")
+			return srv.Addr()
+		}},
+		{what: "too many clients", says: "", server: func(t *testing.T) string {
+			srv := redistest.Start(t)
+			srv.Must("CONFIG", "SET", "maxclients", "1")
+			c, err := net.Dial("tcp", srv.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			await(t, patience, "it refuses", func() bool { _, err := srv.Do("PING"); return err != nil })
+			return srv.Addr()
+		}},
+		{what: "EVALSHA is renamed", says: "unknown command", server: func(t *testing.T) string {
+			return redistest.Start(t, redistest.WithConfig("rename-command EVALSHA nothing")).Addr()
+		}},
+		{what: "a cluster without this slot", says: "", server: func(t *testing.T) string {
+			srv := redistest.Start(t, redistest.WithConfig("cluster-enabled yes", "cluster-require-full-coverage no"))
+			return srv.Addr()
+		}},
+	}
+	eachParallel(t, func(t *testing.T, s stack) {
+		for _, tc := range cases {
+			t.Run(tc.what, func(t *testing.T) {
+				t.Parallel()
+				conf := tc.config
+				conf.timeout = timeout
+				c := s.unproven(t, tc.server(t), conf)
+				want := tc.want
+				if want == nil {
+					want = mortise.ErrUnavailable
+				}
+				const name = "orders:42"
+				for op, call := range map[string]func() error{
+					"lock":    func() error { _, err := c.Lock(context.Background(), name); return err },
+					"trylock": func() error { _, err := c.TryLock(context.Background(), name); return err },
+				} {
+					begun := time.Now()
+					err := call()
+					took := time.Since(begun)
+					if err == nil {
+						t.Fatalf("%s: no error", op)
+					}
+					t.Logf("%s after %v: %v", s.name, took.Round(time.Millisecond), err)
+					if took > bound {
+						t.Errorf("%s took %v", op, took)
+					}
+					check(t, err, want)
+					for _, other := range []error{mortise.ErrNotAcquired, context.Canceled, context.DeadlineExceeded} {
+						if errors.Is(err, other) { // the caller's context has no end
+							t.Errorf("%s: the error is %v too", op, other)
+						}
+					}
+					text := err.Error()
+					if !strings.HasPrefix(text, fmt.Sprintf("mortise: %s %q: ", op, name)) {
+						t.Errorf("%s: the text does not begin with operation and lock", op)
+					}
+					if !slices.ContainsFunc(strings.Split(tc.says, "|"), func(says string) bool { return strings.Contains(text, says) }) {
+						t.Errorf("%s: the text does not say %q", op, tc.says)
+					}
+					var f *backend.Fault
+					if !errors.As(err, &f) || f.Remedy == "" || !strings.Contains(text, f.Remedy) {
+						t.Errorf("%s: the text has no remedy", op)
+					}
+				}
+				if err := c.Ping(within(t, bound)); want == mortise.ErrUnavailable && err != nil {
+					check(t, err, want)
+				}
+			})
+		}
+	})
+}
+
+// A wait on a bad server ends when it was to end.
+func TestRule13_WithWaitAndContextsBoundAWaitOnADeadServer(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		c := s.client(t, srv.Addr(), config{})
+		srv.Pause()
+		t.Cleanup(srv.Resume)
+		begun := time.Now()
+		_, err := c.Lock(context.Background(), "n", mortise.WithWait(200*time.Millisecond))
+		check(t, err, mortise.ErrUnavailable)
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		_, err = c.TryLock(ctx, "n")
+		check(t, err, context.DeadlineExceeded)
+		if took := time.Since(begun); took > 2500*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		// Closing is bounded too.
+		begun = time.Now()
+		c.Close()
+		if took := time.Since(begun); took > 7*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// Bad input is refused before anything is sent.
+func TestRule13_BadInputIsRefusedWithoutACommand(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		_, p, c := counted(t, s, config{})
+		ctx := within(t, patience)
+		p.Reset()
+		long := strings.Repeat("x", 65537)
+		refused := map[string]struct {
+			err  error
+			want error
+		}{}
+		try := func(what string, want error, ctx context.Context, name string, opts ...mortise.Option) {
+			l, err := c.Lock(ctx, name, opts...)
+			if l != nil {
+				t.Errorf("%s: a lease", what)
+			}
+			refused[what] = struct{ err, want error }{err, want}
+		}
+		try("empty name", mortise.ErrBadName, ctx, "")
+		try("long name", mortise.ErrBadName, ctx, long)
+		try("not UTF-8", mortise.ErrBadName, ctx, "\xff")
+		try("half a hash tag", mortise.ErrBadName, ctx, "a{b")
+		try("empty hash tag", mortise.ErrBadName, ctx, "{}b")
+		try("negative lease", mortise.ErrInvalid, ctx, "n", mortise.WithLease(-time.Second))
+		try("tiny lease", mortise.ErrInvalid, ctx, "n", mortise.WithLease(time.Microsecond))
+		try("endless lease", mortise.ErrInvalid, ctx, "n", mortise.WithLease(1<<62))
+		try("negative wait", mortise.ErrInvalid, ctx, "n", mortise.WithWait(-1))
+		try("two bounds", mortise.ErrInvalid, ctx, "n", mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second))
+		try("nil option", mortise.ErrInvalid, ctx, "n", nil)
+		try("nil context", mortise.ErrInvalid, nil, "n")
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		try("ended context", context.Canceled, gone, "n")
+		for what, r := range refused {
+			if !errors.Is(r.err, r.want) {
+				t.Errorf("%s: %v, want %v", what, r.err, r.want)
+				continue
+			}
+			if len(r.err.Error()) > 600 {
+				t.Errorf("%s: %d bytes of text", what, len(r.err.Error()))
+			}
+			t.Logf("%s: %.120v", what, r.err)
+		}
+		if n := p.Count(work); n != 0 {
+			t.Errorf("%d commands: %.300q", n, p.Commands())
+		}
+	})
+}
+
+func TestRule13_ANilClientIsAnErrorOfNew(t *testing.T) {
+	var rdb *redis.Client
+	var cluster *redis.ClusterClient
+	for what, b := range map[string]backend.Backend{
+		"no backend":          nil,
+		"nil interface":       redisgo.New(nil),
+		"nil *redis.Client":   redisgo.New(rdb),
+		"nil *ClusterClient":  redisgo.New(cluster),
+		"nil rueidis.Client":  rueidis.NewWithClient(nil),
+		"no address":          rueidis.New(redisrueidis.ClientOption{}),
+		"a ConnLifetime":      rueidis.New(redisrueidis.ClientOption{InitAddress: []string{"x:1"}, ConnLifetime: time.Hour}),
+		"tracking by himself": rueidis.New(redisrueidis.ClientOption{InitAddress: []string{"x:1"}, ClientTrackingOptions: []string{"OPTIN"}}),
+	} {
+		c, err := mortise.New(b)
+		if c != nil || !errors.Is(err, mortise.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+		t.Logf("%s: %v", what, err)
+	}
+}
+
+// Unlock twice, unlock what was lost, unlock what another has by now: ErrNotHeld, and
+// nobody's lock is touched.
+func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		c := s.client(t, srv.Addr(), config{})
+		ctx := within(t, patience)
+
+		l := lock(t, c, ctx, "n", mortise.WithLease(ample))
+		unlock(t, l)
+		next := lock(t, c, ctx, "n", mortise.WithLease(ample))
+		err := l.Unlock(ctx)
+		check(t, err, mortise.ErrNotHeld)
+		check(t, err, mortise.ErrReleased)
+		if n, _ := holds(t, srv, "n"); n != 1 {
+			t.Errorf("%d holds", n)
+		}
+
+		// A second Unlock of an inner lease releases no outer hold.
+		inner := lock(t, c, next.Context(), "n")
+		unlock(t, inner)
+		check(t, inner.Unlock(ctx), mortise.ErrNotHeld)
+		if n, _ := holds(t, srv, "n"); n != 1 {
+			t.Errorf("%d holds", n)
+		}
+
+		// Somebody took it away, and has it.
+		srv.Must("DEL", "n")
+		foreign(t, srv, "n", ample)
+		err = next.Unlock(ctx)
+		check(t, err, mortise.ErrNotHeld)
+		check(t, err, mortise.ErrLost)
+		if _, owners := holds(t, srv, "n"); owners != 1 || !exists(srv, "n") {
+			t.Error("another's lock was touched")
+		}
+		t.Log(err)
+
+		// Its lease ran out.
+		l = lock(t, c, ctx, "m", mortise.WithLease(100*time.Millisecond))
+		closed(t, soon, "the lease ended", l.Context().Done())
+		check(t, l.Unlock(ctx), mortise.ErrLost)
+
+		var none *mortise.Lease
+		check(t, none.Unlock(ctx), mortise.ErrNotHeld)
+		check(t, none.Err(), mortise.ErrNotHeld)
+		if none.Context().Err() == nil {
+			t.Error("a nil lease's context is live")
+		}
+		// A nil context is as good as Background where it cannot mislead.
+		unlock(t, lock(t, c, ctx, "k"))
+		l = lock(t, c, ctx, "k")
+		if err := l.Unlock(nil); err != nil { //nolint:staticcheck
+			t.Error(err)
+		}
+	})
+}

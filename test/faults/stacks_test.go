@@ -1,0 +1,321 @@
+// Package faults_test breaks what a lock stands on: connections, replies, servers,
+// the scheduler. Its servers are real redis-servers, its clients go-redis and
+// rueidis, and each test says by name which rule of docs/contract.md, or which report of
+// another system's users, it stands for.
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	redisrueidis "github.com/redis/rueidis"
+	"go.uber.org/goleak"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// long asks for the long variants: `MORTISE_FAULTS=long go test ./...`.
+var long = os.Getenv("MORTISE_FAULTS") == "long"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Most of these tests wait; they can wait side by side.
+	if n := max(8, runtime.GOMAXPROCS(0)); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		flag.Set("test.parallel", strconv.Itoa(n))
+	}
+	redis.SetLogger(silent{}) // it tells each failed dial
+	goleak.VerifyTestMain(m,
+		// go-redis looks for its server once a second, and then sees that the client is closed.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
+		// toxiproxy leaves these behind when the side that they write to has gone.
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
+	)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// stack is a client library as users set it up.
+type stack struct {
+	name string
+	// cached: Redis tells the client when a record changes.
+	cached  bool
+	backend func(t testing.TB, addr string, c config) backend.Backend
+}
+
+// config is what tests vary about a client.
+type config struct {
+	user, password string
+	// timeout of a command; zero for the library's own.
+	timeout time.Duration
+	// name that CLIENT LIST shows.
+	name string
+	// pool is go-redis's PoolSize; 1 is one connection for rueidis too.
+	pool int
+}
+
+var stacks = []stack{
+	{name: "go-redis", backend: func(t testing.TB, addr string, c config) backend.Backend {
+		rdb := redis.NewClient(&redis.Options{
+			Addr: addr, Username: c.user, Password: c.password, ClientName: c.name, PoolSize: c.pool,
+			ReadTimeout: c.timeout, WriteTimeout: c.timeout, DialTimeout: c.timeout,
+		})
+		t.Cleanup(func() { rdb.Close() })
+		return redisgo.New(rdb)
+	}},
+	{name: "rueidis", cached: true, backend: rueidisBackend(false)},
+	{name: "rueidis/nocache", backend: rueidisBackend(true)},
+}
+
+func rueidisBackend(disableCache bool) func(testing.TB, string, config) backend.Backend {
+	return func(_ testing.TB, addr string, c config) backend.Backend {
+		opt := redisrueidis.ClientOption{
+			InitAddress: []string{addr}, Username: c.user, Password: c.password, ClientName: c.name,
+			ConnWriteTimeout: c.timeout, DisableCache: disableCache,
+		}
+		if c.pool == 1 && disableCache { // by default some four
+			opt.PipelineMultiplex = -1
+		}
+		opt.Dialer.Timeout = c.timeout
+		opt.Dialer.KeepAlive = c.timeout // how often it looks for replies that are late
+		return rueidis.New(opt)
+	}
+}
+
+// each runs a test on every stack. It is parallel if the test is.
+func each(t *testing.T, f func(t *testing.T, s stack)) {
+	for _, s := range stacks {
+		t.Run(s.name, func(t *testing.T) { f(t, s) })
+	}
+}
+
+// eachParallel is each, side by side.
+func eachParallel(t *testing.T, f func(t *testing.T, s stack)) {
+	t.Parallel()
+	each(t, func(t *testing.T, s stack) {
+		t.Parallel()
+		f(t, s)
+	})
+}
+
+// client makes a mortise client on a stack until the end of the test, and has it
+// load its scripts.
+func (s stack) client(t testing.TB, addr string, c config, opts ...mortise.ClientOption) *mortise.Client {
+	t.Helper()
+	m := s.unproven(t, addr, c, opts...)
+	if err := m.Ping(within(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// unproven is client that sends nothing yet.
+func (s stack) unproven(t testing.TB, addr string, c config, opts ...mortise.ClientOption) *mortise.Client {
+	t.Helper()
+	m, err := mortise.New(s.backend(t, addr, c), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		m.Shutdown(ctx)
+	})
+	return m
+}
+
+// direct is a client that no fault is put before.
+func direct(t testing.TB, addr string, opts ...mortise.ClientOption) *mortise.Client {
+	t.Helper()
+	return stacks[0].client(t, addr, config{}, opts...)
+}
+
+// patience bounds what must happen and has no bound of its own.
+var patience = 20 * time.Second
+
+func init() {
+	if long {
+		patience = 2 * time.Minute
+	}
+}
+
+// within is a context that fails a test that hangs.
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// await polls until ok, and fails the test after d.
+func await(t testing.TB, d time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(d); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", d, what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// closed waits for ch.
+func closed(t testing.TB, d time.Duration, what string, ch <-chan struct{}) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ch:
+		return
+	case <-timer.C:
+	}
+	select {
+	case <-ch:
+	default:
+		t.Fatalf("not within %v: %s", d, what)
+	}
+}
+
+// scriptRuns tells how many scripts the server has run.
+func scriptRuns(srv *redistest.Server) (n int) {
+	info, _ := srv.Must("INFO", "commandstats").(string)
+	for l := range strings.Lines(info) {
+		for _, name := range []string{"eval", "evalsha"} {
+			if rest, ok := strings.CutPrefix(l, "cmdstat_"+name+":calls="); ok {
+				digits, _, _ := strings.Cut(rest, ",")
+				calls, _ := strconv.Atoi(digits)
+				n += calls
+			}
+		}
+	}
+	return n
+}
+
+// stays checks for d that ok holds: that something does NOT happen has no event.
+func stays(t testing.TB, d time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if !ok() {
+			t.Fatalf("no longer so: %s", what)
+		}
+	}
+}
+
+func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
+	t.Helper()
+	l, err := c.Lock(ctx, name, opts...)
+	if err != nil {
+		t.Fatalf("Lock: %v", err)
+	}
+	return l
+}
+
+func unlock(t testing.TB, l *mortise.Lease) {
+	t.Helper()
+	if err := l.Unlock(within(t, patience)); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// exists tells whether a key is there.
+func exists(srv *redistest.Server, key string) bool {
+	v, err := srv.Do("EXISTS", key)
+	return err == nil && v == int64(1)
+}
+
+// pttl is what is left of a key's time.
+func pttl(srv *redistest.Server, key string) time.Duration {
+	v, _ := srv.Do("PTTL", key)
+	n, _ := v.(int64)
+	return time.Duration(n) * time.Millisecond
+}
+
+// holds is the hold count in the store, and how many owners it has.
+func holds(t testing.TB, srv *redistest.Server, key string) (count, owners int) {
+	t.Helper()
+	v := srv.Must("HVALS", key).([]any)
+	for _, x := range v {
+		n, err := strconv.Atoi(x.(string))
+		if err != nil {
+			t.Fatalf("hold count %v", x)
+		}
+		count += n
+	}
+	return count, len(v)
+}
+
+// foreign puts a record of somebody else's into the store.
+func foreign(t testing.TB, srv *redistest.Server, key string, lease time.Duration) {
+	t.Helper()
+	srv.Must("HSET", key, "somebody:1", "1")
+	srv.Must("PEXPIRE", key, strconv.FormatInt(lease.Milliseconds(), 10))
+}
+
+// connections are the server's connections of the client of a name, by CLIENT LIST.
+func connections(t testing.TB, srv *redistest.Server, name string) (n int) {
+	t.Helper()
+	for l := range strings.Lines(srv.Must("CLIENT", "LIST").(string)) {
+		if slices.Contains(strings.Fields(l), "name="+name) {
+			n++
+		}
+	}
+	return n
+}
+
+// waits tells how many channels somebody is subscribed to.
+func channels(srv *redistest.Server) int {
+	v, err := srv.Do("PUBSUB", "CHANNELS")
+	if err != nil {
+		return -1
+	}
+	return len(v.([]any))
+}
+
+// result is what a Lock in a goroutine came to.
+type result struct {
+	lease *mortise.Lease
+	err   error
+	at    time.Time
+}
+
+// locking runs Lock in a goroutine.
+func locking(c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) <-chan result {
+	ch := make(chan result, 1)
+	go func() {
+		l, err := c.Lock(ctx, name, opts...)
+		ch <- result{l, err, time.Now()}
+	}()
+	return ch
+}
+
+func receive(t testing.TB, d time.Duration, what string, ch <-chan result) result {
+	t.Helper()
+	select {
+	case r := <-ch:
+		return r
+	case <-time.After(d):
+		t.Fatalf("not within %v: %s", d, what)
+		return result{}
+	}
+}
+
+// check fails unless err is target; it returns err's text.
+func check(t testing.TB, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("error %v, want %v", err, target)
+	}
+}

@@ -1,0 +1,205 @@
+package faults_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// waiting starts a Lock and waits until it is subscribed, so that what follows
+// happens to one who sleeps.
+func waiting(t *testing.T, srv *redistest.Server, c *mortise.Client, name string) <-chan result {
+	t.Helper()
+	ch := locking(c, within(t, patience), name, mortise.WithLease(ample))
+	await(t, patience, "the waiter is subscribed", func() bool { return channels(srv) == 1 })
+	// It asks once more after that; PING answers when all before it was done.
+	runs := scriptRuns(srv)
+	stays(t, 50*time.Millisecond, "", func() bool { runs = scriptRuns(srv); return true })
+	await(t, patience, "the waiter sleeps", func() bool {
+		now := scriptRuns(srv)
+		same := now == runs
+		runs = now
+		return same
+	})
+	return ch
+}
+
+func TestRule08And12_AWaiterWakes(t *testing.T) {
+	// The bound of what is to happen at once; leases that would hide that it did
+	// not are far longer.
+	const once = 5 * time.Second
+	events := []struct {
+		what string
+		// hold takes the lock for somebody else; free frees it.
+		hold func(t *testing.T, srv *redistest.Server)
+		free func(t *testing.T, srv *redistest.Server)
+		// known: only a client that caches can know, the others by expiry.
+		known bool
+	}{
+		{what: "when the record expires",
+			hold: func(t *testing.T, srv *redistest.Server) { foreign(t, srv, "n", 1500*time.Millisecond) },
+			free: func(t *testing.T, srv *redistest.Server) {}},
+		{what: "when an operator deletes the record", known: true,
+			hold: func(t *testing.T, srv *redistest.Server) {},
+			free: func(t *testing.T, srv *redistest.Server) { srv.Must("DEL", "n") }},
+		{what: "when the store is flushed", known: true,
+			hold: func(t *testing.T, srv *redistest.Server) {},
+			free: func(t *testing.T, srv *redistest.Server) { srv.Must("FLUSHALL") }},
+		{what: "when Redis was restarted empty",
+			hold: func(t *testing.T, srv *redistest.Server) { foreign(t, srv, "n", ample) },
+			free: func(t *testing.T, srv *redistest.Server) { srv.Restart() }},
+		{what: "when Redis was killed and comes back empty a while later",
+			hold: func(t *testing.T, srv *redistest.Server) { foreign(t, srv, "n", ample) },
+			free: func(t *testing.T, srv *redistest.Server) {
+				srv.Stop()
+				time.Sleep(300 * time.Millisecond)
+				srv.Restart()
+			}},
+	}
+	eachParallel(t, func(t *testing.T, s stack) {
+		for _, e := range events {
+			t.Run(e.what, func(t *testing.T) {
+				t.Parallel()
+				srv := redistest.Start(t)
+				c := s.client(t, srv.Addr(), config{})
+				e.hold(t, srv)
+				const rest = 4 * time.Second
+				if e.known {
+					lease := rest
+					if s.cached {
+						lease = ample
+					}
+					foreign(t, srv, "n", lease)
+				}
+				ch := waiting(t, srv, c, "n")
+				left := pttl(srv, "n")
+				e.free(t, srv)
+				freed := time.Now()
+				r := receive(t, once+rest, "the waiter woke", ch)
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				took := r.at.Sub(freed)
+				switch {
+				case e.known && s.cached && took > time.Second:
+					t.Errorf("it woke after %v", took)
+				case e.known && !s.cached && took > left+time.Second:
+					t.Errorf("it woke after %v, %v after the lease that it knew of", took, took-left)
+				case !e.known && took > once:
+					t.Errorf("it woke after %v", took)
+				}
+				t.Logf("%v", took.Round(time.Millisecond))
+				unlock(t, r.lease)
+			})
+		}
+	})
+}
+
+// Whatever happens to a waiter's connections right before the release, and to the
+// server's scripts, the release reaches it.
+func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing.T) {
+	kill := func(class string) func(*testing.T, *redistest.Server) {
+		return func(t *testing.T, srv *redistest.Server) { srv.Must("CLIENT", "KILL", "TYPE", class) }
+	}
+	events := []struct {
+		what string
+		do   func(*testing.T, *redistest.Server)
+	}{
+		{"nothing", func(*testing.T, *redistest.Server) {}},
+		{"subscriptions killed", kill("pubsub")},
+		{"other connections killed", kill("normal")},
+		{"all connections killed", func(t *testing.T, srv *redistest.Server) {
+			kill("pubsub")(t, srv)
+			kill("normal")(t, srv)
+		}},
+		{"scripts flushed", func(t *testing.T, srv *redistest.Server) { srv.Must("SCRIPT", "FLUSH") }},
+		{"killed ten times", func(t *testing.T, srv *redistest.Server) {
+			for range 10 {
+				kill("pubsub")(t, srv)
+				kill("normal")(t, srv)
+			}
+		}},
+	}
+	eachParallel(t, func(t *testing.T, s stack) {
+		for _, e := range events {
+			t.Run(e.what, func(t *testing.T) {
+				t.Parallel()
+				srv := redistest.Start(t)
+				c := s.client(t, srv.Addr(), config{})
+				holder := direct(t, srv.Addr())
+				held := lock(t, holder, within(t, patience), "n", mortise.WithLease(ample))
+				ch := waiting(t, srv, c, "n")
+				e.do(t, srv)
+				unlock(t, held)
+				freed := time.Now()
+				r := receive(t, 5*time.Second, "the waiter woke", ch)
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				t.Logf("%v", r.at.Sub(freed).Round(time.Millisecond))
+				unlock(t, r.lease)
+				await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
+			})
+		}
+	})
+}
+
+// A waiter that nothing tells of the release (it has no message and no expiry) is
+// not there: but one whose connection is silently dead finds out by itself.
+func TestRule08_AWaiterOnAPausedServerGoesOnWhenItIsResumed(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		c := s.client(t, srv.Addr(), config{timeout: brief})
+		foreign(t, srv, "n", 1200*time.Millisecond)
+		ch := waiting(t, srv, c, "n")
+		srv.Pause()
+		time.Sleep(1500 * time.Millisecond) // the lease ends meanwhile
+		srv.Resume()
+		r := receive(t, 8*time.Second, "the waiter has the lock", ch)
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		unlock(t, r.lease)
+	})
+}
+
+// go-redis before 9.20.1 loses a message that TCP tears within its first bytes
+// (#3839): a lost wake-up, at the mercy of where a read of 10,000 messages ends.
+func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		w := newWire(t, srv.Addr())
+		c := s.client(t, w.addr(), config{})
+		for k := 1; k <= 48; k++ {
+			name := "torn" + strconv.Itoa(k)
+			foreign(t, srv, name, ample)
+			w.tear.Store(0)
+			ch := locking(c, within(t, patience), name)
+			await(t, patience, "the waiter is subscribed", func() bool {
+				n := srv.Must("PUBSUB", "NUMSUB", "redisson_lock__channel:{"+name+"}").([]any)
+				return n[1] == int64(1)
+			})
+			runs := scriptRuns(srv)
+			await(t, patience, "it sleeps", func() bool {
+				time.Sleep(20 * time.Millisecond)
+				last := runs
+				runs = scriptRuns(srv)
+				return last == runs
+			})
+			w.tear.Store(int64(k))
+			srv.Must("EVAL", `redis.call('del', KEYS[1]) return redis.call('publish', 'redisson_lock__channel:{' .. KEYS[1] .. '}', '0')`, "1", name)
+			select {
+			case r := <-ch:
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				unlock(t, r.lease)
+			case <-time.After(2 * time.Second):
+				t.Fatalf("the waiter was not woken: the message was torn after %d bytes", k)
+			}
+		}
+	})
+}

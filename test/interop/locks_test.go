@@ -1,0 +1,320 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// tests run on each pair, side by side. Each releases what it takes; that nothing is
+// left is checked for all of them.
+var tests = []struct {
+	name string
+	run  func(*pair)
+}{
+	// The long ones first.
+	{"Random", random},
+	{"JavaWatchdogs", javaWatchdogs},
+	{"GoWatchdogs", goWatchdogs},
+	{"LongReads", longReads},
+	{"JavaReadsTwice", javaReadsTwice},
+	{"Wakes", wakes},
+	{"Order", order},
+	{"Several", several},
+	{"HoldCounts", holdCounts},
+	{"Readers", readers},
+	{"RemainingTime", remainingTime},
+	{"Forces", forces},
+	{"SemaphoreCounts", semaphoreCounts},
+	{"PermitCounts", permitCounts},
+	{"PermitsEnd", permitsEnd},
+	{"LatchCounts", latchCounts},
+	{"PlainAmongFair", plainAmongFair},
+	{"Names", names},
+	{"OnlyTheOwnerReleases", onlyTheOwnerReleases},
+	{"JavaIsWokenByTwoZeros", javaIsWokenByTwoZeros},
+	{"ReadWriteIsAnotherKind", readWriteIsAnotherKind},
+	{"Tokens", tokens},
+	{"TokensOfReentry", tokensOfReentry},
+}
+
+// minutes is a lease that no test outlives: who gets the lock was woken by something
+// else than its end.
+const minutes = 20 * time.Minute
+
+// hash is the record as Java's own map reads it.
+func (p *pair) hash(l *rlock) string {
+	p.Helper()
+	return l.do(request{Op: "hash", Name: l.name}).Text
+}
+
+// names that are awkward: what is derived from them must be derived alike.
+func names(p *pair) {
+	for _, pattern := range []string{"%s", "{%s}", "{%s}:7", "7:{%s}:{x}", "a b %s\t\n", "ключ/%s/鍵", "%s:*?[a]\\"} {
+		name := fmt.Sprintf(pattern, p.name)
+		j := p.redisson.thread(p.T, "t").lockOf("fenced", name)
+		g := p.golang()
+		fenced := mortise.Kind{Fenced: true}
+
+		first := j.lock(minutes)
+		g.refused(fenced, name)
+		w := g.startLock(fenced, name)
+		p.waiting(1)
+		j.unlock()
+		_, lease := g.await(w, time.Now())
+		second, _ := lease.Token()
+		back := j.startLock()
+		p.waiting(1)
+		g.unlock(lease)
+		_, got := j.await(back, time.Now())
+		third := got.Number
+		if first >= second || second >= third {
+			p.Errorf("%q: tokens %d (Java), %d (Go), %d (Java)", name, first, second, third)
+		}
+		j.unlock()
+		p.quiet()
+	}
+}
+
+func onlyTheOwnerReleases(p *pair) {
+	const short = 300 * time.Millisecond
+	j := p.redisson.thread(p.T, "t").lockOf("plain", p.name)
+	other := p.redisson.thread(p.T, "other").lockOf("plain", p.name)
+	g := p.golang()
+	refusedTo := func(l *rlock) {
+		p.Helper()
+		if got := l.try(l.ask("unlock")); got.Error != "IllegalMonitorStateException" {
+			p.Errorf("Java's unlock of a lock that it does not hold: %+v", got)
+		}
+	}
+	refusedTo(j) // it is free
+
+	lease := g.lock(mortise.Kind{}, p.name)
+	refusedTo(j)
+	if s := g.inspect(p.name); !s.Mine || s.Holds != 1 {
+		p.Errorf("after Java tried to unlock it: %+v", s)
+	}
+	g.unlock(lease)
+
+	j.lock(0)
+	refusedTo(other)
+	j.unlock()
+
+	// A lease that ran out, and the lock is another's.
+	lease = g.lock(mortise.Kind{}, p.name, mortise.WithLease(short))
+	j.lock(minutes)
+	if err := lease.Err(); !errors.Is(err, mortise.ErrLost) {
+		p.Errorf("Java has the lock, and Go's lease says %v", err)
+	}
+	if err := lease.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) {
+		p.Errorf("Unlock of a lock that Java holds: %v", err)
+	}
+	if s := j.state().State; !s.Held || s.Holds != 1 {
+		p.Errorf("Java's lock after Go tried to unlock it: %+v", s)
+	}
+	j.unlock()
+
+	j.lock(short)
+	lease = g.lock(mortise.Kind{}, p.name)
+	refusedTo(j)
+	if s := g.inspect(p.name); !s.Mine || s.Holds != 1 {
+		p.Errorf("after Java tried to unlock what it had lost: %+v", s)
+	}
+	g.unlock(lease)
+}
+
+// javaIsWokenByTwoZeros: `00` is 0 to Java's waiter, so that Go can tell it from
+// Java's own message.
+func javaIsWokenByTwoZeros(p *pair) {
+	j := p.redisson.thread(p.T, "waiter").lockOf("plain", p.name)
+	g := p.golang()
+	lease := g.lock(mortise.Kind{}, p.name, mortise.WithLease(minutes))
+	w := j.startLock()
+	p.waiting(1)
+	p.rests(j.owner())
+	p.site.must(p.T, "DEL", p.name)
+	event := time.Now()
+	p.site.publish(p.T, channelOf(p.name), "00")
+	d, _ := j.await(w, event)
+	p.figure("payload 00 to Java's lock", d)
+	if err := lease.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) {
+		p.Errorf("Unlock of a lock that was deleted: %v", err)
+	}
+	j.unlock()
+}
+
+func readWriteIsAnotherKind(p *pair) {
+	g := p.golang()
+	for _, kind := range []string{"read", "write"} {
+		j := p.redisson.thread(p.T, kind).lockOf(kind, p.name)
+		j.lock(minutes)
+		for _, k := range bothKinds {
+			if _, err := g.of(k.kind).Lock(context.Background(), p.name, in(long)); !errors.Is(err, mortise.ErrWrongKind) {
+				p.Errorf("%s lock held, Lock of the %s kind: %v", kind, k.java, err)
+			}
+			if _, err := g.of(k.kind).TryLock(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
+				p.Errorf("%s lock held, TryLock of the %s kind: %v", kind, k.java, err)
+			}
+		}
+		if _, err := g.Inspect(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
+			p.Errorf("%s lock held, Inspect: %v", kind, err)
+		}
+		if _, err := g.ForceUnlock(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
+			p.Errorf("%s lock held, ForceUnlock: %v", kind, err)
+		}
+		if s := j.state().State; !s.Held || s.Holds != 1 {
+			p.Errorf("the %s lock after Go tried: %+v", kind, s)
+		}
+		j.unlock()
+	}
+	g.unlock(g.lock(mortise.Kind{}, p.name))
+}
+
+// tokens rise whoever takes the lock, and agree where both can read one.
+func tokens(p *pair) {
+	fenced := mortise.Kind{Fenced: true}
+	g := p.golang()
+	var threads []*rlock
+	for _, name := range []string{"a", "b"} {
+		threads = append(threads, p.redisson.thread(p.T, name).lockOf("fenced", p.name))
+	}
+	var all []int64
+	for n := range 12 {
+		j := threads[n%2]
+		if n%3 == 0 {
+			all = append(all, j.lock(minutes*time.Duration(n%2)))
+			j.unlock()
+			continue
+		}
+		lease := g.lock(fenced, p.name)
+		token, ok := lease.Token()
+		if !ok || j.lastToken() != token {
+			p.Errorf("Go has token %d (%v), Java reads %d", token, ok, j.lastToken())
+		}
+		all = append(all, token)
+		g.unlock(lease)
+		// A plain lock between leaves it alone, on both sides.
+		plain := j.thread.lockOf("plain", p.name)
+		plain.lock(minutes)
+		plain.unlock()
+		g.unlock(g.lock(mortise.Kind{}, p.name))
+	}
+	if !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
+		p.Errorf("tokens do not rise: %v", all)
+	}
+
+	// The counter is lost with the store: Go starts it above what was given out, for
+	// Java too. (Where Java comes first it starts at 1: that is Redisson.)
+	last := all[len(all)-1]
+	p.site.must(p.T, "DEL", tokenKey(p.name))
+	lease := g.lock(fenced, p.name)
+	seeded, _ := lease.Token()
+	g.unlock(lease)
+	next := threads[0].lock(minutes)
+	threads[0].unlock()
+	if seeded <= last || next <= seeded {
+		p.Errorf("tokens %d, then lost, then %d (Go), %d (Java)", last, seeded, next)
+	}
+}
+
+// tokensOfReentry: Redisson draws another token when it enters again, which makes its
+// own outer one stale; ours keeps the token, and neither disturbs the other.
+func tokensOfReentry(p *pair) {
+	fenced := mortise.Kind{Fenced: true}
+	g := p.golang()
+	j := p.redisson.thread(p.T, "t").lockOf("fenced", p.name)
+
+	first := j.lock(minutes)
+	w := g.startLock(fenced, p.name)
+	p.waiting(1)
+	second := j.lock(minutes)
+	if second <= first {
+		p.Errorf("Java entered again and got token %d after %d", second, first)
+	}
+	j.unlock()
+	if s := g.inspect(p.name); s.Owner != j.owner() || s.Holds != 1 {
+		p.Errorf("Java unlocked one of two holds: %+v", s)
+	}
+	j.unlock()
+	_, outer := g.await(w, time.Now())
+	third, _ := outer.Token()
+	if third <= second {
+		p.Errorf("Go got token %d after Java's %d", third, second)
+	}
+
+	inner := g.again(fenced, outer)
+	if token, ok := inner.Token(); !ok || token != third || j.lastToken() != third {
+		p.Errorf("Go entered again: token %d (%v) instead of %d, Java reads %d", token, ok, third, j.lastToken())
+	}
+	plain := g.again(mortise.Kind{}, inner)
+	if token, ok := plain.Token(); !ok || token != third {
+		p.Errorf("Go entered again by the plain kind: token %d (%v) instead of %d", token, ok, third)
+	}
+	g.unlock(plain)
+	g.unlock(inner)
+	if _, ok := j.tryLock(0, minutes); ok {
+		p.Fatal("Java got the lock that Go holds")
+	}
+	g.unlock(outer)
+	if fourth := j.lock(minutes); fourth <= third {
+		p.Errorf("Java got token %d after Go's %d", fourth, third)
+	}
+	j.unlock()
+}
+
+// waiting awaits that so many clients listen for releases of p's name.
+func (p *pair) waiting(n int) {
+	p.Helper()
+	defer func() {
+		if p.Failed() {
+			for _, server := range p.site.servers {
+				p.Logf("%s:\n%v\n%s", server.Addr(), server.Must("PUBSUB", "CHANNELS"), server.Must("CLIENT", "LIST"))
+			}
+		}
+	}()
+	until(p.T, fmt.Sprintf("%d to listen for the release of %s", n, p.name), func() bool {
+		return p.site.subscribers(p.T, p.name) == n
+	})
+}
+
+// rests awaits that a waiter that has just begun to wait has tried twice: at first, and
+// after it began to listen. What it gets from then on was a message's doing.
+func (p *pair) rests(owner string) {
+	p.Helper()
+	until(p.T, owner+" to have tried twice", func() bool { return p.site.tries(p.name, owner) >= 2 })
+}
+
+// quiet awaits that nobody listens any more.
+func (p *pair) quiet() { p.Helper(); p.waiting(0) }
+
+// clean asserts that nothing of the test is left but what is known to stay: counters of tokens; what
+// Go remembers of changes to counts, for two minutes; a Go writer's claim, which expires; and markers that
+// Java's unlock leaves for a while: Redisson 3.52 lets them expire, 4.7 deletes them.
+func (p *pair) clean() {
+	p.Helper()
+	p.quiet()
+	for _, key := range p.site.keys(p.T, p.name) {
+		most := time.Duration(0)
+		switch {
+		case strings.HasPrefix(key, "redisson_lock_token:"):
+			continue
+		case strings.HasPrefix(key, "redisson_unlock_latch:"):
+			most = 2 * time.Minute // four times the time it waits for a reply, and some
+		case strings.HasPrefix(key, "mortise:1:once:"):
+			most = 2 * time.Minute
+		case strings.HasPrefix(key, "mortise:1:writer:"):
+			most = minutes
+		default:
+			p.Errorf("the key %q is left", key)
+			continue
+		}
+		if left := p.site.pttl(p.T, key); left == -time.Millisecond || left > most {
+			p.Errorf("%q has a time to live of %v", key, left)
+		}
+	}
+}

@@ -1,0 +1,489 @@
+package interop
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// site is where Java and Go meet: a server, or the masters of a cluster.
+type site struct {
+	servers []*redistest.Server
+	// sharded: both sides announce releases with SPUBLISH.
+	sharded bool
+
+	marks atomic.Int64
+	mu    sync.Mutex
+	asks  map[string][]string // what was asked of each key, as MONITOR shows it
+}
+
+func newSite(t *testing.T, servers ...*redistest.Server) *site {
+	t.Helper()
+	s := &site{servers: servers, asks: make(map[string][]string)}
+	for _, server := range servers {
+		s.monitor(t, server)
+	}
+	return s
+}
+
+func standalone(t *testing.T) *site {
+	return newSite(t, redistest.Start(t))
+}
+
+// cluster starts three masters that share the slots.
+func cluster(t *testing.T) *site {
+	t.Helper()
+	const slots = 16384
+	var servers []*redistest.Server
+	for range 3 {
+		servers = append(servers, redistest.Start(t, redistest.WithConfig("cluster-enabled yes", "cluster-node-timeout 5000")))
+	}
+	s := newSite(t, servers...)
+	for i, server := range s.servers {
+		server.Must("CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(slots*i/3), fmt.Sprint(slots*(i+1)/3-1))
+		host, port, err := net.SplitHostPort(s.servers[0].Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Must("CLUSTER", "MEET", host, port)
+	}
+	until(t, "each of the three masters to know all slots", func() bool {
+		for _, server := range s.servers {
+			info, _ := server.Must("CLUSTER", "INFO").(string)
+			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d", slots)) {
+				return false
+			}
+		}
+		return true
+	})
+	return s
+}
+
+func (s *site) cluster() bool { return len(s.servers) > 1 }
+
+func (s *site) addresses() []string {
+	var all []string
+	for _, server := range s.servers {
+		all = append(all, server.Addr())
+	}
+	return all
+}
+
+// must sends a command about a key to the server that has it.
+func (s *site) must(t *testing.T, args ...string) any {
+	t.Helper()
+	got, err := s.servers[0].Do(args...)
+	var reply redistest.Error
+	if errors.As(err, &reply) {
+		if to, moved := strings.CutPrefix(reply.Error(), "MOVED "); moved {
+			for _, server := range s.servers {
+				if strings.HasSuffix(to, " "+server.Addr()) {
+					return server.Must(args...)
+				}
+			}
+		}
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return got
+}
+
+func (s *site) pttl(t *testing.T, key string) time.Duration {
+	t.Helper()
+	return time.Duration(s.must(t, "PTTL", key).(int64)) * time.Millisecond
+}
+
+// keys are all keys whose names contain part.
+func (s *site) keys(t *testing.T, part string) []string {
+	t.Helper()
+	var all []string
+	for _, server := range s.servers {
+		for _, key := range server.Must("KEYS", "*").([]any) {
+			if strings.Contains(key.(string), part) {
+				all = append(all, key.(string))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// subscribers counts the connections that listen on the channels of names that
+// contain part.
+func (s *site) subscribers(t *testing.T, part string) int {
+	t.Helper()
+	n := 0
+	kinds := []string{""}
+	if s.sharded {
+		kinds = []string{"SHARD"} // who listens elsewhere hears nothing
+	}
+	for _, server := range s.servers {
+		for _, kind := range kinds {
+			for _, channel := range server.Must("PUBSUB", kind+"CHANNELS").([]any) {
+				if strings.Contains(channel.(string), part) {
+					n += int(server.Must("PUBSUB", kind+"NUMSUB", channel.(string)).([]any)[1].(int64))
+				}
+			}
+		}
+	}
+	return n
+}
+
+// asked is a command that asks for something: a script, with its first key, or the count of a latch,
+// which Redisson reads by itself; and settled's PING. What scripts do inside says "lua]" where clients have their address.
+var asked = regexp.MustCompile(`^\S+ \[\d+ \S+:\d+\] (?i:"evalsha" "[^"]*" "[^"]*"|"get"|"ping") ("(?:[^"\\]|\\.)*")(.*)`)
+
+// monitor writes down what a server is asked for.
+func (s *site) monitor(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { conn.Close(); <-done })
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 1<<20)
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil || !lines.Scan() {
+		t.Fatalf("MONITOR: %v %v", err, lines.Err())
+	}
+	go func() {
+		defer close(done)
+		for lines.Scan() {
+			if m := asked.FindStringSubmatch(lines.Text()); m != nil {
+				s.mu.Lock()
+				s.asks[m[1]] = append(s.asks[m[1]], m[2])
+				s.mu.Unlock()
+			}
+		}
+	}()
+}
+
+// tries counts what was asked of a name for an owner, or for all owners of a Go client; for
+// anybody, if owner is "".
+func (s *site) tries(name, owner string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.asks[`"`+name+`"`]
+	if owner == "" {
+		return len(all)
+	}
+	n := 0
+	for _, rest := range all {
+		if strings.Contains(rest, `"`+owner+`"`) || strings.Contains(rest, `"`+owner+`:`) {
+			n++
+		}
+	}
+	return n
+}
+
+// settled awaits that all is counted by tries that was asked before.
+func (s *site) settled(t *testing.T) {
+	t.Helper()
+	mark := fmt.Sprintf("settled %d", s.marks.Add(1))
+	for _, server := range s.servers {
+		server.Must("PING", mark)
+	}
+	until(t, "MONITOR to catch up", func() bool { return s.tries(mark, "") == len(s.servers) })
+}
+
+// publish sends what a release sends, by hand.
+func (s *site) publish(t *testing.T, channel, payload string) {
+	t.Helper()
+	if s.sharded {
+		s.must(t, "SPUBLISH", channel, payload)
+		return
+	}
+	s.must(t, "PUBLISH", channel, payload)
+}
+
+func channelOf(name string) string { return "redisson_lock__channel:" + tagged(name) }
+func tokenKey(name string) string  { return "redisson_lock_token:" + tagged(name) }
+
+func tagged(name string) string {
+	if strings.Contains(name, "{") {
+		return name
+	}
+	return "{" + name + "}"
+}
+
+// until waits for a condition that no event tells of.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(long); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", long, what)
+		}
+	}
+}
+
+// adapter is a Go client of Redis.
+type adapter struct {
+	name string
+	open func(t *testing.T, s *site) backend.Backend
+}
+
+var adapters = []adapter{
+	{"go-redis", func(t *testing.T, s *site) backend.Backend {
+		var rdb goredis.UniversalClient
+		if s.cluster() {
+			rdb = goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: s.addresses(), ClientName: "go"})
+		} else {
+			rdb = goredis.NewClient(&goredis.Options{Addr: s.servers[0].Addr(), ClientName: "go"})
+		}
+		t.Cleanup(func() { rdb.Close() })
+		mode := redisgo.ShardedOff
+		if s.sharded {
+			mode = redisgo.ShardedAuto
+		}
+		return redisgo.New(rdb, redisgo.WithShardedPubSub(mode))
+	}},
+	{"rueidis", func(_ *testing.T, s *site) backend.Backend {
+		mode := rueidis.ShardedOff
+		if s.sharded {
+			mode = rueidis.ShardedAuto
+		}
+		return rueidis.New(rueidisclient.ClientOption{InitAddress: s.addresses(), ClientName: "go"}, rueidis.WithShardedPubSub(mode))
+	}},
+}
+
+// pair is one Redisson and one Go client of Redis on one site: what each test runs on.
+type pair struct {
+	*testing.T
+	site    *site
+	adapter adapter
+	java    *java
+	// redisson has the default watchdog, and serves all tests of its version.
+	redisson *redisson
+	// name is the lock's, and part of every name that the test uses.
+	name string
+}
+
+// fenced and plain are the kinds that most tests run on, by Java's name.
+var bothKinds = []struct {
+	java string
+	kind mortise.Kind
+}{{"plain", mortise.Kind{}}, {"fenced", mortise.Kind{Fenced: true}}}
+
+// golang is a Go client, a process of its own as far as the store can tell.
+type golang struct {
+	*mortise.Client
+	t *testing.T
+}
+
+func (p *pair) golang(opts ...mortise.ClientOption) *golang {
+	p.Helper()
+	c, err := mortise.New(p.adapter.open(p.T, p.site), opts...)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			p.Errorf("the Go client was closed: %v", err)
+		}
+	})
+	return &golang{c, p.T}
+}
+
+// in bounds an operation that should take no time, so that a lost wake-up fails the
+// test. It does not bound the lease.
+func in(d time.Duration) mortise.Option { return mortise.WithWait(d) }
+
+func (g *golang) of(k mortise.Kind) mortise.Locker {
+	g.t.Helper()
+	l, err := g.Kind(k)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return l
+}
+
+// lock takes a lock that is free, or is about to be.
+func (g *golang) lock(k mortise.Kind, name string, opts ...mortise.Option) *mortise.Lease {
+	g.t.Helper()
+	lease, err := g.of(k).Lock(context.Background(), name, append(opts, in(long))...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return lease
+}
+
+// again enters a lock again.
+func (g *golang) again(k mortise.Kind, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
+	g.t.Helper()
+	lease, err := g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return lease
+}
+
+func (g *golang) unlock(l *mortise.Lease) {
+	g.t.Helper()
+	if err := l.Unlock(context.Background()); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *golang) inspect(name string) mortise.State {
+	g.t.Helper()
+	s, err := g.Inspect(context.Background(), name)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return s
+}
+
+// refused asserts that the lock is held by another, and returns what is said to be
+// left of its lease.
+func (g *golang) refused(k mortise.Kind, name string) time.Duration {
+	g.t.Helper()
+	lease, err := g.of(k).TryLock(context.Background(), name)
+	if err == nil {
+		lease.Unlock(context.Background())
+	}
+	var e *mortise.Error
+	if !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e) {
+		g.t.Fatalf("TryLock of a lock that another holds: %v", err)
+	}
+	return e.Remaining
+}
+
+// waiting is a Go Lock that waits.
+type waiting struct {
+	done   chan struct{}
+	lease  *mortise.Lease
+	permit *mortise.Permit
+	err    error
+	at     time.Time
+}
+
+func (g *golang) startLock(k mortise.Kind, name string, opts ...mortise.Option) *waiting {
+	g.t.Helper()
+	w := &waiting{done: make(chan struct{})}
+	l := g.of(k)
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = l.Lock(context.Background(), name, append(opts, in(3*long))...)
+		w.at = time.Now()
+	}()
+	return w
+}
+
+// await awaits the lock: how long after the event it came.
+func (g *golang) await(w *waiting, event time.Time) (time.Duration, *mortise.Lease) {
+	g.t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(long):
+		g.t.Fatalf("a Go waiter was not woken within %v", long)
+	}
+	if w.err != nil {
+		g.t.Fatalf("a Go waiter: %v", w.err)
+	}
+	return w.at.Sub(event), w.lease
+}
+
+// loadScripts has every server know the scripts that the tests count: with one that does
+// not, each client has a way of its own of going on. So many names are on every master.
+func loadScripts(t *testing.T, s *site, client *redisson) {
+	t.Helper()
+	j := client.thread(t, "loader")
+	for n := range 40 {
+		for _, kind := range []string{"plain", "fenced", "fair", "read", "write"} {
+			l := j.lockOf(kind, fmt.Sprintf("load/%s/%s/%d", j.client.java.version, kind, n))
+			l.lock(0)
+			l.unlock()
+		}
+		for _, kind := range []string{"semaphore", "permits"} {
+			name := fmt.Sprintf("load/%s/%s/%d", j.client.java.version, kind, n)
+			j.do(request{Op: "set", Kind: kind, Name: name, Count: 1})
+			got := j.do(request{Op: "acquire", Kind: kind, Name: name, Count: 1})
+			j.do(request{Op: "release", Kind: kind, Name: name, Count: 1, Permit: got.Text})
+		}
+	}
+	for _, a := range adapters {
+		c, err := mortise.New(a.open(t, s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Ping(context.Background()), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// suite runs every test on every pair of a site, all side by side.
+func suite(t *testing.T, s *site) {
+	t.Parallel()
+	for _, version := range versions {
+		t.Run("redisson-"+version, func(t *testing.T) {
+			t.Parallel()
+			j := theJava(t, version)
+			redisson := j.open(t, s, "default", 0)
+			loadScripts(t, s, redisson)
+			for _, a := range adapters {
+				t.Run(a.name, func(t *testing.T) {
+					t.Parallel()
+					for _, test := range tests {
+						name := strings.Join([]string{test.name, version, a.name}, "/")
+						p := &pair{T: t, site: s, adapter: a, java: j, redisson: redisson, name: name}
+						p.leaf(test.name, "", test.run)
+					}
+				})
+			}
+		})
+	}
+}
+
+// leaf runs a test beside others. sub, if not empty, is what its names have more than p's.
+func (p *pair) leaf(name, sub string, run func(*pair)) {
+	p.Helper()
+	p.Run(name, func(t *testing.T) {
+		t.Parallel()
+		leaf := *p
+		leaf.T = t
+		if sub != "" {
+			leaf.name += "/" + sub
+		}
+		run(&leaf)
+		if !t.Failed() {
+			leaf.clean()
+		}
+	})
+}
+
+func TestStandalone(t *testing.T) { suite(t, standalone(t)) }
+func TestCluster(t *testing.T)    { suite(t, cluster(t)) }
+
+// TestSharded: releases are announced by SPUBLISH, as both sides do by default on a cluster.
+func TestSharded(t *testing.T) {
+	s := cluster(t)
+	s.sharded = true
+	suite(t, s)
+}
+
+// figure logs a time that go test -v shows.
+func (p *pair) figure(what string, d time.Duration) {
+	p.Helper()
+	p.Logf("%s %v", what, d.Round(100*time.Microsecond))
+}

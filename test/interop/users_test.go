@@ -1,0 +1,410 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// user is an owner of one thing, in either language: what a test does to it is the same
+// in both.
+type user interface {
+	// take takes what is free: all there is of it. lease 0 is the watchdog.
+	take(lease time.Duration)
+	// refused asserts that it is not to be had.
+	refused()
+	// begin begins to wait for it.
+	begin()
+	// rest awaits that the waiter has asked at first, and again after it began to listen: what
+	// it gets from then on was a message's doing.
+	rest()
+	// early is closed when the wait is over.
+	early() <-chan struct{}
+	// woken awaits that it got what it waits for.
+	woken(event time.Time) time.Duration
+	// give gives up what take or woken got.
+	give()
+	// owner is who asks, as the store knows it, or the client of those that do; "" where
+	// requests have no owner.
+	owner() string
+}
+
+// family is a kind of thing, as one holds it and others wait for it.
+type family struct {
+	name         string
+	held, wanted string // Java's names of kinds
+}
+
+var families = []family{
+	{"plain", "plain", "plain"},
+	{"fenced", "fenced", "fenced"},
+	{"fair", "fair", "fair"},
+	{"reads", "read", "write"},
+	{"writes", "write", "read"},
+	{"two-writers", "write", "write"},
+	{"semaphore", "semaphore", "semaphore"},
+	{"permits", "permits", "permits"},
+	{"latch", "latch", "latch"},
+	// Java's spin lock announces nothing, so only one who asks again and again hears of its release.
+	{"spin", "spin", "spin"},
+}
+
+// javaUser is a Java thread.
+type javaUser struct {
+	*rlock
+	since  int
+	call   *call
+	permit string
+	p      *pair
+}
+
+func (p *pair) javaUser(c *redisson, kind, name, thread string) *javaUser {
+	p.Helper()
+	return &javaUser{rlock: c.thread(p.T, thread).lockOf(kind, name), p: p}
+}
+
+func (u *javaUser) owner() string {
+	switch u.kind {
+	case "semaphore", "permits", "latch":
+		return ""
+	}
+	return u.thread.owner()
+}
+
+func (u *javaUser) take(lease time.Duration) {
+	u.t.Helper()
+	switch u.kind {
+	case "latch":
+		if !u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1}).OK {
+			u.t.Fatalf("Java could not set the latch %s", u.name)
+		}
+	case "semaphore", "permits":
+		u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1})
+		got := u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: lease.Milliseconds()})
+		if !got.OK {
+			u.t.Fatalf("Java could not take the permit of %s", u.name)
+		}
+		u.permit = got.Text
+	default:
+		u.lock(lease)
+	}
+}
+
+func (u *javaUser) refused() {
+	u.t.Helper()
+	switch u.kind {
+	case "latch":
+		if n := u.do(request{Op: "count", Kind: u.kind, Name: u.name}).Number; n <= 0 {
+			u.t.Errorf("Java says that the count is %d", n)
+		}
+	case "semaphore", "permits":
+		if u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: minutes.Milliseconds()}).OK {
+			u.t.Errorf("Java got a permit of %s, whose only one is out", u.name)
+		}
+	default:
+		if _, ok := u.tryLock(0, minutes); ok {
+			u.t.Errorf("Java got the %s lock %s, which Go holds", u.kind, u.name)
+		}
+	}
+}
+
+func (u *javaUser) begin() {
+	u.t.Helper()
+	u.p.site.settled(u.t)
+	u.since = u.p.site.tries(u.name, u.owner())
+	r := request{Op: "lock", Kind: u.kind, Name: u.name}
+	switch u.kind {
+	case "latch":
+		r = request{Op: "await", Kind: u.kind, Name: u.name, Wait: -1}
+	case "semaphore", "permits":
+		r = request{Op: "acquire", Kind: u.kind, Name: u.name, Wait: -1, Count: 1, Lease: minutes.Milliseconds()}
+	case "multi", "red":
+		panic("these wait in turns")
+	}
+	u.call = u.start(r)
+}
+
+// rest awaits for a read-write lock also that the thread sleeps. A writer's release, the message "1", wakes in Redisson only those who do
+// already: one who has just been refused, and is about to, sleeps through it.
+func (u *javaUser) rest() {
+	u.t.Helper()
+	u.p.rest(u, u.kind, u.name, u.since)
+	if u.kind != "read" && u.kind != "write" {
+		return
+	}
+	until(u.t, fmt.Sprintf("Java's thread to sleep, waiting for %s", u.name), func() bool {
+		return u.do(request{Op: "sleeps"}).OK
+	})
+}
+
+func (u *javaUser) early() <-chan struct{} { return u.call.done }
+
+func (u *javaUser) woken(event time.Time) time.Duration {
+	u.t.Helper()
+	d, got := u.await(u.call, event)
+	u.permit = got.Text
+	return d
+}
+
+func (u *javaUser) give() {
+	u.t.Helper()
+	switch u.kind {
+	case "latch":
+		u.do(request{Op: "countDown", Kind: u.kind, Name: u.name})
+	case "semaphore", "permits":
+		u.do(request{Op: "release", Kind: u.kind, Name: u.name, Count: 1, Permit: u.permit})
+	default:
+		u.unlock()
+	}
+}
+
+// goUser is a Go client.
+type goUser struct {
+	*golang
+	p          *pair
+	kind, name string
+	since      int
+	wait       *waiting
+	lease      *mortise.Lease
+	permit     *mortise.Permit
+}
+
+func (p *pair) goUser(g *golang, kind, name string) *goUser {
+	return &goUser{golang: g, p: p, kind: kind, name: name}
+}
+
+// locker is the Locker of a kind, by Java's name.
+func (g *golang) locker(kind string) mortise.Locker {
+	g.t.Helper()
+	read, write := g.RW()
+	switch kind {
+	case "plain":
+		return g.Client
+	case "fenced":
+		return g.of(mortise.Kind{Fenced: true})
+	case "fair":
+		return g.of(mortise.Kind{Fair: true})
+	case "spin":
+		return g.of(mortise.Kind{Spin: 5 * time.Millisecond})
+	case "read":
+		return read
+	case "write":
+		return write
+	}
+	g.t.Fatalf("no kind %q", kind)
+	return nil
+}
+
+// inspectOf is Inspect of a kind, by Java's name.
+func (g *golang) inspectOf(kind, name string) mortise.State {
+	g.t.Helper()
+	if kind != "read" && kind != "write" {
+		return g.inspect(name)
+	}
+	s, err := g.InspectRW(context.Background(), name)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return s
+}
+
+// force is ForceUnlock of a kind, by Java's name.
+func (g *golang) force(kind, name string) bool {
+	g.t.Helper()
+	force := g.ForceUnlock
+	if kind == "read" || kind == "write" {
+		force = g.ForceUnlockRW
+	}
+	was, err := force(context.Background(), name)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return was
+}
+
+// must fails the test on an error.
+func (g *golang) must(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (u *goUser) owner() string {
+	switch u.kind {
+	case "semaphore", "permits", "latch":
+		return ""
+	}
+	return u.ID()
+}
+
+func (u *goUser) take(lease time.Duration) {
+	u.t.Helper()
+	ctx := context.Background()
+	options := []mortise.Option{in(long)}
+	if lease > 0 {
+		options = append(options, mortise.WithLease(lease))
+	}
+	var err error
+	switch u.kind {
+	case "latch":
+		set, err := u.Latch(u.name).TrySet(ctx, 1)
+		if err != nil || !set {
+			u.t.Fatalf("Go sets the latch %s: %v, %v", u.name, set, err)
+		}
+	case "semaphore":
+		_, err = u.Semaphore(u.name).TrySetPermits(ctx, 1)
+		u.must(err)
+		u.must(u.Semaphore(u.name).Acquire(ctx, 1, in(long)))
+	case "permits":
+		_, err = u.Permits(u.name).TrySetPermits(ctx, 1)
+		u.must(err)
+		u.permit, err = u.Permits(u.name).Acquire(ctx, options...)
+		u.must(err)
+	default:
+		u.lease, err = u.locker(u.kind).Lock(ctx, u.name, options...)
+		u.must(err)
+	}
+}
+
+func (u *goUser) refused() {
+	u.t.Helper()
+	u.left()
+}
+
+// left asserts that it is not to be had, and returns what is said to be left of the lease.
+func (u *goUser) left() time.Duration {
+	u.t.Helper()
+	ctx := context.Background()
+	var err error
+	switch u.kind {
+	case "latch":
+		n, err := u.Latch(u.name).Count(ctx)
+		if err != nil || n <= 0 {
+			u.t.Errorf("Go says that the count is %d, %v", n, err)
+		}
+		return 0
+	case "semaphore":
+		err = u.Semaphore(u.name).TryAcquire(ctx, 1)
+	case "permits":
+		_, err = u.Permits(u.name).TryAcquire(ctx)
+	default:
+		_, err = u.locker(u.kind).TryLock(ctx, u.name)
+	}
+	var e *mortise.Error
+	if !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e) {
+		u.t.Fatalf("Go tries to get what another holds, %s %s: %v", u.kind, u.name, err)
+	}
+	return e.Remaining
+}
+
+func (u *goUser) begin() {
+	u.t.Helper()
+	u.p.site.settled(u.t)
+	u.since = u.p.site.tries(u.name, u.owner())
+	w := &waiting{done: make(chan struct{})}
+	u.wait = w
+	var locker mortise.Locker
+	switch u.kind {
+	case "latch", "semaphore", "permits":
+	default:
+		locker = u.locker(u.kind)
+	}
+	go func() {
+		defer close(w.done)
+		ctx := context.Background()
+		switch u.kind {
+		case "latch":
+			w.err = u.Latch(u.name).Wait(ctx, in(minutes))
+		case "semaphore":
+			w.err = u.Semaphore(u.name).Acquire(ctx, 1, in(minutes))
+		case "permits":
+			w.permit, w.err = u.Permits(u.name).Acquire(ctx, in(minutes), mortise.WithLease(minutes))
+		default:
+			w.lease, w.err = locker.Lock(ctx, u.name, in(minutes), mortise.WithLease(minutes))
+		}
+		w.at = time.Now()
+	}()
+}
+
+func (u *goUser) rest() { u.t.Helper(); u.p.rest(u, u.kind, u.name, u.since) }
+
+func (u *goUser) early() <-chan struct{} { return u.wait.done }
+
+func (u *goUser) woken(event time.Time) time.Duration {
+	u.t.Helper()
+	d, lease := u.await(u.wait, event)
+	u.lease, u.permit = lease, u.wait.permit
+	return d
+}
+
+func (u *goUser) give() {
+	u.t.Helper()
+	ctx := context.Background()
+	switch u.kind {
+	case "latch":
+		u.must(u.Latch(u.name).CountDown(ctx))
+	case "semaphore":
+		u.must(u.Semaphore(u.name).Release(ctx, 1))
+	case "permits":
+		u.must(u.permit.Release(ctx))
+	default:
+		u.unlock(u.lease)
+	}
+}
+
+// lost awaits the end of what it holds, which somebody took away.
+func (u *goUser) lost() {
+	u.t.Helper()
+	ended := u.lease.Context()
+	if u.permit != nil {
+		ended = u.permit.Context()
+	}
+	select {
+	case <-ended.Done():
+	case <-time.After(long):
+		u.t.Fatalf("the holder of %s had not learned after %v that it is gone", u.name, long)
+	}
+	err := u.lease.Err()
+	if u.permit != nil {
+		err = u.permit.Err()
+	}
+	if !errors.Is(err, mortise.ErrLost) {
+		u.t.Errorf("what was taken away says %v", err)
+	}
+}
+
+// rest is what users do to rest. A spinning one asks for ever and listens to nothing.
+func (p *pair) rest(u user, kind, name string, since int) {
+	p.Helper()
+	until(p.T, fmt.Sprintf("the waiter %q for %s to have asked twice", u.owner(), name), func() bool {
+		return p.site.tries(name, u.owner()) >= since+2 && (kind == "spin" || p.site.subscribers(p.T, name) > 0)
+	})
+	select {
+	case <-u.early():
+		p.Errorf("a waiter for %s got it, or gave up, while it is held", name)
+	default:
+	}
+}
+
+// gone deletes counts that tests leave on purpose, once they are what they should be.
+func (p *pair) gone(name string, value int) {
+	p.Helper()
+	if got := p.site.must(p.T, "GET", name); got != fmt.Sprint(value) {
+		p.Errorf("%s is %v at the end, not %d", name, got, value)
+	}
+	p.site.must(p.T, "DEL", name)
+}
+
+// counted is whether a kind leaves its count in the store.
+func counted(kind string) bool { return kind == "semaphore" || kind == "permits" }
+
+// number is the number of the thread, or of the owner, at the end of a field.
+func number(field string) string {
+	field = strings.TrimSuffix(field, ":write")
+	return field[strings.LastIndexByte(field, ':')+1:]
+}

@@ -1,0 +1,489 @@
+package property
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// family is a kind of locks as the API offers it: the two sides of a read-write lock, or
+// kinds that share a record and exclude each other.
+type family struct {
+	lockers func(t *testing.T, c *mortise.Client) []mortise.Locker
+	kinds   []mortise.Kind // of each locker; nil for a read-write lock
+	inspect func(c *mortise.Client, name string) (mortise.State, error)
+	force   func(c *mortise.Client, name string) (bool, error)
+	topic   backend.Kind
+}
+
+var allKinds = []mortise.Kind{{}, {Fenced: true}, {NonReentrant: true}, {Spin: time.Millisecond}, {Fair: true}, {Fair: true, Fenced: true, NonReentrant: true}}
+
+const reads, writes = 0, 1 // the lockers of a read-write lock
+
+var families = map[string]family{
+	"lock": {
+		lockers: func(t *testing.T, c *mortise.Client) (all []mortise.Locker) {
+			for _, k := range allKinds {
+				l, err := c.Kind(k)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, l)
+			}
+			return all
+		},
+		kinds:   allKinds,
+		inspect: func(c *mortise.Client, n string) (mortise.State, error) { return c.Inspect(context.Background(), n) },
+		force:   func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlock(context.Background(), n) },
+		topic:   backend.KindLock,
+	},
+	"rw": {
+		lockers: func(_ *testing.T, c *mortise.Client) []mortise.Locker {
+			r, w := c.RW()
+			return []mortise.Locker{r, w}
+		},
+		inspect: func(c *mortise.Client, n string) (mortise.State, error) { return c.InspectRW(context.Background(), n) },
+		force:   func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlockRW(context.Background(), n) },
+		topic:   backend.KindWrite,
+	},
+}
+
+// party is one lease, in every store, and what the contract knows of it.
+type party struct {
+	client int
+	shared bool // it reads
+	live   bool
+	under  *party // whose context it was locked with
+	outer  *party // what it was entered under
+	in     []*mortise.Lease
+}
+
+// of is the innermost of a client's leases that p's context carries, p itself included: a
+// context that is handed on to another client still carries those of the first.
+func (p *party) of(client int) *party {
+	for p != nil && p.client != client {
+		p = p.under
+	}
+	return p
+}
+
+// chain tells whether p is q or was entered under it.
+func (p *party) chain(q *party) bool {
+	for ; p != nil; p = p.outer {
+		if p == q {
+			return true
+		}
+	}
+	return false
+}
+
+// writer is the innermost live hold of p's chain that excludes others.
+func (p *party) writer() *party {
+	for ; p != nil; p = p.outer {
+		if !p.shared && p.live {
+			return p
+		}
+	}
+	return nil
+}
+
+type company struct {
+	family  family
+	worlds  []*store
+	clients [][]*mortise.Client
+	lockers [][][]mortise.Locker // by world, client, kind
+	name    string
+	all     []*party
+	forced  bool // it was unlocked by force while it was held
+}
+
+func (c *company) alive(shared bool) (some []*party) {
+	for _, p := range c.all {
+		if p.live && p.shared == shared {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+// outcome is what the contract has for a TryLock: the verdicts that are right.
+func (c *company) outcome(from *party, kind int) []string {
+	const granted, refused, invalid = "ok", "NotAcquired", "Invalid"
+	holders, readers := c.alive(false), c.alive(true)
+	shared := c.family.kinds == nil && kind == reads
+	if from == nil || !from.live {
+		if len(holders) > 0 || !shared && len(readers) > 0 {
+			return []string{refused}
+		}
+		return []string{granted}
+	}
+	if shared {
+		for _, w := range holders {
+			if !from.chain(w) { // it writes further in: an outer hold's context takes turns
+				return []string{granted, refused}
+			}
+		}
+		if from.shared || from == holders[len(holders)-1] {
+			return []string{granted}
+		}
+		return []string{granted, refused}
+	}
+	if c.family.kinds != nil && c.family.kinds[kind].NonReentrant {
+		return []string{invalid}
+	}
+	w := from.writer()
+	switch {
+	case w == nil:
+		return []string{invalid} // no upgrade
+	case from == holders[len(holders)-1] && len(readers) == 0:
+		return []string{granted}
+	case c.family.kinds != nil:
+		return []string{refused}
+	}
+	return []string{granted, refused}
+}
+
+func (c *company) lock(t *rapid.T) {
+	client, kind := rapid.IntRange(0, clients-1).Draw(t, "client"), rapid.IntRange(0, len(c.lockers[0][0])-1).Draw(t, "kind")
+	var from *party
+	if len(c.all) > 0 && rapid.IntRange(0, 2).Draw(t, "context") > 0 {
+		k := rapid.IntRange(0, len(c.all)-1).Draw(t, "lease")
+		from = c.all[k]
+		if rapid.IntRange(0, 4).Draw(t, "of its own") > 0 {
+			client = from.client
+		}
+		t.Logf("with the context of lease %d", k)
+	}
+	own := from.of(client)
+	right := c.outcome(own, kind)
+	wait := len(right) == 1 && right[0] != "NotAcquired" && rapid.IntRange(0, 2).Draw(t, "wait") == 0
+	var opts []mortise.Option
+	if rapid.Bool().Draw(t, "long lease") {
+		opts = append(opts, mortise.WithLease(long))
+	}
+	p := &party{client: client, under: from, shared: c.family.kinds == nil && kind == reads, live: true, in: make([]*mortise.Lease, len(c.worlds))}
+	var came string
+	for n, w := range c.worlds {
+		ctx := context.Background()
+		if from != nil {
+			ctx = context.WithoutCancel(from.in[n].Context())
+		}
+		try := func() (got string) {
+			var err error
+			if l := c.lockers[n][client][kind]; wait {
+				p.in[n], err = l.Lock(ctx, w.key(c.name), append(opts, mortise.WithWait(soon))...)
+			} else {
+				p.in[n], err = l.TryLock(ctx, w.key(c.name), opts...)
+			}
+			return verdict(err)
+		}
+		got := try()
+		for end := time.Now().Add(soon); w.lags && got == "NotAcquired" && came == "ok" && time.Now().Before(end); got = try() {
+			time.Sleep(time.Millisecond)
+		}
+		if n == 0 {
+			came = got
+			t.Logf("lock %d (wait=%v) by %d: %s", kind, wait, client, got)
+		}
+		if got != came || got != right[0] && got != right[len(right)-1] {
+			t.Fatalf("lock %d (wait=%v) by client %d: the contract has %v, %s %s, %s %s", kind, wait, client, right, c.worlds[0].label, came, w.label, got)
+		}
+		if got == "ok" && c.family.kinds != nil {
+			// An owner that was fenced once need not be again.
+			if tok, fenced := p.in[n].Token(); c.family.kinds[kind].Fenced && (!fenced || tok <= 0) {
+				t.Fatalf("%s: token %d, %v", w.label, tok, fenced)
+			}
+		}
+	}
+	if came != "ok" {
+		return
+	}
+	if own != nil && own.live {
+		p.outer = own
+	}
+	// Nobody else is in: whatever was right above, this is the rule.
+	for _, other := range c.all {
+		if other.live && !(p.shared && other.shared) && !p.chain(other) && !sameRoot(p, other) {
+			t.Fatalf("two are in who exclude each other")
+		}
+	}
+	c.all = append(c.all, p)
+	t.Logf("that is lease %d", len(c.all)-1)
+}
+
+func sameRoot(p, q *party) bool {
+	for p.outer != nil {
+		p = p.outer
+	}
+	return q.chain(p)
+}
+
+func (c *company) unlock(t *rapid.T) {
+	if len(c.all) == 0 {
+		return
+	}
+	k := rapid.IntRange(0, len(c.all)-1).Draw(t, "lease")
+	p := c.all[k]
+	t.Logf("unlock of lease %d", k)
+	for n, w := range c.worlds {
+		err := p.in[n].Unlock(context.Background())
+		if p.live != (err == nil) || !p.live && !errors.Is(err, mortise.ErrNotHeld) {
+			t.Fatalf("%s: Unlock of lease %d, live=%v: %v", w.label, k, p.live, err)
+		}
+	}
+	p.live = false
+}
+
+func (c *company) forceUnlock(t *rapid.T) {
+	held := len(c.alive(false))+len(c.alive(true)) > 0
+	if held && c.forced {
+		return // readers take up to a second to notice: once is enough
+	}
+	c.forced = c.forced || held
+	client := rapid.IntRange(0, clients-1).Draw(t, "client")
+	t.Log("force unlock")
+	for n, w := range c.worlds {
+		if did, err := c.family.force(c.clients[n][client], w.key(c.name)); err != nil || did != held {
+			t.Fatalf("%s: forced %v, %v; held %v", w.label, did, err, held)
+		}
+		if !w.tells {
+			w.hintOf(c.family.topic, c.name)
+		}
+	}
+	for n, w := range c.worlds {
+		for k, p := range c.all {
+			if p.live {
+				await(t, fmt.Sprintf("%s: lease %d is lost", w.label, k), func() bool { return errors.Is(p.in[n].Err(), mortise.ErrLost) })
+			}
+		}
+	}
+	for _, p := range c.all {
+		p.live = false
+	}
+}
+
+func (c *company) look(t *rapid.T) {
+	holders, readers := c.alive(false), c.alive(true)
+	for n, w := range c.worlds {
+		for k, p := range c.all {
+			if err := p.in[n].Err(); p.live != (err == nil) {
+				t.Fatalf("%s: lease %d, live=%v: %v", w.label, k, p.live, err)
+			}
+		}
+		for i, x := range c.clients[n] {
+			s, err := c.family.inspect(x, w.key(c.name))
+			if err != nil || s.Held != (len(holders)+len(readers) > 0) || s.Readers != len(readers) || s.Writing != (c.family.kinds == nil && len(holders) > 0) {
+				t.Fatalf("%s: %+v, %v; %d hold it and %d read", w.label, s, err, len(holders), len(readers))
+			}
+			if len(holders) > 0 && (s.Holds != len(holders) || s.Mine != (holders[0].client == i)) {
+				t.Fatalf("%s: client %d: %+v; held %d times by %d", w.label, i, s, len(holders), holders[0].client)
+			}
+		}
+	}
+}
+
+func TestEveryLockAnswersThroughAClientAsTheContractSays(t *testing.T) {
+	for label, f := range families {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			c := company{family: f, worlds: openStores(t)}
+			for _, w := range c.worlds {
+				var cs []*mortise.Client
+				var ls [][]mortise.Locker
+				for range clients {
+					x := newClient(t, w)
+					cs, ls = append(cs, x), append(ls, f.lockers(t, x))
+				}
+				c.clients, c.lockers = append(c.clients, cs), append(c.lockers, ls)
+			}
+			rapid.Check(t, func(t *rapid.T) {
+				c := c
+				c.name = fresh() + rapid.SampledFrom([]string{"n", "{tenant}:ü\n"}).Draw(t, "name")
+				defer func() {
+					for _, p := range c.all {
+						for _, l := range p.in {
+							l.Unlock(context.Background())
+						}
+					}
+				}()
+				t.Repeat(actions{"lock": c.lock, "lock too": c.lock, "lock three": c.lock, "unlock": c.unlock, "unlock too": c.unlock,
+					"force": c.forceUnlock, "": c.look})
+			})
+		})
+	}
+}
+
+// Counts through the API; the contract is that of the port.
+func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
+	ctx := context.Background()
+	worlds := openStores(t)
+	var cs [][]*mortise.Client
+	for _, w := range worlds {
+		var some []*mortise.Client
+		for range clients {
+			some = append(some, newClient(t, w))
+		}
+		cs = append(cs, some)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		k, base := newContract(), fresh()
+		each := func(t *rapid.T, what, want string, op func(n int, c *mortise.Client, name string) string) {
+			t.Helper()
+			i := rapid.IntRange(0, clients-1).Draw(t, "client")
+			t.Logf("%s by %d: %s", what, i, want)
+			for n, w := range worlds {
+				if got := op(n, cs[n][i], w.key(base)); got != want {
+					t.Fatalf("%s: the contract has %s, %s %s", what, want, w.label, got)
+				}
+			}
+		}
+		kind := rapid.SampledFrom([]backend.Kind{backend.KindSemaphore, backend.KindPermits, backend.KindLatch}).Draw(t, "kind")
+		request := func(n int) backend.CountRequest {
+			return backend.CountRequest{Topic: backend.Topic{Kind: kind}, ID: fresh(), N: int64(n)}
+		}
+		says := func(r reply) string { return fmt.Sprint(r.yes, " ", r.err) }
+		said := func(yes bool, err error) string { return fmt.Sprint(yes, " ", verdict(err)) }
+		number := func(n int64) string { return fmt.Sprint(n, " ok") }
+		var out [][]*mortise.Permit // by acquisition and world
+		ops := actions{}
+		some := func(t *rapid.T) int { return rapid.IntRange(1, 4).Draw(t, "permits") }
+		took := func(yes bool) string {
+			if yes {
+				return "ok"
+			}
+			return "NotAcquired"
+		}
+		semaphores := func(set func(c *mortise.Client, name string, n int) (bool, error), add func(c *mortise.Client, name string, n int) error) {
+			ops["set"] = func(t *rapid.T) {
+				n := rapid.IntRange(0, 4).Draw(t, "permits")
+				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string { return said(set(c, name, n)) })
+			}
+			ops["add"] = func(t *rapid.T) {
+				n := rapid.SampledFrom([]int{1, 2, -1, -3}).Draw(t, "permits")
+				k.addCount(request(n))
+				each(t, fmt.Sprint("add ", n), "ok", func(_ int, c *mortise.Client, name string) string { return verdict(add(c, name, n)) })
+			}
+		}
+		available := func(*mortise.Client, string) (int64, error) { return 0, nil }
+		switch kind {
+		case backend.KindSemaphore:
+			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
+				return c.Semaphore(name).TrySetPermits(ctx, n)
+			},
+				func(c *mortise.Client, name string, n int) error { return c.Semaphore(name).AddPermits(ctx, n) })
+			available = func(c *mortise.Client, name string) (int64, error) {
+				n, err := c.Semaphore(name).Available(ctx)
+				return int64(n), err
+			}
+			ops["acquire"] = func(t *rapid.T) {
+				n := some(t)
+				r := k.take(request(n))
+				wait := r.yes && rapid.Bool().Draw(t, "wait")
+				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(_ int, c *mortise.Client, name string) string {
+					if wait {
+						return verdict(c.Semaphore(name).Acquire(ctx, n))
+					}
+					return verdict(c.Semaphore(name).TryAcquire(ctx, n))
+				})
+			}
+			ops["acquire too"] = ops["acquire"]
+			ops["release"] = func(t *rapid.T) {
+				n := some(t)
+				k.addCount(request(n))
+				each(t, fmt.Sprint("release ", n), "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.Semaphore(name).Release(ctx, n)) })
+			}
+			ops["drain"] = func(t *rapid.T) {
+				each(t, "drain", number(k.drain(request(0)).n), func(_ int, c *mortise.Client, name string) string {
+					n, err := c.Semaphore(name).Drain(ctx)
+					return fmt.Sprint(n, " ", verdict(err))
+				})
+			}
+		case backend.KindPermits:
+			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
+				return c.Permits(name).TrySetPermits(ctx, n)
+			},
+				func(c *mortise.Client, name string, n int) error { return c.Permits(name).AddPermits(ctx, n) })
+			available = func(c *mortise.Client, name string) (int64, error) {
+				n, err := c.Permits(name).Available(ctx)
+				return int64(n), err
+			}
+			ops["acquire"] = func(t *rapid.T) {
+				q := backend.AcquireRequest{Owner: fmt.Sprint(len(out)), Lease: long}
+				r := k.permit(q)
+				got := make([]*mortise.Permit, len(worlds))
+				each(t, "acquire", took(r.yes), func(n int, c *mortise.Client, name string) (v string) {
+					var err error
+					got[n], err = c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))
+					return verdict(err)
+				})
+				if r.yes {
+					out = append(out, got)
+				}
+			}
+			ops["acquire too"] = ops["acquire"]
+			release := func(byID bool) func(*rapid.T) {
+				return func(t *rapid.T) {
+					if len(out) == 0 {
+						return
+					}
+					i := rapid.IntRange(0, len(out)-1).Draw(t, "permit")
+					want := "ok"
+					if !k.returned(backend.ReleaseRequest{Owner: fmt.Sprint(i)}).yes {
+						want = "NotHeld"
+					}
+					each(t, fmt.Sprintf("release of %d, by id %v", i, byID), want, func(n int, c *mortise.Client, name string) string {
+						var err error
+						if p := out[i][n]; byID {
+							err = c.Permits(name).Release(ctx, p.ID())
+						} else {
+							err = p.Release(ctx)
+						}
+						if errors.Is(err, mortise.ErrNotHeld) {
+							return "NotHeld"
+						}
+						return verdict(err)
+					})
+				}
+			}
+			ops["release"], ops["release by id"] = release(false), release(true)
+		case backend.KindLatch:
+			available = func(c *mortise.Client, name string) (int64, error) { return c.Latch(name).Count(ctx) }
+			ops["set"] = func(t *rapid.T) {
+				n := some(t)
+				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string { return said(c.Latch(name).TrySet(ctx, int64(n))) })
+			}
+			ops["down"] = func(t *rapid.T) {
+				k.countDown(request(1))
+				each(t, "count down", "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.Latch(name).CountDown(ctx)) })
+			}
+			ops["down too"] = ops["down"]
+			ops["delete"] = func(t *rapid.T) {
+				each(t, "delete", says(k.deleteCount(request(0))), func(_ int, c *mortise.Client, name string) string { return said(c.Latch(name).Delete(ctx)) })
+			}
+			ops["wait"] = func(t *rapid.T) {
+				if k.there() == 0 {
+					each(t, "wait", "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.Latch(name).Wait(ctx)) })
+				}
+			}
+		}
+		ops[""] = func(t *rapid.T) {
+			each(t, "count", number(k.readCount(kind).n), func(_ int, c *mortise.Client, name string) string {
+				n, err := available(c, name)
+				return fmt.Sprint(n, " ", verdict(err))
+			})
+		}
+		t.Repeat(ops)
+		for _, ps := range out {
+			for _, p := range ps {
+				p.Release(ctx)
+			}
+		}
+	})
+}

@@ -1,0 +1,227 @@
+package property
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// These are quick, to be repeated: go test -race -run Context -count=200
+
+// onEach runs a test on each store, all at once.
+func onEach(t *testing.T, what string, test func(t *testing.T, s *store)) {
+	for _, s := range openStores(t) {
+		t.Run(what+s.label, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
+	onEach(t, "", func(t *testing.T, s *store) {
+		c := newClient(t, s)
+		name := s.key(fresh() + "n")
+		outer, err := c.Lock(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var (
+			in, entered atomic.Int64
+			wg          sync.WaitGroup
+			start       = make(chan struct{})
+		)
+		// enter is what each goroutine does with the context that all have.
+		enter := func(lock func() (*mortise.Lease, error)) (ok bool) {
+			l, err := lock()
+			if errors.Is(err, mortise.ErrNotAcquired) {
+				return false
+			}
+			if err != nil {
+				t.Errorf("entering again: %v", err)
+				return true
+			}
+			if n := in.Add(1); n != 1 {
+				t.Errorf("%d goroutines are in at once", n)
+			}
+			entered.Add(1)
+			// Whoever is in may enter again, with the context of its own lease.
+			inner, err := c.TryLock(l.Context(), name)
+			if err != nil {
+				t.Errorf("entering a third time: %v", err)
+			} else if err := inner.Unlock(context.Background()); err != nil {
+				t.Errorf("unlocking that: %v", err)
+			}
+			in.Add(-1)
+			if err := l.Unlock(context.Background()); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+			return true
+		}
+		const goroutines, times = 4, 3
+		for i := range goroutines {
+			wg.Go(func() {
+				<-start
+				for range times {
+					if i%2 == 0 {
+						enter(func() (*mortise.Lease, error) { return c.Lock(outer.Context(), name, mortise.WithWait(soon)) })
+						continue
+					}
+					for end := time.Now().Add(soon); !enter(func() (*mortise.Lease, error) { return c.TryLock(outer.Context(), name) }); {
+						if time.Now().After(end) {
+							t.Errorf("TryLock was refused for %v", soon)
+							return
+						}
+						time.Sleep(100 * time.Microsecond)
+					}
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		if n := entered.Load(); n != goroutines*times {
+			t.Errorf("entered %d times, want %d", n, goroutines*times)
+		}
+		if st, err := c.Inspect(t.Context(), name); err != nil || st.Holds != 1 {
+			t.Errorf("the outer lease alone should be left: %+v, %v", st, err)
+		}
+		if err := outer.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if st, err := c.Inspect(t.Context(), name); err != nil || st.Held {
+			t.Errorf("after the last Unlock: %+v, %v", st, err)
+		}
+	})
+}
+
+func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
+	for how, end := range map[string]func(t *testing.T, s *store, l *mortise.Lease){
+		"unlocked": func(t *testing.T, _ *store, l *mortise.Lease) {
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+		"expired": func(t *testing.T, _ *store, l *mortise.Lease) {
+			await(t, "the lease is over", func() bool { return errors.Is(l.Err(), mortise.ErrLost) })
+		},
+		// Where the holder is not told, it believes that it holds the lock: then its
+		// context must not work either.
+		"deleted": func(_ *testing.T, s *store, l *mortise.Lease) { s.remove(l.Name()) },
+	} {
+		onEach(t, how+" on ", func(t *testing.T, s *store) {
+			c, other := newClient(t, s), newClient(t, s)
+			name := s.key(fresh() + how)
+			var opts []mortise.Option
+			if how == "expired" {
+				opts = append(opts, mortise.WithLease(mortise.MinLease))
+			}
+			var l *mortise.Lease
+			await(t, "a lease before it is over", func() (ok bool) {
+				var err error
+				if l, err = c.Lock(t.Context(), name, opts...); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+			kept := context.WithoutCancel(l.Context())
+			end(t, s, l)
+
+			// Somebody else has the lock: the kept context is no way in.
+			theirs, err := other.Lock(t.Context(), name, mortise.WithWait(soon))
+			if err != nil {
+				t.Fatalf("%s: the lock should be free: %v", how, err)
+			}
+			before, err := other.Inspect(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the first try may be how the client learns that it lost the lock
+				if l, err := c.TryLock(kept, name); err == nil {
+					t.Errorf("%s: TryLock with the kept context got in beside another holder: %v", how, l.Err())
+				}
+			}
+			// A machine that is too busy to ask in that time has no answer: ErrUnavailable.
+			if _, err := c.Lock(kept, name, mortise.WithWait(5*time.Millisecond)); !errors.Is(err, mortise.ErrNotAcquired) && !errors.Is(err, mortise.ErrUnavailable) {
+				t.Errorf("%s: Lock with the kept context: %v, want ErrNotAcquired", how, err)
+			}
+			after, err := other.Inspect(t.Context(), name)
+			if err != nil || after.Owner != before.Owner || after.Holds != 1 {
+				t.Errorf("%s: the other's record was %+v and is %+v, %v", how, before, after, err)
+			}
+			if err := theirs.Err(); err != nil {
+				t.Errorf("%s: the other holder: %v", how, err)
+			}
+			if err := theirs.Unlock(t.Context()); err != nil {
+				t.Errorf("%s: the other's Unlock: %v", how, err)
+			}
+
+			// Nobody has it: the kept context is as good as any, and its owner is new.
+			mine, err := c.Lock(kept, name, mortise.WithWait(soon))
+			if err != nil {
+				t.Fatalf("%s: Lock of a free name with the kept context: %v", how, err)
+			}
+			st, err := c.Inspect(t.Context(), name)
+			if err != nil || st.Holds != 1 || !st.Mine {
+				t.Errorf("%s: it should be held once, by a new owner: %+v, %v", how, st, err)
+			}
+			if err := mine.Unlock(t.Context()); err != nil {
+				t.Errorf("%s: %v", how, err)
+			}
+		})
+	}
+}
+
+// On stores that can tell a holder of a deletion, its lease ends at once. A lease that
+// is not renewed hears of it in no other way.
+func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
+	for what, before := range map[string]func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease{
+		"acquired":  func(_ *testing.T, _ *mortise.Client, l *mortise.Lease) *mortise.Lease { return l },
+		"reentered": reenter,
+		"inner unlocked": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
+			if err := reenter(t, c, l).Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return l
+		},
+		"outer unlocked": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
+			inner := reenter(t, c, l)
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return inner
+		},
+		"another refused": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
+			if _, err := c.TryLock(t.Context(), l.Name()); !errors.Is(err, mortise.ErrNotAcquired) {
+				t.Error(err)
+			}
+			return l
+		},
+	} {
+		onEach(t, what+" on ", func(t *testing.T, s *store) {
+			if !s.tells {
+				return
+			}
+			c := newClient(t, s)
+			l, err := c.Lock(t.Context(), s.key(fresh()+what), mortise.WithLease(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := before(t, c, l)
+			s.remove(l.Name())
+			await(t, what+", then deleted: the lease is lost", func() bool { return errors.Is(last.Err(), mortise.ErrLost) })
+		})
+	}
+}
+
+func reenter(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
+	inner, err := c.TryLock(context.WithoutCancel(l.Context()), l.Name(), mortise.WithLease(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inner
+}
