@@ -99,7 +99,8 @@ func (x *together) attempt(t *rapid.T, w *world, ctx context.Context, parts []mo
 		case r := <-done:
 			if r.err != nil {
 				cancel()
-				if waits {
+				// Under a context that has ended already it may have come back before anybody looked.
+				if waits || w.waiting.Load() > before {
 					return nil, "waits"
 				}
 				return nil, verdict(r.err)
