@@ -83,7 +83,7 @@ var rules12to15 = []test{
 	}},
 	{"Rule12_AWaiterOutlastsAnOutage", func(e *env) {
 		holder, _ := e.session()
-		holder.take("n", "a:1", time.Second)
+		holder.take("n", "a:1", 4*time.Second) // it is not over before the store goes away
 		c, f := e.tapped()
 		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
 		e.settled(f)
@@ -192,7 +192,7 @@ var rules12to15 = []test{
 	}},
 	{"Rule13_AWaiterIsToldThatItsNameBecameAnotherKind", func(e *env) {
 		holder, _ := e.session()
-		holder.take("n", "a:1", 700*time.Millisecond)
+		holder.take("n", "a:1", 4*time.Second)
 		c, f := e.tapped()
 		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
 		e.settled(f)
@@ -266,7 +266,7 @@ var rules12to15 = []test{
 		}
 	}},
 	{"Rule14_ShutdownWaitsForUnlocksAndRenewsMeanwhile", func(e *env) {
-		c, f := e.tapped(mortise.WithWatchdogTimeout(time.Second))
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		outer := e.lock(c, context.Background(), "n")
 		inner := e.lock(c, outer.Context(), "n")
 		down := async(func() error { return c.Shutdown(context.Background()) })
@@ -363,7 +363,7 @@ var rules12to15 = []test{
 	{"Rule14_NoGoroutineIsLeft", func(e *env) {
 		b := e.store.Backend()
 		open := func() *mortise.Client {
-			c, err := mortise.New(b, mortise.WithWatchdogTimeout(time.Second))
+			c, err := mortise.New(b, mortise.WithWatchdogTimeout(watchdog))
 			if err != nil {
 				e.Fatal(err)
 			}
