@@ -25,7 +25,7 @@ const (
 	long = 10 * time.Minute
 	// watchdog is the watchdog timeout where renewal is the subject. Two thirds of it are what
 	// a renewal may be late by, where this process stands still for a while.
-	watchdog = 3 * time.Second
+	watchdog = 4 * time.Second
 )
 
 // env is what a test has at hand.
