@@ -102,13 +102,14 @@ func rueidisBackend(disableCache bool) func(testing.TB, string, config) backend.
 	return func(_ testing.TB, addr string, c config) backend.Backend {
 		opt := redisrueidis.ClientOption{
 			InitAddress: []string{addr}, Username: c.user, Password: c.password, ClientName: c.name,
-			ConnWriteTimeout: c.timeout, DisableCache: disableCache,
+			// It looks twice for replies that are late, and then asks: no longer, in all, than the timeout.
+			ConnWriteTimeout: c.timeout / 2, DisableCache: disableCache,
 		}
 		if c.pool == 1 && disableCache { // by default some four
 			opt.PipelineMultiplex = -1
 		}
 		opt.Dialer.Timeout = c.timeout
-		opt.Dialer.KeepAlive = c.timeout / 4 // how often it looks for replies that are late, twice before it asks
+		opt.Dialer.KeepAlive = c.timeout / 4
 		return rueidis.New(opt)
 	}
 }
