@@ -189,10 +189,10 @@ func TestRule11_AReentryThatMetAFaultLeavesTheCountRight(t *testing.T) {
 
 // A re-entry whose caller gives up is taken back.
 func TestRule09_AReentryWhoseCallerGaveUpIsTakenBack(t *testing.T) {
-	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
+	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, _ *mortise.Client) {
 		// What is held goes on before its client sends it again: after what that took back,
 		// it would set the count once more, until the next operation.
-		c = s.client(t, w.addr(), config{timeout: 4 * time.Second})
+		c := s.client(t, w.addr(), config{timeout: 4 * time.Second})
 		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		f := w.arm(d, 1, script("reenter"))
 		defer f.let()
