@@ -15,6 +15,7 @@ type repetition struct {
 	until  int64  // monotonic
 	began  instant
 	every  time.Duration
+	sent   bool // once at least
 	timed  timed
 }
 
@@ -27,8 +28,9 @@ func (c *Client) repeatLocked(until int64, send func() (done bool), gaveUp func(
 
 func (p *repetition) fire(now instant, fx *effects) {
 	c := p.client
-	// Shutdown is held up for a second, by what comes late in it, too.
-	if now.mono >= p.until || c.shut && later(c.shutAt, p.began).add(time.Second).reached(now) {
+	// Shutdown is held up for a second, by what comes late in it, too. A process that stood
+	// still for that second sends it all the same.
+	if now.mono >= p.until || p.sent && c.shut && later(c.shutAt, p.began).add(time.Second).reached(now) {
 		c.running--
 		c.checkIdle()
 		if p.gaveUp != nil {
@@ -36,6 +38,7 @@ func (p *repetition) fire(now instant, fx *effects) {
 		}
 		return
 	}
+	p.sent = true
 	c.sched.jobs = append(c.sched.jobs, p.again)
 }
 

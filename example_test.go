@@ -145,7 +145,7 @@ func ExampleWithLease() {
 	}
 	defer locks.Close()
 
-	lease, err := locks.Lock(context.Background(), "report:daily", mortise.WithLease(100*time.Millisecond))
+	lease, err := locks.Lock(context.Background(), "report:daily", mortise.WithLease(2*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func ExampleClient_Kind_fenced() {
 		return "written"
 	}
 
-	slow, err := fenced.Lock(ctx, "account:7", mortise.WithLease(100*time.Millisecond))
+	slow, err := fenced.Lock(ctx, "account:7", mortise.WithLease(2*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -86,12 +86,14 @@ type cost struct {
 type costs struct {
 	t      *testing.T
 	client string
+	server *redistest.Server
 	proxy  *redistest.Proxy
 	open   func(opts ...mortise.ClientOption) *mortise.Client
 }
 
 func newCosts(t *testing.T, client string) *costs {
-	c := &costs{t: t, client: client, proxy: redistest.NewProxy(t, redistest.Start(t).Addr())}
+	server := redistest.Start(t)
+	c := &costs{t: t, client: client, server: server, proxy: redistest.NewProxy(t, server.Addr())}
 	c.open = func(opts ...mortise.ClientOption) *mortise.Client {
 		var b backend.Backend
 		if client == "rueidis" {
@@ -136,6 +138,22 @@ func (c *costs) unlock(lease *mortise.Lease) {
 	if err := lease.Unlock(context.Background()); err != nil {
 		c.t.Error(err)
 	}
+}
+
+// until waits for something to be so.
+func (c *costs) until(what string, so func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("not so within 20 s: %s", what)
+		}
+	}
+}
+
+// asked waits until so many scripts were sent since the count began.
+func (c *costs) asked(n int) {
+	c.t.Helper()
+	c.until(fmt.Sprint(n, " scripts were sent"), func() bool { return c.proxy.Count(redistest.Named("EVALSHA", "EVAL")) >= n })
 }
 
 func (c *costs) measure() []cost {
@@ -204,7 +222,10 @@ func (c *costs) measure() []cost {
 func (c *costs) waiting() (rows []cost) {
 	ctx := context.Background()
 	holder := c.open()
-	lease := c.lock(holder, ctx, "wanted")
+	lease, err := holder.Lock(ctx, "wanted", mortise.WithLease(time.Hour)) // no renewal is counted
+	if err != nil {
+		c.t.Fatal(err)
+	}
 	var waiters [3]*mortise.Client
 	var waiting atomic.Int32
 	for i := range waiters {
@@ -217,29 +238,31 @@ func (c *costs) waiting() (rows []cost) {
 			got <- c.lock(l, ctx, "wanted")
 		})
 	}
-	until := func(n int32) {
-		for end := time.Now().Add(10 * time.Second); waiting.Load() < n && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(200 * time.Millisecond) // subscribed, and asked again
+	// The first of a process asks, subscribes, and asks again. Then it would be too late for more.
+	until := func(n int32, scripts int) {
+		c.until(fmt.Sprint(n, " wait"), func() bool { return waiting.Load() >= n })
+		c.asked(scripts)
+		time.Sleep(200 * time.Millisecond)
 	}
-	rows = append(rows, cost{"to begin to wait, the first of a process", c.count(func() { wait(waiters[0]); until(1) })})
+	rows = append(rows, cost{"to begin to wait, the first of a process", c.count(func() { wait(waiters[0]); until(1, 2) })})
 	rows = append(rows, cost{"to begin to wait, each further one", c.count(func() {
 		for range 9 {
 			wait(waiters[0])
 		}
-		until(10)
+		until(10, 0)
 	})})
+	c.proxy.Reset()
 	for _, w := range waiters[1:] {
 		for range 10 {
 			wait(w)
 		}
 	}
-	until(30)
+	until(30, 4)
 	rows = append(rows, cost{"30 who wait, for a second", c.count(func() { time.Sleep(time.Second) })})
 	rows = append(rows, cost{"`Unlock` and hand-over to one of 30, in 3 other processes", c.count(func() {
 		c.unlock(lease)
 		lease = <-got
+		c.asked(1 + 3) // one of each process
 		time.Sleep(200 * time.Millisecond)
 	})})
 	for range 30 - 1 {
@@ -249,6 +272,7 @@ func (c *costs) waiting() (rows []cost) {
 	c.unlock(lease)
 	wg.Wait()
 
+	c.until("nobody listens any more", func() bool { return len(c.server.Must("PUBSUB", "CHANNELS").([]any)) == 0 })
 	lease = c.lock(holder, ctx, "wanted")
 	for range 10 {
 		wg.Go(func() {
@@ -273,24 +297,32 @@ func (c *costs) waiting() (rows []cost) {
 // renewals counts the commands of one round of renewals of n locks.
 func (c *costs) renewals(n int) int {
 	var renewed atomic.Int32
-	locks := c.open(mortise.WithWatchdogTimeout(12*time.Second), mortise.WithObserver(mortise.Observer{
+	const watchdog = 12 * time.Second
+	locks := c.open(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
 		Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
 	}))
-	leases := make([]*mortise.Lease, n)
-	var wg sync.WaitGroup
-	for i := range leases {
-		wg.Go(func() { leases[i] = c.lock(locks, context.Background(), fmt.Sprint("many:", i)) })
+	var parts []mortise.Part
+	for i := range n {
+		parts = append(parts, mortise.Part{Locker: locks, Name: fmt.Sprint("many:", i)})
 	}
-	wg.Wait()
-	commands := c.count(func() {
-		for end := time.Now().Add(10 * time.Second); int(renewed.Load()) < n && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
+	var lease *mortise.Lease
+	c.until("all are locked in a row", func() bool { // else they are renewed in several
+		begin := time.Now()
+		var err error
+		if lease, err = mortise.LockAll(context.Background(), parts, mortise.WithWait(20*time.Second)); err != nil {
+			c.t.Fatal(err)
 		}
+		if time.Since(begin) < watchdog/48 {
+			return true
+		}
+		c.unlock(lease)
+		return false
 	})
-	for _, l := range leases {
-		wg.Go(func() { c.unlock(l) })
-	}
-	wg.Wait()
+	commands := c.count(func() {
+		n := n + int(renewed.Load())
+		c.until("all are renewed", func() bool { return int(renewed.Load()) >= n })
+	})
+	c.unlock(lease)
 	return commands
 }
 

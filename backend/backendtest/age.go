@@ -27,8 +27,8 @@ var ageTests = []test{
 			return r
 		}
 		const age = time.Second
-		e.store.Flush()
 		emptied := time.Now()
+		e.store.Flush()
 		if r := ask("a:1", long); !r.Young {
 			e.Fatalf("an empty store is as old as it likes: %+v", r)
 		}
@@ -66,7 +66,7 @@ var ageTests = []test{
 			e.Errorf("of a free lock on a store that is old enough: %+v", r)
 		}
 		e.store.Flush()
-		if r := ask("d:1", age); !r.Young {
+		if r := ask("d:1", long); !r.Young {
 			e.Errorf("once it was emptied again: %+v", r)
 		}
 	}},

@@ -23,8 +23,9 @@ const (
 	// long is a lease that no test outlives: what happens within patience did not
 	// happen because it ran out.
 	long = 10 * time.Minute
-	// watchdog is the watchdog timeout where renewal is the subject.
-	watchdog = 2 * time.Second
+	// watchdog is the watchdog timeout where renewal is the subject. Two thirds of it are what
+	// a renewal may be late by, where this process stands still for a while.
+	watchdog = 4 * time.Second
 )
 
 // env is what a test has at hand.
@@ -93,6 +94,21 @@ func (e *env) lock(l mortise.Locker, ctx context.Context, name string, opts ...m
 		e.Fatalf("Lock: %v", err)
 	}
 	return lease
+}
+
+// brief is lock with a lease so short that it may be over before the grant is known, where
+// this process stands still: then it is asked for anew.
+func (e *env) brief(l mortise.Locker, name string, lease time.Duration) (got *mortise.Lease) {
+	e.Helper()
+	e.until("a lease is granted before it is over", func() bool {
+		var err error
+		got, err = l.Lock(context.Background(), name, mortise.WithWait(patience), mortise.WithLease(lease))
+		if err != nil && !errors.Is(err, mortise.ErrUnavailable) {
+			e.Fatalf("Lock: %v", err)
+		}
+		return err == nil
+	})
+	return got
 }
 
 // unlock is Unlock that must succeed.

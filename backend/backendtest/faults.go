@@ -61,11 +61,13 @@ type Fate struct {
 type Faults struct {
 	under backend.Backend
 
-	mu       sync.Mutex
-	hook     func(Call) Fate
-	calls    []Call
-	count    int
-	watching int
+	mu        sync.Mutex
+	hook      func(Call) Fate
+	calls     []Call
+	count     int
+	watching  int
+	confirmed map[backend.Topic]int // when a watch was confirmed last, as calls are numbered
+	late      int                   // calls that are to run later, and have not
 }
 
 // errInjected is the cause of every fault that Faults makes up.
@@ -120,10 +122,38 @@ type watchCounter struct {
 }
 
 func (w watchCounter) Watching(t backend.Topic) {
+	w.f.mu.Lock()
+	w.f.count++
+	if w.f.confirmed == nil {
+		w.f.confirmed = make(map[backend.Topic]int)
+	}
+	w.f.confirmed[t] = w.f.count
+	w.f.mu.Unlock()
 	w.Handler.Watching(t)
 	w.f.mu.Lock()
 	w.f.watching++
 	w.f.mu.Unlock()
+}
+
+// numbered is how many beginnings, ends and confirmations there were.
+func (f *Faults) numbered() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count
+}
+
+// underway counts the calls of these operations that have not ended, and all that are to
+// run later.
+func (f *Faults) underway(ops ...Op) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.late
+	for _, c := range f.calls {
+		if c.Ended == 0 && slices.Contains(ops, c.Op) {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *Faults) begin(c Call) (int, Fate) {
@@ -165,9 +195,15 @@ func pass[R any](f *Faults, ctx context.Context, c Call, op func(context.Context
 		return none, refused()
 	}
 	if fate.Later != nil {
+		f.mu.Lock()
+		f.late++
+		f.mu.Unlock()
 		go func() {
 			<-fate.Later
 			op(context.WithoutCancel(ctx))
+			f.mu.Lock()
+			f.late--
+			f.mu.Unlock()
 		}()
 		return none, unknown()
 	}
@@ -255,13 +291,13 @@ func (s *faulty) Ping(ctx context.Context) error {
 }
 
 func (s *faulty) Watch(t backend.Topic) {
-	i, _ := s.f.begin(Call{Op: OpWatch, Name: t.Name})
+	i, _ := s.f.begin(Call{Op: OpWatch, Name: t.Name, Owner: t.Owner})
 	s.Session.Watch(t)
 	s.f.end(i, nil)
 }
 
 func (s *faulty) Unwatch(t backend.Topic) {
-	i, _ := s.f.begin(Call{Op: OpUnwatch, Name: t.Name})
+	i, _ := s.f.begin(Call{Op: OpUnwatch, Name: t.Name, Owner: t.Owner})
 	s.Session.Unwatch(t)
 	s.f.end(i, nil)
 }

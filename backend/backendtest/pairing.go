@@ -43,8 +43,8 @@ type pairKind struct {
 	// hold takes it, and returns how to give it back.
 	hold func(name string) func()
 	// ask asks for it in every way that there is, and returns what each came to. What is
-	// granted is given back.
-	ask func(name string) map[string]error
+	// granted is given back. It waits for wait, or longer.
+	ask func(name string, wait time.Duration) map[string]error
 	// state is what can be read of it.
 	state func(name string) string
 }
@@ -69,10 +69,10 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 				lease := e.lock(l, ctx, name, mortise.WithLease(long))
 				return func() { e.Helper(); e.unlock(lease) }
 			},
-			ask: func(name string) map[string]error {
+			ask: func(name string, wait time.Duration) map[string]error {
 				return map[string]error{
 					"trylock": back(l.TryLock(ctx, name, mortise.WithLease(long))),
-					"lock":    waiting(func(w mortise.Option) error { return back(l.Lock(ctx, name, mortise.WithLease(long), w)) }),
+					"lock":    waiting(wait, func(w mortise.Option) error { return back(l.Lock(ctx, name, mortise.WithLease(long), w)) }),
 				}
 			},
 			state: func(name string) string {
@@ -89,7 +89,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			},
 		}
 	}
-	count := func(what string, hold func(name string), read func(name string) (int, error), ask func(name string) map[string]error) pairKind {
+	count := func(what string, hold func(name string), read func(name string) (int, error), ask func(name string, wait time.Duration) map[string]error) pairKind {
 		return pairKind{
 			what: what, record: asCount, ask: ask,
 			hold: func(name string) func() {
@@ -116,13 +116,13 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			e.ok(c.Semaphore(name).TrySetPermits(ctx, 2))
 			e.done("Acquire", c.Semaphore(name).TryAcquire(ctx, 1))
 		}, func(name string) (int, error) { return c.Semaphore(name).Available(ctx) },
-			func(name string) map[string]error {
+			func(name string, wait time.Duration) map[string]error {
 				s := c.Semaphore(name)
 				return map[string]error{
 					"available":  second(s.Available(ctx)),
 					"setpermits": second(s.TrySetPermits(ctx, 9)),
 					"tryacquire": s.TryAcquire(ctx, 1),
-					"acquire":    waiting(func(w mortise.Option) error { return s.Acquire(ctx, 1, w) }),
+					"acquire":    waiting(wait, func(w mortise.Option) error { return s.Acquire(ctx, 1, w) }),
 					"release":    s.Release(ctx, 1),
 					"addpermits": s.AddPermits(ctx, 9),
 					"drain":      second(s.Drain(ctx)),
@@ -134,13 +134,13 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			_, err := c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))
 			e.done("TryAcquire", err)
 		}, func(name string) (int, error) { return c.Permits(name).Available(ctx) },
-			func(name string) map[string]error {
+			func(name string, wait time.Duration) map[string]error {
 				p := c.Permits(name)
 				return map[string]error{
 					"available":  second(p.Available(ctx)),
 					"setpermits": second(p.TrySetPermits(ctx, 9)),
 					"tryacquire": second(p.TryAcquire(ctx)),
-					"acquire":    waiting(func(w mortise.Option) error { return second(p.Acquire(ctx, w)) }),
+					"acquire":    waiting(wait, func(w mortise.Option) error { return second(p.Acquire(ctx, w)) }),
 					"addpermits": p.AddPermits(ctx, 9),
 				}
 			}),
@@ -150,22 +150,22 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 		}, func(name string) (int, error) {
 			n, err := c.Latch(name).Count(ctx)
 			return int(n), err
-		}, func(name string) map[string]error {
+		}, func(name string, wait time.Duration) map[string]error {
 			l := c.Latch(name)
 			return map[string]error{
 				"count":     second(l.Count(ctx)),
 				"set":       second(l.TrySet(ctx, 9)),
 				"countdown": l.CountDown(ctx),
-				"wait":      waiting(func(w mortise.Option) error { return l.Wait(ctx, w) }),
+				"wait":      waiting(wait, func(w mortise.Option) error { return l.Wait(ctx, w) }),
 				"delete":    second(l.Delete(ctx)),
 			}
 		}),
 	}
 }
 
-// waiting is a call that waits for a moment: for long enough to get an answer.
-func waiting(call func(mortise.Option) error) error {
-	for d := 20 * time.Millisecond; ; d *= 4 {
+// waiting is a call that waits for d, or as much longer as it takes to get an answer.
+func waiting(d time.Duration, call func(mortise.Option) error) error {
+	for ; ; d *= 4 {
 		if err := call(mortise.WithWait(d)); d > patience || !errors.Is(err, mortise.ErrUnavailable) {
 			return err
 		}
@@ -185,8 +185,8 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 		}
 		free()
 		return
-	case a.record != b.record:
-		for op, err := range b.ask(name) {
+	case a.record != b.record: // which is answered at once: nothing is on its way that could take it later
+		for op, err := range b.ask(name, patience) {
 			if err == nil {
 				e.Errorf("%s: %s was carried out", what, op)
 				continue
@@ -194,13 +194,13 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 			e.named(err, op, name, mortise.ErrWrongKind)
 		}
 	case a.reads && b.reads:
-		for op, err := range b.ask(name) {
+		for op, err := range b.ask(name, patience) {
 			if err != nil {
 				e.Errorf("%s: %s: %v, want it granted", what, op, err)
 			}
 		}
 	default:
-		for op, err := range b.ask(name) {
+		for op, err := range b.ask(name, 20*time.Millisecond) {
 			if !errors.Is(err, mortise.ErrNotAcquired) || errors.Is(err, mortise.ErrWrongKind) {
 				e.Errorf("%s: %s: %v, want it refused", what, op, err)
 			}
@@ -218,10 +218,10 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 	switch {
 	case b.record == asCount:
 	case a.record == b.record:
-		e.until(what+": free for whoever comes next", func() bool { return next.ask(name)["trylock"] == nil })
+		e.until(what+": free for whoever comes next", func() bool { return next.ask(name, patience)["trylock"] == nil })
 	default:
 		// Neither a place in a queue nor a writer's claim was left by what was refused.
-		if err := next.ask(name)["trylock"]; err != nil {
+		if err := next.ask(name, patience)["trylock"]; err != nil {
 			e.Errorf("%s: for whoever comes next: %v", what, err)
 		}
 	}

@@ -224,7 +224,7 @@ var rules01to04 = []test{
 		a, b := e.client(), e.client()
 		for i := range 5 {
 			name := fmt.Sprintf("n%d", i)
-			lease := e.lock(a, context.Background(), name, mortise.WithLease(200*time.Millisecond))
+			lease := e.brief(a, name, 200*time.Millisecond)
 			got := e.lock(b, context.Background(), name, mortise.WithLease(long))
 			e.is("at the moment another has it, Err", lease.Err(), mortise.ErrLost)
 			receive(e, "the holder's context ends", lease.Context().Done())
@@ -234,6 +234,8 @@ var rules01to04 = []test{
 	}},
 	{"Rule02_TheDeadlineCountsFromBeforeTheRequestWasSent", func(e *env) {
 		c, f := e.tapped()
+		// What the reply is held for is also what a lease that counted from it would be longer.
+		const lasts, held = 7 * time.Second, 4 * time.Second
 		var sent time.Time
 		f.Hook(func(call Call) Fate {
 			if call.Op != OpAcquire {
@@ -241,18 +243,19 @@ var rules01to04 = []test{
 			}
 			sent = time.Now()
 			slow := make(chan struct{})
-			time.AfterFunc(400*time.Millisecond, func() { close(slow) })
+			time.AfterFunc(held, func() { close(slow) })
 			return Fate{After: slow}
 		})
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(time.Second))
-		if d := time.Since(sent); d < 400*time.Millisecond {
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(lasts))
+		if d := time.Since(sent); d < held {
 			e.Fatalf("the reply was not held: %v", d)
 		}
 		receive(e, "the lease ends", lease.Context().Done())
-		time.Sleep(time.Until(sent.Add(990 * time.Millisecond)))
+		ended := time.Now()
+		time.Sleep(time.Until(sent.Add(lasts - 10*time.Millisecond)))
 		e.is("10 ms before the store's record can end, Err", lease.Err(), mortise.ErrLost)
-		if d := time.Since(sent); d > 5*time.Second {
-			e.Errorf("it ended only %v after it was asked for, want within the lease of 1s", d)
+		if d := ended.Sub(sent); d > lasts+held-lasts/50 {
+			e.Errorf("it ended only %v after it was asked for, want within the lease of %v", d, lasts)
 		}
 	}},
 	{"Rule02_AGrantThatArrivesAfterItsLeaseIsNoLease", func(e *env) {
@@ -285,7 +288,7 @@ var rules01to04 = []test{
 		receive(e, "its context ends", lease.Context().Done())
 	}},
 	{"Rule02_ARenewalConfirmedTooLateRevivesNothing", func(e *env) {
-		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
 		late := make(chan struct{})
 		f.Hook(func(call Call) Fate {
 			if call.Op == OpRenew {
@@ -315,7 +318,7 @@ var rules01to04 = []test{
 		down := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
 		e.is("Err", lease.Err(), mortise.ErrLost)
-		if d := time.Since(down); d > watchdog+time.Second {
+		if d := time.Since(down); d > watchdog+5*time.Second {
 			e.Errorf("it ended %v after the store went away, want within the watchdog timeout of %v", d, watchdog)
 		}
 		if d := time.Since(begin); d < watchdog/2 {
@@ -366,7 +369,8 @@ var rules01to04 = []test{
 			time.Sleep(20 * time.Millisecond)
 		}
 		// Every third of the timeout: four times by now, and not all the time.
-		if n := renewed.Load(); n < 3 || n > 8 {
+		e.until("it is renewed three times", func() bool { return renewed.Load() >= 3 || lease.Err() != nil })
+		if n := renewed.Load(); time.Duration(n) > 6*time.Since(begin)/watchdog {
 			e.Errorf("renewed %d times in %v with a timeout of %v", n, time.Since(begin), watchdog)
 		}
 		e.unlock(lease)
@@ -389,7 +393,7 @@ var rules01to04 = []test{
 	{"Rule03_WithLeaseIsNeverRenewed", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(time.Second))
 		begin := time.Now()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(1500*time.Millisecond))
+		lease := e.brief(c, "n", 1500*time.Millisecond)
 		taken := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
 		if d := time.Since(taken); d > 5*time.Second {
@@ -437,7 +441,7 @@ var rules01to04 = []test{
 	}},
 	{"Rule03_AWatchedReentryRenewsALeaseOfFixedTime", func(e *env) {
 		c := e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(watchdog/2))
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(watchdog))
 		inner := e.lock(c, outer.Context(), "n")
 		e.always(watchdog*5/4, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.unlock(inner)
@@ -446,19 +450,20 @@ var rules01to04 = []test{
 		e.is("Err", outer.Err(), mortise.ErrLost)
 	}},
 	{"Rule03_WithMaxHoldEndsTheLeaseOfAHolderThatHangs", func(e *env) {
-		c := e.client(mortise.WithWatchdogTimeout(time.Second))
+		const most = watchdog * 3 / 2
+		c := e.client(mortise.WithWatchdogTimeout(watchdog))
 		begin := time.Now()
-		lease := e.lock(c, context.Background(), "n", mortise.WithMaxHold(1500*time.Millisecond))
+		lease := e.lock(c, context.Background(), "n", mortise.WithMaxHold(most))
 		taken := time.Now()
 		got := receive(e, "another gets it", locking(e.client(), context.Background(), "n", mortise.WithWait(patience)))
 		if got.err != nil {
 			e.Fatalf("Lock: %v", got.err)
 		}
 		e.is("Err", lease.Err(), mortise.ErrLost)
-		if d := got.at.Sub(begin); d < 1400*time.Millisecond {
-			e.Errorf("it ended after %v of 1.5s", d)
+		if d := got.at.Sub(begin); d < most-100*time.Millisecond {
+			e.Errorf("it ended after %v of %v", d, most)
 		}
-		if d := got.at.Sub(taken); d > 5*time.Second {
+		if d := got.at.Sub(taken); d > most+5*time.Second {
 			e.Errorf("another got it only after %v", d)
 		}
 	}},

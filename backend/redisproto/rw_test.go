@@ -302,7 +302,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 		told(what)
 	}
 	// A renewal registers again.
-	side(t, a, backend.KindRead, "n", "a:2", lease(time.Second))
+	side(t, a, backend.KindRead, "n", "a:2", lease(20*time.Second))
 	out := make([]backend.RenewResult, 1)
 	a.Renew(t.Context(), []backend.RenewRequest{{Kind: backend.KindRead, Name: "n", Owner: "a:2", Lease: time.Minute}}, out)
 	if !out[0].Held {

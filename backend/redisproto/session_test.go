@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -159,35 +160,37 @@ func TestAfterCloseNothingIsSent(t *testing.T) {
 }
 
 func TestLazySharesOneAttemptAndTriesAgain(t *testing.T) {
-	builds, discards := 0, 0
-	gate := make(chan error)
-	l := NewLazy(func() (int, error) {
-		builds++
-		return builds, <-gate
-	}, func(int) { discards++ })
-	results := make(chan error, 10)
-	for range 10 {
-		go func() {
-			_, err := l.Get(context.Background())
-			results <- err
-		}()
-	}
-	time.Sleep(20 * time.Millisecond)
-	gate <- errors.New("refused")
-	for range 10 {
-		if err := <-results; err == nil || err.Error() != "refused" {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		builds, discards := 0, 0
+		gate := make(chan error)
+		l := NewLazy(func() (int, error) {
+			builds++
+			return builds, <-gate
+		}, func(int) { discards++ })
+		results := make(chan error, 10)
+		for range 10 {
+			go func() {
+				_, err := l.Get(context.Background())
+				results <- err
+			}()
 		}
-	}
-	go func() { gate <- nil }()
-	if c, err := l.Get(t.Context()); c != 2 || err != nil || !l.Built() {
-		t.Errorf("%d %v", c, err)
-	}
-	l.Close()
-	l.Close()
-	if discards != 1 {
-		t.Errorf("discarded %d times", discards)
-	}
+		synctest.Wait() // all of them wait
+		gate <- errors.New("refused")
+		for range 10 {
+			if err := <-results; err == nil || err.Error() != "refused" {
+				t.Error(err)
+			}
+		}
+		go func() { gate <- nil }()
+		if c, err := l.Get(t.Context()); c != 2 || err != nil || !l.Built() {
+			t.Errorf("%d %v", c, err)
+		}
+		l.Close()
+		l.Close()
+		if discards != 1 {
+			t.Errorf("discarded %d times", discards)
+		}
+	})
 }
 
 // One that had looked when there was no client yet, and came to ask for an attempt when it was

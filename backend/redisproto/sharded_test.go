@@ -132,9 +132,9 @@ func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() 
 	return func() error { return p.Release(context.Background()) }, err
 }
 
-func client(t *testing.T, b backend.Backend) *mortise.Client {
+func client(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	c, err := mortise.New(b)
+	c, err := mortise.New(b, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,7 +575,9 @@ func TestShardedCosts(t *testing.T) {
 	for as, adapter := range clusterAdapters {
 		t.Run(as, func(t *testing.T) {
 			a := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedAuto))
-			b := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedAuto))
+			var waiting atomic.Int32
+			b := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedAuto),
+				mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
 			name := "n/" + as
 			asked := calls(c, "pubsub|shardnumsub")
 			for _, x := range []*mortise.Client{a, b} { // the scripts are loaded, the ways known
@@ -619,6 +621,7 @@ func TestShardedCosts(t *testing.T) {
 			for range 9 {
 				rest = append(rest, waitFor(t, b, "plain", name))
 			}
+			eventually(t, "all wait", func() bool { return waiting.Load() == 10 })
 			eventually(t, "the waiter has asked again", func() bool { return calls(c, "evalsha")-then["evalsha"] == 2 })
 			if got := since(then); got != "evalsha 2, ssubscribe 1" {
 				t.Errorf("to begin to wait: %s", got)

@@ -26,8 +26,8 @@ func check(t *testing.T, redis, client string) {
 	if err := run(context.Background(), redis, client, 0, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	if n := strings.Count(out.String(), " leads, its token is "); n != leaders {
-		t.Errorf("%d leaders, want %d\n%s", n, leaders, &out)
+	if n := strings.Count(out.String(), " leads, its token is "); n < leaders {
+		t.Errorf("%d leaders, want at least %d\n%s", n, leaders, &out)
 	}
 	t.Logf("\n%s", &out)
 }

@@ -63,7 +63,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 
 	// A writer takes the lock, reads, and is stopped: by its garbage collector, its
 	// hypervisor, its operator. Here it takes a lease that is not renewed, and sleeps.
-	lease, err := slow.locks.Lock(ctx, "accounts:acme", mortise.WithLease(500*time.Millisecond))
+	lease, err := slow.locks.Lock(ctx, "accounts:acme", mortise.WithLease(3*time.Second))
 	if err != nil {
 		return err
 	}

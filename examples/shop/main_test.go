@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -133,8 +132,7 @@ func TestServeEndsInGoodOrder(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if conn, err := net.Dial("tcp", addr); err == nil {
-		conn.Close()
+	if _, err := s.metric(bounded(t), "mortise_wait_seconds_count"); err == nil {
 		t.Error("it still serves")
 	}
 }

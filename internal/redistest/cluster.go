@@ -59,7 +59,8 @@ func (c *Cluster) Addrs() []string {
 	return all
 }
 
-// Settle waits until all that are up agree on who has which slot.
+// Settle waits until all masters are up, agree on who has which slot, and are linked with each
+// other: what one publishes reaches the others.
 func (c *Cluster) Settle() {
 	c.t.Helper()
 	c.until("the masters to agree", func() bool {
@@ -73,12 +74,22 @@ func (c *Cluster) Settle() {
 			if first == "" {
 				first = slots
 			}
-			if slots != first {
+			if slots != first || !linked(s) {
 				return false
 			}
 		}
 		return true
 	})
+}
+
+// linked tells whether a node has a link to all others that it knows.
+func linked(s *Server) bool {
+	for line := range strings.Lines(fmt.Sprint(s.Must("CLUSTER", "NODES"))) {
+		if !strings.Contains(line, "myself") && !strings.Contains(line, " connected") {
+			return false
+		}
+	}
+	return true
 }
 
 // Replica starts a replica of one of the masters and waits until it has its data.
@@ -113,14 +124,7 @@ func (c *Cluster) Replica(of *Server, opts ...Option) *Server {
 // Failover makes a replica take over from its master.
 func (c *Cluster) Failover(replica *Server) {
 	c.t.Helper()
-	c.until("a replica to be linked with all others", func() bool {
-		for line := range strings.Lines(fmt.Sprint(replica.Must("CLUSTER", "NODES"))) {
-			if !strings.Contains(line, "myself") && !strings.Contains(line, " connected") {
-				return false
-			}
-		}
-		return true
-	})
+	c.until("a replica to be linked with all others", func() bool { return linked(replica) })
 	// Its request for votes is sent once: where one is lost, or refused because the voter has
 	// not yet heard of a slot that moved, the next comes after four node timeouts. So the
 	// second time it takes over without being elected.
@@ -168,7 +172,7 @@ func (c *Cluster) Move(slot int, to *Server, between func()) {
 			break
 		}
 		for _, key := range keys {
-			from.Must("MIGRATE", "127.0.0.1", fmt.Sprint(to.port), key.(string), "0", "5000")
+			from.Must("MIGRATE", "127.0.0.1", fmt.Sprint(to.port), key.(string), "0", "30000")
 		}
 	}
 	if between != nil {

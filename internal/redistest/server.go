@@ -32,7 +32,7 @@ import (
 )
 
 // patience bounds everything here that waits for a server.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Server is a redis-server process. Its methods are called from the test's
 // goroutine, except Addr and Do, which may be called from any.
@@ -135,12 +135,16 @@ func (s *Server) Restart() {
 	s.t.Helper()
 	s.Stop()
 	path, err := exec.LookPath("redis-server")
-	if err == nil {
-		err = s.start(path)
+	for end := time.Now().Add(patience); err == nil; time.Sleep(50 * time.Millisecond) {
+		if err = s.start(path); err == nil {
+			return
+		}
+		s.Stop()
+		if strings.Contains(err.Error(), "in use") && time.Now().Before(end) {
+			err = nil // by somebody's connection, perhaps, which ends
+		}
 	}
-	if err != nil {
-		s.t.Fatalf("redistest: restart: %v", err)
-	}
+	s.t.Fatalf("redistest: restart: %v", err)
 }
 
 // Pause stops the process in its tracks (SIGSTOP): connections stay, nothing answers.
@@ -276,13 +280,15 @@ func (p *process) output() string {
 // also while its server is stopped.
 func freePort(t testing.TB) int {
 	t.Helper()
+	var last error
 	for range 200 {
 		port := 10000 + rand.IntN(20000)
 		claim, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("redistest-%d.lock", port)), os.O_CREATE|os.O_RDWR, 0o666)
 		if err != nil {
-			t.Fatalf("redistest: %v", err)
+			last = err // another user's, perhaps
+			continue
 		}
-		if syscall.Flock(int(claim.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		if syscall.Flock(int(claim.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil || !inPlace(claim) {
 			claim.Close()
 			continue
 		}
@@ -298,6 +304,17 @@ func freePort(t testing.TB) int {
 		})
 		return port
 	}
-	t.Fatal("redistest: no free port between 10000 and 30000")
+	t.Fatal("redistest: no free port between 10000 and 30000: ", last)
 	return 0
+}
+
+// inPlace tells whether a file that is locked is the one of its name: who had it before
+// removed it, perhaps, after it was opened here.
+func inPlace(f *os.File) bool {
+	mine, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(f.Name())
+	return err == nil && os.SameFile(mine, named)
 }

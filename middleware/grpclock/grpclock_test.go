@@ -325,7 +325,7 @@ func deadline(s *site) {
 		causes <- st.Err()
 		return st.Err()
 	}))
-	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := client.UnaryCall(ctx, request("42")); status.Code(err) != codes.DeadlineExceeded {
 		s.Errorf("the client got %v", err)
@@ -445,7 +445,7 @@ func redisDies(s *site) {
 func lostAnswered(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	s.tillLost(in, causes, status.Error(codes.OutOfRange, "half done"))
-	client := s.unary(grpclock.WithLockOptions(mortise.WithLease(2 * time.Second)))
+	client := s.unary(grpclock.WithLockOptions(mortise.WithLease(5 * time.Second)))
 	_, err := client.UnaryCall(context.Background(), request("42"))
 	if status.Code(err) != codes.OutOfRange {
 		s.Error(err)
@@ -646,7 +646,7 @@ func streamLost(s *site) {
 		}
 		return err
 	}
-	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}, grpclock.WithLockOptions(mortise.WithLease(2*time.Second))), s.ctx())
+	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}, grpclock.WithLockOptions(mortise.WithLease(5*time.Second))), s.ctx())
 	if _, err := cs.Recv(); err != nil {
 		s.Fatal(err)
 	}
@@ -665,7 +665,7 @@ func streamDeadline(s *site) {
 		ended <- err
 		return err
 	}
-	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
 	defer cancel()
 	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}), ctx)
 	if _, err := cs.Recv(); status.Code(err) != codes.DeadlineExceeded {

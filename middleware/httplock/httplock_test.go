@@ -420,7 +420,7 @@ func lockLostAnswered(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	srv := s.serve(tillLost(in, causes, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "half done", http.StatusTeapot)
-	}), httplock.New(s.locks, orders, httplock.WithLockOptions(mortise.WithLease(2*time.Second))))
+	}), httplock.New(s.locks, orders, httplock.WithLockOptions(mortise.WithLease(5*time.Second))))
 	got := async(func() answer { return post(srv) })
 	receive(s, "the request", in)
 	receive(s, "the loss", causes)

@@ -36,6 +36,7 @@ type crew struct {
 	began   int64
 	slack   time.Duration // rules.slack
 	lost    int           // permits that may be gone for good
+	asked   int64         // since when somebody may have been waiting; 0: all the time
 }
 
 type member struct {
@@ -122,8 +123,12 @@ func (c *crew) key(name int64) string { return fmt.Sprint(c.config.Prefix, name)
 func (c *crew) hang(p int) *entry {
 	c.t.Helper()
 	c.book.linger.Or(1 << p)
-	await(c.t, patience, fmt.Sprintf("process %d is inside", p), func() bool { return c.book.worker[p].lingering.Load() != 0 })
-	e := &c.book.holds[c.book.worker[p].lingering.Load()-1]
+	var index int64
+	await(c.t, patience, fmt.Sprintf("process %d is inside", p), func() bool {
+		index = c.book.worker[p].lingering.Load() - 1
+		return index >= 0
+	})
+	e := &c.book.holds[index]
 	await(c.t, patience, "it says so", func() bool { return e.first.Load() != 0 })
 	return e
 }
@@ -242,8 +247,10 @@ func (c *crew) finish() {
 // judge judges what is in the ledger by now.
 func (c *crew) judge() verdict {
 	r := rules{lease: int64(c.config.Watchdog), slack: int64(c.slack), most: c.config.Size, lost: c.lost}
+	// Read first: what comes while the ledger is read and judged is no silence.
+	until, waiting := now(), c.waiting() > 0
 	v := judge(c.book.all(), c.faults, r)
-	v.silence(c.waiting() > 0, now(), c.faults, r)
+	v.silence(waiting, c.asked, until, c.faults, r)
 	if c.book.used.Load() > maxHolds {
 		c.t.Error("the ledger is full: the run was too long for it")
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *testing.T) {
-	const lease = 2 * time.Second
+	const lease = 6 * time.Second // a holder that is stopped for a while holds on
 	for _, pair := range [][2]string{{"go-redis", "rueidis"}, {"rueidis", "go-redis"}} {
 		t.Run(pair[0]+" dies, "+pair[1]+" waits", func(t *testing.T) {
 			t.Parallel()
@@ -32,6 +32,7 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 			next := c.hang(waiter)
 			a, b := first.read(), next.read()
 			const tick = int64(2 * time.Millisecond) // the server counts in milliseconds
+			const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
 			t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
 				stamp(c.faults[0].from), time.Duration(left), stamp(a.renewed), stamp(b.first), time.Duration(b.first-asked-left))
 			if a.end != open || a.last > c.faults[0].to {
@@ -40,7 +41,7 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 			if b.begun > c.faults[0].from {
 				t.Errorf("the waiter should have waited since before the kill: %v", b)
 			}
-			if b.first < asked+left-tick || b.first < a.renewed+int64(lease)-tick {
+			if b.first < asked+left-tick || b.first < a.renewed+int64(lease)-told {
 				t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), stamp(asked), stamp(a.renewed), lease, b)
 			}
 			if late := b.first - answered - left; late > int64(slack) {
@@ -55,7 +56,7 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 }
 
 func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.T) {
-	const lease = time.Second
+	const lease = 5 * time.Second // a holder that the machine stops for a while holds on
 	for _, pair := range [][2]string{{"go-redis", "rueidis"}, {"rueidis", "go-redis"}} {
 		t.Run(pair[0]+" is stopped, "+pair[1]+" waits", func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +78,7 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 			// Not before it has asked once more: it may have been stopped just after it did.
 			await(t, patience, "the holder is told", func() bool { return first.told.Load() != 0 })
 			c.letGo(holder)
-			await(t, patience, "the holder leaves", func() bool { return first.end.Load() != open })
+			await(t, patience, "the holder leaves", first.left)
 			a, b := first.read(), next.read()
 			t.Logf("stopped at %s, the other in at %s; went on at %s, told at %s", stamp(stopped), stamp(b.first), stamp(went), stamp(a.told))
 			// A claim after it was stopped would be an Err that said nil.

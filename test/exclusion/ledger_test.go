@@ -74,6 +74,7 @@ const (
 	released        // Unlock returned nil
 	notHeld         // Unlock returned ErrNotHeld
 	unsure          // Unlock returned another error
+	going           // Unlock was called, and its process died before it returned
 )
 
 // hold is what an entry says at one time.
@@ -92,8 +93,14 @@ func (e *entry) read() hold {
 	}
 }
 
+// left tells whether Unlock has returned.
+func (e *entry) left() bool {
+	end := e.end.Load()
+	return end != open && end != going
+}
+
 func (h hold) String() string {
-	end := [...]string{"open", "released", "not held", "unsure"}[h.end]
+	end := [...]string{"open", "released", "not held", "unsure", "going"}[h.end]
 	side := ""
 	if h.shared {
 		side = " (a reader)"

@@ -48,7 +48,7 @@ func TestSelftestCatchesAReleaseWithoutOwnerCheck(t *testing.T) {
 func TestSelftestCatchesAWakeBeforeSubscribe(t *testing.T) {
 	for _, client := range []string{"go-redis", "rueidis"} {
 		t.Run(client, func(t *testing.T) {
-			c := newCrew(t, workerConfig{Workload: "rounds", Watchdog: 5 * time.Second, Broken: "wake before subscribe"})
+			c := newCrew(t, workerConfig{Workload: "rounds", Watchdog: 10 * time.Second, Broken: "wake before subscribe"})
 			c.start(client, 1)
 			c.start(client, 1)
 			began := time.Now()
@@ -66,7 +66,7 @@ func TestSelftestCatchesAWakeBeforeSubscribe(t *testing.T) {
 func TestSelftestCatchesARenewalAfterRelease(t *testing.T) {
 	for _, client := range []string{"go-redis", "rueidis"} {
 		t.Run(client, func(t *testing.T) {
-			c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: time.Second, Broken: "renewal after release"})
+			c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: 3 * time.Second, Broken: "renewal after release"})
 			c.start(client, 4)
 			c.start(client, 4)
 			v := c.untilCaught()

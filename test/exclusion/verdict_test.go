@@ -24,7 +24,7 @@ type rules struct {
 }
 
 // slack is more than a second because the machine may be busy with other things.
-const slack = 2 * time.Second
+const slack = 4 * time.Second
 
 // verdict is what the ledger comes to.
 type verdict struct {
@@ -161,10 +161,10 @@ func (r rules) free(h hold) int64 {
 	return h.freed
 }
 
-// silence judges the time after the latest claim.
-func (v *verdict) silence(waiting bool, until int64, faults []fault, r rules) {
+// silence judges the time after the latest claim; who waits has begun to at begun, or 0.
+func (v *verdict) silence(waiting bool, begun, until int64, faults []fault, r rules) {
 	if waiting && v.last.first != 0 {
-		v.quiet(v.last, 0, until, faults, r, "nobody yet")
+		v.quiet(v.last, begun, until, faults, r, "nobody yet")
 	}
 }
 
@@ -275,12 +275,13 @@ func TestTheVerdictOnALedger(t *testing.T) {
 	}
 
 	v := judge([]hold{h(1, 10, 20)}, nil, r)
-	v.silence(false, 9000*ms, nil, r)
-	v.silence(true, 2000*ms, nil, r)
+	v.silence(false, 0, 9000*ms, nil, r)
+	v.silence(true, 0, 2000*ms, nil, r)
+	v.silence(true, 1000*ms, 3000*ms, nil, r)
 	if v.bad() {
 		t.Errorf("nobody waits, or not for long: %s", v.why())
 	}
-	if v.silence(true, 2100*ms, nil, r); !v.bad() {
+	if v.silence(true, 0, 2100*ms, nil, r); !v.bad() {
 		t.Error("somebody has waited for long for a free lock")
 	}
 }

@@ -137,7 +137,7 @@ func work(config string) error {
 		})
 	}
 	wg.Wait()
-	end, done := context.WithTimeout(context.Background(), 5*time.Second)
+	end, done := context.WithTimeout(context.Background(), patience*3/4)
 	defer done()
 	if err := w.client.Shutdown(end); err != nil && w.Broken == "" {
 		return err
@@ -297,8 +297,8 @@ func (e *entry) leave(err error) {
 // returns a fencing token if there is one, and how to leave.
 func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared bool, take func() (held, int64, leaving, error)) bool {
 	self := &w.book.worker[w.Process]
+	begun := now() // who is seen to wait has begun
 	self.waiting.Add(1)
-	begun := now()
 	what, token, leave, err := take()
 	self.waiting.Add(-1)
 	if err != nil {
@@ -318,6 +318,7 @@ func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared b
 	key := fmt.Sprint(w.Prefix, name)
 	w.inside.Store(key, e)
 	w.stay(e, index, what, stay, overstay)
+	e.end.Store(going)
 	err = leave(index)
 	w.inside.CompareAndDelete(key, e)
 	e.leave(err)

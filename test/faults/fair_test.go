@@ -157,7 +157,7 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		}
 		about := func(what string, got, want int64) {
 			t.Helper()
-			if got < want-1000 || got > want+4000 {
+			if got < want-20_000 || got > want+20_000 { // what is wrong is so by a minute and more
 				t.Errorf("%s: %d ms, want about %d", what, got, want)
 			}
 		}
@@ -301,7 +301,7 @@ func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *
 			}
 			d := r.at.Sub(released)
 			t.Logf("waiter %d: %v after the release", i, d)
-			if d > 5*time.Second { // a bound on what is broken; the log has the figure
+			if d > patience/2 { // a bound on what is broken; the log has the figure
 				t.Errorf("two dead processes held waiter %d up for %v", i, d)
 			}
 			unlock(t, r.lease)

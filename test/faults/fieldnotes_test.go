@@ -28,7 +28,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 		total = 100_000
 	}
 	each(t, func(t *testing.T, s stack) {
-		const watchdog = 3 * time.Second
+		const watchdog = 9 * time.Second
 		const names = 40
 		srv, p, c := counted(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 		var got, cancelled atomic.Int64
@@ -40,6 +40,9 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 			most := 2 * time.Millisecond
 			if i%2 == 0 {
 				most = 20 * time.Millisecond
+			}
+			if i%16 == 0 { // some are acquired on a slow machine too
+				most = 2 * time.Second
 			}
 			timer := time.AfterFunc(time.Duration(rand.Int64N(int64(most))), cancel)
 			defer timer.Stop()
@@ -76,6 +79,8 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 		}
 		last := map[any]time.Duration{} // by name and owner
 		await(t, watchdog-500*time.Millisecond, "every key was released, none had to expire", func() bool {
+			// First the commands that nobody waits for any more, then what they came to.
+			_, kinds := machinery()
 			all := srv.Must(records...).([]any)
 			for i := 0; i < len(all); i += 2 {
 				now := time.Duration(all[i+1].(int64)) * time.Millisecond
@@ -84,7 +89,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 				}
 				last[all[i]] = now
 			}
-			return len(all) == 0
+			return len(all) == 0 && kinds["github.com/mortise-go/mortise.dispatch.func1"] == 0
 		})
 		p.Reset()
 		stays(t, watchdog/3+200*time.Millisecond, "nothing comes back", func() bool { return srv.Must("DBSIZE") == int64(0) })
@@ -102,7 +107,7 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 			t.Run(how, func(t *testing.T) {
 				t.Parallel()
 				srv := redistest.Start(t)
-				const watchdog = 2 * time.Second
+				const watchdog = 6 * time.Second
 				c := s.client(t, srv.Addr(), config{}, mortise.WithWatchdogTimeout(watchdog))
 				first := lock(t, c, within(t, patience), "n")
 				switch how {
@@ -111,10 +116,10 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 					srv.Restart()
 				case "held meanwhile":
 					srv.Restart()
-					closed(t, watchdog, "the first lease ended", first.Context().Done())
+					closed(t, watchdog+soon, "the first lease ended", first.Context().Done())
 				case "expired meanwhile":
 					srv.Stop()
-					closed(t, watchdog+time.Second, "the first lease ended", first.Context().Done())
+					closed(t, watchdog+soon, "the first lease ended", first.Context().Done())
 					srv.Restart()
 				}
 				if how != "unlocked before" {
@@ -233,9 +238,9 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
-		const watchdog = 1500 * time.Millisecond
+		const watchdog = 7500 * time.Millisecond // a third of it is how much sooner its context ends
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: 5 * time.Second}, mortise.WithWatchdogTimeout(watchdog))
+		c := s.client(t, w.addr(), config{timeout: patience}, mortise.WithWatchdogTimeout(watchdog))
 		other := direct(t, srv.Addr())
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdReply, 1, script("renew"))
@@ -265,7 +270,7 @@ func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
-		const watchdog = 3 * time.Second // go-redis dials five times before a renewal fails
+		const watchdog = 9 * time.Second // go-redis dials five times before a renewal fails
 		failed := make(chan mortise.RenewalFailedEvent, 1000)
 		lost := make(chan mortise.LostEvent, 10)
 		c := s.client(t, srv.Addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
@@ -273,8 +278,8 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 			Lost:          func(e mortise.LostEvent) { lost <- e },
 		}))
 		l := lock(t, c, within(t, patience), "n")
-		at := time.Now()
 		srv.Stop()
+		at := time.Now() // no renewal was sent later and confirmed
 		// Err is right to the moment, Done as soon as the scheduler gets to it.
 		held := at
 		for asked := at; l.Err() == nil; asked = time.Now() {
@@ -294,8 +299,8 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 		if len(failed) < 1 {
 			t.Error("the observer was told of no renewal that failed")
 		}
-		for range len(failed) {
-			if e := <-failed; e.Name != "n" || e.Owner == "" || e.Err == nil || e.Remaining <= 0 {
+		for i := range len(failed) { // the last may have failed as the lease ended
+			if e := <-failed; e.Name != "n" || e.Owner == "" || e.Err == nil || i == 0 && e.Remaining <= 0 {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -314,7 +319,7 @@ func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) 
 			t.Run(by, func(t *testing.T) {
 				t.Parallel()
 				srv := redistest.Start(t)
-				const watchdog = 9 * time.Second
+				const watchdog = 15 * time.Second
 				c := s.client(t, srv.Addr(), config{}, mortise.WithWatchdogTimeout(watchdog))
 				l := lock(t, c, within(t, patience), "n")
 				at := time.Now()
@@ -355,6 +360,10 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 						t.Error(err)
 					}
 				})
+				// In waves: all at once, on a busy machine, is longer than a call waits for its turn.
+				if round == 0 && (i+1)%250 == 0 {
+					await(t, patience, "some more are subscribed", func() bool { return channels(srv) == i+1 })
+				}
 			}
 			if round == 0 { // in the other rounds some leave before they are subscribed
 				await(t, patience, "all are subscribed", func() bool { return channels(srv) == n })
@@ -378,7 +387,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: 10 * time.Second, pool: 1})
+		c := s.client(t, w.addr(), config{timeout: patience, pool: 1})
 		f := w.arm(holdRequest, 1, about("first", script("acquire")))
 		defer f.let()
 		first := locking(c, within(t, patience), "first", mortise.WithLease(ample))
@@ -387,7 +396,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 		second := locking(c, ctx, "n", mortise.WithLease(ample))
 		stays(t, 50*time.Millisecond, "it is queued", func() bool { return len(second) == 0 })
 		cancel()
-		r := receive(t, time.Second, "Lock returned", second)
+		r := receive(t, soon, "Lock returned", second) // the library waits longer
 		check(t, r.err, context.Canceled)
 		f.let()
 		r = receive(t, soon, "the first has its lock", first)
@@ -458,7 +467,7 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 				if bound := 2.1 + 1.2*float64(clients-1); per > bound {
 					t.Errorf("%.2f commands per acquisition, want at most %.2f", per, bound)
 				}
-				if mean := total / goroutines; least < 1 || clients == 1 && least < mean/3 {
+				if mean := total / goroutines; least < 1 || clients == 1 && least < mean/5 {
 					t.Errorf("one goroutine had %d turns, the mean is %d", least, mean)
 				}
 			})

@@ -101,6 +101,27 @@ func (f *fleet) free(dead []int, names ...string) {
 	})
 }
 
+// complete waits until all servers hold the names n times: a Lock that has a majority leaves
+// the others behind, and locks them a moment later.
+func (f *fleet) complete(n int, names ...string) {
+	f.t.Helper()
+	var since time.Time // what came late is there, too, until it is taken back
+	await(f.t, redWatchdog+patience, "all parts are there", func() bool {
+		for _, srv := range f.servers {
+			for _, name := range names {
+				if have, _ := holds(f.t, srv, name); have != n {
+					since = time.Time{}
+					return false
+				}
+			}
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		return time.Since(since) > 200*time.Millisecond
+	})
+}
+
 func eachRed(t *testing.T, f func(t *testing.T, s stack)) {
 	t.Parallel()
 	for _, s := range stacks[:2] {
@@ -142,10 +163,10 @@ type visit struct {
 
 // stay holds l for a while, or until it is lost, and writes down for how long it was held.
 func (v *visits) stay(who string, l *mortise.Lease, d time.Duration) {
+	x := visit{who: who, from: time.Since(v.epoch)}
 	if l.Err() != nil {
 		return
 	}
-	x := visit{who: who, from: time.Since(v.epoch)}
 	x.to = x.from
 	for {
 		now := time.Since(v.epoch)
@@ -213,6 +234,7 @@ func TestRed_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
 		inner := lock(t, a, l.Context(), "n")
+		f.complete(2, "n")
 		waiting := locking(b, ctx, "n")
 		time.Sleep(rand.N(redWatchdog / 3))
 		dead := f.some(2)
@@ -324,6 +346,7 @@ func TestRed_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
 			names = append(names, fmt.Sprint("n", i))
 			leases = append(leases, lock(t, a, ctx, names[i]))
 		}
+		f.complete(1, names...)
 		var wg sync.WaitGroup
 		for _, l := range leases {
 			pause := rand.N(300 * time.Millisecond)
@@ -470,10 +493,7 @@ func TestRed_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
 		l := lock(t, a, ctx, "n")
 		inner := lock(t, a, l.Context(), "n")
 		for _, i := range f.some(2) {
-			await(t, redWatchdog+patience, "all parts are there", func() bool {
-				n, _ := holds(t, f.servers[i], "n")
-				return n == 2
-			})
+			f.complete(2, "n")
 			f.servers[i].Restart()
 			begun := time.Now()
 			await(t, patience, "both holds are back", func() bool {
@@ -503,6 +523,7 @@ func TestRed_TwoOfFiveFrozen(t *testing.T) {
 		f.settle(a, redWatchdog)
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
+		f.complete(1, "n")
 		which := f.some(2)
 		for _, i := range which {
 			f.servers[i].Pause()

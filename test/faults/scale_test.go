@@ -239,7 +239,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			return
 		}
 		await(t, patience, "the connections are closed", func() bool { return connections(t, srv, "many") == 0 })
-		if err := goleak.Find(ignore, goleak.IgnoreAnyFunction("github.com/mortise-go/mortise/internal/redistest.(*process).start.func1")); err != nil {
+		if err := leaks(ignore, goleak.IgnoreAnyFunction("github.com/mortise-go/mortise/internal/redistest.(*process).start.func1")); err != nil {
 			t.Error(err)
 		}
 	})

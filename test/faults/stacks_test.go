@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -37,13 +38,28 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", strconv.Itoa(n))
 	}
 	redis.SetLogger(silent{}) // it tells each failed dial
-	goleak.VerifyTestMain(m,
+	code := m.Run()
+	if err := leaks(
 		// go-redis looks for its server once a second, and then sees that the client is closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 		// toxiproxy leaves these behind when the side that they write to has gone.
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
-	)
+	); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// leaks is goleak.Find with more patience than its half a second: libraries may still be
+// closing what they were told to.
+func leaks(opts ...goleak.Option) error {
+	for end := time.Now().Add(patience); ; {
+		if err := goleak.Find(opts...); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 type silent struct{}
@@ -86,13 +102,14 @@ func rueidisBackend(disableCache bool) func(testing.TB, string, config) backend.
 	return func(_ testing.TB, addr string, c config) backend.Backend {
 		opt := redisrueidis.ClientOption{
 			InitAddress: []string{addr}, Username: c.user, Password: c.password, ClientName: c.name,
-			ConnWriteTimeout: c.timeout, DisableCache: disableCache,
+			// It looks twice for replies that are late, and then asks: no longer, in all, than the timeout.
+			ConnWriteTimeout: c.timeout / 2, DisableCache: disableCache,
 		}
 		if c.pool == 1 && disableCache { // by default some four
 			opt.PipelineMultiplex = -1
 		}
 		opt.Dialer.Timeout = c.timeout
-		opt.Dialer.KeepAlive = c.timeout // how often it looks for replies that are late
+		opt.Dialer.KeepAlive = c.timeout / 4
 		return rueidis.New(opt)
 	}
 }

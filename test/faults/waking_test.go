@@ -13,10 +13,10 @@ import (
 // happens to one who sleeps.
 func waiting(t *testing.T, srv *redistest.Server, c *mortise.Client, name string) <-chan result {
 	t.Helper()
+	runs := scriptRuns(srv)
 	ch := locking(c, within(t, patience), name, mortise.WithLease(ample))
 	await(t, patience, "the waiter is subscribed", func() bool { return channels(srv) == 1 })
-	// It asks once more after that; PING answers when all before it was done.
-	runs := scriptRuns(srv)
+	await(t, patience, "it has asked once more after that", func() bool { return scriptRuns(srv) >= runs+2 })
 	stays(t, 50*time.Millisecond, "", func() bool { runs = scriptRuns(srv); return true })
 	await(t, patience, "the waiter sleeps", func() bool {
 		now := scriptRuns(srv)
@@ -31,6 +31,8 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 	// The bound of what is to happen at once; leases that would hide that it did
 	// not are far longer.
 	const once = 5 * time.Second
+	// A lease that is waited for, and long enough for the waiter to wait by then.
+	const rest = 6 * time.Second
 	events := []struct {
 		what string
 		// hold takes the lock for somebody else; free frees it.
@@ -38,9 +40,11 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 		free func(t *testing.T, srv *redistest.Server)
 		// known: only a client that caches can know, the others by expiry.
 		known bool
+		// lease, if positive, is what is waited for.
+		lease time.Duration
 	}{
-		{what: "when the record expires",
-			hold: func(t *testing.T, srv *redistest.Server) { foreign(t, srv, "n", 1500*time.Millisecond) },
+		{what: "when the record expires", lease: rest,
+			hold: func(t *testing.T, srv *redistest.Server) { foreign(t, srv, "n", rest) },
 			free: func(t *testing.T, srv *redistest.Server) {}},
 		{what: "when an operator deletes the record", known: true,
 			hold: func(t *testing.T, srv *redistest.Server) {},
@@ -66,7 +70,6 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 				srv := redistest.Start(t)
 				c := s.client(t, srv.Addr(), config{})
 				e.hold(t, srv)
-				const rest = 4 * time.Second
 				if e.known {
 					lease := rest
 					if s.cached {
@@ -78,17 +81,17 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 				left := pttl(srv, "n")
 				e.free(t, srv)
 				freed := time.Now()
-				r := receive(t, once+rest, "the waiter woke", ch)
+				r := receive(t, patience, "the waiter woke", ch)
 				if r.err != nil {
 					t.Fatal(r.err)
 				}
 				took := r.at.Sub(freed)
 				switch {
-				case e.known && s.cached && took > time.Second:
+				case e.known && s.cached && took > once:
 					t.Errorf("it woke after %v", took)
-				case e.known && !s.cached && took > left+time.Second:
+				case e.known && !s.cached && took > left+once:
 					t.Errorf("it woke after %v, %v after the lease that it knew of", took, took-left)
-				case !e.known && took > once:
+				case !e.known && took > e.lease+once:
 					t.Errorf("it woke after %v", took)
 				}
 				t.Logf("%v", took.Round(time.Millisecond))
@@ -135,7 +138,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 				e.do(t, srv)
 				unlock(t, held)
 				freed := time.Now()
-				r := receive(t, 5*time.Second, "the waiter woke", ch)
+				r := receive(t, soon, "the waiter woke", ch)
 				if r.err != nil {
 					t.Fatal(r.err)
 				}
@@ -153,10 +156,11 @@ func TestRule08_AWaiterOnAPausedServerGoesOnWhenItIsResumed(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		c := s.client(t, srv.Addr(), config{timeout: brief})
-		foreign(t, srv, "n", 1200*time.Millisecond)
+		foreign(t, srv, "n", 5*time.Second)
 		ch := waiting(t, srv, c, "n")
+		left := pttl(srv, "n")
 		srv.Pause()
-		time.Sleep(1500 * time.Millisecond) // the lease ends meanwhile
+		time.Sleep(max(left, 0) + 300*time.Millisecond) // the lease ends meanwhile
 		srv.Resume()
 		r := receive(t, 8*time.Second, "the waiter has the lock", ch)
 		if r.err != nil {
@@ -177,18 +181,14 @@ func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T
 			name := "torn" + strconv.Itoa(k)
 			foreign(t, srv, name, ample)
 			w.tear.Store(0)
+			runs := scriptRuns(srv)
 			ch := locking(c, within(t, patience), name)
 			await(t, patience, "the waiter is subscribed", func() bool {
 				n := srv.Must("PUBSUB", "NUMSUB", "redisson_lock__channel:{"+name+"}").([]any)
 				return n[1] == int64(1)
 			})
-			runs := scriptRuns(srv)
-			await(t, patience, "it sleeps", func() bool {
-				time.Sleep(20 * time.Millisecond)
-				last := runs
-				runs = scriptRuns(srv)
-				return last == runs
-			})
+			await(t, patience, "it has asked once more after that", func() bool { return scriptRuns(srv) >= runs+2 })
+			time.Sleep(20 * time.Millisecond)
 			w.tear.Store(int64(k))
 			srv.Must("EVAL", `redis.call('del', KEYS[1]) return redis.call('publish', 'redisson_lock__channel:{' .. KEYS[1] .. '}', '0')`, "1", name)
 			select {
@@ -197,7 +197,7 @@ func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T
 					t.Fatal(r.err)
 				}
 				unlock(t, r.lease)
-			case <-time.After(2 * time.Second):
+			case <-time.After(soon):
 				t.Fatalf("the waiter was not woken: the message was torn after %d bytes", k)
 			}
 		}

@@ -153,11 +153,41 @@ type line struct {
 	w       *wire
 	mu      sync.Mutex
 	pending []*fault // one for each command that has no reply yet; nil: nothing planned
+	over    bool     // no reply comes any more
 	dead    chan struct{}
 	once    sync.Once
 }
 
 func (l *line) end() { l.once.Do(func() { close(l.dead) }) }
+
+// expect notes that a command has no reply yet.
+func (l *line) expect(f *fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending = append(l.pending, f)
+	if l.over {
+		l.giveUp()
+	}
+}
+
+// hangUp notes that no reply comes any more.
+func (l *line) hangUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	l.giveUp()
+}
+
+// giveUp has the faults strike that wait for a reply: it is lost. Its client gave up the
+// connection first, where the server, or all of the machine, stood still for as long.
+func (l *line) giveUp() {
+	for _, f := range l.pending {
+		if f != nil && (f.deed == loseAndCut || f.deed == loseAndMute || f.deed == holdReply) {
+			close(f.struck)
+		}
+	}
+	l.pending = nil
+}
 
 // half gives the two toxics of a connection the same line. toxiproxy starts them one
 // after the other for each connection that it accepts.
@@ -244,9 +274,7 @@ func (r *requests) Pipe(stub *toxics.ToxicStub) {
 				}
 			}
 			if !strings.HasSuffix(args[0], "SUBSCRIBE") {
-				l.mu.Lock()
-				l.pending = append(l.pending, f)
-				l.mu.Unlock()
+				l.expect(f)
 			}
 			if !l.w.pass(stub, data) {
 				return
@@ -269,6 +297,7 @@ func (r *replies) Pipe(stub *toxics.ToxicStub) {
 	l := stub.State.(*line)
 	defer leave(stub)
 	defer l.end()
+	defer l.hangUp()
 	var buf []byte
 	mute := false
 	for chunk := range stub.Input {

@@ -939,7 +939,7 @@ func permitCounts(p *pair) {
 
 // permitsEnd: what ran out is back, for both sides, and whoever waits takes it then.
 func permitsEnd(p *pair) {
-	const short = 300 * time.Millisecond
+	const short = 2 * time.Second // that outlives its own request on a slow machine
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang()

@@ -358,6 +358,7 @@ func (h *history) expire(t *rapid.T) {
 		}
 		if errors.Is(err, mortise.ErrUnavailable) && time.Since(sent) > lease-margin {
 			late = true // the machine was busy: the answer came when the lease was over
+			await(t, w.label+": what came late is given back", func() bool { return !h.state(t, w, name).Held })
 			continue
 		}
 		if err != nil {

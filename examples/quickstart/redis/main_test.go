@@ -8,12 +8,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/mortise-go/mortise/examples/quickstart/internal/story"
 	"github.com/mortise-go/mortise/internal/redistest"
 )
 
 // TestMain lets the test binary be the process that is killed.
 func TestMain(m *testing.M) {
+	story.Watchdog = 4 * time.Second // a machine that is busy holds it up for a while
 	if name := os.Getenv(victimOf); name != "" {
 		if err := beVictim(context.Background(), os.Args[1:], name, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)

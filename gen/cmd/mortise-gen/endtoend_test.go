@@ -110,7 +110,7 @@ func TestAStrangersModule(t *testing.T) {
 		write(t, filepath.Join(dir, pkg, "own_test.go"), read(t, "testdata/"+pkg+"_test.go.txt"))
 	}
 	single, cluster := redistest.Start(t), redistest.Start(t, redistest.WithCluster())
-	for _, command := range []string{"generate ./...", "vet ./...", "test -count=1 ./..."} {
+	for _, command := range []string{"generate ./...", "vet ./...", "test -count=1 -p=1 ./..."} { // one package after the other: they flush the same servers
 		cmd := exec.Command("go", strings.Fields(command)...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "SINGLE="+single.Addr(), "CLUSTER="+cluster.Addr())

@@ -196,7 +196,7 @@ func killed(ctx context.Context, s *scene) error {
 		return err
 	}
 	const tolerance = 20 * time.Millisecond // of clocks that are read at two places
-	inTime := left.Held && left.Owner == before.Owner && passed >= left.Remaining-tolerance && passed < Watchdog+2*time.Second
+	inTime := left.Held && left.Owner == before.Owner && passed >= left.Remaining-tolerance && passed < Watchdog+8*time.Second
 	return s.claim(inTime, "not freed before the lease was over, and by nobody's help then")
 }
 
@@ -221,7 +221,7 @@ func lost(ctx context.Context, s *scene) error {
 	s.say("someone", "%s", s.world.DeleteHow)
 	select {
 	case <-lease.Context().Done():
-	case <-time.After(Watchdog + 2*time.Second):
+	case <-time.After(Watchdog + 8*time.Second):
 	}
 	told := time.Since(gone)
 	cause := context.Cause(lease.Context())
@@ -272,13 +272,13 @@ func fencing(ctx context.Context, s *scene) error {
 		return err
 	}
 	var store ledger
-	old, err := alice.Lock(ctx, name, mortise.WithLease(400*time.Millisecond))
+	old, err := alice.Lock(ctx, name, mortise.WithLease(Watchdog))
 	if err != nil {
 		return err
 	}
 	first, _ := old.Token()
-	s.say("alice", "locks account:7 for 400 ms, token ...%05d, and is paused (simulated)", first%100000)
-	lease, err := bob.Lock(ctx, name, mortise.WithWait(5*time.Second))
+	s.say("alice", "locks account:7 for %s, token ...%05d, and is paused (simulated)", ms(Watchdog), first%100000)
+	lease, err := bob.Lock(ctx, name, mortise.WithWait(Watchdog+10*time.Second))
 	if err != nil {
 		return err
 	}

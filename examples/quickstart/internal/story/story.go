@@ -40,7 +40,7 @@ type Victim struct {
 
 // Watchdog is the watchdog timeout of the steps that wait for one to run out. The
 // default of 30 seconds would make for a long story.
-const Watchdog = 1500 * time.Millisecond
+var Watchdog = 2500 * time.Millisecond
 
 type step struct {
 	title string
