@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -62,8 +63,22 @@ type outcome struct {
 	commands   float64 // for each op; only where they were counted
 }
 
-// run is one run on a server of its own state: it is emptied before.
+// run is one run, on a server that is emptied before. A peer that fails is no failure of this
+// test: its outcome is empty, and shows as 0 in the table.
 func (w workload) run(t testing.TB, s *redistest.Server, c contender, window time.Duration, count bool) outcome {
+	t.Helper()
+	o, err := w.runOnce(t, s, c, window, count)
+	switch {
+	case err == nil:
+	case c.role == peer:
+		t.Logf("%s, %s: %v", w.name, c.name, err)
+	default:
+		t.Errorf("%s, %s: %v", w.name, c.name, err)
+	}
+	return o
+}
+
+func (w workload) runOnce(t testing.TB, s *redistest.Server, c contender, window time.Duration, count bool) (outcome, error) {
 	t.Helper()
 	s.Must("FLUSHALL")
 	path := filepath.Join(t.TempDir(), "witness")
@@ -75,7 +90,9 @@ func (w workload) run(t testing.TB, s *redistest.Server, c contender, window tim
 		}))
 	}
 	for _, m := range crew {
-		m.ready(t)
+		if err := m.ready(); err != nil {
+			return outcome{}, err
+		}
 	}
 	var counted *monitor
 	if count {
@@ -83,7 +100,9 @@ func (w workload) run(t testing.TB, s *redistest.Server, c contender, window tim
 	}
 	before := serverCPU(t, s)
 	for _, m := range crew {
-		m.begin(t)
+		if err := m.begin(); err != nil {
+			return outcome{}, err
+		}
 	}
 	time.Sleep(window / 2) // the middle of what is measured, nothing is awaited
 	conns := connections(t, s)
@@ -92,9 +111,12 @@ func (w workload) run(t testing.TB, s *redistest.Server, c contender, window tim
 	var each []int
 	ops, goroutines := 0, 0
 	for _, m := range crew {
-		r := m.report(t)
+		r, err := m.report()
+		if err != nil {
+			return outcome{}, err
+		}
 		if r.Violations > 0 {
-			t.Errorf("%s, %s: %d times somebody was inside already", w.name, c.name, r.Violations)
+			return outcome{}, fmt.Errorf("%d times somebody was inside already", r.Violations)
 		}
 		if r.Failures > 0 {
 			t.Logf("%s, %s: %d calls failed", w.name, c.name, r.Failures)
@@ -110,12 +132,7 @@ func (w workload) run(t testing.TB, s *redistest.Server, c contender, window tim
 		each = append(each, r.Each...)
 	}
 	if ops == 0 {
-		if c.role == peer {
-			t.Logf("%s, %s: nobody got anything", w.name, c.name)
-			return o
-		}
-		t.Errorf("%s, %s: nobody got anything", w.name, c.name)
-		return o
+		return outcome{}, errors.New("nobody got anything")
 	}
 	n := float64(ops)
 	o.held /= n
@@ -129,7 +146,7 @@ func (w workload) run(t testing.TB, s *redistest.Server, c contender, window tim
 	if counted != nil {
 		o.commands = float64(counted.stop()) / n
 	}
-	return o
+	return o, nil
 }
 
 // member is a worker process.
@@ -138,7 +155,6 @@ type member struct {
 	in     io.WriteCloser
 	out    *bufio.Reader
 	stderr bytes.Buffer
-	name   string
 }
 
 func enlist(t testing.TB, k task) *member {
@@ -151,7 +167,7 @@ func enlist(t testing.TB, k task) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &member{cmd: exec.Command(self), name: k.Contender}
+	m := &member{cmd: exec.Command(self)}
 	m.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	m.cmd.Stderr = &m.stderr
@@ -175,41 +191,39 @@ func enlist(t testing.TB, k task) *member {
 	return m
 }
 
-func (m *member) failed(t testing.TB, err error) {
-	t.Helper()
+func (m *member) failed(err error) error {
+	m.cmd.Process.Kill()
 	m.cmd.Wait()
-	t.Fatalf("a worker of %s failed: %v\n%s", m.name, err, m.stderr.String())
+	return fmt.Errorf("a worker failed: %w\n%s", err, m.stderr.String())
 }
 
-func (m *member) ready(t testing.TB) {
-	t.Helper()
+func (m *member) ready() error {
 	for {
 		line, err := m.out.ReadString('\n')
 		if err != nil {
-			m.failed(t, err)
+			return m.failed(err)
 		}
 		if line == "ready\n" {
-			return
+			return nil
 		}
 	}
 }
 
-func (m *member) begin(t testing.TB) {
-	t.Helper()
+func (m *member) begin() error {
 	if _, err := io.WriteString(m.in, "begin\n"); err != nil {
-		m.failed(t, err)
+		return m.failed(err)
 	}
+	return nil
 }
 
-func (m *member) report(t testing.TB) (r report) {
-	t.Helper()
-	if err := json.NewDecoder(m.out).Decode(&r); err != nil {
-		m.failed(t, err)
+func (m *member) report() (r report, err error) {
+	if err = json.NewDecoder(m.out).Decode(&r); err == nil {
+		err = m.cmd.Wait()
 	}
-	if err := m.cmd.Wait(); err != nil {
-		m.failed(t, err)
+	if err != nil {
+		return r, m.failed(err)
 	}
-	return r
+	return r, nil
 }
 
 // monitor counts what clients send.
