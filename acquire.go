@@ -218,21 +218,33 @@ func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, 
 
 // askUnder is ask for a caller who may leave meanwhile. It gives back the place at the gate.
 func (c *Client) askUnder(wait context.Context, r *request, owner string) (grant, error) {
-	g := new(grant)
-	err := dispatch(c, wait, func() error {
-		defer c.passed()
-		*g = c.ask(r, owner, grant{})
-		return nil
-	}, func() {
-		c.abandon(r, owner, g)
-		if r.claims {
-			c.withdraw(r.topic()) // it may have been made after its owner left
-		}
-	})
-	if err != nil {
+	a := &asking{client: c, request: r, owner: owner}
+	if err := sendOff(c, wait, a); err != nil {
 		return grant{}, err
 	}
-	return *g, nil
+	return a.grant, nil
+}
+
+// asking is one acquisition on its way, for a caller who may leave.
+type asking struct {
+	claimable
+	client  *Client
+	request *request
+	owner   string
+	grant   grant
+}
+
+func (a *asking) do() error {
+	defer a.client.passed()
+	a.grant = a.client.ask(a.request, a.owner, grant{})
+	return nil
+}
+
+func (a *asking) orphan() {
+	a.client.abandon(a.request, a.owner, &a.grant)
+	if a.request.claims {
+		a.client.withdraw(a.request.topic()) // it may have been made after its owner left
+	}
 }
 
 // pass takes a place at the gate; passed gives it back.

@@ -30,16 +30,28 @@ func (h *hold) unlock(ctx context.Context) error {
 
 // releaseUnder is release for a caller who may leave meanwhile.
 func (o *owner) releaseUnder(ctx context.Context, live bool) (keep int, err error) {
-	left := new(int) // the goroutine's until it has answered
-	err = dispatch(o.client, ctx, func() (err error) {
-		*left, err = o.release(live)
-		return err
-	}, nil)
-	if _, gone := errors.AsType[*callerGone](err); !gone {
-		keep = *left
+	x := &letting{owner: o, live: live}
+	err = sendOff(o.client, ctx, x)
+	if _, gone := errors.AsType[*callerGone](err); gone {
+		return 0, err // x is the goroutine's until it has answered
 	}
-	return keep, err
+	return x.keep, err
 }
+
+// letting is one release on its way, for a caller who may leave.
+type letting struct {
+	claimable
+	owner *owner
+	live  bool
+	keep  int
+}
+
+func (x *letting) do() (err error) {
+	x.keep, err = x.owner.release(x.live)
+	return err
+}
+
+func (x *letting) orphan() {}
 
 // unlocking is one call of Unlock.
 type unlocking struct {
