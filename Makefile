@@ -40,6 +40,10 @@ fairness: deps ## the fair lock between 8 processes: who gets it how often, wait
 interop: deps ## locks shared with the real Redisson (installs a JDK and Maven on Debian)
 	cd test/interop && go test -race -count=1 -timeout 20m ./...
 
+.PHONY: bench
+bench: deps ## ours and others side by side, some ten minutes; keep the machine quiet meanwhile
+	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h .
+
 .PHONY: faults
 faults: deps ## lost replies, held requests, killed connections, bad servers, 10,000 waiters
 	cd test/faults && go test -race -count=1 -timeout 15m ./...

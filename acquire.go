@@ -33,7 +33,7 @@ func (c *Client) lockUntil(ctx, wait context.Context, name string, try bool, kin
 }
 
 // serve is a call whose options are applied.
-func (c *Client) serve(ctx, wait context.Context, r request) (*Lease, error) {
+func (c *Client) serve(ctx, wait context.Context, r *request) (*Lease, error) {
 	if ctx == nil {
 		return nil, r.fail(fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 	}
@@ -46,7 +46,7 @@ func (c *Client) serve(ctx, wait context.Context, r request) (*Lease, error) {
 		r.ttl = r.lease
 	}
 	r.since, r.under = c.now(), ctx
-	lease, err := c.take(ctx, wait, &r)
+	lease, err := c.take(ctx, wait, r)
 	if err != nil {
 		if f := c.observer.NotAcquired; f != nil {
 			f(NotAcquiredEvent{Subject: r.subject(), Waited: c.since(r.since), Contended: r.contended, Err: err})
@@ -65,10 +65,13 @@ func (c *Client) take(ctx, wait context.Context, r *request) (*Lease, error) {
 		wait, cancel = context.WithTimeoutCause(wait, r.wait, errWaitOver)
 		defer cancel()
 	}
-	if h := c.holdOf(ctx, r.topic()); h != nil && r.family != backend.KindPermits {
-		lease, ended, err := c.enter(ctx, wait, r, h)
-		if !ended {
-			return lease, err
+	if r.family != backend.KindPermits {
+		r.key = holdKey{c, r.topic()}
+		if h := c.holdOf(ctx, &r.key); h != nil {
+			lease, ended, err := c.enter(ctx, wait, r, h)
+			if !ended {
+				return lease, err
+			}
 		}
 	}
 	if r.try {
@@ -175,12 +178,11 @@ func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, 
 		owner = newPermitID()
 	}
 	if err := c.pass(wait); err != nil {
-		if caller := (*callerGone)(nil); errors.As(err, &caller) {
+		if _, left := errors.AsType[*callerGone](err); left {
 			return nil, grant{}, err
 		}
 		return nil, grant{err: err}, nil
 	}
-	g := new(grant)
 	if r.outer != nil { // those who hold it already are to finish
 		c.begin()
 	} else if !c.beginUnlessShut() {
@@ -188,33 +190,61 @@ func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, 
 		return nil, grant{err: errClosing}, nil
 	}
 	defer c.end()
-	err := dispatch(c, wait, func() error {
-		defer c.passed()
-		*g = c.ask(r, owner, grant{})
-		return nil
-	}, func() {
-		c.abandon(r, owner, g)
-		if r.claims {
-			c.withdraw(r.topic()) // it may have been made after its owner left
+	var g grant
+	if wait.Done() == nil {
+		g = c.ask(r, owner, grant{})
+		c.passed()
+	} else {
+		var err error
+		if g, err = c.askUnder(wait, r, owner); err != nil {
+			return nil, grant{}, err
 		}
-	})
-	if err != nil {
-		return nil, grant{}, err
 	}
 	if !g.granted {
-		c.abandon(r, owner, g)
-		return nil, *g, nil
+		c.abandon(r, owner, &g)
+		return nil, g, nil
 	}
 	if wait.Err() != nil {
-		c.abandon(r, owner, g)
+		c.abandon(r, owner, &g)
 		return nil, grant{}, gone(wait)
 	}
-	lease, err := c.settle(ctx, r, owner, g)
+	lease, err := c.settle(ctx, r, owner, &g)
 	if err != nil {
-		c.abandon(r, owner, g)
+		c.abandon(r, owner, &g)
 		g.granted, g.err = false, err
 	}
-	return lease, *g, nil
+	return lease, g, nil
+}
+
+// askUnder is ask for a caller who may leave meanwhile. It gives back the place at the gate.
+func (c *Client) askUnder(wait context.Context, r *request, owner string) (grant, error) {
+	a := &asking{client: c, request: r, owner: owner}
+	if err := sendOff(c, wait, a); err != nil {
+		return grant{}, err
+	}
+	return a.grant, nil
+}
+
+// asking is one acquisition on its way, for a caller who may leave.
+type asking struct {
+	claimable
+	client  *Client
+	request *request
+	owner   string
+	grant   grant
+}
+
+func (a *asking) do() error {
+	defer a.client.passed()
+	a.grant = a.client.ask(a.request, a.owner, grant{})
+	return nil
+}
+
+func (a *asking) orphan() {
+	a.client.abandon(a.request, a.owner, &a.grant)
+	if a.request.claims {
+		a.client.withdraw(a.request.topic()) // it may have been made after its owner left
+	}
 }
 
 // pass takes a place at the gate; passed gives it back.
@@ -264,8 +294,9 @@ func (c *Client) abandon(r *request, owner string, g *grant) {
 // settle makes a grant a lease.
 func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*Lease, error) {
 	h := c.newHold(ctx, r, g.sent)
-	o := &owner{client: c, chain: r.chain(), id: id, acquired: g.sent, token: g.token, family: r.family, fenced: r.kind.Fenced, place: r.queue, renewAt: never, checkAt: never}
-	o.timed = timed{fire: o.tick, of: o}
+	o := &owner{client: c, id: id, acquired: g.sent, token: g.token, family: r.family, fenced: r.kind.Fenced, place: r.queue, renewAt: never, checkAt: never}
+	o.chain = r.chainOf(o)
+	o.timed = timed{of: o}
 	o.deadline = deadlineOf(g.sent, r.ttl)
 	o.late, o.lateUntil = g.late, g.lateUntil
 	if h.watchdog || r.family == backend.KindRead && r.lease > c.watchdog {

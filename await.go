@@ -47,26 +47,57 @@ func dispatch(c *Client, ctx context.Context, op func() error, orphan func()) er
 	if ctx.Done() == nil {
 		return op()
 	}
-	var claimed atomic.Bool // by the caller who leaves, or by the reply
+	return sendOff(c, ctx, &funcs{op: op, after: orphan})
+}
+
+// errand is an operation that its caller may leave to itself.
+type errand interface {
+	do() error
+	orphan() // instead of telling the caller
+	claim() *atomic.Bool
+}
+
+// claimable is embedded in an errand: it is the caller's who leaves, or the reply's.
+type claimable struct{ claimed atomic.Bool }
+
+func (x *claimable) claim() *atomic.Bool { return &x.claimed }
+
+// sendOff does e in a goroutine of its own, and waits until it is done or ctx ends.
+func sendOff(c *Client, ctx context.Context, e errand) error {
 	reply := make(chan error, 1)
 	c.begin()
 	go func() {
 		defer c.end()
-		err := op()
-		if claimed.CompareAndSwap(false, true) {
+		err := e.do()
+		if e.claim().CompareAndSwap(false, true) {
 			reply <- err
-		} else if orphan != nil {
-			orphan()
+		} else {
+			e.orphan()
 		}
 	}()
 	select {
 	case err := <-reply:
 		return err
 	case <-ctx.Done():
-		if claimed.CompareAndSwap(false, true) {
+		if e.claim().CompareAndSwap(false, true) {
 			return gone(ctx)
 		}
 		return <-reply
+	}
+}
+
+// funcs is an errand of two functions; after may be nil.
+type funcs struct {
+	claimable
+	op    func() error
+	after func()
+}
+
+func (f *funcs) do() error { return f.op() }
+
+func (f *funcs) orphan() {
+	if f.after != nil {
+		f.after()
 	}
 }
 

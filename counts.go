@@ -117,8 +117,8 @@ func (c *Client) goOnLocked(op, name string, first instant, send func() error) {
 }
 
 // waiting makes the request of one who waits, and the context that ends its wait.
-func (n *counted[S]) waiting(ctx context.Context, verb, short string, try bool, opts []Option) (r request, wait context.Context, cancel func(), err error) {
-	r, err = request{name: n.topic.Name, verb: verb, short: short, family: n.topic.Kind, try: try}.with(opts)
+func (n *counted[S]) waiting(ctx context.Context, verb, short string, try bool, opts []Option) (r *request, wait context.Context, cancel func(), err error) {
+	r, err = (&request{name: n.topic.Name, verb: verb, short: short, family: n.topic.Kind, try: try}).with(opts)
 	switch {
 	case err != nil:
 		return r, nil, nil, err

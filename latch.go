@@ -93,7 +93,7 @@ func (l *Latch) Wait(ctx context.Context, opts ...Option) error {
 	if err != nil {
 		return r.fail(err)
 	}
-	return l.client.answered(&r, l.client.stand(wait, l.topic, &r, func() (answer, error) { return l.ask(wait, s) }))
+	return l.client.answered(r, l.client.stand(wait, l.topic, r, func() (answer, error) { return l.ask(wait, s) }))
 }
 
 // ask reads the count for all who wait by now.

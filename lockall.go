@@ -86,7 +86,7 @@ func (a *allOf) check(ctx context.Context, opts []Option) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid)
 	}
-	probe, err := request{name: "any"}.with(opts)
+	probe, err := (&request{name: "any"}).with(opts)
 	if err != nil {
 		return errors.Unwrap(err)
 	}
@@ -212,7 +212,7 @@ func (t *attempt) bundle(i int, which *[]int) *bundle {
 		if t.done[j] || !ok || other != c || in[p.Name] {
 			continue
 		}
-		if h := c.holdOf(t.ctx, lockTopic(p.Name)); h != nil && h.err() == nil {
+		if h := c.holdOf(t.ctx, &holdKey{c, lockTopic(p.Name)}); h != nil && h.err() == nil {
 			if j == i {
 				return nil // it is entered again
 			}
@@ -237,7 +237,7 @@ func (t *attempt) bundle(i int, which *[]int) *bundle {
 				continue // checked before
 			}
 			r.wait, r.refusedBefore = t.allOf.wait, t.rounds > 0
-			b.reqs = append(b.reqs, r)
+			b.reqs = append(b.reqs, *r)
 			*which = append(*which, parts[k])
 		}
 		return b

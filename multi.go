@@ -339,6 +339,9 @@ func (c *Client) unlockTogether(ctx context.Context, holds []*hold) []error {
 		}
 	}
 	fx.run()
+	for i := range us {
+		us[i].endContext()
+	}
 	if len(sent) == 0 {
 		return errs
 	}

@@ -98,6 +98,7 @@ type request struct {
 	// refusedBefore: it has been waiting elsewhere, so what fails now is an interruption.
 	refusedBefore bool
 	age           time.Duration // how old the store must be
+	key           holdKey       // what its hold is found by in a context
 }
 
 func (r *request) topic() backend.Topic { return topicOf(r.family, r.name) }
@@ -112,8 +113,8 @@ func (r *request) op() string {
 	return "lock"
 }
 
-func newRequest(name string, try bool, kind Kind, opts []Option) (request, error) {
-	r := request{name: name, try: try, kind: kind}
+func newRequest(name string, try bool, kind Kind, opts []Option) (*request, error) {
+	r := &request{name: name, try: try, kind: kind}
 	if kind.Fair {
 		r.family = backend.KindFair
 	}
@@ -121,7 +122,7 @@ func newRequest(name string, try bool, kind Kind, opts []Option) (request, error
 }
 
 // with applies options and checks the whole.
-func (r request) with(opts []Option) (request, error) {
+func (r *request) with(opts []Option) (*request, error) {
 	name := r.name
 	if err := checkName(name); err != nil {
 		return r, r.fail(err)
@@ -130,7 +131,7 @@ func (r request) with(opts []Option) (request, error) {
 		if o == nil {
 			return r, r.fail(fmt.Errorf("%w: a nil Option", ErrInvalid))
 		}
-		if err := o.apply(&r); err != nil {
+		if err := o.apply(r); err != nil {
 			return r, r.fail(err)
 		}
 	}

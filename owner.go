@@ -14,12 +14,14 @@ import (
 // when it is over (a renewal, a release) can touch nobody else. Guarded by Client.mu.
 type owner struct {
 	*chain
+	own    chain // what chain points to, unless it is another's
 	client *Client
 	queue  *queue
 	family backend.Kind
 	id     string
 	state  ownerState
 	holds  []*hold // live, outermost first
+	only   [1]*hold
 	token  int64
 	fenced bool
 	place  time.Duration // for how long it asked for a place in the queue of a fair lock
@@ -61,6 +63,7 @@ type chain struct {
 	line     []*turn
 	// nest are the live holds, outermost first.
 	nest []*hold
+	only [1]*hold // what nest begins with: most owners have one hold
 }
 
 type ownerState uint8
@@ -79,6 +82,7 @@ type hold struct {
 	family   backend.Kind    // that was asked for; a fair lock enters a plain one, and the reverse
 	outer    *hold           // the one it was entered under; it may have ended
 	under    context.Context // what Lock was given
+	ctx      holdContext     // the lease's
 	end      context.CancelCauseFunc
 	since    instant
 	watchdog bool    // wants renewal
@@ -90,14 +94,34 @@ type hold struct {
 	unlocked bool
 }
 
-// holdKey is the key under which a lease's context carries its hold.
+// holdKey is what a lease's context is asked for its hold by: with a pointer to it, which
+// costs no memory.
 type holdKey struct {
 	client *Client
 	topic  backend.Topic
 }
 
-func (c *Client) holdOf(ctx context.Context, t backend.Topic) *hold {
-	h, _ := ctx.Value(holdKey{c, t}).(*hold)
+// holdContext is the context of a lease. It carries the lease's hold.
+type holdContext struct {
+	context.Context
+	key  holdKey
+	hold *hold
+}
+
+func (x *holdContext) Value(key any) any {
+	if k, ok := key.(*holdKey); ok && *k == x.key {
+		return x.hold
+	}
+	return x.Context.Value(key)
+}
+
+// String keeps what prints contexts from looking into the hold.
+func (x *holdContext) String() string {
+	return fmt.Sprintf("%v.WithLease(%q)", x.Context, x.key.topic.Name)
+}
+
+func (c *Client) holdOf(ctx context.Context, key *holdKey) *hold {
+	h, _ := ctx.Value(key).(*hold)
 	return h
 }
 
@@ -114,7 +138,8 @@ func (c *Client) newHold(ctx context.Context, r *request, since instant) *hold {
 		lctx, h.end = context.WithCancelCause(ctx)
 	}
 	if r.family != backend.KindPermits { // which are not entered again
-		lctx = context.WithValue(lctx, holdKey{c, r.topic()}, h)
+		h.ctx = holdContext{Context: lctx, key: holdKey{c, r.topic()}, hold: h}
+		lctx = &h.ctx
 	}
 	h.lease = Lease{name: r.name, held: h, ctx: lctx}
 	return h
@@ -124,6 +149,12 @@ func (c *Client) newHold(ctx context.Context, r *request, since instant) *hold {
 func (o *owner) attach(h *hold) {
 	h.owner = o
 	h.lease.token, h.lease.fenced = o.token, o.fenced
+	if o.holds == nil {
+		o.holds = o.only[:0]
+	}
+	if o.nest == nil {
+		o.nest = o.chain.only[:0]
+	}
 	o.holds = append(o.holds, h)
 	o.nest = append(o.nest, h)
 }

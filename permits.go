@@ -75,7 +75,7 @@ func (p *Permits) TryAcquire(ctx context.Context, opts ...Option) (*Permit, erro
 }
 
 func (p *Permits) acquire(ctx context.Context, verb string, try bool, opts []Option) (*Permit, error) {
-	r, err := request{name: p.topic.Name, verb: verb, short: "no permit was free", family: backend.KindPermits, try: try}.with(opts)
+	r, err := (&request{name: p.topic.Name, verb: verb, short: "no permit was free", family: backend.KindPermits, try: try}).with(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ type queue struct {
 
 type waiter struct {
 	prev, next *waiter
-	ready      chan struct{} // capacity 1; told to look again
+	ready      chan struct{} // capacity 1; told to look again; nil until it sleeps
 	seat       uint64
 	served     bool // what it waits for is so: another's question was answered for it too
 }

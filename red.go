@@ -148,7 +148,7 @@ func (r *red) TryLock(ctx context.Context, name string, opts ...Option) (*Lease,
 // redCall is one call of Lock or TryLock.
 type redCall struct {
 	*red
-	request
+	*request
 	ctx    context.Context
 	parent context.Context // of the parts
 	opts   []Option        // of the parts
@@ -544,7 +544,7 @@ func (c redContext) Value(key any) any {
 		if k.name == x.name {
 			return x
 		}
-	case holdKey:
+	case *holdKey:
 		if k.topic != lockTopic(x.name) {
 			break
 		}

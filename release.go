@@ -14,21 +14,44 @@ func (h *hold) unlock(ctx context.Context) error {
 	var fx effects
 	u.begin(&fx)
 	fx.run()
+	u.endContext()
 	if u.err != nil {
 		return u.err
 	}
-	c, live := h.owner.client, u.ended == nil
-	left := new(int) // the goroutine's until it has answered
-	err := dispatch(c, ctx, func() (err error) {
-		*left, err = h.owner.release(live)
-		return err
-	}, nil)
-	keep := 0
-	if caller := (*callerGone)(nil); !errors.As(err, &caller) {
-		keep = *left
+	var keep int
+	var err error
+	if live := u.ended == nil; ctx.Done() == nil {
+		keep, err = h.owner.release(live)
+	} else {
+		keep, err = h.owner.releaseUnder(ctx, live)
 	}
 	return u.finish(keep, err)
 }
+
+// releaseUnder is release for a caller who may leave meanwhile.
+func (o *owner) releaseUnder(ctx context.Context, live bool) (keep int, err error) {
+	x := &letting{owner: o, live: live}
+	err = sendOff(o.client, ctx, x)
+	if _, gone := errors.AsType[*callerGone](err); gone {
+		return 0, err // x is the goroutine's until it has answered
+	}
+	return x.keep, err
+}
+
+// letting is one release on its way, for a caller who may leave.
+type letting struct {
+	claimable
+	owner *owner
+	live  bool
+	keep  int
+}
+
+func (x *letting) do() (err error) {
+	x.keep, err = x.owner.release(x.live)
+	return err
+}
+
+func (x *letting) orphan() {}
 
 // unlocking is one call of Unlock.
 type unlocking struct {
@@ -60,7 +83,6 @@ func (u *unlocking) begin(fx *effects) {
 		return
 	}
 	if u.ended == nil {
-		fx.then(func() { h.end(ErrReleased) })
 		o.detach(h, ErrReleased)
 		if len(o.holds) == 0 {
 			// No renewal from here on.
@@ -75,13 +97,20 @@ func (u *unlocking) begin(fx *effects) {
 	}
 }
 
+// endContext comes after the effects of begin, without the mutex.
+func (u *unlocking) endContext() {
+	if u.err == nil && u.ended == nil {
+		u.hold.end(ErrReleased)
+	}
+}
+
 // finish makes what the release came to the result of Unlock.
 func (u *unlocking) finish(keep int, err error) error {
 	h := u.hold
 	c := h.owner.client
-	var caller *callerGone
+	caller, gone := errors.AsType[*callerGone](err)
 	switch {
-	case errors.As(err, &caller):
+	case gone:
 		err = fmt.Errorf("%w: the release is sent all the same, its outcome is not known here", caller)
 	case u.ended != nil:
 		err = fmt.Errorf("%w: %w", ErrNotHeld, u.ended)
@@ -103,12 +132,16 @@ func (u *unlocking) finish(keep int, err error) error {
 // the hold was live when Unlock was called.
 func (o *owner) release(live bool) (keep int, err error) {
 	c := o.client
-	t := &turn{}
 	c.mu.Lock()
-	if !o.enter(t) {
-		c.mu.Unlock()
-		<-t.ready
-		c.mu.Lock()
+	if o.busy || len(o.line) > 0 {
+		t := new(turn)
+		if !o.enter(t) {
+			c.mu.Unlock()
+			<-t.ready
+			c.mu.Lock()
+		}
+	} else {
+		o.busy = true
 	}
 	keep, done := o.keep(live)
 	c.mu.Unlock()

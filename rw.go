@@ -163,12 +163,12 @@ func (c *Client) enterToRead(ctx, wait context.Context, r *request, h *hold) (le
 	return nil, false, r.refused(g.remaining)
 }
 
-// chain is what a new owner's operations are ordered by.
-func (r *request) chain() *chain {
+// chainOf is what a new owner's operations are ordered by.
+func (r *request) chainOf(o *owner) *chain {
 	if r.outer != nil {
 		return r.outer.owner.chain
 	}
-	return new(chain)
+	return &o.own
 }
 
 // side adds to what the store is asked what it wants to know of a side.

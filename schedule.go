@@ -21,7 +21,7 @@ type timed struct {
 	at   int64 // monotonic
 	pos  int   // in the heap, from 1; 0 when it is not in it
 	fire func(now instant, fx *effects)
-	of   *owner // whose time it is, if an owner's
+	of   *owner // whose time it is, if an owner's: its tick is called instead of fire
 }
 
 // schedule is the one timer of a client: ends of leases, renewals, compensations.
@@ -84,7 +84,11 @@ func (c *Client) runSchedule() {
 		for len(s.entries) > 0 && s.entries[0].at <= now.mono {
 			t := s.entries[0]
 			s.remove(t)
-			t.fire(now, &fx)
+			if t.of != nil {
+				t.of.tick(now, &fx)
+			} else {
+				t.fire(now, &fx)
+			}
 		}
 		c.gather(now)
 		c.send()

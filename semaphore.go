@@ -93,9 +93,9 @@ func (s *Semaphore) acquire(ctx context.Context, verb string, n int, try bool, o
 		return r.fail(err)
 	}
 	if try {
-		return s.client.answered(&r, s.tryOnce(wait, session, &r, n))
+		return s.client.answered(r, s.tryOnce(wait, session, r, n))
 	}
-	return s.client.answered(&r, s.client.stand(wait, s.topic, &r, func() (answer, error) { return s.ask(wait, session, n) }))
+	return s.client.answered(r, s.client.stand(wait, s.topic, r, func() (answer, error) { return s.ask(wait, session, n) }))
 }
 
 func errPermits(n int) error {

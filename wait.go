@@ -54,7 +54,7 @@ type answer struct {
 // spinning one backs off instead. ask
 // returns *callerGone when wait ended; what stand returns is an *Error.
 func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask func() (answer, error)) error {
-	w := &waiter{ready: make(chan struct{}, 1)}
+	w := new(waiter)
 	c.mu.Lock()
 	if c.shut {
 		c.mu.Unlock()
@@ -169,6 +169,9 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 				c.mu.Lock()
 				continue
 			}
+		}
+		if w.ready == nil {
+			w.ready = make(chan struct{}, 1)
 		}
 		c.mu.Unlock()
 		timer = after(timer, sleep)

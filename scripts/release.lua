@@ -11,15 +11,17 @@
 -- publish: publish or spublish.
 -- A partial release ends with a read, so that a connection that tracks hears of
 -- changes to what it still holds (its own write dropped the registration).
+if ARGV[2] == '0' then
+  -- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
+  if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
+    return 0
+  end
+  redis.call(ARGV[3], KEYS[2], '0')
+  return 1
+end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
-if ARGV[2] ~= '0' then
-  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-  redis.call('exists', KEYS[1])
-  return 1
-end
--- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
-redis.call('hdel', KEYS[1], ARGV[1])
-redis.call(ARGV[3], KEYS[2], '0')
+redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+redis.call('exists', KEYS[1])
 return 1

@@ -984,20 +984,22 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 // publish: publish or spublish.
 // A partial release ends with a read, so that a connection that tracks hears of
 // changes to what it still holds (its own write dropped the registration).
-const ReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+const ReleaseSource = `if ARGV[2] == '0' then
+if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-if ARGV[2] ~= '0' then
-redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-redis.call('exists', KEYS[1])
+redis.call(ARGV[3], KEYS[2], '0')
 return 1
 end
-redis.call('hdel', KEYS[1], ARGV[1])
-redis.call(ARGV[3], KEYS[2], '0')
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+return 0
+end
+redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "edb3c0031f01bedaed1dcbe43bb7168e8eb16b77"
+const ReleaseSHA = "8ced16676ebb76e8da7d9fae003091f21f103a96"
 
 // ReleaseAllSource is release_all.lua.
 //

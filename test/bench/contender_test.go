@@ -1,0 +1,243 @@
+//go:build linux
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/redisgo"
+	ours "github.com/mortise-go/mortise/rueidis"
+)
+
+// lease is what everybody asks for. Nothing runs out during a run.
+const lease = 30 * time.Second
+
+// locks is what one process has of a contender, with connections of its own.
+type locks interface {
+	// Lock waits until it has the lock.
+	Lock(ctx context.Context, name string) (unlock func() error, err error)
+	// TryLock returns errHeld if somebody else has it.
+	TryLock(ctx context.Context, name string) (unlock func() error, err error)
+	Close()
+}
+
+var errHeld = errors.New("held by somebody else")
+
+type role int
+
+const (
+	floor role = iota
+	peer
+	mine
+)
+
+type contender struct {
+	name  string
+	role  role
+	fair  bool
+	floor string // the hash floor on the same client, of ours
+	open  func(addr string) (locks, error)
+}
+
+func contenders() []contender {
+	return []contender{
+		{name: "bare floor, go-redis", role: floor, open: openFloorGoRedis(false)},
+		{name: "hash floor, go-redis", role: floor, open: openFloorGoRedis(true)},
+		{name: "bare floor, rueidis", role: floor, open: openFloorRueidis(false)},
+		{name: "hash floor, rueidis", role: floor, open: openFloorRueidis(true)},
+		{name: "mortise, go-redis", role: mine, floor: "hash floor, go-redis", open: openGoRedis(mortise.Kind{})},
+		{name: "mortise, rueidis", role: mine, floor: "hash floor, rueidis", open: openRueidis(mortise.Kind{})},
+		{name: "mortise fair, go-redis", role: mine, fair: true, open: openGoRedis(mortise.Kind{Fair: true})},
+		{name: "mortise fair, rueidis", role: mine, fair: true, open: openRueidis(mortise.Kind{Fair: true})},
+		{name: "redsync", role: peer, open: openRedsync},
+		{name: "bsm/redislock", role: peer, open: openRedislock},
+		{name: "rueidislock", role: peer, open: openRueidislock},
+	}
+}
+
+func find(name string) (contender, error) {
+	for _, c := range contenders() {
+		if c.name == name {
+			return c, nil
+		}
+	}
+	return contender{}, fmt.Errorf("no contender %q", name)
+}
+
+func goRedis(addr string) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr}) }
+
+// --- mortise
+
+type mortiseLocks struct {
+	client *mortise.Client
+	locker mortise.Locker
+	close  func()
+}
+
+func openGoRedis(kind mortise.Kind) func(string) (locks, error) {
+	return func(addr string) (locks, error) {
+		rdb := goRedis(addr)
+		return openMortise(redisgo.New(rdb), kind, func() { rdb.Close() })
+	}
+}
+
+func openRueidis(kind mortise.Kind) func(string) (locks, error) {
+	return func(addr string) (locks, error) {
+		return openMortise(ours.New(rueidis.ClientOption{InitAddress: []string{addr}}), kind, func() {})
+	}
+}
+
+func openMortise(b backend.Backend, kind mortise.Kind, after func()) (locks, error) {
+	c, err := mortise.New(b)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.Kind(kind)
+	if err != nil {
+		return nil, err
+	}
+	return &mortiseLocks{c, l, after}, nil
+}
+
+func (m *mortiseLocks) Lock(ctx context.Context, name string) (func() error, error) {
+	l, err := m.locker.Lock(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return l.Unlock(context.Background()) }, nil
+}
+
+func (m *mortiseLocks) TryLock(ctx context.Context, name string) (func() error, error) {
+	l, err := m.locker.TryLock(ctx, name)
+	if errors.Is(err, mortise.ErrNotAcquired) {
+		return nil, errHeld
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return l.Unlock(context.Background()) }, nil
+}
+
+func (m *mortiseLocks) Close() { m.client.Close(); m.close() }
+
+// --- redsync
+
+type redsyncLocks struct {
+	rdb *redis.Client
+	rs  *redsync.Redsync
+}
+
+func openRedsync(addr string) (locks, error) {
+	rdb := goRedis(addr)
+	return &redsyncLocks{rdb, redsync.New(goredis.NewPool(rdb))}, nil
+}
+
+func (r *redsyncLocks) Lock(ctx context.Context, name string) (func() error, error) {
+	m := r.rs.NewMutex(name, redsync.WithExpiry(lease), redsync.WithTries(1<<30))
+	if err := m.LockContext(ctx); err != nil {
+		return nil, err
+	}
+	return redsyncUnlock(m), nil
+}
+
+func (r *redsyncLocks) TryLock(ctx context.Context, name string) (func() error, error) {
+	m := r.rs.NewMutex(name, redsync.WithExpiry(lease))
+	err := m.TryLockContext(ctx)
+	if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) || errors.Is(err, redsync.ErrFailed) {
+		return nil, errHeld
+	}
+	if err != nil {
+		return nil, err
+	}
+	return redsyncUnlock(m), nil
+}
+
+func redsyncUnlock(m *redsync.Mutex) func() error {
+	return func() error {
+		_, err := m.UnlockContext(context.Background())
+		return err
+	}
+}
+
+func (r *redsyncLocks) Close() { r.rdb.Close() }
+
+// --- bsm/redislock
+
+type redislockLocks struct {
+	rdb    *redis.Client
+	client *redislock.Client
+}
+
+func openRedislock(addr string) (locks, error) {
+	rdb := goRedis(addr)
+	return &redislockLocks{rdb, redislock.New(rdb)}, nil
+}
+
+func (r *redislockLocks) obtain(ctx context.Context, name string, retry redislock.RetryStrategy) (func() error, error) {
+	l, err := r.client.Obtain(ctx, name, lease, &redislock.Options{RetryStrategy: retry})
+	if errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
+		return nil, errHeld
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return l.Release(context.Background()) }, nil
+}
+
+func (r *redislockLocks) Lock(ctx context.Context, name string) (func() error, error) {
+	// It gives up after the lease's time unless ctx has a deadline.
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	return r.obtain(ctx, name, redislock.ExponentialBackoff(time.Millisecond, 5*time.Millisecond))
+}
+
+func (r *redislockLocks) TryLock(ctx context.Context, name string) (func() error, error) {
+	return r.obtain(ctx, name, redislock.NoRetry())
+}
+
+func (r *redislockLocks) Close() { r.rdb.Close() }
+
+// --- rueidislock
+
+type rueidislockLocks struct{ locker rueidislock.Locker }
+
+func openRueidislock(addr string) (locks, error) {
+	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyValidity:    lease,
+		KeyMajority:    1, // one key a lock: the others do not lock several either
+		NoLoopTracking: true,
+	})
+	return &rueidislockLocks{l}, err
+}
+
+func (r *rueidislockLocks) Lock(ctx context.Context, name string) (func() error, error) {
+	_, cancel, err := r.locker.WithContext(ctx, name)
+	return cancelling(cancel), err
+}
+
+func (r *rueidislockLocks) TryLock(ctx context.Context, name string) (func() error, error) {
+	_, cancel, err := r.locker.TryWithContext(ctx, name)
+	if errors.Is(err, rueidislock.ErrNotLocked) {
+		return nil, errHeld
+	}
+	return cancelling(cancel), err
+}
+
+func (r *rueidislockLocks) Close() { r.locker.Close() }
+
+func cancelling(cancel context.CancelFunc) func() error {
+	return func() error { cancel(); return nil }
+}
