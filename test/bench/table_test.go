@@ -178,8 +178,8 @@ func (r results) bars(out io.Writer) {
 	ratio := func(workload, a, b string, get func(outcome) float64) float64 {
 		return r.of(workload, a, get) / r.of(workload, b, get)
 	}
-	var rtt float64 // a command's way and back, of one goroutine: half of the bare floor's two
-	rtt = r.of(u1, bareRU, func(o outcome) float64 { return o.p50 }) / 2
+	// A command's way and back, of one goroutine: half of the bare floor's two.
+	rtt := r.of(u1, bareRU, func(o outcome) float64 { return o.p50 }) / 2
 	queue := func(name string) float64 {
 		perfect := 1e6 / (r.of(crowd, name, func(o outcome) float64 { return o.held }) + rtt)
 		return r.of(crowd, name, rate) / perfect
