@@ -192,8 +192,10 @@ func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, 
 	defer c.end()
 	var g grant
 	if wait.Done() == nil {
-		g = c.ask(r, owner, grant{})
-		c.passed()
+		func() {
+			defer c.passed() // also where the backend panics
+			g = c.ask(r, owner, grant{})
+		}()
 	} else {
 		var err error
 		if g, err = c.askUnder(wait, r, owner); err != nil {

@@ -271,3 +271,38 @@ func TestRedEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
 		wants(t, l.Err(), ErrLost)
 	})
 }
+
+// A backend that panics, and whose caller recovers, leaves no place at the gate taken.
+func TestABackendThatPanicsTakesNoPlaceAtTheGate(t *testing.T) {
+	c, err := New(panicking{memory.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("it did not panic")
+				}
+			}()
+			c.TryLock(context.Background(), "n")
+		}()
+	}
+	if n := len(c.gate); n != 0 {
+		t.Errorf("%d places are taken", n)
+	}
+}
+
+type panicking struct{ backend.Backend }
+
+func (p panicking) Open(h backend.Handler) (backend.Session, error) {
+	s, err := p.Backend.Open(h)
+	return panickingSession{s}, err
+}
+
+type panickingSession struct{ backend.Session }
+
+func (panickingSession) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
+	panic("a hook of the client library")
+}
