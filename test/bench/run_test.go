@@ -168,7 +168,8 @@ func enlist(t testing.TB, k task) *member {
 		t.Fatal(err)
 	}
 	m := &member{cmd: exec.Command(self)}
-	m.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
+	// The race detector makes a process sleep for a second at its end, by default.
+	m.cmd.Env = append(os.Environ(), workerEnv+"="+string(text), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	m.cmd.Stderr = &m.stderr
 	out, err := m.cmd.StdoutPipe()

@@ -179,7 +179,8 @@ func (t *task) run(l locks, w *witness, lenient bool) (*report, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu, began := cpuTime(), time.Now()
-	time.AfterFunc(t.Window/2, func() { r.Goroutines = runtime.NumGoroutine() })
+	var goroutines atomic.Int64 // in the middle; the timer may be late, and find the end
+	time.AfterFunc(t.Window/2, func() { goroutines.Store(int64(runtime.NumGoroutine())) })
 	time.AfterFunc(t.Window, func() {
 		over.Store(true)
 		cancel() // who waits, leaves
@@ -227,6 +228,7 @@ func (t *task) run(l locks, w *witness, lenient bool) (*report, error) {
 	r.CPU = float64(used.Microseconds()) / ops
 	r.Allocs = float64(after.Mallocs-before.Mallocs) / ops
 	r.Bytes = float64(after.TotalAlloc-before.TotalAlloc) / ops
+	r.Goroutines = int(goroutines.Load())
 	r.Failures = int(failures.Load())
 	r.Violations = w.violations.Load()
 	return r, nil
