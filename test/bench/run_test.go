@@ -16,7 +16,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -144,7 +143,7 @@ func (w workload) runOnce(t testing.TB, s *redistest.Server, c contender, window
 	o.jain = jain(each)
 	o.goroutines, o.conns = float64(goroutines), conns
 	if counted != nil {
-		o.commands = float64(counted.stop()) / n
+		o.commands = float64(counted.stop(t, s)) / n
 	}
 	return o, nil
 }
@@ -230,9 +229,12 @@ func (m *member) report() (r report, err error) {
 // monitor counts what clients send.
 type monitor struct {
 	conn net.Conn
-	n    atomic.Int64
-	done chan struct{}
+	n    int64         // may be read when done is closed
+	done chan struct{} // it has seen the mark, or lost its connection
 }
+
+// mark ends what is counted.
+const mark = "mortise-bench-end"
 
 func watch(t testing.TB, addr string) *monitor {
 	t.Helper()
@@ -256,20 +258,29 @@ func watch(t testing.TB, addr string) *monitor {
 				return
 			}
 			// +1700000000.123456 [0 127.0.0.1:4711] "EVALSHA" ...
-			// and [0 lua] where a script runs it.
-			if err == nil && !bytes.Contains(line, []byte(" lua] ")) && !bytes.Contains(line, []byte(`"INFO"`)) {
-				m.n.Add(1)
+			// and [0 lua] where a script runs it. A line that is longer than the buffer comes in pieces.
+			switch {
+			case err != nil:
+			case bytes.Contains(line, []byte(mark)):
+				return
+			case !bytes.Contains(line, []byte(" lua] ")) && !bytes.Contains(line, []byte(`"INFO"`)):
+				m.n++
 			}
 		}
 	}()
 	return m
 }
 
-func (m *monitor) stop() int64 {
-	n := m.n.Load()
-	m.conn.Close()
+func (m *monitor) stop(t testing.TB, s *redistest.Server) int64 {
+	t.Helper()
+	s.Must("ECHO", mark) // what was sent before comes before
+	end := time.AfterFunc(time.Minute, func() { m.conn.Close() })
 	<-m.done
-	return n
+	if !end.Stop() {
+		t.Error("the monitor has fallen silent")
+	}
+	m.conn.Close()
+	return m.n
 }
 
 var cpuLine = regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`)

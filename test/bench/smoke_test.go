@@ -28,8 +28,9 @@ func TestEveryContenderGetsThroughEveryWorkload(t *testing.T) {
 			if o.rate <= 0 || o.mean <= 0 || o.jain <= 0 {
 				t.Errorf("%s, %s: %+v", w.name, c.name, o)
 			}
-			if !w.shared && !w.try && (o.commands < 1.9 || o.commands > 2.1) {
-				t.Errorf("%s, %s: %.2f commands for Lock and Unlock, want 2", w.name, c.name, o.commands)
+			// Connections that are made meanwhile send some too.
+			if !w.shared && !w.try && o.commands < 2 {
+				t.Errorf("%s, %s: %.2f commands for Lock and Unlock, want 2 at least", w.name, c.name, o.commands)
 			}
 		}
 	}
