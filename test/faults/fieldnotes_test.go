@@ -89,7 +89,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 				}
 				last[all[i]] = now
 			}
-			return len(all) == 0 && kinds["github.com/mortise-go/mortise.dispatch.func1"] == 0
+			return len(all) == 0 && underWay(kinds) == 0
 		})
 		p.Reset()
 		stays(t, watchdog/3+200*time.Millisecond, "nothing comes back", func() bool { return srv.Must("DBSIZE") == int64(0) })
