@@ -62,6 +62,14 @@ type outcome struct {
 	commands   float64 // for each op; only where they were counted
 }
 
+// figures are those that every run measures, in an order of their own.
+func (o *outcome) figures() []*float64 {
+	return []*float64{
+		&o.rate, &o.p50, &o.p99, &o.max, &o.mean, &o.jain, &o.held, &o.cpu, &o.server,
+		&o.allocs, &o.bytes, &o.goroutines, &o.conns,
+	}
+}
+
 // run is one run, on a server that is emptied before. A peer that fails is no failure of this
 // test: its outcome is empty, and shows as 0 in the table.
 func (w workload) run(t testing.TB, s *redistest.Server, c contender, window time.Duration, count bool) outcome {

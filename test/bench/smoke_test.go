@@ -65,3 +65,10 @@ func TestStatistics(t *testing.T) {
 		t.Errorf("Jain: %v and %v", a, b)
 	}
 }
+
+func TestMediansAreOfEachFigureByItself(t *testing.T) {
+	m := medians([]outcome{{rate: 1, conns: 30, commands: 5}, {rate: 3, conns: 10}, {rate: 2, conns: 20}})
+	if want := (outcome{rate: 2, conns: 20}); m != want {
+		t.Errorf("%+v, want %+v", m, want)
+	}
+}

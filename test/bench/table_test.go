@@ -87,27 +87,15 @@ func measure(t testing.TB, s *redistest.Server, w workload, rounds int, window t
 	return r
 }
 
+// medians takes each figure's own; commands are not among them.
 func medians(runs []outcome) (m outcome) {
-	of := func(get func(outcome) float64) float64 {
+	for i, figure := range m.figures() {
 		var v []float64
-		for _, o := range runs {
-			v = append(v, get(o))
+		for k := range runs {
+			v = append(v, *runs[k].figures()[i])
 		}
-		return median(v)
+		*figure = median(v)
 	}
-	m.rate = of(func(o outcome) float64 { return o.rate })
-	m.p50 = of(func(o outcome) float64 { return o.p50 })
-	m.p99 = of(func(o outcome) float64 { return o.p99 })
-	m.max = of(func(o outcome) float64 { return o.max })
-	m.mean = of(func(o outcome) float64 { return o.mean })
-	m.jain = of(func(o outcome) float64 { return o.jain })
-	m.held = of(func(o outcome) float64 { return o.held })
-	m.cpu = of(func(o outcome) float64 { return o.cpu })
-	m.server = of(func(o outcome) float64 { return o.server })
-	m.allocs = of(func(o outcome) float64 { return o.allocs })
-	m.bytes = of(func(o outcome) float64 { return o.bytes })
-	m.goroutines = of(func(o outcome) float64 { return o.goroutines })
-	m.conns = of(func(o outcome) float64 { return o.conns })
 	return m
 }
 
@@ -140,11 +128,11 @@ func (r results) of(workload, name string, get func(outcome) float64) float64 {
 	return math.NaN()
 }
 
-// best is the best of those that play a role.
-func (r results) best(workload string, role role, get func(outcome) float64, better func(a, b float64) bool) float64 {
+// best is the largest figure of those that play a role.
+func (r results) best(workload string, role role, get func(outcome) float64) float64 {
 	best := math.NaN()
 	for _, c := range contenders() {
-		if v := r.of(workload, c.name, get); c.role == role && !math.IsNaN(v) && (math.IsNaN(best) || better(v, best)) {
+		if v := r.of(workload, c.name, get); c.role == role && !math.IsNaN(v) && (math.IsNaN(best) || v > best) {
 			best = v
 		}
 	}
@@ -156,8 +144,6 @@ func p99(o outcome) float64      { return o.p99 }
 func commands(o outcome) float64 { return o.commands }
 func allocs(o outcome) float64   { return o.allocs }
 func spread(o outcome) float64   { return o.p99 / o.mean }
-
-func more(a, b float64) bool { return a > b }
 
 // bars is what this project wants of itself.
 func (r results) bars(out io.Writer) {
@@ -192,7 +178,7 @@ func (r results) bars(out io.Writer) {
 		{"uncontended 256: p99 of mortise/go-redis to the hash floor's", false, 0.4, ratio(u256, gr, hashGR, p99)},
 		{"uncontended 1: mortise/go-redis to the hash floor", true, 0.97, ratio(u1, gr, hashGR, rate)},
 		{"uncontended 1: mortise/rueidis to the hash floor", true, 0.97, ratio(u1, ru, hashRU, rate)},
-		{"uncontended 32: the best of ours to the best peer", true, 1.6, r.best(u32, mine, rate, more) / r.best(u32, peer, rate, more)},
+		{"uncontended 32: the best of ours to the best peer", true, 1.6, r.best(u32, mine, rate) / r.best(u32, peer, rate)},
 		{"contended 8x16: mortise/go-redis to a perfect queue", true, 0.95, queue(gr)},
 		{"contended 8x16: mortise/rueidis to a perfect queue", true, 0.95, queue(ru)},
 		{"contended 8x16: commands per handoff, go-redis", false, 2.5, r.of(crowd, gr, commands)},
@@ -201,10 +187,10 @@ func (r results) bars(out io.Writer) {
 		{"contended 8x16: p99 wait to the mean, rueidis", false, 4, r.of(crowd, ru, spread)},
 		{"contended 8x16: p99 wait to the mean, fair, go-redis", false, 1.5, r.of(crowd, "mortise fair, go-redis", spread)},
 		{"contended 8x16: p99 wait to the mean, fair, rueidis", false, 1.5, r.of(crowd, "mortise fair, rueidis", spread)},
-		{"contended 1x64: the best of ours to the best peer", true, 2, r.best(local, mine, rate, more) / r.best(local, peer, rate, more)},
+		{"contended 1x64: the best of ours to the best peer", true, 2, r.best(local, mine, rate) / r.best(local, peer, rate)},
 		{"contended 1x64: commands per handoff, go-redis", false, 1.1, r.of(local, gr, commands)},
 		{"contended 1x64: commands per handoff, rueidis", false, 1.1, r.of(local, ru, commands)},
-		{"refused: mortise/rueidis to the best peer", true, 20, r.of("refused", ru, rate) / r.best("refused", peer, rate, more)},
+		{"refused: mortise/rueidis to the best peer", true, 20, r.of("refused", ru, rate) / r.best("refused", peer, rate)},
 		{"refused: commands, rueidis", false, 0.01, r.of("refused", ru, commands)},
 		{"uncontended 32: allocations above the floor, go-redis", false, 12, r.of(u32, gr, allocs) - r.of(u32, hashGR, allocs)},
 		{"uncontended 32: allocations above the floor, rueidis", false, 12, r.of(u32, ru, allocs) - r.of(u32, hashRU, allocs)},
