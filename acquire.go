@@ -104,31 +104,44 @@ type grant struct {
 // request counts once however often it arrives. g is what the owner's requests
 // before this one came to, if there were any.
 func (c *Client) ask(r *request, owner string, g grant) grant {
+	first := c.now()
+	err := c.askOnce(c.base, r, owner, &g, 0, first)
+	return c.askAgain(r, owner, g, err, first)
+}
+
+// askAgain goes on with ask after the first request, at first, which came to g and err.
+func (c *Client) askAgain(r *request, owner string, g grant, err error, first instant) grant {
+	for n := 0; err != nil && c.again(err, n, first); n++ {
+		err = c.askOnce(c.base, r, owner, &g, n+1, c.now())
+	}
+	return g
+}
+
+// askOnce sends the n-th request, from zero, at a time just past.
+func (c *Client) askOnce(ctx context.Context, r *request, owner string, g *grant, n int, sent instant) error {
 	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age}
 	r.side(&req, c)
-	first := c.now()
-	for n := 0; ; n++ {
-		sent := first
-		if n > 0 {
-			req.Cached = false // what the session knows may be that the first one got it
-			sent = c.now()
-		}
-		g.asked = sent
-		if g.late == 0 {
-			g.sent = sent
-		}
-		reply, err := c.session.Acquire(c.base, req)
-		if err == nil {
-			g.granted, g.remaining, g.token, g.err = reply.Granted, reply.Remaining, reply.Token, nil
-			g.available, g.claimed, g.absent, g.look = reply.Available, reply.Claimed, reply.Absent, reply.Look
-			g.young = reply.Young
-			return g
-		}
-		g.err = err
-		if g.blame(err, sent, r.ttl); !c.again(err, n, first) {
-			return g
-		}
+	if n > 0 {
+		req.Cached = false // what the session knows may be that the first one got it
 	}
+	g.asked = sent
+	if g.late == 0 {
+		g.sent = sent
+	}
+	reply, err := c.session.Acquire(ctx, req)
+	g.heard(&reply, err, r.ttl)
+	return err
+}
+
+// heard settles what the last request came to.
+func (g *grant) heard(reply *backend.AcquireReply, err error, ttl time.Duration) {
+	if g.err = err; err != nil {
+		g.blame(err, g.asked, ttl)
+		return
+	}
+	g.granted, g.remaining, g.token = reply.Granted, reply.Remaining, reply.Token
+	g.available, g.claimed, g.absent, g.look = reply.Available, reply.Claimed, reply.Absent, reply.Look
+	g.young = reply.Young
 }
 
 func (g *grant) blame(err error, sent instant, ttl time.Duration) {
@@ -150,12 +163,15 @@ func (c *Client) again(err error, n int, first instant) bool {
 // insist repeats a command that failed for a reason that may pass.
 func (c *Client) insist(send func() error) error {
 	first := c.now()
-	for n := 0; ; n++ {
-		err := send()
-		if err == nil || !c.again(err, n, first) {
-			return err
-		}
+	return c.insistAfter(send(), first, send)
+}
+
+// insistAfter is insist for a command that was sent before, at first, and came to err.
+func (c *Client) insistAfter(err error, first instant, send func() error) error {
+	for n := 0; err != nil && c.again(err, n, first); n++ {
+		err = send()
 	}
+	return err
 }
 
 // pause waits; it is false if the client is closed meanwhile.
@@ -190,17 +206,9 @@ func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, 
 		return nil, grant{err: errClosing}, nil
 	}
 	defer c.end()
-	var g grant
-	if wait.Done() == nil {
-		func() {
-			defer c.passed() // also where the backend panics
-			g = c.ask(r, owner, grant{})
-		}()
-	} else {
-		var err error
-		if g, err = c.askUnder(wait, r, owner); err != nil {
-			return nil, grant{}, err
-		}
+	g, err := c.askUnder(wait, r, owner)
+	if err != nil {
+		return nil, grant{}, err
 	}
 	if !g.granted {
 		c.abandon(r, owner, &g)
@@ -219,12 +227,50 @@ func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, 
 }
 
 // askUnder is ask for a caller who may leave meanwhile. It gives back the place at the gate.
-func (c *Client) askUnder(wait context.Context, r *request, owner string) (grant, error) {
-	a := &asking{client: c, request: r, owner: owner}
+func (c *Client) askUnder(wait context.Context, r *request, owner string) (g grant, err error) {
+	inHand := true // the place, also where the backend panics
+	defer func() {
+		if inHand {
+			c.passed()
+		}
+	}()
+	if wait.Done() == nil {
+		return c.ask(r, owner, grant{}), nil
+	}
+	var a *asking
+	if c.leaves(r.family) {
+		// No goroutine, unless something goes wrong.
+		first := c.now()
+		err := c.askOnce(wait, r, owner, &g, 0, first)
+		if err == nil {
+			return g, nil
+		}
+		inHand = false
+		if left, is := errors.AsType[*backend.Left[backend.AcquireReply]](err); is {
+			c.askedBehind(r, owner, g.sent, left)
+			return grant{}, gone(wait)
+		}
+		a = &asking{client: c, request: r, owner: owner, grant: g, failure: err, first: first}
+	} else {
+		inHand = false
+		a = &asking{client: c, request: r, owner: owner}
+	}
 	if err := sendOff(c, wait, a); err != nil {
 		return grant{}, err
 	}
 	return a.grant, nil
+}
+
+func (c *Client) leaves(family backend.Kind) bool { return c.leaver != nil && c.leaver.Leaves(family) }
+
+// askedBehind settles an acquisition, sent at a time, whose caller has left.
+func (c *Client) askedBehind(r *request, owner string, sent instant, left *backend.Left[backend.AcquireReply]) {
+	leftBehind(c, left, func(reply backend.AcquireReply, err error) {
+		defer c.passed()
+		a := asking{client: c, request: r, owner: owner, grant: grant{sent: sent, asked: sent}}
+		a.grant.heard(&reply, err, r.ttl)
+		a.orphan()
+	})
 }
 
 // asking is one acquisition on its way, for a caller who may leave.
@@ -234,11 +280,18 @@ type asking struct {
 	request *request
 	owner   string
 	grant   grant
+	failure error   // of the first request, if it was sent before
+	first   instant // when
 }
 
 func (a *asking) do() error {
-	defer a.client.passed()
-	a.grant = a.client.ask(a.request, a.owner, grant{})
+	c := a.client
+	defer c.passed()
+	if a.failure != nil {
+		a.grant = c.askAgain(a.request, a.owner, a.grant, a.failure, a.first)
+	} else {
+		a.grant = c.ask(a.request, a.owner, grant{})
+	}
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/mortise-go/mortise/backend"
 )
 
 var (
@@ -84,6 +86,15 @@ func sendOff(c *Client, ctx context.Context, e errand) error {
 		}
 		return <-reply
 	}
+}
+
+// leftBehind settles an operation that its caller has left to itself, once it is over.
+func leftBehind[R any](c *Client, left *backend.Left[R], settle func(R, error)) {
+	c.begin()
+	go func() {
+		defer c.end()
+		settle(left.Wait())
+	}()
 }
 
 // funcs is an errand of two functions; after may be nil.

@@ -25,6 +25,7 @@ type Client struct {
 	observer Observer
 	log      *slog.Logger
 	session  backend.Session
+	leaver   backend.Leaver // the session, if it is one
 
 	// base is the context of commands. A caller's ends only its wait: a command
 	// that was sent is always awaited, by somebody, so that what it got is not
@@ -153,6 +154,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 		return nil, &Error{Op: "new", Err: fmt.Errorf("%w: %w", ErrInvalid, err)}
 	}
 	c.session = session
+	c.leaver, _ = session.(backend.Leaver)
 	return c, nil
 }
 

@@ -130,7 +130,7 @@ func (p *Permits) releaseOther(ctx context.Context, id string) error {
 	c.begin()
 	defer c.end()
 	return dispatch(c, ctx, func() error {
-		held, unsure, err := c.sendRelease(p.topic.Kind, p.topic.Name, id, 0)
+		held, unsure, err := c.sendRelease(backend.ReleaseRequest{Kind: p.topic.Kind, Name: p.topic.Name, Owner: id})
 		switch {
 		case err != nil:
 			return c.explain(err)

@@ -181,7 +181,7 @@ func (c *Client) undoReentry(o *owner, g *grant) {
 	c.mu.Unlock()
 	if live && keep > 0 && (g.granted || g.late > 0) {
 		// Where it fails, the next count that is set puts it right, being absolute.
-		c.sendRelease(o.family, o.queue.topic.Name, o.id, keep)
+		c.sendRelease(o.releaseRequest(keep))
 	}
 	c.mu.Lock()
 	o.leave()

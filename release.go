@@ -30,8 +30,43 @@ func (h *hold) unlock(ctx context.Context) error {
 
 // releaseUnder is release for a caller who may leave meanwhile.
 func (o *owner) releaseUnder(ctx context.Context, live bool) (keep int, err error) {
+	c := o.client
 	x := &letting{owner: o, live: live}
-	err = sendOff(o.client, ctx, x)
+	if c.leaves(o.family) {
+		// No goroutine, unless it has to wait for its turn, or something goes wrong.
+		c.mu.Lock()
+		first := !o.busy && len(o.line) == 0
+		if first {
+			o.busy = true
+		}
+		done := false
+		if first {
+			x.keep, done = o.keep(live)
+		}
+		c.mu.Unlock()
+		switch {
+		case done:
+			return 0, nil
+		case first:
+			reply, err := c.session.Release(ctx, o.releaseRequest(x.keep))
+			if err == nil {
+				return x.keep, o.released(live, x.keep, reply.Held, false, nil)
+			}
+			if left, is := errors.AsType[*backend.Left[backend.ReleaseReply]](err); is {
+				leftBehind(c, left, func(reply backend.ReleaseReply, err error) {
+					x.hasTurn, x.failure = true, err
+					if err == nil {
+						o.released(live, x.keep, reply.Held, false, nil)
+						return
+					}
+					x.do()
+				})
+				return 0, gone(ctx)
+			}
+			x.hasTurn, x.failure = true, err
+		}
+	}
+	err = sendOff(c, ctx, x)
 	if _, gone := errors.AsType[*callerGone](err); gone {
 		return 0, err // x is the goroutine's until it has answered
 	}
@@ -44,10 +79,18 @@ type letting struct {
 	owner *owner
 	live  bool
 	keep  int
+
+	hasTurn bool  // and keep is set
+	failure error // of what was sent then
 }
 
 func (x *letting) do() (err error) {
-	x.keep, err = x.owner.release(x.live)
+	o := x.owner
+	if x.hasTurn {
+		held, unsure, err := o.client.sendReleaseAfter(o.releaseRequest(x.keep), x.failure)
+		return o.released(x.live, x.keep, held, unsure, err)
+	}
+	x.keep, err = o.release(x.live)
 	return err
 }
 
@@ -148,7 +191,7 @@ func (o *owner) release(live bool) (keep int, err error) {
 	if done {
 		return 0, nil
 	}
-	held, unsure, err := c.sendRelease(o.family, o.queue.topic.Name, o.id, keep)
+	held, unsure, err := c.sendRelease(o.releaseRequest(keep))
 	return keep, o.released(live, keep, held, unsure, err)
 }
 
@@ -204,11 +247,19 @@ func (o *owner) released(live bool, keep int, held, unsure bool, err error) erro
 	return nil
 }
 
+func (o *owner) releaseRequest(keep int) backend.ReleaseRequest {
+	return backend.ReleaseRequest{Kind: o.family, Name: o.queue.topic.Name, Owner: o.id, Keep: keep}
+}
+
 // sendRelease repeats a release that failed for a reason that may pass. unsure tells
 // that one whose reply was lost may have done it: then nothing held is as it should be.
-func (c *Client) sendRelease(family backend.Kind, name, owner string, keep int) (held, unsure bool, err error) {
-	req := backend.ReleaseRequest{Kind: family, Name: name, Owner: owner, Keep: keep}
-	err = c.insist(func() error {
+func (c *Client) sendRelease(req backend.ReleaseRequest) (held, unsure bool, err error) {
+	return c.sendReleaseAfter(req, nil)
+}
+
+// sendReleaseAfter is sendRelease after one that was sent just now and failed, if failure is not nil.
+func (c *Client) sendReleaseAfter(req backend.ReleaseRequest, failure error) (held, unsure bool, err error) {
+	send := func() error {
 		reply, err := c.session.Release(c.base, req)
 		if err != nil {
 			unsure = unsure || backend.FaultOf(err).MayHaveRun
@@ -216,6 +267,12 @@ func (c *Client) sendRelease(family backend.Kind, name, owner string, keep int) 
 		}
 		held = reply.Held
 		return nil
-	})
+	}
+	if failure == nil {
+		err = c.insist(send)
+	} else {
+		unsure = backend.FaultOf(failure).MayHaveRun
+		err = c.insistAfter(failure, c.now(), send)
+	}
 	return held, unsure, err
 }

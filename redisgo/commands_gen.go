@@ -17,10 +17,60 @@ import (
 // commands sends each script over a go-redis client.
 type commands struct {
 	client  redis.UniversalClient
-	cluster bool // a batch goes out as one script for each slot
+	cluster bool                            // a batch goes out as one script for each slot
+	outbox  *redisproto.Outbox[redis.Cmder] // nil if scripts are sent one by one
 }
 
 var _ redisproto.Commands = (*commands)(nil)
+
+func newCommands(client redis.UniversalClient, cluster bool) commands {
+	c := commands{client: client, cluster: cluster}
+	if !cluster {
+		c.outbox = redisproto.NewOutbox(func(ctx context.Context, cmds []redis.Cmder) { send(ctx, client, cmds) })
+	}
+	return c
+}
+
+// process has a script sent. Its error is the command's; if ctx ends first, left is not nil.
+func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan struct{}) {
+	if c.outbox != nil {
+		return c.outbox.Do(ctx, cmd)
+	}
+	if err := c.client.Process(ctx, cmd); err != nil && cmd.Err() == nil {
+		cmd.SetErr(err) // a hook's
+	}
+	return nil
+}
+
+// send sends commands in one round trip. Each bears its own error.
+func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds []C) {
+	var err error
+	switch len(cmds) {
+	case 0:
+		return
+	case 1:
+		err = client.Process(ctx, cmds[0])
+	default:
+		pipe := client.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, err = pipe.Exec(ctx)
+	}
+	if err == nil {
+		return
+	}
+	for _, cmd := range cmds {
+		if cmd.Err() == err {
+			return // those without an error have their reply
+		}
+	}
+	for _, cmd := range cmds { // a hook's error: it may have refused all without marking any
+		if cmd.Err() == nil {
+			cmd.SetErr(err)
+		}
+	}
+}
 
 func isNoScript(err error) bool {
 	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") // which allocates even for nil
@@ -94,7 +144,7 @@ func (c *commands) pipeline(ctx context.Context, groups [][]int, sha, source str
 	for g, group := range groups {
 		cmds[g] = build("evalsha", sha, group)
 	}
-	c.send(ctx, cmds)
+	send(ctx, c.client, cmds)
 
 	var again []intsCmd
 	for g, group := range groups {
@@ -103,7 +153,7 @@ func (c *commands) pipeline(ctx context.Context, groups [][]int, sha, source str
 			again = append(again, cmds[g])
 		}
 	}
-	c.send(ctx, again)
+	send(ctx, c.client, again)
 
 	for g, group := range groups {
 		if got := len(cmds[g].Val()); cmds[g].Err() == nil && got != len(group) {
@@ -113,39 +163,20 @@ func (c *commands) pipeline(ctx context.Context, groups [][]int, sha, source str
 	return cmds
 }
 
-// send sends commands in one round trip. Each bears its own error.
-func (c *commands) send(ctx context.Context, cmds []intsCmd) {
-	switch len(cmds) {
-	case 0:
-		return
-	case 1:
-		_ = c.client.Process(ctx, cmds[0])
-		return
-	}
-	pipe := c.client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd)
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		for _, cmd := range cmds { // a hook may refuse all without marking any
-			if cmd.Err() == nil && cmd.Val() == nil {
-				cmd.SetErr(err)
-			}
-		}
-	}
-}
-
 // Acquire sends acquire.lua.
 //
 //	0 granted; n>0 refused, n ms left; -1 refused, no expiry
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.AcquireSHA, "1", k.Lock, a.Owner, millis(a.Lease), flag(a.Track))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.AcquireSource, "1", k.Lock, a.Owner, millis(a.Lease), flag(a.Track))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // AcquireFenced sends acquire_fenced.lua.
@@ -153,12 +184,15 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 //	0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock, k.Token, a.Owner, millis(a.Lease), flag(a.Track))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntsCmd(ctx, "eval", scripts.AcquireFencedSource, "2", k.Lock, k.Token, a.Owner, millis(a.Lease), flag(a.Track))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // Reenter sends reenter.lua.
@@ -166,12 +200,15 @@ func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFenced
 //	1, token (0 unless fenced): held; 0, 0: the owner does not hold the lock
 func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redisproto.ReenterArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.ReenterSHA, "2", k.Lock, k.Token, a.Owner, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntsCmd(ctx, "eval", scripts.ReenterSource, "2", k.Lock, k.Token, a.Owner, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // Release sends release.lua.
@@ -179,12 +216,15 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // Renew sends renew.lua for all items, on a cluster once for each slot.
@@ -221,12 +261,15 @@ func (c *commands) Renew(ctx context.Context, a redisproto.RenewArgs, items []re
 //	pttl, then owner and hold count in turn; pttl is -2 where the key is absent
 func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]string, error) {
 	cmd := newStringsCmd(ctx, "evalsha", scripts.InspectSHA, "1", k.Lock)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newStringsCmd(ctx, "eval", scripts.InspectSource, "1", k.Lock)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // ForceRelease sends force_release.lua.
@@ -234,12 +277,15 @@ func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]str
 //	1 released; 0 there was no lock
 func (c *commands) ForceRelease(ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.ForceReleaseSHA, "3", k.Lock, k.Channel, k.Queue, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.ForceReleaseSource, "3", k.Lock, k.Channel, k.Queue, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // Count sends count.lua.
@@ -247,12 +293,15 @@ func (c *commands) ForceRelease(ctx context.Context, k redisproto.ForceReleaseKe
 //	the count; 0 where there is none
 func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.CountSHA, "1", k.Count)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.CountSource, "1", k.Count)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // LatchSet sends latch_set.lua.
@@ -260,12 +309,15 @@ func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, er
 //	1 set; 0 there is a count already
 func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchSetArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.LatchSetSHA, "2", k.Latch, k.Once, a.Count, millis(a.Keep), a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.LatchSetSource, "2", k.Latch, k.Once, a.Count, millis(a.Keep), a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // LatchCountDown sends latch_count_down.lua.
@@ -273,12 +325,15 @@ func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redis
 //	n left; 0 at zero, or there is no count
 func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.LatchCountDownSHA, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.LatchCountDownSource, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // LatchDelete sends latch_delete.lua.
@@ -286,12 +341,15 @@ func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a
 //	1 deleted; 0 there was no count
 func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.LatchDeleteSHA, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.LatchDeleteSource, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // SemaphoreSet sends semaphore_set.lua.
@@ -299,12 +357,15 @@ func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a re
 //	1 set; 0 there is a count already
 func (c *commands) SemaphoreSet(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreSetSHA, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreSetSource, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // SemaphoreTake sends semaphore_take.lua.
@@ -312,12 +373,15 @@ func (c *commands) SemaphoreSet(ctx context.Context, k redisproto.SemaphoreKeys,
 //	1, n: taken, n are left; 0, n: refused, n are there
 func (c *commands) SemaphoreTake(ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.SemaphoreTakeSHA, "2", k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntsCmd(ctx, "eval", scripts.SemaphoreTakeSource, "2", k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // SemaphoreCancel sends semaphore_cancel.lua.
@@ -325,12 +389,15 @@ func (c *commands) SemaphoreTake(ctx context.Context, k redisproto.SemaphoreTake
 //	1 given back; 0 nothing was taken
 func (c *commands) SemaphoreCancel(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreCancelSHA, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreCancelSource, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // SemaphoreAdd sends semaphore_add.lua.
@@ -338,12 +405,15 @@ func (c *commands) SemaphoreCancel(ctx context.Context, k redisproto.SemaphoreKe
 //	the sum
 func (c *commands) SemaphoreAdd(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreAddSHA, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreAddSource, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // SemaphoreDrain sends semaphore_drain.lua.
@@ -351,12 +421,15 @@ func (c *commands) SemaphoreAdd(ctx context.Context, k redisproto.SemaphoreKeys,
 //	how many there were
 func (c *commands) SemaphoreDrain(ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreDrainArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreDrainSHA, "2", k.Semaphore, k.Once, millis(a.Keep))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreDrainSource, "2", k.Semaphore, k.Once, millis(a.Keep))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // PermitsAcquire sends permits_acquire.lua.
@@ -364,12 +437,15 @@ func (c *commands) SemaphoreDrain(ctx context.Context, k redisproto.SemaphoreTak
 //	0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n: refused, none ends
 func (c *commands) PermitsAcquire(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsAcquireArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.PermitsAcquireSHA, "3", k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntsCmd(ctx, "eval", scripts.PermitsAcquireSource, "3", k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // PermitsRelease sends permits_release.lua.
@@ -377,12 +453,15 @@ func (c *commands) PermitsAcquire(ctx context.Context, k redisproto.PermitsKeys,
 //	1 released; 0 the id is not out, or its lease had ended
 func (c *commands) PermitsRelease(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.PermitsReleaseSHA, "3", k.Permits, k.Timeouts, k.Channel, a.ID, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.PermitsReleaseSource, "3", k.Permits, k.Timeouts, k.Channel, a.ID, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // PermitsRenew sends permits_renew.lua for all items, on a cluster once for each slot.
@@ -418,12 +497,15 @@ func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsR
 //	how many are free
 func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsCountArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.PermitsCountSHA, "3", k.Permits, k.Timeouts, k.Channel, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.PermitsCountSource, "3", k.Permits, k.Timeouts, k.Channel, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // ReadAcquire sends read_acquire.lua.
@@ -431,12 +513,15 @@ func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a
 //	0 granted; n>0 refused, n ms left; -1 refused, no expiry
 func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.AcquireArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.ReadAcquireSHA, "3", k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.ReadAcquireSource, "3", k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // ReadEnter sends read_enter.lua.
@@ -444,12 +529,15 @@ func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys
 //	1 granted; 0 there is no such hold to enter under
 func (c *commands) ReadEnter(ctx context.Context, k redisproto.ReadEnterKeys, a redisproto.ReadEnterArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.ReadEnterSHA, "3", k.Lock, k.Timeout, k.Proof, a.Owner, a.Under, millis(a.Lease), flag(a.Track))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.ReadEnterSource, "3", k.Lock, k.Timeout, k.Proof, a.Owner, a.Under, millis(a.Lease), flag(a.Track))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // ReadRelease sends read_release.lua.
@@ -457,12 +545,15 @@ func (c *commands) ReadEnter(ctx context.Context, k redisproto.ReadEnterKeys, a 
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) ReadRelease(ctx context.Context, k redisproto.ReadReleaseKeys, a redisproto.ReadReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.ReadReleaseSHA, "4", k.Lock, k.Timeout, k.Prefix, k.Channel, a.Owner, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.ReadReleaseSource, "4", k.Lock, k.Timeout, k.Prefix, k.Channel, a.Owner, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // ReadRenew sends read_renew.lua for all items, on a cluster once for each slot.
@@ -499,12 +590,15 @@ func (c *commands) ReadRenew(ctx context.Context, a redisproto.RenewArgs, items 
 //	0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1 where there is a claim now
 func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.WriteAcquireSHA, "2", k.Lock, k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntsCmd(ctx, "eval", scripts.WriteAcquireSource, "2", k.Lock, k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // WriteRelease sends write_release.lua.
@@ -512,12 +606,15 @@ func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKe
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.WriteReleaseSHA, "3", k.Lock, k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.WriteReleaseSource, "3", k.Lock, k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // RWForceRelease sends rw_force_release.lua.
@@ -525,12 +622,15 @@ func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys,
 //	1 released; 0 there was no lock
 func (c *commands) RWForceRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ForceReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.RwForceReleaseSHA, "3", k.Lock, k.Prefix, k.Channel, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.RwForceReleaseSource, "3", k.Lock, k.Prefix, k.Channel, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // RWInspect sends rw_inspect.lua.
@@ -538,12 +638,15 @@ func (c *commands) RWForceRelease(ctx context.Context, k redisproto.RWReleaseKey
 //	pttl, mode, then field and hold count in turn; nothing where the key is absent
 func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([]string, error) {
 	cmd := newStringsCmd(ctx, "evalsha", scripts.RwInspectSHA, "2", k.Lock, k.Prefix)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newStringsCmd(ctx, "eval", scripts.RwInspectSource, "2", k.Lock, k.Prefix)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // RWWithdraw sends rw_withdraw.lua.
@@ -551,12 +654,15 @@ func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([
 //	1 withdrawn; 0 the claim is not the claimant's
 func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, a redisproto.RWWithdrawArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.RwWithdrawSHA, "2", k.Writer, k.Channel, a.Claimant, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.RwWithdrawSource, "2", k.Writer, k.Channel, a.Claimant, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // FairAcquire sends fair_acquire.lua.
@@ -564,12 +670,15 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 //	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
 func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.FairAcquireSHA, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), a.Most, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntsCmd(ctx, "eval", scripts.FairAcquireSource, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), a.Most, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // FairRelease sends fair_release.lua.
@@ -577,12 +686,15 @@ func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.FairReleaseSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), a.Most, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.FairReleaseSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), a.Most, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // FairLeave sends fair_leave.lua.
@@ -590,12 +702,15 @@ func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a red
 //	0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redisproto.FairLeaveArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), a.Most, a.Publish)
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntCmd(ctx, "eval", scripts.FairLeaveSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), a.Most, a.Publish)
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return 0, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }
 
 // AcquireAll sends acquire_all.lua for all items, on a cluster once for each slot.
@@ -661,10 +776,13 @@ func (c *commands) ReleaseAll(ctx context.Context, a redisproto.ReleaseAllArgs, 
 //	0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
 func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.AgedAcquireSHA, "2", k.Lock, k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
-	err := c.client.Process(ctx, cmd)
-	if isNoScript(err) {
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
 		cmd = newIntsCmd(ctx, "eval", scripts.AgedAcquireSource, "2", k.Lock, k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
-		err = c.client.Process(ctx, cmd)
+		left = c.process(ctx, cmd)
 	}
-	return cmd.Val(), err
+	if left != nil {
+		return nil, redisproto.Leave(left, cmd.Result)
+	}
+	return cmd.Result()
 }

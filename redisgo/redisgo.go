@@ -5,6 +5,9 @@
 // Scripts are not retried by go-redis, whatever its MaxRetries: they are sent once,
 // so that a reply that got lost never makes two holds of one.
 //
+// Scripts that are ready at the same time go out in one pipeline, not so on a cluster. Hooks of
+// the client see them as such, and do not see the caller's context.
+//
 // There is no client-side caching here: a TryLock of a held lock costs a command,
 // and a lock that an operator deletes is noticed at its next renewal. Package
 // rueidis has it.
@@ -48,7 +51,7 @@ func New(rdb redis.UniversalClient, opts ...Option) backend.Backend {
 		if !cluster && o.sharded == ShardedOn {
 			return nil, errors.New("redisgo.New: WithShardedPubSub(ShardedOn) needs a *redis.ClusterClient")
 		}
-		return &adapter{commands: commands{client: rdb, cluster: cluster}, options: o}, nil
+		return &adapter{commands: newCommands(rdb, cluster), options: o}, nil
 	})
 }
 
@@ -80,9 +83,18 @@ type adapter struct {
 
 var _ redisproto.Sharder = (*adapter)(nil)
 
-func (a *adapter) Features() redisproto.Features  { return redisproto.Features{Cluster: a.cluster} }
+func (a *adapter) Features() redisproto.Features {
+	return redisproto.Features{Cluster: a.cluster, Leaves: a.outbox != nil}
+}
+
 func (a *adapter) Ping(ctx context.Context) error { return a.client.Ping(ctx).Err() }
-func (a *adapter) Close() error                   { return nil }
+
+func (a *adapter) Close() error {
+	if a.outbox != nil {
+		a.outbox.Close()
+	}
+	return nil
+}
 
 func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
 	load := func(ctx context.Context, rdb redis.Cmdable) error {

@@ -122,7 +122,7 @@ type adapter struct {
 var _ redisproto.Sharder = (*adapter)(nil)
 
 func newAdapter(opts []Option) *adapter {
-	a := &adapter{}
+	a := &adapter{commands: newCommands()}
 	for _, opt := range opts {
 		opt(&a.options)
 	}
@@ -143,7 +143,7 @@ func (a *adapter) over(build func() (rueidis.Client, error), discard func(rueidi
 
 func (a *adapter) Features() redisproto.Features {
 	built := a.client.Built()
-	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built}
+	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built, Leaves: built && !a.cluster}
 }
 
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
@@ -205,6 +205,7 @@ func (a *adapter) Unsent(err error) bool {
 }
 
 func (a *adapter) Close() error {
+	a.outbox.Close()
 	a.client.Close()
 	return nil
 }

@@ -41,6 +41,9 @@ type Features struct {
 	// Unsettled tells that there was no connection yet, and that it may turn out
 	// that Cluster is true.
 	Unsettled bool
+	// Leaves tells that scripts go through an [Outbox]: a call whose ctx ends, or had ended,
+	// goes on, and its error is a [backend.Left].
+	Leaves bool
 }
 
 // Tracker is implemented by an adapter whose client has client-side caching.

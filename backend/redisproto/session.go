@@ -2,6 +2,7 @@ package redisproto
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -33,7 +34,10 @@ type session struct {
 	sharding *Lazy[bool]
 }
 
-var _ backend.Session = (*session)(nil)
+var (
+	_ backend.Session = (*session)(nil)
+	_ backend.Leaver  = (*session)(nil)
+)
 
 func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
@@ -67,12 +71,20 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	look := s.seen.look(r.Name)
 	reply, err := s.acquire(ctx, r, true)
+	return leaving(reply, err, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
+		s.learn(r.Name, look, sent, reply, err)
+		return reply, err
+	})
+}
+
+// learn keeps in the picture what an acquisition showed.
+func (s *session) learn(name string, look look, sent time.Time, reply backend.AcquireReply, err error) {
 	switch {
 	case err != nil:
 		s.seen.learnNothing(look)
 	case reply.Granted:
 		s.seen.learnNothing(look)
-		s.seen.forget(r.Name)
+		s.seen.forget(name)
 	case reply.Remaining == 0: // a fair lock that nobody holds
 		s.seen.learnNothing(look)
 	case !s.adapter.Features().Tracking: // the connection turned out to have none
@@ -80,7 +92,22 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	default:
 		s.seen.learnHeld(look, sent, reply.Remaining)
 	}
-	return reply, err
+}
+
+// leaving goes on with what a call came to, at once or, if it was left, when that is known.
+func leaving[R, S any](reply R, err error, then func(R, error) (S, error)) (S, error) {
+	if err != nil {
+		if left, is := errors.AsType[*backend.Left[R]](err); is {
+			var none S
+			return none, &backend.Left[S]{Wait: func() (S, error) { return then(left.Wait()) }}
+		}
+	}
+	return then(reply, err)
+}
+
+// Leaves is so for the plain lock.
+func (s *session) Leaves(k backend.Kind) bool {
+	return k == backend.KindLock && s.adapter.Features().Leaves
 }
 
 func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
@@ -88,32 +115,36 @@ func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track b
 		return s.acquireFair(ctx, r, track)
 	}
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
-	var left, token int64
 	if r.Fenced {
 		reply, err := s.adapter.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
-		if err != nil {
-			return backend.AcquireReply{}, s.faultOf(err, true)
-		}
-		if len(reply) != 2 {
-			return backend.AcquireReply{}, strange("acquire_fenced", reply)
-		}
-		left, token = reply[0], reply[1]
-	} else {
-		var err error
-		left, err = s.adapter.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
-		if err != nil {
-			return backend.AcquireReply{}, s.fault(err)
-		}
+		return leaving(reply, err, s.acquiredFenced)
 	}
+	reply, err := s.adapter.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	return leaving(reply, err, s.acquired)
+}
+
+func (s *session) acquiredFenced(reply []int64, err error) (backend.AcquireReply, error) {
 	switch {
+	case err != nil:
+		return backend.AcquireReply{}, s.faultOf(err, true)
+	case len(reply) != 2:
+		return backend.AcquireReply{}, strange("acquire_fenced", reply)
+	}
+	out, err := s.acquired(reply[0], nil)
+	out.Token = reply[1]
+	return out, err
+}
+
+func (s *session) acquired(left int64, err error) (backend.AcquireReply, error) {
+	switch {
+	case err != nil:
+		return backend.AcquireReply{}, s.fault(err)
 	case left == 0:
-		return backend.AcquireReply{Granted: true, Token: token}, nil
-	case left == -1:
+		return backend.AcquireReply{Granted: true}, nil
+	case left == -1 || left > maxMillis:
 		return backend.AcquireReply{Remaining: -1}, nil
-	case left > 0 && left <= maxMillis:
-		return backend.AcquireReply{Remaining: millis(left)}, nil
 	case left > 0:
-		return backend.AcquireReply{Remaining: -1}, nil
+		return backend.AcquireReply{Remaining: millis(left)}, nil
 	default:
 		return backend.AcquireReply{}, strange("acquire", left)
 	}
@@ -166,8 +197,10 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		Keep:    int64(r.Keep),
 		Publish: s.publish(),
 	})
-	held, err := s.wrote(r.Name, "release", reply, err)
-	return backend.ReleaseReply{Held: held}, err
+	return leaving(reply, err, func(reply int64, err error) (backend.ReleaseReply, error) {
+		held, err := s.wrote(r.Name, "release", reply, err)
+		return backend.ReleaseReply{Held: held}, err
+	})
 }
 
 func (s *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
@@ -323,7 +356,7 @@ func (s *session) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return &backend.Fault{Err: backend.ErrSessionClosed}
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil && !s.adapter.Features().Leaves {
 		return &backend.Fault{Err: err, Temporary: true}
 	}
 	if s.sharding != nil && !s.sharded.Load() {

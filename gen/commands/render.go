@@ -122,6 +122,7 @@ type Call struct {
 	EachKeys, EachArgs []Value // of a batch, in terms of items[i]
 	Reply              string  // int, ints or strings
 	Zero               string  // the reply's zero value
+	Result             string  // the reply's Go type
 	ItemType           string  // of a batch
 	ReplyType          string  // of a batch: struct { Value int64; Err error }
 }
@@ -188,6 +189,7 @@ func (in *Interface) call(m *Method) Call {
 		Keys: values("k.", m.keys), Args: values("a.", m.args),
 		EachKeys: values("items[i].", m.eachKeys), EachArgs: values("items[i].", m.eachArgs),
 		Reply: m.Script.Reply, Zero: map[string]string{"int": "0", "ints": "nil", "strings": "nil"}[m.Script.Reply],
+		Result: map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}[m.Script.Reply],
 		ItemType: m.ItemType, ReplyType: m.ReplyType,
 	}
 }
