@@ -174,7 +174,12 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.Acquire(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -190,7 +195,12 @@ func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFenced
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.AcquireFenced(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -206,7 +216,12 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.Reenter(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -222,7 +237,12 @@ func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redi
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.Release(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -267,7 +287,12 @@ func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]str
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]string, error) {
+			if isNoScript(cmd.Err()) {
+				return c.Inspect(context.Background(), k)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -283,7 +308,12 @@ func (c *commands) ForceRelease(ctx context.Context, k redisproto.ForceReleaseKe
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.ForceRelease(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -299,7 +329,12 @@ func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, er
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.Count(context.Background(), k)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -315,7 +350,12 @@ func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redis
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.LatchSet(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -331,7 +371,12 @@ func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.LatchCountDown(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -347,7 +392,12 @@ func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a re
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.LatchDelete(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -363,7 +413,12 @@ func (c *commands) SemaphoreSet(ctx context.Context, k redisproto.SemaphoreKeys,
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.SemaphoreSet(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -379,7 +434,12 @@ func (c *commands) SemaphoreTake(ctx context.Context, k redisproto.SemaphoreTake
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.SemaphoreTake(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -395,7 +455,12 @@ func (c *commands) SemaphoreCancel(ctx context.Context, k redisproto.SemaphoreKe
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.SemaphoreCancel(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -411,7 +476,12 @@ func (c *commands) SemaphoreAdd(ctx context.Context, k redisproto.SemaphoreKeys,
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.SemaphoreAdd(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -427,7 +497,12 @@ func (c *commands) SemaphoreDrain(ctx context.Context, k redisproto.SemaphoreTak
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.SemaphoreDrain(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -443,7 +518,12 @@ func (c *commands) PermitsAcquire(ctx context.Context, k redisproto.PermitsKeys,
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.PermitsAcquire(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -459,7 +539,12 @@ func (c *commands) PermitsRelease(ctx context.Context, k redisproto.PermitsKeys,
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.PermitsRelease(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -503,7 +588,12 @@ func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.PermitsCount(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -519,7 +609,12 @@ func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.ReadAcquire(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -535,7 +630,12 @@ func (c *commands) ReadEnter(ctx context.Context, k redisproto.ReadEnterKeys, a 
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.ReadEnter(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -551,7 +651,12 @@ func (c *commands) ReadRelease(ctx context.Context, k redisproto.ReadReleaseKeys
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.ReadRelease(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -596,7 +701,12 @@ func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKe
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.WriteAcquire(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -612,7 +722,12 @@ func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys,
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.WriteRelease(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -628,7 +743,12 @@ func (c *commands) RWForceRelease(ctx context.Context, k redisproto.RWReleaseKey
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.RWForceRelease(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -644,7 +764,12 @@ func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]string, error) {
+			if isNoScript(cmd.Err()) {
+				return c.RWInspect(context.Background(), k)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -660,7 +785,12 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.RWWithdraw(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -676,7 +806,12 @@ func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.FairAcquire(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -692,7 +827,12 @@ func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a red
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.FairRelease(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -708,7 +848,12 @@ func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redis
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, cmd.Result)
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.FairLeave(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }
@@ -782,7 +927,12 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, cmd.Result)
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.AgedAcquire(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
 	}
 	return cmd.Result()
 }

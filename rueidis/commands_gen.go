@@ -19,7 +19,7 @@ import (
 type commands struct {
 	connect func(ctx context.Context) (rueidis.Client, error) // called for each command
 	cluster bool                                              // a batch goes out as one script for each slot
-	outbox  *redisproto.Outbox[*call]                         // not for a cluster
+	outbox  *redisproto.Outbox[*call]                         // not used for a cluster; nil if scripts are sent one by one
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -38,7 +38,7 @@ func newCommands() commands {
 // do has a script sent. If ctx ends before its reply is there, left is not nil.
 func (c *commands) do(ctx context.Context, client rueidis.Client, cmd rueidis.Completed) (x *call, left <-chan struct{}) {
 	x = &call{client: client, cmd: cmd}
-	if c.cluster {
+	if c.cluster || c.outbox == nil {
 		x.reply = client.Do(ctx, cmd)
 		return x, nil
 	}
@@ -143,7 +143,13 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireSource).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.Acquire(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -165,7 +171,13 @@ func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFenced
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireFencedSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) { return x.reply.AsIntSlice() })
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.AcquireFenced(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsIntSlice()
 }
@@ -187,7 +199,13 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReenterSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) { return x.reply.AsIntSlice() })
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.Reenter(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsIntSlice()
 }
@@ -209,7 +227,13 @@ func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redi
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(2).Key(k.Lock, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.Release(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -268,7 +292,13 @@ func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]str
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.InspectSource).Numkeys(1).Key(k.Lock).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]string, error) { return x.reply.AsStrSlice() })
+		return nil, redisproto.Leave(left, func() ([]string, error) {
+			reply, err := x.reply.AsStrSlice()
+			if isNoScript(err) {
+				return c.Inspect(context.Background(), k)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsStrSlice()
 }
@@ -290,7 +320,13 @@ func (c *commands) ForceRelease(ctx context.Context, k redisproto.ForceReleaseKe
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ForceReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Queue).Arg(a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.ForceRelease(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -312,7 +348,13 @@ func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, er
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.CountSource).Numkeys(1).Key(k.Count).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.Count(context.Background(), k)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -334,7 +376,13 @@ func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redis
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchSetSource).Numkeys(2).Key(k.Latch, k.Once).Arg(strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.LatchSet(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -356,7 +404,13 @@ func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchCountDownSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.LatchCountDown(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -378,7 +432,13 @@ func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a re
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchDeleteSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.LatchDelete(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -400,7 +460,13 @@ func (c *commands) SemaphoreSet(ctx context.Context, k redisproto.SemaphoreKeys,
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreSetSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.SemaphoreSet(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -422,7 +488,13 @@ func (c *commands) SemaphoreTake(ctx context.Context, k redisproto.SemaphoreTake
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreTakeSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), flag(a.Again)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) { return x.reply.AsIntSlice() })
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.SemaphoreTake(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsIntSlice()
 }
@@ -444,7 +516,13 @@ func (c *commands) SemaphoreCancel(ctx context.Context, k redisproto.SemaphoreKe
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreCancelSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.SemaphoreCancel(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -466,7 +544,13 @@ func (c *commands) SemaphoreAdd(ctx context.Context, k redisproto.SemaphoreKeys,
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreAddSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.SemaphoreAdd(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -488,7 +572,13 @@ func (c *commands) SemaphoreDrain(ctx context.Context, k redisproto.SemaphoreTak
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreDrainSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(millis(a.Keep)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.SemaphoreDrain(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -510,7 +600,13 @@ func (c *commands) PermitsAcquire(ctx context.Context, k redisproto.PermitsKeys,
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsAcquireSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, millis(a.Lease), a.Publish).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) { return x.reply.AsIntSlice() })
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.PermitsAcquire(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsIntSlice()
 }
@@ -532,7 +628,13 @@ func (c *commands) PermitsRelease(ctx context.Context, k redisproto.PermitsKeys,
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsReleaseSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.PermitsRelease(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -590,7 +692,13 @@ func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsCountSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.PermitsCount(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -612,7 +720,13 @@ func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadAcquireSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Writer).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.ReadAcquire(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -634,7 +748,13 @@ func (c *commands) ReadEnter(ctx context.Context, k redisproto.ReadEnterKeys, a 
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadEnterSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Proof).Arg(a.Owner, a.Under, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.ReadEnter(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -656,7 +776,13 @@ func (c *commands) ReadRelease(ctx context.Context, k redisproto.ReadReleaseKeys
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadReleaseSource).Numkeys(4).Key(k.Lock, k.Timeout, k.Prefix, k.Channel).Arg(a.Owner, a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.ReadRelease(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -715,7 +841,13 @@ func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKe
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteAcquireSource).Numkeys(2).Key(k.Lock, k.Writer).Arg(a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) { return x.reply.AsIntSlice() })
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.WriteAcquire(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsIntSlice()
 }
@@ -737,7 +869,13 @@ func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys,
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.WriteRelease(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -759,7 +897,13 @@ func (c *commands) RWForceRelease(ctx context.Context, k redisproto.RWReleaseKey
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwForceReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.RWForceRelease(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -781,7 +925,13 @@ func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwInspectSource).Numkeys(2).Key(k.Lock, k.Prefix).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]string, error) { return x.reply.AsStrSlice() })
+		return nil, redisproto.Leave(left, func() ([]string, error) {
+			reply, err := x.reply.AsStrSlice()
+			if isNoScript(err) {
+				return c.RWInspect(context.Background(), k)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsStrSlice()
 }
@@ -803,7 +953,13 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwWithdrawSource).Numkeys(2).Key(k.Writer, k.Channel).Arg(a.Claimant, a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.RWWithdraw(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -825,7 +981,13 @@ func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairAcquireSource).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) { return x.reply.AsIntSlice() })
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.FairAcquire(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsIntSlice()
 }
@@ -847,7 +1009,13 @@ func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a red
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairReleaseSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.FairRelease(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -869,7 +1037,13 @@ func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redis
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairLeaveSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) { return x.reply.AsInt64() })
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.FairLeave(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsInt64()
 }
@@ -965,7 +1139,13 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.AgedAcquireSource).Numkeys(2).Key(k.Lock, k.Since).Arg(a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) { return x.reply.AsIntSlice() })
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.AgedAcquire(context.Background(), k, a)
+			}
+			return reply, err
+		})
 	}
 	return x.reply.AsIntSlice()
 }

@@ -235,9 +235,38 @@ type faulty struct {
 }
 
 func (s *faulty) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.AcquireReply, error) {
-		return s.Session.Acquire(ctx, r)
+	return leaving(ctx, s.Leaves(r.Kind), func(ctx context.Context) (backend.AcquireReply, error) {
+		return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.AcquireReply, error) {
+			return s.Session.Acquire(ctx, r)
+		})
 	})
+}
+
+// Leaves implements [backend.Leaver]; it is false where the session under it is none.
+func (s *faulty) Leaves(k backend.Kind) bool {
+	l, is := s.Session.(backend.Leaver)
+	return is && l.Leaves(k)
+}
+
+// leaving runs op so that its caller can leave, if leaves.
+func leaving[R any](ctx context.Context, leaves bool, op func(context.Context) (R, error)) (R, error) {
+	if !leaves || ctx.Done() == nil {
+		return op(ctx)
+	}
+	var reply R
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		reply, err = op(context.WithoutCancel(ctx))
+	}()
+	select {
+	case <-done:
+		return reply, err
+	case <-ctx.Done():
+		var none R
+		return none, &backend.Left[R]{Wait: func() (R, error) { <-done; return reply, err }}
+	}
 }
 
 func (s *faulty) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
@@ -247,8 +276,10 @@ func (s *faulty) Reenter(ctx context.Context, r backend.ReenterRequest) (backend
 }
 
 func (s *faulty) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.ReleaseReply, error) {
-		return s.Session.Release(ctx, r)
+	return leaving(ctx, s.Leaves(r.Kind), func(ctx context.Context) (backend.ReleaseReply, error) {
+		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.ReleaseReply, error) {
+			return s.Session.Release(ctx, r)
+		})
 	})
 }
 

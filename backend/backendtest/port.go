@@ -537,6 +537,38 @@ var portTests = []test{
 			}
 		}
 	}},
+	{"Port_AnOperationThatIsLeftGoesOn", func(e *env) {
+		s, _ := e.session()
+		s.take("warm", "a:0", long) // what is not connected yet need not let its callers leave
+		l, is := s.Session.(backend.Leaver)
+		if !is || !l.Leaves(backend.KindLock) {
+			return // an obligation of those only that say so
+		}
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := s.Acquire(ended, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
+		left, is := errors.AsType[*backend.Left[backend.AcquireReply]](err)
+		if !is {
+			e.Fatalf("Acquire under a context that has ended: %v, want a *backend.Left", err)
+		}
+		if reply, err := left.Wait(); err != nil || !reply.Granted {
+			e.Errorf("the acquisition that was left came to %+v, %v", reply, err)
+		}
+		if r := s.acquire("n", "b:1", long); r.Granted {
+			e.Error("what was granted to one who left is granted to another")
+		}
+		_, err = s.Release(ended, backend.ReleaseRequest{Name: "n", Owner: "a:1"})
+		gone, is := errors.AsType[*backend.Left[backend.ReleaseReply]](err)
+		if !is {
+			e.Fatalf("Release under a context that has ended: %v, want a *backend.Left", err)
+		}
+		if reply, err := gone.Wait(); err != nil || !reply.Held {
+			e.Errorf("the release that was left came to %+v, %v", reply, err)
+		}
+		if rec := s.record("n"); rec.Held {
+			e.Errorf("after it the record is %+v", rec)
+		}
+	}},
 	{"Port_OperationsOnAClosedSessionSaySo", func(e *env) {
 		b := e.store.Backend()
 		h := new(ears)

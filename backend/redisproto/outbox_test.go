@@ -1,0 +1,259 @@
+package redisproto
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// post is a server that answers each round trip when it is told to.
+type post struct {
+	mu    sync.Mutex
+	trips []*trip
+}
+
+type trip struct {
+	calls  []int
+	answer chan struct{}
+	ctx    context.Context
+}
+
+func (p *post) send(ctx context.Context, calls []int) {
+	t := &trip{calls: slices.Clone(calls), answer: make(chan struct{}), ctx: ctx}
+	p.mu.Lock()
+	p.trips = append(p.trips, t)
+	p.mu.Unlock()
+	<-t.answer
+}
+
+// sent are the round trips so far.
+func (p *post) sent() []*trip {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.trips)
+}
+
+func cancellable(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestOutboxSendsTogetherWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p post
+		o := NewOutbox(p.send)
+		ctx := cancellable(t)
+		var done sync.WaitGroup
+		do := func(call int) {
+			done.Go(func() {
+				if left := o.Do(ctx, call); left != nil {
+					t.Errorf("call %d was left", call)
+				}
+			})
+			synctest.Wait()
+		}
+		for i := range 6 {
+			do(i)
+		}
+		got := p.sent()
+		if len(got) != outboxSenders {
+			t.Fatalf("%d round trips are on their way, want %d", len(got), outboxSenders)
+		}
+		close(got[0].answer)
+		synctest.Wait()
+		if got = p.sent(); len(got) != outboxSenders+1 || len(got[outboxSenders].calls) != 6-outboxSenders {
+			t.Fatalf("after one answer %d round trips were sent, the last with %v; want one more, with all that waited", len(got), got[len(got)-1].calls)
+		}
+		for _, x := range got[1:] {
+			close(x.answer)
+		}
+		done.Wait()
+		o.Close()
+	})
+}
+
+// Alone, and with a context that cannot end, no goroutine is started.
+func TestOutboxLeadsInPlace(t *testing.T) {
+	calls := 0
+	o := NewOutbox(func(ctx context.Context, c []string) { calls += len(c) })
+	for range 3 {
+		if left := o.Do(context.Background(), "x"); left != nil {
+			t.Error("a call that nobody can leave was left")
+		}
+	}
+	if calls != 3 || o.senders != 0 || o.extra != 0 {
+		t.Errorf("%d calls, %d senders and %d more, want 3 calls in place", calls, o.senders, o.extra)
+	}
+}
+
+// Others do not wait for a caller who sends its own.
+func TestOutboxIsNotHeldUpByALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p post
+		o := NewOutbox(p.send)
+		var done sync.WaitGroup
+		for i := range 4 {
+			done.Go(func() { o.Do(context.Background(), i) })
+			synctest.Wait()
+		}
+		for answered := 0; answered < len(p.sent()); answered++ {
+			close(p.sent()[answered].answer)
+			synctest.Wait()
+		}
+		done.Wait()
+		o.Close()
+	})
+}
+
+func TestOutboxGoesOnWithoutTheCallerWhoLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p post
+		o := NewOutbox(p.send)
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		for i := range 2 { // a context that has ended is no reason not to send
+			left := o.Do(ended, i)
+			if left == nil {
+				t.Fatal("a call whose caller has gone was waited for")
+			}
+			synctest.Wait()
+			select {
+			case <-left:
+				t.Fatal("the reply is there before it was given")
+			default:
+			}
+			close(p.sent()[i].answer)
+			<-left
+		}
+		// What was left does not show in the next one's.
+		done := make(chan struct{})
+		go func() { defer close(done); o.Do(cancellable(t), 2) }()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Error("a call got the reply of one that was left")
+		default:
+		}
+		close(p.sent()[2].answer)
+		<-done
+		o.Close()
+	})
+}
+
+// A connection that is broken and does not show it holds up those whose calls it took, and
+// nobody else.
+func TestOutboxPassesWhatIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p post
+		o := NewOutbox(p.send)
+		ctx := cancellable(t)
+		const stuck = outboxSenders + 3
+		for i := range stuck { // each in a round trip of its own, none is answered
+			go o.Do(ctx, i)
+			synctest.Wait()
+			time.Sleep(2 * outboxStuck)
+			synctest.Wait()
+		}
+		if got := len(p.sent()); got != stuck {
+			t.Fatalf("%d round trips were begun, want %d", got, stuck)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); o.Do(ctx, 100) }()
+		time.Sleep(2 * outboxStuck)
+		synctest.Wait()
+		all := p.sent()
+		if last := all[len(all)-1]; len(all) != stuck+1 || last.calls[0] != 100 {
+			t.Fatalf("%d round trips, want %d", len(all), stuck+1)
+		}
+		close(all[stuck].answer)
+		<-done
+		for _, x := range all[:stuck] {
+			close(x.answer)
+		}
+		synctest.Wait()
+		o.mu.Lock()
+		if o.extra != 0 || o.senders > outboxSenders {
+			t.Errorf("%d senders and %d more are left", o.senders, o.extra)
+		}
+		o.mu.Unlock()
+		o.Close()
+	})
+}
+
+func TestOutboxClosesAndStillAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p post
+		o := NewOutbox(p.send)
+		ctx := cancellable(t)
+		done := make(chan struct{}, 2)
+		for i := range 2 {
+			go func() { o.Do(ctx, i); done <- struct{}{} }()
+			synctest.Wait()
+		}
+		o.Close()
+		for _, x := range p.sent() {
+			if x.ctx.Err() == nil {
+				t.Error("what is on its way is not told of Close")
+			}
+			close(x.answer)
+		}
+		<-done
+		<-done
+		go func() { o.Do(ctx, 2); done <- struct{}{} }() // after Close: the client library refuses
+		synctest.Wait()
+		close(p.sent()[2].answer)
+		<-done
+		synctest.Wait() // and no goroutine is left, or synctest complains
+	})
+}
+
+// Many callers who come and leave: every call is sent once, every reply goes to its caller.
+func TestOutboxUnderLoad(t *testing.T) {
+	var mu sync.Mutex
+	sent := map[*int]int{}
+	o := NewOutbox(func(ctx context.Context, calls []*int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range calls {
+			sent[c]++
+			*c = 1
+		}
+	})
+	const callers, each = 16, 500
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for j := range each {
+				ctx, cancel := context.WithCancel(context.Background())
+				if i%4 == 1 && j%3 == 0 {
+					cancel()
+				}
+				if i%4 == 2 {
+					ctx = context.Background()
+				}
+				call := new(int)
+				if left := o.Do(ctx, call); left != nil {
+					<-left
+				}
+				if *call != 1 {
+					t.Error("a reply was told before it was there")
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	o.Close()
+	if len(sent) != callers*each {
+		t.Errorf("%d calls were sent, want %d", len(sent), callers*each)
+	}
+	for _, n := range sent {
+		if n != 1 {
+			t.Fatalf("a call was sent %d times", n)
+		}
+	}
+}
