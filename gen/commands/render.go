@@ -189,7 +189,7 @@ func (in *Interface) call(m *Method) Call {
 		Keys: values("k.", m.keys), Args: values("a.", m.args),
 		EachKeys: values("items[i].", m.eachKeys), EachArgs: values("items[i].", m.eachArgs),
 		Reply: m.Script.Reply, Zero: map[string]string{"int": "0", "ints": "nil", "strings": "nil"}[m.Script.Reply],
-		Result: map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}[m.Script.Reply],
+		Result:   map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}[m.Script.Reply],
 		ItemType: m.ItemType, ReplyType: m.ReplyType,
 	}
 }
