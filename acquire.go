@@ -94,6 +94,8 @@ type grant struct {
 	claimed   bool          // the refusal keeps fresh readers out for a while
 	absent    bool          // what it was to enter under is gone
 	young     bool          // the store stays out for what remains
+	passed    bool          // by the holder before: see handover.go
+	waits     bool          // the refusal left a place: see turn.go
 	look      time.Duration // when to ask again, of a fair lock
 	late      int           // requests whose outcome is unknown
 	lateUntil int64         // when the last of them can no longer take effect
@@ -119,7 +121,7 @@ func (c *Client) askAgain(r *request, owner string, g grant, err error, first in
 
 // askOnce sends the n-th request, from zero, at a time just past.
 func (c *Client) askOnce(ctx context.Context, r *request, owner string, g *grant, n int, sent instant) error {
-	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age}
+	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age, Waits: r.waits, Silent: r.silent}
 	r.side(&req, c)
 	if n > 0 {
 		req.Cached = false // what the session knows may be that the first one got it
@@ -141,7 +143,7 @@ func (g *grant) heard(reply *backend.AcquireReply, err error, ttl time.Duration)
 	}
 	g.granted, g.remaining, g.token = reply.Granted, reply.Remaining, reply.Token
 	g.available, g.claimed, g.absent, g.look = reply.Available, reply.Claimed, reply.Absent, reply.Look
-	g.young = reply.Young
+	g.young, g.waits = reply.Young, reply.Waits
 }
 
 func (g *grant) blame(err error, sent instant, ttl time.Duration) {
@@ -189,6 +191,12 @@ func (c *Client) pause(d time.Duration) bool {
 // request sends one acquisition for a new owner and settles what becomes of it.
 // It returns a lease, or a grant that was refused or failed. err is *callerGone.
 func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, error) {
+	if h := r.handed; h != nil {
+		r.handed = nil
+		c.begin()
+		defer c.end()
+		return c.receive(ctx, wait, r, h.owner, h.grant)
+	}
 	owner := c.newOwnerID()
 	if r.family == backend.KindPermits {
 		owner = newPermitID()
@@ -210,6 +218,11 @@ func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, 
 	if err != nil {
 		return nil, grant{}, err
 	}
+	return c.receive(ctx, wait, r, owner, g)
+}
+
+// receive settles what an acquisition came to, for a caller who may have left.
+func (c *Client) receive(ctx, wait context.Context, r *request, owner string, g grant) (*Lease, grant, error) {
 	if !g.granted {
 		c.abandon(r, owner, &g)
 		return nil, g, nil
@@ -296,6 +309,9 @@ func (a *asking) do() error {
 }
 
 func (a *asking) orphan() {
+	if a.grant.waits {
+		a.client.waitsBehind(a.request.topic())
+	}
 	a.client.abandon(a.request, a.owner, &a.grant)
 	if a.request.claims {
 		a.client.withdraw(a.request.topic()) // it may have been made after its owner left
@@ -335,14 +351,18 @@ func (c *Client) passed() { <-c.gate }
 // abandon gives back, in the background, what an acquisition got, or may yet get,
 // that nobody wants.
 func (c *Client) abandon(r *request, owner string, g *grant) {
+	c.mu.Lock()
+	c.abandonLocked(r, owner, g)
+	c.mu.Unlock()
+}
+
+func (c *Client) abandonLocked(r *request, owner string, g *grant) {
 	late, until := g.late, g.lateUntil
 	if g.granted {
 		late, until = late+1, max(until, c.now().mono+int64(r.ttl))
 	}
 	if late > 0 {
-		c.mu.Lock()
 		c.compensateLocked(r.family, r.name, owner, r.queue, late, until)
-		c.mu.Unlock()
 	}
 }
 
@@ -352,6 +372,7 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 	o := &owner{client: c, id: id, acquired: g.sent, token: g.token, family: r.family, fenced: r.kind.Fenced, place: r.queue, renewAt: never, checkAt: never}
 	o.chain = r.chainOf(o)
 	o.timed = timed{of: o}
+	o.ttl = r.ttl
 	o.deadline = deadlineOf(g.sent, r.ttl)
 	o.late, o.lateUntil = g.late, g.lateUntil
 	if h.watchdog || r.family == backend.KindRead && r.lease > c.watchdog {
@@ -382,6 +403,9 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 	} else {
 		q.admit(o, now, &fx)
 		q.trouble = time.Time{}
+		if !g.passed {
+			q.quota = q.turns()
+		}
 	}
 	c.held++
 	o.attach(h)

@@ -25,7 +25,8 @@ type Client struct {
 	observer Observer
 	log      *slog.Logger
 	session  backend.Session
-	leaver   backend.Leaver // the session, if it is one
+	leaver   backend.Leaver       // the session, if it is one
+	relay    backend.RelaySession // the session, if it is one
 
 	// base is the context of commands. A caller's ends only its wait: a command
 	// that was sent is always awaited, by somebody, so that what it got is not
@@ -45,9 +46,9 @@ type Client struct {
 
 	mu      sync.Mutex
 	queues  map[backend.Topic]*queue
-	watched map[backend.Topic]struct{} // what the session was asked to watch
-	lines   map[string]*line           // of fair locks, by name
-	permits map[string]*owner          // of expiring permits, by id
+	watched map[backend.Topic]*watch // what the session was asked to watch
+	lines   map[string]*line         // of fair locks, by name
+	permits map[string]*owner        // of expiring permits, by id
 	sched   schedule
 	held    int           // live owners
 	running int           // commands whose end must be awaited
@@ -127,7 +128,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 		hurry:    make(chan error),
 		gate:     make(chan struct{}, gateWidth),
 		queues:   make(map[backend.Topic]*queue),
-		watched:  make(map[backend.Topic]struct{}),
+		watched:  make(map[backend.Topic]*watch),
 		lines:    make(map[string]*line),
 		permits:  make(map[string]*owner),
 	}
@@ -155,6 +156,9 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	}
 	c.session = session
 	c.leaver, _ = session.(backend.Leaver)
+	if r, is := session.(backend.RelaySession); is && r.Relays() {
+		c.relay = r
+	}
 	return c, nil
 }
 

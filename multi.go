@@ -375,7 +375,7 @@ type releasing struct {
 }
 
 func (r *releasing) settle() {
-	r.err = r.owner.released(r.live, r.keep, r.held, r.unsure, r.err)
+	r.err = r.owner.released(r.live, r.keep, r.held, r.unsure, nil, r.err)
 }
 
 // releaseTogether is owner.release for several. One whose owner has an operation on

@@ -99,6 +99,14 @@ type request struct {
 	refusedBefore bool
 	age           time.Duration // how old the store must be
 	key           holdKey       // what its hold is found by in a context
+
+	// relays: a holder of the same client may hand its lock over to it, and its client may be
+	// told of releases in turn.
+	relays bool
+	// waits and silent are what backend.AcquireRequest calls so, of the next request.
+	waits, silent bool
+	// handed is what the holder before has got for it; nil if it is to ask.
+	handed *handed
 }
 
 func (r *request) topic() backend.Topic { return topicOf(r.family, r.name) }

@@ -24,6 +24,7 @@ type owner struct {
 	only   [1]*hold
 	token  int64
 	fenced bool
+	ttl    time.Duration // the longest lease that it asked for
 	place  time.Duration // for how long it asked for a place in the queue of a fair lock
 
 	// deadline is the end of the lease as the store has it, less the margin.
@@ -384,7 +385,7 @@ func (o *owner) over(fx *effects) {
 	fx.then(func() {
 		o.client.mu.Lock()
 		o.sweep()
-		o.client.vacate(o)
+		o.client.vacate(o, true)
 		o.client.mu.Unlock()
 		o.client.syncWatch(o.queue.topic)
 	})
@@ -403,13 +404,17 @@ func (o *owner) lost(why string) error {
 	return &Error{Op: "lease", Name: o.queue.topic.Name, Err: fmt.Errorf("%w: %s", ErrLost, why)}
 }
 
-// vacate ends o's place as the local holder and wakes the first waiter.
-func (c *Client) vacate(o *owner) {
+// vacate ends o's place as the local holder; the first waiter asks, if it is to, or has been handed the lock.
+func (c *Client) vacate(o *owner, ask bool) {
 	c.held--
 	delete(c.permits, o.id)
 	q := o.queue
-	if q.dismiss(o) {
+	switch {
+	case !q.dismiss(o):
+	case ask:
 		q.stir()
+	default:
+		q.wake() // it has a time to look at now
 	}
 	c.tidy(q)
 	c.checkIdle()

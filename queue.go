@@ -15,6 +15,7 @@ type queue struct {
 	holder *owner // exclusive
 	head   *waiter
 	tail   *waiter
+	length int // how many wait
 	// readers are those of a read-write lock; beside a holder, those that it let in.
 	readers map[*owner]struct{}
 
@@ -37,6 +38,15 @@ type queue struct {
 	// deaf is why releases cannot be heard of, if so: waiting makes no sense then.
 	deaf error
 
+	// checkAt is when the head is to ask though it was not told (monotonic): because the record
+	// changed, or, if second, because another client was told of a release, and stays silent.
+	checkAt int64
+	second  bool
+	// inTurn: the store tells this client when it is its turn, and tells others before: see turn.go.
+	inTurn bool
+	// quota is how many more times the lock is handed over here before others get their turn.
+	quota int
+
 	// hinted is when a change of the record last made the head ask, hint when one will.
 	hinted int64
 	hint   timed
@@ -47,6 +57,11 @@ type waiter struct {
 	ready      chan struct{} // capacity 1; told to look again; nil until it sleeps
 	seat       uint64
 	served     bool // what it waits for is so: another's question was answered for it too
+
+	request *request // if it can be handed the lock
+	offered bool     // a release that hands it over is on its way
+	left    bool     // it does not wait any more
+	handed  *handed  // it has the lock
 }
 
 func lockTopic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
@@ -66,7 +81,7 @@ func topicOf(family backend.Kind, name string) backend.Topic {
 func (c *Client) queueOf(t backend.Topic) *queue {
 	q := c.queues[t]
 	if q == nil {
-		q = &queue{topic: t, events: 1, retryAt: never, ends: never}
+		q = &queue{topic: t, events: 1, retryAt: never, ends: never, checkAt: never}
 		c.queues[t] = q
 	}
 	return q
@@ -75,6 +90,8 @@ func (c *Client) queueOf(t backend.Topic) *queue {
 // tidy forgets a queue that nobody needs.
 func (c *Client) tidy(q *queue) {
 	if q.head == nil {
+		c.stepBack(q)
+		q.checkAt, q.second = never, false
 		q.refused, q.answered, q.deaf, q.trouble = false, false, nil, time.Time{}
 		q.events++ // what the next waiter knows of the answer is nothing
 		if !q.inUse() && c.queues[q.topic] == q {
@@ -85,6 +102,7 @@ func (c *Client) tidy(q *queue) {
 
 func (q *queue) push(w *waiter) {
 	q.seats++
+	q.length++
 	w.seat = q.seats
 	if q.tail == nil {
 		q.head, q.tail = w, w
@@ -96,6 +114,8 @@ func (q *queue) push(w *waiter) {
 // remove takes w out; the one who is head then looks for itself.
 func (q *queue) remove(w *waiter) {
 	first := q.head == w
+	q.length--
+	w.left = true
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
@@ -139,34 +159,68 @@ func (q *queue) wake() {
 	}
 }
 
+// watch is a topic that the session was asked to watch.
+type watch struct {
+	confirmed bool  // it has told so
+	idle      timed // when it is given up, if nobody wants it
+}
+
+// watchIdle is for how long a plain lock is watched though nobody waits: who comes soon after
+// another need not ask again once it is.
+const watchIdle = time.Second
+
 // syncWatch makes the session watch t if and only if somebody waits for another
-// process to release it. The session is called outside of Client.mu, and in order.
+// process to release it, or did just now. The session is called outside of Client.mu, and in order.
 func (c *Client) syncWatch(t backend.Topic) {
 	c.mu.Lock()
-	_, is := c.watched[t]
-	want := c.wantsWatch(t)
+	settled := c.watchSettled(t)
 	c.mu.Unlock()
-	if is == want {
+	if settled {
 		return // whoever changes one of them comes here afterwards
 	}
 	c.watchMu.Lock()
 	defer c.watchMu.Unlock()
 	c.mu.Lock()
-	_, is = c.watched[t]
-	want = c.wantsWatch(t)
-	switch {
-	case want && !is:
-		c.watched[t] = struct{}{}
-	case is && !want:
+	if c.watchSettled(t) {
+		c.mu.Unlock()
+		return
+	}
+	w := c.watched[t]
+	if w == nil {
+		c.watched[t] = new(watch)
+	} else {
 		delete(c.watched, t)
 	}
 	c.mu.Unlock()
-	switch {
-	case want && !is:
+	if w == nil {
 		c.session.Watch(t)
-	case is && !want:
+	} else {
 		c.session.Unwatch(t)
 	}
+}
+
+// watchSettled tells whether t is watched as it is to be. It has a watch that nobody wants
+// any more looked at again.
+func (c *Client) watchSettled(t backend.Topic) bool {
+	w := c.watched[t]
+	switch {
+	case c.wantsWatch(t):
+		if w != nil {
+			c.sched.remove(&w.idle)
+			w.idle.fire = nil
+		}
+		return w != nil
+	case w == nil:
+		return true
+	case t.Kind != backend.KindLock || c.relay == nil || c.shut:
+		c.sched.remove(&w.idle)
+		return false
+	case w.idle.fire == nil:
+		w.idle.fire = func(_ instant, fx *effects) { fx.then(func() { c.syncWatch(t) }) }
+		c.put(&w.idle, c.now().mono+int64(watchIdle))
+		return true
+	}
+	return w.idle.pos != 0 // else its time is over
 }
 
 func (c *Client) wantsWatch(t backend.Topic) bool {
@@ -187,10 +241,17 @@ type events Client
 var (
 	_ backend.Handler     = (*events)(nil)
 	_ backend.WatchFailer = (*events)(nil)
+	_ backend.TurnHandler = (*events)(nil)
 )
 
 func (e *events) Watching(t backend.Topic) {
-	(*Client)(e).listening(t)
+	c := (*Client)(e)
+	c.listening(t)
+	c.mu.Lock()
+	if w := c.watched[t]; w != nil {
+		w.confirmed = true
+	}
+	c.mu.Unlock()
 	e.stir(t, nil)
 }
 
@@ -243,6 +304,10 @@ func (c *Client) changed(q *queue) {
 	}
 	if q.holder != nil {
 		q.holder.ask()
+	}
+	if q.inTurn {
+		c.hintTurn(q)
+		return
 	}
 	q.stir()
 }

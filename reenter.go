@@ -158,6 +158,7 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 		return nil, false, r.fail(o.lost("its lease ran out while it was entered again"))
 	}
 	o.deadline = later(o.deadline, deadlineOf(g.sent, r.ttl))
+	o.ttl = max(o.ttl, r.ttl)
 	if fenced {
 		o.fenced, o.token = true, g.token
 	}

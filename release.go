@@ -42,28 +42,22 @@ func (o *owner) releaseUnder(ctx context.Context, live bool) (keep int, err erro
 		done := false
 		if first {
 			x.keep, done = o.keep(live)
+			if !done && x.keep == 0 {
+				x.handover = o.handover()
+			}
 		}
 		c.mu.Unlock()
 		switch {
 		case done:
 			return 0, nil
 		case first:
-			reply, err := c.session.Release(ctx, o.releaseRequest(x.keep))
-			if err == nil {
-				return x.keep, o.released(live, x.keep, reply.Held, false, nil)
+			x.hasTurn = true
+			if x.failure = x.send(ctx); x.failure == nil {
+				return x.keep, x.released()
 			}
-			if left, is := errors.AsType[*backend.Left[backend.ReleaseReply]](err); is {
-				leftBehind(c, left, func(reply backend.ReleaseReply, err error) {
-					x.hasTurn, x.failure = true, err
-					if err == nil {
-						o.released(live, x.keep, reply.Held, false, nil)
-						return
-					}
-					x.do()
-				})
+			if x.left(x.failure) {
 				return 0, gone(ctx)
 			}
-			x.hasTurn, x.failure = true, err
 		}
 	}
 	err = sendOff(c, ctx, x)
@@ -80,15 +74,64 @@ type letting struct {
 	live  bool
 	keep  int
 
-	hasTurn bool  // and keep is set
-	failure error // of what was sent then
+	hasTurn  bool      // and keep is set
+	handover *handover // nil if it is for all
+	held     bool
+	failure  error // of what was sent first
+}
+
+// send sends the release, for the first time.
+func (x *letting) send(ctx context.Context) error {
+	o := x.owner
+	if x.handover != nil {
+		err := x.handover.send(ctx)
+		x.held = x.handover.reply.Held
+		return err
+	}
+	reply, err := o.client.session.Release(ctx, o.releaseRequest(x.keep))
+	x.held = reply.Held
+	return err
+}
+
+// left tells whether err is that of a release whose caller has left, and then settles what
+// becomes of it.
+func (x *letting) left(err error) bool {
+	c := x.owner.client
+	if left, is := errors.AsType[*backend.Left[backend.ReleaseReply]](err); is {
+		leftBehind(c, left, func(reply backend.ReleaseReply, err error) {
+			x.held = reply.Held
+			x.goOn(err)
+		})
+		return true
+	}
+	if left, is := errors.AsType[*backend.Left[backend.HandOverReply]](err); is {
+		leftBehind(c, left, func(reply backend.HandOverReply, err error) {
+			x.handover.reply, x.handover.failure, x.held = reply, err, reply.Held
+			x.goOn(err)
+		})
+		return true
+	}
+	return false
+}
+
+// goOn settles the first that was sent, after its caller has left.
+func (x *letting) goOn(err error) {
+	if x.failure = err; err == nil {
+		_ = x.released()
+		return
+	}
+	_ = x.do()
+}
+
+func (x *letting) released() error {
+	return x.owner.released(x.live, x.keep, x.held, false, x.handover, nil)
 }
 
 func (x *letting) do() (err error) {
 	o := x.owner
 	if x.hasTurn {
 		held, unsure, err := o.client.sendReleaseAfter(o.releaseRequest(x.keep), x.failure)
-		return o.released(x.live, x.keep, held, unsure, err)
+		return o.released(x.live, x.keep, held, unsure, x.handover, err)
 	}
 	x.keep, err = o.release(x.live)
 	return err
@@ -187,12 +230,25 @@ func (o *owner) release(live bool) (keep int, err error) {
 		o.busy = true
 	}
 	keep, done := o.keep(live)
+	var h *handover
+	if !done && keep == 0 {
+		h = o.handover()
+	}
 	c.mu.Unlock()
 	if done {
 		return 0, nil
 	}
-	held, unsure, err := c.sendRelease(o.releaseRequest(keep))
-	return keep, o.released(live, keep, held, unsure, err)
+	if h == nil {
+		held, unsure, err := c.sendRelease(o.releaseRequest(keep))
+		return keep, o.released(live, keep, held, unsure, nil, err)
+	}
+	held, unsure := false, false
+	if err = h.send(c.base); err == nil {
+		held = h.reply.Held
+	} else {
+		held, unsure, err = c.sendReleaseAfter(o.releaseRequest(keep), err)
+	}
+	return keep, o.released(live, keep, held, unsure, h, err)
 }
 
 // keep is the hold count that a release sets; the turn is o's. It is done, and gives the
@@ -208,8 +264,8 @@ func (o *owner) keep(live bool) (keep int, done bool) {
 	return keep, false
 }
 
-// released settles what a release came to, and gives the turn back.
-func (o *owner) released(live bool, keep int, held, unsure bool, err error) error {
+// released settles what a release came to, and gives the turn back. h is what was tried first, or nil.
+func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, err error) error {
 	c := o.client
 	var fx effects
 	now := c.now()
@@ -223,11 +279,12 @@ func (o *owner) released(live bool, keep int, held, unsure bool, err error) erro
 	case err == nil && !held && keep > 0:
 		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
 	}
+	ask := h == nil || h.settle()
 	if o.state == ownerReleasing && keep == 0 {
 		o.state = ownerOver
 		o.freed = err == nil && (held || unsure)
 		o.sweep()
-		c.vacate(o)
+		c.vacate(o, ask)
 	}
 	o.leave()
 	c.mu.Unlock()

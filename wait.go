@@ -24,14 +24,16 @@ func (c *Client) queueUp(ctx, wait context.Context, r *request) (lease *Lease, e
 		c.begin() // Shutdown waits until its claim is being withdrawn
 		defer c.end()
 	}
+	r.relays = c.relay != nil && r.family == backend.KindLock && r.age == 0 && r.kind.Spin == 0
 	err = c.stand(wait, r.topic(), r, func() (answer, error) {
 		var g grant
 		var err error
 		r.claims = r.family == backend.KindWrite
 		lease, g, err = c.request(ctx, wait, r)
 		more := g.available > 0 || r.family == backend.KindRead
-		return answer{got: lease != nil, more: more, left: g.remaining, again: c.claimAgain(&g), failure: g.err}, err
+		return answer{got: lease != nil, more: more, left: g.remaining, again: c.claimAgain(&g), waits: g.waits, failure: g.err}, err
 	})
+	r.relays, r.waits, r.silent = false, false, false // it may be asked for again otherwise
 	if err != nil && r.claims {
 		c.withdraw(r.topic())
 	}
@@ -45,6 +47,7 @@ type answer struct {
 	left    time.Duration // until it may be had without a release; negative if never
 	look    time.Duration // when to ask again, if that is another time; else 0
 	again   time.Duration // when to ask again at the latest, if positive
+	waits   bool          // it will be told when it is its turn
 	failure error         // the store's; ask is to be called again if it may pass
 }
 
@@ -55,6 +58,9 @@ type answer struct {
 // returns *callerGone when wait ended; what stand returns is an *Error.
 func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask func() (answer, error)) error {
 	w := new(waiter)
+	if r.relays {
+		w.request = r
+	}
 	c.mu.Lock()
 	if c.shut {
 		c.mu.Unlock()
@@ -80,10 +86,14 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 			break
 		}
 		now := c.now()
-		if q.head == w && q.holder == nil && (q.events != q.seen || now.mono >= q.retryAt) {
+		if w.handed != nil || q.head == w && q.holder == nil && (q.events != q.seen || now.mono >= min(q.retryAt, q.checkAt)) {
 			before := q.retryAt
+			r.handed, w.handed = w.handed, nil
+			r.silent = r.relays && q.second && now.mono >= q.checkAt
+			r.waits = r.relays && r.handed == nil && c.hears(t)
 			q.seen = q.events
 			q.retryAt, q.ends = never, never
+			q.checkAt, q.second = never, false
 			c.mu.Unlock()
 			a, gone := ask()
 			c.mu.Lock()
@@ -93,6 +103,9 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 				err = gone
 			case a.got:
 				q.trouble = time.Time{}
+				if r.waits {
+					q.inTurn = false
+				}
 				if before != never && r.ttl > 0 { // what was got may be the first to end
 					before = min(before, c.now().mono+int64(r.ttl+time.Millisecond))
 				}
@@ -129,6 +142,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 					break
 				}
 				q.refused = true
+				q.inTurn = q.inTurn || a.waits
 				if a.look > 0 {
 					left = a.look
 				}
@@ -154,8 +168,8 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 			}
 		}
 		sleep := time.Duration(never)
-		if q.head == w && q.holder == nil && q.retryAt != never {
-			sleep = time.Duration(q.retryAt - now.mono)
+		if at := min(q.retryAt, q.checkAt); q.head == w && q.holder == nil && at != never {
+			sleep = time.Duration(at - now.mono)
 		}
 		if holder := c.holderOf(q); c.log != nil && !warned && holder != nil {
 			if left := suspicion - time.Duration(now.mono-r.since.mono); left > 0 {
@@ -192,11 +206,21 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 	if t.Kind != backend.KindLock {
 		q.events++ // the next may ask for less, or to read: what this one was told says nothing to it
 	}
+	late := w.handed
 	c.leave(q, w)
+	if late != nil {
+		c.abandon(r, late.owner, &late.grant)
+	}
 	if timer != nil {
 		timer.Stop()
 	}
 	return r.gaveUp(err, left, last)
+}
+
+// hears tells whether the session has confirmed that it watches t.
+func (c *Client) hears(t backend.Topic) bool {
+	w := c.watched[t]
+	return w != nil && w.confirmed
 }
 
 // leave takes w out of its queue. It is called with the mutex and lets it go.

@@ -78,6 +78,13 @@ type WatchFailer interface {
 	WatchFailed(t Topic, err error)
 }
 
+// TurnHandler may be implemented by a [Handler]. The others are told Released for every release.
+type TurnHandler interface {
+	// Passed tells that t, of KindLock, was released, and that another session is to ask for it;
+	// second, that this one is to, if that one stays silent.
+	Passed(t Topic, second bool)
+}
+
 // Session is one client's way into a store. All methods may be called
 // concurrently. Durations are whole milliseconds, at least one, unless said
 // otherwise. Names and owners are not empty. An owner asks for one name by one kind
@@ -145,6 +152,46 @@ func (*Left[R]) Error() string { return "the caller's context ended before the s
 
 func (*Left[R]) Unwrap() error { return context.Canceled }
 
+// RelaySession is a [Session] whose plain locks go from one who waits to the next. Its
+// HandOver can be left where its Release can: see [Leaver].
+type RelaySession interface {
+	// Relays tells whether that is so. It does no I/O.
+	Relays() bool
+	// HandOver is Release, Keep being zero, and grants the lock to r.Successor in the
+	// same step, if the owner held it. Nobody is told of that.
+	HandOver(ctx context.Context, r HandOverRequest) (HandOverReply, error)
+	// StepBack takes back that the session waits for t: AcquireReply.Waits, HandOverReply.Waits.
+	// If it was told of a release, and t is free, another is.
+	StepBack(ctx context.Context, t Topic) error
+}
+
+// HandOverRequest releases a lock of KindLock for a successor.
+type HandOverRequest struct {
+	Name      string
+	Owner     string
+	Successor string
+	// Lease and Fenced are the successor's, as in AcquireRequest.
+	Lease  time.Duration
+	Fenced bool
+	// Yield asks that it be released for all, as by Release, if others than this session
+	// may be waiting.
+	Yield bool
+	// Waits tells, for Yield, that the session has owners that wait: it then waits as after
+	// a refused AcquireRequest with Waits.
+	Waits bool
+}
+
+// HandOverReply answers a HandOverRequest.
+type HandOverReply struct {
+	// Held tells whether the owner held the lock when the request arrived. It does not any more.
+	Held bool
+	// Granted tells that the successor holds it, with Token where Fenced.
+	Granted bool
+	Token   int64
+	// Waits tells that it was released, and that the session will be told when it is its turn.
+	Waits bool
+}
+
 // AcquireRequest asks for a lock that the owner does not hold yet.
 type AcquireRequest struct {
 	// Kind is KindLock, or another kind of lock that the session is known to have.
@@ -173,6 +220,10 @@ type AcquireRequest struct {
 	Wait time.Duration
 	// Age is for KindLock how old the store must be: [AgeSession]. Zero for any age.
 	Age time.Duration
+	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
+	// watched and was confirmed to be; Silent, that it asks because another session was told of a release
+	// and has not come. For KindLock without Age.
+	Waits, Silent bool
 }
 
 // AcquireReply answers an AcquireRequest.
@@ -195,6 +246,9 @@ type AcquireReply struct {
 	Absent bool
 	// Young tells that the store is younger than AcquireRequest.Age: the request is not granted.
 	Young bool
+	// Waits tells, where refused, that the session will be told when it is its turn: releases
+	// that tell another come as TurnHandler.Passed.
+	Waits bool
 }
 
 // ReenterRequest asks for one more hold by an owner.

@@ -230,10 +230,10 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 //
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
+	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "3", k.Lock, k.Channel, k.Next, a.Owner, a.Keep, a.Publish, flag(a.Counts))
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
+		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "3", k.Lock, k.Channel, k.Next, a.Owner, a.Keep, a.Publish, flag(a.Counts))
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
@@ -714,7 +714,7 @@ func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKe
 // WriteRelease sends write_release.lua.
 //
 //	1 done; 0 the owner does not hold the lock
-func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
+func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.WriteReleaseSHA, "3", k.Lock, k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
@@ -788,6 +788,69 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 		return 0, redisproto.Leave(left, func() (int64, error) {
 			if isNoScript(cmd.Err()) {
 				return c.RWWithdraw(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
+	}
+	return cmd.Result()
+}
+
+// WaiterAcquire sends waiter_acquire.lua.
+//
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs) ([]int64, error) {
+	cmd := newIntsCmd(ctx, "evalsha", scripts.WaiterAcquireSHA, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent))
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
+		cmd = newIntsCmd(ctx, "eval", scripts.WaiterAcquireSource, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent))
+		left = c.process(ctx, cmd)
+	}
+	if left != nil {
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.WaiterAcquire(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
+	}
+	return cmd.Result()
+}
+
+// HandOver sends hand_over.lua.
+//
+//	0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
+func (c *commands) HandOver(ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs) ([]int64, error) {
+	cmd := newIntsCmd(ctx, "evalsha", scripts.HandOverSHA, "4", k.Lock, k.Channel, k.Next, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, a.Own, millis(a.Keep), a.Publish, flag(a.Counts))
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
+		cmd = newIntsCmd(ctx, "eval", scripts.HandOverSource, "4", k.Lock, k.Channel, k.Next, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, a.Own, millis(a.Keep), a.Publish, flag(a.Counts))
+		left = c.process(ctx, cmd)
+	}
+	if left != nil {
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.HandOver(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
+	}
+	return cmd.Result()
+}
+
+// StepBack sends step_back.lua.
+//
+//	1 the client was in next; 0 it was not
+func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a redisproto.StepBackArgs) (int64, error) {
+	cmd := newIntCmd(ctx, "evalsha", scripts.StepBackSHA, "3", k.Lock, k.Channel, k.Next, a.Tag, a.Publish)
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
+		cmd = newIntCmd(ctx, "eval", scripts.StepBackSource, "3", k.Lock, k.Channel, k.Next, a.Tag, a.Publish)
+		left = c.process(ctx, cmd)
+	}
+	if left != nil {
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.StepBack(context.Background(), k, a)
 			}
 			return cmd.Result()
 		})

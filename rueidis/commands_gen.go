@@ -218,13 +218,13 @@ func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redi
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReleaseSHA).Numkeys(2).Key(k.Lock, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
+	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReleaseSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
 	if left == nil {
 		reply, err := x.reply.AsInt64()
 		if !isNoScript(err) {
 			return reply, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(2).Key(k.Lock, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
+		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
 	}
 	if left != nil {
 		return 0, redisproto.Leave(left, func() (int64, error) {
@@ -855,7 +855,7 @@ func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKe
 // WriteRelease sends write_release.lua.
 //
 //	1 done; 0 the owner does not hold the lock
-func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
+func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs) (int64, error) {
 	client, err := c.connect(ctx)
 	if err != nil {
 		return 0, err
@@ -957,6 +957,90 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 			reply, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.RWWithdraw(context.Background(), k, a)
+			}
+			return reply, err
+		})
+	}
+	return x.reply.AsInt64()
+}
+
+// WaiterAcquire sends waiter_acquire.lua.
+//
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs) ([]int64, error) {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WaiterAcquireSHA).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent)).Build())
+	if left == nil {
+		reply, err := x.reply.AsIntSlice()
+		if !isNoScript(err) {
+			return reply, err
+		}
+		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WaiterAcquireSource).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent)).Build())
+	}
+	if left != nil {
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.WaiterAcquire(context.Background(), k, a)
+			}
+			return reply, err
+		})
+	}
+	return x.reply.AsIntSlice()
+}
+
+// HandOver sends hand_over.lua.
+//
+//	0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
+func (c *commands) HandOver(ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs) ([]int64, error) {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.HandOverSHA).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
+	if left == nil {
+		reply, err := x.reply.AsIntSlice()
+		if !isNoScript(err) {
+			return reply, err
+		}
+		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.HandOverSource).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
+	}
+	if left != nil {
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			reply, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.HandOver(context.Background(), k, a)
+			}
+			return reply, err
+		})
+	}
+	return x.reply.AsIntSlice()
+}
+
+// StepBack sends step_back.lua.
+//
+//	1 the client was in next; 0 it was not
+func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a redisproto.StepBackArgs) (int64, error) {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.StepBackSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
+	if left == nil {
+		reply, err := x.reply.AsInt64()
+		if !isNoScript(err) {
+			return reply, err
+		}
+		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.StepBackSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
+	}
+	if left != nil {
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			reply, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.StepBack(context.Background(), k, a)
 			}
 			return reply, err
 		})

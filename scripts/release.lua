@@ -1,14 +1,20 @@
 --! script release
 --! key 1 lock    hash
 --! key 2 channel channel
+--! key 3 next    zset
 --! arg 1 owner   string
 --! arg 2 keep    int
 --! arg 3 publish string
+--! arg 4 counts  bool
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- Sets the hold count of an owner to keep; at zero the lock is free and its
--- waiters are told, as Redisson tells them. The lease's time is left alone.
--- publish: publish or spublish.
+-- Sets the hold count of an owner to keep; at zero the lock is free and those who wait are
+-- told. The lease's time is left alone. publish: publish or spublish; counts: it counts all whom it reaches.
+--
+-- 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, which is the
+-- first in next (see waiter_acquire), and a second, which asks if the first stays silent: two
+-- numbers of nine digits in one, which says nothing to Redisson. Where none is in next, 2 wakes all of them.
+--
 -- A partial release ends with a read, so that a connection that tracks hears of
 -- changes to what it still holds (its own write dropped the registration).
 if ARGV[2] == '0' then
@@ -16,7 +22,10 @@ if ARGV[2] == '0' then
   if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
     return 0
   end
-  redis.call(ARGV[3], KEYS[2], '0')
+  if redis.call(ARGV[3], KEYS[2], '00') > 0 or ARGV[4] == '0' then
+    local first = redis.call('zrange', KEYS[3], 0, 1)
+    redis.call(ARGV[3], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+  end
   return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then

@@ -13,6 +13,7 @@ var All = []Script{
 	{Name: "fair_leave", Source: FairLeaveSource, SHA1: FairLeaveSHA},
 	{Name: "fair_release", Source: FairReleaseSource, SHA1: FairReleaseSHA},
 	{Name: "force_release", Source: ForceReleaseSource, SHA1: ForceReleaseSHA},
+	{Name: "hand_over", Source: HandOverSource, SHA1: HandOverSHA},
 	{Name: "inspect", Source: InspectSource, SHA1: InspectSHA},
 	{Name: "latch_count_down", Source: LatchCountDownSource, SHA1: LatchCountDownSHA},
 	{Name: "latch_delete", Source: LatchDeleteSource, SHA1: LatchDeleteSHA},
@@ -37,6 +38,8 @@ var All = []Script{
 	{Name: "semaphore_drain", Source: SemaphoreDrainSource, SHA1: SemaphoreDrainSHA},
 	{Name: "semaphore_set", Source: SemaphoreSetSource, SHA1: SemaphoreSetSHA},
 	{Name: "semaphore_take", Source: SemaphoreTakeSource, SHA1: SemaphoreTakeSHA},
+	{Name: "step_back", Source: StepBackSource, SHA1: StepBackSHA},
+	{Name: "waiter_acquire", Source: WaiterAcquireSource, SHA1: WaiterAcquireSHA},
 	{Name: "write_acquire", Source: WriteAcquireSource, SHA1: WriteAcquireSHA},
 	{Name: "write_release", Source: WriteReleaseSource, SHA1: WriteReleaseSHA},
 }
@@ -562,6 +565,67 @@ return 1`
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
 const ForceReleaseSHA = "16d12197db4f35867a2a0bbe9aa65b1978081f7f"
 
+// HandOverSource is hand_over.lua.
+//
+//	keys:      lock hash, channel channel, next zset, token string
+//	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, tag string, own int, keep ms, publish string, counts bool
+//	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
+//
+// Releases the lock and grants it to a successor, of the same client, in one step: nobody is told.
+// With yield only if nobody else waits; otherwise it is released, as by release, and the
+// client, which has waiters of its own, gets a place at the end of next, if it has a tag. Who listens on the
+// channel beyond own, the number of the client's own subscriptions, may be waiting.
+const HandOverSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+return {0, 0}
+end
+local others = redis.call('hlen', KEYS[1]) > 1
+if ARGV[6] == '1' and not others then
+local first = redis.call('zrange', KEYS[3], 0, 1)
+others = ARGV[11] == '0' or first[2] or first[1] and first[1] ~= ARGV[7]
+end
+local told = false
+if ARGV[6] == '1' and not others then
+told = true
+others = redis.call(ARGV[10], KEYS[2], '00') > tonumber(ARGV[8])
+end
+if others then
+local now = redis.call('time')
+redis.call('hdel', KEYS[1], ARGV[1])
+local out = 1
+if ARGV[7] ~= '' then
+redis.call('zrem', KEYS[3], ARGV[7])
+redis.call('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])
+redis.call('pexpire', KEYS[3], ARGV[9])
+out = 2
+end
+if not told then
+redis.call(ARGV[10], KEYS[2], '00')
+end
+local first = redis.call('zrange', KEYS[3], 0, 1)
+redis.call(ARGV[10], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+return {out, 0}
+end
+local token = 0
+if ARGV[4] == '1' then
+if redis.call('exists', KEYS[4]) == 1 then
+token = redis.call('incr', KEYS[4])
+else
+local now = redis.call('time')
+token = now[1] * 1000 + math.floor(now[2] / 1000)
+redis.call('set', KEYS[4], string.format('%.0f', token))
+end
+end
+redis.call('hset', KEYS[1], ARGV[2], 1)
+redis.call('hdel', KEYS[1], ARGV[1])
+redis.call('pexpire', KEYS[1], ARGV[3])
+if ARGV[5] == '1' then
+redis.call('exists', KEYS[1])
+end
+return {3, token}`
+
+// HandOverSHA is the SHA-1 of [HandOverSource].
+const HandOverSHA = "464de93bf3eca5a08802b2a470d91ae53dd48aa2"
+
 // InspectSource is inspect.lua.
 //
 //	keys:      lock hash
@@ -975,20 +1039,27 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 
 // ReleaseSource is release.lua.
 //
-//	keys:      lock hash, channel channel
-//	arguments: owner string, keep int, publish string
+//	keys:      lock hash, channel channel, next zset
+//	arguments: owner string, keep int, publish string, counts bool
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Sets the hold count of an owner to keep; at zero the lock is free and its
-// waiters are told, as Redisson tells them. The lease's time is left alone.
-// publish: publish or spublish.
+// Sets the hold count of an owner to keep; at zero the lock is free and those who wait are
+// told. The lease's time is left alone. publish: publish or spublish; counts: it counts all whom it reaches.
+//
+// 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, which is the
+// first in next (see waiter_acquire), and a second, which asks if the first stays silent: two
+// numbers of nine digits in one, which says nothing to Redisson. Where none is in next, 2 wakes all of them.
+//
 // A partial release ends with a read, so that a connection that tracks hears of
 // changes to what it still holds (its own write dropped the registration).
 const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-redis.call(ARGV[3], KEYS[2], '0')
+if redis.call(ARGV[3], KEYS[2], '00') > 0 or ARGV[4] == '0' then
+local first = redis.call('zrange', KEYS[3], 0, 1)
+redis.call(ARGV[3], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+end
 return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
@@ -999,7 +1070,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "8ced16676ebb76e8da7d9fae003091f21f103a96"
+const ReleaseSHA = "15a8f9c4557a4396216be0b6b335241803c21d17"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -1264,6 +1335,80 @@ return {tonumber(redis.call('get', KEYS[2]) or '0'), there}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
 const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
+
+// StepBackSource is step_back.lua.
+//
+//	keys:      lock hash, channel channel, next zset
+//	arguments: tag string, publish string
+//	reply:     int  1 the client was in next; 0 it was not
+//
+// Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
+// of the release: then another is, as release does.
+const StepBackSource = `if redis.call('zrem', KEYS[3], ARGV[1]) == 0 then
+return 0
+end
+if redis.call('exists', KEYS[1]) == 0 then
+redis.call(ARGV[2], KEYS[2], '00')
+local first = redis.call('zrange', KEYS[3], 0, 1)
+redis.call(ARGV[2], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+end
+return 1`
+
+// StepBackSHA is the SHA-1 of [StepBackSource].
+const StepBackSHA = "2d5aa338bbc6eb913f871bd64cfe806c4582bbe7"
+
+// WaiterAcquireSource is waiter_acquire.lua.
+//
+//	keys:      lock hash, next zset, token string
+//	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms, silent bool
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+//
+// As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
+// tag, nine digits, behind those in next, if it is not there: releases are told to the first
+// (see release). A grant takes it out, and where it is asked for because the first
+// was silent, that one too: if it is alive, it comes again.
+const WaiterAcquireSource = `local free = redis.call('exists', KEYS[1]) == 0
+if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+if redis.call('hexists', KEYS[1], 'mode') == 1 then
+return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+local left = redis.call('pttl', KEYS[1])
+if left == 0 then
+left = 1
+end
+local now = redis.call('time')
+redis.call('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+return {0, math.max(left, -1)}
+end
+local token = 0
+if ARGV[3] == '1' then
+if redis.call('exists', KEYS[3]) == 1 then
+token = redis.call('incr', KEYS[3])
+else
+local now = redis.call('time')
+token = now[1] * 1000 + math.floor(now[2] / 1000)
+redis.call('set', KEYS[3], string.format('%.0f', token))
+end
+end
+if free then
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+if ARGV[7] == '1' then
+local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[2], first)
+end
+end
+redis.call('zrem', KEYS[2], ARGV[5])
+end
+if ARGV[4] == '1' then
+redis.call('exists', KEYS[1])
+end
+return {1, token}`
+
+// WaiterAcquireSHA is the SHA-1 of [WaiterAcquireSource].
+const WaiterAcquireSHA = "1a6ce4875b1002bba362387644a4b60a1e068b2c"
 
 // WriteAcquireSource is write_acquire.lua.
 //

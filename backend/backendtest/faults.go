@@ -23,7 +23,8 @@ const (
 	OpWatch        Op = "watch"
 	OpUnwatch      Op = "unwatch"
 	OpPing         Op = "ping"
-	OpLeave        Op = "leave" // where the backend has fair locks
+	OpLeave        Op = "leave"     // where the backend has fair locks
+	OpStepBack     Op = "step back" // where the backend hands locks over
 )
 
 // Call is one call of a session's method.
@@ -133,6 +134,15 @@ func (w watchCounter) Watching(t backend.Topic) {
 	w.f.mu.Lock()
 	w.f.watching++
 	w.f.mu.Unlock()
+}
+
+// Passed implements [backend.TurnHandler].
+func (w watchCounter) Passed(t backend.Topic, second bool) {
+	if h, is := w.Handler.(backend.TurnHandler); is {
+		h.Passed(t, second)
+	} else {
+		w.Released(t)
+	}
 }
 
 // numbered is how many beginnings, ends and confirmations there were.
@@ -246,6 +256,29 @@ func (s *faulty) Acquire(ctx context.Context, r backend.AcquireRequest) (backend
 func (s *faulty) Leaves(k backend.Kind) bool {
 	l, is := s.Session.(backend.Leaver)
 	return is && l.Leaves(k)
+}
+
+// Relays implements [backend.RelaySession]; it is false where the session under it is none.
+func (s *faulty) Relays() bool {
+	r, is := s.Session.(backend.RelaySession)
+	return is && r.Relays()
+}
+
+// HandOver implements [backend.RelaySession]; it is a release.
+func (s *faulty) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+	return leaving(ctx, s.Leaves(backend.KindLock), func(ctx context.Context) (backend.HandOverReply, error) {
+		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.HandOverReply, error) {
+			return s.Session.(backend.RelaySession).HandOver(ctx, r)
+		})
+	})
+}
+
+// StepBack implements [backend.RelaySession].
+func (s *faulty) StepBack(ctx context.Context, t backend.Topic) error {
+	_, err := pass(s.f, ctx, Call{Op: OpStepBack, Name: t.Name}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Session.(backend.RelaySession).StepBack(ctx, t)
+	})
+	return err
 }
 
 // leaving runs op so that its caller can leave, if leaves.

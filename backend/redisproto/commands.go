@@ -31,6 +31,7 @@ type Commands interface {
 
 	CountCommands
 	RWCommands
+	TurnCommands
 	FairCommands
 	MultiCommands
 	AgeCommands
@@ -73,6 +74,7 @@ type ReenterArgs struct {
 type ReleaseKeys struct {
 	Lock    string
 	Channel string
+	Next    string
 }
 
 // ReleaseArgs are the arguments of scripts/release.lua.
@@ -80,6 +82,7 @@ type ReleaseArgs struct {
 	Owner   string
 	Keep    int64
 	Publish string
+	Counts  bool
 }
 
 // RenewArgs are the arguments of scripts/renew.lua that all items share.

@@ -21,7 +21,7 @@ type RWCommands interface {
 	//mortise:script write_acquire
 	WriteAcquire(ctx context.Context, k WriteAcquireKeys, a WriteAcquireArgs) ([]int64, error)
 	//mortise:script write_release
-	WriteRelease(ctx context.Context, k RWReleaseKeys, a ReleaseArgs) (int64, error)
+	WriteRelease(ctx context.Context, k RWReleaseKeys, a WriteReleaseArgs) (int64, error)
 
 	//mortise:script rw_force_release
 	RWForceRelease(ctx context.Context, k RWReleaseKeys, a ForceReleaseArgs) (int64, error)
@@ -59,6 +59,13 @@ type ReadReleaseKeys struct {
 	Timeout string
 	Prefix  string
 	Channel string
+}
+
+// WriteReleaseArgs are the arguments of scripts/write_release.lua.
+type WriteReleaseArgs struct {
+	Owner   string
+	Keep    int64
+	Publish string
 }
 
 // ReadReleaseArgs are the arguments of scripts/read_release.lua.

@@ -21,7 +21,7 @@ func fairChannel(name, owner string) string { return channelOf(name) + ":" + own
 // have heard it where nobody seems to: then one more is told in vain. SPUBLISH runs where
 // they listen.
 func (s *session) told() int64 {
-	if s.adapter.Features().Cluster && !s.sharded.Load() {
+	if !s.counts() {
 		return 2
 	}
 	return 1 << 20

@@ -32,7 +32,7 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize)}
+	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.subs = s.watcher()
 	if t, ok := a.(Tracker); ok {
@@ -47,7 +47,7 @@ func (s *session) watcher() watcher {
 	plain := func() *subscriptions {
 		return newSubscriptions(func(ctx context.Context, ev ShardEvents) (Subscription, error) {
 			return s.adapter.Subscribe(ctx, ev)
-		}, s.handler, s.fault)
+		}, s.handler, s.tag, s.fault)
 	}
 	sharder, sharding := newSharding(s.ctx, s.adapter, s.fault)
 	if sharding == nil {
@@ -57,7 +57,7 @@ func (s *session) watcher() watcher {
 	all := newShards(sharder, sharding.Get, s.handler, s.fault)
 	all.plain = plain
 	all.node = func(name string) *subscriptions {
-		n := newSubscriptions(nil, s.handler, s.fault)
+		n := newSubscriptions(nil, s.handler, s.tag, s.fault)
 		n.open = func(ctx context.Context, ev ShardEvents) (Subscription, error) {
 			return sharder.SubscribeShard(ctx, name, n.anyName(), ev)
 		}

@@ -98,7 +98,7 @@ func (s *session) releaseRead(ctx context.Context, r backend.ReleaseRequest) (ba
 }
 
 func (s *session) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	reply, err := s.adapter.WriteRelease(ctx, rwReleaseKeys(r.Name), ReleaseArgs{
+	reply, err := s.adapter.WriteRelease(ctx, rwReleaseKeys(r.Name), WriteReleaseArgs{
 		Owner:   writerField(r.Owner),
 		Keep:    int64(r.Keep),
 		Publish: s.publish(),

@@ -26,6 +26,7 @@ type session struct {
 	seen    *picture
 	closed  atomic.Bool
 	sides   atomic.Bool // a read-write lock was asked for
+	tag     string      // what it is called in nextKey: nine digits
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -35,8 +36,9 @@ type session struct {
 }
 
 var (
-	_ backend.Session = (*session)(nil)
-	_ backend.Leaver  = (*session)(nil)
+	_ backend.Session      = (*session)(nil)
+	_ backend.Leaver       = (*session)(nil)
+	_ backend.RelaySession = (*session)(nil)
 )
 
 func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
@@ -113,6 +115,9 @@ func (s *session) Leaves(k backend.Kind) bool {
 func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	if r.Kind == backend.KindFair {
 		return s.acquireFair(ctx, r, track)
+	}
+	if r.Waits && r.Kind == backend.KindLock {
+		return s.acquireWaiting(ctx, r, track)
 	}
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
 	if r.Fenced {
@@ -192,10 +197,11 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	case backend.KindFair:
 		return s.releaseFair(ctx, r)
 	}
-	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name)}, ReleaseArgs{
+	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name), Next: nextKey(r.Name)}, ReleaseArgs{
 		Owner:   r.Owner,
 		Keep:    int64(r.Keep),
 		Publish: s.publish(),
+		Counts:  s.counts(),
 	})
 	return leaving(reply, err, func(reply int64, err error) (backend.ReleaseReply, error) {
 		held, err := s.wrote(r.Name, "release", reply, err)

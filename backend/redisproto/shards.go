@@ -22,6 +22,7 @@ const newsTravels = 2 * time.Second
 type watcher interface {
 	watch(channel string, t backend.Topic)
 	unwatch(channel string, t backend.Topic)
+	listens(channel string) bool
 	close()
 }
 
@@ -171,6 +172,17 @@ func (s *shards) unwatch(channel string, t backend.Topic) {
 }
 
 // close ends all connections and goroutines. No event is delivered after it.
+// listens tells whether a channel that is watched is subscribed.
+func (s *shards) listens(channel string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.all
+	if r := s.routes[channel]; at == nil && r != nil {
+		at = r.at
+	}
+	return at != nil && at.listens(channel)
+}
+
 func (s *shards) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -50,6 +50,8 @@ type subscriptions struct {
 	fault   func(error) error
 	shards  *shards // nil where there is one for all
 
+	tag string // what this client is called in turns
+
 	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // has room for one
@@ -87,10 +89,11 @@ type leftChannel struct {
 	at   time.Time
 }
 
-func newSubscriptions(open func(context.Context, ShardEvents) (Subscription, error), h backend.Handler, fault func(error) error) *subscriptions {
+func newSubscriptions(open func(context.Context, ShardEvents) (Subscription, error), h backend.Handler, tag string, fault func(error) error) *subscriptions {
 	s := &subscriptions{
 		open:     open,
 		handler:  h,
+		tag:      tag,
 		fault:    fault,
 		wake:     make(chan struct{}, 1),
 		ended:    make(chan struct{}),
@@ -158,6 +161,14 @@ func (s *subscriptions) unwatch(name string, t backend.Topic) {
 	if len(s.left) == 1 {
 		s.signal()
 	}
+}
+
+// listens tells whether the server confirmed that a channel is subscribed, watched or not.
+func (s *subscriptions) listens(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.channels[name]
+	return c != nil && c.live() && s.conn != nil && !s.conn.down
 }
 
 // close ends the connection and the goroutines. No event is delivered after it.
@@ -611,9 +622,16 @@ func (c *connection) Message(name, payload string) {
 	}
 	s.mu.Unlock()
 	for _, t := range topics {
-		if heeds(t.Kind, payload) {
-			s.handler.Released(t)
+		if !heeds(t.Kind, payload) {
+			continue
 		}
+		if turns, is := s.handler.(backend.TurnHandler); is && t.Kind == backend.KindLock {
+			if passed, second := turn(payload, s.tag); passed {
+				turns.Passed(t, second)
+				continue
+			}
+		}
+		s.handler.Released(t)
 	}
 }
 

@@ -1,0 +1,105 @@
+package redisproto
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// A release tells one client, and not all that wait: the first of those that are in
+// next. It does so on Redisson's channel, by a number that Redisson does not heed: nine digits for
+// the client that is to ask, nine for the one that asks if that one stays silent. See docs/decisions.md, 24.
+
+// nextKey is the zset of the clients that wait for a lock, by when they came.
+func nextKey(name string) string { return "mortise:1:next:" + tagged(name) }
+
+const (
+	// nextKept is for how long nextKey is kept beyond the holder's lease: those who wait ask by then.
+	nextKept = time.Minute
+	tagLen   = 9
+)
+
+// newTag never begins with a zero: a payload is a number, and 0 and 1 say something else.
+func newTag() string { return strconv.Itoa(100_000_000 + rand.IntN(900_000_000)) }
+
+// counts tells whether PUBLISH counts all who listen, and not those only who do at the node it ran on.
+func (s *session) counts() bool {
+	return !s.adapter.Features().Cluster || s.sharded.Load()
+}
+
+func (s *session) acquireWaiting(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+	reply, err := s.adapter.WaiterAcquire(ctx,
+		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
+		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept, Silent: r.Silent})
+	return leaving(reply, err, s.acquiredWaiting)
+}
+
+func (s *session) acquiredWaiting(reply []int64, err error) (backend.AcquireReply, error) {
+	switch {
+	case err != nil:
+		return backend.AcquireReply{}, s.faultOf(err, true)
+	case len(reply) != 2 || reply[0] != 0 && reply[0] != 1 || reply[1] < -1:
+		return backend.AcquireReply{}, strange("waiter_acquire", reply)
+	case reply[0] == 1:
+		return backend.AcquireReply{Granted: true, Token: reply[1]}, nil
+	case reply[1] == -1 || reply[1] > maxMillis:
+		return backend.AcquireReply{Remaining: -1, Waits: true}, nil
+	}
+	return backend.AcquireReply{Remaining: millis(max(reply[1], 1)), Waits: true}, nil
+}
+
+// Relays implements [backend.RelaySession].
+func (s *session) Relays() bool { return true }
+
+// HandOver implements [backend.RelaySession].
+func (s *session) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.HandOverReply{}, err
+	}
+	channel := channelOf(r.Name)
+	args := HandOverArgs{
+		Owner: r.Owner, Successor: r.Successor, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
+		Track: s.adapter.Features().Tracking, Keep: r.Lease + nextKept, Publish: s.publish(), Counts: s.counts(),
+	}
+	if s.subs.listens(channel) {
+		args.Own = 1
+		if r.Waits {
+			args.Tag = s.tag
+		}
+	}
+	reply, err := s.adapter.HandOver(ctx, HandOverKeys{Lock: r.Name, Channel: channel, Next: nextKey(r.Name), Token: tokenKey(r.Name)}, args)
+	return leaving(reply, err, func(reply []int64, err error) (backend.HandOverReply, error) {
+		s.seen.forget(r.Name)
+		switch {
+		case err != nil:
+			err = s.faultOf(err, true)
+			if backend.FaultOf(err).MayHaveRun {
+				s.seen.doubt(r.Name, time.Now())
+			}
+			return backend.HandOverReply{}, err
+		case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
+			return backend.HandOverReply{}, strange("hand_over", reply)
+		}
+		return backend.HandOverReply{Held: reply[0] > 0, Waits: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
+	})
+}
+
+// StepBack implements [backend.RelaySession].
+func (s *session) StepBack(ctx context.Context, t backend.Topic) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	_, err := s.adapter.StepBack(ctx, StepBackKeys{Lock: t.Name, Channel: channelOf(t.Name), Next: nextKey(t.Name)}, StepBackArgs{Tag: s.tag, Publish: s.publish()})
+	return s.fault(err)
+}
+
+// turn is what a message on a plain lock's channel says to the client called tag.
+func turn(payload, tag string) (passed, second bool) {
+	if len(payload) != 2*tagLen {
+		return false, false
+	}
+	return payload[:tagLen] != tag, payload[tagLen:] == tag
+}

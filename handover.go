@@ -1,0 +1,99 @@
+package mortise
+
+import (
+	"context"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// handover is a release that gives the lock to the first waiter of the same client in the
+// same command.
+type handover struct {
+	from  *owner
+	to    *waiter
+	owner string // the successor's id
+	sent  instant
+	req   backend.HandOverRequest
+	// events and inTurn are the queue's, as of then.
+	events uint64
+	inTurn bool
+
+	reply   backend.HandOverReply
+	failure error
+}
+
+// handed is what a handover got for the one who waits.
+type handed struct {
+	owner string
+	grant grant
+}
+
+// handover prepares to hand o's lock over; nil if it is to be released for all. Those elsewhere
+// who wait know when o's lease is over, and ask then: a successor's ends no earlier. It is called with
+// the mutex, and with o's turn.
+func (o *owner) handover() *handover {
+	c, q := o.client, o.queue
+	if c.relay == nil || o.family != backend.KindLock || o.state != ownerReleasing || q.holder != o || c.shut {
+		return nil
+	}
+	w := q.head
+	if w == nil || w.request == nil || w.request.ttl < o.ttl {
+		return nil
+	}
+	if l := c.lines[q.topic.Name]; l != nil && len(l.standing) > 0 {
+		return nil // they wait for the same lock
+	}
+	w.offered = true
+	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), events: q.events, inTurn: q.inTurn}
+	h.req = backend.HandOverRequest{
+		Name: q.topic.Name, Owner: o.id, Successor: h.owner,
+		Lease: w.request.ttl, Fenced: w.request.kind.Fenced,
+		Yield: q.quota <= 0, Waits: c.hears(q.topic),
+	}
+	// What it tells may arrive before its reply.
+	q.inTurn = q.inTurn || h.req.Yield && h.req.Waits
+	return h
+}
+
+// send sends it.
+func (h *handover) send(ctx context.Context) error {
+	h.reply, h.failure = h.from.client.relay.HandOver(ctx, h.req)
+	return h.failure
+}
+
+// settle passes on what it came to, with the mutex. It tells whether the first waiter is
+// to ask the store now. What was got for one who has left goes back.
+func (h *handover) settle() (ask bool) {
+	o, w := h.from, h.to
+	c, q := o.client, o.queue
+	w.offered = false
+	g := grant{passed: true, granted: h.reply.Granted, token: h.reply.Token, sent: h.sent, asked: h.sent}
+	if h.failure != nil {
+		g.blame(h.failure, h.sent, h.req.Lease)
+	}
+	if !h.reply.Waits {
+		q.inTurn = q.inTurn && h.inTurn
+	}
+	switch {
+	case g.granted && !w.left:
+		w.handed = &handed{owner: h.owner, grant: g}
+		if q.quota--; h.req.Yield {
+			q.quota = q.turns()
+		}
+	case g.granted || g.late > 0:
+		c.abandonLocked(w.request, h.owner, &g)
+	case h.reply.Waits && !w.left:
+		q.inTurn, q.refused = true, true
+		q.retryAt = c.now().mono + int64(c.watchdog)
+		q.seen = max(q.seen, h.events)
+		return false
+	case h.reply.Waits:
+		q.inTurn = true
+		return q.head == nil // tidy then steps back
+	}
+	return true
+}
+
+// turns is how often the lock is handed over before others get their turn: those who wait now
+// get it, and those who come later do not keep others out.
+func (q *queue) turns() int { return min(max(q.length, 1), mostInARow) }

@@ -1,0 +1,70 @@
+--! script hand_over
+--! key 1 lock      hash
+--! key 2 channel   channel
+--! key 3 next      zset
+--! key 4 token     string
+--! arg 1 owner     string
+--! arg 2 successor string
+--! arg 3 lease     ms
+--! arg 4 fenced    bool
+--! arg 5 track     bool
+--! arg 6 yield     bool
+--! arg 7 tag       string
+--! arg 8 own       int
+--! arg 9 keep      ms
+--! arg 10 publish  string
+--! arg 11 counts   bool
+--! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
+--
+-- Releases the lock and grants it to a successor, of the same client, in one step: nobody is told.
+-- With yield only if nobody else waits; otherwise it is released, as by release, and the
+-- client, which has waiters of its own, gets a place at the end of next, if it has a tag. Who listens on the
+-- channel beyond own, the number of the client's own subscriptions, may be waiting.
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return {0, 0}
+end
+local others = redis.call('hlen', KEYS[1]) > 1 -- a read lock that Redisson granted over this one
+if ARGV[6] == '1' and not others then
+  local first = redis.call('zrange', KEYS[3], 0, 1)
+  others = ARGV[11] == '0' or first[2] or first[1] and first[1] ~= ARGV[7]
+end
+local told = false
+if ARGV[6] == '1' and not others then
+  told = true
+  others = redis.call(ARGV[10], KEYS[2], '00') > tonumber(ARGV[8])
+end
+if others then
+  local now = redis.call('time')
+  redis.call('hdel', KEYS[1], ARGV[1])
+  local out = 1
+  if ARGV[7] ~= '' then
+    redis.call('zrem', KEYS[3], ARGV[7])
+    redis.call('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])
+    redis.call('pexpire', KEYS[3], ARGV[9])
+    out = 2
+  end
+  if not told then
+    redis.call(ARGV[10], KEYS[2], '00')
+  end
+  local first = redis.call('zrange', KEYS[3], 0, 1)
+  redis.call(ARGV[10], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+  return {out, 0}
+end
+-- The token first: where it cannot be drawn, nothing is handed over.
+local token = 0
+if ARGV[4] == '1' then
+  if redis.call('exists', KEYS[4]) == 1 then
+    token = redis.call('incr', KEYS[4])
+  else
+    local now = redis.call('time')
+    token = now[1] * 1000 + math.floor(now[2] / 1000)
+    redis.call('set', KEYS[4], string.format('%.0f', token))
+  end
+end
+redis.call('hset', KEYS[1], ARGV[2], 1)
+redis.call('hdel', KEYS[1], ARGV[1])
+redis.call('pexpire', KEYS[1], ARGV[3])
+if ARGV[5] == '1' then
+  redis.call('exists', KEYS[1])
+end
+return {3, token}

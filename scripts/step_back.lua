@@ -1,0 +1,19 @@
+--! script step_back
+--! key 1 lock    hash
+--! key 2 channel channel
+--! key 3 next    zset
+--! arg 1 tag     string
+--! arg 2 publish string
+--! reply int     1 the client was in next; 0 it was not
+--
+-- Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
+-- of the release: then another is, as release does.
+if redis.call('zrem', KEYS[3], ARGV[1]) == 0 then
+  return 0
+end
+if redis.call('exists', KEYS[1]) == 0 then
+  redis.call(ARGV[2], KEYS[2], '00')
+  local first = redis.call('zrange', KEYS[3], 0, 1)
+  redis.call(ARGV[2], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+end
+return 1

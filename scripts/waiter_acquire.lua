@@ -1,0 +1,57 @@
+--! script waiter_acquire
+--! key 1 lock    hash
+--! key 2 next    zset
+--! key 3 token   string
+--! arg 1 owner   string
+--! arg 2 lease   ms
+--! arg 3 fenced  bool
+--! arg 4 track   bool
+--! arg 5 tag     string
+--! arg 6 keep    ms
+--! arg 7 silent  bool
+--! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+--
+-- As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
+-- tag, nine digits, behind those in next, if it is not there: releases are told to the first
+-- (see release). A grant takes it out, and where it is asked for because the first
+-- was silent, that one too: if it is alive, it comes again.
+local free = redis.call('exists', KEYS[1]) == 0
+if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  if redis.call('hexists', KEYS[1], 'mode') == 1 then
+    return redis.error_reply('WRONGKIND the key holds a read-write lock')
+  end
+  local left = redis.call('pttl', KEYS[1])
+  if left == 0 then
+    left = 1
+  end
+  local now = redis.call('time')
+  redis.call('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+  redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+  return {0, math.max(left, -1)}
+end
+-- The token first: where it cannot be drawn, nothing is locked.
+local token = 0
+if ARGV[3] == '1' then
+  if redis.call('exists', KEYS[3]) == 1 then
+    token = redis.call('incr', KEYS[3])
+  else
+    local now = redis.call('time')
+    token = now[1] * 1000 + math.floor(now[2] / 1000)
+    redis.call('set', KEYS[3], string.format('%.0f', token))
+  end
+end
+if free then
+  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('pexpire', KEYS[1], ARGV[2])
+  if ARGV[7] == '1' then
+    local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+    if first then
+      redis.call('zrem', KEYS[2], first)
+    end
+  end
+  redis.call('zrem', KEYS[2], ARGV[5])
+end
+if ARGV[4] == '1' then
+  redis.call('exists', KEYS[1])
+end
+return {1, token}
