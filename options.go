@@ -103,8 +103,8 @@ type request struct {
 	// relays: a holder of the same client may hand its lock over to it, and its client may be
 	// told of releases in turn.
 	relays bool
-	// waits and silent are what backend.AcquireRequest calls so, of the next request.
-	waits, silent bool
+	// waits is what backend.AcquireRequest calls so, of the next request.
+	waits bool
 	// handed is what the holder before has got for it; nil if it is to ask.
 	handed *handed
 }

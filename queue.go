@@ -39,9 +39,10 @@ type queue struct {
 	deaf error
 
 	// checkAt is when the head is to ask though it was not told (monotonic): because the record
-	// changed, or, if second, because another client was told of a release, and stays silent.
+	// changed, or because another client was told of a release, and may stay silent.
 	checkAt int64
-	second  bool
+	// sleeps is until when the head sleeps (monotonic).
+	sleeps int64
 	// inTurn: the store tells this client when it is its turn, and tells others before: see turn.go.
 	inTurn bool
 	// quota is how many more times the lock is handed over here before others get their turn.
@@ -91,7 +92,7 @@ func (c *Client) queueOf(t backend.Topic) *queue {
 func (c *Client) tidy(q *queue) {
 	if q.head == nil {
 		c.stepBack(q)
-		q.checkAt, q.second = never, false
+		q.checkAt = never
 		q.refused, q.answered, q.deaf, q.trouble = false, false, nil, time.Time{}
 		q.events++ // what the next waiter knows of the answer is nothing
 		if !q.inUse() && c.queues[q.topic] == q {

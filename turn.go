@@ -1,14 +1,16 @@
 package mortise
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
 
 // A store that can ([backend.RelaySession]) tells one client of a release, the one that has waited
-// longest, and not all. The client that comes after it asks if it stays silent, and all
-// others when the lease is over that they know of.
+// longest, and not all. The one that comes after it asks if it stays silent for a while. Those behind
+// ask later, one after the other about, should that one be dead too, until the next
+// release is told: what they know of the holder's lease is of one who has gone.
 
 const (
 	// silence is how long a client that was told of a release has before the next one asks.
@@ -21,7 +23,7 @@ const (
 )
 
 // Passed: a release was told to another client.
-func (e *events) Passed(t backend.Topic, second bool) {
+func (e *events) Passed(t backend.Topic, next backend.Turn) {
 	c := (*Client)(e)
 	c.barged(t)
 	c.mu.Lock()
@@ -32,17 +34,11 @@ func (e *events) Passed(t backend.Topic, second bool) {
 	case !q.inTurn:
 		q.stir() // it asks for more than the lock, or has not been refused yet
 	default:
-		now := c.now().mono
-		q.checkAt, q.second = never, second
-		if second {
-			q.checkAt = now + int64(silence)
+		look := silence
+		if !next.Second {
+			look += silence + rand.N(time.Duration(next.Waiting+1)*silence)
 		}
-		// What is known of the holder's lease is of one who has gone.
-		sooner := min(q.retryAt, now+int64(c.watchdog))
-		if second || sooner != q.retryAt {
-			q.retryAt = sooner
-			q.wake()
-		}
+		q.look(c.now().mono + int64(look))
 	}
 }
 
@@ -53,7 +49,14 @@ func (c *Client) hintTurn(q *queue) {
 	}
 	now := c.now().mono
 	if at := max(now+int64(hintDelay), q.hinted+int64(hintsApart)); at < q.checkAt {
-		q.checkAt, q.hinted = at, at
+		q.hinted = at
+		q.look(at)
+	}
+}
+
+// look has the head ask at a time, though it may not be told.
+func (q *queue) look(at int64) {
+	if q.checkAt = at; at < q.sleeps {
 		q.wake()
 	}
 }

@@ -33,7 +33,6 @@ func (c *Client) queueUp(ctx, wait context.Context, r *request) (lease *Lease, e
 		more := g.available > 0 || r.family == backend.KindRead
 		return answer{got: lease != nil, more: more, left: g.remaining, again: c.claimAgain(&g), waits: g.waits, failure: g.err}, err
 	})
-	r.relays, r.waits, r.silent = false, false, false // it may be asked for again otherwise
 	if err != nil && r.claims {
 		c.withdraw(r.topic())
 	}
@@ -89,11 +88,10 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 		if w.handed != nil || q.head == w && q.holder == nil && (q.events != q.seen || now.mono >= min(q.retryAt, q.checkAt)) {
 			before := q.retryAt
 			r.handed, w.handed = w.handed, nil
-			r.silent = r.relays && q.second && now.mono >= q.checkAt
 			r.waits = r.relays && r.handed == nil && c.hears(t)
 			q.seen = q.events
 			q.retryAt, q.ends = never, never
-			q.checkAt, q.second = never, false
+			q.checkAt = never
 			c.mu.Unlock()
 			a, gone := ask()
 			c.mu.Lock()
@@ -170,6 +168,9 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 		sleep := time.Duration(never)
 		if at := min(q.retryAt, q.checkAt); q.head == w && q.holder == nil && at != never {
 			sleep = time.Duration(at - now.mono)
+			q.sleeps = at
+		} else if q.head == w {
+			q.sleeps = never
 		}
 		if holder := c.holderOf(q); c.log != nil && !warned && holder != nil {
 			if left := suspicion - time.Duration(now.mono-r.since.mono); left > 0 {

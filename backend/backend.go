@@ -80,9 +80,16 @@ type WatchFailer interface {
 
 // TurnHandler may be implemented by a [Handler]. The others are told Released for every release.
 type TurnHandler interface {
-	// Passed tells that t, of KindLock, was released, and that another session is to ask for it;
-	// second, that this one is to, if that one stays silent.
-	Passed(t Topic, second bool)
+	// Passed tells that t, of KindLock, was released, and that another session is to ask for it.
+	Passed(t Topic, next Turn)
+}
+
+// Turn is what a session is told of a release that another one is to ask after.
+type Turn struct {
+	// Second tells that this one is to ask, if the other stays silent.
+	Second bool
+	// Waiting is how many sessions were told, about.
+	Waiting int
 }
 
 // Session is one client's way into a store. All methods may be called
@@ -221,9 +228,8 @@ type AcquireRequest struct {
 	// Age is for KindLock how old the store must be: [AgeSession]. Zero for any age.
 	Age time.Duration
 	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
-	// watched and was confirmed to be; Silent, that it asks because another session was told of a release
-	// and has not come. For KindLock without Age.
-	Waits, Silent bool
+	// watched and was confirmed to be. For KindLock without Age.
+	Waits bool
 }
 
 // AcquireReply answers an AcquireRequest.

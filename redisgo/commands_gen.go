@@ -799,10 +799,10 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 //
 //	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
 func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.WaiterAcquireSHA, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent))
+	cmd := newIntsCmd(ctx, "evalsha", scripts.WaiterAcquireSHA, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.WaiterAcquireSource, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent))
+		cmd = newIntsCmd(ctx, "eval", scripts.WaiterAcquireSource, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {

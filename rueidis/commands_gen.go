@@ -972,13 +972,13 @@ func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquire
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WaiterAcquireSHA).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent)).Build())
+	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WaiterAcquireSHA).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
 	if left == nil {
 		reply, err := x.reply.AsIntSlice()
 		if !isNoScript(err) {
 			return reply, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WaiterAcquireSource).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep), flag(a.Silent)).Build())
+		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WaiterAcquireSource).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
 	}
 	if left != nil {
 		return nil, redisproto.Leave(left, func() ([]int64, error) {

@@ -28,10 +28,10 @@ if ARGV[6] == '1' and not others then
   local first = redis.call('zrange', KEYS[3], 0, 1)
   others = ARGV[11] == '0' or first[2] or first[1] and first[1] ~= ARGV[7]
 end
-local told = false
+local heard
 if ARGV[6] == '1' and not others then
-  told = true
-  others = redis.call(ARGV[10], KEYS[2], '00') > tonumber(ARGV[8])
+  heard = redis.call(ARGV[10], KEYS[2], '00')
+  others = heard > tonumber(ARGV[8])
 end
 if others then
   local now = redis.call('time')
@@ -43,11 +43,10 @@ if others then
     redis.call('pexpire', KEYS[3], ARGV[9])
     out = 2
   end
-  if not told then
-    redis.call(ARGV[10], KEYS[2], '00')
-  end
-  local first = redis.call('zrange', KEYS[3], 0, 1)
-  redis.call(ARGV[10], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+  heard = heard or redis.call(ARGV[10], KEYS[2], '00')
+  local first = redis.call('zpopmin', KEYS[3])[1]
+  local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
+  redis.call(ARGV[10], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
   return {out, 0}
 end
 -- The token first: where it cannot be drawn, nothing is handed over.

@@ -11,9 +11,9 @@
 -- Sets the hold count of an owner to keep; at zero the lock is free and those who wait are
 -- told. The lease's time is left alone. publish: publish or spublish; counts: it counts all whom it reaches.
 --
--- 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, which is the
--- first in next (see waiter_acquire), and a second, which asks if the first stays silent: two
--- numbers of nine digits in one, which says nothing to Redisson. Where none is in next, 2 wakes all of them.
+-- 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
+-- first in next (see waiter_acquire), which is taken out, and a second, which asks if the first stays silent: seven
+-- digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 --
 -- A partial release ends with a read, so that a connection that tracks hears of
 -- changes to what it still holds (its own write dropped the registration).
@@ -22,9 +22,11 @@ if ARGV[2] == '0' then
   if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
     return 0
   end
-  if redis.call(ARGV[3], KEYS[2], '00') > 0 or ARGV[4] == '0' then
-    local first = redis.call('zrange', KEYS[3], 0, 1)
-    redis.call(ARGV[3], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+  local heard = redis.call(ARGV[3], KEYS[2], '00')
+  if heard > 0 or ARGV[4] == '0' then
+    local first = redis.call('zpopmin', KEYS[3])[1]
+    local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
+    redis.call(ARGV[3], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
   end
   return 1
 end

@@ -583,10 +583,10 @@ if ARGV[6] == '1' and not others then
 local first = redis.call('zrange', KEYS[3], 0, 1)
 others = ARGV[11] == '0' or first[2] or first[1] and first[1] ~= ARGV[7]
 end
-local told = false
+local heard
 if ARGV[6] == '1' and not others then
-told = true
-others = redis.call(ARGV[10], KEYS[2], '00') > tonumber(ARGV[8])
+heard = redis.call(ARGV[10], KEYS[2], '00')
+others = heard > tonumber(ARGV[8])
 end
 if others then
 local now = redis.call('time')
@@ -598,11 +598,10 @@ redis.call('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])
 redis.call('pexpire', KEYS[3], ARGV[9])
 out = 2
 end
-if not told then
-redis.call(ARGV[10], KEYS[2], '00')
-end
-local first = redis.call('zrange', KEYS[3], 0, 1)
-redis.call(ARGV[10], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+heard = heard or redis.call(ARGV[10], KEYS[2], '00')
+local first = redis.call('zpopmin', KEYS[3])[1]
+local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
+redis.call(ARGV[10], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 return {out, 0}
 end
 local token = 0
@@ -624,7 +623,7 @@ end
 return {3, token}`
 
 // HandOverSHA is the SHA-1 of [HandOverSource].
-const HandOverSHA = "464de93bf3eca5a08802b2a470d91ae53dd48aa2"
+const HandOverSHA = "1c2b47549c295fe002560d2d8db3f725666d05d2"
 
 // InspectSource is inspect.lua.
 //
@@ -1046,9 +1045,9 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 // Sets the hold count of an owner to keep; at zero the lock is free and those who wait are
 // told. The lease's time is left alone. publish: publish or spublish; counts: it counts all whom it reaches.
 //
-// 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, which is the
-// first in next (see waiter_acquire), and a second, which asks if the first stays silent: two
-// numbers of nine digits in one, which says nothing to Redisson. Where none is in next, 2 wakes all of them.
+// 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
+// first in next (see waiter_acquire), which is taken out, and a second, which asks if the first stays silent: seven
+// digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 //
 // A partial release ends with a read, so that a connection that tracks hears of
 // changes to what it still holds (its own write dropped the registration).
@@ -1056,9 +1055,11 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-if redis.call(ARGV[3], KEYS[2], '00') > 0 or ARGV[4] == '0' then
-local first = redis.call('zrange', KEYS[3], 0, 1)
-redis.call(ARGV[3], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+local heard = redis.call(ARGV[3], KEYS[2], '00')
+if heard > 0 or ARGV[4] == '0' then
+local first = redis.call('zpopmin', KEYS[3])[1]
+local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
+redis.call(ARGV[3], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
 return 1
 end
@@ -1070,7 +1071,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "15a8f9c4557a4396216be0b6b335241803c21d17"
+const ReleaseSHA = "774c3085c12f2f6743de77649835435ee352a600"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -1344,29 +1345,27 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 //
 // Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
 // of the release: then another is, as release does.
-const StepBackSource = `if redis.call('zrem', KEYS[3], ARGV[1]) == 0 then
-return 0
-end
+const StepBackSource = `local there = redis.call('zrem', KEYS[3], ARGV[1])
 if redis.call('exists', KEYS[1]) == 0 then
-redis.call(ARGV[2], KEYS[2], '00')
-local first = redis.call('zrange', KEYS[3], 0, 1)
-redis.call(ARGV[2], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+local heard = redis.call(ARGV[2], KEYS[2], '00')
+local first = redis.call('zpopmin', KEYS[3])[1]
+local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
+redis.call(ARGV[2], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
-return 1`
+return there`
 
 // StepBackSHA is the SHA-1 of [StepBackSource].
-const StepBackSHA = "2d5aa338bbc6eb913f871bd64cfe806c4582bbe7"
+const StepBackSHA = "9ebbade3a8ce3d6cf7bad9c82438365fa78779e5"
 
 // WaiterAcquireSource is waiter_acquire.lua.
 //
 //	keys:      lock hash, next zset, token string
-//	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms, silent bool
+//	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms
 //	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
 //
 // As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
-// tag, nine digits, behind those in next, if it is not there: releases are told to the first
-// (see release). A grant takes it out, and where it is asked for because the first
-// was silent, that one too: if it is alive, it comes again.
+// tag, seven digits, behind those in next, if it is not there: releases are told to the first
+// (see release). A grant takes it out.
 const WaiterAcquireSource = `local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -1394,12 +1393,6 @@ end
 if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-if ARGV[7] == '1' then
-local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[2], first)
-end
-end
 redis.call('zrem', KEYS[2], ARGV[5])
 end
 if ARGV[4] == '1' then
@@ -1408,7 +1401,7 @@ end
 return {1, token}`
 
 // WaiterAcquireSHA is the SHA-1 of [WaiterAcquireSource].
-const WaiterAcquireSHA = "1a6ce4875b1002bba362387644a4b60a1e068b2c"
+const WaiterAcquireSHA = "bf235bfd9caad428d93d5e8c127c5aa504265b21"
 
 // WriteAcquireSource is write_acquire.lua.
 //

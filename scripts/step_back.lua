@@ -8,12 +8,11 @@
 --
 -- Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
 -- of the release: then another is, as release does.
-if redis.call('zrem', KEYS[3], ARGV[1]) == 0 then
-  return 0
-end
+local there = redis.call('zrem', KEYS[3], ARGV[1])
 if redis.call('exists', KEYS[1]) == 0 then
-  redis.call(ARGV[2], KEYS[2], '00')
-  local first = redis.call('zrange', KEYS[3], 0, 1)
-  redis.call(ARGV[2], KEYS[2], first[1] and first[1] .. (first[2] or '000000000') or '2')
+  local heard = redis.call(ARGV[2], KEYS[2], '00')
+  local first = redis.call('zpopmin', KEYS[3])[1]
+  local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
+  redis.call(ARGV[2], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
-return 1
+return there

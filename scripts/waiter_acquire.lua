@@ -8,13 +8,11 @@
 --! arg 4 track   bool
 --! arg 5 tag     string
 --! arg 6 keep    ms
---! arg 7 silent  bool
 --! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
 --
 -- As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
--- tag, nine digits, behind those in next, if it is not there: releases are told to the first
--- (see release). A grant takes it out, and where it is asked for because the first
--- was silent, that one too: if it is alive, it comes again.
+-- tag, seven digits, behind those in next, if it is not there: releases are told to the first
+-- (see release). A grant takes it out.
 local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -43,12 +41,6 @@ end
 if free then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-  if ARGV[7] == '1' then
-    local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-    if first then
-      redis.call('zrem', KEYS[2], first)
-    end
-  end
   redis.call('zrem', KEYS[2], ARGV[5])
 end
 if ARGV[4] == '1' then

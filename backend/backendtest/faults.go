@@ -137,9 +137,9 @@ func (w watchCounter) Watching(t backend.Topic) {
 }
 
 // Passed implements [backend.TurnHandler].
-func (w watchCounter) Passed(t backend.Topic, second bool) {
+func (w watchCounter) Passed(t backend.Topic, next backend.Turn) {
 	if h, is := w.Handler.(backend.TurnHandler); is {
-		h.Passed(t, second)
+		h.Passed(t, next)
 	} else {
 		w.Released(t)
 	}

@@ -30,7 +30,6 @@ type WaiterAcquireArgs struct {
 	Track  bool
 	Tag    string
 	Keep   time.Duration
-	Silent bool
 }
 
 // HandOverKeys are the keys of scripts/hand_over.lua.

@@ -642,7 +642,7 @@ func TestShardedCosts(t *testing.T) {
 					return false
 				})
 			}
-			if got := since(then); got != "evalsha 21, spublish 11" {
+			if got := since(then); got != "evalsha 12, spublish 4" { // two announcements, of two messages each
 				t.Errorf("11 Unlocks and 10 hand-overs: %s", got)
 			}
 		})

@@ -626,8 +626,8 @@ func (c *connection) Message(name, payload string) {
 			continue
 		}
 		if turns, is := s.handler.(backend.TurnHandler); is && t.Kind == backend.KindLock {
-			if passed, second := turn(payload, s.tag); passed {
-				turns.Passed(t, second)
+			if next, passed := turn(payload, s.tag); passed {
+				turns.Passed(t, next)
 				continue
 			}
 		}

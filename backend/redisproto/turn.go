@@ -10,8 +10,9 @@ import (
 )
 
 // A release tells one client, and not all that wait: the first of those that are in
-// next. It does so on Redisson's channel, by a number that Redisson does not heed: nine digits for
-// the client that is to ask, nine for the one that asks if that one stays silent. See docs/decisions.md, 24.
+// next. It does so on Redisson's channel, by a number that Redisson does not heed: seven digits for
+// the client that is to ask, seven for the one that asks if that one stays silent, four for how many
+// were told. See docs/decisions.md, 24.
 
 // nextKey is the zset of the clients that wait for a lock, by when they came.
 func nextKey(name string) string { return "mortise:1:next:" + tagged(name) }
@@ -19,11 +20,12 @@ func nextKey(name string) string { return "mortise:1:next:" + tagged(name) }
 const (
 	// nextKept is for how long nextKey is kept beyond the holder's lease: those who wait ask by then.
 	nextKept = time.Minute
-	tagLen   = 9
+	tagLen   = 7
 )
 
-// newTag never begins with a zero: a payload is a number, and 0 and 1 say something else.
-func newTag() string { return strconv.Itoa(100_000_000 + rand.IntN(900_000_000)) }
+// newTag never begins with a zero: a payload is a number, and 0 and 1 say something else. Two clients
+// that share one are told of a release both.
+func newTag() string { return strconv.Itoa(1_000_000 + rand.IntN(9_000_000)) }
 
 // counts tells whether PUBLISH counts all who listen, and not those only who do at the node it ran on.
 func (s *session) counts() bool {
@@ -33,7 +35,7 @@ func (s *session) counts() bool {
 func (s *session) acquireWaiting(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	reply, err := s.adapter.WaiterAcquire(ctx,
 		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
-		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept, Silent: r.Silent})
+		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept})
 	return leaving(reply, err, s.acquiredWaiting)
 }
 
@@ -96,10 +98,11 @@ func (s *session) StepBack(ctx context.Context, t backend.Topic) error {
 	return s.fault(err)
 }
 
-// turn is what a message on a plain lock's channel says to the client called tag.
-func turn(payload, tag string) (passed, second bool) {
-	if len(payload) != 2*tagLen {
-		return false, false
+// turn is what a message on a plain lock's channel says to the client called tag, if it is another's turn.
+func turn(payload, tag string) (next backend.Turn, passed bool) {
+	if len(payload) != 2*tagLen+4 || payload[:tagLen] == tag {
+		return backend.Turn{}, false
 	}
-	return payload[:tagLen] != tag, payload[tagLen:] == tag
+	others, _ := strconv.Atoi(payload[2*tagLen:])
+	return backend.Turn{Second: payload[tagLen:2*tagLen] == tag, Waiting: others}, true
 }
