@@ -238,6 +238,14 @@ func pass[R any](f *Faults, ctx context.Context, c Call, op func(context.Context
 	return reply, err
 }
 
+// faultySession is what every session with faults is: it says itself what the one under it can do.
+type faultySession interface {
+	backend.Session
+	backend.Leaver
+	backend.RelaySession
+	backend.AgeSession
+}
+
 // faulty is a session with faults.
 type faulty struct {
 	backend.Session
@@ -379,7 +387,7 @@ type faultyFair struct {
 }
 
 // withFair gives a faulty session fair locks, if the one under it has them.
-func withFair(x, under backend.Session, f *Faults) backend.Session {
+func withFair(x faultySession, under backend.Session, f *Faults) faultySession {
 	s, has := under.(backend.FairSession)
 	if !has {
 		return x
@@ -403,7 +411,7 @@ func withFair(x, under backend.Session, f *Faults) backend.Session {
 		}{x, fair}
 	}
 	return struct {
-		backend.Session
+		faultySession
 		faultyFair
 	}{x, fair}
 }

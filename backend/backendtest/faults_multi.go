@@ -43,7 +43,7 @@ type (
 
 // withMulti gives a faulty session x the locks that are taken together, if the one under it
 // has them, and leaves it what else it can do.
-func withMulti(x, under backend.Session, f *Faults) backend.Session {
+func withMulti(x faultySession, under backend.Session, f *Faults) backend.Session {
 	multi, has := under.(backend.MultiSession)
 	if !has {
 		return x
@@ -55,7 +55,7 @@ func withMulti(x, under backend.Session, f *Faults) backend.Session {
 	switch {
 	case counting && sided && fair:
 		return struct {
-			backend.Session
+			faultySession
 			countOps
 			sideOps
 			lineOps
@@ -63,46 +63,46 @@ func withMulti(x, under backend.Session, f *Faults) backend.Session {
 		}{x, c, s, l, m}
 	case counting && sided:
 		return struct {
-			backend.Session
+			faultySession
 			countOps
 			sideOps
 			faultyMulti
 		}{x, c, s, m}
 	case counting && fair:
 		return struct {
-			backend.Session
+			faultySession
 			countOps
 			lineOps
 			faultyMulti
 		}{x, c, l, m}
 	case sided && fair:
 		return struct {
-			backend.Session
+			faultySession
 			sideOps
 			lineOps
 			faultyMulti
 		}{x, s, l, m}
 	case counting:
 		return struct {
-			backend.Session
+			faultySession
 			countOps
 			faultyMulti
 		}{x, c, m}
 	case sided:
 		return struct {
-			backend.Session
+			faultySession
 			sideOps
 			faultyMulti
 		}{x, s, m}
 	case fair:
 		return struct {
-			backend.Session
+			faultySession
 			lineOps
 			faultyMulti
 		}{x, l, m}
 	}
 	return struct {
-		backend.Session
+		faultySession
 		faultyMulti
 	}{x, m}
 }

@@ -11,7 +11,7 @@ import (
 const OpWithdraw Op = "withdraw"
 
 // withRW gives a faulty session read-write locks, if the one under it has them.
-func withRW(x *faulty) backend.Session {
+func withRW(x *faulty) faultySession {
 	rw, has := x.Session.(backend.RWSession)
 	c, counts := x.Session.(counter)
 	switch {

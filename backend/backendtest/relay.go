@@ -1,0 +1,446 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// turnEars is ears that tell a turn of its own from another's.
+type turnEars struct{ ears }
+
+func (h *turnEars) Passed(t backend.Topic, next backend.Turn) {
+	h.add("passed " + said(t))
+	if next.Second {
+		h.add("second " + said(t))
+	}
+}
+
+// relays opens sessions that hear of turns; none where the backend has no handing over, which is
+// an obligation of those only that say so.
+func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
+	e.Helper()
+	for range n {
+		h := new(turnEars)
+		s, err := e.store.Backend().Open(h)
+		if err != nil {
+			e.Fatalf("Open: %v", err)
+		}
+		e.Cleanup(func() { s.Close() })
+		if r, is := s.(backend.RelaySession); !is || !r.Relays() {
+			return nil, nil
+		}
+		all, ears = append(all, &raw{Session: s, e: e}), append(ears, h)
+	}
+	return all, ears
+}
+
+func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
+	s.e.Helper()
+	reply, err := s.Session.(backend.RelaySession).HandOver(context.Background(), r)
+	if err != nil {
+		s.e.Fatalf("HandOver(%+v): %v", r, err)
+	}
+	return reply
+}
+
+// waits asks for name as one who waits, and is refused. It tells whether the session is told of releases in turn.
+func (s *raw) waits(name, owner string) bool {
+	s.e.Helper()
+	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Waits: true})
+	if err != nil || r.Granted {
+		s.e.Fatalf("Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
+	}
+	return r.Waits
+}
+
+// inTurn has each session wait for name, in this order, and watch it. It tells whether they are told in turn.
+func (e *env) inTurn(all []*raw, ears []*turnEars, name string) (in bool) {
+	e.Helper()
+	for i, s := range all {
+		s.watch(&ears[i].ears, name)
+		in = s.waits(name, fmt.Sprintf("%d:1", i))
+	}
+	return in
+}
+
+// busy has n goroutines of c lock name again and again until the test ends.
+func (e *env) busy(c *mortise.Client, name string, n int, turns *atomic.Int64) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{}, n)
+	for range n {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for ctx.Err() == nil {
+				l, err := c.Lock(ctx, name)
+				if err != nil {
+					continue
+				}
+				turns.Add(1)
+				if err := l.Unlock(context.Background()); err != nil {
+					e.Errorf("Unlock: %v", err)
+				}
+			}
+		}()
+	}
+	return func() {
+		cancel()
+		for range n {
+			receive(e, "who locks again and again ends", done)
+		}
+	}
+}
+
+// relayTests are about locks that are handed over, and releases that are told to one.
+var relayTests = []test{
+	{"Port_AHandOverReleasesAndGrantsInOneStep", func(e *env) {
+		all, _ := e.relays(2)
+		if all == nil {
+			return
+		}
+		a, b := all[0], all[1]
+		a.take("n", "a:1", 5*time.Second)
+		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		if !r.Held || !r.Granted || r.Waits {
+			e.Fatalf("HandOver by the holder: %+v, want it granted", r)
+		}
+		if rec := b.record("n"); rec.Owner != "a:2" || rec.Holds != 1 || rec.Remaining < long/2 {
+			e.Errorf("the record is %+v, want one hold of the successor for %v", rec, long)
+		}
+		if a.release("n", "a:1", 0) {
+			e.Error("who has handed its lock over still holds it")
+		}
+		if r := b.acquire("n", "b:1", long); r.Granted {
+			e.Error("what was handed over is granted to another")
+		}
+		if !a.release("n", "a:2", 0) {
+			e.Error("the successor does not hold it")
+		}
+		if rec := b.record("n"); rec.Held {
+			e.Errorf("after the release the record is %+v", rec)
+		}
+	}},
+	{"Port_OnlyAHolderHandsOver", func(e *env) {
+		all, _ := e.relays(1)
+		if all == nil {
+			return
+		}
+		a := all[0]
+		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long}); r.Held || r.Granted {
+			e.Errorf("HandOver of a free lock: %+v", r)
+		}
+		a.take("n", "b:1", long)
+		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long}); r.Held || r.Granted {
+			e.Errorf("HandOver by one who does not hold it: %+v", r)
+		}
+		if rec := a.record("n"); rec.Owner != "b:1" {
+			e.Errorf("the record is %+v, want it left alone", rec)
+		}
+	}},
+	{"Port_AHandOverDrawsATokenIfAsked", func(e *env) {
+		all, _ := e.relays(1)
+		if all == nil {
+			return
+		}
+		a := all[0]
+		last := a.fenced("n", "a:1")
+		for i := 2; i < 5; i++ {
+			r := a.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("a:%d", i-1), Successor: fmt.Sprintf("a:%d", i), Lease: long, Fenced: true})
+			if !r.Granted || r.Token <= last {
+				e.Fatalf("HandOver: %+v, want a token above %d", r, last)
+			}
+			last = r.Token
+		}
+		a.release("n", "a:4", 0)
+		if token := a.fenced("n", "a:5"); token <= last {
+			e.Errorf("the token after it is %d, want above %d", token, last)
+		}
+	}},
+	{"Port_AHandOverYieldsIfOthersWait", func(e *env) {
+		all, ears := e.relays(2)
+		if all == nil {
+			return
+		}
+		a, b := all[0], all[1]
+		a.take("n", "a:1", long)
+		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long, Yield: true}); !r.Granted {
+			e.Fatalf("HandOver that yields, and nobody else is there: %+v", r)
+		}
+		b.watch(&ears[1].ears, "n")
+		b.waits("n", "b:1")
+		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:2", Successor: "a:3", Lease: long, Yield: true}); !r.Held || r.Granted {
+			e.Fatalf("HandOver that yields to one who waits: %+v, want it released", r)
+		}
+		if rec := a.record("n"); rec.Held {
+			e.Errorf("the record is %+v, want none", rec)
+		}
+		e.until("the other is told", func() bool { return ears[1].count("released n") == 1 })
+	}},
+	{"Port_AReleaseTellsThoseInTurnOneAfterTheOther", func(e *env) {
+		all, ears := e.relays(4)
+		if all == nil {
+			return
+		}
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		if !e.inTurn(all, ears, "n") {
+			return // all are told
+		}
+		for turn, s := range all {
+			holder.release("n", "h:1", 0)
+			for i := range all {
+				want := "passed n"
+				if i == turn {
+					want = "released n"
+				}
+				e.until(fmt.Sprintf("of release %d session %d hears", turn, i), func() bool { return ears[i].count(want) > 0 })
+				if second := ears[i].count("second n"); second != 0 != (i == turn+1) {
+					e.Errorf("of release %d session %d was told %d times that it is the second", turn, i, second)
+				}
+			}
+			for i, h := range ears {
+				if n := h.count("released n") + h.count("passed n"); n != 1 {
+					e.Errorf("of release %d session %d heard %d times", turn, i, n)
+				}
+				h.reset()
+			}
+			if r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Waits: true}); err != nil || !r.Granted {
+				e.Fatalf("who was told asks: %+v, %v", r, err)
+			}
+			s.release("n", fmt.Sprintf("%d:1", turn), 1) // no release
+			holder.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Successor: "h:1", Lease: long})
+		}
+	}},
+	{"Port_WithNobodyInTurnAllAreTold", func(e *env) {
+		all, ears := e.relays(3)
+		if all == nil {
+			return
+		}
+		all[0].take("n", "h:1", long)
+		for i, s := range all[1:] {
+			s.watch(&ears[i+1].ears, "n")
+		}
+		all[0].release("n", "h:1", 0)
+		for _, h := range ears[1:] {
+			e.until("each hears of the release", func() bool { return h.count("released n") == 1 })
+		}
+	}},
+	{"Port_WhoStepsBackPassesItsTurnOn", func(e *env) {
+		all, ears := e.relays(3)
+		if all == nil {
+			return
+		}
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		if !e.inTurn(all, ears, "n") {
+			return // all are told
+		}
+		holder.release("n", "h:1", 0)
+		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
+		if err := all[0].Session.(backend.RelaySession).StepBack(context.Background(), topic("n")); err != nil {
+			e.Fatalf("StepBack: %v", err)
+		}
+		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
+	}},
+
+	{"Rule02_WhatIsHandedOverCountsFromBeforeTheReleaseWasSent", func(e *env) {
+		c, f := e.tapped()
+		const lasts, held = 7 * time.Second, 4 * time.Second
+		first := e.lock(c, context.Background(), "n", mortise.WithLease(lasts))
+		waiter := locking(c, context.Background(), "n", mortise.WithLease(lasts))
+		time.Sleep(20 * time.Millisecond) // or it asks for itself, which is another test's subject
+		slow := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpRelease {
+				time.AfterFunc(held, func() { close(slow) })
+				return Fate{After: slow}
+			}
+			return Fate{}
+		})
+		sent := time.Now()
+		go first.Unlock(context.Background())
+		got := receive(e, "the waiter gets it", waiter)
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		f.Hook(nil)
+		receive(e, "the lease ends", got.lease.Context().Done())
+		if d := time.Since(sent); f.Count(OpAcquire) == 1 && d > lasts+held-lasts/50 {
+			e.Errorf("what was handed over ended only %v after the release was sent, want within the lease of %v", d, lasts)
+		}
+	}},
+	{"Rule08_AHandOverIsOneCommand", func(e *env) {
+		if all, _ := e.relays(1); all == nil {
+			return
+		}
+		c, f := e.tapped()
+		lease := e.lock(c, context.Background(), "n")
+		const n = 20
+		var waiting []<-chan result
+		for range n {
+			waiting = append(waiting, locking(c, context.Background(), "n"))
+		}
+		got := make(chan result)
+		for _, w := range waiting {
+			go func() { got <- <-w }()
+		}
+		time.Sleep(50 * time.Millisecond) // most of them wait by now; those who do not ask for themselves
+		for range n {
+			e.unlock(lease)
+			r := receive(e, "the next gets it", got)
+			if r.err != nil {
+				e.Fatalf("Lock: %v", r.err)
+			}
+			lease = r.lease
+		}
+		e.unlock(lease)
+		if all := f.Count(OpAcquire, OpRelease); all > n+1+1+5 {
+			e.Errorf("%d hand-overs took %d commands, want one each, one more for the first and the last, and few for those who came late", n, all)
+		}
+	}},
+	{"Rule08_HandingOverStarvesNoOtherClient", func(e *env) {
+		a, b := e.client(), e.client()
+		var turns atomic.Int64
+		stop := e.busy(a, "n", 8, &turns)
+		defer stop()
+		e.until("one client is busy", func() bool { return turns.Load() > 20 })
+		for range 5 {
+			l := e.lock(b, context.Background(), "n") // within patience, though the others never pause
+			e.unlock(l)
+		}
+	}},
+	{"Rule08_ASilentClientIsPassedOver", func(e *env) {
+		all, ears := e.relays(4)
+		if all == nil {
+			return
+		}
+		holder := e.client()
+		lease := e.lock(holder, context.Background(), "n", mortise.WithLease(long))
+		// Those who were told of the next releases, and those who would look after them, are dead.
+		e.inTurn(all, ears, "n")
+		c, f := e.tapped()
+		waiter := locking(c, context.Background(), "n")
+		e.until("it waits", func() bool { return f.Watching() > 0 && f.Count(OpAcquire) >= 2 && f.underway(OpAcquire) == 0 })
+		e.unlock(lease)
+		got := receive(e, "it gets the lock, though the lease of who held it is long", waiter)
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		e.unlock(got.lease)
+	}},
+	{"Rule08_AHintIsEnoughWhereARecordExpires", func(e *env) {
+		dead := e.client()
+		c, f := e.tapped()
+		if _, err := dead.Lock(context.Background(), "n", mortise.WithLease(3*time.Second)); err != nil {
+			e.Fatalf("Lock: %v", err)
+		}
+		waiter := locking(c, context.Background(), "n")
+		got := receive(e, "it gets what ran out", waiter)
+		if got.err != nil {
+			e.Fatalf("Lock: %v", got.err)
+		}
+		if n := f.Count(OpAcquire); n > 12 {
+			e.Errorf("it asked %d times, want a few", n)
+		}
+	}},
+	{"Rule09_WhoLeavesDuringAHandOverLeavesNothing", func(e *env) {
+		c, f := e.tapped()
+		other := e.client()
+		for i := range 10 {
+			name := fmt.Sprintf("n%d", i)
+			lease := e.lock(c, context.Background(), name, mortise.WithLease(long))
+			ctx, cancel := context.WithCancel(context.Background())
+			leaver := locking(c, ctx, name, mortise.WithLease(long))
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			answer, sent := make(chan struct{}), make(chan struct{}, 8)
+			f.Hook(func(call Call) Fate {
+				if call.Op != OpRelease {
+					return Fate{}
+				}
+				sent <- struct{}{}
+				return Fate{After: answer}
+			})
+			unlocked := async(func() error { return lease.Unlock(context.Background()) })
+			receive(e, "the release is on its way", sent)
+			f.Hook(nil)
+			cancel()
+			// It may have got the lock by a request of its own.
+			if r := receive(e, "who leaves is not held up", leaver); r.err == nil {
+				defer e.unlock(r.lease)
+			}
+			close(answer)
+			if err := receive(e, "Unlock returns", unlocked); err != nil {
+				e.Errorf("Unlock: %v", err)
+			}
+			if f.Count(OpAcquire) > 0 {
+				e.unlock(e.lock(other, context.Background(), name))
+			}
+		}
+	}},
+	{"Rule11_AHandOverWhoseReplyIsLostIsSettled", func(e *env) {
+		c, f := e.tapped()
+		other := e.client()
+		for i := range 5 {
+			name := fmt.Sprintf("n%d", i)
+			lease := e.lock(c, context.Background(), name, mortise.WithLease(long))
+			var waiting []<-chan result
+			for range 3 {
+				waiting = append(waiting, locking(c, context.Background(), name, mortise.WithLease(long)))
+			}
+			time.Sleep(5 * time.Millisecond)
+			var once atomic.Bool
+			f.Hook(func(call Call) Fate {
+				return Fate{Lost: call.Op == OpRelease && call.Name == name && once.CompareAndSwap(false, true)}
+			})
+			if err := lease.Unlock(context.Background()); err != nil {
+				e.Errorf("Unlock whose reply was lost: %v", err)
+			}
+			all := make(chan result)
+			for _, w := range waiting {
+				go func() { all <- <-w }()
+			}
+			for range waiting {
+				got := receive(e, "each gets the lock", all)
+				if got.err != nil {
+					e.Fatalf("Lock: %v", got.err)
+				}
+				e.unlock(got.lease)
+			}
+			e.unlock(e.lock(other, context.Background(), name))
+		}
+	}},
+	{"Rule14_ShutdownDuringAHandOverLeavesNoLock", func(e *env) {
+		c, f := e.tapped()
+		other := e.client()
+		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		waiter := locking(c, context.Background(), "n", mortise.WithLease(long))
+		time.Sleep(20 * time.Millisecond)
+		answer, sent := make(chan struct{}), make(chan struct{}, 8)
+		f.Hook(func(call Call) Fate {
+			if call.Op != OpRelease {
+				return Fate{}
+			}
+			sent <- struct{}{}
+			return Fate{After: answer}
+		})
+		unlocked := async(func() error { return lease.Unlock(context.Background()) })
+		receive(e, "the release is on its way", sent)
+		f.Hook(nil)
+		shut := async(func() error { return c.Shutdown(context.Background()) })
+		if r := receive(e, "the waiter is woken", waiter); r.err == nil {
+			e.unlock(r.lease) // it had asked for itself
+		}
+		close(answer)
+		if err := receive(e, "Unlock returns", unlocked); err != nil {
+			e.Errorf("Unlock: %v", err)
+		}
+		if err := receive(e, "Shutdown returns", shut); err != nil {
+			e.Errorf("Shutdown: %v", err)
+		}
+		e.unlock(e.lock(other, context.Background(), "n"))
+	}},
+}
