@@ -201,7 +201,7 @@ var fairTests = []test{
 	}},
 	{"Port_AbandoningShortensNobodysPlaceBelowItsOwnWait", func(e *env) {
 		s, h := e.fair()
-		s.takeFor("a:1", 4*time.Second)
+		s.takeFor("a:1", 8*time.Second)
 		for i := range 20 {
 			s.want(fmt.Sprintf("gone:%d", i), long, "refused")
 		}
