@@ -142,7 +142,7 @@ func (s *together) test() {
 	}()
 	until(s.T, "Go to wait", func() bool {
 		for i, seat := range s.seats {
-			if seat.pair.site.tries(seat.name, seat.golang.ID()) >= since[i]+2 && seat.pair.site.subscribers(s.T, seat.name) > 0 {
+			if seat.pair.site.tries(seat.name, seat.golang.ID()) >= since[i]+1 && seat.pair.site.subscribers(s.T, seat.name) > 0 {
 				return true
 			}
 		}
