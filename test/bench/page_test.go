@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -36,19 +36,17 @@ func describe(t testing.TB, h *hosts) string {
 		add("Redis %s, server and clients on the same machine", m[1])
 	}
 	add("%s", strings.Replace(runtime.Version(), "go", "Go ", 1))
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version := make(map[string]string)
-		for _, d := range info.Deps {
-			version[d.Path] = strings.TrimPrefix(d.Version, "v")
+	for _, m := range []struct{ name, path string }{
+		{"go-redis", "github.com/redis/go-redis/v9"},
+		{"rueidis and its rueidislock", "github.com/redis/rueidis"},
+		{"redsync", "github.com/go-redsync/redsync/v4"},
+		{"bsm/redislock", "github.com/bsm/redislock"},
+	} {
+		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", m.path).Output()
+		if err != nil {
+			t.Fatalf("go list -m %s: %v", m.path, err)
 		}
-		for _, m := range []struct{ name, path string }{
-			{"go-redis", "github.com/redis/go-redis/v9"},
-			{"rueidis and its rueidislock", "github.com/redis/rueidis"},
-			{"redsync", "github.com/go-redsync/redsync/v4"},
-			{"bsm/redislock", "github.com/bsm/redislock"},
-		} {
-			add("%s %s", m.name, version[m.path])
-		}
+		add("%s %s", m.name, strings.TrimPrefix(strings.TrimSpace(string(version)), "v"))
 	}
 	var missing []string
 	if h.java != nil {

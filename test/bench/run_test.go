@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -45,6 +46,8 @@ const settleFor = 500 * time.Millisecond
 // bound is more than any run takes.
 const bound = 2 * time.Minute
 
+var runs atomic.Int64
+
 // run is one run, on a server that is emptied before. A contender that is not ours and fails is no
 // failure of this test: its outcome is nil.
 func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) *outcome {
@@ -65,6 +68,7 @@ func (w workload) runOnce(t testing.TB, h *hosts, c contender, window time.Durat
 	t.Helper()
 	s := h.store(c)
 	s.empty(t)
+	run := runs.Add(1)
 	path := filepath.Join(t.TempDir(), "witness")
 	witness, err := openWitness(path)
 	if err != nil {
@@ -78,7 +82,7 @@ func (w workload) runOnce(t testing.TB, h *hosts, c contender, window time.Durat
 	}
 	for p, m := range crew {
 		k := task{
-			Contender: c.name, Addr: s.addr(w.slow), Witness: path, Process: p, Goroutines: w.goroutines,
+			Contender: c.name, Addr: s.addr(w.slow), Witness: path, Process: p, Run: run, Goroutines: w.goroutines,
 			Shared: w.shared, Try: w.try, Hold: w.hold, Fair: c.fair,
 		}
 		if err := m.give(k, bound); err != nil {

@@ -19,6 +19,7 @@ var (
 	window   = flag.Duration("window", 500*time.Millisecond, "how long a run takes at least")
 	every    = flag.Bool("every", false, "all rounds of all workloads, also of those on whose times no bar rests")
 	only     = flag.String("workload", "", "run the workloads whose name contains this; leases is one, too")
+	who      = flag.String("contender", "", "have those take part whose name contains this")
 	leases   = flag.Int("leases", 100_000, "how many leases are held")
 	leaseFor = flag.Duration("leasefor", time.Minute, "for how long")
 	heapFile = flag.String("heap", "", "write profiles of the heap while leases are held to files that begin so")
@@ -45,16 +46,19 @@ func BenchmarkTable(b *testing.B) {
 			widest = max(widest, w.processes)
 		}
 	}
-	if h.java != nil && len(list) > 0 {
+	if h.java != nil && len(list) > 0 && strings.Contains("Redisson", *who) {
 		h.java.warm(b, h, widest)
+		fmt.Printf("\nRedisson is warm after %v\n", time.Since(began).Round(time.Second))
 	}
 	for _, w := range list {
 		n := *rounds
 		if w.once && !*every {
 			n = 1
 		}
+		start := time.Now()
 		all.of[w.name] = measure(b, h, w, n, *window)
 		all.of[w.name].print(os.Stdout)
+		fmt.Printf("%d rounds, in %v\n", n, time.Since(start).Round(time.Second))
 	}
 	if strings.Contains("leases", *only) {
 		all.held = hold(b, []string{oursGoRedis, oursRueidis}, *leases, 30*time.Second, *leaseFor, *heapFile)
@@ -91,7 +95,7 @@ func measure(t testing.TB, h *hosts, w workload, rounds int, least time.Duration
 	r := &result{workload: w, median: make(map[string]outcome)}
 	var players []contender
 	for _, c := range contenders() {
-		if w.plays(c) && h.has(c) {
+		if w.plays(c) && h.has(c) && strings.Contains(c.name, *who) {
 			players = append(players, c)
 			r.names = append(r.names, c.name)
 		}

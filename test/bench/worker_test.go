@@ -37,6 +37,7 @@ type task struct {
 	Addr       string
 	Witness    string // the file that all have mapped
 	Process    int
+	Run        int64 // it is part of names: what a process of the last run left on its way may arrive yet
 	Goroutines int
 	Shared     bool // all want one lock, instead of one each
 	Try        bool // TryLock of a lock that is held, by another client of this process
@@ -123,7 +124,7 @@ func (t *task) warm(l locks, lenient bool) error {
 	for g := range t.Goroutines {
 		wg.Go(func() {
 			for n := range 10 {
-				unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d", t.Process, g))
+				unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d:%d", t.Run, t.Process, g))
 				if err == nil {
 					err = unlock()
 				}
@@ -143,9 +144,9 @@ func (t *task) warm(l locks, lenient bool) error {
 
 func (t *task) name(g int) string {
 	if t.Shared || t.Try {
-		return "bench:shared"
+		return fmt.Sprintf("bench:%d", t.Run)
 	}
-	return fmt.Sprintf("bench:%d:%d", t.Process, g)
+	return fmt.Sprintf("bench:%d:%d:%d", t.Run, t.Process, g)
 }
 
 // run is the workload. A peer's failures are counted, any other ends it. next is called at the

@@ -33,6 +33,7 @@ public final class Worker {
     String Addr;
     String Witness;
     int Process;
+    long Run;
     int Goroutines;
     boolean Shared;
     boolean Try;
@@ -109,7 +110,7 @@ public final class Worker {
   }
 
   private String name(int thread) {
-    return task.Shared || task.Try ? "bench:shared" : "bench:" + task.Process + ":" + thread;
+    return "bench:" + task.Run + (task.Shared || task.Try ? "" : ":" + task.Process + ":" + thread);
   }
 
   private void work() throws Exception {
@@ -120,7 +121,7 @@ public final class Worker {
       lock(holder, name(0)).lock();
     }
     inThreads("warm", thread -> {
-      RLock lock = lock(client, "warm:" + task.Process + ":" + thread);
+      RLock lock = lock(client, "warm:" + task.Run + ":" + task.Process + ":" + thread);
       for (int i = 0; i < 10; i++) {
         if (lock.tryLock()) {
           lock.unlock();
