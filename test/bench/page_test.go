@@ -211,6 +211,20 @@ func (r *results) page(out io.Writer) {
 		r.table(out, "", names, columns)
 	}
 
+	var failed []string
+	for _, w := range workloads() {
+		if one := r.of[w.name]; one != nil {
+			failed = append(failed, one.failed...)
+		}
+	}
+	if len(failed) > 0 {
+		fmt.Fprintf(out, "\nRuns that failed, and are in no figure:\n\n")
+		for _, why := range failed {
+			line, _, _ := strings.Cut(why, "\n")
+			fmt.Fprintf(out, "- %s\n", line)
+		}
+	}
+
 	slow, far := "slow uncontended 1", "slow contended 4x4"
 	fmt.Fprintf(out, "\n### A server 10 ms away, each way\n\nRound trips are 20 ms. Contended: 4 processes, 4 goroutines each, one name, held 0.\n")
 	r.table(out, "", []string{slow, far}, []column{

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +22,13 @@ const (
 
 // javas are virtual machines with Worker.java. They are kept from run to run, so that their
 // compilers have seen the code; between runs they have no client and nothing to do.
+//
+// One that is alone has both of Java's compilers. Several on a few cores would spend most of
+// their time in the second one, for minutes, and hand over a fifth as often meanwhile: they have the first.
 type javas struct {
 	classpath string
-	idle      []*member
+	alone     *member
+	crowd     []*member
 	all       []*member
 }
 
@@ -49,51 +54,69 @@ func findJava(t testing.TB) *javas {
 	return j
 }
 
-func (j *javas) start() (*member, error) {
-	m, err := startMember(exec.Command("java", "-Xmx256m", "-XX:+UseSerialGC",
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", j.classpath, "Worker"))
+func (j *javas) start(options ...string) (*member, error) {
+	options = append(options, "-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", j.classpath, "Worker")
+	m, err := startMember(exec.Command("java", options...))
 	if err == nil {
 		j.all = append(j.all, m)
 	}
 	return m, err
 }
 
-// crew are n of them, the same ones first each time. One that has ended is not used again.
+// crew are n of them, the same ones each time. One whose run was broken off is not used again.
 func (j *javas) crew(n int) (crew []*member, release func(), err error) {
-	for len(j.idle) < n {
-		m, err := j.start()
-		if err != nil {
-			return nil, func() {}, err
-		}
-		j.idle = append(j.idle, m)
-	}
-	crew, rest := j.idle[:n:n], j.idle[n:]
-	release = func() {
-		j.idle = nil
-		for _, m := range crew {
-			if m.busy { // of a run that was broken off
-				m.dismiss()
-			} else {
-				j.idle = append(j.idle, m)
+	if n == 1 {
+		if j.alone == nil {
+			if j.alone, err = j.start(); err != nil {
+				return nil, func() {}, err
 			}
 		}
-		j.idle = append(j.idle, rest...)
+		crew = []*member{j.alone}
+	} else {
+		for len(j.crowd) < n {
+			m, err := j.start("-XX:TieredStopAtLevel=1")
+			if err != nil {
+				return nil, func() {}, err
+			}
+			j.crowd = append(j.crowd, m)
+		}
+		crew = slices.Clone(j.crowd[:n])
 	}
-	return crew, release, nil
+	return crew, func() {
+		for _, m := range crew {
+			if !m.busy {
+				continue
+			}
+			m.dismiss()
+			if m == j.alone {
+				j.alone = nil
+			}
+			j.crowd = slices.DeleteFunc(j.crowd, func(x *member) bool { return x == m })
+		}
+	}, nil
 }
 
-// warm has n machines compile what they will run. What this run tells is not shown.
-func (j *javas) warm(t testing.TB, h *hosts, n int) {
+// warm has those that list needs compile what they will run. What these runs tell is not shown.
+func (j *javas) warm(t testing.TB, h *hosts, list []workload) {
 	t.Helper()
 	c, err := find("Redisson")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []workload{
-		{name: "warming up", processes: n, goroutines: 16},
-		{name: "warming up", processes: 1, goroutines: 32},
-	} {
-		if _, err := w.runOnce(t, h, c, 3*time.Second, false); err != nil {
+	most, one := 0, false
+	for _, w := range list {
+		one = one || w.processes == 1
+		most = max(most, w.processes)
+	}
+	var warming []workload
+	if most > 1 {
+		warming = append(warming, workload{name: "warming up", processes: most, goroutines: 8}, workload{name: "warming up", processes: most, goroutines: 2, shared: true})
+	}
+	if one {
+		warming = append(warming, workload{name: "warming up", processes: 1, goroutines: 32}, workload{name: "warming up", processes: 1, goroutines: 32, shared: true})
+	}
+	for _, w := range warming {
+		if _, err := w.run(t, h, c, 3*time.Second, false); err != nil {
 			t.Logf("Redisson: %v", err)
 		}
 	}

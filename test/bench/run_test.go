@@ -39,32 +39,18 @@ func (o *outcome) figures() []*float64 {
 	}
 }
 
-// settleFor bounds how long is waited for everybody to have been served once, which is where
-// the window begins: with a queue that is not fair somebody may wait for ever.
-const settleFor = 500 * time.Millisecond
+// settle bounds how long is waited for everybody to have been served once, which is where
+// the window begins: with a queue that is not fair somebody may wait for ever. A window is ten turns of
+// each, so a fifth of it is two.
+func settle(window time.Duration) time.Duration { return 500*time.Millisecond + window/5 }
 
 // bound is more than any run takes.
 const bound = 2 * time.Minute
 
 var runs atomic.Int64
 
-// run is one run, on a server that is emptied before. A contender that is not ours and fails is no
-// failure of this test: its outcome is nil.
-func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) *outcome {
-	t.Helper()
-	o, err := w.runOnce(t, h, c, window, count)
-	switch {
-	case err == nil:
-		return o
-	case c.role == peer:
-		t.Logf("%s, %s: %v", w.name, c.name, err)
-	default:
-		t.Errorf("%s, %s: %v", w.name, c.name, err)
-	}
-	return nil
-}
-
-func (w workload) runOnce(t testing.TB, h *hosts, c contender, window time.Duration, count bool) (*outcome, error) {
+// run is one run, on a server that is emptied before.
+func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) (*outcome, error) {
 	t.Helper()
 	s := h.store(c)
 	s.empty(t)
@@ -104,7 +90,7 @@ func (w workload) runOnce(t testing.TB, h *hosts, c contender, window time.Durat
 		}
 	}
 	began := time.Now()
-	for witness.served.Load() < int64(w.waiters()) && time.Since(began) < max(settleFor, window) {
+	for witness.served.Load() < int64(w.waiters()) && time.Since(began) < settle(window) {
 		time.Sleep(time.Millisecond) // it looks at shared memory
 	}
 

@@ -39,15 +39,13 @@ func BenchmarkTable(b *testing.B) {
 	all := &results{of: make(map[string]*result), at: began, hosts: h, setting: describe(b, h)}
 	fmt.Println(all.setting)
 	var list []workload
-	widest := 0
 	for _, w := range workloads() {
 		if strings.Contains(w.name, *only) {
 			list = append(list, w)
-			widest = max(widest, w.processes)
 		}
 	}
 	if h.java != nil && len(list) > 0 && strings.Contains("Redisson", *who) {
-		h.java.warm(b, h, widest)
+		h.java.warm(b, h, list)
 		fmt.Printf("\nRedisson is warm after %v\n", time.Since(began).Round(time.Second))
 	}
 	for _, w := range list {
@@ -79,6 +77,7 @@ type result struct {
 	workload workload
 	names    []string
 	median   map[string]outcome
+	failed   []string // runs, each with its contender and why
 }
 
 type results struct {
@@ -103,7 +102,7 @@ func measure(t testing.TB, h *hosts, w workload, rounds int, least time.Duration
 	runs := make(map[string][]outcome)
 	for range rounds {
 		for _, c := range players {
-			if o := w.run(t, h, c, w.window(least), false); o != nil {
+			if o := r.run(t, h, c, w.window(least), false); o != nil {
 				runs[c.name] = append(runs[c.name], *o)
 			}
 		}
@@ -111,12 +110,26 @@ func measure(t testing.TB, h *hosts, w workload, rounds int, least time.Duration
 	for _, c := range players {
 		m := medians(runs[c.name])
 		m.commands, m.sent = math.NaN(), math.NaN()
-		if o := w.run(t, h, c, least, true); o != nil {
+		if o := r.run(t, h, c, least, true); o != nil {
 			m.commands, m.sent = o.commands, o.sent
 		}
 		r.median[c.name] = m
 	}
 	return r
+}
+
+// run is nil if the run failed. That a peer fails is shown, and no failure of this benchmark.
+func (r *result) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) *outcome {
+	t.Helper()
+	o, err := r.workload.run(t, h, c, window, count)
+	if err == nil {
+		return o
+	}
+	r.failed = append(r.failed, fmt.Sprintf("%s, %s: %v", r.workload.name, c.name, err))
+	if c.role != peer {
+		t.Error(r.failed[len(r.failed)-1])
+	}
+	return nil
 }
 
 // medians takes each figure's own; commands are not among them. Of nothing they are NaN.
@@ -154,6 +167,9 @@ func (r *result) print(out io.Writer) {
 		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
 	}
 	w.Flush()
+	for _, why := range r.failed {
+		fmt.Fprintln(out, "FAILED:", why)
+	}
 }
 
 // number writes v, or a dash where it was not measured.
