@@ -49,6 +49,7 @@ type contender struct {
 	fair    bool
 	tracked bool // a floor with the options that ours gives its client
 	endless bool // its Lock is called with a context that cannot end
+	tied    bool // a lock that is held ends with the context that it was taken with
 	etcd    bool // it needs etcd
 	java    bool // it is Worker.java's: open is nil
 	open    func(addr string) (locks, error)
@@ -71,7 +72,7 @@ func contenders() []contender {
 		{name: "mortise fair, rueidis", role: mine, fair: true, open: openRueidis(mortise.Kind{Fair: true})},
 		{name: "redsync", role: peer, open: openRedsync},
 		{name: "bsm/redislock", role: peer, open: openRedislock},
-		{name: "rueidislock", role: peer, open: openRueidislock},
+		{name: "rueidislock", role: peer, tied: true, open: openRueidislock},
 		{name: "etcd", role: peer, etcd: true, open: openEtcd},
 		{name: "Redisson", role: peer, java: true},
 		{name: "Redisson fair", role: peer, fair: true, java: true},

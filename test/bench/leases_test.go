@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -306,15 +305,4 @@ func printHoldings(out io.Writer, all []holding, d time.Duration) {
 			h.goroutines, h.all, h.bytes, h.lost, h.missing, h.commands, h.want)
 	}
 	w.Flush()
-}
-
-// most is the largest of a figure, NaN if there is none.
-func most(all []holding, get func(holding) float64) float64 {
-	most := math.NaN()
-	for _, h := range all {
-		if v := get(h); math.IsNaN(most) || v > most {
-			most = v
-		}
-	}
-	return most
 }

@@ -148,6 +148,14 @@ func TestTheWitnessSeesTwoInside(t *testing.T) {
 	if n := w.violations.Load(); n != 2 {
 		t.Errorf("%d violations after a second leave, want 2", n)
 	}
+	w.phase.Store(over)
+	if w.leave(1); w.violations.Load() != 3 {
+		t.Errorf("%d violations when the run was over, want 3", w.violations.Load())
+	}
+	w.tied = true
+	if w.leave(1); w.violations.Load() != 3 {
+		t.Errorf("%d violations when the run was over and the locks with it, want 3", w.violations.Load())
+	}
 }
 
 func TestStatistics(t *testing.T) {

@@ -84,6 +84,7 @@ func work() error {
 	if err != nil {
 		return err
 	}
+	w.tied = c.tied
 	l, err := c.open(t.Addr)
 	if err != nil {
 		return err

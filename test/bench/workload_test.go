@@ -17,7 +17,7 @@ type workload struct {
 	try        bool
 	hold       time.Duration
 	slow       bool // the server is a slow link away
-	long       bool // Lock's context cannot end, for one more row of ours; and the floors with its options
+	rows       bool // ours with contexts that cannot end, and the floors with the options of ours, take part
 	fair       bool // the fair locks take part
 	once       bool // no bar rests on its times: one round is enough
 	smoke      bool // one of those that the smoke test runs
@@ -28,7 +28,7 @@ const delay = 10 * time.Millisecond
 
 func workloads() []workload {
 	alone := func(n int, what string) workload {
-		return workload{name: fmt.Sprintf("uncontended %d", n), what: what, processes: 1, goroutines: n, long: true, smoke: n == 32}
+		return workload{name: fmt.Sprintf("uncontended %d", n), what: what, processes: 1, goroutines: n, rows: n < 256, smoke: n == 32}
 	}
 	list := []workload{
 		alone(1, "1 goroutine, Lock and Unlock"),
@@ -70,7 +70,7 @@ func workloads() []workload {
 func (w workload) plays(c contender) bool {
 	switch {
 	case c.endless || c.tracked:
-		return w.long
+		return w.rows
 	case w.shared:
 		return c.role != floor && (w.fair || !c.fair) // floors do not wait
 	default:
