@@ -206,7 +206,7 @@ type holding struct {
 	bytes    float64 // for each
 	lost     int
 	missing  int     // from the server, at the end
-	commands float64 // per second
+	commands float64 // renewals, per second
 	want     float64 // leases / period / batch
 }
 
@@ -265,14 +265,9 @@ func (k *leasesTask) hold(t testing.TB, s *redisStore, contender string, d time.
 		return out, err
 	}
 	out.took, out.bytes = time.Since(began), h.Bytes
-	counted := s.meter(t)
-	counted.mark(t)
-	began = time.Now()
+	before, began := s.scripts(t), time.Now()
 	time.Sleep(d) // what is measured is what goes on meanwhile
-	counted.mark(t)
-	seconds := time.Since(began).Seconds()
-	sent, _ := counted.stop(t)
-	out.commands = float64(sent) / seconds
+	out.commands = float64(s.scripts(t)-before) / time.Since(began).Seconds()
 	if out.missing, err = k.missing(s); err != nil {
 		return out, err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
@@ -31,6 +32,7 @@ var plots = []struct {
 // draw writes the plots into dir. They have what was measured with all numbers of waiters.
 func (r *results) draw(dir string) error {
 	for _, d := range plots {
+		plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 		p := plot.New()
 		p.Title.Text = d.title
 		p.X.Label.Text, p.Y.Label.Text = "waiters", d.axis
