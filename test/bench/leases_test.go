@@ -207,6 +207,7 @@ type holding struct {
 	lost     int
 	missing  int     // from the server, at the end
 	commands float64 // renewals, per second
+	each     float64 // µs of the server for a renewal of a batch
 	want     float64 // leases / period / batch
 }
 
@@ -265,9 +266,12 @@ func (k *leasesTask) hold(t testing.TB, s *redisStore, contender string, d time.
 		return out, err
 	}
 	out.took, out.bytes = time.Since(began), h.Bytes
-	before, began := s.scripts(t), time.Now()
+	calls, took := s.scripts(t)
+	began = time.Now()
 	time.Sleep(d) // what is measured is what goes on meanwhile
-	out.commands = float64(s.scripts(t)-before) / time.Since(began).Seconds()
+	seconds := time.Since(began).Seconds()
+	n, sum := s.scripts(t)
+	out.commands, out.each = float64(n-calls)/seconds, float64((sum-took).Microseconds())/float64(n-calls)
 	if out.missing, err = k.missing(s); err != nil {
 		return out, err
 	}
@@ -294,10 +298,10 @@ func (k *leasesTask) missing(s *redisStore) (int, error) {
 func printHoldings(out io.Writer, all []holding, d time.Duration) {
 	fmt.Fprintf(out, "\nleases: held for %v by one client\n", d)
 	w := columns(out)
-	fmt.Fprintln(w, "\tleases\ttaken in\town goroutines\tall goroutines\tbytes each\tlost\tgone from the server\tcommands/s\texpected\t")
+	fmt.Fprintln(w, "\tleases\ttaken in\town goroutines\tall goroutines\tbytes each\tlost\tgone from the server\tcommands/s\texpected\tserver CPU each\t")
 	for _, h := range all {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%.0f\t%d\t%d\t%.1f\t%.1f\t\n", h.contender, h.leases, h.took.Round(time.Millisecond),
-			h.goroutines, h.all, h.bytes, h.lost, h.missing, h.commands, h.want)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%.0f\t%d\t%d\t%.1f\t%.1f\t%s\t\n", h.contender, h.leases, h.took.Round(time.Millisecond),
+			h.goroutines, h.all, h.bytes, h.lost, h.missing, h.commands, h.want, micros(h.each))
 	}
 	w.Flush()
 }

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"fmt"
+	"image/color"
 	"math"
 	"path/filepath"
 
@@ -26,7 +27,7 @@ var plots = []struct {
 	log               bool
 }{
 	{"bench-throughput.svg", "Handoffs per second, 8 processes, one name, held 1 ms", "handoffs per second", rate, false},
-	{"bench-commands.svg", "Commands for each handoff, the same", "commands per handoff", commands, true},
+	{"bench-commands.svg", "Commands for each handoff, 8 processes, one name, held 1 ms", "commands per handoff", commands, true},
 }
 
 // draw writes the plots into dir. They have what was measured with all numbers of waiters.
@@ -44,10 +45,10 @@ func (r *results) draw(dir string) error {
 			p.Y.Min = 0
 		}
 		p.Add(plotter.NewGrid())
-		p.Legend.Top = d.log
-		p.Legend.Left = !d.log
+		p.X.Max = 3 * float64(8*waiterSteps[len(waiterSteps)-1]) // room for the legend
+		p.Legend.Top, p.Legend.Padding = true, vg.Points(2)
 		drawn := 0
-		for i, c := range contenders() {
+		for _, c := range contenders() {
 			var line plotter.XYs
 			for _, n := range waiterSteps {
 				if v := r.figure(waitersWorkload(n), c.name, d.figure); !math.IsNaN(v) && v > 0 {
@@ -61,10 +62,10 @@ func (r *results) draw(dir string) error {
 			if err != nil {
 				return err
 			}
-			l.Color, points.Color = plotutil.Color(drawn), plotutil.Color(drawn)
+			l.Color, points.Color = colors[drawn%len(colors)], colors[drawn%len(colors)]
 			points.Shape = plotutil.Shape(drawn)
 			l.Width = vg.Points(1)
-			if contenders()[i].role == mine {
+			if c.role == mine {
 				l.Width = vg.Points(2.5)
 			}
 			p.Add(l, points)
@@ -82,6 +83,16 @@ func (r *results) draw(dir string) error {
 		}
 	}
 	return nil
+}
+
+// colors are Tableau's ten.
+var colors = []color.Color{
+	rgb(0x1f77b4), rgb(0xff7f0e), rgb(0x2ca02c), rgb(0xd62728), rgb(0x9467bd),
+	rgb(0x8c564b), rgb(0xe377c2), rgb(0x7f7f7f), rgb(0xbcbd22), rgb(0x17becf),
+}
+
+func rgb(v uint32) color.Color {
+	return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff}
 }
 
 func ticksAt(values ...int) plot.ConstantTicks {

@@ -106,20 +106,24 @@ func (s *redisStore) connections(t testing.TB) float64 {
 	return float64(n - 1) // but this one
 }
 
-var scriptLine = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=([0-9]+)`)
+var scriptLine = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=([0-9]+),usec=([0-9]+)`)
 
-// scripts tells how often clients have run one so far. Scripts do not run scripts, so here the server's
-// own count will do; MONITOR makes one that renews 256 leases several times as slow.
-func (s *redisStore) scripts(t testing.TB) (sum int) {
+// scripts tells how often clients have run one so far, and for how long. Scripts do not run scripts,
+// so here the server's own count will do; MONITOR makes one that renews 256 leases several times as slow.
+func (s *redisStore) scripts(t testing.TB) (calls int, took time.Duration) {
 	t.Helper()
 	for _, m := range scriptLine.FindAllStringSubmatch(fmt.Sprint(s.Must("INFO", "commandstats")), -1) {
 		n, err := strconv.Atoi(m[1])
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum += n
+		d, err := time.ParseDuration(m[2] + "us")
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls, took = calls+n, took+d
 	}
-	return sum
+	return calls, took
 }
 
 // monitor is a meter by MONITOR, which tells what clients send from what scripts run.
