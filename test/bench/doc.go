@@ -29,7 +29,8 @@
 // has one in which nobody got anything for 15 s.
 //
 // Commands are counted in a run of its own with MONITOR attached: those that clients send in the
-// window, not those that scripts run. etcd's are the messages that it received, by its own metrics.
+// window, not those that scripts run. etcd's are the messages that it received, by its own metrics. Renewals are
+// counted by the server: scripts do not run scripts, and MONITOR would make them several times slower.
 //
 // The slow link is a toxiproxy before the server. Leases are held by a process for each client library,
 // all at the same time, on a server each: what is measured there is counts and bytes, not time.

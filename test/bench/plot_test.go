@@ -45,8 +45,9 @@ func (r *results) draw(dir string) error {
 			p.Y.Min = 0
 		}
 		p.Add(plotter.NewGrid())
-		p.X.Max = 3 * float64(8*waiterSteps[len(waiterSteps)-1]) // room for the legend
-		p.Legend.Top, p.Legend.Padding = true, vg.Points(2)
+		p.X.Max = 4 * float64(8*waiterSteps[len(waiterSteps)-1]) // room for the legend
+		p.Legend.Top, p.Legend.Left, p.Legend.XOffs = true, true, vg.Points(430)
+		p.Legend.Padding = vg.Points(2)
 		drawn := 0
 		for _, c := range contenders() {
 			var line plotter.XYs

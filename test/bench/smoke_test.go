@@ -36,21 +36,21 @@ func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 			if !w.shared && !w.try && o.sent < 2 {
 				t.Errorf("%s, %s: %.2f commands for Lock and Unlock, want 2 at least", w.name, c.name, o.sent)
 			}
-			if w.slow && o.p50 < float64(2*delay.Microseconds()) {
-				t.Errorf("%s, %s: a wait of %.0f µs, which is less than the way and back", w.name, c.name, o.p50)
+			if w.slow && o.max < float64(2*delay.Microseconds()) {
+				t.Errorf("%s, %s: the longest wait is %.0f µs, which is less than the way and back", w.name, c.name, o.max)
 			}
 		}
 	}
 }
 
 func TestLeasesAreHeldAndRenewedInBatches(t *testing.T) {
-	const count, watchdog = 2000, 12 * time.Second
-	for _, h := range hold(t, []string{oursGoRedis, oursRueidis}, count, watchdog, watchdog/2, "") {
+	const count, watchdog = 2000, 15 * time.Second // each is renewed twice
+	for _, h := range hold(t, []string{oursGoRedis, oursRueidis}, count, watchdog, watchdog*2/3, "") {
 		if h.lost != 0 || h.missing != 0 || h.bytes <= 0 || h.goroutines < 1 || h.goroutines > h.all {
 			t.Errorf("%+v", h)
 		}
 		if h.commands == 0 {
-			t.Errorf("%s: nothing was renewed in half of the watchdog timeout", h.contender)
+			t.Errorf("%s: nothing was renewed in two thirds of the watchdog timeout", h.contender)
 		}
 	}
 }
