@@ -41,8 +41,9 @@ interop: deps ## locks shared with the real Redisson (installs a JDK and Maven o
 	cd test/interop && go test -race -count=1 -timeout 20m ./...
 
 .PHONY: bench
-bench: deps ## ours and others side by side, some ten minutes; keep the machine quiet meanwhile
-	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h .
+bench: deps ## ours and others side by side, a quarter of an hour, written to docs; keep the machine quiet meanwhile
+	test/bench/peers
+	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs .
 
 .PHONY: faults
 faults: deps ## lost replies, held requests, killed connections, bad servers, 10,000 waiters

@@ -44,26 +44,38 @@ const (
 )
 
 type contender struct {
-	name  string
-	role  role
-	fair  bool
-	floor string // the hash floor on the same client, of ours
-	open  func(addr string) (locks, error)
+	name    string
+	role    role
+	fair    bool
+	tracked bool // a floor with the options that ours gives its client
+	endless bool // its Lock is called with a context that cannot end
+	tied    bool // a lock that is held ends with the context that it was taken with
+	etcd    bool // it needs etcd
+	java    bool // it is Worker.java's: open is nil
+	open    func(addr string) (locks, error)
 }
 
 func contenders() []contender {
+	goredis, cached := openGoRedis(mortise.Kind{}), openRueidis(mortise.Kind{})
 	return []contender{
 		{name: "bare floor, go-redis", role: floor, open: openFloorGoRedis(false)},
 		{name: "hash floor, go-redis", role: floor, open: openFloorGoRedis(true)},
-		{name: "bare floor, rueidis", role: floor, open: openFloorRueidis(false)},
-		{name: "hash floor, rueidis", role: floor, open: openFloorRueidis(true)},
-		{name: "mortise, go-redis", role: mine, floor: "hash floor, go-redis", open: openGoRedis(mortise.Kind{})},
-		{name: "mortise, rueidis", role: mine, floor: "hash floor, rueidis", open: openRueidis(mortise.Kind{})},
+		{name: "bare floor, rueidis", role: floor, open: openFloorRueidis(false, false)},
+		{name: "hash floor, rueidis", role: floor, open: openFloorRueidis(true, false)},
+		{name: "bare floor, rueidis, tracking", role: floor, tracked: true, open: openFloorRueidis(false, true)},
+		{name: "hash floor, rueidis, tracking", role: floor, tracked: true, open: openFloorRueidis(true, true)},
+		{name: "mortise, go-redis", role: mine, open: goredis},
+		{name: "mortise, rueidis", role: mine, open: cached},
+		{name: "mortise, go-redis, Background", role: mine, endless: true, open: openEndless(goredis)},
+		{name: "mortise, rueidis, Background", role: mine, endless: true, open: openEndless(cached)},
 		{name: "mortise fair, go-redis", role: mine, fair: true, open: openGoRedis(mortise.Kind{Fair: true})},
 		{name: "mortise fair, rueidis", role: mine, fair: true, open: openRueidis(mortise.Kind{Fair: true})},
 		{name: "redsync", role: peer, open: openRedsync},
 		{name: "bsm/redislock", role: peer, open: openRedislock},
-		{name: "rueidislock", role: peer, open: openRueidislock},
+		{name: "rueidislock", role: peer, tied: true, open: openRueidislock},
+		{name: "etcd", role: peer, etcd: true, open: openEtcd},
+		{name: "Redisson", role: peer, java: true},
+		{name: "Redisson fair", role: peer, fair: true, java: true},
 	}
 }
 
@@ -131,6 +143,21 @@ func (m *mortiseLocks) TryLock(ctx context.Context, name string) (func() error, 
 }
 
 func (m *mortiseLocks) Close() { m.client.Close(); m.close() }
+
+// endless calls Lock with a context that cannot end: nobody can leave before the store has
+// answered.
+type endless struct{ locks }
+
+func openEndless(open func(string) (locks, error)) func(string) (locks, error) {
+	return func(addr string) (locks, error) {
+		l, err := open(addr)
+		return endless{l}, err
+	}
+}
+
+func (e endless) Lock(_ context.Context, name string) (func() error, error) {
+	return e.locks.Lock(context.Background(), name)
+}
 
 // --- redsync
 
@@ -217,7 +244,8 @@ func openRueidislock(addr string) (locks, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
 		KeyValidity:    lease,
-		KeyMajority:    1, // one key a lock: the others do not lock several either
+		KeyMajority:    1,           // one key a lock: the others do not lock several either
+		TryNextAfter:   time.Second, // by default 20 ms, in which a slow link's replies do not arrive: nobody gets the lock then
 		NoLoopTracking: true,
 	})
 	return &rueidislockLocks{l}, err

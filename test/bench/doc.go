@@ -1,26 +1,44 @@
 // Package bench runs the same workloads through mortise and through others, side by side on
 // one server of this machine, and tells what each costs.
 //
-//	make bench                                                                      # the table, some ten minutes
-//	go test -run '^$' -bench Table -benchtime 1x -rounds 1 -window 300ms .          # a quick look
-//	go test -run '^$' -bench Table -benchtime 1x -workload contended -timeout 1h .  # some of the workloads
+//	make bench                                                                # all, a quarter of an hour; writes docs/performance.md and its plots
+//	go test -run '^$' -bench Table -benchtime 1x -rounds 1 -leasefor 5s .     # a quick look, some five minutes
+//	go test -run '^$' -bench Table -benchtime 1x -workload contended -contender mortise .
+//	go test -run '^$' -bench Table -benchtime 1x -every -timeout 3h .         # five rounds of each
+//	go test -run '^$' -bench Table -benchtime 1x -workload leases -heap /tmp/h . # profiles of the heap, for go tool pprof
+//
+// Redisson and etcd take part where ./peers has fetched them, as make bench has it do. Without
+// them, the table says that they are left out.
 //
 // # How it measures
 //
-// The workers are processes of their own (the test binary, executed again), with clients of their
-// own. Contenders take turns, round by round, so that a slow minute of the machine meets all of
-// them; the table shows the median of the rounds. Compare within a table: a ratio holds, a figure
-// is this machine's.
+// The workers are processes of their own (the test binary, executed again, and virtual machines with
+// java/Worker.java), with clients of their own. Contenders take turns, round by round, so that a
+// slow minute of the machine meets all of them; the table shows the median of the rounds. Compare within
+// a table: a ratio holds, a figure is this machine's. Workloads on whose times no bar rests have
+// one round unless -every is given.
+//
+// The window begins when everybody was served once, or after half a second and a fifth of the window:
+// where the queue is not fair, somebody may wait for ever. Of several who want one lock each would have
+// ten turns in the window, if the queue were perfect, so that Jain's index tells who is served how often and
+// not who came when. A wait counts if it ends in the window. Those that have not ended when it is over count nowhere, which
+// is kind to queues that starve somebody: Jain's index shows that.
 //
 // Exclusion is checked outside of Redis in each run: whoever gets in writes himself into a word
-// of a file that all processes have mapped, and finds nobody there.
+// of a file that all processes have mapped, and finds nobody there. A run in which somebody was there has failed. So
+// has one in which nobody got anything for 15 s.
 //
-// Commands are counted in a run of its own with MONITOR attached: those that clients send, not
-// those that scripts run.
+// Commands are counted in a run of its own with MONITOR attached: those that clients send in the
+// window, not those that scripts run. etcd's are the messages that it received, by its own metrics. Renewals are
+// counted by the server: scripts do not run scripts, and MONITOR would make them several times slower.
+//
+// The slow link is a toxiproxy before the server. Leases are held by a process for each client library,
+// all at the same time, on a server each: what is measured there is counts and bytes, not time.
 //
 // # Contenders
 //
 // Floors are what a program could do at best by hand with the same client and no waiting:
 // bare is SET NX PX and a script that compares and deletes; hash is the two smallest scripts that
-// keep Redisson's record, and publish as it does. Peers are used as their own documentation shows.
+// keep Redisson's record, and publish as it does. Those that track have a client with the options that mortise
+// gives its own, and run these same commands. Peers are used as their own documentation shows.
 package bench

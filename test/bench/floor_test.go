@@ -100,9 +100,17 @@ type floorRueidis struct {
 	acquire, release *rueidis.Lua
 }
 
-func openFloorRueidis(hash bool) func(string) (locks, error) {
+// openFloorRueidis is on a client as rueidis makes it, without caching; or tracked, on one with the
+// options that ours sets: one connection, and the server tells of keys that change.
+func openFloorRueidis(hash, tracked bool) func(string) (locks, error) {
 	return func(addr string) (locks, error) {
-		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+		opt := rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true}
+		if tracked {
+			opt.DisableCache, opt.PipelineMultiplex, opt.DisableRetry = false, -1, true
+			opt.ClientTrackingOptions = []string{"OPTOUT", "NOLOOP"}
+			opt.OnInvalidations = func([]rueidis.RedisMessage) {}
+		}
+		c, err := rueidis.NewClient(opt)
 		if err != nil {
 			return nil, err
 		}

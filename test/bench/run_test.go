@@ -3,46 +3,14 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
-	"os/exec"
+	"math"
 	"path/filepath"
-	"regexp"
-	"strconv"
-	"strings"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/mortise-go/mortise/internal/redistest"
 )
-
-// workload is what every contender does.
-type workload struct {
-	name       string
-	what       string
-	processes  int
-	goroutines int
-	shared     bool
-	try        bool
-	hold       time.Duration
-}
-
-// plays tells whether c takes part.
-func (w workload) plays(c contender) bool {
-	switch {
-	case w.shared:
-		return c.role != floor // they do not wait
-	default:
-		return !c.fair
-	}
-}
 
 // outcome is one run of a workload by one contender.
 type outcome struct {
@@ -57,9 +25,10 @@ type outcome struct {
 	server     float64 // µs of the server's for each op
 	allocs     float64
 	bytes      float64
-	goroutines float64 // of all processes
+	goroutines float64 // of all processes; Java's threads
 	conns      float64
 	commands   float64 // for each op; only where they were counted
+	sent       float64 // the same from the beginning to the end, what a beginning and an end cost included
 }
 
 // figures are those that every run measures, in an order of their own.
@@ -70,249 +39,177 @@ func (o *outcome) figures() []*float64 {
 	}
 }
 
-// run is one run, on a server that is emptied before. A peer that fails is no failure of this
-// test: its outcome is empty, and shows as 0 in the table.
-func (w workload) run(t testing.TB, s *redistest.Server, c contender, window time.Duration, count bool) outcome {
-	t.Helper()
-	o, err := w.runOnce(t, s, c, window, count)
-	switch {
-	case err == nil:
-	case c.role == peer:
-		t.Logf("%s, %s: %v", w.name, c.name, err)
-	default:
-		t.Errorf("%s, %s: %v", w.name, c.name, err)
-	}
-	return o
-}
+// settle bounds how long is waited for everybody to have been served once, which is where
+// the window begins: with a queue that is not fair somebody may wait for ever. A window is ten turns of
+// each, so a fifth of it is two.
+func settle(window time.Duration) time.Duration { return 500*time.Millisecond + window/5 }
 
-func (w workload) runOnce(t testing.TB, s *redistest.Server, c contender, window time.Duration, count bool) (outcome, error) {
+// bound is more than any run takes.
+const bound = 2 * time.Minute
+
+var runs atomic.Int64
+
+// run is one run, on a server that is emptied before.
+func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) (*outcome, error) {
 	t.Helper()
-	s.Must("FLUSHALL")
+	s := h.store(c)
+	s.empty(t)
+	run := runs.Add(1)
 	path := filepath.Join(t.TempDir(), "witness")
-	var crew []*member
-	for p := range w.processes {
-		crew = append(crew, enlist(t, task{
-			Contender: c.name, Addr: s.Addr(), Witness: path, Process: p, Goroutines: w.goroutines,
-			Shared: w.shared, Try: w.try, Hold: w.hold, Window: window,
-		}))
+	witness, err := openWitness(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer witness.close()
+	crew, release, err := h.crew(c, w.processes)
+	defer release()
+	if err != nil {
+		return nil, err
+	}
+	for p, m := range crew {
+		k := task{
+			Contender: c.name, Addr: s.addr(w.slow), Witness: path, Process: p, Run: run, Goroutines: w.goroutines,
+			Shared: w.shared, Try: w.try, Hold: w.hold, Fair: c.fair,
+		}
+		if err := m.give(k, bound); err != nil {
+			return nil, err
+		}
 	}
 	for _, m := range crew {
 		if err := m.ready(); err != nil {
-			return outcome{}, err
+			return nil, err
 		}
 	}
-	var counted *monitor
+	var counted meter
 	if count {
-		counted = watch(t, s.Addr())
+		counted = s.meter(t)
 	}
-	before := serverCPU(t, s)
 	for _, m := range crew {
-		if err := m.begin(); err != nil {
-			return outcome{}, err
+		if err := m.tell("begin"); err != nil {
+			return nil, err
 		}
 	}
-	time.Sleep(window / 2) // the middle of what is measured, nothing is awaited
-	conns := connections(t, s)
-	var o outcome
+	began := time.Now()
+	for witness.served.Load() < int64(w.waiters()) && time.Since(began) < settle(window) {
+		time.Sleep(time.Millisecond) // it looks at shared memory
+	}
+
+	before := s.cpu(t)
+	if counted != nil {
+		counted.mark(t)
+	}
+	began = time.Now()
+	witness.phase.Store(measuring)
+	for _, m := range crew {
+		if err := m.tell("measure"); err != nil {
+			return nil, err
+		}
+	}
+	for time.Since(began) < window || witness.ops.Load() == 0 && time.Since(began) < 15*time.Second { // a machine may stand still
+		time.Sleep(max(time.Until(began.Add(window)), time.Millisecond))
+	}
+	conns := s.connections(t)
+	witness.phase.Store(over)
+	took := time.Since(began)
+	if counted != nil {
+		counted.mark(t)
+	}
+	used := s.cpu(t) - before
+	for _, m := range crew {
+		if err := m.tell("end"); err != nil {
+			return nil, err
+		}
+	}
+
+	o := &outcome{}
 	var waits []float64
 	var each []int
-	ops, goroutines := 0, 0
+	ops, all, between, goroutines := 0, 0, 0, 0
 	for _, m := range crew {
-		r, err := m.report()
-		if err != nil {
-			return outcome{}, err
+		var r report
+		if err := m.report(&r); err != nil {
+			return nil, err
 		}
-		if r.Violations > 0 {
-			return outcome{}, fmt.Errorf("%d times somebody was inside already", r.Violations)
+		if r.Error != "" {
+			return nil, errors.New(r.Error)
 		}
 		if r.Failures > 0 {
 			t.Logf("%s, %s: %d calls failed", w.name, c.name, r.Failures)
 		}
-		ops += r.Ops
-		o.rate += float64(r.Ops) / r.Seconds
-		o.held += r.Held * float64(r.Ops)
-		o.cpu += r.CPU * float64(r.Ops)
-		o.allocs += r.Allocs * float64(r.Ops)
-		o.bytes += r.Bytes * float64(r.Ops)
+		n := float64(len(r.Waits))
+		ops += len(r.Waits)
+		all += r.All
+		between += r.Between
+		o.held += r.Held * n
+		o.cpu += r.CPU
+		o.allocs += r.Allocs
+		o.bytes += r.Bytes
 		goroutines += r.Goroutines
 		waits = append(waits, r.Waits...)
 		each = append(each, r.Each...)
 	}
+	if n := witness.violations.Load(); n > 0 {
+		return nil, fmt.Errorf("%d times somebody was inside already", n)
+	}
 	if ops == 0 {
-		return outcome{}, errors.New("nobody got anything")
+		return nil, errors.New("nobody got anything")
 	}
 	n := float64(ops)
+	o.rate = n / took.Seconds()
 	o.held /= n
-	o.cpu /= n
-	o.allocs /= n
-	o.bytes /= n
-	o.server = (serverCPU(t, s) - before) / n
+	o.cpu /= float64(between)
+	o.allocs /= float64(between)
+	o.bytes /= float64(between)
+	if c.java { // which does not tell
+		o.allocs = math.NaN()
+	}
+	o.server = used / n
 	o.p50, o.p99, o.max, o.mean = quantile(waits, 0.5), quantile(waits, 0.99), quantile(waits, 1), mean(waits)
 	o.jain = jain(each)
 	o.goroutines, o.conns = float64(goroutines), conns
 	if counted != nil {
-		o.commands = float64(counted.stop(t, s)) / n
+		inWindow, sent := counted.stop(t)
+		o.commands, o.sent = float64(inWindow)/n, float64(sent)/float64(all)
 	}
 	return o, nil
 }
 
-// member is a worker process.
-type member struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *bufio.Reader
-	stderr bytes.Buffer
+// hosts are the servers, and the processes that are kept from run to run.
+type hosts struct {
+	redis *redisStore
+	etcd  *etcdStore // nil if it is not there
+	java  *javas     // nil if it is not there
 }
 
-func enlist(t testing.TB, k task) *member {
-	t.Helper()
-	text, err := json.Marshal(k)
-	if err != nil {
-		t.Fatal(err)
+func (h *hosts) store(c contender) store {
+	if c.etcd {
+		return h.etcd
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &member{cmd: exec.Command(self)}
-	// The race detector makes a process sleep for a second at its end, by default.
-	m.cmd.Env = append(os.Environ(), workerEnv+"="+string(text), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	m.cmd.Stderr = &m.stderr
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.out = bufio.NewReader(out)
-	if m.in, err = m.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	end := time.AfterFunc(2*time.Minute, func() { m.cmd.Process.Signal(syscall.SIGQUIT) })
-	t.Cleanup(func() {
-		end.Stop()
-		m.cmd.Process.Kill()
-		m.cmd.Wait()
-	})
-	return m
+	return h.redis
 }
 
-func (m *member) failed(err error) error {
-	m.cmd.Process.Kill()
-	m.cmd.Wait()
-	return fmt.Errorf("a worker failed: %w\n%s", err, m.stderr.String())
+// has tells whether what c needs is there.
+func (h *hosts) has(c contender) bool {
+	return !(c.etcd && h.etcd == nil || c.java && h.java == nil)
 }
 
-func (m *member) ready() error {
-	for {
-		line, err := m.out.ReadString('\n')
+// crew are n processes for c; release must be called when they are done with.
+func (h *hosts) crew(c contender, n int) (crew []*member, release func(), err error) {
+	if c.java {
+		return h.java.crew(n)
+	}
+	var all []*member
+	release = func() {
+		for _, m := range all {
+			m.dismiss()
+		}
+	}
+	for range n {
+		m, err := enlist()
 		if err != nil {
-			return m.failed(err)
+			return nil, release, err
 		}
-		if line == "ready\n" {
-			return nil
-		}
+		all = append(all, m)
 	}
-}
-
-func (m *member) begin() error {
-	if _, err := io.WriteString(m.in, "begin\n"); err != nil {
-		return m.failed(err)
-	}
-	return nil
-}
-
-func (m *member) report() (r report, err error) {
-	if err = json.NewDecoder(m.out).Decode(&r); err == nil {
-		err = m.cmd.Wait()
-	}
-	if err != nil {
-		return r, m.failed(err)
-	}
-	return r, nil
-}
-
-// monitor counts what clients send.
-type monitor struct {
-	conn net.Conn
-	n    int64         // may be read when done is closed
-	done chan struct{} // it has seen the mark, or lost its connection
-}
-
-// mark ends what is counted.
-const mark = "mortise-bench-end"
-
-func watch(t testing.TB, addr string) *monitor {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(conn, "MONITOR\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	in := bufio.NewReaderSize(conn, 1<<20)
-	if _, err := in.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	m := &monitor{conn: conn, done: make(chan struct{})}
-	go func() {
-		defer close(m.done)
-		for {
-			line, err := in.ReadSlice('\n')
-			if err != nil && err != bufio.ErrBufferFull {
-				return
-			}
-			// +1700000000.123456 [0 127.0.0.1:4711] "EVALSHA" ...
-			// and [0 lua] where a script runs it. A line that is longer than the buffer comes in pieces.
-			switch {
-			case err != nil:
-			case bytes.Contains(line, []byte(mark)):
-				return
-			case !bytes.Contains(line, []byte(" lua] ")) && !bytes.Contains(line, []byte(`"INFO"`)):
-				m.n++
-			}
-		}
-	}()
-	return m
-}
-
-func (m *monitor) stop(t testing.TB, s *redistest.Server) int64 {
-	t.Helper()
-	s.Must("ECHO", mark) // what was sent before comes before
-	end := time.AfterFunc(time.Minute, func() { m.conn.Close() })
-	<-m.done
-	if !end.Stop() {
-		t.Error("the monitor has fallen silent")
-	}
-	m.conn.Close()
-	return m.n
-}
-
-var cpuLine = regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`)
-
-// serverCPU is in µs.
-func serverCPU(t testing.TB, s *redistest.Server) (sum float64) {
-	t.Helper()
-	for _, m := range cpuLine.FindAllStringSubmatch(fmt.Sprint(s.Must("INFO", "cpu")), -1) {
-		v, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += v * 1e6
-	}
-	return sum
-}
-
-func connections(t testing.TB, s *redistest.Server) float64 {
-	t.Helper()
-	_, after, ok := strings.Cut(fmt.Sprint(s.Must("INFO", "clients")), "connected_clients:")
-	line, _, _ := strings.Cut(after, "\r")
-	n, err := strconv.Atoi(line)
-	if !ok || err != nil {
-		t.Fatalf("INFO clients: %v", err)
-	}
-	return float64(n - 1) // but this one
+	return all, release, nil
 }

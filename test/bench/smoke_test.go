@@ -3,35 +3,132 @@
 package bench
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
-
-	"github.com/mortise-go/mortise/internal/redistest"
 )
 
-// Every contender gets through every workload, and nobody is let in beside another. No figure
-// is judged but those that do not depend on the machine.
-func TestEveryContenderGetsThroughEveryWorkload(t *testing.T) {
-	s := redistest.Start(t)
+// Every contender that needs nothing but Redis gets through workloads of each sort, and nobody
+// is let in beside another. No figure is judged but those that do not depend on the machine.
+func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
+	h := &hosts{redis: startRedis(t)}
 	for _, w := range workloads() {
-		if w.processes > 2 || w.goroutines > 64 {
+		if !w.smoke {
 			continue
 		}
 		for _, c := range contenders() {
-			if !w.plays(c) {
+			if !w.plays(c) || !h.has(c) {
 				continue
 			}
-			o := w.run(t, s, c, 100*time.Millisecond, true)
-			if c.role == peer { // how it fares is not ours to check
+			o, err := w.run(t, h, c, 50*time.Millisecond, true)
+			if c.role == peer { // how a peer fares is not ours to check
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s, %s: %v", w.name, c.name, err)
 				continue
 			}
 			if o.rate <= 0 || o.mean <= 0 || o.jain <= 0 {
 				t.Errorf("%s, %s: %+v", w.name, c.name, o)
 			}
-			// Connections that are made meanwhile send some too.
-			if !w.shared && !w.try && o.commands < 2 {
-				t.Errorf("%s, %s: %.2f commands for Lock and Unlock, want 2 at least", w.name, c.name, o.commands)
+			if !w.shared && !w.try && o.sent < 2 {
+				t.Errorf("%s, %s: %.2f commands for Lock and Unlock, want 2 at least", w.name, c.name, o.sent)
 			}
+			if w.slow && o.max < float64(2*delay.Microseconds()) {
+				t.Errorf("%s, %s: the longest wait is %.0f µs, which is less than the way and back", w.name, c.name, o.max)
+			}
+		}
+	}
+}
+
+func TestLeasesAreHeldAndRenewedInBatches(t *testing.T) {
+	const count, watchdog = 2000, 15 * time.Second // each is renewed twice
+	for _, h := range hold(t, []string{oursGoRedis, oursRueidis}, count, watchdog, watchdog*2/3, "") {
+		if h.lost != 0 || h.missing != 0 || h.bytes <= 0 || h.goroutines < 1 || h.goroutines > h.all {
+			t.Errorf("%+v", h)
+		}
+		if h.commands == 0 {
+			t.Errorf("%s: nothing was renewed in two thirds of the watchdog timeout", h.contender)
+		}
+	}
+}
+
+func TestTheWindowIsTenTurnsOfEachWaiter(t *testing.T) {
+	for _, w := range workloads() {
+		turns := float64(w.window(time.Millisecond)) / float64(time.Duration(w.waiters())*(w.hold+time.Nanosecond))
+		if w.shared && w.hold > 0 && turns < 10 {
+			t.Errorf("%s: %v is %.1f turns", w.name, w.window(time.Millisecond), turns)
+		}
+	}
+}
+
+// What make bench writes is what stands between the marks of docs/performance.md.
+func TestThePageHasAPlaceForWhatIsMeasured(t *testing.T) {
+	page, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spliced, err := splice(page, []byte("measured\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := beginMark + "measured\n" + endMark; strings.Count(string(spliced), want) != 1 {
+		t.Errorf("%q is not in\n%s", want, spliced)
+	}
+	if again, err := splice(spliced, []byte("measured\n")); err != nil || string(again) != string(spliced) {
+		t.Errorf("a second time: %v\n%s", err, again)
+	}
+}
+
+// All of the page is written, and the plots are drawn, from figures that are all there.
+func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
+	r := &results{of: make(map[string]*result), setting: "on nothing."}
+	for i, w := range workloads() {
+		one := &result{workload: w, median: make(map[string]outcome)}
+		for k, c := range contenders() {
+			if w.plays(c) {
+				one.names = append(one.names, c.name)
+				one.median[c.name] = outcome{rate: float64(1000*i + k + 1), commands: 2, p50: 1, p99: 2, mean: 1}
+			}
+		}
+		r.of[w.name] = one
+	}
+	r.held = []holding{{contender: oursGoRedis, leases: 7, want: 1}}
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/performance.md", []byte("# head\n"+beginMark+"old\n"+endMark+"foot\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(dir + "/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := string(page); !strings.HasPrefix(s, "# head\n") || !strings.HasSuffix(s, "foot\n") || strings.Contains(s, "old\n") {
+		t.Errorf("what is not generated has changed, or what is has not:\n%s", s)
+	}
+	for i, w := range workloads() {
+		for k, c := range contenders() {
+			if want := fmt.Sprint(1000*i + k + 1); w.plays(c) && !w.slow && !strings.Contains(string(page), " "+want+" ") {
+				t.Errorf("%s of %s, %s, is not on the page", want, c.name, w.name)
+			}
+		}
+	}
+	for _, p := range plots {
+		svg, err := os.ReadFile(dir + "/" + p.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range contenders() {
+			if drawn := strings.Contains(string(svg), ">"+c.name+"<"); drawn != (workload{shared: true, fair: true}).plays(c) {
+				t.Errorf("%s: %s is drawn: %v", p.file, c.name, drawn)
+			}
+		}
+		if !strings.Contains(string(page), "("+p.file+")") {
+			t.Errorf("the page does not show %s", p.file)
 		}
 	}
 }
@@ -50,6 +147,14 @@ func TestTheWitnessSeesTwoInside(t *testing.T) {
 	w.leave(1)
 	if n := w.violations.Load(); n != 2 {
 		t.Errorf("%d violations after a second leave, want 2", n)
+	}
+	w.phase.Store(over)
+	if w.leave(1); w.violations.Load() != 3 {
+		t.Errorf("%d violations when the run was over, want 3", w.violations.Load())
+	}
+	w.tied = true
+	if w.leave(1); w.violations.Load() != 3 {
+		t.Errorf("%d violations when the run was over and the locks with it, want 3", w.violations.Load())
 	}
 }
 

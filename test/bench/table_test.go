@@ -8,49 +8,68 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
-
-	"github.com/mortise-go/mortise/internal/redistest"
 )
 
 var (
-	rounds = flag.Int("rounds", 5, "runs of each, in turns")
-	window = flag.Duration("window", time.Second, "how long a run takes")
-	only   = flag.String("workload", "", "run the workloads whose name contains this")
+	rounds   = flag.Int("rounds", 5, "runs of each, in turns")
+	window   = flag.Duration("window", 500*time.Millisecond, "how long a run takes at least")
+	every    = flag.Bool("every", false, "all rounds of all workloads, also of those on whose times no bar rests")
+	only     = flag.String("workload", "", "run the workloads whose name contains this; leases is one, too")
+	who      = flag.String("contender", "", "have those take part whose name contains this")
+	leases   = flag.Int("leases", 100_000, "how many leases are held")
+	leaseFor = flag.Duration("leasefor", time.Minute, "for how long")
+	heapFile = flag.String("heap", "", "write profiles of the heap while leases are held to files that begin so")
+	docs     = flag.String("docs", "", "write plots, and the part of performance.md that is generated, into this directory")
 )
-
-func workloads() []workload {
-	list := []workload{
-		{name: "uncontended 1", what: "1 goroutine, Lock and Unlock", processes: 1, goroutines: 1},
-		{name: "uncontended 32", what: "32 goroutines, a name each", processes: 1, goroutines: 32},
-		{name: "uncontended 256", what: "256 goroutines, a name each", processes: 1, goroutines: 256},
-		{name: "refused", what: "1 goroutine, TryLock of a lock that is held", processes: 1, goroutines: 1, try: true},
-		{name: "contended 1x64", what: "one process, 64 goroutines, one name, held 0", processes: 1, goroutines: 64, shared: true},
-	}
-	for _, p := range []int{2, 8, 16} {
-		list = append(list, workload{
-			name: fmt.Sprintf("contended %dx16", p), what: fmt.Sprintf("%d processes of 16 goroutines, one name, held 1 ms", p),
-			processes: p, goroutines: 16, shared: true, hold: time.Millisecond,
-		})
-	}
-	return list
-}
 
 // BenchmarkTable is `make bench`. It measures in its own way, once.
 func BenchmarkTable(b *testing.B) {
-	s := redistest.Start(b)
-	all := make(results)
-	for _, w := range workloads() {
-		if strings.Contains(w.name, *only) {
-			all[w.name] = measure(b, s, w, *rounds, *window)
-			all[w.name].print(os.Stdout)
+	began := time.Now()
+	h := &hosts{redis: startRedis(b), java: findJava(b)}
+	if path := findEtcd(); path != "" {
+		var err error
+		if h.etcd, err = startEtcd(b, path); err != nil {
+			b.Log(err)
 		}
 	}
-	all.bars(os.Stdout)
+	all := &results{of: make(map[string]*result), at: began, hosts: h, setting: describe(b, h)}
+	fmt.Println(all.setting)
+	var list []workload
+	for _, w := range workloads() {
+		if strings.Contains(w.name, *only) {
+			list = append(list, w)
+		}
+	}
+	if h.java != nil && len(list) > 0 && strings.Contains("Redisson", *who) {
+		h.java.warm(b, h, list)
+		fmt.Printf("\nRedisson is warm after %v\n", time.Since(began).Round(time.Second))
+	}
+	for _, w := range list {
+		n := *rounds
+		if w.once && !*every {
+			n = 1
+		}
+		start := time.Now()
+		all.of[w.name] = measure(b, h, w, n, *window)
+		all.of[w.name].print(os.Stdout)
+		fmt.Printf("%d rounds, in %v\n", n, time.Since(start).Round(time.Second))
+	}
+	if strings.Contains("leases", *only) {
+		all.held = hold(b, []string{oursGoRedis, oursRueidis}, *leases, 30*time.Second, *leaseFor, *heapFile)
+		printHoldings(os.Stdout, all.held, *leaseFor)
+	}
+	all.printBars(os.Stdout)
+	fmt.Printf("\nin %v\n", time.Since(began).Round(time.Second))
+	if *docs == "" {
+		return
+	}
+	if err := all.write(*docs); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // result is a workload's outcomes: the medians of each contender, in the order of contenders().
@@ -58,36 +77,62 @@ type result struct {
 	workload workload
 	names    []string
 	median   map[string]outcome
+	failed   []string // runs, each with its contender and why
 }
 
-type results map[string]*result
+type results struct {
+	of      map[string]*result
+	held    []holding
+	hosts   *hosts
+	at      time.Time
+	setting string
+}
 
 // measure has the contenders take turns. Commands are counted in one more run.
-func measure(t testing.TB, s *redistest.Server, w workload, rounds int, window time.Duration) *result {
+func measure(t testing.TB, h *hosts, w workload, rounds int, least time.Duration) *result {
 	t.Helper()
 	r := &result{workload: w, median: make(map[string]outcome)}
+	var players []contender
+	for _, c := range contenders() {
+		if w.plays(c) && h.has(c) && strings.Contains(c.name, *who) {
+			players = append(players, c)
+			r.names = append(r.names, c.name)
+		}
+	}
 	runs := make(map[string][]outcome)
-	for n := range rounds {
-		for _, c := range contenders() {
-			if w.plays(c) {
-				runs[c.name] = append(runs[c.name], w.run(t, s, c, window, false))
-				if n == 0 {
-					r.names = append(r.names, c.name)
-				}
+	for range rounds {
+		for _, c := range players {
+			if o := r.run(t, h, c, w.window(least), false); o != nil {
+				runs[c.name] = append(runs[c.name], *o)
 			}
 		}
 	}
-	for _, c := range contenders() {
-		if w.plays(c) {
-			m := medians(runs[c.name])
-			m.commands = w.run(t, s, c, min(window, time.Second), true).commands
-			r.median[c.name] = m
+	for _, c := range players {
+		m := medians(runs[c.name])
+		m.commands, m.sent = math.NaN(), math.NaN()
+		if o := r.run(t, h, c, least, true); o != nil {
+			m.commands, m.sent = o.commands, o.sent
 		}
+		r.median[c.name] = m
 	}
 	return r
 }
 
-// medians takes each figure's own; commands are not among them.
+// run is nil if the run failed. That a peer fails is shown, and no failure of this benchmark.
+func (r *result) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) *outcome {
+	t.Helper()
+	o, err := r.workload.run(t, h, c, window, count)
+	if err == nil {
+		return o
+	}
+	r.failed = append(r.failed, fmt.Sprintf("%s, %s: %v", r.workload.name, c.name, err))
+	if c.role != peer {
+		t.Error(r.failed[len(r.failed)-1])
+	}
+	return nil
+}
+
+// medians takes each figure's own; commands are not among them. Of nothing they are NaN.
 func medians(runs []outcome) (m outcome) {
 	for i, figure := range m.figures() {
 		var v []float64
@@ -99,16 +144,40 @@ func medians(runs []outcome) (m outcome) {
 	return m
 }
 
+func columns(out io.Writer) *tabwriter.Writer {
+	return tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+}
+
 func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%s: %s\n", r.workload.name, r.workload.what)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\tper second\tcommands\tp50\tp99\tmax\tp99/mean\tJain\tclient CPU\tserver CPU\tallocs\tbytes\tgoroutines\tconnections\t")
+	w := columns(out)
+	head := "\tper second\tx Redisson\tcommands\tp50\tp99\tmax\tp99/mean\tJain\theld\tclient CPU\tserver CPU\tallocs\tbytes\tgoroutines\tconnections\t"
+	if r.workload.slow {
+		head += "p50 in round trips\t"
+	}
+	fmt.Fprintln(w, head)
+	java := r.median["Redisson"].rate // 0 where it is not there
 	for _, name := range r.names {
 		o := r.median[name]
-		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%.1f\t%.3f\t%s\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t\n", name, o.rate, o.commands,
-			micros(o.p50), micros(o.p99), micros(o.max), o.p99/o.mean, o.jain, micros(o.cpu), micros(o.server), o.allocs, o.bytes, o.goroutines, o.conns)
+		row := []string{name, number(o.rate, 0), number(o.rate/java, 2), number(o.commands, 2), micros(o.p50), micros(o.p99), micros(o.max), number(o.p99/o.mean, 1),
+			number(o.jain, 3), micros(o.held), micros(o.cpu), micros(o.server), number(o.allocs, 0), number(o.bytes, 0), number(o.goroutines, 0), number(o.conns, 0)}
+		if r.workload.slow {
+			row = append(row, number(trips(o), 1))
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
 	}
 	w.Flush()
+	for _, why := range r.failed {
+		fmt.Fprintln(out, "FAILED:", why)
+	}
+}
+
+// number writes v, or a dash where it was not measured.
+func number(v float64, digits int) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f", digits, v)
 }
 
 func micros(v float64) string {
@@ -118,9 +187,9 @@ func micros(v float64) string {
 	return time.Duration(v * 1e3).Round(time.Duration(math.Pow(10, max(0, math.Floor(math.Log10(v*1e3+1))-2)))).String()
 }
 
-// of is a figure of a contender, NaN where it was not measured.
-func (r results) of(workload, name string, get func(outcome) float64) float64 {
-	if w := r[workload]; w != nil {
+// figure is one of a contender's, NaN where it was not measured.
+func (r *results) figure(workload, name string, get func(outcome) float64) float64 {
+	if w := r.of[workload]; w != nil {
 		if o, ok := w.median[name]; ok {
 			return get(o)
 		}
@@ -128,11 +197,12 @@ func (r results) of(workload, name string, get func(outcome) float64) float64 {
 	return math.NaN()
 }
 
-// best is the largest figure of those that play a role.
-func (r results) best(workload string, role role, get func(outcome) float64) float64 {
+// best is the largest figure of those that play a role. Ours with a context that cannot end is
+// not among them: the others could be left.
+func (r *results) best(workload string, role role, get func(outcome) float64) float64 {
 	best := math.NaN()
 	for _, c := range contenders() {
-		if v := r.of(workload, c.name, get); c.role == role && !math.IsNaN(v) && (math.IsNaN(best) || v > best) {
+		if v := r.figure(workload, c.name, get); c.role == role && !c.endless && !math.IsNaN(v) && (math.IsNaN(best) || v > best) {
 			best = v
 		}
 	}
@@ -144,73 +214,4 @@ func p99(o outcome) float64      { return o.p99 }
 func commands(o outcome) float64 { return o.commands }
 func allocs(o outcome) float64   { return o.allocs }
 func spread(o outcome) float64   { return o.p99 / o.mean }
-
-// bars is what this project wants of itself.
-func (r results) bars(out io.Writer) {
-	type bar struct {
-		what  string
-		least bool
-		want  float64
-		got   float64
-	}
-	const (
-		u1, u32, u256 = "uncontended 1", "uncontended 32", "uncontended 256"
-		crowd, local  = "contended 8x16", "contended 1x64"
-		gr, ru        = "mortise, go-redis", "mortise, rueidis"
-		hashGR        = "hash floor, go-redis"
-		hashRU        = "hash floor, rueidis"
-		bareRU        = "bare floor, rueidis"
-	)
-	ratio := func(workload, a, b string, get func(outcome) float64) float64 {
-		return r.of(workload, a, get) / r.of(workload, b, get)
-	}
-	// A command's way and back, of one goroutine: half of the bare floor's two.
-	rtt := r.of(u1, bareRU, func(o outcome) float64 { return o.p50 }) / 2
-	queue := func(name string) float64 {
-		perfect := 1e6 / (r.of(crowd, name, func(o outcome) float64 { return o.held }) + rtt)
-		return r.of(crowd, name, rate) / perfect
-	}
-	bars := []bar{
-		{"uncontended 32: mortise/rueidis to the hash floor", true, 0.97, ratio(u32, ru, hashRU, rate)},
-		{"uncontended 32: mortise/rueidis to the bare floor", true, 0.88, ratio(u32, ru, bareRU, rate)},
-		{"uncontended 32: mortise/go-redis to the hash floor", true, 1.2, ratio(u32, gr, hashGR, rate)},
-		{"uncontended 256: mortise/go-redis to the hash floor", true, 1.5, ratio(u256, gr, hashGR, rate)},
-		{"uncontended 256: p99 of mortise/go-redis to the hash floor's", false, 0.4, ratio(u256, gr, hashGR, p99)},
-		{"uncontended 1: mortise/go-redis to the hash floor", true, 0.97, ratio(u1, gr, hashGR, rate)},
-		{"uncontended 1: mortise/rueidis to the hash floor", true, 0.97, ratio(u1, ru, hashRU, rate)},
-		{"uncontended 32: the best of ours to the best peer", true, 1.6, r.best(u32, mine, rate) / r.best(u32, peer, rate)},
-		{"contended 8x16: mortise/go-redis to a perfect queue", true, 0.95, queue(gr)},
-		{"contended 8x16: mortise/rueidis to a perfect queue", true, 0.95, queue(ru)},
-		{"contended 8x16: commands per handoff, go-redis", false, 2.5, r.of(crowd, gr, commands)},
-		{"contended 8x16: commands per handoff, rueidis", false, 2.5, r.of(crowd, ru, commands)},
-		{"contended 8x16: p99 wait to the mean, go-redis", false, 4, r.of(crowd, gr, spread)},
-		{"contended 8x16: p99 wait to the mean, rueidis", false, 4, r.of(crowd, ru, spread)},
-		{"contended 8x16: p99 wait to the mean, fair, go-redis", false, 1.5, r.of(crowd, "mortise fair, go-redis", spread)},
-		{"contended 8x16: p99 wait to the mean, fair, rueidis", false, 1.5, r.of(crowd, "mortise fair, rueidis", spread)},
-		{"contended 1x64: the best of ours to the best peer", true, 2, r.best(local, mine, rate) / r.best(local, peer, rate)},
-		{"contended 1x64: commands per handoff, go-redis", false, 1.1, r.of(local, gr, commands)},
-		{"contended 1x64: commands per handoff, rueidis", false, 1.1, r.of(local, ru, commands)},
-		{"refused: mortise/rueidis to the best peer", true, 20, r.of("refused", ru, rate) / r.best("refused", peer, rate)},
-		{"refused: commands, rueidis", false, 0.01, r.of("refused", ru, commands)},
-		{"uncontended 32: allocations above the floor, go-redis", false, 12, r.of(u32, gr, allocs) - r.of(u32, hashGR, allocs)},
-		{"uncontended 32: allocations above the floor, rueidis", false, 12, r.of(u32, ru, allocs) - r.of(u32, hashRU, allocs)},
-	}
-	bars = slices.DeleteFunc(bars, func(b bar) bool { return math.IsNaN(b.got) })
-	if len(bars) == 0 {
-		return
-	}
-	fmt.Fprintf(out, "\nThe bars\n")
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, b := range bars {
-		sign, met := "<=", b.got <= b.want
-		if b.least {
-			sign, met = ">=", b.got >= b.want
-		}
-		verdict := "met"
-		if !met {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(w, "%s\t%s %.2f\t%.2f\t%s\n", b.what, sign, b.want, b.got, verdict)
-	}
-	w.Flush()
-}
+func trips(o outcome) float64    { return o.p50 / float64((2 * delay).Microseconds()) }

@@ -15,15 +15,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 )
 
 const workerEnv = "MORTISE_BENCH_WORKER"
 
 // TestMain makes this binary a worker if it is told to be one.
 func TestMain(m *testing.M) {
-	if task := os.Getenv(workerEnv); task != "" {
-		if err := work(task); err != nil {
+	if os.Getenv(workerEnv) != "" {
+		if err := work(); err != nil {
 			fmt.Fprintln(os.Stderr, "worker:", err)
 			os.Exit(1)
 		}
@@ -38,77 +37,54 @@ type task struct {
 	Addr       string
 	Witness    string // the file that all have mapped
 	Process    int
+	Run        int64 // it is part of names: what a process of the last run left on its way may arrive yet
 	Goroutines int
 	Shared     bool // all want one lock, instead of one each
 	Try        bool // TryLock of a lock that is held, by another client of this process
 	Hold       time.Duration
-	Window     time.Duration
+	Fair       bool // of Redisson's locks; ours have a contender each
+
+	Leases *leasesTask // instead of all that
 }
 
 // report is what came of it.
 type report struct {
-	Ops        int
-	Each       []int     // by goroutine
+	Error      string    // of a peer in Java; a Go process says it on standard error
+	All        int       // ops from the beginning to the end
+	Each       []int     // those in the window, by goroutine
 	Waits      []float64 // µs: of each Lock+Unlock if nobody has to wait, else of each Lock
 	Held       float64   // µs: the mean time from Lock's return to Unlock's call
-	Seconds    float64   // measured
-	CPU        float64   // µs of this process, user and system, for each op
-	Allocs     float64   // for each op
+	Between    int       // ops while the next three were measured, which is the window but for some ms
+	CPU        float64   // µs of this process, user and system
+	Allocs     float64
 	Bytes      float64
-	Goroutines int
-	Violations int64
+	Goroutines int // at the window's end
 	Failures   int // of a peer; of ours and of the floors any ends the run
 }
 
-// witness has a word for each lock that several want: who is inside.
-type witness struct {
-	inside     atomic.Int64
-	violations atomic.Int64
-}
-
-func openWitness(path string) (*witness, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// work does one task, as member says.
+func work() error {
+	in := bufio.NewReader(os.Stdin)
+	line, err := in.ReadBytes('\n')
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer f.Close()
-	size := int(unsafe.Sizeof(witness{}))
-	if err := f.Truncate(int64(size)); err != nil {
-		return nil, err
-	}
-	mem, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
-	if err != nil {
-		return nil, err
-	}
-	return (*witness)(unsafe.Pointer(unsafe.SliceData(mem))), nil
-}
-
-func (w *witness) enter(who int64) {
-	if !w.inside.CompareAndSwap(0, who) {
-		w.violations.Add(1)
-	}
-}
-
-func (w *witness) leave(who int64) {
-	if !w.inside.CompareAndSwap(who, 0) {
-		w.violations.Add(1)
-	}
-}
-
-// work says ready, begins when it reads a line, and writes its report.
-func work(text string) error {
 	var t task
-	if err := json.Unmarshal([]byte(text), &t); err != nil {
+	if err := json.Unmarshal(line, &t); err != nil {
 		return err
 	}
 	c, err := find(t.Contender)
 	if err != nil {
 		return err
 	}
+	if t.Leases != nil {
+		return t.Leases.work(c, t.Addr, in)
+	}
 	w, err := openWitness(t.Witness)
 	if err != nil {
 		return err
 	}
+	w.tied = c.tied
 	l, err := c.open(t.Addr)
 	if err != nil {
 		return err
@@ -126,80 +102,77 @@ func work(text string) error {
 		}
 		defer unlock()
 	}
-	// Scripts are loaded, connections made, and pools filled.
-	var warm sync.WaitGroup
-	var failure atomic.Pointer[error]
-	for g := range t.Goroutines {
-		warm.Go(func() {
-			for n := range 20 {
-				unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d", t.Process, g))
-				if err == nil {
-					err = unlock()
-				}
-				if err != nil && c.role != peer {
-					err = fmt.Errorf("warming up, %d: %w", n, err)
-					failure.Store(&err)
-				}
-			}
-		})
-	}
-	warm.Wait()
-	if err := failure.Load(); err != nil {
-		return *err
-	}
-	runtime.GC()
-	fmt.Println("ready")
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+	if err := t.warm(l, c.role == peer); err != nil {
 		return err
 	}
-	r, err := t.run(l, w, c.role == peer)
+	runtime.GC()
+	next := func() error { _, err := in.ReadString('\n'); return err }
+	fmt.Println("ready")
+	if err := next(); err != nil { // begin
+		return err
+	}
+	r, err := t.run(l, w, c.role == peer, next)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-func (t *task) name(g int) string {
-	if t.Shared || t.Try {
-		return "bench:shared"
+// warm loads scripts, makes connections, and fills pools.
+func (t *task) warm(l locks, lenient bool) error {
+	var wg sync.WaitGroup
+	var failure atomic.Pointer[error]
+	for g := range t.Goroutines {
+		wg.Go(func() {
+			for n := range 10 {
+				unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d:%d", t.Run, t.Process, g))
+				if err == nil {
+					err = unlock()
+				}
+				if err != nil && !lenient {
+					err = fmt.Errorf("warming up, %d: %w", n, err)
+					failure.Store(&err)
+				}
+			}
+		})
 	}
-	return fmt.Sprintf("bench:%d:%d", t.Process, g)
+	wg.Wait()
+	if err := failure.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
-// run is the workload. A peer's failures are counted, any other ends it.
-func (t *task) run(l locks, w *witness, lenient bool) (*report, error) {
+func (t *task) name(g int) string {
+	if t.Shared || t.Try {
+		return fmt.Sprintf("bench:%d", t.Run)
+	}
+	return fmt.Sprintf("bench:%d:%d:%d", t.Run, t.Process, g)
+}
+
+// run is the workload. A peer's failures are counted, any other ends it. next is called at the
+// window's beginning and at its end.
+func (t *task) run(l locks, w *witness, lenient bool, next func() error) (*report, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	r := &report{Each: make([]int, t.Goroutines)}
 	waits := make([][]float64, t.Goroutines)
 	held := make([]time.Duration, t.Goroutines)
-	var over atomic.Bool
+	all := make([]word, t.Goroutines)
+	sum := func() (n int) {
+		for g := range all {
+			n += int(all[g].Load())
+		}
+		return n
+	}
 	var failures atomic.Int64
 	var failure atomic.Pointer[error]
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	cpu, began := cpuTime(), time.Now()
-	var goroutines atomic.Int64 // in the middle; the timer may be late, and find the end
-	time.AfterFunc(t.Window/2, func() { goroutines.Store(int64(runtime.NumGoroutine())) })
-	var got atomic.Int64
-	var window time.Duration
-	var end func()
-	end = func() {
-		if got.Load() == 0 && time.Since(began) < time.Minute {
-			time.AfterFunc(t.Window, end) // the machine stood still for that long
-			return
-		}
-		window = time.Since(began)
-		over.Store(true)
-		cancel() // who waits, leaves
-	}
-	time.AfterFunc(t.Window, end)
 	var wg sync.WaitGroup
 	for g := range t.Goroutines {
 		name, who := t.name(g), int64(t.Process)<<32|int64(g+1)
 		waits[g] = make([]float64, 0, 1<<12)
 		wg.Go(func() {
-			for !over.Load() {
+			for w.phase.Load() != over {
 				d, h, err := t.once(ctx, l, w, name, who)
 				switch {
 				case err == nil:
@@ -212,34 +185,46 @@ func (t *task) run(l locks, w *witness, lenient bool) (*report, error) {
 					failure.Store(&err)
 					return
 				}
-				got.Add(1)
-				waits[g] = append(waits[g], float64(d.Nanoseconds())/1e3)
-				held[g] += h
+				if all[g].Add(1) == 1 {
+					w.served.Add(1)
+				}
+				if w.phase.Load() == measuring {
+					w.ops.Add(1)
+					waits[g] = append(waits[g], float64(d.Nanoseconds())/1e3)
+					held[g] += h
+				}
 			}
 		})
 	}
-	wg.Wait()
-	used := cpuTime() - cpu
+	if err := next(); err != nil {
+		return nil, err
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, begun := cpuTime(), sum()
+	if err := next(); err != nil {
+		return nil, err
+	}
+	used, ended := cpuTime()-cpu, sum()
 	runtime.ReadMemStats(&after)
+	r.Goroutines = runtime.NumGoroutine()
+	cancel() // who waits, leaves
+	wg.Wait()
 	if err := failure.Load(); err != nil {
 		return nil, *err
 	}
 	var inside time.Duration
 	for g := range waits {
 		r.Each[g] = len(waits[g])
-		r.Ops += len(waits[g])
 		r.Waits = append(r.Waits, waits[g]...)
 		inside += held[g]
 	}
-	ops := float64(max(r.Ops, 1))
-	r.Held = float64(inside.Nanoseconds()) / 1e3 / ops
-	r.Seconds = window.Seconds()
-	r.CPU = float64(used.Microseconds()) / ops
-	r.Allocs = float64(after.Mallocs-before.Mallocs) / ops
-	r.Bytes = float64(after.TotalAlloc-before.TotalAlloc) / ops
-	r.Goroutines = int(goroutines.Load())
+	r.Held = float64(inside.Nanoseconds()) / 1e3 / float64(max(len(r.Waits), 1))
+	r.All, r.Between = sum(), ended-begun
+	r.CPU = float64(used.Microseconds())
+	r.Allocs = float64(after.Mallocs - before.Mallocs)
+	r.Bytes = float64(after.TotalAlloc - before.TotalAlloc)
 	r.Failures = int(failures.Load())
-	r.Violations = w.violations.Load()
 	return r, nil
 }
 

@@ -1,0 +1,232 @@
+//go:build linux
+
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+)
+
+// --- the contender
+
+// etcdLocks has a session for each lock that is held or waited for: two Mutexes of one session
+// and one name do not exclude each other. They are used again, as a program would.
+type etcdLocks struct {
+	client *clientv3.Client
+	free   chan *concurrency.Session
+}
+
+func openEtcd(addr string) (locks, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	return &etcdLocks{c, make(chan *concurrency.Session, 1024)}, nil
+}
+
+func (e *etcdLocks) with(name string, lock func(*concurrency.Mutex) error) (func() error, error) {
+	var s *concurrency.Session
+	select {
+	case s = <-e.free:
+	default:
+		var err error
+		if s, err = concurrency.NewSession(e.client, concurrency.WithTTL(int(lease.Seconds()))); err != nil {
+			return nil, err
+		}
+	}
+	m := concurrency.NewMutex(s, "/"+name)
+	if err := lock(m); err != nil {
+		e.free <- s
+		return nil, err
+	}
+	return func() error {
+		err := m.Unlock(context.Background())
+		e.free <- s
+		return err
+	}, nil
+}
+
+func (e *etcdLocks) Lock(ctx context.Context, name string) (func() error, error) {
+	return e.with(name, func(m *concurrency.Mutex) error { return m.Lock(ctx) })
+}
+
+func (e *etcdLocks) TryLock(ctx context.Context, name string) (func() error, error) {
+	return e.with(name, func(m *concurrency.Mutex) error {
+		err := m.TryLock(ctx)
+		if errors.Is(err, concurrency.ErrLocked) {
+			return errHeld
+		}
+		return err
+	})
+}
+
+func (e *etcdLocks) Close() { e.client.Close() }
+
+// --- the server
+
+// etcdBinary is where ./peers leaves it, if it is not installed.
+const etcdBinary = "target/etcd/usr/bin/etcd"
+
+// etcdStore is one server with a directory of its own, as etcd comes: it writes to the disk
+// before it answers.
+type etcdStore struct {
+	cmd     *exec.Cmd
+	client  *clientv3.Client
+	address string
+	slow    string
+}
+
+// findEtcd is the server's program, or "".
+func findEtcd() string {
+	if path, err := exec.LookPath("etcd"); err == nil {
+		return path
+	}
+	if path, err := filepath.Abs(etcdBinary); err == nil {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+func startEtcd(t testing.TB, path string) (*etcdStore, error) {
+	t.Helper()
+	s := &etcdStore{address: freeAddress(t)}
+	url, peers := "http://"+s.address, "http://"+freeAddress(t)
+	s.cmd = exec.Command(path, "--data-dir", t.TempDir(), "--log-level", "error",
+		"--listen-client-urls", url, "--advertise-client-urls", url,
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said tail
+	s.cmd.Stderr = &said
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		s.cmd.Process.Kill()
+		s.cmd.Wait()
+	})
+	var err error
+	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()}); err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { s.client.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if _, err := s.client.Get(ctx, "/"); err != nil { // it waits for the server
+		return nil, fmt.Errorf("etcd does not answer: %w\n%s", err, said.String())
+	}
+	s.slow = slowLink(t, s.address)
+	return s, nil
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (s *etcdStore) addr(slow bool) string {
+	if slow {
+		return s.slow
+	}
+	return s.address
+}
+
+func (s *etcdStore) empty(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := s.client.Delete(ctx, "/", clientv3.WithPrefix()); err != nil {
+		t.Errorf("etcd: %v", err)
+	}
+	leases, err := s.client.Leases(ctx)
+	if err != nil {
+		t.Errorf("etcd: %v", err)
+		return
+	}
+	for _, l := range leases.Leases { // of the sessions of workers that are gone
+		s.client.Revoke(ctx, l.ID)
+	}
+}
+
+// cpu has a resolution of 10 ms.
+func (s *etcdStore) cpu(t testing.TB) float64 {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		t.Errorf("etcd: %v", err)
+		return math.NaN()
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(after) // from the third on: user and system time are the 14th and 15th
+	if len(fields) < 13 {
+		return math.NaN()
+	}
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return (user + system) * 1e4
+}
+
+func (s *etcdStore) connections(testing.TB) float64 { return math.NaN() }
+
+// messages is a meter by etcd's own metrics: what it received from clients.
+type messages struct {
+	store *etcdStore
+	at    []int64
+}
+
+func (s *etcdStore) meter(t testing.TB) meter {
+	t.Helper()
+	m := &messages{store: s}
+	m.mark(t)
+	return m
+}
+
+func (m *messages) mark(t testing.TB) {
+	t.Helper()
+	reply, err := http.Get("http://" + m.store.address + "/metrics")
+	if err != nil {
+		t.Errorf("etcd: %v", err)
+		return
+	}
+	defer reply.Body.Close()
+	sum := 0.0
+	for in := bufio.NewScanner(reply.Body); in.Scan(); {
+		if line := in.Text(); strings.HasPrefix(line, "grpc_server_msg_received_total{") {
+			v, _ := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+			sum += v
+		}
+	}
+	m.at = append(m.at, int64(sum))
+}
+
+func (m *messages) stop(t testing.TB) (window, all int64) {
+	t.Helper()
+	m.mark(t)
+	if len(m.at) != 4 {
+		return 0, 0
+	}
+	return m.at[2] - m.at[1], m.at[3] - m.at[0]
+}

@@ -1,0 +1,198 @@
+//go:build linux
+
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// store is a server, and what is measured there.
+type store interface {
+	// addr is where clients connect to: the server, or the slow link before it.
+	addr(slow bool) string
+	// empty forgets all locks.
+	empty(t testing.TB)
+	// cpu is what it has used so far, in µs.
+	cpu(t testing.TB) float64
+	// connections are those of clients; NaN if it cannot tell.
+	connections(t testing.TB) float64
+	// meter begins to count what clients send.
+	meter(t testing.TB) meter
+}
+
+// meter counts what clients send.
+type meter interface {
+	// mark is put at the beginning and at the end of the window.
+	mark(t testing.TB)
+	// stop tells what was sent between the marks, and in all.
+	stop(t testing.TB) (window, all int64)
+}
+
+// slowLink is a proxy before the server at addr that holds everything back for delay, each
+// way. What is on its way meanwhile overlaps, as on a wire.
+func slowLink(t testing.TB, addr string) string {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := toxiproxy.NewProxy(server, "slow", "127.0.0.1:0", addr)
+	for _, way := range []string{"upstream", "downstream"} {
+		toxic := fmt.Sprintf(`{"type":"latency","stream":%q,"attributes":{"latency":%d}}`, way, delay.Milliseconds())
+		if _, err := p.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p.Listen
+}
+
+type redisStore struct {
+	*redistest.Server
+	slow string
+}
+
+func startRedis(t testing.TB) *redisStore {
+	t.Helper()
+	s := redistest.Start(t)
+	return &redisStore{s, slowLink(t, s.Addr())}
+}
+
+func (s *redisStore) addr(slow bool) string {
+	if slow {
+		return s.slow
+	}
+	return s.Addr()
+}
+
+func (s *redisStore) empty(testing.TB) { s.Must("FLUSHALL") }
+
+var cpuLine = regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`)
+
+func (s *redisStore) cpu(t testing.TB) (sum float64) {
+	t.Helper()
+	for _, m := range cpuLine.FindAllStringSubmatch(fmt.Sprint(s.Must("INFO", "cpu")), -1) {
+		v, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += v * 1e6
+	}
+	return sum
+}
+
+func (s *redisStore) connections(t testing.TB) float64 {
+	t.Helper()
+	_, after, ok := strings.Cut(fmt.Sprint(s.Must("INFO", "clients")), "connected_clients:")
+	line, _, _ := strings.Cut(after, "\r")
+	n, err := strconv.Atoi(line)
+	if !ok || err != nil {
+		t.Fatalf("INFO clients: %v", err)
+	}
+	return float64(n - 1) // but this one
+}
+
+var scriptLine = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=([0-9]+),usec=([0-9]+)`)
+
+// scripts tells how often clients have run one so far, and for how long. Scripts do not run scripts,
+// so here the server's own count will do; MONITOR makes one that renews 256 leases several times as slow.
+func (s *redisStore) scripts(t testing.TB) (calls int, took time.Duration) {
+	t.Helper()
+	for _, m := range scriptLine.FindAllStringSubmatch(fmt.Sprint(s.Must("INFO", "commandstats")), -1) {
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := time.ParseDuration(m[2] + "us")
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls, took = calls+n, took+d
+	}
+	return calls, took
+}
+
+// monitor is a meter by MONITOR, which tells what clients send from what scripts run.
+type monitor struct {
+	server *redistest.Server
+	conn   net.Conn
+	n      int64 // may be read when done is closed, as marks
+	marks  []int64
+	done   chan struct{} // it has seen the last mark, or lost its connection
+}
+
+const (
+	markText = "mortise-bench-mark"
+	lastText = "mortise-bench-last"
+)
+
+func (s *redisStore) meter(t testing.TB) meter {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "MONITOR\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReaderSize(conn, 1<<20)
+	if _, err := in.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	m := &monitor{server: s.Server, conn: conn, done: make(chan struct{})}
+	go m.read(in)
+	return m
+}
+
+func (m *monitor) read(in *bufio.Reader) {
+	defer close(m.done)
+	for {
+		line, err := in.ReadSlice('\n')
+		if err != nil && err != bufio.ErrBufferFull {
+			return
+		}
+		// +1700000000.123456 [0 127.0.0.1:4711] "EVALSHA" ...
+		// and [0 lua] where a script runs it. A line that is longer than the buffer comes in pieces.
+		head := line[:min(len(line), 200)]
+		switch {
+		case err != nil || bytes.Contains(head, []byte(" lua] ")) || bytes.Contains(head, []byte(`"INFO"`)):
+		case bytes.Contains(head, []byte(markText)):
+			m.marks = append(m.marks, m.n)
+		case bytes.Contains(head, []byte(lastText)):
+			return
+		default:
+			m.n++
+		}
+	}
+}
+
+func (m *monitor) mark(testing.TB) { m.server.Must("ECHO", markText) }
+
+func (m *monitor) stop(t testing.TB) (window, all int64) {
+	t.Helper()
+	m.server.Must("ECHO", lastText) // what was sent before comes before
+	end := time.AfterFunc(time.Minute, func() { m.conn.Close() })
+	<-m.done
+	if !end.Stop() {
+		t.Error("the monitor has fallen silent")
+	}
+	m.conn.Close()
+	if len(m.marks) == 2 {
+		window = m.marks[1] - m.marks[0]
+	}
+	return window, m.n
+}
