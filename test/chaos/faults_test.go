@@ -1,0 +1,492 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// kind is a kind of fault.
+type kind struct {
+	name    string
+	promise promise
+	sites   []string
+	// run does it, and undoes it. It may narrow what is noted of it, and returns false where it
+	// could not be done; then nothing was.
+	run func(c *crew, f *fault) bool
+}
+
+var (
+	everywhere = []string{standalone, sentinels, cluster}
+	withAOF    = []string{standalone, cluster}
+	onSentinel = []string{sentinels}
+	onCluster  = []string{cluster}
+	alone      = []string{standalone}
+)
+
+// catalog is all that can happen.
+var catalog = []kind{
+	// Processes.
+	{"holder killed", allHolds, everywhere, func(c *crew, f *fault) bool {
+		p := c.any()
+		e := c.hang(p)
+		if e == nil {
+			return false
+		}
+		f.from = now()
+		c.kill(p)
+		f.to = now()
+		c.replace(p)
+		return true
+	}},
+	{"waiter killed", allHolds, everywhere, func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		q := c.any(p)
+		waits := c.awaits(20*time.Second, func() bool { return c.waiting(q) > 0 })
+		if waits {
+			f.from = now()
+			c.kill(q)
+			f.to = now()
+		}
+		c.letGo(p)
+		if waits {
+			c.replace(q)
+		}
+		return waits
+	}},
+	{"holder stopped past its lease", allHolds, everywhere, func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		f.from = now()
+		c.freeze(p)
+		c.pass(c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond))
+		f.to = now()
+		c.thaw(p)
+		c.letGo(p)
+		return true
+	}},
+	{"holder stopped briefly", allHolds, everywhere, func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		f.from = now()
+		c.freeze(p)
+		c.pass(c.between(100*time.Millisecond, c.config.Lease/2))
+		f.to = now()
+		c.thaw(p)
+		c.letGo(p)
+		return true
+	}},
+	{"waiter stopped", allHolds, everywhere, func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		q := c.any(p)
+		waits := c.awaits(20*time.Second, func() bool { return c.waiting(q) > 0 })
+		if waits {
+			f.from = now()
+			c.freeze(q)
+		}
+		c.letGo(p)
+		if waits {
+			c.pass(c.between(500*time.Millisecond, 2*c.config.Lease))
+			f.to = now()
+			c.thaw(q)
+		}
+		return waits
+	}},
+
+	// The network.
+	{"partition, both ways", allHolds, everywhere, partitions(true, true, everybody)},
+	{"partition, requests only", allHolds, everywhere, partitions(true, false, everybody)},
+	{"partition, replies only", allHolds, everywhere, partitions(false, true, everybody)},
+	{"partition of half of the processes", allHolds, everywhere, partitions(true, true, half)},
+	{"partition of half of them, requests only", allHolds, everywhere, partitions(true, false, half)},
+	{"partition of half of them, replies only", allHolds, everywhere, partitions(false, true, half)},
+	{"latency", allHolds, everywhere, weathers(func(c *crew) weather {
+		return weather{delay: c.between(5*time.Millisecond, 60*time.Millisecond)}
+	})},
+	{"jitter", allHolds, everywhere, weathers(func(c *crew) weather {
+		return weather{vary: c.between(10*time.Millisecond, 80*time.Millisecond)}
+	})},
+	{"little bandwidth", allHolds, everywhere, weathers(func(c *crew) weather {
+		return weather{rate: 4<<10 + c.rand.IntN(16<<10)}
+	})},
+	{"torn packets", allHolds, everywhere, weathers(func(*crew) weather { return weather{tear: true} })},
+	{"connections cut", allHolds, everywhere, func(c *crew, f *fault) bool {
+		n := 0
+		for _, w := range c.wires(everybody(c)) {
+			n += w.cut()
+		}
+		return n > 0
+	}},
+	{"reply lost, connection mute", allHolds, everywhere, strikes(dropAndMute)},
+	{"reply lost, connection cut", allHolds, everywhere, strikes(dropAndCut)},
+	{"reply half-sent", allHolds, everywhere, strikes(halve)},
+
+	// What an operator, or Redis itself, does.
+	{"CLIENT KILL TYPE normal", allHolds, everywhere, commands("CLIENT", "KILL", "TYPE", "normal")},
+	{"CLIENT KILL TYPE pubsub", allHolds, everywhere, commands("CLIENT", "KILL", "TYPE", "pubsub")},
+	{"CLIENT PAUSE ALL", allHolds, everywhere, pauses("ALL")},
+	{"CLIENT PAUSE WRITE", allHolds, everywhere, pauses("WRITE")},
+	{"SCRIPT FLUSH", allHolds, everywhere, commands("SCRIPT", "FLUSH")},
+	{"out of memory, noeviction", allHolds, everywhere, func(c *crew, f *fault) bool {
+		for _, n := range c.site.masters() {
+			n.server.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
+		}
+		c.pass(c.between(200*time.Millisecond, 1200*time.Millisecond))
+		for _, n := range c.site.masters() {
+			n.server.Must("CONFIG", "SET", "maxmemory", "0")
+		}
+		return true
+	}},
+	{"DEBUG SLEEP", allHolds, everywhere, func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
+		n.server.Must("DEBUG", "SLEEP", fmt.Sprintf("%.3f", d.Seconds()))
+		return true
+	}},
+	{"DEL of a lock that is held", tokensRise, everywhere, func(c *crew, f *fault) bool {
+		p := c.any()
+		e := c.hang(p)
+		if e == nil {
+			return false
+		}
+		defer c.letGo(p)
+		f.name = e.name.Load()
+		key := c.config.key(f.name)
+		n := c.site.serving(key)
+		f.from = now()
+		v, err := n.server.Do("DEL", key)
+		f.to = now()
+		// Whoever is inside when it is deleted is not necessarily e.
+		return err == nil && v == int64(1)
+	}},
+	{"FLUSHALL", tokensRise, everywhere, func(c *crew, f *fault) bool {
+		f.certain = true
+		for _, n := range c.site.masters() {
+			n.server.Must("FLUSHALL")
+		}
+		return true
+	}},
+	{"eviction under maxmemory", tokensRise, everywhere, evicts},
+
+	// Servers.
+	{"server stopped for less than a lease", allHolds, everywhere, func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		n.server.Pause()
+		c.pass(c.between(200*time.Millisecond, c.config.Lease/2))
+		n.server.Resume()
+		return true
+	}},
+	{"server stopped for more than a lease", allHolds, withAOF, func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		n.server.Pause()
+		c.pass(c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond))
+		n.server.Resume()
+		return true
+	}},
+	{"server killed, back with its AOF", allHolds, withAOF, func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		n.server.Stop()
+		c.pass(c.between(0, 800*time.Millisecond))
+		n.server.Restart()
+		return true
+	}},
+	{"server killed, back empty", tokensRise, alone, func(c *crew, f *fault) bool {
+		f.certain = true
+		n := c.site.nodes[0]
+		n.server.Stop()
+		if err := os.RemoveAll(filepath.Join(n.dir, "appendonlydir")); err != nil {
+			c.t.Fatal(err)
+		}
+		os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
+		c.pass(c.between(0, 500*time.Millisecond))
+		n.server.Restart()
+		return true
+	}},
+	{"AOF rewritten", allHolds, withAOF, func(c *crew, f *fault) bool {
+		for _, n := range c.site.masters() {
+			if _, err := n.server.Do("BGREWRITEAOF"); err != nil {
+				return false
+			}
+		}
+		for _, n := range c.site.masters() {
+			c.await("the AOF is rewritten", func() bool {
+				v, err := n.server.Do("INFO", "persistence")
+				return err == nil && strings.Contains(fmt.Sprint(v), "aof_rewrite_in_progress:0") && strings.Contains(fmt.Sprint(v), "aof_rewrite_scheduled:0")
+			})
+		}
+		return true
+	}},
+
+	// Sentinels and replicas.
+	{"replica killed", allHolds, onSentinel, func(c *crew, f *fault) bool {
+		r, m := c.site.replica(), c.site.master()
+		r.server.Stop()
+		c.pass(c.between(100*time.Millisecond, time.Second))
+		r.server.Restart()
+		c.site.follow(r.server, m.server)
+		c.site.settle()
+		return true
+	}},
+	{"replica stopped", allHolds, onSentinel, func(c *crew, f *fault) bool {
+		r := c.site.replica()
+		r.server.Pause()
+		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
+		r.server.Resume()
+		c.site.settle()
+		return true
+	}},
+	{"sentinel killed", allHolds, onSentinel, func(c *crew, f *fault) bool {
+		x := c.site.sentinels[c.rand.IntN(3)]
+		x.cmd.kill()
+		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
+		x.start()
+		c.site.settle()
+		return true
+	}},
+	{"sentinel stopped", allHolds, onSentinel, func(c *crew, f *fault) bool {
+		x := c.site.sentinels[c.rand.IntN(3)]
+		x.cmd.signal(syscall.SIGSTOP)
+		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
+		x.cmd.signal(syscall.SIGCONT)
+		c.site.settle()
+		return true
+	}},
+	{"SENTINEL FAILOVER", tellsLater, onSentinel, func(c *crew, f *fault) bool {
+		before := c.site.master()
+		x := c.site.sentinels[c.rand.IntN(3)]
+		c.await("a sentinel fails over", func() bool {
+			_, err := x.do("SENTINEL", "FAILOVER", masterSet)
+			return err == nil
+		})
+		c.taken(before)
+		return true
+	}},
+	{"master killed, replica takes over", tellsLater, onSentinel, func(c *crew, f *fault) bool {
+		before, next := c.site.master(), c.site.replica()
+		before.server.Stop()
+		c.await("a sentinel names the replica", func() bool { return c.site.master() == next })
+		before.server.Restart()
+		c.site.follow(before.server, next.server)
+		c.taken(before)
+		return true
+	}},
+	{"master stopped, replica takes over, master goes on", tellsLater, onSentinel, func(c *crew, f *fault) bool {
+		before, next := c.site.master(), c.site.replica()
+		before.server.Pause()
+		c.await("a sentinel names the replica", func() bool { return c.site.master() == next })
+		before.server.Resume()
+		c.taken(before)
+		return true
+	}},
+
+	// Clusters.
+	{"slot of a held lock moved", allHolds, onCluster, moves(0)},
+	{"slot of a held lock moved, slowly", allHolds, onCluster, moves(500 * time.Millisecond)},
+	{"slots moved to and fro", allHolds, onCluster, func(c *crew, f *fault) bool {
+		gen := c.book.generation.Load() * generation
+		for range 4 {
+			c.move(c.config.key(gen+c.rand.Int64N(hotNames+coldNames)), 0)
+		}
+		return true
+	}},
+}
+
+// pick is one of some servers.
+func (c *crew) pick(all []*node) *node { return all[c.rand.IntN(len(all))] }
+
+// everybody, and half, are sides of the wires.
+func everybody(*crew) []int { return []int{0, 1} }
+func half(c *crew) []int    { return []int{c.rand.IntN(2)} }
+
+// wires are those of all servers on some sides.
+func (c *crew) wires(sides []int) (all []*wire) {
+	for _, n := range c.site.nodes {
+		for _, side := range sides {
+			all = append(all, n.wires[side])
+		}
+	}
+	return all
+}
+
+// partitions keeps processes from the servers for a while, sometimes for more than a lease.
+func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		f.partition = true
+		wires := c.wires(of(c))
+		for _, w := range wires {
+			w.set(weather{hold: [2]bool{requests, replies}})
+		}
+		c.pass(c.between(300*time.Millisecond, c.config.Lease*3/2))
+		for _, w := range wires {
+			w.set(weather{})
+		}
+		return true
+	}
+}
+
+// weathers changes what passes for a while.
+func weathers(x func(*crew) weather) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		now := x(c)
+		for _, w := range c.wires(everybody(c)) {
+			w.set(now)
+		}
+		c.pass(c.between(500*time.Millisecond, 1500*time.Millisecond))
+		for _, w := range c.wires(everybody(c)) {
+			w.set(weather{})
+		}
+		return true
+	}
+}
+
+// strikes loses a reply of a script, and waits until its connection has ended.
+func strikes(d deed) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		s := &strike{deed: d, struck: make(chan struct{})}
+		w := n.wires[c.rand.IntN(2)]
+		w.arm(s)
+		select {
+		case <-s.struck:
+		case <-time.After(10 * time.Second):
+			w.disarm()
+			return false
+		}
+		select {
+		case <-s.line.dead:
+		case <-time.After(patience):
+			c.t.Fatalf("a client keeps a connection that a reply was lost of for %v", patience)
+		}
+		return true
+	}
+}
+
+// commands sends a command to all servers that serve.
+func commands(args ...string) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		for _, n := range c.site.masters() {
+			n.server.Must(args...)
+		}
+		return true
+	}
+}
+
+func pauses(mode string) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
+		for _, n := range c.site.masters() {
+			n.server.Must("CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
+		}
+		c.pass(d)
+		return true
+	}
+}
+
+// evicts fills a server until it evicts.
+func evicts(c *crew, f *fault) bool {
+	n := c.pick(c.site.masters()).server
+	info := func(section, field string) int {
+		v, err := n.Do("INFO", section)
+		if err != nil {
+			return -1
+		}
+		for l := range strings.Lines(fmt.Sprint(v)) {
+			if rest, ok := strings.CutPrefix(l, field+":"); ok {
+				i, _ := strconv.Atoi(strings.TrimSpace(rest))
+				return i
+			}
+		}
+		return -1
+	}
+	before := info("stats", "evicted_keys")
+	most := info("memory", "used_memory") + 4<<20
+	n.Must("CONFIG", "SET", "maxmemory", strconv.Itoa(most), "maxmemory-policy", "allkeys-random")
+	// In a slot of the server's own, if it is one of a cluster.
+	tag := "junk"
+	if c.site.kind == cluster {
+		for i := 0; ; i++ {
+			tag = fmt.Sprint("junk", i)
+			if c.site.serving(tag).server == n {
+				break
+			}
+		}
+	}
+	value := strings.Repeat("x", 64<<10)
+	var junk []string
+	for i := 0; i < 400 && info("stats", "evicted_keys") < before+60; i++ {
+		key := fmt.Sprintf("{%s}%d", tag, i)
+		if _, err := n.Do("SET", key, value, "PX", "60000"); err == nil {
+			junk = append(junk, key)
+		}
+	}
+	evicted := info("stats", "evicted_keys") - before
+	for batch := range slices.Chunk(junk, 50) {
+		n.Do(append([]string{"UNLINK"}, batch...)...)
+	}
+	n.Must("CONFIG", "SET", "maxmemory", "0")
+	return evicted > 0
+}
+
+// taken waits until another is master, and all know.
+func (c *crew) taken(before *node) {
+	c.t.Helper()
+	c.await("another is master", func() bool { return c.site.master() != before })
+	// Sentinels make the old master a replica when they see fit.
+	next := c.site.master()
+	c.await("the old master answers", func() bool { _, err := before.server.Do("PING"); return err == nil })
+	c.await("the old master follows", func() bool {
+		host, port, _ := net.SplitHostPort(next.server.Addr())
+		_, err := before.server.Do("REPLICAOF", host, port)
+		return err == nil
+	})
+	c.site.settle()
+}
+
+// moves moves the slot of a lock while somebody holds it.
+func moves(slowly time.Duration) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		p := c.any()
+		e := c.hang(p)
+		if e == nil {
+			return false
+		}
+		f.from = now()
+		c.move(c.config.key(e.name.Load()), slowly)
+		c.letGo(p)
+		return true
+	}
+}
+
+// move moves the slot of a key to another server.
+func (c *crew) move(key string, slowly time.Duration) {
+	c.t.Helper()
+	s := c.site
+	from := s.serving(key)
+	slot := from.server.Must("CLUSTER", "KEYSLOT", key).(int64)
+	var to *redistest.Server
+	for to == nil || to == from.server {
+		to = s.cluster.Masters[c.rand.IntN(len(s.cluster.Masters))]
+	}
+	s.cluster.Move(int(slot), to, func() { c.pass(slowly) })
+	s.cluster.Settle()
+}
