@@ -148,6 +148,12 @@ func (c *crew) end() outcome {
 	if len(c.skipped) > 0 {
 		c.t.Logf("could not be done: %q", c.skipped)
 	}
+	if took, over := lull(c.book.all(), c.faults); took > int64(time.Second) {
+		c.t.Logf("nobody came in anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond), seconds(over-c.began))
+	}
+	if v.longest.took > 0 {
+		c.t.Logf("the longest after a partition, %v: %s", time.Duration(v.longest.took), v.longest.what)
+	}
 	if v.bad() {
 		c.t.Errorf("%s", v.why())
 	}

@@ -78,14 +78,14 @@ func (m *handmade) take(ctx context.Context, name string, w want) (lease, error)
 		d = min(d, briefly)
 	}
 	t := &taken{m: m, name: name, owner: fmt.Sprint(os.Getpid(), "-", rand.Int64()), stop: make(chan struct{}), done: make(chan struct{})}
-	for {
+	for began := time.Now(); ; {
 		sent := time.Now()
 		ok, err := m.ask(ctx, t, d)
 		if err == nil && ok {
 			t.until = sent.Add(d - max(10*time.Millisecond, d/100))
 			break
 		}
-		if err == nil && w.try {
+		if err == nil && (w.try || w.wait > 0 && time.Since(began) > w.wait) {
 			return nil, mortise.ErrNotAcquired
 		}
 		select {
@@ -155,12 +155,6 @@ func (t *taken) watch(d time.Duration, renewed bool) {
 			continue
 		}
 		sent := time.Now()
-		if t.m.Lock == renewsTheLost {
-			if t.m.rdb.Set(ctx, t.name, t.owner, d).Err() == nil {
-				t.extend(sent.Add(d - max(10*time.Millisecond, d/100)))
-			}
-			continue
-		}
 		n, err := renewScript.Run(ctx, t.m.rdb, []string{t.name}, t.owner, d.Milliseconds()).Int64()
 		if err == nil && n == 1 {
 			t.extend(sent.Add(d - max(10*time.Millisecond, d/100)))
@@ -171,7 +165,7 @@ func (t *taken) watch(d time.Duration, renewed bool) {
 func (t *taken) extend(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.m.Lock == renewsTheLost || time.Now().Before(t.until) {
+	if time.Now().Before(t.until) {
 		t.until = until
 	}
 }
@@ -179,6 +173,11 @@ func (t *taken) extend(until time.Time) {
 func (t *taken) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.over && t.m.Lock == renewsTheLost && !time.Now().Before(t.until) {
+		if t.m.rdb.Set(context.Background(), t.name, t.owner, t.m.Lease).Err() == nil {
+			t.until = time.Now().Add(t.m.Lease)
+		}
+	}
 	if !t.over && (t.m.Lock == endlessBelief || t.m.Lock == neverExpires || t.m.Lock == localOnly || time.Now().Before(t.until)) {
 		return nil
 	}

@@ -56,13 +56,13 @@ type rules struct {
 type verdict struct {
 	operations   int // Locks and Unlocks that returned
 	acquisitions int
-	handoffs     int // the next holder was in another process
-	lost         int // visits that ended before they were unlocked
-	dead         int // visits whose process was killed
-	failed       int // Locks that failed, other than because somebody held it
-	excused      int // visits of which nothing was promised
-	stale        int // writes that the fenced store refused
-	longest      int64
+	handoffs     int     // the next holder was in another process
+	lost         int     // visits that ended before they were unlocked
+	dead         int     // visits whose process was killed
+	failed       int     // Locks that failed, other than because somebody held it
+	excused      int     // visits of which nothing was promised
+	stale        int     // writes that the fenced store refused
+	longest      heal    // of heals
 	heals        []int64 // for each name that was waited for over the end of a partition: until somebody was in
 
 	violations  []string
@@ -81,7 +81,9 @@ func (v *verdict) add(o verdict) {
 	v.failed += o.failed
 	v.excused += o.excused
 	v.stale += o.stale
-	v.longest = max(v.longest, o.longest)
+	if o.longest.took > v.longest.took {
+		v.longest = o.longest
+	}
 	v.heals = append(v.heals, o.heals...)
 	v.violations = append(v.violations, o.violations...)
 	v.regressions = append(v.regressions, o.regressions...)
@@ -297,18 +299,27 @@ func (v *verdict) quiet(due, next int64, faults []fault, stalls []span, r rules,
 		return
 	}
 	quiet := undisturbed(due, next, stalls)
-	v.longest = max(v.longest, quiet)
 	if quiet > r.lease+r.slack {
 		v.silences = append(v.silences, fmt.Sprintf("the lock was to be had from %s on, for %v, of which the machine ran %v: then came %s",
 			stamp(due), time.Duration(next-due), time.Duration(quiet), who))
 	}
 }
 
+// heal is how long it took, after what.
+type heal struct {
+	took int64
+	what string
+}
+
 // heal notes how long it took the first to get in after a partition.
 func (v *verdict) heal(before, free int64, x visit, faults []fault) {
 	for _, f := range faults {
 		if f.partition && before < f.to && x.begun < f.to && x.first > f.to && free < x.first {
-			v.heals = append(v.heals, x.first-max(free, f.to))
+			took := x.first - max(free, f.to)
+			v.heals = append(v.heals, took)
+			if took > v.longest.took {
+				v.longest = heal{took, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.kind, stamp(f.to), stamp(free), x)}
+			}
 		}
 	}
 }
@@ -330,4 +341,27 @@ func undisturbed(from, to int64, stalls []span) int64 {
 		}
 	}
 	return left
+}
+
+// lull is the longest time between faults in which nobody came in anywhere, and when it was over.
+func lull(visits []visit, faults []fault) (longest, over int64) {
+	var came []int64
+	for _, x := range visits {
+		if x.first != 0 {
+			came = append(came, x.first)
+		}
+	}
+	slices.Sort(came)
+	for i := 1; i < len(came); i++ {
+		from := came[i-1]
+		for _, f := range faults {
+			if f.from < came[i] {
+				from = max(from, min(f.to, came[i]))
+			}
+		}
+		if came[i]-from > longest {
+			longest, over = came[i]-from, came[i]
+		}
+	}
+	return longest, over
 }

@@ -59,12 +59,17 @@ type locker interface {
 type want struct {
 	fenced, try bool
 	lease       time.Duration // 0: renewed
+	wait        time.Duration // 0: for as long as it takes
 }
+
+// patient is how many goroutines of a process wait for as long as it takes.
+const patient = 2
 
 // Of the names of a generation, so many are wanted by all, and so many by few.
 const (
 	hotNames   = 2
-	coldNames  = 24
+	coldNames  = 22
+	longNames  = 40 // held for long, and wanted by one or two
 	generation = 64 // names are numbered so far apart from one generation to the next
 )
 
@@ -176,7 +181,10 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 	if w.try {
 		return l.TryLock(ctx, name, opts...)
 	}
-	return l.Lock(ctx, name, append(opts, mortise.WithWait(time.Hour))...)
+	if w.wait > 0 {
+		opts = append(opts, mortise.WithWait(w.wait))
+	}
+	return l.Lock(ctx, name, opts...)
 }
 
 func (m *mortises) close(ctx context.Context) error {
@@ -193,6 +201,10 @@ func (w *worker) visit(i int) {
 	} else {
 		name += hotNames + rand.Int64N(coldNames)
 	}
+	if rand.IntN(1000) < 2 { // held for long, and renewed meanwhile
+		hot = false
+		name = w.book.generation.Load()*generation + hotNames + coldNames + int64(w.Process*w.Goroutines+i)%longNames
+	}
 	// A fenced lock is held for a millisecond at least: see docs/guarantees.md.
 	wants := want{fenced: i%2 == 0, try: rand.IntN(8) == 0}
 	stay := time.Millisecond + rand.N(time.Millisecond)
@@ -203,8 +215,11 @@ func (w *worker) visit(i int) {
 		if overstay = dice < 10; overstay {
 			stay = wants.lease + rand.N(50*time.Millisecond)
 		}
-	case dice == 40: // one that is, more than once
+	case name%generation >= hotNames+coldNames: // one that is, more than once
 		stay = w.Lease + rand.N(w.Lease/2)
+	}
+	if i >= patient { // others give up, and give others room: who waits for one name does not ask for another
+		wants.wait = 50*time.Millisecond + rand.N(200*time.Millisecond)
 	}
 
 	e, index := w.book.begin()
