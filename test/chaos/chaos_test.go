@@ -20,7 +20,7 @@ var (
 	chaosOps    = flag.Int("chaos.operations", 0, "and how many Locks and Unlocks at least")
 	chaosMany   = flag.Int("chaos.faults", 0, "and how many faults")
 	chaosTo     = flag.String("chaos.report", "", "a directory for chaos.md and chaos.svg")
-	chaosSites  = flag.String("chaos.only", "", "a fault, by name, to the exclusion of others")
+	chaosOnly   = flag.String("chaos.only", "", "a fault, by name, to the exclusion of others")
 )
 
 func TestMain(m *testing.M) {
@@ -32,8 +32,11 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
-	if *runChaos { // the deployments wait more than they work
-		flag.Set("test.parallel", "4")
+	if *runChaos {
+		flag.Set("test.parallel", "4") // the deployments wait more than they work
+		if unset := flag.Lookup("test.timeout").Value.String() == "0s"; unset {
+			flag.Set("test.timeout", (15*time.Minute*time.Duration(*chaosRounds) + 2**chaosTime + time.Duration(*chaosMany)*10*time.Second + time.Duration(*chaosOps)*5*time.Millisecond).String())
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -46,7 +49,7 @@ func usual() workerConfig {
 // deck is the faults of a site, in an order.
 func (c *crew) deck() (all []kind) {
 	for _, k := range catalog {
-		if slices.Contains(k.sites, c.site.kind) && (*chaosSites == "" || *chaosSites == k.name) {
+		if slices.Contains(k.sites, c.site.kind) && (*chaosOnly == "" || *chaosOnly == k.name) {
 			all = append(all, k)
 		}
 	}
