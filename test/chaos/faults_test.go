@@ -120,16 +120,23 @@ var catalog = []kind{
 	{"partition of half of the processes", allHolds, everywhere, partitions(true, true, half)},
 	{"partition of half of them, requests only", allHolds, everywhere, partitions(true, false, half)},
 	{"partition of half of them, replies only", allHolds, everywhere, partitions(false, true, half)},
-	{"latency", allHolds, everywhere, weathers(func(c *crew) weather {
-		return weather{delay: c.between(5*time.Millisecond, 60*time.Millisecond)}
+	{"latency", allHolds, everywhere, weathers(everybody, func(c *crew) weather {
+		d := c.between(5*time.Millisecond, 60*time.Millisecond)
+		return weather{delay: [2]time.Duration{d, d}}
 	})},
-	{"jitter", allHolds, everywhere, weathers(func(c *crew) weather {
+	{"requests of half of the processes late", allHolds, everywhere, weathers(half, func(c *crew) weather {
+		return weather{delay: [2]time.Duration{upstream: c.between(100*time.Millisecond, commandTimeout*3/4)}}
+	})},
+	{"replies to half of the processes late", allHolds, everywhere, weathers(half, func(c *crew) weather {
+		return weather{delay: [2]time.Duration{downstream: c.between(100*time.Millisecond, commandTimeout*3/4)}}
+	})},
+	{"jitter", allHolds, everywhere, weathers(everybody, func(c *crew) weather {
 		return weather{vary: c.between(10*time.Millisecond, 80*time.Millisecond)}
 	})},
-	{"little bandwidth", allHolds, everywhere, weathers(func(c *crew) weather {
+	{"little bandwidth", allHolds, everywhere, weathers(everybody, func(c *crew) weather {
 		return weather{rate: 4<<10 + c.rand.IntN(16<<10)}
 	})},
-	{"torn packets", allHolds, everywhere, weathers(func(*crew) weather { return weather{tear: true} })},
+	{"torn packets", allHolds, everywhere, weathers(everybody, func(*crew) weather { return weather{tear: true} })},
 	{"connections cut", allHolds, everywhere, func(c *crew, f *fault) bool {
 		n := 0
 		for _, w := range c.wires(everybody(c)) {
@@ -345,14 +352,14 @@ func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *fault
 }
 
 // weathers changes what passes for a while.
-func weathers(x func(*crew) weather) func(*crew, *fault) bool {
+func weathers(of func(*crew) []int, x func(*crew) weather) func(*crew, *fault) bool {
 	return func(c *crew, f *fault) bool {
-		now := x(c)
-		for _, w := range c.wires(everybody(c)) {
+		wires, now := c.wires(of(c)), x(c)
+		for _, w := range wires {
 			w.set(now)
 		}
-		c.pass(c.between(500*time.Millisecond, 1500*time.Millisecond))
-		for _, w := range c.wires(everybody(c)) {
+		c.pass(c.between(time.Second, 2500*time.Millisecond))
+		for _, w := range wires {
 			w.set(weather{})
 		}
 		return true

@@ -36,7 +36,10 @@ func (f fault) class() int {
 	case strings.HasPrefix(f.kind, "holder") || strings.HasPrefix(f.kind, "waiter"):
 		return 0
 	}
-	for _, word := range []string{"partition", "latency", "jitter", "bandwidth", "torn", "connections", "reply"} {
+	if strings.HasPrefix(f.kind, "replica") {
+		return 2
+	}
+	for _, word := range []string{"partition", "latency", "jitter", "bandwidth", "torn", "requests", "connections", "repl"} {
 		if strings.Contains(f.kind, word) {
 			return 1
 		}

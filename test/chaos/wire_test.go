@@ -41,11 +41,11 @@ const (
 
 // weather is what befalls all that passes.
 type weather struct {
-	hold  [2]bool       // nothing passes in this direction; it arrives when the weather changes
-	delay time.Duration // each way
-	vary  time.Duration // up to so much more
-	rate  int           // bytes a second, each way; 0: any
-	tear  bool          // in pieces of a few bytes
+	hold  [2]bool          // nothing passes in this direction; it arrives when the weather changes
+	delay [2]time.Duration // in this direction
+	vary  time.Duration    // up to so much more, each way
+	rate  int              // bytes a second, each way; 0: any
+	tear  bool             // in pieces of a few bytes
 }
 
 // deed is what becomes of a reply: the command was run, and its client does not hear of it.
@@ -260,7 +260,7 @@ func (l *line) weathers(direction int, came time.Time, n int) bool {
 		}
 		x, change = l.w.look()
 	}
-	d := x.delay - time.Since(came)
+	d := x.delay[direction] - time.Since(came)
 	if x.vary > 0 {
 		d += rand.N(x.vary)
 	}

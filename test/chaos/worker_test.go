@@ -217,10 +217,10 @@ func (w *worker) visit(i int) {
 	stay := time.Millisecond + rand.N(time.Millisecond)
 	overstay := false
 	switch dice := rand.IntN(1000); {
-	case dice < 40: // a lease that is not renewed
-		wants.lease = 100*time.Millisecond + rand.N(200*time.Millisecond)
-		if overstay = dice < 10; overstay {
-			stay = wants.lease + rand.N(50*time.Millisecond)
+	case dice < 150: // a lease that is not renewed
+		wants.lease = 60*time.Millisecond + rand.N(140*time.Millisecond)
+		if overstay = dice < 30; overstay {
+			stay = wants.lease + rand.N(20*time.Millisecond)
 		}
 	case name%generation >= hotNames+coldNames: // one that is, more than once
 		stay = w.Lease + rand.N(w.Lease/2)
