@@ -107,6 +107,7 @@ func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 // outcome is what became of a crew.
 type outcome struct {
 	site    string
+	redis   string // its version
 	began   int64
 	ended   int64
 	faults  []fault
@@ -160,7 +161,7 @@ func (c *crew) end() outcome {
 	if v.bad() {
 		c.t.Errorf("%s", v.why())
 	}
-	o := outcome{site: c.site.kind, began: c.began, ended: ended, faults: c.faults, skipped: c.skipped, verdict: v}
+	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.began, ended: ended, faults: c.faults, skipped: c.skipped, verdict: v}
 	o.rate = make([]int, (ended-c.began)/int64(time.Second)+1)
 	for _, x := range c.book.all() {
 		if i := (x.first - c.began) / int64(time.Second); x.first != 0 && int(i) < len(o.rate) {

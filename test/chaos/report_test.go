@@ -9,6 +9,7 @@ import (
 	"html"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -116,7 +117,9 @@ What became of locks while %d faults of %d kinds befell them, in %v. Written by
 
     %s
 
-which makes the same faults in the same order again; what is under way when one strikes differs from run to run.
+which makes the same faults in the same order again; what is under way when one strikes differs from run to run. %s, %s, %d cores that were busy with
+other things besides.
+
 Holders and waiters are processes, on go-redis and rueidis, four on each of three deployments at a time: one
 Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. Every process reaches the servers
 through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../test/chaos/doc.go) says how.
@@ -124,7 +127,7 @@ through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../te
 | | |
 |---|---|
 | Locks and Unlocks that returned | %d |
-| locks acquired, handed to another process, lost before Unlock, died with their process | %d, %d, %d, %d |
+| locks acquired; of those handed to another process, lost before Unlock, died with their process | %d; %d, %d, %d |
 | two holders at once, where [guarantees](guarantees.md) promises none | **%d** |
 | tokens that did not rise, where they must | **%d** |
 | locks free and waited for, for longer than a lease and 1 s | **%d** |
@@ -136,12 +139,12 @@ through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../te
 
 ![When what struck, and how many came in](chaos.svg)
 
-*Promised* is what [docs/guarantees.md](guarantees.md) promises, and the run checks, while it lasts. The last column is from the end of the fault until somebody came in, on
-any name: median and longest, on a machine that was busy.
+*Promised* is what [guarantees](guarantees.md) promises while it lasts, and what the run checks. The last column is from the end of the fault until somebody came in, on
+any name: median and longest.
 
 | fault | promised | standalone | sentinel | cluster | next holder after |
 |---|---|---|---|---|---|
-`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), v.operations, v.acquisitions, v.handoffs, v.lost, v.dead,
+`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), v.operations, v.acquisitions, v.handoffs, v.lost, v.dead,
 		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, len(v.heals), figures(v.heals))
 	for _, x := range list {
 		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
@@ -179,7 +182,7 @@ func timeline(all []outcome) []byte {
 	site := row*len(classes) + curve + 22
 	height := top + site*len(everywhere) + bottom
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="10">`+"\n", left+wide+20, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif" font-size="10" role="img" aria-label="When which faults struck each deployment, and how many locks were acquired each second.">`+"\n", left+wide+20, height)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/>`+"\n")
 	for i, name := range everywhere {
 		y := top + i*site

@@ -84,6 +84,17 @@ func (s *site) add(server *redistest.Server) {
 	s.nodes = append(s.nodes, n)
 }
 
+// version is that of its servers.
+func (s *site) version() string {
+	info, _ := s.nodes[0].server.Do("INFO", "server")
+	for l := range strings.Lines(fmt.Sprint(info)) {
+		if v, ok := strings.CutPrefix(l, "redis_version:"); ok {
+			return "Redis " + strings.TrimSpace(v)
+		}
+	}
+	return "Redis"
+}
+
 // follow makes a server a replica of another.
 func (s *site) follow(replica, master *redistest.Server) {
 	s.t.Helper()
