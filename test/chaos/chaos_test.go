@@ -78,7 +78,14 @@ func (c *crew) suffer(kinds []kind) {
 	c.progress("the start")
 	for _, k := range kinds {
 		check()
-		if !c.strike(k.name) {
+		strike := func() bool { return c.strike(k.name) }
+		behind := ""
+		if c.rand.IntN(4) == 0 && k.weather == nil {
+			name := backgrounds[c.rand.IntN(len(backgrounds))]
+			strike = func() bool { return c.before(name, func() bool { return c.strike(k.name) }) }
+			behind = ", behind it: " + name
+		}
+		if !strike() {
 			c.skipped = append(c.skipped, k.name)
 			c.progress("a fault that was not done: " + k.name)
 			continue
@@ -88,7 +95,7 @@ func (c *crew) suffer(kinds []kind) {
 		}
 		c.progress(k.name)
 		if f := c.faults[len(c.faults)-1]; testing.Verbose() {
-			c.t.Logf("%7.3f s to %7.3f s: %s; somebody in after %v", seconds(f.from-c.began), seconds(f.to-c.began), f.kind,
+			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v", seconds(f.from-c.began), seconds(f.to-c.began), k.name, behind,
 				time.Duration(f.again-f.to).Round(time.Millisecond))
 		}
 		c.pass(c.between(50*time.Millisecond, 300*time.Millisecond))

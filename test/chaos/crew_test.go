@@ -264,8 +264,10 @@ func (c *crew) progress(what string) {
 			first = at
 		}
 	}
-	if n := len(c.faults); n > 0 && c.faults[n-1].again == 0 {
-		c.faults[n-1].again = first
+	for i := range c.faults {
+		if f := &c.faults[i]; f.again == 0 {
+			f.again = first
+		}
 	}
 }
 

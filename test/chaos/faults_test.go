@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/redistest"
@@ -24,6 +25,10 @@ type kind struct {
 	// run does it, and undoes it. It may narrow what is noted of it, and returns false where it
 	// could not be done; then nothing was.
 	run func(c *crew, f *fault) bool
+
+	// weather, if it is that, and for whom.
+	weather func(*crew) weather
+	sides   func(*crew) []int
 }
 
 var (
@@ -37,7 +42,7 @@ var (
 // catalog is all that can happen.
 var catalog = []kind{
 	// Processes.
-	{"holder killed", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "holder killed", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		p := c.any()
 		e := c.hang(p)
 		if e == nil {
@@ -49,7 +54,7 @@ var catalog = []kind{
 		c.replace(p)
 		return true
 	}},
-	{"waiter killed", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "waiter killed", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		p := c.any()
 		if c.hang(p) == nil {
 			return false
@@ -67,7 +72,7 @@ var catalog = []kind{
 		}
 		return waits
 	}},
-	{"holder stopped past its lease", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "holder stopped past its lease", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		p := c.any()
 		if c.hang(p) == nil {
 			return false
@@ -80,7 +85,7 @@ var catalog = []kind{
 		c.letGo(p)
 		return true
 	}},
-	{"holder stopped briefly", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "holder stopped briefly", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		p := c.any()
 		if c.hang(p) == nil {
 			return false
@@ -93,7 +98,7 @@ var catalog = []kind{
 		c.letGo(p)
 		return true
 	}},
-	{"waiter stopped", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "waiter stopped", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		p := c.any()
 		if c.hang(p) == nil {
 			return false
@@ -114,47 +119,47 @@ var catalog = []kind{
 	}},
 
 	// The network.
-	{"partition, both ways", allHolds, everywhere, partitions(true, true, everybody)},
-	{"partition, requests only", allHolds, everywhere, partitions(true, false, everybody)},
-	{"partition, replies only", allHolds, everywhere, partitions(false, true, everybody)},
-	{"partition of half of the processes", allHolds, everywhere, partitions(true, true, half)},
-	{"partition of half of them, requests only", allHolds, everywhere, partitions(true, false, half)},
-	{"partition of half of them, replies only", allHolds, everywhere, partitions(false, true, half)},
-	{"latency", allHolds, everywhere, weathers(everybody, func(c *crew) weather {
+	{name: "partition, both ways", promise: allHolds, sites: everywhere, run: partitions(true, true, everybody)},
+	{name: "partition, requests only", promise: allHolds, sites: everywhere, run: partitions(true, false, everybody)},
+	{name: "partition, replies only", promise: allHolds, sites: everywhere, run: partitions(false, true, everybody)},
+	{name: "partition of half of the processes", promise: allHolds, sites: everywhere, run: partitions(true, true, half)},
+	{name: "partition of half of them, requests only", promise: allHolds, sites: everywhere, run: partitions(true, false, half)},
+	{name: "partition of half of them, replies only", promise: allHolds, sites: everywhere, run: partitions(false, true, half)},
+	weatherKind("latency", everybody, func(c *crew) weather {
 		d := c.between(5*time.Millisecond, 60*time.Millisecond)
 		return weather{delay: [2]time.Duration{d, d}}
-	})},
-	{"requests of half of the processes late", allHolds, everywhere, weathers(half, func(c *crew) weather {
+	}),
+	weatherKind("requests of half of the processes late", half, func(c *crew) weather {
 		return weather{delay: [2]time.Duration{upstream: c.between(100*time.Millisecond, commandTimeout*3/4)}}
-	})},
-	{"replies to half of the processes late", allHolds, everywhere, weathers(half, func(c *crew) weather {
+	}),
+	weatherKind("replies to half of the processes late", half, func(c *crew) weather {
 		return weather{delay: [2]time.Duration{downstream: c.between(100*time.Millisecond, commandTimeout*3/4)}}
-	})},
-	{"jitter", allHolds, everywhere, weathers(everybody, func(c *crew) weather {
+	}),
+	weatherKind("jitter", everybody, func(c *crew) weather {
 		return weather{vary: c.between(10*time.Millisecond, 80*time.Millisecond)}
-	})},
-	{"little bandwidth", allHolds, everywhere, weathers(everybody, func(c *crew) weather {
+	}),
+	weatherKind("little bandwidth", everybody, func(c *crew) weather {
 		return weather{rate: 4<<10 + c.rand.IntN(16<<10)}
-	})},
-	{"torn packets", allHolds, everywhere, weathers(everybody, func(*crew) weather { return weather{tear: true} })},
-	{"connections cut", allHolds, everywhere, func(c *crew, f *fault) bool {
+	}),
+	weatherKind("torn packets", everybody, func(*crew) weather { return weather{tear: true} }),
+	{name: "connections cut", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		n := 0
 		for _, w := range c.wires(everybody(c)) {
 			n += w.cut()
 		}
 		return n > 0
 	}},
-	{"reply lost, connection mute", allHolds, everywhere, strikes(dropAndMute)},
-	{"reply lost, connection cut", allHolds, everywhere, strikes(dropAndCut)},
-	{"reply half-sent", allHolds, everywhere, strikes(halve)},
+	{name: "reply lost, connection mute", promise: allHolds, sites: everywhere, run: strikes(dropAndMute)},
+	{name: "reply lost, connection cut", promise: allHolds, sites: everywhere, run: strikes(dropAndCut)},
+	{name: "reply half-sent", promise: allHolds, sites: everywhere, run: strikes(halve)},
 
 	// What an operator, or Redis itself, does.
-	{"CLIENT KILL TYPE normal", allHolds, everywhere, commands("CLIENT", "KILL", "TYPE", "normal")},
-	{"CLIENT KILL TYPE pubsub", allHolds, everywhere, commands("CLIENT", "KILL", "TYPE", "pubsub")},
-	{"CLIENT PAUSE ALL", allHolds, everywhere, pauses("ALL")},
-	{"CLIENT PAUSE WRITE", allHolds, everywhere, pauses("WRITE")},
-	{"SCRIPT FLUSH", allHolds, everywhere, commands("SCRIPT", "FLUSH")},
-	{"out of memory, noeviction", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "CLIENT KILL TYPE normal", promise: allHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "normal")},
+	{name: "CLIENT KILL TYPE pubsub", promise: allHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "pubsub")},
+	{name: "CLIENT PAUSE ALL", promise: allHolds, sites: everywhere, run: pauses("ALL")},
+	{name: "CLIENT PAUSE WRITE", promise: allHolds, sites: everywhere, run: pauses("WRITE")},
+	{name: "SCRIPT FLUSH", promise: allHolds, sites: everywhere, run: commands("SCRIPT", "FLUSH")},
+	{name: "out of memory, noeviction", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		for _, n := range c.site.masters() {
 			n.server.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
 		}
@@ -164,13 +169,13 @@ var catalog = []kind{
 		}
 		return true
 	}},
-	{"DEBUG SLEEP", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "DEBUG SLEEP", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		n := c.pick(c.site.masters())
 		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
 		n.server.Must("DEBUG", "SLEEP", fmt.Sprintf("%.3f", d.Seconds()))
 		return true
 	}},
-	{"DEL of a lock that is held", tokensRise, everywhere, func(c *crew, f *fault) bool {
+	{name: "DEL of a lock that is held", promise: tokensRise, sites: everywhere, run: func(c *crew, f *fault) bool {
 		p := c.any()
 		e := c.hang(p)
 		if e == nil {
@@ -186,38 +191,38 @@ var catalog = []kind{
 		// Whoever is inside when it is deleted is not necessarily e.
 		return err == nil && v == int64(1)
 	}},
-	{"FLUSHALL", tokensRise, everywhere, func(c *crew, f *fault) bool {
+	{name: "FLUSHALL", promise: tokensRise, sites: everywhere, run: func(c *crew, f *fault) bool {
 		f.certain = true
 		for _, n := range c.site.masters() {
 			n.server.Must("FLUSHALL")
 		}
 		return true
 	}},
-	{"eviction under maxmemory", tokensRise, everywhere, evicts},
+	{name: "eviction under maxmemory", promise: tokensRise, sites: everywhere, run: evicts},
 
 	// Servers.
-	{"server stopped for less than a lease", allHolds, everywhere, func(c *crew, f *fault) bool {
+	{name: "server stopped for less than a lease", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
 		n := c.pick(c.site.masters())
 		n.server.Pause()
 		c.pass(c.between(200*time.Millisecond, c.config.Lease/2))
 		n.server.Resume()
 		return true
 	}},
-	{"server stopped for more than a lease", allHolds, withAOF, func(c *crew, f *fault) bool {
+	{name: "server stopped for more than a lease", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
 		n := c.pick(c.site.masters())
 		n.server.Pause()
 		c.pass(c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond))
 		n.server.Resume()
 		return true
 	}},
-	{"server killed, back with its AOF", allHolds, withAOF, func(c *crew, f *fault) bool {
+	{name: "server killed, back with its AOF", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
 		n := c.pick(c.site.masters())
 		n.server.Stop()
 		c.pass(c.between(0, 800*time.Millisecond))
 		n.server.Restart()
 		return true
 	}},
-	{"server killed, back empty", tokensRise, alone, func(c *crew, f *fault) bool {
+	{name: "server killed, back empty", promise: tokensRise, sites: alone, run: func(c *crew, f *fault) bool {
 		f.certain = true
 		n := c.site.nodes[0]
 		n.server.Stop()
@@ -229,7 +234,7 @@ var catalog = []kind{
 		n.server.Restart()
 		return true
 	}},
-	{"AOF rewritten", allHolds, withAOF, func(c *crew, f *fault) bool {
+	{name: "AOF rewritten", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
 		for _, n := range c.site.masters() {
 			if _, err := n.server.Do("BGREWRITEAOF"); err != nil {
 				return false
@@ -245,7 +250,7 @@ var catalog = []kind{
 	}},
 
 	// Sentinels and replicas.
-	{"replica killed", allHolds, onSentinel, func(c *crew, f *fault) bool {
+	{name: "replica killed", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
 		r, m := c.site.replica(), c.site.master()
 		r.server.Stop()
 		c.pass(c.between(100*time.Millisecond, time.Second))
@@ -254,7 +259,7 @@ var catalog = []kind{
 		c.site.settle()
 		return true
 	}},
-	{"replica stopped", allHolds, onSentinel, func(c *crew, f *fault) bool {
+	{name: "replica stopped", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
 		r := c.site.replica()
 		r.server.Pause()
 		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
@@ -262,7 +267,7 @@ var catalog = []kind{
 		c.site.settle()
 		return true
 	}},
-	{"sentinel killed", allHolds, onSentinel, func(c *crew, f *fault) bool {
+	{name: "sentinel killed", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
 		x := c.site.sentinels[c.rand.IntN(3)]
 		x.cmd.kill()
 		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
@@ -270,7 +275,7 @@ var catalog = []kind{
 		c.site.settle()
 		return true
 	}},
-	{"sentinel stopped", allHolds, onSentinel, func(c *crew, f *fault) bool {
+	{name: "sentinel stopped", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
 		x := c.site.sentinels[c.rand.IntN(3)]
 		x.cmd.signal(syscall.SIGSTOP)
 		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
@@ -278,7 +283,7 @@ var catalog = []kind{
 		c.site.settle()
 		return true
 	}},
-	{"SENTINEL FAILOVER", tellsLater, onSentinel, func(c *crew, f *fault) bool {
+	{name: "SENTINEL FAILOVER", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
 		before := c.site.master()
 		x := c.site.sentinels[c.rand.IntN(3)]
 		c.await("a sentinel fails over", func() bool {
@@ -288,7 +293,7 @@ var catalog = []kind{
 		c.taken(before)
 		return true
 	}},
-	{"master killed, replica takes over", tellsLater, onSentinel, func(c *crew, f *fault) bool {
+	{name: "master killed, replica takes over", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
 		before, next := c.site.master(), c.site.replica()
 		before.server.Stop()
 		c.await("a sentinel names the replica", func() bool { return c.site.master() == next })
@@ -297,7 +302,7 @@ var catalog = []kind{
 		c.taken(before)
 		return true
 	}},
-	{"master stopped, replica takes over, master goes on", tellsLater, onSentinel, func(c *crew, f *fault) bool {
+	{name: "master stopped, replica takes over, master goes on", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
 		before, next := c.site.master(), c.site.replica()
 		before.server.Pause()
 		c.await("a sentinel names the replica", func() bool { return c.site.master() == next })
@@ -307,9 +312,9 @@ var catalog = []kind{
 	}},
 
 	// Clusters.
-	{"slot of a held lock moved", allHolds, onCluster, moves(0)},
-	{"slot of a held lock moved, slowly", allHolds, onCluster, moves(500 * time.Millisecond)},
-	{"slots moved to and fro", allHolds, onCluster, func(c *crew, f *fault) bool {
+	{name: "slot of a held lock moved", promise: allHolds, sites: onCluster, run: moves(0)},
+	{name: "slot of a held lock moved, slowly", promise: allHolds, sites: onCluster, run: moves(500 * time.Millisecond)},
+	{name: "slots moved to and fro", promise: allHolds, sites: onCluster, run: func(c *crew, f *fault) bool {
 		gen := c.book.generation.Load() * generation
 		for range 4 {
 			c.move(c.config.key(gen+c.rand.Int64N(hotNames+coldNames)), 0)
@@ -351,10 +356,10 @@ func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *fault
 	}
 }
 
-// weathers changes what passes for a while.
-func weathers(of func(*crew) []int, x func(*crew) weather) func(*crew, *fault) bool {
-	return func(c *crew, f *fault) bool {
-		wires, now := c.wires(of(c)), x(c)
+// weatherKind changes what passes for a while.
+func weatherKind(name string, sides func(*crew) []int, x func(*crew) weather) kind {
+	return kind{name: name, promise: allHolds, sites: everywhere, sides: sides, weather: x, run: func(c *crew, f *fault) bool {
+		wires, now := c.wires(sides(c)), x(c)
 		for _, w := range wires {
 			w.set(now)
 		}
@@ -363,7 +368,7 @@ func weathers(of func(*crew) []int, x func(*crew) weather) func(*crew, *fault) b
 			w.set(weather{})
 		}
 		return true
-	}
+	}}
 }
 
 // strikes loses a reply of a script, and waits until its connection has ended.
@@ -386,6 +391,54 @@ func strikes(d deed) func(*crew, *fault) bool {
 		}
 		return true
 	}
+}
+
+// strike does a fault, if it can be done.
+func (c *crew) strike(name string) bool {
+	c.t.Helper()
+	k := kindNamed(c.t, name)
+	f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
+	if !k.run(c, &f) {
+		return false
+	}
+	if f.to == 0 {
+		f.to = now()
+	}
+	c.faults = append(c.faults, f)
+	return true
+}
+
+// backgrounds are what other faults may happen in front of.
+var backgrounds = []string{"requests of half of the processes late", "replies to half of the processes late", "jitter", "latency"}
+
+// before runs a fault while something else lasts, which is noted as a fault of its own.
+func (c *crew) before(background string, run func() bool) bool {
+	c.t.Helper()
+	k := kindNamed(c.t, background)
+	f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
+	wires := c.wires(k.sides(c))
+	x := k.weather(c)
+	for _, w := range wires {
+		w.set(x)
+	}
+	done := run()
+	for _, w := range wires {
+		w.set(weather{})
+	}
+	f.to = now()
+	c.faults = append(c.faults, f)
+	return done
+}
+
+func kindNamed(t testing.TB, name string) kind {
+	t.Helper()
+	for _, k := range catalog {
+		if k.name == name {
+			return k
+		}
+	}
+	t.Fatalf("no fault is called %q", name)
+	return kind{}
 }
 
 // commands sends a command to all servers that serve.

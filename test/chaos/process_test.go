@@ -51,7 +51,7 @@ func freePort(t testing.TB) int {
 		if err != nil {
 			continue
 		}
-		if syscall.Flock(int(claim.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		if syscall.Flock(int(claim.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil || !inPlace(claim) {
 			claim.Close()
 			continue
 		}
@@ -61,11 +61,25 @@ func freePort(t testing.TB) int {
 			continue
 		}
 		l.Close()
-		t.Cleanup(func() { claim.Close() }) // the file stays: another may have it open
+		t.Cleanup(func() {
+			os.Remove(claim.Name()) // while it is still ours
+			claim.Close()
+		})
 		return port
 	}
 	t.Fatal("no free port between 30000 and 32700")
 	return 0
+}
+
+// inPlace tells whether a file that is locked is the one of its name: who had it before
+// removed it, perhaps, after it was opened here.
+func inPlace(f *os.File) bool {
+	mine, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(f.Name())
+	return err == nil && os.SameFile(mine, named)
 }
 
 // do sends a command over a connection of its own.

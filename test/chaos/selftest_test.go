@@ -10,26 +10,6 @@ import (
 // Each broken lock must be caught, by what is wrong with it, in the same harness; and the
 // one that is made in the same way, but right, must not be.
 
-// strike does a fault, if it can be done.
-func (c *crew) strike(name string) bool {
-	for _, k := range catalog {
-		if k.name != name {
-			continue
-		}
-		f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
-		if !k.run(c, &f) {
-			return false
-		}
-		if f.to == 0 {
-			f.to = now()
-		}
-		c.faults = append(c.faults, f)
-		return true
-	}
-	c.t.Fatalf("no fault is called %q", name)
-	return false
-}
-
 type symptom int
 
 const (
