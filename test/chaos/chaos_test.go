@@ -60,24 +60,9 @@ func (c *crew) deck() (all []kind) {
 // suffer does faults one after the other.
 func (c *crew) suffer(kinds []kind) {
 	c.t.Helper()
-	var named *node // by the sentinels
-	seen := now()
-	check := func() {
-		if c.site.kind != sentinels {
-			return
-		}
-		if m := c.site.master(); m != named {
-			if named != nil { // a machine that stands still for long looks like a dead master
-				c.site.settle()
-				c.faults = append(c.faults, fault{kind: "failover that nobody asked for", promise: tellsLater, from: seen - int64(10*time.Second), to: now(), name: noName})
-			}
-			named = c.site.master()
-		}
-		seen = now()
-	}
 	c.progress("the start")
 	for _, k := range kinds {
-		check()
+		c.lookAtMaster()
 		strike := func() bool { return c.strike(k.name) }
 		behind := ""
 		if c.rand.IntN(4) == 0 && k.weather == nil {
@@ -91,7 +76,7 @@ func (c *crew) suffer(kinds []kind) {
 			continue
 		}
 		if k.promise == tellsLater {
-			named = c.site.master()
+			c.master, c.seen = c.site.master(), now()
 		}
 		c.progress(k.name)
 		if f := c.faults[len(c.faults)-1]; testing.Verbose() {
@@ -100,13 +85,30 @@ func (c *crew) suffer(kinds []kind) {
 		}
 		c.pass(c.between(50*time.Millisecond, 300*time.Millisecond))
 	}
-	check()
+	c.lookAtMaster()
 	c.progress("all faults")
 	c.pass(time.Duration(c.rules.lease + c.rules.slack))
 	if c.stuck() {
 		c.t.Error("somebody waits for a lock that nobody has")
 	}
 	c.progress("a calm")
+}
+
+// lookAtMaster notes a failover that nobody asked for: a machine that stands still for long
+// looks to sentinels like a dead master.
+func (c *crew) lookAtMaster() {
+	c.t.Helper()
+	if c.site.kind != sentinels {
+		return
+	}
+	if m := c.site.master(); m != c.master {
+		if c.master != nil {
+			c.site.settle()
+			c.faults = append(c.faults, fault{kind: "failover that nobody asked for", promise: tellsLater, from: c.seen - int64(10*time.Second), to: now(), name: noName})
+		}
+		c.master = c.site.master()
+	}
+	c.seen = now()
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
@@ -152,6 +154,7 @@ func (c *crew) end() outcome {
 	c.t.Helper()
 	ended := now()
 	c.finish()
+	c.lookAtMaster()
 	c.left()
 	v := c.verdict()
 	v.linearize(c.book.all(), c.faults)
@@ -226,7 +229,7 @@ func TestSmoke(t *testing.T) {
 	}
 	c.suffer(kinds)
 	o := c.end()
-	if len(o.faults) != len(kinds) {
-		t.Errorf("%d faults of %d; could not be done: %q", len(o.faults), len(kinds), c.skipped)
+	if len(o.skipped) > 0 {
+		t.Errorf("could not be done: %q", o.skipped)
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds what takes no time worth speaking of.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 var runs atomic.Int64
 
@@ -37,6 +37,8 @@ type crew struct {
 	began   int64
 	faults  []fault
 	skipped []string // faults that could not be done
+	master  *node    // as the sentinels had it, and when that was
+	seen    int64
 
 	stopClock chan struct{}
 	clock     sync.WaitGroup
@@ -251,12 +253,12 @@ func (c *crew) progress(what string) {
 	c.t.Helper()
 	const enough = 20
 	from, used := now(), max(0, c.book.used.Load()-1000) // who waits has an entry
-	if !c.awaits(2*patience, func() bool { return c.came(from, used) >= enough }) {
+	if !c.awaits(patience, func() bool { return c.came(from, used) >= enough }) {
 		for p := range c.members {
 			c.members[p].cmd.Process.Signal(syscall.SIGQUIT) // it writes where it hangs
 		}
 		time.Sleep(time.Second)
-		c.t.Fatalf("%d got in within %v after: %s", c.came(from, used), 2*patience, what)
+		c.t.Fatalf("%d got in within %v after: %s", c.came(from, used), patience, what)
 	}
 	var first int64
 	for i := used; i < min(c.book.used.Load(), maxEntries); i++ {
@@ -351,7 +353,7 @@ func (c *crew) stuck() bool {
 		for _, f := range c.faults {
 			due = max(due, f.to)
 		}
-		if l.waits != 0 && !l.taken && (undisturbed(due, at, stalls) > c.rules.lease+c.rules.slack || at-due > int64(patience/2)) {
+		if l.waits != 0 && !l.taken && (undisturbed(due, at, stalls) > c.rules.lease+c.rules.slack || at-due > int64(patience/4)) {
 			return true
 		}
 	}

@@ -18,8 +18,8 @@
 // overstayed, most waits end before they got anything. Clients connect through toxiproxy, half of the processes
 // through another one than the other half.
 //
-// Faults come one after the other, one in four while messages are late, each from the list in faults_test.go, which also says what docs/guarantees.md
-// promises while it lasts. After each, and at the end of all, locking must go on.
+// Faults come one after the other, one in four while messages are late, from the list in faults_test.go,
+// which also says what docs/guarantees.md promises while each lasts. After each, and at the end of all, locking must go on.
 //
 // # The ledger
 //

@@ -57,7 +57,7 @@ func caught(t *testing.T, lock string, shows symptom, faults []string) {
 		return len(v.violations) > 0
 	}
 	found := false
-	for end := time.Now().Add(2 * patience); !found && time.Now().Before(end); {
+	for end := time.Now().Add(patience); !found && time.Now().Before(end); {
 		for _, name := range faults {
 			c.strike(name)
 		}
@@ -65,7 +65,7 @@ func caught(t *testing.T, lock string, shows symptom, faults []string) {
 	}
 	t.Logf("after %v: %v\n%s", time.Duration(now()-began).Round(time.Millisecond), v, v.why())
 	if !found {
-		t.Errorf("not caught within %v: %s", 2*patience, lock)
+		t.Errorf("not caught within %v: %s", patience, lock)
 	}
 	if shows == stuck {
 		return

@@ -203,7 +203,7 @@ func (s *site) agreed() bool {
 // settle waits until the sentinels agree.
 func (s *site) settle() {
 	s.t.Helper()
-	for end := time.Now().Add(2 * patience); !s.agreed(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !s.agreed(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			for _, n := range s.nodes {
 				role, err := n.server.Do("ROLE")
@@ -213,7 +213,7 @@ func (s *site) settle() {
 				v, err := x.do("SENTINEL", "REPLICAS", masterSet)
 				s.t.Log(x.addr(), x.master(), v, err)
 			}
-			s.t.Fatalf("the sentinels do not agree within %v", 2*patience)
+			s.t.Fatalf("the sentinels do not agree within %v", patience)
 		}
 	}
 }
