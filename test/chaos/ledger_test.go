@@ -95,9 +95,10 @@ type visit struct {
 
 func (e *entry) read(index int64) visit {
 	return visit{
+		end:   e.end.Load(), // first: what it says is written down before it
 		index: index, name: e.name.Load(), process: e.process.Load(), who: e.who.Load(),
 		begun: e.begun.Load(), got: e.got.Load(), token: e.token.Load(), first: e.first.Load(), last: e.last.Load(), told: e.told.Load(),
-		refused: e.refused.Load(), stale: e.stale.Load(), leaving: e.leaving.Load(), freed: e.freed.Load(), end: e.end.Load(), lost: e.lost.Load() != 0,
+		refused: e.refused.Load(), stale: e.stale.Load(), leaving: e.leaving.Load(), freed: e.freed.Load(), lost: e.lost.Load() != 0,
 	}
 }
 

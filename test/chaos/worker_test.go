@@ -248,14 +248,13 @@ func (w *worker) visit(i int) {
 		self.waiting.Add(-1)
 	}
 	if err != nil {
-		e.end.Store(failed)
+		e.freed.Store(now())
 		if errors.Is(err, mortise.ErrNotAcquired) {
 			e.end.Store(denied)
+			return
 		}
-		e.freed.Store(now())
-		if e.end.Load() == failed {
-			w.pause(5 * time.Millisecond)
-		}
+		e.end.Store(failed)
+		w.pause(5 * time.Millisecond)
 		return
 	}
 	token, _ := l.Token()
