@@ -196,11 +196,12 @@ func TestChaos(t *testing.T) {
 		all = append(all, round(t, seed+i)...)
 		v, faults := total(all)
 		t.Logf("after %v: %d faults, %v", time.Since(began).Round(time.Second), faults, v)
+		write(t, seed, time.Since(began), all)
 		if t.Failed() || i+1 >= uint64(*chaosRounds) && time.Since(began) >= *chaosTime && v.operations >= *chaosOps && faults >= *chaosMany {
 			break
 		}
 	}
-	report(t, seed, time.Since(began), all)
+	t.Logf("\n%s", markdown(seed, time.Since(began), all))
 }
 
 // total sums up.

@@ -220,6 +220,9 @@ var catalog = []kind{
 		n.server.Stop()
 		c.pass(c.between(0, 800*time.Millisecond))
 		n.server.Restart()
+		if c.site.kind == cluster {
+			c.site.cluster.Settle() // it refuses writes for two seconds
+		}
 		return true
 	}},
 	{name: "server killed, back empty", promise: tokensRise, sites: alone, run: func(c *crew, f *fault) bool {
@@ -545,12 +548,36 @@ func moves(slowly time.Duration) func(*crew, *fault) bool {
 func (c *crew) move(key string, slowly time.Duration) {
 	c.t.Helper()
 	s := c.site
+	s.cluster.Settle() // one that was just restarted refuses writes for two seconds
 	from := s.serving(key)
 	slot := from.server.Must("CLUSTER", "KEYSLOT", key).(int64)
 	var to *redistest.Server
 	for to == nil || to == from.server {
 		to = s.cluster.Masters[c.rand.IntN(len(s.cluster.Masters))]
 	}
-	s.cluster.Move(int(slot), to, func() { c.pass(slowly) })
+	n, source, target := fmt.Sprint(slot), fmt.Sprint(from.server.Must("CLUSTER", "MYID")), fmt.Sprint(to.Must("CLUSTER", "MYID"))
+	_, port, _ := net.SplitHostPort(to.Addr())
+	insist := func(on *redistest.Server, args ...string) (reply any) {
+		c.t.Helper()
+		var err error
+		if !c.awaits(patience, func() bool { reply, err = on.Do(args...); return err == nil }) {
+			c.t.Fatalf("%v: %v", args, err)
+		}
+		return reply
+	}
+	insist(to, "CLUSTER", "SETSLOT", n, "IMPORTING", source)
+	insist(from.server, "CLUSTER", "SETSLOT", n, "MIGRATING", target)
+	for {
+		keys := insist(from.server, "CLUSTER", "GETKEYSINSLOT", n, "100").([]any)
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			insist(from.server, "MIGRATE", "127.0.0.1", port, key.(string), "0", "30000", "REPLACE") // over what an attempt left that broke off
+		}
+	}
+	c.pass(slowly)
+	insist(to, "CLUSTER", "SETSLOT", n, "NODE", target)
+	insist(from.server, "CLUSTER", "SETSLOT", n, "NODE", target)
 	s.cluster.Settle()
 }

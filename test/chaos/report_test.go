@@ -92,15 +92,13 @@ func short(ns int64) string {
 	}
 }
 
-// report writes down what was done and what held, to the log and, where it is asked to, to files.
-func report(t *testing.T, seed uint64, took time.Duration, all []outcome) {
+// write writes down what was done so far and what held, where it is asked to.
+func write(t *testing.T, seed uint64, took time.Duration, all []outcome) {
 	t.Helper()
-	text := markdown(seed, took, all)
-	t.Logf("\n%s", text)
-	if *chaosTo == "" {
+	if *chaosTo == "" || len(all) == 0 {
 		return
 	}
-	for name, data := range map[string][]byte{"chaos.md": text, "chaos.svg": timeline(all)} {
+	for name, data := range map[string][]byte{"chaos.md": markdown(seed, took, all), "chaos.svg": timeline(all)} {
 		if err := os.WriteFile(filepath.Join(*chaosTo, name), data, 0o666); err != nil {
 			t.Error(err)
 		}
