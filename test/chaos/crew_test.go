@@ -39,6 +39,8 @@ type crew struct {
 	skipped []string // faults that could not be done
 	master  *node    // as the sentinels had it, and when that was
 	seen    int64
+	illEnds int      // processes that did not end well: goroutines were left, for one
+	remains []string // records in the store after all had ended
 
 	stopClock chan struct{}
 	clock     sync.WaitGroup
@@ -285,11 +287,13 @@ func (c *crew) finish() {
 		select {
 		case <-m.gone:
 			if !m.killed && m.err != nil {
+				c.illEnds++
 				c.t.Errorf("process %d (%s): %v\n%s", p, m.config.Client, m.err, m.output)
 			}
 		case <-end:
 			m.cmd.Process.Signal(syscall.SIGQUIT) // it writes where it hangs
 			<-m.gone
+			c.illEnds++
 			c.t.Errorf("process %d did not end within %v\n%s", p, patience, m.output)
 		}
 	}
@@ -319,6 +323,7 @@ func (c *crew) left() {
 		return len(left) == 0
 	})
 	if !gone {
+		c.remains = left
 		c.t.Errorf("locks of nobody are left: %s", strings.Join(left, " "))
 	}
 }

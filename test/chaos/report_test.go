@@ -108,6 +108,11 @@ func write(t *testing.T, seed uint64, took time.Duration, all []outcome) {
 func markdown(seed uint64, took time.Duration, all []outcome) []byte {
 	v, faults := total(all)
 	list := tallies(all)
+	illEnds, remains := 0, 0
+	for _, o := range all {
+		illEnds += o.illEnds
+		remains += o.remains
+	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `# Chaos
 
@@ -132,7 +137,7 @@ through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../te
 | histories that porcupine checked, and the Locks and losses in them | %d, %d |
 | visits of which nothing is promised: the store forgot them | %d |
 | writes that the fenced store refused, of those who had lost their lock | %d |
-| goroutines that were left in a process at its end, records in a store | 0, 0 |
+| processes that did not end well or left goroutines behind (on sentinel, rueidis's own connections apart); records left in a store | %d; %d |
 | from the end of a partition to the next holder of a lock that was free and waited for: median, longest of %d | %s |
 
 ![When what struck, and how many came in](chaos.svg)
@@ -143,7 +148,7 @@ any name: median and longest.
 | fault | promised | standalone | sentinel | cluster | next holder after |
 |---|---|---|---|---|---|
 `, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), v.operations, v.acquisitions, v.handoffs, v.lost, v.dead,
-		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, len(v.heals), figures(v.heals))
+		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, illEnds, remains, len(v.heals), figures(v.heals))
 	for _, x := range list {
 		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
 		for _, site := range everywhere {
