@@ -13,7 +13,7 @@ each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: quickstart
 quickstart: ## show a lock at work, in memory; nothing has to be installed
@@ -52,6 +52,18 @@ faults: deps ## lost replies, held requests, killed connections, bad servers, 10
 .PHONY: faults-long
 faults-long: deps ## the same with 50,000 leases and waiters; half an hour at most
 	cd test/faults && MORTISE_FAULTS=long go test -race -count=1 -timeout 30m ./...
+
+.PHONY: chaos
+chaos: deps ## every fault once in every deployment, while processes fight for locks; CHAOS='-chaos.seed=7' repeats one
+	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos $(CHAOS) .
+
+.PHONY: chaos-long
+chaos-long: deps ## the same until it was a thousand faults and a million operations; its report goes to docs/chaos.md
+	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs $(CHAOS) .
+
+.PHONY: chaos-selftest
+chaos-selftest: deps ## locks that are broken in ten ways, each of which the same harness must catch
+	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
 
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too

@@ -1,0 +1,241 @@
+//go:build linux
+
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	runChaos    = flag.Bool("chaos", false, "run TestChaos and TestSelftest, which take minutes")
+	chaosRounds = flag.Int("chaos.rounds", 1, "how often at least each fault happens in each deployment that it can happen in")
+	chaosTime   = flag.Duration("chaos.time", 0, "and for how long at least")
+	chaosSeed   = flag.Uint64("chaos.seed", 0, "of the order of faults and what they do; by default another each time")
+	chaosOps    = flag.Int("chaos.operations", 0, "and how many Locks and Unlocks at least")
+	chaosMany   = flag.Int("chaos.faults", 0, "and how many faults")
+	chaosTo     = flag.String("chaos.report", "", "a directory for chaos.md and chaos.svg")
+	chaosOnly   = flag.String("chaos.only", "", "a fault, by name, to the exclusion of others")
+)
+
+func TestMain(m *testing.M) {
+	if config := os.Getenv(workerEnv); config != "" {
+		if err := work(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	flag.Parse()
+	if *runChaos {
+		flag.Set("test.parallel", "4") // the deployments wait more than they work
+		if unset := flag.Lookup("test.timeout").Value.String() == "0s"; unset {
+			flag.Set("test.timeout", (15*time.Minute*time.Duration(*chaosRounds) + 2**chaosTime + time.Duration(*chaosMany)*10*time.Second + time.Duration(*chaosOps)*5*time.Millisecond).String())
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// usual is what a run is like.
+func usual() workerConfig {
+	return workerConfig{Lease: 2 * time.Second, Goroutines: 6, Think: 6 * time.Millisecond}
+}
+
+// deck is the faults of a site, in an order.
+func (c *crew) deck() (all []kind) {
+	for _, k := range catalog {
+		if slices.Contains(k.sites, c.site.kind) && (*chaosOnly == "" || *chaosOnly == k.name) {
+			all = append(all, k)
+		}
+	}
+	c.rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// suffer does faults one after the other.
+func (c *crew) suffer(kinds []kind) {
+	c.t.Helper()
+	c.progress("the start")
+	for _, k := range kinds {
+		c.lookAtMaster()
+		strike := func() bool { return c.strike(k.name) }
+		behind := ""
+		if c.rand.IntN(4) == 0 && k.weather == nil {
+			name := backgrounds[c.rand.IntN(len(backgrounds))]
+			strike = func() bool { return c.before(name, func() bool { return c.strike(k.name) }) }
+			behind = ", behind it: " + name
+		}
+		if !strike() {
+			c.skipped = append(c.skipped, k.name)
+			c.progress("a fault that was not done: " + k.name)
+			continue
+		}
+		if k.promise == tellsLater {
+			c.master, c.seen = c.site.master(), now()
+		}
+		c.progress(k.name)
+		if f := c.faults[len(c.faults)-1]; testing.Verbose() {
+			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v", seconds(f.from-c.began), seconds(f.to-c.began), k.name, behind,
+				time.Duration(f.again-f.to).Round(time.Millisecond))
+		}
+		c.pass(c.between(50*time.Millisecond, 300*time.Millisecond))
+	}
+	c.lookAtMaster()
+	c.progress("all faults")
+	c.pass(time.Duration(c.rules.lease + c.rules.slack))
+	if c.stuck() {
+		c.t.Error("somebody waits for a lock that nobody has")
+	}
+	c.progress("a calm")
+}
+
+// lookAtMaster notes a failover that nobody asked for: a machine that stands still for long
+// looks to sentinels like a dead master.
+func (c *crew) lookAtMaster() {
+	c.t.Helper()
+	if c.site.kind != sentinels {
+		return
+	}
+	if m := c.site.master(); m != c.master {
+		if c.master != nil {
+			c.site.settle()
+			c.faults = append(c.faults, fault{kind: "failover that nobody asked for", promise: tellsLater, from: c.seen - int64(10*time.Second), to: now(), name: noName})
+		}
+		c.master = c.site.master()
+	}
+	c.seen = now()
+}
+
+func seconds(ns int64) float64 { return float64(ns) / 1e9 }
+
+// outcome is what became of a crew.
+type outcome struct {
+	site    string
+	redis   string // its version
+	began   int64
+	ended   int64
+	faults  []fault
+	skipped []string
+	illEnds int
+	remains int
+	verdict verdict
+	rate    []int // who came in, second by second
+}
+
+// round runs all deployments side by side, each of its faults once.
+func round(t *testing.T, seed uint64) []outcome {
+	var mu sync.Mutex
+	var all []outcome
+	t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+		for _, where := range everywhere {
+			t.Run(where, func(t *testing.T) {
+				t.Parallel()
+				c := newCrew(t, where, usual(), seed)
+				c.startAll()
+				c.suffer(c.deck())
+				o := c.end()
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, o)
+			})
+		}
+	})
+	slices.SortFunc(all, func(a, b outcome) int {
+		return slices.Index(everywhere, a.site) - slices.Index(everywhere, b.site)
+	})
+	return all
+}
+
+// end ends a run and judges it.
+func (c *crew) end() outcome {
+	c.t.Helper()
+	ended := now()
+	c.finish()
+	c.lookAtMaster()
+	c.left()
+	v := c.verdict()
+	v.linearize(c.book.all(), c.faults)
+	c.t.Logf("%d faults, %v", len(c.faults), v)
+	if len(c.skipped) > 0 {
+		c.t.Logf("could not be done: %q", c.skipped)
+	}
+	if took, over := lull(c.book.all(), c.faults); took > int64(time.Second) {
+		c.t.Logf("nobody came in anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond), seconds(over-c.began))
+	}
+	if v.longest.took > 0 {
+		c.t.Logf("the longest after a partition, %v: %s", time.Duration(v.longest.took), v.longest.what)
+	}
+	if v.bad() {
+		c.t.Errorf("%s", v.why())
+	}
+	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.began, ended: ended, faults: c.faults, skipped: c.skipped, illEnds: c.illEnds, remains: len(c.remains), verdict: v}
+	o.rate = make([]int, (ended-c.began)/int64(time.Second)+1)
+	for _, x := range c.book.all() {
+		if i := (x.first - c.began) / int64(time.Second); x.first != 0 && int(i) < len(o.rate) {
+			o.rate[i]++
+		}
+	}
+	return o
+}
+
+func TestChaos(t *testing.T) {
+	if !*runChaos {
+		t.Skip("it takes minutes: make chaos")
+	}
+	seed := *chaosSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano() % 1_000_000_000)
+	}
+	t.Logf("replay with: go test -run TestChaos -chaos -chaos.seed=%d", seed)
+	var all []outcome
+	began := time.Now()
+	for i := uint64(0); ; i++ {
+		all = append(all, round(t, seed+i)...)
+		v, faults := total(all)
+		t.Logf("after %v: %d faults, %v", time.Since(began).Round(time.Second), faults, v)
+		write(t, seed, time.Since(began), all)
+		if t.Failed() || i+1 >= uint64(*chaosRounds) && time.Since(began) >= *chaosTime && v.operations >= *chaosOps && faults >= *chaosMany {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return // it failed before anything was done
+	}
+	t.Logf("\n%s", markdown(seed, time.Since(began), all))
+}
+
+// total sums up.
+func total(all []outcome) (v verdict, faults int) {
+	for _, o := range all {
+		v.add(o.verdict)
+		faults += len(o.faults)
+	}
+	return v, faults
+}
+
+// smokeKinds are those of the test that is part of `make test`.
+var smokeKinds = []string{"holder killed", "partition of half of the processes", "reply lost, connection cut", "CLIENT KILL TYPE pubsub", "server killed, back with its AOF"}
+
+func TestSmoke(t *testing.T) {
+	c := newCrew(t, standalone, usual(), 1)
+	c.startAll()
+	var kinds []kind
+	for _, k := range catalog {
+		if slices.Contains(smokeKinds, k.name) {
+			kinds = append(kinds, k)
+		}
+	}
+	if len(kinds) != len(smokeKinds) {
+		t.Fatalf("%d kinds of faults, want %q", len(kinds), smokeKinds)
+	}
+	c.suffer(kinds)
+	o := c.end()
+	if len(o.skipped) > 0 {
+		t.Errorf("could not be done: %q", o.skipped)
+	}
+}

@@ -1,0 +1,59 @@
+// Package chaos does to Redis, to the network and to processes what happens to them on their
+// worst days, while processes fight for locks, and judges the history outside of Redis. It runs on Linux.
+//
+//	make chaos                                  # every fault once in every deployment, a minute and a half
+//	make chaos CHAOS='-chaos.seed=7'            # the same faults in the same order again
+//	make chaos CHAOS='-chaos.time=2h'           # for as long as that
+//	make chaos CHAOS='-chaos.only=FLUSHALL'     # one kind
+//	make chaos-long                             # a thousand faults, a million operations
+//	make chaos-selftest                         # locks that are broken, each caught
+//
+// # The run
+//
+// There are three deployments: a Redis with an AOF; a master, a replica and three sentinels; a
+// cluster of three masters. On each, four processes (the test binary, executed again) with six goroutines take locks,
+// two by go-redis and two by rueidis, and are killed, stopped and replaced. Two names are wanted by
+// all, others by few; names change every two seconds, so that a history is short enough to be checked as a whole.
+// Half of the goroutines ask for fencing tokens, some locks have leases that are not renewed, some are
+// overstayed, most waits end before they got anything. Clients connect through toxiproxy, half of the processes
+// through another one than the other half.
+//
+// Faults come one after the other, one in four while messages are late, from the list in faults_test.go,
+// which also says what docs/guarantees.md promises while each lasts. After each, and at the end of all, locking must go on.
+//
+// # The ledger
+//
+// All processes have mapped one file. Every visit to a lock is an entry in it, with the times of CLOCK_MONOTONIC,
+// one clock for all processes of a machine: Lock called, returned; the first and the last time at which the lease
+// said that it was held; Unlock called, returned; who, by which token, and how it ended. Whoever is inside asks again and again:
+//
+//	at := now()
+//	if lease.Err() == nil {
+//		last = at // I held the lock at that time: the lease says so
+//	}
+//
+// The time is read BEFORE the lease is asked, and a lease that has ended stays so: nil proves that the lock was
+// held at that time, wherever the process was stopped meanwhile. So a visit claims the time from first to last.
+//
+// # The verdict
+//
+// These are violations, and the run fails:
+//
+//   - Two claims on a name overlap.
+//   - A name's tokens do not rise.
+//   - The fenced store, a word for each name in the same file, refused a holder who, asked afterwards, still held the lock.
+//   - porcupine finds no order of events in which the history is a lock's (model_test.go): somebody takes it when it is free,
+//     with a larger token; and has it no more, by Unlock, by time, or because the store forgot it.
+//   - A holder is not told within a lease that the store was emptied.
+//   - A lock that somebody waited for was free for longer than a lease and a second, after the
+//     faults, of time in which the machine ran: each process notes when it did not run though it wanted to.
+//   - A process left goroutines behind, or a store has a lock when all have ended.
+//
+// Where the store forgets what it confirmed (FLUSHALL, DEL, eviction, an empty restart) nothing is promised of who held a
+// lock at that time, but that tokens rise and that holders are told. Where a replica takes over, tokens may have been
+// forgotten too; what was begun before the old master was gone is left out, and what comes after it is judged by itself. Leaving visits
+// out cannot make a history wrong that was right, so this excuses, but never accuses.
+//
+// None of it is a bound on how long things take, except the last but one, which is in
+// undisturbed time: the verdict does not depend on how busy the machine is.
+package chaos

@@ -1,0 +1,583 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// kind is a kind of fault.
+type kind struct {
+	name    string
+	promise promise
+	sites   []string
+	// run does it, and undoes it. It may narrow what is noted of it, and returns false where it
+	// could not be done; then nothing was.
+	run func(c *crew, f *fault) bool
+
+	// weather, if it is that, and for whom.
+	weather func(*crew) weather
+	sides   func(*crew) []int
+}
+
+var (
+	everywhere = []string{standalone, sentinels, cluster}
+	withAOF    = []string{standalone, cluster}
+	onSentinel = []string{sentinels}
+	onCluster  = []string{cluster}
+	alone      = []string{standalone}
+)
+
+// catalog is all that can happen.
+var catalog = []kind{
+	// Processes.
+	{name: "holder killed", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		p := c.any()
+		e := c.hang(p)
+		if e == nil {
+			return false
+		}
+		f.from = now()
+		c.kill(p)
+		f.to = now()
+		c.replace(p)
+		return true
+	}},
+	{name: "waiter killed", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		q := c.any(p)
+		waits := c.awaits(20*time.Second, func() bool { return c.waiting(q) > 0 })
+		if waits {
+			f.from = now()
+			c.kill(q)
+			f.to = now()
+		}
+		c.letGo(p)
+		if waits {
+			c.replace(q)
+		}
+		return waits
+	}},
+	{name: "holder stopped past its lease", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		f.from = now()
+		c.freeze(p)
+		c.pass(c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond))
+		f.to = now()
+		c.thaw(p)
+		c.letGo(p)
+		return true
+	}},
+	{name: "holder stopped briefly", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		f.from = now()
+		c.freeze(p)
+		c.pass(c.between(100*time.Millisecond, c.config.Lease/2))
+		f.to = now()
+		c.thaw(p)
+		c.letGo(p)
+		return true
+	}},
+	{name: "waiter stopped", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		q := c.any(p)
+		waits := c.awaits(20*time.Second, func() bool { return c.waiting(q) > 0 })
+		if waits {
+			f.from = now()
+			c.freeze(q)
+		}
+		c.letGo(p)
+		if waits {
+			c.pass(c.between(500*time.Millisecond, 2*c.config.Lease))
+			f.to = now()
+			c.thaw(q)
+		}
+		return waits
+	}},
+
+	// The network.
+	{name: "partition, both ways", promise: allHolds, sites: everywhere, run: partitions(true, true, everybody)},
+	{name: "partition, requests only", promise: allHolds, sites: everywhere, run: partitions(true, false, everybody)},
+	{name: "partition, replies only", promise: allHolds, sites: everywhere, run: partitions(false, true, everybody)},
+	{name: "partition of half of the processes", promise: allHolds, sites: everywhere, run: partitions(true, true, half)},
+	{name: "partition of half of them, requests only", promise: allHolds, sites: everywhere, run: partitions(true, false, half)},
+	{name: "partition of half of them, replies only", promise: allHolds, sites: everywhere, run: partitions(false, true, half)},
+	weatherKind("latency", everybody, func(c *crew) weather {
+		d := c.between(5*time.Millisecond, 60*time.Millisecond)
+		return weather{delay: [2]time.Duration{d, d}}
+	}),
+	weatherKind("requests of half of the processes late", half, func(c *crew) weather {
+		return weather{delay: [2]time.Duration{upstream: c.between(100*time.Millisecond, commandTimeout*3/4)}}
+	}),
+	weatherKind("replies to half of the processes late", half, func(c *crew) weather {
+		return weather{delay: [2]time.Duration{downstream: c.between(100*time.Millisecond, commandTimeout*3/4)}}
+	}),
+	weatherKind("jitter", everybody, func(c *crew) weather {
+		return weather{vary: c.between(10*time.Millisecond, 80*time.Millisecond)}
+	}),
+	weatherKind("little bandwidth", everybody, func(c *crew) weather {
+		return weather{rate: 4<<10 + c.rand.IntN(16<<10)}
+	}),
+	weatherKind("torn packets", everybody, func(*crew) weather { return weather{tear: true} }),
+	{name: "connections cut", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		n := 0
+		for _, w := range c.wires(everybody(c)) {
+			n += w.cut()
+		}
+		return n > 0
+	}},
+	{name: "reply lost, connection mute", promise: allHolds, sites: everywhere, run: strikes(dropAndMute)},
+	{name: "reply lost, connection cut", promise: allHolds, sites: everywhere, run: strikes(dropAndCut)},
+	{name: "reply half-sent", promise: allHolds, sites: everywhere, run: strikes(halve)},
+
+	// What an operator, or Redis itself, does.
+	{name: "CLIENT KILL TYPE normal", promise: allHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "normal")},
+	{name: "CLIENT KILL TYPE pubsub", promise: allHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "pubsub")},
+	{name: "CLIENT PAUSE ALL", promise: allHolds, sites: everywhere, run: pauses("ALL")},
+	{name: "CLIENT PAUSE WRITE", promise: allHolds, sites: everywhere, run: pauses("WRITE")},
+	{name: "SCRIPT FLUSH", promise: allHolds, sites: everywhere, run: commands("SCRIPT", "FLUSH")},
+	{name: "out of memory, noeviction", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		for _, n := range c.site.masters() {
+			n.server.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
+		}
+		c.pass(c.between(200*time.Millisecond, 1200*time.Millisecond))
+		for _, n := range c.site.masters() {
+			n.server.Must("CONFIG", "SET", "maxmemory", "0")
+		}
+		return true
+	}},
+	{name: "DEBUG SLEEP", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
+		n.server.Must("DEBUG", "SLEEP", fmt.Sprintf("%.3f", d.Seconds()))
+		return true
+	}},
+	{name: "DEL of a lock that is held", promise: tokensRise, sites: everywhere, run: func(c *crew, f *fault) bool {
+		p := c.any()
+		e := c.hang(p)
+		if e == nil {
+			return false
+		}
+		defer c.letGo(p)
+		f.name = e.name.Load()
+		key := c.config.key(f.name)
+		n := c.site.serving(key)
+		f.from = now()
+		v, err := n.server.Do("DEL", key)
+		f.to = now()
+		// Whoever is inside when it is deleted is not necessarily e.
+		return err == nil && v == int64(1)
+	}},
+	{name: "FLUSHALL", promise: tokensRise, sites: everywhere, run: func(c *crew, f *fault) bool {
+		f.certain = true
+		for _, n := range c.site.masters() {
+			n.server.Must("FLUSHALL")
+		}
+		return true
+	}},
+	{name: "eviction under maxmemory", promise: tokensRise, sites: everywhere, run: evicts},
+
+	// Servers.
+	{name: "server stopped for less than a lease", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		n.server.Pause()
+		c.pass(c.between(200*time.Millisecond, c.config.Lease/2))
+		n.server.Resume()
+		return true
+	}},
+	{name: "server stopped for more than a lease", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		n.server.Pause()
+		c.pass(c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond))
+		n.server.Resume()
+		return true
+	}},
+	{name: "server killed, back with its AOF", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		n.server.Stop()
+		c.pass(c.between(0, 800*time.Millisecond))
+		n.server.Restart()
+		if c.site.kind == cluster {
+			c.site.cluster.Settle() // it refuses writes for two seconds
+		}
+		return true
+	}},
+	{name: "server killed, back empty", promise: tokensRise, sites: alone, run: func(c *crew, f *fault) bool {
+		f.certain = true
+		n := c.site.nodes[0]
+		n.server.Stop()
+		if err := os.RemoveAll(filepath.Join(n.dir, "appendonlydir")); err != nil {
+			c.t.Fatal(err)
+		}
+		os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
+		c.pass(c.between(0, 500*time.Millisecond))
+		n.server.Restart()
+		return true
+	}},
+	{name: "AOF rewritten", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
+		for _, n := range c.site.masters() {
+			if _, err := n.server.Do("BGREWRITEAOF"); err != nil {
+				return false
+			}
+		}
+		for _, n := range c.site.masters() {
+			c.await("the AOF is rewritten", func() bool {
+				v, err := n.server.Do("INFO", "persistence")
+				return err == nil && strings.Contains(fmt.Sprint(v), "aof_rewrite_in_progress:0") && strings.Contains(fmt.Sprint(v), "aof_rewrite_scheduled:0")
+			})
+		}
+		return true
+	}},
+
+	// Sentinels and replicas.
+	{name: "replica killed", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
+		r, m := c.site.replica(), c.site.master()
+		r.server.Stop()
+		c.pass(c.between(100*time.Millisecond, time.Second))
+		r.server.Restart()
+		c.site.follow(r.server, m.server)
+		c.site.settle()
+		return true
+	}},
+	{name: "replica stopped", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
+		r := c.site.replica()
+		r.server.Pause()
+		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
+		r.server.Resume()
+		c.site.settle()
+		return true
+	}},
+	{name: "sentinel killed", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
+		x := c.site.sentinels[c.rand.IntN(3)]
+		x.cmd.kill()
+		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
+		x.start()
+		c.site.settle()
+		return true
+	}},
+	{name: "sentinel stopped", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
+		x := c.site.sentinels[c.rand.IntN(3)]
+		x.cmd.signal(syscall.SIGSTOP)
+		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
+		x.cmd.signal(syscall.SIGCONT)
+		c.site.settle()
+		return true
+	}},
+	{name: "SENTINEL FAILOVER", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
+		before := c.site.master()
+		x := c.site.sentinels[c.rand.IntN(3)]
+		var asked time.Time // again, where it took the replica for one that cannot be promoted
+		c.await("a sentinel fails over", func() bool {
+			if time.Since(asked) > 3*downAfter {
+				x.do("SENTINEL", "FAILOVER", masterSet)
+				asked = time.Now()
+			}
+			return c.site.master() != before
+		})
+		c.taken(before)
+		return true
+	}},
+	{name: "master killed, replica takes over", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
+		before, next := c.site.master(), c.site.replica()
+		before.server.Stop()
+		c.await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
+		before.server.Restart()
+		c.site.follow(before.server, next.server)
+		c.taken(before)
+		return true
+	}},
+	{name: "master stopped, replica takes over, master goes on", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
+		before, next := c.site.master(), c.site.replica()
+		before.server.Pause()
+		c.await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
+		before.server.Resume()
+		c.taken(before)
+		return true
+	}},
+
+	// Clusters.
+	{name: "slot of a held lock moved", promise: allHolds, sites: onCluster, run: moves(0)},
+	{name: "slot of a held lock moved, slowly", promise: allHolds, sites: onCluster, run: moves(500 * time.Millisecond)},
+	{name: "slots moved to and fro", promise: allHolds, sites: onCluster, run: func(c *crew, f *fault) bool {
+		gen := c.book.generation.Load() * generation
+		for range 4 {
+			c.move(c.config.key(gen+c.rand.Int64N(hotNames+coldNames)), 0)
+		}
+		return true
+	}},
+}
+
+// pick is one of some servers.
+func (c *crew) pick(all []*node) *node { return all[c.rand.IntN(len(all))] }
+
+// everybody, and half, are sides of the wires.
+func everybody(*crew) []int { return []int{0, 1} }
+func half(c *crew) []int    { return []int{c.rand.IntN(2)} }
+
+// wires are those of all servers on some sides.
+func (c *crew) wires(sides []int) (all []*wire) {
+	for _, n := range c.site.nodes {
+		for _, side := range sides {
+			all = append(all, n.wires[side])
+		}
+	}
+	return all
+}
+
+// partitions keeps processes from the servers for a while, sometimes for more than a lease.
+func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		f.partition = true
+		wires := c.wires(of(c))
+		for _, w := range wires {
+			w.set(weather{hold: [2]bool{requests, replies}})
+		}
+		c.pass(c.between(300*time.Millisecond, c.config.Lease*3/2))
+		for _, w := range wires {
+			w.set(weather{})
+		}
+		return true
+	}
+}
+
+// weatherKind changes what passes for a while.
+func weatherKind(name string, sides func(*crew) []int, x func(*crew) weather) kind {
+	return kind{name: name, promise: allHolds, sites: everywhere, sides: sides, weather: x, run: func(c *crew, f *fault) bool {
+		wires, now := c.wires(sides(c)), x(c)
+		for _, w := range wires {
+			w.set(now)
+		}
+		c.pass(c.between(time.Second, 2500*time.Millisecond))
+		for _, w := range wires {
+			w.set(weather{})
+		}
+		return true
+	}}
+}
+
+// strikes loses a reply of a script, and waits until its connection has ended.
+func strikes(d deed) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		n := c.pick(c.site.masters())
+		s := &strike{deed: d, struck: make(chan struct{})}
+		w := n.wires[c.rand.IntN(2)]
+		w.arm(s)
+		select {
+		case <-s.struck:
+		case <-time.After(10 * time.Second):
+			w.disarm()
+			return false
+		}
+		select {
+		case <-s.line.dead:
+		case <-time.After(patience):
+			c.t.Fatalf("a client keeps a connection that a reply was lost of for %v", patience)
+		}
+		return true
+	}
+}
+
+// strike does a fault, if it can be done.
+func (c *crew) strike(name string) bool {
+	c.t.Helper()
+	k := kindNamed(c.t, name)
+	f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
+	if !k.run(c, &f) {
+		return false
+	}
+	if f.to == 0 {
+		f.to = now()
+	}
+	c.faults = append(c.faults, f)
+	return true
+}
+
+// backgrounds are what other faults may happen in front of.
+var backgrounds = []string{"requests of half of the processes late", "replies to half of the processes late", "jitter", "latency"}
+
+// before runs a fault while something else lasts, which is noted as a fault of its own.
+func (c *crew) before(background string, run func() bool) bool {
+	c.t.Helper()
+	k := kindNamed(c.t, background)
+	f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
+	wires := c.wires(k.sides(c))
+	x := k.weather(c)
+	for _, w := range wires {
+		w.set(x)
+	}
+	done := run()
+	for _, w := range wires {
+		w.set(weather{})
+	}
+	f.to = now()
+	c.faults = append(c.faults, f)
+	return done
+}
+
+func kindNamed(t testing.TB, name string) kind {
+	t.Helper()
+	for _, k := range catalog {
+		if k.name == name {
+			return k
+		}
+	}
+	t.Fatalf("no fault is called %q", name)
+	return kind{}
+}
+
+// commands sends a command to all servers that serve.
+func commands(args ...string) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		for _, n := range c.site.masters() {
+			n.server.Must(args...)
+		}
+		return true
+	}
+}
+
+func pauses(mode string) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
+		for _, n := range c.site.masters() {
+			n.server.Must("CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
+		}
+		c.pass(d)
+		return true
+	}
+}
+
+// evicts fills a server until it evicts.
+func evicts(c *crew, f *fault) bool {
+	n := c.pick(c.site.masters()).server
+	info := func(section, field string) int {
+		v, err := n.Do("INFO", section)
+		if err != nil {
+			return -1
+		}
+		for l := range strings.Lines(fmt.Sprint(v)) {
+			if rest, ok := strings.CutPrefix(l, field+":"); ok {
+				i, _ := strconv.Atoi(strings.TrimSpace(rest))
+				return i
+			}
+		}
+		return -1
+	}
+	before := info("stats", "evicted_keys")
+	most := info("memory", "used_memory") + 4<<20
+	n.Must("CONFIG", "SET", "maxmemory", strconv.Itoa(most), "maxmemory-policy", "allkeys-random")
+	// In a slot of the server's own, if it is one of a cluster.
+	tag := "junk"
+	if c.site.kind == cluster {
+		for i := 0; ; i++ {
+			tag = fmt.Sprint("junk", i)
+			if c.site.serving(tag).server == n {
+				break
+			}
+		}
+	}
+	value := strings.Repeat("x", 64<<10)
+	var junk []string
+	for i := 0; i < 400 && info("stats", "evicted_keys") < before+60; i++ {
+		key := fmt.Sprintf("{%s}%d", tag, i)
+		if _, err := n.Do("SET", key, value, "PX", "60000"); err == nil {
+			junk = append(junk, key)
+		}
+	}
+	evicted := info("stats", "evicted_keys") - before
+	for batch := range slices.Chunk(junk, 50) {
+		n.Do(append([]string{"UNLINK"}, batch...)...)
+	}
+	n.Must("CONFIG", "SET", "maxmemory", "0")
+	return evicted > 0
+}
+
+// taken waits until another is master, and all know.
+func (c *crew) taken(before *node) {
+	c.t.Helper()
+	c.await("another is master", func() bool { return c.site.master() != before })
+	// Sentinels make the old master a replica when they see fit.
+	next := c.site.master()
+	c.await("the old master answers", func() bool { _, err := before.server.Do("PING"); return err == nil })
+	c.await("the old master follows", func() bool {
+		host, port, _ := net.SplitHostPort(next.server.Addr())
+		_, err := before.server.Do("REPLICAOF", host, port)
+		return err == nil
+	})
+	c.site.settle()
+}
+
+// moves moves the slot of a lock while somebody holds it.
+func moves(slowly time.Duration) func(*crew, *fault) bool {
+	return func(c *crew, f *fault) bool {
+		p := c.any()
+		e := c.hang(p)
+		if e == nil {
+			return false
+		}
+		f.from = now()
+		c.move(c.config.key(e.name.Load()), slowly)
+		c.letGo(p)
+		return true
+	}
+}
+
+// move moves the slot of a key to another server.
+func (c *crew) move(key string, slowly time.Duration) {
+	c.t.Helper()
+	s := c.site
+	s.cluster.Settle() // one that was just restarted refuses writes for two seconds
+	from := s.serving(key)
+	slot := from.server.Must("CLUSTER", "KEYSLOT", key).(int64)
+	var to *redistest.Server
+	for to == nil || to == from.server {
+		to = s.cluster.Masters[c.rand.IntN(len(s.cluster.Masters))]
+	}
+	n, source, target := fmt.Sprint(slot), fmt.Sprint(from.server.Must("CLUSTER", "MYID")), fmt.Sprint(to.Must("CLUSTER", "MYID"))
+	_, port, _ := net.SplitHostPort(to.Addr())
+	insist := func(on *redistest.Server, args ...string) (reply any) {
+		c.t.Helper()
+		var err error
+		if !c.awaits(patience, func() bool { reply, err = on.Do(args...); return err == nil }) {
+			c.t.Fatalf("%v: %v", args, err)
+		}
+		return reply
+	}
+	insist(to, "CLUSTER", "SETSLOT", n, "IMPORTING", source)
+	insist(from.server, "CLUSTER", "SETSLOT", n, "MIGRATING", target)
+	for {
+		keys := insist(from.server, "CLUSTER", "GETKEYSINSLOT", n, "100").([]any)
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			insist(from.server, "MIGRATE", "127.0.0.1", port, key.(string), "0", "30000", "REPLACE") // over what an attempt left that broke off
+		}
+	}
+	c.pass(slowly)
+	insist(to, "CLUSTER", "SETSLOT", n, "NODE", target)
+	insist(from.server, "CLUSTER", "SETSLOT", n, "NODE", target)
+	s.cluster.Settle()
+}

@@ -1,0 +1,223 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tally is what became of the faults of one kind.
+type tally struct {
+	name    string
+	promise promise
+	times   map[string]int // by site
+	again   []int64        // how long after it was over somebody was in again
+	class   int
+}
+
+// Faults are drawn in these rows.
+var classes = []string{"processes", "network", "commands, servers", "the store forgets", "failover"}
+
+func (f fault) class() int {
+	switch {
+	case f.promise == tellsLater:
+		return 4
+	case f.promise == tokensRise:
+		return 3
+	case strings.HasPrefix(f.kind, "holder") || strings.HasPrefix(f.kind, "waiter"):
+		return 0
+	}
+	if strings.HasPrefix(f.kind, "replica") {
+		return 2
+	}
+	for _, word := range []string{"partition", "latency", "jitter", "bandwidth", "torn", "requests", "connections", "repl"} {
+		if strings.Contains(f.kind, word) {
+			return 1
+		}
+	}
+	return 2
+}
+
+// tallies counts the faults by kind.
+func tallies(all []outcome) []tally {
+	byKind := map[string]*tally{}
+	for _, o := range all {
+		for _, f := range o.faults {
+			x := byKind[f.kind]
+			if x == nil {
+				x = &tally{name: f.kind, promise: f.promise, times: map[string]int{}, class: f.class()}
+				byKind[f.kind] = x
+			}
+			x.times[o.site]++
+			if f.again != 0 {
+				x.again = append(x.again, max(0, f.again-f.to))
+			}
+		}
+	}
+	var list []tally
+	for _, x := range byKind {
+		list = append(list, *x)
+	}
+	slices.SortFunc(list, func(a, b tally) int { return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.name, b.name)) })
+	return list
+}
+
+// figures are the median and the largest, and how many there are.
+func figures(all []int64) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("%s / %s", short(all[len(all)/2]), short(all[len(all)-1]))
+}
+
+func short(ns int64) string {
+	switch d := time.Duration(ns); {
+	case d < 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	default:
+		return d.Round(10 * time.Millisecond).String()
+	}
+}
+
+// write writes down what was done so far and what held, where it is asked to.
+func write(t *testing.T, seed uint64, took time.Duration, all []outcome) {
+	t.Helper()
+	if *chaosTo == "" || len(all) == 0 {
+		return
+	}
+	for name, data := range map[string][]byte{"chaos.md": markdown(seed, took, all), "chaos.svg": timeline(all)} {
+		if err := os.WriteFile(filepath.Join(*chaosTo, name), data, 0o666); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func markdown(seed uint64, took time.Duration, all []outcome) []byte {
+	v, faults := total(all)
+	list := tallies(all)
+	illEnds, remains := 0, 0
+	for _, o := range all {
+		illEnds += o.illEnds
+		remains += o.remains
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `# Chaos
+
+What became of locks while %d faults of %d kinds befell them, in %v. Written by
+
+    %s
+
+which makes the same faults in the same order again; what is under way when one strikes differs from run to run. %s, %s, %d cores that were busy with
+other things besides.
+
+Holders and waiters are processes, on go-redis and rueidis, four on each of three deployments at a time: one
+Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. Every process reaches the servers
+through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../test/chaos/doc.go) says how.
+
+| | |
+|---|---|
+| Locks and Unlocks that returned | %d |
+| locks acquired; of those handed to another process, lost before Unlock, died with their process | %d; %d, %d, %d |
+| two holders at once, where [guarantees](guarantees.md) promises none | **%d** |
+| tokens that did not rise, where they must | **%d** |
+| locks free and waited for, for longer than a lease and 1 s | **%d** |
+| histories that porcupine checked, and the Locks and losses in them | %d, %d |
+| visits of which nothing is promised: the store forgot them | %d |
+| writes that the fenced store refused, of those who had lost their lock | %d |
+| processes that did not end well or left goroutines behind (on sentinel, rueidis's own connections apart); records left in a store | %d; %d |
+| from the end of a partition to the next holder of a lock that was free and waited for: median, longest of %d | %s |
+
+![When what struck, and how many came in](chaos.svg)
+
+*Promised* is what [guarantees](guarantees.md) promises while it lasts, and what the run checks. The last column is from the end of the fault until somebody came in, on
+any name: median and longest.
+
+| fault | promised | standalone | sentinel | cluster | next holder after |
+|---|---|---|---|---|---|
+`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), v.operations, v.acquisitions, v.handoffs, v.lost, v.dead,
+		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, illEnds, remains, len(v.heals), figures(v.heals))
+	for _, x := range list {
+		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
+		for _, site := range everywhere {
+			if n := x.times[site]; n > 0 {
+				fmt.Fprintf(&b, " %d |", n)
+			} else {
+				fmt.Fprint(&b, " |")
+			}
+		}
+		fmt.Fprintf(&b, " %s |\n", figures(x.again))
+	}
+	return b.Bytes()
+}
+
+// command is how to repeat a run of so many rounds.
+func command(seed uint64, rounds int) string {
+	return fmt.Sprintf("make chaos CHAOS='-chaos.seed=%d -chaos.rounds=%d'", seed, rounds)
+}
+
+// timeline draws when what struck, and how many came in.
+func timeline(all []outcome) []byte {
+	const (
+		left, wide  = 150, 1050
+		row, curve  = 12, 44
+		top, bottom = 24, 30
+	)
+	colors := []string{"#4c78a8", "#f58518", "#72b7b2", "#e45756", "#b279a2"}
+	from, to, most := all[0].began, all[0].ended, 1
+	for _, o := range all {
+		from, to = min(from, o.began), max(to, o.ended)
+		most = max(most, slices.Max(o.rate))
+	}
+	x := func(at int64) float64 { return left + float64(at-from)/float64(to-from)*wide }
+	site := row*len(classes) + curve + 22
+	height := top + site*len(everywhere) + bottom
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif" font-size="10" role="img" aria-label="When which faults struck each deployment, and how many locks were acquired each second.">`+"\n", left+wide+20, height)
+	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/>`+"\n")
+	for i, name := range everywhere {
+		y := top + i*site
+		fmt.Fprintf(&b, `<text x="8" y="%d" font-size="12" font-weight="bold">%s</text>`+"\n", y+8, name)
+		for k, class := range classes {
+			if class == "failover" && name != sentinels {
+				continue
+			}
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", left-6, y+row*k+19, class)
+		}
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">acquired, to %d/s</text>`+"\n", left-6, y+row*len(classes)+curve/2+14, most)
+		base := float64(y + row*len(classes) + curve + 12)
+		fmt.Fprintf(&b, `<line x1="%d" y1="%.0f" x2="%d" y2="%.0f" stroke="#ccc"/>`+"\n", left, base, left+wide, base)
+		for _, o := range all {
+			if o.site != name {
+				continue
+			}
+			for _, f := range o.faults {
+				fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"><title>%s, %s</title></rect>`+"\n",
+					x(f.from), y+row*f.class()+11, max(1, x(f.to)-x(f.from)), row-2, colors[f.class()], html.EscapeString(f.kind), short(f.to-f.from))
+			}
+			fmt.Fprintf(&b, `<polyline fill="none" stroke="#555" stroke-width="0.8" points="`)
+			for s, n := range o.rate {
+				fmt.Fprintf(&b, "%.1f,%.1f ", x(o.began+int64(s)*int64(time.Second)), base-float64(n)/float64(most)*curve)
+			}
+			fmt.Fprintf(&b, `"/>`+"\n")
+		}
+	}
+	for k := range 11 {
+		at := from + (to-from)*int64(k)/10
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%.0f s</text>`+"\n", x(at), height-12, seconds(at-from))
+	}
+	fmt.Fprintf(&b, "</svg>\n")
+	return b.Bytes()
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package chaos
+
+import (
+	"testing"
+	"time"
+)
+
+// Each broken lock must be caught, by what is wrong with it, in the same harness; and the
+// one that is made in the same way, but right, must not be.
+
+type symptom int
+
+const (
+	twoHolders symptom = iota
+	badTokens
+	stuck
+)
+
+var brokenLocks = []struct {
+	lock   string
+	shows  symptom
+	faults []string // that bring it out, if there must be any
+}{
+	{lock: endlessBelief, shows: twoHolders, faults: []string{"holder stopped past its lease"}},
+	{lock: deletesAnybodys, shows: twoHolders},
+	{lock: checksThenDeletes, shows: twoHolders},
+	{lock: renewsTheLost, shows: twoHolders, faults: []string{"holder stopped past its lease"}},
+	{lock: repeatsTokens, shows: badTokens},
+	{lock: setsWithoutNX, shows: twoHolders},
+	{lock: localOnly, shows: twoHolders},
+	{lock: wakesWithoutTry, shows: twoHolders},
+	{lock: neverExpires, shows: stuck, faults: []string{"holder killed"}},
+	{lock: renewsAfterUnlock, shows: stuck},
+}
+
+// caught runs a broken lock until it shows its symptom, at most for a while.
+func caught(t *testing.T, lock string, shows symptom, faults []string) {
+	config := usual()
+	config.Lock = lock
+	c := newCrew(t, standalone, config, 1)
+	for side := range 2 {
+		c.start(goRedis, side)
+		c.start(goRedis, side)
+	}
+	began := now()
+	var v verdict
+	sick := func() bool {
+		v = c.verdict()
+		switch shows {
+		case badTokens:
+			return len(v.regressions) > 0
+		case stuck:
+			return c.stuck()
+		}
+		return len(v.violations) > 0
+	}
+	found := false
+	for end := time.Now().Add(patience); !found && time.Now().Before(end); {
+		for _, name := range faults {
+			c.strike(name)
+		}
+		found = c.awaits(10*time.Second, sick)
+	}
+	t.Logf("after %v: %v\n%s", time.Duration(now()-began).Round(time.Millisecond), v, v.why())
+	if !found {
+		t.Errorf("not caught within %v: %s", patience, lock)
+	}
+	if shows == stuck {
+		return
+	}
+	// porcupine agrees.
+	before := len(v.violations)
+	v.linearize(c.book.all(), c.faults)
+	if len(v.violations) == before {
+		t.Error("porcupine took its history for a lock's")
+	}
+}
+
+func TestSelftest(t *testing.T) {
+	if !*runChaos {
+		t.Skip("it takes a minute or two: make chaos-selftest")
+	}
+	for _, b := range brokenLocks {
+		t.Run(b.lock, func(t *testing.T) { caught(t, b.lock, b.shows, b.faults) })
+	}
+}
+
+// One of them is part of `make test`.
+func TestSmokeOfTheSelftest(t *testing.T) { caught(t, deletesAnybodys, twoHolders, nil) }
+
+func TestSelftestPassesALockThatIsRight(t *testing.T) {
+	if !*runChaos {
+		t.Skip("make chaos-selftest")
+	}
+	config := usual()
+	config.Lock = rightLock
+	c := newCrew(t, standalone, config, 1)
+	for side := range 2 {
+		c.start(goRedis, side)
+		c.start(goRedis, side)
+	}
+	c.progress("the start")
+	for _, name := range []string{"holder stopped past its lease", "holder killed", "connections cut"} {
+		if c.strike(name) {
+			c.progress(name)
+		}
+	}
+	c.finish()
+	v := c.verdict()
+	v.linearize(c.book.all(), c.faults)
+	t.Log(v)
+	if v.bad() || c.stuck() {
+		t.Errorf("a lock that is right was taken for a broken one:\n%s", v.why())
+	}
+	if len(c.faults) != 3 {
+		t.Errorf("%d faults of 3", len(c.faults))
+	}
+}
