@@ -52,6 +52,11 @@ faults: deps ## lost replies, held requests, killed connections, bad servers, 10
 faults-long: deps ## the same with 50,000 leases and waiters; half an hour at most
 	cd test/faults && MORTISE_FAULTS=long go test -race -count=1 -timeout 30m ./...
 
+.PHONY: model
+model: ## the protocol checked by machine: small bounds exhaustively, and mutations that must be caught (installs spin on Debian)
+	@.ci/install-deps spin
+	@CC="$$(go env CC)" test/model/run
+
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
 	for d in examples/*/; do go run -C "$$d" .; done

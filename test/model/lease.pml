@@ -13,7 +13,10 @@
  */
 
 #ifndef LOCKS
-#define LOCKS 2      /* Lock calls of each client */
+#define LOCKS 2      /* Lock calls of one client */
+#endif
+#ifndef LOCKS1
+#define LOCKS1 1     /* ... and of the other client */
 #endif
 #ifndef LEASE
 #define LEASE 3
@@ -80,11 +83,6 @@ byte losses = LOSSES, leaves = LEAVES, crashes = CRASHES;
 #else
 #define renews_now(x) believes(x)
 #endif
-#ifdef REVIVED
-#define in_time(x) true
-#else
-#define in_time(x) (left[x] > 0)
-#endif
 
 /* compensateLocked */
 inline takeBack(x) {
@@ -107,7 +105,7 @@ inline draw(x) {
 
 proctype client(byte c) {
 end:	do
-	:: atomic { state[c] == idle && locks[c] < LOCKS && back[c] == 0 ->       /* ask */
+	:: atomic { state[c] == idle && locks[c] < (c == 0 -> LOCKS : LOCKS1) && back[c] == 0 ->       /* ask */
 		locks[c]++; state[c] = asking;
 		left[c] = LEASE - MARGIN; slow[c] = DRIFT }
 
@@ -116,9 +114,7 @@ end:	do
 		owner = id(c); ttl = LEASE; draw(token[c]); state[c] = granted }
 	:: atomic { state[c] == asking && owner != 0 ->
 		if
-#ifndef ACQUIRE_TWICE
 		:: owner == id(c) -> draw(token[c]); state[c] = granted
-#endif
 		:: else -> state[c] = refused
 		fi }
 	:: atomic { ghost[c] != 0 ->
@@ -177,7 +173,7 @@ end:	do
 		fi }
 	:: atomic { renewal[c] == yes || renewal[c] == no ->
 		if
-		:: state[c] == holding && renews[c] == id(c) && renewal[c] == yes && in_time(c) ->
+		:: state[c] == holding && renews[c] == id(c) && renewal[c] == yes && left[c] > 0 ->
 			if
 			:: lefts[c] > left[c] -> left[c] = lefts[c]; slow[c] = slows[c]
 			:: else
