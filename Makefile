@@ -65,6 +65,11 @@ chaos-long: deps ## the same until it was a thousand faults and a million operat
 chaos-selftest: deps ## locks that are broken in ten ways, each of which the same harness must catch
 	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
 
+.PHONY: model
+model: ## the protocol checked by machine: small bounds exhaustively, and mutations that must be caught (installs spin on Debian)
+	@.ci/install-deps spin
+	@CC="$$(go env CC)" test/model/run
+
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
 	for d in examples/*/; do go run -C "$$d" .; done
