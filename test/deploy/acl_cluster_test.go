@@ -74,7 +74,7 @@ func listens(c *redistest.Cluster, name string) bool {
 	return slices.ContainsFunc(c.Masters, func(m *redistest.Server) bool {
 		for _, kind := range []string{"CHANNELS", "SHARDCHANNELS"} {
 			all, err := m.Do("PUBSUB", kind)
-			if err == nil && strings.Contains(fmt.Sprint(all), "{"+name+"}") {
+			if err == nil && strings.Contains(fmt.Sprint(all), name) {
 				return true
 			}
 		}
