@@ -55,6 +55,10 @@ faults: deps ## lost replies, held requests, killed connections, bad servers, 10
 faults-long: deps ## the same with 50,000 leases and waiters; half an hour at most
 	cd test/faults && MORTISE_FAULTS=long go test -race -count=1 -timeout 30m ./...
 
+.PHONY: failover
+failover: deps ## kill masters under load: the first lock within a second of the new master
+	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailoverUnderLoad' -deploy.resume=1s ./...
+
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
 	for d in examples/*/; do go run -C "$$d" .; done

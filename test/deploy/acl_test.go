@@ -75,14 +75,13 @@ func suiteUser(t *testing.T) string {
 // The whole suite, over TLS with certificates on both sides, as a user with the permissions of
 // docs/deployments.md.
 func TestTheSuiteOverTLSAsTheLeastUser(t *testing.T) {
+	t.Parallel()
 	x, acl := redistest.NewTLS(t), suiteUser(t)
-	for _, s := range stacks {
-		t.Run(s.name, func(t *testing.T) {
-			conformance.RunOn(t, []redistest.Option{redistest.WithTLS(x), redistest.WithACL(acl)}, func(t *testing.T, srv *redistest.Server) backend.Backend {
-				return s.open(t, site{addrs: []string{srv.TLSAddr()}, tls: x.Config(), user: user, password: password})
-			})
+	each(t, func(t *testing.T, s stack) {
+		conformance.RunOn(t, []redistest.Option{redistest.WithTLS(x), redistest.WithACL(acl)}, func(t *testing.T, srv *redistest.Server) backend.Backend {
+			return s.open(t, site{addrs: []string{srv.TLSAddr()}, tls: x.Config(), user: user, password: password})
 		})
-	}
+	})
 }
 
 // The tables name each command that a script calls.
@@ -94,6 +93,23 @@ func TestTheTablesHaveEveryCommandOfTheScripts(t *testing.T) {
 				t.Errorf("%s.lua calls %s, which docs/deployments.md does not name", s.Name, call[1])
 			}
 		}
+	}
+}
+
+// The user that is shown for copying is that of the rows that it is shown for.
+func TestTheUserThatIsShownIsTheTables(t *testing.T) {
+	text, err := os.ReadFile("../../docs/deployments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(text), "ACL SETUSER locks on >secret resetchannels ")
+	shown, _, _ = strings.Cut(shown, "```")
+	rows := permissions(t, least)
+	got, want := strings.Fields(shown), slices.Concat(rows["every kind"], rows["locks, `LockAll`"])
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("it is shown with\n%v\nthe table has\n%v", got, want)
 	}
 }
 
