@@ -139,6 +139,7 @@ type visitor struct {
 	srv  *redistest.Server
 	open func(opts ...mortise.ClientOption) *mortise.Client
 	a, b *mortise.Client
+	as   string // whom the server knows
 	name string
 	// enough is whether the user has what he needs.
 	enough bool
@@ -182,7 +183,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					n++
 					as := fmt.Sprint("user", n)
 					srv.Must(append([]string{"ACL", "SETUSER", as, "on", ">" + password, "resetchannels"}, rules...)...)
-					v := &visitor{t: t, ctx: within(t, patience), srv: srv, name: fmt.Sprint("orders:", n), enough: enough}
+					v := &visitor{t: t, as: as, ctx: within(t, patience), srv: srv, name: fmt.Sprint("orders:", n), enough: enough}
 					v.open = func(opts ...mortise.ClientOption) *mortise.Client {
 						locks, err := mortise.New(s.open(t, site{addrs: []string{srv.Addr()}, user: as, password: password}), opts...)
 						if err != nil {
@@ -229,13 +230,12 @@ func permission(err error) bool {
 	return strings.Contains(err.Error(), "the Redis user lacks a permission, ACL LOG on the server tells which")
 }
 
-// inBackground are commands that are sent for nobody who could be told: the queue of a fair lock
-// is left by who has gone. That they fail is logged.
-var inBackground = map[string]bool{"+lrem": true}
+// inBackground are commands that are sent for nobody who could be told: who waited has gone.
+var inBackground = map[string]bool{"+unsubscribe": true}
 
-// seldom are commands that a tour does not come to each time: for a queue whose first place belongs to
-// one who has left it, or who died with more than two of them.
-var seldom = map[string]bool{"+lrange": true, "+lpop": true}
+// seldom are commands that a tour does not come to each time: for the queue of a fair lock whose
+// first place belongs to one who left it meanwhile, or who died with more than two of them.
+var seldom = map[string]bool{"+lrange": true, "+lpop": true, "+lrem": true}
 
 // refused tells whether the server has refused a user what a rule permits.
 func refused(srv *redistest.Server, as, rule string) bool {
@@ -279,12 +279,17 @@ func (v *visitor) giveUp(wait func(ctx context.Context) error) error {
 	return nil
 }
 
+// listening tells whether somebody waits for the visitor's name.
+func (v *visitor) listening() bool {
+	return strings.Contains(fmt.Sprint(v.srv.Must("PUBSUB", "CHANNELS")), v.name+"}")
+}
+
 func (v *visitor) waits(wait func(ctx context.Context) error) (<-chan error, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(v.ctx)
 	done := make(chan error, 1)
 	go func() { done <- wait(ctx) }()
 	for {
-		if strings.Contains(fmt.Sprint(v.srv.Must("PUBSUB", "CHANNELS")), v.name+"}") {
+		if v.listening() {
 			return done, cancel, nil
 		}
 		select {
@@ -330,7 +335,14 @@ func tourLocks(v *visitor) error {
 	if err := all.Unlock(v.ctx); err != nil {
 		return err
 	}
-	return v.lock(v.a, v.b)
+	if err := v.lock(v.a, v.b); err != nil {
+		return err
+	}
+	// Who waited does not listen any more. That it may not is told to those who wait still: here, nobody.
+	eventually(v.t, "they do not listen any more", func() bool {
+		return !v.listening() || !v.enough && refused(v.srv, v.as, "+unsubscribe")
+	})
+	return nil
 }
 
 func tourFenced(v *visitor) error {
