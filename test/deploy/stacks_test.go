@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// These tests wait; they can wait side by side.
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		flag.Set("test.parallel", "16")
+		flag.Set("test.parallel", "24")
 	}
 	redis.SetLogger(silent{}) // it tells each failed dial
 	os.Exit(m.Run())

@@ -18,15 +18,11 @@ import (
 // Run runs the suite. open returns a backend for one more client of the server at
 // addr; what it makes is freed by t's Cleanup.
 func Run(t *testing.T, open func(t *testing.T, addr string) backend.Backend) {
-	RunOn(t, nil, func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) })
+	RunSomeOn(t, nil, func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) }, func(string) bool { return true })
 }
 
-// RunOn is Run on servers that are started with further options.
-func RunOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend) {
-	RunSomeOn(t, opts, open, func(string) bool { return true })
-}
-
-// RunSomeOn is RunOn of the tests whose names are chosen.
+// RunSomeOn runs the tests whose names are chosen, on servers that are started with further
+// options.
 func RunSomeOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend, chosen func(name string) bool) {
 	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
 		return &store{t: t, server: redistest.Start(t, append([]redistest.Option{redistest.WithAOF()}, opts...)...), open: open}
