@@ -37,13 +37,13 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 			},
 		})
 		// Renewed every four seconds.
-		a, b := client(t, s.open(t, at), count, mortise.WithWatchdogTimeout(12*time.Second)), client(t, s.open(t, at))
+		a, b := ready(t, s.open(t, at), count, mortise.WithWatchdogTimeout(12*time.Second)), ready(t, s.open(t, at))
 		ctx := within(t, 4*patience)
-		lease, err := a.Lock(ctx, held)
+		lease, err := lockUntilAvailable(ctx, a, held)
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := a.Lock(ctx, freed)
+		other, err := lockUntilAvailable(ctx, a, freed)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func TestAFailoverUnderLoad(t *testing.T) {
 				}
 			},
 		})}
-		a, b := client(t, s.open(t, at), opts...), client(t, s.open(t, at), opts...)
+		a, b := ready(t, s.open(t, at), opts...), ready(t, s.open(t, at), opts...)
 		ctx := within(t, 3*patience)
 		bare := at
 		bare.user = "bare"
@@ -61,7 +61,7 @@ func TestAFailoverUnderLoad(t *testing.T) {
 			t.Errorf("without the row of Sentinel: %v", err)
 		}
 
-		held, err := a.Lock(ctx, "orders:held")
+		held, err := lockUntilAvailable(ctx, a, "orders:held")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,11 +147,8 @@ func TestALockThatTheReplicaHadNotHeardOfIsLost(t *testing.T) {
 		x := startSentinels(t, 1)
 		at := site{addrs: x.Addrs(), sentinels: true, user: user, password: password}
 		// Its first renewal comes after ten seconds: after the failover.
-		a, b := client(t, s.open(t, at)), client(t, s.open(t, at))
+		a, b := ready(t, s.open(t, at)), ready(t, s.open(t, at))
 		ctx := within(t, 3*patience)
-		if err := a.Ping(ctx); err != nil {
-			t.Fatal(err)
-		}
 
 		master, replica := x.Servers[0], x.Servers[1]
 		master.Must("ACL", "SETUSER", "replicator", "off")
@@ -159,7 +156,7 @@ func TestALockThatTheReplicaHadNotHeardOfIsLost(t *testing.T) {
 		eventually(t, "the replica has no news", func() bool {
 			return strings.Contains(fmt.Sprint(replica.Must("INFO", "replication")), "master_link_status:down")
 		})
-		lease, err := a.Lock(ctx, "orders:1")
+		lease, err := lockUntilAvailable(ctx, a, "orders:1")
 		if err != nil {
 			t.Fatal(err)
 		}

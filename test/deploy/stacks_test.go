@@ -137,6 +137,20 @@ func client(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *mort
 	return locks
 }
 
+// ready is client, once it has found its servers: on a busy machine that takes its time.
+func ready(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
+	t.Helper()
+	locks := client(t, b, opts...)
+	eventually(t, "the client finds its servers", func() bool {
+		err := locks.Ping(within(t, patience))
+		if err != nil && !unavailable(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return locks
+}
+
 // within is a context that ends a test which hangs.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
