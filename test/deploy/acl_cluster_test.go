@@ -22,7 +22,7 @@ func TestTheLeastUserOnACluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	each(t, func(t *testing.T, s stack) {
 		n := 0
-		visit := func(rules []string) error {
+		once := func(rules []string) error {
 			n++
 			as := strings.ReplaceAll(fmt.Sprint(s.name, n), "/", "-")
 			for _, m := range c.Masters {
@@ -52,6 +52,7 @@ func TestTheLeastUserOnACluster(t *testing.T) {
 			}
 			return <-done
 		}
+		visit := func(rules []string) error { return persist(func() error { return once(rules) }) }
 		if err := visit(slices.Concat(kinds, rows[clusters])); err != nil {
 			t.Errorf("the row is not enough: %v", err)
 		}
