@@ -5,9 +5,10 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 # Modules of their own: what they need never reaches those who use mortise.
-nested := $(sort $(dir $(shell find test examples -name go.mod -not -path '*/testdata/*')))
+nested := $(sort $(dir $(shell find valkey test examples -name go.mod -not -path '*/testdata/*')))
 # Those that `make test` runs: not the one that needs Java, nor those that `make examples` runs.
-tested := $(filter-out test/interop/ examples/%,$(nested))
+# Valkey's tests wait, side by side, as the other adapters' do.
+tested := $(filter-out test/interop/ examples/% valkey/,$(nested))
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -22,11 +23,13 @@ quickstart: ## show a lock at work, in memory; nothing has to be installed
 .PHONY: test
 test: deps ## every test, under -race, on memory and on real Redis (installs what it lacks on Debian)
 	@rc=0; go test -race -timeout 15m -parallel 8 ./... || rc=1; \
+	(echo "--- valkey/"; cd valkey && go test -race -timeout 15m -parallel 16 ./...) || rc=1; \
 	$(call each,$(tested),go test -race -timeout 15m ./...)
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
-	go test -json -count=1 -parallel 8 -run TestConformance ./backend/memory ./redisgo ./rueidis | go run ./internal/cmd/rules
+	@rc=0; { go test -json -count=1 -parallel 8 -run TestConformance ./backend/memory ./redisgo ./rueidis || rc=1; \
+	(cd valkey && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; exit $$rc; } | go run ./internal/cmd/rules
 
 .PHONY: exclusion
 exclusion: deps ## processes that fight for a lock of each kind, exclusion counted outside Redis
@@ -70,6 +73,10 @@ model: ## the protocol checked by machine: small bounds exhaustively, and mutati
 	@.ci/install-deps spin
 	@CC="$$(go env CC)" test/model/run
 
+.PHONY: failover
+failover: deps ## kill masters under load: the first lock within a second of the new master
+	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailoverUnderLoad' -deploy.resume=1s ./...
+
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
 	for d in examples/*/; do go run -C "$$d" .; done
@@ -89,6 +96,7 @@ lint: tools ## gofmt, go vet and staticcheck, nested modules too
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln ./...
+	cd valkey && ../.ci/vuln ./...
 
 .PHONY: deps
 deps:

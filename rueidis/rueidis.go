@@ -15,6 +15,7 @@ import (
 	"net"
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -68,16 +69,35 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 		}
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
-				client, err := rueidis.NewClient(opt)
+				client, err := newClient(opt)
 				if !errors.Is(err, rueidis.ErrNoCache) {
 					return client, err
 				}
 				a.tracking.Store(false)
 			}
-			return rueidis.NewClient(plain)
+			return newClient(plain)
 		}, rueidis.Client.Close), nil
 	})
 }
+
+// newClient asks a cluster again whether it is one: before v1.0.77, rueidis takes a single
+// server for a cluster when the connection breaks while it finds out, and keeps to that.
+func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
+	client, err := rueidis.NewClient(opt)
+	if err != nil || client.Mode() != rueidis.ClientModeCluster {
+		return client, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settling)
+	defer cancel()
+	if err := client.Do(ctx, client.B().ClusterSlots().Build()).Error(); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// settling is how long a cluster may take to say that it is one.
+const settling = 5 * time.Second
 
 // NewWithClient makes a backend of a client that exists. It stays open when the
 // locks are closed, and there is no client-side caching: what a client does with

@@ -3,12 +3,15 @@
 package rueidis_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -327,5 +330,63 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// What rueidis does when a connection breaks while it finds out whether a server is one of a cluster:
+// the answer is taken for a yes. Here the first answer is one.
+func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
+	srv := redistest.Start(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(l.Addr().String())
+	yes := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
+	var asked atomic.Int64
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", srv.Addr())
+			if err != nil {
+				client.Close()
+				continue
+			}
+			conns.Go(func() {
+				io.Copy(client, server)
+				client.Close()
+			})
+			conns.Go(func() {
+				defer server.Close()
+				for b := make([]byte, 1<<16); ; {
+					n, err := client.Read(b)
+					if err != nil {
+						return
+					}
+					if bytes.Contains(b[:n], []byte("SLOTS")) && asked.Add(1) == 1 {
+						io.WriteString(client, yes)
+						continue
+					}
+					server.Write(b[:n])
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); conns.Wait() }) // after the session
+	s, e := open(t, at(l.Addr().String()))
+	if _, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second}); !backend.FaultOf(err).Temporary {
+		t.Fatalf("the first build: %v", err)
+	}
+	if !try(t, s, "n", "o").Granted {
+		t.Error("not granted")
+	}
+	s.Watch(backend.Topic{Name: "n"})
+	e.await(t, "watching n")
+	if asked.Load() < 3 {
+		t.Errorf("asked %d times", asked.Load())
 	}
 }

@@ -30,7 +30,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"goredis", "rueidis"} {
+	for _, name := range []string{"goredis", "rueidis", "valkey"} {
 		p, err := LoadProfile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +74,7 @@ func TestAProfileMustBeComplete(t *testing.T) {
 	}
 
 	_, err = LoadProfile("radix")
-	if want := "profile radix: it is neither a file nor one of goredis, rueidis"; err == nil || err.Error() != want {
+	if want := "profile radix: it is neither a file nor one of goredis, rueidis, valkey"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

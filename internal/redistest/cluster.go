@@ -162,24 +162,57 @@ func (c *Cluster) Master(slot int) *Server {
 // unless it is nil, when the keys are there and the slot is not yet.
 func (c *Cluster) Move(slot int, to *Server, between func()) {
 	c.t.Helper()
-	from := c.Master(slot)
-	n, source, target := fmt.Sprint(slot), fmt.Sprint(from.Must("CLUSTER", "MYID")), fmt.Sprint(to.Must("CLUSTER", "MYID"))
-	to.Must("CLUSTER", "SETSLOT", n, "IMPORTING", source)
-	from.Must("CLUSTER", "SETSLOT", n, "MIGRATING", target)
-	for {
-		keys := from.Must("CLUSTER", "GETKEYSINSLOT", n, "100").([]any)
-		if len(keys) == 0 {
-			break
-		}
-		for _, key := range keys {
-			from.Must("MIGRATE", "127.0.0.1", fmt.Sprint(to.port), key.(string), "0", "30000")
-		}
-	}
+	m := c.Migrate(slot, to)
+	m.MoveKeys()
 	if between != nil {
 		between()
 	}
-	to.Must("CLUSTER", "SETSLOT", n, "NODE", target)
-	from.Must("CLUSTER", "SETSLOT", n, "NODE", target)
+	m.Finish()
+}
+
+// Migration is a slot on its way to another master.
+type Migration struct {
+	c        *Cluster
+	slot     string
+	from, to *Server
+}
+
+// Migrate begins to move a slot: its keys are where they were, new ones come to the other
+// master.
+func (c *Cluster) Migrate(slot int, to *Server) *Migration {
+	c.t.Helper()
+	m := &Migration{c, fmt.Sprint(slot), c.Master(slot), to}
+	to.Must("CLUSTER", "SETSLOT", m.slot, "IMPORTING", fmt.Sprint(m.from.Must("CLUSTER", "MYID")))
+	m.from.Must("CLUSTER", "SETSLOT", m.slot, "MIGRATING", fmt.Sprint(to.Must("CLUSTER", "MYID")))
+	return m
+}
+
+// MoveKey moves one key.
+func (m *Migration) MoveKey(key string) {
+	m.c.t.Helper()
+	m.from.Must("MIGRATE", "127.0.0.1", fmt.Sprint(m.to.port), key, "0", "30000")
+}
+
+// MoveKeys moves all that are left.
+func (m *Migration) MoveKeys() {
+	m.c.t.Helper()
+	for {
+		keys := m.from.Must("CLUSTER", "GETKEYSINSLOT", m.slot, "100").([]any)
+		if len(keys) == 0 {
+			return
+		}
+		for _, key := range keys {
+			m.MoveKey(key.(string))
+		}
+	}
+}
+
+// Finish gives the slot to the other master.
+func (m *Migration) Finish() {
+	m.c.t.Helper()
+	id := fmt.Sprint(m.to.Must("CLUSTER", "MYID"))
+	m.to.Must("CLUSTER", "SETSLOT", m.slot, "NODE", id)
+	m.from.Must("CLUSTER", "SETSLOT", m.slot, "NODE", id)
 }
 
 func (c *Cluster) until(what string, holds func() bool) {

@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"net"
 	"slices"
@@ -184,4 +185,52 @@ func TestAClustersSlotsMoveWithTheirKeys(t *testing.T) {
 	replica := c.Replica(to)
 	c.Failover(replica)
 	replica.Must("SET", "a", "2")
+}
+
+func TestTLSAsksForACertificate(t *testing.T) {
+	x := NewTLS(t)
+	s := Start(t, WithTLS(x), WithSocket())
+	for what, c := range map[string]struct {
+		config *tls.Config
+		ok     bool
+	}{
+		"with one":             {x.Config(), true},
+		"without":              {x.Stranger(), false},
+		"of another authority": {NewTLS(t).Config(), false},
+	} {
+		conn, err := tls.Dial("tcp", s.TLSAddr(), c.config)
+		if err == nil {
+			defer conn.Close()
+			if err = send(conn, "PING"); err == nil {
+				_, err = reply(bufio.NewReader(conn))
+			}
+		}
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	conn, err := net.Dial("unix", s.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	send(conn, "PING")
+	if v, err := reply(bufio.NewReader(conn)); v != "PONG" {
+		t.Errorf("over the socket: %v, %v", v, err)
+	}
+}
+
+func TestSentinelsReplaceAMaster(t *testing.T) {
+	x := StartSentinels(t, 1)
+	first := x.Master()
+	if first != x.Servers[0] {
+		t.Fatal("they name another")
+	}
+	first.Stop()
+	if next := x.AwaitMasterAfter(first); next != x.Servers[1] {
+		t.Error("they name another")
+	}
+	if len(x.Addrs()) != 3 {
+		t.Error(x.Addrs())
+	}
 }

@@ -46,6 +46,10 @@ type Server struct {
 	password string
 	cluster  bool // of one node
 	member   bool // of a Cluster
+	sentinel bool
+	tls      *TLS
+	tlsPort  int
+	socket   string
 	process  *process
 }
 
@@ -103,6 +107,9 @@ func Start(t testing.TB, opts ...Option) *Server {
 		s.port = freePort(t)
 		if s.cluster || s.member {
 			s.bus = freePort(t)
+		}
+		if s.tls != nil {
+			s.tlsPort = freePort(t)
 		}
 		err := s.start(path)
 		if err == nil {
@@ -166,22 +173,15 @@ func (s *Server) signal(sig syscall.Signal) {
 // start runs the server and waits for it to say that it is ready, and then to say
 // so over a connection.
 func (s *Server) start(path string) error {
-	conf := filepath.Join(s.dir, "redis.conf")
-	lines := append([]string{
-		"bind 127.0.0.1",
-		"port " + strconv.Itoa(s.port),
-		"dir " + s.dir,
-		"daemonize no",
-		`save ""`,
-		"appendonly no",
-	}, s.config...)
-	if s.cluster || s.member {
-		lines = append(lines, "cluster-port "+strconv.Itoa(s.bus))
+	run := s.server
+	if s.sentinel {
+		run = s.watcher
 	}
-	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+	cmd, err := run(path)
+	if err != nil {
 		return err
 	}
-	p := &process{cmd: exec.Command(path, conf), ready: make(chan struct{}), gone: make(chan struct{})}
+	p := &process{cmd: cmd, ready: make(chan struct{}), gone: make(chan struct{})}
 	p.cmd.SysProcAttr = dieWithParent()
 	if err := p.start(); err != nil {
 		return err
@@ -205,6 +205,26 @@ func (s *Server) start(path string) error {
 		return s.formCluster()
 	}
 	return nil
+}
+
+// server is the command that runs it.
+func (s *Server) server(path string) (*exec.Cmd, error) {
+	conf := filepath.Join(s.dir, "redis.conf")
+	lines := append([]string{
+		"bind 127.0.0.1",
+		"port " + strconv.Itoa(s.port),
+		"dir " + s.dir,
+		"daemonize no",
+		`save ""`,
+		"appendonly no",
+	}, s.config...)
+	if s.cluster || s.member {
+		lines = append(lines, "cluster-port "+strconv.Itoa(s.bus))
+	}
+	if s.tls != nil {
+		lines = append(lines, s.tls.lines(s.tlsPort)...)
+	}
+	return exec.Command(path, conf), os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }
 
 func (s *Server) formCluster() error {
@@ -252,7 +272,7 @@ func (p *process) start() error {
 			p.tail = append(p.tail, lines.Text())
 			p.tail = p.tail[max(0, len(p.tail)-20):]
 			p.mu.Unlock()
-			if !said && strings.Contains(lines.Text(), "Ready to accept connections") {
+			if !said && (strings.Contains(lines.Text(), "Ready to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is")) {
 				said = true
 				close(p.ready)
 			}

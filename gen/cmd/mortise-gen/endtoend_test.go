@@ -23,6 +23,7 @@ func TestTheTreeIsGenerated(t *testing.T) {
 		{"scripts", "scripts_gen.go", []string{"scripts"}},
 		{"redisgo", "commands_gen.go", []string{"commands", "-profile", "goredis"}},
 		{"rueidis", "commands_gen.go", []string{"commands", "-profile", "rueidis"}},
+		{"valkey", "commands_gen.go", []string{"commands", "-profile", "valkey"}},
 	} {
 		t.Run(test.dir, func(t *testing.T) {
 			t.Chdir(filepath.Join(root, test.dir))

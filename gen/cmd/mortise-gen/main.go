@@ -12,7 +12,7 @@
 // loads the interface redisproto.Commands, checks each method's structs against
 // the header of the script that its //mortise:script directive names, and writes
 // an unexported type commands that implements the interface for one Redis
-// client. The profile is the name of a built-in one, goredis or rueidis, or the
+// client. The profile is the name of a built-in one, goredis, rueidis or valkey, or the
 // path of a template of your own. More flags of commands:
 //
 //	-interface PATH.NAME  another interface than redisproto.Commands

@@ -18,18 +18,24 @@ import (
 // Run runs the suite. open returns a backend for one more client of the server at
 // addr; what it makes is freed by t's Cleanup.
 func Run(t *testing.T, open func(t *testing.T, addr string) backend.Backend) {
-	backendtest.Run(t, func(t *testing.T) backendtest.Store {
-		return &store{t: t, server: redistest.Start(t, redistest.WithAOF()), open: open}
-	})
+	RunSomeOn(t, nil, func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) }, func(string) bool { return true })
+}
+
+// RunSomeOn runs the tests whose names are chosen, on servers that are started with further
+// options.
+func RunSomeOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend, chosen func(name string) bool) {
+	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
+		return &store{t: t, server: redistest.Start(t, append([]redistest.Option{redistest.WithAOF()}, opts...)...), open: open}
+	}, chosen)
 }
 
 type store struct {
 	t      *testing.T
 	server *redistest.Server
-	open   func(t *testing.T, addr string) backend.Backend
+	open   func(t *testing.T, s *redistest.Server) backend.Backend
 }
 
-func (s *store) Backend() backend.Backend { return s.open(s.t, s.server.Addr()) }
+func (s *store) Backend() backend.Backend { return s.open(s.t, s.server) }
 func (s *store) Delete(name string)       { s.server.Must("DEL", name) }
 func (s *store) Flush()                   { s.server.Must("FLUSHALL") }
 func (s *store) Occupy(name string)       { s.server.Must("SET", name, "no lock") }

@@ -1,0 +1,4 @@
+package profiles
+
+// The module valkey is none of what ./... names here, so it is generated from here.
+//go:generate go run ../cmd/mortise-gen commands -profile valkey -package valkey -o ../../valkey/commands_gen.go

@@ -1,0 +1,126 @@
+package deploy_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// A slot moves while its locks are held, waited for, renewed, released and fought for: with all keys
+// still at the old master, with some, with all at the new one, and after it. The lock
+// that is held is renewed in each of these states but the second, in which Redis refuses
+// commands about several keys of the slot; a release that is refused then goes on by itself.
+func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
+	t.Parallel()
+	const held, freed, turns = "{orders}:held", "{orders}:freed", "{orders}:turns"
+	slot := redisproto.Slot(held)
+	each(t, func(t *testing.T, s stack) {
+		c := redistest.StartCluster(t, 3)
+		at := site{addrs: c.Addrs(), cluster: true}
+		var renewed, tried atomic.Int64
+		count := mortise.WithObserver(mortise.Observer{
+			Renewed: func(e mortise.RenewedEvent) {
+				if e.Name == held {
+					renewed.Add(1)
+					tried.Add(1)
+				}
+			},
+			RenewalFailed: func(e mortise.RenewalFailedEvent) {
+				if e.Name == held {
+					tried.Add(1)
+				}
+			},
+		})
+		// Renewed every four seconds.
+		a, b := ready(t, s.open(t, at), count, mortise.WithWatchdogTimeout(12*time.Second)), ready(t, s.open(t, at))
+		ctx := within(t, 4*patience)
+		lease, err := lockUntilAvailable(ctx, a, held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := lockUntilAvailable(ctx, a, freed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits, next := waiting(b, ctx, held), waiting(b, ctx, freed)
+		eventually(t, "both are waited for", func() bool { return listens(c, held) && listens(c, freed) })
+
+		var taken, inside atomic.Int64
+		stop := make(chan struct{})
+		done := make(chan error, 4)
+		for i := range cap(done) {
+			locks := []*mortise.Client{a, b}[i%2]
+			go func() {
+				for {
+					select {
+					case <-stop:
+						done <- nil
+						return
+					default:
+					}
+					lease, err := locks.Lock(ctx, turns, mortise.WithLease(time.Hour))
+					if err == nil {
+						if inside.Add(1) != 1 {
+							done <- errors.New("two of them hold it")
+							return
+						}
+						taken.Add(1)
+						inside.Add(-1)
+						err = lease.Unlock(ctx)
+					}
+					if err != nil && !unavailable(err) {
+						done <- err
+						return
+					}
+				}
+			}()
+		}
+		progress := func() {
+			t.Helper()
+			then := taken.Load()
+			eventually(t, "they take turns", func() bool { return taken.Load() > then+20 })
+		}
+		renews := func(state string) {
+			t.Helper()
+			then := renewed.Load() // the next may have been sent before
+			eventually(t, "renewed "+state, func() bool { return renewed.Load() > then+1 })
+			if err := lease.Err(); err != nil {
+				t.Fatalf("%s: %v", state, err)
+			}
+			still(t, waits)
+		}
+
+		progress()
+		to := c.Masters[0]
+		if to == c.Master(slot) {
+			to = c.Masters[1]
+		}
+		m := c.Migrate(slot, to)
+		renews("with all keys at the old master")
+		m.MoveKey(held)
+		then := tried.Load()
+		eventually(t, "a renewal is tried with some keys at the old master, and some at the new one", func() bool { return tried.Load() > then })
+		m.MoveKeys()
+		renews("with all keys at the new master")
+		if err := other.Unlock(ctx); err != nil && !unavailable(err) {
+			t.Error(err)
+		}
+		m.Finish()
+		ended(t, "who waited for what was released on the way", next)
+		renews("at the new master")
+		progress()
+		close(stop)
+		for range cap(done) {
+			ended(t, "taking turns", done)
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		ended(t, "who waited all the time", waits)
+	})
+}

@@ -1,0 +1,131 @@
+// Package valkey lets mortise use github.com/valkey-io/valkey-go, on servers of Valkey
+// and of Redis, with client-side caching: the server tells the client when a lock's
+// record changes. So a TryLock of a lock that is known to be held is refused without a
+// command, waiters wake also when a record expires or is deleted, and a holder learns at
+// once that its record was deleted.
+//
+//	locks, err := mortise.New(valkey.New(valkeygo.ClientOption{InitAddress: []string{"localhost:6379"}}))
+//
+// where valkeygo is github.com/valkey-io/valkey-go.
+//
+// It is a module of its own: who uses another client does not get this one's. valkey-go
+// began as a copy of rueidis, so this package and package rueidis differ in names.
+package valkey
+
+import (
+	"errors"
+	"reflect"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto"
+)
+
+// New makes a backend that has a valkey-go client of its own, which it builds at the
+// first command and closes with the locks. While the server cannot be reached,
+// each command tries again to build it; commands that are sent at once share one
+// attempt, which takes Dialer.Timeout (5 s by default) at most.
+//
+// Of the options it sets DisableRetry and, unless DisableCache is set,
+// ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: all commands go over
+// one connection for each server, for that is where invalidations arrive.
+// OnInvalidations is called as well if it is set. Where the server does not
+// support RESP3 or tracking, the client goes on as if DisableCache were set.
+//
+// These are errors of mortise.New, because they would break what locks rely on:
+// ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
+// DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
+//
+// While somebody waits for a lock, and some 30 s longer, there is one more connection for
+// subscriptions, or with sharded pub/sub one for each master of the cluster.
+func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
+	return redisproto.New(func() (redisproto.Adapter, error) {
+		switch {
+		case len(opt.InitAddress) == 0:
+			return nil, errors.New("valkey.New: ClientOption.InitAddress is empty")
+		case opt.ConnLifetime > 0:
+			return nil, errors.New("valkey.New: ClientOption.ConnLifetime makes valkey-go send commands a second time: leave it zero")
+		case len(opt.ClientTrackingOptions) > 0:
+			return nil, errors.New("valkey.New: ClientOption.ClientTrackingOptions is set by mortise: leave it empty")
+		case opt.DisableAutoPipelining && !opt.DisableCache:
+			return nil, errors.New("valkey.New: ClientOption.DisableAutoPipelining needs DisableCache as well")
+		}
+		a, opt := newAdapter(opts), opt // a copy for each Open
+		opt.DisableRetry = true
+		plain := opt
+		plain.DisableCache = true
+		if !opt.DisableCache {
+			a.tracking.Store(true)
+			opt.PipelineMultiplex = -1
+			opt.ClientTrackingOptions = []string{"OPTOUT", "NOLOOP"}
+			opt.OnInvalidations = func(messages []valkey.ValkeyMessage) {
+				if plain.OnInvalidations != nil {
+					plain.OnInvalidations(messages)
+				}
+				a.invalidated(messages)
+			}
+		}
+		return a.over(func() (valkey.Client, error) {
+			if a.tracking.Load() {
+				client, err := valkey.NewClient(opt)
+				if !errors.Is(err, valkey.ErrNoCache) {
+					return client, err
+				}
+				a.tracking.Store(false)
+			}
+			return valkey.NewClient(plain)
+		}, valkey.Client.Close), nil
+	})
+}
+
+// NewWithClient makes a backend of a client that exists. It stays open when the
+// locks are closed, and there is no client-side caching: what a client does with
+// invalidations is settled when it is built. A client built with ConnLifetime may send
+// commands a second time, whose replies then mislead; do not pass one.
+func NewWithClient(client valkey.Client, opts ...Option) backend.Backend {
+	return redisproto.New(func() (redisproto.Adapter, error) {
+		if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return nil, errors.New("valkey.NewWithClient: the client is nil: pass what valkey.NewClient returned without an error")
+		}
+		return newAdapter(opts).over(func() (valkey.Client, error) { return client, nil }, func(valkey.Client) {}), nil
+	})
+}
+
+// Option changes what [New] and [NewWithClient] make.
+type Option func(*options)
+
+type options struct{ sharded redisproto.ShardedPubSub }
+
+// WithShardedPubSub sets how releases are announced on a cluster; without it, it is
+// [ShardedAuto]. All who share locks must agree: see [redisproto.ShardedPubSub].
+func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
+	return func(o *options) { o.sharded = mode }
+}
+
+// The values of [WithShardedPubSub].
+const (
+	ShardedAuto = redisproto.ShardedAuto
+	ShardedOn   = redisproto.ShardedOn
+	ShardedOff  = redisproto.ShardedOff
+)
+
+func newAdapter(opts []Option) *adapter {
+	a := &adapter{}
+	for _, opt := range opts {
+		opt(&a.options)
+	}
+	return a
+}
+
+func (a *adapter) over(build func() (valkey.Client, error), discard func(valkey.Client)) *adapter {
+	a.client = redisproto.NewLazy(func() (valkey.Client, error) {
+		client, err := build()
+		if err == nil {
+			a.cluster = client.Mode() == valkey.ClientModeCluster
+		}
+		return client, err
+	}, discard)
+	a.connect = a.client.Get
+	return a
+}
