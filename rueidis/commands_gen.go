@@ -19,6 +19,7 @@ import (
 type commands struct {
 	connect func(ctx context.Context) (rueidis.Client, error) // called for each command
 	cluster bool                                              // a batch goes out as one script for each slot
+	most    int                                               // that one script takes of a batch; 0 for any number
 	outbox  *redisproto.Outbox[*call]                         // not used for a cluster; nil if scripts are sent one by one
 }
 
@@ -262,6 +263,7 @@ func (c *commands) Renew(ctx context.Context, a redisproto.RenewArgs, items []re
 		return
 	}
 	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	groups = redisproto.Split(groups, c.most)
 	split := func(group []int) (keys, args []string) {
 		keys = make([]string, 0, len(group))
 		args = make([]string, 0, 1+2*len(group))
@@ -663,6 +665,7 @@ func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsR
 		return
 	}
 	groups := c.groups(len(items), func(i int) string { return items[i].Timeouts })
+	groups = redisproto.Split(groups, c.most)
 	split := func(group []int) (keys, args []string) {
 		keys = make([]string, 0, len(group))
 		args = make([]string, 0, 2*len(group))
@@ -811,6 +814,7 @@ func (c *commands) ReadRenew(ctx context.Context, a redisproto.RenewArgs, items 
 		return
 	}
 	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	groups = redisproto.Split(groups, c.most)
 	split := func(group []int) (keys, args []string) {
 		keys = make([]string, 0, 2*len(group))
 		args = make([]string, 0, 1+2*len(group))

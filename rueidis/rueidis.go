@@ -58,6 +58,7 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 		plain.DisableCache = true
 		if !opt.DisableCache {
 			a.tracking.Store(true)
+			a.most = redisproto.TrackedBatch
 			opt.PipelineMultiplex = -1
 			opt.ClientTrackingOptions = []string{"OPTOUT", "NOLOOP"}
 			opt.OnInvalidations = func(messages []rueidis.RedisMessage) {

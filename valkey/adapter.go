@@ -24,7 +24,7 @@ var _ redisproto.Sharder = (*adapter)(nil)
 
 func (a *adapter) Features() redisproto.Features {
 	built := a.client.Built()
-	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built}
+	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built, Leaves: built && !a.cluster}
 }
 
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
@@ -86,6 +86,7 @@ func (a *adapter) Unsent(err error) bool {
 }
 
 func (a *adapter) Close() error {
+	a.outbox.Close()
 	a.client.Close()
 	return nil
 }

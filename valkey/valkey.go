@@ -57,6 +57,7 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 		plain.DisableCache = true
 		if !opt.DisableCache {
 			a.tracking.Store(true)
+			a.most = redisproto.TrackedBatch
 			opt.PipelineMultiplex = -1
 			opt.ClientTrackingOptions = []string{"OPTOUT", "NOLOOP"}
 			opt.OnInvalidations = func(messages []valkey.ValkeyMessage) {
@@ -111,7 +112,7 @@ const (
 )
 
 func newAdapter(opts []Option) *adapter {
-	a := &adapter{}
+	a := &adapter{commands: newCommands()}
 	for _, opt := range opts {
 		opt(&a.options)
 	}

@@ -22,7 +22,7 @@ type Commands interface {
 	//mortise:script release
 	Release(ctx context.Context, k ReleaseKeys, a ReleaseArgs) (int64, error)
 	// Renew sends one script for all items, or on a cluster one per slot, pipelined.
-	//mortise:script renew batch
+	//mortise:script renew batch split
 	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []RenewReply)
 	//mortise:script inspect
 	Inspect(ctx context.Context, k InspectKeys) ([]string, error)

@@ -33,7 +33,7 @@ type CountCommands interface {
 	//mortise:script permits_release
 	PermitsRelease(ctx context.Context, k PermitsKeys, a PermitsReleaseArgs) (int64, error)
 	// PermitsRenew sends one script for all items, or on a cluster one per slot, pipelined.
-	//mortise:script permits_renew batch
+	//mortise:script permits_renew batch split
 	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []PermitsRenewReply)
 	//mortise:script permits_count
 	PermitsCount(ctx context.Context, k PermitsKeys, a PermitsCountArgs) (int64, error)

@@ -15,7 +15,7 @@ type RWCommands interface {
 	//mortise:script read_release
 	ReadRelease(ctx context.Context, k ReadReleaseKeys, a ReadReleaseArgs) (int64, error)
 	// ReadRenew sends one script for all items, or on a cluster one per slot, pipelined.
-	//mortise:script read_renew batch
+	//mortise:script read_renew batch split
 	ReadRenew(ctx context.Context, a RenewArgs, items []ReadRenewItem, out []ReadRenewReply)
 
 	//mortise:script write_acquire

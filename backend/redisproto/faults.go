@@ -67,7 +67,7 @@ var replies = []reply{
 
 const (
 	// The least permissions for each kind are in docs/deployments.md.
-	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots; for Red also ~mortise:1:since and +info +get +set"
+	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin +zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots; for Red also ~mortise:1:since and +info +get +set"
 	remedyCluster      = "the server is a cluster: give mortise a cluster client"
 	remedyUnreachable  = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
 	remedyLost         = "the connection broke or timed out before the reply"

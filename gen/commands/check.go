@@ -47,7 +47,7 @@ func (c *checker) methods(list *ast.InterfaceType) []*Method {
 // method checks one method of the interface; nil if it cannot be generated.
 func (c *checker) method(m *ast.Field) *Method {
 	name := m.Names[0]
-	script, batch, pos := c.directive(m, name)
+	script, batch, split, pos := c.directive(m, name)
 	if script == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (c *checker) method(m *ast.Field) *Method {
 	if !ok {
 		return nil
 	}
-	out := &Method{Name: name.Name, Script: script, Batch: batch}
+	out := &Method{Name: name.Name, Script: script, Batch: batch, Split: split}
 	before := len(c.mistakes)
 	if batch {
 		c.batch(out, name, sig)
@@ -79,8 +79,8 @@ func (c *checker) method(m *ast.Field) *Method {
 	return out
 }
 
-// directive reads //mortise:script NAME [batch] above a method.
-func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Script, batch bool, pos token.Pos) {
+// directive reads //mortise:script NAME [batch [split]] above a method.
+func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Script, batch, split bool, pos token.Pos) {
 	var lines []*ast.Comment
 	if m.Doc != nil {
 		for _, line := range m.Doc.List {
@@ -91,13 +91,13 @@ func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Sc
 	}
 	if len(lines) != 1 {
 		c.bad(name.Pos(), fmt.Sprintf(`write one line "%s NAME" above it`, directive), "%s has %d directives", name.Name, len(lines))
-		return nil, false, 0
+		return nil, false, false, 0
 	}
 	pos = lines[0].Pos()
 	words := strings.Fields(lines[0].Text)
-	if len(words) < 2 || len(words) > 3 || len(words) == 3 && words[2] != "batch" || words[0] != directive {
-		c.bad(pos, fmt.Sprintf(`write "%s NAME" or "%s NAME batch"`, directive, directive), "the directive of %s is malformed", name.Name)
-		return nil, false, 0
+	if len(words) < 2 || len(words) > 4 || len(words) > 2 && words[2] != "batch" || len(words) > 3 && words[3] != "split" || words[0] != directive {
+		c.bad(pos, fmt.Sprintf(`write "%s NAME" or "%s NAME batch", or "batch split"`, directive, directive), "the directive of %s is malformed", name.Name)
+		return nil, false, false, 0
 	}
 	var names []string
 	for _, s := range c.scripts {
@@ -105,12 +105,12 @@ func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Sc
 			if c.used[s.Name] {
 				c.bad(pos, "let one method send it", "a second method sends the script %s", s.Name)
 			}
-			return s, len(words) == 3, pos
+			return s, len(words) >= 3, len(words) == 4, pos
 		}
 		names = append(names, s.Name)
 	}
 	c.bad(pos, fmt.Sprintf("write %s.lua, or name one of %s", words[1], strings.Join(names, ", ")), "there is no script %s", words[1])
-	return nil, false, 0
+	return nil, false, false, 0
 }
 
 // single checks NAME(ctx, keys[, args]) (reply, error).

@@ -147,7 +147,7 @@ var mistakes = []struct{ name, old, new, want string }{
 	},
 	{
 		"malformed directive", "//mortise:script lock", "//mortise:script lock batched",
-		"commands.go:9: the directive of Lock is malformed; write \"//mortise:script NAME\" or \"//mortise:script NAME batch\"\n" +
+		"commands.go:9: the directive of Lock is malformed; write \"//mortise:script NAME\" or \"//mortise:script NAME batch\", or \"batch split\"\n" +
 			`scripts/lock.lua:1: no method sends the script lock; add a method with the directive "//mortise:script lock" to Commands at commands.go:8`,
 	},
 	{

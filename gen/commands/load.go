@@ -36,6 +36,7 @@ type Method struct {
 	Name   string
 	Script *luascript.Script
 	Batch  bool
+	Split  bool // its items are independent: it may go out as several scripts
 
 	// The structs that the method takes, "" where it takes none.
 	KeysType, ArgsType, ItemType, ReplyType string

@@ -124,6 +124,7 @@ type Call struct {
 	Zero               string  // the reply's zero value
 	Result             string  // the reply's Go type
 	ItemType           string  // of a batch
+	Split              bool    // a batch whose items may go out in several scripts
 	ReplyType          string  // of a batch: struct { Value int64; Err error }
 }
 
@@ -190,7 +191,7 @@ func (in *Interface) call(m *Method) Call {
 		EachKeys: values("items[i].", m.eachKeys), EachArgs: values("items[i].", m.eachArgs),
 		Reply: m.Script.Reply, Zero: map[string]string{"int": "0", "ints": "nil", "strings": "nil"}[m.Script.Reply],
 		Result:   map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}[m.Script.Reply],
-		ItemType: m.ItemType, ReplyType: m.ReplyType,
+		ItemType: m.ItemType, ReplyType: m.ReplyType, Split: m.Split,
 	}
 }
 

@@ -247,8 +247,12 @@ func persist(visit func() error) error {
 var inBackground = map[string]bool{"+unsubscribe": true}
 
 // seldom are commands that a tour does not come to each time: for the queue of a fair lock whose
-// first place belongs to one who left it meanwhile, or who died with more than two of them.
-var seldom = map[string]bool{"+lrange": true, "+lpop": true, "+lrem": true}
+// first place belongs to one who left it meanwhile, or who died with more than two of them; and for
+// those who wait in turn, if one waited when another released, and more than one.
+var seldom = map[string]bool{
+	"+lrange": true, "+lpop": true, "+lrem": true,
+	"+hlen": true, "+time": true, "+zadd": true, "+zpopmin": true, "+zrange": true, "+zrem": true,
+}
 
 // refused tells whether the server has refused a user what a rule permits.
 func refused(srv *redistest.Server, as, rule string) bool {
