@@ -10,7 +10,7 @@ import (
 
 const (
 	// outboxSenders is how many round trips are on their way at once, while the server answers.
-	outboxSenders = 2
+	outboxSenders = 3
 	// outboxStuck is how long they may be, before another is begun beside them: a connection
 	// that is broken, and does not show it, holds up nobody but those whose calls it took.
 	outboxStuck = 5 * time.Millisecond
