@@ -28,7 +28,7 @@ test: deps ## every test, under -race, on memory and on real Redis (installs wha
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
-	@rc=0; { go test -json -count=1 -parallel 8 -run TestConformance ./backend/memory ./redisgo ./rueidis || rc=1; \
+	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./redisgo ./rueidis || rc=1; \
 	(cd valkey && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; exit $$rc; } | go run ./internal/cmd/rules
 
 .PHONY: exclusion
