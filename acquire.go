@@ -107,7 +107,7 @@ type grant struct {
 // before this one came to, if there were any.
 func (c *Client) ask(r *request, owner string, g grant) grant {
 	first := c.now()
-	err := c.askOnce(c.base, r, owner, &g, 0, first)
+	err := c.askOnce(c.inPlace(r.family), r, owner, &g, 0, first)
 	return c.askAgain(r, owner, g, err, first)
 }
 
@@ -193,8 +193,7 @@ func (c *Client) pause(d time.Duration) bool {
 func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, error) {
 	if h := r.handed; h != nil {
 		r.handed = nil
-		c.begin()
-		defer c.end()
+		defer c.end() // begun where it was handed over
 		return c.receive(ctx, wait, r, h.owner, h.grant)
 	}
 	owner := c.newOwnerID()
@@ -272,6 +271,15 @@ func (c *Client) askUnder(wait context.Context, r *request, owner string) (g gra
 		return grant{}, err
 	}
 	return a.grant, nil
+}
+
+// inPlace is the context of a command that its caller cannot leave. A session that lets callers leave
+// ends it itself when it is closed, and can do without a goroutine if it sees that nobody leaves.
+func (c *Client) inPlace(family backend.Kind) context.Context {
+	if c.leaves(family) {
+		return context.Background()
+	}
+	return c.base
 }
 
 func (c *Client) leaves(family backend.Kind) bool { return c.leaver != nil && c.leaver.Leaves(family) }

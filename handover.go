@@ -61,14 +61,16 @@ func (h *handover) send(ctx context.Context) error {
 	return h.failure
 }
 
-// settle passes on what it came to, with the mutex. It tells whether the first waiter is
-// to ask the store now. What was got for one who has left goes back.
-func (h *handover) settle() (ask bool) {
+// settle passes on what it came to, with the mutex; held tells whether a release that followed
+// found the lock held, so that the handover has not run. It tells whether the first waiter is
+// to ask the store now. What was got for one who has left goes back. Shutdown waits for one who
+// has been handed the lock and does not know it yet.
+func (h *handover) settle(held bool) (ask bool) {
 	o, w := h.from, h.to
 	c, q := o.client, o.queue
 	w.offered = false
 	g := grant{passed: true, granted: h.reply.Granted, token: h.reply.Token, sent: h.sent, asked: h.sent}
-	if h.failure != nil {
+	if h.failure != nil && !held {
 		g.blame(h.failure, h.sent, h.req.Lease)
 	}
 	if !h.reply.Waits {
@@ -77,19 +79,19 @@ func (h *handover) settle() (ask bool) {
 	switch {
 	case g.granted && !w.left:
 		w.handed = &handed{owner: h.owner, grant: g}
+		c.running++
 		if q.quota--; h.req.Yield {
 			q.quota = q.turns()
 		}
 	case g.granted || g.late > 0:
 		c.abandonLocked(w.request, h.owner, &g)
-	case h.reply.Waits && !w.left:
+	case h.reply.Waits && q.head != nil:
 		q.inTurn, q.refused = true, true
 		q.retryAt = c.now().mono + int64(c.watchdog)
 		q.seen = max(q.seen, h.events)
 		return false
 	case h.reply.Waits:
-		q.inTurn = true
-		return q.head == nil // tidy then steps back
+		q.inTurn = true // tidy then steps back
 	}
 	return true
 }

@@ -243,7 +243,7 @@ func (o *owner) release(live bool) (keep int, err error) {
 		return keep, o.released(live, keep, held, unsure, nil, err)
 	}
 	held, unsure := false, false
-	if err = h.send(c.base); err == nil {
+	if err = h.send(c.inPlace(o.family)); err == nil {
 		held = h.reply.Held
 	} else {
 		held, unsure, err = c.sendReleaseAfter(o.releaseRequest(keep), err)
@@ -279,7 +279,7 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 	case err == nil && !held && keep > 0:
 		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
 	}
-	ask := h == nil || h.settle()
+	ask := h == nil || h.settle(err == nil && held)
 	if o.state == ownerReleasing && keep == 0 {
 		o.state = ownerOver
 		o.freed = err == nil && (held || unsure)
@@ -317,7 +317,7 @@ func (c *Client) sendRelease(req backend.ReleaseRequest) (held, unsure bool, err
 // sendReleaseAfter is sendRelease after one that was sent just now and failed, if failure is not nil.
 func (c *Client) sendReleaseAfter(req backend.ReleaseRequest, failure error) (held, unsure bool, err error) {
 	send := func() error {
-		reply, err := c.session.Release(c.base, req)
+		reply, err := c.session.Release(c.inPlace(req.Kind), req)
 		if err != nil {
 			unsure = unsure || backend.FaultOf(err).MayHaveRun
 			return err

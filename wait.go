@@ -115,6 +115,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 					q.retryAt = before
 				}
 				c.leave(q, w)
+				c.giveUp(r, w) // it has two: one was removed by somebody, and had again by another of this client
 				return nil
 			case a.failure != nil:
 				last = a.failure
@@ -207,15 +208,20 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 	if t.Kind != backend.KindLock {
 		q.events++ // the next may ask for less, or to read: what this one was told says nothing to it
 	}
-	late := w.handed
 	c.leave(q, w)
-	if late != nil {
-		c.abandon(r, late.owner, &late.grant)
-	}
+	c.giveUp(r, w)
 	if timer != nil {
 		timer.Stop()
 	}
 	return r.gaveUp(err, left, last)
+}
+
+// giveUp gives back what w, who has left, was handed too late.
+func (c *Client) giveUp(r *request, w *waiter) {
+	if h := w.handed; h != nil { // nobody hands it anything any more
+		c.abandon(r, h.owner, &h.grant)
+		c.end()
+	}
 }
 
 // hears tells whether the session has confirmed that it watches t.

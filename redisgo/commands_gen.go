@@ -4,6 +4,7 @@ package redisgo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -36,9 +37,7 @@ func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan st
 	if c.outbox != nil {
 		return c.outbox.Do(ctx, cmd)
 	}
-	if err := c.client.Process(ctx, cmd); err != nil && cmd.Err() == nil {
-		cmd.SetErr(err) // a hook's
-	}
+	send(ctx, c.client, []redis.Cmder{cmd})
 	return nil
 }
 
@@ -61,15 +60,25 @@ func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds
 		return
 	}
 	for _, cmd := range cmds {
-		if cmd.Err() == err {
+		if cmd.Err() != nil {
 			return // those without an error have their reply
 		}
 	}
-	for _, cmd := range cmds { // a hook's error: it may have refused all without marking any
-		if cmd.Err() == nil {
-			cmd.SetErr(err)
-		}
+	for _, cmd := range cmds { // a hook's error: it may have refused all
+		cmd.SetErr(hookError{err})
 	}
+}
+
+// hookError is not taken for a reply of the server, whatever it wraps.
+type hookError struct{ error }
+
+func (e hookError) Is(target error) bool { return errors.Is(e.error, target) }
+
+func (e hookError) As(target any) bool {
+	if _, reply := target.(*redis.Error); reply {
+		return false
+	}
+	return errors.As(e.error, target)
 }
 
 func isNoScript(err error) bool {
@@ -797,7 +806,7 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 
 // WaiterAcquire sends waiter_acquire.lua.
 //
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
 func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.WaiterAcquireSHA, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
 	left := c.process(ctx, cmd)

@@ -970,7 +970,7 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 
 // WaiterAcquire sends waiter_acquire.lua.
 //
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
 func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs) ([]int64, error) {
 	client, err := c.connect(ctx)
 	if err != nil {

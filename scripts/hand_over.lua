@@ -38,13 +38,14 @@ if others then
   redis.call('hdel', KEYS[1], ARGV[1])
   local out = 1
   if ARGV[7] ~= '' then
-    redis.call('zrem', KEYS[3], ARGV[7])
-    redis.call('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])
-    redis.call('pexpire', KEYS[3], ARGV[9])
-    out = 2
+    redis.pcall('zrem', KEYS[3], ARGV[7])
+    if type(redis.pcall('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])) ~= 'table' then
+      redis.call('pexpire', KEYS[3], ARGV[9])
+      out = 2
+    end
   end
   heard = heard or redis.call(ARGV[10], KEYS[2], '00')
-  local first = redis.call('zpopmin', KEYS[3])[1]
+  local first = redis.pcall('zpopmin', KEYS[3])[1] -- an error has none
   local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
   redis.call(ARGV[10], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
   return {out, 0}

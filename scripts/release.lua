@@ -24,7 +24,7 @@ if ARGV[2] == '0' then
   end
   local heard = redis.call(ARGV[3], KEYS[2], '00')
   if heard > 0 or ARGV[4] == '0' then
-    local first = redis.call('zpopmin', KEYS[3])[1]
+    local first = redis.pcall('zpopmin', KEYS[3])[1] -- an error has none
     local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
     redis.call(ARGV[3], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
   end

@@ -593,13 +593,14 @@ local now = redis.call('time')
 redis.call('hdel', KEYS[1], ARGV[1])
 local out = 1
 if ARGV[7] ~= '' then
-redis.call('zrem', KEYS[3], ARGV[7])
-redis.call('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])
+redis.pcall('zrem', KEYS[3], ARGV[7])
+if type(redis.pcall('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])) ~= 'table' then
 redis.call('pexpire', KEYS[3], ARGV[9])
 out = 2
 end
+end
 heard = heard or redis.call(ARGV[10], KEYS[2], '00')
-local first = redis.call('zpopmin', KEYS[3])[1]
+local first = redis.pcall('zpopmin', KEYS[3])[1]
 local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
 redis.call(ARGV[10], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 return {out, 0}
@@ -623,7 +624,7 @@ end
 return {3, token}`
 
 // HandOverSHA is the SHA-1 of [HandOverSource].
-const HandOverSHA = "1c2b47549c295fe002560d2d8db3f725666d05d2"
+const HandOverSHA = "613dcd44c262f6b1397a75753c68c47126f38ed3"
 
 // InspectSource is inspect.lua.
 //
@@ -1057,7 +1058,7 @@ return 0
 end
 local heard = redis.call(ARGV[3], KEYS[2], '00')
 if heard > 0 or ARGV[4] == '0' then
-local first = redis.call('zpopmin', KEYS[3])[1]
+local first = redis.pcall('zpopmin', KEYS[3])[1]
 local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
 redis.call(ARGV[3], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
@@ -1071,7 +1072,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "774c3085c12f2f6743de77649835435ee352a600"
+const ReleaseSHA = "51688920751225123999a4cfae48e1b150cf0b99"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -1348,24 +1349,24 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 const StepBackSource = `local there = redis.call('zrem', KEYS[3], ARGV[1])
 if redis.call('exists', KEYS[1]) == 0 then
 local heard = redis.call(ARGV[2], KEYS[2], '00')
-local first = redis.call('zpopmin', KEYS[3])[1]
+local first = redis.pcall('zpopmin', KEYS[3])[1]
 local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
 redis.call(ARGV[2], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
 return there`
 
 // StepBackSHA is the SHA-1 of [StepBackSource].
-const StepBackSHA = "9ebbade3a8ce3d6cf7bad9c82438365fa78779e5"
+const StepBackSHA = "47546e375967a51b81cc11e48ab496fd47b56487"
 
 // WaiterAcquireSource is waiter_acquire.lua.
 //
 //	keys:      lock hash, next zset, token string
 //	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
 //
 // As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
 // tag, seven digits, behind those in next, if it is not there: releases are told to the first
-// (see release). A grant takes it out.
+// (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
 const WaiterAcquireSource = `local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -1376,7 +1377,10 @@ if left == 0 then
 left = 1
 end
 local now = redis.call('time')
-redis.call('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+if type(placed) == 'table' then
+return {2, math.max(left, -1)}
+end
 redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
 return {0, math.max(left, -1)}
 end
@@ -1401,7 +1405,7 @@ end
 return {1, token}`
 
 // WaiterAcquireSHA is the SHA-1 of [WaiterAcquireSource].
-const WaiterAcquireSHA = "bf235bfd9caad428d93d5e8c127c5aa504265b21"
+const WaiterAcquireSHA = "0c70708a6a3aea432c8c09ec5ca82781ed0da012"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -11,7 +11,7 @@
 local there = redis.call('zrem', KEYS[3], ARGV[1])
 if redis.call('exists', KEYS[1]) == 0 then
   local heard = redis.call(ARGV[2], KEYS[2], '00')
-  local first = redis.call('zpopmin', KEYS[3])[1]
+  local first = redis.pcall('zpopmin', KEYS[3])[1] -- an error has none
   local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
   redis.call(ARGV[2], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end

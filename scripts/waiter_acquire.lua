@@ -8,11 +8,11 @@
 --! arg 4 track   bool
 --! arg 5 tag     string
 --! arg 6 keep    ms
---! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry
+--! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
 --
 -- As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
 -- tag, seven digits, behind those in next, if it is not there: releases are told to the first
--- (see release). A grant takes it out.
+-- (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
 local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -23,7 +23,10 @@ if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
     left = 1
   end
   local now = redis.call('time')
-  redis.call('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+  local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+  if type(placed) == 'table' then
+    return {2, math.max(left, -1)}
+  end
   redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
   return {0, math.max(left, -1)}
 end

@@ -43,14 +43,14 @@ func (s *session) acquiredWaiting(reply []int64, err error) (backend.AcquireRepl
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.faultOf(err, true)
-	case len(reply) != 2 || reply[0] != 0 && reply[0] != 1 || reply[1] < -1:
+	case len(reply) != 2 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
 		return backend.AcquireReply{}, strange("waiter_acquire", reply)
 	case reply[0] == 1:
 		return backend.AcquireReply{Granted: true, Token: reply[1]}, nil
 	case reply[1] == -1 || reply[1] > maxMillis:
-		return backend.AcquireReply{Remaining: -1, Waits: true}, nil
+		return backend.AcquireReply{Remaining: -1, Waits: reply[0] == 0}, nil
 	}
-	return backend.AcquireReply{Remaining: millis(max(reply[1], 1)), Waits: true}, nil
+	return backend.AcquireReply{Remaining: millis(max(reply[1], 1)), Waits: reply[0] == 0}, nil
 }
 
 // Relays implements [backend.RelaySession].

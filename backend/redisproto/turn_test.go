@@ -1,0 +1,57 @@
+package redisproto_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// A client that cannot get a place among those who wait in turn waits as well: all are told of releases then.
+func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		holder, _ := session(t, b)
+		s, _ := session(t, b)
+		refused := func(what, name string) {
+			t.Helper()
+			acquire(t, holder, name, "h", time.Minute)
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Minute, Waits: true})
+			if err != nil || r.Granted || r.Waits || r.Remaining <= 0 {
+				t.Errorf("%s: %+v, %v; want it refused, without a place", what, r, err)
+			}
+		}
+		free := func(what, name string) {
+			t.Helper()
+			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h"}); err != nil || !r.Held {
+				t.Errorf("%s: the release: %+v, %v", what, r, err)
+			}
+		}
+		do(t, srv, "SET", "mortise:1:next:{a}", "x")
+		refused("where the key holds other data", "a")
+		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+		defer rdb.Close()
+		ears := rdb.Subscribe(t.Context(), "redisson_lock__channel:{a}")
+		defer ears.Close()
+		if _, err := ears.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		free("where the key holds other data", "a")
+		for _, want := range []string{"00", "2"} {
+			if m, err := ears.ReceiveMessage(t.Context()); err != nil || m.Payload != want {
+				t.Errorf("its release says %v, %v; want %q", m, err, want)
+			}
+		}
+
+		acquire(t, holder, "b", "h", time.Minute)
+		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
+		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "b", Owner: "o", Lease: time.Minute, Waits: true})
+		if err != nil || r.Granted || r.Waits {
+			t.Errorf("on a full server: %+v, %v; want it refused, without a place", r, err)
+		}
+		free("on a full server", "b")
+		do(t, srv, "CONFIG", "SET", "maxmemory", "0")
+	})
+}

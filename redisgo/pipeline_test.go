@@ -1,0 +1,73 @@
+package redisgo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// wrapping is a hook that puts words before what a pipeline came to, as hooks for tracing do.
+type wrapping struct{ before error }
+
+func (wrapping) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (wrapping) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (w wrapping) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if w.before != nil {
+			return w.before
+		}
+		if err := next(ctx, cmds); err != nil {
+			return fmt.Errorf("traced: %w", err)
+		}
+		return nil
+	}
+}
+
+// What one of a pipeline came to says nothing about the others, whatever a hook makes of it.
+func TestAHookThatWrapsSpoilsNoOtherCommand(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	rdb.AddHook(wrapping{})
+	ctx := context.Background()
+	bad, good := newIntCmd(ctx, "hlen", "string"), newIntCmd(ctx, "incr", "n")
+	srv.Must("SET", "string", "x")
+	send(ctx, rdb, []redis.Cmder{bad, good})
+	if good.Err() != nil || good.Val() != 1 {
+		t.Errorf("the good one: %d, %v", good.Val(), good.Err())
+	}
+	if bad.Err() == nil {
+		t.Error("the bad one has no error")
+	}
+}
+
+// A hook that refuses a pipeline has refused each of it; its error is not taken for a reply of the
+// server's, which would say that nothing was done.
+func TestAHookThatRefusesIsNoReply(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	cause := errors.New("not now")
+	rdb.AddHook(wrapping{before: fmt.Errorf("%w: %w", cause, reply("WRONGTYPE no"))})
+	ctx := context.Background()
+	cmds := []redis.Cmder{newIntCmd(ctx, "incr", "n"), newIntCmd(ctx, "incr", "n")}
+	send(ctx, rdb, cmds)
+	for _, cmd := range cmds {
+		if !errors.Is(cmd.Err(), cause) {
+			t.Errorf("%v, want the hook's error", cmd.Err())
+		}
+		if text, is := new(adapter).ServerError(cmd.Err()); is {
+			t.Errorf("it is taken for the server's reply %q", text)
+		}
+	}
+}
+
+type reply string
+
+func (e reply) Error() string { return string(e) }
+func (reply) RedisError()     {}

@@ -1,0 +1,124 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// One who was handed the lock, and does not know it yet, gives it back when its client is closed.
+func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
+	store := memory.New()
+	in, goOn := make(chan struct{}), make(chan struct{})
+	a, err := New(store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ctx := context.Background()
+	lease, err := a.Lock(ctx, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiter := make(chan error, 1)
+	go func() { _, err := a.Lock(ctx, "n"); waiter <- err }()
+	<-in
+	if err := lease.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- a.Shutdown(ctx) }()
+	<-a.closing
+	close(goOn)
+	if err := <-waiter; !errors.Is(err, ErrClosed) {
+		t.Errorf("the waiter: %v, want ErrClosed", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if lease, err = b.TryLock(ctx, "n"); err != nil {
+		t.Fatalf("what was handed over is left behind: %v", err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// yielding is a store that yields each lock that is to be handed over, and tells nobody: its
+// subscription is dead and does not show it.
+type yielding struct{ backend.Backend }
+
+func (b yielding) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return &yieldingSession{Session: s, sent: make(chan struct{}), answer: make(chan struct{})}, err
+}
+
+type yieldingSession struct {
+	backend.Session
+	sent, answer chan struct{}
+}
+
+func (s *yieldingSession) Relays() bool { return true }
+
+func (s *yieldingSession) Watch(backend.Topic) {}
+
+func (s *yieldingSession) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+	close(s.sent)
+	<-s.answer
+	reply, err := s.Release(ctx, backend.ReleaseRequest{Name: r.Name, Owner: r.Owner})
+	return backend.HandOverReply{Held: reply.Held, Waits: true}, err
+}
+
+func (s *yieldingSession) StepBack(context.Context, backend.Topic) error { return nil }
+
+// The first waiter leaves while the release is on its way that was to hand the lock over to it, and the
+// client is put in line instead. The second then has a time at which it asks, whatever it hears.
+func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(yielding{memory.New()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s := c.session.(*yieldingSession)
+		ctx := context.Background()
+		lease, err := c.Lock(ctx, "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, leave := context.WithCancel(ctx)
+		left, got := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := c.Lock(first, "n"); left <- err }()
+		synctest.Wait()
+		go func() { _, err := c.Lock(ctx, "n"); got <- err }()
+		synctest.Wait()
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- lease.Unlock(ctx) }()
+		<-s.sent
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("who leaves: %v", err)
+		}
+		close(s.answer)
+		if err := <-unlocked; err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Errorf("the second: %v", err)
+			}
+		case <-time.After(2 * DefaultWatchdogTimeout):
+			t.Error("the second sleeps for ever")
+		}
+	})
+}
