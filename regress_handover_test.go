@@ -57,10 +57,18 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 // subscription is dead and does not show it.
 type yielding struct{ backend.Backend }
 
-func (b yielding) Open(h backend.Handler) (backend.Session, error) {
-	s, err := b.Backend.Open(h)
+func (b yielding) Open(backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(deaf{})
 	return &yieldingSession{Session: s, sent: make(chan struct{}), answer: make(chan struct{})}, err
 }
+
+// deaf hears nothing.
+type deaf struct{}
+
+func (deaf) Watching(backend.Topic) {}
+func (deaf) Released(backend.Topic) {}
+func (deaf) Changed(backend.Topic)  {}
+func (deaf) ChangedAll()            {}
 
 type yieldingSession struct {
 	backend.Session
