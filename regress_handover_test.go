@@ -53,7 +53,7 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	}
 }
 
-// yielding is a store that yields each lock that is to be handed over, and tells nobody: its
+// yielding is a store that hands a lock over once, and then yields it, and tells nobody: its
 // subscription is dead and does not show it.
 type yielding struct{ backend.Backend }
 
@@ -72,6 +72,7 @@ func (deaf) ChangedAll()            {}
 
 type yieldingSession struct {
 	backend.Session
+	handed       bool
 	sent, answer chan struct{}
 }
 
@@ -80,6 +81,10 @@ func (s *yieldingSession) Relays() bool { return true }
 func (s *yieldingSession) Watch(backend.Topic) {}
 
 func (s *yieldingSession) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+	if !s.handed {
+		s.handed = true
+		return s.Session.(backend.RelaySession).HandOver(ctx, r)
+	}
 	close(s.sent)
 	<-s.answer
 	reply, err := s.Release(ctx, backend.ReleaseRequest{Name: r.Name, Owner: r.Owner})
@@ -103,12 +108,25 @@ func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		next := make(chan *Lease, 1)
+		go func() {
+			lease, err := c.Lock(ctx, "n")
+			if err != nil {
+				t.Errorf("the first: %v", err)
+			}
+			next <- lease
+		}()
+		synctest.Wait()
 		first, leave := context.WithCancel(ctx)
 		left, got := make(chan error, 1), make(chan error, 1)
 		go func() { _, err := c.Lock(first, "n"); left <- err }()
 		synctest.Wait()
 		go func() { _, err := c.Lock(ctx, "n"); got <- err }()
 		synctest.Wait()
+		if err := lease.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		lease = <-next
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- lease.Unlock(ctx) }()
 		<-s.sent
