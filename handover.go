@@ -43,7 +43,6 @@ func (o *owner) handover() *handover {
 	if l := c.lines[q.topic.Name]; l != nil && len(l.standing) > 0 {
 		return nil // they wait for the same lock
 	}
-	w.offered = true
 	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), events: q.events, inTurn: q.inTurn}
 	h.req = backend.HandOverRequest{
 		Name: q.topic.Name, Owner: o.id, Successor: h.owner,
@@ -68,7 +67,6 @@ func (h *handover) send(ctx context.Context) error {
 func (h *handover) settle(held bool) (ask bool) {
 	o, w := h.from, h.to
 	c, q := o.client, o.queue
-	w.offered = false
 	g := grant{passed: true, granted: h.reply.Granted, token: h.reply.Token, sent: h.sent, asked: h.sent}
 	if h.failure != nil && !held {
 		g.blame(h.failure, h.sent, h.req.Lease)

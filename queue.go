@@ -60,7 +60,6 @@ type waiter struct {
 	served     bool // what it waits for is so: another's question was answered for it too
 
 	request *request // if it can be handed the lock
-	offered bool     // a release that hands it over is on its way
 	left    bool     // it does not wait any more
 	handed  *handed  // it has the lock
 }

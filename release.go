@@ -230,25 +230,18 @@ func (o *owner) release(live bool) (keep int, err error) {
 		o.busy = true
 	}
 	keep, done := o.keep(live)
-	var h *handover
+	x := letting{owner: o, live: live, keep: keep, hasTurn: true}
 	if !done && keep == 0 {
-		h = o.handover()
+		x.handover = o.handover()
 	}
 	c.mu.Unlock()
 	if done {
 		return 0, nil
 	}
-	if h == nil {
-		held, unsure, err := c.sendRelease(o.releaseRequest(keep))
-		return keep, o.released(live, keep, held, unsure, nil, err)
+	if x.failure = x.send(c.inPlace(o.family)); x.failure == nil {
+		return keep, x.released()
 	}
-	held, unsure := false, false
-	if err = h.send(c.inPlace(o.family)); err == nil {
-		held = h.reply.Held
-	} else {
-		held, unsure, err = c.sendReleaseAfter(o.releaseRequest(keep), err)
-	}
-	return keep, o.released(live, keep, held, unsure, h, err)
+	return keep, x.do()
 }
 
 // keep is the hold count that a release sets; the turn is o's. It is done, and gives the
