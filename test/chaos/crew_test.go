@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -12,12 +13,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise"
 )
 
 // patience bounds what takes no time worth speaking of.
@@ -39,7 +43,8 @@ type crew struct {
 	skipped []string // faults that could not be done
 	master  *node    // as the sentinels had it, and when that was
 	seen    int64
-	illEnds int      // processes that did not end well: goroutines were left, for one
+	illEnds int // processes that did not end well: goroutines were left, for one
+	own     *mortise.Client
 	remains []string // records in the store after all had ended
 
 	stopClock chan struct{}
@@ -305,19 +310,32 @@ func (c *crew) finish() {
 	}
 }
 
-// left checks that no lock is left in the store when all have ended, after a lease.
+// left checks that no lock is left in the store when all have ended, after a lease, nor anything else of them but
+// the counters of tokens, for two minutes what was answered to who made permits, and permits, none of them out.
 func (c *crew) left() {
 	c.t.Helper()
+	client := c.client()
 	var left []string
 	gone := c.awaits(time.Duration(c.rules.lease)+patience, func() bool {
 		left = nil
 		for _, n := range c.site.masters() {
-			keys, err := n.server.Do("KEYS", c.config.Prefix+"*")
+			keys, err := n.server.Do("KEYS", "*"+c.config.Prefix+"*")
 			if err != nil {
-				return false
+				left = append(left, err.Error())
+				continue
 			}
 			for _, k := range keys.([]any) {
-				left = append(left, k.(string))
+				key := k.(string)
+				name, err := strconv.ParseInt(strings.TrimPrefix(key, c.config.Prefix), 10, 64)
+				switch {
+				case strings.HasPrefix(key, "redisson_lock_token:") || strings.HasPrefix(key, "mortise:1:once:"):
+				case err == nil && shapeOf(name) == permits:
+					if n, err := client.Permits(key).Available(context.Background()); n != permitsMade {
+						left = append(left, fmt.Sprintf("%s: %d of %d permits, %v;", key, n, permitsMade, err))
+					}
+				default:
+					left = append(left, key)
+				}
 			}
 		}
 		return len(left) == 0

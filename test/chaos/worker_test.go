@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,8 @@ type locker interface {
 
 // want is how a lock is asked for.
 type want struct {
+	shape       shape
+	reads       bool // of a read-write lock
 	fenced, try bool
 	lease       time.Duration // 0: renewed
 	wait        time.Duration // 0: for as long as it takes
@@ -67,10 +70,10 @@ const patient = 2
 
 // Of the names of a generation, so many are wanted by all, and so many by few.
 const (
-	hotNames   = 2
-	coldNames  = 22
-	longNames  = 40 // held for long, and wanted by one or two
-	generation = 64 // names are numbered so far apart from one generation to the next
+	hotNames   = len(shapes)
+	coldNames  = 5 * len(shapes)
+	longNames  = 8 * len(shapes) // held for long, and wanted by one or two
+	generation = int64(hotNames + coldNames + longNames)
 )
 
 func (c workerConfig) key(name int64) string { return fmt.Sprint(c.Prefix, name) }
@@ -152,13 +155,16 @@ func (w *worker) pause(d time.Duration) {
 
 // mortises are locks of mortise.
 type mortises struct {
-	client        *mortise.Client
-	plain, fenced mortise.Locker
-	below         func()
+	client      *mortise.Client
+	fair        [2]mortise.Locker // not fenced, and fenced; plain likewise
+	plain       [2]mortise.Locker
+	read, write mortise.Locker
+	below       func()
 }
 
 func (w *worker) locker() (locker, error) {
-	if w.Lock != "" {
+	mutant := slices.Contains(mutants, w.Lock)
+	if w.Lock != "" && !mutant {
 		return newHandmade(w.workerConfig, w.book), nil
 	}
 	b, below, err := w.backend()
@@ -169,30 +175,74 @@ func (w *worker) locker() (locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	fenced, err := client.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return nil, err
+	m := &mortises{client: client, below: below}
+	for i, fenced := range []bool{false, true} {
+		for kind, to := range map[mortise.Kind]*mortise.Locker{{Fenced: fenced}: &m.plain[i], {Fenced: fenced, Fair: true}: &m.fair[i]} {
+			if *to, err = client.Kind(kind); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return &mortises{client: client, plain: client, fenced: fenced, below: below}, nil
+	m.read, m.write = client.RW()
+	if mutant {
+		return &mutated{m, w.Lock}, nil
+	}
+	return m, nil
 }
 
 func (m *mortises) take(ctx context.Context, name string, w want) (lease, error) {
-	l := m.plain
-	if w.fenced {
-		l = m.fenced
-	}
 	var opts []mortise.Option
 	if w.lease > 0 {
 		opts = append(opts, mortise.WithLease(w.lease))
 	}
+	if w.wait > 0 && !w.try {
+		opts = append(opts, mortise.WithWait(w.wait))
+	}
+	fenced := 0
+	if w.fenced {
+		fenced = 1
+	}
+	var l mortise.Locker
+	switch {
+	case w.shape == permits:
+		return m.permit(ctx, name, w.try, opts)
+	case w.reads:
+		l = m.read
+	case w.shape == readWrite:
+		l = m.write
+	case w.shape == fair:
+		l = m.fair[fenced]
+	default:
+		l = m.plain[fenced]
+	}
 	if w.try {
 		return l.TryLock(ctx, name, opts...)
 	}
-	if w.wait > 0 {
-		opts = append(opts, mortise.WithWait(w.wait))
-	}
 	return l.Lock(ctx, name, opts...)
 }
+
+// permit takes one, of those that it makes if nobody has.
+func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
+	p := m.client.Permits(name)
+	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
+		return nil, err
+	}
+	take := p.Acquire
+	if try {
+		take = p.TryAcquire
+	}
+	permit, err := take(ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return permitLease{permit}, nil
+}
+
+// permitLease is a permit that looks like a lease.
+type permitLease struct{ *mortise.Permit }
+
+func (permitLease) Token() (int64, bool)               { return 0, false }
+func (p permitLease) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
 func (m *mortises) close(ctx context.Context) error {
 	defer m.below()
@@ -204,16 +254,17 @@ func (w *worker) visit(i int) {
 	name := w.book.generation.Load() * generation
 	hot := rand.IntN(5) == 0
 	if hot {
-		name += rand.Int64N(hotNames)
+		name += rand.Int64N(int64(hotNames))
 	} else {
-		name += hotNames + rand.Int64N(coldNames)
+		name += int64(hotNames) + rand.Int64N(int64(coldNames))
 	}
 	if rand.IntN(1000) < 2 { // held for long, and renewed meanwhile
 		hot = false
-		name = w.book.generation.Load()*generation + hotNames + coldNames + int64(w.Process*w.Goroutines+i)%longNames
+		name = w.book.generation.Load()*generation + int64(hotNames+coldNames) + int64(w.Process*w.Goroutines+i)%int64(longNames)
 	}
 	// A fenced lock is held for a millisecond at least: see docs/guarantees.md.
-	wants := want{fenced: i%2 == 0, try: rand.IntN(8) == 0}
+	s := shapeOf(name)
+	wants := want{shape: s, reads: s == readWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.fenced(), try: rand.IntN(8) == 0}
 	stay := time.Millisecond + rand.N(time.Millisecond)
 	overstay := false
 	switch dice := rand.IntN(1000); {
@@ -222,7 +273,7 @@ func (w *worker) visit(i int) {
 		if overstay = dice < 30; overstay {
 			stay = wants.lease + rand.N(20*time.Millisecond)
 		}
-	case name%generation >= hotNames+coldNames: // one that is, more than once
+	case name%generation >= int64(hotNames+coldNames): // one that is, more than once
 		stay = w.Lease + rand.N(w.Lease/2)
 	}
 	if i >= patient { // others give up, and give others room: who waits for one name does not ask for another
@@ -238,6 +289,9 @@ func (w *worker) visit(i int) {
 	e.name.Store(name)
 	e.process.Store(int64(w.Process))
 	e.who.Store(int64(i))
+	if wants.reads {
+		e.reads.Store(1)
+	}
 	e.begun.Store(now())
 	waits := hot && !wants.try
 	if waits {
