@@ -275,7 +275,7 @@ func (v *verdict) waits(visits []visit, faults []fault, stalls []span, r rules) 
 		if x.first != 0 && before != 0 {
 			free := x.free(frees)
 			v.quiet(max(free, x.begun), x.first, faults, stalls, r, x.String())
-			v.heal(before, free, x, faults)
+			v.heal(before, free, x, faults, stalls)
 		}
 		before = max(before, x.first)
 		at, _ := slices.BinarySearch(frees, x.frees(r.lease))
@@ -328,11 +328,7 @@ func (v *verdict) quiet(due, next int64, faults []fault, stalls []span, r rules,
 			due = max(due, f.to)
 		}
 	}
-	if next-due <= r.lease+r.slack {
-		return
-	}
-	quiet := undisturbed(due, next, stalls)
-	if quiet > r.lease+r.slack {
+	if quiet := undisturbed(due, next, stalls); quiet > r.lease+r.slack {
 		v.silences = append(v.silences, fmt.Sprintf("the lock was to be had from %s on, for %v, of which the machine ran %v: then came %s",
 			stamp(due), time.Duration(next-due), time.Duration(quiet), who))
 	}
@@ -344,15 +340,29 @@ type heal struct {
 	what string
 }
 
-// heal notes how long it took the first to get in after a partition.
-func (v *verdict) heal(before, free int64, x visit, faults []fault) {
+// healsWithin is how long after a partition a lock that is waited for may stay free, undisturbed.
+const healsWithin = int64(time.Second)
+
+// heal notes how long it took the first to get in after a partition. A reader may have had to wait for
+// the claim of a writer who did not get in.
+func (v *verdict) heal(before, free int64, x visit, faults []fault, stalls []span) {
 	for _, f := range faults {
-		if f.partition && before < f.to && x.begun < f.to && x.first > f.to && free < x.first {
-			took := x.first - max(free, f.to)
-			v.heals = append(v.heals, took)
-			if took > v.longest.took {
-				v.longest = heal{took, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.kind, stamp(f.to), stamp(free), x)}
+		if !f.partition || before >= f.to || x.begun >= f.to || x.first <= f.to || free >= x.first {
+			continue
+		}
+		due := max(free, f.to)
+		h := heal{x.first - due, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.kind, stamp(f.to), stamp(free), x)}
+		v.heals = append(v.heals, h.took)
+		if h.took > v.longest.took {
+			v.longest = h
+		}
+		for _, g := range faults { // another that came between
+			if g.from <= x.first {
+				due = max(due, g.to)
 			}
+		}
+		if due < x.first && !x.reads && undisturbed(due, x.first, stalls) > healsWithin {
+			v.silences = append(v.silences, fmt.Sprintf("%v passed after %s", time.Duration(h.took), h.what))
 		}
 	}
 }

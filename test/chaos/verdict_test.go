@@ -91,6 +91,14 @@ func TestTheVerdictOnAHistory(t *testing.T) {
 			what: "after a partition", heals: 1, visits: []visit{h(1, 10, 20), h(2, 510, 520), h(3, 530, 540)},
 			faults: []fault{{kind: "x", from: 100 * ms, to: 500 * ms, name: noName, partition: true}},
 		},
+		{
+			what: "long after a partition", heals: 1, silences: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},
+			faults: []fault{{kind: "x", from: 100 * ms, to: 500 * ms, name: noName, partition: true}},
+		},
+		{
+			what: "long after a partition, and another fault", heals: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},
+			faults: []fault{{kind: "x", from: 100 * ms, to: 500 * ms, name: noName, partition: true}, at(allHolds, 600, 700)},
+		},
 	} {
 		v := judge(tt.visits, tt.faults, tt.stalls, r)
 		if len(v.violations) != tt.violations || len(v.regressions) != tt.regressions || len(v.silences) != tt.silences || v.excused != tt.excused || len(v.heals) != tt.heals {
