@@ -311,10 +311,11 @@ func (c *crew) finish() {
 }
 
 // left checks that no lock is left in the store when all have ended, after a lease, nor anything else of them but
-// the counters of tokens, for two minutes what was answered to who made permits, and permits, none of them out.
+// the counters of tokens, for two minutes what was answered to who made permits, permits, none of them out, and
+// places in queues that those who died left behind.
 func (c *crew) left() {
 	c.t.Helper()
-	client := c.client()
+	client, visits := c.client(), c.book.all()
 	var left []string
 	gone := c.awaits(time.Duration(c.rules.lease)+patience, func() bool {
 		left = nil
@@ -333,6 +334,7 @@ func (c *crew) left() {
 					if n, err := client.Permits(key).Available(context.Background()); n != permitsMade {
 						left = append(left, fmt.Sprintf("%s: %d of %d permits, %v;", key, n, permitsMade, err))
 					}
+				case c.deadPlaces(n, key, visits):
 				default:
 					left = append(left, key)
 				}
@@ -344,6 +346,51 @@ func (c *crew) left() {
 		c.remains = left
 		c.t.Errorf("locks of nobody are left: %s", strings.Join(left, " "))
 	}
+}
+
+// deadPlaces tells whether key is of a fair lock's queue, in which none stands but who was killed, or whose leaving the
+// store forgot; and ends by itself. Nobody has come since: he would have had to be served.
+func (c *crew) deadPlaces(n *node, key string, visits []visit) bool {
+	list := []string{"LRANGE", key, "0", "-1"}
+	switch {
+	case strings.HasPrefix(key, "redisson_lock_timeout:"):
+		list[0] = "ZRANGE"
+	case !strings.HasPrefix(key, "redisson_lock_queue:"):
+		return false
+	}
+	_, name, _ := strings.Cut(strings.TrimSuffix(key, "}"), c.config.Prefix)
+	var from, to int64 // when it was asked for
+	for _, x := range visits {
+		if fmt.Sprint(x.name) == name {
+			if from == 0 || x.begun < from {
+				from = x.begun
+			}
+			to = max(to, x.begun, x.freed)
+		}
+	}
+	for _, f := range c.faults {
+		if f.promise != allHolds && f.from <= to && f.to >= from {
+			return n.expires(key)
+		}
+	}
+	places, err := n.server.Do(list...)
+	if err != nil {
+		return false
+	}
+	for _, p := range places.([]any) {
+		dead := slices.ContainsFunc(c.members, func(m *member) bool {
+			return m.killed && strings.Contains(p.(string), fmt.Sprintf("/%d/", m.cmd.Process.Pid))
+		})
+		if !dead {
+			return false
+		}
+	}
+	return n.expires(key)
+}
+
+func (n *node) expires(key string) bool {
+	ttl, err := n.server.Do("PTTL", key)
+	return err == nil && ttl != int64(-1)
 }
 
 // stuck tells whether somebody waits for a lock that nobody has had for long.
