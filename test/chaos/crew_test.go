@@ -106,7 +106,7 @@ func newCrew(t *testing.T, where string, config workerConfig, seed uint64) *crew
 	return c
 }
 
-const generationTime = 2 * time.Second
+const generationTime = 4 * time.Second // two leases: who holds on to a permit does so beside others
 
 // start starts a worker process with a client, on one side of the wires, and waits until it is at work.
 func (c *crew) start(client string, side int) int {

@@ -72,7 +72,7 @@ const patient = 2
 const (
 	hotNames   = len(shapes)
 	coldNames  = 5 * len(shapes)
-	longNames  = 8 * len(shapes) // held for long, and wanted by one or two
+	longNames  = len(shapes) // held for long, and wanted by some
 	generation = int64(hotNames + coldNames + longNames)
 )
 
@@ -258,23 +258,29 @@ func (w *worker) visit(i int) {
 	} else {
 		name += int64(hotNames) + rand.Int64N(int64(coldNames))
 	}
-	if rand.IntN(1000) < 2 { // held for long, and renewed meanwhile
-		hot = false
-		name = w.book.generation.Load()*generation + int64(hotNames+coldNames) + int64(w.Process*w.Goroutines+i)%int64(longNames)
-	}
-	// A fenced lock is held for a millisecond at least: see docs/guarantees.md.
 	s := shapeOf(name)
 	wants := want{shape: s, reads: s == readWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.fenced(), try: rand.IntN(8) == 0}
+	long := false // held for more than a lease, and renewed meanwhile
+	switch dice := rand.IntN(1000); {
+	case s == permits:
+		long = hot && dice < 10
+	case wants.reads:
+		long = !hot && dice < 3
+	case dice < 2: // alone, so not where many would have to wait
+		long, hot = true, false
+		name += int64(hotNames+coldNames) + name%int64(longNames) - name%generation
+	}
+	// A fenced lock is held for a millisecond at least: see docs/guarantees.md.
 	stay := time.Millisecond + rand.N(time.Millisecond)
 	overstay := false
 	switch dice := rand.IntN(1000); {
+	case long:
+		stay = w.Lease + rand.N(w.Lease/2)
 	case dice < 150: // a lease that is not renewed
 		wants.lease = 60*time.Millisecond + rand.N(140*time.Millisecond)
 		if overstay = dice < 30; overstay {
 			stay = wants.lease + rand.N(20*time.Millisecond)
 		}
-	case name%generation >= int64(hotNames+coldNames): // one that is, more than once
-		stay = w.Lease + rand.N(w.Lease/2)
 	}
 	if i >= patient { // others give up, and give others room: who waits for one name does not ask for another
 		wants.wait = 50*time.Millisecond + rand.N(200*time.Millisecond)
