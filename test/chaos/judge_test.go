@@ -351,17 +351,20 @@ func (v *verdict) heal(before, free int64, x visit, faults []fault, stalls []spa
 			continue
 		}
 		due := max(free, f.to)
-		h := heal{x.first - due, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.kind, stamp(f.to), stamp(free), x)}
-		v.heals = append(v.heals, h.took)
-		if h.took > v.longest.took {
-			v.longest = h
-		}
 		for _, g := range faults { // another that came between
 			if g.from <= x.first {
 				due = max(due, g.to)
 			}
 		}
-		if due < x.first && !x.reads && undisturbed(due, x.first, stalls) > healsWithin {
+		if due >= x.first {
+			continue
+		}
+		h := heal{x.first - due, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.kind, stamp(f.to), stamp(free), x)}
+		v.heals = append(v.heals, h.took)
+		if h.took > v.longest.took {
+			v.longest = h
+		}
+		if !x.reads && undisturbed(due, x.first, stalls) > healsWithin {
 			v.silences = append(v.silences, fmt.Sprintf("%v passed after %s", time.Duration(h.took), h.what))
 		}
 	}
