@@ -13,7 +13,7 @@
 // There are three deployments: a Redis with an AOF; a master, a replica and three sentinels; a
 // cluster of three masters. On each, four processes (the test binary, executed again) with six goroutines take locks,
 // two by go-redis and two by rueidis, and are killed, stopped and replaced. Of five names two are plain locks, one is a
-// fair lock, one a read-write lock, one has three permits. Five names are wanted by all, others by few; names change
+// fair lock, one a read-write lock, one has two permits. Five names are wanted by all, others by few; names change
 // every four seconds, so that a history is short enough to be checked as a whole. Half of the goroutines ask for
 // fencing tokens, where there are any, two in three for a read-write lock as readers; some have leases that are not
 // renewed, some are overstayed, most waits end before they got anything. Clients connect through toxiproxy, half of

@@ -21,7 +21,7 @@ var shapes = [...]shape{plain, plain, fair, readWrite, permits}
 func shapeOf(name int64) shape { return shapes[name%generation%int64(len(shapes))] }
 
 const (
-	permitsMade = 3
+	permitsMade = 2
 	crowd       = 1 << 20 // more than there are readers
 )
 

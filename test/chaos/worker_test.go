@@ -263,7 +263,7 @@ func (w *worker) visit(i int) {
 	long := false // held for more than a lease, and renewed meanwhile
 	switch dice := rand.IntN(1000); {
 	case s == permits:
-		long = hot && dice < 10
+		long = hot && dice < 20
 	case wants.reads:
 		long = !hot && dice < 3
 	case dice < 2: // alone, so not where many would have to wait
