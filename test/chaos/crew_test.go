@@ -283,6 +283,10 @@ func (c *crew) progress(what string) {
 // waiting is the number of goroutines of a process in Lock for a lock that all want.
 func (c *crew) waiting(p int) int64 { return c.book.worker[p].waiting.Load() }
 
+// mostStrays is in how many processes of a run rueidis may leave a connection of its own: see leaks. More
+// would be one of ours.
+var mostStrays = map[string]int64{sentinels: maxProcesses, cluster: 1}
+
 // finish ends all workers and checks that they end well, and leave nothing behind.
 func (c *crew) finish() {
 	c.t.Helper()
@@ -301,6 +305,10 @@ func (c *crew) finish() {
 			c.illEnds++
 			c.t.Errorf("process %d did not end within %v\n%s", p, patience, m.output)
 		}
+	}
+	if n := c.book.strays.Load(); n > mostStrays[c.site.kind] {
+		c.illEnds += int(n)
+		c.t.Errorf("%d processes left connections of rueidis's behind", n)
 	}
 	if c.book.used.Load() > maxEntries {
 		c.t.Error("the ledger is full: the run was too long for it")

@@ -41,6 +41,7 @@ type control struct {
 	used       atomic.Int64 // entries that were begun
 	stop       atomic.Int64 // all end
 	generation atomic.Int64 // of the names that are fought for
+	strays     atomic.Int64 // processes in which rueidis left a connection of its own
 	worker     [maxProcesses]struct {
 		ready     atomic.Int64
 		waiting   atomic.Int64 // goroutines in Lock, for a name that many want

@@ -108,9 +108,10 @@ func write(t *testing.T, seed uint64, took time.Duration, all []outcome) {
 func markdown(seed uint64, took time.Duration, all []outcome) []byte {
 	v, faults := total(all)
 	list := tallies(all)
-	illEnds, remains := 0, 0
+	illEnds, strays, remains := 0, 0, 0
 	for _, o := range all {
 		illEnds += o.illEnds
+		strays += o.strays
 		remains += o.remains
 	}
 	var b bytes.Buffer
@@ -139,7 +140,7 @@ for read-write locks, and for %d permits of a name. Every process reaches the se
 | histories that porcupine checked, and the Locks and losses in them | %d, %d |
 | visits of which nothing is promised: the store forgot them | %d |
 | writes that the fenced store refused, of those who had lost their lock | %d |
-| processes that did not end well or left goroutines behind (on sentinel, rueidis's own connections apart); records left in a store | %d; %d |
+| processes that did not end well or left goroutines behind; that left a connection of rueidis's own, on sentinel and cluster; records left in a store | %d; %d; %d |
 | from the end of a partition to the next holder of a lock that was free and waited for: median, longest of %d | %s |
 
 ![When what struck, and how many came in](chaos.svg)
@@ -151,7 +152,7 @@ any name: median and longest.
 |---|---|---|---|---|---|
 `, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade, v.operations, v.acquisitions, v.lost, v.dead,
 		v.kinds[plain], v.kinds[fair], v.kinds[readWrite]-v.readers, v.readers, v.kinds[permits], v.handoffs,
-		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, illEnds, remains, len(v.heals), figures(v.heals))
+		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, illEnds, strays, remains, len(v.heals), figures(v.heals))
 	for _, x := range list {
 		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
 		for _, site := range everywhere {
