@@ -327,6 +327,9 @@ type joined struct {
 }
 
 func (j joined) Value(key any) any {
+	if _, all := key.(claimsKey); all {
+		return j
+	}
 	if v := j.Context.Value(key); v != nil {
 		return v
 	}

@@ -42,6 +42,7 @@ type owner struct {
 	lateUntil int64
 
 	freed bool // a release set the count to zero, for all holds that had ended by then
+	lent  bool // a claim on it was given out, or it was entered under one: see nested.go
 
 	timed timed
 }
@@ -110,8 +111,13 @@ type holdContext struct {
 }
 
 func (x *holdContext) Value(key any) any {
-	if k, ok := key.(*holdKey); ok && *k == x.key {
-		return x.hold
+	switch k := key.(type) {
+	case *holdKey:
+		if *k == x.key {
+			return x.hold
+		}
+	case claimsKey:
+		return x
 	}
 	return x.Context.Value(key)
 }
