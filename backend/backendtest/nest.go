@@ -689,7 +689,13 @@ var nestTests = []test{
 		ctx := e.adopted(b, outer)
 		inner := e.lock(b, ctx, "n")
 		down := async(func() error { return b.Shutdown(context.Background()) })
-		e.until("it is shutting down", func() bool { _, err := b.TryLock(context.Background(), "m"); return errors.Is(err, mortise.ErrClosed) })
+		e.until("it is shutting down", func() bool {
+			l, err := b.TryLock(context.Background(), "m")
+			if err == nil {
+				e.unlock(l)
+			}
+			return errors.Is(err, mortise.ErrClosed)
+		})
 		again := e.lock(b, inner.Context(), "n") // its holders may finish
 		_, err := b.Lock(ctx, "n")
 		e.is("a new entry", err, mortise.ErrClosed)
