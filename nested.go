@@ -183,6 +183,9 @@ func (c *Client) join(o *owner) {
 }
 
 func (c *Client) part(o *owner) {
+	if len(c.nested) == 0 {
+		return
+	}
 	name := o.queue.topic.Name
 	delete(c.nested[name], o)
 	if len(c.nested[name]) == 0 {
