@@ -25,6 +25,9 @@ func nestTopic(name, owner string) backend.Topic {
 	return backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
 }
 
+// of tells whether an owner is among r's.
+func (r *record) of(owner string) bool { return r.owner == owner || find(r.nest, owner) >= 0 }
+
 // alone is the one owner of a record that has no others.
 func (r *record) alone() part { return part{r.owner, r.holds, r.deadline, r.holder} }
 
