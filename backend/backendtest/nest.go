@@ -860,6 +860,14 @@ var nestTests = []test{
 		_, err := e.kind(b, mortise.Kind{NonReentrant: true}).Lock(inner.Context(), "n")
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
+		claim := mortise.ClaimsOf(outer.Context())[0]
+		claim.Token++ // one that nobody has drawn would shut out all who come after
+		forged, err := b.Adopt(context.Background(), claim)
+		if err != nil {
+			e.Fatalf("Adopt: %v", err)
+		}
+		_, err = b.TryLock(forged, "n")
+		e.named(err, "trylock", "n", mortise.ErrClaimEnded)
 		_, err = e.kind(b, mortise.Kind{NonReentrant: true}).Lock(e.adopted(b, outer), "n")
 		e.is("NonReentrant", err, mortise.ErrInvalid)
 		e.unlock(outer)

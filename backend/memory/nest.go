@@ -105,7 +105,7 @@ func (x *session) acquireNested(q backend.AcquireRequest) (backend.AcquireReply,
 	}
 	at := find(parts, q.Under)
 	switch {
-	case at < 0, parts[at].holds < q.UnderHolds:
+	case at < 0, parts[at].holds < q.UnderHolds, q.UnderToken > s.tokens.drawn(q.Name):
 		return absent, nil
 	case at+1 < len(parts):
 		var last time.Time
