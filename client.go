@@ -47,11 +47,12 @@ type Client struct {
 	mu      sync.Mutex
 	gate    gate
 	queues  map[backend.Topic]*queue
-	spare   []*waiters               // of queues in which nobody waits any more
-	eras    uint64                   // numbers those in use
-	watched map[backend.Topic]*watch // what the session was asked to watch
-	lines   map[string]*line         // of fair locks, by name
-	permits map[string]*owner        // of expiring permits, by id
+	spare   []*waiters                     // of queues in which nobody waits any more
+	eras    uint64                         // numbers those in use
+	watched map[backend.Topic]*watch       // what the session was asked to watch
+	lines   map[string]*line               // of fair locks, by name
+	permits map[string]*owner              // of expiring permits, by id
+	nested  map[string]map[*owner]struct{} // those who entered under another, by name
 	sched   schedule
 	held    int           // live owners
 	running int           // commands whose end must be awaited

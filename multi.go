@@ -387,7 +387,7 @@ func (c *Client) releaseTogether(rs []releasing) {
 	c.mu.Lock()
 	for i := range rs {
 		r := &rs[i]
-		if r.waits = r.owner.busy || r.owner.line != nil; r.waits {
+		if r.waits = r.owner.busy || r.owner.line != nil || r.owner.lent.Load(); r.waits {
 			continue
 		}
 		r.owner.enter(&turn{})
