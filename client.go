@@ -41,6 +41,8 @@ type Client struct {
 	owners  atomic.Uint64 // numbers owners, never twice
 	leases  atomic.Uint64 // numbers holds
 	gate    chan struct{} // a place for each acquisition on its way
+	// replicaGate is the gate of those that wait for replicas.
+	replicaGate chan struct{}
 
 	watchMu sync.Mutex // orders calls of Watch and Unwatch; taken before mu
 
@@ -120,17 +122,18 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 		return nil, &Error{Op: "new", Err: fmt.Errorf("%w: the backend is nil; pass redisgo.New(...), rueidis.New(...) or memory.New()", ErrInvalid)}
 	}
 	c := &Client{
-		clock:    clock{epoch: time.Now()},
-		watchdog: DefaultWatchdogTimeout,
-		stayOut:  -1,
-		closing:  make(chan struct{}),
-		closed:   make(chan struct{}),
-		hurry:    make(chan error),
-		gate:     make(chan struct{}, gateWidth),
-		queues:   make(map[backend.Topic]*queue),
-		watched:  make(map[backend.Topic]*watch),
-		lines:    make(map[string]*line),
-		permits:  make(map[string]*owner),
+		clock:       clock{epoch: time.Now()},
+		watchdog:    DefaultWatchdogTimeout,
+		stayOut:     -1,
+		closing:     make(chan struct{}),
+		closed:      make(chan struct{}),
+		hurry:       make(chan error),
+		gate:        make(chan struct{}, gateWidth),
+		replicaGate: make(chan struct{}, replicaGateWidth),
+		queues:      make(map[backend.Topic]*queue),
+		watched:     make(map[backend.Topic]*watch),
+		lines:       make(map[string]*line),
+		permits:     make(map[string]*owner),
 	}
 	for _, o := range opts {
 		if o == nil {

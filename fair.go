@@ -95,7 +95,7 @@ func (c *Client) standInLine(ctx, wait context.Context, r *request) (lease *Leas
 
 // askInLine asks for the lock and a place, and settles what becomes of it.
 func (c *Client) askInLine(ctx, wait context.Context, r *request, p *place) (*Lease, answer, error) {
-	if err := c.pass(wait); err != nil {
+	if err := c.pass(wait, c.gateOf(r)); err != nil {
 		if caller := (*callerGone)(nil); errors.As(err, &caller) {
 			return nil, answer{}, err
 		}
@@ -106,7 +106,7 @@ func (c *Client) askInLine(ctx, wait context.Context, r *request, p *place) (*Le
 	g := new(grant)
 	before := p.asked
 	err := dispatch(c, wait, func() error {
-		defer c.passed()
+		defer c.passed(c.gateOf(r))
 		*g = c.ask(r, p.owner, before)
 		return nil
 	}, func() {

@@ -189,14 +189,14 @@ func culprit(err error) int {
 // Client.request does for one.
 func (b *bundle) request(ctx, wait context.Context) ([]*Lease, *manyGrant, error) {
 	c := b.client
-	if err := c.pass(wait); err != nil {
+	if err := c.pass(wait, c.gate); err != nil {
 		if caller := (*callerGone)(nil); errors.As(err, &caller) {
 			return nil, nil, err
 		}
 		return nil, &manyGrant{grant: grant{err: err}}, nil
 	}
 	if !c.beginUnlessShut() {
-		c.passed()
+		c.passed(c.gate)
 		return nil, &manyGrant{grant: grant{err: errClosing}}, nil
 	}
 	defer c.end()
@@ -206,7 +206,7 @@ func (b *bundle) request(ctx, wait context.Context) ([]*Lease, *manyGrant, error
 	}
 	g := new(manyGrant)
 	err := dispatch(c, wait, func() error {
-		defer c.passed()
+		defer c.passed(c.gate)
 		b.ask(owners, g)
 		return nil
 	}, func() { b.abandon(owners, 0, g) })

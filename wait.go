@@ -57,7 +57,7 @@ type answer struct {
 // returns *callerGone when wait ended; what stand returns is an *Error.
 func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask func() (answer, error)) error {
 	w := new(waiter)
-	if r.relays {
+	if r.relays && r.replicas.n == 0 { // what is handed over is not waited for
 		w.request = r
 	}
 	c.mu.Lock()

@@ -21,6 +21,8 @@ type commands struct {
 	cluster bool                                              // a batch goes out as one script for each slot
 	most    int                                               // that one script takes of a batch; 0 for any number
 	outbox  *redisproto.Outbox[*call]                         // not used for a cluster; nil if scripts are sent one by one
+	// way is by which a script is sent; nil for the outbox, or the client's.
+	way func(ctx context.Context, x *call)
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -39,6 +41,10 @@ func newCommands() commands {
 // do has a script sent. If ctx ends before its reply is there, left is not nil.
 func (c *commands) do(ctx context.Context, client rueidis.Client, cmd rueidis.Completed) (x *call, left <-chan struct{}) {
 	x = &call{client: client, cmd: cmd}
+	if c.way != nil {
+		c.way(ctx, x)
+		return x, nil
+	}
 	if c.cluster || c.outbox == nil {
 		x.reply = client.Do(ctx, cmd)
 		return x, nil

@@ -45,11 +45,14 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if err := s.ready(ctx); err != nil {
 		return backend.AcquireReply{}, err
 	}
+	if r.Replicas > 0 {
+		return s.acquireReplicated(ctx, r)
+	}
 	switch r.Kind {
 	case backend.KindPermits:
 		return s.acquirePermit(ctx, r)
 	case backend.KindRead, backend.KindWrite:
-		return s.acquireSide(ctx, r)
+		return s.acquireSide(ctx, s.adapter, r)
 	case backend.KindLock:
 		if r.Age > 0 {
 			aged, err := s.aged(ctx)
@@ -69,10 +72,10 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		}
 	}
 	if !track {
-		return s.acquire(ctx, r, false)
+		return s.acquire(ctx, s.adapter, r, false)
 	}
 	look := s.seen.look(r.Name)
-	reply, err := s.acquire(ctx, r, true)
+	reply, err := s.acquire(ctx, s.adapter, r, true)
 	return leaving(reply, err, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
 		s.learn(r.Name, look, sent, reply, err)
 		return reply, err
@@ -112,19 +115,20 @@ func (s *session) Leaves(k backend.Kind) bool {
 	return k == backend.KindLock && s.adapter.Features().Leaves
 }
 
-func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+// acquire sends an acquisition by c.
+func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	if r.Kind == backend.KindFair {
-		return s.acquireFair(ctx, r, track)
+		return s.acquireFair(ctx, c, r, track)
 	}
 	if r.Waits && r.Kind == backend.KindLock {
-		return s.acquireWaiting(ctx, r, track)
+		return s.acquireWaiting(ctx, c, r, track)
 	}
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
 	if r.Fenced {
-		reply, err := s.adapter.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
+		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
 		return leaving(reply, err, s.acquiredFenced)
 	}
-	reply, err := s.adapter.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
 	return leaving(reply, err, s.acquired)
 }
 
@@ -166,7 +170,8 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 	case backend.KindWrite:
 		owner = writerField(r.Owner)
 	}
-	reply, err := s.adapter.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
+	c, w := s.by(r.Replicas, r.ReplicaWait)
+	reply, err := c.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
 		Owner:  owner,
 		Holds:  int64(r.Holds),
 		Lease:  r.Lease,
@@ -180,7 +185,11 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 	if len(reply) != 2 || reply[0] != 0 && reply[0] != 1 {
 		return backend.ReenterReply{}, strange("reenter", reply)
 	}
-	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1]}, nil
+	replicas, err := s.had(w, reply[0] == 1)
+	if err != nil {
+		return backend.ReenterReply{}, err
+	}
+	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1], Replicas: replicas}, nil
 }
 
 func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
