@@ -32,13 +32,14 @@ func (a *adapter) Replicated(w *redisproto.Wait) redisproto.Commands {
 // replicate takes a connection out of the pool for the time, and at most half of the pool at once:
 // renewals and releases need some as well.
 func (a *adapter) replicate(ctx context.Context, cmd redis.Cmder, w *redisproto.Wait) {
+	args := cmd.Args() // EVALSHA, its sum, the number of keys, the first of them
+	args[0], args[1] = "eval", redisproto.Source(args[1].(string))
 	cluster, is := a.client.(*redis.ClusterClient)
 	if !is {
 		a.waits.send(ctx, a.client.(*redis.Client), false, cmd, w)
 		return
 	}
-	key := cmd.Args()[3].(string) // EVALSHA, the script, the number of keys, the first of them
-	node, err := cluster.MasterForKey(ctx, key)
+	node, err := cluster.MasterForKey(ctx, args[3].(string))
 	if err != nil {
 		cmd.SetErr(err)
 		return

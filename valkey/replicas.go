@@ -2,6 +2,7 @@ package valkey
 
 import (
 	"context"
+	"strconv"
 
 	valkey "github.com/valkey-io/valkey-go"
 
@@ -24,7 +25,9 @@ func (a *adapter) Replicated(w *redisproto.Wait) redisproto.Commands {
 func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 	ctx, cancel := w.Within(ctx)
 	defer cancel()
-	x.cmd = x.cmd.Pin()
+	args := x.cmd.Commands() // EVALSHA, its sum, the number of keys, the keys and the arguments
+	keys, _ := strconv.Atoi(args[2])
+	x.cmd = x.client.B().Arbitrary("EVAL", redisproto.Source(args[1]), args[2]).Keys(args[3 : 3+keys]...).Args(args[3+keys:]...).Build().Pin()
 	if !a.cluster {
 		x.waited(w, x.client.DoMulti(ctx, x.cmd, waiting(x.client, w)))
 		return
@@ -41,8 +44,7 @@ func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 		}
 		node := x.client.Nodes()[addr]
 		if node == nil { // it hears of the node by following the redirection of a command of its own
-			key := x.cmd.Commands()[3] // EVALSHA, the script, the number of keys, the first of them
-			_ = x.client.Do(ctx, x.client.B().Exists().Key(key).Build()).Error()
+			_ = x.client.Do(ctx, x.client.B().Exists().Key(args[3]).Build()).Error()
 			if node = x.client.Nodes()[addr]; node == nil {
 				return // the redirection is the error
 			}

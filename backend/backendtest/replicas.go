@@ -255,7 +255,7 @@ var replicaTests = []test{
 		c := e.client()
 		for name, l := range e.lockers(c, s.Session) {
 			ctx, cancel := context.WithCancel(context.Background())
-			const wait = 15 * time.Second
+			const wait = 6 * time.Second
 			got := locking(l, ctx, name, mortise.WithReplicas(e.replicas()+1, wait))
 			e.until(name+" is granted, and waits for replicas", func() bool { return e.held(s, name) })
 			cancel()
@@ -267,6 +267,9 @@ var replicaTests = []test{
 			}
 			// Others do not wait for replicas, and are not held up.
 			e.unlock(e.lock(c, context.Background(), "another"))
+			if d := time.Since(left); d > wait/2 {
+				e.Errorf("%s: another is held up for %v", name, d)
+			}
 		}
 		for name := range e.lockers(c, s.Session) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })

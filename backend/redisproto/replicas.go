@@ -3,16 +3,18 @@ package redisproto
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/scripts"
 )
 
 // Replicator is an adapter that can have replicas waited for.
 type Replicator interface {
 	// Replicates tells whether its client can. It does no I/O.
 	Replicates() bool
-	// Replicated is for one call of a method that sends one script, which is then followed by WAIT
+	// Replicated is for one call of a method that sends one script, as EVAL, which is then followed by WAIT
 	// on the same connection and in the same round trip: WAIT counts the replicas that have what its own
 	// connection wrote, and holds that connection up, which therefore is nobody else's. What WAIT came
 	// to is in w when the call returns. The call cannot be left.
@@ -37,6 +39,18 @@ const replyTime = 3 * time.Second
 func (w *Wait) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, w.Timeout+replyTime)
 }
+
+// Source is the text of a script. A script with WAIT behind it is sent as such: WAIT would
+// hold up the news that the server does not know the script.
+func Source(sha string) string { return sources()[sha] }
+
+var sources = sync.OnceValue(func() map[string]string {
+	all := make(map[string]string)
+	for _, s := range scripts.All {
+		all[s.SHA1] = s.Source
+	}
+	return all
+})
 
 // Redirected tells whether err, the reply of a cluster's node to a script, names the node that is to be
 // asked instead, and if so, whether that one needs ASKING before.
