@@ -94,75 +94,103 @@ func (x *crew) resumes(since time.Time, what string) {
 }
 
 // Under load, and while locks are being taken, the master dies. Every lock that was had with WithReplicas is
-// held on the new master, and nobody else gets one of them, nor one that is fought for.
+// held on the new master, and nobody else gets one of them, nor one that is fought for. The master dies at
+// once, or some time after its replica was cut off: then a lock that was taken without is lost.
 func TestAFailoverLosesNoLockThatAReplicaHad(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
-		x := redistest.StartSentinels(t, 1)
-		at := site{addrs: x.Addrs(), sentinels: true}
-		long := mortise.WithWatchdogTimeout(5 * patience)
-		a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
-		ctx := within(t, 4*patience)
-		load := work(ctx, t, []string{"1", "2", "3", "4"}, a, b)
-		load.progress()
-
-		// Locks are taken and kept, until that fails.
-		var mu sync.Mutex
-		var kept []*mortise.Lease
-		var taking sync.WaitGroup
-		for i := range 4 {
-			taking.Go(func() {
-				for n := 0; ; n++ {
-					lease, err := a.Lock(ctx, fmt.Sprint("kept:", i, ":", n), replicated)
-					if err != nil {
-						if !unavailable(err) {
-							t.Error(err)
-						}
-						return
-					}
-					mu.Lock()
-					kept = append(kept, lease)
-					mu.Unlock()
-				}
-			})
-		}
-		eventually(t, "locks are kept", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return len(kept) >= 200
-		})
-		master, replica := x.Servers[0], x.Servers[1]
-		master.Stop()
-		taking.Wait()
-		if x.AwaitMasterAfter(master) != replica {
-			t.Fatal("the replica is not the master")
-		}
-		t.Logf("%d locks were kept when the master died", len(kept))
-		for _, lease := range kept {
-			if err := lease.Err(); err != nil {
-				t.Errorf("%s: %v", lease.Name(), err)
-			}
-			stranger, err := tryUntilAvailable(ctx, b, lease.Name())
-			if !errors.Is(err, mortise.ErrNotAcquired) {
-				t.Errorf("%s is held, and another's TryLock comes to %v, %v", lease.Name(), stranger, err)
-			}
-		}
-
-		// There is no replica any more, so no lock is had; with the next one, they are.
-		_, err := lockReplicated(ctx, a, "alone")
-		if !errors.Is(err, mortise.ErrNotReplicated) {
-			t.Errorf("without a replica: %v", err)
-		}
-		redistest.StartReplica(t, replica)
-		load.resumes(time.Now(), "the new master had a replica")
-		load.progress()
-		load.end()
-		for _, lease := range kept {
-			if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
-				t.Errorf("%s: %v", lease.Name(), err)
-			}
-		}
+		t.Run("at once", func(t *testing.T) { failover(t, s, false) })
+		t.Run("cut off before", func(t *testing.T) { failover(t, s, true) })
 	})
+}
+
+func failover(t *testing.T, s stack, cut bool) {
+	x := startSentinels(t, 1)
+	at := site{addrs: x.Addrs(), sentinels: true, user: user, password: password}
+	long := mortise.WithWatchdogTimeout(5 * patience)
+	a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
+	ctx := within(t, 4*patience)
+	load := work(ctx, t, []string{"orders:1", "orders:2", "orders:3", "orders:4"}, a, b)
+	load.progress()
+
+	// Locks are taken and kept, until that fails.
+	var mu sync.Mutex
+	var kept []*mortise.Lease
+	var taking sync.WaitGroup
+	for i := range 4 {
+		taking.Go(func() {
+			for n := 0; ; n++ {
+				lease, err := a.Lock(ctx, fmt.Sprint("orders:kept:", i, ":", n), replicated)
+				if err != nil {
+					if !unavailable(err) {
+						t.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				kept = append(kept, lease)
+				mu.Unlock()
+			}
+		})
+	}
+	eventually(t, "locks are kept", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(kept) >= 200
+	})
+	master, replica := x.Servers[0], x.Servers[1]
+	var hole *mortise.Lease
+	if cut {
+		master.Must("ACL", "SETUSER", "replicator", "off")
+		master.Must("CLIENT", "KILL", "USER", "replicator")
+		taking.Wait()
+		var err error
+		if hole, err = a.Lock(ctx, "orders:hole"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Lock(ctx, "orders:none", replicated); !errors.Is(err, mortise.ErrNotReplicated) {
+			t.Errorf("while the replica is cut off: %v", err)
+		}
+	}
+	master.Stop()
+	taking.Wait()
+	if x.AwaitMasterAfter(master) != replica {
+		t.Fatal("the replica is not the master")
+	}
+	t.Logf("%d locks were kept when the master died", len(kept))
+	for _, lease := range kept {
+		if err := lease.Err(); err != nil {
+			t.Errorf("%s: %v", lease.Name(), err)
+		}
+		stranger, err := tryUntilAvailable(ctx, b, lease.Name())
+		if !errors.Is(err, mortise.ErrNotAcquired) {
+			t.Errorf("%s is held, and another's TryLock comes to %v, %v", lease.Name(), stranger, err)
+		}
+	}
+
+	if cut {
+		if _, err := tryUntilAvailable(ctx, b, hole.Name()); err != nil {
+			t.Errorf("what was taken without a replica is not lost: %v", err)
+		}
+		if err := hole.Unlock(ctx); !errors.Is(err, mortise.ErrLost) {
+			t.Errorf("and its holder's Unlock: %v", err)
+		}
+	}
+
+	// There is no replica any more, so no lock is had; with the next one, they are.
+	_, err := lockReplicated(ctx, a, "orders:alone")
+	if !errors.Is(err, mortise.ErrNotReplicated) {
+		t.Errorf("without a replica: %v", err)
+	}
+	redistest.StartReplica(t, replica, redistest.WithConfig("masteruser replicator", "masterauth secret"))
+	load.resumes(time.Now(), "the new master had a replica")
+	load.progress()
+	load.end()
+	for _, lease := range kept {
+		if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
+			t.Errorf("%s: %v", lease.Name(), err)
+		}
+	}
 }
 
 // tryUntilAvailable is TryLock, again while the store is away.
