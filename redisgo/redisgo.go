@@ -78,9 +78,9 @@ type adapter struct {
 	options
 	waits waits
 
-	mu        sync.Mutex
-	masters   map[string]*redis.Client // by address: those that Master named
-	importing map[string]*redis.Client // by address: made by replicas.go
+	mu         sync.Mutex
+	masters    map[string]*redis.Client // by address: those that Master named
+	redirected map[string]*redis.Client // by address: made by nodeAt
 }
 
 var _ redisproto.Sharder = (*adapter)(nil)
@@ -97,7 +97,7 @@ func (a *adapter) Close() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, rdb := range a.importing {
+	for _, rdb := range a.redirected {
 		_ = rdb.Close()
 	}
 	return nil

@@ -2,7 +2,6 @@ package redisgo
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -56,50 +55,33 @@ func (a *adapter) replicate(ctx context.Context, cmd redis.Cmder, w *redisproto.
 			cluster.ReloadState(ctx) // it goes past go-redis' own way, which would see to that
 			return
 		}
-		var addr string
-		var redirected bool
-		if addr, ask, redirected = redisproto.Redirected(text); !redirected {
+		addr, asking, redirected := redisproto.Redirected(text)
+		if !redirected {
 			return
 		}
-		if node, err = a.nodeAt(ctx, cluster, addr); err != nil {
-			return // the redirection is the error
+		if ask = asking; !ask {
+			cluster.ReloadState(ctx)
 		}
+		node = a.nodeAt(cluster, node, addr)
 	}
 }
 
-// nodeAt is go-redis' client of a master; one that has no slot yet gets a client of ours.
-func (a *adapter) nodeAt(ctx context.Context, cluster *redis.ClusterClient, addr string) (*redis.Client, error) {
-	var mu sync.Mutex
-	var found, any *redis.Client
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, rdb *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if any = rdb; rdb.Options().Addr == addr {
-			found = rdb
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case found != nil:
-		return found, nil
-	case any == nil:
-		return nil, fmt.Errorf("%s is no master of the cluster", addr)
-	}
+// nodeAt is a client of ours of a node that another redirects to: go-redis does not give out its own, and
+// may not have heard of the node.
+func (a *adapter) nodeAt(cluster *redis.ClusterClient, from *redis.Client, addr string) *redis.Client {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.importing == nil {
-		a.importing = map[string]*redis.Client{}
-	}
-	rdb := a.importing[addr]
+	rdb := a.redirected[addr]
 	if rdb == nil {
-		opt := *any.Options()
+		if a.redirected == nil {
+			a.redirected = map[string]*redis.Client{}
+		}
+		opt := *from.Options()
 		opt.Addr = addr
 		rdb = cluster.Options().NewClient(&opt)
-		a.importing[addr] = rdb
+		a.redirected[addr] = rdb
 	}
-	return rdb, nil
+	return rdb
 }
 
 // waits are the WAITs that are on their way, by client.

@@ -219,16 +219,17 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 	t.Parallel()
 	slot := redisproto.Slot("{orders}")
 	each(t, func(t *testing.T, s stack) {
-		c := redistest.StartCluster(t, 3)
+		acl := redistest.WithACL(suiteUser(t))
+		c := redistest.StartCluster(t, 3, acl)
 		from := c.Master(slot)
 		to := c.Masters[0]
 		if to == from {
 			to = c.Masters[1]
 		}
-		c.Replica(from)
-		next := c.Replica(to)
-		c.Replica(to)
-		at := site{addrs: c.Addrs(), cluster: true}
+		c.Replica(from, acl)
+		next := c.Replica(to, acl)
+		c.Replica(to, acl)
+		at := site{addrs: c.Addrs(), cluster: true, user: user, password: password}
 		long := mortise.WithWatchdogTimeout(5 * patience)
 		a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
 		ctx := within(t, 5*patience)
