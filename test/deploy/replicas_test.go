@@ -19,8 +19,9 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 )
 
-// replicated asks for one replica.
-var replicated = mortise.WithReplicas(1, 2*time.Second)
+// replicated asks for one replica. A master asks its replicas once for each WAIT how far they are, else each
+// second: one that comes while WAIT waits is heard of late, so WAITs are short.
+var replicated = mortise.WithReplicas(1, 300*time.Millisecond)
 
 // crew locks names again and again, each with several goroutines, and counts, outside Redis, who is
 // inside.
