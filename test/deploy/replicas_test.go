@@ -86,7 +86,7 @@ func (x *crew) progress() {
 // resumes waits for the first turn that ends after a time, and holds that to the bound.
 func (x *crew) resumes(since time.Time, what string) {
 	x.t.Helper()
-	eventually(x.t, "locking resumes", func() bool { return x.last.Load().After(since) })
+	eventually(x.t, "locking resumes", func() bool { last := x.last.Load(); return last != nil && last.After(since) })
 	took := x.last.Load().Sub(since)
 	x.t.Logf("%s: the first turn was over %v later", what, took.Round(time.Millisecond))
 	if *bound > 0 && took > *bound {
@@ -145,6 +145,7 @@ func failover(t *testing.T, s stack, cut bool) {
 		master.Must("ACL", "SETUSER", "replicator", "off")
 		master.Must("CLIENT", "KILL", "USER", "replicator")
 		taking.Wait()
+		load.end() // its names are held where their releases are not heard of
 		var err error
 		if hole, err = a.Lock(ctx, "orders:hole"); err != nil {
 			t.Fatal(err)
@@ -184,7 +185,11 @@ func failover(t *testing.T, s stack, cut bool) {
 		t.Errorf("without a replica: %v", err)
 	}
 	redistest.StartReplica(t, replica, redistest.WithConfig("masteruser replicator", "masterauth secret"))
-	load.resumes(time.Now(), "the new master had a replica")
+	since := time.Now()
+	if cut {
+		load = work(ctx, t, []string{"orders:5", "orders:6"}, a, b)
+	}
+	load.resumes(since, "the new master had a replica")
 	load.progress()
 	load.end()
 	for _, lease := range kept {
