@@ -196,7 +196,7 @@ func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
 			synctest.Wait()
 			must(t, held.Unlock(t.Context()))
 			if err := <-got; !errors.Is(err, ErrNotReplicated) {
-				t.Errorf("fair %v: %v", fair, err)
+				t.Fatalf("fair %v: %v", fair, err)
 			}
 			if err := <-then; err != nil {
 				t.Errorf("fair %v: the next: %v", fair, err)
@@ -222,7 +222,7 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 		}
 		_, err = c.Lock(outer.Context(), "n", WithReplicas(2, time.Second))
 		if !errors.Is(err, ErrNotReplicated) {
-			t.Errorf("%v", err)
+			t.Fatalf("%v", err)
 		}
 		holds(1)
 		inner, err := c.Lock(outer.Context(), "n", WithReplicas(1, time.Second))
@@ -263,7 +263,7 @@ func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
 		}
 		for range many {
 			if err := <-done; !errors.Is(err, ErrNotReplicated) {
-				t.Error(err)
+				t.Fatal(err)
 			}
 		}
 	})
