@@ -102,11 +102,11 @@ func (c *Client) require(r *request, owner string, g *grant) {
 const replicaGateWidth = 64
 
 // gateOf is the gate that an acquisition goes through.
-func (c *Client) gateOf(r *request) chan struct{} {
+func (c *Client) gateOf(r *request) *gate {
 	if r.replicas.n > 0 {
-		return c.replicaGate
+		return &c.replicaGate
 	}
-	return c.gate
+	return &c.gate
 }
 
 // leavable tells whether a request's caller can leave the session.

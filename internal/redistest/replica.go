@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// StartReplica starts a replica of a server and waits
-// until it has its data, and the server counts it.
+// StartReplica starts a replica of a server and waits until it has its data, and the server
+// counts it.
 func StartReplica(t testing.TB, of *Server, opts ...Option) *Server {
 	t.Helper()
 	of.Must("CONFIG", "SET", "repl-diskless-sync-delay", "0")
