@@ -74,8 +74,8 @@ model: ## the protocol checked by machine: small bounds exhaustively, and mutati
 	@CC="$$(go env CC)" test/model/run
 
 .PHONY: failover
-failover: deps ## kill masters under load: the first lock within a second of the new master
-	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailoverUnderLoad' -deploy.resume=1s ./...
+failover: deps ## kill masters and move slots under load: the first lock within a second of the new master, none lost that had a replica
+	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailover|TestASlotMovesAndFailsOver' -deploy.resume=1s ./...
 
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too

@@ -60,7 +60,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 	if w.seat != 0 {
 		w = new(waiter)
 	}
-	if r.relays {
+	if r.relays && r.replicas.n == 0 { // what is handed over is not waited for
 		w.request = r
 	}
 	c.mu.Lock()

@@ -163,6 +163,7 @@ func (c *costs) measure() []cost {
 	add := func(what string, f func()) { rows = append(rows, cost{what, c.count(f)}) }
 
 	var lease *mortise.Lease
+	var err error
 	add("`Lock`, free", func() { lease = c.lock(a, ctx, "x") })
 	var inner *mortise.Lease
 	add("`Lock` again by its holder", func() { inner = c.lock(a, lease.Context(), "x") })
@@ -196,6 +197,15 @@ func (c *costs) measure() []cost {
 	})
 	add("`lease.Err()`, `lease.Context()`", func() { _, _ = lease.Err(), lease.Context() })
 	add("`Unlock`", func() { c.unlock(lease) })
+
+	replica := redistest.StartReplica(t, c.server)
+	add("`Lock` with `WithReplicas`, free, in one round trip", func() {
+		if lease, err = a.Lock(ctx, "replicated", mortise.WithReplicas(1, 20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.unlock(lease)
+	replica.Stop()
 
 	fenced, err := a.Kind(mortise.Kind{Fenced: true})
 	if err != nil {
