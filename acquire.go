@@ -67,11 +67,14 @@ func (c *Client) take(ctx, wait context.Context, r *request) (*Lease, error) {
 	}
 	if r.family != backend.KindPermits {
 		r.key = holdKey{c, r.topic()}
-		if h := c.holdOf(ctx, &r.key); h != nil {
-			lease, ended, err := c.enter(ctx, wait, r, h)
+		switch x := ctx.Value(&r.key).(type) {
+		case *hold:
+			lease, ended, err := c.enter(ctx, wait, r, x)
 			if !ended {
 				return lease, err
 			}
+		case *Claim:
+			return c.nest(ctx, wait, r, *x)
 		}
 	}
 	if r.try {
@@ -123,6 +126,7 @@ func (c *Client) askAgain(r *request, owner string, g grant, err error, first in
 func (c *Client) askOnce(ctx context.Context, r *request, owner string, g *grant, n int, sent instant) error {
 	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age, Waits: r.waits}
 	r.side(&req, c)
+	r.nested(&req)
 	if n > 0 {
 		req.Cached = false // what the session knows may be that the first one got it
 	}
@@ -377,7 +381,9 @@ func (c *Client) abandonLocked(r *request, owner string, g *grant) {
 // settle makes a grant a lease.
 func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*Lease, error) {
 	h := c.newHold(ctx, r, g.sent)
-	o := &owner{client: c, id: id, acquired: g.sent, token: g.token, family: r.family, fenced: r.kind.Fenced, place: r.queue, renewAt: never, checkAt: never}
+	o := &owner{client: c, id: id, acquired: g.sent, family: r.family, place: r.queue, renewAt: never, checkAt: never}
+	o.token, o.fenced = r.fencing(g)
+	o.lent.Store(r.family == backend.KindNested)
 	o.chain = r.chainOf(o)
 	o.timed = timed{of: o}
 	o.ttl = r.ttl
@@ -414,6 +420,9 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 		if !g.passed {
 			q.quota = q.turns()
 		}
+	}
+	if r.family == backend.KindNested {
+		c.join(o)
 	}
 	c.held++
 	o.attach(h)
@@ -465,6 +474,8 @@ func (c *Client) tryOnce(ctx, wait context.Context, r *request) (*Lease, error) 
 		return nil, r.fail(c.explain(g.err))
 	case g.young:
 		return nil, &Error{Op: r.op(), Name: r.name, Remaining: g.remaining, Err: errYoung}
+	case g.absent:
+		return nil, r.fail(r.claimEnded())
 	}
 	return nil, r.refused(g.remaining)
 }

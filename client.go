@@ -46,9 +46,10 @@ type Client struct {
 
 	mu      sync.Mutex
 	queues  map[backend.Topic]*queue
-	watched map[backend.Topic]*watch // what the session was asked to watch
-	lines   map[string]*line         // of fair locks, by name
-	permits map[string]*owner        // of expiring permits, by id
+	watched map[backend.Topic]*watch       // what the session was asked to watch
+	lines   map[string]*line               // of fair locks, by name
+	permits map[string]*owner              // of expiring permits, by id
+	nested  map[string]map[*owner]struct{} // those who entered under another, by name
 	sched   schedule
 	held    int           // live owners
 	running int           // commands whose end must be awaited

@@ -212,7 +212,7 @@ func (t *attempt) bundle(i int, which *[]int) *bundle {
 		if t.done[j] || !ok || other != c || in[p.Name] {
 			continue
 		}
-		if h := c.holdOf(t.ctx, &holdKey{c, lockTopic(p.Name)}); h != nil && h.err() == nil {
+		if c.enters(t.ctx, &holdKey{c, lockTopic(p.Name)}) {
 			if j == i {
 				return nil // it is entered again
 			}

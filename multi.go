@@ -384,7 +384,7 @@ func (c *Client) releaseTogether(rs []releasing) {
 	c.mu.Lock()
 	for i := range rs {
 		r := &rs[i]
-		if r.waits = r.owner.busy || len(r.owner.line) > 0; r.waits {
+		if r.waits = r.owner.busy || len(r.owner.line) > 0 || r.owner.lent.Load(); r.waits {
 			continue
 		}
 		r.owner.enter(&turn{})

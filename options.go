@@ -95,6 +95,7 @@ type request struct {
 	endless bool          // the store said last that only a release will help
 	outer   *hold         // the live one that it enters under
 	claims  bool          // a refusal of it is to keep fresh readers out
+	claim   *Claim        // that it enters under; nil if it does not
 	// refusedBefore: it has been waiting elsewhere, so what fails now is an interruption.
 	refusedBefore bool
 	age           time.Duration // how old the store must be
@@ -109,7 +110,13 @@ type request struct {
 	handed *handed
 }
 
-func (r *request) topic() backend.Topic { return topicOf(r.family, r.name) }
+// topic is where it waits.
+func (r *request) topic() backend.Topic {
+	if r.claim != nil {
+		return backend.Topic{Kind: backend.KindNested, Name: r.name, Owner: r.claim.Owner}
+	}
+	return topicOf(r.family, r.name)
+}
 
 func (r *request) op() string {
 	switch {

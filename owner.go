@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -41,18 +42,18 @@ type owner struct {
 	late      int
 	lateUntil int64
 
-	freed bool // a release set the count to zero, for all holds that had ended by then
-	lent  bool // a claim on it was given out, or it was entered under one: see nested.go
+	freed bool        // a release set the count to zero, for all holds that had ended by then
+	lent  atomic.Bool // a claim on it was given out, or it was entered under one: see nested.go; set under the mutex
 
 	timed timed
 }
 
 // record is the kind of what is renewed: the record of a fair lock is the plain one's.
 func (o *owner) record() backend.Kind {
-	if o.family == backend.KindFair {
-		return backend.KindLock
+	if k := o.kind(); k != backend.KindFair {
+		return k
 	}
-	return o.family
+	return backend.KindLock
 }
 
 // chain is what orders the operations of an owner, and of those readers that entered
@@ -127,11 +128,6 @@ func (x *holdContext) String() string {
 	return fmt.Sprintf("%v.WithLease(%q)", x.Context, x.key.topic.Name)
 }
 
-func (c *Client) holdOf(ctx context.Context, key *holdKey) *hold {
-	h, _ := ctx.Value(key).(*hold)
-	return h
-}
-
 // newHold makes a hold whose context is a child of ctx. It is not yet live.
 func (c *Client) newHold(ctx context.Context, r *request, since instant) *hold {
 	h := &hold{number: c.leases.Add(1), family: r.family, since: since, watchdog: r.lease == 0, outer: r.outer, under: ctx}
@@ -145,7 +141,7 @@ func (c *Client) newHold(ctx context.Context, r *request, since instant) *hold {
 		lctx, h.end = context.WithCancelCause(ctx)
 	}
 	if r.family != backend.KindPermits { // which are not entered again
-		h.ctx = holdContext{Context: lctx, key: holdKey{c, r.topic()}, hold: h}
+		h.ctx = holdContext{Context: lctx, key: holdKey{c, topicOf(r.family, r.name)}, hold: h}
 		lctx = &h.ctx
 	}
 	h.lease = Lease{name: r.name, held: h, ctx: lctx}
@@ -406,6 +402,9 @@ func (o *owner) sweep() {
 	}
 }
 
+// noRecord is why one is lost who is not in the store.
+const noRecord = "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty"
+
 func (o *owner) lost(why string) error {
 	return &Error{Op: "lease", Name: o.queue.topic.Name, Err: fmt.Errorf("%w: %s", ErrLost, why)}
 }
@@ -414,6 +413,7 @@ func (o *owner) lost(why string) error {
 func (c *Client) vacate(o *owner, ask bool) {
 	c.held--
 	delete(c.permits, o.id)
+	c.part(o)
 	q := o.queue
 	switch {
 	case !q.dismiss(o):

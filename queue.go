@@ -72,7 +72,7 @@ func topicOf(family backend.Kind, name string) backend.Topic {
 	switch family {
 	case backend.KindRead:
 		family = backend.KindWrite
-	case backend.KindFair: // where the holder is; those who wait have topics of their own
+	case backend.KindFair, backend.KindNested: // where the holder is; those who wait have topics of their own
 		family = backend.KindLock
 	}
 	return backend.Topic{Kind: family, Name: name}
@@ -282,6 +282,7 @@ func (e *events) Changed(t backend.Topic) {
 	if q := c.queues[t]; q != nil {
 		c.changed(q)
 	}
+	c.askNested(t)
 	c.mu.Unlock()
 }
 
@@ -316,7 +317,11 @@ func (c *Client) changed(q *queue) {
 func (o *owner) ask() {
 	if o.state == ownerLive {
 		o.verify = true
-		o.renewAt = o.client.now().mono
+		if now := o.client.now().mono; o.lent.Load() {
+			o.checkAt = now // a renewal would be a change, of which the others are told
+		} else {
+			o.renewAt = now
+		}
 		o.client.reschedule(o)
 	}
 }

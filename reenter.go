@@ -15,6 +15,9 @@ func (c *Client) reenter(ctx, wait context.Context, r *request, h *hold, o *owne
 	if r.kind.NonReentrant && h.err() == nil {
 		return nil, false, r.fail(fmt.Errorf("%w: the context's lease holds this lock already, and Kind{NonReentrant} does not enter again; unlock it first, or use the reentrant lock", ErrInvalid))
 	}
+	if o.lent.Load() {
+		return c.nestUnder(ctx, wait, r, h)
+	}
 	ended, err = c.takeTurn(wait, r, o, &turn{hold: h})
 	if ended || err != nil {
 		return nil, ended, err
@@ -25,6 +28,11 @@ func (c *Client) reenter(ctx, wait context.Context, r *request, h *hold, o *owne
 		o.leave()
 		c.mu.Unlock()
 		return nil, false, r.fail(errUpgrade)
+	}
+	if o.lent.Load() {
+		o.leave()
+		c.mu.Unlock()
+		return c.nestUnder(ctx, wait, r, h)
 	}
 	holds := len(o.holds) + 1
 	fenced := r.kind.Fenced && !o.fenced
@@ -141,7 +149,7 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 	var fx effects
 	if !g.granted {
 		c.mu.Lock()
-		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+		o.lose(now, &fx, noRecord)
 		o.leave()
 		c.mu.Unlock()
 		fx.run()
@@ -156,6 +164,13 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 		fx.run()
 		h.end(ErrLost)
 		return nil, false, r.fail(o.lost("its lease ran out while it was entered again"))
+	}
+	if o.lent.Load() { // meanwhile: somebody may have entered before
+		c.mu.Unlock()
+		fx.run()
+		h.end(ErrReleased)
+		c.undoReentry(o, g)
+		return c.nestUnder(ctx, wait, r, r.outer)
 	}
 	o.deadline = later(o.deadline, deadlineOf(g.sent, r.ttl))
 	o.ttl = max(o.ttl, r.ttl)

@@ -32,7 +32,7 @@ func (h *hold) unlock(ctx context.Context) error {
 func (o *owner) releaseUnder(ctx context.Context, live bool) (keep int, err error) {
 	c := o.client
 	x := &letting{owner: o, live: live}
-	if c.leaves(o.family) {
+	if c.leaves(o.kind()) {
 		// No goroutine, unless it has to wait for its turn, or something goes wrong.
 		c.mu.Lock()
 		first := !o.busy && len(o.line) == 0
@@ -238,7 +238,7 @@ func (o *owner) release(live bool) (keep int, err error) {
 	if done {
 		return 0, nil
 	}
-	if x.failure = x.send(c.inPlace(o.family)); x.failure == nil {
+	if x.failure = x.send(c.inPlace(o.kind())); x.failure == nil {
 		return keep, x.released()
 	}
 	return keep, x.do()
@@ -268,9 +268,9 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 	case foreign:
 		o.lose(now, &fx, "the store holds other data under its name: somebody has put it there")
 	case err != nil && keep == 0:
-		c.compensateLocked(o.family, o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
+		c.compensateLocked(o.kind(), o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
 	case err == nil && !held && keep > 0:
-		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+		o.lose(now, &fx, noRecord)
 	}
 	ask := h == nil || h.settle(err == nil && held)
 	if o.state == ownerReleasing && keep == 0 {
@@ -298,7 +298,7 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 }
 
 func (o *owner) releaseRequest(keep int) backend.ReleaseRequest {
-	return backend.ReleaseRequest{Kind: o.family, Name: o.queue.topic.Name, Owner: o.id, Keep: keep}
+	return backend.ReleaseRequest{Kind: o.kind(), Name: o.queue.topic.Name, Owner: o.id, Keep: keep}
 }
 
 // sendRelease repeats a release that failed for a reason that may pass. unsure tells

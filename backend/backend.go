@@ -246,7 +246,7 @@ type AcquireReply struct {
 	// if the record has no end. For KindFair it is zero where nobody holds it and
 	// others are before.
 	Remaining time.Duration
-	// Look is, for KindFair where refused, when to ask again though nothing was
+	// Look is, for KindFair and KindNested where refused, when to ask again though nothing was
 	// announced: because the holder may be dead, or those who are before; negative if never.
 	Look time.Duration
 	// Available is how many permits are free after the operation, for KindPermits.

@@ -1,12 +1,18 @@
 package backend
 
+import "time"
+
+// HoldsLook bounds AcquireReply.Look where KindNested is refused because the owner that is entered under has more
+// holds than UnderHolds: those that it took before it was known to be entered under may end without a word.
+const HoldsLook = time.Second
+
 // NestSession has locks that several owners hold, each under the one before it: the reentrant lock,
 // entered from elsewhere. It is a capability, see [LatchSession]. Acquire, Release, Renew, Watch and Unwatch then take
 // [KindNested], whose record is that of KindLock, under the obligations of [Session] and these:
 //
 //   - Acquire enters under an owner, AcquireRequest.Under, that holds the lock by any of KindLock, KindFair and KindNested.
-//     It is granted if that owner's hold count is UnderHolds, and if of all owners that hold the lock it is the one that came
-//     last. Each owner has a lease of its own. A refusal tells in Remaining what is left of the last one's lease. Where the
+//     It is granted if that owner's hold count is UnderHolds (where it is more, it is refused with Look, at most [HoldsLook]), and if of all owners that hold the lock it is the one that came
+//     last. Each owner has a lease of its own. A refusal tells in Remaining when those who came after it will have gone if they are not renewed. Where the
 //     owner holds nothing, or less than UnderHolds, it answers Absent.
 //   - The lock is held as long as one of its owners holds it, and free when the last has gone, at its
 //     release or the end of its lease. One's end is not another's.

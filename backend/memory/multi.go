@@ -72,8 +72,7 @@ func (x *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, o
 		r, err := s.held(q.Name, q.Owner)
 		if r != nil && q.Keep > 0 {
 			r.holds = q.Keep
-		} else if r != nil {
-			s.remove(r)
+		} else if r != nil && s.leave(r, q.Owner) {
 			s.released(r)
 		}
 		out[i] = backend.ReleaseResult{Held: r != nil, Err: err}
