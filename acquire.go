@@ -453,7 +453,7 @@ func (c *Client) acquired(r *request, h *hold, holds int) {
 func (c *Client) tryOnce(ctx, wait context.Context, r *request) (*Lease, error) {
 	now := c.now()
 	c.mu.Lock()
-	if c.shut {
+	if c.shut && r.outer == nil {
 		c.mu.Unlock()
 		return nil, r.fail(ErrClosed)
 	}

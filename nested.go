@@ -92,7 +92,7 @@ func (c *Client) enters(ctx context.Context, key *holdKey) bool {
 
 // nestUnder takes the lock under h, whose owner was lent. It reports ended if h has ended.
 func (c *Client) nestUnder(ctx, wait context.Context, r *request, h *hold) (lease *Lease, ended bool, err error) {
-	o := h.owner
+	o, family := h.owner, r.family
 	r.outer = h
 	for before := 0; ; {
 		c.mu.Lock()
@@ -107,6 +107,7 @@ func (c *Client) nestUnder(ctx, wait context.Context, r *request, h *hold) (leas
 		fx.run()
 		switch depth {
 		case 0:
+			r.outer, r.claim, r.family = nil, nil, family
 			return nil, true, nil
 		case before:
 			return nil, false, r.fail(o.lost("it was gone from the store when it was to be entered again"))

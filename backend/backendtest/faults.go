@@ -244,6 +244,7 @@ type faultySession interface {
 	backend.Leaver
 	backend.RelaySession
 	backend.AgeSession
+	backend.NestSession
 }
 
 // faulty is a session with faults.
@@ -378,6 +379,12 @@ func (s *faulty) Unwatch(t backend.Topic) {
 func (s *faulty) KnowsAge() bool {
 	a, has := s.Session.(backend.AgeSession)
 	return has && a.KnowsAge()
+}
+
+// Nests implements [backend.NestSession]; it is false where the session under it is none.
+func (s *faulty) Nests() bool {
+	n, is := s.Session.(backend.NestSession)
+	return is && n.Nests()
 }
 
 // faultyFair is what a faulty session has besides if the one under it has fair locks.

@@ -50,6 +50,8 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		return s.acquirePermit(ctx, r)
 	case backend.KindRead, backend.KindWrite:
 		return s.acquireSide(ctx, r)
+	case backend.KindNested:
+		return s.enterUnder(ctx, r)
 	case backend.KindLock:
 		if r.Age > 0 {
 			aged, err := s.aged(ctx)
@@ -107,9 +109,9 @@ func leaving[R, S any](reply R, err error, then func(R, error) (S, error)) (S, e
 	return then(reply, err)
 }
 
-// Leaves is so for the plain lock.
+// Leaves is so for the plain lock, and those that are nested.
 func (s *session) Leaves(k backend.Kind) bool {
-	return k == backend.KindLock && s.adapter.Features().Leaves
+	return (k == backend.KindLock || k == backend.KindNested) && s.adapter.Features().Leaves
 }
 
 func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
@@ -196,6 +198,8 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		return s.releaseWrite(ctx, r)
 	case backend.KindFair:
 		return s.releaseFair(ctx, r)
+	case backend.KindNested:
+		return s.releaseNested(ctx, r)
 	}
 	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name), Next: nextKey(r.Name)}, ReleaseArgs{
 		Owner:   r.Owner,
@@ -252,6 +256,8 @@ func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 			s.renewPermits(ctx, in[:n], out[:n])
 		} else if in[0].Kind == backend.KindRead {
 			s.renewReads(ctx, in[:n], out[:n])
+		} else if in[0].Kind == backend.KindNested {
+			s.renewNested(ctx, in[:n], out[:n])
 		} else {
 			s.renewLocks(ctx, in[:n], out[:n])
 		}
@@ -268,8 +274,12 @@ func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out
 		}
 	}
 	s.adapter.Renew(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
+	s.renewed("renew", in, replies, out)
+}
+
+func (s *session) renewed(script string, in []backend.RenewRequest, replies []RenewReply, out []backend.RenewResult) {
 	for i, r := range replies {
-		held, err := s.yes("renew", r.Value, r.Err)
+		held, err := s.yes(script, r.Value, r.Err)
 		out[i] = backend.RenewResult{Held: held, Err: err}
 		if in[i].Lease > 0 {
 			s.seen.forget(in[i].Name) // our own write, of which nobody tells us
