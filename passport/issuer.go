@@ -16,6 +16,7 @@ import (
 // Issuer makes entries for calls to other services. It may be used concurrently, and serve all of them.
 type Issuer struct {
 	signer   Signer
+	signers  map[string]Signer // by audience, where it is another
 	lifetime time.Duration
 	may      func(audience, name string) bool
 	logger   *slog.Logger
@@ -27,7 +28,7 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 	if s == nil {
 		return nil, fmt.Errorf("passport: NewIssuer: %w: the Signer must not be nil", mortise.ErrInvalid)
 	}
-	i := &Issuer{signer: s, lifetime: DefaultLifetime}
+	i := &Issuer{signer: s, signers: make(map[string]Signer), lifetime: DefaultLifetime}
 	for _, o := range opts {
 		if o.issuer == nil {
 			return nil, fmt.Errorf("passport: NewIssuer: %w", wrongSide(o, "an Issuer"))
@@ -82,9 +83,13 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 			p.Expires = c.Expires
 		}
 	}
-	entry, err := p.Sign(ctx, i.signer)
+	signer, ok := i.signers[audience]
+	if !ok {
+		signer = i.signer
+	}
+	entry, err := p.Sign(ctx, signer)
 	if errors.Is(err, ErrUnknownKey) { // the key was rotated out meanwhile
-		entry, err = p.Sign(ctx, i.signer)
+		entry, err = p.Sign(ctx, signer)
 	}
 	if err != nil && i.logger != nil {
 		i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: no passport for a call", slog.String("audience", audience), slog.Any("error", err))

@@ -37,6 +37,18 @@ func WithLifetime(d time.Duration) Option {
 	}}
 }
 
+// WithSignerFor, of an issuer, signs what is for that service by s instead. With a ring of its own for each pair of services, a service that
+// is broken into can make entries to those only whom it calls itself.
+func WithSignerFor(audience string, s Signer) Option {
+	return Option{name: "WithSignerFor", issuer: func(i *Issuer) error {
+		if audience == "" || s == nil {
+			return fmt.Errorf("%w: WithSignerFor needs an audience, and a Signer", mortise.ErrInvalid)
+		}
+		i.signers[audience] = s
+		return nil
+	}}
+}
+
 // WithNames, of an issuer, says of which locks a service is told: claims of names for which may returns false
 // are left out. It is called concurrently, for each claim. Without it a service is told of all that the context carries.
 func WithNames(may func(audience, name string) bool) Option {

@@ -555,6 +555,33 @@ func TestWithNames(t *testing.T) {
 	}
 }
 
+// A key for each pair of services: what one may sign for another, it may not for a third.
+func TestWithSignerFor(t *testing.T) {
+	c := locks(t)
+	l := lock(t, c, ctx, "orders:42")
+	i := issuer(t, ring(t, "a-stock"), passport.WithSignerFor("billing", ring(t, "a-billing")))
+	stock, billing := checker(t, ring(t, "b-stock", "a-stock"), "stock"), checker(t, ring(t, "a-billing"), "billing")
+	for audience, c := range map[string]*passport.Checker{"stock": stock, "billing": billing} {
+		entry, err := i.Issue(l.Context(), audience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := c.Check(ctx, entry); err != nil || p.Key != "a-"+audience {
+			t.Errorf("%s: %+v, %v", audience, p, err)
+		}
+	}
+	p := valid()
+	p.Audience = "billing"
+	if _, err := billing.Check(ctx, sign(t, p, ring(t, "a-stock"))); !errors.Is(err, passport.ErrUnknownKey) {
+		t.Errorf("stock's keys at billing: %v", err)
+	}
+	for _, o := range []passport.Option{passport.WithSignerFor("", ring(t, "k")), passport.WithSignerFor("x", nil)} {
+		if _, err := passport.NewIssuer(ring(t, "k"), o); !errors.Is(err, mortise.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
+
 // A signature that only one service can make.
 type edKey struct {
 	private ed25519.PrivateKey
