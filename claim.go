@@ -141,7 +141,7 @@ func (x *claimContext) Value(key any) any {
 // String keeps what prints contexts from printing claims.
 func (x *claimContext) String() string { return fmt.Sprintf("%v.WithClaims", x.Context) }
 
-// claimsKey asks a context for the innermost of those that give claims: a *holdContext, a
+// claimsKey asks a context for the innermost of those that give claims: a *leaseContext, a
 // *claimContext, or joined ones.
 type claimsKey struct{}
 
@@ -164,7 +164,7 @@ type gathering struct {
 func (g *gathering) from(ctx context.Context) {
 	for len(g.claims) < MaxClaims {
 		switch x := ctx.Value(claimsKey{}).(type) {
-		case *holdContext:
+		case *leaseContext:
 			g.hold(x)
 			ctx = x.Context
 		case *claimContext:
@@ -186,7 +186,7 @@ func (g *gathering) from(ctx context.Context) {
 }
 
 // hold collects that of a lease, if it is live.
-func (g *gathering) hold(x *holdContext) {
+func (g *gathering) hold(x *leaseContext) {
 	if g.seen[x.key] || x.key.topic.Kind != backend.KindLock {
 		return
 	}

@@ -53,8 +53,8 @@ func (h *hold) lend() (Claim, bool) {
 	}
 	o.lent.Store(true)
 	ends := o.deadline.wall
-	if h.bounded {
-		ends = min(ends, h.until.wall)
+	if until, bounded := h.until(); bounded {
+		ends = min(ends, until.wall)
 	}
 	claim := h.claim(depth)
 	claim.Expires = time.Unix(0, ends).UTC().Truncate(time.Millisecond)
@@ -63,19 +63,19 @@ func (h *hold) lend() (Claim, bool) {
 
 // depth is which of o's live holds h is, from one: the hold count while it is the innermost. 0 if it has ended.
 func (o *owner) depth(h *hold) int {
-	for i, x := range o.holds {
+	depth := int(o.live)
+	for x := range o.all {
 		if x == h {
-			return i + 1
+			return depth
 		}
+		depth--
 	}
 	return 0
 }
 
 func (h *hold) claim(depth int) Claim {
-	x := Claim{Name: h.lease.name, Owner: h.owner.id, Hold: depth}
-	if h.lease.fenced {
-		x.Token = h.lease.token
-	}
+	x := Claim{Name: h.name(), Owner: h.owner.id, Hold: depth}
+	x.Token, _ = h.fence()
 	return x
 }
 
@@ -183,6 +183,9 @@ func (c *Client) join(o *owner) {
 }
 
 func (c *Client) part(o *owner) {
+	if len(c.nested) == 0 {
+		return
+	}
 	name := o.queue.topic.Name
 	delete(c.nested[name], o)
 	if len(c.nested[name]) == 0 {

@@ -163,7 +163,7 @@ var nestTests = []test{
 		if s == nil {
 			return
 		}
-		const lease = 400 * time.Millisecond
+		const lease = 2 * time.Second
 		// The one that entered dies.
 		s.take("n", "a:1", long)
 		began := time.Now()
@@ -200,10 +200,10 @@ var nestTests = []test{
 		if s == nil {
 			return
 		}
-		const lease = 2 * time.Second
+		const lease = 4 * time.Second
 		began := time.Now()
 		s.take("n", "a:1", lease)
-		s.takeUnder("n", "b:1", "a:1", 500*time.Millisecond)
+		s.takeUnder("n", "b:1", "a:1", lease)
 		if !s.renewNested("n", "b:1", long) {
 			e.Fatal("b:1 does not hold it")
 		}
@@ -224,14 +224,14 @@ var nestTests = []test{
 		if s == nil {
 			return
 		}
-		s.take("n", "a:1", 5*time.Second)
+		s.take("n", "a:1", long/4)
 		s.takeUnder("n", "b:1", "a:1", long)
-		if !s.renewNested("n", "a:1", 8*time.Second) || !s.renewNested("n", "a:1", 0) || !s.renewNested("n", "b:1", time.Second) {
+		if !s.renewNested("n", "a:1", long/3) || !s.renewNested("n", "a:1", 0) || !s.renewNested("n", "b:1", time.Second) {
 			e.Fatal("a holder is told that it holds nothing")
 		}
 		s.releaseNested("n", "b:1", 0)
-		if rec := s.record("n"); rec.Remaining > 8*time.Second || rec.Remaining < 5*time.Second {
-			e.Errorf("the record is %+v, want what is left of 8s", rec)
+		if rec := s.record("n"); rec.Remaining > long/3 || rec.Remaining < long/4 {
+			e.Errorf("the record is %+v, want what is left of %v", rec, long/3)
 		}
 		// Alone again it is like any other, by either kind.
 		if !s.renew("n", "a:1", long) || !s.renewNested("n", "a:1", long) {
@@ -347,8 +347,8 @@ var nestTests = []test{
 		in, out := make([]backend.RenewRequest, n), make([]backend.RenewResult, n)
 		for i := range in {
 			name, owner := fmt.Sprintf("n%d", i), fmt.Sprintf("b:%d", i)
-			s.take(name, "a:1", time.Second*5)
-			s.takeUnder(name, owner, "a:1", 5*time.Second)
+			s.take(name, "a:1", long/4)
+			s.takeUnder(name, owner, "a:1", long/4)
 			in[i] = backend.RenewRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: long}
 			if i%3 == 0 {
 				in[i].Owner = "c:1"
@@ -450,14 +450,15 @@ var nestTests = []test{
 		}
 		a, b := e.client(), e.client()
 		fb := NewFaults(e.store.Backend())
-		dead := e.clientOn(fb, mortise.WithWatchdogTimeout(time.Second))
+		const timeout = 3 * time.Second
+		dead := e.clientOn(fb, mortise.WithWatchdogTimeout(timeout))
 		outer := e.lock(a, context.Background(), "n")
 		began := time.Now()
 		e.lock(dead, e.adopted(dead, outer), "n")
 		fb.Hook(func(Call) Fate { return Fate{Refused: true} }) // from here on nothing of it arrives
 		inner := e.lock(b, e.adopted(b, outer), "n")
-		if d := time.Since(began); d < time.Second {
-			e.Errorf("entered %v after a callee that died, whose lease is a second", d)
+		if d := time.Since(began); d < timeout {
+			e.Errorf("entered %v after a callee that died, whose lease is %v", d, timeout)
 		}
 		if err := outer.Err(); err != nil {
 			e.Errorf("the caller: %v", err)
@@ -471,7 +472,7 @@ var nestTests = []test{
 			return
 		}
 		fa := NewFaults(e.store.Backend())
-		dead := e.clientOn(fa, mortise.WithWatchdogTimeout(time.Second))
+		dead := e.clientOn(fa, mortise.WithWatchdogTimeout(3*time.Second))
 		b := e.client()
 		outer := e.lock(dead, context.Background(), "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
@@ -482,19 +483,19 @@ var nestTests = []test{
 			e.Errorf("a competitor: %v", err)
 		}
 		e.unlock(inner)
-		e.unlock(e.lock(b, context.Background(), "n", mortise.WithWait(2*time.Second)))
+		e.unlock(e.lock(b, context.Background(), "n", mortise.WithWait(patience)))
 	}},
 	{"Rule05_NothingRenewsAfterACalleeHasLeft", func(e *env) {
 		if s, _ := e.nesting(); s == nil {
 			return
 		}
 		a, b := e.client(), e.client(mortise.WithWatchdogTimeout(time.Second))
-		outer := e.lock(a, context.Background(), "n", mortise.WithLease(3*time.Second))
+		outer := e.lock(a, context.Background(), "n", mortise.WithLease(8*time.Second))
 		for range 5 {
 			e.unlock(e.lock(b, e.adopted(b, outer), "n"))
 		}
-		if left := e.inspect(b, "n").Remaining; left > 3*time.Second {
-			e.Errorf("%v left of a lease of 3s", left)
+		if left := e.inspect(b, "n").Remaining; left > 8*time.Second {
+			e.Errorf("%v left of a lease of 8s", left)
 		}
 		e.until("the lease is over", func() bool { return !e.inspect(b, "n").Held })
 	}},
@@ -662,7 +663,28 @@ var nestTests = []test{
 		e.unlock(outer)
 		e.free(a, "n")
 	}},
-	{"Rule12_CallerAndCalleeOutliveARestartWithItsData", func(e *env) {
+	{"Rule12_CallerAndCalleeOutliveARestart", func(e *env) {
+		if s, _ := e.nesting(); s == nil {
+			return
+		}
+		a, b := e.client(), e.client()
+		outer := e.lock(a, context.Background(), "n")
+		ctx := e.adopted(b, outer)
+		inner := e.lock(b, ctx, "n")
+		e.store.Down()
+		e.store.Up()
+		for _, lease := range []*mortise.Lease{inner, outer} {
+			// With its data or without: a release says which, and touches nobody's lock.
+			if err := lease.Unlock(context.Background()); err != nil && !errors.Is(err, mortise.ErrNotHeld) {
+				e.Errorf("Unlock: %v", err)
+			}
+		}
+		e.free(a, "n")
+		_, err := b.TryLock(ctx, "n")
+		e.is("the claim, afterwards", err, mortise.ErrClaimEnded)
+		e.unlock(e.lock(b, context.Background(), "n"))
+	}},
+	{"Rule12_WhoWaitsForATurnOutlivesBrokenConnections", func(e *env) {
 		if s, _ := e.nesting(); s == nil {
 			return
 		}
@@ -680,6 +702,113 @@ var nestTests = []test{
 		e.unlock(outer)
 		e.free(a, "n")
 	}},
+	{"Rule07_AReentryThatWasOnItsWayWhenAClaimWasGivenOutDoesNotMeetACallee", func(e *env) {
+		if s, _ := e.nesting(); s == nil {
+			return
+		}
+		for name, fate := range map[string]func(<-chan struct{}) Fate{
+			"asked before": func(held <-chan struct{}) Fate { return Fate{After: held} },
+			"asked after":  func(held <-chan struct{}) Fate { return Fate{Before: held} },
+		} {
+			a, fa := e.tapped()
+			b := e.client()
+			outer := e.lock(a, context.Background(), name)
+			held, asks := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			fa.Hook(func(c Call) (f Fate) {
+				if c.Op == OpReenter {
+					once.Do(func() { f = fate(held); close(asks) })
+				}
+				return f
+			})
+			self := locking(a, outer.Context(), name, mortise.WithWait(patience))
+			receive(e, "it asks", asks)
+			callee := locking(b, e.adopted(b, outer), name, mortise.WithWait(patience))
+			if name == "asked after" {
+				r := receive(e, "the callee is in", callee)
+				if r.err != nil {
+					e.Fatalf("Lock: %v", r.err)
+				}
+				close(held)
+				e.always(300*time.Millisecond, "the caller is out", func() bool { return len(self) == 0 })
+				e.unlock(r.lease)
+				r = receive(e, "the caller is in", self)
+				if r.err != nil {
+					e.Fatalf("Lock: %v", r.err)
+				}
+				e.unlock(r.lease)
+			} else {
+				e.always(300*time.Millisecond, "the callee is out", func() bool { return len(callee) == 0 })
+				close(held)
+				both := 0
+				for both < 2 {
+					var r result
+					select {
+					case r = <-callee:
+					case r = <-self:
+					case <-time.After(patience):
+						e.Fatalf("%s: neither got in", name)
+					}
+					if r.err != nil {
+						e.Fatalf("Lock: %v", r.err)
+					}
+					if both++; both == 1 {
+						e.always(100*time.Millisecond, "the other is out", func() bool { return len(callee)+len(self) == 0 })
+					}
+					e.unlock(r.lease)
+				}
+			}
+			e.unlock(outer)
+			e.free(a, name)
+		}
+	}},
+	{"Rule02_ARenewalThatWasOnItsWayWhenAClaimWasGivenOutDoesNotCount", func(e *env) {
+		if s, _ := e.nesting(); s == nil {
+			return
+		}
+		// The store knows the caller's time as it was when the callee entered: what the renewal adds to the lock's time goes
+		// when the callee leaves. So the caller must not count on it, if nothing of it arrives from then on.
+		a, fa := e.tapped(mortise.WithWatchdogTimeout(6 * time.Second))
+		b := e.client()
+		outer := e.lock(a, context.Background(), "n")
+		held, asks := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		fa.Hook(func(c Call) (f Fate) {
+			if c.Op == OpRenew {
+				f.Refused = true
+				once.Do(func() { f = Fate{Before: held}; close(asks) })
+			}
+			return f
+		})
+		receive(e, "it is renewed", asks)
+		inner := e.lock(b, e.adopted(b, outer), "n")
+		close(held)
+		e.unlock(inner)
+		l := e.lock(b, context.Background(), "n")
+		e.is("the caller, when another has got the lock", outer.Err(), mortise.ErrLost)
+		e.unlock(l)
+	}},
+	{"Rule03_CallerAndCalleeDoNotMakeEachOtherAsk", func(e *env) {
+		if s, _ := e.nesting(); s == nil {
+			return
+		}
+		// Where the store tells of changes, each one's renewal is one of the other's record.
+		const timeout = 3 * time.Second
+		a, fa := e.tapped(mortise.WithWatchdogTimeout(timeout))
+		b, fb := e.tapped(mortise.WithWatchdogTimeout(timeout))
+		outer := e.lock(a, context.Background(), "n")
+		inner := e.lock(b, e.adopted(b, outer), "n")
+		began := time.Now()
+		e.always(2*timeout, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
+		periods := int(time.Since(began)/(timeout/3)) + 1
+		for _, f := range []*Faults{fa, fb} {
+			if n := f.Count(OpRenew); n < 4 || n > 3*periods {
+				e.Errorf("%d renewals and questions in %d periods, want one of each", n, periods)
+			}
+		}
+		e.unlock(inner)
+		e.unlock(outer)
+	}},
 	{"Rule14_ShutdownWaitsForThoseWhoEntered", func(e *env) {
 		if s, _ := e.nesting(); s == nil {
 			return
@@ -689,7 +818,13 @@ var nestTests = []test{
 		ctx := e.adopted(b, outer)
 		inner := e.lock(b, ctx, "n")
 		down := async(func() error { return b.Shutdown(context.Background()) })
-		e.until("it is shutting down", func() bool { _, err := b.TryLock(context.Background(), "m"); return errors.Is(err, mortise.ErrClosed) })
+		e.until("it is shutting down", func() bool {
+			l, err := b.TryLock(context.Background(), "m")
+			if err == nil {
+				e.unlock(l)
+			}
+			return errors.Is(err, mortise.ErrClosed)
+		})
 		again := e.lock(b, inner.Context(), "n") // its holders may finish
 		_, err := b.Lock(ctx, "n")
 		e.is("a new entry", err, mortise.ErrClosed)

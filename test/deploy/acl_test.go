@@ -120,11 +120,12 @@ var tours = map[string]struct {
 	besides []string // other rows that it needs
 	go_     func(v *visitor) error
 }{
-	"every kind":            {[]string{"locks, `LockAll`"}, tourLocks},
-	"locks, `LockAll`":      {[]string{"every kind"}, tourLocks},
-	"fencing tokens":        {[]string{"every kind", "locks, `LockAll`"}, tourFenced},
-	"`Inspect`":             {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
-	"`ForceUnlock`":         {[]string{"every kind", "locks, `LockAll`"}, tourForce},
+	"every kind":       {[]string{"locks, `LockAll`"}, tourLocks},
+	"locks, `LockAll`": {[]string{"every kind"}, tourLocks},
+	"fencing tokens":   {[]string{"every kind", "locks, `LockAll`"}, tourFenced},
+	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
+	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
+	"locks entered from another process (`Adopt`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
 	"fair locks":            {[]string{"every kind"}, tourFair},
 	"read-write locks":      {[]string{"every kind"}, tourRW},
 	"semaphores":            {[]string{"every kind"}, tourSemaphore},
@@ -390,6 +391,25 @@ func tourForce(v *visitor) error {
 	}
 	_, err := v.b.ForceUnlock(v.ctx, v.name)
 	return err
+}
+
+func tourNested(v *visitor) error {
+	outer, err := v.a.Lock(v.ctx, v.name)
+	if err != nil {
+		return err
+	}
+	ctx, err := v.b.Adopt(v.ctx, mortise.ClaimsOf(outer.Context())...)
+	if err != nil {
+		return err
+	}
+	inner, err := v.b.Lock(ctx, v.name)
+	if err != nil {
+		return err
+	}
+	if err := inner.Unlock(v.ctx); err != nil {
+		return err
+	}
+	return outer.Unlock(v.ctx)
 }
 
 func tourFair(v *visitor) error {
