@@ -191,6 +191,7 @@ func TestRefusals(t *testing.T) {
 			return b[:signatureAt+16]
 		})}, passport.ErrTampered, nil, nil},
 		{"a key that was made up", []string{sign(t, valid(), ring(t, "k2"))}, passport.ErrUnknownKey, nil, nil},
+		{"a key's id that would be a line of the log", []string{sign(t, valid(), ring(t, "k\nlevel=ERROR msg=forged"))}, passport.ErrUnknownKey, nil, nil},
 		{"a key's id with another secret", []string{sign(t, valid(), func() passport.Signer {
 			k := key("k2")
 			k.ID = "k1"

@@ -3,6 +3,7 @@
 package httplock_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -378,6 +379,55 @@ func TestARequestThatTellsNothingPasses(t *testing.T) {
 	if w.Code != 200 {
 		t.Error(w.Code)
 	}
+}
+
+// By hand, since no client sends this: two fields whose names differ in case, one that is continued on the next line, one with
+// an underscore, which some servers take for the same, and one in a trailer.
+func TestHeadersByHand(t *testing.T) {
+	ring := newRing(t, "k1")
+	p := passport.Passport{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second), Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
+	good, err := p.Sign(context.Background(), ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var adopted []string
+	srv := httptest.NewServer(httplock.Adopt(adopting{&adopted}, newChecker(t, ring, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	})))
+	defer srv.Close()
+	for _, test := range []struct {
+		name, headers, rest string
+		status              int
+		adopted             int
+	}{
+		{"as it should be", "Mortise-Passport: " + good + "\r\n", "", 200, 1},
+		{"in another case", "mORTISE-pASSPORT: " + good + "\r\n", "", 200, 1},
+		{"twice, in two cases", "Mortise-Passport: " + good + "\r\nmortise-passport: " + good + "\r\n", "", 400, 0},
+		{"continued", "Mortise-Passport: " + good[:50] + "\r\n " + good[50:] + "\r\n", "", 400, 0},
+		{"with an underscore", "Mortise_Passport: " + good + "\r\n", "", 200, 0},
+		{"in a trailer", "Trailer: Mortise-Passport\r\nTransfer-Encoding: chunked\r\n", "0\r\nMortise-Passport: " + good + "\r\n\r\n", 200, 0},
+	} {
+		adopted = nil
+		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\n%s", test.headers, test.rest)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		conn.Close()
+		if err != nil || resp.StatusCode != test.status || len(adopted) != test.adopted {
+			t.Errorf("%s: %v, %v; adopted %v", test.name, resp, err, adopted)
+		}
+	}
+}
+
+type adopting struct{ names *[]string }
+
+func (a adopting) Adopt(ctx context.Context, claims ...mortise.Claim) (context.Context, error) {
+	for _, c := range claims {
+		*a.names = append(*a.names, c.Name)
+	}
+	return ctx, nil
 }
 
 // pair is service a, which holds orders:42 and calls b, which locks it too; and b may call a.
