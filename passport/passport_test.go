@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -505,6 +508,83 @@ func TestAnEntryExpiresWithTheLease(t *testing.T) {
 		c.Close()
 		synctest.Wait()
 	})
+}
+
+// A service that locks nothing itself hands on what it was told, for as long as that was good.
+func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, store := ring(t, "k1"), memory.New()
+		client := func() *mortise.Client {
+			c, err := mortise.New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		a, b, c := client(), client(), client()
+		l := lock(t, a, ctx, "orders:42")
+		toB, err := issuer(t, r).Issue(l.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := passport.Decode(toB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within, err := checker(t, r, "b").Adopt(ctx, b, toB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		toC, err := issuer(t, r).Issue(within, "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := passport.Decode(toC); err != nil || !p.Expires.Equal(first.Expires) {
+			t.Errorf("it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
+		}
+		entered, err := checker(t, r, "c").Adopt(ctx, c, toC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := c.TryLock(entered, "orders:42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inner.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Until(first.Expires))
+		if late, err := issuer(t, r).Issue(within, "c"); late != "" || err != nil {
+			t.Errorf("after its time: %q, %v", late, err)
+		}
+		if err := l.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		for _, x := range []*mortise.Client{a, b, c} {
+			x.Close()
+		}
+		synctest.Wait()
+	})
+}
+
+// The format is frozen: an entry of this version, byte by byte.
+func TestTheFormat(t *testing.T) {
+	r, err := passport.NewRing(passport.Key{ID: "k", Secret: []byte("0123456789abcdef0123456789abcdef")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := passport.Passport{Audience: "b", Issued: time.UnixMilli(1_000), Expires: time.UnixMilli(31_000), Claims: []mortise.Claim{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
+	const want = "m1.AAFrAAFiAAAAAAAAA-gAAAAAAAB5GAABAAF4AAN3OjEAAAAAAAAAAgAAAAAAAAADACAapMcPrQ_SD-4woDi0eTfRr9zXU3sMaPxNL9ATFj9uxg"
+	if got := sign(t, p, r); got != want {
+		t.Errorf("got %s", got)
+	}
+	message, signature, _ := strings.Cut(string(raw(t, want)), "\x00\x20")
+	h := hmac.New(sha256.New, []byte("0123456789abcdef0123456789abcdef"))
+	io.WriteString(h, "github.com/mortise-go/mortise/passport m1\x00"+message)
+	if !hmac.Equal(h.Sum(nil), []byte(signature)) {
+		t.Error("the signature is not of what the documentation says")
+	}
 }
 
 func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
