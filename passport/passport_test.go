@@ -145,9 +145,14 @@ func TestRefusals(t *testing.T) {
 		})}, passport.ErrOversize, nil, nil},
 		{"too many claims", []string{edited(func(b []byte) []byte {
 			at := 2 + len("k1") + 2 + len("stock") + 16
-			b[at], b[at+1] = 0xff, 0xff
+			b[at], b[at+1] = 0, passport.MaxClaims+1
 			return b
 		})}, passport.ErrOversize, nil, nil},
+		{"it expires as it is issued", []string{edited(func(b []byte) []byte {
+			at := 2 + len("k1") + 2 + len("stock")
+			copy(b[at+8:at+16], b[at:at+8])
+			return b
+		})}, passport.ErrMalformed, nil, nil},
 		{"no claims", []string{edited(func(b []byte) []byte {
 			at := 2 + len("k1") + 2 + len("stock") + 16
 			b[at], b[at+1] = 0, 0
@@ -205,6 +210,7 @@ func TestRefusals(t *testing.T) {
 			return r
 		}())}, passport.ErrTampered, nil, nil},
 		{"made out to another service", []string{altered(func(p *passport.Passport) { p.Audience = "billing" })}, passport.ErrWrongAudience, nil, nil},
+		{"made out to one whose name is as long", []string{altered(func(p *passport.Passport) { p.Audience = "stack" })}, passport.ErrWrongAudience, nil, nil},
 		{"made out to one whose name begins so", []string{altered(func(p *passport.Passport) { p.Audience = "stock2" })}, passport.ErrWrongAudience, nil, nil},
 		{"expired", []string{altered(func(p *passport.Passport) {
 			p.Issued, p.Expires = p.Issued.Add(-time.Minute), p.Issued.Add(-passport.DefaultSkew-time.Second)
@@ -273,6 +279,58 @@ func TestNoBitCanBeChanged(t *testing.T) {
 	}
 }
 
+// There is one text of an entry, whatever its length: no line break that decoders skip, no bits after the last that they ignore.
+func TestThereIsOneText(t *testing.T) {
+	r := ring(t, "k1")
+	c := checker(t, r, "stock")
+	for n := range 4 { // the lengths' remainders
+		p := valid()
+		p.Claims[0].Name += strings.Repeat("x", n)
+		entry := sign(t, p, r)
+		if _, err := c.Check(ctx, entry); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int{0, 1, 2, 3, 4, 50, len(entry) - 1, len(entry)} {
+			for _, skipped := range []string{"\n", "\r", "\r\n", " ", "\x00", "="} {
+				if _, err := c.Check(ctx, entry[:at]+skipped+entry[at:]); err == nil {
+					t.Errorf("with %q at %d of %d: accepted", skipped, at, len(entry))
+				}
+			}
+		}
+		for _, last := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
+			other := entry[:len(entry)-1] + string(last)
+			if _, err := c.Check(ctx, other); other != entry && err == nil {
+				t.Errorf("with %c at its end: accepted", last)
+			}
+		}
+	}
+}
+
+// Each field is bounded by its own limit, before anything else is known of it.
+func TestBounds(t *testing.T) {
+	field := func(n int) []byte { return append([]byte{byte(n >> 8), byte(n)}, bytes.Repeat([]byte{'x'}, n)...) }
+	build := func(key, audience, name, owner, signature int) string {
+		b := append(field(key), field(audience)...)
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1)
+		b = append(append(b, field(name)...), field(owner)...)
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+		return text(append(b, field(signature)...))
+	}
+	most := [5]int{passport.MaxKeyID, passport.MaxAudience, passport.MaxName, passport.MaxOwner, passport.MaxSignature}
+	if p, err := passport.Decode(build(most[0], most[1], most[2], most[3], most[4])); err != nil || len(p.Claims) != 1 {
+		t.Errorf("all at their bounds: %v", err)
+	}
+	for i := range most {
+		for n, want := range map[int]error{most[i] + 1: passport.ErrOversize, 0: passport.ErrMalformed} {
+			x := [5]int{1, 1, 1, 1, 1}
+			x[i] = n
+			if _, err := passport.Decode(build(x[0], x[1], x[2], x[3], x[4])); !errors.Is(err, want) {
+				t.Errorf("field %d of %d bytes: %v, want %v", i, n, err, want)
+			}
+		}
+	}
+}
+
 func TestClocksMayDifferByTheSkew(t *testing.T) {
 	for _, skew := range []time.Duration{0, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -306,16 +364,6 @@ func TestClocksMayDifferByTheSkew(t *testing.T) {
 
 func TestRotation(t *testing.T) {
 	a, b := ring(t, "k1"), ring(t, "k1")
-	rotate := func(r *passport.Ring, primary string, others ...string) {
-		t.Helper()
-		var more []passport.Key
-		for _, id := range others {
-			more = append(more, key(id))
-		}
-		if err := r.Rotate(key(primary), more...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	c := checker(t, b, "stock")
 	passes := func(when string) {
 		t.Helper()
@@ -325,18 +373,18 @@ func TestRotation(t *testing.T) {
 	}
 	old := sign(t, valid(), a)
 	passes("before")
-	rotate(b, "k1", "k2")
+	rotate(t, b, "k1", "k2")
 	passes("the new key verifies at b")
-	rotate(a, "k2", "k1")
+	rotate(t, a, "k2", "k1")
 	passes("the new key signs at a")
 	if p, err := passport.Decode(sign(t, valid(), a)); err != nil || p.Key != "k2" {
 		t.Errorf("signed by %q, %v", p.Key, err)
 	}
-	rotate(b, "k2", "k1")
+	rotate(t, b, "k2", "k1")
 	if _, err := c.Check(ctx, old); err != nil {
 		t.Errorf("an entry from before: %v", err)
 	}
-	rotate(b, "k2")
+	rotate(t, b, "k2")
 	passes("the old key is gone")
 	if _, err := c.Check(ctx, old); !errors.Is(err, passport.ErrUnknownKey) {
 		t.Errorf("an entry of a retired key: %v", err)
@@ -735,6 +783,44 @@ func TestSignersThatFail(t *testing.T) {
 		if entry, err := issuer(t, ring(t, "k1")).Issue(l.Context(), audience); !errors.Is(err, mortise.ErrInvalid) || entry != "" {
 			t.Errorf("audience %q: %q, %v", audience, entry, err)
 		}
+	}
+}
+
+// rotating is a ring whose primary is retired between Current and Sign, once.
+type rotating struct {
+	*passport.Ring
+	t    testing.TB
+	done bool
+}
+
+func (r *rotating) Sign(ctx context.Context, key string, message []byte) ([]byte, error) {
+	if !r.done {
+		r.done = true
+		rotate(r.t, r.Ring, "k2")
+	}
+	return r.Ring.Sign(ctx, key, message)
+}
+
+func rotate(t testing.TB, r *passport.Ring, primary string, others ...string) {
+	t.Helper()
+	var more []passport.Key
+	for _, id := range others {
+		more = append(more, key(id))
+	}
+	if err := r.Rotate(key(primary), more...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAKeyThatIsRotatedWhileItSigns(t *testing.T) {
+	c := locks(t)
+	l := lock(t, c, ctx, "orders:42")
+	entry, err := issuer(t, &rotating{Ring: ring(t, "k1"), t: t}).Issue(l.Context(), "stock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := checker(t, ring(t, "k2"), "stock").Check(ctx, entry); err != nil || p.Key != "k2" {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 
