@@ -56,7 +56,7 @@ type job struct {
 	Lock    string
 	Visit   string   // names this visit; those of its callees begin so
 	Parent  string   // the visit that it comes from
-	Path    []string // whom to call next, with the rest
+	Path    []string // whom to call next, with the rest; "b|c": of several calls, b and c in turns
 	Fan     int      // how many calls at once; 0: one
 	Via     string   // http, grpc
 	Told    bool     // whether callees are told
@@ -251,9 +251,10 @@ func (s *service) do(ctx context.Context, j job) (r result) {
 		)
 		for i := range max(j.Fan, 1) {
 			wg.Go(func() {
-				next := j
-				next.Parent, next.Visit, next.Path, next.Fan = j.Visit, fmt.Sprintf("%s>%s%d", j.Visit, j.Path[0], i), j.Path[1:], 0
-				got := s.call(work, j.Path[0], next)
+				next, names := j, strings.Split(j.Path[0], "|")
+				name := names[i%len(names)]
+				next.Parent, next.Visit, next.Path, next.Fan = j.Visit, fmt.Sprintf("%s>%s%d", j.Visit, name, i), j.Path[1:], 0
+				got := s.call(work, name, next)
 				mu.Lock()
 				defer mu.Unlock()
 				r.Visits += got.Visits
