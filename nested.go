@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -150,13 +151,13 @@ func (c *Client) nest(ctx, wait context.Context, r *request, x Claim) (*Lease, e
 }
 
 func (r *request) claimEnded() error {
-	return fmt.Errorf("%w: %s does not hold the lock any more, or not by the hold that the call comes from; that hold was unlocked or lost, or its lease ran out", ErrClaimEnded, shorten(r.claim.Owner))
+	return fmt.Errorf("%w: %s does not hold the lock any more, or not by the hold that the call comes from; that hold was unlocked or lost, its lease ran out, or the claim's token is none", ErrClaimEnded, shorten(r.claim.Owner))
 }
 
 // nested is what the store is to know of one who enters under a claim.
 func (r *request) nested(q *backend.AcquireRequest) {
 	if x := r.claim; x != nil {
-		q.Under, q.UnderHolds = x.Owner, x.Hold
+		q.Under, q.UnderHolds, q.UnderToken = x.Owner, x.Hold, x.Token
 		q.Fenced = r.kind.Fenced && x.Token == 0
 		q.Cached = false
 	}
@@ -199,6 +200,19 @@ func (c *Client) askNested(t backend.Topic) {
 		return
 	}
 	for o := range c.nested[t.Name] {
+		o.hinted()
+	}
+}
+
+// hinted has the store asked whether o still holds what it holds, since its record has changed. That of one who
+// was lent changes each time that somebody enters or leaves, and when another of them renews: it is asked at most once a second, by a question
+// that changes nothing, or they would tell each other for ever.
+func (o *owner) hinted() {
+	switch {
+	case !o.lent.Load():
 		o.ask()
+	case o.state == ownerLive && o.checkAt == never:
+		o.checkAt = o.client.now().mono + int64(checkWithin*3/4+rand.N(checkWithin/4))
+		o.client.reschedule(o)
 	}
 }

@@ -222,6 +222,8 @@ type AcquireRequest struct {
 	Under      string
 	UnderKind  Kind
 	UnderHolds int
+	// UnderToken is for KindNested a fencing token of that name that the owner will use; zero for none.
+	UnderToken int64
 	// Claim is for KindWrite how long a refusal that readers are the reason of keeps fresh
 	// readers out, in Claimant's name; a claim replaces that of another. Zero for no
 	// claim. A grant ends the claim if it is Claimant's.
@@ -253,7 +255,8 @@ type AcquireReply struct {
 	Available int64
 	// Claimed tells that the refusal left a claim: AcquireRequest.Claim.
 	Claimed bool
-	// Absent tells that Under holds nothing, or less than UnderHolds: the request is not granted.
+	// Absent tells that Under holds nothing, or less than UnderHolds, or that
+	// UnderToken is larger than any that was drawn: the request is not granted.
 	Absent bool
 	// Young tells that the store is younger than AcquireRequest.Age: the request is not granted.
 	Young bool

@@ -13,7 +13,7 @@ const HoldsLook = time.Second
 //   - Acquire enters under an owner, AcquireRequest.Under, that holds the lock by any of KindLock, KindFair and KindNested.
 //     It is granted if that owner's hold count is UnderHolds (where it is more, it is refused with Look, at most [HoldsLook]), and if of all owners that hold the lock it is the one that came
 //     last. Each owner has a lease of its own. A refusal tells in Remaining when those who came after it will have gone if they are not renewed. Where the
-//     owner holds nothing, or less than UnderHolds, it answers Absent.
+//     owner holds nothing, or less than UnderHolds, it answers Absent, likewise for an UnderToken that no lease of this name has had.
 //   - The lock is held as long as one of its owners holds it, and free when the last has gone, at its
 //     release or the end of its lease. One's end is not another's.
 //   - An owner that others enter under, and one that entered, is released and renewed by KindNested, and not entered again by

@@ -239,10 +239,10 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 //
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "3", k.Lock, k.Channel, k.Next, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "3", k.Lock, k.Channel, k.Next, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
@@ -1011,12 +1011,12 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 
 // NestEnter sends nest_enter.lua.
 //
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.NestEnterSHA, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
+	cmd := newIntsCmd(ctx, "evalsha", scripts.NestEnterSHA, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.NestEnterSource, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
+		cmd = newIntsCmd(ctx, "eval", scripts.NestEnterSource, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
@@ -1033,7 +1033,7 @@ func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a 
 // NestRelease sends nest_release.lua.
 //
 //	1 done; 0 the owner does not hold the lock
-func (c *commands) NestRelease(ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
+func (c *commands) NestRelease(ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.NestReleaseSHA, "5", k.Lock, k.Nest, k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {

@@ -5,13 +5,15 @@
 --! arg 1 owner   string
 --! arg 2 under   string
 --! arg 3 holds   int
---! arg 4 lease   ms
---! arg 5 fenced  bool
---! arg 6 track   bool
---! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds
+--! arg 4 drawn   int
+--! arg 5 lease   ms
+--! arg 6 fenced  bool
+--! arg 7 track   bool
+--! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 --
 -- Grants the lock to an owner under another that holds it, if that one's count is holds and nobody came after it.
--- The same request a second time, while the owner holds it, is granted again and counts once.
+-- The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing token that it
+-- will use, zero for none: one that the counter has not come to is nobody's.
 --
 -- nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
 -- by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
@@ -44,7 +46,7 @@ end
 local again = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if not again then
   local count = tonumber(redis.call('hget', KEYS[1], ARGV[2]) or 0) or 0
-  if count < tonumber(ARGV[3]) then
+  if count < tonumber(ARGV[3]) or ARGV[4] ~= '0' and tonumber(redis.call('get', KEYS[3]) or 0) < tonumber(ARGV[4]) then
     return {3, 0}
   end
   local left = redis.call('pttl', KEYS[1])
@@ -79,7 +81,7 @@ if not again then
 end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token = 0
-if ARGV[5] == '1' then
+if ARGV[6] == '1' then
   if redis.call('exists', KEYS[3]) == 1 then
     token = redis.call('incr', KEYS[3])
   else
@@ -91,7 +93,7 @@ if not again then
   if alone then
     redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
   end
-  local ends = now + tonumber(ARGV[4])
+  local ends = now + tonumber(ARGV[5])
   redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
   redis.call('hset', KEYS[1], ARGV[1], 1)
   latest = math.max(latest, ends)
@@ -102,7 +104,7 @@ if not again then
   -- It is not to go before the lock does.
   redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
 end
-if ARGV[6] == '1' then
+if ARGV[7] == '1' then
   redis.call('exists', KEYS[1])
 end
 return {1, token}

@@ -735,11 +735,12 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 // NestEnterSource is nest_enter.lua.
 //
 //	keys:      lock hash, nest hash, token string
-//	arguments: owner string, under string, holds int, lease ms, fenced bool, track bool
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds
+//	arguments: owner string, under string, holds int, drawn int, lease ms, fenced bool, track bool
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 //
 // Grants the lock to an owner under another that holds it, if that one's count is holds and nobody came after it.
-// The same request a second time, while the owner holds it, is granted again and counts once.
+// The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing token that it
+// will use, zero for none: one that the counter has not come to is nobody's.
 //
 // nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
 // by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
@@ -772,7 +773,7 @@ end
 local again = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if not again then
 local count = tonumber(redis.call('hget', KEYS[1], ARGV[2]) or 0) or 0
-if count < tonumber(ARGV[3]) then
+if count < tonumber(ARGV[3]) or ARGV[4] ~= '0' and tonumber(redis.call('get', KEYS[3]) or 0) < tonumber(ARGV[4]) then
 return {3, 0}
 end
 local left = redis.call('pttl', KEYS[1])
@@ -806,7 +807,7 @@ end
 end
 end
 local token = 0
-if ARGV[5] == '1' then
+if ARGV[6] == '1' then
 if redis.call('exists', KEYS[3]) == 1 then
 token = redis.call('incr', KEYS[3])
 else
@@ -818,7 +819,7 @@ if not again then
 if alone then
 redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
 end
-local ends = now + tonumber(ARGV[4])
+local ends = now + tonumber(ARGV[5])
 redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
 redis.call('hset', KEYS[1], ARGV[1], 1)
 latest = math.max(latest, ends)
@@ -828,13 +829,13 @@ ends = latest
 end
 redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
 end
-if ARGV[6] == '1' then
+if ARGV[7] == '1' then
 redis.call('exists', KEYS[1])
 end
 return {1, token}`
 
 // NestEnterSHA is the SHA-1 of [NestEnterSource].
-const NestEnterSHA = "95e6b3a3f7b750a8ce6032d015010b4da8d8eeeb"
+const NestEnterSHA = "0dd236878fea32700bd4e18273a87e7616d9c4db"
 
 // NestReleaseSource is nest_release.lua.
 //
@@ -1266,15 +1267,16 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 
 // ReleaseSource is release.lua.
 //
-//	keys:      lock hash, channel channel, next zset
-//	arguments: owner string, keep int, publish string, counts bool
+//	keys:      lock hash, channel channel
+//	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
 // Sets the hold count of an owner to keep; at zero the lock is free and those who wait are
-// told. The lease's time is left alone. publish: publish or spublish; counts: it counts all whom it reaches.
+// told. The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
+// count all whom it reaches.
 //
 // 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
-// first in next (see waiter_acquire), which is taken out, and a second, which asks if the first stays silent: seven
+// first in next (see waiter_acquire; its key ends as the channel does), which is taken out, and a second, which asks if the first stays silent: seven
 // digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 //
 // A partial release ends with a read, so that a connection that tracks hears of
@@ -1283,11 +1285,13 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-local heard = redis.call(ARGV[3], KEYS[2], '00')
-if heard > 0 or ARGV[4] == '0' then
-local first = redis.pcall('zpopmin', KEYS[3])[1]
-local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-redis.call(ARGV[3], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local publish = ARGV[3] ~= '' and ARGV[3] or 'publish'
+local heard = redis.call(publish, KEYS[2], '00')
+if heard > 0 or ARGV[3] == '' then
+local next = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
+local first = redis.pcall('zpopmin', next)[1]
+local second = first and redis.call('zrange', next, 0, 0)[1]
+redis.call(publish, KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
 return 1
 end
@@ -1299,7 +1303,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "51688920751225123999a4cfae48e1b150cf0b99"
+const ReleaseSHA = "70c1443be0906b04b0775b5e9c83b5ec8bbea6f8"
 
 // ReleaseAllSource is release_all.lua.
 //

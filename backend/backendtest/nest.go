@@ -783,6 +783,7 @@ var nestTests = []test{
 		receive(e, "it is renewed", asks)
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		close(held)
+		e.until("the renewal has come", func() bool { return fa.Calls(OpRenew)[0].Ended > 0 })
 		e.unlock(inner)
 		l := e.lock(b, context.Background(), "n")
 		e.is("the caller, when another has got the lock", outer.Err(), mortise.ErrLost)
@@ -798,6 +799,14 @@ var nestTests = []test{
 		b, fb := e.tapped(mortise.WithWatchdogTimeout(timeout))
 		outer := e.lock(a, context.Background(), "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
+		for _, f := range []*Faults{fa, fb} {
+			f.Hook(func(c Call) Fate {
+				if c.Op == OpRenew {
+					time.Sleep(5 * time.Millisecond) // the network's: within a millisecond a renewal changes nothing
+				}
+				return Fate{}
+			})
+		}
 		began := time.Now()
 		e.always(2*timeout, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
 		periods := int(time.Since(began)/(timeout/3)) + 1
@@ -851,6 +860,14 @@ var nestTests = []test{
 		_, err := e.kind(b, mortise.Kind{NonReentrant: true}).Lock(inner.Context(), "n")
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
+		claim := mortise.ClaimsOf(outer.Context())[0]
+		claim.Token++ // one that nobody has drawn would shut out all who come after
+		forged, err := b.Adopt(context.Background(), claim)
+		if err != nil {
+			e.Fatalf("Adopt: %v", err)
+		}
+		_, err = b.TryLock(forged, "n")
+		e.named(err, "trylock", "n", mortise.ErrClaimEnded)
 		_, err = e.kind(b, mortise.Kind{NonReentrant: true}).Lock(e.adopted(b, outer), "n")
 		e.is("NonReentrant", err, mortise.ErrInvalid)
 		e.unlock(outer)

@@ -339,6 +339,9 @@ func (k *tokens) next(name string) int64 {
 	return n
 }
 
+// drawn is the last of a name's, or more where that was forgotten.
+func (k *tokens) drawn(name string) int64 { return max(k.last[name], k.floor) }
+
 // fold forgets all names, yet not how far their tokens went.
 func (k *tokens) fold() {
 	for n := range maps.Values(k.last) {

@@ -25,6 +25,9 @@ func nestTopic(name, owner string) backend.Topic {
 	return backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
 }
 
+// of tells whether an owner is among r's.
+func (r *record) of(owner string) bool { return r.owner == owner || find(r.nest, owner) >= 0 }
+
 // alone is the one owner of a record that has no others.
 func (r *record) alone() part { return part{r.owner, r.holds, r.deadline, r.holder} }
 
@@ -102,7 +105,7 @@ func (x *session) acquireNested(q backend.AcquireRequest) (backend.AcquireReply,
 	}
 	at := find(parts, q.Under)
 	switch {
-	case at < 0, parts[at].holds < q.UnderHolds:
+	case at < 0, parts[at].holds < q.UnderHolds, q.UnderToken > s.tokens.drawn(q.Name):
 		return absent, nil
 	case at+1 < len(parts):
 		var last time.Time

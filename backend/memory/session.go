@@ -113,7 +113,7 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 		s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
 	case r.foreign, r.sides != nil:
 		return backend.AcquireReply{}, wrongKind()
-	case r.owner != q.Owner:
+	case !r.of(q.Owner):
 		return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
 	}
 	reply := backend.AcquireReply{Granted: true}
@@ -217,7 +217,7 @@ func (s *Store) held(name, owner string) (*record, error) {
 		return nil, nil
 	case r.foreign:
 		return nil, wrongKind()
-	case r.owner != owner || r.sides != nil:
+	case !r.of(owner) || r.sides != nil:
 		return nil, nil
 	}
 	return r, nil

@@ -10,7 +10,7 @@ type NestCommands interface {
 	//mortise:script nest_enter
 	NestEnter(ctx context.Context, k NestEnterKeys, a NestEnterArgs) ([]int64, error)
 	//mortise:script nest_release
-	NestRelease(ctx context.Context, k NestReleaseKeys, a ReleaseArgs) (int64, error)
+	NestRelease(ctx context.Context, k NestReleaseKeys, a NestReleaseArgs) (int64, error)
 	// NestRenew is Renew for them.
 	//mortise:script nest_renew batch split
 	NestRenew(ctx context.Context, a RenewArgs, items []NestRenewItem, out []RenewReply)
@@ -28,6 +28,7 @@ type NestEnterArgs struct {
 	Owner  string
 	Under  string
 	Holds  int64
+	Drawn  int64
 	Lease  time.Duration
 	Fenced bool
 	Track  bool
@@ -40,6 +41,14 @@ type NestReleaseKeys struct {
 	Channel string
 	Next    string
 	Queue   string
+}
+
+// NestReleaseArgs are the arguments of scripts/nest_release.lua.
+type NestReleaseArgs struct {
+	Owner   string
+	Keep    int64
+	Publish string
+	Counts  bool
 }
 
 // NestRenewItem is what scripts/nest_renew.lua takes for each lock.

@@ -10,7 +10,7 @@ var _ backend.NestSession = (*session)(nil)
 
 // nestKey says of each owner of a lock that has several in which order they came, and when its lease
 // ends: scripts/nest_enter.lua.
-func nestKey(name string) string { return "mortise:1:nest:" + tagged(name) }
+func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
 
 // underChannel is where those who wait to enter under an owner are told that they may, or never will.
 func underChannel(name, owner string) string { return channelOf(name) + ":under:" + owner }
@@ -22,14 +22,18 @@ func (s *session) Nests() bool { return true }
 func (s *session) enterUnder(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	reply, err := s.adapter.NestEnter(ctx,
 		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
-		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
-	return leaving(reply, err, func(reply []int64, err error) (backend.AcquireReply, error) {
-		s.seen.forget(r.Name)
-		return s.entered(reply, err)
-	})
+		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Drawn: r.UnderToken, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
+	name := r.Name
+	if left := leftIn[[]int64](err); left != nil {
+		return backend.AcquireReply{}, behind(left, func(reply []int64, err error) (backend.AcquireReply, error) {
+			return s.entered(name, reply, err)
+		})
+	}
+	return s.entered(name, reply, err)
 }
 
-func (s *session) entered(reply []int64, err error) (backend.AcquireReply, error) {
+func (s *session) entered(name string, reply []int64, err error) (backend.AcquireReply, error) {
+	s.seen.forget(name)
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.faultOf(err, true)
@@ -56,11 +60,17 @@ func (s *session) entered(reply []int64, err error) (backend.AcquireReply, error
 func (s *session) releaseNested(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.NestRelease(ctx,
 		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name), Queue: queueKey(r.Name)},
-		ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
-	return leaving(reply, err, func(reply int64, err error) (backend.ReleaseReply, error) {
-		held, err := s.wrote(r.Name, "nest_release", reply, err)
+		NestReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
+	name := r.Name
+	left := leftIn[int64](err)
+	then := func(reply int64, err error) (backend.ReleaseReply, error) {
+		held, err := s.wrote(name, "nest_release", reply, err)
 		return backend.ReleaseReply{Held: held}, err
-	})
+	}
+	if left != nil {
+		return backend.ReleaseReply{}, behind(left, then)
+	}
+	return then(reply, err)
 }
 
 func (s *session) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {

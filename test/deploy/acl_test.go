@@ -126,12 +126,13 @@ var tours = map[string]struct {
 	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
 	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
 	"locks entered from another process (`Adopt`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
-	"fair locks":            {[]string{"every kind"}, tourFair},
-	"read-write locks":      {[]string{"every kind"}, tourRW},
-	"semaphores":            {[]string{"every kind"}, tourSemaphore},
-	"permits":               {[]string{"every kind"}, tourPermits},
-	"latches":               {[]string{"every kind"}, tourLatch},
-	"`Red`, on each server": {[]string{"every kind", "locks, `LockAll`"}, tourRed},
+	"... whose caller has a fencing token":         {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`Adopt`)"}, tourNestedFenced},
+	"fair locks":                                   {[]string{"every kind"}, tourFair},
+	"read-write locks":                             {[]string{"every kind"}, tourRW},
+	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
+	"permits":                                      {[]string{"every kind"}, tourPermits},
+	"latches":                                      {[]string{"every kind"}, tourLatch},
+	"`Red`, on each server":                        {[]string{"every kind", "locks, `LockAll`"}, tourRed},
 }
 
 // visitor is who takes a tour.
@@ -393,8 +394,18 @@ func tourForce(v *visitor) error {
 	return err
 }
 
-func tourNested(v *visitor) error {
-	outer, err := v.a.Lock(v.ctx, v.name)
+func tourNested(v *visitor) error { return v.nested(v.a) }
+
+func tourNestedFenced(v *visitor) error {
+	fenced, err := v.a.Kind(mortise.Kind{Fenced: true})
+	if err != nil {
+		return err
+	}
+	return v.nested(fenced)
+}
+
+func (v *visitor) nested(caller mortise.Locker) error {
+	outer, err := caller.Lock(v.ctx, v.name)
 	if err != nil {
 		return err
 	}
