@@ -171,16 +171,6 @@ func (c *costs) measure() []cost {
 	var inner *mortise.Lease
 	add("`Lock` again by its holder", func() { inner = c.lock(a, lease.Context(), "x") })
 	add("its `Unlock`", func() { c.unlock(inner) })
-	outer := c.lock(a, ctx, "called")
-	add("`Lock` in a service that the holder calls", func() {
-		called, err := b.Adopt(ctx, mortise.ClaimsOf(outer.Context())...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner = c.lock(b, called, "called")
-	})
-	add("`Unlock` there", func() { c.unlock(inner) })
-	c.unlock(outer)
 	refuse := func() {
 		if _, err := b.TryLock(ctx, "x"); !errors.Is(err, mortise.ErrNotAcquired) {
 			t.Fatal(err)
