@@ -42,7 +42,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%T, want mistakes: %v", err, err)
 			}
 			for _, m := range mistakes {
-				if m.What == "" || m.Remedy == "" || m.Line < 0 || m.Line > strings.Count(src, "\n")+1 {
+				if m.What == "" || m.Remedy == "" || m.Line < 0 || m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
 					t.Errorf("a mistake that helps nobody: %+v", m)
 				}
 			}
