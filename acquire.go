@@ -376,13 +376,16 @@ func (c *Client) abandonLocked(r *request, owner string, g *grant) {
 
 // settle makes a grant a lease.
 func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*Lease, error) {
-	h := c.newHold(ctx, r, g.sent)
-	o := &owner{client: c, id: id, acquired: g.sent, token: g.token, family: r.family, fenced: r.kind.Fenced, place: r.queue, renewAt: never, checkAt: never}
+	o := &owner{client: c, id: id, token: g.token, family: r.family, fenced: r.kind.Fenced, place: r.queue, renewAt: never, checkAt: never}
+	h := &o.first
+	h.begin(ctx, r, c.leases.Add(1), g.sent)
 	o.chain = r.chainOf(o)
 	o.timed = timed{of: o}
 	o.ttl = r.ttl
 	o.deadline = deadlineOf(g.sent, r.ttl)
-	o.late, o.lateUntil = g.late, g.lateUntil
+	if g.late > 0 {
+		o.trouble = &trouble{late: g.late, until: g.lateUntil}
+	}
 	if h.watchdog || r.family == backend.KindRead && r.lease > c.watchdog {
 		o.renewAt = g.sent.mono + int64(c.watchdog/3)
 	}
@@ -393,7 +396,6 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 	shut := c.over || c.shut && r.outer == nil
 	if shut || o.deadline.reached(now) {
 		c.mu.Unlock()
-		h.end(ErrReleased)
 		if shut {
 			return nil, errClosing
 		}
@@ -430,8 +432,9 @@ func (c *Client) acquired(r *request, h *hold, holds int) {
 		return
 	}
 	contended := r.contended
+	token, _ := h.fence()
 	r.contended = false // one of LockAll's that is given back may wait once more
-	f(AcquiredEvent{Subject: h.subject(), Waited: c.since(r.since), Contended: contended, Holds: holds, Token: h.lease.token})
+	f(AcquiredEvent{Subject: h.subject(), Waited: c.since(r.since), Contended: contended, Holds: holds, Token: token})
 	c.mu.Lock()
 	h.told = true
 	lost := h.lost

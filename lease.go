@@ -10,25 +10,36 @@ import (
 // Lease is a lock that is held. Its methods may be called concurrently, and on a
 // nil *Lease, which is one that holds nothing.
 type Lease struct {
-	name   string
-	ctx    context.Context
-	token  int64
-	fenced bool
-	held   holding
+	held holding
 }
 
-// holding is what stands behind a lease: a hold of this client's, or a fake.
+// holding is what stands behind a lease: a hold of this client's, several, or a fake.
 type holding interface {
+	name() string
+	context() context.Context
+	fence() (token int64, fenced bool)
 	err() error
 	unlock(ctx context.Context) error
 }
+
+// facts are what a lease that is no hold of a client's says of itself.
+type facts struct {
+	of     string
+	ctx    context.Context
+	token  int64
+	fenced bool
+}
+
+func (f *facts) name() string                      { return f.of }
+func (f *facts) context() context.Context          { return f.ctx }
+func (f *facts) fence() (token int64, fenced bool) { return f.token, f.fenced }
 
 // Name is the lock's name.
 func (l *Lease) Name() string {
 	if l == nil {
 		return ""
 	}
-	return l.name
+	return l.held.name()
 }
 
 // Context is a child of the context that Lock was given. It ends when the lease
@@ -41,7 +52,7 @@ func (l *Lease) Context() context.Context {
 	if l == nil {
 		return endedContext
 	}
-	return l.ctx
+	return l.held.context()
 }
 
 // Err is nil while the lock is held, and then says why it is not: [ErrReleased],
@@ -62,7 +73,7 @@ func (l *Lease) Token() (token int64, fenced bool) {
 	if l == nil {
 		return 0, false
 	}
-	return l.token, l.fenced
+	return l.held.fence()
 }
 
 // Unlock ends the lease and releases the lock, or one hold of it. The lease's
@@ -97,11 +108,11 @@ var endedContext = func() context.Context {
 }()
 
 // LeaseOption adds to a lease made by [NewLease].
-type LeaseOption func(*Lease)
+type LeaseOption func(*standIn)
 
 // LeaseToken gives the lease a fencing token.
 func LeaseToken(token int64) LeaseOption {
-	return func(l *Lease) { l.token, l.fenced = token, true }
+	return func(s *standIn) { s.token, s.fenced = token, true }
 }
 
 // NewLease makes a lease that no [*Client] stands behind, for fakes, mocks and
@@ -113,17 +124,16 @@ func NewLease(ctx context.Context, name string, unlock func(context.Context) err
 		ctx = context.Background()
 	}
 	lctx, cancel := context.WithCancelCause(ctx)
-	l := &Lease{name: name, ctx: lctx, held: &standIn{name: name, ctx: lctx, cancel: cancel, release: unlock}}
+	s := &standIn{facts: facts{of: name, ctx: lctx}, cancel: cancel, release: unlock}
 	for _, o := range opts {
-		o(l)
+		o(s)
 	}
-	return l
+	return &Lease{s}
 }
 
 // standIn is behind a lease of NewLease.
 type standIn struct {
-	name    string
-	ctx     context.Context
+	facts
 	cancel  context.CancelCauseFunc
 	release func(context.Context) error
 
@@ -151,7 +161,7 @@ func (s *standIn) unlock(ctx context.Context) error {
 	s.done = true
 	s.mu.Unlock()
 	if again {
-		return &Error{Op: "unlock", Name: s.name, Err: errTwice}
+		return &Error{Op: "unlock", Name: s.of, Err: errTwice}
 	}
 	s.cancel(ErrReleased)
 	var err error
@@ -159,7 +169,7 @@ func (s *standIn) unlock(ctx context.Context) error {
 		err = s.release(ctx)
 	}
 	if lost != nil {
-		return &Error{Op: "unlock", Name: s.name, Err: fmt.Errorf("%w: %w", ErrNotHeld, lost)}
+		return &Error{Op: "unlock", Name: s.of, Err: fmt.Errorf("%w: %w", ErrNotHeld, lost)}
 	}
 	return err
 }

@@ -53,8 +53,7 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 		t := &attempt{allOf: a, ctx: ctx, wait: wait, first: first, done: make([]bool, len(parts))}
 		failed, waited, err := t.takeAll()
 		if err == nil {
-			m := &multiLease{name: nameAll(parts), leases: t.held}
-			return &Lease{name: m.name, ctx: t.ctx, held: m}, nil
+			return &Lease{&multiLease{facts: facts{of: nameAll(parts), ctx: t.ctx}, leases: t.held}}, nil
 		}
 		again := !waited && errors.Is(err, ErrNotAcquired)
 		if !again && ctx.Err() == nil {
@@ -187,7 +186,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 			return failed, n == 0, err
 		}
 		t.held = append(t.held, leases...)
-		t.ctx = leases[len(leases)-1].ctx
+		t.ctx = leases[len(leases)-1].Context()
 		for _, i := range which {
 			t.done[i] = true
 		}
@@ -275,7 +274,7 @@ func (t *attempt) one(p Part, try bool) (*Lease, error) {
 		return nil, err
 	case l == nil || l.held == nil:
 		return nil, &Error{Op: "lockall", Name: p.Name, Err: fmt.Errorf("%w: its Locker (%T) returned neither a lease nor an error", ErrInvalid, p.Locker)}
-	case l.ctx.Value(mark) == nil:
+	case l.Context().Value(mark) == nil:
 		return adopt(t.ctx, l), nil
 	}
 	return l, nil
@@ -304,21 +303,22 @@ type lineage struct {
 // adopt makes a lease whose context does not come from ctx one whose context ends, and carries, what both do.
 func adopt(ctx context.Context, l *Lease) *Lease {
 	both, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
-	a := &adopted{Lease: l, end: func() { stop(); cancel(ErrReleased) }}
-	return &Lease{name: l.name, ctx: joined{both, l.ctx}, token: l.token, fenced: l.fenced, held: a}
+	own := l.Context()
+	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
+	return &Lease{&adopted{holding: l.held, ctx: joined{both, own}, end: func() { stop(); cancel(ErrReleased) }}}
 }
 
 type adopted struct {
-	*Lease
+	holding
+	ctx context.Context
 	end func()
 }
 
-func (a *adopted) err() error { return a.Lease.Err() }
+func (a *adopted) context() context.Context { return a.ctx }
 
 func (a *adopted) unlock(ctx context.Context) error {
 	a.end()
-	return a.Lease.Unlock(ctx)
+	return a.holding.unlock(ctx)
 }
 
 type joined struct {
@@ -343,7 +343,7 @@ func nameAll(parts []Part) string {
 
 // multiLease stands behind the lease of LockAll.
 type multiLease struct {
-	name   string
+	facts
 	leases []*Lease
 
 	mu   sync.Mutex
@@ -365,7 +365,7 @@ func (m *multiLease) unlock(ctx context.Context) error {
 	m.done = true
 	m.mu.Unlock()
 	if again {
-		return &Error{Op: "unlock", Name: m.name, Err: errTwice}
+		return &Error{Op: "unlock", Name: m.of, Err: errTwice}
 	}
 	return errors.Join(unlockAll(ctx, ctx, m.leases)...)
 }

@@ -233,7 +233,7 @@ func (b *bundle) request(ctx, wait context.Context) ([]*Lease, *manyGrant, error
 			return nil, g, nil
 		}
 		leases = append(leases, lease)
-		ctx = lease.ctx
+		ctx = lease.Context()
 	}
 	return leases, g, nil
 }
@@ -384,7 +384,7 @@ func (c *Client) releaseTogether(rs []releasing) {
 	c.mu.Lock()
 	for i := range rs {
 		r := &rs[i]
-		if r.waits = r.owner.busy || len(r.owner.line) > 0; r.waits {
+		if r.waits = r.owner.busy || r.owner.line != nil; r.waits {
 			continue
 		}
 		r.owner.enter(&turn{})

@@ -3,7 +3,7 @@ package mortise
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -17,33 +17,43 @@ type owner struct {
 	own    chain // what chain points to, unless it is another's
 	client *Client
 	queue  *queue
-	family backend.Kind
 	id     string
-	state  ownerState
-	holds  []*hold // live, outermost first
-	only   [1]*hold
 	token  int64
-	fenced bool
 	ttl    time.Duration // the longest lease that it asked for
 	place  time.Duration // for how long it asked for a place in the queue of a fair lock
 
 	// deadline is the end of the lease as the store has it, less the margin.
 	deadline instant
-	acquired instant
 	renewAt  int64 // monotonic; never if no hold wants renewal
 	checkAt  int64 // monotonic; when a reader asks whether it still holds
-	renewing bool  // a renewal is on its way
-	verify   bool  // ask whether it is held, even if nothing needs renewal
+	timed    timed
+	trouble  *trouble // nil as long as all goes well
+
+	live     int32 // holds
+	family   backend.Kind
+	state    ownerState
+	fenced   bool
+	renewing bool // a renewal is on its way
+	verify   bool // ask whether it is held, even if nothing needs renewal
+	freed    bool // a release set the count to zero, for all holds that had ended by then
+
+	first hold // with which it began: most owners have no other
+}
+
+// trouble is what few owners have.
+type trouble struct {
 	failures int   // renewals failed in a row
-	trouble  error // of the last of them
+	last     error // of them
+	// until: acquisitions whose outcome is unknown, late in number, may take effect until then.
+	late  int
+	until int64
+}
 
-	// lateUntil: an acquire whose outcome is unknown may take effect until then.
-	late      int
-	lateUntil int64
-
-	freed bool // a release set the count to zero, for all holds that had ended by then
-
-	timed timed
+func (o *owner) troubled() *trouble {
+	if o.trouble == nil {
+		o.trouble = new(trouble)
+	}
+	return o.trouble
 }
 
 // record is the kind of what is renewed: the record of a fair lock is the plain one's.
@@ -61,10 +71,8 @@ type chain struct {
 	// so that they reach the store in the order in which they were begun.
 	busy     bool
 	entering *turn // where that operation is a re-entry
-	line     []*turn
-	// nest are the live holds, outermost first.
-	nest []*hold
-	only [1]*hold // what nest begins with: most owners have one hold
+	line     *turn // the first of it
+	top      *hold // of those that live, the innermost: it leads to the others
 }
 
 type ownerState uint8
@@ -77,102 +85,81 @@ const (
 
 // hold is one Lock of an owner; its lease is what the user sees.
 type hold struct {
-	lease    Lease
-	number   uint64 // numbers the client's holds
-	owner    *owner
-	family   backend.Kind    // that was asked for; a fair lock enters a plain one, and the reverse
-	outer    *hold           // the one it was entered under; it may have ended
-	under    context.Context // what Lock was given
-	ctx      holdContext     // the lease's
-	end      context.CancelCauseFunc
-	since    instant
-	watchdog bool    // wants renewal
-	bounded  bool    // by until: WithMaxHold
-	until    instant // valid if bounded
-	cause    error   // why it ended; nil while it is live
-	told     bool    // the observer knows that it was acquired
-	lost     func()  // tells the observer that it was lost, where that came first
+	lease   Lease
+	number  uint64 // numbers the client's holds
+	owner   *owner
+	below   *hold           // the next of the chain's, further out
+	outer   *hold           // the one it was entered under; it may have ended
+	under   context.Context // what Lock was given
+	ctx     atomic.Pointer[leaseContext]
+	since   instant
+	maxHold time.Duration // from since; 0: no bound
+	cause   error         // why it ended; nil while it is live
+	lost    func()        // tells the observer that it was lost, where that came first
+
+	family   backend.Kind // that was asked for; a fair lock enters a plain one, and the reverse
+	fenced   bool         // it has the owner's token
+	watchdog bool         // wants renewal
+	told     bool         // the observer knows that it was acquired
 	unlocked bool
 }
 
-// holdKey is what a lease's context is asked for its hold by: with a pointer to it, which
-// costs no memory.
-type holdKey struct {
-	client *Client
-	topic  backend.Topic
+// begin makes h a hold of r's whose context is a child of ctx. It is not yet live.
+func (h *hold) begin(ctx context.Context, r *request, number uint64, since instant) {
+	h.lease.held = h
+	h.number, h.family, h.since, h.watchdog, h.maxHold = number, r.family, since, r.lease == 0, r.maxHold
+	h.outer, h.under = r.outer, ctx
 }
 
-// holdContext is the context of a lease. It carries the lease's hold.
-type holdContext struct {
-	context.Context
-	key  holdKey
-	hold *hold
-}
+func (h *hold) name() string { return h.owner.queue.topic.Name }
 
-func (x *holdContext) Value(key any) any {
-	if k, ok := key.(*holdKey); ok && *k == x.key {
-		return x.hold
+func (h *hold) fence() (token int64, fenced bool) {
+	if !h.fenced {
+		return 0, false
 	}
-	return x.Context.Value(key)
+	return h.owner.token, true
 }
 
-// String keeps what prints contexts from looking into the hold.
-func (x *holdContext) String() string {
-	return fmt.Sprintf("%v.WithLease(%q)", x.Context, x.key.topic.Name)
-}
-
-func (c *Client) holdOf(ctx context.Context, key *holdKey) *hold {
-	h, _ := ctx.Value(key).(*hold)
-	return h
-}
-
-// newHold makes a hold whose context is a child of ctx. It is not yet live.
-func (c *Client) newHold(ctx context.Context, r *request, since instant) *hold {
-	h := &hold{number: c.leases.Add(1), family: r.family, since: since, watchdog: r.lease == 0, outer: r.outer, under: ctx}
-	if r.maxHold > 0 {
-		h.bounded, h.until = true, since.add(r.maxHold)
-	}
-	var lctx context.Context
-	if r.family == backend.KindRead && r.outer != nil {
-		lctx, h.end = outliving(ctx, r.outer)
-	} else {
-		lctx, h.end = context.WithCancelCause(ctx)
-	}
-	if r.family != backend.KindPermits { // which are not entered again
-		h.ctx = holdContext{Context: lctx, key: holdKey{c, r.topic()}, hold: h}
-		lctx = &h.ctx
-	}
-	h.lease = Lease{name: r.name, held: h, ctx: lctx}
-	return h
+// until is the end of WithMaxHold, if there is one.
+func (h *hold) until() (end instant, bounded bool) {
+	return h.since.add(h.maxHold), h.maxHold > 0
 }
 
 // attach makes h a live hold of o, the innermost.
 func (o *owner) attach(h *hold) {
-	h.owner = o
-	h.lease.token, h.lease.fenced = o.token, o.fenced
-	if o.holds == nil {
-		o.holds = o.only[:0]
-	}
-	if o.nest == nil {
-		o.nest = o.chain.only[:0]
-	}
-	o.holds = append(o.holds, h)
-	o.nest = append(o.nest, h)
+	h.owner, h.fenced = o, o.fenced
+	h.below, o.top = o.top, h
+	o.live++
 }
 
 // detach takes a hold that ends out of the live ones.
 func (o *owner) detach(h *hold, cause error) {
 	h.cause = cause
-	is := func(x *hold) bool { return x == h }
-	o.holds = slices.DeleteFunc(o.holds, is)
-	o.nest = slices.DeleteFunc(o.nest, is)
+	for at := &o.top; *at != nil; at = &(*at).below {
+		if *at == h {
+			*at, h.below = h.below, nil
+			o.live--
+			break
+		}
+	}
 	o.advance()
+}
+
+// all are o's live holds, the innermost first. One that it is given may be detached.
+func (o *owner) all(yield func(*hold) bool) {
+	for h := o.top; h != nil; {
+		next := h.below
+		if h.owner == o && !yield(h) {
+			return
+		}
+		h = next
+	}
 }
 
 // innermost tells whether one that comes from h may enter: every live hold is among
 // those that h was entered under, save that readers do not mind each other.
 func (o *chain) innermost(h *hold, shared bool) bool {
-	for _, x := range o.nest {
+	for x := o.top; x != nil; x = x.below {
 		if !(shared && x.shared()) && !h.within(x) {
 			return false
 		}
@@ -197,8 +184,12 @@ func (h *hold) shared() bool { return h.owner.family == backend.KindRead }
 // is not the innermost, or one of them comes first. A release that is on its way is
 // nobody to wait for: it is over as soon as the store answers.
 func (o *chain) taken(t *turn) bool {
-	before := func(x *turn) bool { return !(t.shared && x.shared) && x.hold == t.hold }
-	return !o.innermost(t.hold, t.shared) || o.entering != nil && !(t.shared && o.entering.shared) || slices.ContainsFunc(o.line, before)
+	for x := o.line; x != nil; x = x.next {
+		if !(t.shared && x.shared) && x.hold == t.hold {
+			return true
+		}
+	}
+	return !o.innermost(t.hold, t.shared) || o.entering != nil && !(t.shared && o.entering.shared)
 }
 
 // turn is a place in a chain's line: of a re-entry from hold, or of a release.
@@ -207,16 +198,21 @@ type turn struct {
 	shared  bool  // it enters to read
 	ready   chan struct{}
 	granted bool
+	next    *turn // in line
 }
 
 // enter takes the chain for an operation, or puts t into the line.
 func (o *chain) enter(t *turn) bool {
-	if !o.busy && len(o.line) == 0 && (t.hold == nil || o.innermost(t.hold, t.shared)) {
+	if !o.busy && o.line == nil && (t.hold == nil || o.innermost(t.hold, t.shared)) {
 		o.begin(t)
 		return true
 	}
 	t.ready = make(chan struct{})
-	o.line = append(o.line, t)
+	end := &o.line
+	for *end != nil {
+		end = &(*end).next
+	}
+	*end = t
 	o.advance()
 	return t.granted
 }
@@ -240,9 +236,9 @@ func (o *chain) quit(t *turn) {
 		o.leave()
 		return
 	}
-	for i, x := range o.line {
-		if x == t {
-			o.line = append(o.line[:i], o.line[i+1:]...)
+	for at := &o.line; *at != nil; at = &(*at).next {
+		if *at == t {
+			*at = t.next
 			return
 		}
 	}
@@ -251,15 +247,15 @@ func (o *chain) quit(t *turn) {
 // advance gives the chain to the first in line who can have it: a release always, a
 // re-entry if its hold is the innermost. One whose hold has ended is sent away.
 func (o *chain) advance() {
-	for i := 0; i < len(o.line); {
-		t := o.line[i]
+	for at := &o.line; *at != nil; {
+		t := *at
 		ended := t.hold != nil && t.hold.cause != nil
 		able := !o.busy && (t.hold == nil || o.innermost(t.hold, t.shared))
 		if !ended && !able {
-			i++
+			at = &t.next
 			continue
 		}
-		o.line = append(o.line[:i], o.line[i+1:]...)
+		*at = t.next
 		if !ended {
 			o.begin(t)
 			t.granted = true
@@ -275,13 +271,14 @@ func (o *owner) renewal(now instant) time.Duration {
 		return outlasting(left)
 	}
 	var want time.Duration
-	for _, h := range o.holds {
+	for h := range o.all {
+		end, bounded := h.until()
 		switch {
 		case !h.watchdog:
-		case !h.bounded:
+		case !bounded:
 			return o.client.watchdog
 		default:
-			left := h.until.until(now)
+			left := end.until(now)
 			want = max(want, min(o.client.watchdog, outlasting(left)))
 		}
 	}
@@ -292,7 +289,7 @@ func (o *owner) renewal(now instant) time.Duration {
 // time of the record down to their own timeout, and Redisson 3.x that of every reader in it: what is left of a
 // longer lease is asserted again, and never becomes more by that.
 func (o *owner) upholds() bool {
-	return o.family == backend.KindRead && len(o.holds) == 1 && !o.holds[0].watchdog
+	return o.family == backend.KindRead && o.live == 1 && !o.first.watchdog
 }
 
 // expire ends what has run out by now: the owner, or holds with a bound.
@@ -302,23 +299,19 @@ func (o *owner) expire(now instant, fx *effects) {
 	}
 	if o.deadline.reached(now) {
 		why := "its lease ran out before it was renewed; the store was away, or the process was paused or starved"
-		if o.trouble != nil {
-			why = fmt.Sprintf("%s; the last renewal failed: %v", why, o.trouble)
+		if t := o.trouble; t != nil && t.last != nil {
+			why = fmt.Sprintf("%s; the last renewal failed: %v", why, t.last)
 		}
 		o.stepDown(now)
 		o.lose(now, fx, why)
 		return
 	}
-	for i := 0; i < len(o.holds); {
-		h := o.holds[i]
-		if !h.bounded || !h.until.reached(now) {
-			i++
-			continue
+	for h := range o.all {
+		if end, bounded := h.until(); bounded && end.reached(now) {
+			o.finish(h, o.lost("it was held for as long as WithMaxHold allows"), now, fx)
 		}
-		cause := o.lost("it was held for as long as WithMaxHold allows")
-		o.finish(h, cause, now, fx)
 	}
-	if len(o.holds) == 0 {
+	if o.live == 0 {
 		o.stepDown(now)
 		o.over(fx)
 	}
@@ -327,8 +320,15 @@ func (o *owner) expire(now instant, fx *effects) {
 // stepDown has a writer whose time is over released where readers who entered under it live
 // on: their leases are the record's, so it would not end there by itself.
 func (o *owner) stepDown(now instant) {
-	if o.family == backend.KindWrite && slices.ContainsFunc(o.nest, (*hold).shared) {
-		o.late, o.lateUntil = o.late+1, max(o.lateUntil, now.mono+int64(o.client.watchdog))
+	if o.family != backend.KindWrite {
+		return
+	}
+	for h := o.top; h != nil; h = h.below {
+		if h.shared() {
+			t := o.troubled()
+			t.late, t.until = t.late+1, max(t.until, now.mono+int64(o.client.watchdog))
+			return
+		}
 	}
 }
 
@@ -341,8 +341,8 @@ func (o *owner) lose(now instant, fx *effects, why string) {
 }
 
 func (o *owner) endAll(cause error, now instant, fx *effects) {
-	for len(o.holds) > 0 {
-		o.finish(o.holds[len(o.holds)-1], cause, now, fx)
+	for h := range o.all {
+		o.finish(h, cause, now, fx)
 	}
 	o.over(fx)
 }
@@ -394,9 +394,9 @@ func (o *owner) over(fx *effects) {
 // sweep takes back acquisitions of o that were sent before the one that got the
 // lock, that were given up, and that may yet arrive.
 func (o *owner) sweep() {
-	if o.late > 0 {
-		o.client.compensateLocked(o.family, o.queue.topic.Name, o.id, o.place, o.late, o.lateUntil)
-		o.late = 0
+	if t := o.trouble; t != nil && t.late > 0 {
+		o.client.compensateLocked(o.family, o.queue.topic.Name, o.id, o.place, t.late, t.until)
+		t.late = 0
 	}
 }
 

@@ -102,8 +102,8 @@ func (p *Permits) Release(ctx context.Context, id string) error {
 	c := p.client
 	var ours *hold
 	c.mu.Lock()
-	if o := c.permits[id]; o != nil && o.queue.topic == p.topic && len(o.holds) > 0 {
-		ours = o.holds[0]
+	if o := c.permits[id]; o != nil && o.queue.topic == p.topic && o.live > 0 {
+		ours = o.top
 	}
 	c.mu.Unlock()
 	if ours != nil {

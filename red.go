@@ -479,6 +479,7 @@ func (r *redCall) await(wait context.Context, node int) (*vote, error) {
 
 // redLease stands behind a lease of Red.
 type redLease struct {
+	facts
 	redCall
 	end   context.CancelCauseFunc
 	heals bool      // with a watchdog
@@ -525,7 +526,8 @@ func (r *redCall) lease(votes []vote, start time.Time) *Lease {
 		o.inner = append(o.inner, x)
 		o.mu.Unlock()
 	}
-	return &Lease{name: r.name, ctx: redContext{lctx, x}, held: x}
+	x.facts = facts{of: r.name, ctx: redContext{lctx, x}}
+	return &Lease{x}
 }
 
 // redKey is the key under which a lease's context carries it.
@@ -541,11 +543,11 @@ func (c redContext) Value(key any) any {
 	x := c.lease
 	switch k := key.(type) {
 	case redKey:
-		if k.name == x.name {
+		if k.name == x.of {
 			return x
 		}
 	case *holdKey:
-		if k.topic != lockTopic(x.name) {
+		if k.topic != lockTopic(x.of) {
 			break
 		}
 		x.mu.Lock()
@@ -679,7 +681,7 @@ func (x *redLease) heal(node int) {
 	if errors.Is(v.err, errYoung) {
 		// It keeps others out while the store stays out, and counts when nobody else can
 		// count on what the store has forgotten.
-		v.lease, v.err = x.clients[node].lockUntil(call.parent, bound, x.name, true, Kind{}, call.opts)
+		v.lease, v.err = x.clients[node].lockUntil(call.parent, bound, x.of, true, Kind{}, call.opts)
 		v.counts = time.Now().Add(countsAfter)
 	}
 	if caller := (*callerGone)(nil); errors.As(v.err, &caller) {
@@ -744,7 +746,7 @@ func (x *redLease) err() error {
 	if len(why) > 0 {
 		cause = fmt.Errorf("%w: %w", cause, why)
 	}
-	x.finish(&Error{Op: "lease", Name: x.name, Err: cause})
+	x.finish(&Error{Op: "lease", Name: x.of, Err: cause})
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.cause
@@ -825,7 +827,7 @@ func (x *redLease) unlock(ctx context.Context) error {
 	}
 	x.mu.Unlock()
 	if again {
-		return &Error{Op: "unlock", Name: x.name, Err: errTwice}
+		return &Error{Op: "unlock", Name: x.of, Err: errTwice}
 	}
 	x.finish(ErrReleased)
 	// When enough stores have confirmed it, the rest have a moment to, and are then left to
@@ -859,10 +861,10 @@ func (x *redLease) unlock(ctx context.Context) error {
 	}
 	switch {
 	case lost != nil:
-		return &Error{Op: "unlock", Name: x.name, Err: fmt.Errorf("%w: %w", ErrNotHeld, lost)}
+		return &Error{Op: "unlock", Name: x.of, Err: fmt.Errorf("%w: %w", ErrNotHeld, lost)}
 	case done < x.quorum:
 		// Enough stores must have let it go for others to get it.
-		return &Error{Op: "unlock", Name: x.name, Err: failed}
+		return &Error{Op: "unlock", Name: x.of, Err: failed}
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (c *Client) reenter(ctx, wait context.Context, r *request, h *hold, o *owne
 		c.mu.Unlock()
 		return nil, false, r.fail(errUpgrade)
 	}
-	holds := len(o.holds) + 1
+	holds := int(o.live) + 1
 	fenced := r.kind.Fenced && !o.fenced
 	c.mu.Unlock()
 
@@ -147,14 +147,14 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 		fx.run()
 		return nil, false, r.fail(o.lost("it was gone from the store when it was to be entered again"))
 	}
-	h := c.newHold(ctx, r, g.sent)
+	h := new(hold)
+	h.begin(ctx, r, c.leases.Add(1), g.sent)
 	c.mu.Lock()
 	o.expire(now, &fx)
 	if o.state != ownerLive {
 		o.leave()
 		c.mu.Unlock()
 		fx.run()
-		h.end(ErrLost)
 		return nil, false, r.fail(o.lost("its lease ran out while it was entered again"))
 	}
 	o.deadline = later(o.deadline, deadlineOf(g.sent, r.ttl))
@@ -178,7 +178,7 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 // nobody wants, and gives the turn back.
 func (c *Client) undoReentry(o *owner, g *grant) {
 	c.mu.Lock()
-	keep, live := len(o.holds), o.state == ownerLive
+	keep, live := int(o.live), o.state == ownerLive
 	c.mu.Unlock()
 	if live && keep > 0 && (g.granted || g.late > 0) {
 		// Where it fails, the next count that is set puts it right, being absolute.

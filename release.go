@@ -35,7 +35,7 @@ func (o *owner) releaseUnder(ctx context.Context, live bool) (keep int, err erro
 	if c.leaves(o.family) {
 		// No goroutine, unless it has to wait for its turn, or something goes wrong.
 		c.mu.Lock()
-		first := !o.busy && len(o.line) == 0
+		first := !o.busy && o.line == nil
 		if first {
 			o.busy = true
 		}
@@ -156,7 +156,7 @@ func (u *unlocking) begin(fx *effects) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h.unlocked {
-		u.err = &Error{Op: "unlock", Name: h.lease.name, Err: errTwice}
+		u.err = &Error{Op: "unlock", Name: h.name(), Err: errTwice}
 		return
 	}
 	h.unlocked = true
@@ -165,12 +165,12 @@ func (u *unlocking) begin(fx *effects) {
 	}
 	u.ended = h.cause
 	if errors.Is(u.ended, ErrClosed) {
-		u.err = &Error{Op: "unlock", Name: h.lease.name, Err: fmt.Errorf("%w: %w before; the lock frees itself when its lease runs out", ErrNotHeld, ErrClosed)}
+		u.err = &Error{Op: "unlock", Name: h.name(), Err: fmt.Errorf("%w: %w before; the lock frees itself when its lease runs out", ErrNotHeld, ErrClosed)}
 		return
 	}
 	if u.ended == nil {
 		o.detach(h, ErrReleased)
-		if len(o.holds) == 0 {
+		if o.live == 0 {
 			// No renewal from here on.
 			o.state = ownerReleasing
 			c.sched.remove(&o.timed)
@@ -202,7 +202,7 @@ func (u *unlocking) finish(keep int, err error) error {
 		err = fmt.Errorf("%w: %w", ErrNotHeld, u.ended)
 	}
 	if err != nil {
-		err = &Error{Op: "unlock", Name: h.lease.name, Err: err}
+		err = &Error{Op: "unlock", Name: h.name(), Err: err}
 	}
 	if f := c.observer.Released; f != nil {
 		done := c.now()
@@ -219,7 +219,7 @@ func (u *unlocking) finish(keep int, err error) error {
 func (o *owner) release(live bool) (keep int, err error) {
 	c := o.client
 	c.mu.Lock()
-	if o.busy || len(o.line) > 0 {
+	if o.busy || o.line != nil {
 		t := new(turn)
 		if !o.enter(t) {
 			c.mu.Unlock()
@@ -252,7 +252,7 @@ func (o *owner) keep(live bool) (keep int, done bool) {
 		return 0, true
 	}
 	if o.state == ownerLive {
-		keep = len(o.holds)
+		keep = int(o.live)
 	}
 	return keep, false
 }

@@ -315,7 +315,7 @@ func follow(child context.Context, end context.CancelCauseFunc, ctx context.Cont
 	stop := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
 		for ; w != nil; w = w.outer.writer() {
-			if errors.Is(cause, ErrReleased) && errors.Is(context.Cause(w.lease.ctx), ErrReleased) {
+			if errors.Is(cause, ErrReleased) && errors.Is(context.Cause(w.context()), ErrReleased) {
 				follow(child, end, w.under, w.outer.writer())
 				return
 			}

@@ -136,9 +136,9 @@ func (c *Client) reschedule(o *owner) {
 	if !o.renewing {
 		at = min(at, o.renewAt, o.checkAt)
 	}
-	for _, h := range o.holds {
-		if h.bounded {
-			at = min(at, h.until.mono)
+	for h := range o.all {
+		if end, bounded := h.until(); bounded {
+			at = min(at, end.mono)
 		}
 	}
 	c.put(&o.timed, at)
@@ -242,9 +242,10 @@ func (c *Client) renewed(o *owner, sent, now instant, lease time.Duration, res b
 	name, id := o.queue.topic.Name, o.id
 	switch {
 	case res.Err != nil:
-		o.failures++
-		o.trouble = res.Err
-		o.renewAt = now.mono + int64(min(c.watchdog/30, 50*time.Millisecond<<min(o.failures, 10)))
+		t := o.troubled()
+		t.failures++
+		t.last = res.Err
+		o.renewAt = now.mono + int64(min(c.watchdog/30, 50*time.Millisecond<<min(t.failures, 10)))
 		left := o.deadline.until(now)
 		fx.then(func() {
 			if c.log != nil {
@@ -262,7 +263,9 @@ func (c *Client) renewed(o *owner, sent, now instant, lease time.Duration, res b
 		if o.expire(now, fx); o.state != ownerLive {
 			return
 		}
-		o.failures, o.trouble = 0, nil
+		if t := o.trouble; t != nil {
+			t.failures, t.last = 0, nil
+		}
 		extends := lease > 0 && !o.upholds()
 		if extends {
 			o.deadline = later(o.deadline, deadlineOf(sent, lease))

@@ -79,7 +79,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	for _, o := range held {
 		if o != nil && o.state == ownerLive {
 			left++
-			o.late = 0 // taking back what may yet arrive would release it under running work
+			if o.trouble != nil {
+				o.trouble.late = 0 // taking back what may yet arrive would release it under running work
+			}
 			o.endAll(&Error{Op: "lease", Name: o.queue.topic.Name, Err: fmt.Errorf("%w while the lock was held; it frees itself when its lease runs out", ErrClosed)}, now, &fx)
 		}
 	}
