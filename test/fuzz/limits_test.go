@@ -374,7 +374,7 @@ func TestLimit_TheLongestNames(t *testing.T) {
 
 // Holds of one lock within each other, each with the context of the one before.
 func TestLimit_TenThousandHolds(t *testing.T) {
-	const holds = 2_000
+	const holds = 10_000
 	eachStore(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		began := time.Now()

@@ -56,8 +56,10 @@ func FuzzValues(f *testing.F) {
 			if strings.HasPrefix(k.name, "mortise:1:") && !k.expires && !d.damaged[k.name] {
 				t.Errorf("%s: %q does not expire", d.store, k.name)
 			}
+			// A queue whose times are gone, or the reverse, mends itself within backend.Absence of its turn.
+			broken := d.damaged["redisson_lock_queue:"+tagged(name)] || d.damaged["redisson_lock_timeout:"+tagged(name)]
 			for _, field := range k.fields {
-				if d.orderly && strings.HasPrefix(field, ours) {
+				if d.orderly && !(broken && strings.HasPrefix(k.name, "redisson_lock_")) && strings.HasPrefix(field, ours) {
 					t.Errorf("%s: %q is left behind in %q", d.store, field, k.name)
 				}
 			}

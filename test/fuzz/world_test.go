@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -325,8 +326,23 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
+// crashes is a directory for what a process says that ends by a panic: go test keeps that of those
+// that fuzz to itself.
+const crashes = "MORTISE_FUZZ_CRASHES"
+
 func TestMain(m *testing.M) {
 	goredis.SetLogger(silent{})
+	if dir := os.Getenv(crashes); dir != "" {
+		f, err := os.CreateTemp(dir, "crash")
+		if err != nil {
+			log.Panic(err)
+		}
+		if err := debug.SetCrashOutput(f, debug.CrashOptions{}); err != nil {
+			log.Panic(err)
+		}
+		whole.Cleanup(func() { os.Remove(f.Name()) })
+		f.Close()
+	}
 	code := m.Run()
 	for _, f := range slices.Backward(whole.atEnd) {
 		f()
