@@ -26,7 +26,15 @@ import (
 	"github.com/mortise-go/mortise/rueidis"
 )
 
-var manyNames = flag.Int("limits.names", 50_000, "how many distinct names are locked and unlocked, in each store; `make limits` takes a million")
+var toTheLimit = flag.Bool("limits", false, "a million names, 10,000 holds and 10,000 readers, in each store; else fewer, in a minute")
+
+// limit is one of two numbers.
+func limit(usual, most int) int {
+	if *toTheLimit {
+		return most
+	}
+	return usual
+}
 
 // place is a store for a test of its own: a server that nobody else uses, or none.
 type place struct {
@@ -148,17 +156,18 @@ func crowd(t *testing.T, n int, f func(i int) error) {
 func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, p *place) {
 		const warm = 3000
+		names := limit(50_000, 1_000_000)
 		u := newUsage(t, p)
 		crowd(t, warm, func(i int) error { return u.one("warm", i) })
 		p.idle(t)
 		before, few := heap(), runtime.NumGoroutine()
 		left := u.kept.minus(new(remains))
 		began := time.Now()
-		crowd(t, *manyNames, func(i int) error { return u.one("n", i) })
+		crowd(t, names, func(i int) error { return u.one("n", i) })
 		took := time.Since(began)
 		p.idle(t)
 		after, many := heap(), goroutines(few+8)
-		t.Logf("%d names in %v, %d of them waited for: heap %+d bytes from %d, goroutines %d from %d", *manyNames, took.Round(time.Millisecond), u.waited.Load(), after-before, before, many, few)
+		t.Logf("%d names in %v, %d of them waited for: heap %+d bytes from %d, goroutines %d from %d", names, took.Round(time.Millisecond), u.waited.Load(), after-before, before, many, few)
 		kept := u.kept.minus(left)
 		// What is of a kind that stays costs the store in memory what it stores: it is in this heap.
 		bound := 2 << 20
@@ -166,7 +175,7 @@ func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 			bound += 600 * int(kept.tokens.Load()+kept.counts.Load()+kept.once.Load())
 		}
 		if after-before > bound {
-			t.Errorf("%d names left %d bytes behind, want %d at most", *manyNames, after-before, bound)
+			t.Errorf("%d names left %d bytes behind, want %d at most", names, after-before, bound)
 		}
 		if many > few+8 {
 			t.Errorf("%d goroutines, %d before", many, few)
@@ -372,9 +381,9 @@ func TestLimit_TheLongestNames(t *testing.T) {
 	})
 }
 
-// Holds of one lock within each other, each with the context of the one before.
+// 10,000 holds of one lock within each other, each with the context of the one before.
 func TestLimit_TenThousandHolds(t *testing.T) {
-	const holds = 10_000
+	holds := limit(2000, 10_000)
 	eachStore(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		began := time.Now()
@@ -410,9 +419,9 @@ func TestLimit_TenThousandHolds(t *testing.T) {
 	})
 }
 
-// Readers of one lock, each by itself, and a writer who waits for all of them.
+// 10,000 readers of one lock, each by itself, and a writer who waits for all of them.
 func TestLimit_TenThousandReaders(t *testing.T) {
-	const readers = 10_000
+	readers := limit(2000, 10_000)
 	eachStore(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		read, write := p.client.RW()
