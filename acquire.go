@@ -45,7 +45,7 @@ func (c *Client) serve(ctx, wait context.Context, r *request) (*Lease, error) {
 	} else {
 		r.ttl = r.lease
 	}
-	r.since, r.under = c.now(), ctx
+	r.since, r.fresh, r.under = c.now(), true, ctx
 	lease, err := c.take(ctx, wait, r)
 	if err != nil {
 		if f := c.observer.NotAcquired; f != nil {
@@ -106,7 +106,7 @@ type grant struct {
 // request counts once however often it arrives. g is what the owner's requests
 // before this one came to, if there were any.
 func (c *Client) ask(r *request, owner string, g grant) grant {
-	first := c.now()
+	first := c.ready(r)
 	err := c.askOnce(c.inPlace(r.family), r, owner, &g, 0, first)
 	return c.askAgain(r, owner, g, err, first)
 }
@@ -188,36 +188,40 @@ func (c *Client) pause(d time.Duration) bool {
 	}
 }
 
-// request sends one acquisition for a new owner and settles what becomes of it.
-// It returns a lease, or a grant that was refused or failed. err is *callerGone.
+// request sends one acquisition for a new owner and settles what becomes of it, between
+// setOff and arrived. It returns a lease, or a grant that was refused or failed. err is *callerGone.
 func (c *Client) request(ctx, wait context.Context, r *request) (*Lease, grant, error) {
 	if h := r.handed; h != nil {
 		r.handed = nil
 		defer c.end() // begun where it was handed over
 		return c.receive(ctx, wait, r, h.owner, h.grant)
 	}
-	owner := c.newOwnerID()
+	var owner string
 	if r.family == backend.KindPermits {
 		owner = newPermitID()
+	} else {
+		owner = c.newOwnerID()
 	}
-	if err := c.pass(wait); err != nil {
+	if err := c.place(wait, r); err != nil {
 		if _, left := errors.AsType[*callerGone](err); left {
 			return nil, grant{}, err
 		}
 		return nil, grant{err: err}, nil
 	}
-	if r.outer != nil { // those who hold it already are to finish
-		c.begin()
-	} else if !c.beginUnlessShut() {
-		c.passed()
-		return nil, grant{err: errClosing}, nil
-	}
-	defer c.end()
 	g, err := c.askUnder(wait, r, owner)
 	if err != nil {
 		return nil, grant{}, err
 	}
 	return c.receive(ctx, wait, r, owner, g)
+}
+
+// ready is the time just past: without a look at the clock, if r has not waited since it was called.
+func (c *Client) ready(r *request) instant {
+	if r.fresh {
+		r.fresh = false
+		return r.since
+	}
+	return c.now()
 }
 
 // receive settles what an acquisition came to, for a caller who may have left.
@@ -238,33 +242,28 @@ func (c *Client) receive(ctx, wait context.Context, r *request, owner string, g 
 	return lease, g, nil
 }
 
-// askUnder is ask for a caller who may leave meanwhile. It gives back the place at the gate.
+// askUnder is ask for a caller who may leave meanwhile. Whoever then finds the reply has r's
+// place at the gate.
 func (c *Client) askUnder(wait context.Context, r *request, owner string) (g grant, err error) {
-	inHand := true // the place, also where the backend panics
-	defer func() {
-		if inHand {
-			c.passed()
-		}
-	}()
 	if wait.Done() == nil {
 		return c.ask(r, owner, grant{}), nil
 	}
 	var a *asking
 	if c.leaves(r.family) {
 		// No goroutine, unless something goes wrong.
-		first := c.now()
+		first := c.ready(r)
 		err := c.askOnce(wait, r, owner, &g, 0, first)
 		if err == nil {
 			return g, nil
 		}
-		inHand = false
+		r.placed = false
 		if left, is := errors.AsType[*backend.Left[backend.AcquireReply]](err); is {
 			c.askedBehind(r, owner, g.sent, left)
 			return grant{}, gone(wait)
 		}
 		a = &asking{client: c, request: r, owner: owner, grant: g, failure: err, first: first}
 	} else {
-		inHand = false
+		r.placed = false
 		a = &asking{client: c, request: r, owner: owner}
 	}
 	if err := sendOff(c, wait, a); err != nil {
@@ -326,36 +325,6 @@ func (a *asking) orphan() {
 	}
 }
 
-// pass takes a place at the gate; passed gives it back.
-func (c *Client) pass(wait context.Context) error {
-	if wait.Err() != nil {
-		return gone(wait)
-	}
-	select {
-	case c.gate <- struct{}{}:
-		return nil
-	default:
-	}
-	t := time.NewTimer(patience)
-	defer t.Stop()
-	select {
-	case c.gate <- struct{}{}:
-		return nil
-	case <-wait.Done():
-		return gone(wait)
-	case <-c.closing:
-		return errClosing
-	case <-t.C:
-		return &backend.Fault{
-			Err:       fmt.Errorf("%d acquisitions of this client are waiting for the store's answer already, since %v", gateWidth, patience),
-			Remedy:    "look why the store is so slow, or ask for fewer locks at once",
-			Temporary: true,
-		}
-	}
-}
-
-func (c *Client) passed() { <-c.gate }
-
 // abandon gives back, in the background, what an acquisition got, or may yet get,
 // that nobody wants.
 func (c *Client) abandon(r *request, owner string, g *grant) {
@@ -412,7 +381,9 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 		c.tidy(q)
 	} else {
 		q.admit(o, now, &fx)
-		q.trouble = time.Time{}
+		if q.waiters != nil {
+			q.trouble = time.Time{}
+		}
 		if !g.passed {
 			q.quota = q.turns()
 		}
@@ -457,7 +428,9 @@ func (c *Client) tryOnce(ctx, wait context.Context, r *request) (*Lease, error) 
 			return nil, r.refused(left)
 		}
 	}
+	c.setOff(r)
 	c.mu.Unlock()
+	defer c.settled(r)
 	lease, g, err := c.request(ctx, wait, r)
 	switch {
 	case err != nil:

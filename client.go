@@ -20,6 +20,7 @@ import (
 type Client struct {
 	clock
 	id       string
+	prefix   string // of owners
 	watchdog time.Duration
 	stayOut  time.Duration // of its store, in Red; negative: as long as the watchdog timeout
 	observer Observer
@@ -40,12 +41,14 @@ type Client struct {
 	first   uint64        // what owners are numbered from, another for each client
 	owners  atomic.Uint64 // numbers owners, never twice
 	leases  atomic.Uint64 // numbers holds
-	gate    chan struct{} // a place for each acquisition on its way
 
 	watchMu sync.Mutex // orders calls of Watch and Unwatch; taken before mu
 
 	mu      sync.Mutex
+	gate    gate
 	queues  map[backend.Topic]*queue
+	spare   []*waiters               // of queues in which nobody waits any more
+	eras    uint64                   // numbers those in use
 	watched map[backend.Topic]*watch // what the session was asked to watch
 	lines   map[string]*line         // of fair locks, by name
 	permits map[string]*owner        // of expiring permits, by id
@@ -65,11 +68,6 @@ const DefaultWatchdogTimeout = 30 * time.Second
 // patience is how long a call goes on repeating a command that fails for a reason
 // that may pass, before it returns ErrUnavailable.
 const patience = 5 * time.Second
-
-// gateWidth bounds how many acquisitions are on their way at once. It fills any
-// connection, and a burst of callers does not push the renewals of held leases to
-// the end of a long queue in the client library.
-const gateWidth = 128
 
 // ClientOption changes a client.
 type ClientOption func(*Client) error
@@ -126,7 +124,6 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 		closing:  make(chan struct{}),
 		closed:   make(chan struct{}),
 		hurry:    make(chan error),
-		gate:     make(chan struct{}, gateWidth),
 		queues:   make(map[backend.Topic]*queue),
 		watched:  make(map[backend.Topic]*watch),
 		lines:    make(map[string]*line),
@@ -147,6 +144,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 		// and remembered requests in the store: begin elsewhere.
 		c.first = rand.Uint64() >> 12
 	}
+	c.prefix = c.id + ":"
 	c.base, c.cancel = context.WithCancel(context.Background())
 	c.sched.init()
 	session, err := b.Open((*events)(c))
@@ -180,11 +178,7 @@ func (c *Client) Ping(ctx context.Context) error {
 
 func (c *Client) newOwnerID() string {
 	var b [20]byte
-	n := strconv.AppendUint(b[:0], c.first+c.owners.Add(1), 10)
-	id := make([]byte, 0, len(c.id)+1+len(n))
-	id = append(id, c.id...)
-	id = append(id, ':')
-	return string(append(id, n...))
+	return c.prefix + string(strconv.AppendUint(b[:0], c.first+c.owners.Add(1), 10))
 }
 
 // explain puts the sentinel before a backend's error.

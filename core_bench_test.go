@@ -16,8 +16,8 @@ type granting struct {
 }
 
 func (granting) Open(backend.Handler) (backend.Session, error) { return granting{}, nil }
-func (granting) Leaves(backend.Kind) bool                       { return true }
-func (granting) Close() error                                   { return nil }
+func (granting) Leaves(backend.Kind) bool                      { return true }
+func (granting) Close() error                                  { return nil }
 func (granting) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
 	return backend.AcquireReply{Granted: true}, nil
 }

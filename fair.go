@@ -95,14 +95,13 @@ func (c *Client) standInLine(ctx, wait context.Context, r *request) (lease *Leas
 
 // askInLine asks for the lock and a place, and settles what becomes of it.
 func (c *Client) askInLine(ctx, wait context.Context, r *request, p *place) (*Lease, answer, error) {
-	if err := c.pass(wait); err != nil {
+	if err := c.place(wait, r); err != nil {
 		if caller := (*callerGone)(nil); errors.As(err, &caller) {
 			return nil, answer{}, err
 		}
 		return nil, answer{failure: err}, nil
 	}
-	c.begin()
-	defer c.end()
+	r.placed = false
 	g := new(grant)
 	before := p.asked
 	err := dispatch(c, wait, func() error {

@@ -260,6 +260,7 @@ func TestWhoBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	l := &line{client: c, name: "n", standing: []*place{first, second}}
 	c.lines["n"] = l
 	q := c.queueOf(second.topic)
+	c.expect(q)
 	w := &waiter{ready: make(chan struct{}, 1)}
 	q.push(w)
 	q.seen, q.retryAt, second.look = q.events, never, c.now().mono+int64(time.Hour)

@@ -14,7 +14,8 @@ type handover struct {
 	owner string // the successor's id
 	sent  instant
 	req   backend.HandOverRequest
-	// events and inTurn are the queue's, as of then.
+	// era, events and inTurn are its waiters', as of then.
+	era    uint64
 	events uint64
 	inTurn bool
 
@@ -36,14 +37,14 @@ func (o *owner) handover() *handover {
 	if c.relay == nil || o.family != backend.KindLock || o.state != ownerReleasing || q.holder != o || c.shut {
 		return nil
 	}
-	w := q.head
+	w := q.first()
 	if w == nil || w.request == nil || w.request.ttl < o.ttl {
 		return nil
 	}
 	if l := c.lines[q.topic.Name]; l != nil && len(l.standing) > 0 {
 		return nil // they wait for the same lock
 	}
-	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), events: q.events, inTurn: q.inTurn}
+	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), era: q.era, events: q.events, inTurn: q.inTurn}
 	h.req = backend.HandOverRequest{
 		Name: q.topic.Name, Owner: o.id, Successor: h.owner,
 		Lease: w.request.ttl, Fenced: w.request.kind.Fenced,
@@ -71,7 +72,7 @@ func (h *handover) settle(held bool) (ask bool) {
 	if h.failure != nil && !held {
 		g.blame(h.failure, h.sent, h.req.Lease)
 	}
-	if !h.reply.Waits {
+	if !h.reply.Waits && q.waiters != nil {
 		q.inTurn = q.inTurn && h.inTurn
 	}
 	switch {
@@ -83,12 +84,15 @@ func (h *handover) settle(held bool) (ask bool) {
 		}
 	case g.granted || g.late > 0:
 		c.abandonLocked(w.request, h.owner, &g)
-	case h.reply.Waits && q.head != nil:
+	case h.reply.Waits && q.first() != nil:
 		q.inTurn, q.refused = true, true
 		q.retryAt = c.now().mono + int64(c.watchdog)
-		q.seen = max(q.seen, h.events)
+		if q.era == h.era { // else they came later, and are to ask
+			q.seen = max(q.seen, h.events)
+		}
 		return false
 	case h.reply.Waits:
+		c.expect(q)
 		q.inTurn = true // tidy then steps back
 	}
 	return true
@@ -96,4 +100,9 @@ func (h *handover) settle(held bool) (ask bool) {
 
 // turns is how often the lock is handed over before others get their turn: those who wait now
 // get it, and those who come later do not keep others out.
-func (q *queue) turns() int { return min(max(q.length, 1), mostInARow) }
+func (q *queue) turns() int {
+	if q.waiters == nil {
+		return 1
+	}
+	return min(max(q.length, 1), mostInARow)
+}

@@ -66,20 +66,25 @@ func (b *bundle) take(ctx, wait context.Context, try bool) (leases []*Lease, fai
 
 func (b *bundle) tryOnce(ctx, wait context.Context) ([]*Lease, int, error) {
 	c := b.client
+	r := &b.reqs[0]
 	c.mu.Lock()
 	shut := c.shut
 	i, left := b.blockedLocked()
+	if !shut && i < 0 {
+		c.setOff(r)
+	}
 	c.mu.Unlock()
 	switch {
 	case shut:
-		return nil, 0, b.reqs[0].fail(ErrClosed)
+		return nil, 0, r.fail(ErrClosed)
 	case i >= 0:
 		return nil, i, b.reqs[i].refused(left)
 	}
-	leases, g, err := b.request(ctx, wait)
+	defer c.settled(r)
+	leases, g, err := b.request(ctx, wait, r)
 	switch {
 	case err != nil:
-		return nil, 0, b.reqs[0].fail(err)
+		return nil, 0, r.fail(err)
 	case leases != nil:
 		return leases, 0, nil
 	case g.err != nil:
@@ -110,7 +115,7 @@ func (b *bundle) queueUp(ctx, wait context.Context) (leases []*Lease, failed int
 				g   *manyGrant
 				err error
 			)
-			leases, g, err = b.request(ctx, wait)
+			leases, g, err = b.request(ctx, wait, r)
 			if err != nil || leases != nil {
 				return answer{got: leases != nil}, err
 			}
@@ -186,20 +191,16 @@ func culprit(err error) int {
 }
 
 // request sends one acquisition for new owners and settles what becomes of it, as
-// Client.request does for one.
-func (b *bundle) request(ctx, wait context.Context) ([]*Lease, *manyGrant, error) {
+// Client.request does for one; r is who asks.
+func (b *bundle) request(ctx, wait context.Context, r *request) ([]*Lease, *manyGrant, error) {
 	c := b.client
-	if err := c.pass(wait); err != nil {
+	if err := c.place(wait, r); err != nil {
 		if caller := (*callerGone)(nil); errors.As(err, &caller) {
 			return nil, nil, err
 		}
 		return nil, &manyGrant{grant: grant{err: err}}, nil
 	}
-	if !c.beginUnlessShut() {
-		c.passed()
-		return nil, &manyGrant{grant: grant{err: errClosing}}, nil
-	}
-	defer c.end()
+	r.placed = false
 	owners := make([]string, len(b.reqs))
 	for i := range owners {
 		owners[i] = c.newOwnerID()
@@ -331,6 +332,7 @@ func (c *Client) unlockTogether(ctx context.Context, holds []*hold) []error {
 	us := make([]unlocking, len(holds))
 	var fx effects
 	var sent []releasing
+	c.mu.Lock()
 	for i, h := range holds {
 		us[i].hold = h
 		us[i].begin(&fx)
@@ -338,6 +340,7 @@ func (c *Client) unlockTogether(ctx context.Context, holds []*hold) []error {
 			sent = append(sent, releasing{at: i, owner: h.owner, live: us[i].ended == nil})
 		}
 	}
+	c.mu.Unlock()
 	fx.run()
 	for i := range us {
 		us[i].endContext()
@@ -395,7 +398,8 @@ func (c *Client) releaseTogether(rs []releasing) {
 	c.sendReleases(rs)
 	for i := range rs {
 		if r := &rs[i]; r.waits {
-			r.keep, r.err = r.owner.release(r.live)
+			x := letting{owner: r.owner, live: r.live}
+			r.keep, r.err = x.run(context.Background())
 		}
 	}
 }

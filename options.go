@@ -107,6 +107,10 @@ type request struct {
 	waits bool
 	// handed is what the holder before has got for it; nil if it is to ask.
 	handed *handed
+
+	waiter waiter // that it is, the first time that it stands in a queue
+	fresh  bool   // since is just past: nothing was waited for
+	placed bool   // it has a place at the gate
 }
 
 func (r *request) topic() backend.Topic { return topicOf(r.family, r.name) }

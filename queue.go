@@ -7,17 +7,26 @@ import (
 )
 
 // queue is what a client knows of one name: its own holder, and its own waiters in
-// the order in which they came. Only the head asks the store, and only when
-// something happened since it last asked: that is what keeps the number of commands
-// independent of the number of waiters. Guarded by Client.mu.
+// the order in which they came. Guarded by Client.mu.
 type queue struct {
 	topic  backend.Topic
 	holder *owner // exclusive
+	// readers are those of a read-write lock; beside a holder, those that it let in.
+	readers map[*owner]struct{}
+	// quota is how many more times the lock is handed over here before others get their turn.
+	quota int
+
+	*waiters // nil where nobody waits
+}
+
+// waiters are those who wait for one name. Only the first asks the store, and only when
+// something happened since it last asked: that is what keeps the number of commands
+// independent of the number of waiters.
+type waiters struct {
+	era    uint64 // numbers the client's
 	head   *waiter
 	tail   *waiter
 	length int // how many wait
-	// readers are those of a read-write lock; beside a holder, those that it let in.
-	readers map[*owner]struct{}
 
 	// events counts what may have freed the lock; seen is events as of the last time
 	// the head asked. A head that leaves before it knows the answer counts one more, so
@@ -45,8 +54,6 @@ type queue struct {
 	sleeps int64
 	// inTurn: the store tells this client when it is its turn, and tells others before: see turn.go.
 	inTurn bool
-	// quota is how many more times the lock is handed over here before others get their turn.
-	quota int
 
 	// hinted is when a change of the record last made the head ask, hint when one will.
 	hinted int64
@@ -81,26 +88,57 @@ func topicOf(family backend.Kind, name string) backend.Topic {
 func (c *Client) queueOf(t backend.Topic) *queue {
 	q := c.queues[t]
 	if q == nil {
-		q = &queue{topic: t, events: 1, retryAt: never, ends: never, checkAt: never}
+		q = &queue{topic: t}
 		c.queues[t] = q
 	}
 	return q
 }
 
-// tidy forgets a queue that nobody needs.
+// mostSpare bounds what is kept for those who will wait.
+const mostSpare = 128
+
+// expect makes room for one who waits for q.
+func (c *Client) expect(q *queue) {
+	if q.waiters != nil {
+		return
+	}
+	if n := len(c.spare); n > 0 {
+		q.waiters, c.spare = c.spare[n-1], c.spare[:n-1]
+	} else {
+		q.waiters = new(waiters)
+	}
+	c.eras++
+	q.era = c.eras
+	q.events, q.retryAt, q.ends, q.checkAt = 1, never, never, never
+}
+
+// tidy forgets what nobody needs.
 func (c *Client) tidy(q *queue) {
-	if q.head == nil {
+	if q.first() != nil {
+		return
+	}
+	if w := q.waiters; w != nil { // what the next waiter knows of the answer is nothing
 		c.stepBack(q)
-		q.checkAt = never
-		q.refused, q.answered, q.deaf, q.trouble = false, false, nil, time.Time{}
-		q.events++ // what the next waiter knows of the answer is nothing
-		if !q.inUse() && c.queues[q.topic] == q {
-			delete(c.queues, q.topic)
+		c.sched.remove(&w.hint)
+		q.waiters, *w = nil, waiters{}
+		if len(c.spare) < mostSpare {
+			c.spare = append(c.spare, w)
 		}
+	}
+	if !q.inUse() && c.queues[q.topic] == q {
+		delete(c.queues, q.topic)
 	}
 }
 
-func (q *queue) push(w *waiter) {
+// first is the one who asks the store; nil if nobody waits.
+func (q *queue) first() *waiter {
+	if q.waiters == nil {
+		return nil
+	}
+	return q.head
+}
+
+func (q *waiters) push(w *waiter) {
 	q.seats++
 	q.length++
 	w.seat = q.seats
@@ -134,7 +172,7 @@ func (q *queue) remove(w *waiter) {
 
 // serve tells all up to a seat that what they wait for is so.
 func (q *queue) serve(seat uint64) {
-	for w := q.head; w != nil && w.seat <= seat; w = w.next {
+	for w := q.first(); w != nil && w.seat <= seat; w = w.next {
 		w.served = true
 		select {
 		case w.ready <- struct{}{}:
@@ -146,14 +184,16 @@ func (q *queue) serve(seat uint64) {
 // stir notes that the lock may be free and wakes the head, unless the lock is held
 // here: then the head is woken when it no longer is.
 func (q *queue) stir() {
-	q.events++
-	q.wake()
+	if q.waiters != nil {
+		q.events++
+		q.wake()
+	}
 }
 
 func (q *queue) wake() {
-	if q.head != nil && q.holder == nil {
+	if w := q.first(); w != nil && q.holder == nil {
 		select {
-		case q.head.ready <- struct{}{}:
+		case w.ready <- struct{}{}:
 		default:
 		}
 	}
@@ -232,7 +272,7 @@ func (c *Client) wantsWatch(t backend.Topic) bool {
 		return true // releases of the plain lock are announced there
 	}
 	q := c.queues[t]
-	return q != nil && q.head != nil && q.refused && !c.shut
+	return q != nil && q.first() != nil && q.refused && !c.shut
 }
 
 // events is the Client as its session sees it.
@@ -267,7 +307,7 @@ func (e *events) stir(t backend.Topic, deaf error) {
 	c := (*Client)(e)
 	c.mu.Lock()
 	if q := c.queues[t]; q != nil {
-		if deaf == nil || q.head != nil { // a failure that comes late concerns nobody
+		if q.waiters != nil { // else it comes late and concerns nobody
 			q.deaf = deaf
 		}
 		q.stir()
@@ -305,7 +345,7 @@ func (c *Client) changed(q *queue) {
 	if q.holder != nil {
 		q.holder.ask()
 	}
-	if q.inTurn {
+	if q.first() != nil && q.inTurn {
 		c.hintTurn(q)
 		return
 	}

@@ -289,7 +289,7 @@ func TestABackendThatPanicsTakesNoPlaceAtTheGate(t *testing.T) {
 			c.TryLock(context.Background(), "n")
 		}()
 	}
-	if n := len(c.gate); n != 0 {
+	if n := c.gate.inside; n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
 }

@@ -11,133 +11,166 @@ import (
 
 func (h *hold) unlock(ctx context.Context) error {
 	u := unlocking{hold: h}
+	x := letting{owner: h.owner}
 	var fx effects
-	u.begin(&fx)
+	c := h.owner.client
+	c.mu.Lock()
+	if u.begin(&fx); u.err == nil {
+		x.live = u.ended == nil
+		x.begin()
+	}
+	c.mu.Unlock()
 	fx.run()
 	u.endContext()
 	if u.err != nil {
 		return u.err
 	}
-	var keep int
-	var err error
-	if live := u.ended == nil; ctx.Done() == nil {
-		keep, err = h.owner.release(live)
-	} else {
-		keep, err = h.owner.releaseUnder(ctx, live)
-	}
-	return u.finish(keep, err)
+	return u.finish(x.run(ctx))
 }
 
-// releaseUnder is release for a caller who may leave meanwhile.
-func (o *owner) releaseUnder(ctx context.Context, live bool) (keep int, err error) {
-	c := o.client
-	x := &letting{owner: o, live: live}
-	if c.leaves(o.family) {
-		// No goroutine, unless it has to wait for its turn, or something goes wrong.
-		c.mu.Lock()
-		first := !o.busy && o.line == nil
-		if first {
-			o.busy = true
-		}
-		done := false
-		if first {
-			x.keep, done = o.keep(live)
-			if !done && x.keep == 0 {
-				x.handover = o.handover()
-			}
-		}
-		c.mu.Unlock()
-		switch {
-		case done:
-			return 0, nil
-		case first:
-			x.hasTurn = true
-			if x.failure = x.send(ctx); x.failure == nil {
-				return x.keep, x.released()
-			}
-			if x.left(x.failure) {
-				return 0, gone(ctx)
-			}
-		}
-	}
-	err = sendOff(c, ctx, x)
-	if _, gone := errors.AsType[*callerGone](err); gone {
-		return 0, err // x is the goroutine's until it has answered
-	}
-	return x.keep, err
-}
-
-// letting is one release on its way, for a caller who may leave.
+// letting is one release: it sets the hold count in the store to what is live here.
 type letting struct {
-	claimable
 	owner *owner
-	live  bool
-	keep  int
+	live  bool // the hold was live when Unlock was called
 
-	hasTurn  bool      // and keep is set
+	ready    bool // it has the owner's turn, and what follows is set
+	done     bool // the release of another hold, unlocked at the same time, did this one's work
+	keep     int
 	handover *handover // nil if it is for all
-	held     bool
-	failure  error // of what was sent first
+
+	sent    bool
+	held    bool
+	failure error // of what was sent first
+}
+
+// begin takes the owner's turn if nobody comes before. It is called with the mutex.
+func (x *letting) begin() {
+	if o := x.owner; !o.busy && o.line == nil {
+		o.busy = true
+		x.prepare()
+	}
+}
+
+// await waits for the owner's turn.
+func (x *letting) await() {
+	o := x.owner
+	c := o.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := new(turn); !o.enter(t) {
+		c.mu.Unlock()
+		<-t.ready
+		c.mu.Lock()
+	}
+	x.prepare()
+}
+
+func (x *letting) prepare() {
+	x.ready = true
+	if x.keep, x.done = x.owner.keep(x.live); !x.done && x.keep == 0 {
+		x.handover = x.owner.handover()
+	}
+}
+
+// run releases for a caller who may leave meanwhile.
+func (x *letting) run(ctx context.Context) (keep int, err error) {
+	c, family := x.owner.client, x.owner.family
+	stays := ctx.Done() == nil
+	if stays && !x.ready {
+		x.await()
+	}
+	switch {
+	case x.done:
+		return 0, nil
+	case stays:
+		x.send(c.inPlace(family))
+	case x.ready && c.leaves(family): // no goroutine, unless something goes wrong
+		x.send(ctx)
+	}
+	if x.sent && x.failure == nil {
+		return x.keep, x.released()
+	}
+	if stays {
+		return x.keep, x.repeat()
+	}
+	p := &parting{letting: *x}
+	if p.left() {
+		return 0, gone(ctx)
+	}
+	err = sendOff(c, ctx, p)
+	if _, gone := errors.AsType[*callerGone](err); gone {
+		return 0, err // p is the goroutine's until it has answered
+	}
+	return p.keep, err
 }
 
 // send sends the release, for the first time.
-func (x *letting) send(ctx context.Context) error {
+func (x *letting) send(ctx context.Context) {
 	o := x.owner
+	x.sent = true
 	if x.handover != nil {
-		err := x.handover.send(ctx)
+		x.failure = x.handover.send(ctx)
 		x.held = x.handover.reply.Held
-		return err
-	}
-	reply, err := o.client.session.Release(ctx, o.releaseRequest(x.keep))
-	x.held = reply.Held
-	return err
-}
-
-// left tells whether err is that of a release whose caller has left, and then settles what
-// becomes of it.
-func (x *letting) left(err error) bool {
-	c := x.owner.client
-	if left, is := errors.AsType[*backend.Left[backend.ReleaseReply]](err); is {
-		leftBehind(c, left, func(reply backend.ReleaseReply, err error) {
-			x.held = reply.Held
-			x.goOn(err)
-		})
-		return true
-	}
-	if left, is := errors.AsType[*backend.Left[backend.HandOverReply]](err); is {
-		leftBehind(c, left, func(reply backend.HandOverReply, err error) {
-			x.handover.reply, x.handover.failure, x.held = reply, err, reply.Held
-			x.goOn(err)
-		})
-		return true
-	}
-	return false
-}
-
-// goOn settles the first that was sent, after its caller has left.
-func (x *letting) goOn(err error) {
-	if x.failure = err; err == nil {
-		_ = x.released()
 		return
 	}
-	_ = x.do()
+	reply, err := o.client.session.Release(ctx, o.releaseRequest(x.keep))
+	x.held, x.failure = reply.Held, err
+}
+
+// repeat goes on after a failure.
+func (x *letting) repeat() error {
+	o := x.owner
+	held, unsure, err := o.client.sendReleaseAfter(o.releaseRequest(x.keep), x.failure)
+	return o.released(x.live, x.keep, held, unsure, x.handover, err)
 }
 
 func (x *letting) released() error {
 	return x.owner.released(x.live, x.keep, x.held, false, x.handover, nil)
 }
 
-func (x *letting) do() (err error) {
-	o := x.owner
-	if x.hasTurn {
-		held, unsure, err := o.client.sendReleaseAfter(o.releaseRequest(x.keep), x.failure)
-		return o.released(x.live, x.keep, held, unsure, x.handover, err)
-	}
-	x.keep, err = o.release(x.live)
-	return err
+// parting is a release whose caller may leave it to itself.
+type parting struct {
+	claimable
+	letting
 }
 
-func (x *letting) orphan() {}
+func (p *parting) do() error {
+	if !p.ready {
+		p.await()
+	}
+	if p.done {
+		return nil
+	}
+	if !p.sent {
+		p.send(p.owner.client.inPlace(p.owner.family))
+	}
+	if p.failure == nil {
+		return p.released()
+	}
+	return p.repeat()
+}
+
+func (p *parting) orphan() {}
+
+// left tells whether the caller left what was sent, and then settles what becomes of it.
+func (p *parting) left() bool {
+	c := p.owner.client
+	if left, is := errors.AsType[*backend.Left[backend.ReleaseReply]](p.failure); is {
+		leftBehind(c, left, func(reply backend.ReleaseReply, err error) {
+			p.held, p.failure = reply.Held, err
+			_ = p.do()
+		})
+		return true
+	}
+	if left, is := errors.AsType[*backend.Left[backend.HandOverReply]](p.failure); is {
+		leftBehind(c, left, func(reply backend.HandOverReply, err error) {
+			p.handover.reply, p.handover.failure, p.held, p.failure = reply, err, reply.Held, err
+			_ = p.do()
+		})
+		return true
+	}
+	return false
+}
 
 // unlocking is one call of Unlock.
 type unlocking struct {
@@ -147,14 +180,12 @@ type unlocking struct {
 	err   error // there is nothing to be released
 }
 
-// begin ends the hold.
+// begin ends the hold, with the mutex.
 func (u *unlocking) begin(fx *effects) {
 	h := u.hold
 	o := h.owner
 	c := o.client
 	u.at = c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if h.unlocked {
 		u.err = &Error{Op: "unlock", Name: h.name(), Err: errTwice}
 		return
@@ -214,36 +245,6 @@ func (u *unlocking) finish(keep int, err error) error {
 	return err
 }
 
-// release sets the hold count in the store to what is live here. live tells that
-// the hold was live when Unlock was called.
-func (o *owner) release(live bool) (keep int, err error) {
-	c := o.client
-	c.mu.Lock()
-	if o.busy || o.line != nil {
-		t := new(turn)
-		if !o.enter(t) {
-			c.mu.Unlock()
-			<-t.ready
-			c.mu.Lock()
-		}
-	} else {
-		o.busy = true
-	}
-	keep, done := o.keep(live)
-	x := letting{owner: o, live: live, keep: keep, hasTurn: true}
-	if !done && keep == 0 {
-		x.handover = o.handover()
-	}
-	c.mu.Unlock()
-	if done {
-		return 0, nil
-	}
-	if x.failure = x.send(c.inPlace(o.family)); x.failure == nil {
-		return keep, x.released()
-	}
-	return keep, x.do()
-}
-
 // keep is the hold count that a release sets; the turn is o's. It is done, and gives the
 // turn back, if the release of another hold, unlocked at the same time, did this one's work.
 func (o *owner) keep(live bool) (keep int, done bool) {
@@ -261,16 +262,15 @@ func (o *owner) keep(live bool) (keep int, done bool) {
 func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, err error) error {
 	c := o.client
 	var fx effects
-	now := c.now()
 	c.mu.Lock()
 	foreign := errors.Is(err, backend.ErrWrongKind)
 	switch {
 	case foreign:
-		o.lose(now, &fx, "the store holds other data under its name: somebody has put it there")
+		o.lose(c.now(), &fx, "the store holds other data under its name: somebody has put it there")
 	case err != nil && keep == 0:
 		c.compensateLocked(o.family, o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
 	case err == nil && !held && keep > 0:
-		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+		o.lose(c.now(), &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
 	}
 	ask := h == nil || h.settle(err == nil && held)
 	if o.state == ownerReleasing && keep == 0 {
@@ -280,9 +280,12 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 		c.vacate(o, ask)
 	}
 	o.leave()
+	settled := c.watchSettled(o.queue.topic)
 	c.mu.Unlock()
 	fx.run()
-	c.syncWatch(o.queue.topic)
+	if !settled {
+		c.syncWatch(o.queue.topic)
+	}
 
 	switch {
 	case foreign:

@@ -139,7 +139,11 @@ func (c *Client) enterToRead(ctx, wait context.Context, r *request, h *hold) (le
 	if ended || err != nil {
 		return nil, ended, err
 	}
-	r.outer = h
+	r.outer, r.fresh = h, false
+	c.mu.Lock()
+	c.setOff(r) // also while the client shuts down: those who hold it already are to finish
+	c.mu.Unlock()
+	defer c.settled(r)
 	lease, g, err := c.request(ctx, wait, r)
 	now := c.now()
 	var fx effects
@@ -229,7 +233,9 @@ func (q *queue) admit(o *owner, now instant, fx *effects) {
 		reader.lose(now, fx, "a writer has acquired it: its record was removed by somebody")
 	}
 	q.holder = o
-	q.seen = q.events
+	if q.waiters != nil {
+		q.seen = q.events
+	}
 }
 
 // dismiss takes an owner out, and tells whether the lock may be free now.
@@ -283,8 +289,10 @@ func (c *Client) changedRW(q *queue) {
 			c.reschedule(o)
 		}
 	}
+	if q.first() == nil || q.hint.pos != 0 {
+		return
+	}
 	switch at := q.hinted + int64(hintsApart); {
-	case q.head == nil || q.hint.pos != 0:
 	case now.mono >= at || q.hinted == 0:
 		q.hinted = now.mono
 		q.stir()

@@ -30,7 +30,7 @@ func (e *events) Passed(t backend.Topic, next backend.Turn) {
 	defer c.mu.Unlock()
 	q := c.queues[t]
 	switch {
-	case q == nil || q.head == nil:
+	case q == nil || q.first() == nil:
 	case !q.inTurn:
 		q.stir() // it asks for more than the lock, or has not been refused yet
 	default:
@@ -42,11 +42,8 @@ func (e *events) Passed(t backend.Topic, next backend.Turn) {
 	}
 }
 
-// hintTurn has the head ask a little later, since the record has changed.
+// hintTurn has the head, which there is, ask a little later, since the record has changed.
 func (c *Client) hintTurn(q *queue) {
-	if q.head == nil {
-		return
-	}
 	now := c.now().mono
 	if at := max(now+int64(hintDelay), q.hinted+int64(hintsApart)); at < q.checkAt {
 		q.hinted = at
@@ -61,7 +58,7 @@ func (q *queue) look(at int64) {
 	}
 }
 
-// stepBack tells the store that nobody waits here any more. It is called with the mutex.
+// stepBack tells the store that nobody waits here any more, where somebody has. It is called with the mutex.
 func (c *Client) stepBack(q *queue) {
 	if !q.inTurn {
 		return
@@ -78,6 +75,7 @@ func (c *Client) stepBack(q *queue) {
 func (c *Client) waitsBehind(t backend.Topic) {
 	c.mu.Lock()
 	q := c.queueOf(t)
+	c.expect(q)
 	q.inTurn = true
 	c.tidy(q)
 	c.mu.Unlock()

@@ -56,7 +56,10 @@ type answer struct {
 // spinning one backs off instead. ask
 // returns *callerGone when wait ended; what stand returns is an *Error.
 func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask func() (answer, error)) error {
-	w := new(waiter)
+	w := &r.waiter
+	if w.seat != 0 {
+		w = new(waiter)
+	}
 	if r.relays {
 		w.request = r
 	}
@@ -66,6 +69,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 		return r.fail(ErrClosed)
 	}
 	q := c.queueOf(t)
+	c.expect(q)
 	q.push(w)
 	var (
 		timer  *time.Timer
@@ -84,7 +88,14 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 			err = c.explain(q.deaf)
 			break
 		}
-		now := c.now()
+		if c.shut && w.handed == nil {
+			err = errClosing
+			break
+		}
+		now := r.since
+		if !r.fresh {
+			now = c.now()
+		}
 		if w.handed != nil || q.head == w && q.holder == nil && (q.events != q.seen || now.mono >= min(q.retryAt, q.checkAt)) {
 			before := q.retryAt
 			r.handed, w.handed = w.handed, nil
@@ -92,9 +103,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 			q.seen = q.events
 			q.retryAt, q.ends = never, never
 			q.checkAt = never
-			c.mu.Unlock()
-			a, gone := ask()
-			c.mu.Lock()
+			a, gone := c.question(q, w, r, ask)
 			switch {
 			case gone != nil:
 				q.events++ // what woke us, if anything did, is the next one's
@@ -186,6 +195,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 				continue
 			}
 		}
+		r.fresh = false
 		if w.ready == nil {
 			w.ready = make(chan struct{}, 1)
 		}
@@ -216,6 +226,24 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 	return r.gaveUp(err, left, last)
 }
 
+// question asks, without the mutex. Where ask panics, w does not wait any more.
+func (c *Client) question(q *queue, w *waiter, r *request, ask func() (answer, error)) (a answer, gone error) {
+	answered := false
+	c.setOff(r)
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.arrived(r)
+		if !answered {
+			q.events++
+			c.leave(q, w)
+		}
+	}()
+	a, gone = ask()
+	answered = true
+	return a, gone
+}
+
 // giveUp gives back what w, who has left, was handed too late.
 func (c *Client) giveUp(r *request, w *waiter) {
 	if h := w.handed; h != nil { // nobody hands it anything any more
@@ -234,8 +262,11 @@ func (c *Client) hears(t backend.Topic) bool {
 func (c *Client) leave(q *queue, w *waiter) {
 	q.remove(w)
 	c.tidy(q)
+	settled := c.watchSettled(q.topic)
 	c.mu.Unlock()
-	c.syncWatch(q.topic)
+	if !settled {
+		c.syncWatch(q.topic)
+	}
 }
 
 // remaining is what is left of the holder's lease as far as known; negative if it is not.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -36,14 +37,29 @@ func newCommands() commands {
 	return commands{outbox: redisproto.NewOutbox(send)}
 }
 
+// behind is a call whose caller has left it to itself.
+type behind struct {
+	*call
+	done <-chan struct{} // gets a value when the reply is there
+}
+
+// calls are those that nobody uses any more.
+var calls = sync.Pool{New: func() any { return new(call) }}
+
 // do has a script sent. If ctx ends before its reply is there, left is not nil.
-func (c *commands) do(ctx context.Context, client rueidis.Client, cmd rueidis.Completed) (x *call, left <-chan struct{}) {
-	x = &call{client: client, cmd: cmd}
+func (c *commands) do(ctx context.Context, client rueidis.Client, cmd rueidis.Completed) (reply rueidis.RedisResult, left *behind) {
 	if c.cluster || c.outbox == nil {
-		x.reply = client.Do(ctx, cmd)
-		return x, nil
+		return client.Do(ctx, cmd), nil
 	}
-	return x, c.outbox.Do(ctx, x)
+	x := calls.Get().(*call)
+	x.client, x.cmd = client, cmd
+	if done := c.outbox.Do(ctx, x); done != nil {
+		return reply, &behind{x, done}
+	}
+	reply = x.reply
+	*x = call{}
+	calls.Put(x)
+	return reply, nil
 }
 
 // send sends calls of one client in one round trip.
@@ -135,24 +151,25 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireSHA).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireSHA).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireSource).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireSource).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.Acquire(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // AcquireFenced sends acquire_fenced.lua.
@@ -163,24 +180,25 @@ func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFenced
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireFencedSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireFencedSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireFencedSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireFencedSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.AcquireFenced(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // Reenter sends reenter.lua.
@@ -191,24 +209,25 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReenterSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReenterSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReenterSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReenterSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.Reenter(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // Release sends release.lua.
@@ -219,24 +238,25 @@ func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redi
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReleaseSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReleaseSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.Release(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // Renew sends renew.lua for all items, on a cluster once for each slot.
@@ -285,24 +305,25 @@ func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]str
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.InspectSHA).Numkeys(1).Key(k.Lock).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.InspectSHA).Numkeys(1).Key(k.Lock).Build())
 	if left == nil {
-		reply, err := x.reply.AsStrSlice()
+		value, err := reply.AsStrSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.InspectSource).Numkeys(1).Key(k.Lock).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.InspectSource).Numkeys(1).Key(k.Lock).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]string, error) {
-			reply, err := x.reply.AsStrSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]string, error) {
+			value, err := x.reply.AsStrSlice()
 			if isNoScript(err) {
 				return c.Inspect(context.Background(), k)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsStrSlice()
+	return reply.AsStrSlice()
 }
 
 // ForceRelease sends force_release.lua.
@@ -313,24 +334,25 @@ func (c *commands) ForceRelease(ctx context.Context, k redisproto.ForceReleaseKe
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ForceReleaseSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Queue).Arg(a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ForceReleaseSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Queue).Arg(a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ForceReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Queue).Arg(a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ForceReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Queue).Arg(a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.ForceRelease(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // Count sends count.lua.
@@ -341,24 +363,25 @@ func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.CountSHA).Numkeys(1).Key(k.Count).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.CountSHA).Numkeys(1).Key(k.Count).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.CountSource).Numkeys(1).Key(k.Count).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.CountSource).Numkeys(1).Key(k.Count).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.Count(context.Background(), k)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // LatchSet sends latch_set.lua.
@@ -369,24 +392,25 @@ func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redis
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchSetSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchSetSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchSetSource).Numkeys(2).Key(k.Latch, k.Once).Arg(strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchSetSource).Numkeys(2).Key(k.Latch, k.Once).Arg(strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.LatchSet(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // LatchCountDown sends latch_count_down.lua.
@@ -397,24 +421,25 @@ func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchCountDownSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchCountDownSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchCountDownSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchCountDownSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.LatchCountDown(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // LatchDelete sends latch_delete.lua.
@@ -425,24 +450,25 @@ func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a re
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchDeleteSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchDeleteSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchDeleteSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchDeleteSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.LatchDelete(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // SemaphoreSet sends semaphore_set.lua.
@@ -453,24 +479,25 @@ func (c *commands) SemaphoreSet(ctx context.Context, k redisproto.SemaphoreKeys,
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreSetSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreSetSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreSetSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreSetSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.SemaphoreSet(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // SemaphoreTake sends semaphore_take.lua.
@@ -481,24 +508,25 @@ func (c *commands) SemaphoreTake(ctx context.Context, k redisproto.SemaphoreTake
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreTakeSHA).Numkeys(2).Key(k.Semaphore, k.Once).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), flag(a.Again)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreTakeSHA).Numkeys(2).Key(k.Semaphore, k.Once).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), flag(a.Again)).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreTakeSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), flag(a.Again)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreTakeSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), flag(a.Again)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.SemaphoreTake(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // SemaphoreCancel sends semaphore_cancel.lua.
@@ -509,24 +537,25 @@ func (c *commands) SemaphoreCancel(ctx context.Context, k redisproto.SemaphoreKe
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreCancelSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreCancelSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreCancelSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreCancelSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.SemaphoreCancel(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // SemaphoreAdd sends semaphore_add.lua.
@@ -537,24 +566,25 @@ func (c *commands) SemaphoreAdd(ctx context.Context, k redisproto.SemaphoreKeys,
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreAddSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreAddSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreAddSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreAddSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.SemaphoreAdd(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // SemaphoreDrain sends semaphore_drain.lua.
@@ -565,24 +595,25 @@ func (c *commands) SemaphoreDrain(ctx context.Context, k redisproto.SemaphoreTak
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreDrainSHA).Numkeys(2).Key(k.Semaphore, k.Once).Arg(millis(a.Keep)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreDrainSHA).Numkeys(2).Key(k.Semaphore, k.Once).Arg(millis(a.Keep)).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreDrainSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(millis(a.Keep)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreDrainSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(millis(a.Keep)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.SemaphoreDrain(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // PermitsAcquire sends permits_acquire.lua.
@@ -593,24 +624,25 @@ func (c *commands) PermitsAcquire(ctx context.Context, k redisproto.PermitsKeys,
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsAcquireSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, millis(a.Lease), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsAcquireSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, millis(a.Lease), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsAcquireSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, millis(a.Lease), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsAcquireSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, millis(a.Lease), a.Publish).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.PermitsAcquire(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // PermitsRelease sends permits_release.lua.
@@ -621,24 +653,25 @@ func (c *commands) PermitsRelease(ctx context.Context, k redisproto.PermitsKeys,
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsReleaseSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsReleaseSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsReleaseSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsReleaseSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.PermitsRelease(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // PermitsRenew sends permits_renew.lua for all items, on a cluster once for each slot.
@@ -686,24 +719,25 @@ func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsCountSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsCountSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsCountSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsCountSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.PermitsCount(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // ReadAcquire sends read_acquire.lua.
@@ -714,24 +748,25 @@ func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadAcquireSHA).Numkeys(3).Key(k.Lock, k.Timeout, k.Writer).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadAcquireSHA).Numkeys(3).Key(k.Lock, k.Timeout, k.Writer).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadAcquireSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Writer).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadAcquireSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Writer).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.ReadAcquire(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // ReadEnter sends read_enter.lua.
@@ -742,24 +777,25 @@ func (c *commands) ReadEnter(ctx context.Context, k redisproto.ReadEnterKeys, a 
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadEnterSHA).Numkeys(3).Key(k.Lock, k.Timeout, k.Proof).Arg(a.Owner, a.Under, millis(a.Lease), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadEnterSHA).Numkeys(3).Key(k.Lock, k.Timeout, k.Proof).Arg(a.Owner, a.Under, millis(a.Lease), flag(a.Track)).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadEnterSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Proof).Arg(a.Owner, a.Under, millis(a.Lease), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadEnterSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Proof).Arg(a.Owner, a.Under, millis(a.Lease), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.ReadEnter(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // ReadRelease sends read_release.lua.
@@ -770,24 +806,25 @@ func (c *commands) ReadRelease(ctx context.Context, k redisproto.ReadReleaseKeys
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadReleaseSHA).Numkeys(4).Key(k.Lock, k.Timeout, k.Prefix, k.Channel).Arg(a.Owner, a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadReleaseSHA).Numkeys(4).Key(k.Lock, k.Timeout, k.Prefix, k.Channel).Arg(a.Owner, a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadReleaseSource).Numkeys(4).Key(k.Lock, k.Timeout, k.Prefix, k.Channel).Arg(a.Owner, a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadReleaseSource).Numkeys(4).Key(k.Lock, k.Timeout, k.Prefix, k.Channel).Arg(a.Owner, a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.ReadRelease(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // ReadRenew sends read_renew.lua for all items, on a cluster once for each slot.
@@ -836,24 +873,25 @@ func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKe
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WriteAcquireSHA).Numkeys(2).Key(k.Lock, k.Writer).Arg(a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WriteAcquireSHA).Numkeys(2).Key(k.Lock, k.Writer).Arg(a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteAcquireSource).Numkeys(2).Key(k.Lock, k.Writer).Arg(a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteAcquireSource).Numkeys(2).Key(k.Lock, k.Writer).Arg(a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.WriteAcquire(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // WriteRelease sends write_release.lua.
@@ -864,24 +902,25 @@ func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys,
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WriteReleaseSHA).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WriteReleaseSHA).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.WriteRelease(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // RWForceRelease sends rw_force_release.lua.
@@ -892,24 +931,25 @@ func (c *commands) RWForceRelease(ctx context.Context, k redisproto.RWReleaseKey
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwForceReleaseSHA).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwForceReleaseSHA).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwForceReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwForceReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.RWForceRelease(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // RWInspect sends rw_inspect.lua.
@@ -920,24 +960,25 @@ func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwInspectSHA).Numkeys(2).Key(k.Lock, k.Prefix).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwInspectSHA).Numkeys(2).Key(k.Lock, k.Prefix).Build())
 	if left == nil {
-		reply, err := x.reply.AsStrSlice()
+		value, err := reply.AsStrSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwInspectSource).Numkeys(2).Key(k.Lock, k.Prefix).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwInspectSource).Numkeys(2).Key(k.Lock, k.Prefix).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]string, error) {
-			reply, err := x.reply.AsStrSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]string, error) {
+			value, err := x.reply.AsStrSlice()
 			if isNoScript(err) {
 				return c.RWInspect(context.Background(), k)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsStrSlice()
+	return reply.AsStrSlice()
 }
 
 // RWWithdraw sends rw_withdraw.lua.
@@ -948,24 +989,25 @@ func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, 
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwWithdrawSHA).Numkeys(2).Key(k.Writer, k.Channel).Arg(a.Claimant, a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwWithdrawSHA).Numkeys(2).Key(k.Writer, k.Channel).Arg(a.Claimant, a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwWithdrawSource).Numkeys(2).Key(k.Writer, k.Channel).Arg(a.Claimant, a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwWithdrawSource).Numkeys(2).Key(k.Writer, k.Channel).Arg(a.Claimant, a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.RWWithdraw(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // WaiterAcquire sends waiter_acquire.lua.
@@ -976,24 +1018,25 @@ func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquire
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WaiterAcquireSHA).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WaiterAcquireSHA).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.WaiterAcquireSource).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.WaiterAcquireSource).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.WaiterAcquire(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // HandOver sends hand_over.lua.
@@ -1004,24 +1047,25 @@ func (c *commands) HandOver(ctx context.Context, k redisproto.HandOverKeys, a re
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.HandOverSHA).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.HandOverSHA).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.HandOverSource).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.HandOverSource).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.HandOver(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // StepBack sends step_back.lua.
@@ -1032,24 +1076,25 @@ func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a re
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.StepBackSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.StepBackSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.StepBackSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.StepBackSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.StepBack(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // FairAcquire sends fair_acquire.lua.
@@ -1060,24 +1105,25 @@ func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairAcquireSHA).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairAcquireSHA).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairAcquireSource).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairAcquireSource).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.FairAcquire(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }
 
 // FairRelease sends fair_release.lua.
@@ -1088,24 +1134,25 @@ func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a red
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairReleaseSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairReleaseSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairReleaseSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairReleaseSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.FairRelease(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // FairLeave sends fair_leave.lua.
@@ -1116,24 +1163,25 @@ func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redis
 	if err != nil {
 		return 0, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairLeaveSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairLeaveSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	if left == nil {
-		reply, err := x.reply.AsInt64()
+		value, err := reply.AsInt64()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairLeaveSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairLeaveSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
 	}
 	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			reply, err := x.reply.AsInt64()
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
 			if isNoScript(err) {
 				return c.FairLeave(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsInt64()
+	return reply.AsInt64()
 }
 
 // AcquireAll sends acquire_all.lua for all items, on a cluster once for each slot.
@@ -1218,22 +1266,23 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 	if err != nil {
 		return nil, err
 	}
-	x, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AgedAcquireSHA).Numkeys(2).Key(k.Lock, k.Since).Arg(a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AgedAcquireSHA).Numkeys(2).Key(k.Lock, k.Since).Arg(a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)).Build())
 	if left == nil {
-		reply, err := x.reply.AsIntSlice()
+		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
-			return reply, err
+			return value, err
 		}
-		x, left = c.do(ctx, client, client.B().Eval().Script(scripts.AgedAcquireSource).Numkeys(2).Key(k.Lock, k.Since).Arg(a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AgedAcquireSource).Numkeys(2).Key(k.Lock, k.Since).Arg(a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)).Build())
 	}
 	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			reply, err := x.reply.AsIntSlice()
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
 			if isNoScript(err) {
 				return c.AgedAcquire(context.Background(), k, a)
 			}
-			return reply, err
+			return value, err
 		})
 	}
-	return x.reply.AsIntSlice()
+	return reply.AsIntSlice()
 }

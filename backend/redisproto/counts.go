@@ -17,7 +17,7 @@ var (
 
 // semaphoreChannel is where releases of a semaphore are announced, of permits that
 // expire too.
-func semaphoreChannel(name string) string { return "redisson_sc:" + tagged(name) }
+func semaphoreChannel(name string) string { return tagged("redisson_sc:", name) }
 
 // latchChannel: Redisson puts braces around a name whether it has some or not.
 func latchChannel(name string) string { return "redisson_countdownlatch__channel__{" + name + "}" }
@@ -26,16 +26,16 @@ func latchChannel(name string) string { return "redisson_countdownlatch__channel
 // another slot then, where the script that publishes may not reach. Redisson itself names
 // both as keys of its scripts, so such latches do not work in it on any cluster.
 func latchShardChannel(name string) string {
-	return "redisson_countdownlatch__channel__" + tagged(name)
+	return tagged("redisson_countdownlatch__channel__", name)
 }
 
 // timeoutsKey is the zset of permits that are out.
-func timeoutsKey(name string) string { return tagged(name) + ":timeout" }
+func timeoutsKey(name string) string { return tagged("", name) + ":timeout" }
 
 // onceKey remembers that a request was carried out. Redisson does not know it, and
 // it always expires.
 func onceKey(r backend.CountRequest) string {
-	return "mortise:1:once:" + tagged(r.Topic.Name) + ":" + r.ID
+	return tagged("mortise:1:once:", r.Topic.Name) + ":" + r.ID
 }
 
 // heeds tells whether a message on the channel of a topic of this kind may mean that

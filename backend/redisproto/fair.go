@@ -10,8 +10,8 @@ var _ backend.FairSession = (*session)(nil)
 
 // queueKey is the list of those who wait for a fair lock, timesKey the zset of when
 // their places are given up.
-func queueKey(name string) string { return "redisson_lock_queue:" + tagged(name) }
-func timesKey(name string) string { return "redisson_lock_timeout:" + tagged(name) }
+func queueKey(name string) string { return tagged("redisson_lock_queue:", name) }
+func timesKey(name string) string { return tagged("redisson_lock_timeout:", name) }
 
 // fairChannel is where one who waits for a fair lock is told that it is its turn.
 func fairChannel(name, owner string) string { return channelOf(name) + ":" + owner }

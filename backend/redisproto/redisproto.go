@@ -92,16 +92,16 @@ func shardChannel(t backend.Topic) string {
 
 // channelOf is where releases of a lock are announced. "a" and "{a}" share one, as
 // they do in Redisson: a waiter on one is woken by the other, in vain but unharmed.
-func channelOf(name string) string { return "redisson_lock__channel:" + tagged(name) }
+func channelOf(name string) string { return tagged("redisson_lock__channel:", name) }
 
 // tokenKey is the counter that a lock's fencing tokens come from.
-func tokenKey(name string) string { return "redisson_lock_token:" + tagged(name) }
+func tokenKey(name string) string { return tagged("redisson_lock_token:", name) }
 
-// tagged puts a name's hash tag around it, so that what is derived from it falls
-// on its slot of a cluster. A name with a brace is taken to have a tag already.
-func tagged(name string) string {
+// tagged puts a name's hash tag around it, so that what is derived from it, by putting
+// something before it, falls on its slot of a cluster. A name with a brace is taken to have a tag already.
+func tagged(before, name string) string {
 	if strings.Contains(name, "{") {
-		return name
+		return before + name
 	}
-	return "{" + name + "}"
+	return before + "{" + name + "}"
 }

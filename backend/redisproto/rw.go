@@ -17,16 +17,16 @@ var _ backend.RWSession = (*session)(nil)
 // reader of ours has one hold, so it is always the first.
 
 // rwChannel is where releases of both sides are announced.
-func rwChannel(name string) string { return "redisson_rwlock:" + tagged(name) }
+func rwChannel(name string) string { return tagged("redisson_rwlock:", name) }
 
 // claimKey names the waiting writer who keeps fresh readers out. Redisson does not know
 // it, and it always expires.
-func claimKey(name string) string { return "mortise:1:writer:" + tagged(name) }
+func claimKey(name string) string { return tagged("mortise:1:writer:", name) }
 
 func writerField(owner string) string { return owner + ":write" }
 
 func timeoutKey(name, reader string) string {
-	return tagged(name) + ":" + reader + ":rwlock_timeout:1"
+	return tagged("", name) + ":" + reader + ":rwlock_timeout:1"
 }
 
 func (s *session) acquireSide(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
@@ -91,7 +91,7 @@ func (s *session) answer(script string, left int64, err error) (backend.AcquireR
 
 func (s *session) releaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.ReadRelease(ctx,
-		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged(r.Name), Channel: rwChannel(r.Name)},
+		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name), Channel: rwChannel(r.Name)},
 		ReadReleaseArgs{Owner: r.Owner, Publish: s.publish()})
 	held, err := s.yes("read_release", reply, err)
 	return backend.ReleaseReply{Held: held}, err
@@ -120,7 +120,7 @@ func (s *session) renewReads(ctx context.Context, in []backend.RenewRequest, out
 }
 
 func (s *session) inspectRW(ctx context.Context, name string) (backend.Record, error) {
-	reply, err := s.adapter.RWInspect(ctx, RWInspectKeys{Lock: name, Prefix: tagged(name)})
+	reply, err := s.adapter.RWInspect(ctx, RWInspectKeys{Lock: name, Prefix: tagged("", name)})
 	if err != nil {
 		return backend.Record{}, s.fault(err)
 	}
@@ -172,7 +172,7 @@ func (s *session) Withdraw(ctx context.Context, t backend.Topic, claimant string
 }
 
 func rwReleaseKeys(name string) RWReleaseKeys {
-	return RWReleaseKeys{Lock: name, Prefix: tagged(name), Channel: rwChannel(name)}
+	return RWReleaseKeys{Lock: name, Prefix: tagged("", name), Channel: rwChannel(name)}
 }
 
 // sided tells whether a kind is a side of a read-write lock.

@@ -73,20 +73,23 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	look := s.seen.look(r.Name)
 	reply, err := s.acquire(ctx, r, true)
-	return leaving(reply, err, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
-		s.learn(r.Name, look, sent, reply, err)
-		return reply, err
-	})
+	if left := leftIn[backend.AcquireReply](err); left != nil {
+		return backend.AcquireReply{}, behind(left, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
+			s.learn(look, sent, reply, err)
+			return reply, err
+		})
+	}
+	s.learn(look, sent, reply, err)
+	return reply, err
 }
 
 // learn keeps in the picture what an acquisition showed.
-func (s *session) learn(name string, look look, sent time.Time, reply backend.AcquireReply, err error) {
+func (s *session) learn(look look, sent time.Time, reply backend.AcquireReply, err error) {
 	switch {
 	case err != nil:
 		s.seen.learnNothing(look)
 	case reply.Granted:
-		s.seen.learnNothing(look)
-		s.seen.forget(name)
+		s.seen.learnFree(look)
 	case reply.Remaining == 0: // a fair lock that nobody holds
 		s.seen.learnNothing(look)
 	case !s.adapter.Features().Tracking: // the connection turned out to have none
@@ -96,15 +99,19 @@ func (s *session) learn(name string, look look, sent time.Time, reply backend.Ac
 	}
 }
 
-// leaving goes on with what a call came to, at once or, if it was left, when that is known.
-func leaving[R, S any](reply R, err error, then func(R, error) (S, error)) (S, error) {
-	if err != nil {
-		if left, is := errors.AsType[*backend.Left[R]](err); is {
-			var none S
-			return none, &backend.Left[S]{Wait: func() (S, error) { return then(left.Wait()) }}
-		}
+// leftIn is the call that err says was left; nil if it is another error, or none.
+func leftIn[R any](err error) *backend.Left[R] {
+	if err == nil {
+		return nil
 	}
-	return then(reply, err)
+	left, _ := errors.AsType[*backend.Left[R]](err)
+	return left
+}
+
+// behind goes on with what a call that was left comes to. It is for those only: the function that it
+// needs costs memory.
+func behind[R, S any](left *backend.Left[R], then func(R, error) (S, error)) error {
+	return &backend.Left[S]{Wait: func() (S, error) { return then(left.Wait()) }}
 }
 
 // Leaves is so for the plain lock.
@@ -122,10 +129,16 @@ func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track b
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
 	if r.Fenced {
 		reply, err := s.adapter.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
-		return leaving(reply, err, s.acquiredFenced)
+		if left := leftIn[[]int64](err); left != nil {
+			return backend.AcquireReply{}, behind(left, s.acquiredFenced)
+		}
+		return s.acquiredFenced(reply, err)
 	}
 	reply, err := s.adapter.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
-	return leaving(reply, err, s.acquired)
+	if left := leftIn[int64](err); left != nil {
+		return backend.AcquireReply{}, behind(left, s.acquired)
+	}
+	return s.acquired(reply, err)
 }
 
 func (s *session) acquiredFenced(reply []int64, err error) (backend.AcquireReply, error) {
@@ -197,16 +210,21 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	case backend.KindFair:
 		return s.releaseFair(ctx, r)
 	}
-	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name), Next: nextKey(r.Name)}, ReleaseArgs{
+	name := r.Name
+	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: name, Channel: channelOf(name), Next: nextKey(name)}, ReleaseArgs{
 		Owner:   r.Owner,
 		Keep:    int64(r.Keep),
 		Publish: s.publish(),
 		Counts:  s.counts(),
 	})
-	return leaving(reply, err, func(reply int64, err error) (backend.ReleaseReply, error) {
-		held, err := s.wrote(r.Name, "release", reply, err)
-		return backend.ReleaseReply{Held: held}, err
-	})
+	if left := leftIn[int64](err); left != nil {
+		return backend.ReleaseReply{}, behind(left, func(reply int64, err error) (backend.ReleaseReply, error) {
+			held, err := s.wrote(name, "release", reply, err)
+			return backend.ReleaseReply{Held: held}, err
+		})
+	}
+	held, err := s.wrote(name, "release", reply, err)
+	return backend.ReleaseReply{Held: held}, err
 }
 
 func (s *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {

@@ -97,6 +97,14 @@ func (p *picture) learnNothing(l look) {
 	p.end(l)
 }
 
+// learnFree says that the acquire was granted: nobody else holds the name.
+func (p *picture) learnFree(l look) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end(l)
+	p.forgetEntry(l.name)
+}
+
 // learnHeld says that the acquire which was sent at that time was refused for the
 // time that remained (negative: without end).
 func (p *picture) learnHeld(l look, sent time.Time, remaining time.Duration) {
@@ -129,6 +137,10 @@ func (p *picture) end(l look) (overtaken bool) {
 func (p *picture) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forgetEntry(name)
+}
+
+func (p *picture) forgetEntry(name string) {
 	p.forgetLocked(name)
 	if e, ok := p.entries[name]; ok && !e.doubted {
 		delete(p.entries, name)

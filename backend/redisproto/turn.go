@@ -16,7 +16,7 @@ import (
 // were told. See docs/decisions.md, 24.
 
 // nextKey is the zset of the clients that wait for a lock, by when they came.
-func nextKey(name string) string { return "mortise:1:next:" + tagged(name) }
+func nextKey(name string) string { return tagged("mortise:1:next:", name) }
 
 const (
 	// nextKept is for how long nextKey is kept beyond the holder's lease: those who wait ask by then.
@@ -37,7 +37,10 @@ func (s *session) acquireWaiting(ctx context.Context, r backend.AcquireRequest, 
 	reply, err := s.adapter.WaiterAcquire(ctx,
 		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
 		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept})
-	return leaving(reply, err, s.acquiredWaiting)
+	if left := leftIn[[]int64](err); left != nil {
+		return backend.AcquireReply{}, behind(left, s.acquiredWaiting)
+	}
+	return s.acquiredWaiting(reply, err)
 }
 
 func (s *session) acquiredWaiting(reply []int64, err error) (backend.AcquireReply, error) {
@@ -74,20 +77,28 @@ func (s *session) HandOver(ctx context.Context, r backend.HandOverRequest) (back
 		}
 	}
 	reply, err := s.adapter.HandOver(ctx, HandOverKeys{Lock: r.Name, Channel: channel, Next: nextKey(r.Name), Token: tokenKey(r.Name)}, args)
-	return leaving(reply, err, func(reply []int64, err error) (backend.HandOverReply, error) {
-		s.seen.forget(r.Name)
-		switch {
-		case err != nil:
-			err = s.faultOf(err, true)
-			if backend.FaultOf(err).MayHaveRun {
-				s.seen.doubt(r.Name, time.Now())
-			}
-			return backend.HandOverReply{}, err
-		case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
-			return backend.HandOverReply{}, strange("hand_over", reply)
+	if left := leftIn[[]int64](err); left != nil {
+		name := r.Name
+		return backend.HandOverReply{}, behind(left, func(reply []int64, err error) (backend.HandOverReply, error) {
+			return s.handedOver(name, reply, err)
+		})
+	}
+	return s.handedOver(r.Name, reply, err)
+}
+
+func (s *session) handedOver(name string, reply []int64, err error) (backend.HandOverReply, error) {
+	s.seen.forget(name)
+	switch {
+	case err != nil:
+		err = s.faultOf(err, true)
+		if backend.FaultOf(err).MayHaveRun {
+			s.seen.doubt(name, time.Now())
 		}
-		return backend.HandOverReply{Held: reply[0] > 0, Waits: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
-	})
+		return backend.HandOverReply{}, err
+	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
+		return backend.HandOverReply{}, strange("hand_over", reply)
+	}
+	return backend.HandOverReply{Held: reply[0] > 0, Waits: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
 }
 
 // StepBack implements [backend.RelaySession].

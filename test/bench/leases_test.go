@@ -22,6 +22,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/redisgo"
 	ours "github.com/mortise-go/mortise/rueidis"
 )
@@ -46,9 +47,16 @@ type kept struct {
 	All        int // as many in the whole process, the client library's included
 }
 
-// batch is how many leases mortise renews by a command; one third of the watchdog timeout is how
-// often. docs and README promise both.
-const batch = 256
+// allAtOnce is how many leases mortise renews by a command, where connections do not track what they
+// read; one third of the watchdog timeout is how often. docs and README promise both.
+const allAtOnce = 256
+
+func batch(contender string) float64 {
+	if contender == oursRueidis {
+		return redisproto.TrackedBatch
+	}
+	return allAtOnce
+}
 
 // backends are those that hold leases, by contender.
 func (k *leasesTask) backend(contender, addr string) (backend.Backend, error) {
@@ -241,7 +249,7 @@ func hold(t testing.TB, contenders []string, count int, watchdog, d time.Duratio
 }
 
 func (k *leasesTask) hold(t testing.TB, s *redisStore, contender string, d time.Duration) (holding, error) {
-	out := holding{contender: contender, leases: k.Count, want: float64(k.Count) / (k.Watchdog / 3).Seconds() / batch}
+	out := holding{contender: contender, leases: k.Count, want: float64(k.Count) / (k.Watchdog / 3).Seconds() / batch(contender)}
 	m, err := enlist()
 	if err != nil {
 		return out, err

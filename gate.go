@@ -1,0 +1,127 @@
+package mortise
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// gateWidth bounds how many acquisitions are on their way at once. It fills any
+// connection, and a burst of callers does not push the renewals of held leases to
+// the end of a long queue in the client library.
+const gateWidth = 128
+
+// gate has a place for each acquisition on its way. Guarded by Client.mu.
+type gate struct {
+	inside int
+	line   []chan struct{} // of those for whom there is none: closed when there is
+}
+
+func (g *gate) enter() bool {
+	if g.inside == gateWidth {
+		return false
+	}
+	g.inside++
+	return true
+}
+
+// leave gives a place back, or to the first in line.
+func (g *gate) leave() {
+	if len(g.line) == 0 {
+		g.inside--
+		return
+	}
+	close(g.line[0])
+	g.line = slices.Delete(g.line, 0, 1)
+}
+
+// quit is called by one who does not stay in line.
+func (g *gate) quit(place chan struct{}) {
+	if i := slices.Index(g.line, place); i >= 0 {
+		g.line = slices.Delete(g.line, i, i+1)
+	} else { // it has just been let in
+		g.leave()
+	}
+}
+
+// pass takes a place at the gate; passed gives it back.
+func (c *Client) pass(wait context.Context) error {
+	if wait.Err() != nil {
+		return gone(wait)
+	}
+	c.mu.Lock()
+	if c.gate.enter() {
+		c.mu.Unlock()
+		return nil
+	}
+	place := make(chan struct{})
+	c.gate.line = append(c.gate.line, place)
+	c.mu.Unlock()
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	var err error
+	select {
+	case <-place:
+		return nil
+	case <-wait.Done():
+		err = gone(wait)
+	case <-c.closing:
+		err = errClosing
+	case <-t.C:
+		err = &backend.Fault{
+			Err:       fmt.Errorf("%d acquisitions of this client are waiting for the store's answer already, since %v", gateWidth, patience),
+			Remedy:    "look why the store is so slow, or ask for fewer locks at once",
+			Temporary: true,
+		}
+	}
+	c.mu.Lock()
+	c.gate.quit(place)
+	c.mu.Unlock()
+	return err
+}
+
+func (c *Client) passed() {
+	c.mu.Lock()
+	c.gate.leave()
+	c.mu.Unlock()
+}
+
+// place takes a place at the gate for r, which may have one.
+func (c *Client) place(wait context.Context, r *request) error {
+	if r.placed {
+		if wait.Err() != nil {
+			return gone(wait)
+		}
+		return nil
+	}
+	r.fresh = false
+	err := c.pass(wait)
+	r.placed = err == nil
+	return err
+}
+
+// setOff counts r's question among what Shutdown waits for, and takes a place at the gate
+// if one is free. It is called with the mutex, and so is arrived, afterwards. Who leaves the
+// question to others leaves them the place, too, and takes it from r.
+func (c *Client) setOff(r *request) {
+	c.running++
+	r.placed = r.family != backend.KindLatch && r.family != backend.KindSemaphore && c.gate.enter()
+}
+
+func (c *Client) settled(r *request) {
+	c.mu.Lock()
+	c.arrived(r)
+	c.mu.Unlock()
+}
+
+func (c *Client) arrived(r *request) {
+	c.running--
+	if r.placed {
+		r.placed = false
+		c.gate.leave()
+	}
+	c.checkIdle()
+}
