@@ -14,6 +14,7 @@ each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$
 
 # What `make fuzz` and `make soak` take: make fuzz FUZZTIME=10m
 FUZZTIME ?= 60s
+FUZZJOBS ?= 1
 SOAK ?= 1h
 
 .PHONY: help
@@ -74,7 +75,7 @@ chaos-selftest: deps ## locks that are broken in ten ways, each of which the sam
 
 .PHONY: fuzz
 fuzz: deps ## each fuzz target for FUZZTIME, 60 s by default, one after the other
-	@FUZZTIME=$(FUZZTIME) .ci/fuzz
+	@FUZZTIME=$(FUZZTIME) FUZZJOBS=$(FUZZJOBS) .ci/fuzz
 
 .PHONY: limits
 limits: deps ## a million names, 10,000 holds, 10,000 readers, 64 KiB names: what they leave behind
