@@ -239,10 +239,10 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 //
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "3", k.Lock, k.Channel, k.Next, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "3", k.Lock, k.Channel, k.Next, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {

@@ -1047,15 +1047,16 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 
 // ReleaseSource is release.lua.
 //
-//	keys:      lock hash, channel channel, next zset
-//	arguments: owner string, keep int, publish string, counts bool
+//	keys:      lock hash, channel channel
+//	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
 // Sets the hold count of an owner to keep; at zero the lock is free and those who wait are
-// told. The lease's time is left alone. publish: publish or spublish; counts: it counts all whom it reaches.
+// told. The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
+// count all whom it reaches.
 //
 // 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
-// first in next (see waiter_acquire), which is taken out, and a second, which asks if the first stays silent: seven
+// first in next (see waiter_acquire; its key ends as the channel does), which is taken out, and a second, which asks if the first stays silent: seven
 // digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 //
 // A partial release ends with a read, so that a connection that tracks hears of
@@ -1064,11 +1065,13 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-local heard = redis.call(ARGV[3], KEYS[2], '00')
-if heard > 0 or ARGV[4] == '0' then
-local first = redis.pcall('zpopmin', KEYS[3])[1]
-local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-redis.call(ARGV[3], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local publish = ARGV[3] ~= '' and ARGV[3] or 'publish'
+local heard = redis.call(publish, KEYS[2], '00')
+if heard > 0 or ARGV[3] == '' then
+local next = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
+local first = redis.pcall('zpopmin', next)[1]
+local second = first and redis.call('zrange', next, 0, 0)[1]
+redis.call(publish, KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
 return 1
 end
@@ -1080,7 +1083,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "51688920751225123999a4cfae48e1b150cf0b99"
+const ReleaseSHA = "70c1443be0906b04b0775b5e9c83b5ec8bbea6f8"
 
 // ReleaseAllSource is release_all.lua.
 //

@@ -238,13 +238,13 @@ func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redi
 	if err != nil {
 		return 0, err
 	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReleaseSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReleaseSHA).Numkeys(2).Key(k.Lock, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
 	if left == nil {
 		value, err := reply.AsInt64()
 		if !isNoScript(err) {
 			return value, err
 		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(2).Key(k.Lock, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
 	}
 	if left != nil {
 		x := left

@@ -74,7 +74,6 @@ type ReenterArgs struct {
 type ReleaseKeys struct {
 	Lock    string
 	Channel string
-	Next    string
 }
 
 // ReleaseArgs are the arguments of scripts/release.lua.
@@ -82,7 +81,6 @@ type ReleaseArgs struct {
 	Owner   string
 	Keep    int64
 	Publish string
-	Counts  bool
 }
 
 // RenewArgs are the arguments of scripts/renew.lua that all items share.

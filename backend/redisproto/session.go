@@ -211,12 +211,11 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		return s.releaseFair(ctx, r)
 	}
 	name := r.Name
-	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: name, Channel: channelOf(name), Next: nextKey(name)}, ReleaseArgs{
-		Owner:   r.Owner,
-		Keep:    int64(r.Keep),
-		Publish: s.publish(),
-		Counts:  s.counts(),
-	})
+	args := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
+	if s.counts() {
+		args.Publish = s.publish()
+	}
+	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: name, Channel: channelOf(name)}, args)
 	if left := leftIn[int64](err); left != nil {
 		return backend.ReleaseReply{}, behind(left, func(reply int64, err error) (backend.ReleaseReply, error) {
 			held, err := s.wrote(name, "release", reply, err)

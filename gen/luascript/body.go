@@ -82,7 +82,7 @@ func checkBody(s *Script, text string) mistake.List {
 	b.block(chunk)
 	for _, k := range b.keyArgs {
 		if !b.isKey(k.expr) {
-			b.mistakes.Addf(s.File, k.line, "use a KEYS[i], a local assigned from one, or a concatenation with one", "the key of redis.call(%s, ...) is not one of KEYS", k.command)
+			b.mistakes.Addf(s.File, k.line, "use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)", "the key of redis.call(%s, ...) is not one of KEYS", k.command)
 		}
 	}
 	b.compare("key", "KEYS", s.Keys, b.keys)
@@ -181,6 +181,8 @@ func (b *body) isKey(e ast.Expr) bool {
 		return ok && table.Value == "KEYS"
 	case *ast.StringConcatOpExpr:
 		return b.isKey(e.Lhs) || b.isKey(e.Rhs)
+	case *ast.FuncCallExpr: // the end of one, which has its hash tag
+		return isStringSub(e) && len(e.Args) == 2 && b.isKey(e.Args[0])
 	case *ast.LogicalOpExpr:
 		return b.isKey(e.Rhs) && (e.Operator == "and" || b.isKey(e.Lhs))
 	case *ast.IdentExpr:
@@ -200,16 +202,25 @@ func (b *body) isKey(e ast.Expr) bool {
 
 // isRedisCall recognises redis.call and redis.pcall.
 func isRedisCall(e ast.Expr) bool {
+	name := functionOf(e, "redis")
+	return name == "call" || name == "pcall"
+}
+
+func isStringSub(e *ast.FuncCallExpr) bool { return functionOf(e.Func, "string") == "sub" }
+
+// functionOf is the name of a function of a library, "" if e is none.
+func functionOf(e ast.Expr, library string) string {
 	fn, ok := e.(*ast.AttrGetExpr)
 	if !ok {
-		return false
+		return ""
 	}
-	object, ok := fn.Object.(*ast.IdentExpr)
-	if !ok || object.Value != "redis" {
-		return false
+	if object, ok := fn.Object.(*ast.IdentExpr); !ok || object.Value != library {
+		return ""
 	}
-	name, ok := fn.Key.(*ast.StringExpr)
-	return ok && (name.Value == "call" || name.Value == "pcall")
+	if name, ok := fn.Key.(*ast.StringExpr); ok {
+		return name.Value
+	}
+	return ""
 }
 
 // call looks at redis.call(command, ...) and redis.pcall.

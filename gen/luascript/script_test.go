@@ -142,19 +142,23 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		},
 		{
 			"key is a literal", "'pttl', KEYS[1]", "'pttl', 'lock'",
-			`scripts/lock.lua:9: the key of redis.call('pttl', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, or a concatenation with one`,
+			`scripts/lock.lua:9: the key of redis.call('pttl', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"key is the beginning of one", "'pttl', KEYS[1]", "'pttl', string.sub(KEYS[1], 1, 4)",
+			`scripts/lock.lua:9: the key of redis.call('pttl', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"key is an argument", "return 1\n", "return redis.pcall(ARGV[1], ARGV[2])\n",
-			`scripts/lock.lua:15: the key of redis.call(..., ...) is not one of KEYS; use a KEYS[i], a local assigned from one, or a concatenation with one`,
+			`scripts/lock.lua:15: the key of redis.call(..., ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"one key of several", "return 1\n", "return redis.call('del', KEYS[1], 'b')\n",
-			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, or a concatenation with one`,
+			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"local is sometimes a key", "return 1\n", "local k = KEYS[1]\nredis.call('del', k)\nk = 'b'\nreturn 1\n",
-			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, or a concatenation with one`,
+			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"no key", "return 1\n", "return redis.call('get')\n",
