@@ -434,7 +434,8 @@ func (s *session) invalidated(keys []string) {
 	}
 }
 
-// maxMillis is the longest time that a Duration can hold.
-const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
+// maxMillis is a hundred years. What is said to last longer has no end: it is no lease, and
+// a time so far away, added to another, would not fit a Duration and be over.
+const maxMillis = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
