@@ -70,7 +70,7 @@ chaos-long: deps ## the same until it was a thousand faults and a million operat
 	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs $(CHAOS) .
 
 .PHONY: chaos-selftest
-chaos-selftest: deps ## locks that are broken in ten ways, each of which the same harness must catch
+chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch
 	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
 
 .PHONY: fuzz

@@ -351,7 +351,7 @@ func (o *owner) finish(h *hold, cause error, now instant, fx *effects) {
 	fx.then(func() {
 		h.end(cause)
 		if c.log != nil {
-			c.log.Warn("mortise: lease ended without Unlock", "name", o.queue.topic.Name, "owner", o.id, "cause", cause)
+			c.log.Warn("mortise: lease ended without Unlock", "name", shorten(o.queue.topic.Name), "owner", o.id, "cause", cause)
 		}
 		f := c.observer.Lost
 		if f == nil {

@@ -190,7 +190,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 				owner := holder.id
 				c.mu.Unlock()
 				c.log.Warn("mortise: waiting long for a lock that this client itself holds; if the holder is the one who waits, give Lock its lease's Context so that it enters again",
-					"name", r.name, "owner", owner, "waited", c.since(r.since))
+					"name", shorten(r.name), "owner", owner, "waited", c.since(r.since))
 				c.mu.Lock()
 				continue
 			}
