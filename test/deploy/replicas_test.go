@@ -226,15 +226,16 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 	slot := redisproto.Slot("{orders}")
 	each(t, func(t *testing.T, s stack) {
 		acl := redistest.WithACL(suiteUser(t))
-		c := redistest.StartCluster(t, 3, acl)
+		stay := redistest.WithConfig("cluster-allow-replica-migration no") // where one has two, and another none
+		c := redistest.StartCluster(t, 3, acl, stay)
 		from := c.Master(slot)
 		to := c.Masters[0]
 		if to == from {
 			to = c.Masters[1]
 		}
-		c.Replica(from, acl)
-		next := c.Replica(to, acl)
-		c.Replica(to, acl)
+		c.Replica(from, acl, stay)
+		next := c.Replica(to, acl, stay)
+		c.Replica(to, acl, stay)
 		at := site{addrs: c.Addrs(), cluster: true, user: user, password: password}
 		long := mortise.WithWatchdogTimeout(5 * patience)
 		a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
