@@ -240,10 +240,12 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 		long := mortise.WithWatchdogTimeout(5 * patience)
 		a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
 		ctx := within(t, 5*patience)
-		kept, err := lockReplicated(ctx, a, "{orders}kept")
-		if err != nil {
-			t.Fatal(err)
-		}
+		var kept *mortise.Lease
+		eventually(t, "a lock is had with a replica", func() (had bool) {
+			var err error
+			kept, err = lockReplicated(ctx, a, "{orders}kept")
+			return err == nil
+		})
 		load := work(ctx, t, []string{"{orders}1", "{orders}2", "{orders}3"}, a, b)
 		load.progress()
 
