@@ -25,10 +25,13 @@ func StartReplica(t testing.TB, of *Server, opts ...Option) *Server {
 	return s
 }
 
-// counts tells whether s is among the replicas that WAIT on a master counts.
+// counts tells whether s is a master of the replica's, and has heard from it how far it is: before that,
+// which may take a second, WAIT does not count it.
 func (s *Server) counts(replica *Server) bool {
+	s.Must("PUBLISH", "redistest", "") // that it may be further than nowhere
 	info, err := s.Do("INFO", "replication")
-	return err == nil && strings.Contains(fmt.Sprint(info), fmt.Sprint("port=", replica.port, ",state=online"))
+	_, offset, listed := strings.Cut(fmt.Sprint(info), fmt.Sprint("port=", replica.port, ",state=online,offset="))
+	return err == nil && listed && !strings.HasPrefix(offset, "0,")
 }
 
 // InStep tells whether a replica is connected to its master.

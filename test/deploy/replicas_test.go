@@ -226,23 +226,26 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 	slot := redisproto.Slot("{orders}")
 	each(t, func(t *testing.T, s stack) {
 		acl := redistest.WithACL(suiteUser(t))
-		c := redistest.StartCluster(t, 3, acl)
+		stay := redistest.WithConfig("cluster-allow-replica-migration no") // where one has two, and another none
+		c := redistest.StartCluster(t, 3, acl, stay)
 		from := c.Master(slot)
 		to := c.Masters[0]
 		if to == from {
 			to = c.Masters[1]
 		}
-		c.Replica(from, acl)
-		next := c.Replica(to, acl)
-		c.Replica(to, acl)
+		c.Replica(from, acl, stay)
+		next := c.Replica(to, acl, stay)
+		c.Replica(to, acl, stay)
 		at := site{addrs: c.Addrs(), cluster: true, user: user, password: password}
 		long := mortise.WithWatchdogTimeout(5 * patience)
 		a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
 		ctx := within(t, 5*patience)
-		kept, err := lockReplicated(ctx, a, "{orders}kept")
-		if err != nil {
-			t.Fatal(err)
-		}
+		var kept *mortise.Lease
+		eventually(t, "a lock is had with a replica", func() (had bool) {
+			var err error
+			kept, err = lockReplicated(ctx, a, "{orders}kept")
+			return err == nil
+		})
 		load := work(ctx, t, []string{"{orders}1", "{orders}2", "{orders}3"}, a, b)
 		load.progress()
 
