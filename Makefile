@@ -70,7 +70,7 @@ chaos-long: deps ## the same until it was a thousand faults and a million operat
 	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs $(CHAOS) .
 
 .PHONY: chaos-selftest
-chaos-selftest: deps ## locks that are broken in ten ways, each of which the same harness must catch
+chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch
 	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
 
 .PHONY: fuzz
@@ -91,8 +91,8 @@ model: ## the protocol checked by machine: small bounds exhaustively, and mutati
 	@CC="$$(go env CC)" test/model/run
 
 .PHONY: failover
-failover: deps ## kill masters under load: the first lock within a second of the new master
-	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailoverUnderLoad' -deploy.resume=1s ./...
+failover: deps ## kill masters and move slots under load: the first lock within a second of the new master, none lost that had a replica
+	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailover|TestASlotMovesAndFailsOver' -deploy.resume=1s ./...
 
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too

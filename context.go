@@ -14,11 +14,6 @@ type holdKey struct {
 	topic  backend.Topic
 }
 
-func (c *Client) holdOf(ctx context.Context, key *holdKey) *hold {
-	h, _ := ctx.Value(key).(*hold)
-	return h
-}
-
 // leaseContext is the context of a lease. It carries the lease's hold.
 type leaseContext struct {
 	context.Context
@@ -28,8 +23,13 @@ type leaseContext struct {
 }
 
 func (x *leaseContext) Value(key any) any {
-	if k, ok := key.(*holdKey); ok && *k == x.key {
-		return x.hold
+	switch k := key.(type) {
+	case *holdKey:
+		if *k == x.key {
+			return x.hold
+		}
+	case claimsKey:
+		return x
 	}
 	return x.Context.Value(key)
 }
@@ -46,7 +46,7 @@ func (h *hold) context() context.Context {
 		return x
 	}
 	c := h.owner.client
-	x := &leaseContext{key: holdKey{c, h.owner.queue.topic}, hold: h}
+	x := &leaseContext{key: holdKey{c, topicOf(h.owner.family, h.name())}, hold: h}
 	if h.family == backend.KindRead && h.outer != nil {
 		x.Context, x.cancel = outliving(h.under, h.outer)
 	} else {

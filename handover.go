@@ -34,7 +34,7 @@ type handed struct {
 // the mutex, and with o's turn.
 func (o *owner) handover() *handover {
 	c, q := o.client, o.queue
-	if c.relay == nil || o.family != backend.KindLock || o.state != ownerReleasing || q.holder != o || c.shut {
+	if c.relay == nil || o.kind() != backend.KindLock || o.state != ownerReleasing || q.holder != o || c.shut {
 		return nil
 	}
 	w := q.first()

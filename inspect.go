@@ -96,6 +96,7 @@ func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error)
 				}
 			}
 		}
+		c.askNested(t)
 		c.mu.Unlock()
 		fx.run()
 		return nil

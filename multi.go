@@ -207,7 +207,7 @@ func (b *bundle) request(ctx, wait context.Context, r *request) ([]*Lease, *many
 	}
 	g := new(manyGrant)
 	err := dispatch(c, wait, func() error {
-		defer c.passed()
+		defer c.passed(&c.gate)
 		b.ask(owners, g)
 		return nil
 	}, func() { b.abandon(owners, 0, g) })
@@ -387,7 +387,7 @@ func (c *Client) releaseTogether(rs []releasing) {
 	c.mu.Lock()
 	for i := range rs {
 		r := &rs[i]
-		if r.waits = r.owner.busy || r.owner.line != nil; r.waits {
+		if r.waits = r.owner.busy || r.owner.line != nil || r.owner.lent.Load(); r.waits {
 			continue
 		}
 		r.owner.enter(&turn{})

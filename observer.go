@@ -50,7 +50,7 @@ type Subject struct {
 // kinds are the families' names, for observers.
 var kinds = [...]string{
 	backend.KindLock: "lock", backend.KindLatch: "latch", backend.KindSemaphore: "semaphore", backend.KindPermits: "permits",
-	backend.KindRead: "read", backend.KindWrite: "write", backend.KindFair: "fair",
+	backend.KindRead: "read", backend.KindWrite: "write", backend.KindFair: "fair", backend.KindNested: "lock",
 }
 
 // subject is that of a call that has no lease, or none yet.

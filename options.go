@@ -76,15 +76,16 @@ func (o maxHoldOption) apply(r *request) error {
 
 // request is one call of Lock or TryLock with its options applied.
 type request struct {
-	name    string
-	verb    string // what to call it in errors, if it is not Lock or TryLock
-	short   string // what was missing, in errors; "" for a lock
-	try     bool
-	kind    Kind
-	family  backend.Kind  // the record it is about
-	lease   time.Duration // 0: watchdog
-	wait    time.Duration // 0: as long as ctx
-	maxHold time.Duration // 0: no bound
+	name     string
+	verb     string // what to call it in errors, if it is not Lock or TryLock
+	short    string // what was missing, in errors; "" for a lock
+	try      bool
+	kind     Kind
+	family   backend.Kind  // the record it is about
+	lease    time.Duration // 0: watchdog
+	wait     time.Duration // 0: as long as ctx
+	maxHold  time.Duration // 0: no bound
+	replicas replicasOption
 
 	under     context.Context // what the call was given
 	contended bool            // the observer was told that it waits
@@ -95,6 +96,7 @@ type request struct {
 	endless bool          // the store said last that only a release will help
 	outer   *hold         // the live one that it enters under
 	claims  bool          // a refusal of it is to keep fresh readers out
+	claim   *Claim        // that it enters under; nil if it does not
 	// refusedBefore: it has been waiting elsewhere, so what fails now is an interruption.
 	refusedBefore bool
 	age           time.Duration // how old the store must be
@@ -113,7 +115,13 @@ type request struct {
 	placed bool   // it has a place at the gate
 }
 
-func (r *request) topic() backend.Topic { return topicOf(r.family, r.name) }
+// topic is where it waits.
+func (r *request) topic() backend.Topic {
+	if r.claim != nil {
+		return backend.Topic{Kind: backend.KindNested, Name: r.name, Owner: r.claim.Owner}
+	}
+	return topicOf(r.family, r.name)
+}
 
 func (r *request) op() string {
 	switch {

@@ -33,9 +33,10 @@ type owner struct {
 	family   backend.Kind
 	state    ownerState
 	fenced   bool
-	renewing bool // a renewal is on its way
-	verify   bool // ask whether it is held, even if nothing needs renewal
-	freed    bool // a release set the count to zero, for all holds that had ended by then
+	renewing bool        // a renewal is on its way
+	verify   bool        // ask whether it is held, even if nothing needs renewal
+	freed    bool        // a release set the count to zero, for all holds that had ended by then
+	lent     atomic.Bool // a claim on it was given out, or it was entered under one: see nested.go. Set under the mutex
 
 	first hold // with which it began: most owners have no other
 }
@@ -58,10 +59,10 @@ func (o *owner) troubled() *trouble {
 
 // record is the kind of what is renewed: the record of a fair lock is the plain one's.
 func (o *owner) record() backend.Kind {
-	if o.family == backend.KindFair {
-		return backend.KindLock
+	if k := o.kind(); k != backend.KindFair {
+		return k
 	}
-	return o.family
+	return backend.KindLock
 }
 
 // chain is what orders the operations of an owner, and of those readers that entered
@@ -350,7 +351,7 @@ func (o *owner) finish(h *hold, cause error, now instant, fx *effects) {
 	fx.then(func() {
 		h.end(cause)
 		if c.log != nil {
-			c.log.Warn("mortise: lease ended without Unlock", "name", o.queue.topic.Name, "owner", o.id, "cause", cause)
+			c.log.Warn("mortise: lease ended without Unlock", "name", shorten(o.queue.topic.Name), "owner", o.id, "cause", cause)
 		}
 		f := c.observer.Lost
 		if f == nil {
@@ -396,6 +397,9 @@ func (o *owner) sweep() {
 	}
 }
 
+// noRecord is why one is lost who is not in the store.
+const noRecord = "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty"
+
 func (o *owner) lost(why string) error {
 	return &Error{Op: "lease", Name: o.queue.topic.Name, Err: fmt.Errorf("%w: %s", ErrLost, why)}
 }
@@ -404,6 +408,7 @@ func (o *owner) lost(why string) error {
 func (c *Client) vacate(o *owner, ask bool) {
 	c.held--
 	delete(c.permits, o.id)
+	c.part(o)
 	q := o.queue
 	switch {
 	case !q.dismiss(o):

@@ -79,7 +79,7 @@ func topicOf(family backend.Kind, name string) backend.Topic {
 	switch family {
 	case backend.KindRead:
 		family = backend.KindWrite
-	case backend.KindFair: // where the holder is; those who wait have topics of their own
+	case backend.KindFair, backend.KindNested: // where the holder is; those who wait have topics of their own
 		family = backend.KindLock
 	}
 	return backend.Topic{Kind: family, Name: name}
@@ -322,6 +322,7 @@ func (e *events) Changed(t backend.Topic) {
 	if q := c.queues[t]; q != nil {
 		c.changed(q)
 	}
+	c.askNested(t)
 	c.mu.Unlock()
 }
 
@@ -330,6 +331,9 @@ func (e *events) ChangedAll() {
 	c.mu.Lock()
 	for _, q := range c.queues {
 		c.changed(q)
+		if o := q.holder; o != nil && o.lent.Load() {
+			o.ask()
+		}
 	}
 	for _, o := range c.permits {
 		o.ask()
@@ -343,7 +347,7 @@ func (c *Client) changed(q *queue) {
 		return
 	}
 	if q.holder != nil {
-		q.holder.ask()
+		q.holder.hinted()
 	}
 	if q.first() != nil && q.inTurn {
 		c.hintTurn(q)
@@ -356,7 +360,11 @@ func (c *Client) changed(q *queue) {
 func (o *owner) ask() {
 	if o.state == ownerLive {
 		o.verify = true
-		o.renewAt = o.client.now().mono
+		if now := o.client.now().mono; o.lent.Load() {
+			o.checkAt = now // a renewal would be a change, of which the others are told
+		} else {
+			o.renewAt = now
+		}
 		o.client.reschedule(o)
 	}
 }

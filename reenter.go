@@ -15,6 +15,9 @@ func (c *Client) reenter(ctx, wait context.Context, r *request, h *hold, o *owne
 	if r.kind.NonReentrant && h.err() == nil {
 		return nil, false, r.fail(fmt.Errorf("%w: the context's lease holds this lock already, and Kind{NonReentrant} does not enter again; unlock it first, or use the reentrant lock", ErrInvalid))
 	}
+	if o.lent.Load() {
+		return c.nestUnder(ctx, wait, r, h)
+	}
 	ended, err = c.takeTurn(wait, r, o, &turn{hold: h})
 	if ended || err != nil {
 		return nil, ended, err
@@ -25,6 +28,11 @@ func (c *Client) reenter(ctx, wait context.Context, r *request, h *hold, o *owne
 		o.leave()
 		c.mu.Unlock()
 		return nil, false, r.fail(errUpgrade)
+	}
+	if o.lent.Load() {
+		o.leave()
+		c.mu.Unlock()
+		return c.nestUnder(ctx, wait, r, h)
 	}
 	holds := int(o.live) + 1
 	fenced := r.kind.Fenced && !o.fenced
@@ -106,13 +114,17 @@ func (c *Client) awaitTurn(wait context.Context, r *request, o *owner, t *turn) 
 }
 
 func (c *Client) askReentry(r *request, owner string, holds int, fenced bool) (g grant) {
-	req := backend.ReenterRequest{Kind: r.family, Name: r.name, Owner: owner, Holds: holds, Lease: r.ttl, Fenced: fenced}
+	req := backend.ReenterRequest{Kind: r.family, Name: r.name, Owner: owner, Holds: holds, Lease: r.ttl, Fenced: fenced,
+		Replicas: r.replicas.n, ReplicaWait: r.replicas.timeout}
 	first := c.now()
 	for n := 0; ; n++ {
 		g.sent = c.now()
 		reply, err := c.session.Reenter(c.base, req)
 		if err == nil {
 			g.granted, g.token, g.err = reply.Held, reply.Token, nil
+			if g.granted {
+				g.err = r.lacks(reply.Replicas) // the count is then set back
+			}
 			return g
 		}
 		g.err = err
@@ -141,7 +153,7 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 	var fx effects
 	if !g.granted {
 		c.mu.Lock()
-		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+		o.lose(now, &fx, noRecord)
 		o.leave()
 		c.mu.Unlock()
 		fx.run()
@@ -156,6 +168,12 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 		c.mu.Unlock()
 		fx.run()
 		return nil, false, r.fail(o.lost("its lease ran out while it was entered again"))
+	}
+	if o.lent.Load() { // meanwhile: somebody may have entered before
+		c.mu.Unlock()
+		fx.run()
+		c.undoReentry(o, g)
+		return c.nestUnder(ctx, wait, r, r.outer)
 	}
 	o.deadline = later(o.deadline, deadlineOf(g.sent, r.ttl))
 	o.ttl = max(o.ttl, r.ttl)

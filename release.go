@@ -74,7 +74,7 @@ func (x *letting) prepare() {
 
 // run releases for a caller who may leave meanwhile.
 func (x *letting) run(ctx context.Context) (keep int, err error) {
-	c, family := x.owner.client, x.owner.family
+	c, family := x.owner.client, x.owner.kind()
 	stays := ctx.Done() == nil
 	if stays && !x.ready {
 		x.await()
@@ -142,7 +142,7 @@ func (p *parting) do() error {
 		return nil
 	}
 	if !p.sent {
-		p.send(p.owner.client.inPlace(p.owner.family))
+		p.send(p.owner.client.inPlace(p.owner.kind()))
 	}
 	if p.failure == nil {
 		return p.released()
@@ -268,7 +268,7 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 	case foreign:
 		o.lose(c.now(), &fx, "the store holds other data under its name: somebody has put it there")
 	case err != nil && keep == 0:
-		c.compensateLocked(o.family, o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
+		c.compensateLocked(o.kind(), o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
 	case err == nil && !held && keep > 0:
 		o.lose(c.now(), &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
 	}
@@ -301,7 +301,7 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 }
 
 func (o *owner) releaseRequest(keep int) backend.ReleaseRequest {
-	return backend.ReleaseRequest{Kind: o.family, Name: o.queue.topic.Name, Owner: o.id, Keep: keep}
+	return backend.ReleaseRequest{Kind: o.kind(), Name: o.queue.topic.Name, Owner: o.id, Keep: keep}
 }
 
 // sendRelease repeats a release that failed for a reason that may pass. unsure tells

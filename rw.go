@@ -149,7 +149,7 @@ func (c *Client) enterToRead(ctx, wait context.Context, r *request, h *hold) (le
 	var fx effects
 	c.mu.Lock()
 	if g.absent {
-		o.lose(now, &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+		o.lose(now, &fx, noRecord)
 	}
 	o.leave()
 	c.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *Client) enterToRead(ctx, wait context.Context, r *request, h *hold) (le
 
 // chainOf is what a new owner's operations are ordered by.
 func (r *request) chainOf(o *owner) *chain {
-	if r.outer != nil {
+	if r.outer != nil && r.family != backend.KindNested {
 		return r.outer.owner.chain
 	}
 	return &o.own

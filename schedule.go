@@ -230,7 +230,7 @@ func (c *Client) renew(batch []*owner) {
 	for i, o := range asked {
 		o.renewing = false
 		if o.state == ownerLive {
-			c.renewed(o, sent, now, in[i].Lease, out[i], &fx)
+			c.renewed(o, sent, now, &in[i], out[i], &fx)
 		}
 	}
 	c.mu.Unlock()
@@ -238,8 +238,8 @@ func (c *Client) renew(batch []*owner) {
 }
 
 // renewed settles what became of one renewal.
-func (c *Client) renewed(o *owner, sent, now instant, lease time.Duration, res backend.RenewResult, fx *effects) {
-	name, id := o.queue.topic.Name, o.id
+func (c *Client) renewed(o *owner, sent, now instant, in *backend.RenewRequest, res backend.RenewResult, fx *effects) {
+	name, id, lease := o.queue.topic.Name, o.id, in.Lease
 	switch {
 	case res.Err != nil:
 		t := o.troubled()
@@ -249,15 +249,20 @@ func (c *Client) renewed(o *owner, sent, now instant, lease time.Duration, res b
 		left := o.deadline.until(now)
 		fx.then(func() {
 			if c.log != nil {
-				c.log.Warn("mortise: renewal failed, will be retried", "name", name, "owner", id, "left", left, "err", res.Err)
+				c.log.Warn("mortise: renewal failed, will be retried", "name", shorten(name), "owner", id, "left", left, "err", res.Err)
 			}
 			if f := c.observer.RenewalFailed; f != nil {
 				f(RenewalFailedEvent{Subject: o.subject(), Remaining: left, Err: res.Err})
 			}
 		})
 	case !res.Held:
-		o.lose(now, fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+		o.lose(now, fx, noRecord)
 		return
+	case in.Kind != o.record(): // lent meanwhile: it may have come after who entered, and that one's lease is all it prolonged
+		if o.expire(now, fx); o.state != ownerLive {
+			return
+		}
+		o.renewAt = now.mono
 	default:
 		// A confirmation that comes too late revives nothing.
 		if o.expire(now, fx); o.state != ownerLive {
@@ -273,11 +278,11 @@ func (c *Client) renewed(o *owner, sent, now instant, lease time.Duration, res b
 		switch {
 		case o.renewal(now) == 0:
 			o.renewAt = never
-		case lease > 0 || o.renewAt == never || o.family != backend.KindRead:
+		case lease > 0 || o.renewAt == never || o.family != backend.KindRead && in.Kind != backend.KindNested:
 			o.renewAt = sent.mono + int64(c.watchdog/3)
 		}
 		if o.verify {
-			o.renewAt = now.mono
+			o.ask()
 		}
 		if f := c.observer.Renewed; f != nil && extends {
 			left := o.deadline.until(now)

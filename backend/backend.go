@@ -28,7 +28,8 @@ type Backend interface {
 type Topic struct {
 	Kind Kind
 	Name string
-	// Owner is who waits, for KindFair, where each hears of its own turn only.
+	// Owner is who waits, for KindFair, where each hears of its own turn only; for KindNested, who
+	// is to be entered under.
 	Owner string
 }
 
@@ -49,6 +50,8 @@ const (
 	KindWrite
 	// KindFair is the reentrant lock with a queue: [FairSession].
 	KindFair
+	// KindNested is the reentrant lock, entered under another owner that holds it: [NestSession].
+	KindNested
 )
 
 // Handler receives what a session learns unasked. Its methods return at once,
@@ -143,7 +146,7 @@ type Session interface {
 
 // Leaver is a [Session] whose Acquire and Release can be left: when their ctx ends, also if it had
 // before the call, they return a [*Left] at once, and the operation goes on. A caller of another
-// Session that wants to leave calls it in a goroutine of its own.
+// Session that wants to leave calls it in a goroutine of its own, and so does one who asks for replicas.
 type Leaver interface {
 	// Leaves tells whether that is so for a kind, as far as is known now. It does no I/O.
 	Leaves(k Kind) bool
@@ -214,9 +217,13 @@ type AcquireRequest struct {
 	// takes to arrive. It never grants that way.
 	Cached bool
 	// Under, if not empty, is for KindRead an owner that the request comes from: one that
-	// holds the lock by UnderKind, KindRead or KindWrite.
-	Under     string
-	UnderKind Kind
+	// holds the lock by UnderKind, KindRead or KindWrite. For KindNested it is the owner that is entered under, whose
+	// hold count is to be UnderHolds.
+	Under      string
+	UnderKind  Kind
+	UnderHolds int
+	// UnderToken is for KindNested a fencing token of that name that the owner will use; zero for none.
+	UnderToken int64
 	// Claim is for KindWrite how long a refusal that readers are the reason of keeps fresh
 	// readers out, in Claimant's name; a claim replaces that of another. Zero for no
 	// claim. A grant ends the claim if it is Claimant's.
@@ -230,6 +237,10 @@ type AcquireRequest struct {
 	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
 	// watched and was confirmed to be. For KindLock without Age.
 	Waits bool
+	// Replicas is how many replicas are to have a grant before it is answered, and ReplicaWait how
+	// long that is waited for at most: [ReplicaSession].
+	Replicas    int
+	ReplicaWait time.Duration
 }
 
 // AcquireReply answers an AcquireRequest.
@@ -241,20 +252,23 @@ type AcquireReply struct {
 	// if the record has no end. For KindFair it is zero where nobody holds it and
 	// others are before.
 	Remaining time.Duration
-	// Look is, for KindFair where refused, when to ask again though nothing was
+	// Look is, for KindFair and KindNested where refused, when to ask again though nothing was
 	// announced: because the holder may be dead, or those who are before; negative if never.
 	Look time.Duration
 	// Available is how many permits are free after the operation, for KindPermits.
 	Available int64
 	// Claimed tells that the refusal left a claim: AcquireRequest.Claim.
 	Claimed bool
-	// Absent tells that Under holds nothing: the request is not granted.
+	// Absent tells that Under holds nothing, or less than UnderHolds, or that
+	// UnderToken is larger than any that was drawn: the request is not granted.
 	Absent bool
 	// Young tells that the store is younger than AcquireRequest.Age: the request is not granted.
 	Young bool
 	// Waits tells, where refused, that the session will be told when it is its turn: releases
 	// that tell another come as TurnHandler.Passed.
 	Waits bool
+	// Replicas is how many replicas had the grant by then, where asked for.
+	Replicas int
 }
 
 // ReenterRequest asks for one more hold by an owner.
@@ -268,12 +282,17 @@ type ReenterRequest struct {
 	Lease time.Duration
 	// Fenced asks for a new token; the first hold of this owner took none.
 	Fenced bool
+	// Replicas and ReplicaWait are as in AcquireRequest, of the count.
+	Replicas    int
+	ReplicaWait time.Duration
 }
 
 // ReenterReply answers a ReenterRequest.
 type ReenterReply struct {
 	Held  bool
 	Token int64
+	// Replicas is how many replicas had the count by then, where asked for.
+	Replicas int
 }
 
 // ReleaseRequest gives up holds.

@@ -18,8 +18,9 @@ import (
 // commands sends each script over a go-redis client.
 type commands struct {
 	client  redis.UniversalClient
-	cluster bool                            // a batch goes out as one script for each slot
-	outbox  *redisproto.Outbox[redis.Cmder] // nil if scripts are sent one by one
+	cluster bool                                       // a batch goes out as one script for each slot
+	outbox  *redisproto.Outbox[redis.Cmder]            // nil if scripts are sent one by one
+	way     func(ctx context.Context, cmd redis.Cmder) // by which a script is sent then; nil for the client's
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -36,6 +37,10 @@ func newCommands(client redis.UniversalClient, cluster bool) commands {
 func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan struct{}) {
 	if c.outbox != nil {
 		return c.outbox.Do(ctx, cmd)
+	}
+	if c.way != nil {
+		c.way(ctx, cmd)
+		return nil
 	}
 	send(ctx, c.client, []redis.Cmder{cmd})
 	return nil
@@ -1007,4 +1012,75 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 		})
 	}
 	return cmd.Result()
+}
+
+// NestEnter sends nest_enter.lua.
+//
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs) ([]int64, error) {
+	cmd := newIntsCmd(ctx, "evalsha", scripts.NestEnterSHA, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
+		cmd = newIntsCmd(ctx, "eval", scripts.NestEnterSource, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
+		left = c.process(ctx, cmd)
+	}
+	if left != nil {
+		return nil, redisproto.Leave(left, func() ([]int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.NestEnter(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
+	}
+	return cmd.Result()
+}
+
+// NestRelease sends nest_release.lua.
+//
+//	1 done; 0 the owner does not hold the lock
+func (c *commands) NestRelease(ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs) (int64, error) {
+	cmd := newIntCmd(ctx, "evalsha", scripts.NestReleaseSHA, "5", k.Lock, k.Nest, k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
+		cmd = newIntCmd(ctx, "eval", scripts.NestReleaseSource, "5", k.Lock, k.Nest, k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+		left = c.process(ctx, cmd)
+	}
+	if left != nil {
+		return 0, redisproto.Leave(left, func() (int64, error) {
+			if isNoScript(cmd.Err()) {
+				return c.NestRelease(context.Background(), k, a)
+			}
+			return cmd.Result()
+		})
+	}
+	return cmd.Result()
+}
+
+// NestRenew sends nest_renew.lua for all items, on a cluster once for each slot.
+//
+//	for each lock: 1 held; 0 the owner does not hold the lock
+func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.RenewReply) {
+	build := func(command, script string, group []int) intsCmd {
+		args := make([]any, 0, 4+4*len(group))
+		args = append(args, command, script, strconv.Itoa(2*len(group)))
+		for _, i := range group {
+			args = append(args, items[i].Lock, items[i].Nest)
+		}
+		args = append(args, flag(a.Track))
+		for _, i := range group {
+			args = append(args, items[i].Owner, millis(items[i].Lease))
+		}
+		return newIntsCmd(ctx, args...)
+	}
+	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	for g, cmd := range c.pipeline(ctx, groups, scripts.NestRenewSHA, scripts.NestRenewSource, build) {
+		vals, err := cmd.Result()
+		for j, i := range groups[g] {
+			if err != nil {
+				out[i] = redisproto.RenewReply{Err: err}
+			} else {
+				out[i] = redisproto.RenewReply{Value: vals[j]}
+			}
+		}
+	}
 }

@@ -22,6 +22,8 @@ type commands struct {
 	cluster bool                                              // a batch goes out as one script for each slot
 	most    int                                               // that one script takes of a batch; 0 for any number
 	outbox  *redisproto.Outbox[*call]                         // not used for a cluster; nil if scripts are sent one by one
+	// way is by which a script is sent; nil for the outbox, or the client's.
+	way func(ctx context.Context, x *call)
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -48,6 +50,11 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 // do has a script sent. If ctx ends before its reply is there, left is not nil.
 func (c *commands) do(ctx context.Context, client rueidis.Client, cmd rueidis.Completed) (reply rueidis.RedisResult, left *behind) {
+	if c.way != nil {
+		x := &call{client: client, cmd: cmd}
+		c.way(ctx, x)
+		return x.reply, nil
+	}
 	if c.cluster || c.outbox == nil {
 		return client.Do(ctx, cmd), nil
 	}
@@ -1285,4 +1292,100 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 		})
 	}
 	return reply.AsIntSlice()
+}
+
+// NestEnter sends nest_enter.lua.
+//
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs) ([]int64, error) {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.NestEnterSHA).Numkeys(3).Key(k.Lock, k.Nest, k.Token).Arg(a.Owner, a.Under, strconv.FormatInt(a.Holds, 10), strconv.FormatInt(a.Drawn, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
+	if left == nil {
+		value, err := reply.AsIntSlice()
+		if !isNoScript(err) {
+			return value, err
+		}
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.NestEnterSource).Numkeys(3).Key(k.Lock, k.Nest, k.Token).Arg(a.Owner, a.Under, strconv.FormatInt(a.Holds, 10), strconv.FormatInt(a.Drawn, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
+	}
+	if left != nil {
+		x := left
+		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
+			value, err := x.reply.AsIntSlice()
+			if isNoScript(err) {
+				return c.NestEnter(context.Background(), k, a)
+			}
+			return value, err
+		})
+	}
+	return reply.AsIntSlice()
+}
+
+// NestRelease sends nest_release.lua.
+//
+//	1 done; 0 the owner does not hold the lock
+func (c *commands) NestRelease(ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs) (int64, error) {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.NestReleaseSHA).Numkeys(5).Key(k.Lock, k.Nest, k.Channel, k.Next, k.Queue).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
+	if left == nil {
+		value, err := reply.AsInt64()
+		if !isNoScript(err) {
+			return value, err
+		}
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.NestReleaseSource).Numkeys(5).Key(k.Lock, k.Nest, k.Channel, k.Next, k.Queue).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
+	}
+	if left != nil {
+		x := left
+		return 0, redisproto.Leave(x.done, func() (int64, error) {
+			value, err := x.reply.AsInt64()
+			if isNoScript(err) {
+				return c.NestRelease(context.Background(), k, a)
+			}
+			return value, err
+		})
+	}
+	return reply.AsInt64()
+}
+
+// NestRenew sends nest_renew.lua for all items, on a cluster once for each slot.
+//
+//	for each lock: 1 held; 0 the owner does not hold the lock
+func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.RenewReply) {
+	done := func(group []int, vals []int64, err error) {
+		if err == nil && len(vals) != len(group) {
+			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
+		}
+		for j, i := range group {
+			if err != nil {
+				out[i] = redisproto.RenewReply{Err: err}
+			} else {
+				out[i] = redisproto.RenewReply{Value: vals[j]}
+			}
+		}
+	}
+	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
+	if err != nil {
+		for i := range out {
+			out[i] = redisproto.RenewReply{Err: err}
+		}
+		return
+	}
+	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	groups = redisproto.Split(groups, c.most)
+	split := func(group []int) (keys, args []string) {
+		keys = make([]string, 0, 2*len(group))
+		args = make([]string, 0, 1+2*len(group))
+		args = append(args, flag(a.Track))
+		for _, i := range group {
+			keys = append(keys, items[i].Lock, items[i].Nest)
+			args = append(args, items[i].Owner, millis(items[i].Lease))
+		}
+		return keys, args
+	}
+	sendGroups(ctx, client, groups, scripts.NestRenewSHA, scripts.NestRenewSource, split, done)
 }

@@ -18,6 +18,9 @@ var All = []Script{
 	{Name: "latch_count_down", Source: LatchCountDownSource, SHA1: LatchCountDownSHA},
 	{Name: "latch_delete", Source: LatchDeleteSource, SHA1: LatchDeleteSHA},
 	{Name: "latch_set", Source: LatchSetSource, SHA1: LatchSetSHA},
+	{Name: "nest_enter", Source: NestEnterSource, SHA1: NestEnterSHA},
+	{Name: "nest_release", Source: NestReleaseSource, SHA1: NestReleaseSHA},
+	{Name: "nest_renew", Source: NestRenewSource, SHA1: NestRenewSHA},
 	{Name: "permits_acquire", Source: PermitsAcquireSource, SHA1: PermitsAcquireSHA},
 	{Name: "permits_count", Source: PermitsCountSource, SHA1: PermitsCountSHA},
 	{Name: "permits_release", Source: PermitsReleaseSource, SHA1: PermitsReleaseSHA},
@@ -51,7 +54,8 @@ var All = []Script{
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
 // Grants the lock to an owner that holds nothing. The same request a second
-// time, while the owner holds it, is granted again and counts once.
+// time, while the owner holds it, is granted again and counts once. It then writes what is
+// there already: WAIT is about what its own connection wrote, which the first time was perhaps another.
 // track: end with a read, so that a connection that tracks hears of changes to
 // what it just wrote (its own write dropped the registration).
 const AcquireSource = `if redis.call('exists', KEYS[1]) == 0 then
@@ -63,6 +67,10 @@ end
 return 0
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then
+redis.call('pexpire', KEYS[1], left)
+end
 return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -75,7 +83,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "3942767f78ffea10425c29ff234377ba17f9a31f"
+const AcquireSHA = "81fbfa39bfc4cdefc9a9fb5cb3e8b740f72a3480"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -308,6 +316,11 @@ local score = tonumber(others[i + 1])
 redis.call('zadd', KEYS[3], math.max(score - wait, math.min(score, floor)), others[i])
 end
 end
+else
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then
+redis.call('pexpire', KEYS[1], left)
+end
 end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -398,7 +411,7 @@ end
 return {0, 0, limit - now}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "849622b975e20b646e5f48572485f3eb05872213"
+const FairAcquireSHA = "c9680c8f53f4dae4ff969a286b1878d2c6772715"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -729,6 +742,233 @@ return 1`
 // LatchSetSHA is the SHA-1 of [LatchSetSource].
 const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 
+// NestEnterSource is nest_enter.lua.
+//
+//	keys:      lock hash, nest hash, token string
+//	arguments: owner string, under string, holds int, drawn int, lease ms, fenced bool, track bool
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+//
+// Grants the lock to an owner under another that holds it, if that one's count is holds and nobody came after it.
+// The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing token that it
+// will use, zero for none: one that the counter has not come to is nobody's.
+//
+// nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
+// by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
+// field in the lock says nothing; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
+const NestEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
+return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local entries = redis.call('hgetall', KEYS[2])
+local known, last, latest, above = 0, 0, 0, 0
+local place, alone
+for i = 1, #entries, 2 do
+local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+ends = tonumber(ends or 0)
+if redis.call('hexists', KEYS[1], entries[i]) == 0 then
+redis.call('hdel', KEYS[2], entries[i])
+elseif ends <= now then
+redis.call('hdel', KEYS[1], entries[i])
+redis.call('hdel', KEYS[2], entries[i])
+else
+known = known + 1
+last = math.max(last, tonumber(at))
+latest = math.max(latest, ends)
+if entries[i] == ARGV[2] then
+place = tonumber(at)
+end
+end
+end
+local again = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+if not again then
+local count = tonumber(redis.call('hget', KEYS[1], ARGV[2]) or 0) or 0
+if count < tonumber(ARGV[3]) or ARGV[4] ~= '0' and tonumber(redis.call('get', KEYS[3]) or 0) < tonumber(ARGV[4]) then
+return {3, 0}
+end
+local left = redis.call('pttl', KEYS[1])
+if left == 0 then
+left = 1
+end
+if not place then
+place, alone = 0, true
+known = known + 1
+end
+if redis.call('hlen', KEYS[1]) > known or alone and known > 1 then
+return {0, math.max(left, -1)}
+end
+if last > place then
+for i = 1, #entries, 2 do
+local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+if at and tonumber(at) > place then
+above = math.max(above, tonumber(ends))
+end
+end
+return {0, math.max(above - now, 1)}
+end
+if count > tonumber(ARGV[3]) then
+return {2, math.max(left, -1)}
+end
+if alone then
+latest = now + left
+if left < 0 then
+latest = 9007199254740991
+end
+end
+end
+local token = 0
+if ARGV[6] == '1' then
+if redis.call('exists', KEYS[3]) == 1 then
+token = redis.call('incr', KEYS[3])
+else
+token = now
+redis.call('set', KEYS[3], string.format('%.0f', token))
+end
+end
+if not again then
+if alone then
+redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
+end
+local ends = now + tonumber(ARGV[5])
+redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
+redis.call('hset', KEYS[1], ARGV[1], 1)
+latest = math.max(latest, ends)
+if latest < 9007199254740991 then
+redis.call('pexpire', KEYS[1], latest - now)
+ends = latest
+end
+redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
+else
+redis.call('hset', KEYS[1], ARGV[1], 1)
+end
+if ARGV[7] == '1' then
+redis.call('exists', KEYS[1])
+end
+return {1, token}`
+
+// NestEnterSHA is the SHA-1 of [NestEnterSource].
+const NestEnterSHA = "b244d9ce53ecd4d1b3c55223fa30812b2af3ba8e"
+
+// NestReleaseSource is nest_release.lua.
+//
+//	keys:      lock hash, nest hash, channel channel, next zset, queue list
+//	arguments: owner string, keep int, publish string, counts bool
+//	reply:     int  1 done; 0 the owner does not hold the lock
+//
+// As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The lock's time
+// becomes the latest of what is left; where one owner is left, the lock is as if there had never been another.
+// Who waits to enter under an owner is told on a channel of that one's: that it has gone, that nobody is after it any more, that its count
+// was set. When the last goes, those who wait for the lock are told, of whatever kind.
+const NestReleaseSource = `local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local held = redis.call('hexists', KEYS[1], ARGV[1])
+local entries = redis.call('hgetall', KEYS[2])
+local gone = {}
+local known, last, latest = 0, -1, 0
+local top
+for i = 1, #entries, 2 do
+local owner = entries[i]
+local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+ends = tonumber(ends or 0)
+if redis.call('hexists', KEYS[1], owner) == 0 then
+redis.call('hdel', KEYS[2], owner)
+elseif ends <= now then
+redis.call('hdel', KEYS[1], owner)
+redis.call('hdel', KEYS[2], owner)
+table.insert(gone, owner)
+if owner == ARGV[1] then
+held = 0
+end
+elseif owner ~= ARGV[1] or ARGV[2] ~= '0' then
+known = known + 1
+latest = math.max(latest, ends)
+if tonumber(at) > last then
+last, top = tonumber(at), owner
+end
+end
+end
+if held == 1 and ARGV[2] == '0' then
+redis.call('hdel', KEYS[1], ARGV[1])
+redis.call('hdel', KEYS[2], ARGV[1])
+table.insert(gone, ARGV[1])
+elseif held == 1 then
+redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
+end
+if #gone > 0 then
+local left = redis.call('hlen', KEYS[1])
+if known <= 1 then
+redis.call('del', KEYS[2])
+end
+if left == known and left > 0 and latest < 9007199254740991 then
+redis.call('pexpire', KEYS[1], latest - now)
+end
+for _, owner in ipairs(gone) do
+redis.call(ARGV[3], KEYS[3] .. ':under:' .. owner, '0')
+end
+if top then
+redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
+end
+if left == 0 then
+local heard = redis.call(ARGV[3], KEYS[3], '00')
+if heard > 0 or ARGV[4] == '0' then
+local first = redis.pcall('zpopmin', KEYS[4])[1]
+local second = first and redis.call('zrange', KEYS[4], 0, 0)[1]
+redis.call(ARGV[3], KEYS[3], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+end
+local first = redis.call('lindex', KEYS[5], 0)
+if first then
+redis.call(ARGV[3], KEYS[3] .. ':' .. first, '0')
+end
+end
+end
+redis.call('exists', KEYS[1])
+return held`
+
+// NestReleaseSHA is the SHA-1 of [NestReleaseSource].
+const NestReleaseSHA = "b7b61f4db954358d87a977661e1d3f69ece4a2b3"
+
+// NestRenewSource is nest_renew.lua.
+//
+//	keys:      lock hash (each), nest hash (each)
+//	arguments: track bool, owner string (each), lease ms (each)
+//	reply:     ints  for each lock: 1 held; 0 the owner does not hold the lock
+//
+// As renew, for owners that others may have entered under, or that entered under another: see nest_enter. Each
+// has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
+const NestRenewSource = `local held = {}
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #KEYS / 2 do
+local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
+local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
+held[i] = 0
+if redis.pcall('hexists', lock, owner) == 1 then
+local entry = redis.pcall('hget', nest, owner)
+local at, ends = string.match(type(entry) == 'string' and entry or '', '^(%d+):(%d+)$')
+if not ends or tonumber(ends) > now then
+held[i] = 1
+if ends and lease > 0 and tonumber(ends) < now + lease then
+redis.call('hset', nest, owner, string.format('%s:%.0f', at, now + lease))
+if redis.call('pttl', nest) < lease + 1000 then
+redis.call('pexpire', nest, lease + 1000)
+end
+end
+local left = redis.call('pttl', lock)
+if left >= 0 and left < lease then
+redis.call('pexpire', lock, lease)
+if ARGV[1] == '1' then
+redis.call('exists', lock)
+end
+end
+end
+end
+end
+return held`
+
+// NestRenewSHA is the SHA-1 of [NestRenewSource].
+const NestRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
+
 // PermitsAcquireSource is permits_acquire.lua.
 //
 //	keys:      permits string, timeouts zset, channel channel
@@ -873,6 +1113,7 @@ if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
+redis.call('hset', KEYS[1], ARGV[1], 1)
 return 0
 end
 local left = -2
@@ -899,7 +1140,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "464d64bcfeb13ee354b0cf50a2f67b7ceb496589"
+const ReadAcquireSHA = "e6acd0e4f5891987158b622493c3125fe2129b02"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -911,6 +1152,7 @@ const ReadAcquireSHA = "464d64bcfeb13ee354b0cf50a2f67b7ceb496589"
 // reading or writing: whoever else waits. under is that hold's field, proof the key that
 // lives as long as it does: a reader's timeout key, or for a writer the lock.
 const ReadEnterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
+redis.call('hset', KEYS[1], ARGV[1], 1)
 return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
@@ -928,7 +1170,7 @@ end
 return 1`
 
 // ReadEnterSHA is the SHA-1 of [ReadEnterSource].
-const ReadEnterSHA = "a8c977e1100338ef5d5db92de6f96e68574c701c"
+const ReadEnterSHA = "e4d4e011cbbbc79256ebdda2580d268cc29adc18"
 
 // ReadReleaseSource is read_release.lua.
 //
@@ -1409,6 +1651,11 @@ if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 redis.call('zrem', KEYS[2], ARGV[5])
+else
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then
+redis.call('pexpire', KEYS[1], left)
+end
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
@@ -1416,7 +1663,7 @@ end
 return {1, token}`
 
 // WaiterAcquireSHA is the SHA-1 of [WaiterAcquireSource].
-const WaiterAcquireSHA = "0c70708a6a3aea432c8c09ec5ca82781ed0da012"
+const WaiterAcquireSHA = "8e0022b48882efdfe00cce24edf7af3990724d38"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -1444,6 +1691,7 @@ end
 return {0, 0}
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+redis.call('hset', KEYS[1], 'mode', mode)
 return {0, 0}
 end
 local claimed = 0
@@ -1458,7 +1706,7 @@ end
 return {math.max(left, 1), claimed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "bf0f4f207da7d6ca2aba0e5f9b6a433ddaec8f8a"
+const WriteAcquireSHA = "afa522e4cfb2811d43fb943a9393c62af68a5645"
 
 // WriteReleaseSource is write_release.lua.
 //

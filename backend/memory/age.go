@@ -14,7 +14,7 @@ func (x *session) KnowsAge() bool { return true }
 
 // young is for how long s is still too young for q; zero if it is old enough.
 func (s *Store) young(q backend.AcquireRequest, r *record) time.Duration {
-	if q.Age <= 0 || s.lost.IsZero() || r != nil && r.owner == q.Owner {
+	if q.Age <= 0 || s.lost.IsZero() || r != nil && r.of(q.Owner) {
 		return 0
 	}
 	end := s.lost.Add(q.Age)

@@ -36,7 +36,7 @@ func (x *session) acquireFair(q backend.AcquireRequest) (backend.AcquireReply, e
 	}
 	defer func() { s.setPlaces(q.Name, line) }()
 	at := slices.IndexFunc(line, func(p place) bool { return p.owner == q.Owner })
-	held := r != nil && r.owner == q.Owner
+	held := r != nil && r.of(q.Owner)
 	if held || r == nil && (len(line) == 0 || at == 0) {
 		reply := backend.AcquireReply{Granted: true}
 		if q.Fenced {
@@ -128,7 +128,7 @@ func (x *session) Leave(ctx context.Context, q backend.LeaveRequest) (backend.Le
 	r, _ := s.held(q.Name, q.Owner) // foreign data is not held, as in the script
 	reply := backend.LeaveReply{Held: r != nil}
 	if r != nil {
-		s.remove(r)
+		s.leave(r, q.Owner)
 	}
 	line := s.places[q.Name]
 	at := slices.IndexFunc(line, func(p place) bool { return p.owner == q.Owner })

@@ -24,7 +24,9 @@ func (x *session) HandOver(ctx context.Context, q backend.HandOverRequest) (back
 	if r == nil {
 		return backend.HandOverReply{}, err
 	}
-	s.remove(r)
+	if !s.leave(r, q.Owner) {
+		return backend.HandOverReply{Held: true}, nil
+	}
 	if q.Yield && x.others(q.Name) {
 		s.released(r)
 		return backend.HandOverReply{Held: true}, nil

@@ -67,6 +67,9 @@ type record struct {
 	owner    string
 	holds    int
 	deadline time.Time
+	// nest is set where it has several owners, in the order in which they came; owner, holds and holder
+	// are the first's then, and deadline is the latest.
+	nest []part
 	// holder is the session that wrote the record last: it is told when the
 	// record goes by other means than its own release.
 	holder *session
@@ -275,8 +278,19 @@ func (s *Store) changed(r *record) {
 		r.tellHolders(told)
 		return
 	}
-	if _, twice := told[r.holder]; !twice && r.holder != nil {
-		r.holder.tell(event{changed, t})
+	r.tellOwners(told)
+}
+
+// tellOwners tells the holders of a reentrant lock's record that it has gone, but for those told already.
+func (r *record) tellOwners(told map[*session]struct{}) {
+	holders := map[*session]struct{}{r.holder: {}}
+	for _, p := range r.nest {
+		holders[p.holder] = struct{}{}
+	}
+	for x := range holders {
+		if _, twice := told[x]; !twice && x != nil {
+			x.tell(event{changed, lockTopic(r.name)})
+		}
 	}
 }
 
@@ -324,6 +338,9 @@ func (k *tokens) next(name string) int64 {
 	k.last[name] = n
 	return n
 }
+
+// drawn is the last of a name's, or more where that was forgotten.
+func (k *tokens) drawn(name string) int64 { return max(k.last[name], k.floor) }
 
 // fold forgets all names, yet not how far their tokens went.
 func (k *tokens) fold() {

@@ -36,7 +36,7 @@ func (x *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 		switch {
 		case seen[q.Name]:
 			return nil, &backend.RequestError{Index: i, Err: &backend.Fault{Err: fmt.Errorf("memory: %q twice in one AcquireAll", q.Name)}}
-		case r == nil, !r.foreign && r.sides == nil && r.owner == q.Owner:
+		case r == nil, !r.foreign && r.sides == nil && r.of(q.Owner):
 		case r.foreign, r.sides != nil:
 			return nil, &backend.RequestError{Index: i, Err: wrongKind()}
 		default:
@@ -72,8 +72,7 @@ func (x *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, o
 		r, err := s.held(q.Name, q.Owner)
 		if r != nil && q.Keep > 0 {
 			r.holds = q.Keep
-		} else if r != nil {
-			s.remove(r)
+		} else if r != nil && s.leave(r, q.Owner) {
 			s.released(r)
 		}
 		out[i] = backend.ReleaseResult{Held: r != nil, Err: err}

@@ -101,6 +101,8 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 		return x.acquireWrite(q)
 	case backend.KindFair:
 		return x.acquireFair(q)
+	case backend.KindNested:
+		return x.acquireNested(q)
 	}
 	r := s.find(q.Name)
 	if left := s.young(q, r); left > 0 {
@@ -111,7 +113,7 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 		s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
 	case r.foreign, r.sides != nil:
 		return backend.AcquireReply{}, wrongKind()
-	case r.owner != q.Owner:
+	case !r.of(q.Owner):
 		return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
 	}
 	reply := backend.AcquireReply{Granted: true}
@@ -157,6 +159,8 @@ func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backen
 		return x.releasePermit(q)
 	case backend.KindRead, backend.KindWrite:
 		return x.releaseSide(q)
+	case backend.KindNested:
+		return x.releaseNested(q)
 	}
 	r, err := s.held(q.Name, q.Owner)
 	if r == nil {
@@ -165,11 +169,10 @@ func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backen
 	switch {
 	case q.Keep > 0:
 		r.holds = q.Keep
+	case !s.leave(r, q.Owner):
 	case q.Kind == backend.KindFair:
-		s.remove(r)
 		s.tellFirst(q.Name)
 	default:
-		s.remove(r)
 		s.released(r)
 	}
 	return backend.ReleaseReply{Held: true}, nil
@@ -191,6 +194,9 @@ func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 		case backend.KindRead, backend.KindWrite:
 			out[i] = backend.RenewResult{Held: x.renewSide(q)}
 			continue
+		case backend.KindNested:
+			out[i] = backend.RenewResult{Held: x.renewNested(q)}
+			continue
 		}
 		// Foreign data is not held, as in the script; it is no error here.
 		r, _ := s.held(q.Name, q.Owner)
@@ -211,7 +217,7 @@ func (s *Store) held(name, owner string) (*record, error) {
 		return nil, nil
 	case r.foreign:
 		return nil, wrongKind()
-	case r.owner != owner || r.sides != nil:
+	case !r.of(owner) || r.sides != nil:
 		return nil, nil
 	}
 	return r, nil
@@ -259,7 +265,7 @@ func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 	if line := s.places[t.Name]; len(line) > 0 {
 		s.turn(t.Name, line[0].owner)
 	}
-	r.holder.tell(event{changed, t})
+	r.tellOwners(nil)
 	return true, nil
 }
 

@@ -35,6 +35,7 @@ type Commands interface {
 	FairCommands
 	MultiCommands
 	AgeCommands
+	NestCommands
 }
 
 // AcquireKeys are the keys of scripts/acquire.lua.

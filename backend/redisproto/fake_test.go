@@ -21,6 +21,7 @@ type fakeAdapter struct {
 	FairCommands  // none
 	MultiCommands // none
 	AgeCommands   // none
+	NestCommands  // none
 
 	features Features
 	unsent   error

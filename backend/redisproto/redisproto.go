@@ -78,6 +78,8 @@ func topicChannel(t backend.Topic) string {
 		return rwChannel(t.Name)
 	case backend.KindFair:
 		return fairChannel(t.Name, t.Owner)
+	case backend.KindNested:
+		return underChannel(t.Name, t.Owner)
 	}
 	return channelOf(t.Name)
 }

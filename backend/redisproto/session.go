@@ -45,11 +45,16 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if err := s.ready(ctx); err != nil {
 		return backend.AcquireReply{}, err
 	}
+	if r.Replicas > 0 {
+		return s.acquireReplicated(ctx, r)
+	}
 	switch r.Kind {
 	case backend.KindPermits:
 		return s.acquirePermit(ctx, r)
 	case backend.KindRead, backend.KindWrite:
-		return s.acquireSide(ctx, r)
+		return s.acquireSide(ctx, s.adapter, r)
+	case backend.KindNested:
+		return s.enterUnder(ctx, s.adapter, r)
 	case backend.KindLock:
 		if r.Age > 0 {
 			aged, err := s.aged(ctx)
@@ -69,10 +74,10 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		}
 	}
 	if !track {
-		return s.acquire(ctx, r, false)
+		return s.acquire(ctx, s.adapter, r, false)
 	}
 	look := s.seen.look(r.Name)
-	reply, err := s.acquire(ctx, r, true)
+	reply, err := s.acquire(ctx, s.adapter, r, true)
 	if left := leftIn[backend.AcquireReply](err); left != nil {
 		return backend.AcquireReply{}, behind(left, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
 			s.learn(look, sent, reply, err)
@@ -114,27 +119,28 @@ func behind[R, S any](left *backend.Left[R], then func(R, error) (S, error)) err
 	return &backend.Left[S]{Wait: func() (S, error) { return then(left.Wait()) }}
 }
 
-// Leaves is so for the plain lock.
+// Leaves is so for the plain lock, and those that are nested.
 func (s *session) Leaves(k backend.Kind) bool {
-	return k == backend.KindLock && s.adapter.Features().Leaves
+	return (k == backend.KindLock || k == backend.KindNested) && s.adapter.Features().Leaves
 }
 
-func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+// acquire sends an acquisition by c.
+func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	if r.Kind == backend.KindFair {
-		return s.acquireFair(ctx, r, track)
+		return s.acquireFair(ctx, c, r, track)
 	}
 	if r.Waits && r.Kind == backend.KindLock {
-		return s.acquireWaiting(ctx, r, track)
+		return s.acquireWaiting(ctx, c, r, track)
 	}
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
 	if r.Fenced {
-		reply, err := s.adapter.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
+		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
 		if left := leftIn[[]int64](err); left != nil {
 			return backend.AcquireReply{}, behind(left, s.acquiredFenced)
 		}
 		return s.acquiredFenced(reply, err)
 	}
-	reply, err := s.adapter.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
 	if left := leftIn[int64](err); left != nil {
 		return backend.AcquireReply{}, behind(left, s.acquired)
 	}
@@ -179,7 +185,8 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 	case backend.KindWrite:
 		owner = writerField(r.Owner)
 	}
-	reply, err := s.adapter.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
+	c, w := s.by(r.Replicas, r.ReplicaWait)
+	reply, err := c.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
 		Owner:  owner,
 		Holds:  int64(r.Holds),
 		Lease:  r.Lease,
@@ -193,7 +200,11 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 	if len(reply) != 2 || reply[0] != 0 && reply[0] != 1 {
 		return backend.ReenterReply{}, strange("reenter", reply)
 	}
-	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1]}, nil
+	replicas, err := s.had(w, reply[0] == 1)
+	if err != nil {
+		return backend.ReenterReply{}, err
+	}
+	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1], Replicas: replicas}, nil
 }
 
 func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
@@ -209,6 +220,8 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		return s.releaseWrite(ctx, r)
 	case backend.KindFair:
 		return s.releaseFair(ctx, r)
+	case backend.KindNested:
+		return s.releaseNested(ctx, r)
 	}
 	name := r.Name
 	args := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
@@ -269,6 +282,8 @@ func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 			s.renewPermits(ctx, in[:n], out[:n])
 		} else if in[0].Kind == backend.KindRead {
 			s.renewReads(ctx, in[:n], out[:n])
+		} else if in[0].Kind == backend.KindNested {
+			s.renewNested(ctx, in[:n], out[:n])
 		} else {
 			s.renewLocks(ctx, in[:n], out[:n])
 		}
@@ -285,8 +300,12 @@ func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out
 		}
 	}
 	s.adapter.Renew(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
+	s.renewed("renew", in, replies, out)
+}
+
+func (s *session) renewed(script string, in []backend.RenewRequest, replies []RenewReply, out []backend.RenewResult) {
 	for i, r := range replies {
-		held, err := s.yes("renew", r.Value, r.Err)
+		held, err := s.yes(script, r.Value, r.Err)
 		out[i] = backend.RenewResult{Held: held, Err: err}
 		if in[i].Lease > 0 {
 			s.seen.forget(in[i].Name) // our own write, of which nobody tells us

@@ -33,8 +33,8 @@ func (s *session) counts() bool {
 	return !s.adapter.Features().Cluster || s.sharded.Load()
 }
 
-func (s *session) acquireWaiting(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
-	reply, err := s.adapter.WaiterAcquire(ctx,
+func (s *session) acquireWaiting(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+	reply, err := c.WaiterAcquire(ctx,
 		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
 		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept})
 	if left := leftIn[[]int64](err); left != nil {

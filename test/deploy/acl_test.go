@@ -120,17 +120,20 @@ var tours = map[string]struct {
 	besides []string // other rows that it needs
 	go_     func(v *visitor) error
 }{
-	"every kind":            {[]string{"locks, `LockAll`"}, tourLocks},
-	"locks, `LockAll`":      {[]string{"every kind"}, tourLocks},
-	"fencing tokens":        {[]string{"every kind", "locks, `LockAll`"}, tourFenced},
-	"`Inspect`":             {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
-	"`ForceUnlock`":         {[]string{"every kind", "locks, `LockAll`"}, tourForce},
-	"fair locks":            {[]string{"every kind"}, tourFair},
-	"read-write locks":      {[]string{"every kind"}, tourRW},
-	"semaphores":            {[]string{"every kind"}, tourSemaphore},
-	"permits":               {[]string{"every kind"}, tourPermits},
-	"latches":               {[]string{"every kind"}, tourLatch},
-	"`Red`, on each server": {[]string{"every kind", "locks, `LockAll`"}, tourRed},
+	"every kind":       {[]string{"locks, `LockAll`"}, tourLocks},
+	"locks, `LockAll`": {[]string{"every kind"}, tourLocks},
+	"fencing tokens":   {[]string{"every kind", "locks, `LockAll`"}, tourFenced},
+	"`WithReplicas`":   {[]string{"every kind", "locks, `LockAll`"}, tourReplicas},
+	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
+	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
+	"locks entered from another process (`Adopt`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
+	"... whose caller has a fencing token":         {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`Adopt`)"}, tourNestedFenced},
+	"fair locks":                                   {[]string{"every kind"}, tourFair},
+	"read-write locks":                             {[]string{"every kind"}, tourRW},
+	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
+	"permits":                                      {[]string{"every kind"}, tourPermits},
+	"latches":                                      {[]string{"every kind"}, tourLatch},
+	"`Red`, on each server":                        {[]string{"every kind", "locks, `LockAll`"}, tourRed},
 }
 
 // visitor is who takes a tour.
@@ -374,6 +377,15 @@ func tourFenced(v *visitor) error {
 	return v.lock(a, b)
 }
 
+// tourReplicas is over when it is told that there are none.
+func tourReplicas(v *visitor) error {
+	_, err := v.a.Lock(v.ctx, v.name, mortise.WithReplicas(1, 10*time.Millisecond))
+	if errors.Is(err, mortise.ErrNotReplicated) {
+		return nil
+	}
+	return errors.Join(errors.New("it did not wait for replicas"), err)
+}
+
 func tourInspect(v *visitor) error {
 	lease, err := v.a.Lock(v.ctx, v.name)
 	if err != nil {
@@ -390,6 +402,35 @@ func tourForce(v *visitor) error {
 	}
 	_, err := v.b.ForceUnlock(v.ctx, v.name)
 	return err
+}
+
+func tourNested(v *visitor) error { return v.nested(v.a) }
+
+func tourNestedFenced(v *visitor) error {
+	fenced, err := v.a.Kind(mortise.Kind{Fenced: true})
+	if err != nil {
+		return err
+	}
+	return v.nested(fenced)
+}
+
+func (v *visitor) nested(caller mortise.Locker) error {
+	outer, err := caller.Lock(v.ctx, v.name)
+	if err != nil {
+		return err
+	}
+	ctx, err := v.b.Adopt(v.ctx, mortise.ClaimsOf(outer.Context())...)
+	if err != nil {
+		return err
+	}
+	inner, err := v.b.Lock(ctx, v.name)
+	if err != nil {
+		return err
+	}
+	if err := inner.Unlock(v.ctx); err != nil {
+		return err
+	}
+	return outer.Unlock(v.ctx)
 }
 
 func tourFair(v *visitor) error {

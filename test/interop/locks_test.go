@@ -41,6 +41,7 @@ var tests = []struct {
 	{"ReadWriteIsAnotherKind", readWriteIsAnotherKind},
 	{"Tokens", tokens},
 	{"TokensOfReentry", tokensOfReentry},
+	{"Callees", callees},
 }
 
 // minutes is a lease that no test outlives: who gets the lock was woken by something

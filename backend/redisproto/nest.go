@@ -1,0 +1,83 @@
+package redisproto
+
+import (
+	"context"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+var _ backend.NestSession = (*session)(nil)
+
+// nestKey says of each owner of a lock that has several in which order they came, and when its lease
+// ends: scripts/nest_enter.lua.
+func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
+
+// underChannel is where those who wait to enter under an owner are told that they may, or never will.
+func underChannel(name, owner string) string { return channelOf(name) + ":under:" + owner }
+
+// Nests implements [backend.NestSession].
+func (s *session) Nests() bool { return true }
+
+// enterUnder neither asks the picture, which knows of holders and not of their callees, nor adds to it.
+func (s *session) enterUnder(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	reply, err := c.NestEnter(ctx,
+		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
+		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Drawn: r.UnderToken, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
+	name := r.Name
+	if left := leftIn[[]int64](err); left != nil {
+		return backend.AcquireReply{}, behind(left, func(reply []int64, err error) (backend.AcquireReply, error) {
+			return s.entered(name, reply, err)
+		})
+	}
+	return s.entered(name, reply, err)
+}
+
+func (s *session) entered(name string, reply []int64, err error) (backend.AcquireReply, error) {
+	s.seen.forget(name)
+	switch {
+	case err != nil:
+		return backend.AcquireReply{}, s.faultOf(err, true)
+	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3 || reply[1] < -1:
+		return backend.AcquireReply{}, strange("nest_enter", reply)
+	case reply[0] == 1:
+		return backend.AcquireReply{Granted: true, Token: reply[1]}, nil
+	case reply[0] == 3:
+		return backend.AcquireReply{Absent: true}, nil
+	}
+	out := backend.AcquireReply{Remaining: -1}
+	if reply[1] >= 0 && reply[1] <= maxMillis {
+		out.Remaining = millis(max(reply[1], 1))
+	}
+	if reply[0] == 2 {
+		out.Look = backend.HoldsLook
+		if out.Remaining > 0 {
+			out.Look = min(out.Look, out.Remaining)
+		}
+	}
+	return out, nil
+}
+
+func (s *session) releaseNested(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := s.adapter.NestRelease(ctx,
+		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name), Queue: queueKey(r.Name)},
+		NestReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
+	name := r.Name
+	left := leftIn[int64](err)
+	then := func(reply int64, err error) (backend.ReleaseReply, error) {
+		held, err := s.wrote(name, "nest_release", reply, err)
+		return backend.ReleaseReply{Held: held}, err
+	}
+	if left != nil {
+		return backend.ReleaseReply{}, behind(left, then)
+	}
+	return then(reply, err)
+}
+
+func (s *session) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	items, replies := make([]NestRenewItem, len(in)), make([]RenewReply, len(in))
+	for i, r := range in {
+		items[i] = NestRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}
+	}
+	s.adapter.NestRenew(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
+	s.renewed("nest_renew", in, replies, out)
+}

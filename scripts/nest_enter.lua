@@ -1,0 +1,112 @@
+--! script nest_enter
+--! key 1 lock    hash
+--! key 2 nest    hash
+--! key 3 token   string
+--! arg 1 owner   string
+--! arg 2 under   string
+--! arg 3 holds   int
+--! arg 4 drawn   int
+--! arg 5 lease   ms
+--! arg 6 fenced  bool
+--! arg 7 track   bool
+--! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+--
+-- Grants the lock to an owner under another that holds it, if that one's count is holds and nobody came after it.
+-- The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing token that it
+-- will use, zero for none: one that the counter has not come to is nobody's.
+--
+-- nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
+-- by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
+-- field in the lock says nothing; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
+if redis.call('hexists', KEYS[1], 'mode') == 1 then
+  return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local entries = redis.call('hgetall', KEYS[2])
+local known, last, latest, above = 0, 0, 0, 0
+local place, alone
+for i = 1, #entries, 2 do
+  local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+  ends = tonumber(ends or 0)
+  if redis.call('hexists', KEYS[1], entries[i]) == 0 then
+    redis.call('hdel', KEYS[2], entries[i])
+  elseif ends <= now then
+    redis.call('hdel', KEYS[1], entries[i])
+    redis.call('hdel', KEYS[2], entries[i])
+  else
+    known = known + 1
+    last = math.max(last, tonumber(at))
+    latest = math.max(latest, ends)
+    if entries[i] == ARGV[2] then
+      place = tonumber(at)
+    end
+  end
+end
+local again = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+if not again then
+  local count = tonumber(redis.call('hget', KEYS[1], ARGV[2]) or 0) or 0
+  if count < tonumber(ARGV[3]) or ARGV[4] ~= '0' and tonumber(redis.call('get', KEYS[3]) or 0) < tonumber(ARGV[4]) then
+    return {3, 0}
+  end
+  local left = redis.call('pttl', KEYS[1])
+  if left == 0 then
+    left = 1
+  end
+  if not place then
+    place, alone = 0, true
+    known = known + 1
+  end
+  if redis.call('hlen', KEYS[1]) > known or alone and known > 1 then
+    return {0, math.max(left, -1)}
+  end
+  if last > place then
+    for i = 1, #entries, 2 do
+      local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+      if at and tonumber(at) > place then
+        above = math.max(above, tonumber(ends))
+      end
+    end
+    return {0, math.max(above - now, 1)}
+  end
+  if count > tonumber(ARGV[3]) then
+    return {2, math.max(left, -1)}
+  end
+  if alone then
+    latest = now + left
+    if left < 0 then
+      latest = 9007199254740991 -- it has no end
+    end
+  end
+end
+-- The token first: where it cannot be drawn, nothing is locked.
+local token = 0
+if ARGV[6] == '1' then
+  if redis.call('exists', KEYS[3]) == 1 then
+    token = redis.call('incr', KEYS[3])
+  else
+    token = now
+    redis.call('set', KEYS[3], string.format('%.0f', token))
+  end
+end
+if not again then
+  if alone then
+    redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
+  end
+  local ends = now + tonumber(ARGV[5])
+  redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
+  redis.call('hset', KEYS[1], ARGV[1], 1)
+  latest = math.max(latest, ends)
+  if latest < 9007199254740991 then
+    redis.call('pexpire', KEYS[1], latest - now)
+    ends = latest
+  end
+  -- It is not to go before the lock does.
+  redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
+else
+  redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
+end
+if ARGV[7] == '1' then
+  redis.call('exists', KEYS[1])
+end
+return {1, token}

@@ -1,0 +1,81 @@
+--! script nest_release
+--! key 1 lock    hash
+--! key 2 nest    hash
+--! key 3 channel channel
+--! key 4 next    zset
+--! key 5 queue   list
+--! arg 1 owner   string
+--! arg 2 keep    int
+--! arg 3 publish string
+--! arg 4 counts  bool
+--! reply int     1 done; 0 the owner does not hold the lock
+--
+-- As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The lock's time
+-- becomes the latest of what is left; where one owner is left, the lock is as if there had never been another.
+-- Who waits to enter under an owner is told on a channel of that one's: that it has gone, that nobody is after it any more, that its count
+-- was set. When the last goes, those who wait for the lock are told, of whatever kind.
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local held = redis.call('hexists', KEYS[1], ARGV[1])
+local entries = redis.call('hgetall', KEYS[2])
+local gone = {}
+local known, last, latest = 0, -1, 0
+local top
+for i = 1, #entries, 2 do
+  local owner = entries[i]
+  local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+  ends = tonumber(ends or 0)
+  if redis.call('hexists', KEYS[1], owner) == 0 then
+    redis.call('hdel', KEYS[2], owner)
+  elseif ends <= now then
+    redis.call('hdel', KEYS[1], owner)
+    redis.call('hdel', KEYS[2], owner)
+    table.insert(gone, owner)
+    if owner == ARGV[1] then
+      held = 0
+    end
+  elseif owner ~= ARGV[1] or ARGV[2] ~= '0' then
+    known = known + 1
+    latest = math.max(latest, ends)
+    if tonumber(at) > last then
+      last, top = tonumber(at), owner
+    end
+  end
+end
+if held == 1 and ARGV[2] == '0' then
+  redis.call('hdel', KEYS[1], ARGV[1]) -- not del: see release
+  redis.call('hdel', KEYS[2], ARGV[1])
+  table.insert(gone, ARGV[1])
+elseif held == 1 then
+  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+  redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
+end
+if #gone > 0 then
+  local left = redis.call('hlen', KEYS[1])
+  if known <= 1 then
+    redis.call('del', KEYS[2])
+  end
+  if left == known and left > 0 and latest < 9007199254740991 then
+    redis.call('pexpire', KEYS[1], latest - now)
+  end
+  for _, owner in ipairs(gone) do
+    redis.call(ARGV[3], KEYS[3] .. ':under:' .. owner, '0')
+  end
+  if top then
+    redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
+  end
+  if left == 0 then
+    local heard = redis.call(ARGV[3], KEYS[3], '00')
+    if heard > 0 or ARGV[4] == '0' then
+      local first = redis.pcall('zpopmin', KEYS[4])[1] -- an error has none
+      local second = first and redis.call('zrange', KEYS[4], 0, 0)[1]
+      redis.call(ARGV[3], KEYS[3], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+    end
+    local first = redis.call('lindex', KEYS[5], 0)
+    if first then
+      redis.call(ARGV[3], KEYS[3] .. ':' .. first, '0')
+    end
+  end
+end
+redis.call('exists', KEYS[1]) -- so that a connection that tracks hears of what it still holds
+return held

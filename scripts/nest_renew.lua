@@ -1,0 +1,39 @@
+--! script nest_renew
+--! key * lock    hash
+--! key * nest    hash
+--! arg 1 track   bool
+--! arg * owner   string
+--! arg * lease   ms
+--! reply ints    for each lock: 1 held; 0 the owner does not hold the lock
+--
+-- As renew, for owners that others may have entered under, or that entered under another: see nest_enter. Each
+-- has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
+local held = {}
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #KEYS / 2 do
+  local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
+  held[i] = 0
+  if redis.pcall('hexists', lock, owner) == 1 then
+    local entry = redis.pcall('hget', nest, owner) -- false where there is none, a table for an error
+    local at, ends = string.match(type(entry) == 'string' and entry or '', '^(%d+):(%d+)$')
+    if not ends or tonumber(ends) > now then
+      held[i] = 1
+      if ends and lease > 0 and tonumber(ends) < now + lease then
+        redis.call('hset', nest, owner, string.format('%s:%.0f', at, now + lease))
+        if redis.call('pttl', nest) < lease + 1000 then
+          redis.call('pexpire', nest, lease + 1000)
+        end
+      end
+      local left = redis.call('pttl', lock)
+      if left >= 0 and left < lease then
+        redis.call('pexpire', lock, lease)
+        if ARGV[1] == '1' then
+          redis.call('exists', lock)
+        end
+      end
+    end
+  end
+end
+return held

@@ -1,0 +1,74 @@
+package interop
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// callees: a lock that a Go service has entered under another is one that is held, to Java, until the
+// last of them goes; whoever of Java's waits for it is woken then.
+func callees(p *pair) {
+	a, b := p.golang(), p.golang()
+	for _, kind := range []struct {
+		java string
+		kind mortise.Kind
+	}{{"plain", mortise.Kind{}}, {"fenced", mortise.Kind{Fenced: true}}, {"fair", mortise.Kind{Fair: true}}} {
+		j := p.redisson.thread(p.T, "t").lockOf(kind.java, p.name)
+		enter := func() (outer, inner *mortise.Lease) {
+			p.Helper()
+			outer = a.lock(kind.kind, p.name)
+			ctx, err := b.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...)
+			if err != nil {
+				p.Fatal(err)
+			}
+			if inner, err = b.of(kind.kind).Lock(ctx, p.name, in(long), mortise.WithLease(minutes)); err != nil {
+				p.Fatal(err)
+			}
+			return outer, inner
+		}
+		for _, callerFirst := range []bool{true, false} {
+			outer, inner := enter()
+			if _, ok := j.tryLock(0, minutes); ok {
+				p.Fatalf("%s: Java got a lock that caller and callee hold", kind.java)
+			}
+			w := j.startLock()
+			if kind.java != "fair" {
+				p.waiting(1)
+				p.rests(j.owner())
+			}
+			last := inner
+			if callerFirst {
+				a.unlock(outer)
+			} else {
+				b.unlock(inner)
+				last = outer
+			}
+			select {
+			case <-w.done:
+				p.Fatalf("%s: Java got a lock that one of two still holds", kind.java)
+			case <-time.After(200 * time.Millisecond): // that nothing comes is the subject
+			}
+			event := time.Now()
+			if err := last.Unlock(context.Background()); err != nil {
+				p.Fatal(err)
+			}
+			d, _ := j.await(w, event)
+			p.figure("the last of caller and callee to Java's "+kind.java+" lock", d)
+			j.unlock()
+		}
+
+		outer, inner := enter()
+		if !j.forceUnlock() {
+			p.Errorf("%s: Java's forceUnlock found no lock", kind.java)
+		}
+		for _, l := range []*mortise.Lease{inner, outer} {
+			if err := l.Unlock(context.Background()); err == nil {
+				p.Errorf("%s: a hold outlived Java's forceUnlock", kind.java)
+			}
+		}
+		j.lock(minutes)
+		j.unlock()
+	}
+}
