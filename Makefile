@@ -12,6 +12,11 @@ tested := $(filter-out test/interop/ examples/% valkey/,$(nested))
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
+# What `make fuzz` and `make soak` take: make fuzz FUZZTIME=10m
+FUZZTIME ?= 60s
+FUZZJOBS ?= 1
+SOAK ?= 1h
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,8 +70,20 @@ chaos-long: deps ## the same until it was a thousand faults and a million operat
 	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs $(CHAOS) .
 
 .PHONY: chaos-selftest
-chaos-selftest: deps ## locks that are broken in ten ways, each of which the same harness must catch
+chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch
 	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
+
+.PHONY: fuzz
+fuzz: deps ## each fuzz target for FUZZTIME, 60 s by default, one after the other
+	@FUZZTIME=$(FUZZTIME) FUZZJOBS=$(FUZZJOBS) .ci/fuzz
+
+.PHONY: limits
+limits: deps ## a million names, 10,000 holds, 10,000 readers, 64 KiB names: what they leave behind
+	cd test/fuzz && go test -count=1 -v -timeout 30m -run Limit -limits .
+
+.PHONY: soak
+soak: deps ## load with faults for SOAK, an hour by default: memory, connections, keys and all else stay flat
+	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestSoak$$' -soak=$(SOAK) -soak.csv=$(CURDIR)/soak.csv .
 
 .PHONY: model
 model: ## the protocol checked by machine: small bounds exhaustively, and mutations that must be caught (installs spin on Debian)
@@ -74,8 +91,8 @@ model: ## the protocol checked by machine: small bounds exhaustively, and mutati
 	@CC="$$(go env CC)" test/model/run
 
 .PHONY: failover
-failover: deps ## kill masters under load: the first lock within a second of the new master
-	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailoverUnderLoad' -deploy.resume=1s ./...
+failover: deps ## kill masters and move slots under load: the first lock within a second of the new master, none lost that had a replica
+	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailover|TestASlotMovesAndFailsOver' -deploy.resume=1s ./...
 
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too

@@ -45,6 +45,9 @@ func (c *Client) serve(ctx, wait context.Context, r *request) (*Lease, error) {
 	} else {
 		r.ttl = r.lease
 	}
+	if err := c.canReplicate(r); err != nil {
+		return nil, r.fail(err)
+	}
 	r.since, r.fresh, r.under = c.now(), true, ctx
 	lease, err := c.take(ctx, wait, r)
 	if err != nil {
@@ -100,6 +103,7 @@ type grant struct {
 	passed    bool          // by the holder before: see handover.go
 	waits     bool          // the refusal left a place: see turn.go
 	look      time.Duration // when to ask again, of a fair lock
+	replicas  int           // that have it, where asked for
 	late      int           // requests whose outcome is unknown
 	lateUntil int64         // when the last of them can no longer take effect
 	err       error
@@ -110,7 +114,11 @@ type grant struct {
 // before this one came to, if there were any.
 func (c *Client) ask(r *request, owner string, g grant) grant {
 	first := c.ready(r)
-	err := c.askOnce(c.inPlace(r.family), r, owner, &g, 0, first)
+	ctx := c.base
+	if c.leavable(r) {
+		ctx = c.inPlace(r.family)
+	}
+	err := c.askOnce(ctx, r, owner, &g, 0, first)
 	return c.askAgain(r, owner, g, err, first)
 }
 
@@ -119,12 +127,14 @@ func (c *Client) askAgain(r *request, owner string, g grant, err error, first in
 	for n := 0; err != nil && c.again(err, n, first); n++ {
 		err = c.askOnce(c.base, r, owner, &g, n+1, c.now())
 	}
+	c.require(r, owner, &g)
 	return g
 }
 
 // askOnce sends the n-th request, from zero, at a time just past.
 func (c *Client) askOnce(ctx context.Context, r *request, owner string, g *grant, n int, sent instant) error {
-	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age, Waits: r.waits}
+	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age, Waits: r.waits,
+		Replicas: r.replicas.n, ReplicaWait: r.replicas.timeout}
 	r.side(&req, c)
 	r.nested(&req)
 	if n > 0 {
@@ -147,7 +157,7 @@ func (g *grant) heard(reply *backend.AcquireReply, err error, ttl time.Duration)
 	}
 	g.granted, g.remaining, g.token = reply.Granted, reply.Remaining, reply.Token
 	g.available, g.claimed, g.absent, g.look = reply.Available, reply.Claimed, reply.Absent, reply.Look
-	g.young, g.waits = reply.Young, reply.Waits
+	g.young, g.waits, g.replicas = reply.Young, reply.Waits, reply.Replicas
 }
 
 func (g *grant) blame(err error, sent instant, ttl time.Duration) {
@@ -253,7 +263,7 @@ func (c *Client) askUnder(wait context.Context, r *request, owner string) (g gra
 		return c.ask(r, owner, grant{}), nil
 	}
 	var a *asking
-	if c.leaves(r.family) {
+	if c.leavable(r) {
 		// No goroutine, unless something goes wrong.
 		first := c.ready(r)
 		err := c.askOnce(wait, r, owner, &g, 0, first)
@@ -290,7 +300,7 @@ func (c *Client) leaves(family backend.Kind) bool { return c.leaver != nil && c.
 // askedBehind settles an acquisition, sent at a time, whose caller has left.
 func (c *Client) askedBehind(r *request, owner string, sent instant, left *backend.Left[backend.AcquireReply]) {
 	leftBehind(c, left, func(reply backend.AcquireReply, err error) {
-		defer c.passed()
+		defer c.passed(c.gateOf(r))
 		a := asking{client: c, request: r, owner: owner, grant: grant{sent: sent, asked: sent}}
 		a.grant.heard(&reply, err, r.ttl)
 		a.orphan()
@@ -310,7 +320,7 @@ type asking struct {
 
 func (a *asking) do() error {
 	c := a.client
-	defer c.passed()
+	defer c.passed(c.gateOf(a.request))
 	if a.failure != nil {
 		a.grant = c.askAgain(a.request, a.owner, a.grant, a.failure, a.first)
 	} else {

@@ -44,22 +44,24 @@ type Client struct {
 
 	watchMu sync.Mutex // orders calls of Watch and Unwatch; taken before mu
 
-	mu      sync.Mutex
-	gate    gate
-	queues  map[backend.Topic]*queue
-	spare   []*waiters                     // of queues in which nobody waits any more
-	eras    uint64                         // numbers those in use
-	watched map[backend.Topic]*watch       // what the session was asked to watch
-	lines   map[string]*line               // of fair locks, by name
-	permits map[string]*owner              // of expiring permits, by id
-	nested  map[string]map[*owner]struct{} // those who entered under another, by name
-	sched   schedule
-	held    int           // live owners
-	running int           // commands whose end must be awaited
-	idle    chan struct{} // non-nil once Shutdown waits for held and running to be zero
-	shut    bool          // Shutdown has begun, at shutAt
-	over    bool          // and has ended the leases that were left
-	shutAt  instant
+	mu   sync.Mutex
+	gate gate
+	// replicaGate is the gate of those that wait for replicas.
+	replicaGate gate
+	queues      map[backend.Topic]*queue
+	spare       []*waiters                     // of queues in which nobody waits any more
+	eras        uint64                         // numbers those in use
+	watched     map[backend.Topic]*watch       // what the session was asked to watch
+	lines       map[string]*line               // of fair locks, by name
+	permits     map[string]*owner              // of expiring permits, by id
+	nested      map[string]map[*owner]struct{} // those who entered under another, by name
+	sched       schedule
+	held        int           // live owners
+	running     int           // commands whose end must be awaited
+	idle        chan struct{} // non-nil once Shutdown waits for held and running to be zero
+	shut        bool          // Shutdown has begun, at shutAt
+	over        bool          // and has ended the leases that were left
+	shutAt      instant
 }
 
 // DefaultWatchdogTimeout is the lease of locks without [WithLease], unless
@@ -119,16 +121,18 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 		return nil, &Error{Op: "new", Err: fmt.Errorf("%w: the backend is nil; pass redisgo.New(...), rueidis.New(...) or memory.New()", ErrInvalid)}
 	}
 	c := &Client{
-		clock:    clock{epoch: time.Now()},
-		watchdog: DefaultWatchdogTimeout,
-		stayOut:  -1,
-		closing:  make(chan struct{}),
-		closed:   make(chan struct{}),
-		hurry:    make(chan error),
-		queues:   make(map[backend.Topic]*queue),
-		watched:  make(map[backend.Topic]*watch),
-		lines:    make(map[string]*line),
-		permits:  make(map[string]*owner),
+		clock:       clock{epoch: time.Now()},
+		watchdog:    DefaultWatchdogTimeout,
+		stayOut:     -1,
+		closing:     make(chan struct{}),
+		closed:      make(chan struct{}),
+		hurry:       make(chan error),
+		queues:      make(map[backend.Topic]*queue),
+		watched:     make(map[backend.Topic]*watch),
+		lines:       make(map[string]*line),
+		permits:     make(map[string]*owner),
+		gate:        gate{width: gateWidth},
+		replicaGate: gate{width: replicaGateWidth},
 	}
 	for _, o := range opts {
 		if o == nil {

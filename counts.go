@@ -104,7 +104,7 @@ func (c *Client) goOnLocked(op, name string, first instant, send func() error) {
 	var last error
 	gaveUp := func() {
 		if c.log != nil {
-			c.log.Error("mortise: could not be confirmed and is given up; look whether the count is right", "op", op, "name", name, "err", last)
+			c.log.Error("mortise: could not be confirmed and is given up; look whether the count is right", "op", op, "name", shorten(name), "err", last)
 		}
 	}
 	c.repeatLocked(first.add(stubbornly).mono, func() bool {

@@ -105,7 +105,7 @@ func (c *Client) askInLine(ctx, wait context.Context, r *request, p *place) (*Le
 	g := new(grant)
 	before := p.asked
 	err := dispatch(c, wait, func() error {
-		defer c.passed()
+		defer c.passed(c.gateOf(r))
 		*g = c.ask(r, p.owner, before)
 		return nil
 	}, func() {

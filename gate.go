@@ -16,12 +16,13 @@ const gateWidth = 128
 
 // gate has a place for each acquisition on its way. Guarded by Client.mu.
 type gate struct {
+	width  int
 	inside int
 	line   []chan struct{} // of those for whom there is none: closed when there is
 }
 
 func (g *gate) enter() bool {
-	if g.inside == gateWidth {
+	if g.inside == g.width {
 		return false
 	}
 	g.inside++
@@ -48,17 +49,17 @@ func (g *gate) quit(place chan struct{}) {
 }
 
 // pass takes a place at the gate; passed gives it back.
-func (c *Client) pass(wait context.Context) error {
+func (c *Client) pass(wait context.Context, g *gate) error {
 	if wait.Err() != nil {
 		return gone(wait)
 	}
 	c.mu.Lock()
-	if c.gate.enter() {
+	if g.enter() {
 		c.mu.Unlock()
 		return nil
 	}
 	place := make(chan struct{})
-	c.gate.line = append(c.gate.line, place)
+	g.line = append(g.line, place)
 	c.mu.Unlock()
 	t := time.NewTimer(patience)
 	defer t.Stop()
@@ -72,20 +73,20 @@ func (c *Client) pass(wait context.Context) error {
 		err = errClosing
 	case <-t.C:
 		err = &backend.Fault{
-			Err:       fmt.Errorf("%d acquisitions of this client are waiting for the store's answer already, since %v", gateWidth, patience),
+			Err:       fmt.Errorf("%d acquisitions of this client are waiting for the store's answer already, since %v", g.width, patience),
 			Remedy:    "look why the store is so slow, or ask for fewer locks at once",
 			Temporary: true,
 		}
 	}
 	c.mu.Lock()
-	c.gate.quit(place)
+	g.quit(place)
 	c.mu.Unlock()
 	return err
 }
 
-func (c *Client) passed() {
+func (c *Client) passed(g *gate) {
 	c.mu.Lock()
-	c.gate.leave()
+	g.leave()
 	c.mu.Unlock()
 }
 
@@ -98,7 +99,7 @@ func (c *Client) place(wait context.Context, r *request) error {
 		return nil
 	}
 	r.fresh = false
-	err := c.pass(wait)
+	err := c.pass(wait, c.gateOf(r))
 	r.placed = err == nil
 	return err
 }
@@ -108,7 +109,7 @@ func (c *Client) place(wait context.Context, r *request) error {
 // question to others leaves them the place, too, and takes it from r.
 func (c *Client) setOff(r *request) {
 	c.running++
-	r.placed = r.family != backend.KindLatch && r.family != backend.KindSemaphore && c.gate.enter()
+	r.placed = r.family != backend.KindLatch && r.family != backend.KindSemaphore && c.gateOf(r).enter()
 }
 
 func (c *Client) settled(r *request) {
@@ -121,7 +122,7 @@ func (c *Client) arrived(r *request) {
 	c.running--
 	if r.placed {
 		r.placed = false
-		c.gate.leave()
+		c.gateOf(r).leave()
 	}
 	c.checkIdle()
 }

@@ -73,11 +73,13 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 
 // allOf is one call of LockAll.
 type allOf struct {
-	parts  []Part
-	opts   []Option // but WithWait
-	wait   time.Duration
-	began  time.Time
-	rounds int // that a part was held in
+	parts []Part
+	opts  []Option // but WithWait
+	wait  time.Duration
+	// replicas: each part waits for them by itself.
+	replicas bool
+	began    time.Time
+	rounds   int // that a part was held in
 }
 
 // check reads the options, and refuses what can be seen to be wrong before anything is locked.
@@ -89,7 +91,7 @@ func (a *allOf) check(ctx context.Context, opts []Option) error {
 	if err != nil {
 		return errors.Unwrap(err)
 	}
-	a.wait = probe.wait
+	a.wait, a.replicas = probe.wait, probe.replicas.n > 0
 	for _, o := range opts {
 		if _, ok := o.(waitOption); !ok {
 			a.opts = append(a.opts, o)
@@ -198,7 +200,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 // which; nil if that is nothing.
 func (t *attempt) bundle(i int, which *[]int) *bundle {
 	c, _, ok := plainOf(t.parts[i].Locker)
-	if !ok || c.multi() == nil {
+	if !ok || c.multi() == nil || t.replicas {
 		return nil
 	}
 	var parts []int

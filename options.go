@@ -76,15 +76,16 @@ func (o maxHoldOption) apply(r *request) error {
 
 // request is one call of Lock or TryLock with its options applied.
 type request struct {
-	name    string
-	verb    string // what to call it in errors, if it is not Lock or TryLock
-	short   string // what was missing, in errors; "" for a lock
-	try     bool
-	kind    Kind
-	family  backend.Kind  // the record it is about
-	lease   time.Duration // 0: watchdog
-	wait    time.Duration // 0: as long as ctx
-	maxHold time.Duration // 0: no bound
+	name     string
+	verb     string // what to call it in errors, if it is not Lock or TryLock
+	short    string // what was missing, in errors; "" for a lock
+	try      bool
+	kind     Kind
+	family   backend.Kind  // the record it is about
+	lease    time.Duration // 0: watchdog
+	wait     time.Duration // 0: as long as ctx
+	maxHold  time.Duration // 0: no bound
+	replicas replicasOption
 
 	under     context.Context // what the call was given
 	contended bool            // the observer was told that it waits

@@ -158,24 +158,20 @@ func (o *owner) all(yield func(*hold) bool) {
 }
 
 // innermost tells whether one that comes from h may enter: every live hold is among
-// those that h was entered under, save that readers do not mind each other.
+// those that h was entered under, save that readers do not mind each other. Both are looked at once, since
+// they are in one order: who is under another came after it.
 func (o *chain) innermost(h *hold, shared bool) bool {
 	for x := o.top; x != nil; x = x.below {
-		if !(shared && x.shared()) && !h.within(x) {
-			return false
+		if shared && x.shared() {
+			continue
+		}
+		for h != x {
+			if h = h.outer; h == nil {
+				return false
+			}
 		}
 	}
 	return true
-}
-
-// within tells whether h is x, or was entered under it.
-func (h *hold) within(x *hold) bool {
-	for ; h != nil; h = h.outer {
-		if h == x {
-			return true
-		}
-	}
-	return false
 }
 
 // shared tells a reader's hold.
@@ -355,7 +351,7 @@ func (o *owner) finish(h *hold, cause error, now instant, fx *effects) {
 	fx.then(func() {
 		h.end(cause)
 		if c.log != nil {
-			c.log.Warn("mortise: lease ended without Unlock", "name", o.queue.topic.Name, "owner", o.id, "cause", cause)
+			c.log.Warn("mortise: lease ended without Unlock", "name", shorten(o.queue.topic.Name), "owner", o.id, "cause", cause)
 		}
 		f := c.observer.Lost
 		if f == nil {

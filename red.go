@@ -162,6 +162,9 @@ func (r *red) lock(ctx context.Context, name string, try bool, opts []Option) (*
 	if err != nil {
 		return nil, err
 	}
+	if req.replicas.n > 0 {
+		return nil, req.fail(fmt.Errorf("%w: WithReplicas does not apply to Red, whose majority of stores does without", ErrInvalid))
+	}
 	if ctx == nil {
 		return nil, req.fail(fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 	}

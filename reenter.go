@@ -114,13 +114,17 @@ func (c *Client) awaitTurn(wait context.Context, r *request, o *owner, t *turn) 
 }
 
 func (c *Client) askReentry(r *request, owner string, holds int, fenced bool) (g grant) {
-	req := backend.ReenterRequest{Kind: r.family, Name: r.name, Owner: owner, Holds: holds, Lease: r.ttl, Fenced: fenced}
+	req := backend.ReenterRequest{Kind: r.family, Name: r.name, Owner: owner, Holds: holds, Lease: r.ttl, Fenced: fenced,
+		Replicas: r.replicas.n, ReplicaWait: r.replicas.timeout}
 	first := c.now()
 	for n := 0; ; n++ {
 		g.sent = c.now()
 		reply, err := c.session.Reenter(c.base, req)
 		if err == nil {
 			g.granted, g.token, g.err = reply.Held, reply.Token, nil
+			if g.granted {
+				g.err = r.lacks(reply.Replicas) // the count is then set back
+			}
 			return g
 		}
 		g.err = err

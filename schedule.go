@@ -249,7 +249,7 @@ func (c *Client) renewed(o *owner, sent, now instant, in *backend.RenewRequest, 
 		left := o.deadline.until(now)
 		fx.then(func() {
 			if c.log != nil {
-				c.log.Warn("mortise: renewal failed, will be retried", "name", name, "owner", id, "left", left, "err", res.Err)
+				c.log.Warn("mortise: renewal failed, will be retried", "name", shorten(name), "owner", id, "left", left, "err", res.Err)
 			}
 			if f := c.observer.RenewalFailed; f != nil {
 				f(RenewalFailedEvent{Subject: o.subject(), Remaining: left, Err: res.Err})

@@ -16,6 +16,9 @@ const (
 	suspicion = 10 * time.Second
 	// lookAgain is when a waiter looks again though the record has no end.
 	lookAgain = 30 * time.Second
+	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking
+	// is to resume within a second of a new master.
+	lookBack = 400 * time.Millisecond
 )
 
 // queueUp waits for the lock.
@@ -60,7 +63,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 	if w.seat != 0 {
 		w = new(waiter)
 	}
-	if r.relays {
+	if r.relays && r.replicas.n == 0 { // what is handed over is not waited for
 		w.request = r
 	}
 	c.mu.Lock()
@@ -136,7 +139,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 					err = c.explain(last)
 					break
 				}
-				q.retryAt = c.now().mono + int64(min(time.Since(q.trouble)/2+50*time.Millisecond, time.Second))
+				q.retryAt = c.now().mono + int64(min(time.Since(q.trouble)/2+50*time.Millisecond, lookBack))
 			default:
 				last, q.trouble, q.answered = nil, time.Time{}, true
 				left := a.left
@@ -190,7 +193,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 				owner := holder.id
 				c.mu.Unlock()
 				c.log.Warn("mortise: waiting long for a lock that this client itself holds; if the holder is the one who waits, give Lock its lease's Context so that it enters again",
-					"name", r.name, "owner", owner, "waited", c.since(r.since))
+					"name", shorten(r.name), "owner", owner, "waited", c.since(r.since))
 				c.mu.Lock()
 				continue
 			}

@@ -146,7 +146,7 @@ type Session interface {
 
 // Leaver is a [Session] whose Acquire and Release can be left: when their ctx ends, also if it had
 // before the call, they return a [*Left] at once, and the operation goes on. A caller of another
-// Session that wants to leave calls it in a goroutine of its own.
+// Session that wants to leave calls it in a goroutine of its own, and so does one who asks for replicas.
 type Leaver interface {
 	// Leaves tells whether that is so for a kind, as far as is known now. It does no I/O.
 	Leaves(k Kind) bool
@@ -237,6 +237,10 @@ type AcquireRequest struct {
 	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
 	// watched and was confirmed to be. For KindLock without Age.
 	Waits bool
+	// Replicas is how many replicas are to have a grant before it is answered, and ReplicaWait how
+	// long that is waited for at most: [ReplicaSession].
+	Replicas    int
+	ReplicaWait time.Duration
 }
 
 // AcquireReply answers an AcquireRequest.
@@ -263,6 +267,8 @@ type AcquireReply struct {
 	// Waits tells, where refused, that the session will be told when it is its turn: releases
 	// that tell another come as TurnHandler.Passed.
 	Waits bool
+	// Replicas is how many replicas had the grant by then, where asked for.
+	Replicas int
 }
 
 // ReenterRequest asks for one more hold by an owner.
@@ -276,12 +282,17 @@ type ReenterRequest struct {
 	Lease time.Duration
 	// Fenced asks for a new token; the first hold of this owner took none.
 	Fenced bool
+	// Replicas and ReplicaWait are as in AcquireRequest, of the count.
+	Replicas    int
+	ReplicaWait time.Duration
 }
 
 // ReenterReply answers a ReenterRequest.
 type ReenterReply struct {
 	Held  bool
 	Token int64
+	// Replicas is how many replicas had the count by then, where asked for.
+	Replicas int
 }
 
 // ReleaseRequest gives up holds.

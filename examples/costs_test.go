@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -19,6 +21,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/passport"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -163,20 +167,11 @@ func (c *costs) measure() []cost {
 	add := func(what string, f func()) { rows = append(rows, cost{what, c.count(f)}) }
 
 	var lease *mortise.Lease
+	var err error
 	add("`Lock`, free", func() { lease = c.lock(a, ctx, "x") })
 	var inner *mortise.Lease
 	add("`Lock` again by its holder", func() { inner = c.lock(a, lease.Context(), "x") })
 	add("its `Unlock`", func() { c.unlock(inner) })
-	outer := c.lock(a, ctx, "called")
-	add("`Lock` in a service that the holder calls", func() {
-		called, err := b.Adopt(ctx, mortise.ClaimsOf(outer.Context())...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner = c.lock(b, called, "called")
-	})
-	add("`Unlock` there", func() { c.unlock(inner) })
-	c.unlock(outer)
 	refuse := func() {
 		if _, err := b.TryLock(ctx, "x"); !errors.Is(err, mortise.ErrNotAcquired) {
 			t.Fatal(err)
@@ -196,6 +191,17 @@ func (c *costs) measure() []cost {
 	})
 	add("`lease.Err()`, `lease.Context()`", func() { _, _ = lease.Err(), lease.Context() })
 	add("`Unlock`", func() { c.unlock(lease) })
+
+	rows = append(rows, c.called(a, b)...)
+
+	replica := redistest.StartReplica(t, c.server)
+	add("`Lock` with `WithReplicas`, free, in one round trip", func() {
+		if lease, err = a.Lock(ctx, "replicated", mortise.WithReplicas(1, 20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.unlock(lease)
+	replica.Stop()
 
 	fenced, err := a.Kind(mortise.Kind{Fenced: true})
 	if err != nil {
@@ -225,6 +231,48 @@ func (c *costs) measure() []cost {
 
 	rows = append(rows, c.waiting()...)
 	rows = append(rows, cost{"a round of renewals, 200 locks held", c.renewals(200)})
+	return rows
+}
+
+// called has b's process called by a's over HTTP, while that holds the lock which b takes.
+func (c *costs) called(a, b *mortise.Client) (rows []cost) {
+	ring, err := passport.NewRing(passport.Key{ID: "k1", Secret: []byte("thirty-two bytes and some more, of a test")})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	issuer, err := passport.NewIssuer(ring)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	checker, err := passport.NewChecker(ring, "b")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	add := func(what string, f func()) { rows = append(rows, cost{what, c.count(f)}) }
+	var call int // commands of a call in which nothing is locked
+	srv := httptest.NewServer(httplock.Adopt(b, checker)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		call += c.proxy.Count(func(redistest.Command) bool { return true })
+		var lease *mortise.Lease
+		add("`Lock` of a service that is called, under its caller's", func() { lease = c.lock(b, r.Context(), "called") })
+		add("that one's `Unlock`", func() { c.unlock(lease) })
+	})))
+	defer srv.Close()
+	caller := c.lock(a, context.Background(), "called")
+	c.proxy.Reset()
+	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{srv.URL: "b"})}
+	req, err := http.NewRequestWithContext(caller.Context(), "POST", srv.URL, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || len(rows) != 2 || call != 0 {
+		c.t.Errorf("%s, %d rows, %d commands before the callee's Lock", resp.Status, len(rows), call)
+	}
+	add("its caller's `Unlock`", func() { c.unlock(caller) })
 	return rows
 }
 

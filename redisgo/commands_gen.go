@@ -18,8 +18,9 @@ import (
 // commands sends each script over a go-redis client.
 type commands struct {
 	client  redis.UniversalClient
-	cluster bool                            // a batch goes out as one script for each slot
-	outbox  *redisproto.Outbox[redis.Cmder] // nil if scripts are sent one by one
+	cluster bool                                       // a batch goes out as one script for each slot
+	outbox  *redisproto.Outbox[redis.Cmder]            // nil if scripts are sent one by one
+	way     func(ctx context.Context, cmd redis.Cmder) // by which a script is sent then; nil for the client's
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -36,6 +37,10 @@ func newCommands(client redis.UniversalClient, cluster bool) commands {
 func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan struct{}) {
 	if c.outbox != nil {
 		return c.outbox.Do(ctx, cmd)
+	}
+	if c.way != nil {
+		c.way(ctx, cmd)
+		return nil
 	}
 	send(ctx, c.client, []redis.Cmder{cmd})
 	return nil

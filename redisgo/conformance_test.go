@@ -28,3 +28,20 @@ func TestOnCluster(t *testing.T) {
 		return redisgo.New(rdb, redisgo.WithShardedPubSub(redisgo.ShardedOn))
 	})
 }
+
+func TestReplicas(t *testing.T) {
+	t.Run("master", func(t *testing.T) {
+		conformance.RunReplicas(t, func(t *testing.T, addr string) backend.Backend {
+			rdb := redis.NewClient(&redis.Options{Addr: addr})
+			t.Cleanup(func() { rdb.Close() })
+			return redisgo.New(rdb)
+		})
+	})
+	t.Run("cluster", func(t *testing.T) {
+		conformance.RunReplicasOnCluster(t, func(t *testing.T, addrs []string) backend.Backend {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+			t.Cleanup(func() { rdb.Close() })
+			return redisgo.New(rdb)
+		})
+	})
+}

@@ -76,9 +76,11 @@ const (
 type adapter struct {
 	commands
 	options
+	waits waits
 
-	mu      sync.Mutex
-	masters map[string]*redis.Client // by address: those that Master named
+	mu         sync.Mutex
+	masters    map[string]*redis.Client // by address: those that Master named
+	redirected map[string]*redis.Client // by address: made by nodeAt
 }
 
 var _ redisproto.Sharder = (*adapter)(nil)
@@ -92,6 +94,11 @@ func (a *adapter) Ping(ctx context.Context) error { return a.client.Ping(ctx).Er
 func (a *adapter) Close() error {
 	if a.outbox != nil {
 		a.outbox.Close()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, rdb := range a.redirected {
+		_ = rdb.Close()
 	}
 	return nil
 }

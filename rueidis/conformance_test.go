@@ -41,3 +41,26 @@ func TestOnCluster(t *testing.T) {
 		return rueidis.New(redis.ClientOption{InitAddress: addrs, DisableCache: true}, rueidis.WithShardedPubSub(rueidis.ShardedOn))
 	})
 }
+
+func TestReplicas(t *testing.T) {
+	t.Run("master", func(t *testing.T) {
+		conformance.RunReplicas(t, func(_ *testing.T, addr string) backend.Backend {
+			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}})
+		})
+	})
+	t.Run("client", func(t *testing.T) {
+		conformance.RunReplicas(t, func(t *testing.T, addr string) backend.Backend {
+			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(client.Close)
+			return rueidis.NewWithClient(client)
+		})
+	})
+	t.Run("cluster", func(t *testing.T) {
+		conformance.RunReplicasOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
+			return rueidis.New(redis.ClientOption{InitAddress: addrs})
+		})
+	})
+}

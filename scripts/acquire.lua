@@ -6,7 +6,8 @@
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
 --
 -- Grants the lock to an owner that holds nothing. The same request a second
--- time, while the owner holds it, is granted again and counts once.
+-- time, while the owner holds it, is granted again and counts once. It then writes what is
+-- there already: WAIT is about what its own connection wrote, which the first time was perhaps another.
 -- track: end with a read, so that a connection that tracks hears of changes to
 -- what it just wrote (its own write dropped the registration).
 if redis.call('exists', KEYS[1]) == 0 then
@@ -18,6 +19,10 @@ if redis.call('exists', KEYS[1]) == 0 then
   return 0
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  local left = redis.call('pttl', KEYS[1])
+  if left > 0 then
+    redis.call('pexpire', KEYS[1], left)
+  end
   return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then

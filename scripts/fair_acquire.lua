@@ -74,6 +74,11 @@ if held or free and (not head or head == ARGV[1]) then
         redis.call('zadd', KEYS[3], math.max(score - wait, math.min(score, floor)), others[i])
       end
     end
+  else -- a write for WAIT, as in acquire
+    local left = redis.call('pttl', KEYS[1])
+    if left > 0 then
+      redis.call('pexpire', KEYS[1], left)
+    end
   end
   if ARGV[5] == '1' then
     redis.call('exists', KEYS[1])

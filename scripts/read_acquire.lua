@@ -15,6 +15,7 @@ if not mode and redis.call('exists', KEYS[1]) == 1 then
   return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
+  redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
   return 0
 end
 local left = -2

@@ -12,6 +12,7 @@
 -- reading or writing: whoever else waits. under is that hold's field, proof the key that
 -- lives as long as it does: a reader's timeout key, or for a writer the lock.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
+  redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
   return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then

@@ -6,7 +6,7 @@
 --! reply int     1 released; 0 there was no lock
 --
 -- Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
--- its waiters. publish: publish or spublish.
+-- its waiters. publish: publish or spublish. The bound of 10000: see read_release.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
   if redis.call('exists', KEYS[1]) == 1 then
@@ -16,7 +16,7 @@ if not mode then
 end
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-  for k = 1, tonumber(fields[i + 1]) or 0 do
+  for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
     redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
   end
 end

@@ -3,7 +3,7 @@
 --! key 2 prefix  string
 --! reply strings pttl, mode, then field and hold count in turn; nothing where the key is absent
 --
--- Reads a read-write lock, without readers whose time is over.
+-- Reads a read-write lock, without readers whose time is over. The bound of 10000: see read_release.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
   if redis.call('exists', KEYS[1]) == 1 then
@@ -15,7 +15,7 @@ local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
   local live = string.sub(fields[i], -6) == ':write'
-  for k = 1, tonumber(fields[i + 1]) or 0 do
+  for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
     live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
   end
   if live then

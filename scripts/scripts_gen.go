@@ -54,7 +54,8 @@ var All = []Script{
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
 // Grants the lock to an owner that holds nothing. The same request a second
-// time, while the owner holds it, is granted again and counts once.
+// time, while the owner holds it, is granted again and counts once. It then writes what is
+// there already: WAIT is about what its own connection wrote, which the first time was perhaps another.
 // track: end with a read, so that a connection that tracks hears of changes to
 // what it just wrote (its own write dropped the registration).
 const AcquireSource = `if redis.call('exists', KEYS[1]) == 0 then
@@ -66,6 +67,10 @@ end
 return 0
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then
+redis.call('pexpire', KEYS[1], left)
+end
 return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -78,7 +83,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "3942767f78ffea10425c29ff234377ba17f9a31f"
+const AcquireSHA = "81fbfa39bfc4cdefc9a9fb5cb3e8b740f72a3480"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -311,6 +316,11 @@ local score = tonumber(others[i + 1])
 redis.call('zadd', KEYS[3], math.max(score - wait, math.min(score, floor)), others[i])
 end
 end
+else
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then
+redis.call('pexpire', KEYS[1], left)
+end
 end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -401,7 +411,7 @@ end
 return {0, 0, limit - now}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "849622b975e20b646e5f48572485f3eb05872213"
+const FairAcquireSHA = "c9680c8f53f4dae4ff969a286b1878d2c6772715"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -828,6 +838,8 @@ redis.call('pexpire', KEYS[1], latest - now)
 ends = latest
 end
 redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
+else
+redis.call('hset', KEYS[1], ARGV[1], 1)
 end
 if ARGV[7] == '1' then
 redis.call('exists', KEYS[1])
@@ -835,7 +847,7 @@ end
 return {1, token}`
 
 // NestEnterSHA is the SHA-1 of [NestEnterSource].
-const NestEnterSHA = "0dd236878fea32700bd4e18273a87e7616d9c4db"
+const NestEnterSHA = "b244d9ce53ecd4d1b3c55223fa30812b2af3ba8e"
 
 // NestReleaseSource is nest_release.lua.
 //
@@ -1101,6 +1113,7 @@ if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
+redis.call('hset', KEYS[1], ARGV[1], 1)
 return 0
 end
 local left = -2
@@ -1127,7 +1140,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "464d64bcfeb13ee354b0cf50a2f67b7ceb496589"
+const ReadAcquireSHA = "e6acd0e4f5891987158b622493c3125fe2129b02"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -1139,6 +1152,7 @@ const ReadAcquireSHA = "464d64bcfeb13ee354b0cf50a2f67b7ceb496589"
 // reading or writing: whoever else waits. under is that hold's field, proof the key that
 // lives as long as it does: a reader's timeout key, or for a writer the lock.
 const ReadEnterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
+redis.call('hset', KEYS[1], ARGV[1], 1)
 return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
@@ -1156,7 +1170,7 @@ end
 return 1`
 
 // ReadEnterSHA is the SHA-1 of [ReadEnterSource].
-const ReadEnterSHA = "a8c977e1100338ef5d5db92de6f96e68574c701c"
+const ReadEnterSHA = "e4d4e011cbbbc79256ebdda2580d268cc29adc18"
 
 // ReadReleaseSource is read_release.lua.
 //
@@ -1169,10 +1183,15 @@ const ReadEnterSHA = "a8c977e1100338ef5d5db92de6f96e68574c701c"
 // its time is left alone, since the writer's is nowhere else. publish: publish or spublish.
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
 // changes to what else it holds (its own write dropped the registration).
+// A count beyond 10000 is damage: looking for so many keys would stop the server.
+//
+// Where the lock's time is longer than that of the one who leaves, it is another's: one who lives is
+// enough to know then. With 10000 readers that is a tenth of the work.
 const ReadReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 redis.call('del', KEYS[2])
 return 0
 end
+local others = redis.call('pttl', KEYS[2]) < redis.call('pttl', KEYS[1])
 local held = redis.call('del', KEYS[2])
 redis.call('hdel', KEYS[1], ARGV[1])
 if redis.call('hget', KEYS[1], 'mode') == 'write' then
@@ -1181,8 +1200,11 @@ end
 local most = 0
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, tonumber(fields[i + 1]) or 0 do
+for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
 most = math.max(most, redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
+end
+if others and most > 0 then
+return held
 end
 end
 if most > 0 then
@@ -1195,7 +1217,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "42450cb789e96c2f1eacabb058935f0af63ea74b"
+const ReadReleaseSHA = "60b9491e38a921d37b58ecce1dc488b58852bdc6"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -1374,7 +1396,7 @@ const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
-// its waiters. publish: publish or spublish.
+// its waiters. publish: publish or spublish. The bound of 10000: see read_release.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
@@ -1384,7 +1406,7 @@ return 0
 end
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, tonumber(fields[i + 1]) or 0 do
+for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
 redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
 end
 end
@@ -1393,14 +1415,14 @@ redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "80b9dbbff1a3dfa70e95669bd62374033a8f3ace"
+const RwForceReleaseSHA = "de31d23e6714b9b007d82914033bab52a7809b2a"
 
 // RwInspectSource is rw_inspect.lua.
 //
 //	keys:      lock hash, prefix string
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is absent
 //
-// Reads a read-write lock, without readers whose time is over.
+// Reads a read-write lock, without readers whose time is over. The bound of 10000: see read_release.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
@@ -1412,7 +1434,7 @@ local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
 local live = string.sub(fields[i], -6) == ':write'
-for k = 1, tonumber(fields[i + 1]) or 0 do
+for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
 live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
 end
 if live then
@@ -1423,7 +1445,7 @@ end
 return out`
 
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
-const RwInspectSHA = "5704be0d901126d2fbb82d88f6cd2d81b560029c"
+const RwInspectSHA = "9e8a469e284780faf13d290a076ddf9451246804"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -1629,6 +1651,11 @@ if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 redis.call('zrem', KEYS[2], ARGV[5])
+else
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then
+redis.call('pexpire', KEYS[1], left)
+end
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
@@ -1636,7 +1663,7 @@ end
 return {1, token}`
 
 // WaiterAcquireSHA is the SHA-1 of [WaiterAcquireSource].
-const WaiterAcquireSHA = "0c70708a6a3aea432c8c09ec5ca82781ed0da012"
+const WaiterAcquireSHA = "8e0022b48882efdfe00cce24edf7af3990724d38"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -1664,6 +1691,7 @@ end
 return {0, 0}
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+redis.call('hset', KEYS[1], 'mode', mode)
 return {0, 0}
 end
 local claimed = 0
@@ -1678,7 +1706,7 @@ end
 return {math.max(left, 1), claimed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "bf0f4f207da7d6ca2aba0e5f9b6a433ddaec8f8a"
+const WriteAcquireSHA = "afa522e4cfb2811d43fb943a9393c62af68a5645"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -1690,7 +1718,7 @@ const WriteAcquireSHA = "bf0f4f207da7d6ca2aba0e5f9b6a433ddaec8f8a"
 // waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
 // lives as long as the longest of them. publish: publish or spublish.
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
-// changes to what it still holds (its own write dropped the registration).
+// changes to what it still holds (its own write dropped the registration). The bound of 10000: see read_release.
 const WriteReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
@@ -1703,7 +1731,7 @@ redis.call('hdel', KEYS[1], ARGV[1])
 local most = 0
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, tonumber(fields[i + 1]) or 0 do
+for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
 most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
 end
 end
@@ -1718,4 +1746,4 @@ redis.call(ARGV[3], KEYS[3], '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "fe70cff0f2e4bd307a9512d87f3cae7e67dede57"
+const WriteReleaseSHA = "83e425db097f55c4b99a537642c080739883e8f6"

@@ -45,6 +45,11 @@ if free then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   redis.call('zrem', KEYS[2], ARGV[5])
+else -- a write for WAIT, as in acquire
+  local left = redis.call('pttl', KEYS[1])
+  if left > 0 then
+    redis.call('pexpire', KEYS[1], left)
+  end
 end
 if ARGV[4] == '1' then
   redis.call('exists', KEYS[1])

@@ -28,6 +28,7 @@ if not mode then
   return {0, 0}
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  redis.call('hset', KEYS[1], 'mode', mode) -- a write for WAIT, as in acquire
   return {0, 0}
 end
 local claimed = 0

@@ -11,7 +11,7 @@
 -- waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
 -- lives as long as the longest of them. publish: publish or spublish.
 -- What leaves the lock held ends with a read, so that a connection that tracks hears of
--- changes to what it still holds (its own write dropped the registration).
+-- changes to what it still holds (its own write dropped the registration). The bound of 10000: see read_release.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
@@ -24,7 +24,7 @@ redis.call('hdel', KEYS[1], ARGV[1])
 local most = 0
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-  for k = 1, tonumber(fields[i + 1]) or 0 do
+  for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
     most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
   end
 end

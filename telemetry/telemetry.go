@@ -22,7 +22,8 @@
 // hold, the last being one that was still held when its client was shut down.
 // Names of locks are no attribute, for there may be millions: see [WithNames].
 //
-// Every lease that is taken under another one, a re-entry, counts for itself.
+// Every lease that is taken under another one, a re-entry, counts for itself. What goes from service to service is counted by
+// [Passports].
 //
 // # Spans
 //
@@ -88,15 +89,9 @@ func WithNames(limit int, label func(name string) string) Option {
 // New makes an observer that reports to OpenTelemetry. It may serve several clients; it keeps a
 // little for each lease that is held. An error wraps [mortise.ErrInvalid], or is the meter's.
 func New(opts ...Option) (mortise.Observer, error) {
-	r := &reporter{
-		meters:  otel.GetMeterProvider(),
-		tracers: otel.GetTracerProvider(),
-		holds:   make(map[hold]trace.Span),
-	}
-	for _, o := range opts {
-		if err := o(r); err != nil {
-			return mortise.Observer{}, fmt.Errorf("telemetry: %w", err)
-		}
+	r, err := newReporter(opts)
+	if err != nil {
+		return mortise.Observer{}, err
 	}
 	if err := r.instruments(); err != nil {
 		return mortise.Observer{}, fmt.Errorf("telemetry: %w", err)
@@ -110,4 +105,18 @@ func New(opts ...Option) (mortise.Observer, error) {
 		Lost:          r.lost,
 		Released:      r.released,
 	}, nil
+}
+
+func newReporter(opts []Option) (*reporter, error) {
+	r := &reporter{
+		meters:  otel.GetMeterProvider(),
+		tracers: otel.GetTracerProvider(),
+		holds:   make(map[hold]trace.Span),
+	}
+	for _, o := range opts {
+		if err := o(r); err != nil {
+			return nil, fmt.Errorf("telemetry: %w", err)
+		}
+	}
+	return r, nil
 }

@@ -22,6 +22,8 @@ type commands struct {
 	cluster bool                                             // a batch goes out as one script for each slot
 	most    int                                              // that one script takes of a batch; 0 for any number
 	outbox  *redisproto.Outbox[*call]                        // not used for a cluster; nil if scripts are sent one by one
+	// way is by which a script is sent; nil for the outbox, or the client's.
+	way func(ctx context.Context, x *call)
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -48,6 +50,11 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 // do has a script sent. If ctx ends before its reply is there, left is not nil.
 func (c *commands) do(ctx context.Context, client valkey.Client, cmd valkey.Completed) (reply valkey.ValkeyResult, left *behind) {
+	if c.way != nil {
+		x := &call{client: client, cmd: cmd}
+		c.way(ctx, x)
+		return x.reply, nil
+	}
 	if c.cluster || c.outbox == nil {
 		return client.Do(ctx, cmd), nil
 	}

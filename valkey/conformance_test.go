@@ -36,3 +36,16 @@ func TestOnCluster(t *testing.T) {
 		return valkey.New(valkeygo.ClientOption{InitAddress: addrs, DisableCache: true}, valkey.WithShardedPubSub(valkey.ShardedOn))
 	})
 }
+
+func TestReplicas(t *testing.T) {
+	t.Run("master", func(t *testing.T) {
+		conformance.RunReplicas(t, func(_ *testing.T, addr string) backend.Backend {
+			return valkey.New(valkeygo.ClientOption{InitAddress: []string{addr}})
+		})
+	})
+	t.Run("cluster", func(t *testing.T) {
+		conformance.RunReplicasOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
+			return valkey.New(valkeygo.ClientOption{InitAddress: addrs})
+		})
+	})
+}

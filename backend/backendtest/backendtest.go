@@ -25,7 +25,8 @@ import (
 
 // Store is a store under test, empty when it is opened. It is closed by the
 // test's Cleanup. Its methods fail the test where they cannot do what they say. A store of
-// several servers has a method Servers() int as well: connections grow with these.
+// several servers has a method Servers() int as well: connections grow with these. One with replicas that
+// can be waited for has a method Replicas() int.
 type Store interface {
 	// Backend returns a backend for one more client on this store. It is called
 	// while the store is up. What the backend needs is freed by the test's Cleanup, where closing the session does not do it.
@@ -61,7 +62,7 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 			t.Error("no test was chosen")
 		}
 	}()
-	for _, group := range [][]test{portTests, rules01to04, rules05to07, rules08to11, rules12to15, relayTests, countTests, rwPortTests, rwRuleTests, fairTests, pairingTests, multiTests, ageTests, nestTests, modelTests} {
+	for _, group := range [][]test{portTests, rules01to04, rules05to07, rules08to11, rules12to15, relayTests, countTests, rwPortTests, rwRuleTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests} {
 		for _, x := range group {
 			if !chosen(x.name) {
 				continue

@@ -245,6 +245,7 @@ type faultySession interface {
 	backend.RelaySession
 	backend.AgeSession
 	backend.NestSession
+	backend.ReplicaSession
 }
 
 // faulty is a session with faults.
@@ -254,7 +255,7 @@ type faulty struct {
 }
 
 func (s *faulty) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	return leaving(ctx, s.Leaves(r.Kind), func(ctx context.Context) (backend.AcquireReply, error) {
+	return leaving(ctx, s.Leaves(r.Kind) && r.Replicas == 0, func(ctx context.Context) (backend.AcquireReply, error) {
 		return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.AcquireReply, error) {
 			return s.Session.Acquire(ctx, r)
 		})
@@ -385,6 +386,12 @@ func (s *faulty) KnowsAge() bool {
 func (s *faulty) Nests() bool {
 	n, is := s.Session.(backend.NestSession)
 	return is && n.Nests()
+}
+
+// Replicates implements [backend.ReplicaSession]; it is false where the session under it is none.
+func (s *faulty) Replicates() bool {
+	r, is := s.Session.(backend.ReplicaSession)
+	return is && r.Replicates()
 }
 
 // faultyFair is what a faulty session has besides if the one under it has fair locks.

@@ -31,9 +31,9 @@ func fairKeys(name string) FairKeys {
 	return FairKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
 }
 
-func (s *session) acquireFair(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+func (s *session) acquireFair(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	k := fairKeys(r.Name)
-	reply, err := s.adapter.FairAcquire(ctx,
+	reply, err := c.FairAcquire(ctx,
 		FairAcquireKeys{Lock: k.Lock, Queue: k.Queue, Timeouts: k.Timeouts, Token: tokenKey(r.Name), Channel: k.Channel},
 		FairAcquireArgs{
 			Owner: r.Owner, Lease: r.Lease, Wait: r.Wait, Fenced: r.Fenced, Track: track,

@@ -57,6 +57,8 @@ var replies = []reply{
 	{prefix: "BUSY", temporary: true, remedy: "a script or function runs too long on the server: find it, and end it with SCRIPT KILL or FUNCTION KILL"},
 	{prefix: "UNKILLABLE", temporary: true, remedy: "a script runs too long on the server and has written: wait, or SHUTDOWN NOSAVE"},
 	{prefix: "Script killed", dirty: true, temporary: true, remedy: "somebody ended the script with SCRIPT KILL; it had taken too long"},
+	{prefix: "WAIT cannot be used with replica", temporary: true, remedy: "the server has become a replica: let the client find the primary (Sentinel or Cluster)"},
+	{prefix: "UNBLOCKED", temporary: true, remedy: "the server has become a replica: let the client find the primary (Sentinel or Cluster)"},
 	{prefix: "NOSCRIPT", temporary: true, remedy: "the server forgets its scripts at once: does somebody run SCRIPT FLUSH, or does a proxy lack SCRIPT LOAD?"},
 	{prefix: "max number of clients", temporary: true, remedy: "raise the server's maxclients, or find who leaks connections"},
 	{prefix: "unknown command", remedy: "the server or a proxy before it lacks a command that mortise needs: EVALSHA, SCRIPT LOAD, SUBSCRIBE"},
@@ -67,7 +69,7 @@ var replies = []reply{
 
 const (
 	// The least permissions for each kind are in docs/deployments.md.
-	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin +zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots; for Red also ~mortise:1:since and +info +get +set"
+	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin +zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots; for WithReplicas also +wait; for Red also ~mortise:1:since and +info +get +set"
 	remedyCluster      = "the server is a cluster: give mortise a cluster client"
 	remedyUnreachable  = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
 	remedyLost         = "the connection broke or timed out before the reply"

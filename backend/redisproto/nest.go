@@ -19,8 +19,8 @@ func underChannel(name, owner string) string { return channelOf(name) + ":under:
 func (s *session) Nests() bool { return true }
 
 // enterUnder neither asks the picture, which knows of holders and not of their callees, nor adds to it.
-func (s *session) enterUnder(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := s.adapter.NestEnter(ctx,
+func (s *session) enterUnder(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	reply, err := c.NestEnter(ctx,
 		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
 		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Drawn: r.UnderToken, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
 	name := r.Name

@@ -29,19 +29,19 @@ func timeoutKey(name, reader string) string {
 	return tagged("", name) + ":" + reader + ":rwlock_timeout:1"
 }
 
-func (s *session) acquireSide(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s *session) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	s.sides.Store(true)
 	if r.Kind == backend.KindRead {
-		return s.acquireRead(ctx, r)
+		return s.acquireRead(ctx, c, r)
 	}
-	return s.acquireWrite(ctx, r)
+	return s.acquireWrite(ctx, c, r)
 }
 
-func (s *session) acquireRead(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s *session) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	track := s.adapter.Features().Tracking
 	timeout := timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
-		left, err := s.adapter.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
+		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
 			AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track})
 		return s.answer("read_acquire", left, err)
 	}
@@ -49,14 +49,14 @@ func (s *session) acquireRead(ctx context.Context, r backend.AcquireRequest) (ba
 	if r.UnderKind == backend.KindWrite {
 		under, proof = writerField(r.Under), r.Name
 	}
-	reply, err := s.adapter.ReadEnter(ctx, ReadEnterKeys{Lock: r.Name, Timeout: timeout, Proof: proof},
+	reply, err := c.ReadEnter(ctx, ReadEnterKeys{Lock: r.Name, Timeout: timeout, Proof: proof},
 		ReadEnterArgs{Owner: r.Owner, Under: under, Lease: r.Lease, Track: track})
 	granted, err := s.yes("read_enter", reply, err)
 	return backend.AcquireReply{Granted: granted, Absent: err == nil && !granted}, err
 }
 
-func (s *session) acquireWrite(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := s.adapter.WriteAcquire(ctx, WriteAcquireKeys{Lock: r.Name, Writer: claimKey(r.Name)}, WriteAcquireArgs{
+func (s *session) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	reply, err := c.WriteAcquire(ctx, WriteAcquireKeys{Lock: r.Name, Writer: claimKey(r.Name)}, WriteAcquireArgs{
 		Owner:    writerField(r.Owner),
 		Lease:    r.Lease,
 		Claimant: r.Claimant,

@@ -45,13 +45,16 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if err := s.ready(ctx); err != nil {
 		return backend.AcquireReply{}, err
 	}
+	if r.Replicas > 0 {
+		return s.acquireReplicated(ctx, r)
+	}
 	switch r.Kind {
 	case backend.KindPermits:
 		return s.acquirePermit(ctx, r)
 	case backend.KindRead, backend.KindWrite:
-		return s.acquireSide(ctx, r)
+		return s.acquireSide(ctx, s.adapter, r)
 	case backend.KindNested:
-		return s.enterUnder(ctx, r)
+		return s.enterUnder(ctx, s.adapter, r)
 	case backend.KindLock:
 		if r.Age > 0 {
 			aged, err := s.aged(ctx)
@@ -71,10 +74,10 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		}
 	}
 	if !track {
-		return s.acquire(ctx, r, false)
+		return s.acquire(ctx, s.adapter, r, false)
 	}
 	look := s.seen.look(r.Name)
-	reply, err := s.acquire(ctx, r, true)
+	reply, err := s.acquire(ctx, s.adapter, r, true)
 	if left := leftIn[backend.AcquireReply](err); left != nil {
 		return backend.AcquireReply{}, behind(left, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
 			s.learn(look, sent, reply, err)
@@ -121,22 +124,23 @@ func (s *session) Leaves(k backend.Kind) bool {
 	return (k == backend.KindLock || k == backend.KindNested) && s.adapter.Features().Leaves
 }
 
-func (s *session) acquire(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+// acquire sends an acquisition by c.
+func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	if r.Kind == backend.KindFair {
-		return s.acquireFair(ctx, r, track)
+		return s.acquireFair(ctx, c, r, track)
 	}
 	if r.Waits && r.Kind == backend.KindLock {
-		return s.acquireWaiting(ctx, r, track)
+		return s.acquireWaiting(ctx, c, r, track)
 	}
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
 	if r.Fenced {
-		reply, err := s.adapter.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
+		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
 		if left := leftIn[[]int64](err); left != nil {
 			return backend.AcquireReply{}, behind(left, s.acquiredFenced)
 		}
 		return s.acquiredFenced(reply, err)
 	}
-	reply, err := s.adapter.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
 	if left := leftIn[int64](err); left != nil {
 		return backend.AcquireReply{}, behind(left, s.acquired)
 	}
@@ -181,7 +185,8 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 	case backend.KindWrite:
 		owner = writerField(r.Owner)
 	}
-	reply, err := s.adapter.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
+	c, w := s.by(r.Replicas, r.ReplicaWait)
+	reply, err := c.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
 		Owner:  owner,
 		Holds:  int64(r.Holds),
 		Lease:  r.Lease,
@@ -195,7 +200,11 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 	if len(reply) != 2 || reply[0] != 0 && reply[0] != 1 {
 		return backend.ReenterReply{}, strange("reenter", reply)
 	}
-	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1]}, nil
+	replicas, err := s.had(w, reply[0] == 1)
+	if err != nil {
+		return backend.ReenterReply{}, err
+	}
+	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1], Replicas: replicas}, nil
 }
 
 func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
@@ -425,7 +434,8 @@ func (s *session) invalidated(keys []string) {
 	}
 }
 
-// maxMillis is the longest time that a Duration can hold.
-const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
+// maxMillis is a hundred years. What is said to last longer has no end: it is no lease, and
+// a time so far away, added to another, would not fit a Duration and be over.
+const maxMillis = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

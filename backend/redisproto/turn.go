@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -32,8 +33,8 @@ func (s *session) counts() bool {
 	return !s.adapter.Features().Cluster || s.sharded.Load()
 }
 
-func (s *session) acquireWaiting(ctx context.Context, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
-	reply, err := s.adapter.WaiterAcquire(ctx,
+func (s *session) acquireWaiting(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+	reply, err := c.WaiterAcquire(ctx,
 		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
 		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept})
 	if left := leftIn[[]int64](err); left != nil {
@@ -110,8 +111,9 @@ func (s *session) StepBack(ctx context.Context, t backend.Topic) error {
 }
 
 // turn is what a message on a plain lock's channel says to the client called tag, if it is another's turn.
+// Whatever is not of that form, whoever sent it, is a release like any other.
 func turn(payload, tag string) (next backend.Turn, passed bool) {
-	if len(payload) != 2*tagLen+4 || payload[:tagLen] == tag {
+	if len(payload) != 2*tagLen+4 || payload[:tagLen] == tag || strings.Trim(payload, "0123456789") != "" {
 		return backend.Turn{}, false
 	}
 	others, _ := strconv.Atoi(payload[2*tagLen:])

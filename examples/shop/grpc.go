@@ -14,21 +14,21 @@ import (
 )
 
 // newOrders is the shop's gRPC. Its locks have the names of the HTTP routes', so that the two exclude each other.
-func newOrders(locks mortise.Locker, warehouse *Warehouse) *grpc.Server {
+func newOrders(locks mortise.Locker, shipping *Shipping) *grpc.Server {
 	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
 		shopv1.Orders_Ship_FullMethodName: grpclock.Fields("orders:{order_id}"),
 	})))
-	shopv1.RegisterOrdersServer(server, &orders{warehouse: warehouse})
+	shopv1.RegisterOrdersServer(server, &orders{shipping: shipping})
 	return server
 }
 
 type orders struct {
 	shopv1.UnimplementedOrdersServer
-	warehouse *Warehouse
+	shipping *Shipping
 }
 
 func (o *orders) Ship(ctx context.Context, r *shopv1.ShipRequest) (*shopv1.Order, error) {
-	order, err := o.warehouse.Change(ctx, r.GetOrderId(), ship)
+	order, err := o.shipping.Ship(ctx, r.GetOrderId())
 	switch {
 	case errors.Is(err, errState):
 		return nil, status.Error(codes.FailedPrecondition, err.Error())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 )
 
 // newRoutes are the shop's HTTP. The middleware stands at the routes, where chi knows {id}.
-func newRoutes(locks mortise.Locker, warehouse *Warehouse, metrics prometheus.Gatherer) http.Handler {
+func newRoutes(locks mortise.Locker, warehouse *Warehouse, shipping *Shipping, metrics prometheus.Gatherer) http.Handler {
 	order := httplock.RouteKey("orders:{id}")
 	atOnce := httplock.New(locks, order)
 	inTurn := httplock.New(locks, order, httplock.WithWait(20*time.Second))
@@ -24,16 +25,18 @@ func newRoutes(locks mortise.Locker, warehouse *Warehouse, metrics prometheus.Ga
 	r.Get("/orders/{id}", func(w http.ResponseWriter, r *http.Request) { // needs no lock
 		answer(w, warehouse.Get(chi.URLParam(r, "id")))
 	})
-	r.With(atOnce).Post("/orders/{id}/pay", changing(warehouse, pay))
-	r.With(inTurn).Post("/orders/{id}/ship", changing(warehouse, ship))
+	r.With(atOnce).Post("/orders/{id}/pay", changing(func(ctx context.Context, id string) (Order, error) {
+		return warehouse.Change(ctx, id, pay)
+	}))
+	r.With(inTurn).Post("/orders/{id}/ship", changing(shipping.Ship))
 	// In yours on a port that customers cannot reach.
 	r.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return r
 }
 
-func changing(warehouse *Warehouse, change func(*Order) error) http.HandlerFunc {
+func changing(change func(ctx context.Context, id string) (Order, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		order, err := warehouse.Change(r.Context(), chi.URLParam(r, "id"), change)
+		order, err := change(r.Context(), chi.URLParam(r, "id"))
 		switch {
 		case err == nil:
 			answer(w, order)

@@ -15,7 +15,7 @@
 //
 // serves one replica until it is interrupted; README.md has what to send to it.
 //
-// replica.go, http.go and grpc.go are the shop. warehouse.go stands for its database, show.go for its customers.
+// replica.go, http.go and grpc.go are the shop, stock.go is a service that it calls while it holds a lock. warehouse.go stands for its database, show.go for its customers.
 package main
 
 import (
@@ -84,18 +84,23 @@ func locks(addr, client string, opts ...fxmodule.Option) (fx.Option, error) {
 
 // serve is what main does in production.
 func serve(ctx context.Context, at *Addresses, store fx.Option, out io.Writer) error {
-	app := fx.New(Replica(at, NewWarehouse(3*time.Second), store))
-	if err := start(ctx, app); err != nil {
+	warehouse := NewWarehouse(3 * time.Second)
+	stock, closeStock, err := openStock(ctx, "127.0.0.1:0", warehouse, store) // in yours a program of its own
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "HTTP on %s, gRPC on %s; a payment takes 3 s\n", at.HTTP, at.GRPC)
+	app := fx.New(Replica(at, warehouse, stock, store))
+	if err := start(ctx, app); err != nil {
+		return errors.Join(err, closeStock())
+	}
+	fmt.Fprintf(out, "HTTP on %s, gRPC on %s; a payment takes 3 s; the stock is at %s\n", at.HTTP, at.GRPC, stock.url)
 	var failed error
 	select {
 	case <-ctx.Done():
 	case <-app.Wait():
 		failed = errors.New("a server has failed")
 	}
-	return errors.Join(failed, stop(app))
+	return errors.Join(failed, stop(app), closeStock())
 }
 
 func start(ctx context.Context, app *fx.App) error {

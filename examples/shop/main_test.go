@@ -150,7 +150,7 @@ func TestTheDashboardAsksForWhatIsExported(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
 	store := memory.New()
-	s, err := open(ctx, "a", NewWarehouse(0), fx.Options(fx.Supply(store),
+	s, err := open(ctx, "a", NewWarehouse(0), new(Stock), fx.Options(fx.Supply(store),
 		fxmodule.Memory(fxmodule.ClientOptions(watchdog))))
 	if err != nil {
 		t.Fatal(err)

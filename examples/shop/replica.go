@@ -27,10 +27,10 @@ type Addresses struct{ HTTP, GRPC string }
 //
 // The servers' constructors take what takes the Locker, so fx stops the servers before the locks: requests that run
 // keep their locks until they are answered.
-func Replica(at *Addresses, warehouse *Warehouse, store fx.Option) fx.Option {
+func Replica(at *Addresses, warehouse *Warehouse, stock *Stock, store fx.Option) fx.Option {
 	return fx.Options(
 		fx.NopLogger,
-		fx.Supply(at, warehouse),
+		fx.Supply(at, warehouse, &Shipping{warehouse, stock}),
 		store,
 		fxmodule.Telemetry(telemetry.WithNames(10, family)),
 		fx.Provide(newMetrics, newRoutes, newOrders),

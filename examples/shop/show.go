@@ -40,9 +40,9 @@ type shop struct {
 	grpc  shopv1.OrdersClient
 }
 
-func open(ctx context.Context, name string, warehouse *Warehouse, store fx.Option) (*shop, error) {
+func open(ctx context.Context, name string, warehouse *Warehouse, stock *Stock, store fx.Option) (*shop, error) {
 	s := &shop{name: name, at: Addresses{"127.0.0.1:0", "127.0.0.1:0"}, http: &http.Client{Transport: new(http.Transport)}}
-	s.app = fx.New(Replica(&s.at, warehouse, store), fx.Populate(&s.locks))
+	s.app = fx.New(Replica(&s.at, warehouse, stock, store), fx.Populate(&s.locks))
 	if err := start(ctx, s.app); err != nil {
 		return nil, err
 	}
@@ -164,23 +164,31 @@ func show(ctx context.Context, store fx.Option, out io.Writer) (err error) {
 	}
 
 	warehouse := NewWarehouse(5 * time.Millisecond)
-	a, err := open(ctx, "a", warehouse, store)
+	stock, closeStock, err := openStock(ctx, "127.0.0.1:0", warehouse, store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeStock()) }()
+	a, err := open(ctx, "a", warehouse, stock, store)
 	if err != nil {
 		return err
 	}
 	closeA := sync.OnceValue(a.close)
 	defer func() { err = errors.Join(err, closeA()) }()
-	b, err := open(ctx, "b", warehouse, store)
+	b, err := open(ctx, "b", warehouse, stock, store)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	tell("replicas a and b serve HTTP on %s and %s, gRPC on %s and %s", a.at.HTTP, b.at.HTTP, a.at.GRPC, b.at.GRPC)
+	tell("replicas a and b serve HTTP on %s and %s, gRPC on %s and %s; the stock is at %s", a.at.HTTP, b.at.HTTP, a.at.GRPC, b.at.GRPC, stock.url)
 
 	for _, step := range []func(context.Context, *Warehouse, *shop, *shop, func(string, ...any)) error{rush, collide, lose} {
 		if err := step(ctx, warehouse, a, b, tell); err != nil {
 			return err
 		}
+	}
+	if err := callOut(ctx, warehouse, stock, a, b, tell); err != nil {
+		return err
 	}
 	if err := leave(ctx, warehouse, a, b, closeA, tell); err != nil {
 		return err
@@ -299,6 +307,47 @@ func lose(ctx context.Context, warehouse *Warehouse, a, b *shop, tell func(strin
 		return fmt.Errorf("order 6 is %s by a request that had lost its lock", o.State)
 	}
 	tell("a hears of it and writes nothing: %d, %q; order 6 is still open", r.status, r.problem.Title)
+	return nil
+}
+
+// callOut has a replica call the stock while it holds the order's lock, and others try the same from outside.
+func callOut(ctx context.Context, warehouse *Warehouse, stock *Stock, a, b *shop, tell func(string, ...any)) error {
+	if r, err := b.post(ctx, "8", "pay"); err != nil || r.order.State != "paid" {
+		return unexpected("POST /orders/8/pay", r, err)
+	}
+	stop := warehouse.StopAt("8")
+	defer stop.Release()
+	shipping := a.begin(ctx, "8", "ship")
+	if err := stop.Reached(ctx); err != nil {
+		return err
+	}
+	if n := warehouse.Taken("8"); n != 1 {
+		return fmt.Errorf("order 8's goods were taken %d times", n)
+	}
+	tell("a is in the middle of POST /orders/8/ship: the stock has taken the goods, under the lock that a holds")
+
+	if err := stock.Take(ctx, "8"); err == nil || !strings.Contains(err.Error(), httplock.TypeLocked) {
+		return unexpected("the stock, called by somebody who does not hold the order", "no error", err)
+	}
+	forged, err := newKeys()
+	if err != nil {
+		return err
+	}
+	impostor, err := NewStock(stock.url, forged)
+	if err != nil {
+		return err
+	}
+	err = mortise.Do(ctx, b.locks, "orders:9", func(ctx context.Context) error { return impostor.Take(ctx, "8") })
+	if err == nil || !strings.Contains(err.Error(), httplock.TypeBadPassport) {
+		return unexpected("the stock, called with a passport of somebody else's making", "no error", err)
+	}
+	tell("the stock refuses one who does not hold the order (423), and one who signs with a key of his own (403)")
+
+	stop.Release()
+	if r, err := shipping(); err != nil || r.order.State != "shipped" {
+		return unexpected("POST /orders/8/ship", r, err)
+	}
+	tell("a answers: order 8 is shipped")
 	return nil
 }
 

@@ -40,6 +40,9 @@ type Warehouse struct {
 	most    int
 	written map[string][]string // the states that were written, by order
 	stops   map[string]*Stop
+
+	taken  map[string]int // how often goods were taken from the shelf, by order
+	taking map[string]int // by how many at once
 }
 
 // NewWarehouse makes one in which a change takes that long.
@@ -47,6 +50,7 @@ func NewWarehouse(takes time.Duration) *Warehouse {
 	return &Warehouse{
 		takes: takes, orders: make(map[string]Order), inside: make(map[string]int),
 		written: make(map[string][]string), stops: make(map[string]*Stop),
+		taken: make(map[string]int), taking: make(map[string]int),
 	}
 }
 
@@ -102,6 +106,35 @@ func (w *Warehouse) Change(ctx context.Context, id string, change func(*Order) e
 	return order, nil
 }
 
+// Take takes an order's goods from the shelf: twice, if it is asked twice.
+func (w *Warehouse) Take(ctx context.Context, id string) error {
+	w.mu.Lock()
+	w.taking[id]++
+	w.most = max(w.most, w.taking[id])
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		w.taking[id]--
+		w.mu.Unlock()
+	}()
+	select {
+	case <-time.After(min(w.takes, 100*time.Millisecond)):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.taken[id]++
+	return nil
+}
+
+// Taken says how often.
+func (w *Warehouse) Taken(id string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.taken[id]
+}
+
 // Stop has a change last until Release, for a show in which something happens meanwhile.
 type Stop struct {
 	inside   chan struct{} // closed when a request has come there
@@ -145,6 +178,9 @@ func (w *Warehouse) Verdict() (written int, err error) {
 			if want := []string{"paid", "shipped"}; i >= len(want) || s != want[i] {
 				return 0, fmt.Errorf("order %s became %v", id, states)
 			}
+		}
+		if len(states) == 2 && w.taken[id] != 1 {
+			return 0, fmt.Errorf("order %s is shipped, its goods were taken %d times", id, w.taken[id])
 		}
 		written += len(states)
 	}

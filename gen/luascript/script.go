@@ -67,6 +67,10 @@ func Each(params []Param) []Param {
 func Parse(file string, src []byte) (*Script, error) {
 	text := string(src)
 	s, mistakes := parseHeader(file, text)
+	if i := strings.IndexByte(strings.ReplaceAll(text, "\r\n", "\n\n"), '\r'); i >= 0 {
+		// To Lua it ends a line, and with it a comment; not to those who strip comments.
+		mistakes.Addf(file, 1+strings.Count(text[:i], "\n"), "end lines with LF or CR LF", "a CR without an LF ends a line")
+	}
 	mistakes = append(mistakes, checkBody(s, text)...)
 	if err := mistakes.Err(); err != nil {
 		return nil, err

@@ -324,25 +324,6 @@ func TestStripKeepsTheMeaning(t *testing.T) {
 	}
 }
 
-func FuzzStripKeepsTheMeaning(f *testing.F) {
-	f.Add(good)
-	f.Add("a = [==[ --x ]==] --[[ y ]] b = '\\'' -- z")
-	f.Add("return 1 - - 1, 2--[[]]-1")
-	f.Fuzz(func(t *testing.T, src string) {
-		before, err := parse.Parse(strings.NewReader(src), "")
-		if err != nil || strings.ContainsAny(src, "\v\f\r") {
-			t.Skip()
-		}
-		after, err := parse.Parse(strings.NewReader(strip(src)), "")
-		if err != nil {
-			t.Fatalf("stripped to %q: %v", strip(src), err)
-		}
-		if parse.Dump(before) != parse.Dump(after) {
-			t.Errorf("%q is stripped to %q", src, strip(src))
-		}
-	})
-}
-
 func treeOfFile(t *testing.T, file string) string {
 	t.Helper()
 	src, err := os.ReadFile(file)

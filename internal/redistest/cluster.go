@@ -221,7 +221,8 @@ func (c *Cluster) until(what string, holds func() bool) {
 		if time.Now().After(end) {
 			for _, s := range c.Masters {
 				info, err := s.Do("CLUSTER", "INFO")
-				c.t.Logf("%s: %v %v", s.Addr(), info, err)
+				nodes, _ := s.Do("CLUSTER", "NODES")
+				c.t.Logf("%s: %v %v\n%v", s.Addr(), info, err, nodes)
 			}
 			c.t.Fatalf("redistest: waited %v for %s", patience, what)
 		}

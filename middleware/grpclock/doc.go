@@ -37,6 +37,7 @@
 //	a field or metadata is missing, or makes no key   InvalidArgument    BAD_KEY            (and a BadRequest that names it)
 //	the lock was lost, and the handler broke off      Aborted            LOCK_LOST          1 s
 //	the lock was lost, and the handler answered       the handler's answer
+//	its caller's lock, which it enters, has ended     FailedPrecondition CLAIM_ENDED
 //	misuse: a name in use for other data, an option   Internal           INTERNAL
 //
 // A handler has broken off if it returns an error that is context.Canceled, has the code Canceled, or
@@ -45,4 +46,9 @@
 // The lock is released when the handler returns, before the answer is sent: also when it
 // panics, or the client has gone. If Redis cannot be reached then, the answer waits for 2 s at most
 // and the release is retried in the background; the lock ends with its lease at the latest.
+//
+// # One owner across services
+//
+// A handler that holds a lock and calls a service which takes the same one waits for itself. [UnaryClientInterceptor], at the
+// caller, and [UnaryAdoptInterceptor], at the service, have it enter the caller's lock instead. Package passport says what is sent.
 package grpclock

@@ -128,8 +128,7 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 	if err != nil {
 		panic("grpclock: " + of + ": " + err.Error())
 	}
-	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker)}
-	i.answer = func(_ context.Context, _ string, s *status.Status, _ error) error { return s.Err() }
+	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker), answer: answerPlainly}
 	for _, o := range opts {
 		o(i)
 	}

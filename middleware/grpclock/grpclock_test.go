@@ -82,6 +82,11 @@ func (s *site) client(opts ...mortise.ClientOption) *mortise.Client {
 // serve serves the site's handlers and returns a client of them.
 func (s *site) serve(opts ...grpc.ServerOption) pb.TestServiceClient {
 	s.Helper()
+	return s.serveTo(nil, opts...)
+}
+
+func (s *site) serveTo(client []grpc.DialOption, opts ...grpc.ServerOption) pb.TestServiceClient {
+	s.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.Fatal(err)
@@ -90,7 +95,7 @@ func (s *site) serve(opts ...grpc.ServerOption) pb.TestServiceClient {
 	pb.RegisterTestServiceServer(srv, s)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(l.Addr().String(), append(client, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		s.Fatal(err)
 	}

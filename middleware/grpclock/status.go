@@ -27,6 +27,9 @@ const (
 	ReasonTimeout     = "TIMED_OUT"         // DeadlineExceeded
 	ReasonClientGone  = "CLIENT_GONE"       // Canceled
 	ReasonBadKey      = "BAD_KEY"           // InvalidArgument
+	ReasonClaimEnded  = "CLAIM_ENDED"       // FailedPrecondition
+	ReasonBadPassport = "BAD_PASSPORT"      // InvalidArgument or PermissionDenied, by UnaryAdoptInterceptor
+	ReasonUnverified  = "UNVERIFIED"        // Unavailable, by UnaryAdoptInterceptor
 	ReasonInternal    = "INTERNAL"          // Internal
 )
 
@@ -67,6 +70,8 @@ func refused(ctx context.Context, err error) *status.Status {
 			retry = e.Remaining
 		}
 		return problem(codes.Aborted, ReasonLocked, "what this call needs is locked by another one; try again later", retry)
+	case errors.Is(err, mortise.ErrClaimEnded):
+		return problem(codes.FailedPrecondition, ReasonClaimEnded, "the caller that this call comes from holds the lock no longer; nothing was done", 0)
 	case errors.Is(err, mortise.ErrUnavailable):
 		return problem(codes.Unavailable, ReasonUnavailable, "the lock service is not available", soon)
 	case errors.Is(err, mortise.ErrClosed):

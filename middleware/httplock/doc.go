@@ -34,6 +34,7 @@
 //	the request has no key, or a bad one              400      TypeBadKey
 //	the lock was lost, and the handler wrote nothing  503      TypeLost             1 s
 //	the lock was lost, and the handler answered       the handler's answer
+//	its caller's lock, which it enters, has ended     412      TypeClaimEnded
 //	misuse: a name in use for other data, an option   500      TypeInternal
 //
 // # Releasing
@@ -45,6 +46,11 @@
 //
 // Work that a handler leaves to a goroutine is not locked. An Idempotency-Key's lock keeps two requests with it
 // apart; to remember the answer of the first is up to the handler.
+//
+// # One owner across services
+//
+// A handler that holds a lock and calls a service which takes the same one waits for itself. [NewTransport], at the caller, and
+// [Adopt], at the service, have it enter the caller's lock instead. Package passport says what is sent.
 //
 // # Shutdown
 //

@@ -1,16 +1,20 @@
 package httplock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"time"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/passport"
 )
 
 // One request at a time for each order.
@@ -106,4 +110,63 @@ func ExampleWithAnswer() {
 	store.SetDown(errors.New("connection refused"))
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/reindex", nil))
 	// Output: to the log: reindex 503
+}
+
+// A service that holds an order's lock calls another one, which takes the same lock: it enters, instead of waiting for its own caller.
+func ExampleAdopt() {
+	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
+	ring, err := passport.NewRing(passport.Key{ID: "2026-11", Secret: secret})
+	if err != nil {
+		log.Fatal(err)
+	}
+	store := memory.New() // on Redis: redisgo.New(rdb), in each service
+
+	// The service that is called, "stock".
+	stockLocks, err := mortise.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stockLocks.Close()
+	checker, err := passport.NewChecker(ring, "stock")
+	if err != nil {
+		log.Fatal(err)
+	}
+	adopt := httplock.Adopt(stockLocks, checker)
+	lock := httplock.New(stockLocks, httplock.RouteKey("orders:{id}"))
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/reserve", adopt(lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "reserved under", httplock.Lease(r.Context()).Name())
+	}))))
+	stock := httptest.NewServer(mux)
+	defer stock.Close()
+
+	// The service that calls. Only the origins that it names are told.
+	locks, err := mortise.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	issuer, err := passport.NewIssuer(ring)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{stock.URL: "stock"})}
+
+	err = mortise.Do(context.Background(), locks, "orders:42", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, "POST", stock.URL+"/orders/42/reserve", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(os.Stdout, resp.Body)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: reserved under orders:42
 }

@@ -27,8 +27,7 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 	if locks == nil || key == nil {
 		panic("httplock: New: the Locker and the KeyFunc must not be nil")
 	}
-	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked}
-	m.answer = func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) }
+	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly}
 	for _, o := range opts {
 		o(&m)
 	}

@@ -43,6 +43,9 @@ const (
 	TypeTimeout     = problems + "#timed-out"         // 503
 	TypeClientGone  = problems + "#client-gone"       // 499, which nobody hears but the access log
 	TypeBadKey      = problems + "#bad-key"           // 400
+	TypeClaimEnded  = problems + "#claim-ended"       // 412
+	TypeBadPassport = problems + "#bad-passport"      // 400 or 403, by Adopt
+	TypeUnverified  = problems + "#unverified"        // 503, by Adopt
 	TypeInternal    = problems + "#internal"          // 500
 )
 
@@ -94,6 +97,9 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 		if errors.As(err, &e) && e.Remaining > 0 {
 			p.RetryAfter = e.Remaining
 		}
+	case errors.Is(err, mortise.ErrClaimEnded):
+		p.Type, p.Title, p.Status = TypeClaimEnded, "The caller's lock has ended", http.StatusPreconditionFailed
+		p.Detail = "the caller that this request comes from holds the lock no longer; nothing was done"
 	case errors.Is(err, mortise.ErrUnavailable):
 		p.Type, p.Title, p.Status, p.RetryAfter = TypeUnavailable, "The lock service is not available", http.StatusServiceUnavailable, soon
 		p.Detail = "the request was not served, because it could not be locked"

@@ -78,7 +78,11 @@ func send(ctx context.Context, method, url, body string) (a answer) {
 	if err != nil {
 		return answer{err: err}
 	}
-	if a.Response, a.err = http.DefaultClient.Do(req); a.err != nil {
+	return sendWith(http.DefaultClient, req)
+}
+
+func sendWith(c *http.Client, req *http.Request) (a answer) {
+	if a.Response, a.err = c.Do(req); a.err != nil {
 		return a
 	}
 	defer a.Body.Close()

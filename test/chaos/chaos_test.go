@@ -122,6 +122,7 @@ type outcome struct {
 	faults  []fault
 	skipped []string
 	illEnds int
+	strays  int
 	remains int
 	verdict verdict
 	rate    []int // who came in, second by second
@@ -173,7 +174,7 @@ func (c *crew) end() outcome {
 	if v.bad() {
 		c.t.Errorf("%s", v.why())
 	}
-	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.began, ended: ended, faults: c.faults, skipped: c.skipped, illEnds: c.illEnds, remains: len(c.remains), verdict: v}
+	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.began, ended: ended, faults: c.faults, skipped: c.skipped, illEnds: c.illEnds, strays: int(c.book.strays.Load()), remains: len(c.remains), verdict: v}
 	o.rate = make([]int, (ended-c.began)/int64(time.Second)+1)
 	for _, x := range c.book.all() {
 		if i := (x.first - c.began) / int64(time.Second); x.first != 0 && int(i) < len(o.rate) {

@@ -186,10 +186,9 @@ var catalog = []kind{
 		key := c.config.key(f.name)
 		n := c.site.serving(key)
 		f.from = now()
-		v, err := n.server.Do("DEL", key)
-		f.to = now()
+		v, err := n.server.Do("DEL", key, permitsOut(key))
 		// Whoever is inside when it is deleted is not necessarily e.
-		return err == nil && v == int64(1)
+		return err == nil && v != int64(0)
 	}},
 	{name: "FLUSHALL", promise: tokensRise, sites: everywhere, run: func(c *crew, f *fault) bool {
 		f.certain = true
@@ -324,7 +323,7 @@ var catalog = []kind{
 	{name: "slots moved to and fro", promise: allHolds, sites: onCluster, run: func(c *crew, f *fault) bool {
 		gen := c.book.generation.Load() * generation
 		for range 4 {
-			c.move(c.config.key(gen+c.rand.Int64N(hotNames+coldNames)), 0)
+			c.move(c.config.key(gen+c.rand.Int64N(int64(hotNames+coldNames))), 0)
 		}
 		return true
 	}},
@@ -407,6 +406,9 @@ func (c *crew) strike(name string) bool {
 	f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
 	if !k.run(c, &f) {
 		return false
+	}
+	if f.promise != allHolds {
+		c.makePermits()
 	}
 	if f.to == 0 {
 		f.to = now()
@@ -511,7 +513,11 @@ func evicts(c *crew, f *fault) bool {
 		n.Do(append([]string{"UNLINK"}, batch...)...)
 	}
 	n.Must("CONFIG", "SET", "maxmemory", "0")
-	return evicted > 0
+	if evicted == 0 {
+		return false
+	}
+	c.unmakePermits()
+	return true
 }
 
 // taken waits until another is master, and all know.

@@ -38,6 +38,7 @@ const (
 	wakesWithoutTry   = "a waiter that is woken believes that it is the holder"
 	neverExpires      = "a record without an expiry"
 	renewsAfterUnlock = "a watchdog that outlives Unlock"
+	waitsForTheDead   = "a queue in which the dead keep their places"
 )
 
 const briefly = 200 * time.Millisecond
@@ -46,7 +47,15 @@ var (
 	takeScript = goredis.NewScript(`
 if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2]) then return redis.call('incr', KEYS[2]) end
 return 0`)
-	dropScript  = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+	dropScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+	// In the order in which they came.
+	queueScript = goredis.NewScript(`
+if not redis.call('lpos', KEYS[3], ARGV[1]) then redis.call('rpush', KEYS[3], ARGV[1]) end
+if redis.call('lindex', KEYS[3], 0) == ARGV[1] and redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2]) then
+  redis.call('lpop', KEYS[3])
+  return redis.call('incr', KEYS[2])
+end
+return 0`)
 	renewScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`)
 )
 
@@ -78,6 +87,9 @@ func (m *handmade) take(ctx context.Context, name string, w want) (lease, error)
 		d = min(d, briefly)
 	}
 	t := &taken{m: m, name: name, owner: fmt.Sprint(os.Getpid(), "-", rand.Int64()), stop: make(chan struct{}), done: make(chan struct{})}
+	if m.Lock == waitsForTheDead {
+		defer m.rdb.LRem(context.Background(), t.queue(), 0, t.owner)
+	}
 	for began := time.Now(); ; {
 		sent := time.Now()
 		ok, err := m.ask(ctx, t, d)
@@ -105,6 +117,8 @@ func (m *handmade) take(ctx context.Context, name string, w want) (lease, error)
 	return t, nil
 }
 
+func (t *taken) queue() string { return "queue:{" + t.name + "}" }
+
 // ask tries once.
 func (m *handmade) ask(ctx context.Context, t *taken, d time.Duration) (bool, error) {
 	counter := "token:{" + t.name + "}"
@@ -118,7 +132,11 @@ func (m *handmade) ask(ctx context.Context, t *taken, d time.Duration) (bool, er
 	case setsWithoutNX:
 		return true, m.rdb.Set(ctx, t.name, t.owner, d).Err()
 	}
-	n, err := takeScript.Run(ctx, m.rdb, []string{t.name, counter}, t.owner, d.Milliseconds()).Int64()
+	script, keys := takeScript, []string{t.name, counter}
+	if m.Lock == waitsForTheDead {
+		script, keys = queueScript, append(keys, t.queue())
+	}
+	n, err := script.Run(ctx, m.rdb, keys, t.owner, d.Milliseconds()).Int64()
 	if err != nil || n == 0 {
 		return false, err
 	}

@@ -56,14 +56,16 @@ type rules struct {
 type verdict struct {
 	operations   int // Locks and Unlocks that returned
 	acquisitions int
-	handoffs     int     // the next holder was in another process
-	lost         int     // visits that ended before they were unlocked
-	dead         int     // visits whose process was killed
-	failed       int     // Locks that failed, other than because somebody held it
-	excused      int     // visits of which nothing was promised
-	stale        int     // writes that the fenced store refused
-	longest      heal    // of heals
-	heals        []int64 // for each name that was waited for over the end of a partition: until somebody was in
+	kinds        [shapesThere]int // of those
+	readers      int              // of those of read-write locks
+	handoffs     int              // the next was in another process, and no reader and no permit
+	lost         int              // visits that ended before they were unlocked
+	dead         int              // visits whose process was killed
+	failed       int              // Locks that failed, other than because somebody held it
+	excused      int              // visits of which nothing was promised
+	stale        int              // writes that the fenced store refused
+	longest      heal             // of heals
+	heals        []int64          // for each name that was waited for over the end of a partition: until somebody was in
 
 	violations  []string
 	regressions []string // of tokens
@@ -75,6 +77,10 @@ type verdict struct {
 func (v *verdict) add(o verdict) {
 	v.operations += o.operations
 	v.acquisitions += o.acquisitions
+	v.readers += o.readers
+	for s, n := range o.kinds {
+		v.kinds[s] += n
+	}
 	v.handoffs += o.handoffs
 	v.lost += o.lost
 	v.dead += o.dead
@@ -193,24 +199,34 @@ func judge(visits []visit, faults []fault, stalls []span, r rules) verdict {
 	return v
 }
 
-// overlaps looks for two who were in at once, and for tokens that do not rise, on one name.
+// overlaps looks for more who were in at once than there is room for, and for tokens that do not rise, on one name.
 func (v *verdict) overlaps(name []claim) {
-	var latest, fenced claim
+	var inside []claim // those who may be, and the room that they take
+	var used int
+	var fenced claim
 	for i, c := range name {
-		if i > 0 && c.process != name[i-1].process {
+		v.kinds[c.shape()]++
+		if c.reads {
+			v.readers++
+		}
+		if i > 0 && c.process != name[i-1].process && !c.shares() {
 			v.handoffs++
 		}
 		if c.excused {
 			v.excused++
 			continue
 		}
-		if latest.first != 0 && c.first <= latest.until {
-			v.violations = append(v.violations, fmt.Sprintf("two holders at once for %v: %v and %v",
-				time.Duration(min(c.until, latest.until)-c.first), latest, c))
+		inside = slices.DeleteFunc(inside, func(o claim) bool {
+			gone := o.until < c.first
+			if gone {
+				used -= o.takes()
+			}
+			return gone
+		})
+		if used += c.takes(); used > c.shape().room() {
+			v.violations = append(v.violations, fmt.Sprintf("too many at once: %v, who came in beside %v", c, inside))
 		}
-		if latest.first == 0 || c.until > latest.until {
-			latest = c
-		}
+		inside = append(inside, c)
 		if c.token == 0 {
 			continue
 		}
@@ -250,18 +266,35 @@ func (v *verdict) waits(visits []visit, faults []fault, stalls []span, r rules) 
 	slices.SortFunc(visits, func(a, b visit) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.came(), b.came()))
 	})
-	var free, before int64 // since when it is free, as far as is known; when the last came in
+	var frees []int64 // when those who came before have left at the latest: the last who did, as many as there are permits
+	var before int64  // when the last came in
 	for i, x := range visits {
 		if i > 0 && visits[i-1].name != x.name {
-			free, before = 0, 0
+			frees, before = nil, 0
 		}
 		if x.first != 0 && before != 0 {
+			free := x.free(frees)
 			v.quiet(max(free, x.begun), x.first, faults, stalls, r, x.String())
-			v.heal(before, free, x, faults)
+			v.heal(before, free, x, faults, stalls)
 		}
 		before = max(before, x.first)
-		free = max(free, x.frees(r.lease))
+		at, _ := slices.BinarySearch(frees, x.frees(r.lease))
+		if frees = slices.Insert(frees, at, x.frees(r.lease)); len(frees) > permitsMade {
+			frees = frees[1:]
+		}
 	}
+}
+
+// free is since when a lock is to be had, or a permit, given when those who had it left, the last of them last.
+func (x visit) free(frees []int64) int64 {
+	at := len(frees) - 1
+	if x.shape() == permits {
+		at = len(frees) - permitsMade
+	}
+	if at < 0 {
+		return 0
+	}
+	return frees[at]
 }
 
 // came is what visits of a name are in the order of.
@@ -295,11 +328,7 @@ func (v *verdict) quiet(due, next int64, faults []fault, stalls []span, r rules,
 			due = max(due, f.to)
 		}
 	}
-	if next-due <= r.lease+r.slack {
-		return
-	}
-	quiet := undisturbed(due, next, stalls)
-	if quiet > r.lease+r.slack {
+	if quiet := undisturbed(due, next, stalls); quiet > r.lease+r.slack {
 		v.silences = append(v.silences, fmt.Sprintf("the lock was to be had from %s on, for %v, of which the machine ran %v: then came %s",
 			stamp(due), time.Duration(next-due), time.Duration(quiet), who))
 	}
@@ -311,15 +340,32 @@ type heal struct {
 	what string
 }
 
-// heal notes how long it took the first to get in after a partition.
-func (v *verdict) heal(before, free int64, x visit, faults []fault) {
+// healsWithin is how long after a partition a lock that is waited for may stay free, undisturbed.
+const healsWithin = int64(time.Second)
+
+// heal notes how long it took the first to get in after a partition. A reader may have had to wait for
+// the claim of a writer who did not get in.
+func (v *verdict) heal(before, free int64, x visit, faults []fault, stalls []span) {
 	for _, f := range faults {
-		if f.partition && before < f.to && x.begun < f.to && x.first > f.to && free < x.first {
-			took := x.first - max(free, f.to)
-			v.heals = append(v.heals, took)
-			if took > v.longest.took {
-				v.longest = heal{took, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.kind, stamp(f.to), stamp(free), x)}
+		if !f.partition || before >= f.to || x.begun >= f.to || x.first <= f.to || free >= x.first {
+			continue
+		}
+		due := max(free, f.to)
+		for _, g := range faults { // another that came between
+			if g.from <= x.first {
+				due = max(due, g.to)
 			}
+		}
+		if due >= x.first {
+			continue
+		}
+		h := heal{x.first - due, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.kind, stamp(f.to), stamp(free), x)}
+		v.heals = append(v.heals, h.took)
+		if h.took > v.longest.took {
+			v.longest = h
+		}
+		if !x.reads && undisturbed(due, x.first, stalls) > healsWithin {
+			v.silences = append(v.silences, fmt.Sprintf("%v passed after %s", time.Duration(h.took), h.what))
 		}
 	}
 }

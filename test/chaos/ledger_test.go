@@ -41,6 +41,7 @@ type control struct {
 	used       atomic.Int64 // entries that were begun
 	stop       atomic.Int64 // all end
 	generation atomic.Int64 // of the names that are fought for
+	strays     atomic.Int64 // processes in which rueidis left a connection of its own
 	worker     [maxProcesses]struct {
 		ready     atomic.Int64
 		waiting   atomic.Int64 // goroutines in Lock, for a name that many want
@@ -70,7 +71,7 @@ type entry struct {
 	leaving atomic.Int64 // Unlock was called
 	freed   atomic.Int64 // Unlock returned; or Lock did, with an error
 	end     atomic.Int64
-	_       [1]int64
+	reads   atomic.Int64 // 1: of a read-write lock, as a reader
 }
 
 // How a visit ended.
@@ -90,7 +91,7 @@ type visit struct {
 	index, name, process, who            int64
 	begun, got, token, first, last, told int64
 	refused, stale, leaving, freed, end  int64
-	lost                                 bool
+	lost, reads                          bool
 }
 
 func (e *entry) read(index int64) visit {
@@ -98,13 +99,17 @@ func (e *entry) read(index int64) visit {
 		end:   e.end.Load(), // first: what it says is written down before it
 		index: index, name: e.name.Load(), process: e.process.Load(), who: e.who.Load(),
 		begun: e.begun.Load(), got: e.got.Load(), token: e.token.Load(), first: e.first.Load(), last: e.last.Load(), told: e.told.Load(),
-		refused: e.refused.Load(), stale: e.stale.Load(), leaving: e.leaving.Load(), freed: e.freed.Load(), lost: e.lost.Load() != 0,
+		refused: e.refused.Load(), stale: e.stale.Load(), leaving: e.leaving.Load(), freed: e.freed.Load(), lost: e.lost.Load() != 0, reads: e.reads.Load() != 0,
 	}
 }
 
 func (v visit) String() string {
-	return fmt.Sprintf("[process %d, goroutine %d, name %d, token %d: Lock at %s, in from %s to %s, %s at %s]",
-		v.process, v.who, v.name, v.token, stamp(v.begun), stamp(v.first), stamp(v.last), ends[v.end], stamp(v.freed))
+	as := v.shape().String()
+	if v.reads {
+		as = "reader"
+	}
+	return fmt.Sprintf("[process %d, goroutine %d, name %d, %s, token %d: Lock at %s, in from %s to %s, %s at %s]",
+		v.process, v.who, v.name, as, v.token, stamp(v.begun), stamp(v.first), stamp(v.last), ends[v.end], stamp(v.freed))
 }
 
 func stamp(at int64) string { return fmt.Sprintf("%.6f", float64(at)/1e9) }

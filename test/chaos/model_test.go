@@ -10,19 +10,21 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The lock as porcupine is told it: somebody takes it when it is free, with a token larger than
+// A lock as porcupine is told it: somebody gets in when there is room, with a token larger than
 // all before; and somebody's lease ends, by Unlock, by time, or because the store
-// forgot it. A visit is those two. When the second was is known from its two sides: not before the
+// forgot it. A plain lock has room for one, a read-write lock for any number of readers or a writer,
+// who takes it all, permits for as many as were made. A visit is those two. When the second was is known from its two sides: not before the
 // lease last said that it is held, and, where Unlock returned nil, not after that.
 type (
 	record struct {
-		holder int64 // 1 + the index of a visit; 0: free
-		token  int64 // the largest that was given out
+		used  int   // of the room
+		token int64 // the largest that was given out
 	}
 	step struct {
-		takes bool
-		visit int64 // 1 + its index
-		token int64
+		in          bool
+		visit       int64
+		takes, room int
+		token       int64
 	}
 )
 
@@ -30,35 +32,43 @@ var model = porcupine.Model{
 	Init: func() any { return record{} },
 	Step: func(state, input, _ any) (bool, any) {
 		r, s := state.(record), input.(step)
-		if !s.takes {
-			return r.holder == s.visit, record{0, r.token}
+		if !s.in { // after it came: it is asked about in this order
+			return true, record{r.used - s.takes, r.token}
 		}
-		if r.holder != 0 || s.token != 0 && s.token <= r.token {
+		if r.used+s.takes > s.room || s.token != 0 && s.token <= r.token {
 			return false, r
 		}
-		return true, record{s.visit, max(r.token, s.token)}
+		return true, record{r.used + s.takes, max(r.token, s.token)}
 	},
 	DescribeOperation: func(input, _ any) string {
 		s := input.(step)
-		if s.takes {
-			return fmt.Sprintf("visit %d takes it with token %d", s.visit-1, s.token)
+		if s.in {
+			return fmt.Sprintf("visit %d takes %d of %d with token %d", s.visit, s.takes, s.room, s.token)
 		}
-		return fmt.Sprintf("visit %d has it no more", s.visit-1)
+		return fmt.Sprintf("visit %d has it no more", s.visit)
 	},
 }
 
-// history is what porcupine is asked about: visits of one name and segment.
+// history is what porcupine is asked about: visits of one name and segment. Where several may be in
+// at once, each is said to have got in as late as it may have: earlier could only stand in others' way, so
+// this makes no history wrong that was right, nor the reverse; and spares it all subsets of those who waited.
 func history(name []claim) (all []porcupine.Operation) {
 	for _, c := range name {
 		client := len(all) / 2
-		id := c.index + 1
+		began := c.begun
+		if c.shares() {
+			began = c.first
+		}
+		in := step{true, c.index, c.takes(), c.shape().room(), c.token}
+		out := in
+		out.in = false
 		over := int64(math.MaxInt64)
 		if c.end == released && !c.cut {
 			over = c.freed
 		}
 		all = append(all,
-			porcupine.Operation{ClientId: client, Input: step{true, id, c.token}, Call: c.begun, Return: c.first},
-			porcupine.Operation{ClientId: client, Input: step{false, id, 0}, Call: c.until, Return: over})
+			porcupine.Operation{ClientId: client, Input: in, Call: began, Return: c.first},
+			porcupine.Operation{ClientId: client, Input: out, Call: c.until, Return: over})
 	}
 	return all
 }

@@ -108,9 +108,10 @@ func write(t *testing.T, seed uint64, took time.Duration, all []outcome) {
 func markdown(seed uint64, took time.Duration, all []outcome) []byte {
 	v, faults := total(all)
 	list := tallies(all)
-	illEnds, remains := 0, 0
+	illEnds, strays, remains := 0, 0, 0
 	for _, o := range all {
 		illEnds += o.illEnds
+		strays += o.strays
 		remains += o.remains
 	}
 	var b bytes.Buffer
@@ -124,20 +125,22 @@ which makes the same faults in the same order again; what is under way when one 
 other things besides.
 
 Holders and waiters are processes, on go-redis and rueidis, four on each of three deployments at a time: one
-Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. Every process reaches the servers
-through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../test/chaos/doc.go) says how.
+Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. They fight for plain locks and fair ones, half of them with fencing tokens,
+for read-write locks, and for %d permits of a name. Every process reaches the servers through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../test/chaos/doc.go) says how.
 
 | | |
 |---|---|
 | Locks and Unlocks that returned | %d |
-| locks acquired; of those handed to another process, lost before Unlock, died with their process | %d; %d, %d, %d |
-| two holders at once, where [guarantees](guarantees.md) promises none | **%d** |
+| acquired; of those lost before Unlock, died with their process | %d; %d, %d |
+| plain locks, fair locks, writers, readers, permits | %d, %d, %d, %d, %d |
+| a process after another as the holder, readers and permits apart | %d |
+| two holders at once, a reader beside a writer, a permit too many, where [guarantees](guarantees.md) promises none | **%d** |
 | tokens that did not rise, where they must | **%d** |
-| locks free and waited for, for longer than a lease and 1 s | **%d** |
+| locks free and waited for, for longer than a lease and 1 s; after a partition, 1 s | **%d** |
 | histories that porcupine checked, and the Locks and losses in them | %d, %d |
 | visits of which nothing is promised: the store forgot them | %d |
 | writes that the fenced store refused, of those who had lost their lock | %d |
-| processes that did not end well or left goroutines behind (on sentinel, rueidis's own connections apart); records left in a store | %d; %d |
+| processes that did not end well or left goroutines behind; that left a connection of rueidis's own, on sentinel and cluster; records left in a store | %d; %d; %d |
 | from the end of a partition to the next holder of a lock that was free and waited for: median, longest of %d | %s |
 
 ![When what struck, and how many came in](chaos.svg)
@@ -147,8 +150,9 @@ any name: median and longest.
 
 | fault | promised | standalone | sentinel | cluster | next holder after |
 |---|---|---|---|---|---|
-`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), v.operations, v.acquisitions, v.handoffs, v.lost, v.dead,
-		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, illEnds, remains, len(v.heals), figures(v.heals))
+`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade, v.operations, v.acquisitions, v.lost, v.dead,
+		v.kinds[plain], v.kinds[fair], v.kinds[readWrite]-v.readers, v.readers, v.kinds[permits], v.handoffs,
+		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, illEnds, strays, remains, len(v.heals), figures(v.heals))
 	for _, x := range list {
 		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
 		for _, site := range everywhere {

@@ -33,6 +33,11 @@ var brokenLocks = []struct {
 	{lock: wakesWithoutTry, shows: twoHolders},
 	{lock: neverExpires, shows: stuck, faults: []string{"holder killed"}},
 	{lock: renewsAfterUnlock, shows: stuck},
+	{lock: waitsForTheDead, shows: stuck, faults: []string{"waiter killed"}},
+	{lock: readsBeside, shows: twoHolders},
+	{lock: writesBeside, shows: twoHolders},
+	{lock: onePermitToo, shows: twoHolders},
+	{lock: givesTwice, shows: twoHolders},
 }
 
 // caught runs a broken lock until it shows its symptom, at most for a while.

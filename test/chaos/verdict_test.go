@@ -19,6 +19,10 @@ func TestTheVerdictOnAHistory(t *testing.T) {
 	with := func(v visit, f func(*visit)) visit { f(&v); return v }
 	token := func(v visit, n int64) visit { v.token = n; return v }
 	dead := func(v visit) visit { v.end, v.freed, v.leaving = open, 0, 0; return v }
+	// The same on a read-write lock, and on permits.
+	reads := func(v visit) visit { v.name, v.reads = 3, true; return v }
+	writes := func(v visit) visit { v.name = 3; return v }
+	permit := func(v visit) visit { v.name = 4; return v }
 	at := func(p promise, from, to int64) fault {
 		return fault{kind: "x", promise: p, from: from * ms, to: to * ms, name: noName}
 	}
@@ -72,9 +76,28 @@ func TestTheVerdictOnAHistory(t *testing.T) {
 			what: "it refused one whom the store forgot", faults: []fault{at(tokensRise, 12, 13)},
 			visits: []visit{token(with(h(1, 10, 20), func(v *visit) { v.refused = 15 * ms }), 5)},
 		},
+		{what: "readers", visits: []visit{reads(h(1, 10, 20)), reads(h(2, 15, 30)), reads(h(3, 16, 40)), reads(h(4, 19, 20)), writes(h(1, 42, 50)), reads(h(2, 52, 60))}},
+		{what: "a reader beside a writer", visits: []visit{writes(h(1, 10, 20)), reads(h(2, 15, 30))}, violations: 1, illegal: true},
+		{what: "a writer beside a reader", visits: []visit{reads(h(1, 10, 20)), reads(h(2, 15, 30)), writes(h(3, 29, 40))}, violations: 1, illegal: true},
+		{what: "two writers", visits: []visit{writes(h(1, 10, 20)), writes(h(2, 15, 30))}, violations: 1, illegal: true},
+		{what: "a writer whom readers keep waiting", visits: []visit{reads(h(1, 10, 2000)), reads(h(2, 15, 4000)), writes(h(3, 4002, 4010))}},
+		{what: "a writer who waits beside a free lock", visits: []visit{reads(h(1, 10, 20)), reads(h(2, 15, 30)), writes(h(3, 3100, 3110))}, silences: 1},
+		{what: "two permits", visits: []visit{permit(h(1, 10, 40)), permit(h(2, 11, 20)), permit(h(3, 22, 50))}},
+		{what: "a third permit", visits: []visit{permit(h(1, 10, 40)), permit(h(2, 11, 20)), permit(h(3, 19, 50))}, violations: 1, illegal: true},
+		{what: "a permit of the dead", visits: []visit{permit(dead(h(1, 10, 40))), permit(h(2, 11, 3000)), permit(h(3, 1042, 1050))}},
+		{what: "a permit that stays with the dead", visits: []visit{permit(dead(h(1, 10, 40))), permit(h(2, 11, 5000)), permit(h(3, 3042, 3050))}, silences: 1},
+		{what: "no permit is there", visits: []visit{permit(h(1, 10, 5000)), permit(h(2, 11, 5000)), permit(h(3, 5002, 5050))}},
 		{
 			what: "after a partition", heals: 1, visits: []visit{h(1, 10, 20), h(2, 510, 520), h(3, 530, 540)},
 			faults: []fault{{kind: "x", from: 100 * ms, to: 500 * ms, name: noName, partition: true}},
+		},
+		{
+			what: "long after a partition", heals: 1, silences: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},
+			faults: []fault{{kind: "x", from: 100 * ms, to: 500 * ms, name: noName, partition: true}},
+		},
+		{
+			what: "long after a partition, and another fault", heals: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},
+			faults: []fault{{kind: "x", from: 100 * ms, to: 500 * ms, name: noName, partition: true}, at(allHolds, 600, 700)},
 		},
 	} {
 		v := judge(tt.visits, tt.faults, tt.stalls, r)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,8 @@ type locker interface {
 
 // want is how a lock is asked for.
 type want struct {
+	shape       shape
+	reads       bool // of a read-write lock
 	fenced, try bool
 	lease       time.Duration // 0: renewed
 	wait        time.Duration // 0: for as long as it takes
@@ -67,10 +70,10 @@ const patient = 2
 
 // Of the names of a generation, so many are wanted by all, and so many by few.
 const (
-	hotNames   = 2
-	coldNames  = 22
-	longNames  = 40 // held for long, and wanted by one or two
-	generation = 64 // names are numbered so far apart from one generation to the next
+	hotNames   = len(shapes)
+	coldNames  = 5 * len(shapes)
+	longNames  = len(shapes) // held for long, and wanted by some
+	generation = int64(hotNames + coldNames + longNames)
 )
 
 func (c workerConfig) key(name int64) string { return fmt.Sprint(c.Prefix, name) }
@@ -122,23 +125,27 @@ func work(config string) error {
 }
 
 // leaks waits for what libraries are still closing, and tells what never ends.
-func (c workerConfig) leaks() (err error) {
-	opts := []goleak.Option{
-		// go-redis looks for its server once a second, and then sees that the client is closed.
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
-	}
-	if c.Site == sentinels {
-		// rueidis (1.0.71 to 1.0.79) keeps a connection to the old master for ever where a command was
-		// dialling it while the new one took its place: mux.Close, then mux._pipe stores what it dialled.
-		opts = append(opts,
-			goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)._backgroundRead"),
-			goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)._backgroundWrite"))
-	}
+func (w *worker) leaks() (err error) {
+	// go-redis looks for its server once a second, and then sees that the client is closed.
+	opts := []goleak.Option{goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")}
 	for end := time.Now().Add(patience / 4); ; {
-		if err = goleak.Find(opts...); err == nil || time.Now().After(end) {
-			return err
+		if err = goleak.Find(opts...); err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			break
 		}
 	}
+	// rueidis (1.0.71 to 1.0.79) keeps a connection for ever where a command, or its look at a cluster's slots, was
+	// dialling it while it was closed or another master took its place: mux.Close, then mux._pipe stores
+	// what it dialled. A test of how many there are is finish's.
+	if w.Site != standalone && goleak.Find(append(opts,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)._backgroundRead"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)._backgroundWrite"))...) == nil {
+		w.book.strays.Add(1)
+		return nil
+	}
+	return err
 }
 
 func (w *worker) pause(d time.Duration) {
@@ -152,13 +159,16 @@ func (w *worker) pause(d time.Duration) {
 
 // mortises are locks of mortise.
 type mortises struct {
-	client        *mortise.Client
-	plain, fenced mortise.Locker
-	below         func()
+	client      *mortise.Client
+	fair        [2]mortise.Locker // not fenced, and fenced; plain likewise
+	plain       [2]mortise.Locker
+	read, write mortise.Locker
+	below       func()
 }
 
 func (w *worker) locker() (locker, error) {
-	if w.Lock != "" {
+	mutant := slices.Contains(mutants, w.Lock)
+	if w.Lock != "" && !mutant {
 		return newHandmade(w.workerConfig, w.book), nil
 	}
 	b, below, err := w.backend()
@@ -169,30 +179,74 @@ func (w *worker) locker() (locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	fenced, err := client.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return nil, err
+	m := &mortises{client: client, below: below}
+	for i, fenced := range []bool{false, true} {
+		for kind, to := range map[mortise.Kind]*mortise.Locker{{Fenced: fenced}: &m.plain[i], {Fenced: fenced, Fair: true}: &m.fair[i]} {
+			if *to, err = client.Kind(kind); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return &mortises{client: client, plain: client, fenced: fenced, below: below}, nil
+	m.read, m.write = client.RW()
+	if mutant {
+		return &mutated{m, w.Lock}, nil
+	}
+	return m, nil
 }
 
 func (m *mortises) take(ctx context.Context, name string, w want) (lease, error) {
-	l := m.plain
-	if w.fenced {
-		l = m.fenced
-	}
 	var opts []mortise.Option
 	if w.lease > 0 {
 		opts = append(opts, mortise.WithLease(w.lease))
 	}
+	if w.wait > 0 && !w.try {
+		opts = append(opts, mortise.WithWait(w.wait))
+	}
+	fenced := 0
+	if w.fenced {
+		fenced = 1
+	}
+	var l mortise.Locker
+	switch {
+	case w.shape == permits:
+		return m.permit(ctx, name, w.try, opts)
+	case w.reads:
+		l = m.read
+	case w.shape == readWrite:
+		l = m.write
+	case w.shape == fair:
+		l = m.fair[fenced]
+	default:
+		l = m.plain[fenced]
+	}
 	if w.try {
 		return l.TryLock(ctx, name, opts...)
 	}
-	if w.wait > 0 {
-		opts = append(opts, mortise.WithWait(w.wait))
-	}
 	return l.Lock(ctx, name, opts...)
 }
+
+// permit takes one, of those that it makes if nobody has.
+func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
+	p := m.client.Permits(name)
+	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
+		return nil, err
+	}
+	take := p.Acquire
+	if try {
+		take = p.TryAcquire
+	}
+	permit, err := take(ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return permitLease{permit}, nil
+}
+
+// permitLease is a permit that looks like a lease.
+type permitLease struct{ *mortise.Permit }
+
+func (permitLease) Token() (int64, bool)               { return 0, false }
+func (p permitLease) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
 func (m *mortises) close(ctx context.Context) error {
 	defer m.below()
@@ -204,26 +258,33 @@ func (w *worker) visit(i int) {
 	name := w.book.generation.Load() * generation
 	hot := rand.IntN(5) == 0
 	if hot {
-		name += rand.Int64N(hotNames)
+		name += rand.Int64N(int64(hotNames))
 	} else {
-		name += hotNames + rand.Int64N(coldNames)
+		name += int64(hotNames) + rand.Int64N(int64(coldNames))
 	}
-	if rand.IntN(1000) < 2 { // held for long, and renewed meanwhile
-		hot = false
-		name = w.book.generation.Load()*generation + hotNames + coldNames + int64(w.Process*w.Goroutines+i)%longNames
+	s := shapeOf(name)
+	wants := want{shape: s, reads: s == readWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.fenced(), try: rand.IntN(8) == 0}
+	long := false // held for more than a lease, and renewed meanwhile
+	switch dice := rand.IntN(1000); {
+	case s == permits:
+		long = hot && dice < 20
+	case wants.reads:
+		long = !hot && dice < 3
+	case dice < 2: // alone, so not where many would have to wait
+		long, hot = true, false
+		name += int64(hotNames+coldNames) + name%int64(longNames) - name%generation
 	}
 	// A fenced lock is held for a millisecond at least: see docs/guarantees.md.
-	wants := want{fenced: i%2 == 0, try: rand.IntN(8) == 0}
 	stay := time.Millisecond + rand.N(time.Millisecond)
 	overstay := false
 	switch dice := rand.IntN(1000); {
+	case long:
+		stay = w.Lease + rand.N(w.Lease/2)
 	case dice < 150: // a lease that is not renewed
 		wants.lease = 60*time.Millisecond + rand.N(140*time.Millisecond)
 		if overstay = dice < 30; overstay {
 			stay = wants.lease + rand.N(20*time.Millisecond)
 		}
-	case name%generation >= hotNames+coldNames: // one that is, more than once
-		stay = w.Lease + rand.N(w.Lease/2)
 	}
 	if i >= patient { // others give up, and give others room: who waits for one name does not ask for another
 		wants.wait = 50*time.Millisecond + rand.N(200*time.Millisecond)
@@ -238,6 +299,9 @@ func (w *worker) visit(i int) {
 	e.name.Store(name)
 	e.process.Store(int64(w.Process))
 	e.who.Store(int64(i))
+	if wants.reads {
+		e.reads.Store(1)
+	}
 	e.begun.Store(now())
 	waits := hot && !wants.try
 	if waits {

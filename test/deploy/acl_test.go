@@ -123,6 +123,7 @@ var tours = map[string]struct {
 	"every kind":       {[]string{"locks, `LockAll`"}, tourLocks},
 	"locks, `LockAll`": {[]string{"every kind"}, tourLocks},
 	"fencing tokens":   {[]string{"every kind", "locks, `LockAll`"}, tourFenced},
+	"`WithReplicas`":   {[]string{"every kind", "locks, `LockAll`"}, tourReplicas},
 	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
 	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
 	"locks entered from another process (`Adopt`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
@@ -374,6 +375,15 @@ func tourFenced(v *visitor) error {
 		return err
 	}
 	return v.lock(a, b)
+}
+
+// tourReplicas is over when it is told that there are none.
+func tourReplicas(v *visitor) error {
+	_, err := v.a.Lock(v.ctx, v.name, mortise.WithReplicas(1, 10*time.Millisecond))
+	if errors.Is(err, mortise.ErrNotReplicated) {
+		return nil
+	}
+	return errors.Join(errors.New("it did not wait for replicas"), err)
 }
 
 func tourInspect(v *visitor) error {

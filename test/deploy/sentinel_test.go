@@ -23,7 +23,7 @@ var bound = flag.Duration("deploy.resume", 0, "how long after the sentinels name
 // without the latter.
 func sentinelUsers(t *testing.T) redistest.Option {
 	rows := permissions(t, least)
-	rules := slices.Concat([]string{"on", ">" + password, "resetchannels"}, rows["every kind"], rows["locks, `LockAll`"])
+	rules := slices.Concat([]string{"on", ">" + password, "resetchannels"}, rows["every kind"], rows["locks, `LockAll`"], rows["`WithReplicas`"])
 	bare := strings.Join(rules, " ")
 	return redistest.WithACL("bare "+bare, user+" "+bare+" "+strings.Join(rows[sentinels], " "), replicator)
 }

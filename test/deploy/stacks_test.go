@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -73,7 +74,8 @@ func openGoRedis(t *testing.T, at site) backend.Backend {
 		})
 	case at.cluster:
 		rdb = redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: at.addrs, Username: at.user, Password: at.password, TLSConfig: at.tls,
+			Addrs:    slices.Clone(at.addrs), // it appends to the slice, which clients would share
+			Username: at.user, Password: at.password, TLSConfig: at.tls,
 		})
 	case at.socket != "":
 		rdb = redis.NewClient(&redis.Options{Network: "unix", Addr: at.socket, Username: at.user, Password: at.password})

@@ -73,7 +73,7 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 			if a := first.read(); a.told != 0 || a.last > stopped {
 				t.Fatalf("the process was not stopped: %v", a)
 			}
-			went := now()
+			before, went := first.wrote.Load(), now()
 			c.thaw(holder)
 			// Not before it has asked once more: it may have been stopped just after it did.
 			await(t, patience, "the holder is told", func() bool { return first.told.Load() != 0 })
@@ -87,6 +87,10 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 			}
 			if a.token == 0 || a.token >= b.token {
 				t.Errorf("the stopped holder's token should be older: %d and %d", a.token, b.token)
+			}
+			// Its write is refused, which it made without a look at that.
+			if before != taken || first.wrote.Load() != refused || next.wrote.Load() != taken {
+				t.Errorf("writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.wrote.Load(), next.wrote.Load())
 			}
 			// And its Unlock touched nobody's lock.
 			if a.end != notHeld {

@@ -41,6 +41,7 @@ type control struct {
 	stop   atomic.Int64 // all end
 	round  atomic.Int64 // of the workload "rounds"
 	linger atomic.Int64 // bit p: whoever of process p is inside stays there
+	store  atomic.Int64 // the fenced store: the largest token that has written
 	worker [maxProcesses]struct {
 		ready     atomic.Int64
 		waiting   atomic.Int64 // goroutines in Lock
@@ -64,9 +65,16 @@ type entry struct {
 	lost    atomic.Int64 // 1: that was ErrLost
 	renewed atomic.Int64 // when the last request was sent that got or renewed the lease
 	token   atomic.Int64
+	wrote   atomic.Int64 // what became of its last write to the fenced store
 	end     atomic.Int64 // see hold.end
 	freed   atomic.Int64 // Unlock returned
 }
+
+// What becomes of a write to the fenced store.
+const (
+	taken = 1 + iota
+	refused
+)
 
 // How a hold ended.
 const (

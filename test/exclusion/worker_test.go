@@ -334,7 +334,9 @@ func (w *worker) stay(e *entry, index int64, lease held, stay time.Duration, ove
 	defer self.lingering.CompareAndSwap(index+1, 0)
 	for {
 		at := now()
-		if err := lease.Err(); err == nil {
+		err := lease.Err()
+		w.write(e)
+		if err == nil {
 			e.last.Store(at)
 			e.first.CompareAndSwap(0, at)
 		} else if e.told.Load() == 0 {
@@ -357,6 +359,25 @@ func (w *worker) stay(e *entry, index int64, lease held, stay time.Duration, ove
 			time.Sleep(max(time.Duration(until-at), 100*time.Microsecond)) // and ask once more then
 		} else {
 			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}
+
+// write writes to the fenced store, whether it still holds the lock or not, as who was stopped before it looked would.
+func (w *worker) write(e *entry) {
+	token := e.token.Load()
+	if token == 0 {
+		return
+	}
+	for {
+		seen := w.book.store.Load()
+		if token < seen {
+			e.wrote.Store(refused)
+			return
+		}
+		if w.book.store.CompareAndSwap(seen, token) {
+			e.wrote.Store(taken)
+			return
 		}
 	}
 }

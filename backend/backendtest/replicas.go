@@ -1,0 +1,319 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// replicas is how many replicas the store has.
+func (e *env) replicas() int {
+	if s, ok := e.store.(interface{ Replicas() int }); ok {
+		return s.Replicas()
+	}
+	return 0
+}
+
+func replicates(s backend.Session) bool {
+	r, can := s.(backend.ReplicaSession)
+	return can && r.Replicates()
+}
+
+// tooFew is a wait for one replica more than there are.
+func (e *env) tooFew() mortise.Option {
+	return mortise.WithReplicas(e.replicas()+1, 50*time.Millisecond)
+}
+
+// lockers are a client's locks, by kind; those that the backend has.
+func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.Locker {
+	e.Helper()
+	all := map[string]mortise.Locker{"plain": c}
+	kinds := map[string]mortise.Kind{"fenced": {Fenced: true}, "spin": {Spin: time.Millisecond}, "not reentrant": {NonReentrant: true}}
+	if _, has := s.(backend.FairSession); has {
+		kinds["fair"], kinds["fair and fenced"] = mortise.Kind{Fair: true}, mortise.Kind{Fair: true, Fenced: true}
+	}
+	for name, kind := range kinds {
+		l, err := c.Kind(kind)
+		if err != nil {
+			e.Fatalf("%s: %v", name, err)
+		}
+		all[name] = l
+	}
+	if _, has := s.(backend.RWSession); has {
+		all["read"], all["write"] = c.RW()
+	}
+	return all
+}
+
+// held tells whether somebody holds name, by whatever kind.
+func (e *env) held(s *raw, name string) bool {
+	e.Helper()
+	kinds := []backend.Kind{backend.KindLock}
+	if _, has := s.Session.(backend.RWSession); has {
+		kinds = append(kinds, backend.KindWrite)
+	}
+	for _, k := range kinds {
+		rec, err := s.Inspect(context.Background(), backend.Topic{Kind: k, Name: name})
+		if err != nil && !errors.Is(err, backend.ErrWrongKind) {
+			e.Fatalf("Inspect(%q): %v", name, err)
+		}
+		if err != nil || rec.Held {
+			return true
+		}
+	}
+	return false
+}
+
+// replicaTests are about replicas that are waited for, as many as the store has: none, unless it
+// says otherwise.
+var replicaTests = []test{
+	{"Port_ReplicasThatHaveAGrantAreCounted", func(e *env) {
+		s, h := e.session()
+		if !replicates(s.Session) {
+			return
+		}
+		requests := map[string]backend.AcquireRequest{
+			"plain":  {},
+			"fenced": {Fenced: true},
+		}
+		if r, is := s.Session.(backend.RelaySession); is && r.Relays() {
+			s.watch(h, "waits")
+			requests["waits"] = backend.AcquireRequest{Waits: true}
+		}
+		if _, has := s.Session.(backend.FairSession); has {
+			requests["fair"] = backend.AcquireRequest{Kind: backend.KindFair, Wait: long}
+			requests["fair and fenced"] = backend.AcquireRequest{Kind: backend.KindFair, Wait: long, Fenced: true}
+		}
+		if _, has := s.Session.(backend.RWSession); has {
+			requests["read"] = backend.AcquireRequest{Kind: backend.KindRead}
+			requests["write"] = backend.AcquireRequest{Kind: backend.KindWrite}
+		}
+		k := e.replicas()
+		const brief = 50 * time.Millisecond
+		for name, r := range requests {
+			r.Name, r.Owner, r.Lease = name, "a:1", long
+			ask := func(what string, owner string, replicas int, wait time.Duration) backend.AcquireReply {
+				e.Helper()
+				r := r
+				r.Owner, r.Replicas, r.ReplicaWait = owner, replicas, wait
+				began := time.Now()
+				reply, err := s.Acquire(context.Background(), r)
+				if err != nil {
+					e.Fatalf("%s, %s: %v", name, what, err)
+				}
+				if took := time.Since(began); reply.Granted && replicas > k && took < wait {
+					e.Errorf("%s, %s: answered after %v, want %v", name, what, took, wait)
+				}
+				return reply
+			}
+			if k > 0 {
+				if got := ask("as many as there are", "a:1", k, patience); !got.Granted || got.Replicas != k {
+					e.Errorf("%s, of %d replicas: %+v", name, k, got)
+				}
+				if got := ask("the same again", "a:1", k, patience); !got.Granted || got.Replicas != k {
+					e.Errorf("%s, the same again, of %d replicas: %+v", name, k, got)
+				}
+			}
+			if got := ask("one more than there are", "a:1", k+1, brief); !got.Granted || got.Replicas != k {
+				e.Errorf("%s, one more than %d replicas: %+v; want it granted all the same", name, k, got)
+			}
+			if r.Kind != backend.KindRead {
+				if got := ask("by another", "b:1", k+1, brief); got.Granted {
+					e.Errorf("%s is granted to another", name)
+				}
+			}
+			if !e.held(s, name) {
+				e.Errorf("%s: not held any more", name)
+			}
+		}
+	}},
+	{"Port_ReplicasThatHaveAReentryAreCounted", func(e *env) {
+		s, _ := e.session()
+		if !replicates(s.Session) {
+			return
+		}
+		s.take("n", "a:1", long)
+		k := e.replicas()
+		ask := func(owner string, replicas int, wait time.Duration) backend.ReenterReply {
+			e.Helper()
+			r, err := s.Reenter(context.Background(), backend.ReenterRequest{Name: "n", Owner: owner, Holds: 2, Lease: long, Replicas: replicas, ReplicaWait: wait})
+			if err != nil {
+				e.Fatal(err)
+			}
+			return r
+		}
+		if k > 0 {
+			if r := ask("a:1", k, patience); !r.Held || r.Replicas != k {
+				e.Errorf("of %d replicas: %+v", k, r)
+			}
+		}
+		if r := ask("a:1", k+1, 50*time.Millisecond); !r.Held || r.Replicas != k {
+			e.Errorf("one more than %d replicas: %+v", k, r)
+		}
+		if r := ask("b:1", k+1, 50*time.Millisecond); r.Held {
+			e.Errorf("of one who holds nothing: %+v", r)
+		}
+		if rec := s.record("n"); rec.Owner != "a:1" || rec.Holds != 2 {
+			e.Errorf("the record is %+v", rec)
+		}
+	}},
+	{"Rule13_TooFewReplicasAreAnErrorAndLeaveNothing", func(e *env) {
+		s, _ := e.session()
+		c := e.client()
+		k := e.replicas()
+		for name, l := range e.lockers(c, s.Session) {
+			for what, lock := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease, error){"lock": l.Lock, "trylock": l.TryLock} {
+				_, err := lock(context.Background(), name, e.tooFew())
+				if !replicates(s.Session) {
+					e.named(err, what, name, mortise.ErrInvalid)
+					continue
+				}
+				e.named(err, what, name, mortise.ErrNotReplicated)
+				e.is(what, err, mortise.ErrUnavailable)
+				if errors.Is(err, mortise.ErrNotAcquired) {
+					e.Errorf("%s: it was acquired: %v", what, err)
+				}
+				if e.held(s, name) { // confirmed, so that the next may try at once
+					e.Errorf("%s, %s: it is held when that returns", name, what)
+				}
+			}
+			if !replicates(s.Session) || k == 0 {
+				continue
+			}
+			lease, err := l.Lock(context.Background(), name, mortise.WithReplicas(k, patience))
+			if err != nil {
+				e.Errorf("%s, with as many replicas as there are: %v", name, err)
+				continue
+			}
+			if err := lease.Err(); err != nil || !e.held(s, name) {
+				e.Errorf("%s, with as many replicas as there are: %v", name, err)
+			}
+			e.unlock(lease)
+		}
+	}},
+	{"Rule13_TooFewReplicasForAPartOfLockAllLeaveNothing", func(e *env) {
+		s, _ := e.session()
+		c := e.client()
+		want := mortise.ErrNotReplicated
+		if !replicates(s.Session) {
+			want = mortise.ErrInvalid
+		}
+		parts := []mortise.Part{{Locker: c, Name: "{n}:1"}, {Locker: c, Name: "{n}:2"}, {Locker: c, Name: "{n}:3"}}
+		_, err := mortise.LockAll(context.Background(), parts, e.tooFew())
+		e.is("LockAll", err, want)
+		for _, p := range parts {
+			e.free(c, p.Name)
+		}
+		if k := e.replicas(); k > 0 {
+			lease, err := mortise.LockAll(context.Background(), parts, mortise.WithReplicas(k, patience))
+			if err != nil {
+				e.Fatal(err)
+			}
+			e.unlock(lease)
+		}
+		red, err := mortise.Red(c, e.client(), e.client())
+		if err != nil {
+			e.Fatal(err)
+		}
+		_, err = red.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second))
+		e.is("Red", err, mortise.ErrInvalid)
+	}},
+	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
+		s, _ := e.session()
+		if !replicates(s.Session) {
+			return
+		}
+		c := e.client()
+		outer := e.lock(c, context.Background(), "n")
+		_, err := c.Lock(outer.Context(), "n", e.tooFew())
+		e.named(err, "lock", "n", mortise.ErrNotReplicated)
+		if err := outer.Err(); err != nil {
+			e.Errorf("the outer lease: %v", err)
+		}
+		if rec := s.record("n"); rec.Holds != 1 {
+			e.Errorf("the record is %+v, want one hold", rec)
+		}
+		if k := e.replicas(); k > 0 {
+			inner := e.lock(c, outer.Context(), "n", mortise.WithReplicas(k, patience/2))
+			if rec := s.record("n"); rec.Holds != 2 {
+				e.Errorf("the record is %+v, want two holds", rec)
+			}
+			e.unlock(inner)
+		}
+		e.unlock(outer)
+		e.free(c, "n")
+	}},
+	{"Rule09_AnAbandonedLockThatWaitsForReplicasLeavesNothing", func(e *env) {
+		s, _ := e.session()
+		if !replicates(s.Session) {
+			return
+		}
+		c := e.client()
+		for name, l := range e.lockers(c, s.Session) {
+			ctx, cancel := context.WithCancel(context.Background())
+			const wait = 6 * time.Second
+			got := locking(l, ctx, name, mortise.WithReplicas(e.replicas()+1, wait))
+			e.until(name+" is granted, and waits for replicas", func() bool { return e.held(s, name) })
+			cancel()
+			left := time.Now()
+			r := receive(e, "its caller leaves", got)
+			e.is(name, r.err, context.Canceled)
+			if d := time.Since(left); d > wait/2 {
+				e.Errorf("%s: its caller is kept for %v", name, d)
+			}
+			// Others do not wait for replicas, and are not held up.
+			e.unlock(e.lock(c, context.Background(), "another"))
+			if d := time.Since(left); d > wait/2 {
+				e.Errorf("%s: another is held up for %v", name, d)
+			}
+		}
+		for name := range e.lockers(c, s.Session) {
+			e.until(name+" is given back", func() bool { return !e.held(s, name) })
+		}
+	}},
+	{"Rule08_WhoWaitsForReplicasTooIsWokenAndHandedNothing", func(e *env) {
+		s, _ := e.session()
+		k := e.replicas()
+		if !replicates(s.Session) {
+			return
+		}
+		c := e.client()
+		for name, l := range e.lockers(c, s.Session) {
+			if name == "read" {
+				continue
+			}
+			first := e.lock(l, context.Background(), name)
+			opt := mortise.WithReplicas(max(k, 1), 100*time.Millisecond)
+			if k > 0 {
+				opt = mortise.WithReplicas(k, patience)
+			}
+			got := locking(l, context.Background(), name, opt)
+			e.always(30*time.Millisecond, "it waits", func() bool { return len(got) == 0 })
+			e.unlock(first)
+			r := receive(e, name+" is had by the one who waits", got)
+			if k == 0 { // a lock that was handed over would be had
+				e.is(name, r.err, mortise.ErrNotReplicated)
+			} else if r.err != nil {
+				e.Errorf("%s: %v", name, r.err)
+			} else {
+				e.unlock(r.lease)
+			}
+			if e.held(s, name) {
+				e.Errorf("%s is still held", name)
+			}
+		}
+	}},
+}
+
+// RunReplicas runs the tests about replicas; a store that has some has a method Replicas() int.
+func RunReplicas(t *testing.T, open func(t *testing.T) Store) {
+	about := make(map[string]bool)
+	for _, x := range replicaTests {
+		about[x.name] = true
+	}
+	RunSome(t, open, func(name string) bool { return about[name] })
+}

@@ -1,0 +1,449 @@
+package redisproto
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
+// while a client takes locks of all kinds: nothing panics, no call outlives its own time, none asks
+// again without end, and every error is one that docs/problems.md knows.
+//
+// A server that is Redis cannot answer most of it. Something between may, and the values that
+// a real one finds at hostile keys come through here too; test/fuzz tries those.
+func FuzzReplies(f *testing.F) {
+	for op := range byte(len(calls)) {
+		f.Add([]byte{}, []byte{op, op})
+		f.Add([]byte{3, 0, 0, 3, 0, 1}, []byte{op, 0, 1})
+		f.Add([]byte{12, 0, 8, 12, 0, 7, 12, 0, 9}, []byte{op, op, op})
+		f.Add([]byte{2, 2, 2, 2, 1, 1, 1, 1}, []byte{op, op})
+		f.Add([]byte{130, 1, 130, 2, 130, 3, 130, 4}, []byte{op, op})
+	}
+	// Waits in turn, and is told of another's, with less than nobody behind it.
+	f.Add([]byte("\x00\xc7\x00\x00\xc7\x00\x00\x00\x00\x00\x00\x00\x00\x00-\x00\x001"), []byte{2})
+	f.Fuzz(func(t *testing.T, replies, program []byte) {
+		synctest.Test(t, func(t *testing.T) { answerWith(t, replies, program) })
+	})
+}
+
+// answerWith runs in a bubble: time is nobody's but its own, and who hangs is found.
+func answerWith(t *testing.T, replies, program []byte) {
+	h := newHostile(replies)
+	client, err := mortise.New(New(func() (Adapter, error) { return h, nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	u := &user{client: client, server: h}
+	if len(program) > 8 {
+		program = program[:8]
+	}
+	for _, op := range program {
+		c := calls[int(op)%len(calls)]
+		began, asked := time.Now(), h.asked()
+		ctx, cancel := context.WithTimeout(t.Context(), callTime)
+		err := c.call(ctx, u, op)
+		cancel()
+		if took := time.Since(began); took > callTime {
+			t.Fatalf("%s took %v", c.name, took)
+		}
+		if n := h.asked() - asked; n > mostAsked {
+			t.Fatalf("%s sent %d commands in %v", c.name, n, time.Since(began))
+		}
+		if err != nil && !known(err) {
+			t.Fatalf("%s: an error of no kind: %v", c.name, err)
+		}
+	}
+}
+
+const (
+	callTime = 100 * time.Millisecond
+	// mostAsked is how many commands a call may send in its time: it asks again after a millisecond at
+	// the least, and what runs in the background does so too.
+	mostAsked = 250
+)
+
+func known(err error) bool {
+	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased, mortise.ErrClosed,
+		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrBadName, mortise.ErrInvalid, context.DeadlineExceeded} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// user is a client, and the leases that it has.
+type user struct {
+	client *mortise.Client
+	server *hostile
+	leases []*mortise.Lease
+}
+
+func (u *user) lock(ctx context.Context, l mortise.Locker, opts ...mortise.Option) error {
+	lease, err := l.Lock(ctx, "n", opts...)
+	if err != nil {
+		return err
+	}
+	if lease == nil {
+		return errors.New("neither a lease nor an error")
+	}
+	u.leases = append(u.leases, lease)
+	return nil
+}
+
+func (u *user) kind(ctx context.Context, k mortise.Kind) error {
+	l, err := u.client.Kind(k)
+	if err != nil {
+		return err
+	}
+	return u.lock(ctx, l)
+}
+
+// state checks what Inspect says.
+func state(s mortise.State, err error) error {
+	if err == nil && (s.Remaining < -1 || s.Holds < 0 || s.Remaining > maxLeft) {
+		return fmt.Errorf("a state that cannot be: %+v", s)
+	}
+	return err
+}
+
+// maxLeft is more than any lock is held for; what is longer is without an end.
+const maxLeft = 100 * 365 * 24 * time.Hour
+
+var calls = []struct {
+	name string
+	call func(ctx context.Context, u *user, op byte) error
+}{
+	{"Lock", func(ctx context.Context, u *user, _ byte) error { return u.lock(ctx, u.client) }},
+	{"Lock with a lease", func(ctx context.Context, u *user, _ byte) error {
+		return u.lock(ctx, u.client, mortise.WithLease(time.Second), mortise.WithWait(callTime/2))
+	}},
+	{"Lock while the server publishes", func(ctx context.Context, u *user, _ byte) error {
+		failed := make(chan error, 1)
+		go func() { failed <- u.lock(ctx, u.client) }()
+		for i := range 8 {
+			time.Sleep(callTime / 16)
+			u.server.publish(channelOf("n"), u.server.payload(i))
+		}
+		return <-failed
+	}},
+	{"Lock again", func(ctx context.Context, u *user, _ byte) error {
+		if len(u.leases) > 0 {
+			ctx = context.WithoutCancel(u.leases[len(u.leases)-1].Context())
+		}
+		return u.lock(ctx, u.client, mortise.WithWait(callTime/2))
+	}},
+	{"Unlock", func(ctx context.Context, u *user, _ byte) error {
+		n := len(u.leases)
+		if n == 0 {
+			return nil
+		}
+		last := u.leases[n-1]
+		u.leases = u.leases[:n-1]
+		return last.Unlock(ctx)
+	}},
+	{"TryLock", func(ctx context.Context, u *user, _ byte) error {
+		_, err := u.client.TryLock(ctx, "n")
+		return err
+	}},
+	{"Fenced", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fenced: true}) }},
+	{"Fair", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fair: true}) }},
+	{"Spin", func(ctx context.Context, u *user, _ byte) error {
+		return u.kind(ctx, mortise.Kind{Spin: time.Millisecond})
+	}},
+	{"read", func(ctx context.Context, u *user, _ byte) error { read, _ := u.client.RW(); return u.lock(ctx, read) }},
+	{"write", func(ctx context.Context, u *user, _ byte) error {
+		_, write := u.client.RW()
+		return u.lock(ctx, write)
+	}},
+	{"LockAll", func(ctx context.Context, u *user, _ byte) error {
+		l, err := mortise.LockAll(ctx, []mortise.Part{{Locker: u.client, Name: "a"}, {Locker: u.client, Name: "b"}})
+		if err == nil {
+			u.leases = append(u.leases, l)
+		}
+		return err
+	}},
+	{"Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.Inspect(ctx, "n")) }},
+	{"InspectRW", func(ctx context.Context, u *user, _ byte) error { return state(u.client.InspectRW(ctx, "n")) }},
+	{"ForceUnlock", func(ctx context.Context, u *user, _ byte) error {
+		_, err := u.client.ForceUnlock(ctx, "n")
+		_, err2 := u.client.ForceUnlockRW(ctx, "n")
+		return errors.Join(err, err2)
+	}},
+	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
+		s := u.client.Semaphore("s")
+		_, err := s.TrySetPermits(ctx, int(op))
+		_, err2 := s.Available(ctx)
+		return errors.Join(err, err2, s.Acquire(ctx, 1+int(op), mortise.WithWait(callTime/2)))
+	}},
+	{"a drained semaphore", func(ctx context.Context, u *user, op byte) error {
+		s := u.client.Semaphore("s")
+		_, err := s.Drain(ctx)
+		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
+	}},
+	{"permits", func(ctx context.Context, u *user, op byte) error {
+		p := u.client.Permits("p")
+		_, err := p.TrySetPermits(ctx, int(op))
+		_, err2 := p.Available(ctx)
+		got, err3 := p.Acquire(ctx)
+		if err3 == nil {
+			err3 = got.Release(ctx)
+		}
+		return errors.Join(err, err2, err3, p.AddPermits(ctx, 1+int(op)), p.Release(ctx, "00112233445566778899aabbccddeeff"))
+	}},
+	{"a latch", func(ctx context.Context, u *user, op byte) error {
+		l := u.client.Latch("l")
+		_, err := l.TrySet(ctx, 1+int64(op))
+		_, err2 := l.Count(ctx)
+		err3 := l.CountDown(ctx)
+		err4 := l.Wait(ctx, mortise.WithWait(callTime/4))
+		_, err5 := l.Delete(ctx)
+		return errors.Join(err, err2, err3, err4, err5)
+	}},
+	{"an invalidation", func(_ context.Context, u *user, op byte) error {
+		if op%2 == 0 {
+			u.server.invalidate(nil)
+		} else {
+			u.server.invalidate([]string{"n", "", "s"})
+		}
+		return nil
+	}},
+}
+
+// hostile is a server that answers what is on its tape, and when that is over grants all.
+type hostile struct {
+	fakeAdapter
+
+	tapeMu sync.Mutex
+	tape   []byte
+	count  int
+	loose  []byte // payloads are made of it
+}
+
+func newHostile(tape []byte) *hostile {
+	h := &hostile{tape: tape, loose: tape}
+	h.features = Features{Tracking: len(tape)%2 == 1}
+	return h
+}
+
+func (h *hostile) asked() int {
+	h.tapeMu.Lock()
+	defer h.tapeMu.Unlock()
+	return h.count
+}
+
+// next is called with the mutex.
+func (h *hostile) next() byte {
+	if len(h.tape) == 0 {
+		return 0
+	}
+	b := h.tape[0]
+	h.tape = h.tape[1:]
+	return b
+}
+
+var (
+	numbers = []int64{0, 1, -1, 2, 3, -2, -3, math.MaxInt64, maxMillis, maxMillis + 1, 9223372036854, 9223372036855, math.MinInt64, 30000, 1 << 53, math.MaxInt32}
+	texts   = []string{"", "0", "1", "-1", "mode", "read", "write", "x:1", "x:1:write", "9223372036854", "9223372036854775807", "-9223372036854775808",
+		"99999999999999999999", "1e300", "nan", "inf", " 1", "0x7f", "\x00\xff"}
+	failures = []error{
+		serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: f, on @user_script:1."),
+		serverError("WRONGKIND the key holds a read-write lock"), serverError("OOM command not allowed"), serverError("READONLY"), serverError(""),
+		serverError("ERR value is not an integer or out of range script: f, on @user_script:1."), serverError("NOPERM"), serverError("ERR Error running script (call to f_): @user_script:"),
+		errors.New("garbage"), context.Canceled, context.DeadlineExceeded,
+	}
+)
+
+// number is called with the mutex.
+func (h *hostile) number() int64 {
+	b := h.next()
+	if int(b) < len(numbers) {
+		return numbers[b]
+	}
+	if b < 200 {
+		return int64(b)
+	}
+	var raw [8]byte
+	for i := range raw {
+		raw[i] = h.next()
+	}
+	return int64(binary.BigEndian.Uint64(raw[:]))
+}
+
+func (h *hostile) int64s(n int) ([]int64, error) {
+	h.tapeMu.Lock()
+	defer h.tapeMu.Unlock()
+	h.count++
+	b := h.next()
+	if b >= 128 {
+		return nil, failures[int(b)%len(failures)]
+	}
+	if b%8 == 7 {
+		n = int(b / 8)
+	}
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = h.number()
+	}
+	return out, nil
+}
+
+func (h *hostile) one() (int64, error) {
+	h.tapeMu.Lock()
+	defer h.tapeMu.Unlock()
+	h.count++
+	if b := h.next(); b >= 128 {
+		return 0, failures[int(b)%len(failures)]
+	}
+	return h.number(), nil
+}
+
+func (h *hostile) words() ([]string, error) {
+	h.tapeMu.Lock()
+	defer h.tapeMu.Unlock()
+	h.count++
+	b := h.next()
+	if b >= 128 {
+		return nil, failures[int(b)%len(failures)]
+	}
+	out := []string{fmt.Sprint(h.number())}
+	for range b % 16 {
+		out = append(out, texts[int(h.next())%len(texts)])
+	}
+	return out[min(int(b/64), 1):], nil
+}
+
+// payload is what is published the i-th time.
+func (h *hostile) payload(i int) string {
+	h.tapeMu.Lock()
+	defer h.tapeMu.Unlock()
+	if i%2 == 0 && len(h.loose) > 0 { // of a turn's length, and almost one
+		turn := []byte("123456700000000003")
+		for j, b := range h.loose {
+			if at := (i + j) % len(turn); b != 0 {
+				turn[at] = b
+			}
+		}
+		return string(turn)
+	}
+	return string(h.loose[min(i, len(h.loose)):])
+}
+
+func (h *hostile) Acquire(context.Context, AcquireKeys, AcquireArgs) (int64, error) { return h.one() }
+func (h *hostile) AcquireFenced(context.Context, AcquireFencedKeys, AcquireArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) Reenter(context.Context, ReenterKeys, ReenterArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) Release(context.Context, ReleaseKeys, ReleaseArgs) (int64, error) { return h.one() }
+func (h *hostile) Inspect(context.Context, InspectKeys) ([]string, error)           { return h.words() }
+func (h *hostile) ForceRelease(context.Context, ForceReleaseKeys, ForceReleaseArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []RenewReply) {
+	for i := range out {
+		out[i].Value, out[i].Err = h.one()
+	}
+}
+func (h *hostile) WaiterAcquire(context.Context, WaiterAcquireKeys, WaiterAcquireArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) HandOver(context.Context, HandOverKeys, HandOverArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) StepBack(context.Context, StepBackKeys, StepBackArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) AgedAcquire(context.Context, AgedAcquireKeys, AgedAcquireArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) FairAcquire(context.Context, FairAcquireKeys, FairAcquireArgs) ([]int64, error) {
+	return h.int64s(3)
+}
+func (h *hostile) FairRelease(context.Context, FairKeys, FairReleaseArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) FairLeave(context.Context, FairKeys, FairLeaveArgs) (int64, error) { return h.one() }
+func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []AcquireAllReply) {
+	for i := range out {
+		out[i].Value, out[i].Err = h.one()
+	}
+}
+func (h *hostile) ReleaseAll(_ context.Context, _ ReleaseAllArgs, _ []ReleaseAllItem, out []ReleaseAllReply) {
+	for i := range out {
+		out[i].Value, out[i].Err = h.one()
+	}
+}
+func (h *hostile) ReadAcquire(context.Context, ReadAcquireKeys, AcquireArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) ReadEnter(context.Context, ReadEnterKeys, ReadEnterArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) ReadRelease(context.Context, ReadReleaseKeys, ReadReleaseArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) ReadRenew(_ context.Context, _ RenewArgs, _ []ReadRenewItem, out []ReadRenewReply) {
+	for i := range out {
+		out[i].Value, out[i].Err = h.one()
+	}
+}
+func (h *hostile) WriteAcquire(context.Context, WriteAcquireKeys, WriteAcquireArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) WriteRelease(context.Context, RWReleaseKeys, WriteReleaseArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) RWForceRelease(context.Context, RWReleaseKeys, ForceReleaseArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) RWInspect(context.Context, RWInspectKeys) ([]string, error) { return h.words() }
+func (h *hostile) RWWithdraw(context.Context, RWWithdrawKeys, RWWithdrawArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) Count(context.Context, CountKeys) (int64, error)                  { return h.one() }
+func (h *hostile) LatchSet(context.Context, LatchKeys, LatchSetArgs) (int64, error) { return h.one() }
+func (h *hostile) LatchCountDown(context.Context, LatchKeys, LatchArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) LatchDelete(context.Context, LatchKeys, LatchArgs) (int64, error) { return h.one() }
+func (h *hostile) SemaphoreSet(context.Context, SemaphoreKeys, SemaphoreArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) SemaphoreTake(context.Context, SemaphoreTakeKeys, SemaphoreTakeArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) SemaphoreCancel(context.Context, SemaphoreKeys, SemaphoreArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) SemaphoreAdd(context.Context, SemaphoreKeys, SemaphoreArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) SemaphoreDrain(context.Context, SemaphoreTakeKeys, SemaphoreDrainArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) PermitsAcquire(context.Context, PermitsKeys, PermitsAcquireArgs) ([]int64, error) {
+	return h.int64s(2)
+}
+func (h *hostile) PermitsRelease(context.Context, PermitsKeys, PermitsReleaseArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []PermitsRenewReply) {
+	for i := range out {
+		out[i].Value, out[i].Err = h.one()
+	}
+}
+func (h *hostile) PermitsCount(context.Context, PermitsKeys, PermitsCountArgs) (int64, error) {
+	return h.one()
+}

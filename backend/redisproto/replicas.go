@@ -1,0 +1,128 @@
+package redisproto
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/scripts"
+)
+
+// Replicator is an adapter that can have replicas waited for.
+type Replicator interface {
+	// Replicates tells whether its client can. It does no I/O.
+	Replicates() bool
+	// Replicated is for one call of a method that sends one script, as EVAL, which is then followed by WAIT
+	// on the same connection and in the same round trip: WAIT counts the replicas that have what its own
+	// connection wrote, and holds that connection up, which therefore is nobody else's. What WAIT came
+	// to is in w when the call returns. The call cannot be left.
+	Replicated(w *Wait) Commands
+}
+
+// Wait is a WAIT behind a script.
+type Wait struct {
+	Replicas int           // at least one
+	Timeout  time.Duration // whole milliseconds, at least one
+
+	// Had is how many replicas had what the script wrote, and Err why that is not known. They
+	// say nothing where the script failed.
+	Had int64
+	Err error
+}
+
+// replyTime is how long a server may take to answer, WAIT's own time not counted.
+const replyTime = 3 * time.Second
+
+// Within bounds a round trip, for a client library that does not do so by itself.
+func (w *Wait) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, w.Timeout+replyTime)
+}
+
+// Source is the text of a script. A script with WAIT behind it is sent as such: WAIT would
+// hold up the news that the server does not know the script.
+func Source(sha string) string { return sources()[sha] }
+
+var sources = sync.OnceValue(func() map[string]string {
+	all := make(map[string]string)
+	for _, s := range scripts.All {
+		all[s.SHA1] = s.Source
+	}
+	return all
+})
+
+// Redirected tells whether err, the reply of a cluster's node to a script, names the node that is to be
+// asked instead, and if so, whether that one needs ASKING before.
+func Redirected(text string) (addr string, ask, redirected bool) {
+	var slot int
+	if n, _ := fmt.Sscanf(text, "MOVED %d %s", &slot, &addr); n == 2 {
+		return addr, false, true
+	}
+	if n, _ := fmt.Sscanf(text, "ASK %d %s", &slot, &addr); n == 2 {
+		return addr, true, true
+	}
+	return "", false, false
+}
+
+var _ backend.ReplicaSession = (*session)(nil)
+
+// Replicates implements [backend.ReplicaSession].
+func (s *session) Replicates() bool {
+	r, can := s.adapter.(Replicator)
+	return can && r.Replicates()
+}
+
+// by is what sends the script of a request that wants replicas, or does not.
+func (s *session) by(replicas int, timeout time.Duration) (Commands, *Wait) {
+	if r, can := s.adapter.(Replicator); can && replicas > 0 {
+		w := &Wait{Replicas: replicas, Timeout: timeout}
+		return r.Replicated(w), w
+	}
+	return s.adapter, nil
+}
+
+// had is how many replicas have what a script wrote, if it did. Where that is not known, the same
+// request will tell.
+func (s *session) had(w *Wait, wrote bool) (int, error) {
+	switch {
+	case w == nil || !wrote:
+		return 0, nil
+	case w.Err != nil:
+		f := backend.FaultOf(s.fault(w.Err))
+		f.Err, f.MayHaveRun = fmt.Errorf("waiting for replicas: %w", f.Err), true
+		return 0, &f
+	}
+	return int(w.Had), nil
+}
+
+// acquireReplicated does not learn from a refusal: it comes over a connection that others do not use.
+func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (reply backend.AcquireReply, err error) {
+	track := s.adapter.Features().Tracking
+	c, w := s.by(r.Replicas, r.ReplicaWait)
+	switch r.Kind {
+	case backend.KindPermits:
+		return s.acquirePermit(ctx, r)
+	case backend.KindRead, backend.KindWrite:
+		reply, err = s.acquireSide(ctx, c, r)
+	case backend.KindNested:
+		reply, err = s.enterUnder(ctx, c, r)
+	default:
+		if track && r.Cached {
+			if left, held := s.seen.held(r.Name, time.Now()); held {
+				return backend.AcquireReply{Remaining: left}, nil
+			}
+		}
+		reply, err = s.acquire(ctx, c, r, track)
+	}
+	if err != nil || reply.Granted {
+		s.seen.forget(r.Name)
+	}
+	if err != nil {
+		return reply, err
+	}
+	if reply.Replicas, err = s.had(w, reply.Granted); err != nil {
+		return backend.AcquireReply{}, err
+	}
+	return reply, nil
+}

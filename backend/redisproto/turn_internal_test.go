@@ -1,0 +1,30 @@
+package redisproto
+
+import (
+	"testing"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Anybody can publish on a lock's channel. A number of waiters below zero once crashed who waited.
+func TestWhatIsNoTurnIsARelease(t *testing.T) {
+	const mine, other = "1234567", "7654321"
+	for payload, want := range map[string]*backend.Turn{
+		other + "0000000" + "0003": {Waiting: 3},
+		other + mine + "9999":      {Second: true, Waiting: 9999},
+		mine + other + "0003":      nil,
+		"2":                        nil,
+		"":                         nil,
+		other + "0000000" + "-001": nil,
+		other + "0000000" + "-999": nil,
+		other + "0000000" + "+001": nil,
+		"not a turn, but 18":       nil,
+		other + "0000000" + "00 3": nil,
+		other + "\x000000000003":   nil,
+	} {
+		got, passed := turn(payload, mine)
+		if passed != (want != nil) || want != nil && got != *want {
+			t.Errorf("%q: %+v, %v; want %+v", payload, got, passed, want)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package grpclock
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/passport"
+)
+
+// UnaryAdoptInterceptor makes an interceptor that has calls enter the locks of their callers: what a caller's
+// [UnaryClientInterceptor] told is checked, and the call's context is one from which locks, a [*mortise.Client], enters those locks. It stands before all that
+// locks:
+//
+//	grpc.ChainUnaryInterceptor(grpclock.UnaryAdoptInterceptor(locks, checker), grpclock.UnaryServerInterceptor(locks, methods))
+//
+// A call that tells nothing passes as it is. One that tells what does not hold is answered with [ReasonBadPassport]: InvalidArgument
+// if it makes no sense, PermissionDenied if it is not to be believed; with Unavailable ([ReasonUnverified]) if the verifier failed. It is never
+// served as if it had told nothing, which would wait for its own caller. The metadata is removed, so that handlers pass it on to nobody.
+//
+// A call whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
+// mortise.ErrClaimEnded, which [UnaryServerInterceptor] answers with FailedPrecondition.
+//
+// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply. Cost: no command.
+func UnaryAdoptInterceptor(locks passport.Adopter, checker *passport.Checker, opts ...Option) grpc.UnaryServerInterceptor {
+	a := newAdopter("UnaryAdoptInterceptor", locks, checker, opts)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		ctx, err := a.adopt(ctx, info.FullMethod)
+		if err != nil {
+			return nil, err
+		}
+		return handler(ctx, req)
+	}
+}
+
+// StreamAdoptInterceptor is [UnaryAdoptInterceptor] for streams.
+func StreamAdoptInterceptor(locks passport.Adopter, checker *passport.Checker, opts ...Option) grpc.StreamServerInterceptor {
+	a := newAdopter("StreamAdoptInterceptor", locks, checker, opts)
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, err := a.adopt(ss.Context(), info.FullMethod)
+		if err != nil {
+			return err
+		}
+		if ctx != ss.Context() {
+			ss = &adopted{ServerStream: ss, ctx: ctx}
+		}
+		return handler(srv, ss)
+	}
+}
+
+// adopted is a stream whose context enters its caller's locks.
+type adopted struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *adopted) Context() context.Context { return s.ctx }
+
+type adopter struct {
+	locks   passport.Adopter
+	checker *passport.Checker
+	answer  func(context.Context, string, *status.Status, error) error
+}
+
+func newAdopter(of string, locks passport.Adopter, checker *passport.Checker, opts []Option) *adopter {
+	if locks == nil || checker == nil {
+		panic("grpclock: " + of + ": the client of locks and the Checker must not be nil")
+	}
+	i := interceptor{answer: answerPlainly, readers: make(map[string]mortise.Locker)}
+	for _, o := range opts {
+		o(&i)
+	}
+	if len(i.readers) > 0 || i.options != nil || i.waits || i.open {
+		panic("grpclock: " + of + ": of the options only WithAnswer applies")
+	}
+	return &adopter{locks: locks, checker: checker, answer: i.answer}
+}
+
+func (a *adopter) adopt(ctx context.Context, method string) (context.Context, error) {
+	entries := metadata.ValueFromIncomingContext(ctx, MetadataKey)
+	if len(entries) == 0 {
+		return ctx, nil
+	}
+	with, err := a.checker.Adopt(ctx, a.locks, entries...)
+	if err != nil {
+		return nil, a.answer(ctx, method, badPassport(err), err)
+	}
+	md, _ := metadata.FromIncomingContext(ctx) // a copy
+	delete(md, MetadataKey)
+	return metadata.NewIncomingContext(with, md), nil
+}
+
+func answerPlainly(_ context.Context, _ string, s *status.Status, _ error) error { return s.Err() }
+
+func badPassport(err error) *status.Status {
+	code := codes.PermissionDenied
+	switch {
+	case errors.Is(err, passport.ErrDuplicated), errors.Is(err, passport.ErrOversize), errors.Is(err, passport.ErrVersion), errors.Is(err, passport.ErrMalformed):
+		code = codes.InvalidArgument
+	case errors.Is(err, passport.ErrUnverified):
+		return problem(codes.Unavailable, ReasonUnverified, "what the call says of its caller's locks cannot be verified now", soon)
+	case passport.Reason(err) == "error": // of the client of locks
+		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
+	}
+	return problem(code, ReasonBadPassport, "what the call says of its caller's locks is refused: "+passport.Reason(err), 0)
+}

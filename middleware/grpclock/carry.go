@@ -1,0 +1,109 @@
+package grpclock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/mortise-go/mortise/passport"
+)
+
+// MetadataKey is that of what [UnaryClientInterceptor] sends: [passport.Header] in lower case.
+const MetadataKey = "mortise-passport"
+
+// Services names the gRPC services that are told which locks a call holds: the name by which the service checks it (its audience), by the full
+// name in the .proto, such as "shop.v1.Orders". One that does not exist is a panic when the program starts, so the
+// generated code must be linked in, as it is where its client is made.
+type Services map[string]string
+
+// UnaryClientInterceptor makes an interceptor that tells the services which locks the context of a call holds, so that they enter
+// them instead of waiting for them (see package passport, and [UnaryAdoptInterceptor]). Calls of others
+// pass as they are, and so does a call whose context holds nothing. Give it to the connections to those services only: it
+// knows their names, not who answers.
+//
+//	grpc.NewClient(target, creds, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, grpclock.Services{"shop.v1.Stock": "stock"})))
+//
+// Metadata of [MetadataKey] that a call has already is removed, whoever it goes to: what came in with another call is never sent on.
+// What is sent is valid for a while only ([passport.WithLifetime]), so a call that waits longer for its connection, or that gRPC repeats
+// after that, is refused.
+//
+// A call fails, without being sent, if the issuer's signer fails. It panics if issuer is nil or services do not fit. Cost: no
+// command, and metadata of about 200 bytes.
+func UnaryClientInterceptor(issuer *passport.Issuer, services Services) grpc.UnaryClientInterceptor {
+	c := newCarrier("UnaryClientInterceptor", issuer, services)
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		ctx, err := c.carry(ctx, method)
+		if err != nil {
+			return err
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+}
+
+// StreamClientInterceptor is [UnaryClientInterceptor] for streams: what is sent is what the context holds when the stream begins.
+func StreamClientInterceptor(issuer *passport.Issuer, services Services) grpc.StreamClientInterceptor {
+	c := newCarrier("StreamClientInterceptor", issuer, services)
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		ctx, err := c.carry(ctx, method)
+		if err != nil {
+			return nil, err
+		}
+		return begin(ctx, desc, cc, method, opts...)
+	}
+}
+
+type carrier struct {
+	issuer   *passport.Issuer
+	services Services
+}
+
+func newCarrier(of string, issuer *passport.Issuer, services Services) *carrier {
+	if issuer == nil {
+		panic("grpclock: " + of + ": the Issuer must not be nil")
+	}
+	c := &carrier{issuer: issuer, services: make(Services, len(services))}
+	for service, audience := range services {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+		if err == nil {
+			if _, ok := d.(protoreflect.ServiceDescriptor); !ok {
+				err = fmt.Errorf("it is a %T", d)
+			}
+		}
+		if err != nil {
+			panic(fmt.Sprintf("grpclock: %s: there is no service %q; it is one like shop.v1.Orders, and its generated code is linked in: %v", of, service, err))
+		}
+		if audience == "" || len(audience) > passport.MaxAudience {
+			panic(fmt.Sprintf("grpclock: %s: %s needs a name to check it by, of %d bytes at most", of, service, passport.MaxAudience))
+		}
+		c.services[service] = audience
+	}
+	return c
+}
+
+func (c *carrier) carry(ctx context.Context, method string) (context.Context, error) {
+	var entry string
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	if audience, ok := c.services[service]; ok {
+		var err error
+		if entry, err = c.issuer.Issue(ctx, audience); err != nil {
+			return nil, err
+		}
+	}
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	switch {
+	case len(md[MetadataKey]) > 0:
+		delete(md, MetadataKey)
+		if entry != "" {
+			md[MetadataKey] = []string{entry}
+		}
+		return metadata.NewOutgoingContext(ctx, md), nil
+	case entry != "":
+		return metadata.AppendToOutgoingContext(ctx, MetadataKey, entry), nil
+	}
+	return ctx, nil
+}

@@ -1,0 +1,72 @@
+package httplock
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/mortise-go/mortise/passport"
+)
+
+// Adopt makes a middleware that has requests enter the locks of their callers: what a caller's [NewTransport] told is checked, and
+// the request's context is one from which locks, a [*mortise.Client], enters those locks. It stands before all that locks:
+//
+//	adopt, lock := httplock.Adopt(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}"))
+//	mux.Handle("POST /orders/{id}/reserve", adopt(lock(reserve)))
+//
+// A request that tells nothing passes as it is. One that tells what does not hold is answered with [TypeBadPassport]:
+// 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if the verifier failed. It is never served as if it
+// had told nothing, which would wait for its own caller. The header is removed, so that handlers pass it on to nobody.
+//
+// A request whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
+// mortise.ErrClaimEnded, which [New]'s middleware answers with 412.
+//
+// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply. Cost: no command.
+func Adopt(locks passport.Adopter, checker *passport.Checker, opts ...Option) func(http.Handler) http.Handler {
+	if locks == nil || checker == nil {
+		panic("httplock: Adopt: the client of locks and the Checker must not be nil")
+	}
+	m := middleware{answer: answerPlainly}
+	for _, o := range opts {
+		o(&m)
+	}
+	if m.read != nil || m.options != nil || m.waits || m.locked != 0 || m.open {
+		panic("httplock: Adopt: of the options only WithAnswer applies")
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			entries := r.Header.Values(passport.Header)
+			if len(entries) == 0 {
+				next.ServeHTTP(w, r)
+				return
+			}
+			ctx, err := checker.Adopt(r.Context(), locks, entries...)
+			if err != nil {
+				m.answer(w, r, badPassport(err))
+				return
+			}
+			r = r.WithContext(ctx)
+			r.Header = r.Header.Clone()
+			r.Header.Del(passport.Header)
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func answerPlainly(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) }
+
+func badPassport(err error) Problem {
+	p := Problem{
+		Type: TypeBadPassport, Title: "What the request says of its caller's locks is refused", Status: http.StatusForbidden,
+		Detail: "the passport is refused: " + passport.Reason(err), Err: err,
+	}
+	switch {
+	case errors.Is(err, passport.ErrDuplicated), errors.Is(err, passport.ErrOversize), errors.Is(err, passport.ErrVersion), errors.Is(err, passport.ErrMalformed):
+		p.Status = http.StatusBadRequest
+	case errors.Is(err, passport.ErrUnverified):
+		p.Type, p.Title, p.Status, p.RetryAfter = TypeUnverified, "What the request says of its caller's locks cannot be verified now", http.StatusServiceUnavailable, soon
+		p.Detail = "the request was not served"
+	case passport.Reason(err) == "error": // of the client of locks
+		p.Type, p.Title, p.Status, p.Detail = TypeInternal, "The lock is not usable", http.StatusInternalServerError, ""
+	}
+	return p
+}

@@ -1,0 +1,137 @@
+package httplock
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/mortise-go/mortise/passport"
+)
+
+// Origins names the services that are told which locks a call holds: the service's name by its origin, such as
+// "https://stock.internal" or "http://127.0.0.1:8080". An origin is scheme, host and, if it is not the scheme's own, port. Who can read
+// what is sent to it can use it: take https where others can listen.
+type Origins map[string]string
+
+// NewTransport makes a client's transport that tells the services of origins which locks the context of a request holds, so
+// that they enter them instead of waiting for them (see package passport, and [Adopt]). Requests to others go
+// to base as they are, and so does a request whose context holds nothing. A nil base is http.DefaultTransport.
+//
+//	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
+//
+// A [passport.Header] that a request has already is removed, whoever it goes to: one that came in with another request is never sent
+// on. When a server redirects to another origin, that one is told nothing, even if it is among origins.
+//
+// RoundTrip fails, without sending, if the issuer's signer fails. It is to be called concurrently, as any transport, and alters no request.
+//
+// It panics if issuer is nil, an origin is none, or a service's name is empty or too long. Cost: no command, and a
+// header of about 200 bytes.
+func NewTransport(base http.RoundTripper, issuer *passport.Issuer, origins Origins) http.RoundTripper {
+	if issuer == nil {
+		panic("httplock: NewTransport: the Issuer must not be nil")
+	}
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	t := &transport{base: base, issuer: issuer, audiences: make(map[string]string, len(origins))}
+	for o, audience := range origins {
+		u, err := url.Parse(o)
+		if err != nil || originOf(u) == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+			panic(fmt.Sprintf("httplock: NewTransport: %q is no origin; it is one like https://stock.internal:8443", o))
+		}
+		if audience == "" || len(audience) > passport.MaxAudience {
+			panic(fmt.Sprintf("httplock: NewTransport: the service at %s needs a name, of %d bytes at most", o, passport.MaxAudience))
+		}
+		if other, twice := t.audiences[originOf(u)]; twice && other != audience {
+			panic(fmt.Sprintf("httplock: NewTransport: %s is both %q and %q", o, other, audience))
+		}
+		t.audiences[originOf(u)] = audience
+	}
+	return t
+}
+
+type transport struct {
+	base      http.RoundTripper
+	issuer    *passport.Issuer
+	audiences map[string]string // by origin
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	var entry string
+	if audience, ok := t.audiences[originOf(r.URL)]; ok && !redirected(r) {
+		var err error
+		if entry, err = t.issuer.Issue(r.Context(), audience); err != nil {
+			if r.Body != nil {
+				r.Body.Close()
+			}
+			return nil, err
+		}
+	}
+	if has := carries(r.Header); entry != "" || has {
+		copied := *r
+		copied.Header = r.Header.Clone()
+		if has {
+			for name := range copied.Header {
+				if strings.EqualFold(name, passport.Header) {
+					delete(copied.Header, name)
+				}
+			}
+		}
+		if entry != "" {
+			if copied.Header == nil {
+				copied.Header = make(http.Header, 1)
+			}
+			copied.Header[passport.Header] = []string{entry}
+		}
+		r = &copied
+	}
+	return t.base.RoundTrip(r)
+}
+
+// CloseIdleConnections is what http.Client's calls.
+func (t *transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// carries tells whether there is one already, in whatever case: net/http sends names as they stand.
+func carries(h http.Header) bool {
+	for name := range h {
+		if len(name) == len(passport.Header) && strings.EqualFold(name, passport.Header) {
+			return true
+		}
+	}
+	return false
+}
+
+// redirected tells whether another origin had a part in where r goes.
+func redirected(r *http.Request) bool {
+	to := originOf(r.URL)
+	for by := r.Response; by != nil && by.Request != nil; by = by.Request.Response {
+		if originOf(by.Request.URL) != to {
+			return true
+		}
+	}
+	return false
+}
+
+// originOf is scheme, host and port; "" if u has none.
+func originOf(u *url.URL) string {
+	if u == nil || u.Hostname() == "" {
+		return ""
+	}
+	scheme, port := strings.ToLower(u.Scheme), u.Port()
+	switch {
+	case scheme != "http" && scheme != "https":
+		return ""
+	case port != "":
+	case scheme == "http":
+		port = "80"
+	default:
+		port = "443"
+	}
+	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}

@@ -1,0 +1,34 @@
+package mortise_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// What the log says of a name that somebody else chose.
+func TestALongNameFloodsNoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		client, err := mortise.New(memory.New(), mortise.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		lease, err := client.Lock(context.Background(), "line\nfeed"+strings.Repeat("x", 60_000), mortise.WithLease(mortise.MinLease))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Context().Done()
+		synctest.Wait()
+		if out := log.String(); strings.Count(out, "\n") != 1 || !strings.Contains(out, "name=") || len(out) > 1000 {
+			t.Errorf("%d bytes, %d lines: %.300s", len(out), strings.Count(out, "\n"), out)
+		}
+	})
+}

@@ -1,0 +1,866 @@
+package passport_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/passport"
+)
+
+var ctx = context.Background()
+
+func key(id string) passport.Key {
+	secret := make([]byte, passport.MinSecret)
+	for i := range secret {
+		secret[i] = byte(i)
+	}
+	copy(secret, id)
+	return passport.Key{ID: id, Secret: secret}
+}
+
+func ring(t testing.TB, primary string, others ...string) *passport.Ring {
+	t.Helper()
+	var more []passport.Key
+	for _, id := range others {
+		more = append(more, key(id))
+	}
+	r, err := passport.NewRing(key(primary), more...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func checker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
+	t.Helper()
+	c, err := passport.NewChecker(v, audience, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// valid is a passport that stock accepts now.
+func valid() passport.Passport {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	expires := now.Add(20 * time.Second)
+	return passport.Passport{
+		Key: "k1", Audience: "stock", Issued: now, Expires: expires,
+		Claims: []mortise.Claim{
+			{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 2, Token: 17, Expires: expires},
+			{Name: "ordern:\u00fc{x}", Owner: "web-1/4711/abc:8", Hold: 1, Expires: expires},
+		},
+	}
+}
+
+func sign(t testing.TB, p passport.Passport, s passport.Signer) string {
+	t.Helper()
+	entry, err := p.Sign(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entry
+}
+
+func TestAnEntrySaysWhatWasSigned(t *testing.T) {
+	r, p := ring(t, "k1"), valid()
+	entry := sign(t, p, r)
+	got, err := checker(t, r, "stock").Check(ctx, entry)
+	if err != nil || !reflect.DeepEqual(got, p) {
+		t.Errorf("got %+v, %v; want %+v", got, err, p)
+	}
+	if seen, err := passport.Decode(entry); err != nil || !reflect.DeepEqual(seen, p) {
+		t.Errorf("Decode: %+v, %v", seen, err)
+	}
+	if again := sign(t, p, r); again != entry {
+		t.Error("two entries of one passport differ")
+	}
+	for _, c := range entry {
+		if c <= ' ' || c >= 127 || strings.ContainsRune("\",;\\", c) {
+			t.Errorf("%q does not belong into a header", c)
+		}
+	}
+}
+
+// raw is what base64 hides, and back.
+func raw(t testing.TB, entry string) []byte {
+	t.Helper()
+	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(entry, "m1."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func text(raw []byte) string { return "m1." + base64.RawURLEncoding.EncodeToString(raw) }
+
+// Each refusal by its own error, and by no other's.
+func TestRefusals(t *testing.T) {
+	r := ring(t, "k1", "k0")
+	entry := sign(t, valid(), r)
+	altered := func(change func(*passport.Passport)) string {
+		p := valid()
+		change(&p)
+		return sign(t, p, r)
+	}
+	edited := func(change func([]byte) []byte) string { return text(change(raw(t, entry))) }
+	all := []error{
+		passport.ErrDuplicated, passport.ErrOversize, passport.ErrVersion, passport.ErrMalformed, passport.ErrUnknownKey, passport.ErrTampered,
+		passport.ErrUnverified, passport.ErrWrongAudience, passport.ErrLifetime, passport.ErrNotYetValid, passport.ErrExpired, passport.ErrForbidden,
+	}
+	signatureAt := len(raw(t, entry)) - 32
+	for _, test := range []struct {
+		name    string
+		entries []string
+		want    error
+		opts    []passport.Option
+		via     passport.Verifier
+	}{
+		{"none", nil, passport.ErrMalformed, nil, nil},
+		{"empty", []string{""}, passport.ErrVersion, nil, nil},
+		{"two entries", []string{entry, entry}, passport.ErrDuplicated, nil, nil},
+		{"two entries, the first is nothing", []string{"", entry}, passport.ErrDuplicated, nil, nil},
+		{"two entries in one field", []string{entry + ", " + entry}, passport.ErrDuplicated, nil, nil},
+		{"too long", []string{entry + strings.Repeat("A", passport.MaxEntry)}, passport.ErrOversize, nil, nil},
+		{"far too long", []string{strings.Repeat(entry+",", 1000)}, passport.ErrOversize, nil, nil},
+		{"a name beyond its bound", []string{edited(func(b []byte) []byte { // claims that its first field is 65,535 bytes
+			b[0], b[1] = 0xff, 0xff
+			return b
+		})}, passport.ErrOversize, nil, nil},
+		{"too many claims", []string{edited(func(b []byte) []byte {
+			at := 2 + len("k1") + 2 + len("stock") + 16
+			b[at], b[at+1] = 0, passport.MaxClaims+1
+			return b
+		})}, passport.ErrOversize, nil, nil},
+		{"it expires as it is issued", []string{edited(func(b []byte) []byte {
+			at := 2 + len("k1") + 2 + len("stock")
+			copy(b[at+8:at+16], b[at:at+8])
+			return b
+		})}, passport.ErrMalformed, nil, nil},
+		{"no claims", []string{edited(func(b []byte) []byte {
+			at := 2 + len("k1") + 2 + len("stock") + 16
+			b[at], b[at+1] = 0, 0
+			return b
+		})}, passport.ErrMalformed, nil, nil},
+		{"another version", []string{"m2" + entry[2:]}, passport.ErrVersion, nil, nil},
+		{"a token of somebody else's", []string{"eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0."}, passport.ErrVersion, nil, nil},
+		{"cut off", []string{text(raw(t, entry)[:60])}, passport.ErrMalformed, nil, nil},
+		{"without its signature", []string{text(raw(t, entry)[:signatureAt-2])}, passport.ErrMalformed, nil, nil},
+		{"an empty signature", []string{edited(func(b []byte) []byte {
+			b[signatureAt-2], b[signatureAt-1] = 0, 0
+			return b[:signatureAt]
+		})}, passport.ErrMalformed, nil, nil},
+		{"something after the signature", []string{edited(func(b []byte) []byte { return append(b, 0) })}, passport.ErrMalformed, nil, nil},
+		{"line breaks, which base64 decoders skip", []string{entry[:40] + "\r\n" + entry[40:]}, passport.ErrMalformed, nil, nil},
+		{"padded", []string{entry + "="}, passport.ErrMalformed, nil, nil},
+		{"the other alphabet", []string{entry[:40] + "+" + entry[41:]}, passport.ErrMalformed, nil, nil},
+		{"not UTF-8", []string{edited(func(b []byte) []byte {
+			b[bytes.Index(b, []byte("orders"))] = 0xff
+			return b
+		})}, passport.ErrMalformed, nil, nil},
+		{"another lock's name", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("orders:42"), []byte("orders:43"), 1) })}, passport.ErrTampered, nil, nil},
+		{"another owner", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("abc:7"), []byte("abc:9"), 1) })}, passport.ErrTampered, nil, nil},
+		{"another hold", []string{edited(func(b []byte) []byte {
+			b[bytes.Index(b, []byte("abc:7"))+5+7] ^= 1
+			return b
+		})}, passport.ErrTampered, nil, nil},
+		{"another token", []string{edited(func(b []byte) []byte {
+			b[bytes.Index(b, []byte("abc:7"))+5+8+7] ^= 1
+			return b
+		})}, passport.ErrTampered, nil, nil},
+		{"another audience", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("stock"), []byte("stack"), 1) })}, passport.ErrTampered, nil, nil},
+		{"a longer life", []string{edited(func(b []byte) []byte {
+			b[2+len("k1")+2+len("stock")+8+6]++ // 256 ms at least
+			return b
+		})}, passport.ErrTampered, nil, nil},
+		{"another key of the ring", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("k1"), []byte("k0"), 1) })}, passport.ErrTampered, nil, nil},
+		{"another signature", []string{edited(func(b []byte) []byte {
+			b[len(b)-1] ^= 1
+			return b
+		})}, passport.ErrTampered, nil, nil},
+		{"half a signature", []string{edited(func(b []byte) []byte {
+			b[signatureAt-1] = 16
+			return b[:signatureAt+16]
+		})}, passport.ErrTampered, nil, nil},
+		{"a key that was made up", []string{sign(t, valid(), ring(t, "k2"))}, passport.ErrUnknownKey, nil, nil},
+		{"a key's id that would be a line of the log", []string{sign(t, valid(), ring(t, "k\nlevel=ERROR msg=forged"))}, passport.ErrUnknownKey, nil, nil},
+		{"a key's id with another secret", []string{sign(t, valid(), func() passport.Signer {
+			k := key("k2")
+			k.ID = "k1"
+			r, err := passport.NewRing(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}())}, passport.ErrTampered, nil, nil},
+		{"made out to another service", []string{altered(func(p *passport.Passport) { p.Audience = "billing" })}, passport.ErrWrongAudience, nil, nil},
+		{"made out to one whose name is as long", []string{altered(func(p *passport.Passport) { p.Audience = "stack" })}, passport.ErrWrongAudience, nil, nil},
+		{"made out to one whose name begins so", []string{altered(func(p *passport.Passport) { p.Audience = "stock2" })}, passport.ErrWrongAudience, nil, nil},
+		{"expired", []string{altered(func(p *passport.Passport) {
+			p.Issued, p.Expires = p.Issued.Add(-time.Minute), p.Issued.Add(-passport.DefaultSkew-time.Second)
+		})}, passport.ErrExpired, nil, nil},
+		{"from the future", []string{altered(func(p *passport.Passport) {
+			p.Issued, p.Expires = p.Issued.Add(time.Minute), p.Expires.Add(time.Minute)
+		})}, passport.ErrNotYetValid, nil, nil},
+		{"for a year", []string{altered(func(p *passport.Passport) { p.Expires = p.Issued.AddDate(1, 0, 0) })}, passport.ErrLifetime, nil, nil},
+		{"not allowed", []string{entry}, passport.ErrForbidden, []passport.Option{passport.WithPolicy(func(_ context.Context, p passport.Passport) error {
+			return fmt.Errorf("key %s may not claim %s", p.Key, p.Claims[0].Name)
+		})}, nil},
+		{"a verifier that fails", []string{entry}, passport.ErrUnverified, nil, failing{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var (
+				events []passport.CheckedEvent
+				log    strings.Builder
+			)
+			opts := append(test.opts, passport.WithObserver(passport.Observer{Checked: func(e passport.CheckedEvent) { events = append(events, e) }}),
+				passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			via := test.via
+			if via == nil {
+				via = r
+			}
+			p, err := checker(t, via, "stock", opts...).Check(ctx, test.entries...)
+			if !errors.Is(err, test.want) || !reflect.DeepEqual(p, passport.Passport{}) {
+				t.Fatalf("got %+v, %v; want %v", p, err, test.want)
+			}
+			for _, other := range all {
+				if other != test.want && errors.Is(err, other) {
+					t.Errorf("it is %v as well: %v", other, err)
+				}
+			}
+			if len(events) != 1 || !errors.Is(events[0].Err, test.want) {
+				t.Errorf("observed: %+v", events)
+			}
+			if reason := passport.Reason(err); reason == "error" || !strings.Contains(log.String(), "reason="+reason) || strings.Count(log.String(), "\n") != 1 {
+				t.Errorf("logged: %s", log.String())
+			}
+			if len(log.String()) > 600 || strings.Contains(log.String(), entry[3:40]) {
+				t.Errorf("the log shows the entry: %s", log.String())
+			}
+		})
+	}
+}
+
+type failing struct{}
+
+func (failing) Verify(context.Context, string, []byte, []byte) error { return errors.New("no answer") }
+
+// Any one bit that is changed, and any cut.
+func TestNoBitCanBeChanged(t *testing.T) {
+	r := ring(t, "k1", "k0")
+	c, whole := checker(t, r, "stock"), raw(t, sign(t, valid(), ring(t, "k1")))
+	for i := range len(whole) * 8 {
+		b := slices.Clone(whole)
+		b[i/8] ^= 1 << (i % 8)
+		if p, err := c.Check(ctx, text(b)); err == nil {
+			t.Errorf("bit %d: accepted as %+v", i, p)
+		}
+	}
+	for n := range whole {
+		if p, err := c.Check(ctx, text(whole[:n])); err == nil {
+			t.Errorf("cut to %d: accepted as %+v", n, p)
+		}
+	}
+}
+
+// There is one text of an entry, whatever its length: no line break that decoders skip, no bits after the last that they ignore.
+func TestThereIsOneText(t *testing.T) {
+	r := ring(t, "k1")
+	c := checker(t, r, "stock")
+	for n := range 4 { // the lengths' remainders
+		p := valid()
+		p.Claims[0].Name += strings.Repeat("x", n)
+		entry := sign(t, p, r)
+		if _, err := c.Check(ctx, entry); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int{0, 1, 2, 3, 4, 50, len(entry) - 1, len(entry)} {
+			for _, skipped := range []string{"\n", "\r", "\r\n", " ", "\x00", "="} {
+				if _, err := c.Check(ctx, entry[:at]+skipped+entry[at:]); err == nil {
+					t.Errorf("with %q at %d of %d: accepted", skipped, at, len(entry))
+				}
+			}
+		}
+		for _, last := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
+			other := entry[:len(entry)-1] + string(last)
+			if _, err := c.Check(ctx, other); other != entry && err == nil {
+				t.Errorf("with %c at its end: accepted", last)
+			}
+		}
+	}
+}
+
+// Each field is bounded by its own limit, before anything else is known of it.
+func TestBounds(t *testing.T) {
+	field := func(n int) []byte { return append([]byte{byte(n >> 8), byte(n)}, bytes.Repeat([]byte{'x'}, n)...) }
+	build := func(key, audience, name, owner, signature int) string {
+		b := append(field(key), field(audience)...)
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1)
+		b = append(append(b, field(name)...), field(owner)...)
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+		return text(append(b, field(signature)...))
+	}
+	most := [5]int{passport.MaxKeyID, passport.MaxAudience, passport.MaxName, passport.MaxOwner, passport.MaxSignature}
+	if p, err := passport.Decode(build(most[0], most[1], most[2], most[3], most[4])); err != nil || len(p.Claims) != 1 {
+		t.Errorf("all at their bounds: %v", err)
+	}
+	for i := range most {
+		for n, want := range map[int]error{most[i] + 1: passport.ErrOversize, 0: passport.ErrMalformed} {
+			x := [5]int{1, 1, 1, 1, 1}
+			x[i] = n
+			if _, err := passport.Decode(build(x[0], x[1], x[2], x[3], x[4])); !errors.Is(err, want) {
+				t.Errorf("field %d of %d bytes: %v, want %v", i, n, err, want)
+			}
+		}
+	}
+}
+
+func TestClocksMayDifferByTheSkew(t *testing.T) {
+	for _, skew := range []time.Duration{0, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			r := ring(t, "k1")
+			c := checker(t, r, "stock", passport.WithSkew(skew))
+			p := valid()
+			at := func(issued time.Duration) error {
+				p := p
+				p.Expires = p.Issued.Add(issued + 10*time.Second)
+				p.Issued = p.Issued.Add(issued)
+				_, err := c.Check(ctx, sign(t, p, r))
+				return err
+			}
+			const tick = time.Millisecond
+			for _, test := range []struct {
+				issued time.Duration
+				want   error
+			}{
+				{skew, nil},
+				{skew + tick, passport.ErrNotYetValid},
+				{-10*time.Second - skew + tick, nil},
+				{-10*time.Second - skew, passport.ErrExpired},
+			} {
+				if err := at(test.issued); !errors.Is(err, test.want) || test.want == nil && err != nil {
+					t.Errorf("skew %v, issued %v from now: %v, want %v", skew, test.issued, err, test.want)
+				}
+			}
+		})
+	}
+}
+
+func TestRotation(t *testing.T) {
+	a, b := ring(t, "k1"), ring(t, "k1")
+	c := checker(t, b, "stock")
+	passes := func(when string) {
+		t.Helper()
+		if _, err := c.Check(ctx, sign(t, valid(), a)); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	old := sign(t, valid(), a)
+	passes("before")
+	rotate(t, b, "k1", "k2")
+	passes("the new key verifies at b")
+	rotate(t, a, "k2", "k1")
+	passes("the new key signs at a")
+	if p, err := passport.Decode(sign(t, valid(), a)); err != nil || p.Key != "k2" {
+		t.Errorf("signed by %q, %v", p.Key, err)
+	}
+	rotate(t, b, "k2", "k1")
+	if _, err := c.Check(ctx, old); err != nil {
+		t.Errorf("an entry from before: %v", err)
+	}
+	rotate(t, b, "k2")
+	passes("the old key is gone")
+	if _, err := c.Check(ctx, old); !errors.Is(err, passport.ErrUnknownKey) {
+		t.Errorf("an entry of a retired key: %v", err)
+	}
+}
+
+func TestBadKeys(t *testing.T) {
+	long := key("k")
+	long.ID = strings.Repeat("k", passport.MaxKeyID+1)
+	short := key("k")
+	short.Secret = short.Secret[:passport.MinSecret-1]
+	r := ring(t, "k1")
+	for name, keys := range map[string][]passport.Key{
+		"short":        {short},
+		"short, other": {key("k1"), short},
+		"zeros":        {{ID: "k", Secret: make([]byte, 64)}},
+		"no id":        {{Secret: key("k").Secret}},
+		"long id":      {long},
+		"not UTF-8":    {{ID: "\xff", Secret: key("k").Secret}},
+		"twice":        {key("k1"), key("k1")},
+	} {
+		if got, err := passport.NewRing(keys[0], keys[1:]...); !errors.Is(err, mortise.ErrInvalid) || got != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		if err := r.Rotate(keys[0], keys[1:]...); !errors.Is(err, mortise.ErrInvalid) || r.Current() != "k1" {
+			t.Errorf("%s: Rotate: %v, the primary is %q", name, err, r.Current())
+		}
+	}
+	if k := key("k1"); strings.Contains(fmt.Sprintf("%v %+v %#v", k, k, k), string(k.Secret[8:12])) || fmt.Sprint(k) != "key k1" {
+		t.Errorf("%#v", k)
+	}
+	secret := key("k1")
+	mine, err := passport.NewRing(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(secret.Secret) // a caller that clears its own
+	if _, err := checker(t, r, "stock").Check(ctx, sign(t, valid(), mine)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOptionsThatDoNotApply(t *testing.T) {
+	r := ring(t, "k1")
+	for name, opt := range map[string]passport.Option{
+		"WithLongest": passport.WithLongest(time.Minute), "WithSkew": passport.WithSkew(0),
+		"WithPolicy":             passport.WithPolicy(func(context.Context, passport.Passport) error { return nil }),
+		"a lifetime too short":   passport.WithLifetime(time.Second - 1),
+		"a lifetime too long":    passport.WithLifetime(passport.MaxLifetime + 1),
+		"no function":            passport.WithNames(nil),
+		"no logger":              passport.WithLogger(nil),
+		"the zero value, issuer": {},
+	} {
+		if i, err := passport.NewIssuer(r, opt); !errors.Is(err, mortise.ErrInvalid) || i != nil {
+			t.Errorf("NewIssuer, %s: %v", name, err)
+		}
+	}
+	for name, opt := range map[string]passport.Option{
+		"WithLifetime": passport.WithLifetime(time.Minute), "WithNames": passport.WithNames(func(_, _ string) bool { return true }),
+		"a skew below zero": passport.WithSkew(-1), "a skew too long": passport.WithSkew(passport.MaxLifetime + 1),
+		"too short": passport.WithLongest(0), "no policy": passport.WithPolicy(nil), "no logger": passport.WithLogger(nil),
+	} {
+		if c, err := passport.NewChecker(r, "stock", opt); !errors.Is(err, mortise.ErrInvalid) || c != nil {
+			t.Errorf("NewChecker, %s: %v", name, err)
+		}
+	}
+	if _, err := passport.NewIssuer(nil); !errors.Is(err, mortise.ErrInvalid) {
+		t.Error(err)
+	}
+	for _, audience := range []string{"", "\xff", strings.Repeat("a", passport.MaxAudience+1)} {
+		if _, err := passport.NewChecker(r, audience); !errors.Is(err, mortise.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+	if _, err := passport.NewChecker(nil, "stock"); !errors.Is(err, mortise.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+func locks(t testing.TB, opts ...mortise.ClientOption) *mortise.Client {
+	t.Helper()
+	c, err := mortise.New(memory.New(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
+	t.Helper()
+	l, err := c.Lock(ctx, name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Unlock(context.Background()) })
+	return l
+}
+
+func issuer(t testing.TB, s passport.Signer, opts ...passport.Option) *passport.Issuer {
+	t.Helper()
+	i, err := passport.NewIssuer(s, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
+	r := ring(t, "k1")
+	var events []passport.IssuedEvent
+	i := issuer(t, r, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}))
+	if entry, err := i.Issue(ctx, "stock"); entry != "" || err != nil || len(events) != 0 {
+		t.Fatalf("of a context that holds nothing: %q, %v, %v", entry, err, events)
+	}
+	c := locks(t)
+	outer := lock(t, c, ctx, "tenants:7")
+	inner := lock(t, c, outer.Context(), "orders:42")
+	entry, err := i.Issue(inner.Context(), "stock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := checker(t, r, "stock").Check(ctx, entry)
+	if err != nil || len(p.Claims) != 2 || p.Claims[0].Name != "orders:42" || p.Claims[1].Name != "tenants:7" || p.Claims[0].Hold != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	state, err := c.Inspect(ctx, "orders:42")
+	if err != nil || p.Claims[0].Owner != state.Owner {
+		t.Errorf("the claim's owner is %q, the store's %q, %v", p.Claims[0].Owner, state.Owner, err)
+	}
+	if len(events) != 1 || events[0].Claims != 2 || events[0].LeftOut != 0 || events[0].Bytes != len(entry) || events[0].Err != nil {
+		t.Errorf("%+v", events)
+	}
+	if err := inner.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if entry, err := i.Issue(outer.Context(), "stock"); err != nil || entry == "" {
+		t.Error("the outer lease's context:", entry, err)
+	}
+	if entry, err := i.Issue(inner.Context(), "stock"); err != nil {
+		t.Error(entry, err)
+	} else if p, err := passport.Decode(entry); err != nil || len(p.Claims) != 1 || p.Claims[0].Name != "tenants:7" {
+		t.Errorf("of a context whose lease has ended: %+v, %v", p, err)
+	}
+}
+
+// An entry lives for as long as its lifetime, and never longer than the lease as it stands.
+func TestAnEntryExpiresWithTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := ring(t, "k1"), locks(t)
+		for _, test := range []struct {
+			lease, lifetime, want time.Duration
+		}{
+			{time.Minute, 30 * time.Second, 30 * time.Second},
+			{time.Minute, 10 * time.Second, 10 * time.Second},
+			{4 * time.Second, 30 * time.Second, 4 * time.Second},
+		} {
+			l := lock(t, c, ctx, "orders:42", mortise.WithLease(test.lease))
+			entry, err := issuer(t, r, passport.WithLifetime(test.lifetime)).Issue(l.Context(), "stock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := passport.Decode(entry)
+			if life := p.Expires.Sub(p.Issued); err != nil || life > test.want || life < test.want-test.want/50 {
+				t.Errorf("%+v: %v, %v", test, life, err)
+			}
+			l.Unlock(ctx)
+		}
+		c.Close()
+		synctest.Wait()
+	})
+}
+
+// A service that locks nothing itself hands on what it was told, for as long as that was good.
+func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, store := ring(t, "k1"), memory.New()
+		client := func() *mortise.Client {
+			c, err := mortise.New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		a, b, c := client(), client(), client()
+		l := lock(t, a, ctx, "orders:42")
+		toB, err := issuer(t, r).Issue(l.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := passport.Decode(toB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within, err := checker(t, r, "b").Adopt(ctx, b, toB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		toC, err := issuer(t, r).Issue(within, "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := passport.Decode(toC); err != nil || !p.Expires.Equal(first.Expires) {
+			t.Errorf("it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
+		}
+		entered, err := checker(t, r, "c").Adopt(ctx, c, toC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := c.TryLock(entered, "orders:42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inner.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Until(first.Expires))
+		if late, err := issuer(t, r).Issue(within, "c"); late != "" || err != nil {
+			t.Errorf("after its time: %q, %v", late, err)
+		}
+		if err := l.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		for _, x := range []*mortise.Client{a, b, c} {
+			x.Close()
+		}
+		synctest.Wait()
+	})
+}
+
+// The format is frozen: an entry of this version, byte by byte.
+func TestTheFormat(t *testing.T) {
+	r, err := passport.NewRing(passport.Key{ID: "k", Secret: []byte("0123456789abcdef0123456789abcdef")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := passport.Passport{Audience: "b", Issued: time.UnixMilli(1_000), Expires: time.UnixMilli(31_000), Claims: []mortise.Claim{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
+	const want = "m1.AAFrAAFiAAAAAAAAA-gAAAAAAAB5GAABAAF4AAN3OjEAAAAAAAAAAgAAAAAAAAADACAapMcPrQ_SD-4woDi0eTfRr9zXU3sMaPxNL9ATFj9uxg"
+	if got := sign(t, p, r); got != want {
+		t.Errorf("got %s", got)
+	}
+	message, signature, _ := strings.Cut(string(raw(t, want)), "\x00\x20")
+	h := hmac.New(sha256.New, []byte("0123456789abcdef0123456789abcdef"))
+	io.WriteString(h, "github.com/mortise-go/mortise/passport m1\x00"+message)
+	if !hmac.Equal(h.Sum(nil), []byte(signature)) {
+		t.Error("the signature is not of what the documentation says")
+	}
+}
+
+func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
+	r, c := ring(t, "k1"), locks(t)
+	var (
+		events []passport.IssuedEvent
+		log    strings.Builder
+	)
+	i := issuer(t, r, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}),
+		passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	long := strings.Repeat("n", passport.MaxName)
+	in := lock(t, c, ctx, "the outermost")
+	for n := range 6 {
+		in = lock(t, c, in.Context(), fmt.Sprint(long[:passport.MaxName-1], n))
+	}
+	in = lock(t, c, in.Context(), long+"n")
+	in = lock(t, c, in.Context(), "orders:42")
+	entry, err := i.Issue(in.Context(), "stock")
+	if err != nil || len(entry) > passport.MaxEntry {
+		t.Fatal(len(entry), err)
+	}
+	p, err := checker(t, r, "stock").Check(ctx, entry)
+	if err != nil || p.Claims[0].Name != "orders:42" || p.Claims[1].Name != long[:passport.MaxName-1]+"5" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if e := events[0]; e.Claims != len(p.Claims) || e.Claims+e.LeftOut != 9 || e.LeftOut < 4 {
+		t.Errorf("%d claims, %d left out", e.Claims, e.LeftOut)
+	}
+	if !strings.Contains(log.String(), "left_out=") || strings.Contains(log.String(), "nnnn") {
+		t.Errorf("logged: %s", log.String())
+	}
+}
+
+// A service is told of nothing but what it may know of.
+func TestWithNames(t *testing.T) {
+	r, c := ring(t, "k1"), locks(t)
+	i := issuer(t, r, passport.WithNames(func(audience, name string) bool { return strings.HasPrefix(name, audience+":") }))
+	outer := lock(t, c, ctx, "billing:7")
+	inner := lock(t, c, outer.Context(), "stock:42")
+	entry, err := i.Issue(inner.Context(), "stock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := passport.Decode(entry); err != nil || len(p.Claims) != 1 || p.Claims[0].Name != "stock:42" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if entry, err := i.Issue(inner.Context(), "mail"); entry != "" || err != nil {
+		t.Errorf("%q, %v", entry, err)
+	}
+}
+
+// A key for each pair of services: what one may sign for another, it may not for a third.
+func TestWithSignerFor(t *testing.T) {
+	c := locks(t)
+	l := lock(t, c, ctx, "orders:42")
+	i := issuer(t, ring(t, "a-stock"), passport.WithSignerFor("billing", ring(t, "a-billing")))
+	stock, billing := checker(t, ring(t, "b-stock", "a-stock"), "stock"), checker(t, ring(t, "a-billing"), "billing")
+	for audience, c := range map[string]*passport.Checker{"stock": stock, "billing": billing} {
+		entry, err := i.Issue(l.Context(), audience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := c.Check(ctx, entry); err != nil || p.Key != "a-"+audience {
+			t.Errorf("%s: %+v, %v", audience, p, err)
+		}
+	}
+	p := valid()
+	p.Audience = "billing"
+	if _, err := billing.Check(ctx, sign(t, p, ring(t, "a-stock"))); !errors.Is(err, passport.ErrUnknownKey) {
+		t.Errorf("stock's keys at billing: %v", err)
+	}
+	for _, o := range []passport.Option{passport.WithSignerFor("", ring(t, "k")), passport.WithSignerFor("x", nil)} {
+		if _, err := passport.NewIssuer(ring(t, "k"), o); !errors.Is(err, mortise.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
+
+// A signature that only one service can make.
+type edKey struct {
+	private ed25519.PrivateKey
+}
+
+func (k edKey) Current() string { return "orders-ed25519" }
+
+func (k edKey) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
+	return ed25519.Sign(k.private, message), nil
+}
+
+func (k edKey) Verify(_ context.Context, key string, message, signature []byte) error {
+	switch {
+	case key != k.Current():
+		return passport.ErrUnknownKey
+	case !ed25519.Verify(k.private.Public().(ed25519.PublicKey), message, signature):
+		return passport.ErrTampered
+	}
+	return nil
+}
+
+func TestOtherSigners(t *testing.T) {
+	k := edKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
+	entry := sign(t, valid(), k)
+	c := checker(t, k, "stock")
+	if p, err := c.Check(ctx, entry); err != nil || p.Key != "orders-ed25519" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	b := raw(t, entry)
+	b[len(b)-1] ^= 1
+	if _, err := c.Check(ctx, text(b)); !errors.Is(err, passport.ErrTampered) {
+		t.Error(err)
+	}
+	if _, err := c.Check(ctx, sign(t, valid(), ring(t, "k1"))); !errors.Is(err, passport.ErrUnknownKey) {
+		t.Error(err)
+	}
+}
+
+type badSigner struct {
+	id        string
+	signature []byte
+	err       error
+}
+
+func (s badSigner) Current() string { return s.id }
+
+func (s badSigner) Sign(context.Context, string, []byte) ([]byte, error) { return s.signature, s.err }
+
+func TestSignersThatFail(t *testing.T) {
+	c := locks(t)
+	l := lock(t, c, ctx, "orders:42")
+	away := errors.New("the key service is away")
+	for _, test := range []struct {
+		signer badSigner
+		want   error
+	}{
+		{badSigner{id: "k", err: away}, away},
+		{badSigner{id: "k"}, mortise.ErrInvalid},
+		{badSigner{id: "k", signature: make([]byte, passport.MaxSignature+1)}, mortise.ErrInvalid},
+		{badSigner{signature: make([]byte, 32)}, mortise.ErrInvalid},
+		{badSigner{id: "k", err: passport.ErrUnknownKey}, passport.ErrUnknownKey},
+	} {
+		var events []passport.IssuedEvent
+		i := issuer(t, test.signer, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}))
+		if entry, err := i.Issue(l.Context(), "stock"); !errors.Is(err, test.want) || entry != "" || len(events) != 1 || events[0].Err != err {
+			t.Errorf("%+v: %q, %v, %+v", test.signer, entry, err, events)
+		}
+	}
+	for _, audience := range []string{"", "\xff", strings.Repeat("a", passport.MaxAudience+1)} {
+		if entry, err := issuer(t, ring(t, "k1")).Issue(l.Context(), audience); !errors.Is(err, mortise.ErrInvalid) || entry != "" {
+			t.Errorf("audience %q: %q, %v", audience, entry, err)
+		}
+	}
+}
+
+// rotating is a ring whose primary is retired between Current and Sign, once.
+type rotating struct {
+	*passport.Ring
+	t    testing.TB
+	done bool
+}
+
+func (r *rotating) Sign(ctx context.Context, key string, message []byte) ([]byte, error) {
+	if !r.done {
+		r.done = true
+		rotate(r.t, r.Ring, "k2")
+	}
+	return r.Ring.Sign(ctx, key, message)
+}
+
+func rotate(t testing.TB, r *passport.Ring, primary string, others ...string) {
+	t.Helper()
+	var more []passport.Key
+	for _, id := range others {
+		more = append(more, key(id))
+	}
+	if err := r.Rotate(key(primary), more...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAKeyThatIsRotatedWhileItSigns(t *testing.T) {
+	c := locks(t)
+	l := lock(t, c, ctx, "orders:42")
+	entry, err := issuer(t, &rotating{Ring: ring(t, "k1"), t: t}).Issue(l.Context(), "stock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := checker(t, ring(t, "k2"), "stock").Check(ctx, entry); err != nil || p.Key != "k2" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// What cannot be read is not written.
+func TestNothingIsSignedThatCannotBeRead(t *testing.T) {
+	r := ring(t, "k1")
+	for name, change := range map[string]func(*passport.Passport){
+		"no claims":           func(p *passport.Passport) { p.Claims = nil },
+		"too many":            func(p *passport.Passport) { p.Claims = slices.Repeat(p.Claims, passport.MaxClaims) },
+		"a name too long":     func(p *passport.Passport) { p.Claims[0].Name = strings.Repeat("n", passport.MaxName+1) },
+		"no name":             func(p *passport.Passport) { p.Claims[0].Name = "" },
+		"no owner":            func(p *passport.Passport) { p.Claims[0].Owner = "" },
+		"owner not UTF-8":     func(p *passport.Passport) { p.Claims[0].Owner = "\xff" },
+		"hold 0":              func(p *passport.Passport) { p.Claims[0].Hold = 0 },
+		"a token below 0":     func(p *passport.Passport) { p.Claims[0].Token = -1 },
+		"before 1970":         func(p *passport.Passport) { p.Issued = time.UnixMilli(-1) },
+		"after the year 9999": func(p *passport.Passport) { p.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"over at once":        func(p *passport.Passport) { p.Expires = p.Issued },
+		"all names longest": func(p *passport.Passport) {
+			p.Claims[0].Name = strings.Repeat("n", passport.MaxName)
+			p.Claims = slices.Repeat(p.Claims[:1], 3)
+			p.Claims[0].Owner = strings.Repeat("o", passport.MaxOwner)
+		},
+	} {
+		p := valid()
+		change(&p)
+		if entry, err := p.Sign(ctx, r); err == nil || entry != "" {
+			t.Errorf("%s: %q", name, entry)
+		}
+	}
+}
+
+func TestReasons(t *testing.T) {
+	if got := passport.Reason(nil); got != "" {
+		t.Error(got)
+	}
+	if got := passport.Reason(errors.New("x")); got != "error" {
+		t.Error(got)
+	}
+	if got := passport.Reason(fmt.Errorf("x: %w", passport.ErrTampered)); got != "tampered" {
+		t.Error(got)
+	}
+}

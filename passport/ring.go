@@ -1,0 +1,139 @@
+package passport
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/mortise-go/mortise"
+)
+
+// Signer signs entries. [*Ring] is one; write another for signatures that only one service can make (Ed25519, a
+// key management service). Its methods are called concurrently.
+type Signer interface {
+	// Current is the id of the key that is to sign now: UTF-8 of 1 to MaxKeyID bytes. It is part of what
+	// is signed.
+	Current() string
+	// Sign signs message with the key of that id: 1 to MaxSignature bytes. An error that it returns is the
+	// issuer's.
+	Sign(ctx context.Context, key string, message []byte) ([]byte, error)
+}
+
+// Verifier verifies entries. [*Ring] is one. It is called concurrently.
+type Verifier interface {
+	// Verify returns nil if signature is that of message by the key of that id, an error that wraps
+	// [ErrUnknownKey] if there is no such key, [ErrTampered] if it is not. Any other error becomes
+	// [ErrUnverified]. It compares in constant time, and has to bear any input.
+	Verify(ctx context.Context, key string, message, signature []byte) error
+}
+
+// MinSecret is the least bytes of a [Key]'s secret: as many as SHA-256 has.
+const MinSecret = 32
+
+// Key is a secret that services share, under a name.
+type Key struct {
+	// ID names the key in entries, where anybody can read it: UTF-8 of 1 to MaxKeyID bytes, such as "2026-11". An
+	// id is never used for another secret.
+	ID string
+	// Secret is at least MinSecret random bytes (head -c 32 /dev/urandom), which are used for nothing else.
+	Secret []byte
+}
+
+// String keeps secrets out of logs.
+func (k Key) String() string { return "key " + k.ID }
+
+// GoString does so for %#v.
+func (k Key) GoString() string { return k.String() }
+
+// Ring is a ring of keys for HMAC-SHA-256: one signs, all verify. Its methods may be called concurrently.
+//
+// Who can verify can sign as well: every service that has a key can make an entry of any claim to any audience.
+// See docs/threat-model.md for what that means, and [Signer] for signatures where it is not so.
+//
+// To rotate: add the new key as an older one everywhere; when it is everywhere, make it the primary; when that is
+// everywhere and MaxLifetime is over, leave the old one out.
+type Ring struct {
+	keys atomic.Pointer[[]Key] // the primary first
+}
+
+// NewRing makes a ring. primary signs and verifies, the others verify only. An error wraps [mortise.ErrInvalid]: a
+// secret of less than [MinSecret] bytes or of zeros only, a bad id, one that is there twice.
+func NewRing(primary Key, others ...Key) (*Ring, error) {
+	r := new(Ring)
+	if err := r.Rotate(primary, others...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Rotate replaces all keys. Entries that were signed by a key which is no longer there are refused from now on. If it
+// returns an error, which wraps [mortise.ErrInvalid], nothing has changed.
+func (r *Ring) Rotate(primary Key, others ...Key) error {
+	keys := append([]Key{primary}, others...)
+	for i := range keys {
+		k := &keys[i]
+		switch {
+		case k.ID == "" || len(k.ID) > MaxKeyID || !utf8.ValidString(k.ID):
+			return fmt.Errorf("passport: %w: a key's id is UTF-8 of 1 to %d bytes", mortise.ErrInvalid, MaxKeyID)
+		case len(k.Secret) < MinSecret:
+			return fmt.Errorf("passport: %w: key %q has %d bytes; it needs at least %d, random ones", mortise.ErrInvalid, k.ID, len(k.Secret), MinSecret)
+		case !slices.ContainsFunc(k.Secret, func(b byte) bool { return b != k.Secret[0] }):
+			return fmt.Errorf("passport: %w: key %q is one byte repeated; it needs random ones", mortise.ErrInvalid, k.ID)
+		case slices.ContainsFunc(keys[:i], func(o Key) bool { return o.ID == k.ID }):
+			return fmt.Errorf("passport: %w: two keys have the id %q", mortise.ErrInvalid, k.ID)
+		}
+		k.Secret = slices.Clone(k.Secret)
+	}
+	r.keys.Store(&keys)
+	return nil
+}
+
+func (r *Ring) find(id string) (Key, bool) {
+	if keys := r.keys.Load(); keys != nil {
+		for _, k := range *keys {
+			if k.ID == id {
+				return k, true
+			}
+		}
+	}
+	return Key{}, false
+}
+
+// Current implements [Signer]: the primary's id.
+func (r *Ring) Current() string {
+	if keys := r.keys.Load(); keys != nil {
+		return (*keys)[0].ID
+	}
+	return ""
+}
+
+// Sign implements [Signer].
+func (r *Ring) Sign(_ context.Context, key string, message []byte) ([]byte, error) {
+	k, ok := r.find(key)
+	if !ok { // rotated out since Current
+		return nil, fmt.Errorf("%w %q", ErrUnknownKey, key)
+	}
+	return sum(k.Secret, message), nil
+}
+
+// Verify implements [Verifier].
+func (r *Ring) Verify(_ context.Context, key string, message, signature []byte) error {
+	k, ok := r.find(key)
+	if !ok {
+		return fmt.Errorf("%w %q", ErrUnknownKey, key)
+	}
+	if !hmac.Equal(sum(k.Secret, message), signature) {
+		return fmt.Errorf("%w: the signature is not that of key %q", ErrTampered, key)
+	}
+	return nil
+}
+
+func sum(secret, message []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write(message)
+	return h.Sum(nil)
+}

@@ -1,0 +1,99 @@
+//go:build unix
+
+package redisgo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+)
+
+type nobody struct{}
+
+func (nobody) Watching(backend.Topic) {}
+func (nobody) Released(backend.Topic) {}
+func (nobody) Changed(backend.Topic)  {}
+func (nobody) ChangedAll()            {}
+
+// An acquisition whose reply was lost is sent again, perhaps over another connection, about whose writes
+// WAIT is. So the second time is a write too, though it changes nothing.
+func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithConfig("repl-ping-replica-period 3600"))
+	redistest.StartReplica(t, srv)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	s, err := redisgo.New(rdb).Open(nobody{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	written := func() (offset int64) {
+		_, after, _ := strings.Cut(fmt.Sprint(srv.Must("INFO", "replication")), "master_repl_offset:")
+		if _, err := fmt.Sscan(after, &offset); err != nil {
+			t.Fatal(err)
+		}
+		return offset
+	}
+	for what, r := range map[string]backend.AcquireRequest{
+		"plain":           {},
+		"fenced":          {Fenced: true},
+		"waits":           {Waits: true},
+		"waits, fenced":   {Waits: true, Fenced: true},
+		"fair":            {Kind: backend.KindFair},
+		"fair and fenced": {Kind: backend.KindFair, Fenced: true},
+		"read":            {Kind: backend.KindRead},
+		"read under read": {Kind: backend.KindRead, Under: "a:1", UnderKind: backend.KindRead},
+		"write":           {Kind: backend.KindWrite},
+	} {
+		r.Name, r.Owner, r.Lease = what, "a:2", time.Hour
+		if r.Under != "" {
+			if reply, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under, Lease: time.Hour}); err != nil || !reply.Granted {
+				t.Fatalf("%s: %+v, %v", what, reply, err)
+			}
+		}
+		for n := range 3 {
+			before := written()
+			reply, err := s.Acquire(t.Context(), r)
+			if err != nil || !reply.Granted {
+				t.Fatalf("%s, %d: %+v, %v", what, n, reply, err)
+			}
+			if written() == before {
+				t.Errorf("%s, %d: nothing was written", what, n)
+			}
+		}
+	}
+}
+
+// unknown is a client of a type that redisgo does not know.
+type unknown struct{ redis.UniversalClient }
+
+func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	locks, err := mortise.New(redisgo.New(unknown{rdb}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	if _, err := locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second)); !errors.Is(err, mortise.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+	lease, err := locks.Lock(context.Background(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,84 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/redisgo"
+)
+
+// Permits are made by somebody. Workers do that before each visit, but where the store has forgotten
+// that there were any, those who wait already wait for somebody else: for an operator, which the test is.
+
+// client is the test's own, past all wires. It lives as long as the test.
+func (c *crew) client() *mortise.Client {
+	c.t.Helper()
+	if c.own != nil {
+		return c.own
+	}
+	config := c.config
+	config.Wires = nil
+	rdb := config.universal()
+	client, err := mortise.New(redisgo.New(rdb))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		client.Close()
+		rdb.Close()
+	})
+	c.own = client
+	return client
+}
+
+// permitsInUse are the names of permits that somebody may be waiting for.
+func (c *crew) permitsInUse() map[int64]bool {
+	all := map[int64]bool{}
+	for name := max(0, c.book.generation.Load()-1) * generation; name < (c.book.generation.Load()+1)*generation; name++ {
+		all[name] = true
+	}
+	for i := range min(c.book.used.Load(), maxEntries) {
+		if e := &c.book.entries[i]; e.begun.Load() != 0 && e.end.Load() == open {
+			all[e.name.Load()] = true
+		}
+	}
+	for name := range all {
+		if shapeOf(name) != permits {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// makePermits makes those that are no more.
+func (c *crew) makePermits() {
+	c.t.Helper()
+	if c.config.Lock != "" {
+		return
+	}
+	for name := range c.permitsInUse() {
+		p := c.client().Permits(c.config.key(name))
+		c.await("permits are made", func() bool {
+			_, err := p.TrySetPermits(context.Background(), permitsMade)
+			return err == nil
+		})
+	}
+}
+
+// permitsOut is the key of those that are out.
+func permitsOut(key string) string { return "{" + key + "}:timeout" }
+
+// unmakePermits removes them, those that are out too: of the two keys one may be gone, and
+// then their number is wrong until both are.
+func (c *crew) unmakePermits() {
+	c.t.Helper()
+	for name := range c.permitsInUse() {
+		key := c.config.key(name)
+		c.await("permits are removed", func() bool {
+			_, err := c.site.serving(key).server.Do("DEL", key, permitsOut(key))
+			return err == nil
+		})
+	}
+}

@@ -1,0 +1,442 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// replicated asks for one replica. A master asks its replicas once for each WAIT how far they are, else each
+// second: one that comes while WAIT waits is heard of late, so WAITs are short.
+var replicated = mortise.WithReplicas(1, 300*time.Millisecond)
+
+// crew locks names again and again, each with several goroutines, and counts, outside Redis, who is
+// inside.
+type crew struct {
+	t     *testing.T
+	turns atomic.Int64
+	last  atomic.Pointer[time.Time] // of the last turn
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+}
+
+// work has four goroutines fight for each name, with replicated locks of one of the clients each. An
+// Unlock must never say that the lock was not held.
+func work(ctx context.Context, t *testing.T, names []string, clients ...*mortise.Client) *crew {
+	x := &crew{t: t}
+	ctx, x.stop = context.WithCancel(ctx)
+	for _, name := range names {
+		inside := new(atomic.Int64)
+		for i := range 4 {
+			locks := clients[i%len(clients)]
+			x.wg.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := locks.Lock(ctx, name, replicated)
+					if err != nil {
+						if ctx.Err() == nil && !unavailable(err) {
+							t.Errorf("Lock: %v", err)
+							return
+						}
+						continue
+					}
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d of them hold %s", n, name)
+					}
+					time.Sleep(rand.N(2 * time.Millisecond))
+					inside.Add(-1)
+					now := time.Now()
+					x.last.Store(&now)
+					x.turns.Add(1)
+					if err := lease.Unlock(ctx); err != nil && ctx.Err() == nil && !unavailable(err) {
+						t.Errorf("Unlock: %v", err)
+					}
+				}
+			})
+		}
+	}
+	t.Cleanup(x.end)
+	return x
+}
+
+func (x *crew) end() {
+	x.stop()
+	x.wg.Wait()
+}
+
+// progress waits for some more turns.
+func (x *crew) progress() {
+	x.t.Helper()
+	then := x.turns.Load()
+	eventually(x.t, "they take turns", func() bool { return x.turns.Load() > then+20 })
+}
+
+// resumes waits for the first turn that ends after a time, and holds that to the bound.
+func (x *crew) resumes(since time.Time, what string) {
+	x.t.Helper()
+	eventually(x.t, "locking resumes", func() bool { last := x.last.Load(); return last != nil && last.After(since) })
+	took := x.last.Load().Sub(since)
+	x.t.Logf("%s: the first turn was over %v later", what, took.Round(time.Millisecond))
+	if *bound > 0 && took > *bound {
+		x.t.Errorf("%s: locking resumed %v later", what, took)
+	}
+}
+
+// Under load, and while locks are being taken, the master dies. Every lock that was had with WithReplicas is
+// held on the new master, and nobody else gets one of them, nor one that is fought for. The master dies at
+// once, or some time after its replica was cut off: then a lock that was taken without is lost.
+func TestAFailoverLosesNoLockThatAReplicaHad(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s stack) {
+		t.Run("at once", func(t *testing.T) { failover(t, s, false) })
+		t.Run("cut off before", func(t *testing.T) { failover(t, s, true) })
+	})
+}
+
+func failover(t *testing.T, s stack, cut bool) {
+	x := startSentinels(t, 1)
+	at := site{addrs: x.Addrs(), sentinels: true, user: user, password: password}
+	long := mortise.WithWatchdogTimeout(5 * patience)
+	a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
+	ctx := within(t, 4*patience)
+	load := work(ctx, t, []string{"orders:1", "orders:2", "orders:3", "orders:4"}, a, b)
+	load.progress()
+
+	// Locks are taken and kept, until that fails.
+	var mu sync.Mutex
+	var kept []*mortise.Lease
+	var taking sync.WaitGroup
+	for i := range 4 {
+		taking.Go(func() {
+			for n := 0; ; n++ {
+				lease, err := a.Lock(ctx, fmt.Sprint("orders:kept:", i, ":", n), replicated)
+				if err != nil {
+					if !unavailable(err) {
+						t.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				kept = append(kept, lease)
+				mu.Unlock()
+			}
+		})
+	}
+	eventually(t, "locks are kept", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(kept) >= 200
+	})
+	master, replica := x.Servers[0], x.Servers[1]
+	var hole *mortise.Lease
+	if cut {
+		master.Must("ACL", "SETUSER", "replicator", "off")
+		master.Must("CLIENT", "KILL", "USER", "replicator")
+		taking.Wait()
+		load.end() // its names are held where their releases are not heard of
+		var err error
+		if hole, err = a.Lock(ctx, "orders:hole"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Lock(ctx, "orders:none", replicated); !errors.Is(err, mortise.ErrNotReplicated) {
+			t.Errorf("while the replica is cut off: %v", err)
+		}
+	}
+	master.Stop()
+	taking.Wait()
+	if x.AwaitMasterAfter(master) != replica {
+		t.Fatal("the replica is not the master")
+	}
+	t.Logf("%d locks were kept when the master died", len(kept))
+	for _, lease := range kept {
+		if err := lease.Err(); err != nil {
+			t.Errorf("%s: %v", lease.Name(), err)
+		}
+		stranger, err := tryUntilAvailable(ctx, b, lease.Name())
+		if !errors.Is(err, mortise.ErrNotAcquired) {
+			t.Errorf("%s is held, and another's TryLock comes to %v, %v", lease.Name(), stranger, err)
+		}
+	}
+
+	if cut {
+		if _, err := tryUntilAvailable(ctx, b, hole.Name()); err != nil {
+			t.Errorf("what was taken without a replica is not lost: %v", err)
+		}
+		if err := hole.Unlock(ctx); !errors.Is(err, mortise.ErrLost) {
+			t.Errorf("and its holder's Unlock: %v", err)
+		}
+	}
+
+	// There is no replica any more, so no lock is had; with the next one, they are.
+	_, err := lockReplicated(ctx, a, "orders:alone")
+	if !errors.Is(err, mortise.ErrNotReplicated) {
+		t.Errorf("without a replica: %v", err)
+	}
+	redistest.StartReplica(t, replica, redistest.WithConfig("masteruser replicator", "masterauth secret"))
+	since := time.Now()
+	if cut {
+		load = work(ctx, t, []string{"orders:5", "orders:6"}, a, b)
+	}
+	load.resumes(since, "the new master had a replica")
+	load.progress()
+	load.end()
+	for _, lease := range kept {
+		if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
+			t.Errorf("%s: %v", lease.Name(), err)
+		}
+	}
+}
+
+// tryUntilAvailable is TryLock, again while the store is away.
+func tryUntilAvailable(ctx context.Context, locks *mortise.Client, name string) (*mortise.Lease, error) {
+	for {
+		lease, err := locks.TryLock(ctx, name)
+		if err == nil || !unavailable(err) || ctx.Err() != nil {
+			return lease, err
+		}
+	}
+}
+
+// lockReplicated is Lock with a replica, again while the store is away.
+func lockReplicated(ctx context.Context, locks *mortise.Client, name string) (*mortise.Lease, error) {
+	for {
+		lease, err := locks.Lock(ctx, name, replicated)
+		if err == nil || !unavailable(err) || errors.Is(err, mortise.ErrNotReplicated) || ctx.Err() != nil {
+			return lease, err
+		}
+	}
+}
+
+// A slot moves to another master, whose replicas then count, and that one fails over, while its
+// locks are fought for.
+func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
+	t.Parallel()
+	slot := redisproto.Slot("{orders}")
+	each(t, func(t *testing.T, s stack) {
+		acl := redistest.WithACL(suiteUser(t))
+		stay := redistest.WithConfig("cluster-allow-replica-migration no") // where one has two, and another none
+		c := redistest.StartCluster(t, 3, acl, stay)
+		from := c.Master(slot)
+		to := c.Masters[0]
+		if to == from {
+			to = c.Masters[1]
+		}
+		c.Replica(from, acl, stay)
+		next := c.Replica(to, acl, stay)
+		c.Replica(to, acl, stay)
+		at := site{addrs: c.Addrs(), cluster: true, user: user, password: password}
+		long := mortise.WithWatchdogTimeout(5 * patience)
+		a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
+		ctx := within(t, 5*patience)
+		var kept *mortise.Lease
+		eventually(t, "a lock is had with a replica", func() (had bool) {
+			var err error
+			kept, err = lockReplicated(ctx, a, "{orders}kept")
+			return err == nil
+		})
+		load := work(ctx, t, []string{"{orders}1", "{orders}2", "{orders}3"}, a, b)
+		load.progress()
+
+		m := c.Migrate(slot, to)
+		m.MoveKeys()
+		fresh, err := lockReplicated(ctx, a, "{orders}fresh") // which the new master has, by ASK
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.MoveKeys()
+		m.Finish()
+		load.resumes(time.Now(), "the slot had moved")
+		load.progress()
+
+		c.Failover(next)
+		load.resumes(time.Now(), "the replica had taken over")
+		load.progress()
+		load.end()
+		for _, lease := range []*mortise.Lease{kept, fresh} {
+			if _, err := tryUntilAvailable(ctx, b, lease.Name()); !errors.Is(err, mortise.ErrNotAcquired) {
+				t.Errorf("%s is held, and another's TryLock comes to %v", lease.Name(), err)
+			}
+			if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
+				t.Errorf("%s: %v", lease.Name(), err)
+			}
+		}
+	})
+}
+
+// A replica that has stopped, but is connected: the error comes in time, nothing is left, and nobody else
+// is held up. A timeout may be longer than the client library waits for other replies.
+func TestAReplicaThatHasStopped(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		replica := redistest.StartReplica(t, srv)
+		at := site{addrs: []string{srv.Addr()}}
+		a, b := ready(t, s.open(t, at)), ready(t, s.open(t, at))
+		ctx := within(t, 2*patience)
+		once := func(wait time.Duration) {
+			t.Helper()
+			began := time.Now()
+			_, err := a.Lock(ctx, "1", mortise.WithReplicas(1, wait))
+			took := time.Since(began)
+			if !errors.Is(err, mortise.ErrNotReplicated) || !strings.Contains(fmt.Sprint(err), "0 of 1 replicas") {
+				t.Errorf("after %v: %v", took, err)
+			}
+			if took < wait {
+				t.Errorf("after %v, want %v", took, wait)
+			}
+			lease, err := b.TryLock(ctx, "1")
+			if err != nil {
+				t.Errorf("it is not free: %v", err)
+				return
+			}
+			if err := lease.Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		replica.Pause()
+		defer replica.Resume()
+		once(100 * time.Millisecond)
+		once(4 * time.Second)
+
+		// Fifty wait for the replica, and one does not.
+		many, cancel := context.WithCancel(ctx)
+		defer cancel()
+		done := make(chan error, 50)
+		for i := range cap(done) {
+			go func() {
+				_, err := a.Lock(many, fmt.Sprint("many:", i), mortise.WithReplicas(1, 20*time.Second))
+				done <- err
+			}()
+		}
+		eventually(t, "some of them wait", func() bool {
+			return strings.Count(fmt.Sprint(srv.Must("CLIENT", "LIST")), "cmd=wait") >= min(cap(done), 5)
+		})
+		began := time.Now()
+		if err := mortise.Do(ctx, a, "2", func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("one who wants no replica is held up for %v", took)
+		}
+		replica.Resume()
+		for range cap(done) {
+			ended(t, "who waits for the replica", done)
+		}
+		cancel()
+	})
+}
+
+// The script and WAIT are on their way before the script's reply: one round trip.
+func TestWaitGoesOutWithTheScript(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		redistest.StartReplica(t, srv)
+		p := newHolding(t, srv.Addr())
+		locks := ready(t, s.open(t, site{addrs: []string{p.addr}}))
+		ctx := within(t, patience)
+		lease, err := locks.Lock(ctx, "1", replicated)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.pairs.Load() != 1 {
+			t.Errorf("%d scripts with WAIT behind them, want 1", p.pairs.Load())
+		}
+		if _, err := locks.Lock(lease.Context(), "1", replicated); err != nil {
+			t.Error(err)
+		}
+		if p.pairs.Load() != 2 {
+			t.Errorf("%d scripts with WAIT behind them, want 2", p.pairs.Load())
+		}
+	})
+}
+
+// holding is a proxy that keeps the reply to EVAL until WAIT has come on the same connection.
+type holding struct {
+	addr  string
+	pairs atomic.Int64
+}
+
+func newHolding(t *testing.T, upstream string) *holding {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	p := &holding{addr: l.Addr().String()}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", upstream)
+			if err != nil {
+				client.Close()
+				return
+			}
+			go p.serve(client, server)
+		}
+	}()
+	return p
+}
+
+func (p *holding) serve(client, server net.Conn) {
+	defer client.Close()
+	defer server.Close()
+	var held sync.Mutex // while a script has no WAIT behind it
+	go func() {
+		defer client.Close()
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := server.Read(buf)
+			if err != nil {
+				return
+			}
+			held.Lock()
+			_, err = client.Write(buf[:n])
+			held.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	waits := false
+	defer func() {
+		if waits {
+			held.Unlock()
+		}
+	}()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buf)
+		if err != nil {
+			return
+		}
+		sent := bytes.ToUpper(buf[:n])
+		if !waits && bytes.Contains(sent, []byte("\r\nEVAL\r\n")) {
+			held.Lock()
+			waits = true
+		}
+		if waits && bytes.Contains(sent, []byte("\r\nWAIT\r\n")) {
+			p.pairs.Add(1)
+			held.Unlock()
+			waits = false
+		}
+		if _, err := io.Copy(server, bytes.NewReader(buf[:n])); err != nil {
+			return
+		}
+	}
+}

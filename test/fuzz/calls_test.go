@@ -1,0 +1,298 @@
+//go:build unix
+
+package fuzz
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// What the bits of FuzzCalls's kind say.
+const (
+	fair = 1 << iota
+	fenced
+	nonReentrant
+	spinning
+	withLease
+	withWait
+	withMaxHold
+	withWatchdog
+	sides
+	counts
+	together
+)
+
+// FuzzCalls takes locks and counts of names of any bytes, as clients with any id, for any durations. All
+// stores must answer alike.
+func FuzzCalls(f *testing.F) {
+	const second = int64(time.Second)
+	for _, name := range []string{
+		"n", "", " ", "\x00", "a\nb", "{", "}", "{}", "{a}", "a{b}c", "{a}{b}", "}{a}", "{{a}}", "a}", "{a", "\xff\xfe", "é😀", "*", "?[a]",
+		"redisson_lock__channel:{n}", "mortise:1:next:{n}", "n:timeout", "{n}:a:1:rwlock_timeout:1", "-1", "\r\n$3\r\nabc\r\n", "%s%n", "../n", "KEYS[1]",
+		strings.Repeat("x", 65536), strings.Repeat("x", 65537), "{" + strings.Repeat("\x00", 65000) + "}",
+	} {
+		f.Add(name, "host/1/x", uint16(fair|fenced|withWait), int64(0), second, int64(0), int64(0), int64(0))
+		f.Add(name, "", uint16(sides|counts|together), int64(1), int64(1), int64(0), int64(0), int64(0))
+	}
+	for _, id := range []string{"a", "a:b", ":", "a:1:write", "mode", "\x00", "a\nb", "{x}", "\xff", strings.Repeat("i", 256), strings.Repeat("i", 257), "^%x+", "%"} {
+		f.Add("n", id, uint16(fair|withWait), int64(0), int64(time.Millisecond), int64(0), int64(0), int64(0))
+		f.Add("n", id, uint16(sides|fenced), int64(0), int64(0), int64(0), int64(0), int64(0))
+	}
+	for _, d := range []int64{0, 1, -1, 999_999, 1_000_001, 49_999_999, 50_000_000, 50_000_001, second, 60 * second, int64(mortise.MaxLease), int64(mortise.MaxLease) + 1,
+		math.MaxInt64, math.MaxInt64 - 999_999, math.MinInt64, math.MaxInt64 / 1_000_000 * 1_000_000} {
+		f.Add("n", "c", uint16(withLease), d, d, d, d, d)
+		f.Add("n", "c", uint16(fair|withWait), d, d, d, d, d)
+		f.Add("n", "c", uint16(withMaxHold), d, d, d, d, d)
+		f.Add("n", "c", uint16(withWatchdog|withWait|sides), d, d, d, d, d)
+		f.Add("n", "c", uint16(spinning|withWait), d, d, d, d, d)
+		f.Add("n", "c", uint16(counts), d, d, d, d, d)
+	}
+	f.Fuzz(func(t *testing.T, name, id string, kind uint16, lease, wait, hold, watchdog, spin int64) {
+		in := calls{name: name, id: id, kind: kind, lease: lease, wait: wait, hold: hold, watchdog: watchdog, spin: spin}
+		w := theWorld()
+		names := []string{name, name + "s", name + "p", name + "l"}
+		around := decoys(names)
+		var first []string
+		for _, store := range stores {
+			real := store != inMemory
+			var before []string
+			if real {
+				w.reset(t, around)
+				before = w.digests(t, around)
+			}
+			said := in.on(t, w, store)
+			if first == nil {
+				first = said
+			} else if a, b := strings.Join(first, ", "), strings.Join(said, ", "); a != b {
+				t.Errorf("the stores differ:\n%s: %s\n%s: %s", stores[0], a, store, b)
+			}
+			if !real {
+				continue
+			}
+			for _, k := range w.unharmed(t, names, around, before) {
+				switch {
+				case strings.HasPrefix(k.name, "redisson_lock_token:") && k.name != name && kind&fenced != 0:
+				case strings.HasPrefix(k.name, "mortise:1:") && k.expires:
+				case kind&counts != 0 && slices.Contains(names[1:], k.name):
+				default:
+					t.Fatalf("%s: left behind: %q, which expires: %v; fields %q", store, k.name, k.expires, k.fields)
+				}
+			}
+		}
+	})
+}
+
+// calls is what a user does.
+type calls struct {
+	name, id                          string
+	kind                              uint16
+	lease, wait, hold, watchdog, spin int64
+}
+
+func (in *calls) has(bit uint16) bool { return in.kind&bit != 0 }
+
+// long tells whether nothing that is held ends by time while the input lasts.
+func (in *calls) long() bool {
+	return (!in.has(withLease) || in.lease >= int64(slack)) && (!in.has(withMaxHold) || in.hold >= int64(slack)) &&
+		(!in.has(withWatchdog) || in.watchdog >= int64(slack)) && (!in.has(withWait) || in.wait >= int64(slack) || in.wait <= 0)
+}
+
+// on returns what a store answered, as far as it does not depend on time.
+func (in calls) on(t *testing.T, w *world, store string) (said []string) {
+	say := func(what string, err error) bool {
+		said = append(said, what+": "+verdict(err))
+		return err == nil
+	}
+
+	var opts []mortise.ClientOption
+	if in.has(withWatchdog) {
+		opts = append(opts, mortise.WithWatchdogTimeout(time.Duration(in.watchdog)))
+	}
+	b := w.backend(store)
+	c, err := mortise.New(b, append(opts, mortise.WithID(in.id))...)
+	if !say("New", err) {
+		if c, err = mortise.New(b); err != nil {
+			t.Fatal(err)
+		}
+		in.kind &^= withWatchdog
+	}
+	defer func() {
+		if !shutdown(t, c, enough) {
+			t.Errorf("%s: Shutdown was not over within %v", store, enough)
+		}
+	}()
+	k := mortise.Kind{Fair: in.has(fair), Fenced: in.has(fenced), NonReentrant: in.has(nonReentrant)}
+	if in.has(spinning) {
+		k.Spin = time.Duration(in.spin)
+	}
+	l, err := c.Kind(k)
+	if !say("Kind", err) {
+		if k.Spin, k.Fair = 0, false; k == (mortise.Kind{}) {
+			l = c
+		} else if l, err = c.Kind(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.lock(t, c, l, k, say)
+	if in.has(sides) {
+		in.readAndWrite(t, c, say)
+	}
+	if in.has(counts) {
+		in.count(t, c, say)
+	}
+	if !in.long() {
+		return said[:min(len(said), 2)]
+	}
+	return said
+}
+
+// options are those of a lock.
+func (in *calls) options() (opts []mortise.Option) {
+	if in.has(withLease) {
+		opts = append(opts, mortise.WithLease(time.Duration(in.lease)))
+	}
+	if in.has(withMaxHold) {
+		opts = append(opts, mortise.WithMaxHold(time.Duration(in.hold)))
+	}
+	if in.has(withWait) {
+		opts = append(opts, mortise.WithWait(time.Duration(in.wait)))
+	}
+	return opts
+}
+
+const (
+	enough = 5 * time.Second // go test ends a process that fuzzes one input for ten
+	short  = 2 * time.Millisecond
+)
+
+func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k mortise.Kind, say func(string, error) bool) {
+	lease, err := call(t, "Lock", enough, func(ctx context.Context) (*mortise.Lease, error) {
+		return l.Lock(context.WithoutCancel(ctx), in.name, in.options()...)
+	})
+	if !say("Lock", err) {
+		return
+	}
+	if token, is := lease.Token(); is != k.Fenced || is && token <= 0 {
+		t.Errorf("token %d, %v", token, is)
+	}
+	inner, err := call(t, "Lock again", enough, func(context.Context) (*mortise.Lease, error) {
+		return l.Lock(lease.Context(), in.name, in.options()...)
+	})
+	again := say("Lock again", err)
+	other, err := call(t, "TryLock", enough, func(ctx context.Context) (*mortise.Lease, error) {
+		return l.TryLock(context.WithoutCancel(ctx), in.name)
+	})
+	say("TryLock", err)
+	in.late(t, "two hold it", lease, other, err)
+	if in.has(withWait) {
+		other, err = call(t, "Lock, and wait", short, func(ctx context.Context) (*mortise.Lease, error) {
+			return l.Lock(ctx, in.name, mortise.WithWait(time.Duration(max(in.wait, 1))))
+		})
+		in.late(t, "two hold it", lease, other, err)
+	}
+	if in.has(together) {
+		all, err := call(t, "LockAll", enough, func(ctx context.Context) (*mortise.Lease, error) {
+			return mortise.LockAll(context.WithoutCancel(ctx), []mortise.Part{{Locker: l, Name: in.name + "p"}, {Locker: l, Name: in.name + "l"}}, in.options()...)
+		})
+		if say("LockAll", err) {
+			in.unlock(t, "Unlock all", all, say)
+		}
+	}
+	state, err := call(t, "Inspect", enough, func(ctx context.Context) (mortise.State, error) { return c.Inspect(ctx, in.name) })
+	say("Inspect", err)
+	if err == nil && in.long() && (!state.Held || !state.Mine || (state.Holds == 2) != again || state.Remaining <= 0 || state.Remaining > mortise.MaxLease) {
+		t.Errorf("Inspect: %+v", state)
+	}
+	if again {
+		in.unlock(t, "Unlock", inner, say)
+	}
+	in.unlock(t, "Unlock", lease, say)
+	_, err = call(t, "Unlock twice", enough, func(ctx context.Context) (struct{}, error) { return struct{}{}, lease.Unlock(ctx) })
+	if say("Unlock twice", err); err == nil {
+		t.Error("unlocked twice")
+	}
+}
+
+// late gives back what was had because the holder's time is over, which it must be then.
+func (in *calls) late(t *testing.T, wrong string, holder, got *mortise.Lease, err error) {
+	t.Helper()
+	if err != nil {
+		return
+	}
+	if holder.Err() == nil {
+		t.Error(wrong)
+	}
+	in.unlock(t, "Unlock what was had late", got, func(string, error) bool { return true })
+}
+
+func (in *calls) unlock(t *testing.T, what string, l *mortise.Lease, say func(string, error) bool) {
+	_, err := call(t, what, enough, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) })
+	say(what, err)
+}
+
+func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, error) bool) {
+	read, write := c.RW()
+	w, err := call(t, "write", enough, func(ctx context.Context) (*mortise.Lease, error) {
+		return write.Lock(context.WithoutCancel(ctx), in.name, in.options()...)
+	})
+	if !say("write", err) {
+		return
+	}
+	r, err := call(t, "read under it", enough, func(context.Context) (*mortise.Lease, error) {
+		return read.Lock(w.Context(), in.name, in.options()...)
+	})
+	under := say("read under it", err)
+	other, err := call(t, "try to read", enough, func(ctx context.Context) (*mortise.Lease, error) {
+		return read.TryLock(context.WithoutCancel(ctx), in.name)
+	})
+	say("try to read", err)
+	in.late(t, "one reads while another writes", w, other, err)
+	in.unlock(t, "Unlock the writer", w, say)
+	if !under {
+		return
+	}
+	other, err = call(t, "write beside it", short, func(ctx context.Context) (*mortise.Lease, error) { return write.Lock(ctx, in.name) })
+	in.late(t, "one writes while another reads", r, other, err)
+	in.unlock(t, "Unlock the reader", r, say)
+}
+
+func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) bool) {
+	type none = struct{}
+	n := int(in.lease)
+	s := c.Semaphore(in.name + "s")
+	_, err := call(t, "TrySetPermits", enough, func(ctx context.Context) (bool, error) { return s.TrySetPermits(ctx, n) })
+	if say("TrySetPermits", err) {
+		_, err = call(t, "Acquire", enough, func(ctx context.Context) (none, error) { return none{}, s.TryAcquire(ctx, int(in.hold)) })
+		say("TryAcquire", err)
+		_, err = call(t, "AddPermits", enough, func(ctx context.Context) (none, error) { return none{}, s.AddPermits(ctx, int(in.spin)) })
+		say("AddPermits", err)
+		_, err = call(t, "Available", enough, func(ctx context.Context) (int, error) { return s.Available(ctx) })
+		say("Available", err)
+		_, err = call(t, "Drain", enough, func(ctx context.Context) (int, error) { return s.Drain(ctx) })
+		say("Drain", err)
+	}
+	p := c.Permits(in.name + "p")
+	_, err = call(t, "TrySetPermits", enough, func(ctx context.Context) (bool, error) { return p.TrySetPermits(ctx, n) })
+	if say("TrySetPermits of permits", err) {
+		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) { return p.TryAcquire(ctx) })
+		if say("TryAcquire of permits", err) {
+			_, err = call(t, "Release", enough, func(ctx context.Context) (none, error) { return none{}, got.Release(ctx) })
+			say("Release", err)
+		}
+	}
+	latch := c.Latch(in.name + "l")
+	_, err = call(t, "TrySet", enough, func(ctx context.Context) (bool, error) { return latch.TrySet(ctx, int64(n)) })
+	if say("TrySet", err) {
+		_, err = call(t, "CountDown", enough, func(ctx context.Context) (none, error) { return none{}, latch.CountDown(ctx) })
+		say("CountDown", err)
+		call(t, "Wait", short, func(ctx context.Context) (none, error) { return none{}, latch.Wait(ctx) })
+		_, err = call(t, "Count", enough, func(ctx context.Context) (int64, error) { return latch.Count(ctx) })
+		say("Count", err)
+	}
+}

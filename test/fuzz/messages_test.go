@@ -1,0 +1,250 @@
+//go:build unix
+
+package fuzz
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// FuzzMessages publishes what nobody of ours would on the channels that one who waits listens to. It must
+// neither get in before its time, nor ask without end, nor miss the release that comes after.
+func FuzzMessages(f *testing.F) {
+	for kind := range byte(len(waits)) {
+		for text := range byte(len(payloads) + len(texts)) {
+			f.Add(1+(kind+text)%2, kind, []byte{text, text})
+		}
+		for _, turn := range []string{"-001", "-999", "9999", "+001", "0000", " 0 0", "1e10", "\x00\x00\x00\x00"} {
+			f.Add(1+kind%2, kind, append([]byte{255, 0, 0}, turn...))
+			f.Add(1+kind%2, kind, append([]byte{255, 1, 1}, turn...))
+			f.Add(1+kind%2, kind, append([]byte{255, 2, 3}, turn...))
+		}
+		f.Add(1+kind%2, kind, []byte{200, 'a', 'b', 0, 255, '\n', 3, 4, 5, 6, 7, 8, 9, 10})
+	}
+	f.Fuzz(func(t *testing.T, store, kind byte, script []byte) {
+		w := theWorld()
+		names := []string{"n"}
+		around := decoys(names)
+		w.reset(t, around)
+		before := w.digests(t, around)
+		w.scripts(t)
+		holder, err := mortise.New(w.backend(byRedis))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer shutdown(t, holder, slack)
+		by := stores[1+int(store)%2]
+		waiter, err := mortise.New(w.backend(by))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer shutdown(t, waiter, slack)
+
+		k := waits[int(kind)%len(waits)]
+		ctx, cancel := context.WithTimeout(context.Background(), slack)
+		defer cancel()
+		release, err := k.hold(ctx, holder)
+		if err != nil {
+			t.Fatalf("%s: %v", k.name, err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			back, err := k.wait(ctx, waiter)
+			if err == nil {
+				err = back(ctx)
+			}
+			got <- err
+		}()
+		channels := w.listened(t, ctx)
+		p := tape(script)
+		for n := 0; n < mostMessages && len(p) > 0; n++ {
+			payload := w.payload(ctx, &p)
+			for _, c := range append(channels, "redisson_lock__channel:{other}") {
+				if err := w.admin.Publish(ctx, c, payload).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		select {
+		case err := <-got:
+			t.Fatalf("%s, %s: over before its time: %v", by, k.name, err)
+		default:
+		}
+		if err := release(ctx); err != nil {
+			t.Fatalf("%s: %v", k.name, err)
+		}
+		released := time.Now()
+		if err := <-got; err != nil {
+			t.Fatalf("%s, %s: %v after the release: %v", by, k.name, time.Since(released), err)
+		}
+		if took := time.Since(released); took > slack/2 {
+			t.Errorf("%s, %s: it took %v after the release", by, k.name, took)
+		}
+		if n := w.scripts(t); n > 40+4*mostMessages {
+			t.Errorf("%s, %s: %d scripts were sent", by, k.name, n)
+		}
+		for _, l := range w.unharmed(t, names, around, before) {
+			if !l.expires && !k.counts {
+				t.Errorf("%s, %s: %q is left behind", by, k.name, l.name)
+			}
+		}
+	})
+}
+
+const mostMessages = 12
+
+// listened waits until somebody listens, and returns to which channels.
+func (w *world) listened(t *testing.T, ctx context.Context) []string {
+	t.Helper()
+	for {
+		all, err := w.admin.PubSubChannels(ctx, "*").Result()
+		if err != nil {
+			t.Fatalf("nobody listens: %v", err)
+		}
+		if len(all) > 0 {
+			return all
+		}
+	}
+}
+
+var payloads = []string{"0", "1", "2", "00", "", "-1", "3", "123456765432100003", "12345676543210000", "1234567654321000033", "9999999999999999999"}
+
+// payload is what anybody may publish; one in some knows what turns look like, and who waits.
+func (w *world) payload(ctx context.Context, p *tape) string {
+	b := p.next()
+	switch {
+	case int(b) < len(payloads):
+		return payloads[b]
+	case b < 250:
+		return p.text()
+	}
+	tag := "7654321"
+	if all, err := w.admin.ZRange(ctx, "mortise:1:next:{n}", 0, 0).Result(); err == nil && len(all) > 0 {
+		tag = all[0]
+	}
+	tags := []string{"1234567", "0000000", tag, "-123456"}
+	turn := tags[p.next()%4] + tags[p.next()%4]
+	for range 4 {
+		turn += string([]byte{p.next()})
+	}
+	return turn
+}
+
+type undo func(context.Context) error
+
+func locked(l *mortise.Lease, err error) (undo, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l.Unlock, nil
+}
+
+func kindOf(c *mortise.Client, k mortise.Kind) mortise.Locker {
+	l, err := c.Kind(k)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// waits are the ways to wait, and to have others wait.
+var waits = []struct {
+	name   string
+	hold   func(context.Context, *mortise.Client) (undo, error)
+	wait   func(context.Context, *mortise.Client) (undo, error)
+	counts bool
+}{
+	{name: "plain",
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) { return locked(c.Lock(ctx, "n")) },
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) { return locked(c.Lock(ctx, "n")) }},
+	{name: "fair",
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			return locked(kindOf(c, mortise.Kind{Fair: true}).Lock(ctx, "n"))
+		},
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			return locked(kindOf(c, mortise.Kind{Fair: true}).Lock(ctx, "n"))
+		}},
+	{name: "a reader behind a writer",
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			_, write := c.RW()
+			return locked(write.Lock(ctx, "n"))
+		},
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			read, _ := c.RW()
+			return locked(read.Lock(ctx, "n"))
+		}},
+	{name: "a writer behind a reader",
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			read, _ := c.RW()
+			return locked(read.Lock(ctx, "n"))
+		},
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			_, write := c.RW()
+			return locked(write.Lock(ctx, "n"))
+		}},
+	{name: "a semaphore", counts: true,
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			s := c.Semaphore("n")
+			if _, err := s.TrySetPermits(ctx, 1); err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.TryAcquire(ctx, 1)
+		},
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			s := c.Semaphore("n")
+			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.Acquire(ctx, 1)
+		}},
+	{name: "permits", counts: true,
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			p := c.Permits("n")
+			if _, err := p.TrySetPermits(ctx, 1); err != nil {
+				return nil, err
+			}
+			got, err := p.TryAcquire(ctx)
+			return func(ctx context.Context) error { return got.Release(ctx) }, err
+		},
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			got, err := c.Permits("n").Acquire(ctx)
+			return func(ctx context.Context) error { return got.Release(ctx) }, err
+		}},
+	{name: "a latch", counts: true,
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			l := c.Latch("n")
+			if set, err := l.TrySet(ctx, 1); err != nil || !set {
+				return nil, fmt.Errorf("not set: %v %w", set, err)
+			}
+			return l.CountDown, nil
+		},
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			return func(context.Context) error { return nil }, c.Latch("n").Wait(ctx)
+		}},
+	{name: "plain, and many wait",
+		hold: func(ctx context.Context, c *mortise.Client) (undo, error) { return locked(c.Lock(ctx, "n")) },
+		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
+			all := make(chan error, 4)
+			for range cap(all) {
+				go func() {
+					l, err := c.Lock(ctx, "n")
+					if err == nil {
+						err = l.Unlock(ctx)
+					}
+					all <- err
+				}()
+			}
+			var failed []string
+			for range cap(all) {
+				if err := <-all; err != nil {
+					failed = append(failed, err.Error())
+				}
+			}
+			if failed != nil {
+				return nil, fmt.Errorf("%s", strings.Join(failed, "; "))
+			}
+			return func(context.Context) error { return nil }, nil
+		}},
+}

@@ -1,0 +1,446 @@
+//go:build unix
+
+package fuzz
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// FuzzValues puts what nobody of ours wrote at a name's keys, before and while two clients use it: values of
+// other types, counts that are none, times to live from a millisecond to beyond what a clock can say.
+// The tape says what, and which calls come between.
+func FuzzValues(f *testing.F) {
+	for key := range byte(len(nameKeys)) {
+		for shape := range byte(len(shapes)) {
+			// The damage, and then calls of each sort.
+			f.Add(byte(shape%3), []byte{0, key, shape, key, shape, 1, 2, 3, 128, 129, 130, 132, 133, 134})
+			f.Add(byte(key%3), []byte{128, 0, key, shape, 7, 1, 9, 9, 135, 136, 137, 138, 139, 140, 141, 142})
+		}
+	}
+	for text := range byte(len(texts)) {
+		f.Add(byte(1), []byte{0, 0, 9, text, 10, text, 0, 143, 144, 145, 146, 135, 136, 150})       // the counts of sides
+		f.Add(byte(2), []byte{0, 0, 0, text, 0, 137, 138, 139, 140, 141, 142})                      // the counts of counts
+		f.Add(byte(1), []byte{0, 7, 6, text, 1, text, 0, 0, 4, 3, text, 3, text, 0, 130, 131, 147}) // queues
+	}
+	for ttl := range byte(len(ttls)) {
+		f.Add(byte(1+ttl%2), []byte{0, 0, 8, 5, 1, ttl, 128, 133, 130, 129, 147})
+		f.Add(byte(1+ttl%2), []byte{0, 0, 9, 5, 1, ttl, 135, 136, 143})
+	}
+	f.Fuzz(func(t *testing.T, store byte, script []byte) {
+		w := theWorld()
+		name := []string{"n", "{n}", "a{b}c"}[len(script)%3]
+		d := &damage{t: t, w: w, store: stores[int(store)%len(stores)], name: name, tape: tape(script)}
+		names := []string{name, name + "2"}
+		around := decoys(names)
+		w.reset(t, around)
+		before := w.digests(t, around)
+		w.scripts(t)
+
+		d.run()
+
+		if n := w.scripts(t); n > mostSent {
+			t.Errorf("%s: %d scripts were sent", d.store, n)
+		}
+		for _, k := range w.unharmed(t, names, around, before) {
+			if strings.HasPrefix(k.name, "mortise:1:") && !k.expires && !d.damaged[k.name] {
+				t.Errorf("%s: %q does not expire", d.store, k.name)
+			}
+			// A queue whose times are gone, or the reverse, mends itself within backend.Absence of its turn.
+			broken := d.damaged["redisson_lock_queue:"+tagged(name)] || d.damaged["redisson_lock_timeout:"+tagged(name)]
+			for _, field := range k.fields {
+				if d.orderly && !(broken && strings.HasPrefix(k.name, "redisson_lock_")) && strings.HasPrefix(field, ours) {
+					t.Errorf("%s: %q is left behind in %q", d.store, field, k.name)
+				}
+			}
+		}
+	})
+}
+
+const (
+	ours = "fuzz/"
+	// mostSteps and mostSent bound an input, and what it may send: a step waits for some milliseconds,
+	// and asks again after one at the least.
+	mostSteps = 12
+	mostSent  = 300
+)
+
+// tape is what an input is read from; zeros follow it.
+type tape []byte
+
+func (p *tape) next() byte {
+	if len(*p) == 0 {
+		return 0
+	}
+	b := (*p)[0]
+	*p = (*p)[1:]
+	return b
+}
+
+// int is a small number, or one of eight bytes.
+func (p *tape) int() int64 {
+	b := p.next()
+	if b < 250 {
+		return int64(b)
+	}
+	var raw [8]byte
+	for i := range raw {
+		raw[i] = p.next()
+	}
+	return int64(binary.BigEndian.Uint64(raw[:]))
+}
+
+// text is one that means something to some script, or anything.
+func (p *tape) text() string {
+	b := p.next()
+	if int(b) < len(texts) {
+		return texts[b]
+	}
+	n := min(int(b)-len(texts), len(*p))
+	s := string((*p)[:n])
+	*p = (*p)[n:]
+	return s
+}
+
+var (
+	texts = []string{
+		"", "0", "1", "-1", "2", "mode", "read", "write", "x", "uuid:1", "uuid:1:write", "9223372036854775807", "-9223372036854775808", "9223372036854775808",
+		"99999999999999999999999999", "1e15", "1e300", "inf", "-inf", "nan", "0x10", " 1", "1 ", "1.5", "+1", "\x00", "\xff\xfe", "a:b:c", "2147483648",
+		"00000000-0000-0000-0000-000000000000:1", "1700000000000:abc", "99999999999999:abc", "1234567", "0123456789abcdef",
+	}
+	scores = []string{"0", "-1", "1", "inf", "-inf", "1e300", "-1e300", "1.5", "1700000000000", "4000000000000", "922337203685477", "9223372036854775807", "99999999999999999999"}
+	ttls   = []string{"1", "2", "60000", "31536000000", "3153600000001", "9223370000000", "9223372036854", "9223372036855", "9000000000000000", "1000000000000000000", "0", "-1"}
+)
+
+// nameKeys are a name's keys.
+var nameKeys = []func(name string) string{
+	func(n string) string { return n },
+	func(n string) string { return "redisson_lock_token:" + tagged(n) },
+	func(n string) string { return "redisson_lock_queue:" + tagged(n) },
+	func(n string) string { return "redisson_lock_timeout:" + tagged(n) },
+	func(n string) string { return "mortise:1:next:" + tagged(n) },
+	func(n string) string { return "mortise:1:writer:" + tagged(n) },
+	func(n string) string { return tagged(n) + ":timeout" },
+	func(n string) string { return tagged(n) + ":uuid:1:rwlock_timeout:1" },
+}
+
+// shapes make a value.
+var shapes = []func(p *tape, key string) [][]any{
+	0: func(p *tape, key string) [][]any { return [][]any{{"set", key, p.text()}} },
+	1: func(p *tape, key string) [][]any { return [][]any{{"del", key}} },
+	2: func(p *tape, key string) [][]any { return [][]any{{"del", key}, {"rpush", key, p.text(), p.text()}} },
+	3: func(p *tape, key string) [][]any {
+		return [][]any{{"del", key}, {"zadd", key, scores[int(p.next())%len(scores)], p.text(), scores[int(p.next())%len(scores)], p.text()}}
+	},
+	4: func(p *tape, key string) [][]any { return [][]any{{"del", key}, {"sadd", key, p.text(), p.text()}} },
+	5: func(p *tape, key string) [][]any {
+		return [][]any{{"del", key}, {"xadd", key, "*", p.text(), p.text()}}
+	},
+	6: func(p *tape, key string) [][]any { // a queue that somebody's stand in
+		a, b := p.text(), p.text()
+		zset := strings.Replace(key, "redisson_lock_queue:", "redisson_lock_timeout:", 1)
+		return [][]any{{"rpush", key, a, b, a}, {"zadd", zset, scores[int(p.next())%len(scores)], a, scores[int(p.next())%len(scores)], b}}
+	},
+	7: func(p *tape, key string) [][]any { return [][]any{{"pfadd", key, p.text()}} },
+	8: func(p *tape, key string) [][]any { return [][]any{{"del", key}, {"hset", key, p.text(), p.text()}} },
+	9: func(p *tape, key string) [][]any { // one side of a read-write lock, and a count
+		return [][]any{{"hset", key, "mode", []string{"read", "write", "", "both"}[p.next()%4], p.text(), p.text(), "uuid:1", p.text()}}
+	},
+	10: func(p *tape, key string) [][]any { return [][]any{{"hset", key, p.text(), p.text()}} },
+	11: func(p *tape, key string) [][]any { // many fields
+		n := 100 << (p.next() % 4)
+		all := []any{"hset", key}
+		for i := range n {
+			all = append(all, fmt.Sprint("x:", i), p.text())
+		}
+		return [][]any{all}
+	},
+	12: func(p *tape, key string) [][]any { // many places
+		n := 50 << (p.next() % 3)
+		list, zset := []any{"rpush", key}, []any{"zadd", key + "s"}
+		for i := range n {
+			list = append(list, fmt.Sprint("x:", i))
+			zset = append(zset, scores[int(p.next())%len(scores)], fmt.Sprint("x:", i))
+		}
+		zset[1] = strings.Replace(key, "redisson_lock_queue:", "redisson_lock_timeout:", 1)
+		return [][]any{list, zset}
+	},
+	13: func(p *tape, key string) [][]any { return [][]any{{"pexpire", key, ttls[int(p.next())%len(ttls)]}} },
+	14: func(p *tape, key string) [][]any { return [][]any{{"persist", key}} },
+	15: func(p *tape, key string) [][]any { return [][]any{{"hincrby", key, p.text(), p.int()}} },
+	16: func(p *tape, key string) [][]any { return [][]any{{"incrby", key, p.int()}} },
+	17: func(p *tape, key string) [][]any { return [][]any{{"setrange", key, 70000, p.text()}} },
+}
+
+// damage is what happens to a name.
+type damage struct {
+	t       *testing.T
+	w       *world
+	store   string
+	name    string
+	tape    tape
+	mem     *memory.Store
+	damaged map[string]bool
+	users   [2]*mortise.Client
+	leases  []*mortise.Lease
+	permits []*mortise.Permit
+	orderly bool // all that was had was given back
+}
+
+func (d *damage) run() {
+	d.damaged = map[string]bool{}
+	d.orderly = true
+	b := d.w.backend(d.store)
+	d.mem, _ = b.(*memory.Store)
+	for i := range d.users {
+		if d.store == byCached && i > 0 {
+			b = d.w.backend(d.store)
+		}
+		c, err := mortise.New(b, mortise.WithID(ours+fmt.Sprint(i)))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		d.users[i] = c
+	}
+	for range mostSteps {
+		if len(d.tape) == 0 {
+			break
+		}
+		if b := d.tape.next(); b < 128 {
+			d.harm()
+		} else {
+			c := uses[int(b&127)%len(uses)]
+			user := d.users[int(b>>6)&1^int(b)&1]
+			err := c.call(d, user)
+			if v := verdict(err); strings.HasPrefix(v, "?") {
+				d.t.Fatalf("%s: %s: an error of no kind: %v", d.store, c.name, err)
+			}
+			if errors.Is(err, mortise.ErrUnavailable) {
+				d.orderly = false
+			}
+		}
+	}
+	for _, l := range d.leases {
+		d.gaveBack(call(d.t, "Unlock", time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) }))
+	}
+	for _, p := range d.permits {
+		d.gaveBack(call(d.t, "Release", time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Release(ctx) }))
+	}
+	for _, c := range d.users {
+		if !shutdown(d.t, c, 50*time.Millisecond) {
+			d.orderly = false
+		}
+	}
+}
+
+func (d *damage) gaveBack(_ struct{}, err error) {
+	if err != nil && !errors.Is(err, mortise.ErrNotHeld) {
+		d.orderly = false
+	}
+}
+
+// harm writes what nobody of ours would.
+func (d *damage) harm() {
+	which := d.tape.next()
+	key := nameKeys[int(which)%len(nameKeys)](d.name)
+	if d.mem != nil {
+		switch d.tape.next() % 4 {
+		case 0:
+			d.mem.Occupy(d.name)
+		case 1:
+			d.mem.Delete(d.name)
+		case 2:
+			d.mem.Flush()
+		case 3:
+			d.mem.SetDown(errors.New("down"))
+			d.mem.SetDown(nil)
+		}
+		return
+	}
+	pipe := d.w.admin.Pipeline()
+	for _, command := range shapes[int(d.tape.next())%len(shapes)](&d.tape, key) {
+		pipe.Do(context.Background(), command...)
+		d.damaged[command[1].(string)] = true
+	}
+	// What cannot be written there is an error, and no damage.
+	_, err := pipe.Exec(context.Background())
+	if reply := goredis.Error(nil); err != nil && !errors.As(err, &reply) {
+		d.t.Fatal(err)
+	}
+}
+
+const (
+	patience = 6 * time.Millisecond // of one who waits for a lock
+	answer   = 5 * time.Second      // of one who does not wait
+)
+
+func (d *damage) lock(l mortise.Locker, opts ...mortise.Option) error {
+	lease, err := call(d.t, "Lock", patience, func(ctx context.Context) (*mortise.Lease, error) { return l.Lock(ctx, d.name, opts...) })
+	if err == nil {
+		d.leases = append(d.leases, lease)
+	}
+	return err
+}
+
+func (d *damage) try(l mortise.Locker, opts ...mortise.Option) error {
+	lease, err := call(d.t, "TryLock", answer, func(ctx context.Context) (*mortise.Lease, error) {
+		return l.TryLock(context.WithoutCancel(ctx), d.name, opts...)
+	})
+	if err == nil {
+		d.leases = append(d.leases, lease)
+	}
+	return err
+}
+
+func (d *damage) kind(c *mortise.Client, k mortise.Kind) error {
+	l, err := c.Kind(k)
+	if err != nil {
+		return err
+	}
+	if d.tape.next()%2 == 0 {
+		return d.lock(l)
+	}
+	return d.try(l)
+}
+
+func does[R any](d *damage, what string, f func(ctx context.Context) (R, error)) error {
+	_, err := call(d.t, what, answer, f)
+	return err
+}
+
+func state(s mortise.State, err error) (mortise.State, error) {
+	if err == nil && (s.Remaining < -1 || s.Remaining > 100*365*24*time.Hour || s.Holds < 0 || s.Readers < 0) {
+		return s, fmt.Errorf("a state that cannot be: %+v", s)
+	}
+	return s, err
+}
+
+var uses = []struct {
+	name string
+	call func(d *damage, c *mortise.Client) error
+}{
+	{"TryLock", func(d *damage, c *mortise.Client) error { return d.try(c) }},
+	{"Lock", func(d *damage, c *mortise.Client) error { return d.lock(c) }},
+	{"fair", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true}) }},
+	{"fair and fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true, Fenced: true}) }},
+	{"fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fenced: true}) }},
+	{"Lock with a wait", func(d *damage, c *mortise.Client) error { return d.lock(c, mortise.WithWait(patience/2)) }},
+	{"Unlock", func(d *damage, c *mortise.Client) error {
+		if len(d.leases) == 0 {
+			return nil
+		}
+		l := d.leases[0]
+		d.leases = d.leases[1:]
+		err := does(d, "Unlock", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) })
+		d.gaveBack(struct{}{}, err)
+		return err
+	}},
+	{"read", func(d *damage, c *mortise.Client) error { read, _ := c.RW(); return d.lock(read) }},
+	{"write", func(d *damage, c *mortise.Client) error { _, write := c.RW(); return d.lock(write) }},
+	{"a semaphore", func(d *damage, c *mortise.Client) error {
+		s := c.Semaphore(d.name)
+		return errors.Join(
+			does(d, "TrySetPermits", func(ctx context.Context) (bool, error) { return s.TrySetPermits(ctx, 3) }),
+			does(d, "TryAcquire", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.TryAcquire(ctx, 2) }),
+			does(d, "Available", func(ctx context.Context) (int, error) { return s.Available(ctx) }))
+	}},
+	{"a semaphore's Acquire", func(d *damage, c *mortise.Client) error {
+		_, err := call(d.t, "Acquire", patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Semaphore(d.name).Acquire(ctx, 2) })
+		return err
+	}},
+	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
+		s, n := c.Semaphore(d.name), int(d.tape.int())
+		return errors.Join(
+			does(d, "AddPermits", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.AddPermits(ctx, n) }),
+			does(d, "Release", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Release(ctx, n) }),
+			does(d, "Drain", func(ctx context.Context) (int, error) { return s.Drain(ctx) }))
+	}},
+	{"permits", func(d *damage, c *mortise.Client) error {
+		p := c.Permits(d.name)
+		err := errors.Join(
+			does(d, "TrySetPermits", func(ctx context.Context) (bool, error) { return p.TrySetPermits(ctx, 2) }),
+			does(d, "Available", func(ctx context.Context) (int, error) { return p.Available(ctx) }))
+		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) { return p.Acquire(ctx) })
+		if err2 == nil {
+			d.permits = append(d.permits, got)
+		}
+		return errors.Join(err, err2)
+	}},
+	{"permits' size", func(d *damage, c *mortise.Client) error {
+		p, n := c.Permits(d.name), int(d.tape.int())
+		return errors.Join(
+			does(d, "AddPermits", func(ctx context.Context) (struct{}, error) { return struct{}{}, p.AddPermits(ctx, n) }),
+			does(d, "Release", func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, p.Release(ctx, "30313233343536373839616263646566")
+			}))
+	}},
+	{"a latch", func(d *damage, c *mortise.Client) error {
+		l, n := c.Latch(d.name), d.tape.int()
+		return errors.Join(
+			does(d, "TrySet", func(ctx context.Context) (bool, error) { return l.TrySet(ctx, n) }),
+			does(d, "CountDown", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.CountDown(ctx) }),
+			does(d, "Count", func(ctx context.Context) (int64, error) { return l.Count(ctx) }))
+	}},
+	{"a latch's Wait", func(d *damage, c *mortise.Client) error {
+		_, err := call(d.t, "Wait", patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Latch(d.name).Wait(ctx) })
+		return errors.Join(err, does(d, "Delete", func(ctx context.Context) (bool, error) { return c.Latch(d.name).Delete(ctx) }))
+	}},
+	{"Inspect", func(d *damage, c *mortise.Client) error {
+		return does(d, "Inspect", func(ctx context.Context) (mortise.State, error) { return state(c.Inspect(ctx, d.name)) })
+	}},
+	{"InspectRW", func(d *damage, c *mortise.Client) error {
+		return does(d, "InspectRW", func(ctx context.Context) (mortise.State, error) { return state(c.InspectRW(ctx, d.name)) })
+	}},
+	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
+		return does(d, "ForceUnlock", func(ctx context.Context) (bool, error) { return c.ForceUnlock(ctx, d.name) })
+	}},
+	{"ForceUnlockRW", func(d *damage, c *mortise.Client) error {
+		return does(d, "ForceUnlockRW", func(ctx context.Context) (bool, error) { return c.ForceUnlockRW(ctx, d.name) })
+	}},
+	{"LockAll", func(d *damage, c *mortise.Client) error {
+		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {
+			return mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: d.name}, {Locker: c, Name: d.name + "2"}})
+		})
+		if err == nil {
+			d.leases = append(d.leases, l)
+		}
+		return err
+	}},
+	{"Lock again", func(d *damage, c *mortise.Client) error {
+		if len(d.leases) == 0 {
+			return nil
+		}
+		under := d.leases[len(d.leases)-1].Context()
+		l, err := call(d.t, "Lock again", 2*patience, func(context.Context) (*mortise.Lease, error) {
+			return c.Lock(under, d.name, mortise.WithWait(patience))
+		})
+		if err == nil {
+			d.leases = append(d.leases, l)
+		}
+		return err
+	}},
+	{"read under it", func(d *damage, c *mortise.Client) error {
+		if len(d.leases) == 0 {
+			return nil
+		}
+		under := d.leases[len(d.leases)-1].Context()
+		read, _ := c.RW()
+		l, err := call(d.t, "read under it", 2*patience, func(context.Context) (*mortise.Lease, error) {
+			return read.Lock(under, d.name, mortise.WithWait(patience))
+		})
+		if err == nil {
+			d.leases = append(d.leases, l)
+		}
+		return err
+	}},
+}

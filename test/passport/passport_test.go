@@ -1,0 +1,277 @@
+//go:build linux
+
+package passport
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/passport"
+)
+
+// each runs a test with each client library.
+func each(t *testing.T, test func(t *testing.T, client string)) {
+	for _, client := range []string{"go-redis", "rueidis"} {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			test(t, client)
+		})
+	}
+}
+
+var transports = []string{"http", "grpc"}
+
+// long is a watchdog timeout that no test waits for.
+const long = 30 * time.Second
+
+// a holds the lock and calls b, which locks it and calls a, which locks it. Told, each enters; not told, the same program waits for itself
+// until its deadline.
+func TestACalleeThatCallsBack(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		f := newFleet(t, client, long)
+		for _, via := range transports {
+			name := f.lock()
+			f.fine(f.run(job{Lock: name, Visit: via, Via: via, Told: true, Again: true}, "a", "b", "a"), 6)
+			f.free(name)
+
+			name = f.lock()
+			const deadline = 1500 * time.Millisecond
+			ctx, cancel := context.WithTimeout(context.Background(), deadline)
+			begin := time.Now()
+			r := f.result(f.begin(ctx, job{Lock: name, Visit: via + " untold:", Via: via}, "a", "b", "a"))
+			cancel()
+			if took := time.Since(begin); took < deadline || !strings.Contains(r.Err, "deadline") || r.Visits != 0 {
+				t.Errorf("not told, it ended after %v: %+v", took, r)
+			}
+			f.until("all have left", func(inside []visit) bool { return len(inside) == 0 })
+			f.free(name)
+		}
+		if _, deep := f.seen(); deep < 4 {
+			t.Errorf("%d inside at most", deep)
+		}
+	})
+}
+
+func TestAChainOfFour(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		f := newFleet(t, client, long)
+		for _, via := range transports {
+			name := f.lock()
+			f.fine(f.run(job{Lock: name, Visit: via, Via: via, Told: true}, "a", "b", "a", "c"), 4)
+			f.free(name)
+		}
+	})
+}
+
+// rounds is for how long TestParallelCallees tries: -rounds=100 takes half a minute.
+var rounds = flag.Int("rounds", 3, "how often TestParallelCallees does it all")
+
+// Many calls at once of one caller, to three services, itself among them: one after the other, each inside alone. The witness judges.
+func TestParallelCallees(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		f := newFleet(t, client, long)
+		for range *rounds {
+			for _, via := range transports {
+				name := f.lock()
+				f.fine(f.run(job{Lock: name, Visit: via + name, Via: via, Told: true, Fan: 6}, "a", "b|c|a", "c"), 13)
+				f.free(name)
+			}
+			// And beside others who want the lock for themselves.
+			name := f.lock()
+			var wg sync.WaitGroup
+			for i, first := range []string{"a", "b", "c"} {
+				wg.Go(func() {
+					r := f.run(job{Lock: name, Visit: fmt.Sprint("tree", name, i, ":"), Via: transports[i%2], Told: true, Fan: 4}, first, "a|b|c", "b")
+					if r.Err != "" || r.Visits != 9 {
+						t.Errorf("%+v", r)
+					}
+				})
+			}
+			wg.Wait()
+			f.free(name)
+		}
+		total, deep := f.seen()
+		t.Logf("%d visits, %d deep", total, deep)
+	})
+}
+
+// A callee is killed: nobody enters under its caller until its own lease is over, and then somebody does. The caller goes on.
+func TestACalleeIsKilled(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		const lease = 2 * time.Second
+		for _, via := range transports {
+			f := newFleet(t, client, lease)
+			name := f.lock()
+			// a calls b, which is killed; then a calls c, while it holds the lock still.
+			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+			f.parkedNow("holder:a>b0")
+			killed := time.Now()
+			f.kill("b")
+			r := f.result(holder) // a's call of b failed; then it locked again, behind the dead
+			after := time.Since(killed)
+			if r.Kind != "call" || r.Visits != 2 {
+				t.Fatalf("%+v", r)
+			}
+			// It was renewed a third of the lease before at most.
+			if after < lease/2 || after > lease+time.Second {
+				t.Errorf("%s: the dead callee's hold was free after %v, its lease is %v", via, after, lease)
+			}
+			f.free(name)
+			f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
+		}
+	})
+}
+
+// A caller is killed: its callee, who goes on, keeps the lock; a stranger gets it when both are over. Nothing else is left.
+func TestACallerIsKilled(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		const lease = 2 * time.Second
+		for _, via := range transports {
+			f := newFleet(t, client, lease)
+			name := f.lock()
+			f.begin(context.Background(), job{Lock: name, Visit: "caller:", Via: via, Told: true, Park: true, Outlive: true}, "a", "b")
+			f.parkedNow("caller:a>b0")
+			f.kill("a")
+			killed := time.Now()
+			stranger := f.begin(context.Background(), job{Lock: name, Visit: "stranger:"}, "c")
+			// Longer than the lease of the dead, and than that of the callee if nobody renewed it.
+			select {
+			case r := <-stranger:
+				t.Fatalf("%s: a stranger was answered while the callee is inside: %+v", via, r)
+			case <-time.After(2 * lease):
+			}
+			if !f.isNow("caller:a>b0") {
+				t.Fatal("the callee has left")
+			}
+			f.letGo("caller:a>b0")
+			released := time.Now()
+			f.fine(f.result(stranger), 1)
+			if after := time.Since(released); after > lease+time.Second {
+				t.Errorf("%s: the lock was free %v after the callee had left, %v after the caller was killed", via, after, time.Since(killed))
+			}
+			f.free(name)
+		}
+	})
+}
+
+// Redis is restarted while a callee is inside. With its data, all go on; without, caller and callee are both told that the lock is lost.
+func TestRedisIsRestarted(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		for _, via := range transports {
+			t.Run("with its data, "+via, func(t *testing.T) {
+				f := newFleet(t, client, 3*time.Second, redistest.WithConfig("appendonly yes", "appendfsync always"))
+				name := f.lock()
+				holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+				f.parkedNow("holder:a>b0")
+				f.redis.Restart()
+				time.Sleep(4 * time.Second) // longer than a lease: both are renewed on what Redis remembers
+				f.letGo("holder:a>b0")
+				f.fine(f.result(holder), 4)
+				f.free(name)
+				f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
+			})
+			t.Run("empty, "+via, func(t *testing.T) {
+				f := newFleet(t, client, 3*time.Second)
+				name := f.lock()
+				holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true}, "a", "b")
+				f.parkedNow("holder:a>b0") // nobody lets it go: only the loss does
+				f.redis.Restart()
+				if r := f.result(holder); r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: ") {
+					t.Errorf("the caller: %+v", r)
+				}
+				f.until("both have left", func(inside []visit) bool { return len(inside) == 0 })
+				f.free(name)
+			})
+		}
+	})
+}
+
+// The keys are rotated while a callee is inside: what is under way goes on, what begins afterwards is signed by the new
+// key, and what was signed by the old one is refused.
+func TestKeysAreRotatedMidCall(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		for _, via := range transports {
+			f := newFleet(t, client, long)
+			name := f.lock()
+			rotate := func(keys ...passport.Key) {
+				for service := range f.peers {
+					f.keys(service, keys...)
+				}
+			}
+			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b", "a", "c")
+			f.parkedNow("holder:a>b0>a0>c0")
+			rotate(key("k1"), key("k2"))
+			rotate(key("k2"), key("k1"))
+			rotate(key("k2")) // none of them knows k1 now
+			f.letGo("holder:a>b0>a0>c0")
+			f.fine(f.result(holder), 8)
+			f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "a", "b", "a", "c"), 4)
+
+			f.keys("a", key("k1")) // one that missed the rotation
+			if r := f.run(job{Lock: name, Visit: "late:", Via: via, Told: true}, "a", "b"); r.Kind != "call" || !strings.Contains(r.Err, "unknown_key") {
+				t.Errorf("%+v", r)
+			}
+			f.free(name)
+		}
+	})
+}
+
+// An entry that was overheard, and is sent again: to the same service while the hold lasts it is one more callee, which takes its
+// turn; to another it is refused; after the release it confers nothing.
+func TestAnEntryThatWasOverheard(t *testing.T) {
+	each(t, func(t *testing.T, client string) {
+		f := newFleet(t, client, long)
+		name := f.lock()
+		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: "http", Told: true, Park: true}, "a", "b")
+		f.parkedNow("holder:a>b0")
+		resp, err := f.http.Get(f.peers["a"].HTTP + "/last")
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || len(entry) == 0 {
+			t.Fatal(string(entry), err)
+		}
+		thief := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context())
+			r.Header.Set(passport.Header, string(entry))
+			return f.http.Transport.RoundTrip(r)
+		})}
+		steal := func(service string, j job) result {
+			j.Visit, j.Lock = "thief:"+service, name
+			return post(context.Background(), thief, f.peers[service].HTTP, j)
+		}
+		if r := steal("c", job{Wait: time.Second}); !strings.Contains(r.Err, "403") || !strings.Contains(r.Err, "wrong_audience") {
+			t.Errorf("at another service: %+v", r)
+		}
+		if r := steal("b", job{Wait: time.Second}); r.Kind != "not acquired" || r.Visits != 0 {
+			t.Errorf("while the callee is inside: %+v", r)
+		}
+		f.letGo("holder:a>b0")
+		f.fine(f.result(holder), 2)
+		if r := steal("b", job{}); r.Kind != "claim ended" {
+			t.Errorf("after the release: %+v", r)
+		}
+		next := f.begin(context.Background(), job{Lock: name, Visit: "next:", Via: "http", Told: true, Park: true}, "a", "b")
+		f.parkedNow("next:a>b0")
+		if r := steal("b", job{}); r.Kind != "claim ended" {
+			t.Errorf("under the next hold: %+v", r)
+		}
+		f.letGo("next:a>b0")
+		f.fine(f.result(next), 2)
+		f.free(name)
+		if bytes.Contains(entry, []byte(name)) {
+			t.Error("nothing of base64 in it")
+		}
+	})
+}

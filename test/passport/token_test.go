@@ -1,0 +1,112 @@
+//go:build linux
+
+package passport
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	gorueidis "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+)
+
+// A fenced callee has its caller's token, as the entry says it; one that was never drawn, by somebody who has a key, is refused: the store that it
+// is written to would refuse everybody after it.
+func TestFencingTokensGoAlong(t *testing.T) {
+	store := memory.New()
+	for _, on := range []string{"memory", "go-redis", "rueidis"} {
+		t.Run(on, func(t *testing.T) {
+			server := redistest.Start(t)
+			open := func() (*mortise.Client, mortise.Locker) {
+				var b backend.Backend = store
+				switch on {
+				case "go-redis":
+					rdb := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
+					t.Cleanup(func() { rdb.Close() })
+					b = redisgo.New(rdb)
+				case "rueidis":
+					b = rueidis.New(gorueidis.ClientOption{InitAddress: []string{server.Addr()}})
+				}
+				c, err := mortise.New(b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				fenced, err := c.Kind(mortise.Kind{Fenced: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c, fenced
+			}
+			ctx := context.Background()
+			_, caller := open()
+			adopter, callee := open()
+			lease, err := caller.Lock(ctx, "orders:42")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Unlock(ctx)
+			ring, err := passport.NewRing(key("k1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			issuer, err := passport.NewIssuer(ring)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checker, err := passport.NewChecker(ring, "b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry, err := issuer.Issue(lease.Context(), "b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			enter := func(entry string) (*mortise.Lease, error) {
+				within, err := checker.Adopt(ctx, adopter, entry)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return callee.TryLock(within, "orders:42")
+			}
+			got, err := enter(entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mine, _ := lease.Token()
+			if token, fenced := got.Token(); !fenced || token != mine {
+				t.Errorf("the callee's token is %d, %v, the caller's %d", token, fenced, mine)
+			}
+			if err := got.Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+
+			p, err := passport.Decode(entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, token := range []int64{mine + 1, mine + int64(time.Hour), 1<<63 - 1} {
+				p.Claims[0].Token = token
+				forged, err := p.Sign(ctx, ring)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := enter(forged); !errors.Is(err, mortise.ErrClaimEnded) {
+					stolen, _ := got.Token()
+					t.Errorf("token %d: %v, a lease with %d", token, err, stolen)
+					got.Unlock(ctx)
+				}
+			}
+		})
+	}
+}
