@@ -71,6 +71,8 @@ func ClaimsOf(ctx context.Context) []Claim {
 // a lease on that name already, too, since what is adopted is innermost.
 // It trusts the claims: see [Claim].
 //
+// A claim's token must be one that a lease of that name has had, else the claim has ended.
+//
 // Errors wrap [ErrInvalid]: a claim that cannot be one, more than [MaxClaims], or a backend that cannot do it. It costs no
 // command; to enter costs one, as Lock does, and Unlock one.
 func (c *Client) Adopt(ctx context.Context, claims ...Claim) (context.Context, error) {

@@ -233,3 +233,39 @@ func ship(ctx context.Context, order int) error {
 	fmt.Println("shipped", order)
 	return nil
 }
+
+// A service that holds a lock calls another one, which takes the same lock. The claims travel with the call; they are
+// to be believed only if they come from somebody who may give them, unaltered.
+func ExampleClient_Adopt() {
+	store := memory.New() // on Redis these are two processes
+	orders, err := mortise.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer orders.Close()
+	billing, err := mortise.New(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer billing.Close()
+
+	bill := func(claims []mortise.Claim) error { // in billing
+		ctx, err := billing.Adopt(context.Background(), claims...)
+		if err != nil {
+			return err
+		}
+		return mortise.Do(ctx, billing, "orders:42", func(ctx context.Context) error {
+			fmt.Println("billed, within the lock of orders")
+			return nil
+		})
+	}
+	err = mortise.Do(context.Background(), orders, "orders:42", func(ctx context.Context) error {
+		return bill(mortise.ClaimsOf(ctx))
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Output:
+	// billed, within the lock of orders
+}

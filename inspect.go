@@ -13,7 +13,8 @@ type State struct {
 	// Held is false where nobody holds it; what follows is then zero.
 	Held bool
 	// Owner is the holder as the store knows it, "client:number"; from Redisson,
-	// "uuid:thread".
+	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.Adopt]), it is the first who came, of
+	// those that are there.
 	Owner string
 	// Client is the holder's client, Owner without its number. By default it names
 	// host and process: "host/pid/random".
@@ -96,7 +97,9 @@ func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error)
 				}
 			}
 		}
-		c.askNested(t)
+		for o := range c.nested[t.Name] {
+			o.ask()
+		}
 		c.mu.Unlock()
 		fx.run()
 		return nil

@@ -157,7 +157,10 @@ func (r *request) claimEnded() error {
 // nested is what the store is to know of one who enters under a claim.
 func (r *request) nested(q *backend.AcquireRequest) {
 	if x := r.claim; x != nil {
-		q.Under, q.UnderHolds, q.UnderToken = x.Owner, x.Hold, x.Token
+		q.Under, q.UnderHolds = x.Owner, x.Hold
+		if r.outer == nil { // it came from elsewhere
+			q.UnderToken = x.Token
+		}
 		q.Fenced = r.kind.Fenced && x.Token == 0
 		q.Cached = false
 	}

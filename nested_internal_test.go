@@ -1,0 +1,59 @@
+package mortise
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// What a client keeps of those who entered under another goes with them: names and owners are many.
+func TestEnteringLeavesNothingInTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		open := func() *Client {
+			c, err := New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		a, b := open(), open()
+		ctx := context.Background()
+		for _, end := range []func(*Lease){
+			func(l *Lease) { l.Unlock(ctx) },
+			func(l *Lease) { time.Sleep(time.Minute) }, // its lease runs out
+		} {
+			outer, err := a.Lock(ctx, "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			called, err := b.Adopt(ctx, ClaimsOf(outer.Context())...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inner, err := b.Lock(called, "n", WithLease(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Lock(called, "n", WithWait(time.Millisecond)); err == nil {
+				t.Fatal("two callees are in")
+			}
+			end(inner)
+			if err := outer.Unlock(ctx); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * watchIdle)
+			for _, c := range []*Client{a, b} {
+				c.mu.Lock()
+				if len(c.nested)+len(c.queues)+len(c.watched) > 0 || c.held != 0 {
+					t.Errorf("left: %d nested, %d queues, %d watched, %d held", len(c.nested), len(c.queues), len(c.watched), c.held)
+				}
+				c.mu.Unlock()
+			}
+		}
+	})
+}
