@@ -14,7 +14,7 @@ import (
 )
 
 // Pages that name the tests which show what they say.
-var pages = []string{"../SECURITY.md", "../docs/guarantees.md", "../docs/deployments.md"}
+var pages = []string{"../SECURITY.md", "../docs/guarantees.md", "../docs/deployments.md", "../docs/threat-model.md"}
 
 // testName is one in a page: a function, or a case of the conformance suite.
 var testName = regexp.MustCompile("`((?:Test[A-Z]|Rule[0-9]{2}_|Port_)\\w*)`")
