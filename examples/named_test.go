@@ -17,7 +17,7 @@ import (
 var pages = []string{"../SECURITY.md", "../docs/guarantees.md", "../docs/deployments.md", "../docs/threat-model.md"}
 
 // testName is one in a page: a function, or a case of the conformance suite.
-var testName = regexp.MustCompile("`((?:Test[A-Z]|Rule[0-9]{2}_|Port_)\\w*)`")
+var testName = regexp.MustCompile("`((?:Test[A-Z]|Fuzz[A-Z]|Rule[0-9]{2}_|Port_)\\w*)`")
 
 // TestNamedTestsExist checks that each test that a page names is in the tree.
 func TestNamedTestsExist(t *testing.T) {

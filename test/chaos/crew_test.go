@@ -356,17 +356,21 @@ func (c *crew) left() {
 	}
 }
 
-// deadPlaces tells whether key is of a fair lock's queue, in which none stands but who was killed, or whose leaving the
-// store forgot; and ends by itself. Nobody has come since: he would have had to be served.
+// deadPlaces tells whether key is of a fair lock's queue in which none stands but who was killed, whose leaving the
+// store forgot, or whose time is over: a request that the network kept for longer than anybody undoes it. Nobody has
+// come since, who would have taken them out; and the key ends by itself.
 func (c *crew) deadPlaces(n *node, key string, visits []visit) bool {
-	list := []string{"LRANGE", key, "0", "-1"}
-	switch {
-	case strings.HasPrefix(key, "redisson_lock_timeout:"):
-		list[0] = "ZRANGE"
-	case !strings.HasPrefix(key, "redisson_lock_queue:"):
+	tag, queue := strings.CutPrefix(key, "redisson_lock_queue:")
+	if !queue {
+		var times bool
+		if tag, times = strings.CutPrefix(key, "redisson_lock_timeout:"); !times {
+			return false
+		}
+	}
+	if ttl, err := n.server.Do("PTTL", key); err != nil || ttl == int64(-1) {
 		return false
 	}
-	_, name, _ := strings.Cut(strings.TrimSuffix(key, "}"), c.config.Prefix)
+	_, name, _ := strings.Cut(strings.TrimSuffix(tag, "}"), c.config.Prefix)
 	var from, to int64 // when it was asked for
 	for _, x := range visits {
 		if fmt.Sprint(x.name) == name {
@@ -376,29 +380,23 @@ func (c *crew) deadPlaces(n *node, key string, visits []visit) bool {
 			to = max(to, x.begun, x.freed)
 		}
 	}
-	for _, f := range c.faults {
-		if f.promise != allHolds && f.from <= to && f.to >= from {
-			return n.expires(key)
-		}
+	forgot := slices.ContainsFunc(c.faults, func(f fault) bool { return f.promise != allHolds && f.from <= to && f.to >= from })
+	if forgot {
+		return true
 	}
-	places, err := n.server.Do(list...)
+	places, err := n.server.Do("LRANGE", "redisson_lock_queue:"+tag, "0", "-1")
 	if err != nil {
 		return false
 	}
-	for _, p := range places.([]any) {
+	return !slices.ContainsFunc(places.([]any), func(p any) bool {
 		dead := slices.ContainsFunc(c.members, func(m *member) bool {
 			return m.killed && strings.Contains(p.(string), fmt.Sprintf("/%d/", m.cmd.Process.Pid))
 		})
-		if !dead {
-			return false
-		}
-	}
-	return n.expires(key)
-}
-
-func (n *node) expires(key string) bool {
-	ttl, err := n.server.Do("PTTL", key)
-	return err == nil && ttl != int64(-1)
+		score, err := n.server.Do("ZSCORE", "redisson_lock_timeout:"+tag, p.(string))
+		until, _ := strconv.ParseFloat(fmt.Sprint(score), 64)
+		over := err == nil && score != nil && until <= float64(time.Now().UnixMilli())
+		return !dead && !over
+	})
 }
 
 // stuck tells whether somebody waits for a lock that nobody has had for long.

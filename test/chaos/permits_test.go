@@ -33,10 +33,10 @@ func (c *crew) client() *mortise.Client {
 	return client
 }
 
-// permitsInUse are the names of permits that somebody may be waiting for.
-func (c *crew) permitsInUse() map[int64]bool {
+// permitsSince are the names of permits from a generation on, and those that somebody waits for.
+func (c *crew) permitsSince(first int64) map[int64]bool {
 	all := map[int64]bool{}
-	for name := max(0, c.book.generation.Load()-1) * generation; name < (c.book.generation.Load()+1)*generation; name++ {
+	for name := max(0, first) * generation; name < (c.book.generation.Load()+1)*generation; name++ {
 		all[name] = true
 	}
 	for i := range min(c.book.used.Load(), maxEntries) {
@@ -58,7 +58,7 @@ func (c *crew) makePermits() {
 	if c.config.Lock != "" {
 		return
 	}
-	for name := range c.permitsInUse() {
+	for name := range c.permitsSince(c.book.generation.Load() - 1) {
 		p := c.client().Permits(c.config.key(name))
 		c.await("permits are made", func() bool {
 			_, err := p.TrySetPermits(context.Background(), permitsMade)
@@ -71,10 +71,10 @@ func (c *crew) makePermits() {
 func permitsOut(key string) string { return "{" + key + "}:timeout" }
 
 // unmakePermits removes them, those that are out too: of the two keys one may be gone, and
-// then their number is wrong until both are.
+// then their number is wrong, and the other stays, until both are.
 func (c *crew) unmakePermits() {
 	c.t.Helper()
-	for name := range c.permitsInUse() {
+	for name := range c.permitsSince(0) {
 		key := c.config.key(name)
 		c.await("permits are removed", func() bool {
 			_, err := c.site.serving(key).server.Do("DEL", key, permitsOut(key))
