@@ -47,13 +47,18 @@ func (h *hold) context() context.Context {
 	}
 	c := h.owner.client
 	x := &leaseContext{key: holdKey{c, topicOf(h.owner.family, h.name())}, hold: h}
-	if h.family == backend.KindRead && h.outer != nil {
+	c.mu.Lock()
+	cause := h.cause
+	c.mu.Unlock()
+	if cause != nil { // its parent may have ended afterwards: that is not what ended it
+		x.Context, x.cancel = context.WithCancelCause(context.WithoutCancel(h.under))
+	} else if h.family == backend.KindRead && h.outer != nil {
 		x.Context, x.cancel = outliving(h.under, h.outer)
 	} else {
 		x.Context, x.cancel = context.WithCancelCause(h.under)
 	}
 	c.mu.Lock()
-	cause := h.cause
+	cause = h.cause
 	if cause == nil && !h.ctx.CompareAndSwap(nil, x) {
 		cause = ErrReleased // another goroutine has made one
 	}

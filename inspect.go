@@ -74,6 +74,11 @@ func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error)
 				before[reader] = true
 			}
 		}
+		if t.Kind == backend.KindLock {
+			for o := range c.nested[t.Name] {
+				before[o] = true
+			}
+		}
 		c.mu.Unlock()
 		*removed, err = c.session.ForceRelease(c.base, t)
 		if err != nil || !*removed {
@@ -82,12 +87,12 @@ func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error)
 		var fx effects
 		now := c.now()
 		c.mu.Lock()
-		if q := c.queues[t]; q != nil {
-			for o := range before {
-				if o != nil {
-					o.lose(now, &fx, "ForceUnlock removed it")
-				}
+		for o := range before {
+			if o != nil {
+				o.lose(now, &fx, "ForceUnlock removed it")
 			}
+		}
+		if q := c.queues[t]; q != nil {
 			if o := q.holder; o != nil && !before[o] {
 				o.ask() // it came before the removal, or after
 			}
@@ -97,9 +102,7 @@ func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error)
 				}
 			}
 		}
-		for o := range c.nested[t.Name] {
-			o.ask()
-		}
+		c.askNested(t)
 		c.mu.Unlock()
 		fx.run()
 		return nil

@@ -36,7 +36,7 @@ func (f *facts) fence() (token int64, fenced bool) { return f.token, f.fenced }
 
 // Name is the lock's name.
 func (l *Lease) Name() string {
-	if l == nil {
+	if l == nil || l.held == nil {
 		return ""
 	}
 	return l.held.name()
@@ -49,7 +49,7 @@ func (l *Lease) Name() string {
 //
 // It also ends with its parent, which does not end the lease: see [Lease.Err].
 func (l *Lease) Context() context.Context {
-	if l == nil {
+	if l == nil || l.held == nil {
 		return endedContext
 	}
 	return l.held.context()
@@ -59,7 +59,7 @@ func (l *Lease) Context() context.Context {
 // [ErrLost] or [ErrClosed]. It compares the clocks itself, so it is right even when a
 // pause of the process kept Context from ending in time. It costs no command.
 func (l *Lease) Err() error {
-	if l == nil {
+	if l == nil || l.held == nil {
 		return errNilLease
 	}
 	return l.held.err()
@@ -70,7 +70,7 @@ func (l *Lease) Err() error {
 // larger token. Send it along with each write, and let the store that is written
 // to refuse a token smaller than one it has seen.
 func (l *Lease) Token() (token int64, fenced bool) {
-	if l == nil {
+	if l == nil || l.held == nil {
 		return 0, false
 	}
 	return l.held.fence()
@@ -90,7 +90,7 @@ func (l *Lease) Token() (token int64, fenced bool) {
 //
 // Cost: one command.
 func (l *Lease) Unlock(ctx context.Context) error {
-	if l == nil {
+	if l == nil || l.held == nil {
 		return &Error{Op: "unlock", Err: errNilLease}
 	}
 	if ctx == nil {

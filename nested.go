@@ -48,34 +48,68 @@ func (h *hold) lend() (Claim, bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	depth := o.depth(h)
-	if depth == 0 {
-		return Claim{}, false // ended meanwhile
+	if h.cause != nil {
+		return Claim{}, false // meanwhile
 	}
-	o.lent.Store(true)
+	if !o.lent.Load() {
+		o.number()
+		o.lent.Store(true)
+		if o.stale {
+			o.mend()
+		}
+	}
 	ends := o.deadline.wall
 	if until, bounded := h.until(); bounded {
 		ends = min(ends, until.wall)
 	}
-	claim := h.claim(depth)
+	claim := h.claim()
 	claim.Expires = time.Unix(0, ends).UTC().Truncate(time.Millisecond)
 	return claim, true
 }
 
-// depth is which of o's live holds h is, from one: the hold count while it is the innermost. 0 if it has ended.
-func (o *owner) depth(h *hold) int {
-	depth := int(o.live)
-	for x := range o.all {
-		if x == h {
-			return depth
-		}
-		depth--
+// number gives o's live holds the levels that they keep once it is lent: a claim on one that has ended then
+// fits no other.
+func (o *owner) number() {
+	level := o.live
+	for h := range o.all {
+		h.level = level
+		level--
+	}
+}
+
+// count is what o's hold count in the store is to be: how many live, or once it was lent the level of
+// the innermost.
+func (o *owner) count() int {
+	if !o.lent.Load() {
+		return int(o.live)
+	}
+	for h := range o.all {
+		return int(h.level)
 	}
 	return 0
 }
 
-func (h *hold) claim(depth int) Claim {
-	x := Claim{Name: h.name(), Owner: h.owner.id, Hold: depth}
+// mend has the store's count set, which is higher than it should be. Nobody could enter under an owner that was lent.
+func (o *owner) mend() {
+	c := o.client
+	c.running++
+	go func() {
+		defer c.end()
+		x := letting{owner: o, live: true}
+		_, _ = x.run(context.Background())
+	}()
+}
+
+// unsettled notes that the store's count may be higher than o's, and has it set if somebody would
+// mind; else the next operation does.
+func (o *owner) unsettled() {
+	if o.stale = true; o.lent.Load() {
+		o.mend()
+	}
+}
+
+func (h *hold) claim() Claim {
+	x := Claim{Name: h.name(), Owner: h.owner.id, Hold: int(h.level)}
 	x.Token, _ = h.fence()
 	return x
 }
@@ -95,26 +129,28 @@ func (c *Client) enters(ctx context.Context, key *holdKey) bool {
 func (c *Client) nestUnder(ctx, wait context.Context, r *request, h *hold) (lease *Lease, ended bool, err error) {
 	o, family := h.owner, r.family
 	r.outer = h
-	for before := 0; ; {
+	for before := int32(0); ; {
 		c.mu.Lock()
 		var fx effects
 		now := c.now()
 		o.expire(now, &fx)
-		depth := o.depth(h)
-		if depth != 0 && depth == before { // the store knows of no such hold
+		level := h.level
+		if h.cause != nil {
+			level = 0
+		} else if level == before { // the store knows of no such hold
 			o.lose(now, &fx, noRecord)
 		}
 		c.mu.Unlock()
 		fx.run()
-		switch depth {
+		switch level {
 		case 0:
 			r.outer, r.claim, r.family = nil, nil, family
 			return nil, true, nil
 		case before:
 			return nil, false, r.fail(o.lost("it was gone from the store when it was to be entered again"))
 		}
-		before = depth
-		lease, err = c.nest(ctx, wait, r, h.claim(depth))
+		before = level
+		lease, err = c.nest(ctx, wait, r, h.claim())
 		if !errors.Is(err, ErrClaimEnded) {
 			return lease, false, err
 		}

@@ -35,6 +35,7 @@ type owner struct {
 	fenced   bool
 	renewing bool        // a renewal is on its way
 	verify   bool        // ask whether it is held, even if nothing needs renewal
+	stale    bool        // the count in the store may be higher than that of its live holds
 	freed    bool        // a release set the count to zero, for all holds that had ended by then
 	lent     atomic.Bool // a claim on it was given out, or it was entered under one: see nested.go. Set under the mutex
 
@@ -98,6 +99,7 @@ type hold struct {
 	cause   error         // why it ended; nil while it is live
 	lost    func()        // tells the observer that it was lost, where that came first
 
+	level    int32        // from one: the owner's hold count while it is the innermost
 	family   backend.Kind // that was asked for; a fair lock enters a plain one, and the reverse
 	fenced   bool         // it has the owner's token
 	watchdog bool         // wants renewal
@@ -131,6 +133,7 @@ func (o *owner) attach(h *hold) {
 	h.owner, h.fenced = o, o.fenced
 	h.below, o.top = o.top, h
 	o.live++
+	h.level = o.live
 }
 
 // detach takes a hold that ends out of the live ones.
@@ -303,10 +306,14 @@ func (o *owner) expire(now instant, fx *effects) {
 		o.lose(now, fx, why)
 		return
 	}
+	before := o.live
 	for h := range o.all {
 		if end, bounded := h.until(); bounded && end.reached(now) {
 			o.finish(h, o.lost("it was held for as long as WithMaxHold allows"), now, fx)
 		}
+	}
+	if o.live > 0 && o.live < before {
+		o.unsettled()
 	}
 	if o.live == 0 {
 		o.stepDown(now)

@@ -91,6 +91,7 @@ func (c *Client) takeTurn(wait context.Context, r *request, o *owner, t *turn) (
 
 // awaitTurn waits for t to be granted, or sent away because its hold ended.
 func (c *Client) awaitTurn(wait context.Context, r *request, o *owner, t *turn) error {
+	r.fresh = false
 	if !r.try && r.contends() && c.observer.Waiting != nil {
 		c.mu.Lock()
 		left := o.deadline.until(c.now())
@@ -181,6 +182,7 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 		o.fenced, o.token = true, g.token
 	}
 	o.attach(h)
+	o.stale = false
 	if h.watchdog {
 		o.renewAt = min(o.renewAt, g.sent.mono+int64(c.watchdog/3))
 	}
@@ -195,14 +197,18 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 // undoReentry sets the hold count back to what it is without the re-entry that
 // nobody wants, and gives the turn back.
 func (c *Client) undoReentry(o *owner, g *grant) {
+	var failure error
 	c.mu.Lock()
-	keep, live := int(o.live), o.state == ownerLive
+	keep, live := o.count(), o.state == ownerLive
 	c.mu.Unlock()
 	if live && keep > 0 && (g.granted || g.late > 0) {
 		// Where it fails, the next count that is set puts it right, being absolute.
-		c.sendRelease(o.releaseRequest(keep))
+		_, _, failure = c.sendRelease(o.releaseRequest(keep))
 	}
 	c.mu.Lock()
+	if failure != nil && o.state == ownerLive {
+		o.unsettled()
+	}
 	o.leave()
 	c.mu.Unlock()
 }

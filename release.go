@@ -16,7 +16,9 @@ func (h *hold) unlock(ctx context.Context) error {
 	c := h.owner.client
 	c.mu.Lock()
 	if u.begin(&fx); u.err == nil {
-		x.live = u.ended == nil
+		if x.live = u.ended == nil; !x.live {
+			c.running++ // Shutdown does not wait for it as for one that is held
+		}
 		x.begin()
 	}
 	c.mu.Unlock()
@@ -24,6 +26,9 @@ func (h *hold) unlock(ctx context.Context) error {
 	u.endContext()
 	if u.err != nil {
 		return u.err
+	}
+	if !x.live {
+		defer c.end()
 	}
 	return u.finish(x.run(ctx))
 }
@@ -253,7 +258,7 @@ func (o *owner) keep(live bool) (keep int, done bool) {
 		return 0, true
 	}
 	if o.state == ownerLive {
-		keep = int(o.live)
+		keep = o.count()
 	}
 	return keep, false
 }
@@ -271,6 +276,9 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 		c.compensateLocked(o.kind(), o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
 	case err == nil && !held && keep > 0:
 		o.lose(c.now(), &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
+	}
+	if err == nil && held && keep > 0 {
+		o.stale = false
 	}
 	ask := h == nil || h.settle(err == nil && held)
 	if o.state == ownerReleasing && keep == 0 {

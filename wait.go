@@ -172,6 +172,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 			waited = true
 			if r.contends() && c.observer.Waiting != nil {
 				left := q.remaining(now)
+				r.fresh = false
 				c.mu.Unlock()
 				c.observer.Waiting(WaitingEvent{Subject: r.subject(), Remaining: left})
 				c.mu.Lock()
@@ -240,6 +241,7 @@ func (c *Client) question(q *queue, w *waiter, r *request, ask func() (answer, e
 		if !answered {
 			q.events++
 			c.leave(q, w)
+			c.giveUp(r, w)
 		}
 	}()
 	a, gone = ask()

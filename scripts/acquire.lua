@@ -23,6 +23,9 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   if left > 0 then
     redis.call('pexpire', KEYS[1], left)
   end
+  if ARGV[3] == '1' then
+    redis.call('exists', KEYS[1])
+  end
   return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then

@@ -16,6 +16,9 @@ if not mode and redis.call('exists', KEYS[1]) == 1 then
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
+  if ARGV[3] == '1' then
+    redis.call('exists', KEYS[1])
+  end
   return 0
 end
 local left = -2

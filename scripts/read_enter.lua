@@ -13,6 +13,9 @@
 -- lives as long as it does: a reader's timeout key, or for a writer the lock.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
+  if ARGV[4] == '1' then
+    redis.call('exists', KEYS[1])
+  end
   return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then

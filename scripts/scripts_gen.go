@@ -71,6 +71,9 @@ local left = redis.call('pttl', KEYS[1])
 if left > 0 then
 redis.call('pexpire', KEYS[1], left)
 end
+if ARGV[3] == '1' then
+redis.call('exists', KEYS[1])
+end
 return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -83,7 +86,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "81fbfa39bfc4cdefc9a9fb5cb3e8b740f72a3480"
+const AcquireSHA = "4a5e5ae1862b15e0362bf54478d5edf81ac9858d"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -560,14 +563,20 @@ const FairReleaseSHA = "7279b9568f6c672c2414460001d68805b4acd24c"
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes the lock, whoever holds it, and tells its waiters, and the first of those
-// who stand in the queue of a fair lock.
-const ForceReleaseSource = `if redis.call('hlen', KEYS[1]) == 0 then
+// who stand in the queue of a fair lock. Where several hold it, those who wait to enter under one of them are
+// told, too (see nest_enter).
+const ForceReleaseSource = `local several = redis.call('hlen', KEYS[1])
+if several == 0 then
 return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
+local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
 redis.call('del', KEYS[1])
+for i = 1, math.min(#owners, 128), 2 do
+redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
+end
 redis.call(ARGV[1], KEYS[2], '0')
 local first = redis.call('lindex', KEYS[3], 0)
 if first then
@@ -576,7 +585,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "16d12197db4f35867a2a0bbe9aa65b1978081f7f"
+const ForceReleaseSHA = "72aa1ed981735034d337dec280efda0e7f2b0121"
 
 // HandOverSource is hand_over.lua.
 //
@@ -1114,6 +1123,9 @@ return redis.error_reply('WRONGKIND the key holds a lock that is no read-write l
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
+if ARGV[3] == '1' then
+redis.call('exists', KEYS[1])
+end
 return 0
 end
 local left = -2
@@ -1140,7 +1152,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "e6acd0e4f5891987158b622493c3125fe2129b02"
+const ReadAcquireSHA = "e4c22c485c662562aff71f8f1bd9425a0dab6396"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -1153,6 +1165,9 @@ const ReadAcquireSHA = "e6acd0e4f5891987158b622493c3125fe2129b02"
 // lives as long as it does: a reader's timeout key, or for a writer the lock.
 const ReadEnterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
+if ARGV[4] == '1' then
+redis.call('exists', KEYS[1])
+end
 return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
@@ -1170,7 +1185,7 @@ end
 return 1`
 
 // ReadEnterSHA is the SHA-1 of [ReadEnterSource].
-const ReadEnterSHA = "e4d4e011cbbbc79256ebdda2580d268cc29adc18"
+const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
 
 // ReadReleaseSource is read_release.lua.
 //
@@ -1191,7 +1206,7 @@ const ReadReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 redis.call('del', KEYS[2])
 return 0
 end
-local others = redis.call('pttl', KEYS[2]) < redis.call('pttl', KEYS[1])
+local others = redis.call('pttl', KEYS[2]) + 1 < redis.call('pttl', KEYS[1])
 local held = redis.call('del', KEYS[2])
 redis.call('hdel', KEYS[1], ARGV[1])
 if redis.call('hget', KEYS[1], 'mode') == 'write' then
@@ -1217,7 +1232,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "60b9491e38a921d37b58ecce1dc488b58852bdc6"
+const ReadReleaseSHA = "b8a79074d039a8f69fc7b0a3dfc34bbe229d09f8"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -1692,6 +1707,9 @@ return {0, 0}
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hset', KEYS[1], 'mode', mode)
+if ARGV[5] == '1' then
+redis.call('exists', KEYS[1])
+end
 return {0, 0}
 end
 local claimed = 0
@@ -1706,7 +1724,7 @@ end
 return {math.max(left, 1), claimed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "afa522e4cfb2811d43fb943a9393c62af68a5645"
+const WriteAcquireSHA = "ad0fe7f4ea7bcf8ddcca74beb1e6dceee214636c"
 
 // WriteReleaseSource is write_release.lua.
 //

@@ -29,6 +29,9 @@ if not mode then
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('hset', KEYS[1], 'mode', mode) -- a write for WAIT, as in acquire
+  if ARGV[5] == '1' then
+    redis.call('exists', KEYS[1])
+  end
   return {0, 0}
 end
 local claimed = 0

@@ -92,6 +92,10 @@ var replicaTests = []test{
 			requests["read"] = backend.AcquireRequest{Kind: backend.KindRead}
 			requests["write"] = backend.AcquireRequest{Kind: backend.KindWrite}
 		}
+		if n, is := s.Session.(backend.NestSession); is && n.Nests() {
+			s.take("nested", "caller:1", long)
+			requests["nested"] = backend.AcquireRequest{Kind: backend.KindNested, Under: "caller:1", UnderHolds: 1}
+		}
 		k := e.replicas()
 		const brief = 50 * time.Millisecond
 		for name, r := range requests {
@@ -243,6 +247,31 @@ var replicaTests = []test{
 				e.Errorf("the record is %+v, want two holds", rec)
 			}
 			e.unlock(inner)
+		}
+		e.unlock(outer)
+		e.free(c, "n")
+	}},
+	{"Rule07_ACalleeWithTooFewReplicasHasNotEntered", func(e *env) {
+		s, _ := e.session()
+		if n, is := s.Session.(backend.NestSession); !is || !n.Nests() || !replicates(s.Session) {
+			return
+		}
+		c, callee := e.client(), e.client()
+		outer := e.lock(c, context.Background(), "n")
+		ctx, err := callee.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...)
+		if err != nil {
+			e.Fatal(err)
+		}
+		_, err = callee.Lock(ctx, "n", e.tooFew())
+		e.named(err, "lock", "n", mortise.ErrNotReplicated)
+		_, err = c.Lock(outer.Context(), "n", e.tooFew()) // which enters as a callee does, now that it was lent
+		e.named(err, "lock", "n", mortise.ErrNotReplicated)
+		e.unlock(e.lock(callee, ctx, "n")) // nobody is before it
+		if k := e.replicas(); k > 0 {
+			e.unlock(e.lock(callee, ctx, "n", mortise.WithReplicas(k, patience/2)))
+		}
+		if err := outer.Err(); err != nil {
+			e.Errorf("the caller's lease: %v", err)
 		}
 		e.unlock(outer)
 		e.free(c, "n")

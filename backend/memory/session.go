@@ -262,6 +262,9 @@ func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 	}
 	s.remove(r)
 	s.released(r)
+	for _, p := range r.nest {
+		s.tellReleased(nestTopic(t.Name, p.owner))
+	}
 	if line := s.places[t.Name]; len(line) > 0 {
 		s.turn(t.Name, line[0].owner)
 	}

@@ -30,6 +30,18 @@ func each(t *testing.T, test func(t *testing.T, client string)) {
 
 var transports = []string{"http", "grpc"}
 
+// eachWay runs a test with each client library over each transport.
+func eachWay(t *testing.T, test func(t *testing.T, client, via string)) {
+	each(t, func(t *testing.T, client string) {
+		for _, via := range transports {
+			t.Run(via, func(t *testing.T) {
+				t.Parallel()
+				test(t, client, via)
+			})
+		}
+	})
+}
+
 // long is a watchdog timeout that no test waits for.
 const long = 30 * time.Second
 
@@ -106,92 +118,88 @@ func TestParallelCallees(t *testing.T) {
 
 // A callee is killed: nobody enters under its caller until its own lease is over, and then somebody does. The caller goes on.
 func TestACalleeIsKilled(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
-		const lease = 2 * time.Second
-		for _, via := range transports {
-			f := newFleet(t, client, lease)
-			name := f.lock()
-			// a calls b, which is killed; then a calls c, while it holds the lock still.
-			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
-			f.parkedNow("holder:a>b0")
-			killed := time.Now()
-			f.kill("b")
-			r := f.result(holder) // a's call of b failed; then it locked again, behind the dead
-			after := time.Since(killed)
-			if r.Kind != "call" || r.Visits != 2 {
-				t.Fatalf("%+v", r)
-			}
-			// It was renewed a third of the lease before at most.
-			if after < lease/2 || after > lease+time.Second {
-				t.Errorf("%s: the dead callee's hold was free after %v, its lease is %v", via, after, lease)
-			}
-			f.free(name)
-			f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
+	eachWay(t, func(t *testing.T, client, via string) {
+		const lease = 4 * time.Second
+		f := newFleet(t, client, lease)
+		name := f.lock()
+		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+		f.parkedNow("holder:a>b0")
+		f.kill("b")
+		killed := time.Now()
+		r := f.result(holder) // a's call of b failed; then it locked again, behind the dead
+		after := time.Since(killed)
+		if r.Kind != "call" || r.Visits != 2 {
+			t.Fatalf("%+v", r)
 		}
+		// It was renewed a third of the lease before; and this machine may stand still for a while.
+		if after < lease/4 || after > lease+3*time.Second {
+			t.Errorf("the dead callee's hold was free after %v, its lease is %v", after, lease)
+		}
+		f.free(name)
+		f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
 	})
 }
 
 // A caller is killed: its callee, who goes on, keeps the lock; a stranger gets it when both are over. Nothing else is left.
 func TestACallerIsKilled(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
-		const lease = 2 * time.Second
-		for _, via := range transports {
-			f := newFleet(t, client, lease)
-			name := f.lock()
-			f.begin(context.Background(), job{Lock: name, Visit: "caller:", Via: via, Told: true, Park: true, Outlive: true}, "a", "b")
-			f.parkedNow("caller:a>b0")
-			f.kill("a")
-			killed := time.Now()
-			stranger := f.begin(context.Background(), job{Lock: name, Visit: "stranger:"}, "c")
-			// Longer than the lease of the dead, and than that of the callee if nobody renewed it.
-			select {
-			case r := <-stranger:
-				t.Fatalf("%s: a stranger was answered while the callee is inside: %+v", via, r)
-			case <-time.After(2 * lease):
-			}
-			if !f.isNow("caller:a>b0") {
-				t.Fatal("the callee has left")
-			}
-			f.letGo("caller:a>b0")
-			released := time.Now()
-			f.fine(f.result(stranger), 1)
-			if after := time.Since(released); after > lease+time.Second {
-				t.Errorf("%s: the lock was free %v after the callee had left, %v after the caller was killed", via, after, time.Since(killed))
-			}
-			f.free(name)
+	eachWay(t, func(t *testing.T, client, via string) {
+		const lease = 4 * time.Second
+		f := newFleet(t, client, lease)
+		name := f.lock()
+		f.begin(context.Background(), job{Lock: name, Visit: "caller:", Via: via, Told: true, Park: true, Outlive: true}, "a", "b")
+		f.parkedNow("caller:a>b0")
+		f.kill("a")
+		stranger := f.begin(context.Background(), job{Lock: name, Visit: "stranger:"}, "c")
+		// Longer than the lease of the dead, and than that of the callee if nobody renewed it.
+		select {
+		case r := <-stranger:
+			t.Fatalf("a stranger was answered while the callee is inside: %+v", r)
+		case <-time.After(2 * lease):
 		}
+		if !f.isNow("caller:a>b0") {
+			t.Fatal("the callee has left")
+		}
+		f.letGo("caller:a>b0")
+		released := time.Now()
+		f.fine(f.result(stranger), 1)
+		// The dead caller's lease was over long before.
+		if after := time.Since(released); after > lease {
+			t.Errorf("the lock was free %v after the callee had left", after)
+		}
+		f.free(name)
 	})
 }
 
 // Redis is restarted while a callee is inside. With its data, all go on; without, caller and callee are both told that the lock is lost.
 func TestRedisIsRestarted(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
-		for _, via := range transports {
-			t.Run("with its data, "+via, func(t *testing.T) {
-				f := newFleet(t, client, 3*time.Second, redistest.WithConfig("appendonly yes", "appendfsync always"))
-				name := f.lock()
-				holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
-				f.parkedNow("holder:a>b0")
-				f.redis.Restart()
-				time.Sleep(4 * time.Second) // longer than a lease: both are renewed on what Redis remembers
-				f.letGo("holder:a>b0")
-				f.fine(f.result(holder), 4)
-				f.free(name)
-				f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
-			})
-			t.Run("empty, "+via, func(t *testing.T) {
-				f := newFleet(t, client, 3*time.Second)
-				name := f.lock()
-				holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true}, "a", "b")
-				f.parkedNow("holder:a>b0") // nobody lets it go: only the loss does
-				f.redis.Restart()
-				if r := f.result(holder); r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: ") {
-					t.Errorf("the caller: %+v", r)
-				}
-				f.until("both have left", func(inside []visit) bool { return len(inside) == 0 })
-				f.free(name)
-			})
-		}
+	t.Run("with its data", func(t *testing.T) {
+		eachWay(t, func(t *testing.T, client, via string) {
+			const lease = 6 * time.Second
+			f := newFleet(t, client, lease, redistest.WithConfig("appendonly yes", "appendfsync always"))
+			name := f.lock()
+			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+			f.parkedNow("holder:a>b0")
+			f.redis.Restart()
+			time.Sleep(lease + time.Second) // both are renewed on what Redis remembers
+			f.letGo("holder:a>b0")
+			f.fine(f.result(holder), 4)
+			f.free(name)
+			f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
+		})
+	})
+	t.Run("empty", func(t *testing.T) {
+		eachWay(t, func(t *testing.T, client, via string) {
+			f := newFleet(t, client, 3*time.Second)
+			name := f.lock()
+			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Lose: true}, "a", "b")
+			f.parkedNow("holder:a>b0") // nobody lets it go: only the loss does
+			f.redis.Restart()
+			if r := f.result(holder); r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: ") {
+				t.Errorf("the caller: %+v", r)
+			}
+			f.until("both have left", func(inside []visit) bool { return len(inside) == 0 })
+			f.free(name)
+		})
 	})
 }
 

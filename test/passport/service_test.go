@@ -63,6 +63,7 @@ type job struct {
 	Park    bool     // the last one stands still until the witness lets it go
 	Outlive bool     // go on though the caller has gone
 	Again   bool     // lock again when the callees have answered
+	Lose    bool     // do not leave before the lock is lost
 	Wait    time.Duration
 }
 
@@ -264,6 +265,12 @@ func (s *service) do(ctx context.Context, j job) (r result) {
 			})
 		}
 		wg.Wait()
+	}
+	if j.Lose {
+		select {
+		case <-work.Done():
+		case <-time.After(patience / 2):
+		}
 	}
 	if j.Again && lease.Err() == nil {
 		again := j

@@ -1,0 +1,202 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// What a review of claims, of contexts that are made late, and of requests that had to wait found.
+
+func clientsOf(t *testing.T, s *memory.Store, n int) []*Client {
+	t.Helper()
+	all := make([]*Client, n)
+	for i := range all {
+		c, err := New(s)
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		all[i] = c
+	}
+	return all
+}
+
+func TestAClaimOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs := clientsOf(t, memory.New(), 2)
+		a, b := cs[0], cs[1]
+		ctx := context.Background()
+		outer, err := a.Lock(ctx, "n")
+		must(t, err)
+		inner, err := a.Lock(context.WithoutCancel(outer.Context()), "n")
+		must(t, err)
+		ofOuter, ofInner := ClaimsOf(outer.Context()), ClaimsOf(inner.Context())
+		must(t, outer.Unlock(ctx)) // the outer hold first
+		under, err := b.Adopt(ctx, ofOuter...)
+		must(t, err)
+		if l, err := b.TryLock(under, "n"); err == nil {
+			t.Error("entered under a hold that has ended, beside one that lives")
+			must(t, l.Unlock(ctx))
+		}
+		under, err = b.Adopt(ctx, ofInner...)
+		must(t, err)
+		l, err := b.TryLock(under, "n")
+		must(t, err)
+		must(t, l.Unlock(ctx))
+		must(t, inner.Unlock(ctx))
+		_, err = b.Lock(under, "n")
+		wants(t, err, ErrClaimEnded)
+		free, err := b.TryLock(ctx, "n")
+		must(t, err)
+		must(t, free.Unlock(ctx))
+	})
+}
+
+func TestAHoldThatEndedByWithMaxHoldKeepsNobodyFromEntering(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		t.Run("lent "+when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cs := clientsOf(t, memory.New(), 2)
+				a, b := cs[0], cs[1]
+				ctx := context.Background()
+				outer, err := a.Lock(ctx, "n")
+				must(t, err)
+				inner, err := a.Lock(outer.Context(), "n", WithMaxHold(time.Second))
+				must(t, err)
+				if when == "before" {
+					ClaimsOf(inner.Context())
+				}
+				time.Sleep(2 * time.Second)
+				wants(t, inner.Err(), ErrLost)
+				under, err := b.Adopt(ctx, ClaimsOf(outer.Context())...)
+				must(t, err)
+				l, err := b.Lock(under, "n", WithWait(time.Minute))
+				must(t, err)
+				must(t, l.Unlock(ctx))
+				l, err = a.Lock(outer.Context(), "n", WithWait(time.Minute))
+				must(t, err)
+				must(t, l.Unlock(ctx))
+				must(t, outer.Unlock(ctx))
+			})
+		})
+	}
+}
+
+func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs := clientsOf(t, memory.New(), 3)
+		ctx := context.Background()
+		l, err := cs[0].Lock(ctx, "n")
+		must(t, err)
+		claims := ClaimsOf(l.Context())
+		entered, err := cs[1].Adopt(ctx, claims...)
+		must(t, err)
+		callee, err := cs[1].Lock(entered, "n")
+		must(t, err)
+		waits, err := cs[2].Adopt(ctx, claims...)
+		must(t, err)
+		done := make(chan error, 1)
+		go func() {
+			_, err := cs[2].Lock(waits, "n")
+			done <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		_, err = cs[1].ForceUnlock(ctx, "n")
+		must(t, err)
+		wants(t, <-done, ErrClaimEnded)
+		if d := time.Since(began); d > 0 {
+			t.Errorf("it heard of it after %v", d)
+		}
+		wants(t, callee.Err(), ErrLost) // being of the client that removed it
+	})
+}
+
+// slowToNest is memory whose answers to those who enter take a while.
+type slowToNest struct{ backend.Backend }
+
+type slowNestSession struct {
+	backend.Session
+	backend.NestSession
+}
+
+func (s slowToNest) Open(h backend.Handler) (backend.Session, error) {
+	x, err := s.Backend.Open(h)
+	return slowNestSession{x, x.(backend.NestSession)}, err
+}
+
+func (s slowNestSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	if r.Kind == backend.KindNested {
+		time.Sleep(time.Millisecond)
+	}
+	return s.Session.Acquire(ctx, r)
+}
+
+// A lease counts from when its request was sent, not from when Lock was called.
+func TestALeaseThatHadToWaitForItsTurnIsNoShorter(t *testing.T) {
+	for what, end := range map[string]func(a *Client, outer, inner *Lease) error{
+		"lent meanwhile": func(_ *Client, outer, inner *Lease) error {
+			ClaimsOf(outer.Context())
+			return inner.Unlock(context.Background())
+		},
+		"lost meanwhile": func(a *Client, _, _ *Lease) error {
+			_, err := a.ForceUnlock(context.Background(), "n")
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, err := New(slowToNest{memory.New()})
+				must(t, err)
+				defer a.Close()
+				ctx := context.Background()
+				outer, err := a.Lock(ctx, "n")
+				must(t, err)
+				inner, err := a.Lock(outer.Context(), "n")
+				must(t, err)
+				done := make(chan error)
+				go func() {
+					l, err := a.Lock(context.WithoutCancel(outer.Context()), "n", WithLease(time.Second))
+					if err == nil {
+						time.Sleep(900 * time.Millisecond)
+						err = errors.Join(l.Err(), l.Unlock(ctx))
+					}
+					done <- err
+				}()
+				synctest.Wait()
+				time.Sleep(2 * time.Second)
+				must(t, end(a, outer, inner))
+				if err := <-done; err != nil {
+					t.Error("it waited two seconds for its turn:", err)
+				}
+				_ = outer.Unlock(ctx)
+			})
+		})
+	}
+}
+
+func TestAContextThatIsAskedForLateHasTheCauseOfItsLeasesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := clientsOf(t, memory.New(), 1)[0]
+		ctx, cancel := context.WithCancel(context.Background())
+		l, err := a.Lock(ctx, "n", WithLease(time.Second))
+		must(t, err)
+		time.Sleep(2 * time.Second)
+		cancel()
+		wants(t, context.Cause(l.Context()), ErrLost)
+	})
+}
+
+// A mock may return one.
+func TestALeaseOfNothing(t *testing.T) {
+	var l Lease
+	if _, fenced := l.Token(); l.Name() != "" || fenced || l.Context().Err() == nil {
+		t.Error("it holds something")
+	}
+	wants(t, l.Err(), ErrNotHeld)
+	wants(t, l.Unlock(context.Background()), ErrNotHeld)
+}
