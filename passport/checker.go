@@ -50,6 +50,11 @@ func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 // Errors: those of this package. Cost: no command; some microseconds.
 func (c *Checker) Check(ctx context.Context, entries ...string) (Passport, error) {
 	p, err := c.check(ctx, entries)
+	return c.tell(ctx, p, err)
+}
+
+// tell tells the observer, and the log of a refusal.
+func (c *Checker) tell(ctx context.Context, p Passport, err error) (Passport, error) {
 	if err != nil {
 		err = fmt.Errorf("passport: %w", err)
 		if c.logger != nil {
@@ -73,15 +78,14 @@ func (c *Checker) Adopt(ctx context.Context, locks Adopter, entries ...string) (
 	if len(entries) == 0 {
 		return ctx, nil
 	}
-	p, err := c.Check(ctx, entries...)
-	if err != nil {
-		return nil, err
-	}
-	adopted, err := locks.Adopt(ctx, p.Claims...)
-	if err != nil {
-		if c.logger != nil {
-			c.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a caller's locks cannot be entered", slog.Any("error", err))
+	adopted := ctx
+	p, err := c.check(ctx, entries)
+	if err == nil {
+		if adopted, err = locks.Adopt(ctx, p.Claims...); err != nil {
+			err = fmt.Errorf("the caller's locks cannot be entered: %w", err)
 		}
+	}
+	if _, err = c.tell(ctx, p, err); err != nil {
 		return nil, err
 	}
 	return adopted, nil

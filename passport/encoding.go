@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,8 +122,12 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 		c.Hold = int(r.number("a hold", 1, math.MaxInt32))
 		c.Token = int64(r.number("a token", 0, math.MaxInt64))
 		c.Expires = p.Expires
+		if r.err == nil && twice(p.Claims[:i], c.Name) {
+			r.fail("a lock's name stands there twice")
+		}
 	}
-	message = whole[:len(whole)-len(r.rest)]
+	end := len(whole) - len(r.rest)
+	message = whole[:end:end] // what a Verifier appends is its own
 	signature = r.bytes("the signature", MaxSignature)
 	if r.err == nil && len(r.rest) > 0 {
 		r.fail("something follows the signature")
@@ -131,6 +136,12 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 		return Passport{}, nil, nil, r.err
 	}
 	return p, message, signature, nil
+}
+
+// twice tells whether there is a claim of that name already: who looks at claims one by one and who looks for
+// one by its name are to see the same.
+func twice(before []mortise.Claim, name string) bool {
+	return slices.ContainsFunc(before, func(c mortise.Claim) bool { return c.Name == name })
 }
 
 // reader takes fields from the front of what is left, until one is wrong.

@@ -41,7 +41,8 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 }
 
 // Issue makes an entry for a call to the service of that name, of the live leases that ctx carries; "" if it carries none.
-// Claims for which there is no room are left out, the outermost first; names beyond MaxName wherever they stand.
+// Claims for which there is no room are left out, the outermost first; names beyond MaxName wherever they stand; of one name in two
+// stores the outer.
 //
 // It expires after the lifetime, or with the lease, whichever is first.
 //
@@ -56,8 +57,11 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 	claims := make([]mortise.Claim, 0, min(len(held), MaxClaims))
 	left := room - (2 + MaxKeyID) - (2 + len(audience)) - 8 - 8 - 2 - (2 + MaxSignature)
 	leftOut, tooLarge := 0, 0
+	now := time.Now().UTC()
 	for _, c := range held {
 		switch {
+		case c.Expires.UnixMilli() <= now.UnixMilli(), twice(claims, c.Name): // it is as good as over; of another store
+			leftOut++
 		case i.may != nil && !i.may(audience, c.Name):
 			leftOut++
 		case len(claims) == MaxClaims, len(c.Name) > MaxName, len(c.Owner) > MaxOwner, size(&c) > left:
@@ -76,7 +80,6 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 		i.tell(IssuedEvent{Context: ctx, Audience: audience, LeftOut: leftOut})
 		return "", nil
 	}
-	now := time.Now().UTC()
 	p := Passport{Audience: audience, Issued: now, Expires: now.Add(i.lifetime), Claims: claims}
 	for _, c := range claims {
 		if c.Expires.Before(p.Expires) {
@@ -140,7 +143,10 @@ func (p *Passport) check() error {
 		return nil
 	}
 	err := errors.Join(text("the key's id", p.Key, MaxKeyID), text("the audience", p.Audience, MaxAudience))
-	for _, c := range p.Claims {
+	for n, c := range p.Claims {
+		if twice(p.Claims[:n], c.Name) {
+			err = errors.Join(err, fmt.Errorf("%w: two claims of %q", mortise.ErrInvalid, c.Name))
+		}
 		err = errors.Join(err, text("a lock's name", c.Name, MaxName), text("an owner's id", c.Owner, MaxOwner))
 		if c.Hold < 1 || c.Hold > math.MaxInt32 || c.Token < 0 {
 			err = errors.Join(err, fmt.Errorf("%w: a hold of %d, a token of %d", mortise.ErrInvalid, c.Hold, c.Token))

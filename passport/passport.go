@@ -19,8 +19,8 @@ const (
 	MaxClaims = mortise.MaxClaims
 	// MaxName is the most bytes of a lock's name in one; names of locks may be longer otherwise.
 	MaxName = 1024
-	// MaxOwner is the most bytes of an owner's id.
-	MaxOwner = 512
+	// MaxOwner is the most bytes of an owner's id: a client's, a colon and a number.
+	MaxOwner = 256 + 1 + 20
 	// MaxAudience is the most bytes of a service's name.
 	MaxAudience = 255
 	// MaxKeyID is the most bytes of a key's id.

@@ -22,11 +22,12 @@ type Origins map[string]string
 //	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
 //
 // A [passport.Header] that a request has already is removed, whoever it goes to: one that came in with another request is never sent
-// on. When a server redirects to another origin, that one is told nothing, even if it is among origins.
+// on. When a server redirects to another origin, that one is told nothing, even if it is among origins; nor is who is
+// reached in another way than its URL says: with an Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's Host.
 //
 // RoundTrip fails, without sending, if the issuer's signer fails. It is to be called concurrently, as any transport, and alters no request.
 //
-// It panics if issuer is nil, an origin is none, or a service's name is empty or too long. Cost: no command, and a
+// It panics if issuer is nil, an origin is none (an international domain name is to be written in its ASCII form, xn--...), or a service's name is empty or too long. Cost: no command, and a
 // header of about 200 bytes.
 func NewTransport(base http.RoundTripper, issuer *passport.Issuer, origins Origins) http.RoundTripper {
 	if issuer == nil {
@@ -60,7 +61,7 @@ type transport struct {
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var entry string
-	if audience, ok := t.audiences[originOf(r.URL)]; ok && !redirected(r) {
+	if audience, ok := t.audiences[originOf(r.URL)]; ok && plain(r) && !redirected(r) {
 		var err error
 		if entry, err = t.issuer.Issue(r.Context(), audience); err != nil {
 			if r.Body != nil {
@@ -110,18 +111,29 @@ func carries(h http.Header) bool {
 // redirected tells whether another origin had a part in where r goes.
 func redirected(r *http.Request) bool {
 	to := originOf(r.URL)
-	for by := r.Response; by != nil && by.Request != nil; by = by.Request.Response {
-		if originOf(by.Request.URL) != to {
+	for by := r.Response; by != nil; by = by.Request.Response {
+		if by.Request == nil || originOf(by.Request.URL) != to { // nil: some transports do not say
 			return true
 		}
 	}
 	return false
 }
 
-// originOf is scheme, host and port; "" if u has none.
+// plain tells that r goes where its URL says.
+func plain(r *http.Request) bool {
+	return r.URL.Opaque == "" && (r.Host == "" || originOf(&url.URL{Scheme: r.URL.Scheme, Host: r.Host}) == originOf(r.URL))
+}
+
+// originOf is scheme, host and port; "" if u has none. A host that is not ASCII has none: its lower case may be
+// another host's name, and what is dialled is neither.
 func originOf(u *url.URL) string {
 	if u == nil || u.Hostname() == "" {
 		return ""
+	}
+	for _, c := range []byte(u.Hostname()) {
+		if c >= 0x80 {
+			return ""
+		}
 	}
 	scheme, port := strings.ToLower(u.Scheme), u.Port()
 	switch {

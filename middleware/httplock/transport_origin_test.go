@@ -1,0 +1,119 @@
+package httplock_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/passport"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// holdingOne is a context that holds a lock, and an issuer.
+func holdingOne(t *testing.T) (context.Context, *passport.Issuer) {
+	t.Helper()
+	c, err := mortise.New(memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	l, err := c.Lock(context.Background(), "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Unlock(context.Background()) })
+	ring, err := passport.NewRing(passport.Key{ID: "k", Secret: []byte("0123456789abcdef0123456789abcdefX")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := passport.NewIssuer(ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Context(), issuer
+}
+
+// What is dialled, or who answers, is not the named service, though it looks alike.
+func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
+	ctx, issuer := holdingOne(t)
+	var told bool
+	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+		told = r.Header.Get(passport.Header) != ""
+		return httptest.NewRecorder().Result(), nil
+	}), issuer, httplock.Origins{"https://stock.internal": "stock"})
+	for what, x := range map[string]struct {
+		url  string
+		edit func(*http.Request)
+		want bool
+	}{
+		"as it is":                 {"https://stock.internal/", nil, true},
+		"upper case, its port":     {"https://STOCK.internal:443/", nil, true},
+		"its own Host":             {"https://stock.internal/", func(r *http.Request) { r.Host = "stock.internal:443" }, true},
+		"no Host":                  {"https://stock.internal/", func(r *http.Request) { r.Host = "" }, true},
+		"another Host":             {"https://stock.internal/", func(r *http.Request) { r.Host = "billing.internal" }, false},
+		"an opaque part":           {"https://stock.internal/", func(r *http.Request) { r.URL.Opaque = "//evil.example/x" }, false},
+		"a dotted capital I":       {"https://stock.\u0130nternal/", nil, false},
+		"... escaped":              {"https://stock.%C4%B0nternal/", nil, false},
+		"the sign of Kelvin":       {"https://stoc\u212a.internal/", nil, false},
+		"a host that ends in a .":  {"https://stock.internal./", nil, false},
+		"the same without TLS":     {"http://stock.internal/", nil, false},
+		"a host with it as a user": {"https://stock.internal@evil.example/", nil, false},
+	} {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, x.url, nil)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if x.edit != nil {
+			x.edit(r)
+		}
+		if _, err := tr.RoundTrip(r); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if told != x.want {
+			t.Errorf("%s: told is %v, want %v", what, told, x.want)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("an origin with an international name is taken")
+		}
+	}()
+	httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.\u0130nternal": "stock"})
+}
+
+// A transport need not say which request its response answers.
+func TestARedirectThatDoesNotSayWhoseItIsTellsNothing(t *testing.T) {
+	ctx, issuer := holdingOne(t)
+	told := map[string]bool{}
+	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+		told[r.URL.Host] = r.Header.Get(passport.Header) != ""
+		rec := httptest.NewRecorder()
+		if strings.HasPrefix(r.URL.Host, "a.") {
+			rec.Header().Set("Location", (&url.URL{Scheme: "https", Host: "b.internal", Path: "/chosen-by-a"}).String())
+			rec.WriteHeader(http.StatusTemporaryRedirect)
+		}
+		return rec.Result(), nil // whose Request is nil
+	}), issuer, httplock.Origins{"https://a.internal": "a", "https://b.internal": "b"})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://a.internal/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: tr}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if !told["a.internal"] || told["b.internal"] {
+		t.Errorf("told: %v", told)
+	}
+}

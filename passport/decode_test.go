@@ -1,0 +1,27 @@
+package passport
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// Sign makes no such entry; who has a key can.
+func TestDecodeRefusesANameThatStandsThereTwice(t *testing.T) {
+	now := time.Now()
+	claim := mortise.Claim{Name: "n", Owner: "a:1", Hold: 1}
+	for n, want := range map[int]error{1: nil, 2: ErrMalformed} {
+		p := Passport{Key: "k", Audience: "stock", Issued: now, Expires: now.Add(time.Second)}
+		for range n {
+			p.Claims = append(p.Claims, claim)
+		}
+		whole := binary.BigEndian.AppendUint16(p.encode(nil), 1)
+		_, _, _, err := decode(prefix + base64url.EncodeToString(append(whole, 's')))
+		if !errors.Is(err, want) {
+			t.Errorf("%d claims of one name: %v, want %v", n, err, want)
+		}
+	}
+}
