@@ -104,7 +104,7 @@ if not again then
   -- It is not to go before the lock does.
   redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
 else
-  redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
+  redis.call('hset', KEYS[1], ARGV[1], redis.call('hget', KEYS[1], ARGV[1])) -- a write for WAIT, as in acquire
 end
 if ARGV[7] == '1' then
   redis.call('exists', KEYS[1])

@@ -848,7 +848,7 @@ ends = latest
 end
 redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
 else
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], redis.call('hget', KEYS[1], ARGV[1]))
 end
 if ARGV[7] == '1' then
 redis.call('exists', KEYS[1])
@@ -856,7 +856,7 @@ end
 return {1, token}`
 
 // NestEnterSHA is the SHA-1 of [NestEnterSource].
-const NestEnterSHA = "b244d9ce53ecd4d1b3c55223fa30812b2af3ba8e"
+const NestEnterSHA = "dc39adbd02d6e25073854e2e71202d9e304c6d29"
 
 // NestReleaseSource is nest_release.lua.
 //
