@@ -358,12 +358,17 @@ func (s *soak) suffer() {
 		case dice < 19:
 			s.admin.ScriptFlush(context.Background())
 		default:
-			s.up.Lock()
-			s.server.Restart()
-			s.up.Unlock()
+			s.restart()
 		}
 		s.faults.Add(1)
 	}
+}
+
+// restart lets go of the server also where it does not come back, which ends the test: it is not to hang then.
+func (s *soak) restart() {
+	s.up.Lock()
+	defer s.up.Unlock()
+	s.server.Restart()
 }
 
 // sample takes one, unless the server is away.
