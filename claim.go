@@ -100,7 +100,7 @@ func (c *Client) Adopt(ctx context.Context, claims ...Claim) (context.Context, e
 }
 
 // mostOwner bounds an owner's id: a client's, a colon and a number.
-const mostOwner = 256 + 1 + 20
+const mostOwner = maxID + 1 + 20
 
 func (x Claim) check() error {
 	if err := checkName(x.Name); err != nil {

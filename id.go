@@ -24,9 +24,12 @@ func newID() string {
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.ToLower(rand.Text()[:13]))
 }
 
+// maxID bounds a client's id.
+const maxID = 256
+
 func checkID(id string) error {
-	if id == "" || len(id) > 256 || !utf8.ValidString(id) {
-		return fmt.Errorf("%w: WithID(%q): 1 to 256 bytes of UTF-8", ErrInvalid, shorten(id))
+	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
+		return fmt.Errorf("%w: WithID(%q): 1 to %d bytes of UTF-8", ErrInvalid, shorten(id), maxID)
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func (b *bundle) request(ctx, wait context.Context, r *request) ([]*Lease, *many
 	}
 	g := new(manyGrant)
 	err := dispatch(c, wait, func() error {
-		defer c.passed(&c.gate)
+		defer c.passed(c.gateOf(r))
 		b.ask(owners, g)
 		return nil
 	}, func() { b.abandon(owners, 0, g) })

@@ -129,32 +129,27 @@ func (c *Client) enters(ctx context.Context, key *holdKey) bool {
 func (c *Client) nestUnder(ctx, wait context.Context, r *request, h *hold) (lease *Lease, ended bool, err error) {
 	o, family := h.owner, r.family
 	r.outer = h
-	for before := int32(0); ; {
-		c.mu.Lock()
-		var fx effects
-		now := c.now()
-		o.expire(now, &fx)
-		level := h.level
-		if h.cause != nil {
-			level = 0
-		} else if level == before { // the store knows of no such hold
-			o.lose(now, &fx, noRecord)
-		}
-		c.mu.Unlock()
-		fx.run()
-		switch level {
-		case 0:
-			r.outer, r.claim, r.family = nil, nil, family
-			return nil, true, nil
-		case before:
-			return nil, false, r.fail(o.lost("it was gone from the store when it was to be entered again"))
-		}
-		before = level
+	if h.err() == nil {
 		lease, err = c.nest(ctx, wait, r, h.claim())
 		if !errors.Is(err, ErrClaimEnded) {
 			return lease, false, err
 		}
+		var fx effects
+		now := c.now()
+		c.mu.Lock()
+		o.expire(now, &fx)
+		lost := h.cause == nil // it lives here, and the store knows of no such hold
+		if lost {
+			o.lose(now, &fx, noRecord)
+		}
+		c.mu.Unlock()
+		fx.run()
+		if lost {
+			return nil, false, r.fail(o.lost("it was gone from the store when it was to be entered again"))
+		}
 	}
+	r.outer, r.claim, r.family = nil, nil, family
+	return nil, true, nil
 }
 
 // nest takes the lock under a claim.

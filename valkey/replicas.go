@@ -4,7 +4,7 @@ import (
 	"context"
 	"strconv"
 
-	valkey "github.com/valkey-io/valkey-go"
+	"github.com/valkey-io/valkey-go"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
 )
@@ -19,7 +19,7 @@ func (a *adapter) Replicated(w *redisproto.Wait) redisproto.Commands {
 	return &c
 }
 
-// replicate sends a script and WAIT. WAIT being a command that blocks, valkey-go takes a connection of its
+// replicate sends a script and WAIT. WAIT being a command that blocks, valkey takes a connection of its
 // pool for both. It would follow a redirection for each of them by itself, so on a
 // cluster it is given a connection to one node.
 func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
@@ -57,7 +57,7 @@ func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 	}
 }
 
-// onNode sends them to the node that valkey-go takes for the master.
+// onNode sends them to the node that valkey takes for the master.
 func (x *call) onNode(ctx context.Context, w *redisproto.Wait) {
 	conn, done := x.client.Dedicate()
 	replies := conn.DoMulti(ctx, x.cmd, waiting(x.client, w))

@@ -148,6 +148,15 @@ func (x *session) Leave(ctx context.Context, q backend.LeaveRequest) (backend.Le
 	return reply, nil
 }
 
+// releasedToAll announces a release of r to those who wait for the plain lock, and to the first in the
+// fair one's queue.
+func (s *Store) releasedToAll(r *record) {
+	s.released(r)
+	if line := s.places[r.name]; len(line) > 0 {
+		s.turn(r.name, line[0].owner)
+	}
+}
+
 // tellFirst announces a release of name to the first in its queue, and to the next
 // where that one cannot be reached; where nobody stands there who can, as a plain release.
 func (s *Store) tellFirst(name string) {

@@ -141,10 +141,7 @@ func (x *session) releaseNested(q backend.ReleaseRequest) (backend.ReleaseReply,
 		return backend.ReleaseReply{Held: true}, nil
 	}
 	if s.drop(r, parts, at) {
-		s.released(r)
-		if line := s.places[q.Name]; len(line) > 0 {
-			s.turn(q.Name, line[0].owner)
-		}
+		s.releasedToAll(r)
 	}
 	return backend.ReleaseReply{Held: true}, nil
 }

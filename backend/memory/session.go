@@ -261,13 +261,10 @@ func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 		return false, wrongKind()
 	}
 	s.remove(r)
-	s.released(r)
 	for _, p := range r.nest {
 		s.tellReleased(nestTopic(t.Name, p.owner))
 	}
-	if line := s.places[t.Name]; len(line) > 0 {
-		s.turn(t.Name, line[0].owner)
-	}
+	s.releasedToAll(r)
 	r.tellOwners(nil)
 	return true, nil
 }

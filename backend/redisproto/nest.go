@@ -61,16 +61,7 @@ func (s *session) releaseNested(ctx context.Context, r backend.ReleaseRequest) (
 	reply, err := s.adapter.NestRelease(ctx,
 		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name), Queue: queueKey(r.Name)},
 		NestReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
-	name := r.Name
-	left := leftIn[int64](err)
-	then := func(reply int64, err error) (backend.ReleaseReply, error) {
-		held, err := s.wrote(name, "nest_release", reply, err)
-		return backend.ReleaseReply{Held: held}, err
-	}
-	if left != nil {
-		return backend.ReleaseReply{}, behind(left, then)
-	}
-	return then(reply, err)
+	return s.releaseReply(r.Name, "nest_release", reply, err)
 }
 
 func (s *session) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {

@@ -229,13 +229,17 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		args.Publish = s.publish()
 	}
 	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: name, Channel: channelOf(name)}, args)
+	return s.releaseReply(name, "release", reply, err)
+}
+
+// releaseReply is what a release came to that can be left.
+func (s *session) releaseReply(name, script string, reply int64, err error) (backend.ReleaseReply, error) {
 	if left := leftIn[int64](err); left != nil {
 		return backend.ReleaseReply{}, behind(left, func(reply int64, err error) (backend.ReleaseReply, error) {
-			held, err := s.wrote(name, "release", reply, err)
-			return backend.ReleaseReply{Held: held}, err
+			return s.releaseReply(name, script, reply, err)
 		})
 	}
-	held, err := s.wrote(name, "release", reply, err)
+	held, err := s.wrote(name, script, reply, err)
 	return backend.ReleaseReply{Held: held}, err
 }
 

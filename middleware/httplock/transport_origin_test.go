@@ -1,14 +1,12 @@
 package httplock_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/passport"
@@ -18,33 +16,10 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// holdingOne is a context that holds a lock, and an issuer.
-func holdingOne(t *testing.T) (context.Context, *passport.Issuer) {
-	t.Helper()
-	c, err := mortise.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	l, err := c.Lock(context.Background(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Unlock(context.Background()) })
-	ring, err := passport.NewRing(passport.Key{ID: "k", Secret: []byte("0123456789abcdef0123456789abcdefX")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer, err := passport.NewIssuer(ring)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l.Context(), issuer
-}
-
 // What is dialled, or who answers, is not the named service, though it looks alike.
 func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
-	ctx, issuer := holdingOne(t)
+	ctx := holding(t, inMemory(t, memory.New()), "n").Context()
+	issuer := newIssuer(t, newRing(t, "k"))
 	var told bool
 	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
 		told = r.Header.Get(passport.Header) != ""
@@ -93,7 +68,8 @@ func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 
 // A transport need not say which request its response answers.
 func TestARedirectThatDoesNotSayWhoseItIsTellsNothing(t *testing.T) {
-	ctx, issuer := holdingOne(t)
+	ctx := holding(t, inMemory(t, memory.New()), "n").Context()
+	issuer := newIssuer(t, newRing(t, "k"))
 	told := map[string]bool{}
 	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
 		told[r.URL.Host] = r.Header.Get(passport.Header) != ""
