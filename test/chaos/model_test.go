@@ -62,13 +62,14 @@ func history(name []claim) (all []porcupine.Operation) {
 		in := step{true, c.index, c.takes(), c.shape().room(), c.token}
 		out := in
 		out.in = false
+		gone := c.until + 1 // at until it is still in; else one who looked only once might have gone before it came
 		over := int64(math.MaxInt64)
 		if c.end == released && !c.cut {
-			over = c.freed
+			over = max(c.freed, gone)
 		}
 		all = append(all,
 			porcupine.Operation{ClientId: client, Input: in, Call: began, Return: c.first},
-			porcupine.Operation{ClientId: client, Input: out, Call: c.until, Return: over})
+			porcupine.Operation{ClientId: client, Input: out, Call: gone, Return: over})
 	}
 	return all
 }

@@ -42,6 +42,8 @@ func TestTheVerdictOnAHistory(t *testing.T) {
 		{what: "written down in another order", visits: []visit{h(2, 22, 30), h(1, 10, 20)}},
 		{what: "two at once", visits: []visit{h(1, 10, 20), h(2, 15, 30)}, violations: 1, illegal: true},
 		{what: "two at once, one of them for long", visits: []visit{h(1, 10, 100), h(2, 20, 30), h(3, 50, 60)}, violations: 2, illegal: true},
+		{what: "two at once, one of whom looked only once", visits: []visit{h(1, 10, 30), h(2, 20, 20)}, violations: 1, illegal: true},
+		{what: "one after the other, who looked only once", visits: []visit{h(1, 10, 10), h(2, 12, 12), h(1, 14, 14)}},
 		{what: "on different names", visits: []visit{h(1, 10, 20), with(h(2, 15, 30), func(v *visit) { v.name = 7 })}},
 		{what: "a dead holder, and who came after its lease", visits: []visit{dead(h(1, 10, 20)), h(2, 1021, 1030)}},
 		{what: "a dead holder's successor who comes within its time", visits: []visit{dead(h(1, 10, 20)), h(2, 19, 30)}, violations: 1, illegal: true},
