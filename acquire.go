@@ -363,7 +363,11 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 	o.token, o.fenced = r.fencing(g)
 	o.lent.Store(r.family == backend.KindNested)
 	h := &o.first
-	h.begin(ctx, r, c.leases.Add(1), g.sent)
+	since := g.sent
+	if g.passed {
+		since = g.asked
+	}
+	h.begin(ctx, r, c.leases.Add(1), since)
 	o.chain = r.chainOf(o)
 	o.timed = timed{of: o}
 	o.ttl = r.ttl

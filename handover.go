@@ -18,6 +18,7 @@ type handover struct {
 	era    uint64
 	events uint64
 	inTurn bool
+	passes bool // nothing needs to be sent
 
 	reply   backend.HandOverReply
 	failure error
@@ -45,6 +46,7 @@ func (o *owner) handover() *handover {
 		return nil // they wait for the same lock
 	}
 	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), era: q.era, events: q.events, inTurn: q.inTurn}
+	h.passes = o.passes(w, h.sent) && q.quota > 0
 	h.req = backend.HandOverRequest{
 		Name: q.topic.Name, Owner: o.id, Successor: h.owner,
 		Lease: w.request.ttl, Fenced: w.request.kind.Fenced,

@@ -36,6 +36,7 @@ type owner struct {
 	renewing bool        // a renewal is on its way
 	verify   bool        // ask whether it is held, even if nothing needs renewal
 	stale    bool        // the count in the store may be higher than that of its live holds
+	passed   bool        // its record is another's now: see pass.go
 	freed    bool        // a release set the count to zero, for all holds that had ended by then
 	lent     atomic.Bool // a claim on it was given out, or it was entered under one: see nested.go. Set under the mutex
 
@@ -73,6 +74,7 @@ type chain struct {
 	// so that they reach the store in the order in which they were begun.
 	busy     bool
 	entering *turn // where that operation is a re-entry
+	entered  bool  // there has been one
 	line     *turn // the first of it
 	top      *hold // of those that live, the innermost: it leads to the others
 }
@@ -220,7 +222,7 @@ func (o *chain) enter(t *turn) bool {
 func (o *chain) begin(t *turn) {
 	o.busy = true
 	if t.hold != nil {
-		o.entering = t
+		o.entering, o.entered = t, true
 	}
 }
 

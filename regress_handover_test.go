@@ -122,11 +122,12 @@ func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 		go func() { _, err := c.Lock(first, "n"); left <- err }()
 		synctest.Wait()
 		go func() { _, err := c.Lock(ctx, "n"); got <- err }()
-		synctest.Wait()
+		time.Sleep(passWithin) // else nothing is sent
 		if err := lease.Unlock(ctx); err != nil {
 			t.Fatal(err)
 		}
 		lease = <-next
+		time.Sleep(passWithin)
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- lease.Unlock(ctx) }()
 		<-s.sent

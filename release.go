@@ -85,7 +85,7 @@ func (x *letting) run(ctx context.Context) (keep int, err error) {
 		x.await()
 	}
 	switch {
-	case x.done:
+	case x.done, x.handover != nil && x.handover.passes && x.handover.pass():
 		return 0, nil
 	case stays:
 		x.send(c.inPlace(family))
@@ -143,7 +143,7 @@ func (p *parting) do() error {
 	if !p.ready {
 		p.await()
 	}
-	if p.done {
+	if p.done || !p.sent && p.handover != nil && p.handover.passes && p.handover.pass() {
 		return nil
 	}
 	if !p.sent {
@@ -253,7 +253,7 @@ func (u *unlocking) finish(keep int, err error) error {
 // keep is the hold count that a release sets; the turn is o's. It is done, and gives the
 // turn back, if the release of another hold, unlocked at the same time, did this one's work.
 func (o *owner) keep(live bool) (keep int, done bool) {
-	if live && o.freed {
+	if o.passed || live && o.freed {
 		o.leave()
 		return 0, true
 	}
