@@ -12,7 +12,7 @@ import (
 // gateWidth bounds how many acquisitions are on their way at once. It fills any
 // connection, and a burst of callers does not push the renewals of held leases to
 // the end of a long queue in the client library.
-const gateWidth = 128
+const gateWidth = 256
 
 // gate has a place for each acquisition on its way. Guarded by Client.mu.
 type gate struct {
@@ -36,7 +36,8 @@ func (g *gate) leave() {
 		return
 	}
 	close(g.line[0])
-	g.line = slices.Delete(g.line, 0, 1)
+	g.line[0] = nil
+	g.line = g.line[1:] // append moves what is left when there is no room behind it
 }
 
 // quit is called by one who does not stay in line.

@@ -242,7 +242,7 @@ func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
 		c, err := New(s)
 		must(t, err)
 		defer c.Close()
-		const many = 2 * gateWidth
+		const many = 4 * replicaGateWidth
 		done := make(chan error, many)
 		for i := range many {
 			go func() {

@@ -1084,3 +1084,61 @@ func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items 
 		}
 	}
 }
+
+// AcquireMany sends acquire_many.lua for all items, on a cluster once for each slot.
+//
+//	for each key: 0 granted; n>0 refused, n ms left; -1 refused, no expiry; -2 nothing was done, ask with acquire
+func (c *commands) AcquireMany(ctx context.Context, a redisproto.AcquireManyArgs, items []redisproto.AcquireManyItem, out []redisproto.JointReply) {
+	build := func(command, script string, group []int) intsCmd {
+		args := make([]any, 0, 4+3*len(group))
+		args = append(args, command, script, strconv.Itoa(len(group)))
+		for _, i := range group {
+			args = append(args, items[i].Lock)
+		}
+		args = append(args, flag(a.Track))
+		for _, i := range group {
+			args = append(args, items[i].Owner, millis(items[i].Lease))
+		}
+		return newIntsCmd(ctx, args...)
+	}
+	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	for g, cmd := range c.pipeline(ctx, groups, scripts.AcquireManySHA, scripts.AcquireManySource, build) {
+		vals, err := cmd.Result()
+		for j, i := range groups[g] {
+			if err != nil {
+				out[i] = redisproto.JointReply{Err: err}
+			} else {
+				out[i] = redisproto.JointReply{Value: vals[j]}
+			}
+		}
+	}
+}
+
+// ReleaseMany sends release_many.lua for all items, on a cluster once for each slot.
+//
+//	for each lock: 1 done; 0 the owner does not hold the lock; -2 nothing was done, ask with release
+func (c *commands) ReleaseMany(ctx context.Context, a redisproto.ReleaseManyArgs, items []redisproto.ReleaseManyItem, out []redisproto.JointReply) {
+	build := func(command, script string, group []int) intsCmd {
+		args := make([]any, 0, 4+3*len(group))
+		args = append(args, command, script, strconv.Itoa(2*len(group)))
+		for _, i := range group {
+			args = append(args, items[i].Lock, items[i].Channel)
+		}
+		args = append(args, a.Publish)
+		for _, i := range group {
+			args = append(args, items[i].Owner)
+		}
+		return newIntsCmd(ctx, args...)
+	}
+	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	for g, cmd := range c.pipeline(ctx, groups, scripts.ReleaseManySHA, scripts.ReleaseManySource, build) {
+		vals, err := cmd.Result()
+		for j, i := range groups[g] {
+			if err != nil {
+				out[i] = redisproto.JointReply{Err: err}
+			} else {
+				out[i] = redisproto.JointReply{Value: vals[j]}
+			}
+		}
+	}
+}

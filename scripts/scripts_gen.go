@@ -7,6 +7,7 @@ var All = []Script{
 	{Name: "acquire", Source: AcquireSource, SHA1: AcquireSHA},
 	{Name: "acquire_all", Source: AcquireAllSource, SHA1: AcquireAllSHA},
 	{Name: "acquire_fenced", Source: AcquireFencedSource, SHA1: AcquireFencedSHA},
+	{Name: "acquire_many", Source: AcquireManySource, SHA1: AcquireManySHA},
 	{Name: "aged_acquire", Source: AgedAcquireSource, SHA1: AgedAcquireSHA},
 	{Name: "count", Source: CountSource, SHA1: CountSHA},
 	{Name: "fair_acquire", Source: FairAcquireSource, SHA1: FairAcquireSHA},
@@ -32,6 +33,7 @@ var All = []Script{
 	{Name: "reenter", Source: ReenterSource, SHA1: ReenterSHA},
 	{Name: "release", Source: ReleaseSource, SHA1: ReleaseSHA},
 	{Name: "release_all", Source: ReleaseAllSource, SHA1: ReleaseAllSHA},
+	{Name: "release_many", Source: ReleaseManySource, SHA1: ReleaseManySHA},
 	{Name: "renew", Source: RenewSource, SHA1: RenewSHA},
 	{Name: "rw_force_release", Source: RwForceReleaseSource, SHA1: RwForceReleaseSHA},
 	{Name: "rw_inspect", Source: RwInspectSource, SHA1: RwInspectSHA},
@@ -193,6 +195,55 @@ return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
 const AcquireFencedSHA = "67128c94572d82e3dc6eae1ea6e19687ce427bea"
+
+// AcquireManySource is acquire_many.lua.
+//
+//	keys:      lock hash (each)
+//	arguments: track bool, owner string (each), lease ms (each)
+//	reply:     ints  for each key: 0 granted; n>0 refused, n ms left; -1 refused, no expiry; -2 nothing was done, ask with acquire
+//
+// As acquire, for several at once that have nothing to do with each other. What goes wrong for
+// one, acquire tells; it spoils no other.
+//
+// One look at all: each read has a server that tracks note all keys of the script. So has the
+// one at the end.
+const AcquireManySource = `local answers = {}
+local named, free = {}, true
+for i = 1, #KEYS do
+free = free and not named[KEYS[i]]
+named[KEYS[i]] = true
+end
+free = free and redis.call('exists', unpack(KEYS)) == 0
+for i = 1, #KEYS do
+if free or redis.call('exists', KEYS[i]) == 0 then
+if redis.pcall('hset', KEYS[i], ARGV[2 * i], 1) == 1 then
+redis.call('pexpire', KEYS[i], ARGV[2 * i + 1])
+answers[i] = 0
+else
+answers[i] = -2
+end
+else
+local held = redis.pcall('hexists', KEYS[i], ARGV[2 * i])
+local left = redis.call('pttl', KEYS[i])
+if held == 1 then
+if left > 0 then
+redis.call('pexpire', KEYS[i], left)
+end
+answers[i] = 0
+elseif held == 0 and redis.call('hexists', KEYS[i], 'mode') == 0 then
+answers[i] = left < 0 and -1 or math.max(left, 1)
+else
+answers[i] = -2
+end
+end
+end
+if ARGV[1] == '1' then
+redis.call('exists', KEYS[1])
+end
+return answers`
+
+// AcquireManySHA is the SHA-1 of [AcquireManySource].
+const AcquireManySHA = "333be8e0c34e3debcebe18363df909d0aabea481"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1374,6 +1425,36 @@ return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
 const ReleaseAllSHA = "75e79f32b8af253ce5888ca0a13cf9d53f89f260"
+
+// ReleaseManySource is release_many.lua.
+//
+//	keys:      lock hash (each), channel channel (each)
+//	arguments: publish string, owner string (each)
+//	reply:     ints  for each lock: 1 done; 0 the owner does not hold the lock; -2 nothing was done, ask with release
+//
+// As release with keep 0, for several at once that have nothing to do with each other. What goes
+// wrong for one, release tells; it spoils no other. Without a read, unless somebody waits: a server that tracks
+// notes nothing.
+const ReleaseManySource = `local publish = ARGV[1] ~= '' and ARGV[1] or 'publish'
+local answers = {}
+for i = 1, #KEYS / 2 do
+local channel = KEYS[2 * i]
+local held = redis.pcall('hdel', KEYS[2 * i - 1], ARGV[i + 1])
+if held == 1 then
+local heard = redis.call(publish, channel, '00')
+if heard > 0 or ARGV[1] == '' then
+local next = 'mortise:1:next:' .. string.sub(channel, 24)
+local first = redis.pcall('zpopmin', next)[1]
+local second = first and redis.call('zrange', next, 0, 0)[1]
+redis.call(publish, channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+end
+end
+answers[i] = held == 0 and 0 or held == 1 and 1 or -2
+end
+return answers`
+
+// ReleaseManySHA is the SHA-1 of [ReleaseManySource].
+const ReleaseManySHA = "af1369b1f31487f4c6625e1e9529e3922fd27e3b"
 
 // RenewSource is renew.lua.
 //

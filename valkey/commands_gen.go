@@ -1389,3 +1389,78 @@ func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items 
 	}
 	sendGroups(ctx, client, groups, scripts.NestRenewSHA, scripts.NestRenewSource, split, done)
 }
+
+// AcquireMany sends acquire_many.lua for all items, on a cluster once for each slot.
+//
+//	for each key: 0 granted; n>0 refused, n ms left; -1 refused, no expiry; -2 nothing was done, ask with acquire
+func (c *commands) AcquireMany(ctx context.Context, a redisproto.AcquireManyArgs, items []redisproto.AcquireManyItem, out []redisproto.JointReply) {
+	done := func(group []int, vals []int64, err error) {
+		if err == nil && len(vals) != len(group) {
+			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
+		}
+		for j, i := range group {
+			if err != nil {
+				out[i] = redisproto.JointReply{Err: err}
+			} else {
+				out[i] = redisproto.JointReply{Value: vals[j]}
+			}
+		}
+	}
+	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
+	if err != nil {
+		for i := range out {
+			out[i] = redisproto.JointReply{Err: err}
+		}
+		return
+	}
+	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	groups = redisproto.Split(groups, c.most)
+	split := func(group []int) (keys, args []string) {
+		keys = make([]string, 0, len(group))
+		args = make([]string, 0, 1+2*len(group))
+		args = append(args, flag(a.Track))
+		for _, i := range group {
+			keys = append(keys, items[i].Lock)
+			args = append(args, items[i].Owner, millis(items[i].Lease))
+		}
+		return keys, args
+	}
+	sendGroups(ctx, client, groups, scripts.AcquireManySHA, scripts.AcquireManySource, split, done)
+}
+
+// ReleaseMany sends release_many.lua for all items, on a cluster once for each slot.
+//
+//	for each lock: 1 done; 0 the owner does not hold the lock; -2 nothing was done, ask with release
+func (c *commands) ReleaseMany(ctx context.Context, a redisproto.ReleaseManyArgs, items []redisproto.ReleaseManyItem, out []redisproto.JointReply) {
+	done := func(group []int, vals []int64, err error) {
+		if err == nil && len(vals) != len(group) {
+			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
+		}
+		for j, i := range group {
+			if err != nil {
+				out[i] = redisproto.JointReply{Err: err}
+			} else {
+				out[i] = redisproto.JointReply{Value: vals[j]}
+			}
+		}
+	}
+	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
+	if err != nil {
+		for i := range out {
+			out[i] = redisproto.JointReply{Err: err}
+		}
+		return
+	}
+	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
+	split := func(group []int) (keys, args []string) {
+		keys = make([]string, 0, 2*len(group))
+		args = make([]string, 0, 1+len(group))
+		args = append(args, a.Publish)
+		for _, i := range group {
+			keys = append(keys, items[i].Lock, items[i].Channel)
+			args = append(args, items[i].Owner)
+		}
+		return keys, args
+	}
+	sendGroups(ctx, client, groups, scripts.ReleaseManySHA, scripts.ReleaseManySource, split, done)
+}

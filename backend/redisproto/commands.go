@@ -36,6 +36,7 @@ type Commands interface {
 	MultiCommands
 	AgeCommands
 	NestCommands
+	JointCommands
 }
 
 // AcquireKeys are the keys of scripts/acquire.lua.

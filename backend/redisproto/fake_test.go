@@ -22,6 +22,7 @@ type fakeAdapter struct {
 	MultiCommands // none
 	AgeCommands   // none
 	NestCommands  // none
+	JointCommands // none
 
 	features Features
 	unsent   error

@@ -9,8 +9,13 @@ import (
 )
 
 const (
-	// outboxSenders is how many round trips are on their way at once, while the server answers.
+	// outboxSenders is how many round trips are on their way at once, while the server answers and it is not
+	// known how long one takes.
 	outboxSenders = 3
+	// outboxWaits is how long a call may wait for others' round trips, about: the longer they are, the more there are
+	// at once, outboxMostSenders at most. Near a server that is one: what goes out together costs both sides less.
+	outboxWaits       = 100 * time.Microsecond
+	outboxMostSenders = 8
 	// outboxStuck is how long they may be, before another is begun beside them: a connection
 	// that is broken, and does not show it, holds up nobody but those whose calls it took.
 	outboxStuck = 5 * time.Millisecond
@@ -37,9 +42,12 @@ type Outbox[C any] struct {
 	senders int // that stay
 	extra   int // that end when there is nothing left
 	leading int // callers that send their own
-	stuck   *time.Timer
-	armed   bool // stuck is
-	taken   bool // something was sent since it was armed
+	most    int // senders and leading ones at once, save the extra ones
+	// quickest is what a round trip took that took little, of the last ones; 0 if there was none.
+	quickest time.Duration
+	stuck    *time.Timer
+	armed    bool // stuck is
+	taken    bool // something was sent since it was armed
 }
 
 type letter[C any] struct {
@@ -49,7 +57,7 @@ type letter[C any] struct {
 
 // NewOutbox makes an outbox. send gets at least one call.
 func NewOutbox[C any](send func(ctx context.Context, calls []C)) *Outbox[C] {
-	o := &Outbox[C]{send: send, wake: make(chan struct{}, outboxSenders)}
+	o := &Outbox[C]{send: send, wake: make(chan struct{}, outboxMostSenders), most: outboxSenders}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
@@ -117,23 +125,32 @@ func (o *Outbox[C]) summon() {
 	case o.ctx.Err() != nil:
 		o.extra++
 		go o.carry()
-	case o.parked > 0:
-		select {
-		case o.wake <- struct{}{}:
-			o.parked--
-		default: // one is being woken for each place
+	case o.senders-o.parked+o.leading >= o.most:
+		if o.armed {
+			return
 		}
-	case o.senders+o.leading < outboxSenders:
-		o.senders++
-		go o.run()
-	case !o.armed:
 		o.armed, o.taken = true, false
 		if o.stuck == nil {
 			o.stuck = time.AfterFunc(outboxStuck, o.unstick)
 		} else {
 			o.stuck.Reset(outboxStuck)
 		}
+	case o.parked > 0:
+		o.parked--
+		o.wake <- struct{}{} // has room for all
+	default:
+		o.senders++
+		go o.run()
 	}
+}
+
+// timed notes what a round trip took.
+func (o *Outbox[C]) timed(took time.Duration) {
+	o.quickest += o.quickest/64 + 1
+	if took < o.quickest || o.quickest == 1 {
+		o.quickest = took
+	}
+	o.most = min(1+int(o.quickest/outboxWaits), outboxMostSenders)
 }
 
 // unstick is called a moment after all senders were busy.
@@ -203,12 +220,17 @@ func (o *Outbox[C]) carry() {
 type bundle[C any] struct {
 	letters []*letter[C]
 	calls   []C
+	took    time.Duration // the last round trip; 0 if there was none
 }
 
 func (o *Outbox[C]) take(b *bundle[C]) bool {
 	o.mu.Lock()
 	b.letters, o.pending = o.pending, b.letters[:0]
 	o.taken = true
+	if b.took > 0 {
+		o.timed(b.took)
+		b.took = 0
+	}
 	o.mu.Unlock()
 	return len(b.letters) > 0
 }
@@ -217,7 +239,9 @@ func (o *Outbox[C]) deliver(b *bundle[C]) {
 	for _, l := range b.letters {
 		b.calls = append(b.calls, l.call)
 	}
+	sent := time.Now()
 	o.send(o.ctx, b.calls)
+	b.took = time.Since(sent)
 	for i, l := range b.letters {
 		b.letters[i] = nil
 		l.done <- struct{}{}

@@ -34,6 +34,7 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 	}
 	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.acquires, s.releases = s.jointAcquires(), s.jointReleases()
 	s.subs = s.watcher()
 	if t, ok := a.(Tracker); ok {
 		t.OnInvalidate(s.invalidated)

@@ -28,6 +28,9 @@ type session struct {
 	sides   atomic.Bool // a read-write lock was asked for
 	tag     string      // what it is called in nextKey: nine digits
 
+	acquires *joint[AcquireManyItem]
+	releases *joint[ReleaseManyItem]
+
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	sharded atomic.Bool
@@ -140,7 +143,13 @@ func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequ
 		}
 		return s.acquiredFenced(reply, err)
 	}
-	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	var reply int64
+	var err error
+	if c == Commands(s.adapter) && s.adapter.Features().Leaves {
+		reply, err = s.acquires.do(ctx, AcquireManyItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease})
+	} else {
+		reply, err = c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	}
 	if left := leftIn[int64](err); left != nil {
 		return backend.AcquireReply{}, behind(left, s.acquired)
 	}
@@ -224,6 +233,10 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		return s.releaseNested(ctx, r)
 	}
 	name := r.Name
+	if r.Keep == 0 && s.adapter.Features().Leaves {
+		reply, err := s.releases.do(ctx, ReleaseManyItem{Lock: name, Channel: channelOf(name), Owner: r.Owner})
+		return s.releaseReply(name, "release", reply, err)
+	}
 	args := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
 	if s.counts() {
 		args.Publish = s.publish()
@@ -384,6 +397,8 @@ func (s *session) Close() error {
 		return nil
 	}
 	s.cancel()
+	s.acquires.close()
+	s.releases.close()
 	s.subs.close()
 	return s.adapter.Close()
 }

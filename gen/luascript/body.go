@@ -181,8 +181,8 @@ func (b *body) isKey(e ast.Expr) bool {
 		return ok && table.Value == "KEYS"
 	case *ast.StringConcatOpExpr:
 		return b.isKey(e.Lhs) || b.isKey(e.Rhs)
-	case *ast.FuncCallExpr: // the end of one, which has its hash tag
-		return isStringSub(e) && len(e.Args) == 2 && b.isKey(e.Args[0])
+	case *ast.FuncCallExpr: // the end of one, which has its hash tag; or all of them
+		return isStringSub(e) && len(e.Args) == 2 && b.isKey(e.Args[0]) || isAllKeys(e)
 	case *ast.LogicalOpExpr:
 		return b.isKey(e.Rhs) && (e.Operator == "and" || b.isKey(e.Lhs))
 	case *ast.IdentExpr:
@@ -207,6 +207,16 @@ func isRedisCall(e ast.Expr) bool {
 }
 
 func isStringSub(e *ast.FuncCallExpr) bool { return functionOf(e.Func, "string") == "sub" }
+
+// isAllKeys recognises unpack(KEYS).
+func isAllKeys(e *ast.FuncCallExpr) bool {
+	fn, ok := e.Func.(*ast.IdentExpr)
+	if !ok || fn.Value != "unpack" || len(e.Args) != 1 {
+		return false
+	}
+	table, ok := e.Args[0].(*ast.IdentExpr)
+	return ok && table.Value == "KEYS"
+}
 
 // functionOf is the name of a function of a library, "" if e is none.
 func functionOf(e ast.Expr, library string) string {

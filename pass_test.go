@@ -1,0 +1,332 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// asked counts what is asked of a store, and refuses renewals when it is told to.
+type asked struct {
+	backend.Backend
+	backend.Session
+	mu                                    sync.Mutex
+	acquired, handed, released, reentered int
+	silent                                bool
+}
+
+func (s *asked) Open(h backend.Handler) (backend.Session, error) {
+	var err error
+	s.Session, err = s.Backend.Open(h)
+	return s, err
+}
+
+func (s *asked) count(n *int) {
+	s.mu.Lock()
+	*n++
+	s.mu.Unlock()
+}
+
+// all is how many commands change a lock, since it was last asked.
+func (s *asked) all() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.acquired + s.handed + s.released + s.reentered
+	s.acquired, s.handed, s.released, s.reentered = 0, 0, 0, 0
+	return n
+}
+
+func (s *asked) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	s.count(&s.acquired)
+	return s.Session.Acquire(ctx, r)
+}
+
+func (s *asked) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	s.count(&s.released)
+	return s.Session.Release(ctx, r)
+}
+
+func (s *asked) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
+	s.count(&s.reentered)
+	return s.Session.Reenter(ctx, r)
+}
+
+func (s *asked) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.mu.Lock()
+	silent := s.silent
+	s.mu.Unlock()
+	if silent {
+		for i := range out {
+			out[i].Err = &backend.Fault{Err: errors.New("away"), Temporary: true}
+		}
+		return
+	}
+	s.Session.Renew(ctx, in, out)
+}
+
+func (s *asked) Relays() bool { return true }
+
+func (s *asked) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+	s.count(&s.handed)
+	return s.Session.(backend.RelaySession).HandOver(ctx, r)
+}
+
+func (s *asked) StepBack(ctx context.Context, t backend.Topic) error {
+	return s.Session.(backend.RelaySession).StepBack(ctx, t)
+}
+
+func newAsked(t *testing.T, opts ...ClientOption) (*Client, *asked) {
+	t.Helper()
+	s := &asked{Backend: memory.New()}
+	c, err := New(s, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+// got is what a Lock in the background came to.
+type got struct {
+	*Lease
+	error
+}
+
+// behind has a Lock wait, within a bubble.
+func behind(ctx context.Context, l Locker, opts ...Option) <-chan got {
+	ch := make(chan got, 1)
+	go func() {
+		lease, err := l.Lock(ctx, "n", opts...)
+		ch <- got{lease, err}
+	}()
+	synctest.Wait()
+	return ch
+}
+
+func TestALockIsPassedOnWithoutACommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newAsked(t)
+		defer c.Close()
+		other, err := New(s.Backend)
+		must(t, err)
+		defer other.Close()
+		lease, err := c.Lock(t.Context(), "n")
+		must(t, err)
+		const n = 3 * mostInARow
+		var waiting []<-chan got
+		for range n {
+			waiting = append(waiting, behind(t.Context(), c))
+		}
+		s.all()
+		for i, w := range waiting {
+			before := lease.Context()
+			must(t, lease.Unlock(t.Context()))
+			next := <-w
+			must(t, next.error)
+			if before.Err() == nil || !errors.Is(lease.Err(), ErrReleased) {
+				t.Fatalf("%d holds while its predecessor's lease has not ended: %v", i, lease.Err())
+			}
+			must(t, next.Err())
+			if _, err := other.TryLock(t.Context(), "n"); !errors.Is(err, ErrNotAcquired) {
+				t.Fatalf("another client, while %d holds: %v", i, err)
+			}
+			if err := lease.Unlock(t.Context()); !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
+				t.Fatalf("a second Unlock: %v", err)
+			}
+			must(t, next.Err())
+			lease = next.Lease
+		}
+		// Nobody waited when the first came, and it is passed on once; after each command then as often as some wait, 32 times at most.
+		if sent, want := s.all(), (n-1+mostInARow)/(mostInARow+1); sent != want {
+			t.Errorf("%d commands for %d handoffs, want %d", sent, n, want)
+		}
+		must(t, lease.Unlock(t.Context()))
+		if sent := s.all(); sent != 1 {
+			t.Errorf("%d commands for the last release, want 1", sent)
+		}
+		lease, err = other.TryLock(t.Context(), "n")
+		must(t, err)
+		must(t, lease.Unlock(t.Context()))
+	})
+}
+
+// Where the store's word on o's lease is not enough for who comes next, it is asked.
+func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
+	ctx := context.Background()
+	lock := func(opts ...Option) func(*testing.T, *Client) *Lease {
+		return func(t *testing.T, c *Client) *Lease {
+			l, err := c.Lock(ctx, "n", opts...)
+			must(t, err)
+			return l
+		}
+	}
+	fenced := func(c *Client) Locker {
+		l, err := c.Kind(Kind{Fenced: true})
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
+	for name, x := range map[string]struct {
+		hold func(*testing.T, *Client) *Lease
+		next func(*Client) Locker
+		opts []Option
+		then func(*testing.T, *Client, *Lease)
+		sent int
+	}{
+		"passed on":               {},
+		"the holder's lease ends": {hold: lock(WithLease(DefaultWatchdogTimeout)), sent: 1},
+		"the next one's ends":     {opts: []Option{WithLease(DefaultWatchdogTimeout)}, sent: 1},
+		"held for so long":        {hold: lock(WithMaxHold(time.Hour)), sent: 1},
+		"to be held for so long":  {opts: []Option{WithMaxHold(time.Hour)}, sent: 1},
+		"a token":                 {next: fenced, sent: 1},
+		"the holder's token": {hold: func(t *testing.T, c *Client) *Lease {
+			l, err := fenced(c).Lock(ctx, "n")
+			must(t, err)
+			return l
+		}, sent: 1},
+		"held for a while": {then: func(*testing.T, *Client, *Lease) { time.Sleep(passWithin) }, sent: 1},
+		"entered again": {then: func(t *testing.T, c *Client, l *Lease) {
+			inner, err := c.Lock(l.Context(), "n")
+			must(t, err)
+			must(t, inner.Unlock(ctx))
+		}, sent: 3},
+		"lent": {then: func(t *testing.T, c *Client, l *Lease) {
+			l.held.(*hold).owner.lent.Store(true) // as ClaimsOf does; it is not handed over at all
+		}, sent: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := newAsked(t)
+				defer c.Close()
+				if x.hold == nil {
+					x.hold = lock()
+				}
+				var l Locker = c
+				if x.next != nil {
+					l = x.next(c)
+				}
+				lease := x.hold(t, c)
+				next := behind(ctx, l, x.opts...)
+				s.all()
+				if x.then != nil {
+					x.then(t, c, lease)
+				}
+				must(t, lease.Unlock(ctx))
+				after := <-next
+				must(t, after.error)
+				if sent := s.all(); sent != x.sent {
+					t.Errorf("%d commands, want %d", sent, x.sent)
+				}
+				must(t, after.Unlock(ctx))
+			})
+		})
+	}
+}
+
+// Rule 2: whom the lock was passed on to has what is left of the lease, by the clock of the request that got it.
+func TestAPassedLeaseEndsWhenItsRecordDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 10 * time.Second
+		c, s := newAsked(t, WithWatchdogTimeout(timeout))
+		defer c.Close()
+		began := time.Now()
+		lease, err := c.Lock(t.Context(), "n")
+		must(t, err)
+		next := behind(t.Context(), c)
+		s.mu.Lock()
+		s.silent = true
+		s.mu.Unlock()
+		time.Sleep(passWithin - time.Millisecond)
+		s.all()
+		must(t, lease.Unlock(t.Context()))
+		after := <-next
+		must(t, after.error)
+		if sent := s.all(); sent != 0 {
+			t.Fatalf("%d commands", sent)
+		}
+		<-after.Context().Done()
+		if held, want := time.Since(began), timeout-margin(timeout); held != want {
+			t.Errorf("it ended %v after the lock was acquired, want %v", held, want)
+		}
+		if !errors.Is(after.Err(), ErrLost) {
+			t.Errorf("%v", after.Err())
+		}
+		if err := after.Unlock(t.Context()); !errors.Is(err, ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+}
+
+// It is renewed as if it had been acquired, by whoever holds it.
+func TestAPassedLeaseIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newAsked(t)
+		defer c.Close()
+		lease, err := c.Lock(t.Context(), "n")
+		must(t, err)
+		next := behind(t.Context(), c)
+		s.all()
+		must(t, lease.Unlock(t.Context()))
+		after := <-next
+		must(t, after.error)
+		time.Sleep(5 * DefaultWatchdogTimeout)
+		must(t, after.Err())
+		must(t, after.Unlock(t.Context()))
+		if sent := s.all(); sent != 1 {
+			t.Errorf("%d commands, want the release", sent)
+		}
+	})
+}
+
+// What was passed on to one who left at that moment is free again.
+func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
+	for i := range 50 {
+		store := memory.New()
+		c, err := New(store)
+		must(t, err)
+		other, err := New(store)
+		must(t, err)
+		lease, err := c.Lock(t.Context(), "n")
+		must(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		waiter := make(chan got, 1)
+		go func() {
+			l, err := c.Lock(ctx, "n")
+			waiter <- got{l, err}
+		}()
+		for !waits(c) {
+			time.Sleep(10 * time.Microsecond)
+		}
+		var both sync.WaitGroup
+		both.Go(leave)
+		both.Go(func() {
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+		both.Wait()
+		if w := <-waiter; w.error == nil {
+			must(t, w.Unlock(t.Context()))
+		} else if !errors.Is(w.error, context.Canceled) {
+			t.Fatal(w.error)
+		}
+		l, err := other.Lock(t.Context(), "n", WithWait(10*time.Second))
+		must(t, err)
+		must(t, l.Unlock(t.Context()))
+		must(t, c.Close())
+		must(t, other.Close())
+	}
+}
+
+func waits(c *Client) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.queues[lockTopic("n")]
+	return q != nil && q.first() != nil && q.head.ready != nil
+}
