@@ -202,40 +202,41 @@ const AcquireFencedSHA = "67128c94572d82e3dc6eae1ea6e19687ce427bea"
 //	arguments: track bool, owner string (each), lease ms (each)
 //	reply:     ints  for each key: 0 granted; n>0 refused, n ms left; -1 refused, no expiry; -2 nothing was done, ask with acquire
 //
-// As acquire, for several at once that have nothing to do with each other. What goes wrong for
-// one, acquire tells; it spoils no other.
+// As acquire, for several at once that have nothing to do with each other. What goes wrong for one,
+// acquire tells; it spoils no other. An error of the script means that nothing was done.
 //
 // One look at all: each read has a server that tracks note all keys of the script. So has the
 // one at the end.
-const AcquireManySource = `local answers = {}
-local named, free = {}, true
+const AcquireManySource = `local answers, named = {}, {}
+local free = true
 for i = 1, #KEYS do
 free = free and not named[KEYS[i]]
 named[KEYS[i]] = true
 end
-free = free and redis.call('exists', unpack(KEYS)) == 0
+free = redis.call('exists', unpack(KEYS)) == 0 and free
 for i = 1, #KEYS do
+local owner, lease = ARGV[2 * i], ARGV[2 * i + 1]
+local answer = -2
 if free or redis.call('exists', KEYS[i]) == 0 then
-if redis.pcall('hset', KEYS[i], ARGV[2 * i], 1) == 1 then
-redis.call('pexpire', KEYS[i], ARGV[2 * i + 1])
-answers[i] = 0
+if redis.pcall('hset', KEYS[i], owner, 1) == 1 then
+if redis.pcall('pexpire', KEYS[i], lease) == 1 then
+answer = 0
 else
-answers[i] = -2
+redis.pcall('hdel', KEYS[i], owner)
+end
 end
 else
-local held = redis.pcall('hexists', KEYS[i], ARGV[2 * i])
-local left = redis.call('pttl', KEYS[i])
-if held == 1 then
+local held, left = redis.pcall('hexists', KEYS[i], owner), redis.pcall('pttl', KEYS[i])
+if held == 1 and type(left) == 'number' then
 if left > 0 then
-redis.call('pexpire', KEYS[i], left)
+redis.pcall('pexpire', KEYS[i], left)
 end
-answers[i] = 0
-elseif held == 0 and redis.call('hexists', KEYS[i], 'mode') == 0 then
-answers[i] = left < 0 and -1 or math.max(left, 1)
-else
-answers[i] = -2
+answer = 0
+elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', KEYS[i], 'mode') == 0 then
+answer = left < 0 and -1 or math.max(left, 1)
 end
 end
+answers[i] = answer
 end
 if ARGV[1] == '1' then
 redis.call('exists', KEYS[1])
@@ -243,7 +244,7 @@ end
 return answers`
 
 // AcquireManySHA is the SHA-1 of [AcquireManySource].
-const AcquireManySHA = "333be8e0c34e3debcebe18363df909d0aabea481"
+const AcquireManySHA = "b2dd0fbc0471d4e6b0d8d01ab2016e58bdd1ff21"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1432,29 +1433,30 @@ const ReleaseAllSHA = "75e79f32b8af253ce5888ca0a13cf9d53f89f260"
 //	arguments: publish string, owner string (each)
 //	reply:     ints  for each lock: 1 done; 0 the owner does not hold the lock; -2 nothing was done, ask with release
 //
-// As release with keep 0, for several at once that have nothing to do with each other. What goes
-// wrong for one, release tells; it spoils no other. Without a read, unless somebody waits: a server that tracks
-// notes nothing.
-const ReleaseManySource = `local publish = ARGV[1] ~= '' and ARGV[1] or 'publish'
-local answers = {}
+// As release with keep 0, for several at once that have nothing to do with each other. What goes wrong for
+// one, release tells; it spoils no other. Told first: where that is not allowed, nothing is released.
+// Without a read, unless somebody waits: a server that tracks notes nothing.
+const ReleaseManySource = `local answers = {}
 for i = 1, #KEYS / 2 do
-local channel = KEYS[2 * i]
-local held = redis.pcall('hdel', KEYS[2 * i - 1], ARGV[i + 1])
-if held == 1 then
-local heard = redis.call(publish, channel, '00')
-if heard > 0 or ARGV[1] == '' then
+local lock, channel = KEYS[2 * i - 1], KEYS[2 * i]
+local answer = -2
+local heard = redis.pcall(ARGV[1], channel, '00')
+if type(heard) == 'number' then
+local held = redis.pcall('hdel', lock, ARGV[i + 1])
+if held == 1 and heard > 0 then
 local next = 'mortise:1:next:' .. string.sub(channel, 24)
 local first = redis.pcall('zpopmin', next)[1]
-local second = first and redis.call('zrange', next, 0, 0)[1]
-redis.call(publish, channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local second = first and redis.pcall('zrange', next, 0, 0)[1]
+redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
 end
+answer = type(held) == 'number' and held or -2
 end
-answers[i] = held == 0 and 0 or held == 1 and 1 or -2
+answers[i] = answer
 end
 return answers`
 
 // ReleaseManySHA is the SHA-1 of [ReleaseManySource].
-const ReleaseManySHA = "af1369b1f31487f4c6625e1e9529e3922fd27e3b"
+const ReleaseManySHA = "bd0a44881aca8475bc94d1cf9e0127fc2ea3aaba"
 
 // RenewSource is renew.lua.
 //

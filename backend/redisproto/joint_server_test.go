@@ -1,0 +1,186 @@
+//go:build unix
+
+package redisproto_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/scripts"
+)
+
+// atOnce has n calls meet: the server does not answer until all have been begun.
+func atOnce(srv *redistest.Server, n int, call func(i int)) {
+	srv.Pause()
+	var begun, done sync.WaitGroup
+	begun.Add(n)
+	for i := range n {
+		done.Go(func() {
+			begun.Done()
+			call(i)
+		})
+	}
+	begun.Wait()
+	time.Sleep(20 * time.Millisecond) // for them to have called; if not, there are more commands
+	srv.Resume()
+	done.Wait()
+}
+
+func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			proxy := redistest.NewProxy(t, srv.Addr())
+			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
+			const n = 64
+			lock := func(i int) string { return fmt.Sprint("lock", i) }
+			for _, times := range []string{"unknown to the server", "known"} {
+				acquire(t, s, "first", "x", time.Minute)
+				proxy.Reset()
+				atOnce(srv, n, func(i int) {
+					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i), Lease: time.Minute})
+					if err != nil || !r.Granted {
+						t.Errorf("%d: %+v, %v", i, r, err)
+					}
+				})
+				if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
+					t.Errorf("%s: %d commands for %d acquisitions", times, sent, n)
+				}
+				for i := range n {
+					if got := fmt.Sprint(do(t, srv, "HGETALL", lock(i))); got != fmt.Sprintf("[o%d 1]", i) {
+						t.Errorf("%s is %s", lock(i), got)
+					}
+					if left := do(t, srv, "PTTL", lock(i)).(int64); left <= 30_000 || left > 60_000 {
+						t.Errorf("%s has %d ms left", lock(i), left)
+					}
+				}
+				// Every other one is asked for by somebody else: refused, and left alone.
+				atOnce(srv, n, func(i int) {
+					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: "other", Lease: time.Minute})
+					if err != nil || r.Granted || r.Remaining <= 30*time.Second {
+						t.Errorf("%d, held: %+v, %v", i, r, err)
+					}
+				})
+				proxy.Reset()
+				atOnce(srv, n, func(i int) {
+					owner := fmt.Sprint("o", i)
+					if i%2 == 1 {
+						owner = "other"
+					}
+					r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: lock(i), Owner: owner})
+					if err != nil || r.Held != (i%2 == 0) {
+						t.Errorf("%d, released by %s: %+v, %v", i, owner, r, err)
+					}
+				})
+				if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
+					t.Errorf("%s: %d commands for %d releases", times, sent, n)
+				}
+				if keys := do(t, srv, "DBSIZE"); keys != int64(n/2+1) {
+					t.Errorf("%v keys, want %d", keys, n/2+1)
+				}
+				do(t, srv, "FLUSHALL")
+			}
+		})
+	}
+}
+
+// One who may not use a name, or finds other data there, is told so, and those beside it get their locks.
+func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithACL("some on >p ~ok* ~redisson* ~mortise* &* +@all"))
+			do(t, srv, "SET", "ok:string", "x")
+			s, _ := session(t, adapter(t, srv.Addr(), login{"some", "p"}))
+			acquire(t, s, "ok:first", "x", time.Minute)
+			const n = 48
+			lock := func(i int) string {
+				switch i % 8 {
+				case 3:
+					return fmt.Sprint("forbidden:", i)
+				case 5:
+					return "ok:string"
+				}
+				return fmt.Sprint("ok:", i)
+			}
+			check := func(what string, i int, done bool, err error) {
+				switch i % 8 {
+				case 3:
+					if err == nil || !strings.Contains(err.Error(), "NOPERM") {
+						t.Errorf("%s of %s: %v, %v; want it forbidden", what, lock(i), done, err)
+					}
+				case 5:
+					if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+						t.Errorf("%s of a string: %v, %v", what, done, err)
+					}
+				default:
+					if err != nil || !done {
+						t.Errorf("%s of %s: %v, %v", what, lock(i), done, err)
+					}
+				}
+			}
+			atOnce(srv, n, func(i int) {
+				r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: "x", Lease: time.Minute})
+				check("acquisition", i, r.Granted, err)
+			})
+			atOnce(srv, n, func(i int) {
+				r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: lock(i), Owner: "x"})
+				check("release", i, r.Held, err)
+			})
+		})
+	}
+}
+
+// Those who wait are told of a release among many what they are told of one.
+func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	ears := rdb.Subscribe(t.Context(), "redisson_lock__channel:{n}")
+	defer ears.Close()
+	if _, err := ears.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hear := func(script string) (said []string) {
+		t.Helper()
+		args := []any{"x", "0", "publish"}
+		if script == scripts.ReleaseManySource {
+			args = []any{"publish", "x"}
+		}
+		if held, err := rdb.Eval(t.Context(), script, []string{"n", "redisson_lock__channel:{n}"}, args...).Result(); err != nil {
+			t.Fatal(held, err)
+		}
+		rdb.Publish(t.Context(), "redisson_lock__channel:{n}", "over")
+		for {
+			m, err := ears.ReceiveMessage(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Payload == "over" {
+				return said
+			}
+			said = append(said, m.Payload)
+		}
+	}
+	for _, waiting := range [][]string{nil, {"1000001"}, {"1000001", "1000002"}, {"1000003", "1000001", "1000002"}} {
+		var said, left [2]string
+		for i, script := range []string{scripts.ReleaseSource, scripts.ReleaseManySource} {
+			do(t, srv, "FLUSHALL")
+			do(t, srv, "HSET", "n", "x", "1")
+			for place, tag := range waiting {
+				do(t, srv, "ZADD", "mortise:1:next:{n}", fmt.Sprint(place), tag)
+			}
+			said[i] = fmt.Sprint(hear(script))
+			left[i] = fmt.Sprint(do(t, srv, "ZRANGE", "mortise:1:next:{n}", "0", "-1"))
+		}
+		if said[0] != said[1] || left[0] != left[1] {
+			t.Errorf("with %v waiting, one says %s and leaves %s, many %s and %s", waiting, said[0], left[0], said[1], left[1])
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package redisproto
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// desk answers items, alone with their length and together with that and a hundred.
+type desk struct {
+	mu     sync.Mutex
+	many   []int // how long each script for several was
+	alone  []string
+	failed error         // of scripts for several
+	answer chan struct{} // nil, or they wait for it
+}
+
+func (d *desk) joint() *joint[string] {
+	return newJoint(func(_ context.Context, items []string, out []JointReply) {
+		d.mu.Lock()
+		d.many = append(d.many, len(items))
+		d.mu.Unlock()
+		if d.answer != nil {
+			<-d.answer
+		}
+		for i, item := range items {
+			switch {
+			case d.failed != nil:
+				out[i].Err = d.failed
+			case strings.HasPrefix(item, "odd"):
+				out[i].Value = askAlone
+			default:
+				out[i].Value = int64(100 + len(item))
+			}
+		}
+	}, func(item string) (int64, error) {
+		d.mu.Lock()
+		d.alone = append(d.alone, item)
+		d.mu.Unlock()
+		if d.answer != nil {
+			<-d.answer
+		}
+		return int64(len(item)), nil
+	}, func(err error) (string, bool) { return err.Error(), strings.HasPrefix(err.Error(), "ERR") })
+}
+
+func (d *desk) send(items ...string) []*jointCall[string] {
+	var calls []*jointCall[string]
+	for _, item := range items {
+		calls = append(calls, &jointCall[string]{item: item})
+	}
+	d.joint().send(context.Background(), calls)
+	return calls
+}
+
+func TestWhoIsAloneAsksAlone(t *testing.T) {
+	var d desk
+	if c := d.send("abc")[0]; c.value != 3 || c.err != nil || len(d.many) != 0 {
+		t.Errorf("%d, %v, scripts for %v", c.value, c.err, d.many)
+	}
+}
+
+func TestSeveralAreOneScriptAndTheOddOneAsksAlone(t *testing.T) {
+	var d desk
+	for i, c := range d.send("a", "odd one", "bb") {
+		if want := []int64{101, 7, 102}[i]; c.value != want || c.err != nil {
+			t.Errorf("%s: %d, %v; want %d", c.item, c.value, c.err, want)
+		}
+	}
+	if fmt.Sprint(d.many, d.alone) != "[3] [odd one]" {
+		t.Errorf("scripts for %v, alone %v", d.many, d.alone)
+	}
+}
+
+func TestNoScriptIsForMoreThanItMay(t *testing.T) {
+	var d desk
+	d.send(make([]string, 2*jointMost+1)...)
+	if fmt.Sprint(d.many) != fmt.Sprint([]int{jointMost, jointMost}) || len(d.alone) != 1 {
+		t.Errorf("scripts for %v, %d alone", d.many, len(d.alone))
+	}
+}
+
+// What the server refused has done nothing, so all ask alone; what came to nobody knows what, does not.
+func TestAScriptThatIsRefusedIsAskedForOneByOne(t *testing.T) {
+	d := desk{failed: errors.New("ERR no")}
+	for _, c := range d.send("a", "bb") {
+		if c.err != nil || c.value != int64(len(c.item)) {
+			t.Errorf("%s: %d, %v", c.item, c.value, c.err)
+		}
+	}
+	d = desk{failed: errors.New("connection lost")}
+	for _, c := range d.send("a", "bb") {
+		if c.err != d.failed {
+			t.Errorf("%s: %v", c.item, c.err)
+		}
+	}
+	if len(d.alone) != 0 {
+		t.Errorf("%v asked again", d.alone)
+	}
+}
+
+func TestACallOfSeveralCanBeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := desk{answer: make(chan struct{})}
+		j := d.joint()
+		ctx, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		left := make(chan error, 1)
+		for range 8 {
+			all.Go(func() {
+				if n, err := j.do(context.Background(), "stays"); err != nil || n != 105 && n != 5 {
+					t.Errorf("%d, %v", n, err)
+				}
+			})
+		}
+		all.Go(func() { _, err := j.do(ctx, "leaves!"); left <- err })
+		synctest.Wait()
+		leave()
+		behind := leftIn[int64](<-left)
+		if behind == nil {
+			t.Fatal("not left")
+		}
+		close(d.answer)
+		if n, err := behind.Wait(); err != nil || n != 107 && n != 7 {
+			t.Errorf("%d, %v", n, err)
+		}
+		all.Wait()
+		j.close()
+	})
+}

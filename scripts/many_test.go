@@ -1,0 +1,202 @@
+package scripts_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/scripts"
+)
+
+// state is what a key may hold before.
+type state struct {
+	name    string
+	prepare [][]string // commands, their keys left out
+}
+
+func states() []state {
+	return []state{
+		{"free", nil},
+		{"held by another", [][]string{{"HSET", "other", "1"}, {"PEXPIRE", "50000"}}},
+		{"held by another, for ever", [][]string{{"HSET", "other", "1"}}},
+		{"held by the owner", [][]string{{"HSET", "me", "1"}, {"PEXPIRE", "50000"}}},
+		{"held by the owner, twice", [][]string{{"HSET", "me", "2"}, {"PEXPIRE", "50000"}}},
+		{"held by the owner, for ever", [][]string{{"HSET", "me", "1"}}},
+		{"held by the owner, and by a reader of Redisson's", [][]string{{"HSET", "me", "1", "mode", "read", "uuid:1", "1"}}},
+		{"a read-write lock", [][]string{{"HSET", "mode", "write", "uuid:1:write", "1"}}},
+		{"a string", [][]string{{"SET", "x"}}},
+		{"a list", [][]string{{"RPUSH", "x"}}},
+	}
+}
+
+func (s state) set(t *testing.T, srv *redistest.Server, key string) {
+	t.Helper()
+	for _, c := range s.prepare {
+		call(t, srv, append([]string{c[0], key}, c[1:]...)...)
+	}
+}
+
+func call(t *testing.T, srv *redistest.Server, args ...string) any {
+	t.Helper()
+	reply, err := srv.Do(args...)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return reply
+}
+
+// record is what a key holds, its time rounded.
+func record(t *testing.T, srv *redistest.Server, key string) string {
+	t.Helper()
+	kind := call(t, srv, "TYPE", key)
+	left := call(t, srv, "PTTL", key).(int64)
+	if left > 0 {
+		left = (left + 9999) / 10000
+	}
+	if kind != "hash" {
+		return fmt.Sprint(kind, left)
+	}
+	return fmt.Sprint(kind, left, call(t, srv, "HGETALL", key))
+}
+
+// A script for several does for each what the script for one does, or nothing, and says so: whatever
+// stands beside it, in whatever order.
+func TestManyAreServedAsOneIs(t *testing.T) {
+	srv := redistest.Start(t)
+	all := states()
+	for _, many := range []struct {
+		what string
+		one  func(key string) (any, error)
+		many func(keys []string) []any
+	}{
+		{"acquire_many",
+			func(key string) (any, error) {
+				return srv.Do("EVAL", scripts.AcquireSource, "1", key, "me", "30000", "0")
+			},
+			func(keys []string) []any {
+				args := append([]string{"EVAL", scripts.AcquireManySource, strconv.Itoa(len(keys))}, keys...)
+				args = append(args, "0")
+				for range keys {
+					args = append(args, "me", "30000")
+				}
+				return call(t, srv, args...).([]any)
+			}},
+		{"release_many",
+			func(key string) (any, error) {
+				return srv.Do("EVAL", scripts.ReleaseSource, "2", key, "c:"+key, "me", "0", "publish")
+			},
+			func(keys []string) []any {
+				args := []string{"EVAL", scripts.ReleaseManySource, strconv.Itoa(2 * len(keys))}
+				for _, k := range keys {
+					args = append(args, k, "c:"+k)
+				}
+				args = append(args, "publish")
+				for range keys {
+					args = append(args, "me")
+				}
+				return call(t, srv, args...).([]any)
+			}},
+	} {
+		for turn := range all {
+			order := append(append([]state{}, all[turn:]...), all[:turn]...)
+			for _, some := range [][]state{order, order[:1], order[:2], {order[0], order[0]}} {
+				call(t, srv, "FLUSHALL")
+				var keys []string
+				for i, s := range some {
+					s.set(t, srv, fmt.Sprint("one", i))
+					s.set(t, srv, fmt.Sprint("many", i))
+					keys = append(keys, fmt.Sprint("many", i))
+				}
+				before := make([]string, len(some))
+				for i, key := range keys {
+					before[i] = record(t, srv, key)
+				}
+				answers := many.many(keys)
+				for i, s := range some {
+					one, err := many.one(fmt.Sprint("one", i))
+					got, after := answers[i].(int64), record(t, srv, keys[i])
+					if err != nil {
+						if got != -2 || after != before[i] {
+							t.Errorf("%s, %s: answers %d and leaves %s; %v says acquire or release", many.what, s.name, got, after, err)
+						}
+						continue
+					}
+					if n := one.(int64); n > 1 && got > 1 && max(n-got, got-n) < 5000 {
+						one = got // time has passed
+					}
+					if want := record(t, srv, fmt.Sprint("one", i)); got != one || after != want {
+						t.Errorf("%s, %s: answers %d and leaves %s, want %d and %s", many.what, s.name, got, after, one, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Who asks for the same lock in the same script is not let in with the first.
+func TestOneOfManyGetsALock(t *testing.T) {
+	srv := redistest.Start(t)
+	for range 2 { // free, and held beside a free one
+		got := call(t, srv, "EVAL", scripts.AcquireManySource, "3", "a", "b", "a", "0", "x", "30000", "x", "30000", "y", "30000").([]any)
+		if got[0] != int64(0) || got[1] != int64(0) || got[2].(int64) <= 0 {
+			t.Errorf("%v, want the second to be refused a", got)
+		}
+		if holds := fmt.Sprint(call(t, srv, "HGETALL", "a")); holds != "[x 1]" {
+			t.Errorf("a is held by %s", holds)
+		}
+		call(t, srv, "DEL", "a")
+	}
+}
+
+// A server whose users may not do all that the scripts do refuses all of it, or some of one lock's: that lock is
+// as it was then.
+func TestManyForWhomNotAllIsAllowed(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, denied := range []string{"exists", "hset", "pexpire", "hexists", "pttl", "hdel", "publish", "zpopmin", "zrange"} {
+		call(t, srv, "FLUSHALL")
+		call(t, srv, "ACL", "SETUSER", "default", "+@all", "&*", "-"+denied)
+		restore := func() { call(t, srv, "ACL", "SETUSER", "default", "+@all") }
+		acquired, failed := srv.Do("EVAL", scripts.AcquireManySource, "2", "a", "b", "0", "x", "30000", "x", "30000")
+		restore()
+		for i, key := range []string{"a", "b"} {
+			left := call(t, srv, "PTTL", key).(int64)
+			switch {
+			case failed == nil && acquired.([]any)[i] == int64(0):
+				if left <= 0 {
+					t.Errorf("without %s: granted, and %d ms are left", denied, left)
+				}
+			case left != -2:
+				t.Errorf("without %s: %v, %v, and the lock is there: %d", denied, acquired, failed, left)
+			}
+			call(t, srv, "DEL", key)
+			call(t, srv, "HSET", key, "x", "1")
+		}
+		call(t, srv, "ACL", "SETUSER", "default", "-"+denied)
+		released, failed := srv.Do("EVAL", scripts.ReleaseManySource, "4", "a", "ca", "b", "cb", "publish", "x", "x")
+		restore()
+		if failed != nil {
+			t.Errorf("without %s: %v", denied, failed)
+			continue
+		}
+		for i, key := range []string{"a", "b"} {
+			if there := call(t, srv, "EXISTS", key) == int64(1); there != (released.([]any)[i] == int64(-2)) {
+				t.Errorf("without %s: %v, and the lock is there: %v", denied, released, there)
+			}
+		}
+	}
+}
+
+// A server that is full refuses each of many what it refuses one, and keeps no half of a lock.
+func TestManyOnAFullServer(t *testing.T) {
+	srv := redistest.Start(t)
+	call(t, srv, "SET", "ballast", "x")
+	call(t, srv, "CONFIG", "SET", "maxmemory", "1")
+	got := call(t, srv, "EVAL", scripts.AcquireManySource, "2", "a", "b", "0", "x", "30000", "x", "30000").([]any)
+	if got[0] != int64(-2) || got[1] != int64(-2) {
+		t.Errorf("%v, want -2 for each", got)
+	}
+	if n := call(t, srv, "EXISTS", "a", "b"); n != int64(0) {
+		t.Errorf("%v of them are there", n)
+	}
+}
