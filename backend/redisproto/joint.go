@@ -2,12 +2,11 @@ package redisproto
 
 import (
 	"context"
-	"slices"
 	"sync"
 )
 
-// jointMost bounds how long one script for several callers occupies the server: some 0.2 ms.
-const jointMost = 64
+// jointMost bounds how long one script for several callers occupies the server: some 0.1 ms.
+const jointMost = 32
 
 // askAlone is what a script for several answers for one that it cannot serve.
 const askAlone = -2
@@ -41,6 +40,7 @@ type jointBatch[I any] struct {
 func newJoint[I any](many func(context.Context, []I, []JointReply), one func(I) (int64, error), refused func(error) (string, bool)) *joint[I] {
 	j := &joint[I]{many: many, one: one, refused: refused}
 	j.outbox = NewOutbox(j.send)
+	j.outbox.share = jointMost
 	j.calls.New = func() any { return new(jointCall[I]) }
 	j.batches.New = func() any { return new(jointBatch[I]) }
 	return j
@@ -81,16 +81,10 @@ func (j *joint[I]) do(ctx context.Context, item I) (int64, error) {
 
 func (j *joint[I]) close() { j.outbox.Close() }
 
-func (j *joint[I]) send(ctx context.Context, calls []*jointCall[I]) {
-	for some := range slices.Chunk(calls, jointMost) {
-		j.sendSome(ctx, some)
-	}
-}
-
-// sendSome sends calls by one script, and one that is alone by its own. So it does with those that are to
+// send sends calls by one script, and one that is alone by its own. So it does with those that are to
 // ask alone, and with all of a script that the server refuses: it has done nothing then, and may
 // be refused for what one of them asks (by an ACL).
-func (j *joint[I]) sendSome(ctx context.Context, calls []*jointCall[I]) {
+func (j *joint[I]) send(ctx context.Context, calls []*jointCall[I]) {
 	if len(calls) == 1 {
 		calls[0].value, calls[0].err = j.one(calls[0].item)
 		return

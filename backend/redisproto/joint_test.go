@@ -77,11 +77,32 @@ func TestSeveralAreOneScriptAndTheOddOneAsksAlone(t *testing.T) {
 }
 
 func TestNoScriptIsForMoreThanItMay(t *testing.T) {
-	var d desk
-	d.send(make([]string, 2*jointMost+1)...)
-	if fmt.Sprint(d.many) != fmt.Sprint([]int{jointMost, jointMost}) || len(d.alone) != 1 {
-		t.Errorf("scripts for %v, %d alone", d.many, len(d.alone))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := desk{answer: make(chan struct{})}
+		j := d.joint()
+		var all sync.WaitGroup
+		const n = 3*jointMost + outboxMostSenders
+		for range n {
+			all.Go(func() {
+				if _, err := j.do(cancellable(t), "a"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(d.answer)
+		all.Wait()
+		asked := len(d.alone)
+		for _, many := range d.many {
+			if asked += many; many > jointMost {
+				t.Errorf("a script for %d", many)
+			}
+		}
+		if asked != n || len(d.many) < 3 {
+			t.Errorf("%d of %d were asked for, by %d scripts and %d alone", asked, n, len(d.many), len(d.alone))
+		}
+		j.close()
+	})
 }
 
 // What the server refused has done nothing, so all ask alone; what came to nobody knows what, does not.

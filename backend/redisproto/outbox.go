@@ -2,6 +2,8 @@ package redisproto
 
 import (
 	"context"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +33,7 @@ const (
 // were sent with its own.
 type Outbox[C any] struct {
 	send   func(ctx context.Context, calls []C) // returns when each has its reply
+	share  int                                  // the most that go out together; 0 for any number
 	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // a token for each sender that is to look
@@ -38,8 +41,8 @@ type Outbox[C any] struct {
 
 	mu      sync.Mutex
 	pending []*letter[C]
-	parked  int // senders that sleep
-	senders int // that stay
+	parked  int // senders that sleep: one at most
+	senders int // that stay while there is something to send, and those that are parked
 	extra   int // that end when there is nothing left
 	leading int // callers that send their own
 	most    int // senders and leading ones at once, save the extra ones
@@ -137,7 +140,7 @@ func (o *Outbox[C]) summon() {
 		}
 	case o.parked > 0:
 		o.parked--
-		o.wake <- struct{}{} // has room for all
+		o.wake <- struct{}{} // has room: there is one for each sender at most
 	default:
 		o.senders++
 		go o.run()
@@ -173,7 +176,7 @@ func (o *Outbox[C]) unstick() {
 func (o *Outbox[C]) run() {
 	var b bundle[C]
 	for {
-		for o.take(&b) {
+		for runtime.Gosched(); o.take(&b); runtime.Gosched() { // those who are ready to call go along
 			o.deliver(&b)
 		}
 		o.mu.Lock()
@@ -181,7 +184,7 @@ func (o *Outbox[C]) run() {
 			o.mu.Unlock()
 			continue
 		}
-		if o.ctx.Err() != nil {
+		if o.ctx.Err() != nil || o.parked > 0 { // one is enough to wait for what comes
 			o.senders--
 			o.mu.Unlock()
 			return
@@ -225,7 +228,12 @@ type bundle[C any] struct {
 
 func (o *Outbox[C]) take(b *bundle[C]) bool {
 	o.mu.Lock()
-	b.letters, o.pending = o.pending, b.letters[:0]
+	if n := o.share; n > 0 && n < len(o.pending) {
+		b.letters = append(b.letters, o.pending[:n]...)
+		o.pending = slices.Delete(o.pending, 0, n)
+	} else {
+		b.letters, o.pending = o.pending, b.letters[:0]
+	}
 	o.taken = true
 	if b.took > 0 {
 		o.timed(b.took)

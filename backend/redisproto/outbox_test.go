@@ -76,6 +76,52 @@ func TestOutboxSendsTogetherWhatWaits(t *testing.T) {
 	})
 }
 
+// Near a server one round trip at a time takes all that is there; far from it calls do not wait for each other's.
+func TestOutboxSendsAsManyAsTheServerIsFar(t *testing.T) {
+	for trip, want := range map[time.Duration]int{
+		20 * time.Microsecond:  1,
+		150 * time.Microsecond: 2,
+		500 * time.Microsecond: 6,
+		20 * time.Millisecond:  outboxMostSenders,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			under, most := 0, 0
+			o := NewOutbox(func(context.Context, []int) {
+				mu.Lock()
+				under++
+				most = max(most, under)
+				mu.Unlock()
+				time.Sleep(trip)
+				mu.Lock()
+				under--
+				mu.Unlock()
+			})
+			ctx := cancellable(t)
+			for range 20 { // until it is known
+				o.Do(ctx, 0)
+			}
+			most = 0
+			var done sync.WaitGroup
+			for i := range 50 {
+				done.Go(func() {
+					time.Sleep(time.Duration(i) * trip / 20)
+					o.Do(ctx, i)
+				})
+			}
+			done.Wait()
+			if far := most - want; far < 0 || far > 0 && trip < outboxStuck {
+				t.Errorf("%d round trips at once, of %v each; want %d", most, trip, want)
+			}
+			o.Close()
+			synctest.Wait()
+			if o.senders != 0 {
+				t.Errorf("%d senders are left", o.senders)
+			}
+		})
+	}
+}
+
 // Alone, and with a context that cannot end, no goroutine is started.
 func TestOutboxLeadsInPlace(t *testing.T) {
 	calls := 0

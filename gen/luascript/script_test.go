@@ -157,6 +157,15 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
+			"all of what are no keys", "return 1\n", "return redis.call('del', unpack({'a'}))\n",
+			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"some of the keys", "return 1\n", "return redis.call('del', unpack(KEYS, 2))\n",
+			"scripts/lock.lua:15: KEYS is used other than by a number, but no key * is declared; index it by a number, or declare \"--! key * NAME TYPE\"\n" +
+				`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
 			"local is sometimes a key", "return 1\n", "local k = KEYS[1]\nredis.call('del', k)\nk = 'b'\nreturn 1\n",
 			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
