@@ -10,8 +10,8 @@ import (
 )
 
 // owner holds a lock in the store, once or, by re-entry, several times. It belongs
-// to one outermost lease, and its id is never used again: whatever of it is still on its way
-// when it is over (a renewal, a release) can touch nobody else. Guarded by Client.mu.
+// to one outermost lease. Its id is never used again, unless by one to whom the lock is passed on (pass.go), when nothing
+// of it is on its way: whatever is still on its way when it is over (a renewal, a release) can touch nobody else. Guarded by Client.mu.
 type owner struct {
 	*chain
 	own    chain // what chain points to, unless it is another's

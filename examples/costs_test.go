@@ -336,16 +336,24 @@ func (c *costs) waiting() (rows []cost) {
 			got <- c.lock(holder, ctx, "wanted")
 		})
 	}
-	time.Sleep(200 * time.Millisecond)
-	rows = append(rows, cost{"`Unlock` and hand-over to one of 10 in the same process", c.count(func() {
+	time.Sleep(400 * time.Millisecond)
+	rows = append(rows, cost{"`Unlock` and hand-over to one of 10 in the same process, held for a while", c.count(func() {
 		c.unlock(lease)
 		lease = <-got
 		time.Sleep(200 * time.Millisecond)
 	})})
-	for range 10 - 1 {
-		c.unlock(lease)
-		lease = <-got
+	for range 11 {
+		wg.Go(func() {
+			got <- c.lock(holder, ctx, "wanted")
+		})
 	}
+	time.Sleep(200 * time.Millisecond)
+	rows = append(rows, cost{"20 such in a row, held for a moment each", c.count(func() {
+		for range 20 {
+			c.unlock(lease)
+			lease = <-got
+		}
+	})})
 	c.unlock(lease)
 	wg.Wait()
 	return rows

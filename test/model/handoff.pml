@@ -4,7 +4,8 @@
  * Follows release.go and release.lua: the head of the client's own line is named as the successor; handed over,
  * released only, or not held; the successor's deadline counts from before the release was
  * sent the first time; at most K in a row while another process waits; if the waiter left meanwhile, what it was
- * handed is released; where the outcome is unknown both owners are taken back.
+ * handed is released; where the outcome is unknown both owners are taken back. Also follows pass.go: without a command, PASSES
+ * times after one, the lock goes on to the first who waits, with the owner that the store knows and what is left of its lease.
  *
  * Time is as in lease.pml. Waiting is not told here (wake.pml, next.pml): who waits may ask at any time when
  * the lock is free. Left out: the successor's lease is as long as the releaser's.
@@ -25,6 +26,9 @@
 #endif
 #ifndef K
 #define K 1          /* handed over in a row while another process waits */
+#endif
+#ifndef PASSES
+#define PASSES 1     /* passed on without a command in a row */
 #endif
 #ifndef LOSSES
 #define LOSSES 1
@@ -47,6 +51,8 @@ mtype state[G] = waiting;
 byte tries[G];       /* each with an owner of its own */
 byte left[G];
 byte slow[G];
+byte use[G];         /* the owner by which it holds: its own, or whose lock was passed on to it */
+byte passed;         /* passed on so many times since the last command */
 bool gone[G];        /* it left while it was named or asked */
 byte heir[G];        /* the successor that its release names */
 byte heirId[G];
@@ -121,7 +127,7 @@ end:	do
 	/* It asks by itself: nobody here holds it. */
 	:: atomic { state[g] == waiting && owner == 0 ->
 		state[g] = asking; left[g] = LEASE - MARGIN; slow[g] = DRIFT }
-	:: atomic { state[g] == asking && owner == 0 -> owner = id(g); ttl = LEASE; row = 0; state[g] = granted }
+	:: atomic { state[g] == asking && owner == 0 -> owner = id(g); ttl = LEASE; row = 0; passed = 0; use[g] = id(g); state[g] = granted }
 	:: atomic { state[g] == asking && owner != 0 -> state[g] = (gone[g] -> over : waiting); left[g] = 0; slow[g] = 0 }
 	:: atomic { state[g] == granted ->
 		if
@@ -130,6 +136,23 @@ end:	do
 		fi }
 	:: atomic { leaves > 0 && local(g) && !gone[g] && (state[g] == named || state[g] == asking) -> leaves--; gone[g] = true }
 	:: atomic { leaves > 0 && local(g) && state[g] == waiting -> leaves--; state[g] = over }
+
+	/* pass.go */
+	:: atomic { state[g] == holding && left[g] > 0 && local(g) && passed < PASSES ->
+		first(s);
+		if
+		:: s != NONE ->
+			passed++; use[s] = use[g]; left[s] = left[g]; slow[s] = slow[g]; state[s] = holding;
+			left[g] = 0; slow[g] = 0; state[g] = over;
+#ifdef PASS_FRESH_LEASE
+			left[s] = LEASE - MARGIN; slow[s] = DRIFT;
+#endif
+#ifdef PASS_AND_RELEASE
+			state[g] = releasing; heir[g] = NONE;
+#endif
+		:: else
+		fi;
+		s = 0 }
 
 	/* Unlock */
 	:: atomic { state[g] == holding ->
@@ -143,27 +166,27 @@ end:	do
 	/* release.lua */
 	:: atomic { state[g] == releasing ->
 		if
-		:: owner == id(g) && heir[g] != NONE && stays(g) ->
-			owner = heirId[g]; ttl = LEASE; state[g] = handed;
+		:: owner == use[g] && heir[g] != NONE && stays(g) ->
+			owner = heirId[g]; ttl = LEASE; passed = 0; state[g] = handed;
 			if
 			:: state[O] == waiting -> row++; assert(row <= K)
 			:: else -> row = 0
 			fi
-		:: owner == id(g) && !(heir[g] != NONE && stays(g)) ->
+		:: owner == use[g] && !(heir[g] != NONE && stays(g)) ->
 			owner = 0; ttl = 0; state[g] = released;
 #ifdef GRANT_ACROSS
 			if
-			:: local(g) && state[O] == waiting -> owner = id(O); ttl = LEASE; state[O] = named
+			:: local(g) && state[O] == waiting -> owner = id(O); use[O] = id(O); ttl = LEASE; state[O] = named
 			:: else
 			fi
 #endif
-		:: owner != id(g) && heir[g] != NONE && owner == heirId[g] ->
+		:: owner != use[g] && heir[g] != NONE && owner == heirId[g] ->
 #ifdef HAND_ONCE
 			state[g] = released
 #else
 			state[g] = handed                    /* the same answer as the first time */
 #endif
-		:: owner != id(g) && !(heir[g] != NONE && owner == heirId[g]) -> state[g] = released
+		:: owner != use[g] && !(heir[g] != NONE && owner == heirId[g]) -> state[g] = released
 		fi }
 #ifdef GRANT_ACROSS
 	:: atomic { g == O && state[g] == named -> state[g] = holding; left[g] = LEASE - MARGIN; slow[g] = DRIFT }
@@ -179,7 +202,7 @@ end:	do
 	/* The reply. */
 	:: atomic { state[g] == handed ->
 		state[g] = over;
-		s = heir[g]; heir[g] = NONE; heirId[g] = 0;
+		s = heir[g]; use[s] = heirId[g]; heir[g] = NONE; heirId[g] = 0;
 		if
 		:: !gone[s] && left[s] > 0 -> state[s] = holding
 #ifdef DEAD_WAITER_KEEPS
@@ -201,7 +224,7 @@ end:	do
 	:: atomic { losses > 0 && (state[g] == releasing || state[g] == handed || state[g] == released) && back[0] == 0 ->
 		losses--;
 		if
-		:: state[g] == releasing -> ghost = id(g); ghostHeir = heirId[g]
+		:: state[g] == releasing -> ghost = use[g]; ghostHeir = heirId[g]
 		:: skip
 		fi;
 		if
@@ -215,7 +238,7 @@ end:	do
 			skip
 		:: true ->                                   /* both are taken back */
 #ifndef RELEASER_NOT_TAKEN_BACK
-			back[0] = id(g); until[0] = LEASE;
+			back[0] = use[g]; until[0] = LEASE;
 #endif
 #ifndef HEIR_NOT_TAKEN_BACK
 			back[1] = heirId[g]; until[1] = LEASE;
@@ -258,10 +281,11 @@ end:	do
 	od
 }
 
-/* Who believes in its lease holds the lock: so there is one at most, and it is told first. */
+/* Who believes in its lease holds the lock, and there is one at most: it is told first. */
 active proctype exclusion() {
 end:	do
-	:: atomic { believes(0) && owner != id(0) || believes(1) && owner != id(1) || believes(O) && owner != id(O) -> assert(false) }
+	:: atomic { believes(0) && owner != use[0] || believes(1) && owner != use[1] || believes(O) && owner != use[O] -> assert(false) }
+	:: atomic { believes(0) && (believes(1) || O > 1 && believes(O)) || O > 1 && believes(1) && believes(O) -> assert(false) }
 	od
 }
 
