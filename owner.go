@@ -73,8 +73,8 @@ type chain struct {
 	// busy: an operation that sets the hold count is on its way. Others line up,
 	// so that they reach the store in the order in which they were begun.
 	busy     bool
+	entered  bool  // there has been a re-entry, or an attempt
 	entering *turn // where that operation is a re-entry
-	entered  bool  // there has been one
 	line     *turn // the first of it
 	top      *hold // of those that live, the innermost: it leads to the others
 }
