@@ -79,40 +79,38 @@ type request struct {
 	name     string
 	verb     string // what to call it in errors, if it is not Lock or TryLock
 	short    string // what was missing, in errors; "" for a lock
-	try      bool
 	kind     Kind
-	family   backend.Kind  // the record it is about
 	lease    time.Duration // 0: watchdog
 	wait     time.Duration // 0: as long as ctx
 	maxHold  time.Duration // 0: no bound
 	replicas replicasOption
+	age      time.Duration // how old the store must be
 
-	under     context.Context // what the call was given
-	contended bool            // the observer was told that it waits
+	under context.Context // what the call was given
+	ttl   time.Duration   // the lease to ask for
+	queue time.Duration   // for how long a place in the queue is kept; 0: no place is asked for
+	since instant         // when it was called
+	outer *hold           // the live one that it enters under
+	claim *Claim          // that it enters under; nil if it does not
+	key   holdKey         // what its hold is found by in a context
+	// handed is what the holder before has got for it; nil if it is to ask.
+	handed *handed
+	waiter waiter // that it is, the first time that it stands in a queue
 
-	ttl     time.Duration // the lease to ask for
-	queue   time.Duration // for how long a place in the queue is kept; 0: no place is asked for
-	since   instant       // when it was called
-	endless bool          // the store said last that only a release will help
-	outer   *hold         // the live one that it enters under
-	claims  bool          // a refusal of it is to keep fresh readers out
-	claim   *Claim        // that it enters under; nil if it does not
+	family    backend.Kind // the record it is about
+	try       bool
+	contended bool // the observer was told that it waits
+	endless   bool // the store said last that only a release will help
+	claims    bool // a refusal of it is to keep fresh readers out
 	// refusedBefore: it has been waiting elsewhere, so what fails now is an interruption.
 	refusedBefore bool
-	age           time.Duration // how old the store must be
-	key           holdKey       // what its hold is found by in a context
-
 	// relays: a holder of the same client may hand its lock over to it, and its client may be
 	// told of releases in turn.
 	relays bool
 	// waits is what backend.AcquireRequest calls so, of the next request.
-	waits bool
-	// handed is what the holder before has got for it; nil if it is to ask.
-	handed *handed
-
-	waiter waiter // that it is, the first time that it stands in a queue
-	fresh  bool   // since is just past: nothing was waited for
-	placed bool   // it has a place at the gate
+	waits  bool
+	fresh  bool // since is just past: nothing was waited for
+	placed bool // it has a place at the gate
 }
 
 // topic is where it waits.
