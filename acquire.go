@@ -101,6 +101,7 @@ type grant struct {
 	absent    bool          // what it was to enter under is gone
 	young     bool          // the store stays out for what remains
 	passed    bool          // by the holder before: see handover.go
+	changes   int           // of the record, that were told before it was passed
 	waits     bool          // the refusal left a place: see turn.go
 	look      time.Duration // when to ask again, of a fair lock
 	replicas  int           // that have it, where asked for
@@ -413,6 +414,9 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 	}
 	c.held++
 	o.attach(h)
+	if g.passed && g.changes != q.changes {
+		o.ask()
+	}
 	c.reschedule(o)
 	c.mu.Unlock()
 	fx.run()

@@ -60,7 +60,7 @@ func (p *repetition) again() {
 // compensateLocked takes back acquisitions whose outcome is unknown: they may have
 // taken effect, or may yet. It releases what their owner holds until it has found
 // them all or they can no longer matter, because what they would have got has run
-// out. Owner ids are never used again, so it cannot hit another. place is how long a
+// out. Owner ids are never used again (nor are those passed on of which something is on its way: pass.go), so it cannot hit another. place is how long a
 // place in the queue was asked for.
 func (c *Client) compensateLocked(family backend.Kind, name, owner string, place time.Duration, late int, until int64) {
 	if family == backend.KindFair {

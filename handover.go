@@ -18,7 +18,9 @@ type handover struct {
 	era    uint64
 	events uint64
 	inTurn bool
-	passes bool // nothing needs to be sent
+	// changes of the record that were told before: if there are more, who gets it asks whether it is there.
+	changes int
+	passes  bool // nothing needs to be sent
 
 	reply   backend.HandOverReply
 	failure error
@@ -45,7 +47,7 @@ func (o *owner) handover() *handover {
 	if l := c.lines[q.topic.Name]; l != nil && len(l.standing) > 0 {
 		return nil // they wait for the same lock
 	}
-	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), era: q.era, events: q.events, inTurn: q.inTurn}
+	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), era: q.era, events: q.events, inTurn: q.inTurn, changes: q.changes}
 	h.passes = o.passes(w, h.sent) && q.quota > 0
 	h.req = backend.HandOverRequest{
 		Name: q.topic.Name, Owner: o.id, Successor: h.owner,
@@ -70,7 +72,7 @@ func (h *handover) send(ctx context.Context) error {
 func (h *handover) settle(held bool) (ask bool) {
 	o, w := h.from, h.to
 	c, q := o.client, o.queue
-	g := grant{passed: true, granted: h.reply.Granted, token: h.reply.Token, sent: h.sent, asked: h.sent}
+	g := grant{passed: true, granted: h.reply.Granted, token: h.reply.Token, sent: h.sent, asked: h.sent, changes: h.changes}
 	if h.failure != nil && !held {
 		g.blame(h.failure, h.sent, h.req.Lease)
 	}

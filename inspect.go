@@ -93,6 +93,7 @@ func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error)
 			}
 		}
 		if q := c.queues[t]; q != nil {
+			q.changes++
 			if o := q.holder; o != nil && !before[o] {
 				o.ask() // it came before the removal, or after
 			}

@@ -25,12 +25,12 @@ func (h *handover) pass() bool {
 	now := c.now()
 	c.mu.Lock()
 	w := q.first()
-	if o.state != ownerReleasing || q.holder != o || o.line != nil || c.shut || w != h.to || !o.passes(w, now) {
+	if o.state != ownerReleasing || q.holder != o || o.line != nil || c.shut || w != h.to || q.changes != h.changes || !o.passes(w, now) {
 		c.mu.Unlock()
 		return false
 	}
 	sent := o.deadline.add(margin(o.ttl) - o.ttl)
-	w.handed = &handed{owner: o.id, grant: grant{granted: true, passed: true, sent: sent, asked: now}}
+	w.handed = &handed{owner: o.id, grant: grant{granted: true, passed: true, sent: sent, asked: now, changes: h.changes}}
 	c.running++
 	q.quota--
 	o.state = ownerOver

@@ -3,7 +3,9 @@ package mortise
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -329,4 +331,157 @@ func waits(c *Client) bool {
 	defer c.mu.Unlock()
 	q := c.queues[lockTopic("n")]
 	return q != nil && q.first() != nil && q.head.ready != nil
+}
+
+// The record is removed after Unlock has begun and before the lock is passed on, and that is told: the successor does not believe
+// in a record that is gone.
+func TestAChangeHeardDuringPassingOnIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newAsked(t)
+		defer c.Close()
+		other, err := New(s.Backend)
+		must(t, err)
+		defer other.Close()
+		lease, err := c.Lock(t.Context(), "n")
+		must(t, err)
+		next := behind(t.Context(), c)
+
+		// hold.unlock, with what may happen in between.
+		h := lease.held.(*hold)
+		u, x := unlocking{hold: h}, letting{owner: h.owner}
+		var fx effects
+		c.mu.Lock()
+		u.begin(&fx)
+		x.live = true
+		x.begin()
+		c.mu.Unlock()
+		fx.run()
+		u.endContext()
+		_, err = other.ForceUnlock(t.Context(), "n")
+		must(t, err)
+		stolen, err := other.TryLock(t.Context(), "n")
+		must(t, err)
+		(*events)(c).Changed(lockTopic("n"))
+		_ = u.finish(x.run(t.Context()))
+
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		select {
+		case got := <-next:
+			must(t, got.error)
+			select {
+			case <-got.Context().Done():
+			case <-ctx.Done():
+				t.Errorf("two hold it, two seconds after the change was told: %v, %v", got.Err(), stolen.Err())
+			}
+			_ = got.Unlock(t.Context())
+		case <-ctx.Done():
+		}
+		must(t, stolen.Unlock(t.Context()))
+		synctest.Wait()
+	})
+}
+
+// So it is where that is told after it was passed on, and before the successor has taken it up.
+func TestAChangeHeardByWhoWasPassedALockIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newAsked(t)
+		defer c.Close()
+		lease, err := c.Lock(t.Context(), "n")
+		must(t, err)
+		next := behind(t.Context(), c)
+		o := lease.held.(*hold).owner
+		c.mu.Lock() // as in Unlock, with no chance for the successor
+		u, x := unlocking{hold: lease.held.(*hold)}, letting{owner: o, live: true}
+		var fx effects
+		u.begin(&fx)
+		x.begin()
+		h := x.handover
+		h.to.handed = &handed{owner: o.id, grant: grant{granted: true, passed: true, sent: o.deadline.add(margin(o.ttl) - o.ttl), asked: c.now(), changes: h.changes}}
+		c.running++
+		o.state, o.passed = ownerOver, true
+		o.queue.changes++ // and the record is gone
+		c.vacate(o, true)
+		o.leave()
+		c.mu.Unlock()
+		_, err = s.Session.ForceRelease(t.Context(), lockTopic("n"))
+		must(t, err)
+		got := <-next
+		must(t, got.error)
+		time.Sleep(time.Second)
+		if err := got.Err(); !errors.Is(err, ErrLost) {
+			t.Errorf("a second later its lease says %v", err)
+		}
+		_ = got.Unlock(t.Context())
+		synctest.Wait()
+	})
+}
+
+// Many come, leave, try, enter again; three clients.
+func TestPassingOnUnderLoad(t *testing.T) {
+	store := memory.New()
+	var clients []*Client
+	for range 3 {
+		c, err := New(store, WithWatchdogTimeout(time.Second))
+		must(t, err)
+		clients = append(clients, c)
+	}
+	var inside atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 48 {
+		c := clients[i%len(clients)]
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 100 {
+				ctx, cancel := context.WithCancel(context.Background())
+				if r.IntN(3) == 0 {
+					time.AfterFunc(time.Duration(r.IntN(1500))*time.Microsecond, cancel)
+				}
+				var opts []Option
+				switch r.IntN(12) {
+				case 0:
+					opts = append(opts, WithLease(time.Second))
+				case 1:
+					opts = append(opts, WithMaxHold(time.Second))
+				}
+				var l *Lease
+				var err error
+				if r.IntN(6) == 0 {
+					l, err = c.TryLock(ctx, "n", opts...)
+				} else {
+					l, err = c.Lock(ctx, "n", opts...)
+				}
+				if err != nil {
+					if !errors.Is(err, context.Canceled) && !errors.Is(err, ErrNotAcquired) {
+						t.Error(err)
+					}
+					cancel()
+					continue
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d inside", n)
+				}
+				if r.IntN(20) == 0 {
+					if in, err := c.Lock(l.Context(), "n"); err == nil {
+						_ = in.Unlock(context.Background())
+					}
+				}
+				if r.IntN(30) == 0 {
+					ClaimsOf(l.Context())
+				}
+				if r.IntN(200) == 0 {
+					time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
+				}
+				inside.Add(-1)
+				if err := l.Unlock(ctx); err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	for _, c := range clients {
+		must(t, c.Close())
+	}
 }

@@ -15,6 +15,8 @@ type queue struct {
 	readers map[*owner]struct{}
 	// quota is how many more times the lock is handed over here before others get their turn.
 	quota int
+	// changes counts how often the record was changed by others, as far as was told.
+	changes int
 
 	*waiters // nil where nobody waits
 }
@@ -346,6 +348,7 @@ func (c *Client) changed(q *queue) {
 		c.changedRW(q)
 		return
 	}
+	q.changes++
 	if q.holder != nil {
 		q.holder.hinted()
 	}

@@ -8,8 +8,7 @@
 -- As acquire, for several at once that have nothing to do with each other. What goes wrong for one,
 -- acquire tells; it spoils no other. An error of the script means that nothing was done.
 --
--- One look at all: each read has a server that tracks note all keys of the script. So has the
--- one at the end.
+-- One look at all: before Redis 7.2, each read has a server that tracks note all keys of the script.
 local answers, named = {}, {}
 local free = true
 for i = 1, #KEYS do
@@ -30,11 +29,10 @@ for i = 1, #KEYS do
     end
   else
     local held, left = redis.pcall('hexists', KEYS[i], owner), redis.pcall('pttl', KEYS[i])
-    if held == 1 and type(left) == 'number' then
-      if left > 0 then -- a write for WAIT, as in acquire
-        redis.pcall('pexpire', KEYS[i], left)
+    if held == 1 and type(left) == 'number' then -- a write, as in acquire; a server that does not write is none to ask
+      if redis.pcall('pexpire', KEYS[i], left > 0 and left or lease) == 1 then
+        answer = 0
       end
-      answer = 0
     elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', KEYS[i], 'mode') == 0 then
       answer = left < 0 and -1 or math.max(left, 1)
     end
@@ -42,6 +40,6 @@ for i = 1, #KEYS do
   answers[i] = answer
 end
 if ARGV[1] == '1' then
-  redis.call('exists', KEYS[1])
+  redis.call('exists', unpack(KEYS))
 end
 return answers

@@ -187,6 +187,34 @@ func TestManyForWhomNotAllIsAllowed(t *testing.T) {
 	}
 }
 
+// A server that may not write any more grants nothing, not even what its data says is held by who asks: they may
+// be old.
+func TestManyAreNotGrantedWhereOneIsNot(t *testing.T) {
+	for name, block := range map[string][]string{
+		"too few replicas":    {"CONFIG", "SET", "min-replicas-to-write", "1"},
+		"a replica":           {"REPLICAOF", "127.0.0.1", "1"},
+		"no pexpire":          {"ACL", "SETUSER", "default", "-pexpire"},
+		"neither it nor hdel": {"ACL", "SETUSER", "default", "-pexpire", "-hdel"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			call(t, srv, "HSET", "a", "me", "1")
+			call(t, srv, "PEXPIRE", "a", "20000")
+			call(t, srv, "HSET", "half made", "me", "1")
+			call(t, srv, block...)
+			many := call(t, srv, "EVAL", scripts.AcquireManySource, "3", "a", "b", "half made", "0", "me", "30000", "me", "30000", "me", "30000").([]any)
+			for i, key := range []string{"a", "b", "half made"} {
+				if many[i] != int64(-2) {
+					t.Errorf("acquire_many of %s: %v", key, many[i])
+				}
+				if one, err := srv.Do("EVAL", scripts.AcquireSource, "1", key, "me", "30000", "0"); err == nil {
+					t.Errorf("acquire of %s: %v", key, one)
+				}
+			}
+		})
+	}
+}
+
 // A server that is full refuses each of many what it refuses one, and keeps no half of a lock.
 func TestManyOnAFullServer(t *testing.T) {
 	srv := redistest.Start(t)

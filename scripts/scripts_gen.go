@@ -57,7 +57,8 @@ var All = []Script{
 //
 // Grants the lock to an owner that holds nothing. The same request a second
 // time, while the owner holds it, is granted again and counts once. It then writes what is
-// there already: WAIT is about what its own connection wrote, which the first time was perhaps another.
+// there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
+// may not write any more does not grant. A record without a time, half made, gets one.
 // track: end with a read, so that a connection that tracks hears of changes to
 // what it just wrote (its own write dropped the registration).
 const AcquireSource = `if redis.call('exists', KEYS[1]) == 0 then
@@ -70,9 +71,7 @@ return 0
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 local left = redis.call('pttl', KEYS[1])
-if left > 0 then
-redis.call('pexpire', KEYS[1], left)
-end
+redis.call('pexpire', KEYS[1], left > 0 and left or ARGV[2])
 if ARGV[3] == '1' then
 redis.call('exists', KEYS[1])
 end
@@ -88,7 +87,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "4a5e5ae1862b15e0362bf54478d5edf81ac9858d"
+const AcquireSHA = "7111718a71d7f8242ba5ca12d23f12ecf1daeb37"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -205,8 +204,7 @@ const AcquireFencedSHA = "67128c94572d82e3dc6eae1ea6e19687ce427bea"
 // As acquire, for several at once that have nothing to do with each other. What goes wrong for one,
 // acquire tells; it spoils no other. An error of the script means that nothing was done.
 //
-// One look at all: each read has a server that tracks note all keys of the script. So has the
-// one at the end.
+// One look at all: before Redis 7.2, each read has a server that tracks note all keys of the script.
 const AcquireManySource = `local answers, named = {}, {}
 local free = true
 for i = 1, #KEYS do
@@ -228,10 +226,9 @@ end
 else
 local held, left = redis.pcall('hexists', KEYS[i], owner), redis.pcall('pttl', KEYS[i])
 if held == 1 and type(left) == 'number' then
-if left > 0 then
-redis.pcall('pexpire', KEYS[i], left)
-end
+if redis.pcall('pexpire', KEYS[i], left > 0 and left or lease) == 1 then
 answer = 0
+end
 elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', KEYS[i], 'mode') == 0 then
 answer = left < 0 and -1 or math.max(left, 1)
 end
@@ -239,12 +236,12 @@ end
 answers[i] = answer
 end
 if ARGV[1] == '1' then
-redis.call('exists', KEYS[1])
+redis.call('exists', unpack(KEYS))
 end
 return answers`
 
 // AcquireManySHA is the SHA-1 of [AcquireManySource].
-const AcquireManySHA = "b2dd0fbc0471d4e6b0d8d01ab2016e58bdd1ff21"
+const AcquireManySHA = "e7367c32aae6f095d1aa524b95b0faf6c91f7ef2"
 
 // AgedAcquireSource is aged_acquire.lua.
 //

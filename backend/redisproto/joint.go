@@ -3,6 +3,8 @@ package redisproto
 import (
 	"context"
 	"sync"
+
+	"github.com/mortise-go/mortise/backend"
 )
 
 // jointMost bounds how long one script for several callers occupies the server: some 0.1 ms.
@@ -18,8 +20,8 @@ type joint[I any] struct {
 	outbox *Outbox[*jointCall[I]]
 	many   func(ctx context.Context, items []I, out []JointReply)
 	one    func(item I) (int64, error)
-	// refused tells that a server answered with an error.
-	refused func(error) (text string, ok bool)
+	// refused tells that a server answered with an error, and has done nothing.
+	refused func(error) bool
 
 	calls   sync.Pool // of *jointCall[I]
 	batches sync.Pool // of *jointBatch[I]
@@ -37,7 +39,7 @@ type jointBatch[I any] struct {
 	out   []JointReply
 }
 
-func newJoint[I any](many func(context.Context, []I, []JointReply), one func(I) (int64, error), refused func(error) (string, bool)) *joint[I] {
+func newJoint[I any](many func(context.Context, []I, []JointReply), one func(I) (int64, error), refused func(error) bool) *joint[I] {
 	j := &joint[I]{many: many, one: one, refused: refused}
 	j.outbox = NewOutbox(j.send)
 	j.outbox.share = jointMost
@@ -53,7 +55,7 @@ func (s *session) jointAcquires() *joint[AcquireManyItem] {
 	}, func(i AcquireManyItem) (int64, error) {
 		args := AcquireArgs{Owner: i.Owner, Lease: i.Lease, Track: s.adapter.Features().Tracking}
 		return s.adapter.Acquire(context.Background(), AcquireKeys{Lock: i.Lock}, args)
-	}, s.adapter.ServerError)
+	}, s.refused)
 }
 
 // jointReleases are releases of plain locks that set the hold count to zero.
@@ -63,7 +65,12 @@ func (s *session) jointReleases() *joint[ReleaseManyItem] {
 	}, func(i ReleaseManyItem) (int64, error) {
 		args := ReleaseArgs{Owner: i.Owner, Publish: commandPublish}
 		return s.adapter.Release(context.Background(), ReleaseKeys{Lock: i.Lock, Channel: i.Channel}, args)
-	}, s.adapter.ServerError)
+	}, s.refused)
+}
+
+func (s *session) refused(err error) bool {
+	_, answered := s.adapter.ServerError(err)
+	return answered && !backend.FaultOf(s.fault(err)).MayHaveRun
 }
 
 // do has item sent. Where ctx ends before its reply is there, the error is a [backend.Left].
@@ -82,8 +89,8 @@ func (j *joint[I]) do(ctx context.Context, item I) (int64, error) {
 func (j *joint[I]) close() { j.outbox.Close() }
 
 // send sends calls by one script, and one that is alone by its own. So it does with those that are to
-// ask alone, and with all of a script that the server refuses: it has done nothing then, and may
-// be refused for what one of them asks (by an ACL).
+// ask alone, and with all of a script that the server refuses: it may be refused for what one of
+// them asks (by an ACL).
 func (j *joint[I]) send(ctx context.Context, calls []*jointCall[I]) {
 	if len(calls) == 1 {
 		calls[0].value, calls[0].err = j.one(calls[0].item)
@@ -99,10 +106,7 @@ func (j *joint[I]) send(ctx context.Context, calls []*jointCall[I]) {
 	for i, c := range calls {
 		c.value, c.err = b.out[i].Value, b.out[i].Err
 		again := c.err == nil && c.value == askAlone
-		if c.err != nil {
-			_, again = j.refused(c.err)
-		}
-		if again {
+		if again || c.err != nil && j.refused(c.err) {
 			alone.Go(func() { c.value, c.err = j.one(c.item) })
 		}
 	}

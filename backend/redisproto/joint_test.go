@@ -45,7 +45,7 @@ func (d *desk) joint() *joint[string] {
 			<-d.answer
 		}
 		return int64(len(item)), nil
-	}, func(err error) (string, bool) { return err.Error(), strings.HasPrefix(err.Error(), "ERR") })
+	}, func(err error) bool { return strings.HasPrefix(err.Error(), "ERR") })
 }
 
 func (d *desk) send(items ...string) []*jointCall[string] {

@@ -2,8 +2,10 @@ package redisproto
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,5 +303,92 @@ func TestOutboxUnderLoad(t *testing.T) {
 		if n != 1 {
 			t.Fatalf("a call was sent %d times", n)
 		}
+	}
+}
+
+// No call is lost, sent twice, or left behind by parking, shares and changing most.
+func TestOutboxIsAtRestAfterAll(t *testing.T) {
+	for round := range 8 {
+		var mu sync.Mutex
+		sent := map[*int]int{}
+		var slow atomic.Int64
+		o := NewOutbox(func(ctx context.Context, calls []*int) {
+			if d := slow.Load(); d > 0 {
+				time.Sleep(time.Duration(rand.Int64N(d)))
+			}
+			if rand.IntN(300) == 0 {
+				time.Sleep(12 * time.Millisecond)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range calls {
+				sent[c]++
+				*c = 1
+			}
+		})
+		o.share = 1 + rand.IntN(5)
+		var wg sync.WaitGroup
+		const callers, each = 24, 120
+		for i := range callers {
+			wg.Go(func() {
+				for j := range each {
+					if j%20 == 0 {
+						slow.Store([]int64{0, 1000, int64(300 * time.Microsecond), int64(2 * time.Millisecond)}[rand.IntN(4)])
+					}
+					if rand.IntN(8) == 0 {
+						time.Sleep(time.Duration(rand.IntN(400)) * time.Microsecond)
+					}
+					ctx := context.Background()
+					if i%2 == 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithCancel(ctx)
+						defer cancel()
+						if j%5 == 0 {
+							cancel()
+						}
+					}
+					call := new(int)
+					if left := o.Do(ctx, call); left != nil {
+						select {
+						case <-left:
+						case <-time.After(10 * time.Second):
+							t.Error("a call has no reply")
+							return
+						}
+					}
+					if *call != 1 {
+						t.Error("a reply came before its call was sent")
+					}
+				}
+			})
+		}
+		if round%3 == 0 {
+			wg.Go(func() { time.Sleep(5 * time.Millisecond); o.Close() })
+		}
+		wg.Wait()
+		rest := func() bool {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return o.extra == 0 && o.senders == o.parked
+		}
+		for end := time.Now().Add(10 * time.Second); !rest() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		o.mu.Lock()
+		if o.parked > 1 || o.parked < 0 || o.extra != 0 || o.leading != 0 || o.senders != o.parked || len(o.wake) != 0 || len(o.pending) != 0 {
+			t.Errorf("round %d: of %d senders %d are parked; %d more, %d lead, %d are woken, %d calls pending", round, o.senders, o.parked, o.extra, o.leading, len(o.wake), len(o.pending))
+		}
+		o.mu.Unlock()
+		mu.Lock()
+		for _, n := range sent {
+			if n != 1 {
+				t.Fatalf("sent %d times", n)
+			}
+		}
+		if len(sent) != callers*each {
+			t.Errorf("%d calls were sent, want %d", len(sent), callers*each)
+		}
+		mu.Unlock()
+		o.Close()
 	}
 }
