@@ -18,8 +18,11 @@ func (o *owner) passes(w *waiter, now instant) bool {
 		o.deadline.until(now) > o.ttl-margin(o.ttl)-min(passWithin, o.ttl/4)
 }
 
-// pass does it, if it still can be done: the first waiter may be another by now. It gives o's turn back.
+// pass does it, if it is to be done and still can be: the first waiter may be another by now. It gives o's turn back.
 func (h *handover) pass() bool {
+	if h == nil || !h.passes {
+		return false
+	}
 	o := h.from
 	c, q := o.client, o.queue
 	now := c.now()

@@ -85,7 +85,7 @@ func (x *letting) run(ctx context.Context) (keep int, err error) {
 		x.await()
 	}
 	switch {
-	case x.done, x.handover != nil && x.handover.passes && x.handover.pass():
+	case x.done, x.handover.pass():
 		return 0, nil
 	case stays:
 		x.send(c.inPlace(family))
@@ -143,7 +143,7 @@ func (p *parting) do() error {
 	if !p.ready {
 		p.await()
 	}
-	if p.done || !p.sent && p.handover != nil && p.handover.passes && p.handover.pass() {
+	if p.done || !p.sent && p.handover.pass() {
 		return nil
 	}
 	if !p.sent {

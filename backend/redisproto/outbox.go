@@ -149,9 +149,10 @@ func (o *Outbox[C]) summon() {
 
 // timed notes what a round trip took.
 func (o *Outbox[C]) timed(took time.Duration) {
-	o.quickest += o.quickest/64 + 1
-	if took < o.quickest || o.quickest == 1 {
+	if later := o.quickest + o.quickest/64 + 1; o.quickest == 0 || took < later {
 		o.quickest = took
+	} else {
+		o.quickest = later
 	}
 	o.most = min(1+int(o.quickest/outboxWaits), outboxMostSenders)
 }
