@@ -105,6 +105,7 @@ type grant struct {
 	waits     bool          // the refusal left a place: see turn.go
 	look      time.Duration // when to ask again, of a fair lock
 	replicas  int           // that have it, where asked for
+	confirm   int64         // monotonic; when to ask whether it is held: see confirmAt; 0 if it need not be
 	late      int           // requests whose outcome is unknown
 	lateUntil int64         // when the last of them can no longer take effect
 	err       error
@@ -159,6 +160,16 @@ func (g *grant) heard(reply *backend.AcquireReply, err error, ttl time.Duration)
 	g.granted, g.remaining, g.token = reply.Granted, reply.Remaining, reply.Token
 	g.available, g.claimed, g.absent, g.look = reply.Available, reply.Claimed, reply.Absent, reply.Look
 	g.young, g.waits, g.replicas = reply.Young, reply.Waits, reply.Replicas
+	g.confirm = confirmAt(g.asked, reply.Confirm)
+}
+
+// confirmAt is when one who was asked for then is to be asked after. Those of one period are asked after together.
+func confirmAt(asked instant, within time.Duration) int64 {
+	if within <= 0 {
+		return 0
+	}
+	period := int64(within)
+	return (asked.mono/period + 2) * period
 }
 
 func (g *grant) blame(err error, sent instant, ttl time.Duration) {
@@ -378,6 +389,9 @@ func (c *Client) settle(ctx context.Context, r *request, id string, g *grant) (*
 	}
 	if h.watchdog || r.family == backend.KindRead && r.lease > c.watchdog {
 		o.renewAt = g.sent.mono + int64(c.watchdog/3)
+	}
+	if g.confirm != 0 {
+		o.checkAt = g.confirm
 	}
 	now := c.now()
 

@@ -25,7 +25,7 @@ type owner struct {
 	// deadline is the end of the lease as the store has it, less the margin.
 	deadline instant
 	renewAt  int64 // monotonic; never if no hold wants renewal
-	checkAt  int64 // monotonic; when a reader asks whether it still holds
+	checkAt  int64 // monotonic; when it asks whether it still holds, without a renewal
 	timed    timed
 	trouble  *trouble // nil as long as all goes well
 

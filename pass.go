@@ -34,6 +34,9 @@ func (h *handover) pass() bool {
 	}
 	sent := o.deadline.add(margin(o.ttl) - o.ttl)
 	w.handed = &handed{owner: o.id, grant: grant{granted: true, passed: true, sent: sent, asked: now, changes: h.changes}}
+	if o.checkAt != never {
+		w.handed.grant.confirm = o.checkAt
+	}
 	c.running++
 	q.quota--
 	o.state = ownerOver

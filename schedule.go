@@ -211,7 +211,7 @@ func (c *Client) renew(batch []*owner) {
 		o.verify = false
 		lease := o.renewal(now)
 		if o.checkAt <= now.mono && o.renewAt > now.mono+int64(c.watchdog/48) {
-			lease = 0 // a reader that asks
+			lease = 0 // it only asks
 		}
 		o.checkAt = never
 		in = append(in, backend.RenewRequest{Kind: o.record(), Name: o.queue.topic.Name, Owner: o.id, Lease: lease})
@@ -278,7 +278,7 @@ func (c *Client) renewed(o *owner, sent, now instant, in *backend.RenewRequest, 
 		switch {
 		case o.renewal(now) == 0:
 			o.renewAt = never
-		case lease > 0 || o.renewAt == never || o.family != backend.KindRead && in.Kind != backend.KindNested:
+		case lease > 0 || o.renewAt == never:
 			o.renewAt = sent.mono + int64(c.watchdog/3)
 		}
 		if o.verify {

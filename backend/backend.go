@@ -269,6 +269,9 @@ type AcquireReply struct {
 	Waits bool
 	// Replicas is how many replicas had the grant by then, where asked for.
 	Replicas int
+	// Confirm is, where granted, after which time the session would be asked whether it is held (Renew): it
+	// hears of changes to the record from then on only. Zero: it need not be.
+	Confirm time.Duration
 }
 
 // ReenterRequest asks for one more hold by an owner.

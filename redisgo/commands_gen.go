@@ -181,10 +181,10 @@ func (c *commands) pipeline(ctx context.Context, groups [][]int, sha, source str
 //
 //	0 granted; n>0 refused, n ms left; -1 refused, no expiry
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.AcquireSHA, "1", k.Lock, a.Owner, millis(a.Lease), flag(a.Track))
+	cmd := newIntCmd(ctx, "evalsha", scripts.AcquireSHA, "1", k.Lock, a.Owner, millis(a.Lease))
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.AcquireSource, "1", k.Lock, a.Owner, millis(a.Lease), flag(a.Track))
+		cmd = newIntCmd(ctx, "eval", scripts.AcquireSource, "1", k.Lock, a.Owner, millis(a.Lease))
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
@@ -202,10 +202,10 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 //
 //	0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock, k.Token, a.Owner, millis(a.Lease), flag(a.Track))
+	cmd := newIntsCmd(ctx, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock, k.Token, a.Owner, millis(a.Lease))
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.AcquireFencedSource, "2", k.Lock, k.Token, a.Owner, millis(a.Lease), flag(a.Track))
+		cmd = newIntsCmd(ctx, "eval", scripts.AcquireFencedSource, "2", k.Lock, k.Token, a.Owner, millis(a.Lease))
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
@@ -615,7 +615,7 @@ func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a
 // ReadAcquire sends read_acquire.lua.
 //
 //	0 granted; n>0 refused, n ms left; -1 refused, no expiry
-func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.AcquireArgs) (int64, error) {
+func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs) (int64, error) {
 	cmd := newIntCmd(ctx, "evalsha", scripts.ReadAcquireSHA, "3", k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track))
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
@@ -1085,53 +1085,24 @@ func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items 
 	}
 }
 
-// AcquireMany sends acquire_many.lua for all items, on a cluster once for each slot.
+// Joint sends joint.lua for all items, on a cluster once for each slot.
 //
-//	for each key: 0 granted; n>0 refused, n ms left; -1 refused, no expiry; -2 nothing was done, ask with acquire
-func (c *commands) AcquireMany(ctx context.Context, a redisproto.AcquireManyArgs, items []redisproto.AcquireManyItem, out []redisproto.JointReply) {
+//	for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
+func (c *commands) Joint(ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.JointReply) {
 	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+3*len(group))
-		args = append(args, command, script, strconv.Itoa(len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Lock)
-		}
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.AcquireManySHA, scripts.AcquireManySource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.JointReply{Err: err}
-			} else {
-				out[i] = redisproto.JointReply{Value: vals[j]}
-			}
-		}
-	}
-}
-
-// ReleaseMany sends release_many.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 1 done; 0 the owner does not hold the lock; -2 nothing was done, ask with release
-func (c *commands) ReleaseMany(ctx context.Context, a redisproto.ReleaseManyArgs, items []redisproto.ReleaseManyItem, out []redisproto.JointReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+3*len(group))
+		args := make([]any, 0, 4+4*len(group))
 		args = append(args, command, script, strconv.Itoa(2*len(group)))
 		for _, i := range group {
 			args = append(args, items[i].Lock, items[i].Channel)
 		}
 		args = append(args, a.Publish)
 		for _, i := range group {
-			args = append(args, items[i].Owner)
+			args = append(args, items[i].Owner, millis(items[i].Lease))
 		}
 		return newIntsCmd(ctx, args...)
 	}
 	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.ReleaseManySHA, scripts.ReleaseManySource, build) {
+	for g, cmd := range c.pipeline(ctx, groups, scripts.JointSHA, scripts.JointSource, build) {
 		vals, err := cmd.Result()
 		for j, i := range groups[g] {
 			if err != nil {

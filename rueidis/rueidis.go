@@ -29,8 +29,10 @@ import (
 // attempt, which takes Dialer.Timeout (5 s by default) at most.
 //
 // Of the options it sets DisableRetry and, unless DisableCache is set,
-// ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: all commands go over
-// one connection for each server, for that is where invalidations arrive.
+// ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: what the server is to tell about
+// goes over one connection for each server, for that is where invalidations arrive. Plain locks
+// are taken and released over two more, of a client that tracks nothing (more or fewer with
+// PipelineMultiplex), save on a cluster.
 // OnInvalidations is called as well if it is set. Where the server does not
 // support RESP3 or tracking, the client goes on as if DisableCache were set.
 //
@@ -67,6 +69,13 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 				}
 				a.invalidated(messages)
 			}
+			untold := plain
+			untold.OnInvalidations = nil
+			if untold.PipelineMultiplex == 0 {
+				untold.PipelineMultiplex = 1 // two connections, for as many round trips as there are at once
+			}
+			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return newClient(untold) }, rueidis.Client.Close)
+			a.untracked = &commands{connect: a.plain.Get}
 		}
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
@@ -135,6 +144,8 @@ type adapter struct {
 	commands
 	options
 	client       *redisproto.Lazy[rueidis.Client]
+	untracked    *commands // of a client of its own; nil if there is none
+	plain        *redisproto.Lazy[rueidis.Client]
 	tracking     atomic.Bool
 	onInvalidate func(keys []string)
 	masters      atomic.Pointer[[]slotRange]
@@ -168,6 +179,13 @@ func (a *adapter) Features() redisproto.Features {
 }
 
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
+
+func (a *adapter) Untracked() redisproto.Commands {
+	if a.untracked == nil {
+		return nil
+	}
+	return a.untracked
+}
 
 // invalidated is called with nil when all was flushed, and when a connection ended.
 func (a *adapter) invalidated(messages []rueidis.RedisMessage) {
@@ -228,6 +246,9 @@ func (a *adapter) Unsent(err error) bool {
 func (a *adapter) Close() error {
 	a.outbox.Close()
 	a.client.Close()
+	if a.plain != nil {
+		a.plain.Close()
+	}
 	return nil
 }
 

@@ -2,29 +2,20 @@
 --! key 1 lock    hash
 --! arg 1 owner   string
 --! arg 2 lease   ms
---! arg 3 track   bool
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
 --
 -- Grants the lock to an owner that holds nothing. The same request a second
 -- time, while the owner holds it, is granted again and counts once. It then writes what is
 -- there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
 -- may not write any more does not grant. A record without a time, half made, gets one.
--- track: end with a read, so that a connection that tracks hears of changes to
--- what it just wrote (its own write dropped the registration).
 if redis.call('exists', KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-  if ARGV[3] == '1' then
-    redis.call('exists', KEYS[1])
-  end
   return 0
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   local left = redis.call('pttl', KEYS[1])
   redis.call('pexpire', KEYS[1], left > 0 and left or ARGV[2])
-  if ARGV[3] == '1' then
-    redis.call('exists', KEYS[1])
-  end
   return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then

@@ -3,7 +3,6 @@
 --! key 2 token   string
 --! arg 1 owner   string
 --! arg 2 lease   ms
---! arg 3 track   bool
 --! reply ints    0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 --
 -- As acquire, and draws a fencing token: larger than every token that this lock
@@ -32,8 +31,5 @@ end
 if free then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-end
-if ARGV[3] == '1' then
-  redis.call('exists', KEYS[1])
 end
 return {0, token}

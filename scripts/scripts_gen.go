@@ -7,7 +7,6 @@ var All = []Script{
 	{Name: "acquire", Source: AcquireSource, SHA1: AcquireSHA},
 	{Name: "acquire_all", Source: AcquireAllSource, SHA1: AcquireAllSHA},
 	{Name: "acquire_fenced", Source: AcquireFencedSource, SHA1: AcquireFencedSHA},
-	{Name: "acquire_many", Source: AcquireManySource, SHA1: AcquireManySHA},
 	{Name: "aged_acquire", Source: AgedAcquireSource, SHA1: AgedAcquireSHA},
 	{Name: "count", Source: CountSource, SHA1: CountSHA},
 	{Name: "fair_acquire", Source: FairAcquireSource, SHA1: FairAcquireSHA},
@@ -16,6 +15,7 @@ var All = []Script{
 	{Name: "force_release", Source: ForceReleaseSource, SHA1: ForceReleaseSHA},
 	{Name: "hand_over", Source: HandOverSource, SHA1: HandOverSHA},
 	{Name: "inspect", Source: InspectSource, SHA1: InspectSHA},
+	{Name: "joint", Source: JointSource, SHA1: JointSHA},
 	{Name: "latch_count_down", Source: LatchCountDownSource, SHA1: LatchCountDownSHA},
 	{Name: "latch_delete", Source: LatchDeleteSource, SHA1: LatchDeleteSHA},
 	{Name: "latch_set", Source: LatchSetSource, SHA1: LatchSetSHA},
@@ -33,7 +33,6 @@ var All = []Script{
 	{Name: "reenter", Source: ReenterSource, SHA1: ReenterSHA},
 	{Name: "release", Source: ReleaseSource, SHA1: ReleaseSHA},
 	{Name: "release_all", Source: ReleaseAllSource, SHA1: ReleaseAllSHA},
-	{Name: "release_many", Source: ReleaseManySource, SHA1: ReleaseManySHA},
 	{Name: "renew", Source: RenewSource, SHA1: RenewSHA},
 	{Name: "rw_force_release", Source: RwForceReleaseSource, SHA1: RwForceReleaseSHA},
 	{Name: "rw_inspect", Source: RwInspectSource, SHA1: RwInspectSHA},
@@ -52,29 +51,21 @@ var All = []Script{
 // AcquireSource is acquire.lua.
 //
 //	keys:      lock hash
-//	arguments: owner string, lease ms, track bool
+//	arguments: owner string, lease ms
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
 // Grants the lock to an owner that holds nothing. The same request a second
 // time, while the owner holds it, is granted again and counts once. It then writes what is
 // there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
 // may not write any more does not grant. A record without a time, half made, gets one.
-// track: end with a read, so that a connection that tracks hears of changes to
-// what it just wrote (its own write dropped the registration).
 const AcquireSource = `if redis.call('exists', KEYS[1]) == 0 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-if ARGV[3] == '1' then
-redis.call('exists', KEYS[1])
-end
 return 0
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 local left = redis.call('pttl', KEYS[1])
 redis.call('pexpire', KEYS[1], left > 0 and left or ARGV[2])
-if ARGV[3] == '1' then
-redis.call('exists', KEYS[1])
-end
 return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -87,7 +78,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "7111718a71d7f8242ba5ca12d23f12ecf1daeb37"
+const AcquireSHA = "87122df10117e9cf7cc6610f15ceb002281729f0"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -158,7 +149,7 @@ const AcquireAllSHA = "2641c879bd65007f8d97cb6df59ebb1f949c4768"
 // AcquireFencedSource is acquire_fenced.lua.
 //
 //	keys:      lock hash, token string
-//	arguments: owner string, lease ms, track bool
+//	arguments: owner string, lease ms
 //	reply:     ints  0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 //
 // As acquire, and draws a fencing token: larger than every token that this lock
@@ -187,61 +178,10 @@ if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 end
-if ARGV[3] == '1' then
-redis.call('exists', KEYS[1])
-end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "67128c94572d82e3dc6eae1ea6e19687ce427bea"
-
-// AcquireManySource is acquire_many.lua.
-//
-//	keys:      lock hash (each)
-//	arguments: track bool, owner string (each), lease ms (each)
-//	reply:     ints  for each key: 0 granted; n>0 refused, n ms left; -1 refused, no expiry; -2 nothing was done, ask with acquire
-//
-// As acquire, for several at once that have nothing to do with each other. What goes wrong for one,
-// acquire tells; it spoils no other. An error of the script means that nothing was done.
-//
-// One look at all: before Redis 7.2, each read has a server that tracks note all keys of the script.
-const AcquireManySource = `local answers, named = {}, {}
-local free = true
-for i = 1, #KEYS do
-free = free and not named[KEYS[i]]
-named[KEYS[i]] = true
-end
-free = redis.call('exists', unpack(KEYS)) == 0 and free
-for i = 1, #KEYS do
-local owner, lease = ARGV[2 * i], ARGV[2 * i + 1]
-local answer = -2
-if free or redis.call('exists', KEYS[i]) == 0 then
-if redis.pcall('hset', KEYS[i], owner, 1) == 1 then
-if redis.pcall('pexpire', KEYS[i], lease) == 1 then
-answer = 0
-else
-redis.pcall('hdel', KEYS[i], owner)
-end
-end
-else
-local held, left = redis.pcall('hexists', KEYS[i], owner), redis.pcall('pttl', KEYS[i])
-if held == 1 and type(left) == 'number' then
-if redis.pcall('pexpire', KEYS[i], left > 0 and left or lease) == 1 then
-answer = 0
-end
-elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', KEYS[i], 'mode') == 0 then
-answer = left < 0 and -1 or math.max(left, 1)
-end
-end
-answers[i] = answer
-end
-if ARGV[1] == '1' then
-redis.call('exists', unpack(KEYS))
-end
-return answers`
-
-// AcquireManySHA is the SHA-1 of [AcquireManySource].
-const AcquireManySHA = "e7367c32aae6f095d1aa524b95b0faf6c91f7ef2"
+const AcquireFencedSHA = "b70d71f5172966d49443082f007c12d2df532f90"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -707,6 +647,66 @@ return out`
 
 // InspectSHA is the SHA-1 of [InspectSource].
 const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
+
+// JointSource is joint.lua.
+//
+//	keys:      lock hash (each), channel channel (each)
+//	arguments: publish string, owner string (each), lease ms (each)
+//	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
+//
+// For several at once that have nothing to do with each other. What goes wrong for one, acquire or
+// release tells; it spoils no other. An error of the script means that nothing was done.
+// Where a lease is asked for, channel is the lock: nothing is said there.
+const JointSource = `local answers, asked, named = {}, {}, {}
+local free = true
+for i = 1, #KEYS / 2 do
+local lock = KEYS[2 * i - 1]
+if ARGV[2 * i + 1] ~= '0' then
+asked[#asked + 1] = lock
+free = free and not named[lock]
+named[lock] = true
+end
+end
+free = #asked > 0 and redis.call('exists', unpack(asked)) == 0 and free
+for i = 1, #KEYS / 2 do
+local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+local answer = -2
+if lease == '0' then
+local heard = redis.pcall(ARGV[1], channel, '00')
+if type(heard) == 'number' then
+local held = redis.pcall('hdel', lock, owner)
+if held == 1 and heard > 0 then
+local next = 'mortise:1:next:' .. string.sub(channel, 24)
+local first = redis.pcall('zpopmin', next)[1]
+local second = first and redis.pcall('zrange', next, 0, 0)[1]
+redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+end
+answer = type(held) == 'number' and held or -2
+end
+elseif free or redis.call('exists', lock) == 0 then
+if redis.pcall('hset', lock, owner, 1) == 1 then
+if redis.pcall('pexpire', lock, lease) == 1 then
+answer = 0
+else
+redis.pcall('hdel', lock, owner)
+end
+end
+else
+local held, left = redis.pcall('hexists', lock, owner), redis.pcall('pttl', lock)
+if held == 1 and type(left) == 'number' then
+if redis.pcall('pexpire', lock, left > 0 and left or lease) == 1 then
+answer = 0
+end
+elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', lock, 'mode') == 0 then
+answer = left < 0 and -1 or math.max(left, 1)
+end
+end
+answers[i] = answer
+end
+return answers`
+
+// JointSHA is the SHA-1 of [JointSource].
+const JointSHA = "05f54247730e827a31729018ed2c10c96d6485f7"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -1423,37 +1423,6 @@ return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
 const ReleaseAllSHA = "75e79f32b8af253ce5888ca0a13cf9d53f89f260"
-
-// ReleaseManySource is release_many.lua.
-//
-//	keys:      lock hash (each), channel channel (each)
-//	arguments: publish string, owner string (each)
-//	reply:     ints  for each lock: 1 done; 0 the owner does not hold the lock; -2 nothing was done, ask with release
-//
-// As release with keep 0, for several at once that have nothing to do with each other. What goes wrong for
-// one, release tells; it spoils no other. Told first: where that is not allowed, nothing is released.
-// Without a read, unless somebody waits: a server that tracks notes nothing.
-const ReleaseManySource = `local answers = {}
-for i = 1, #KEYS / 2 do
-local lock, channel = KEYS[2 * i - 1], KEYS[2 * i]
-local answer = -2
-local heard = redis.pcall(ARGV[1], channel, '00')
-if type(heard) == 'number' then
-local held = redis.pcall('hdel', lock, ARGV[i + 1])
-if held == 1 and heard > 0 then
-local next = 'mortise:1:next:' .. string.sub(channel, 24)
-local first = redis.pcall('zpopmin', next)[1]
-local second = first and redis.pcall('zrange', next, 0, 0)[1]
-redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
-end
-answer = type(held) == 'number' and held or -2
-end
-answers[i] = answer
-end
-return answers`
-
-// ReleaseManySHA is the SHA-1 of [ReleaseManySource].
-const ReleaseManySHA = "bd0a44881aca8475bc94d1cf9e0127fc2ea3aaba"
 
 // RenewSource is renew.lua.
 //

@@ -15,6 +15,8 @@ type adapter struct {
 	commands
 	options
 	client       *redisproto.Lazy[valkey.Client]
+	untracked    *commands // of a client of its own; nil if there is none
+	plain        *redisproto.Lazy[valkey.Client]
 	tracking     atomic.Bool
 	onInvalidate func(keys []string)
 	masters      atomic.Pointer[[]slotRange]
@@ -28,6 +30,13 @@ func (a *adapter) Features() redisproto.Features {
 }
 
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
+
+func (a *adapter) Untracked() redisproto.Commands {
+	if a.untracked == nil {
+		return nil
+	}
+	return a.untracked
+}
 
 // invalidated is called with nil when all was flushed, and when a connection ended.
 func (a *adapter) invalidated(messages []valkey.ValkeyMessage) {
@@ -88,6 +97,9 @@ func (a *adapter) Unsent(err error) bool {
 func (a *adapter) Close() error {
 	a.outbox.Close()
 	a.client.Close()
+	if a.plain != nil {
+		a.plain.Close()
+	}
 	return nil
 }
 

@@ -158,13 +158,13 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 	if err != nil {
 		return 0, err
 	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireSHA).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireSHA).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease)).Build())
 	if left == nil {
 		value, err := reply.AsInt64()
 		if !isNoScript(err) {
 			return value, err
 		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireSource).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireSource).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease)).Build())
 	}
 	if left != nil {
 		x := left
@@ -187,13 +187,13 @@ func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFenced
 	if err != nil {
 		return nil, err
 	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireFencedSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireFencedSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease)).Build())
 	if left == nil {
 		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
 			return value, err
 		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireFencedSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireFencedSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease)).Build())
 	}
 	if left != nil {
 		x := left
@@ -750,7 +750,7 @@ func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a
 // ReadAcquire sends read_acquire.lua.
 //
 //	0 granted; n>0 refused, n ms left; -1 refused, no expiry
-func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.AcquireArgs) (int64, error) {
+func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs) (int64, error) {
 	client, err := c.connect(ctx)
 	if err != nil {
 		return 0, err
@@ -1390,48 +1390,10 @@ func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items 
 	sendGroups(ctx, client, groups, scripts.NestRenewSHA, scripts.NestRenewSource, split, done)
 }
 
-// AcquireMany sends acquire_many.lua for all items, on a cluster once for each slot.
+// Joint sends joint.lua for all items, on a cluster once for each slot.
 //
-//	for each key: 0 granted; n>0 refused, n ms left; -1 refused, no expiry; -2 nothing was done, ask with acquire
-func (c *commands) AcquireMany(ctx context.Context, a redisproto.AcquireManyArgs, items []redisproto.AcquireManyItem, out []redisproto.JointReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.JointReply{Err: err}
-			} else {
-				out[i] = redisproto.JointReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.JointReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	groups = redisproto.Split(groups, c.most)
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, len(group))
-		args = make([]string, 0, 1+2*len(group))
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			keys = append(keys, items[i].Lock)
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.AcquireManySHA, scripts.AcquireManySource, split, done)
-}
-
-// ReleaseMany sends release_many.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 1 done; 0 the owner does not hold the lock; -2 nothing was done, ask with release
-func (c *commands) ReleaseMany(ctx context.Context, a redisproto.ReleaseManyArgs, items []redisproto.ReleaseManyItem, out []redisproto.JointReply) {
+//	for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
+func (c *commands) Joint(ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.JointReply) {
 	done := func(group []int, vals []int64, err error) {
 		if err == nil && len(vals) != len(group) {
 			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
@@ -1454,13 +1416,13 @@ func (c *commands) ReleaseMany(ctx context.Context, a redisproto.ReleaseManyArgs
 	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
 	split := func(group []int) (keys, args []string) {
 		keys = make([]string, 0, 2*len(group))
-		args = make([]string, 0, 1+len(group))
+		args = make([]string, 0, 1+2*len(group))
 		args = append(args, a.Publish)
 		for _, i := range group {
 			keys = append(keys, items[i].Lock, items[i].Channel)
-			args = append(args, items[i].Owner)
+			args = append(args, items[i].Owner, millis(items[i].Lease))
 		}
 		return keys, args
 	}
-	sendGroups(ctx, client, groups, scripts.ReleaseManySHA, scripts.ReleaseManySource, split, done)
+	sendGroups(ctx, client, groups, scripts.JointSHA, scripts.JointSource, split, done)
 }

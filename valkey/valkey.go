@@ -28,8 +28,10 @@ import (
 // attempt, which takes Dialer.Timeout (5 s by default) at most.
 //
 // Of the options it sets DisableRetry and, unless DisableCache is set,
-// ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: all commands go over
-// one connection for each server, for that is where invalidations arrive.
+// ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: what the server is to tell about
+// goes over one connection for each server, for that is where invalidations arrive. Plain locks
+// are taken and released over two more, of a client that tracks nothing (more or fewer with
+// PipelineMultiplex), save on a cluster.
 // OnInvalidations is called as well if it is set. Where the server does not
 // support RESP3 or tracking, the client goes on as if DisableCache were set.
 //
@@ -66,6 +68,13 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 				}
 				a.invalidated(messages)
 			}
+			untold := plain
+			untold.OnInvalidations = nil
+			if untold.PipelineMultiplex == 0 {
+				untold.PipelineMultiplex = 1 // two connections, for as many round trips as there are at once
+			}
+			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) }, valkey.Client.Close)
+			a.untracked = &commands{connect: a.plain.Get}
 		}
 		return a.over(func() (valkey.Client, error) {
 			if a.tracking.Load() {

@@ -34,6 +34,8 @@ type Call struct {
 	Name, Owner string
 	// Requests is the length of the batch for OpRenew, OpAcquireAll and OpReleaseAll, else one.
 	Requests int
+	// Asks tells an OpRenew that only asks whether each is held.
+	Asks bool
 	// Began and Ended number the beginnings and ends of all calls in the order in
 	// which they happened, from 1. Ended is 0 while the call is under way.
 	Began, Ended int
@@ -327,7 +329,7 @@ func (s *faulty) Release(ctx context.Context, r backend.ReleaseRequest) (backend
 }
 
 func (s *faulty) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	c := Call{Op: OpRenew, Requests: len(in)}
+	c := Call{Op: OpRenew, Requests: len(in), Asks: !slices.ContainsFunc(in, func(r backend.RenewRequest) bool { return r.Lease > 0 })}
 	if len(in) > 0 {
 		c.Name, c.Owner = in[0].Name, in[0].Owner
 	}

@@ -54,7 +54,6 @@ type AcquireFencedKeys struct {
 type AcquireArgs struct {
 	Owner string
 	Lease time.Duration
-	Track bool
 }
 
 // ReenterKeys are the keys of scripts/reenter.lua.

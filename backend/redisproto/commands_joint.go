@@ -5,39 +5,26 @@ import (
 	"time"
 )
 
-// JointCommands are the scripts that do for several callers at once what Acquire and Release do for one.
+// JointCommands are the scripts that do for several callers at once what others do for one.
 type JointCommands interface {
-	//mortise:script acquire_many batch split
-	AcquireMany(ctx context.Context, a AcquireManyArgs, items []AcquireManyItem, out []JointReply)
-	//mortise:script release_many batch
-	ReleaseMany(ctx context.Context, a ReleaseManyArgs, items []ReleaseManyItem, out []JointReply)
+	//mortise:script joint batch
+	Joint(ctx context.Context, a JointArgs, items []JointItem, out []JointReply)
 }
 
-// AcquireManyArgs are the arguments of scripts/acquire_many.lua that all items share.
-type AcquireManyArgs struct {
-	Track bool
-}
-
-// AcquireManyItem is what scripts/acquire_many.lua takes for each lock.
-type AcquireManyItem struct {
-	Lock  string
-	Owner string
-	Lease time.Duration
-}
-
-// ReleaseManyArgs are the arguments of scripts/release_many.lua that all items share.
-type ReleaseManyArgs struct {
+// JointArgs are the arguments of scripts/joint.lua that all items share.
+type JointArgs struct {
 	Publish string
 }
 
-// ReleaseManyItem is what scripts/release_many.lua takes for each lock.
-type ReleaseManyItem struct {
+// JointItem is what scripts/joint.lua takes for each lock: an acquisition, or, where Lease is zero, a release.
+type JointItem struct {
 	Lock    string
 	Channel string
 	Owner   string
+	Lease   time.Duration
 }
 
-// JointReply is what scripts/acquire_many.lua and release_many.lua answer for each lock.
+// JointReply is what scripts/joint.lua answers for each lock.
 type JointReply struct {
 	Value int64
 	Err   error

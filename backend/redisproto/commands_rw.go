@@ -9,7 +9,7 @@ import (
 // those of a lock.
 type RWCommands interface {
 	//mortise:script read_acquire
-	ReadAcquire(ctx context.Context, k ReadAcquireKeys, a AcquireArgs) (int64, error)
+	ReadAcquire(ctx context.Context, k ReadAcquireKeys, a ReadAcquireArgs) (int64, error)
 	//mortise:script read_enter
 	ReadEnter(ctx context.Context, k ReadEnterKeys, a ReadEnterArgs) (int64, error)
 	//mortise:script read_release
@@ -43,6 +43,13 @@ type ReadEnterKeys struct {
 	Lock    string
 	Timeout string
 	Proof   string
+}
+
+// ReadAcquireArgs are the arguments of scripts/read_acquire.lua.
+type ReadAcquireArgs struct {
+	Owner string
+	Lease time.Duration
+	Track bool
 }
 
 // ReadEnterArgs are the arguments of scripts/read_enter.lua.

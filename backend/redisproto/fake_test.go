@@ -24,8 +24,9 @@ type fakeAdapter struct {
 	NestCommands  // none
 	JointCommands // none
 
-	features Features
-	unsent   error
+	features  Features
+	untracked Commands
+	unsent    error
 
 	acquire func(ctx context.Context, a AcquireArgs) (int64, error)
 	ints    []int64
@@ -81,6 +82,7 @@ func (a *fakeAdapter) LoadScripts(context.Context, []string) error { return a.er
 func (a *fakeAdapter) Close() error                                { return nil }
 func (a *fakeAdapter) Unsent(err error) bool                       { return a.unsent != nil && errors.Is(err, a.unsent) }
 func (a *fakeAdapter) OnInvalidate(fn func([]string))              { a.invalidate = fn }
+func (a *fakeAdapter) Untracked() Commands                         { return a.untracked }
 func (a *fakeAdapter) ServerError(err error) (string, bool) {
 	var e serverError
 	ok := errors.As(err, &e)

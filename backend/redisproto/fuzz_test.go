@@ -385,17 +385,12 @@ func (h *hostile) ReleaseAll(_ context.Context, _ ReleaseAllArgs, _ []ReleaseAll
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) AcquireMany(_ context.Context, _ AcquireManyArgs, _ []AcquireManyItem, out []JointReply) {
+func (h *hostile) Joint(_ context.Context, _ JointArgs, _ []JointItem, out []JointReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) ReleaseMany(_ context.Context, _ ReleaseManyArgs, _ []ReleaseManyItem, out []JointReply) {
-	for i := range out {
-		out[i].Value, out[i].Err = h.one()
-	}
-}
-func (h *hostile) ReadAcquire(context.Context, ReadAcquireKeys, AcquireArgs) (int64, error) {
+func (h *hostile) ReadAcquire(context.Context, ReadAcquireKeys, ReadAcquireArgs) (int64, error) {
 	return h.one()
 }
 func (h *hostile) ReadEnter(context.Context, ReadEnterKeys, ReadEnterArgs) (int64, error) {

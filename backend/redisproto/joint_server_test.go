@@ -150,8 +150,8 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	hear := func(script string) (said []string) {
 		t.Helper()
 		args := []any{"x", "0", "publish"}
-		if script == scripts.ReleaseManySource {
-			args = []any{"publish", "x"}
+		if script == scripts.JointSource {
+			args = []any{"publish", "x", "0"}
 		}
 		if held, err := rdb.Eval(t.Context(), script, []string{"n", "redisson_lock__channel:{n}"}, args...).Result(); err != nil {
 			t.Fatal(held, err)
@@ -170,7 +170,7 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	}
 	for _, waiting := range [][]string{nil, {"1000001"}, {"1000001", "1000002"}, {"1000003", "1000001", "1000002"}} {
 		var said, left [2]string
-		for i, script := range []string{scripts.ReleaseSource, scripts.ReleaseManySource} {
+		for i, script := range []string{scripts.ReleaseSource, scripts.JointSource} {
 			do(t, srv, "FLUSHALL")
 			do(t, srv, "HSET", "n", "x", "1")
 			for place, tag := range waiting {

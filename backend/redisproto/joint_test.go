@@ -19,15 +19,16 @@ type desk struct {
 	answer chan struct{} // nil, or they wait for it
 }
 
-func (d *desk) joint() *joint[string] {
-	return newJoint(func(_ context.Context, items []string, out []JointReply) {
+func (d *desk) joint() *joint {
+	return newJoint(func(_ context.Context, items []JointItem, out []JointReply) {
 		d.mu.Lock()
 		d.many = append(d.many, len(items))
 		d.mu.Unlock()
 		if d.answer != nil {
 			<-d.answer
 		}
-		for i, item := range items {
+		for i := range items {
+			item := items[i].Lock
 			switch {
 			case d.failed != nil:
 				out[i].Err = d.failed
@@ -37,7 +38,8 @@ func (d *desk) joint() *joint[string] {
 				out[i].Value = int64(100 + len(item))
 			}
 		}
-	}, func(item string) (int64, error) {
+	}, func(i JointItem) (int64, error) {
+		item := i.Lock
 		d.mu.Lock()
 		d.alone = append(d.alone, item)
 		d.mu.Unlock()
@@ -48,10 +50,10 @@ func (d *desk) joint() *joint[string] {
 	}, func(err error) bool { return strings.HasPrefix(err.Error(), "ERR") })
 }
 
-func (d *desk) send(items ...string) []*jointCall[string] {
-	var calls []*jointCall[string]
+func (d *desk) send(items ...string) []*jointCall {
+	var calls []*jointCall
 	for _, item := range items {
-		calls = append(calls, &jointCall[string]{item: item})
+		calls = append(calls, &jointCall{item: JointItem{Lock: item}})
 	}
 	d.joint().send(context.Background(), calls)
 	return calls
@@ -68,7 +70,7 @@ func TestSeveralAreOneScriptAndTheOddOneAsksAlone(t *testing.T) {
 	var d desk
 	for i, c := range d.send("a", "odd one", "bb") {
 		if want := []int64{101, 7, 102}[i]; c.value != want || c.err != nil {
-			t.Errorf("%s: %d, %v; want %d", c.item, c.value, c.err, want)
+			t.Errorf("%s: %d, %v; want %d", c.item.Lock, c.value, c.err, want)
 		}
 	}
 	if fmt.Sprint(d.many, d.alone) != "[3] [odd one]" {
@@ -84,7 +86,7 @@ func TestNoScriptIsForMoreThanItMay(t *testing.T) {
 		const n = 3*jointMost + outboxMostSenders
 		for range n {
 			all.Go(func() {
-				if _, err := j.do(cancellable(t), "a"); err != nil {
+				if _, err := j.do(cancellable(t), JointItem{Lock: "a"}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -109,14 +111,14 @@ func TestNoScriptIsForMoreThanItMay(t *testing.T) {
 func TestAScriptThatIsRefusedIsAskedForOneByOne(t *testing.T) {
 	d := desk{failed: errors.New("ERR no")}
 	for _, c := range d.send("a", "bb") {
-		if c.err != nil || c.value != int64(len(c.item)) {
-			t.Errorf("%s: %d, %v", c.item, c.value, c.err)
+		if c.err != nil || c.value != int64(len(c.item.Lock)) {
+			t.Errorf("%s: %d, %v", c.item.Lock, c.value, c.err)
 		}
 	}
 	d = desk{failed: errors.New("connection lost")}
 	for _, c := range d.send("a", "bb") {
 		if c.err != d.failed {
-			t.Errorf("%s: %v", c.item, c.err)
+			t.Errorf("%s: %v", c.item.Lock, c.err)
 		}
 	}
 	if len(d.alone) != 0 {
@@ -133,12 +135,12 @@ func TestACallOfSeveralCanBeLeft(t *testing.T) {
 		left := make(chan error, 1)
 		for range 8 {
 			all.Go(func() {
-				if n, err := j.do(context.Background(), "stays"); err != nil || n != 105 && n != 5 {
+				if n, err := j.do(context.Background(), JointItem{Lock: "stays"}); err != nil || n != 105 && n != 5 {
 					t.Errorf("%d, %v", n, err)
 				}
 			})
 		}
-		all.Go(func() { _, err := j.do(ctx, "leaves!"); left <- err })
+		all.Go(func() { _, err := j.do(ctx, JointItem{Lock: "leaves!"}); left <- err })
 		synctest.Wait()
 		leave()
 		behind := leftIn[int64](<-left)

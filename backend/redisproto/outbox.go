@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// outboxSenders is how many round trips are on their way at once, while the server answers and it is not
-	// known how long one takes.
-	outboxSenders = 3
+	// outboxSenders is how many round trips are on their way at once, near a server that answers: one of them is in the
+	// client while the other is in the server. More are smaller, and cost both sides more.
+	outboxSenders = 2
 	// outboxWaits is how long a call may wait for others' round trips, about: the longer they are, the more there are
-	// at once, outboxMostSenders at most. Near a server that is one: what goes out together costs both sides less.
+	// at once, outboxMostSenders at most.
 	outboxWaits       = 100 * time.Microsecond
 	outboxMostSenders = 8
 	// outboxStuck is how long they may be, before another is begun beside them: a connection
@@ -154,7 +154,7 @@ func (o *Outbox[C]) timed(took time.Duration) {
 	} else {
 		o.quickest = later
 	}
-	o.most = min(1+int(o.quickest/outboxWaits), outboxMostSenders)
+	o.most = min(outboxSenders+int(o.quickest/outboxWaits), outboxMostSenders)
 }
 
 // unstick is called a moment after all senders were busy.

@@ -78,12 +78,12 @@ func TestOutboxSendsTogetherWhatWaits(t *testing.T) {
 	})
 }
 
-// Near a server one round trip at a time takes all that is there; far from it calls do not wait for each other's.
+// Near a server two round trips at a time take all that is there; far from it calls do not wait for each other's.
 func TestOutboxSendsAsManyAsTheServerIsFar(t *testing.T) {
 	for trip, want := range map[time.Duration]int{
-		20 * time.Microsecond:  1,
-		150 * time.Microsecond: 2,
-		500 * time.Microsecond: 6,
+		20 * time.Microsecond:  outboxSenders,
+		150 * time.Microsecond: outboxSenders + 1,
+		500 * time.Microsecond: outboxSenders + 5,
 		20 * time.Millisecond:  outboxMostSenders,
 	} {
 		synctest.Test(t, func(t *testing.T) {

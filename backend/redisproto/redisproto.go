@@ -32,12 +32,15 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag()}
+	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag(), untracked: a}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.acquires, s.releases = s.jointAcquires(), s.jointReleases()
+	s.joint = s.newJoint()
 	s.subs = s.watcher()
 	if t, ok := a.(Tracker); ok {
 		t.OnInvalidate(s.invalidated)
+		if c := t.Untracked(); c != nil {
+			s.untracked, s.apart = c, true
+		}
 	}
 	return s, nil
 }

@@ -121,6 +121,7 @@ func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireReques
 	if err != nil {
 		return reply, err
 	}
+	reply = s.confirmed(reply)
 	if reply.Replicas, err = s.had(w, reply.Granted); err != nil {
 		return backend.AcquireReply{}, err
 	}

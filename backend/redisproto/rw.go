@@ -42,7 +42,7 @@ func (s *session) acquireRead(ctx context.Context, c Commands, r backend.Acquire
 	timeout := timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
 		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
-			AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track})
+			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track})
 		return s.answer("read_acquire", left, err)
 	}
 	under, proof := r.Under, timeoutKey(r.Name, r.Under)

@@ -405,7 +405,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 						q.Under, q.UnderKind = outer, outerKind
 					}
 					a, err := s.Acquire(ctx, q)
-					a.Remaining = minutes(a.Remaining)
+					a.Remaining, a.Confirm = minutes(a.Remaining), 0
 					return a, err
 				case "reenter":
 					if k == backend.KindRead {

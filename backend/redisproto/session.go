@@ -28,8 +28,11 @@ type session struct {
 	sides   atomic.Bool // a read-write lock was asked for
 	tag     string      // what it is called in nextKey: nine digits
 
-	acquires *joint[AcquireManyItem]
-	releases *joint[ReleaseManyItem]
+	// untracked is by which acquires and releases go; apart tells that it is not the adapter itself.
+	untracked Commands
+	apart     bool
+
+	joint *joint
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -76,7 +79,14 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 			return backend.AcquireReply{Remaining: left}, nil
 		}
 	}
-	if !track {
+	switch joint := r.Kind == backend.KindLock && !r.Waits && !r.Fenced && s.adapter.Features().Leaves; {
+	case joint && (s.apart || !track):
+		reply, err := s.acquireJoint(ctx, r)
+		if err != nil || reply.Granted || !track || !r.Cached {
+			return s.confirmed(reply), err
+		}
+		// Once more, over the connection that is told when it is free.
+	case !track:
 		return s.acquire(ctx, s.adapter, r, false)
 	}
 	look := s.seen.look(r.Name)
@@ -88,7 +98,22 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		})
 	}
 	s.learn(look, sent, reply, err)
+	if r.Kind == backend.KindLock && !r.Waits {
+		reply = s.confirmed(reply)
+	}
 	return reply, err
+}
+
+// confirmWithin is when a lock that is still held is to be asked after, over a connection that tracks: most
+// are released by then, and need no server to remember who is told of the end of their record.
+const confirmWithin = 250 * time.Millisecond
+
+// confirmed is the reply to a request that does not have the server remember whom it granted.
+func (s *session) confirmed(reply backend.AcquireReply) backend.AcquireReply {
+	if reply.Granted && s.adapter.Features().Tracking {
+		reply.Confirm = confirmWithin
+	}
+	return reply
 }
 
 // learn keeps in the picture what an acquisition showed.
@@ -135,7 +160,7 @@ func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequ
 	if r.Waits && r.Kind == backend.KindLock {
 		return s.acquireWaiting(ctx, c, r, track)
 	}
-	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track}
+	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 	if r.Fenced {
 		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
 		if left := leftIn[[]int64](err); left != nil {
@@ -143,13 +168,17 @@ func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequ
 		}
 		return s.acquiredFenced(reply, err)
 	}
-	var reply int64
-	var err error
-	if c == Commands(s.adapter) && s.adapter.Features().Leaves {
-		reply, err = s.acquires.do(ctx, AcquireManyItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease})
-	} else {
-		reply, err = c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
-	}
+	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	return s.acquiredPlain(reply, err)
+}
+
+// acquireJoint has a plain acquisition sent with others that are ready.
+func (s *session) acquireJoint(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	reply, err := s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
+	return s.acquiredPlain(reply, err)
+}
+
+func (s *session) acquiredPlain(reply int64, err error) (backend.AcquireReply, error) {
 	if left := leftIn[int64](err); left != nil {
 		return backend.AcquireReply{}, behind(left, s.acquired)
 	}
@@ -234,7 +263,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	}
 	name := r.Name
 	if r.Keep == 0 && s.adapter.Features().Leaves {
-		reply, err := s.releases.do(ctx, ReleaseManyItem{Lock: name, Channel: channelOf(name), Owner: r.Owner})
+		reply, err := s.joint.do(ctx, JointItem{Lock: name, Channel: channelOf(name), Owner: r.Owner})
 		return s.releaseReply(name, "release", reply, err)
 	}
 	args := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
@@ -397,8 +426,7 @@ func (s *session) Close() error {
 		return nil
 	}
 	s.cancel()
-	s.acquires.close()
-	s.releases.close()
+	s.joint.close()
 	s.subs.close()
 	return s.adapter.Close()
 }

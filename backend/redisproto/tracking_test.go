@@ -31,11 +31,8 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, s, r := tracked(t)
 		sent := 0
-		a.acquire = func(_ context.Context, args AcquireArgs) (int64, error) {
+		a.acquire = func(context.Context, AcquireArgs) (int64, error) {
 			sent++
-			if !args.Track {
-				t.Error("not tracked")
-			}
 			return 1000, nil
 		}
 		for range 10 {
@@ -71,6 +68,46 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 			t.Fatal("an entry outlived the lease")
 		}
 		s.Close()
+	})
+}
+
+// A plain lock that is free costs one command on the connection that tracks nothing, and one more where it is released; the
+// store wants to be asked after it then, over the other. Only who wants to be refused without asking asks twice.
+func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var plain, tracking int
+		left := int64(0)
+		other := &fakeAdapter{int: 1, acquire: func(context.Context, AcquireArgs) (int64, error) { plain++; return left, nil }}
+		a := &fakeAdapter{
+			features: Features{Tracking: true, Leaves: true}, untracked: other, ints: []int64{0, 7},
+			acquire: func(context.Context, AcquireArgs) (int64, error) { tracking++; return left, nil },
+		}
+		s, _ := open(t, a)
+		defer s.Close()
+		check := func(what string, r backend.AcquireRequest, want backend.AcquireReply, onPlain, onTracking int) {
+			t.Helper()
+			plain, tracking = 0, 0
+			got, err := s.Acquire(t.Context(), r)
+			if err != nil || got != want || plain != onPlain || tracking != onTracking {
+				t.Errorf("%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking, want, onPlain, onTracking)
+			}
+		}
+		uncached, fenced := try, try
+		uncached.Cached, fenced.Fenced = false, true
+		granted := backend.AcquireReply{Granted: true, Confirm: confirmWithin}
+		check("free", try, granted, 1, 0)
+		check("free, not cached", uncached, granted, 1, 0)
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"}); err != nil || !r.Held {
+			t.Errorf("released: %+v, %v; the one that tracks answers nothing", r, err)
+		}
+		check("fenced", fenced, backend.AcquireReply{Granted: true, Token: 7, Confirm: confirmWithin}, 0, 0)
+		left = 1000
+		refused := backend.AcquireReply{Remaining: time.Second}
+		check("held, not cached", uncached, refused, 1, 0)
+		check("held", try, refused, 1, 1)
+		check("held, again", try, refused, 0, 0)
+		a.invalidate([]string{"n"})
+		check("held by the next", try, refused, 1, 1)
 	})
 }
 

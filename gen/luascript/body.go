@@ -41,10 +41,12 @@ type uses struct {
 
 // local is a declared variable, and everything that is ever assigned to it.
 type local struct {
-	values []ast.Expr
-	key    bool // an element of KEYS, by ipairs
-	opaque bool // a parameter, or a result that is not looked into
-	seen   bool // guards against assignments in a circle
+	values   []ast.Expr
+	elements []ast.Expr // what is assigned to its elements, if it is a table
+	key      bool       // an element of KEYS, by ipairs
+	opaque   bool       // a parameter, or a result that is not looked into
+	passed   bool       // to a function, which may change it if it is a table
+	seen     bool       // guards against assignments in a circle
 }
 
 type scope struct {
@@ -181,8 +183,8 @@ func (b *body) isKey(e ast.Expr) bool {
 		return ok && table.Value == "KEYS"
 	case *ast.StringConcatOpExpr:
 		return b.isKey(e.Lhs) || b.isKey(e.Rhs)
-	case *ast.FuncCallExpr: // the end of one, which has its hash tag; or all of them
-		return isStringSub(e) && len(e.Args) == 2 && b.isKey(e.Args[0]) || isAllKeys(e)
+	case *ast.FuncCallExpr: // the end of one, which has its hash tag; or several of them
+		return isStringSub(e) && len(e.Args) == 2 && b.isKey(e.Args[0]) || b.isKeys(unpacked(e))
 	case *ast.LogicalOpExpr:
 		return b.isKey(e.Rhs) && (e.Operator == "and" || b.isKey(e.Lhs))
 	case *ast.IdentExpr:
@@ -200,6 +202,31 @@ func (b *body) isKey(e ast.Expr) bool {
 	return false
 }
 
+// isKeys tells whether a table is KEYS, or a local one that has nothing but keys in it.
+func (b *body) isKeys(table *ast.IdentExpr) bool {
+	if table == nil {
+		return false
+	}
+	l := b.binding[table]
+	if l == nil {
+		return table.Value == "KEYS"
+	}
+	if l.opaque || l.passed {
+		return false
+	}
+	inside := slices.Clone(l.elements)
+	for _, v := range l.values {
+		made, ok := v.(*ast.TableExpr)
+		if !ok {
+			return false
+		}
+		for _, f := range made.Fields {
+			inside = append(inside, f.Value)
+		}
+	}
+	return len(inside) > 0 && !slices.ContainsFunc(inside, func(v ast.Expr) bool { return !b.isKey(v) })
+}
+
 // isRedisCall recognises redis.call and redis.pcall.
 func isRedisCall(e ast.Expr) bool {
 	name := functionOf(e, "redis")
@@ -208,14 +235,14 @@ func isRedisCall(e ast.Expr) bool {
 
 func isStringSub(e *ast.FuncCallExpr) bool { return functionOf(e.Func, "string") == "sub" }
 
-// isAllKeys recognises unpack(KEYS).
-func isAllKeys(e *ast.FuncCallExpr) bool {
+// unpacked is the table of unpack(TABLE), nil if e is something else.
+func unpacked(e *ast.FuncCallExpr) *ast.IdentExpr {
 	fn, ok := e.Func.(*ast.IdentExpr)
 	if !ok || fn.Value != "unpack" || len(e.Args) != 1 {
-		return false
+		return nil
 	}
-	table, ok := e.Args[0].(*ast.IdentExpr)
-	return ok && table.Value == "KEYS"
+	table, _ := e.Args[0].(*ast.IdentExpr)
+	return table
 }
 
 // functionOf is the name of a function of a library, "" if e is none.
@@ -441,9 +468,17 @@ func (b *body) assignTo(left ast.Expr, right []ast.Expr, i int) {
 		}
 		assign(l, right, i)
 	case *ast.AttrGetExpr:
-		if table, ok := left.Object.(*ast.IdentExpr); ok && b.lookup(table.Value) == nil && slices.Contains(globals, table.Value) {
-			b.bad(left.Line(), "assign to a local", "the script changes %s", table.Value)
-			return
+		if table, ok := left.Object.(*ast.IdentExpr); ok {
+			l := b.lookup(table.Value)
+			switch {
+			case l == nil && slices.Contains(globals, table.Value):
+				b.bad(left.Line(), "assign to a local", "the script changes %s", table.Value)
+				return
+			case l != nil && i < len(right):
+				l.elements = append(l.elements, right[i])
+			case l != nil:
+				l.opaque = true
+			}
 		}
 		b.expr(left.Object)
 		b.expr(left.Key)
@@ -501,6 +536,11 @@ func (b *body) expr(e ast.Expr) {
 			b.expr(e.Receiver)
 		}
 		b.exprs(e.Args)
+		for _, arg := range e.Args {
+			if id, ok := arg.(*ast.IdentExpr); ok && b.binding[id] != nil && id != unpacked(e) {
+				b.binding[id].passed = true
+			}
+		}
 	case *ast.LogicalOpExpr:
 		b.exprs([]ast.Expr{e.Lhs, e.Rhs})
 	case *ast.RelationalOpExpr:

@@ -166,6 +166,22 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 				`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
+			"table is sometimes of keys", "return 1\n", "local t = {KEYS[1]}\nt[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"table is filled by a function", "return 1\n", "local t = {KEYS[1]}\ntable.insert(t, 'b')\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"table is what a call returns", "return 1\n", "local t = redis.call('hkeys', KEYS[1])\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"table is empty", "return 1\n", "local t = {}\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
 			"local is sometimes a key", "return 1\n", "local k = KEYS[1]\nredis.call('del', k)\nk = 'b'\nreturn 1\n",
 			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},

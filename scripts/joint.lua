@@ -1,0 +1,59 @@
+--! script joint
+--! key * lock    hash
+--! key * channel channel
+--! arg 1 publish string
+--! arg * owner   string
+--! arg * lease   ms
+--! reply ints    for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
+--
+-- For several at once that have nothing to do with each other. What goes wrong for one, acquire or
+-- release tells; it spoils no other. An error of the script means that nothing was done.
+-- Where a lease is asked for, channel is the lock: nothing is said there.
+local answers, asked, named = {}, {}, {}
+local free = true
+for i = 1, #KEYS / 2 do
+  local lock = KEYS[2 * i - 1]
+  if ARGV[2 * i + 1] ~= '0' then
+    asked[#asked + 1] = lock
+    free = free and not named[lock]
+    named[lock] = true
+  end
+end
+free = #asked > 0 and redis.call('exists', unpack(asked)) == 0 and free -- one look at all
+for i = 1, #KEYS / 2 do
+  local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+  local answer = -2
+  if lease == '0' then
+    -- Told first: where that is not allowed, nothing is released.
+    local heard = redis.pcall(ARGV[1], channel, '00')
+    if type(heard) == 'number' then
+      local held = redis.pcall('hdel', lock, owner)
+      if held == 1 and heard > 0 then
+        local next = 'mortise:1:next:' .. string.sub(channel, 24)
+        local first = redis.pcall('zpopmin', next)[1] -- an error has none
+        local second = first and redis.pcall('zrange', next, 0, 0)[1]
+        redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+      end
+      answer = type(held) == 'number' and held or -2
+    end
+  elseif free or redis.call('exists', lock) == 0 then
+    if redis.pcall('hset', lock, owner, 1) == 1 then
+      if redis.pcall('pexpire', lock, lease) == 1 then
+        answer = 0
+      else
+        redis.pcall('hdel', lock, owner)
+      end
+    end
+  else
+    local held, left = redis.pcall('hexists', lock, owner), redis.pcall('pttl', lock)
+    if held == 1 and type(left) == 'number' then -- a write, as in acquire; a server that does not write is none to ask
+      if redis.pcall('pexpire', lock, left > 0 and left or lease) == 1 then
+        answer = 0
+      end
+    elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', lock, 'mode') == 0 then
+      answer = left < 0 and -1 or math.max(left, 1)
+    end
+  end
+  answers[i] = answer
+end
+return answers
