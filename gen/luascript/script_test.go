@@ -307,6 +307,7 @@ func TestKeysMayBeBuilt(t *testing.T) {
 		"return redis.call('get', KEYS[1] .. ':' .. redis.call('get', 'x' .. KEYS[2]))",
 		"return redis.call('get', redis.call('time')[1] == '0' and KEYS[1] or KEYS[2])",
 		"local function f(n) return redis.call('get', KEYS[1]) + n end return f(1) + redis.call('BITOP', 'and', KEYS[1], KEYS[2])",
+		"local t = {KEYS[1]} for i = 1, 2 do t[#t + 1] = KEYS[2] .. i end return redis.call('del', unpack(t))",
 		"local k = nil for i = 1, 2 do k = KEYS[1] .. i end return redis.call('rename', k, KEYS[2], 'x')",
 	} {
 		if _, err := Parse("f.lua", []byte(header+body)); err != nil {

@@ -105,6 +105,14 @@ func splice(page, part []byte) ([]byte, error) {
 	return bytes.Join([][]byte{before, []byte(beginMark), part, []byte(endMark), after}, nil), nil
 }
 
+// title is its name on the page.
+func (c contender) title() string {
+	if c.role == mine {
+		return strings.Replace(c.name, "mortise", "**mortise**", 1)
+	}
+	return c.name
+}
+
 // column is one of a table on the page.
 type column struct {
 	head  string
@@ -126,11 +134,7 @@ func (r *results) table(out io.Writer, head string, workloads []string, columns 
 		if !took {
 			continue
 		}
-		name := c.name
-		if c.role == mine {
-			name = strings.Replace(name, "mortise", "**mortise**", 1)
-		}
-		fmt.Fprintf(out, "| %s |", name)
+		fmt.Fprintf(out, "| %s |", c.title())
 		for _, col := range columns {
 			fmt.Fprintf(out, " %s |", col.value(c.name))
 		}
@@ -169,6 +173,9 @@ func (r *results) page(out io.Writer) {
 		r.column("server CPU", u[1], func(o outcome) float64 { return o.server }, micros), r.beside("x Redisson, at 32", u[1]))
 	fmt.Fprintf(out, "\n### A name each\n\nLock and Unlock by 1, 32 and 256 goroutines of one process; the columns without a number are of 32.\n")
 	r.table(out, "", u, columns)
+
+	fmt.Fprintf(out, "\n### Where the time goes\n\nOf a Lock and an Unlock, in a run of %v with Go's profiler on; switches are of the client's threads, parts of its profile.\n", profileFor)
+	r.spending(out)
 
 	fmt.Fprintf(out, "\n### One process\n")
 	r.table(out, "TryLock of a held lock", []string{"refused"}, []column{

@@ -116,7 +116,7 @@ func (j *javas) warm(t testing.TB, h *hosts, list []workload) {
 		warming = append(warming, workload{name: "warming up", processes: 1, goroutines: 32}, workload{name: "warming up", processes: 1, goroutines: 32, shared: true})
 	}
 	for _, w := range warming {
-		if _, err := w.run(t, h, c, 3*time.Second, false); err != nil {
+		if _, err := w.run(t, h, c, 3*time.Second, nothing); err != nil {
 			t.Logf("Redisson: %v", err)
 		}
 	}

@@ -29,7 +29,18 @@ type outcome struct {
 	conns      float64
 	commands   float64 // for each op; only where they were counted
 	sent       float64 // the same from the beginning to the end, what a beginning and an end cost included
+	switches   float64 // of the clients' threads, for each op
+	parts      [parts]float64
 }
+
+// watch is what a run is for beside its times, which it costs.
+type watch int
+
+const (
+	nothing   watch = iota
+	sending         // count commands
+	profiling       // see where the clients' time goes
+)
 
 // figures are those that every run measures, in an order of their own.
 func (o *outcome) figures() []*float64 {
@@ -50,7 +61,7 @@ const bound = 2 * time.Minute
 var runs atomic.Int64
 
 // run is one run, on a server that is emptied before.
-func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) (*outcome, error) {
+func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, what watch) (*outcome, error) {
 	t.Helper()
 	s := h.store(c)
 	s.empty(t)
@@ -69,7 +80,7 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	for p, m := range crew {
 		k := task{
 			Contender: c.name, Addr: s.addr(w.slow), Witness: path, Process: p, Run: run, Goroutines: w.goroutines,
-			Shared: w.shared, Try: w.try, Hold: w.hold, Fair: c.fair,
+			Shared: w.shared, Try: w.try, Hold: w.hold, Fair: c.fair, Profile: what == profiling,
 		}
 		if err := m.give(k, bound); err != nil {
 			return nil, err
@@ -81,7 +92,7 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		}
 	}
 	var counted meter
-	if count {
+	if what == sending {
 		counted = s.meter(t)
 	}
 	for _, m := range crew {
@@ -145,6 +156,10 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		o.allocs += r.Allocs
 		o.bytes += r.Bytes
 		goroutines += r.Goroutines
+		o.switches += r.Switches
+		for i, v := range r.Parts {
+			o.parts[i] += v / float64(len(crew))
+		}
 		waits = append(waits, r.Waits...)
 		each = append(each, r.Each...)
 	}
@@ -160,6 +175,7 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	o.cpu /= float64(between)
 	o.allocs /= float64(between)
 	o.bytes /= float64(between)
+	o.switches /= float64(between)
 	if c.java { // which does not tell
 		o.allocs = math.NaN()
 	}

@@ -22,7 +22,7 @@ func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 			if !w.plays(c) || !h.has(c) {
 				continue
 			}
-			o, err := w.run(t, h, c, 50*time.Millisecond, true)
+			o, err := w.run(t, h, c, 50*time.Millisecond, sending)
 			if c.role == peer { // how a peer fares is not ours to check
 				continue
 			}
@@ -90,11 +90,12 @@ func TestThePageHasAPlaceForWhatIsMeasured(t *testing.T) {
 func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 	r := &results{of: make(map[string]*result), setting: "on nothing."}
 	for i, w := range workloads() {
-		one := &result{workload: w, median: make(map[string]outcome)}
+		one := &result{workload: w, median: make(map[string]outcome), spent: make(map[string]spent)}
 		for k, c := range contenders() {
 			if w.plays(c) {
 				one.names = append(one.names, c.name)
 				one.median[c.name] = outcome{rate: float64(1000*i + k + 1), commands: 2, p50: 1, p99: 2, mean: 1}
+				one.spent[c.name] = spent{cpu: float64(2_000_000 + 1000*i + k)}
 			}
 		}
 		r.of[w.name] = one
@@ -118,6 +119,9 @@ func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 		for k, c := range contenders() {
 			if want := fmt.Sprint(1000*i + k + 1); w.plays(c) && !w.slow && !strings.Contains(string(page), " "+want+" ") {
 				t.Errorf("%s of %s, %s, is not on the page", want, c.name, w.name)
+			}
+			if want := micros(float64(2_000_000 + 1000*i + k)); w.plays(c) && w.profiled() && !strings.Contains(string(page), "| "+c.title()+" | "+want+" |") {
+				t.Errorf("where the time of %s, %s, goes, %s, is not on the page", c.name, w.name, want)
 			}
 		}
 	}
@@ -179,5 +183,53 @@ func TestMediansAreOfEachFigureByItself(t *testing.T) {
 	m := medians([]outcome{{rate: 1, conns: 30, commands: 5}, {rate: 3, conns: 10}, {rate: 2, conns: 20}})
 	if want := (outcome{rate: 2, conns: 20}); m != want {
 		t.Errorf("%+v, want %+v", m, want)
+	}
+}
+
+func TestTimeIsSortedByWhoSpendsIt(t *testing.T) {
+	for _, c := range []struct {
+		want  int
+		stack []string // the innermost first
+	}{
+		{partKernel, []string{"internal/runtime/syscall/linux.Syscall6", "syscall.Syscall", "net.(*conn).Write", "github.com/redis/rueidis.(*pipe)._backgroundWrite"}},
+		{partKernel, []string{"runtime.futex", "runtime.futexwakeup", "runtime.ready", "github.com/mortise-go/mortise.(*Client).Lock"}},
+		{partScheduler, []string{"runtime.lock2", "runtime.selectgo", "github.com/mortise-go/mortise/backend/redisproto.(*Outbox[...]).Do"}},
+		{partScheduler, []string{"runtime.runqget", "runtime.findRunnable", "runtime.schedule", "runtime.park_m", "runtime.mcall"}},
+		{partMemory, []string{"runtime.nextFreeFast", "runtime.mallocgcSmallScanNoHeader", "runtime.mallocgc", "github.com/mortise-go/mortise.newRequest"}},
+		{partMemory, []string{"runtime.scanObject", "runtime.gcDrain", "runtime.gcBgMarkWorker"}},
+		{partOwn, []string{"runtime.mapaccess1", "github.com/mortise-go/mortise.(*Client).queueOf", "github.com/redis/never.called"}},
+		{partOwn, []string{"internal/sync.(*Mutex).Lock", "sync.(*Mutex).Lock", "github.com/mortise-go/mortise.(*Client).settle"}},
+		{partLibrary, []string{"bufio.(*Reader).ReadSlice", "github.com/redis/go-redis/v9/internal/proto.(*Reader).ReadLine"}},
+		{partRest, []string{"time.Now", "github.com/mortise-go/mortise/test/bench.(*task).once"}},
+		{partRest, []string{"main.main"}},
+	} {
+		if got := partOf(c.stack); got != c.want {
+			t.Errorf("%q is %s, want %s", c.stack, partNames[got], partNames[c.want])
+		}
+	}
+}
+
+// A run with the profiler on tells where the time goes: something of it is ours, and the parts are all.
+func TestAProfileTellsWhereTheTimeGoes(t *testing.T) {
+	h := &hosts{redis: startRedis(t)}
+	c, err := find(oursGoRedis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range workloads() {
+		if !w.smoke || !w.profiled() {
+			continue
+		}
+		o, err := w.run(t, h, c, time.Second, profiling)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := 0.0
+		for _, v := range o.parts {
+			all += v
+		}
+		if all < 0.999 || all > 1.001 || o.parts[partOwn] == 0 || o.parts[partKernel] == 0 || o.switches <= 0 || o.cpu <= 0 {
+			t.Errorf("%s: %+v", w.name, o)
+		}
 	}
 }

@@ -62,6 +62,7 @@ func BenchmarkTable(b *testing.B) {
 		all.held = hold(b, []string{oursGoRedis, oursRueidis}, *leases, 30*time.Second, *leaseFor, *heapFile)
 		printHoldings(os.Stdout, all.held, *leaseFor)
 	}
+	all.spending(os.Stdout)
 	all.printBars(os.Stdout)
 	fmt.Printf("\nin %v\n", time.Since(began).Round(time.Second))
 	if *docs == "" {
@@ -77,7 +78,8 @@ type result struct {
 	workload workload
 	names    []string
 	median   map[string]outcome
-	failed   []string // runs, each with its contender and why
+	spent    map[string]spent // of floors and ours, where a profile was taken
+	failed   []string         // runs, each with its contender and why
 }
 
 type results struct {
@@ -88,10 +90,13 @@ type results struct {
 	setting string
 }
 
-// measure has the contenders take turns. Commands are counted in one more run.
+// profileFor is how long a profile is taken: some hundred samples a second.
+const profileFor = 3 * time.Second
+
+// measure has the contenders take turns. Commands are counted in one more run, and a profile is taken in another.
 func measure(t testing.TB, h *hosts, w workload, rounds int, least time.Duration) *result {
 	t.Helper()
-	r := &result{workload: w, median: make(map[string]outcome)}
+	r := &result{workload: w, median: make(map[string]outcome), spent: make(map[string]spent)}
 	var players []contender
 	for _, c := range contenders() {
 		if w.plays(c) && h.has(c) && strings.Contains(c.name, *who) {
@@ -102,7 +107,7 @@ func measure(t testing.TB, h *hosts, w workload, rounds int, least time.Duration
 	runs := make(map[string][]outcome)
 	for range rounds {
 		for _, c := range players {
-			if o := r.run(t, h, c, w.window(least), false); o != nil {
+			if o := r.run(t, h, c, w.window(least), nothing); o != nil {
 				runs[c.name] = append(runs[c.name], *o)
 			}
 		}
@@ -110,18 +115,24 @@ func measure(t testing.TB, h *hosts, w workload, rounds int, least time.Duration
 	for _, c := range players {
 		m := medians(runs[c.name])
 		m.commands, m.sent = math.NaN(), math.NaN()
-		if o := r.run(t, h, c, least, true); o != nil {
+		if o := r.run(t, h, c, least, sending); o != nil {
 			m.commands, m.sent = o.commands, o.sent
 		}
 		r.median[c.name] = m
+		if !w.profiled() || c.role == peer {
+			continue
+		}
+		if o := r.run(t, h, c, max(least, profileFor), profiling); o != nil {
+			r.spent[c.name] = spent{o.cpu, o.server, o.rate * (o.cpu + o.server) / 1e6, o.switches, o.parts}
+		}
 	}
 	return r
 }
 
 // run is nil if the run failed. That a peer fails is shown, and no failure of this benchmark.
-func (r *result) run(t testing.TB, h *hosts, c contender, window time.Duration, count bool) *outcome {
+func (r *result) run(t testing.TB, h *hosts, c contender, window time.Duration, what watch) *outcome {
 	t.Helper()
-	o, err := r.workload.run(t, h, c, window, count)
+	o, err := r.workload.run(t, h, c, window, what)
 	if err == nil {
 		return o
 	}

@@ -4,12 +4,14 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,6 +45,7 @@ type task struct {
 	Try        bool // TryLock of a lock that is held, by another client of this process
 	Hold       time.Duration
 	Fair       bool // of Redisson's locks; ours have a contender each
+	Profile    bool // see where the time goes
 
 	Leases *leasesTask // instead of all that
 }
@@ -60,6 +63,8 @@ type report struct {
 	Bytes      float64
 	Goroutines int // at the window's end
 	Failures   int // of a peer; of ours and of the floors any ends the run
+	Switches   float64
+	Parts      [parts]float64 // of its time, where a profile was asked for
 }
 
 // work does one task, as member says.
@@ -201,11 +206,25 @@ func (t *task) run(l locks, w *witness, lenient bool, next func() error) (*repor
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	cpu, begun := cpuTime(), sum()
+	var seen bytes.Buffer
+	if t.Profile {
+		if err := pprof.StartCPUProfile(&seen); err != nil {
+			return nil, err
+		}
+	}
+	cpu, begun, switched := cpuTime(), sum(), switches()
 	if err := next(); err != nil {
 		return nil, err
 	}
 	used, ended := cpuTime()-cpu, sum()
+	r.Switches = float64(switches() - switched)
+	if t.Profile {
+		pprof.StopCPUProfile()
+		var err error
+		if r.Parts, err = split(seen.Bytes()); err != nil {
+			return nil, err
+		}
+	}
 	runtime.ReadMemStats(&after)
 	r.Goroutines = runtime.NumGoroutine()
 	cancel() // who waits, leaves

@@ -78,6 +78,9 @@ func (w workload) plays(c contender) bool {
 	}
 }
 
+// profiled tells whether it is seen where the time goes.
+func (w workload) profiled() bool { return !w.shared && !w.try && !w.slow }
+
 // waiters are those who want the one lock.
 func (w workload) waiters() int { return w.processes * w.goroutines }
 
