@@ -203,6 +203,10 @@ func (c *costs) measure() []cost {
 	c.unlock(lease)
 	replica.Stop()
 
+	lease = c.lock(a, ctx, "held")
+	add("it is held for a second", func() { time.Sleep(time.Second) })
+	c.unlock(lease)
+
 	fenced, err := a.Kind(mortise.Kind{Fenced: true})
 	if err != nil {
 		t.Fatal(err)

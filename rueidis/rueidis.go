@@ -2,7 +2,7 @@
 // caching: Redis tells the client when a lock's record changes. So a TryLock of a
 // lock that is known to be held is refused without a command, waiters wake also
 // when a record expires or is deleted, and a holder learns at once that its record
-// was deleted.
+// was deleted, from half a second after it was taken on.
 //
 //	locks, err := mortise.New(rueidis.New(redis.ClientOption{InitAddress: []string{"localhost:6379"}}))
 //
@@ -71,10 +71,11 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
+			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
 			if untold.PipelineMultiplex == 0 {
 				untold.PipelineMultiplex = 1 // two connections, for as many round trips as there are at once
 			}
-			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return newClient(untold) }, rueidis.Client.Close)
+			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) }, rueidis.Client.Close)
 			a.untracked = &commands{connect: a.plain.Get}
 		}
 		return a.over(func() (rueidis.Client, error) {

@@ -2,7 +2,7 @@
 // and of Redis, with client-side caching: the server tells the client when a lock's
 // record changes. So a TryLock of a lock that is known to be held is refused without a
 // command, waiters wake also when a record expires or is deleted, and a holder learns at
-// once that its record was deleted.
+// once that its record was deleted, from half a second after it was taken on.
 //
 //	locks, err := mortise.New(valkey.New(valkeygo.ClientOption{InitAddress: []string{"localhost:6379"}}))
 //
@@ -70,6 +70,7 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
+			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
 			if untold.PipelineMultiplex == 0 {
 				untold.PipelineMultiplex = 1 // two connections, for as many round trips as there are at once
 			}
