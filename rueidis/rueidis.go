@@ -76,7 +76,7 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 				untold.PipelineMultiplex = 1 // two connections, for as many round trips as there are at once
 			}
 			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) }, rueidis.Client.Close)
-			a.untracked = &commands{connect: a.plain.Get}
+			a.untracked = &commands{connect: a.connectPlain}
 		}
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
@@ -186,6 +186,14 @@ func (a *adapter) Untracked() redisproto.Commands {
 		return nil
 	}
 	return a.untracked
+}
+
+// connectPlain is for what need not be tracked: the one client there is, if it turned out to track nothing.
+func (a *adapter) connectPlain(ctx context.Context) (rueidis.Client, error) {
+	if a.tracking.Load() {
+		return a.plain.Get(ctx)
+	}
+	return a.connect(ctx)
 }
 
 // invalidated is called with nil when all was flushed, and when a connection ended.

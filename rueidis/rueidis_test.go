@@ -405,7 +405,7 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	}
 }
 
-// Plain locks that are taken, released and not waited for leave nothing at the server to tell anybody about, taken one by one or
+// Plain and fenced locks that are taken, released and not waited for leave nothing at the server to tell anybody about, taken one by one or
 // many at a time. One that is asked after is heard of.
 func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	srv := redistest.Start(t)
@@ -435,6 +435,14 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 		})
 	}
 	all.Wait()
+	for range 2 {
+		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute, Fenced: true}); err != nil || !r.Granted || r.Confirm <= 0 {
+			t.Fatal(r, err)
+		}
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "fenced", Owner: "a"}); err != nil || !r.Held {
+			t.Error(r, err)
+		}
+	}
 	if n := tracked(); n != "0" {
 		t.Errorf("%s names are remembered", n)
 	}

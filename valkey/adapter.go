@@ -38,6 +38,14 @@ func (a *adapter) Untracked() redisproto.Commands {
 	return a.untracked
 }
 
+// connectPlain is for what need not be tracked: the one client there is, if it turned out to track nothing.
+func (a *adapter) connectPlain(ctx context.Context) (valkey.Client, error) {
+	if a.tracking.Load() {
+		return a.plain.Get(ctx)
+	}
+	return a.connect(ctx)
+}
+
 // invalidated is called with nil when all was flushed, and when a connection ended.
 func (a *adapter) invalidated(messages []valkey.ValkeyMessage) {
 	var keys []string

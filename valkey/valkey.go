@@ -75,7 +75,7 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 				untold.PipelineMultiplex = 1 // two connections, for as many round trips as there are at once
 			}
 			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) }, valkey.Client.Close)
-			a.untracked = &commands{connect: a.plain.Get}
+			a.untracked = &commands{connect: a.connectPlain}
 		}
 		return a.over(func() (valkey.Client, error) {
 			if a.tracking.Load() {

@@ -73,9 +73,8 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		}
 	}
 	track := s.adapter.Features().Tracking
-	sent := time.Now()
 	if track && r.Cached {
-		if left, held := s.seen.held(r.Name, sent); held {
+		if left, held := s.seen.held(r.Name, time.Now()); held {
 			return backend.AcquireReply{Remaining: left}, nil
 		}
 	}
@@ -89,7 +88,7 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	case !track:
 		return s.acquire(ctx, s.adapter, r, false)
 	}
-	look := s.seen.look(r.Name)
+	look, sent := s.seen.look(r.Name), time.Now()
 	reply, err := s.acquire(ctx, s.adapter, r, true)
 	if left := leftIn[backend.AcquireReply](err); left != nil {
 		return backend.AcquireReply{}, behind(left, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {

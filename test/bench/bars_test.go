@@ -91,6 +91,7 @@ func (r *results) bars() []bar {
 			fewest, highest = min(fewest, v), max(highest, v) // NaN stays
 		}
 		most(1.2, highest/fewest, "8 to 256 waiters: most to fewest commands per handoff, %s", client(name))
+		most(1.2, highest/r.figure(waitersWorkload(waiterSteps[0]), name, commands), "8 to 256 waiters: most commands per handoff to those with 8, %s", client(name))
 	}
 	for _, name := range both {
 		most(4, r.figure(crowd, name, spread), "contended 8x16: p99 wait to the mean, %s", client(name))
