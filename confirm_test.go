@@ -183,3 +183,23 @@ func TestALeaseThatIsPassedOnIsConfirmed(t *testing.T) {
 		}
 	})
 }
+
+// Renewals that are due soon go along with one that is due, whoever is to be confirmed meanwhile.
+func TestConfirmationsKeepNoRenewalsApart(t *testing.T) {
+	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
+		lock := func(name string) {
+			if _, err := c.Lock(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 6 { // due from 10s to 10.5s
+			lock(fmt.Sprint("n", i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Until(s.begun.Add(9900 * time.Millisecond)))
+		s.told(t, "500ms: 5 for 0s", "1s: 1 for 0s")
+		lock("late") // to be confirmed at 10.25s
+		time.Sleep(2 * time.Second)
+		s.told(t, "10s: 7 for 30s")
+	})
+}

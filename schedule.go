@@ -154,7 +154,7 @@ func (c *Client) gather(now instant) {
 	soon := now.mono + int64(c.watchdog/48)
 	for len(s.due)%renewBatch != 0 && len(s.entries) > 0 {
 		o := s.entries[0].of
-		if o == nil || o.renewing || o.renewAt > soon {
+		if o == nil || o.renewing || min(o.renewAt, o.checkAt) > soon {
 			return
 		}
 		o.renewing = true
@@ -210,7 +210,7 @@ func (c *Client) renew(batch []*owner) {
 		}
 		o.verify = false
 		lease := o.renewal(now)
-		if o.checkAt <= now.mono && o.renewAt > now.mono+int64(c.watchdog/48) {
+		if soon := now.mono + int64(c.watchdog/48); o.checkAt <= soon && o.renewAt > soon {
 			lease = 0 // it only asks
 		}
 		o.checkAt = never

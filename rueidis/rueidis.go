@@ -14,6 +14,7 @@ import (
 	"errors"
 	"net"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,8 +32,8 @@ import (
 // Of the options it sets DisableRetry and, unless DisableCache is set,
 // ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: what the server is to tell about
 // goes over one connection for each server, for that is where invalidations arrive. Plain locks
-// are taken and released over two more, of a client that tracks nothing (more or fewer with
-// PipelineMultiplex), save on a cluster.
+// are taken and released over two more, of a client that tracks nothing, save on a cluster; while
+// those cannot be had, over the one.
 // OnInvalidations is called as well if it is set. Where the server does not
 // support RESP3 or tracking, the client goes on as if DisableCache were set.
 //
@@ -72,9 +73,7 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			untold := plain
 			untold.OnInvalidations = nil
 			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
-			if untold.PipelineMultiplex == 0 {
-				untold.PipelineMultiplex = 1 // two connections, for as many round trips as there are at once
-			}
+			untold.PipelineMultiplex = 1    // two connections, for as many round trips as there are at once
 			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) }, rueidis.Client.Close)
 			a.untracked = &commands{connect: a.connectPlain}
 		}
@@ -152,7 +151,10 @@ type adapter struct {
 	masters      atomic.Pointer[[]slotRange]
 }
 
-var _ redisproto.Sharder = (*adapter)(nil)
+var (
+	_ redisproto.Sharder   = (*adapter)(nil)
+	_ redisproto.Untracker = (*adapter)(nil)
+)
 
 func newAdapter(opts []Option) *adapter {
 	a := &adapter{commands: newCommands()}
@@ -254,10 +256,12 @@ func (a *adapter) Unsent(err error) bool {
 
 func (a *adapter) Close() error {
 	a.outbox.Close()
-	a.client.Close()
+	var both sync.WaitGroup
+	both.Go(a.client.Close)
 	if a.plain != nil {
-		a.plain.Close()
+		both.Go(a.plain.Close)
 	}
+	both.Wait()
 	return nil
 }
 

@@ -454,3 +454,21 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	do(t, srv, "DEL", "n0")
 	e.await(t, "changed n0")
 }
+
+// A server that has no room for more connections serves those whom it knows.
+func TestNoRoomForTheOtherConnections(t *testing.T) {
+	srv := redistest.Start(t)
+	s, _ := open(t, at(srv.Addr()))
+	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "o", Lease: time.Minute, Fenced: true}); err != nil || !r.Granted {
+		t.Fatal(r, err)
+	}
+	do(t, srv, "CONFIG", "SET", "maxclients", "1")
+	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute}); err != nil || !r.Granted {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, name := range []string{"fenced", "n"} {
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "o"}); err != nil || !r.Held {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}

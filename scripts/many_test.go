@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -190,6 +191,51 @@ func TestSomeAskAndSomeRelease(t *testing.T) {
 			}
 			if want := record(t, srv, key); got != one || after != want {
 				t.Errorf("%+v, %s: answers %d and leaves %s, want %d and %s", x, before[i], got, after, one, want)
+			}
+		}
+	}
+}
+
+// Whatever is asked for and released in one script, of few locks and by few, it is as if each were asked for alone, one after the other.
+func TestJointIsAsOneAfterAnother(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	all := states()
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 500 {
+		call(t, a, "FLUSHALL")
+		call(t, b, "FLUSHALL")
+		for k := range 4 {
+			s := all[random.IntN(len(all))]
+			s.set(t, a, fmt.Sprint("k", k))
+			s.set(t, b, fmt.Sprint("k", k))
+		}
+		var items []item
+		for range 1 + random.IntN(8) {
+			items = append(items, item{fmt.Sprint("k", random.IntN(4)), []string{"me", "other", "third"}[random.IntN(3)], []string{"0", "30000"}[random.IntN(2)]})
+		}
+		answers := call(t, a, jointOf(items...)...).([]any)
+		for i, x := range items {
+			var want any
+			var err error
+			if x.lease == "0" {
+				want, err = b.Do("EVAL", scripts.ReleaseSource, "2", x.key, "c:"+x.key, x.owner, "0", "publish")
+			} else {
+				want, err = b.Do("EVAL", scripts.AcquireSource, "1", x.key, x.owner, x.lease)
+			}
+			got := answers[i].(int64)
+			if err != nil {
+				want = int64(-2)
+			} else if w := want.(int64); w > 1 && got > 1 && max(w-got, got-w) < 5000 {
+				want = got // time has passed
+			}
+			if got != want {
+				t.Fatalf("seed %d, %v: %d of them is answered %d, want %v, %v", seed, items, i, got, want, err)
+			}
+		}
+		for k := range 4 {
+			if one, other := record(t, a, fmt.Sprint("k", k)), record(t, b, fmt.Sprint("k", k)); one != other {
+				t.Fatalf("seed %d, %v: k%d is %s, want %s", seed, items, k, one, other)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"github.com/valkey-io/valkey-go"
@@ -22,7 +23,10 @@ type adapter struct {
 	masters      atomic.Pointer[[]slotRange]
 }
 
-var _ redisproto.Sharder = (*adapter)(nil)
+var (
+	_ redisproto.Sharder   = (*adapter)(nil)
+	_ redisproto.Untracker = (*adapter)(nil)
+)
 
 func (a *adapter) Features() redisproto.Features {
 	built := a.client.Built()
@@ -104,10 +108,12 @@ func (a *adapter) Unsent(err error) bool {
 
 func (a *adapter) Close() error {
 	a.outbox.Close()
-	a.client.Close()
+	var both sync.WaitGroup
+	both.Go(a.client.Close)
 	if a.plain != nil {
-		a.plain.Close()
+		both.Go(a.plain.Close)
 	}
+	both.Wait()
 	return nil
 }
 

@@ -51,9 +51,12 @@ type Tracker interface {
 	// OnInvalidate sets the function that hears of keys that changed; nil for
 	// all of them. It is called before the first command.
 	OnInvalidate(fn func(keys []string))
+}
+
+// Untracker may be implemented by a [Tracker]. Tracking costs the server, and the client library, a fourth of what a lock costs.
+type Untracker interface {
 	// Untracked are the commands over another connection, which tracks nothing, and is another client to the server: of
-	// its writes the first is told. They are for scripts that can do without: it costs the server, and the client library, a fourth
-	// of what a lock costs. Not for a cluster. Nil if there is no other.
+	// its writes the first is told. It is not used on a cluster. Nil if there is no other.
 	Untracked() Commands
 }
 

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -32,15 +33,20 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag(), untracked: a}
+	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.untracked = untracked{
+		own: a, epoch: time.Now(),
+		answered: func(err error) bool { _, answered := a.ServerError(err); return answered },
+		unsent:   func(err error) bool { return !backend.FaultOf(s.fault(err)).MayHaveRun },
+	}
+	if u, ok := a.(Untracker); ok {
+		s.untracked.other = u.Untracked()
+	}
 	s.joint = s.newJoint()
 	s.subs = s.watcher()
 	if t, ok := a.(Tracker); ok {
 		t.OnInvalidate(s.invalidated)
-		if c := t.Untracked(); c != nil {
-			s.untracked, s.apart = c, true
-		}
 	}
 	return s, nil
 }

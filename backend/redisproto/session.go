@@ -28,11 +28,8 @@ type session struct {
 	sides   atomic.Bool // a read-write lock was asked for
 	tag     string      // what it is called in nextKey: nine digits
 
-	// untracked is by which acquires and releases go; apart tells that it is not the adapter itself.
-	untracked Commands
-	apart     bool
-
-	joint *joint
+	untracked untracked
+	joint     *joint
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -79,7 +76,7 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		}
 	}
 	switch joint := r.Kind == backend.KindLock && !r.Waits && !r.Fenced && s.adapter.Features().Leaves; {
-	case joint && (s.apart || !track):
+	case joint && (s.untracked.apart() || !track):
 		reply, err := s.acquireJoint(ctx, r)
 		if err != nil || reply.Granted || !track || !r.Cached {
 			return s.confirmed(reply), err

@@ -2,6 +2,7 @@ package redisproto
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -314,3 +315,42 @@ func TestThePictureIsTrueOnceAllIsQuiet(t *testing.T) {
 }
 
 type nameKey struct{}
+
+// What cannot be sent over the other connection goes over the one that tracks; so does all for a second after it failed.
+func TestWhileTheOtherConnectionFailsAllGoesOverTheOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away, broken := errors.New("no connection"), errors.New("broken")
+		var fails error
+		used := ""
+		other := &fakeAdapter{acquire: func(context.Context, AcquireArgs) (int64, error) { used += "other "; return 0, fails }}
+		a := &fakeAdapter{
+			features: Features{Tracking: true, Leaves: true}, untracked: other, unsent: away,
+			acquire: func(context.Context, AcquireArgs) (int64, error) { used += "one "; return 0, nil },
+		}
+		s, _ := open(t, a)
+		defer s.Close()
+		check := func(what string, wantErr error, want string) {
+			t.Helper()
+			used = ""
+			r, err := s.Acquire(t.Context(), try)
+			if !errors.Is(err, wantErr) || r.Granted != (err == nil) || used != want {
+				t.Errorf("%s: %+v, %v by %q; want %v by %q", what, r, err, used, wantErr, want)
+			}
+		}
+		check("all is well", nil, "other ")
+		fails = away
+		check("nothing is sent", nil, "other one ")
+		check("just after that", nil, "one ")
+		time.Sleep(shunned)
+		fails = broken
+		check("perhaps it was sent", broken, "other ")
+		if _, err := s.Acquire(t.Context(), try); err != nil || used != "other one " {
+			t.Errorf("asked again: %v, by %q", err, used)
+		}
+		time.Sleep(shunned)
+		fails = serverError("ERR no")
+		check("the server refuses", fails, "other ")
+		fails = nil
+		check("it is well again", nil, "other ")
+	})
+}

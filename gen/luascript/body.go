@@ -45,7 +45,7 @@ type local struct {
 	elements []ast.Expr // what is assigned to its elements, if it is a table
 	key      bool       // an element of KEYS, by ipairs
 	opaque   bool       // a parameter, or a result that is not looked into
-	passed   bool       // to a function, which may change it if it is a table
+	passed   bool       // it was used as a whole: if it is a table, others may change it
 	seen     bool       // guards against assignments in a circle
 }
 
@@ -211,9 +211,11 @@ func (b *body) isKeys(table *ast.IdentExpr) bool {
 	if l == nil {
 		return table.Value == "KEYS"
 	}
-	if l.opaque || l.passed {
+	if l.opaque || l.passed || l.seen {
 		return false
 	}
+	l.seen = true
+	defer func() { l.seen = false }()
 	inside := slices.Clone(l.elements)
 	for _, v := range l.values {
 		made, ok := v.(*ast.TableExpr)
@@ -480,9 +482,18 @@ func (b *body) assignTo(left ast.Expr, right []ast.Expr, i int) {
 				l.opaque = true
 			}
 		}
-		b.expr(left.Object)
+		b.object(left.Object)
 		b.expr(left.Key)
 	}
+}
+
+// object walks what is indexed, or counted.
+func (b *body) object(e ast.Expr) {
+	if id, ok := e.(*ast.IdentExpr); ok {
+		b.ident(id)
+		return
+	}
+	b.expr(e)
 }
 
 func (b *body) function(fn *ast.FunctionExpr) {
@@ -507,6 +518,9 @@ func (b *body) expr(e ast.Expr) {
 	switch e := e.(type) {
 	case *ast.IdentExpr:
 		b.ident(e)
+		if l := b.binding[e]; l != nil {
+			l.passed = true
+		}
 	case *ast.AttrGetExpr:
 		if table, ok := e.Object.(*ast.IdentExpr); ok && (table.Value == "KEYS" || table.Value == "ARGV") {
 			b.use(table.Value, e.Key, e.Line())
@@ -517,7 +531,7 @@ func (b *body) expr(e ast.Expr) {
 			}
 			return
 		}
-		b.expr(e.Object)
+		b.object(e.Object)
 		b.expr(e.Key)
 	case *ast.TableExpr:
 		for _, f := range e.Fields {
@@ -535,12 +549,11 @@ func (b *body) expr(e ast.Expr) {
 		default:
 			b.expr(e.Receiver)
 		}
-		b.exprs(e.Args)
-		for _, arg := range e.Args {
-			if id, ok := arg.(*ast.IdentExpr); ok && b.binding[id] != nil && id != unpacked(e) {
-				b.binding[id].passed = true
-			}
+		if table := unpacked(e); table != nil {
+			b.ident(table)
+			return
 		}
+		b.exprs(e.Args)
 	case *ast.LogicalOpExpr:
 		b.exprs([]ast.Expr{e.Lhs, e.Rhs})
 	case *ast.RelationalOpExpr:
@@ -554,7 +567,7 @@ func (b *body) expr(e ast.Expr) {
 	case *ast.UnaryNotOpExpr:
 		b.expr(e.Expr)
 	case *ast.UnaryLenOpExpr:
-		b.expr(e.Expr)
+		b.object(e.Expr)
 	case *ast.FunctionExpr:
 		b.function(e)
 	}

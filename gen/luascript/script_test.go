@@ -178,6 +178,26 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
+			"table has another name", "return 1\n", "local t = {KEYS[1]}\nlocal u = t\nu[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"table has another name, perhaps", "return 1\n", "local t = {KEYS[1]}\nlocal u = true and t\nu[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"table is in another", "return 1\n", "local t = {KEYS[1]}\nlocal h = {t}\nh[1][2] = 'b'\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"table is filled by a function, perhaps", "return 1\n", "local t = {KEYS[1]}\ntable.insert(t or {}, 'b')\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
+			"table is of itself", "return 1\n", "local t = {KEYS[1]}\nt[2] = unpack(t)\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+		},
+		{
 			"table is empty", "return 1\n", "local t = {}\nreturn redis.call('del', unpack(t))\n",
 			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
