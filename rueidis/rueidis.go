@@ -32,8 +32,8 @@ import (
 // Of the options it sets DisableRetry and, unless DisableCache is set,
 // ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: what the server is to tell about
 // goes over one connection for each server, for that is where invalidations arrive. Plain locks
-// are taken and released over two more, of a client that tracks nothing, save on a cluster; while
-// those cannot be had, over the one.
+// are taken and released over two more (or one, if PipelineMultiplex is -1), of a client that tracks
+// nothing, save on a cluster; while those cannot be had, over the one.
 // OnInvalidations is called as well if it is set. Where the server does not
 // support RESP3 or tracking, the client goes on as if DisableCache were set.
 //
@@ -72,8 +72,10 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
-			untold.PipelineMultiplex = 1    // two connections, for as many round trips as there are at once
+			untold.ForceSingleClient = true    // it is not asked for while there may be a cluster
+			if untold.PipelineMultiplex >= 0 { // two connections, for as many round trips as there are at once; or one, where that is wanted
+				untold.PipelineMultiplex = 1
+			}
 			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) }, rueidis.Client.Close)
 			a.untracked = &commands{connect: a.connectPlain}
 		}

@@ -177,7 +177,7 @@ func (o *Outbox[C]) unstick() {
 func (o *Outbox[C]) run() {
 	var b bundle[C]
 	for {
-		for runtime.Gosched(); o.take(&b); runtime.Gosched() { // those who are ready to call go along
+		for b.company(); o.take(&b); b.company() {
 			o.deliver(&b)
 		}
 		o.mu.Lock()
@@ -225,6 +225,15 @@ type bundle[C any] struct {
 	letters []*letter[C]
 	calls   []C
 	took    time.Duration // the last round trip; 0 if there was none
+	several bool          // went out together the last time
+}
+
+// company lets those who are ready to call go along, if there were several. For one who calls again and again it
+// would only take time.
+func (b *bundle[C]) company() {
+	if b.several {
+		runtime.Gosched()
+	}
 }
 
 func (o *Outbox[C]) take(b *bundle[C]) bool {
@@ -248,6 +257,7 @@ func (o *Outbox[C]) deliver(b *bundle[C]) {
 	for _, l := range b.letters {
 		b.calls = append(b.calls, l.call)
 	}
+	b.several = len(b.calls) > 1
 	sent := time.Now()
 	o.send(o.ctx, b.calls)
 	b.took = time.Since(sent)

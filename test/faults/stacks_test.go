@@ -105,7 +105,7 @@ func rueidisBackend(disableCache bool) func(testing.TB, string, config) backend.
 			// It looks twice for replies that are late, and then asks: no longer, in all, than the timeout.
 			ConnWriteTimeout: c.timeout / 2, DisableCache: disableCache,
 		}
-		if c.pool == 1 && disableCache { // by default some four
+		if c.pool == 1 { // by default some four
 			opt.PipelineMultiplex = -1
 		}
 		opt.Dialer.Timeout = c.timeout
