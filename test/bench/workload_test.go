@@ -87,6 +87,9 @@ func (w workload) waiters() int { return w.processes * w.goroutines }
 // window is how long w is measured: long enough for each waiter to have ten turns, if the queue
 // were perfect. Jain's index of less says who came when, not who is served how often.
 func (w workload) window(least time.Duration) time.Duration {
+	if !w.shared && w.slow {
+		return max(least, 3*time.Second) // one more or less of a dozen is no difference
+	}
 	if !w.shared {
 		return least
 	}
