@@ -77,7 +77,6 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 				untold.PipelineMultiplex = 1
 			}
 			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) }, rueidis.Client.Close)
-			a.untracked = &commands{connect: a.connectPlain}
 		}
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
@@ -146,8 +145,7 @@ type adapter struct {
 	commands
 	options
 	client       *redisproto.Lazy[rueidis.Client]
-	untracked    *commands // of a client of its own; nil if there is none
-	plain        *redisproto.Lazy[rueidis.Client]
+	plain        *redisproto.Lazy[rueidis.Client] // tracks nothing; nil if there is none
 	tracking     atomic.Bool
 	onInvalidate func(keys []string)
 	masters      atomic.Pointer[[]slotRange]
@@ -186,10 +184,10 @@ func (a *adapter) Features() redisproto.Features {
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
 
 func (a *adapter) Untracked() redisproto.Commands {
-	if a.untracked == nil {
+	if a.plain == nil {
 		return nil
 	}
-	return a.untracked
+	return &commands{connect: a.connectPlain}
 }
 
 // connectPlain is for what need not be tracked: the one client there is, if it turned out to track nothing.

@@ -16,8 +16,7 @@ type adapter struct {
 	commands
 	options
 	client       *redisproto.Lazy[valkey.Client]
-	untracked    *commands // of a client of its own; nil if there is none
-	plain        *redisproto.Lazy[valkey.Client]
+	plain        *redisproto.Lazy[valkey.Client] // tracks nothing; nil if there is none
 	tracking     atomic.Bool
 	onInvalidate func(keys []string)
 	masters      atomic.Pointer[[]slotRange]
@@ -36,10 +35,10 @@ func (a *adapter) Features() redisproto.Features {
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
 
 func (a *adapter) Untracked() redisproto.Commands {
-	if a.untracked == nil {
+	if a.plain == nil {
 		return nil
 	}
-	return a.untracked
+	return &commands{connect: a.connectPlain}
 }
 
 // connectPlain is for what need not be tracked: the one client there is, if it turned out to track nothing.

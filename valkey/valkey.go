@@ -75,7 +75,6 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 				untold.PipelineMultiplex = 1
 			}
 			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) }, valkey.Client.Close)
-			a.untracked = &commands{connect: a.connectPlain}
 		}
 		return a.over(func() (valkey.Client, error) {
 			if a.tracking.Load() {

@@ -61,10 +61,16 @@ func (s *session) newJoint() *joint {
 	}, s.refused)
 }
 
-func (s *session) refused(err error) bool {
+// answered tells an error that a server answered.
+func (s *session) answered(err error) bool {
 	_, answered := s.adapter.ServerError(err)
-	return answered && !backend.FaultOf(s.fault(err)).MayHaveRun
+	return answered
 }
+
+// undone tells an error after which it is certain that nothing was done.
+func (s *session) undone(err error) bool { return !backend.FaultOf(s.fault(err)).MayHaveRun }
+
+func (s *session) refused(err error) bool { return s.answered(err) && s.undone(err) }
 
 // do has item sent. Where ctx ends before its reply is there, the error is a [backend.Left].
 func (j *joint) do(ctx context.Context, item JointItem) (int64, error) {

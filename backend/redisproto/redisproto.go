@@ -35,11 +35,7 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 	}
 	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.untracked = untracked{
-		own: a, epoch: time.Now(),
-		answered: func(err error) bool { _, answered := a.ServerError(err); return answered },
-		unsent:   func(err error) bool { return !backend.FaultOf(s.fault(err)).MayHaveRun },
-	}
+	s.untracked = untracked{own: a, epoch: time.Now(), answered: s.answered, undone: s.undone}
 	if u, ok := a.(Untracker); ok {
 		s.untracked.other = u.Untracked()
 	}

@@ -15,8 +15,8 @@ const shunned = time.Second
 type untracked struct {
 	own   Commands
 	other Commands // nil if there is none
-	// answered tells that a server answered with an error, unsent that nothing was sent.
-	answered, unsent func(error) bool
+	// answered tells an error that a server answered, undone one after which it is certain that nothing was done.
+	answered, undone func(error) bool
 
 	epoch time.Time
 	until atomic.Int64 // since epoch, the other is not used
@@ -35,7 +35,7 @@ func (u *untracked) send(do func(c Commands) error) {
 		return
 	}
 	u.until.Store(int64(time.Since(u.epoch) + shunned))
-	if u.unsent(err) {
+	if u.undone(err) {
 		_ = do(u.own)
 	}
 }
