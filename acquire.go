@@ -452,7 +452,7 @@ func (c *Client) acquired(r *request, h *hold, holds int) {
 	lost := h.lost
 	c.mu.Unlock()
 	if lost != nil {
-		lost()
+		c.teller.event(lost)
 	}
 }
 

@@ -25,6 +25,7 @@ type Client struct {
 	stayOut  time.Duration // of its store, in Red; negative: as long as the watchdog timeout
 	observer Observer
 	log      *slog.Logger
+	teller   *teller
 	session  backend.Session
 	leaver   backend.Leaver       // the session, if it is one
 	relay    backend.RelaySession // the session, if it is one
@@ -101,7 +102,8 @@ func WithWatchdogTimeout(d time.Duration) ClientOption {
 	}
 }
 
-// WithObserver sets what is called on the client's events.
+// WithObserver sets what is called on the client's events. See [Observer] for when, and by which
+// goroutine.
 func WithObserver(o Observer) ClientOption {
 	return func(c *Client) error { c.observer = o; return nil }
 }
@@ -109,6 +111,10 @@ func WithObserver(o Observer) ClientOption {
 // WithLogger sets where the client says what an operator should know: leases lost,
 // renewals that fail, waits on its own holder that look like a deadlock. Without it
 // the client is silent.
+//
+// The logger is called by a goroutine of its own, from the queue that [Observer] describes, so a
+// handler that is slow or blocks delays no lease. What concerns many leases is said once a
+// second, with their number.
 func WithLogger(l *slog.Logger) ClientOption {
 	return func(c *Client) error { c.log = l; return nil }
 }
@@ -152,6 +158,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	c.prefix = c.id + ":"
 	c.base, c.cancel = context.WithCancel(context.Background())
 	c.sched.init()
+	c.teller = newTeller(c.log)
 	session, err := b.Open((*events)(c))
 	if err != nil {
 		c.cancel()
@@ -224,14 +231,28 @@ func (e *library) Is(target error) bool {
 	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.error, target)
 }
 
-// effects are what must be done, in order, after the mutex was let go: ending
-// contexts, calling observers, waking.
-type effects []func()
+// effects are what must be done after the mutex was let go: first all contexts of leases that
+// are over end, then the rest in its order. None of it calls the user's code: see teller.
+type effects struct {
+	ends []ending
+	rest []func()
+}
 
-func (e *effects) then(f func()) { *e = append(*e, f) }
+type ending struct {
+	hold  *hold
+	cause error
+}
 
-func (e effects) run() {
-	for _, f := range e {
+// end ends the context of a hold whose cause is set.
+func (e *effects) end(h *hold, cause error) { e.ends = append(e.ends, ending{h, cause}) }
+
+func (e *effects) then(f func()) { e.rest = append(e.rest, f) }
+
+func (e *effects) run() {
+	for _, x := range e.ends {
+		x.hold.end(x.cause)
+	}
+	for _, f := range e.rest {
 		f()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -103,9 +104,7 @@ func (c *Client) seeThrough(op, name string, send func() error) error {
 func (c *Client) goOnLocked(op, name string, first instant, send func() error) {
 	var last error
 	gaveUp := func() {
-		if c.log != nil {
-			c.log.Error("mortise: could not be confirmed and is given up; look whether the count is right", "op", op, "name", shorten(name), "err", last)
-		}
+		c.teller.line(slog.LevelError, "mortise: could not be confirmed and is given up; look whether the count is right", "op", op, "name", shorten(name), "err", last)
 	}
 	c.repeatLocked(first.add(stubbornly).mono, func() bool {
 		last = send()

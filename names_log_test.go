@@ -16,7 +16,7 @@ import (
 func TestALongNameFloodsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		client, err := mortise.New(memory.New(), mortise.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		client, err := mortise.New(memory.New(), mortise.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 		if err != nil {
 			t.Fatal(err)
 		}

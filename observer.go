@@ -8,8 +8,17 @@ import (
 )
 
 // Observer is told what a client does, for metrics and traces. Its functions may
-// be nil. They are called synchronously, outside of all locks, perhaps
-// concurrently: they must be fast and must not wait for the client.
+// be nil. They are called outside of all locks, perhaps concurrently, and must not wait for
+// the client.
+//
+// Waiting, Acquired, NotAcquired and Released are called by the goroutine of the call that they
+// are about, before it returns: a slow one delays that call, and nothing else.
+//
+// Renewed, RenewalFailed and Lost are called one after the other by a goroutine of the
+// client's, after the contexts of leases that are over have ended; so Released may be told
+// before Lost. Up to 1,024 of these events and of log lines wait for their turn. The newest is dropped if there are more,
+// and the log says how many were. [Client.Shutdown] has all told before it returns, if its ctx
+// leaves the time, and reports handlers that did not return.
 type Observer struct {
 	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
 	// or NotAcquired follows.

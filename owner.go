@@ -300,18 +300,21 @@ func (o *owner) expire(now instant, fx *effects) {
 		return
 	}
 	if o.deadline.reached(now) {
-		why := "its lease ran out before it was renewed; the store was away, or the process was paused or starved"
-		if t := o.trouble; t != nil && t.last != nil {
+		asked := o.askedFor(now)
+		why := "its lease ran out before it was renewed; the store was unavailable, or the process was paused or starved"
+		if t := o.trouble; asked {
+			why = "its lease ran out, as WithLease or WithMaxHold asked"
+		} else if t != nil && t.last != nil {
 			why = fmt.Sprintf("%s; the last renewal failed: %v", why, t.last)
 		}
 		o.stepDown(now)
-		o.lose(now, fx, why)
+		o.endAll(o.lost(why), asked, now, fx)
 		return
 	}
 	before := o.live
 	for h := range o.all {
 		if end, bounded := h.until(); bounded && end.reached(now) {
-			o.finish(h, o.lost("it was held for as long as WithMaxHold allows"), now, fx)
+			o.finish(h, o.lost("it was held for as long as WithMaxHold allows"), true, now, fx)
 		}
 	}
 	if o.live > 0 && o.live < before {
@@ -343,45 +346,68 @@ func (o *owner) lose(now instant, fx *effects, why string) {
 	if o.state != ownerLive {
 		return
 	}
-	o.endAll(o.lost(why), now, fx)
+	o.endAll(o.lost(why), false, now, fx)
 }
 
-func (o *owner) endAll(cause error, now instant, fx *effects) {
+// endAll ends all holds, and the owner. asked: their ends are those that Lock was asked for.
+func (o *owner) endAll(cause error, asked bool, now instant, fx *effects) {
 	for h := range o.all {
-		o.finish(h, cause, now, fx)
+		o.finish(h, cause, asked, now, fx)
 	}
 	o.over(fx)
 }
 
-// finish ends one hold that nobody unlocked.
-func (o *owner) finish(h *hold, cause error, now instant, fx *effects) {
-	o.detach(h, cause)
-	c := o.client
-	fx.then(func() {
-		h.end(cause)
-		if c.log != nil {
-			c.log.Warn("mortise: lease ended without Unlock", "name", shorten(o.queue.topic.Name), "owner", o.id, "cause", cause)
+// askedFor reports whether a lease that runs out now does so because Lock was asked for no more.
+func (o *owner) askedFor(now instant) bool {
+	for h := range o.all {
+		if end, bounded := h.until(); h.watchdog && !(bounded && end.reached(now)) {
+			return false
 		}
-		f := c.observer.Lost
-		if f == nil {
+	}
+	return true
+}
+
+// finish ends one hold without an Unlock.
+func (o *owner) finish(h *hold, cause error, asked bool, now instant, fx *effects) {
+	o.detach(h, cause)
+	fx.end(h, cause)
+	c := o.client
+	if c.log != nil {
+		fx.then(func() {
+			kind := sumLost
+			if asked {
+				kind = sumEnded
+			}
+			c.teller.sum(kind, "name", shorten(h.name()), "owner", o.id, "cause", cause)
+		})
+	}
+	if f := c.observer.Lost; f != nil {
+		fx.then(func() {
+			c.teller.event(func() {
+				h.tellLost(func() {
+					f(LostEvent{Subject: h.subject(), Held: time.Duration(now.mono - h.since.mono), Err: cause})
+				})
+			})
+		})
+	}
+}
+
+// tellLost calls lost, or leaves that to the call that tells the observer that h was acquired,
+// if that comes first.
+func (h *hold) tellLost(lost func()) {
+	c := h.owner.client
+	if c.observer.Acquired != nil {
+		c.mu.Lock()
+		early := !h.told
+		if early {
+			h.lost = lost
+		}
+		c.mu.Unlock()
+		if early {
 			return
 		}
-		lost := func() {
-			f(LostEvent{Subject: h.subject(), Held: time.Duration(now.mono - h.since.mono), Err: cause})
-		}
-		if c.observer.Acquired != nil {
-			c.mu.Lock()
-			early := !h.told
-			if early { // it is told that the lease began, and then that it is over
-				h.lost = lost
-			}
-			c.mu.Unlock()
-			if early {
-				return
-			}
-		}
-		lost()
-	})
+	}
+	lost()
 }
 
 // over takes the owner out of the client once its holders have been told.

@@ -67,7 +67,7 @@ func (c *Client) takeTurn(wait context.Context, r *request, o *owner, t *turn) (
 	default:
 		c.mu.Unlock()
 		fx.run()
-		fx = nil
+		fx = effects{}
 		if err = c.awaitTurn(wait, r, o, t); err == nil {
 			c.mu.Lock()
 			if ended = t.hold.cause != nil; ended && t.granted {

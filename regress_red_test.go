@@ -13,13 +13,7 @@ import (
 // store counted, though nobody looked in between.
 func TestRedAHealedStoreRevivesNothing(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
-		// What keeps a client's time stands still while its observer does.
-		stuck := Observer{Lost: func(e LostEvent) {
-			if e.Name == "stuck" {
-				time.Sleep(20 * time.Second)
-			}
-		}}
-		a, clients := open(WithWatchdogTimeout(time.Second), WithObserver(stuck))
+		a, clients := open(WithWatchdogTimeout(time.Second))
 		l, err := a.Lock(t.Context(), "x")
 		must(t, err)
 		stores[0].Flush()
@@ -31,9 +25,7 @@ func TestRedAHealedStoreRevivesNothing(t *testing.T) {
 			}
 		}
 		must(t, l.Err())
-		_, err = clients[2].Lock(t.Context(), "stuck", WithLease(MinLease))
-		must(t, err)
-		time.Sleep(MinLease)
+		standStill(clients[2], 20*time.Second)
 		stores[2].SetDown(errGone) // its part is over in a second, the others are young for three
 		time.Sleep(countsAfter + 2*time.Second)
 		wants(t, l.Err(), ErrLost)
@@ -41,4 +33,12 @@ func TestRedAHealedStoreRevivesNothing(t *testing.T) {
 		stores[2].SetDown(nil)
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
 	})
+}
+
+// standStill stops what keeps c's time, as a pause of its process would.
+func standStill(c *Client, d time.Duration) {
+	c.mu.Lock()
+	c.put(&timed{fire: func(_ instant, fx *effects) { fx.then(func() { time.Sleep(d) }) }}, c.now().mono)
+	c.mu.Unlock()
+	synctest.Wait()
 }

@@ -247,14 +247,16 @@ func (c *Client) renewed(o *owner, sent, now instant, in *backend.RenewRequest, 
 		t.last = res.Err
 		o.renewAt = now.mono + int64(min(c.watchdog/30, 50*time.Millisecond<<min(t.failures, 10)))
 		left := o.deadline.until(now)
-		fx.then(func() {
-			if c.log != nil {
-				c.log.Warn("mortise: renewal failed, will be retried", "name", shorten(name), "owner", id, "left", left, "err", res.Err)
-			}
-			if f := c.observer.RenewalFailed; f != nil {
-				f(RenewalFailedEvent{Subject: o.subject(), Remaining: left, Err: res.Err})
-			}
-		})
+		if c.log != nil {
+			fx.then(func() {
+				c.teller.sum(sumRenewal, "name", shorten(name), "owner", id, "left", left, "err", res.Err)
+			})
+		}
+		if f := c.observer.RenewalFailed; f != nil {
+			fx.then(func() {
+				c.teller.event(func() { f(RenewalFailedEvent{Subject: o.subject(), Remaining: left, Err: res.Err}) })
+			})
+		}
 	case !res.Held:
 		o.lose(now, fx, noRecord)
 		return
@@ -287,7 +289,9 @@ func (c *Client) renewed(o *owner, sent, now instant, in *backend.RenewRequest, 
 		if f := c.observer.Renewed; f != nil && extends {
 			left := o.deadline.until(now)
 			fx.then(func() {
-				f(RenewedEvent{Subject: o.subject(), Took: time.Duration(now.mono - sent.mono), Remaining: left})
+				c.teller.event(func() {
+					f(RenewedEvent{Subject: o.subject(), Took: time.Duration(now.mono - sent.mono), Remaining: left})
+				})
 			})
 		}
 	}

@@ -82,7 +82,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 			if o.trouble != nil {
 				o.trouble.late = 0 // taking back what may yet arrive would release it under running work
 			}
-			o.endAll(&Error{Op: "lease", Name: o.queue.topic.Name, Err: fmt.Errorf("%w while the lock was held; it frees itself when its lease runs out", ErrClosed)}, now, &fx)
+			o.endAll(&Error{Op: "lease", Name: o.queue.topic.Name, Err: fmt.Errorf("%w while the lock was held; it frees itself when its lease runs out", ErrClosed)}, false, now, &fx)
 		}
 	}
 	started := c.sched.started
@@ -99,6 +99,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}
 	if cerr := c.session.Close(); cerr != nil && err == nil {
 		err = &Error{Op: "shutdown", Err: cerr}
+	}
+	if terr := c.teller.close(ctx, c.hurry); terr != nil && err == nil {
+		err = &Error{Op: "shutdown", Err: terr}
 	}
 	c.outcome = err
 	close(c.closed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -191,11 +192,8 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 				sleep = min(sleep, left)
 			} else {
 				warned = true
-				owner := holder.id
-				c.mu.Unlock()
-				c.log.Warn("mortise: waiting long for a lock that this client itself holds; if the holder is the one who waits, give Lock its lease's Context so that it enters again",
-					"name", shorten(r.name), "owner", owner, "waited", c.since(r.since))
-				c.mu.Lock()
+				c.teller.line(slog.LevelWarn, "mortise: waiting long for a lock that this client itself holds; if the holder is the one who waits, give Lock its lease's Context so that it enters again",
+					"name", shorten(r.name), "owner", holder.id, "waited", time.Duration(now.mono-r.since.mono))
 				continue
 			}
 		}

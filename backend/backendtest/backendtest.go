@@ -62,7 +62,7 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 			t.Error("no test was chosen")
 		}
 	}()
-	for _, group := range [][]test{portTests, rules01to04, rules05to07, rules08to11, rules12to15, relayTests, countTests, rwPortTests, rwRuleTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests} {
+	for _, group := range [][]test{portTests, rules01to04, rules05to07, rules08to11, rules12to15, handlerTests, relayTests, countTests, rwPortTests, rwRuleTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests} {
 		for _, x := range group {
 			if !chosen(x.name) {
 				continue

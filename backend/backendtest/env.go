@@ -129,6 +129,16 @@ func (e *env) inspect(c *mortise.Client, name string) mortise.State {
 	return s
 }
 
+// within waits for done.
+func (e *env) within(what string, done <-chan struct{}) {
+	e.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		e.Fatalf("%s: not within %v", what, patience)
+	}
+}
+
 // free waits until nobody holds name. That must not be because a lease ran out,
 // so those in such tests are long.
 func (e *env) free(c *mortise.Client, name string) {
