@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"slices"
@@ -30,7 +31,8 @@ const (
 type line struct {
 	client   *Client
 	name     string
-	standing []*place                 // who waits, in the order in which they came
+	standing list.List                // of *place: the waiters, in the order in which they came
+	seats    int                      // numbers those
 	ahead    []*place                 // for those to come
 	spent    []backend.Topic          // of those who have left: given up many at a time
 	kept     map[backend.Topic]*place // all that is listened for
@@ -43,7 +45,9 @@ type line struct {
 type place struct {
 	owner string
 	topic backend.Topic
-	live  bool // its topic is watched. Guarded by Client.mu
+	live  bool          // its topic is watched. Guarded by Client.mu
+	at    *list.Element // in the line; nil if it does not stand there. Guarded by Client.mu
+	seat  int           // numbers it among those that stand there. Guarded by Client.mu
 	// look is when it asks again if it is the first of this client's in line, though nothing
 	// happened (monotonic); 0 if it has not been refused. Guarded by Client.mu
 	look int64
@@ -53,6 +57,22 @@ type place struct {
 	asked  grant
 	taken  bool // the store has given it a place, or the lock
 	orphan bool // the reply is found by another, who then leaves the line
+}
+
+// first is the waiter of this client that came first; nil if there is none.
+func (l *line) first() *place {
+	if front := l.standing.Front(); front != nil {
+		return front.Value.(*place)
+	}
+	return nil
+}
+
+// before is how many waiters of this client came before p, about: waiters that left are counted.
+func (l *line) before(p *place) int {
+	if p.at == nil {
+		return 0
+	}
+	return p.seat - l.first().seat
 }
 
 func (c *Client) newPlace(name string) *place {
@@ -163,7 +183,7 @@ func (c *Client) nextLook(r *request, p *place, g *grant) time.Duration {
 	p.look = c.now().mono + int64(look)
 	if g.remaining > 0 && look > g.remaining { // held, and others are before
 		if l := c.lines[r.name]; l != nil {
-			look += time.Duration(max(slices.Index(l.standing, p), 0)) * lookAgain
+			look += time.Duration(l.before(p)) * lookAgain
 		}
 	}
 	c.mu.Unlock()
@@ -236,11 +256,12 @@ func (c *Client) joinLine(name string, p *place) {
 		l.timed.fire = l.tick
 		c.lines[name] = l
 	}
-	if c.shut || slices.Contains(l.standing, p) {
+	if c.shut || p.at != nil {
 		c.mu.Unlock()
 		return
 	}
-	l.standing = append(l.standing, p)
+	l.seats++
+	p.at, p.seat = l.standing.PushBack(p), l.seats
 	l.used = c.now().mono
 	if l.timed.pos == 0 {
 		c.put(&l.timed, l.used+int64(lineIdle))
@@ -274,9 +295,10 @@ func (c *Client) leavePlace(name string, p *place) {
 		c.mu.Unlock()
 		return
 	}
-	if i := slices.Index(l.standing, p); i >= 0 {
-		l.standing = slices.Delete(l.standing, i, i+1)
-		if i == 0 {
+	if p.at != nil {
+		wasFirst := l.first() == p
+		l.standing.Remove(p.at)
+		if p.at = nil; wasFirst {
 			l.succeed()
 		}
 	}
@@ -300,10 +322,10 @@ func (c *Client) leavePlace(name string, p *place) {
 // succeed has the one who is first of this client's now look as the first does: it
 // asked when others were before it who would, and whoever holds the lock by then may be dead.
 func (l *line) succeed() {
-	if len(l.standing) == 0 {
+	p := l.first()
+	if p == nil {
 		return
 	}
-	p := l.standing[0]
 	q := l.client.queues[p.topic]
 	switch {
 	case q == nil || p.look == 0:
@@ -319,7 +341,7 @@ func (l *line) succeed() {
 func (l *line) tick(now instant, fx *effects) {
 	c := l.client
 	q := c.queues[lockTopic(l.name)]
-	idle := len(l.standing) == 0 && (q == nil || q.holder == nil)
+	idle := l.standing.Len() == 0 && (q == nil || q.holder == nil)
 	if !c.shut && (!idle || now.mono < l.used+int64(lineIdle)) {
 		if !idle {
 			l.used = now.mono
@@ -345,15 +367,15 @@ func (c *Client) listening(t backend.Topic) {
 	case l == nil:
 	case t.Kind == backend.KindFair && l.kept[t] != nil:
 		l.kept[t].live = true
-	case t.Kind == backend.KindLock && len(l.standing) > 0 && l.standing[0].live:
+	case t.Kind == backend.KindLock && l.standing.Len() > 0 && l.first().live:
 		l.stir() // one that is not listened for yet asks when it is
 	}
 }
 
 // stir has the first in line ask.
 func (l *line) stir() {
-	if len(l.standing) > 0 {
-		if q := l.client.queues[l.standing[0].topic]; q != nil {
+	if p := l.first(); p != nil {
+		if q := l.client.queues[p.topic]; q != nil {
 			q.stir()
 		}
 	}

@@ -257,7 +257,10 @@ func TestWhoBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	defer c.Close()
 	first, second := c.newPlace("n"), c.newPlace("n")
 	c.mu.Lock()
-	l := &line{client: c, name: "n", standing: []*place{first, second}}
+	l := &line{client: c, name: "n"}
+	for _, p := range []*place{first, second} {
+		p.at = l.standing.PushBack(p)
+	}
 	c.lines["n"] = l
 	q := c.queueOf(second.topic)
 	c.expect(q)

@@ -1,9 +1,9 @@
 package mortise
 
 import (
+	"container/list"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -18,7 +18,7 @@ const gateWidth = 256
 type gate struct {
 	width  int
 	inside int
-	line   []chan struct{} // of those for whom there is none: closed when there is
+	line   list.List // of chan struct{}: closed when there is a place for the caller that waits
 }
 
 func (g *gate) enter() bool {
@@ -31,21 +31,21 @@ func (g *gate) enter() bool {
 
 // leave gives a place back, or to the first in line.
 func (g *gate) leave() {
-	if len(g.line) == 0 {
+	first := g.line.Front()
+	if first == nil {
 		g.inside--
 		return
 	}
-	close(g.line[0])
-	g.line[0] = nil
-	g.line = g.line[1:] // append moves what is left when there is no room behind it
+	close(g.line.Remove(first).(chan struct{}))
 }
 
-// quit is called by one who does not stay in line.
-func (g *gate) quit(place chan struct{}) {
-	if i := slices.Index(g.line, place); i >= 0 {
-		g.line = slices.Delete(g.line, i, i+1)
-	} else { // it has just been let in
+// quit takes a caller out of the line that does not stay in it, whatever the length of the line.
+func (g *gate) quit(place *list.Element) {
+	select {
+	case <-place.Value.(chan struct{}): // it has just been let in
 		g.leave()
+	default:
+		g.line.Remove(place)
 	}
 }
 
@@ -59,14 +59,14 @@ func (c *Client) pass(wait context.Context, g *gate) error {
 		c.mu.Unlock()
 		return nil
 	}
-	place := make(chan struct{})
-	g.line = append(g.line, place)
+	let := make(chan struct{})
+	place := g.line.PushBack(let)
 	c.mu.Unlock()
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	var err error
 	select {
-	case <-place:
+	case <-let:
 		return nil
 	case <-wait.Done():
 		err = gone(wait)

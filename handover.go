@@ -44,7 +44,7 @@ func (o *owner) handover() *handover {
 	if w == nil || w.request == nil || w.request.ttl < o.ttl {
 		return nil
 	}
-	if l := c.lines[q.topic.Name]; l != nil && len(l.standing) > 0 {
+	if l := c.lines[q.topic.Name]; l != nil && l.standing.Len() > 0 {
 		return nil // they wait for the same lock
 	}
 	h := &handover{from: o, to: w, owner: c.newOwnerID(), sent: c.now(), era: q.era, events: q.events, inTurn: q.inTurn, changes: q.changes}

@@ -13,6 +13,15 @@ const (
 	renewBatch = 256
 	// senders is how many commands the schedule has on their way at once.
 	senders = 4
+	// fireBatch bounds what becomes due under one hold of the mutex, and so how late the first of
+	// many contexts ends.
+	fireBatch = 256
+	// lookAtClocks is how often both clocks are read while a lease is held: timers stand still
+	// while a machine sleeps.
+	lookAtClocks = time.Second
+	// wallJump is how far the wall clock must have gone ahead of the monotonic one for leases to be
+	// looked at for it. Less is a clock that is slewed.
+	wallJump = 10 * time.Millisecond
 )
 
 // timed is something that is due at a time. fire is called then, with the mutex; it
@@ -32,6 +41,7 @@ type schedule struct {
 	started bool
 	rouse   chan struct{}
 	stopped chan struct{}
+	ahead   int64 // of the wall clock over the monotonic one, when leases were last looked at for it
 
 	due     []*owner // to be renewed now
 	sending int      // goroutines that send
@@ -81,7 +91,8 @@ func (c *Client) runSchedule() {
 		c.mu.Lock()
 		s.armed = 0 // awake: nothing has to rouse it
 		now := c.now()
-		for len(s.entries) > 0 && s.entries[0].at <= now.mono {
+		s.jumped(now)
+		for n := 0; n < fireBatch && s.anyDue(now); n++ {
 			t := s.entries[0]
 			s.remove(t)
 			if t.of != nil {
@@ -90,15 +101,20 @@ func (c *Client) runSchedule() {
 				t.fire(now, &fx)
 			}
 		}
+		if s.anyDue(now) {
+			c.mu.Unlock()
+			fx.run()
+			continue
+		}
 		c.gather(now)
 		c.send()
 		s.armed = never
 		if len(s.entries) > 0 {
 			s.armed = s.entries[0].at
 		}
-		sleep := time.Duration(s.armed - now.mono)
-		if s.armed == never {
-			sleep = time.Hour
+		sleep := time.Hour
+		if s.armed != never {
+			sleep = min(time.Duration(s.armed-now.mono), lookAtClocks)
 		}
 		c.mu.Unlock()
 		fx.run()
@@ -111,6 +127,41 @@ func (c *Client) runSchedule() {
 			return
 		}
 	}
+}
+
+// anyDue reports whether an entry is due.
+func (s *schedule) anyDue(now instant) bool {
+	return len(s.entries) > 0 && s.entries[0].at <= now.mono
+}
+
+// jumped makes owners due whose leases are over by the wall clock, where that has gone ahead: the
+// machine has slept, and no timer knows of it.
+func (s *schedule) jumped(now instant) {
+	ahead := now.wall - now.mono
+	if ahead-s.ahead < int64(wallJump) {
+		s.ahead = min(s.ahead, ahead)
+		return
+	}
+	s.ahead = ahead
+	for _, t := range s.entries {
+		if t.of != nil && t.of.ended(now) {
+			t.at = now.mono
+		}
+	}
+	heap.Init(&s.entries)
+}
+
+// ended reports whether the owner, or one of its holds, is over by now.
+func (o *owner) ended(now instant) bool {
+	if o.deadline.reached(now) {
+		return true
+	}
+	for h := range o.all {
+		if end, bounded := h.until(); bounded && end.reached(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // tick is an owner's time: a lease or a bound that ran out, or a renewal that is due.
