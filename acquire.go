@@ -362,9 +362,12 @@ func (c *Client) abandon(r *request, owner string, g *grant) {
 func (c *Client) abandonLocked(r *request, owner string, g *grant) {
 	late, until := g.late, g.lateUntil
 	if g.granted {
-		late, until = late+1, max(until, c.now().mono+int64(r.ttl))
+		until = max(until, c.now().mono+int64(r.ttl))
+		if late > 0 { // the grant is found as well
+			late++
+		}
 	}
-	if late > 0 {
+	if g.granted || late > 0 {
 		c.compensateLocked(r.family, r.name, owner, r.queue, late, until)
 	}
 }

@@ -15,15 +15,25 @@ type repetition struct {
 	until  int64  // monotonic
 	began  instant
 	every  time.Duration
-	sent   bool // once at least
+	most   time.Duration // what every grows to
+	sent   bool          // once at least
 	timed  timed
 }
 
-func (c *Client) repeatLocked(until int64, send func() (done bool), gaveUp func()) {
-	p := &repetition{client: c, send: send, gaveUp: gaveUp, until: until, began: c.now(), every: 50 * time.Millisecond}
+// repeatLocked repeats send with pauses that double up to a second, until it is done, or until a time,
+// when gaveUp is called, which may be nil.
+func (c *Client) repeatLocked(until int64, send func() (done bool), gaveUp func()) *repetition {
+	p := &repetition{client: c, send: send, gaveUp: gaveUp, until: until, began: c.now(), every: 50 * time.Millisecond, most: time.Second}
 	p.timed.fire = p.fire
 	c.running++
 	c.put(&p.timed, p.began.mono)
+	return p
+}
+
+// rarely has the pauses grow to a twentieth of the whole time: the store answers, and there is perhaps
+// nothing to find. After an outage there may be thousands of such requests.
+func (p *repetition) rarely() {
+	p.most = max(p.most, time.Duration(p.until-p.began.mono)/20)
 }
 
 func (p *repetition) fire(now instant, fx *effects) {
@@ -54,26 +64,32 @@ func (p *repetition) again() {
 		return
 	}
 	c.put(&p.timed, min(now.mono+int64(p.every), p.until))
-	p.every = min(2*p.every, time.Second)
+	p.every = min(2*p.every, p.most)
 }
 
-// compensateLocked takes back acquisitions whose outcome is unknown: they may have
+// compensateLocked takes back acquisitions whose outcome is unknown, late in number: they may have
 // taken effect, or may yet. It releases what their owner holds until it has found
 // them all or they can no longer matter, because what they would have got has run
-// out. Owner ids are never used again (nor are those passed on of which something is on its way: pass.go), so it cannot hit another. place is how long a
+// out. Where late is zero, one answer is enough: a release that failed is repeated. Owner ids are never used again (nor are those
+// passed on of which something is on its way: pass.go), so it cannot hit another. place is how long a
 // place in the queue was asked for.
 func (c *Client) compensateLocked(family backend.Kind, name, owner string, place time.Duration, late int, until int64) {
 	if family == backend.KindFair {
 		c.leaveLineLocked(name, owner, place, late, until)
 		return
 	}
-	c.repeatLocked(until, func() bool {
-		reply, err := c.session.Release(c.base, backend.ReleaseRequest{Kind: family, Name: name, Owner: owner})
-		if err != nil || !reply.Held {
+	q := backend.ReleaseRequest{Kind: family, Name: name, Owner: owner, Undo: late > 0}
+	var p *repetition
+	p = c.repeatLocked(until, func() bool {
+		reply, err := c.session.Release(c.base, q)
+		if err != nil {
 			return false
 		}
-		late--
-		(*events)(c).Released(topicOf(family, name))
+		p.rarely()
+		if reply.Held {
+			late--
+			(*events)(c).Released(topicOf(family, name))
+		}
 		return late <= 0
 	}, nil)
 }

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -12,7 +13,7 @@ func TestWhatIsToBeGivenBackIsSentOnceThoughTheProcessStoodStillInShutdown(t *te
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(memory.New())
 		must(t, err)
-		p := &repetition{client: c, send: func() bool { return false }, began: c.now(), until: never, every: 50 * time.Millisecond}
+		p := &repetition{client: c, send: func() bool { return false }, began: c.now(), until: never, every: 50 * time.Millisecond, most: time.Second}
 		time.Sleep(2 * time.Second)
 
 		c.mu.Lock()
@@ -26,5 +27,50 @@ func TestWhatIsToBeGivenBackIsSentOnceThoughTheProcessStoodStillInShutdown(t *te
 		c.sched.jobs, c.shut, c.running = nil, false, 0
 		c.mu.Unlock()
 		must(t, c.Close())
+	})
+}
+
+// After an outage the acquisitions of unknown outcome are looked for again and again, as long as they
+// could take effect: often at first, then rarely.
+func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		releases := 0
+		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
+		}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+			if releases++; !r.Undo {
+				t.Error("the store is asked to announce what it may not find")
+			}
+			return s.Release(t.Context(), r)
+		}})
+		_, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
+		wants(t, err, ErrUnavailable)
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if releases < 20 || releases > 40 {
+			t.Errorf("%d releases in the ten minutes of the lease, want one each half minute and some at the beginning", releases)
+		}
+	})
+}
+
+// A release that failed is repeated until it is answered, and not once more.
+func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		releases := 0
+		c := on(t, tapped{Backend: memory.New(), release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+			reply, err := s.Release(t.Context(), r)
+			if releases++; releases <= 10 {
+				return backend.ReleaseReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
+			}
+			return reply, err
+		}})
+		l, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
+		must(t, err)
+		wants(t, l.Unlock(t.Context()), ErrUnavailable)
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if releases != 11 {
+			t.Errorf("%d releases were sent, want ten whose replies are lost and one that is answered", releases)
+		}
 	})
 }

@@ -216,12 +216,14 @@ func (c *Client) leaveLineLocked(name, owner string, place time.Duration, late i
 		return
 	}
 	giveUp := max(until, c.now().mono) + int64(max(place, c.watchdog))
-	c.repeatLocked(giveUp, func() bool {
+	var p *repetition
+	p = c.repeatLocked(giveUp, func() bool {
 		last := late == 0 || c.now().mono >= until
 		reply, err := s.Leave(c.base, backend.LeaveRequest{Name: name, Owner: owner, Wait: place})
 		if err != nil {
 			return false
 		}
+		p.rarely()
 		if reply.Held {
 			(*events)(c).Released(lockTopic(name))
 		}

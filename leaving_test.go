@@ -78,6 +78,8 @@ func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 		wg.Wait()
 		must(t, l.Unlock(t.Context()))
 		time.Sleep(time.Minute)
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if n := len(c.lines) + len(c.queues); n != 0 {
 			t.Errorf("%d names are left", n)
 		}

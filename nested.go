@@ -55,7 +55,8 @@ func (h *hold) lend() (Claim, bool) {
 		o.number()
 		o.lent.Store(true)
 		if o.stale {
-			o.mend()
+			o.repairSoon(c.now().mono)
+			c.reschedule(o)
 		}
 	}
 	ends := o.deadline.wall
@@ -89,22 +90,57 @@ func (o *owner) count() int {
 	return 0
 }
 
-// mend has the store's count set, which is higher than it should be. Nobody could enter under an owner that was lent.
-func (o *owner) mend() {
-	c := o.client
-	c.running++
-	go func() {
-		defer c.end()
-		x := letting{owner: o, live: true}
-		_, _ = x.run(context.Background())
-	}()
+// countIsStale notes that the store's hold count may be higher than o's. Where o was lent, callees
+// wait for the count to fall, so it is set at once; else the next operation that sets it will do.
+func (o *owner) countIsStale(now instant) {
+	if o.stale = true; o.lent.Load() {
+		o.repairSoon(now.mono)
+		o.client.reschedule(o)
+	}
 }
 
-// unsettled notes that the store's count may be higher than o's, and has it set if somebody would
-// mind; else the next operation does.
-func (o *owner) unsettled() {
-	if o.stale = true; o.lent.Load() {
-		o.mend()
+// settled notes that the store has confirmed the hold count.
+func (o *owner) settled() {
+	o.stale = false
+	if t := o.trouble; t != nil {
+		t.repairAt, t.repairs = 0, 0
+	}
+}
+
+// repairSoon has the store's hold count set right at a time, unless that is due already.
+func (o *owner) repairSoon(at int64) {
+	if t := o.troubled(); t.repairAt == 0 {
+		t.repairAt = at
+	}
+}
+
+// repairLater has the store's hold count set again after a failure, with backoff.
+func (o *owner) repairLater(now instant) {
+	o.stale = true
+	t := o.troubled()
+	t.repairs++
+	o.repairSoon(now.mono + int64(min(25*time.Millisecond<<min(t.repairs, 10), time.Second)))
+	o.client.reschedule(o)
+}
+
+// repair sets the store's hold count to what is live, in the owner's turn.
+func (o *owner) repair() {
+	c := o.client
+	x := letting{owner: o, live: true}
+	c.mu.Lock()
+	if t := new(turn); !o.enter(t) {
+		c.mu.Unlock()
+		<-t.ready
+		c.mu.Lock()
+	}
+	if o.stale && o.state == ownerLive {
+		x.prepare()
+	} else { // the operation before has set it, or the owner is over
+		o.leave()
+	}
+	c.mu.Unlock()
+	if x.ready {
+		_, _ = x.run(context.Background()) // a failure is followed by another repair
 	}
 }
 

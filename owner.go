@@ -50,6 +50,10 @@ type trouble struct {
 	// until: acquisitions whose outcome is unknown, late in number, may take effect until then.
 	late  int
 	until int64
+	// repairAt is when the store's hold count is set right again (monotonic; zero if it need not
+	// be), and repairs how often that was tried in a row.
+	repairAt int64
+	repairs  int
 }
 
 func (o *owner) troubled() *trouble {
@@ -318,7 +322,7 @@ func (o *owner) expire(now instant, fx *effects) {
 		}
 	}
 	if o.live > 0 && o.live < before {
-		o.unsettled()
+		o.countIsStale(now)
 	}
 	if o.live == 0 {
 		o.stepDown(now)

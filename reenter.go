@@ -182,7 +182,7 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 		o.fenced, o.token = true, g.token
 	}
 	o.attach(h)
-	o.stale = false
+	o.settled()
 	if h.watchdog {
 		o.renewAt = min(o.renewAt, g.sent.mono+int64(c.watchdog/3))
 	}
@@ -207,7 +207,7 @@ func (c *Client) undoReentry(o *owner, g *grant) {
 	}
 	c.mu.Lock()
 	if failure != nil && o.state == ownerLive {
-		o.unsettled()
+		o.countIsStale(c.now())
 	}
 	o.leave()
 	c.mu.Unlock()

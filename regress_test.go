@@ -18,6 +18,7 @@ import (
 type tapped struct {
 	backend.Backend
 	acquire func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error)
+	release func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error)
 	force   func(s backend.Session, t backend.Topic) (bool, error)
 }
 
@@ -36,6 +37,13 @@ func (s *tappedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (
 		return s.tap.acquire(s.Session, r)
 	}
 	return s.Session.Acquire(ctx, r)
+}
+
+func (s *tappedSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	if s.tap.release != nil {
+		return s.tap.release(s.Session, r)
+	}
+	return s.Session.Release(ctx, r)
 }
 
 func (s *tappedSession) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {

@@ -272,13 +272,17 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 	switch {
 	case foreign:
 		o.lose(c.now(), &fx, "the store holds other data under its name: somebody has put it there")
-	case err != nil && keep == 0:
-		c.compensateLocked(o.kind(), o.queue.topic.Name, o.id, o.place, 1, o.deadline.mono+int64(time.Second))
+	case err != nil && keep > 0:
+		if o.state == ownerLive {
+			o.repairLater(c.now())
+		}
+	case err != nil:
+		c.compensateLocked(o.kind(), o.queue.topic.Name, o.id, o.place, 0, o.deadline.mono+int64(time.Second))
 	case err == nil && !held && keep > 0:
 		o.lose(c.now(), &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
 	}
 	if err == nil && held && keep > 0 {
-		o.stale = false
+		o.settled()
 	}
 	ask := h == nil || h.settle(err == nil && held)
 	if o.state == ownerReleasing && keep == 0 {
@@ -300,6 +304,8 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 		return fmt.Errorf("%w: %w: %w", ErrNotHeld, ErrWrongKind, err)
 	case err != nil && c.base.Err() != nil:
 		return fmt.Errorf("%w before the release was confirmed; the lock frees itself at the latest when its lease runs out: %w", ErrClosed, notCallers(err))
+	case err != nil && keep > 0:
+		return fmt.Errorf("%w: the lower hold count is not confirmed and is set again in the background while the lock is held: %w", ErrUnavailable, notCallers(err))
 	case err != nil:
 		return fmt.Errorf("%w: the release is not confirmed and is retried in the background; the lock frees itself at the latest when its lease runs out: %w", ErrUnavailable, notCallers(err))
 	case !held && !unsure && live:

@@ -175,6 +175,10 @@ func (o *owner) tick(now instant, fx *effects) {
 		o.renewing = true
 		c.sched.due = append(c.sched.due, o)
 	}
+	if t := o.trouble; t != nil && t.repairAt != 0 && t.repairAt <= now.mono {
+		t.repairAt = 0
+		c.sched.jobs = append(c.sched.jobs, o.repair)
+	}
 	c.reschedule(o)
 }
 
@@ -191,6 +195,9 @@ func (c *Client) reschedule(o *owner) {
 		if end, bounded := h.until(); bounded {
 			at = min(at, end.mono)
 		}
+	}
+	if t := o.trouble; t != nil && t.repairAt != 0 {
+		at = min(at, t.repairAt)
 	}
 	c.put(&o.timed, at)
 }

@@ -55,12 +55,14 @@ func TestWatchdogHoldsForHoursAndRenewsEveryThird(t *testing.T) {
 		must(t, err)
 		time.Sleep(3*time.Hour + time.Second)
 		must(t, l.Err())
+		synctest.Wait()
 		if renewed != 3*360 {
 			t.Errorf("renewed %d times in 3 h, want one every 10 s", renewed)
 		}
 		must(t, l.Unlock(t.Context()))
 		wants(t, context.Cause(l.Context()), ErrReleased)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if renewed != 3*360 {
 			t.Errorf("renewed after the release")
 		}
@@ -168,6 +170,7 @@ func TestStoreAwayRenewalIsRetriedWithinTheLease(t *testing.T) {
 		s.SetDown(nil)
 		time.Sleep(time.Hour)
 		must(t, l.Err())
+		synctest.Wait()
 		if failed < 5 {
 			t.Errorf("renewal was tried %d times in 14 s", failed)
 		}

@@ -305,6 +305,9 @@ type ReleaseRequest struct {
 	Owner string
 	// Keep is the hold count to set; zero releases the lock.
 	Keep int
+	// Undo tells that the owner may never have held the lock: its acquisition has an unknown
+	// outcome. Where nothing is released, nothing need be announced.
+	Undo bool
 }
 
 // ReleaseReply answers a ReleaseRequest.

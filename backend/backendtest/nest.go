@@ -927,6 +927,30 @@ var nestTests = []test{
 		for _, n := range []string{"x{t}", "y{t}", "z{t}"} {
 			e.free(a, n)
 		}
+	}}, {"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
+		c, f := e.tapped()
+		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
+		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
+		e.named(inner.Unlock(context.Background()), "unlock", "n", mortise.ErrUnavailable)
+		f.Hook(nil)
+		e.until("the store's count is right", func() bool { return e.inspect(c, "n").Holds == 1 })
+		e.unlock(outer)
+		e.free(c, "n")
+	}},
+	{"Rule10_ACalleeGetsInAfterAPartialUnlockOfItsCallerFailed", func(e *env) {
+		a, f := e.tapped()
+		b := e.client()
+		outer := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		inner := e.lock(a, outer.Context(), "n", mortise.WithLease(long))
+		called := e.adopted(b, outer)
+		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
+		e.named(inner.Unlock(context.Background()), "unlock", "n", mortise.ErrUnavailable)
+		f.Hook(nil)
+		callee := e.lock(b, called, "n", mortise.WithLease(long))
+		e.unlock(callee)
+		e.unlock(outer)
+		e.free(b, "n")
 	}},
 }
 

@@ -258,7 +258,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		return s.releaseNested(ctx, r)
 	}
 	name := r.Name
-	if r.Keep == 0 && s.adapter.Features().Leaves {
+	if r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves {
 		reply, err := s.joint.do(ctx, JointItem{Lock: name, Channel: channelOf(name), Owner: r.Owner})
 		return s.releaseReply(name, "release", reply, err)
 	}

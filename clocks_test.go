@@ -1,0 +1,207 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// sleepMachine has d pass on the wall clock only, as a machine that sleeps does: what the client
+// noted of the wall clock is d ago.
+func sleepMachine(c *Client, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sched.ahead -= int64(d)
+	for _, t := range c.sched.entries {
+		if o := t.of; o != nil {
+			o.deadline.wall -= int64(d)
+			for h := range o.all {
+				h.since.wall -= int64(d)
+			}
+		}
+	}
+}
+
+// A machine that slept past the end of a lease: the context ends within a second of waking, though
+// the lease's next renewal, or its end, is far away on the monotonic clock.
+func TestAContextEndsWithinASecondOfWaking(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"renewed":      nil,
+		"WithLease":    {WithLease(10 * time.Hour)},
+		"WithMaxHold":  {WithMaxHold(10 * time.Hour)},
+		"held of many": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c := open()
+				l, err := c.Lock(t.Context(), "x", opts...)
+				must(t, err)
+				if name == "held of many" {
+					for range 1000 {
+						_, err := c.Lock(t.Context(), fmt.Sprint(c.leases.Load()), WithLease(24*time.Hour))
+						must(t, err)
+					}
+				}
+				time.Sleep(2500 * time.Millisecond)
+				must(t, l.Err())
+				sleepMachine(c, 11*time.Hour)
+				woke := time.Now()
+				<-l.Context().Done()
+				if d := time.Since(woke); d > time.Second {
+					t.Errorf("the context ended %v after waking", d)
+				}
+				wants(t, context.Cause(l.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+// A clock that is set back and forth ends no lease.
+func TestAWallClockThatIsSetBackEndsNoLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		l, err := c.Lock(t.Context(), "x")
+		must(t, err)
+		time.Sleep(2 * time.Second)
+		sleepMachine(c, -time.Hour)
+		time.Sleep(time.Hour)
+		must(t, l.Err())
+		must(t, l.Context().Err())
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+// A slow handler delays neither leases nor calls; what it cannot be told is counted in the log.
+func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		log, lines := recorder()
+		free := make(chan struct{})
+		told := 0
+		c := open(WithLogger(log), WithObserver(Observer{Lost: func(LostEvent) { <-free; told++ }}))
+		const leases = maxUntold + 500
+		for i := range leases {
+			_, err := c.Lock(t.Context(), fmt.Sprint(i), WithLease(MinLease))
+			must(t, err)
+		}
+		time.Sleep(2 * time.Second)
+		close(free)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		// One is with the handler, and as many as the queue holds wait.
+		if want := maxUntold + 1; told != want {
+			t.Errorf("%d of %d events were told, want %d", told, leases, want)
+		}
+		dropped := 0
+		for _, line := range lines() {
+			_, n, _ := strings.Cut(line, "events=")
+			more, err := strconv.Atoi(n)
+			must(t, err)
+			dropped += more
+		}
+		if dropped != leases-told {
+			t.Errorf("the log counts %d events as not told, want %d", dropped, leases-told)
+		}
+	})
+}
+
+// What concerns many leases is one line a second, with their number.
+func TestTheLogSumsUpWhatConcernsManyLeases(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		log, lines := recorder()
+		c := open(WithLogger(log))
+		const leases = 2000
+		for i := range leases {
+			_, err := c.Lock(t.Context(), fmt.Sprint(i))
+			must(t, err)
+		}
+		time.Sleep(9 * time.Second)
+		s.SetDown(errors.New("gone"))
+		time.Sleep(12 * time.Second)
+		got := lines()
+		if len(got) < 5 || len(got) > 13 {
+			t.Errorf("%d lines in 12 s, of %d leases whose renewals fail; want one a second", len(got), leases)
+		}
+		for _, line := range got[1:] {
+			if !contains(line, "leases=") || !contains(line, "renewal failed") || !contains(line, "gone") {
+				t.Errorf("%q", line)
+			}
+		}
+		time.Sleep(time.Minute)
+		if got := lines(); !contains(got[len(got)-1], "lease ended without Unlock") {
+			t.Errorf("the last line is %q", got[len(got)-1])
+		}
+	})
+}
+
+// Shutdown has all told, and says so of a handler that does not return.
+func TestShutdownWaitsForHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var mu sync.Mutex
+		told := 0
+		c := open(WithObserver(Observer{Lost: func(LostEvent) {
+			time.Sleep(2 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			told++
+		}}))
+		_, err := c.Lock(t.Context(), "x", WithLease(MinLease))
+		must(t, err)
+		time.Sleep(time.Second)
+		must(t, c.Shutdown(t.Context()))
+		if told != 1 {
+			t.Errorf("%d events were told before Shutdown returned", told)
+		}
+
+		free := make(chan struct{})
+		c = open(WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		for _, name := range []string{"x", "y"} {
+			_, err = c.Lock(t.Context(), name, WithLease(MinLease))
+			must(t, err)
+		}
+		time.Sleep(time.Second)
+		start := time.Now()
+		err = c.Close()
+		wants(t, err, context.DeadlineExceeded)
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		if !contains(err.Error(), "1 events wait") {
+			t.Error(err)
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
+
+// A lease that ends as Lock was asked is no warning.
+func TestALeaseThatEndsAsAskedIsNoWarning(t *testing.T) {
+	for name, opt := range map[string]Option{"WithLease": WithLease(time.Second), "WithMaxHold": WithMaxHold(time.Minute)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				log, lines := recorder()
+				c := open(WithLogger(log))
+				l, err := c.Lock(t.Context(), "x", opt)
+				must(t, err)
+				<-l.Context().Done()
+				wants(t, l.Err(), ErrLost)
+				if err := l.Err(); !contains(err.Error(), name) || contains(err.Error(), "paused") {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if got := lines(); len(got) != 0 {
+					t.Errorf("the log, above DEBUG, says %q", got)
+				}
+			})
+		})
+	}
+}
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
