@@ -65,7 +65,7 @@ func (c *Client) since(i instant) time.Duration { return time.Duration(c.now().m
 func (c *Client) take(ctx, wait context.Context, r *request) (*Lease, error) {
 	if r.wait > 0 {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeoutCause(wait, r.wait, errWaitOver)
+		wait, cancel = boundWait(wait, r.wait)
 		defer cancel()
 	}
 	if r.family != backend.KindPermits {

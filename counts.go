@@ -131,7 +131,7 @@ func (n *counted[S]) waiting(ctx context.Context, verb, short string, try bool, 
 	r.since, r.under = n.client.now(), ctx
 	wait, cancel = ctx, func() {}
 	if r.wait > 0 {
-		wait, cancel = context.WithTimeoutCause(ctx, r.wait, errWaitOver)
+		wait, cancel = boundWait(ctx, r.wait)
 	}
 	return r, wait, cancel, nil
 }

@@ -46,7 +46,7 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 	wait := ctx
 	if a.wait > 0 {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeoutCause(ctx, a.wait, errWaitOver)
+		wait, cancel = boundWait(ctx, a.wait)
 		defer cancel()
 	}
 	for first := 0; ; a.rounds++ {
@@ -55,6 +55,7 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 		if err == nil {
 			return &Lease{&multiLease{facts: facts{of: nameAll(parts), ctx: t.ctx}, leases: t.held}}, nil
 		}
+		nowWaits(wait)
 		again := !waited && errors.Is(err, ErrNotAcquired)
 		if !again && ctx.Err() == nil {
 			err = lostMeanwhile(t.held, err)
@@ -183,7 +184,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 		}
 		if err != nil {
 			if n > 0 && errors.Is(err, errWaitOver) {
-				err = &Error{Op: "lockall", Name: t.parts[failed].Name, Err: fmt.Errorf("%w: the store gave no answer within %v", ErrUnavailable, t.allOf.wait)}
+				err = &Error{Op: "lockall", Name: t.parts[failed].Name, Err: fmt.Errorf("%w: the store gave no answer within %v", ErrUnavailable, max(t.allOf.wait, firstAnswer))}
 			}
 			return failed, n == 0, err
 		}

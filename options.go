@@ -28,8 +28,12 @@ const MaxLease = 365 * 24 * time.Hour
 // whichever is longer.
 func WithLease(d time.Duration) Option { return leaseOption(d) }
 
-// WithWait bounds how long Lock waits; when it runs out, Lock returns
+// WithWait bounds how long Lock waits for the holder; when it runs out, Lock returns
 // [ErrNotAcquired]. d must be positive. Not for TryLock, which does not wait.
+//
+// The store is asked once however short d is: a free lock is acquired though the answer takes
+// longer than d. Where there is no answer within d, or one second if d is shorter, Lock returns
+// [ErrUnavailable]. A deadline of ctx bounds that, too.
 func WithWait(d time.Duration) Option { return waitOption(d) }
 
 // WithMaxHold ends the lease d after it was acquired, by not renewing it further:

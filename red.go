@@ -189,7 +189,7 @@ func (r *red) lock(ctx context.Context, name string, try bool, opts []Option) (*
 	wait := ctx
 	if req.wait > 0 {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeoutCause(ctx, req.wait, errWaitOver)
+		wait, cancel = boundWait(ctx, req.wait)
 		defer cancel()
 	}
 	return call.run(wait)
@@ -216,6 +216,7 @@ func (r *redCall) run(wait context.Context) (*Lease, error) {
 		if t.held >= r.quorum && wait.Err() == nil {
 			return r.lease(votes, start), nil
 		}
+		nowWaits(wait)
 		r.giveBack(votes, wait.Err() != nil)
 		r.short = ""
 		if t.refused < 0 && t.out > 0 {

@@ -92,6 +92,7 @@ func (c *Client) takeTurn(wait context.Context, r *request, o *owner, t *turn) (
 // awaitTurn waits for t to be granted, or sent away because its hold ended.
 func (c *Client) awaitTurn(wait context.Context, r *request, o *owner, t *turn) error {
 	r.fresh = false
+	nowWaits(wait)
 	if !r.try && r.contends() && c.observer.Waiting != nil {
 		c.mu.Lock()
 		left := o.deadline.until(c.now())

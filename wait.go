@@ -108,6 +108,9 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 			q.retryAt, q.ends = never, never
 			q.checkAt = never
 			a, gone := c.question(q, w, r, ask)
+			if !a.got {
+				nowWaits(wait)
+			}
 			switch {
 			case gone != nil:
 				q.events++ // what woke us, if anything did, is the next one's
@@ -171,6 +174,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 
 		if !waited {
 			waited = true
+			nowWaits(wait)
 			if r.contends() && c.observer.Waiting != nil {
 				left := q.remaining(now)
 				r.fresh = false
@@ -299,7 +303,7 @@ func (r *request) gaveUp(err error, left time.Duration, last error) error {
 		return r.fail(fmt.Errorf("%w: still so after %v: %w", ErrUnavailable, r.wait, last))
 	}
 	if left < 0 {
-		return r.fail(fmt.Errorf("%w: the store gave no answer within %v", ErrUnavailable, r.wait))
+		return r.fail(fmt.Errorf("%w: the store gave no answer within %v", ErrUnavailable, max(r.wait, firstAnswer)))
 	}
 	if r.endless {
 		left = -1

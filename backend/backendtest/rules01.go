@@ -49,6 +49,41 @@ var rules01to04 = []test{
 			e.Errorf("%d turns, want %d", got, want)
 		}
 	}},
+	{"Rule01_AFreeLockIsAcquiredWithAWaitShorterThanARoundTrip", func(e *env) {
+		c, f := e.tapped()
+		read, write := e.sides(c)
+		semaphore := c.Semaphore("semaphore")
+		if _, err := semaphore.TrySetPermits(context.Background(), 1); err != nil {
+			e.Fatal(err)
+		}
+		f.Hook(func(Call) Fate {
+			reply := make(chan struct{})
+			time.AfterFunc(20*time.Millisecond, func() { close(reply) })
+			return Fate{After: reply}
+		})
+		wait := mortise.WithWait(5 * time.Millisecond)
+		for name, l := range map[string]mortise.Locker{
+			"plain": c, "fenced": e.kind(c, mortise.Kind{Fenced: true}), "fair": e.kind(c, mortise.Kind{Fair: true}), "read": read, "write": write,
+		} {
+			lease, err := l.Lock(context.Background(), name, wait, mortise.WithLease(long))
+			if err != nil {
+				e.Errorf("%s: %v", name, err)
+				continue
+			}
+			if _, err := l.Lock(context.Background(), name, wait); name != "read" {
+				e.named(err, "lock", name, mortise.ErrNotAcquired)
+			}
+			e.unlock(lease)
+		}
+		all, err := mortise.LockAll(context.Background(), []mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.unlock(all)
+		if err := semaphore.Acquire(context.Background(), 1, wait); err != nil {
+			e.Error(err)
+		}
+	}},
 	{"Rule01_TryLockOfAHeldLockIsRefusedWithWhatIsLeft", func(e *env) {
 		a, b := e.client(), e.client()
 		lease := e.lock(a, context.Background(), "n", mortise.WithLease(30*time.Second))

@@ -1,0 +1,88 @@
+package mortise
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// far is a store that is 20 ms away.
+func far(s *memory.Store) backend.Backend {
+	return tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		time.Sleep(20 * time.Millisecond)
+		return s.Acquire(context.Background(), r)
+	}}
+}
+
+// A wait that is shorter than a round trip bounds waiting, and not the question.
+func TestAFreeLockIsAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := on(t, far(s))
+		defer c.Close()
+		for _, wait := range []time.Duration{time.Nanosecond, 5 * time.Millisecond, 15 * time.Millisecond} {
+			lease, err := c.Lock(t.Context(), "x", WithWait(wait))
+			must(t, err)
+			again, err := c.Lock(lease.Context(), "x", WithWait(wait))
+			must(t, err)
+			must(t, again.Unlock(t.Context()))
+			must(t, lease.Unlock(t.Context()))
+			all, err := LockAll(t.Context(), []Part{{c, "a"}, {c, "b"}}, WithWait(wait))
+			must(t, err)
+			must(t, all.Unlock(t.Context()))
+		}
+	})
+}
+
+// A held lock is refused after one round trip, with what is known of its holder.
+func TestAHeldLockIsNotAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := on(t, far(s)), open()
+		defer c.Close()
+		_, err := other.Lock(t.Context(), "x")
+		must(t, err)
+		start := time.Now()
+		_, err = c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))
+		wants(t, err, ErrNotAcquired)
+		if d := time.Since(start); d != 20*time.Millisecond {
+			t.Errorf("refused after %v, want one round trip", d)
+		}
+		mine, err := c.Lock(t.Context(), "mine")
+		must(t, err)
+		start = time.Now()
+		_, err = c.Lock(t.Context(), "mine", WithWait(5*time.Millisecond))
+		wants(t, err, ErrNotAcquired)
+		if d := time.Since(start); d != 5*time.Millisecond {
+			t.Errorf("waited %v for this client's own holder, want 5ms", d)
+		}
+		must(t, mine.Unlock(t.Context()))
+	})
+}
+
+// A store that does not answer is waited for a second, or as long as the caller's context lives.
+func TestAStoreThatDoesNotAnswerEndsAShortWait(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		let := make(chan struct{})
+		c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			<-let
+			return s.Acquire(context.Background(), r)
+		}})
+		start := time.Now()
+		_, err := c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))
+		wants(t, err, ErrUnavailable)
+		if d := time.Since(start); d != firstAnswer {
+			t.Errorf("unavailable after %v", d)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = c.Lock(ctx, "y", WithWait(5*time.Millisecond))
+		wants(t, err, context.DeadlineExceeded)
+		if d := time.Since(start); d != firstAnswer+50*time.Millisecond {
+			t.Errorf("the caller's deadline is passed by %v", d)
+		}
+		close(let)
+		c.Close()
+	})
+}
