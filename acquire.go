@@ -34,6 +34,9 @@ func (c *Client) lockUntil(ctx, wait context.Context, name string, try bool, kin
 
 // serve is a call whose options are applied.
 func (c *Client) serve(ctx, wait context.Context, r *request) (*Lease, error) {
+	if err := c.usable(); err != nil {
+		return nil, r.fail(err)
+	}
 	if ctx == nil {
 		return nil, r.fail(fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 	}

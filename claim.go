@@ -79,6 +79,9 @@ func (c *Client) Adopt(ctx context.Context, claims ...Claim) (context.Context, e
 	fail := func(name string, err error) (context.Context, error) {
 		return nil, &Error{Op: "adopt", Name: name, Err: err}
 	}
+	if err := c.usable(); err != nil {
+		return fail("", err)
+	}
 	if ctx == nil {
 		return fail("", fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 	}

@@ -172,6 +172,16 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	return c, nil
 }
 
+// usable refuses a client that New did not make.
+func (c *Client) usable() error {
+	if c == nil || c.session == nil {
+		return errZero
+	}
+	return nil
+}
+
+var errZero = fmt.Errorf("%w: the Client is nil or a zero value; make it with mortise.New", ErrInvalid)
+
 // ID is the client's id, the part before the last colon of an owner.
 func (c *Client) ID() string { return c.id }
 
@@ -180,6 +190,9 @@ func (c *Client) ID() string { return c.id }
 func (c *Client) Ping(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
+	}
+	if err := c.usable(); err != nil {
+		return &Error{Op: "ping", Err: err}
 	}
 	err := await(c, ctx, func() error { return c.session.Ping(c.base) }, nil)
 	if err != nil {

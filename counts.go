@@ -11,6 +11,9 @@ import (
 
 // capable finds a capability of the backend.
 func capable[S any](c *Client, things string) (S, error) {
+	if err := c.usable(); err != nil {
+		return *new(S), err
+	}
 	s, ok := c.session.(S)
 	if !ok {
 		return s, fmt.Errorf("%w: the backend (%T) has no %s; those of redisgo, rueidis and memory have", ErrInvalid, c.session, things)

@@ -114,6 +114,9 @@ func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error)
 // manage runs an operation on a name that is not a lock of ours.
 func (c *Client) manage(ctx context.Context, op, name string, f func() error) error {
 	fail := func(err error) error { return &Error{Op: op, Name: name, Err: err} }
+	if err := c.usable(); err != nil {
+		return fail(err)
+	}
 	if err := checkName(name); err != nil {
 		return fail(err)
 	}

@@ -50,6 +50,9 @@ type Kind struct {
 // Kind returns a [Locker] for a kind of lock. It shares all else with the client. An
 // error wraps [ErrInvalid].
 func (c *Client) Kind(k Kind) (Locker, error) {
+	if err := c.usable(); err != nil {
+		return nil, &Error{Op: "kind", Err: err}
+	}
 	if k == (Kind{}) {
 		return c, nil
 	}

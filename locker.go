@@ -80,9 +80,9 @@ type Locker interface {
 // Do takes the lock, runs fn under the lease's context, and releases the lock,
 // also when fn panics.
 //
-// It returns fn's error; else, if the lock was lost while fn ran, an error that
-// wraps [ErrLost]: what fn did may have overlapped with another holder. A release
-// that failed is returned too.
+// It returns fn's error. If the lock was lost while fn ran, the error wraps [ErrLost], beside
+// fn's error if there is one: what fn did may have overlapped with another holder. If fn
+// succeeded and the release failed, it returns the error of [Lease.Unlock].
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	if l == nil || fn == nil {
 		return &Error{Op: "do", Name: name, Err: fmt.Errorf("%w: the Locker and the function must not be nil", ErrInvalid)}
@@ -94,13 +94,23 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context)
 	defer func() {
 		lost := lease.Err()
 		unlocked := lease.Unlock(context.WithoutCancel(ctx))
-		switch {
+		switch lost = ignore(lost, ErrReleased); {
+		case err != nil && lost != nil && !errors.Is(err, lost):
+			err = fmt.Errorf("%w; %w", err, lost)
 		case err != nil:
-		case lost != nil && !errors.Is(lost, ErrReleased):
+		case lost != nil:
 			err = lost
 		default:
 			err = unlocked
 		}
 	}()
 	return fn(lease.Context())
+}
+
+// ignore is err, or nil if it is the one to ignore.
+func ignore(err, one error) error {
+	if errors.Is(err, one) {
+		return nil
+	}
+	return err
 }

@@ -29,7 +29,7 @@ import (
 // its data, and of which run of it that is true, so restarts, fail-overs to a replica and FLUSHALL are
 // noticed; see [WithStayOut]. To such a server a new one looks the same: the very first
 // Lock on new stores waits for one watchdog timeout, and TryLock answers
-// [ErrNotAcquired] until then. The rule is not kept for stores that are clusters, nor by Redisson's
+// [ErrUnavailable] until then, as Lock does whose [WithWait] is shorter. The rule is not kept for stores that are clusters, nor by Redisson's
 // clients: there, keep a server that lost its data down for as long. Single records that vanish,
 // by DEL or eviction, are noticed by nobody but their holder.
 //
@@ -51,6 +51,9 @@ func Red(clients ...*Client) (Locker, error) {
 	for i, c := range clients {
 		if c == nil {
 			return fail("client %d is nil", i)
+		}
+		if err := c.usable(); err != nil {
+			return nil, &Error{Op: "red", Err: fmt.Errorf("client %d: %w", i, err)}
 		}
 		if seen[c] {
 			return fail("client %d is there twice; each votes once", i)
@@ -218,12 +221,12 @@ func (r *redCall) run(wait context.Context) (*Lease, error) {
 		}
 		nowWaits(wait)
 		r.giveBack(votes, wait.Err() != nil)
-		r.short = ""
-		if t.refused < 0 && t.out > 0 {
-			r.short = fmt.Sprintf("%d of %d stores are new, were restarted or lost their data, and have no vote until all leases that they may have forgotten are over", t.out, len(votes))
-		}
 		if t.answered >= r.quorum {
 			last, rounds, left = nil, 0, max(t.left, 0)
+			if t.barred() {
+				last = fmt.Errorf("%d of %d stores are new, were restarted or lost their data, and have no vote for another %v, until all leases that they may have forgotten are over; wait for longer, or see WithStayOut",
+					t.out, len(votes), t.left.Round(time.Millisecond))
+			}
 		}
 		if wait.Err() != nil {
 			return nil, r.gaveUp(gone(wait), left, last)
@@ -244,6 +247,8 @@ func (r *redCall) run(wait context.Context) (*Lease, error) {
 				return nil, r.fail(fmt.Errorf("%w: %w", ErrUnavailable, last))
 			}
 			err = sleep(wait, min(time.Since(trouble)/2+10*time.Millisecond, time.Second))
+		case r.try && t.barred():
+			return nil, r.fail(fmt.Errorf("%w: %w", ErrUnavailable, last))
 		case r.try:
 			return nil, r.refused(t.left)
 		case t.refused >= 0:
@@ -389,6 +394,9 @@ type tally struct {
 	passing        bool    // a failure may pass
 }
 
+// barred reports whether nothing stands in the way but stores that have no vote for a while.
+func (t *tally) barred() bool { return t.refused < 0 && t.out > 0 }
+
 func (r *redCall) tally(votes []vote) tally {
 	t := tally{refused: -1, left: -1}
 	var young []time.Duration
@@ -425,7 +433,7 @@ func (r *redCall) tally(votes []vote) tally {
 			}
 		}
 	}
-	if t.out = len(young); t.refused < 0 && t.out > 0 {
+	if t.out = len(young); t.barred() {
 		slices.Sort(young)
 		t.left = young[min(max(r.quorum-t.held, 1), len(young))-1]
 	}

@@ -31,6 +31,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	if err := c.usable(); err != nil {
+		return &Error{Op: "shutdown", Err: err}
+	}
 	c.mu.Lock()
 	if c.shut {
 		c.mu.Unlock()

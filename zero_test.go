@@ -1,0 +1,79 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// A Client that New did not make says so, and does not panic.
+func TestAZeroClientIsInvalid(t *testing.T) {
+	ctx := context.Background()
+	c := new(Client)
+	read, write := c.RW()
+	calls := map[string]func() error{
+		"Lock":        func() error { _, err := c.Lock(ctx, "x"); return err },
+		"TryLock":     func() error { _, err := c.TryLock(ctx, "x"); return err },
+		"nil Lock":    func() error { _, err := (*Client)(nil).Lock(ctx, "x"); return err },
+		"Kind":        func() error { _, err := c.Kind(Kind{}); return err },
+		"fair Kind":   func() error { _, err := c.Kind(Kind{Fair: true}); return err },
+		"read":        func() error { _, err := read.Lock(ctx, "x"); return err },
+		"write":       func() error { _, err := write.TryLock(ctx, "x"); return err },
+		"LockAll":     func() error { _, err := LockAll(ctx, []Part{{c, "x"}, {c, "y"}}); return err },
+		"Red":         func() error { _, err := Red(c, new(Client), new(Client)); return err },
+		"Inspect":     func() error { _, err := c.Inspect(ctx, "x"); return err },
+		"InspectRW":   func() error { _, err := c.InspectRW(ctx, "x"); return err },
+		"ForceUnlock": func() error { _, err := c.ForceUnlock(ctx, "x"); return err },
+		"Adopt":       func() error { _, err := c.Adopt(ctx); return err },
+		"Ping":        func() error { return c.Ping(ctx) },
+		"Close":       c.Close,
+		"Shutdown":    func() error { return c.Shutdown(ctx) },
+		"Do":          func() error { return Do(ctx, c, "x", func(context.Context) error { return nil }) },
+		"semaphore":   func() error { return c.Semaphore("x").Acquire(ctx, 1) },
+		"release":     func() error { return c.Semaphore("x").Release(ctx, 1) },
+		"permits":     func() error { _, err := c.Permits("x").TryAcquire(ctx); return err },
+		"available":   func() error { _, err := c.Permits("x").Available(ctx); return err },
+		"latch":       func() error { return c.Latch("x").Wait(ctx) },
+		"count down":  func() error { return c.Latch("x").CountDown(ctx) },
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) { wants(t, call(), ErrInvalid) })
+	}
+}
+
+// Do tells of a loss beside what fn returned.
+func TestDoTellsOfALossBesideTheErrorOfTheFunction(t *testing.T) {
+	errMine := errors.New("mine")
+	for name, of := range map[string]func(ctx context.Context) error{
+		"ctx.Err":  func(ctx context.Context) error { return ctx.Err() },
+		"own":      func(context.Context) error { return errMine },
+		"cause":    func(ctx context.Context) error { return context.Cause(ctx) },
+		"wrapping": func(ctx context.Context) error { return fmt.Errorf("work: %w", context.Cause(ctx)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				var fns error
+				err := Do(t.Context(), open(), "x", func(ctx context.Context) error {
+					<-ctx.Done()
+					fns = of(ctx)
+					return fns
+				}, WithLease(time.Second))
+				wants(t, err, ErrLost)
+				wants(t, err, fns)
+				if name == "cause" || name == "wrapping" {
+					if err.Error() != fns.Error() {
+						t.Errorf("the loss is told twice: %v", err)
+					}
+				}
+			})
+		})
+	}
+	c := newClient(t)
+	if err := Do(t.Context(), c, "x", func(context.Context) error { return errMine }); err != errMine {
+		t.Errorf("got %v, want fn's own error", err)
+	}
+}
