@@ -28,6 +28,7 @@ type Client struct {
 	teller   *teller
 	session  backend.Session
 	leaver   backend.Leaver       // the session, if it is one
+	nodes    backend.NodeSession  // the session, if it is one
 	relay    backend.RelaySession // the session, if it is one
 
 	// base is the context of commands. A caller's ends only its wait: a command
@@ -46,23 +47,24 @@ type Client struct {
 	watchMu sync.Mutex // orders calls of Watch and Unwatch; taken before mu
 
 	mu   sync.Mutex
-	gate gate
-	// replicaGate is the gate of those that wait for replicas.
-	replicaGate gate
-	queues      map[backend.Topic]*queue
-	spare       []*waiters                     // of queues in which nobody waits any more
-	eras        uint64                         // numbers those in use
-	watched     map[backend.Topic]*watch       // what the session was asked to watch
-	lines       map[string]*line               // of fair locks, by name
-	permits     map[string]*owner              // of expiring permits, by id
-	nested      map[string]map[*owner]struct{} // those who entered under another, by name
-	sched       schedule
-	held        int           // live owners
-	running     int           // commands whose end must be awaited
-	idle        chan struct{} // non-nil once Shutdown waits for held and running to be zero
-	shut        bool          // Shutdown has begun, at shutAt
-	over        bool          // and has ended the leases that were left
-	shutAt      instant
+	gate gate // where the store is one node, or the node is not known
+	// gates are of the nodes, and of acquisitions that wait for replicas: of gateKey, *gate. What is in them is
+	// guarded by mu.
+	gates   sync.Map
+	queues  map[backend.Topic]*queue
+	spare   []*waiters                     // of queues in which nobody waits any more
+	eras    uint64                         // numbers those in use
+	watched map[backend.Topic]*watch       // what the session was asked to watch
+	lines   map[string]*line               // of fair locks, by name
+	permits map[string]*owner              // of expiring permits, by id
+	nested  map[string]map[*owner]struct{} // those who entered under another, by name
+	sched   schedule
+	held    int           // live owners
+	running int           // commands whose end must be awaited
+	idle    chan struct{} // non-nil once Shutdown waits for held and running to be zero
+	shut    bool          // Shutdown has begun, at shutAt
+	over    bool          // and has ended the leases that were left
+	shutAt  instant
 }
 
 // DefaultWatchdogTimeout is the lease of locks without [WithLease], unless
@@ -127,18 +129,17 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 		return nil, &Error{Op: "new", Err: fmt.Errorf("%w: the backend is nil; pass redisgo.New(...), rueidis.New(...) or memory.New()", ErrInvalid)}
 	}
 	c := &Client{
-		clock:       clock{epoch: time.Now()},
-		watchdog:    DefaultWatchdogTimeout,
-		stayOut:     -1,
-		closing:     make(chan struct{}),
-		closed:      make(chan struct{}),
-		hurry:       make(chan error),
-		queues:      make(map[backend.Topic]*queue),
-		watched:     make(map[backend.Topic]*watch),
-		lines:       make(map[string]*line),
-		permits:     make(map[string]*owner),
-		gate:        gate{width: gateWidth},
-		replicaGate: gate{width: replicaGateWidth},
+		clock:    clock{epoch: time.Now()},
+		watchdog: DefaultWatchdogTimeout,
+		stayOut:  -1,
+		closing:  make(chan struct{}),
+		closed:   make(chan struct{}),
+		hurry:    make(chan error),
+		queues:   make(map[backend.Topic]*queue),
+		watched:  make(map[backend.Topic]*watch),
+		lines:    make(map[string]*line),
+		permits:  make(map[string]*owner),
+		gate:     gate{width: gateWidth},
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -166,6 +167,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	}
 	c.session = session
 	c.leaver, _ = session.(backend.Leaver)
+	c.nodes, _ = session.(backend.NodeSession)
 	if r, is := session.(backend.RelaySession); is && r.Relays() {
 		c.relay = r
 	}
@@ -199,6 +201,14 @@ func (c *Client) Ping(ctx context.Context) error {
 		return &Error{Op: "ping", Err: c.explain(err)}
 	}
 	return nil
+}
+
+// node numbers the node of the store that has a name; 0 where there is one only, or it is not known.
+func (c *Client) node(name string) int {
+	if c.nodes == nil {
+		return 0
+	}
+	return c.nodes.Node(name)
 }
 
 func (c *Client) newOwnerID() string {

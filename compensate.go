@@ -10,6 +10,7 @@ import (
 // or can no longer matter.
 type repetition struct {
 	client *Client
+	name   string // of the lock, which is on one node
 	send   func() (done bool)
 	gaveUp func() // called if it was not done in time; may be nil
 	until  int64  // monotonic
@@ -22,8 +23,8 @@ type repetition struct {
 
 // repeatLocked repeats send with pauses that double up to a second, until it is done, or until a time,
 // when gaveUp is called, which may be nil.
-func (c *Client) repeatLocked(until int64, send func() (done bool), gaveUp func()) *repetition {
-	p := &repetition{client: c, send: send, gaveUp: gaveUp, until: until, began: c.now(), every: 50 * time.Millisecond, most: time.Second}
+func (c *Client) repeatLocked(name string, until int64, send func() (done bool), gaveUp func()) *repetition {
+	p := &repetition{client: c, name: name, send: send, gaveUp: gaveUp, until: until, began: c.now(), every: 50 * time.Millisecond, most: time.Second}
 	p.timed.fire = p.fire
 	c.running++
 	c.put(&p.timed, p.began.mono)
@@ -49,7 +50,7 @@ func (p *repetition) fire(now instant, fx *effects) {
 		return
 	}
 	p.sent = true
-	c.sched.jobs = append(c.sched.jobs, p.again)
+	c.lane(p.name).do(p.again)
 }
 
 func (p *repetition) again() {
@@ -80,7 +81,7 @@ func (c *Client) compensateLocked(family backend.Kind, name, owner string, place
 	}
 	q := backend.ReleaseRequest{Kind: family, Name: name, Owner: owner, Undo: late > 0}
 	var p *repetition
-	p = c.repeatLocked(until, func() bool {
+	p = c.repeatLocked(name, until, func() bool {
 		reply, err := c.session.Release(c.base, q)
 		if err != nil {
 			return false

@@ -109,7 +109,7 @@ func (c *Client) goOnLocked(op, name string, first instant, send func() error) {
 	gaveUp := func() {
 		c.teller.line(slog.LevelError, "mortise: could not be confirmed and is given up; look whether the count is right", "op", op, "name", shorten(name), "err", last)
 	}
-	c.repeatLocked(first.add(stubbornly).mono, func() bool {
+	c.repeatLocked(name, first.add(stubbornly).mono, func() bool {
 		last = send()
 		if last != nil && !backend.FaultOf(last).Temporary {
 			gaveUp()

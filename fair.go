@@ -217,7 +217,7 @@ func (c *Client) leaveLineLocked(name, owner string, place time.Duration, late i
 	}
 	giveUp := max(until, c.now().mono) + int64(max(place, c.watchdog))
 	var p *repetition
-	p = c.repeatLocked(giveUp, func() bool {
+	p = c.repeatLocked(name, giveUp, func() bool {
 		last := late == 0 || c.now().mono >= until
 		reply, err := s.Leave(c.base, backend.LeaveRequest{Name: name, Owner: owner, Wait: place})
 		if err != nil {

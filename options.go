@@ -113,8 +113,9 @@ type request struct {
 	relays bool
 	// waits is what backend.AcquireRequest calls so, of the next request.
 	waits  bool
-	fresh  bool // since is just past: nothing was waited for
-	placed bool // it has a place at the gate
+	gate   *gate // once it is known; see gateOf
+	fresh  bool  // since is just past: nothing was waited for
+	placed bool  // it has a place at the gate
 }
 
 // topic is where it waits.

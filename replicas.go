@@ -101,12 +101,32 @@ func (c *Client) require(r *request, owner string, g *grant) {
 // own: replicas that do not answer hold up nobody else.
 const replicaGateWidth = 64
 
-// gateOf is the gate that an acquisition goes through.
+// gateOf is the gate that an acquisition goes through, always the same for one call.
 func (c *Client) gateOf(r *request) *gate {
-	if r.replicas.n > 0 {
-		return &c.replicaGate
+	if r.gate != nil {
+		return r.gate
 	}
-	return &c.gate
+	key := gateKey{c.node(r.name), r.replicas.n > 0}
+	if key == (gateKey{}) {
+		r.gate = &c.gate
+		return r.gate
+	}
+	g, ok := c.gates.Load(key)
+	if !ok {
+		width := gateWidth
+		if key.replicas {
+			width = replicaGateWidth
+		}
+		g, _ = c.gates.LoadOrStore(key, &gate{width: width})
+	}
+	r.gate = g.(*gate)
+	return r.gate
+}
+
+// gateKey is whom a gate is for.
+type gateKey struct {
+	node     int
+	replicas bool
 }
 
 // leavable tells whether a request's caller can leave the session.

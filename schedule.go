@@ -11,7 +11,7 @@ import (
 const (
 	// renewBatch is how many leases one command renews.
 	renewBatch = 256
-	// senders is how many commands the schedule has on their way at once.
+	// senders is how many commands the schedule has on their way at once, to each node.
 	senders = 4
 	// fireBatch bounds what becomes due under one hold of the mutex, and so how late the first of
 	// many contexts ends.
@@ -43,15 +43,33 @@ type schedule struct {
 	stopped chan struct{}
 	ahead   int64 // of the wall clock over the monotonic one, when leases were last looked at for it
 
+	lanes map[int]*lane // by node of the store; 0 where there is one only, or it is not known
+}
+
+// lane is what is to be sent to one node of the store. Each has senders of its own, so that a
+// node that hangs holds up nothing for the others.
+type lane struct {
 	due     []*owner // to be renewed now
 	sending int      // goroutines that send
 	jobs    []func() // compensations to be sent now
+}
+
+// lane is that of a name's node.
+func (c *Client) lane(name string) *lane {
+	node := c.node(name)
+	l := c.sched.lanes[node]
+	if l == nil {
+		l = new(lane)
+		c.sched.lanes[node] = l
+	}
+	return l
 }
 
 func (s *schedule) init() {
 	s.rouse = make(chan struct{}, 1)
 	s.stopped = make(chan struct{})
 	s.armed = never
+	s.lanes = make(map[int]*lane)
 }
 
 // put enters t, or moves it. Guarded by Client.mu.
@@ -173,11 +191,11 @@ func (o *owner) tick(now instant, fx *effects) {
 	c := o.client
 	if !o.renewing && min(o.renewAt, o.checkAt) <= now.mono {
 		o.renewing = true
-		c.sched.due = append(c.sched.due, o)
+		c.lane(o.queue.topic.Name).renew(o)
 	}
 	if t := o.trouble; t != nil && t.repairAt != 0 && t.repairAt <= now.mono {
 		t.repairAt = 0
-		c.sched.jobs = append(c.sched.jobs, o.repair)
+		c.lane(o.queue.topic.Name).do(o.repair)
 	}
 	c.reschedule(o)
 }
@@ -202,50 +220,64 @@ func (c *Client) reschedule(o *owner) {
 	c.put(&o.timed, at)
 }
 
-// gather adds to a batch that is sent anyway what is due a little later: leases
+func (l *lane) renew(o *owner) { l.due = append(l.due, o) }
+func (l *lane) do(job func())  { l.jobs = append(l.jobs, job) }
+
+// gather adds to batches that are sent anyway what is due a little later: leases
 // that were acquired in a row are renewed in one command.
 func (c *Client) gather(now instant) {
 	s := &c.sched
-	if len(s.due) == 0 {
-		return
+	room := 0
+	for _, l := range s.lanes {
+		if n := len(l.due) % renewBatch; n != 0 {
+			room += renewBatch - n
+		}
 	}
 	soon := now.mono + int64(c.watchdog/48)
-	for len(s.due)%renewBatch != 0 && len(s.entries) > 0 {
+	for ; room > 0 && len(s.entries) > 0; room-- {
 		o := s.entries[0].of
 		if o == nil || o.renewing || min(o.renewAt, o.checkAt) > soon {
 			return
 		}
 		o.renewing = true
-		s.due = append(s.due, o)
+		c.lane(o.queue.topic.Name).renew(o)
 		c.reschedule(o)
 	}
 }
 
-// send hands batches and compensations to goroutines, few at a time.
+// send hands batches and compensations to goroutines, few at a time for each node.
 func (c *Client) send() {
-	s := &c.sched
-	for s.sending < senders {
+	for node, l := range c.sched.lanes {
+		c.sendOn(l)
+		if node != 0 && l.sending == 0 {
+			delete(c.sched.lanes, node) // its node may be gone
+		}
+	}
+}
+
+func (c *Client) sendOn(l *lane) {
+	for l.sending < senders {
 		var job func()
 		switch {
-		case len(s.due) > 0:
-			n := min(len(s.due), renewBatch)
-			batch := append([]*owner(nil), s.due[:n]...)
-			s.due = append(s.due[:0], s.due[n:]...)
+		case len(l.due) > 0:
+			n := min(len(l.due), renewBatch)
+			batch := append([]*owner(nil), l.due[:n]...)
+			l.due = append(l.due[:0], l.due[n:]...)
 			job = func() { c.renew(batch) }
-		case len(s.jobs) > 0:
-			job = s.jobs[0]
-			s.jobs = append(s.jobs[:0], s.jobs[1:]...)
+		case len(l.jobs) > 0:
+			job = l.jobs[0]
+			l.jobs = append(l.jobs[:0], l.jobs[1:]...)
 		default:
 			return
 		}
-		s.sending++
+		l.sending++
 		c.running++
 		go func() {
 			job()
 			c.mu.Lock()
-			s.sending--
+			l.sending--
 			c.running--
-			c.send()
+			c.sendOn(l)
 			c.checkIdle()
 			c.mu.Unlock()
 		}()

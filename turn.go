@@ -68,7 +68,7 @@ func (c *Client) stepBack(q *queue) {
 		return
 	}
 	t := q.topic
-	c.repeatLocked(c.now().mono+int64(patience), func() bool { return c.relay.StepBack(c.base, t) == nil }, nil)
+	c.repeatLocked(t.Name, c.now().mono+int64(patience), func() bool { return c.relay.StepBack(c.base, t) == nil }, nil)
 }
 
 // waitsBehind notes that a request, which nobody waits for any more, has left a place in the store.

@@ -28,6 +28,7 @@ type session struct {
 	sides   atomic.Bool // a read-write lock was asked for
 	tag     string      // what it is called in nextKey: nine digits
 
+	nodes     nodes
 	untracked untracked
 	joint     *joint
 
@@ -347,6 +348,9 @@ func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out
 
 func (s *session) renewed(script string, in []backend.RenewRequest, replies []RenewReply, out []backend.RenewResult) {
 	for i, r := range replies {
+		if r.Err != nil {
+			s.movedNodes()
+		}
 		held, err := s.yes(script, r.Value, r.Err)
 		out[i] = backend.RenewResult{Held: held, Err: err}
 		if in[i].Lease > 0 {

@@ -1,0 +1,88 @@
+package redisproto
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+var _ backend.NodeSession = (*session)(nil)
+
+// nodes numbers the masters of a cluster, as far as the client library knows who has which slot.
+type nodes struct {
+	known  atomic.Bool // the client library answers from memory
+	asking atomic.Bool
+	next   atomic.Int64 // no look before, in ns since 1970
+
+	mu      sync.Mutex
+	numbers map[string]int // by the adapter's names
+}
+
+// learnApart is how long nothing is asked after it was asked who has which slot.
+const learnApart = time.Second
+
+// Node is 0 until the client library is known to have a picture of the cluster, for which it may have
+// to ask: that happens in the background.
+func (s *session) Node(name string) int {
+	if !s.adapter.Features().Cluster {
+		return 0
+	}
+	sharder, ok := s.adapter.(Sharder)
+	if !ok {
+		return 0
+	}
+	if !s.nodes.known.Load() {
+		s.learnNodes(name, func(ctx context.Context) error {
+			_, err := sharder.Master(ctx, name)
+			return err
+		})
+		return 0
+	}
+	node, err := sharder.Master(s.ctx, name)
+	if err != nil {
+		return 0
+	}
+	n := &s.nodes
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	number := n.numbers[node]
+	if number == 0 {
+		if n.numbers == nil {
+			n.numbers = make(map[string]int)
+		}
+		number = len(n.numbers) + 1
+		n.numbers[node] = number
+	}
+	return number
+}
+
+// learnNodes asks in the background who has which slot, now and then at the most.
+func (s *session) learnNodes(name string, ask func(context.Context) error) {
+	n := &s.nodes
+	now := time.Now().UnixNano()
+	if s.closed.Load() || now < n.next.Load() || !n.asking.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		defer cancel()
+		if ask(ctx) == nil {
+			n.known.Store(true)
+		}
+		n.next.Store(time.Now().Add(learnApart).UnixNano())
+		n.asking.Store(false)
+	}()
+}
+
+// movedNodes has the picture made anew in the background, after commands failed: their node may be gone.
+func (s *session) movedNodes() {
+	if !s.nodes.known.Load() {
+		return
+	}
+	if sharder, ok := s.adapter.(Sharder); ok {
+		s.learnNodes("", sharder.FindMasters)
+	}
+}
