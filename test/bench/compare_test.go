@@ -30,8 +30,8 @@ const (
 	// decides which calls meet. A revision compared with itself differed by 8 % of the commands and 1 % of
 	// the allocations.
 	sharedCommands, sharedAllocs = 0.15, 0.05
-	// 100,000 leases: the heap in use, and renewals in a minute.
-	leaseBytes, leaseCommands = 0.02, 0.10
+	// Leases that are held: the heap in use, and renewals. 20,000 leases on a busy machine differed by 4 % of the bytes.
+	leaseBytes, leaseCommands = 0.05, 0.10
 )
 
 // A row that misses goes on until it has extended times as many rounds. All its rounds count.
@@ -262,7 +262,7 @@ func TestACompareRowMissesByEachOfItsFigures(t *testing.T) {
 		missed string
 	}{
 		{old, ""},
-		{holding{bytes: 511, commands: 40, goroutines: 6}, "511 bytes"},
+		{holding{bytes: 526, commands: 40, goroutines: 6}, "526 bytes"},
 		{holding{bytes: 500, commands: 45, goroutines: 6}, "45.0 commands"},
 		{holding{bytes: 500, commands: 40, goroutines: 7}, "7 goroutines"},
 		{holding{bytes: 500, commands: 40, goroutines: 6, lost: 1}, "1 leases lost"},
