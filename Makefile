@@ -16,6 +16,10 @@ each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$
 FUZZTIME ?= 60s
 FUZZJOBS ?= 1
 SOAK ?= 1h
+# What `make bench-compare` takes: the old revision, and flags of test/bench, such as -quick, -rounds 9,
+# -workload refused or -contender rueidis
+BASE ?= 11695c4
+COMPARE ?=
 
 .PHONY: help
 help: ## list the targets
@@ -52,6 +56,10 @@ interop: deps ## locks shared with the real Redisson (installs a JDK and Maven o
 bench: deps ## ours and others side by side, a quarter of an hour, written to docs; keep the machine quiet meanwhile
 	test/bench/peers
 	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs .
+
+.PHONY: bench-compare
+bench-compare: deps ## the working tree against revision BASE, in turns: rates, commands, allocations; COMPARE=-quick tries it
+	test/bench/compare $(BASE) $(COMPARE)
 
 .PHONY: faults
 faults: deps ## lost replies, held requests, killed connections, bad servers, 10,000 waiters

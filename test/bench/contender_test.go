@@ -47,11 +47,12 @@ type contender struct {
 	name    string
 	role    role
 	fair    bool
-	tracked bool // a floor with the options that ours gives its client
-	endless bool // its Lock is called with a context that cannot end
-	tied    bool // a lock that is held ends with the context that it was taken with
-	etcd    bool // it needs etcd
-	java    bool // it is Worker.java's: open is nil
+	tracked bool   // a floor with the options that ours gives its client
+	endless bool   // its Lock is called with a context that cannot end
+	tied    bool   // a lock that is held ends with the context that it was taken with
+	etcd    bool   // it needs etcd
+	java    bool   // it is Worker.java's: open is nil
+	binary  string // the test binary that its workers run; this one if empty
 	open    func(addr string) (locks, error)
 }
 

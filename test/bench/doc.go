@@ -5,6 +5,7 @@
 //	go test -run '^$' -bench Table -benchtime 1x -rounds 1 -leasefor 5s .     # a quick look, some five minutes
 //	go test -run '^$' -bench Table -benchtime 1x -workload contended -contender mortise .
 //	go test -run '^$' -bench Table -benchtime 1x -every -timeout 3h .         # five rounds of each
+//	make bench-compare BASE=v1.2.3 COMPARE='-workload uncontended -rounds 9'  # two revisions in turns, ours only
 //	go test -run '^$' -bench Table -benchtime 1x -workload leases -heap /tmp/h . # profiles of the heap, for go tool pprof
 //
 // Redisson and etcd take part where ./peers has fetched them, as make bench has it do. Without

@@ -219,9 +219,19 @@ type holding struct {
 	want     float64 // leases / period / batch
 }
 
+// holders are the contenders that hold leases.
+func holders() (list []contender) {
+	for _, c := range contenders() {
+		if c.name == oursGoRedis || c.name == oursRueidis {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
 // hold has each of contenders hold count leases for d, all at the same time, each on a server of
 // its own: what is measured is counts.
-func hold(t testing.TB, contenders []string, count int, watchdog, d time.Duration, profile string) []holding {
+func hold(t testing.TB, contenders []contender, count int, watchdog, d time.Duration, profile string) []holding {
 	t.Helper()
 	all := make([]holding, len(contenders))
 	errs := make([]error, len(contenders))
@@ -234,7 +244,7 @@ func hold(t testing.TB, contenders []string, count int, watchdog, d time.Duratio
 		wg.Go(func() {
 			k := &leasesTask{Count: count, Watchdog: watchdog}
 			if profile != "" {
-				k.Profile = profile + "-" + strings.NewReplacer(" ", "", ",", "-").Replace(c)
+				k.Profile = profile + "-" + strings.NewReplacer(" ", "", ",", "-").Replace(c.name)
 			}
 			all[i], errs[i] = k.hold(t, stores[i], c, d)
 		})
@@ -242,20 +252,20 @@ func hold(t testing.TB, contenders []string, count int, watchdog, d time.Duratio
 	wg.Wait()
 	for i, err := range errs {
 		if err != nil {
-			t.Errorf("%s, %d leases: %v", contenders[i], count, err)
+			t.Errorf("%s, %d leases: %v", contenders[i].name, count, err)
 		}
 	}
 	return all
 }
 
-func (k *leasesTask) hold(t testing.TB, s *redisStore, contender string, d time.Duration) (holding, error) {
-	out := holding{contender: contender, leases: k.Count, want: float64(k.Count) / (k.Watchdog / 3).Seconds() / batch(contender)}
-	m, err := enlist()
+func (k *leasesTask) hold(t testing.TB, s *redisStore, c contender, d time.Duration) (holding, error) {
+	out := holding{contender: c.name, leases: k.Count, want: float64(k.Count) / (k.Watchdog / 3).Seconds() / batch(c.name)}
+	m, err := enlist(c.binary)
 	if err != nil {
 		return out, err
 	}
 	defer m.dismiss()
-	if err := m.give(task{Contender: contender, Addr: s.Addr(), Leases: k}, bound+d); err != nil {
+	if err := m.give(task{Contender: c.name, Addr: s.Addr(), Leases: k}, bound+d); err != nil {
 		return out, err
 	}
 	if err := m.ready(); err != nil {

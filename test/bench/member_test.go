@@ -59,13 +59,16 @@ func startMember(cmd *exec.Cmd) (*member, error) {
 	return m, nil
 }
 
-// enlist starts this binary again, as a worker.
-func enlist() (*member, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// enlist starts a test binary as a worker: this one again, if binary is empty.
+func enlist(binary string) (*member, error) {
+	if binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		binary = self
 	}
-	cmd := exec.Command(self)
+	cmd := exec.Command(binary)
 	// The race detector makes a process sleep for a second at its end, by default.
 	cmd.Env = append(os.Environ(), workerEnv+"=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	return startMember(cmd)

@@ -221,7 +221,7 @@ func (h *hosts) crew(c contender, n int) (crew []*member, release func(), err er
 		}
 	}
 	for range n {
-		m, err := enlist()
+		m, err := enlist(c.binary)
 		if err != nil {
 			return nil, release, err
 		}

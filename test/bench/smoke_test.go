@@ -49,7 +49,7 @@ func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 
 func TestLeasesAreHeldAndRenewedInBatches(t *testing.T) {
 	const count, watchdog = 2000, 15 * time.Second // each is renewed twice
-	for _, h := range hold(t, []string{oursGoRedis, oursRueidis}, count, watchdog, watchdog*2/3, "") {
+	for _, h := range hold(t, holders(), count, watchdog, watchdog*2/3, "") {
 		if h.lost != 0 || h.missing != 0 || h.bytes <= 0 || h.goroutines < 1 || h.goroutines > h.all {
 			t.Errorf("%+v", h)
 		}

@@ -59,7 +59,7 @@ func BenchmarkTable(b *testing.B) {
 		fmt.Printf("%d rounds, in %v\n", n, time.Since(start).Round(time.Second))
 	}
 	if strings.Contains("leases", *only) {
-		all.held = hold(b, []string{oursGoRedis, oursRueidis}, *leases, 30*time.Second, *leaseFor, *heapFile)
+		all.held = hold(b, holders(), *leases, 30*time.Second, *leaseFor, *heapFile)
 		printHoldings(os.Stdout, all.held, *leaseFor)
 	}
 	all.spending(os.Stdout)
