@@ -257,8 +257,10 @@ func (e *library) Is(target error) bool {
 // effects are what must be done after the mutex was let go: first all contexts of leases that
 // are over end, then the rest in its order. None of it calls the user's code: see teller.
 type effects struct {
-	ends []ending
-	rest []func()
+	ends   []ending
+	rest   []func()
+	told   []func() // called by teller
+	teller *teller
 }
 
 type ending struct {
@@ -271,11 +273,17 @@ func (e *effects) end(h *hold, cause error) { e.ends = append(e.ends, ending{h, 
 
 func (e *effects) then(f func()) { e.rest = append(e.rest, f) }
 
+// tell has a handler of the user's called by t.
+func (e *effects) tell(t *teller, f func()) { e.told, e.teller = append(e.told, f), t }
+
 func (e *effects) run() {
 	for _, x := range e.ends {
 		x.hold.end(x.cause)
 	}
 	for _, f := range e.rest {
 		f()
+	}
+	for _, f := range e.told {
+		e.teller.event(f)
 	}
 }

@@ -386,12 +386,9 @@ func (o *owner) finish(h *hold, cause error, asked bool, now instant, fx *effect
 		})
 	}
 	if f := c.observer.Lost; f != nil {
-		fx.then(func() {
-			c.teller.event(func() {
-				h.tellLost(func() {
-					f(LostEvent{Subject: h.subject(), Held: time.Duration(now.mono - h.since.mono), Err: cause})
-				})
-			})
+		held := time.Duration(now.mono - h.since.mono)
+		fx.tell(c.teller, func() {
+			h.tellLost(func() { f(LostEvent{Subject: h.subject(), Held: held, Err: cause}) })
 		})
 	}
 }

@@ -343,9 +343,7 @@ func (c *Client) renewed(o *owner, sent, now instant, in *backend.RenewRequest, 
 			})
 		}
 		if f := c.observer.RenewalFailed; f != nil {
-			fx.then(func() {
-				c.teller.event(func() { f(RenewalFailedEvent{Subject: o.subject(), Remaining: left, Err: res.Err}) })
-			})
+			fx.tell(c.teller, func() { f(RenewalFailedEvent{Subject: o.subject(), Remaining: left, Err: res.Err}) })
 		}
 	case !res.Held:
 		o.lose(now, fx, noRecord)
@@ -378,11 +376,8 @@ func (c *Client) renewed(o *owner, sent, now instant, in *backend.RenewRequest, 
 		}
 		if f := c.observer.Renewed; f != nil && extends {
 			left := o.deadline.until(now)
-			fx.then(func() {
-				c.teller.event(func() {
-					f(RenewedEvent{Subject: o.subject(), Took: time.Duration(now.mono - sent.mono), Remaining: left})
-				})
-			})
+			took := time.Duration(now.mono - sent.mono)
+			fx.tell(c.teller, func() { f(RenewedEvent{Subject: o.subject(), Took: took, Remaining: left}) })
 		}
 	}
 	c.reschedule(o)

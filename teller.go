@@ -27,6 +27,7 @@ type teller struct {
 
 	mu      sync.Mutex
 	events  []func()
+	head    int // of events: those before it were called
 	dropped int // since the log last said so
 	sums    [sumKinds]sum
 	running bool
@@ -71,9 +72,12 @@ func newTeller(log *slog.Logger) *teller {
 func (t *teller) event(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.events) >= maxUntold {
+	if len(t.events)-t.head >= maxUntold {
 		t.dropped++
 		return
+	}
+	if t.head == maxUntold { // what was called makes room
+		t.events, t.head = append(t.events[:0], t.events[t.head:]...), 0
 	}
 	t.events = append(t.events, f)
 	t.start()
@@ -115,8 +119,7 @@ func (t *teller) start() {
 }
 
 func (t *teller) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	var timer *time.Timer
 	for {
 		f, wait := t.next()
 		if f != nil {
@@ -124,9 +127,12 @@ func (t *teller) run() {
 			continue
 		}
 		if wait < 0 {
+			if timer != nil {
+				timer.Stop()
+			}
 			return
 		}
-		timer.Reset(wait)
+		timer = after(timer, wait)
 		select {
 		case <-timer.C:
 		case <-t.wake:
@@ -162,12 +168,12 @@ func (t *teller) next() (f func(), wait time.Duration) {
 			wait = left
 		}
 	}
-	if len(t.events) > 0 {
-		f, t.events[0] = t.events[0], nil
-		t.events = t.events[1:]
+	if t.head < len(t.events) {
+		f, t.events[t.head] = t.events[t.head], nil
+		t.head++
 		return f, 0
 	}
-	t.events = nil
+	t.events, t.head = t.events[:0], 0
 	if wait < 0 {
 		t.running = false
 		if t.idle != nil {
@@ -220,7 +226,7 @@ func (t *teller) close(ctx context.Context, hurry <-chan error) error {
 	case cause = <-hurry:
 	}
 	t.mu.Lock()
-	untold := len(t.events)
+	untold := len(t.events) - t.head
 	t.mu.Unlock()
 	return fmt.Errorf("a handler of the log or the observer has not returned, and %d events wait for it; a handler must not wait for the client: %w", untold, cause)
 }

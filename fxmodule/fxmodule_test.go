@@ -220,7 +220,7 @@ func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
 	)
 	app := fxtest.New(t,
 		fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fenced: true})),
-		fx.Supply(slog.New(slog.NewTextHandler(&log, nil))),
+		fx.Supply(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
 		fx.Supply(fx.Annotate(sdk.NewMeterProvider(sdk.WithReader(reader)), fx.As(new(metric.MeterProvider)))),
 		fxmodule.Telemetry(telemetry.WithNames(1, func(string) string { return "all" })),
 		fxmodule.Observe(func() mortise.Observer {
