@@ -148,7 +148,7 @@ func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServer
 	if !ok {
 		return handler(ctx, req)
 	}
-	lease, err := i.lock(ctx, info.FullMethod, rule, req)
+	lease, ctx, err := i.lock(ctx, info.FullMethod, rule, req)
 	if err != nil {
 		return nil, err
 	}
@@ -179,10 +179,11 @@ func (i *interceptor) stream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 		}
 		s.first, req = first, first
 	}
-	lease, err := i.lock(ctx, info.FullMethod, rule, req)
+	lease, ctx, err := i.lock(ctx, info.FullMethod, rule, req)
 	if err != nil {
 		return err
 	}
+	s.ctx = ctx
 	if lease == nil {
 		return handler(srv, s)
 	}
@@ -191,17 +192,18 @@ func (i *interceptor) stream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	return i.outcome(ctx, info.FullMethod, lease, handler(srv, s))
 }
 
-// lock returns neither a lease nor an error if the call may pass without.
-func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) (*mortise.Lease, error) {
-	name, err := r.name(ctx, req)
+// lock returns neither a lease nor an error if the call may pass without. The context is the
+// handler's, without the lease.
+func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) (*mortise.Lease, context.Context, error) {
+	name, ctx, err := r.name(ctx, req)
 	if err == nil && name == "" {
 		err = errEmptyKey
 	}
 	switch {
 	case errors.Is(err, ErrNoLock):
-		return nil, nil
+		return nil, ctx, nil
 	case err != nil:
-		return nil, i.answer(ctx, method, badKey(err), err)
+		return nil, ctx, i.answer(ctx, method, badKey(err), err)
 	}
 	locks := i.locks
 	if read, ok := i.readers[method]; ok {
@@ -216,11 +218,11 @@ func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) 
 	case err == nil && lease == nil:
 		err = errors.New("grpclock: the Locker returned neither a lease nor an error")
 	case err == nil:
-		return lease, nil
+		return lease, ctx, nil
 	case i.open && errors.Is(err, mortise.ErrUnavailable):
-		return nil, nil
+		return nil, ctx, nil
 	}
-	return nil, i.answer(ctx, method, refused(ctx, err), err)
+	return nil, ctx, i.answer(ctx, method, refused(ctx, err), err)
 }
 
 func carry(lease *mortise.Lease) context.Context {

@@ -38,25 +38,36 @@ func (s *stream) RecvMsg(m any) error {
 	if s.left {
 		return fmt.Errorf("grpclock: RecvMsg after one that failed: %w", s.lease.Err())
 	}
+	err := s.whileHeld(func() error { return s.ServerStream.RecvMsg(m) })
+	s.left = s.lost() != nil
+	return err
+}
+
+// SendMsg returns when the lock is lost, also while the client reads nothing: below, only the client
+// or the end of the call would wake it. What is left behind ends with the call.
+func (s *stream) SendMsg(m any) error {
+	if err := s.lost(); err != nil {
+		return err
+	}
+	if s.lease == nil {
+		return s.ServerStream.SendMsg(m)
+	}
+	return s.whileHeld(func() error { return s.ServerStream.SendMsg(m) })
+}
+
+// whileHeld returns what f does, or earlier if the lock is lost.
+func (s *stream) whileHeld(f func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- s.ServerStream.RecvMsg(m) }()
+	go func() { done <- f() }()
 	select {
 	case err := <-done:
 		return err
 	case <-s.ctx.Done():
 	}
 	if err := s.lost(); err != nil {
-		s.left = true
 		return err
 	}
 	return <-done // the call has ended, or the handler has unlocked
-}
-
-func (s *stream) SendMsg(m any) error {
-	if err := s.lost(); err != nil {
-		return err
-	}
-	return s.ServerStream.SendMsg(m)
 }
 
 // lost is why the lease ended, if nobody unlocked it.
