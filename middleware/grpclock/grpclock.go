@@ -49,11 +49,13 @@ func WithWait(d time.Duration) Option {
 	return func(i *interceptor) { i.waits, i.wait = true, d }
 }
 
-// WithClientWait has a call wait for its lock for as long as its client does: until
-// its deadline, or until it is cancelled.
-func WithClientWait() Option {
-	return func(i *interceptor) { i.waits, i.wait = true, 0 }
-}
+// WithClientWait has a call wait for its lock for as long as its client does, until its deadline or
+// its cancellation, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
+func WithClientWait() Option { return WithWait(MaxClientWait) }
+
+// MaxClientWait bounds [WithClientWait]: a call without a deadline, whose client has vanished such as
+// by a broken network, would wait until the connection is found dead.
+const MaxClientWait = 5 * time.Minute
 
 // WithReaders has these methods lock by read instead: readers share the lock, the
 // other methods do not. Each must be in [Methods].
@@ -72,8 +74,8 @@ func WithReaders(read mortise.Locker, fullMethods ...string) Option {
 }
 
 // WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or
-// mortise.WithMaxHold, to bound what a handler that hangs can hold up. For
-// mortise.WithWait use this package's. One that mortise refuses is answered with Internal.
+// mortise.WithMaxHold, to bound what a handler that hangs, or a stream that is kept open, can hold
+// up. For mortise.WithWait use this package's. One that mortise refuses is answered with Internal.
 func WithLockOptions(opts ...mortise.Option) Option {
 	return func(i *interceptor) { i.options = append(i.options[:len(i.options):len(i.options)], opts...) }
 }
@@ -115,7 +117,7 @@ type interceptor struct {
 	readers map[string]mortise.Locker
 	options []mortise.Option
 	waits   bool
-	wait    time.Duration // 0: as long as the client
+	wait    time.Duration // 0: it does not
 	open    bool
 	answer  func(context.Context, string, *status.Status, error) error
 }

@@ -38,8 +38,8 @@ func (s *stream) RecvMsg(m any) error {
 	if s.left {
 		return fmt.Errorf("grpclock: RecvMsg after one that failed: %w", s.lease.Err())
 	}
-	err := s.whileHeld(func() error { return s.ServerStream.RecvMsg(m) })
-	s.left = s.lost() != nil
+	left, err := s.whileHeld(func() error { return s.ServerStream.RecvMsg(m) })
+	s.left = left
 	return err
 }
 
@@ -52,22 +52,23 @@ func (s *stream) SendMsg(m any) error {
 	if s.lease == nil {
 		return s.ServerStream.SendMsg(m)
 	}
-	return s.whileHeld(func() error { return s.ServerStream.SendMsg(m) })
+	_, err := s.whileHeld(func() error { return s.ServerStream.SendMsg(m) })
+	return err
 }
 
-// whileHeld returns what f does, or earlier if the lock is lost.
-func (s *stream) whileHeld(f func() error) error {
+// whileHeld returns what f returns, or earlier, with left, if the lock is lost.
+func (s *stream) whileHeld(f func() error) (left bool, err error) {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
 	case err := <-done:
-		return err
+		return false, err
 	case <-s.ctx.Done():
 	}
 	if err := s.lost(); err != nil {
-		return err
+		return true, err
 	}
-	return <-done // the call has ended, or the handler has unlocked
+	return false, <-done // the call has ended, or the handler has unlocked
 }
 
 // lost is why the lease ended, if nobody unlocked it.
