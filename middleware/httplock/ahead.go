@@ -61,7 +61,7 @@ func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, who
 	if err != nil {
 		rest = failed{err}
 	}
-	read.Body = &readBody{Reader: io.MultiReader(bytes.NewReader(data), rest), Closer: r.Body}
+	read.Body = &readBody{Reader: io.MultiReader(bytes.NewReader(data), rest), Closer: r.Body, whole: whole}
 	return read, whole
 }
 
@@ -69,6 +69,7 @@ func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, who
 type readBody struct {
 	io.Reader
 	io.Closer
+	whole bool // nothing is left to be read from the connection
 }
 
 // failed is the rest of a body whose reading has failed.

@@ -254,12 +254,20 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 // A loss touches only the request that lost: neither the deadline nor the end of a context is left
 // on the connection, and a context above the lease's lives on.
 func TestALossLeavesTheConnectionUsable(t *testing.T) {
+	for name, opts := range map[string][]httplock.Option{"refusing": nil, "waiting": {httplock.WithWait(patience)}} {
+		t.Run(name, func(t *testing.T) { aLossLeavesTheConnectionUsable(t, name == "refusing", opts) })
+	}
+}
+
+func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Option) {
 	locks := newLocks(t)
 	above := make(chan error, 1)
-	lock := httplock.New(locks, orders, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))
+	lock := httplock.New(locks, orders, append(opts, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))...)
 	srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
-			io.Copy(io.Discard, in.Body)
+			if reads { // else it was read ahead
+				io.Copy(io.Discard, in.Body)
+			}
 			if r.Method == "POST" {
 				<-in.Context().Done()
 			}

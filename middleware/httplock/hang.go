@@ -20,8 +20,10 @@ const lastWords = 2 * time.Second
 // alone.
 func wakeOnLoss(w http.ResponseWriter, a *answered, r *http.Request, lease *mortise.Lease) (*http.Request, func()) {
 	body := &watchedBody{ReadCloser: r.Body}
-	body.ended.Store(r.Body == nil || r.Body == http.NoBody)
-	if r.Body != nil {
+	ahead, _ := r.Body.(*readBody)
+	if r.Body == nil || r.Body == http.NoBody || ahead != nil && ahead.whole {
+		body.ended.Store(true)
+	} else {
 		r.Body = body // r is the middleware's own
 	}
 	done := make(chan struct{})
