@@ -199,7 +199,10 @@ func TestRefusals(t *testing.T) {
 			return b[:signatureAt+16]
 		})}, passport.ErrTampered, nil, nil},
 		{"a key that was made up", []string{sign(t, valid(), ring(t, "k2"))}, passport.ErrUnknownKey, nil, nil},
-		{"a key's id that would be a line of the log", []string{sign(t, valid(), ring(t, "k\nlevel=ERROR msg=forged"))}, passport.ErrUnknownKey, nil, nil},
+		{"a key's id that would be a field of the log", []string{sign(t, valid(), ring(t, `k" level=ERROR msg="forged`))}, passport.ErrUnknownKey, nil, nil},
+		{"a key's id of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("k1"), []byte("k\n"), 1) })}, passport.ErrMalformed, nil, nil},
+		{"an audience of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("stock"), []byte("st\nck"), 1) })}, passport.ErrMalformed, nil, nil},
+		{"an owner of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("abc:7"), []byte("a\nc:7"), 1) })}, passport.ErrMalformed, nil, nil},
 		{"a key's id with another secret", []string{sign(t, valid(), func() passport.Signer {
 			k := key("k2")
 			k.ID = "k1"

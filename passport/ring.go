@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
@@ -77,8 +79,8 @@ func (r *Ring) Rotate(primary Key, others ...Key) error {
 	for i := range keys {
 		k := &keys[i]
 		switch {
-		case k.ID == "" || len(k.ID) > MaxKeyID || !utf8.ValidString(k.ID):
-			return fmt.Errorf("passport: %w: a key's id is UTF-8 of 1 to %d bytes", mortise.ErrInvalid, MaxKeyID)
+		case k.ID == "" || len(k.ID) > MaxKeyID || !utf8.ValidString(k.ID) || strings.ContainsFunc(k.ID, unicode.IsControl):
+			return fmt.Errorf("passport: %w: a key's id is UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxKeyID)
 		case len(k.Secret) < MinSecret:
 			return fmt.Errorf("passport: %w: key %q has %d bytes; it needs at least %d, random ones", mortise.ErrInvalid, k.ID, len(k.Secret), MinSecret)
 		case !slices.ContainsFunc(k.Secret, func(b byte) bool { return b != k.Secret[0] }):
