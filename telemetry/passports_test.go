@@ -22,7 +22,7 @@ func TestPassportsAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ring, err := passport.NewRing(passport.Key{ID: "k1", Secret: []byte("thirty-two bytes and some more, of a test")})
+		ring, err := passport.NewRing(passport.NewKey("k1", []byte("thirty-two bytes and some more, of a test")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ import (
 func newKeys() (*passport.Ring, error) {
 	secret := make([]byte, passport.MinSecret)
 	rand.Read(secret)
-	return passport.NewRing(passport.Key{ID: "first", Secret: secret})
+	return passport.NewRing(passport.NewKey("first", secret))
 }
 
 // newStockRoutes are the stock's HTTP. Adopt stands before the lock.

@@ -115,7 +115,7 @@ func ExampleWithAnswer() {
 // A service that holds an order's lock calls another one, which takes the same lock: it enters, instead of waiting for its own caller.
 func ExampleAdopt() {
 	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
-	ring, err := passport.NewRing(passport.Key{ID: "2026-11", Secret: secret})
+	ring, err := passport.NewRing(passport.NewKey("2026-11", secret))
 	if err != nil {
 		log.Fatal(err)
 	}
