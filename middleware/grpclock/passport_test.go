@@ -27,7 +27,7 @@ const testService = "grpc.testing.TestService"
 
 func newRing(t testing.TB, id string) *passport.Ring {
 	t.Helper()
-	r, err := passport.NewRing(passport.NewKey(id, []byte(id + ": thirty-two bytes and more, of a test")))
+	r, err := passport.NewRing(passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 func passportKey(id string) passport.Key {
-	return passport.NewKey(id, []byte(id + ": thirty-two bytes and more, of a test"))
+	return passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
 }
 
 func newRing(t testing.TB, id string) *passport.Ring {

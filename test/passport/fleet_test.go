@@ -36,7 +36,7 @@ func await(t testing.TB, what string, c <-chan struct{}) {
 }
 
 func key(id string) passport.Key {
-	return passport.NewKey(id, []byte(id + ": thirty-two bytes and more, of a test"))
+	return passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
 }
 
 func keysOf(ids []string) (keys []passport.Key) {
