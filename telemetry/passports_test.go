@@ -71,8 +71,9 @@ func TestPassportsAreCounted(t *testing.T) {
 
 func TestPassportsOptions(t *testing.T) {
 	for name, o := range map[string]telemetry.Option{
-		"WithNames": telemetry.WithNames(1, func(string) string { return "" }),
-		"no meters": telemetry.WithMeterProvider(nil),
+		"WithNames":       telemetry.WithNames(1, func(string) string { return "" }),
+		"WithSpanDetails": telemetry.WithSpanDetails(),
+		"no meters":       telemetry.WithMeterProvider(nil),
 	} {
 		if _, err := telemetry.Passports(o); !errors.Is(err, mortise.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
