@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/passport"
 )
 
@@ -82,5 +84,33 @@ func TestSecretsAppearNowhere(t *testing.T) {
 	}
 	if got, err := json.Marshal(key); string(got) != `{"ID":"2026-11"}` || err != nil {
 		t.Errorf("a key in JSON is %s, %v", got, err)
+	}
+}
+
+// What a holder of a key writes into an entry is in the log if it is refused: quoted, and bounded.
+func TestALineAboutAKeyHoldersPassportIsBounded(t *testing.T) {
+	r := ring(t, "k1")
+	unprintable := strings.Repeat("\U000e0001", 63) // four bytes each, and ten when quoted
+	for what, alter := range map[string]func(*passport.Passport){
+		"audience": func(p *passport.Passport) { p.Audience = unprintable },
+		"owner":    func(p *passport.Passport) { p.Claims[0].Owner = unprintable },
+		"name":     func(p *passport.Passport) { p.Claims[0].Name = "}" + strings.Repeat(unprintable, 4) },
+	} {
+		p := valid()
+		alter(&p)
+		locks, err := mortise.New(memory.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		var w strings.Builder
+		c := checker(t, r, "stock", passport.WithLogger(slog.New(slog.NewTextHandler(&w, nil))))
+		if _, err := c.Adopt(ctx, locks, sign(t, p, r)); err == nil {
+			t.Errorf("%s: adopted", what)
+		}
+		t.Logf("%s: %d bytes", what, w.Len())
+		if w.Len() < 400 || w.Len() > 2048 || strings.Count(w.String(), "\n") != 1 {
+			t.Errorf("%s: a line of %d bytes: %s", what, w.Len(), w.String())
+		}
 	}
 }

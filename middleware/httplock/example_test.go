@@ -24,7 +24,10 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	lock := httplock.New(locks, httplock.RouteKey("orders:{id}")) // refuses at once; to wait: httplock.WithWait(2*time.Second)
+	// One lock for 42, 042 and +42, and the handler sees 42. Without Canonical they are three locks.
+	key := httplock.RouteKey("orders:{id}", httplock.Canonical("id", httplock.Integer))
+	lock := httplock.New(locks, key, // refuses at once; to wait: httplock.WithWait(2*time.Second)
+		httplock.WithLockOptions(mortise.WithMaxHold(time.Minute))) // whatever handler and client do
 
 	ship := func(w http.ResponseWriter, r *http.Request) {
 		// r.Context() ends if the lock is lost. For a store that checks tokens:
