@@ -51,11 +51,18 @@ func (m *middleware) lockWaiting(locks mortise.Locker, w http.ResponseWriter, r 
 // readAhead reads a body of moderate length, and reports whether that is all of it. What was read,
 // and the error that came then, are for the handler.
 func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, whole bool) {
-	// Its own end is left as it is, in case nothing has to be cut off: the server set it.
-	cut := time.AfterFunc(aheadWait, func() { http.NewResponseController(w).SetReadDeadline(time.Now()) })
+	// The connection's deadline is the server's, and is touched only if the body does not come.
+	tooLate := make(chan struct{})
+	cut := time.AfterFunc(aheadWait, func() {
+		defer close(tooLate)
+		http.NewResponseController(w).SetReadDeadline(time.Now())
+	})
 	data, err := io.ReadAll(io.LimitReader(r.Body, mostAhead+1))
-	cut.Stop()
 	whole = err == nil && len(data) <= mostAhead
+	if !cut.Stop() {
+		<-tooLate
+		whole = false // the server can no longer notice that the client leaves
+	}
 	read := r.WithContext(r.Context())
 	rest := io.Reader(r.Body)
 	if err != nil {

@@ -38,7 +38,8 @@
 //
 // When the lock is lost, by WithMaxHold for one, the request's context ends, a handler that reads the
 // body, or a hijacked connection, gets an error at once, and one that writes gets it two seconds
-// later. That needs a ResponseWriter whose http.ResponseController has deadlines, as net/http's has.
+// later. That, and the bound on reading ahead ([WithWait]), need a ResponseWriter whose
+// http.ResponseController has deadlines, as net/http's has.
 //
 // # Answers
 //
