@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise/backend"
@@ -22,7 +23,7 @@ import (
 type Claim struct {
 	// Name is the lock's name.
 	Name string
-	// Owner is the holder as the store knows it, as in [State.Owner].
+	// Owner is the holder as the store knows it, as in [State.Owner], without control characters.
 	Owner string
 	// Hold is which of the owner's holds it is: the owner's hold count in the store while that one is the
 	// innermost. One or more.
@@ -110,7 +111,7 @@ func (x Claim) check() error {
 		return fmt.Errorf("%w: a claim's name: %w", ErrInvalid, err)
 	}
 	switch {
-	case len(x.Owner) > mostOwner, !utf8.ValidString(x.Owner), strings.IndexByte(x.Owner, ':') < 0:
+	case len(x.Owner) > mostOwner, !utf8.ValidString(x.Owner), strings.ContainsFunc(x.Owner, unicode.IsControl), strings.IndexByte(x.Owner, ':') < 0:
 		return fmt.Errorf("%w: a claim's owner, %q, is none", ErrInvalid, shorten(x.Owner))
 	case x.Hold < 1:
 		return fmt.Errorf("%w: a claim's hold is %d, it is one or more", ErrInvalid, x.Hold)

@@ -80,7 +80,8 @@ type ClientOption func(*Client) error
 
 // WithID sets the client's id, by which others see who holds a lock. It must be
 // unique among all clients of the store, at all times: two that share one would release each
-// other's locks. By default it is "host/pid/random".
+// other's locks. It is 1 to 256 bytes of UTF-8 without control characters. By default it is
+// "host/pid/random".
 func WithID(id string) ClientOption {
 	return func(c *Client) error {
 		if err := checkID(id); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -16,7 +17,7 @@ func newID() string {
 		host = "unknown"
 	}
 	host = strings.Map(func(r rune) rune {
-		if r <= ' ' || r == '/' || r == ':' || r == utf8.RuneError {
+		if r <= ' ' || r == '/' || r == ':' || r == utf8.RuneError || unicode.IsControl(r) {
 			return '_'
 		}
 		return r
@@ -28,8 +29,8 @@ func newID() string {
 const maxID = 256
 
 func checkID(id string) error {
-	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
-		return fmt.Errorf("%w: WithID(%q): 1 to %d bytes of UTF-8", ErrInvalid, shorten(id), maxID)
+	if id == "" || len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
+		return fmt.Errorf("%w: WithID(%q): 1 to %d bytes of UTF-8 without control characters", ErrInvalid, shorten(id), maxID)
 	}
 	return nil
 }

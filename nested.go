@@ -218,7 +218,7 @@ func (c *Client) nest(ctx, wait context.Context, r *request, x Claim) (*Lease, e
 }
 
 func (r *request) claimEnded() error {
-	return fmt.Errorf("%w: %s does not hold the lock any more, or not by the hold that the call comes from; that hold was unlocked or lost, its lease ran out, or the claim's token is none", ErrClaimEnded, shorten(r.claim.Owner))
+	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold was unlocked or lost, its lease ran out, or the claim's token is none", ErrClaimEnded, shorten(r.claim.Owner))
 }
 
 // nested is what the store is to know of one who enters under a claim.

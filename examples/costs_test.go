@@ -240,7 +240,7 @@ func (c *costs) measure() []cost {
 
 // called has b's process called by a's over HTTP, while that holds the lock which b takes.
 func (c *costs) called(a, b *mortise.Client) (rows []cost) {
-	ring, err := passport.NewRing(passport.Key{ID: "k1", Secret: []byte("thirty-two bytes and some more, of a test")})
+	ring, err := passport.NewRing(passport.NewKey("k1", []byte("thirty-two bytes and some more, of a test")))
 	if err != nil {
 		c.t.Fatal(err)
 	}

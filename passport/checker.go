@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
@@ -28,8 +29,8 @@ func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 	switch {
 	case v == nil:
 		return nil, fmt.Errorf("passport: NewChecker: %w: the Verifier must not be nil", mortise.ErrInvalid)
-	case audience == "" || len(audience) > MaxAudience || !utf8.ValidString(audience):
-		return nil, fmt.Errorf("passport: NewChecker: %w: the audience is the service's name, UTF-8 of 1 to %d bytes", mortise.ErrInvalid, MaxAudience)
+	case audience == "" || len(audience) > MaxAudience || !utf8.ValidString(audience) || strings.ContainsFunc(audience, unicode.IsControl):
+		return nil, fmt.Errorf("passport: NewChecker: %w: the audience is the service's name, UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxAudience)
 	}
 	c := &Checker{verifier: v, audience: audience, longest: DefaultLongest, skew: DefaultSkew}
 	for _, o := range opts {

@@ -1,7 +1,7 @@
 // Package passport lets the owner of a lock travel with a call to another service, so that what is called enters the
 // caller's lock instead of waiting for it for ever:
 //
-//	ring, err := passport.NewRing(passport.Key{ID: "2026-11", Secret: secret}) // the same at both
+//	ring, err := passport.NewRing(passport.NewKey("2026-11", secret)) // the same at both
 //
 //	// The caller: what it sends to https://stock.internal while it holds locks says so.
 //	issuer, err := passport.NewIssuer(ring)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
@@ -15,10 +16,10 @@ import (
 
 // An entry is prefix and, in base64url without padding,
 //
-//	key id, audience                    each: length in 2 bytes, UTF-8
+//	key id, audience                    each: length in 2 bytes, UTF-8 without control characters
 //	issued, expires                     each: milliseconds since 1970, 8 bytes
 //	number of claims                    2 bytes
-//	of each claim: name, owner          each: length in 2 bytes, UTF-8
+//	of each claim: name, owner          each: length in 2 bytes, UTF-8, the owner without control characters
 //	               hold, token          8 bytes each
 //	signature                           length in 2 bytes
 //
@@ -99,8 +100,8 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 		return p, nil, nil, fmt.Errorf("%w: it is not base64url", ErrMalformed)
 	}
 	r := reader{rest: whole[n:]}
-	p.Key = r.text("the key's id", MaxKeyID)
-	p.Audience = r.text("the audience", MaxAudience)
+	p.Key = r.plain("the key's id", MaxKeyID)
+	p.Audience = r.plain("the audience", MaxAudience)
 	p.Issued = r.time("issued")
 	p.Expires = r.time("expires")
 	claims := r.uint16()
@@ -118,7 +119,7 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 	for i := range p.Claims {
 		c := &p.Claims[i]
 		c.Name = r.text("a lock's name", MaxName)
-		c.Owner = r.text("an owner's id", MaxOwner)
+		c.Owner = r.plain("an owner's id", MaxOwner)
 		c.Hold = int(r.number("a hold", 1, math.MaxInt32))
 		c.Token = int64(r.number("a token", 0, math.MaxInt64))
 		c.Expires = p.Expires
@@ -203,6 +204,15 @@ func (r *reader) text(what string, most int) string {
 		r.fail(what + " is not UTF-8")
 	}
 	return string(b)
+}
+
+// plain is text without control characters.
+func (r *reader) plain(what string, most int) string {
+	s := r.text(what, most)
+	if r.err == nil && strings.ContainsFunc(s, unicode.IsControl) {
+		r.fail(what + " has a control character")
+	}
+	return s
 }
 
 func (r *reader) number(what string, least, most uint64) uint64 {

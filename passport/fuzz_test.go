@@ -13,7 +13,7 @@ import (
 
 func fuzzRing(f *testing.F) *Ring {
 	f.Helper()
-	r, err := NewRing(Key{ID: "k1", Secret: []byte("a secret of the fuzz test: thirty-two bytes and more")})
+	r, err := NewRing(NewKey("k1", []byte("a secret of the fuzz test: thirty-two bytes and more")))
 	if err != nil {
 		f.Fatal(err)
 	}

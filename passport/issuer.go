@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
@@ -142,12 +144,18 @@ func (p *Passport) check() error {
 		}
 		return nil
 	}
-	err := errors.Join(text("the key's id", p.Key, MaxKeyID), text("the audience", p.Audience, MaxAudience))
+	plain := func(what, s string, most int) error {
+		if strings.ContainsFunc(s, unicode.IsControl) {
+			return fmt.Errorf("%w: %s has a control character", mortise.ErrInvalid, what)
+		}
+		return text(what, s, most)
+	}
+	err := errors.Join(plain("the key's id", p.Key, MaxKeyID), plain("the audience", p.Audience, MaxAudience))
 	for n, c := range p.Claims {
 		if twice(p.Claims[:n], c.Name) {
 			err = errors.Join(err, fmt.Errorf("%w: two claims of %q", mortise.ErrInvalid, c.Name))
 		}
-		err = errors.Join(err, text("a lock's name", c.Name, MaxName), text("an owner's id", c.Owner, MaxOwner))
+		err = errors.Join(err, text("a lock's name", c.Name, MaxName), plain("an owner's id", c.Owner, MaxOwner))
 		if c.Hold < 1 || c.Hold > math.MaxInt32 || c.Token < 0 {
 			err = errors.Join(err, fmt.Errorf("%w: a hold of %d, a token of %d", mortise.ErrInvalid, c.Hold, c.Token))
 		}

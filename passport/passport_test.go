@@ -31,7 +31,7 @@ func key(id string) passport.Key {
 		secret[i] = byte(i)
 	}
 	copy(secret, id)
-	return passport.Key{ID: id, Secret: secret}
+	return passport.NewKey(id, secret)
 }
 
 func ring(t testing.TB, primary string, others ...string) *passport.Ring {
@@ -199,7 +199,10 @@ func TestRefusals(t *testing.T) {
 			return b[:signatureAt+16]
 		})}, passport.ErrTampered, nil, nil},
 		{"a key that was made up", []string{sign(t, valid(), ring(t, "k2"))}, passport.ErrUnknownKey, nil, nil},
-		{"a key's id that would be a line of the log", []string{sign(t, valid(), ring(t, "k\nlevel=ERROR msg=forged"))}, passport.ErrUnknownKey, nil, nil},
+		{"a key's id that would be a field of the log", []string{sign(t, valid(), ring(t, `k" level=ERROR msg="forged`))}, passport.ErrUnknownKey, nil, nil},
+		{"a key's id of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("k1"), []byte("k\n"), 1) })}, passport.ErrMalformed, nil, nil},
+		{"an audience of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("stock"), []byte("st\nck"), 1) })}, passport.ErrMalformed, nil, nil},
+		{"an owner of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("abc:7"), []byte("a\nc:7"), 1) })}, passport.ErrMalformed, nil, nil},
 		{"a key's id with another secret", []string{sign(t, valid(), func() passport.Signer {
 			k := key("k2")
 			k.ID = "k1"
@@ -394,16 +397,18 @@ func TestRotation(t *testing.T) {
 func TestBadKeys(t *testing.T) {
 	long := key("k")
 	long.ID = strings.Repeat("k", passport.MaxKeyID+1)
-	short := key("k")
-	short.Secret = short.Secret[:passport.MinSecret-1]
+	short := passport.NewKey("k", make([]byte, passport.MinSecret-1))
+	nameless := key("")
 	r := ring(t, "k1")
 	for name, keys := range map[string][]passport.Key{
 		"short":        {short},
 		"short, other": {key("k1"), short},
-		"zeros":        {{ID: "k", Secret: make([]byte, 64)}},
-		"no id":        {{Secret: key("k").Secret}},
+		"zeros":        {passport.NewKey("k", make([]byte, 64))},
+		"no secret":    {{ID: "k"}},
+		"no id":        {nameless},
+		"two lines":    {key("k\n")},
 		"long id":      {long},
-		"not UTF-8":    {{ID: "\xff", Secret: key("k").Secret}},
+		"not UTF-8":    {key("\xff")},
 		"twice":        {key("k1"), key("k1")},
 	} {
 		if got, err := passport.NewRing(keys[0], keys[1:]...); !errors.Is(err, mortise.ErrInvalid) || got != nil {
@@ -413,16 +418,18 @@ func TestBadKeys(t *testing.T) {
 			t.Errorf("%s: Rotate: %v, the primary is %q", name, err, r.Current())
 		}
 	}
-	if k := key("k1"); strings.Contains(fmt.Sprintf("%v %+v %#v", k, k, k), string(k.Secret[8:12])) || fmt.Sprint(k) != "key k1" {
-		t.Errorf("%#v", k)
-	}
-	secret := key("k1")
-	mine, err := passport.NewRing(secret)
+	secret := []byte("a secret of a test: thirty-two bytes and more")
+	kept := passport.NewKey("k1", secret)
+	theirs, err := passport.NewRing(passport.NewKey("k1", secret))
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(secret.Secret) // a caller that clears its own
-	if _, err := checker(t, r, "stock").Check(ctx, sign(t, valid(), mine)); err != nil {
+	clear(secret) // a caller that clears its own
+	mine, err := passport.NewRing(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := checker(t, theirs, "stock").Check(ctx, sign(t, valid(), mine)); err != nil {
 		t.Error(err)
 	}
 }
@@ -618,7 +625,7 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 
 // The format is frozen: an entry of this version, byte by byte.
 func TestTheFormat(t *testing.T) {
-	r, err := passport.NewRing(passport.Key{ID: "k", Secret: []byte("0123456789abcdef0123456789abcdef")})
+	r, err := passport.NewRing(passport.NewKey("k", []byte("0123456789abcdef0123456789abcdef")))
 	if err != nil {
 		t.Fatal(err)
 	}

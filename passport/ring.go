@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
@@ -34,19 +36,36 @@ type Verifier interface {
 // MinSecret is the least bytes of a [Key]'s secret: as many as SHA-256 has.
 const MinSecret = 32
 
-// Key is a secret that services share, under a name.
+// Key is a secret that services share, under a name: see [NewKey]. The secret is in no text that fmt,
+// log/slog or an encoder makes of a Key, or of what contains one. The zero Key has no secret and is
+// refused by [NewRing].
 type Key struct {
-	// ID names the key in entries, where anybody can read it: UTF-8 of 1 to MaxKeyID bytes, such as "2026-11". An
-	// id is never used for another secret.
+	// ID names the key in entries, where anybody can read it: UTF-8 of 1 to MaxKeyID bytes without
+	// control characters, such as "2026-11". An id is never used for another secret.
 	ID string
-	// Secret is at least MinSecret random bytes (head -c 32 /dev/urandom), which are used for nothing else.
-	Secret []byte
+	// secret is a function, since fmt prints what unexported fields contain, and what they point to.
+	secret func() []byte
 }
 
-// String keeps secrets out of logs.
+// NewKey returns a key. The secret, which is copied, is at least [MinSecret] random bytes
+// (head -c 32 /dev/urandom) that are used for nothing else. NewRing checks both.
+func NewKey(id string, secret []byte) Key {
+	secret = slices.Clone(secret)
+	return Key{id, func() []byte { return secret }}
+}
+
+// bytes returns the secret, which is not to be changed.
+func (k Key) bytes() []byte {
+	if k.secret == nil {
+		return nil
+	}
+	return k.secret()
+}
+
+// String returns the word key and the id.
 func (k Key) String() string { return "key " + k.ID }
 
-// GoString does so for %#v.
+// GoString returns what String does, for %#v.
 func (k Key) GoString() string { return k.String() }
 
 // Ring is a ring of keys for HMAC-SHA-256: one signs, all verify. Its methods may be called concurrently.
@@ -77,16 +96,17 @@ func (r *Ring) Rotate(primary Key, others ...Key) error {
 	for i := range keys {
 		k := &keys[i]
 		switch {
-		case k.ID == "" || len(k.ID) > MaxKeyID || !utf8.ValidString(k.ID):
-			return fmt.Errorf("passport: %w: a key's id is UTF-8 of 1 to %d bytes", mortise.ErrInvalid, MaxKeyID)
-		case len(k.Secret) < MinSecret:
-			return fmt.Errorf("passport: %w: key %q has %d bytes; it needs at least %d, random ones", mortise.ErrInvalid, k.ID, len(k.Secret), MinSecret)
-		case !slices.ContainsFunc(k.Secret, func(b byte) bool { return b != k.Secret[0] }):
+		case k.ID == "" || len(k.ID) > MaxKeyID || !utf8.ValidString(k.ID) || strings.ContainsFunc(k.ID, unicode.IsControl):
+			return fmt.Errorf("passport: %w: a key's id is UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxKeyID)
+		case k.secret == nil:
+			return fmt.Errorf("passport: %w: key %q has no secret; make it by NewKey", mortise.ErrInvalid, k.ID)
+		case len(k.bytes()) < MinSecret:
+			return fmt.Errorf("passport: %w: key %q has %d bytes; it needs at least %d, random ones", mortise.ErrInvalid, k.ID, len(k.bytes()), MinSecret)
+		case !slices.ContainsFunc(k.bytes(), func(b byte) bool { return b != k.bytes()[0] }):
 			return fmt.Errorf("passport: %w: key %q is one byte repeated; it needs random ones", mortise.ErrInvalid, k.ID)
 		case slices.ContainsFunc(keys[:i], func(o Key) bool { return o.ID == k.ID }):
 			return fmt.Errorf("passport: %w: two keys have the id %q", mortise.ErrInvalid, k.ID)
 		}
-		k.Secret = slices.Clone(k.Secret)
 	}
 	r.keys.Store(&keys)
 	return nil
@@ -117,7 +137,7 @@ func (r *Ring) Sign(_ context.Context, key string, message []byte) ([]byte, erro
 	if !ok { // rotated out since Current
 		return nil, fmt.Errorf("%w %q", ErrUnknownKey, key)
 	}
-	return sum(k.Secret, message), nil
+	return sum(k.bytes(), message), nil
 }
 
 // Verify implements [Verifier].
@@ -126,7 +146,7 @@ func (r *Ring) Verify(_ context.Context, key string, message, signature []byte) 
 	if !ok {
 		return fmt.Errorf("%w %q", ErrUnknownKey, key)
 	}
-	if !hmac.Equal(sum(k.Secret, message), signature) {
+	if !hmac.Equal(sum(k.bytes(), message), signature) {
 		return fmt.Errorf("%w: the signature is not that of key %q", ErrTampered, key)
 	}
 	return nil

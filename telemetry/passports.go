@@ -31,8 +31,8 @@ func Passports(opts ...Option) (passport.Observer, error) {
 	if err != nil {
 		return passport.Observer{}, err
 	}
-	if r.limit > 0 {
-		return passport.Observer{}, fmt.Errorf("telemetry: %w: WithNames does not apply to Passports", mortise.ErrInvalid)
+	if r.limit > 0 || r.details {
+		return passport.Observer{}, fmt.Errorf("telemetry: %w: WithNames and WithSpanDetails do not apply to Passports", mortise.ErrInvalid)
 	}
 	m := r.meters.Meter(scope)
 	issued, err1 := m.Int64Counter("mortise.passport.issued", metric.WithUnit("{call}"),

@@ -22,7 +22,7 @@ func TestPassportsAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ring, err := passport.NewRing(passport.Key{ID: "k1", Secret: []byte("thirty-two bytes and some more, of a test")})
+		ring, err := passport.NewRing(passport.NewKey("k1", []byte("thirty-two bytes and some more, of a test")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,8 +71,9 @@ func TestPassportsAreCounted(t *testing.T) {
 
 func TestPassportsOptions(t *testing.T) {
 	for name, o := range map[string]telemetry.Option{
-		"WithNames": telemetry.WithNames(1, func(string) string { return "" }),
-		"no meters": telemetry.WithMeterProvider(nil),
+		"WithNames":       telemetry.WithNames(1, func(string) string { return "" }),
+		"WithSpanDetails": telemetry.WithSpanDetails(),
+		"no meters":       telemetry.WithMeterProvider(nil),
 	} {
 		if _, err := telemetry.Passports(o); !errors.Is(err, mortise.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

@@ -24,8 +24,9 @@ type reporter struct {
 	holding, queueing                 metric.Int64UpDownCounter
 	handoffs, losses, renewalFailures metric.Int64Counter
 
-	limit int
-	label func(string) string
+	limit   int
+	label   func(string) string
+	details bool // spans have names, owners and errors
 
 	mu     sync.Mutex
 	holds  map[hold]trace.Span // that have begun
@@ -98,6 +99,29 @@ func (r *reporter) labelOf(name string) string {
 	return label
 }
 
+// spanOf are the attributes of a span.
+func (r *reporter) spanOf(s mortise.Subject, more ...attribute.KeyValue) trace.SpanStartEventOption {
+	attrs := append(more, keyKind.String(s.Kind))
+	switch {
+	case r.details:
+		attrs = append(attrs, keyName.String(s.Name))
+		if s.Owner != "" {
+			attrs = append(attrs, keyOwner.String(s.Owner))
+		}
+	case r.label != nil:
+		attrs = append(attrs, keyName.String(r.labelOf(s.Name)))
+	}
+	return trace.WithAttributes(attrs...)
+}
+
+// fail marks a span as that of an error. The error's text may have names and owners in it.
+func (r *reporter) fail(span trace.Span, err error, how string) {
+	if r.details {
+		span.RecordError(err)
+	}
+	span.SetStatus(codes.Error, how)
+}
+
 // under is the caller's context, for exemplars and spans, without its end.
 func under(s mortise.Subject) context.Context {
 	if s.Context == nil {
@@ -121,11 +145,9 @@ func (r *reporter) answered(s mortise.Subject, waited time.Duration, contended b
 		return trace.SpanContext{}, false
 	}
 	now := time.Now()
-	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)), trace.WithAttributes(
-		keyKind.String(s.Kind), keyName.String(s.Name), keyOutcome.String(result)))
+	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)), r.spanOf(s, keyOutcome.String(result)))
 	if err != nil && result != outcomeNotAcquired && result != outcomeCancelled {
-		span.RecordError(err)
-		span.SetStatus(codes.Error, result)
+		r.fail(span, err, result)
 	}
 	span.End(trace.WithTimestamp(now))
 	return span.SpanContext(), span.SpanContext().IsValid()
@@ -140,8 +162,7 @@ func (r *reporter) acquired(e mortise.AcquiredEvent) {
 	if e.Lease == 0 { // there is nothing that could end
 		return
 	}
-	opts := []trace.SpanStartOption{trace.WithAttributes(
-		keyKind.String(e.Kind), keyName.String(e.Name), keyOwner.String(e.Owner), keyHolds.Int(e.Holds))}
+	opts := []trace.SpanStartOption{r.spanOf(e.Subject, keyHolds.Int(e.Holds))}
 	if e.Token > 0 {
 		opts = append(opts, trace.WithAttributes(keyToken.Int64(e.Token)))
 	}
@@ -174,8 +195,7 @@ func (r *reporter) ended(s mortise.Subject, after time.Duration, how string, err
 	r.hold.Record(ctx, after.Seconds(), r.on(s, keyOutcome.String(how)))
 	span.SetAttributes(keyOutcome.String(how))
 	if err != nil {
-		span.RecordError(err)
-		span.SetStatus(codes.Error, how)
+		r.fail(span, err, how)
 	}
 	span.End()
 }

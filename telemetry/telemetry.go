@@ -29,7 +29,10 @@
 //
 // "mortise.wait" is a call that had to wait, or failed; "mortise.hold" a lease, from its
 // acquisition to its end. Both are children of the span in the caller's context, if there is one, and
-// a hold is linked to the wait before it. They carry the lock's name, the owner and the fencing token.
+// a hold is linked to the wait before it. They carry kind and outcome, a hold its hold count and its
+// fencing token as well. Names of locks, owners, which have host names and process ids in them, and
+// the texts of errors, which have both, are left out: [WithNames] adds a bounded name,
+// [WithSpanDetails] all of them.
 package telemetry
 
 import (
@@ -72,7 +75,7 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithNames adds the attribute mortise.name to metrics. label maps a lock's name to its value, such as
+// WithNames adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value, such as
 // "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart, those
 // that come first; further ones are reported as "other". limit is at least one.
 func WithNames(limit int, label func(name string) string) Option {
@@ -82,6 +85,16 @@ func WithNames(limit int, label func(name string) string) Option {
 		}
 		r.limit, r.label = limit, label
 		r.labels = make(map[string]struct{})
+		return nil
+	}
+}
+
+// WithSpanDetails adds to spans the name of the lock (mortise.name), its owner (mortise.owner) and, as
+// an exception event, the text of an error. Where traces are kept, names that say something about
+// customers are then kept as well. Metrics are as without it.
+func WithSpanDetails() Option {
+	return func(r *reporter) error {
+		r.details = true
 		return nil
 	}
 }

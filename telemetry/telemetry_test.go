@@ -28,11 +28,12 @@ type seen struct {
 	reader *metric.ManualReader
 	spans  *tracetest.SpanRecorder
 	traces *trace.TracerProvider
+	store  *memory.Store
 }
 
 func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
 	t.Helper()
-	s := &seen{T: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	s := &seen{T: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder(), store: memory.New()}
 	s.traces = trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
 	meters := metric.NewMeterProvider(metric.WithReader(s.reader))
 	observer, err := telemetry.New(append([]telemetry.Option{
@@ -40,7 +41,7 @@ func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := mortise.New(memory.New(), mortise.WithObserver(observer))
+	c, err := mortise.New(s.store, mortise.WithObserver(observer))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 		if l := hold.Links(); len(l) != 1 || l[0].SpanContext.SpanID() != wait.SpanContext().SpanID() {
 			t.Errorf("the hold's links are %v", l)
 		}
-		if a := attribute.NewSet(hold.Attributes()...); a.Encoded(attribute.DefaultEncoder()) == "" || !a.HasValue("mortise.token") || !a.HasValue("mortise.owner") {
+		if a := attribute.NewSet(hold.Attributes()...); a.Encoded(attribute.DefaultEncoder()) == "" || !a.HasValue("mortise.token") || !a.HasValue("mortise.holds") {
 			t.Errorf("the hold has %v", hold.Attributes())
 		}
 	})
@@ -238,6 +239,78 @@ func TestALossIsAnErrorOfItsSpan(t *testing.T) {
 			t.Errorf("the spans are %v", spans)
 		}
 	})
+}
+
+// spanTexts is all that spans say.
+func spanTexts(spans []trace.ReadOnlySpan) string {
+	var b strings.Builder
+	for _, x := range spans {
+		fmt.Fprintln(&b, x.Name(), x.Status().Description)
+		for _, a := range x.Attributes() {
+			fmt.Fprintln(&b, a.Key, a.Value.Emit())
+		}
+		for _, e := range x.Events() {
+			fmt.Fprintln(&b, e.Name)
+			for _, a := range e.Attributes {
+				fmt.Fprintln(&b, a.Key, a.Value.Emit())
+			}
+		}
+	}
+	return b.String()
+}
+
+// Names of locks may say something about customers, and owners' ids have host names in them. They are
+// in spans only where they are asked for; in the texts of errors, too.
+func TestSpansSayNamesAndOwnersOnlyWhereAskedFor(t *testing.T) {
+	label := func(name string) string { family, _, _ := strings.Cut(name, ":"); return family }
+	for _, c := range []struct {
+		what        string
+		opts        []telemetry.Option
+		family, all bool
+	}{
+		{"by default", nil, false, false},
+		{"WithNames", []telemetry.Option{telemetry.WithNames(1, label)}, true, false},
+		{"WithSpanDetails", []telemetry.Option{telemetry.WithSpanDetails()}, true, true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks, s := open(t, c.opts...)
+				ctx := t.Context()
+				lease, err := locks.Lock(ctx, "customers:alice")
+				if err != nil {
+					t.Fatal(err)
+				}
+				// A wait that is refused, one that fails, a hold that is lost, one that fails to be released.
+				locks.Lock(ctx, "customers:alice", mortise.WithWait(time.Second))
+				locks.Lock(ctx, "customers:}", mortise.WithWait(time.Second))
+				lost, err := locks.Lock(ctx, "customers:bob", mortise.WithLease(time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second)
+				lost.Unlock(ctx)
+				s.store.SetDown(errors.New("customers:alice is away"))
+				locks.Lock(ctx, "customers:carol", mortise.WithWait(time.Second))
+				down, over := context.WithCancel(ctx)
+				over()
+				lease.Unlock(down)
+				locks.Close()
+				synctest.Wait()
+				said := spanTexts(s.spans.Ended())
+				for text, may := range map[string]bool{
+					"customers": c.family, "customers:": c.all, "alice": c.all, "bob": c.all, "carol": c.all,
+					locks.ID(): c.all, "mortise.owner": c.all, "exception": c.all,
+				} {
+					if got := strings.Contains(said, text); got != may {
+						t.Errorf("%q is there: %v, want %v:\n%s", text, got, may, said)
+					}
+				}
+				if !strings.Contains(said, "mortise.outcome lost") || !strings.Contains(said, "mortise.outcome unavailable") {
+					t.Errorf("outcomes are missing:\n%s", said)
+				}
+			})
+		})
+	}
 }
 
 func TestMistakesAreRefused(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -15,15 +16,34 @@ import (
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
-// newRoutes are the shop's HTTP. The middleware stands at the routes, where chi knows {id}.
+// orderID reads the id of an order, a positive number, as a client writes it. Ids go into names of
+// locks and into URLs of other services, so every door of the shop reads them by this function, and
+// handlers see the text that it returns: 5 for 05.
+func orderID(text string) (string, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return "", errors.New("an order's id is a number")
+	}
+	return strconv.FormatUint(n, 10), nil
+}
+
+// newRoutes are the shop's HTTP. The middleware stands at the routes, where chi knows {id}. Handlers
+// read the id by PathValue, where the middleware puts what orderID returns; chi.URLParam has the text
+// of the URL.
 func newRoutes(locks mortise.Locker, warehouse *Warehouse, shipping *Shipping, metrics prometheus.Gatherer) http.Handler {
-	order := httplock.RouteKey("orders:{id}")
-	atOnce := httplock.New(locks, order)
-	inTurn := httplock.New(locks, order, httplock.WithWait(20*time.Second))
+	order := httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID))
+	bounded := httplock.WithLockOptions(mortise.WithMaxHold(30 * time.Second)) // whatever handler and client do
+	atOnce := httplock.New(locks, order, bounded)
+	inTurn := httplock.New(locks, order, bounded, httplock.WithWait(20*time.Second))
 
 	r := chi.NewRouter()
 	r.Get("/orders/{id}", func(w http.ResponseWriter, r *http.Request) { // needs no lock
-		answer(w, warehouse.Get(chi.URLParam(r, "id")))
+		id, err := orderID(r.PathValue("id"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer(w, warehouse.Get(id))
 	})
 	r.With(atOnce).Post("/orders/{id}/pay", changing(func(ctx context.Context, id string) (Order, error) {
 		return warehouse.Change(ctx, id, pay)
@@ -36,7 +56,7 @@ func newRoutes(locks mortise.Locker, warehouse *Warehouse, shipping *Shipping, m
 
 func changing(change func(ctx context.Context, id string) (Order, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		order, err := change(r.Context(), chi.URLParam(r, "id"))
+		order, err := change(r.Context(), r.PathValue("id"))
 		switch {
 		case err == nil:
 			answer(w, order)

@@ -57,7 +57,11 @@ func newMetrics(life fx.Lifecycle) (metric.MeterProvider, prometheus.Gatherer, e
 }
 
 func serveHTTP(life fx.Lifecycle, end fx.Shutdowner, at *Addresses, routes http.Handler) {
-	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
+	// Bounds: a client that sends or reads slowly holds a lock meanwhile.
+	server := &http.Server{
+		Handler: routes, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
+		WriteTimeout: 40 * time.Second, IdleTimeout: time.Minute,
+	}
 	life.Append(fx.Hook{
 		OnStart: func(context.Context) error {
 			return listen(&at.HTTP, end, func(l net.Listener) error {

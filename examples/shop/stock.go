@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -24,7 +25,7 @@ import (
 func newKeys() (*passport.Ring, error) {
 	secret := make([]byte, passport.MinSecret)
 	rand.Read(secret)
-	return passport.NewRing(passport.Key{ID: "first", Secret: secret})
+	return passport.NewRing(passport.NewKey("first", secret))
 }
 
 // newStockRoutes are the stock's HTTP. Adopt stands before the lock.
@@ -34,9 +35,9 @@ func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *passport.
 		return nil, err
 	}
 	r := chi.NewRouter()
-	r.With(httplock.Adopt(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}"))).
+	r.With(httplock.Adopt(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID)))).
 		Post("/orders/{id}/take", func(w http.ResponseWriter, r *http.Request) {
-			if err := warehouse.Take(r.Context(), chi.URLParam(r, "id")); err != nil {
+			if err := warehouse.Take(r.Context(), r.PathValue("id")); err != nil {
 				return // the lock is lost, which the middleware answers, or the client has gone
 			}
 			io.WriteString(w, "taken")
@@ -62,18 +63,19 @@ type Stock struct {
 }
 
 // NewStock makes a client that tells the stock, and nobody else, which locks the shop holds.
-func NewStock(url string, keys *passport.Ring) (*Stock, error) {
+func NewStock(origin string, keys *passport.Ring) (*Stock, error) {
 	issuer, err := passport.NewIssuer(keys, passport.WithLogger(slog.Default()))
 	if err != nil {
 		return nil, err
 	}
-	return &Stock{url, &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{url: "stock"})}}, nil
+	return &Stock{origin, &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{origin: "stock"})}}, nil
 }
 
 // Take has the stock take an order's goods. With the context of the order's lease it enters that lock; with another it
-// would be refused.
+// would be refused. The id is escaped: as it stands, 42/take?x= would lead to another path of the
+// stock, with what lets it enter the shop's locks.
 func (s *Stock) Take(ctx context.Context, id string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/orders/"+id+"/take", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/orders/"+url.PathEscape(id)+"/take", nil)
 	if err != nil {
 		return err
 	}

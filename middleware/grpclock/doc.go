@@ -11,15 +11,21 @@
 // of the services must be linked in, as it is where they are registered.
 //
 // The call's context is that of its lease: it ends when the lock is lost, and with it a
-// handler enters the lock again. [Lease] returns the lease, with its fencing token. A stream's Recv returns as well when
-// the lock is lost, though the client be silent.
+// handler enters the lock again. [Lease] returns the lease, with its fencing token. A stream's Recv and
+// Send return as well when the lock is lost, though the client sends nothing, or reads nothing.
+//
+// The keys make names of the text of a value. A handler that parses the text may take several for the
+// same: 42, 042 and +42. [Canonical] makes one of them, for the lock and for the handler.
+//
+// A call holds its lock until its handler returns, and a client can keep a stream open for as long as
+// it likes. By default nothing bounds that; mortise.WithMaxHold, by [WithLockOptions], does.
 //
 // # Modes
 //
 //	option                        a call whose lock is held
 //	(none)                        is refused at once
 //	WithWait(d)                   waits for d at most, and until its deadline
-//	WithClientWait()              waits until its deadline, or until it is cancelled
+//	WithClientWait()              waits until its deadline or its cancellation, 5 minutes at most
 //	WithReaders(read, methods)    as above; these methods share the lock
 //	WithFailOpen()                as above; is served UNLOCKED where the store is down
 //

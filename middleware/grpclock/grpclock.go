@@ -49,11 +49,13 @@ func WithWait(d time.Duration) Option {
 	return func(i *interceptor) { i.waits, i.wait = true, d }
 }
 
-// WithClientWait has a call wait for its lock for as long as its client does: until
-// its deadline, or until it is cancelled.
-func WithClientWait() Option {
-	return func(i *interceptor) { i.waits, i.wait = true, 0 }
-}
+// WithClientWait has a call wait for its lock for as long as its client does, until its deadline or
+// its cancellation, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
+func WithClientWait() Option { return WithWait(MaxClientWait) }
+
+// MaxClientWait bounds [WithClientWait]: a call without a deadline, whose client has vanished such as
+// by a broken network, would wait until the connection is found dead.
+const MaxClientWait = 5 * time.Minute
 
 // WithReaders has these methods lock by read instead: readers share the lock, the
 // other methods do not. Each must be in [Methods].
@@ -72,8 +74,8 @@ func WithReaders(read mortise.Locker, fullMethods ...string) Option {
 }
 
 // WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or
-// mortise.WithMaxHold, to bound what a handler that hangs can hold up. For
-// mortise.WithWait use this package's. One that mortise refuses is answered with Internal.
+// mortise.WithMaxHold, to bound what a handler that hangs, or a stream that is kept open, can hold
+// up. For mortise.WithWait use this package's. One that mortise refuses is answered with Internal.
 func WithLockOptions(opts ...mortise.Option) Option {
 	return func(i *interceptor) { i.options = append(i.options[:len(i.options):len(i.options)], opts...) }
 }
@@ -115,7 +117,7 @@ type interceptor struct {
 	readers map[string]mortise.Locker
 	options []mortise.Option
 	waits   bool
-	wait    time.Duration // 0: as long as the client
+	wait    time.Duration // 0: it does not
 	open    bool
 	answer  func(context.Context, string, *status.Status, error) error
 }
@@ -148,7 +150,7 @@ func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServer
 	if !ok {
 		return handler(ctx, req)
 	}
-	lease, err := i.lock(ctx, info.FullMethod, rule, req)
+	lease, ctx, err := i.lock(ctx, info.FullMethod, rule, req)
 	if err != nil {
 		return nil, err
 	}
@@ -179,10 +181,11 @@ func (i *interceptor) stream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 		}
 		s.first, req = first, first
 	}
-	lease, err := i.lock(ctx, info.FullMethod, rule, req)
+	lease, ctx, err := i.lock(ctx, info.FullMethod, rule, req)
 	if err != nil {
 		return err
 	}
+	s.ctx = ctx
 	if lease == nil {
 		return handler(srv, s)
 	}
@@ -191,17 +194,18 @@ func (i *interceptor) stream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	return i.outcome(ctx, info.FullMethod, lease, handler(srv, s))
 }
 
-// lock returns neither a lease nor an error if the call may pass without.
-func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) (*mortise.Lease, error) {
-	name, err := r.name(ctx, req)
+// lock returns neither a lease nor an error if the call may pass without. The context is the
+// handler's, without the lease.
+func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) (*mortise.Lease, context.Context, error) {
+	name, ctx, err := r.name(ctx, req)
 	if err == nil && name == "" {
 		err = errEmptyKey
 	}
 	switch {
 	case errors.Is(err, ErrNoLock):
-		return nil, nil
+		return nil, ctx, nil
 	case err != nil:
-		return nil, i.answer(ctx, method, badKey(err), err)
+		return nil, ctx, i.answer(ctx, method, badKey(err), err)
 	}
 	locks := i.locks
 	if read, ok := i.readers[method]; ok {
@@ -216,11 +220,11 @@ func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) 
 	case err == nil && lease == nil:
 		err = errors.New("grpclock: the Locker returned neither a lease nor an error")
 	case err == nil:
-		return lease, nil
+		return lease, ctx, nil
 	case i.open && errors.Is(err, mortise.ErrUnavailable):
-		return nil, nil
+		return nil, ctx, nil
 	}
-	return nil, i.answer(ctx, method, refused(ctx, err), err)
+	return nil, ctx, i.answer(ctx, method, refused(ctx, err), err)
 }
 
 func carry(lease *mortise.Lease) context.Context {

@@ -227,6 +227,7 @@ func TestWhatCanHappen(t *testing.T) {
 		{"client stream: there is no first message", noFirstMessage},
 		{"stream: locked by metadata before its first message", streamByMetadata},
 		{"stream: the lock is lost while the client is silent", streamLost},
+		{"stream: the lock is lost while the client reads nothing", streamLostUnread},
 		{"stream: its deadline ends", streamDeadline},
 		{"stream: the handler panics", streamPanics},
 		{"stream: Redis is down", streamRedisDown},
@@ -663,6 +664,33 @@ func streamLost(s *site) {
 	s.free("orders:42")
 }
 
+// A handler whose client reads nothing, and so can send no more, is woken.
+func streamLostUnread(s *site) {
+	ended := make(chan error, 1)
+	s.onOutput = func(_ *pb.StreamingOutputCallRequest, ss pb.TestService_StreamingOutputCallServer) error {
+		part := &pb.StreamingOutputCallResponse{Payload: &pb.Payload{Body: make([]byte, 64<<10)}}
+		for {
+			if err := ss.Send(part); err != nil {
+				ended <- err
+				return err
+			}
+		}
+	}
+	client := s.stream(grpclock.Methods{output: byMetadata}, grpclock.WithLockOptions(mortise.WithMaxHold(time.Second)))
+	ctx := metadata.AppendToOutgoingContext(s.ctx(), "order-id", "42")
+	cs, err := client.StreamingOutputCall(ctx, new(pb.StreamingOutputCallRequest))
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := receive(s, "the handler's end", ended); !errors.Is(err, mortise.ErrLost) {
+		s.Errorf("Send after the loss: %v", err)
+	}
+	for err = error(nil); err == nil; _, err = cs.Recv() {
+	}
+	s.want(err, codes.Aborted, grpclock.ReasonLost)
+	s.free("orders:42")
+}
+
 func streamDeadline(s *site) {
 	ended := make(chan error, 1)
 	s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
@@ -747,11 +775,19 @@ func TestMisuse(t *testing.T) {
 		"an empty Key":        func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: {}}) },
 		"a stream":            func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{duplex: byMetadata}) },
 		"no stream":           func() { grpclock.StreamServerInterceptor(locks, grpclock.Methods{unary: order}) },
-		"no such field":       func() { field(locks, "{response_status.id}") },
-		"a field of a string": func() { field(locks, "{response_status.message.id}") },
-		"a message":           func() { field(locks, "{response_status}") },
-		"a bool":              func() { field(locks, "{fill_username}") },
+		"no such field":       func() { field(locks, "x:{response_status.id}") },
+		"a field of a string": func() { field(locks, "x:{response_status.message.id}") },
+		"a message":           func() { field(locks, "x:{response_status}") },
+		"a bool":              func() { field(locks, "x:{fill_username}") },
 		"no placeholder":      func() { field(locks, "orders") },
+		"no text before":      func() { field(locks, "{response_status.message}") },
+		"what escaping emits": func() { field(locks, "x:{response_status.message}%{response_status.message}") },
+		"canonical integers": func() {
+			field(locks, "x:{response_size}", grpclock.Canonical("response_size", grpclock.Integer))
+		},
+		"canonical, but not there": func() {
+			field(locks, "x:{response_size}", grpclock.Canonical("response_status.message", grpclock.Integer))
+		},
 		"readers of no method": func() {
 			grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: order}, grpclock.WithReaders(locks, duplex))
 		},
@@ -769,6 +805,63 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-func field(locks mortise.Locker, tmpl string) {
-	grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: grpclock.Fields(tmpl)})
+func field(locks mortise.Locker, tmpl string, opts ...grpclock.KeyOption) {
+	grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: grpclock.Fields(tmpl, opts...)})
+}
+
+// However an id is spelt, lock and handler see one text.
+func TestOneLockForAllSpellings(t *testing.T) {
+	s := newSite(t)
+	in, let := make(chan string, 2), make(chan struct{})
+	s.onUnary = func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		in <- r.ResponseStatus.Message + strings.Join(md.Get("order-id"), ",")
+		<-let
+		return new(pb.SimpleResponse), nil
+	}
+	unaryBy := func(key grpclock.Key, opts ...grpclock.Option) pb.TestServiceClient {
+		return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: key}, opts...)))
+	}
+	call := func(client pb.TestServiceClient, id, byMetadata string) error {
+		ctx := s.ctx()
+		if byMetadata != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "order-id", byMetadata)
+		}
+		_, err := client.UnaryCall(ctx, request(id))
+		return err
+	}
+	fields := unaryBy(grpclock.Fields("orders:{response_status.message}", grpclock.Canonical("response_status.message", grpclock.Integer)))
+	meta := unaryBy(grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)))
+	for _, c := range []struct {
+		name string
+		call func(id string) error
+	}{
+		{"fields", func(id string) error { return call(fields, id, "") }},
+		{"metadata", func(id string) error { return call(meta, "", id) }},
+	} {
+		first := async(func() error { return c.call("042") })
+		if got := receive(t, "the first in the handler", in); got != "42" {
+			t.Errorf("%s: the handler saw %q, want 42", c.name, got)
+		}
+		for _, id := range []string{"42", "+42", "042"} {
+			s.want(c.call(id), codes.Aborted, grpclock.ReasonLocked)
+		}
+		s.want(c.call(" 42"), codes.InvalidArgument, grpclock.ReasonBadKey)
+		let <- struct{}{}
+		if err := receive(t, "the first answer", first); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Without a lock, by ErrUnavailable, the handler sees the canonical text as well.
+	open := unaryBy(grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)), grpclock.WithFailOpen())
+	s.redis.Stop()
+	unlocked := async(func() error { return call(open, "", "042") })
+	if got := receive(t, "the unlocked one in the handler", in); got != "42" {
+		t.Errorf("unlocked: the handler saw %q, want 42", got)
+	}
+	let <- struct{}{}
+	if err := receive(t, "the unlocked answer", unlocked); err != nil {
+		t.Error(err)
+	}
 }

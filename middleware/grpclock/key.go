@@ -30,7 +30,8 @@ type Key struct {
 	// message tells that a stream's first message is needed.
 	message bool
 	check   func(protoreflect.MessageDescriptor) error
-	name    func(ctx context.Context, req any) (string, error)
+	// name returns the context too, which Metadata changes.
+	name func(ctx context.Context, req any) (string, context.Context, error)
 }
 
 // ErrNoLock is for functions of [Func] and [ContextFunc] to return: this call needs
@@ -42,13 +43,23 @@ var ErrNoLock = errors.New("grpclock: no lock is needed")
 // an enum (its number). One that is missing or empty is answered with InvalidArgument;
 // zero counts as missing where the field cannot tell the two apart (no optional).
 //
+// The name is made of a string's TEXT. A handler that parses a string may take several texts for
+// the same: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] those are
+// three locks. Say how to read such a field:
+//
+//	grpclock.Fields("accounts:{id}", grpclock.Canonical("id", grpclock.Integer))
+//
+// The handler then finds the canonical text in its request. Fields that are integers in the .proto
+// have one text.
+//
 // In values, the characters % : / { } | and spaces and control characters are percent-encoded, so
-// different values make different names. A value has at most 255 bytes. httplock's
+// different texts make different names. A value has at most 255 bytes. httplock's
 // RouteKey makes the same names.
 //
-// It panics if the template is malformed or has no placeholder.
-func Fields(tmpl string) Key {
-	t := parse("Fields", tmpl)
+// It panics if the template is malformed, has no placeholder, or has no text of the program's own
+// before the first placeholder that ends in a : or a /.
+func Fields(tmpl string, opts ...KeyOption) Key {
+	t := parse("Fields", tmpl, opts)
 	paths := make(map[string][]string)
 	for _, name := range t.Names() {
 		paths[name] = strings.Split(name, ".")
@@ -57,47 +68,102 @@ func Fields(tmpl string) Key {
 		message: true,
 		check: func(d protoreflect.MessageDescriptor) error {
 			for name, path := range paths {
-				if err := checkPath(d, path); err != nil {
+				last, err := checkPath(d, path)
+				if err == nil && t.IsCanonical(name) && last.Kind() != protoreflect.StringKind {
+					err = fmt.Errorf("%s is a %s; Canonical is for strings, other fields have one text", last.FullName(), last.Kind())
+				}
+				if err != nil {
 					return fmt.Errorf("{%s}: %w", name, err)
 				}
 			}
 			return nil
 		},
-		name: func(_ context.Context, req any) (string, error) {
+		name: func(ctx context.Context, req any) (string, context.Context, error) {
 			m, ok := req.(proto.Message)
 			if !ok {
-				return "", fmt.Errorf("%w: the request is a %T, not a proto.Message", errMisused, req)
+				return "", ctx, fmt.Errorf("%w: the request is a %T, not a proto.Message", errMisused, req)
 			}
-			return t.Expand(func(name string) (string, error) {
+			key, err := t.Expand(func(name string) (string, error) {
 				v, err := field(m.ProtoReflect(), paths[name])
 				if err == nil && v == "" {
 					err = &template.ValueError{Name: name, Why: "is missing or empty"}
 				}
-				return v, err
+				if err != nil {
+					return "", err
+				}
+				c, err := t.Canonical(name, name, v)
+				if err == nil && c != v {
+					setField(m.ProtoReflect(), paths[name], c)
+				}
+				return c, err
 			})
+			return key, ctx, err
 		},
 	}
 }
+
+// KeyOption changes what [Fields] or [Metadata] makes of values: see [Canonical].
+type KeyOption struct {
+	placeholder string
+	canonical   func(string) (string, error)
+}
+
+// Canonical has f make the canonical text of a placeholder's values: [Integer], [UUID] or a
+// function of one's own. Lock and handler use that text alike: it is part of the lock's name, and
+// it replaces the value in the request message, or in the metadata. The placeholder of [Fields] is
+// that of a string field.
+//
+// f gets 1 to 255 bytes. Texts that the handler takes for the same must become the same, so f reads
+// as the handler does, or refuses: an error, or an empty text, is answered with InvalidArgument, and
+// the client does not see the error. f must return its own results unchanged. It is called
+// concurrently.
+func Canonical(placeholder string, f func(value string) (string, error)) KeyOption {
+	return KeyOption{placeholder, f}
+}
+
+// Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
+// become 42; spaces, and all else that is no such integer, are refused.
+func Integer(value string) (string, error) { return template.Integer(value) }
+
+// UUID is for [Canonical]: UUIDs of 36 characters, such as
+// 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
+func UUID(value string) (string, error) { return template.UUID(value) }
 
 // Metadata makes names of the call's metadata: Metadata("payments:{idempotency-key}").
 // A key that is missing, empty or there twice is answered with InvalidArgument. Values
 // are encoded and bounded as for [Fields]. A stream is locked before its first message.
 //
-// It panics if the template is malformed or has no placeholder.
-func Metadata(tmpl string) Key {
-	t := parse("Metadata", tmpl)
-	return Key{name: func(ctx context.Context, _ any) (string, error) {
-		md, _ := metadata.FromIncomingContext(ctx)
-		return t.Expand(func(name string) (string, error) {
-			values := md.Get(name)
+// All clients share the names: a client that guesses another's idempotency key can keep it out. Use
+// [ContextFunc] with the authenticated caller to keep callers apart.
+//
+// As with Fields, the name is made of the value's text. For a value that the handler parses, say how
+// by [Canonical]; the handler then finds the canonical text in the incoming metadata.
+//
+// It panics as Fields does.
+func Metadata(tmpl string, opts ...KeyOption) Key {
+	t := parse("Metadata", tmpl, opts)
+	return Key{name: func(ctx context.Context, _ any) (string, context.Context, error) {
+		md, _ := metadata.FromIncomingContext(ctx) // a copy
+		changed := false
+		key, err := t.Expand(func(name string) (string, error) {
+			values, label := md.Get(name), "metadata "+name
 			if len(values) > 1 {
-				return "", &template.ValueError{Name: "metadata " + name, Why: "is there more than once"}
+				return "", &template.ValueError{Name: label, Why: "is there more than once"}
 			}
 			if len(values) == 0 || values[0] == "" {
-				return "", &template.ValueError{Name: "metadata " + name, Why: "is missing or empty"}
+				return "", &template.ValueError{Name: label, Why: "is missing or empty"}
 			}
-			return values[0], nil
+			c, err := t.Canonical(name, label, values[0])
+			if err == nil && c != values[0] {
+				md.Set(name, c)
+				changed = true
+			}
+			return c, err
 		})
+		if changed {
+			ctx = metadata.NewIncomingContext(ctx, md)
+		}
+		return key, ctx, err
 	}}
 }
 
@@ -106,12 +172,15 @@ func Metadata(tmpl string) Key {
 // [ErrNoLock] lets the call pass without a lock.
 //
 // Put something of your own before what the client chooses: a client that can name any
-// lock can block any.
+// lock can block any. And make one name of all that the handler takes for the same.
 func Func(name func(ctx context.Context, req any) (string, error)) Key {
 	if name == nil {
 		panic("grpclock: Func: the function must not be nil")
 	}
-	return Key{message: true, name: name}
+	return Key{message: true, name: func(ctx context.Context, req any) (string, context.Context, error) {
+		key, err := name(ctx, req)
+		return key, ctx, err
+	}}
 }
 
 // ContextFunc is [Func] of the context alone, for values that interceptors before this
@@ -120,7 +189,10 @@ func ContextFunc(name func(ctx context.Context) (string, error)) Key {
 	if name == nil {
 		panic("grpclock: ContextFunc: the function must not be nil")
 	}
-	return Key{name: func(ctx context.Context, _ any) (string, error) { return name(ctx) }}
+	return Key{name: func(ctx context.Context, _ any) (string, context.Context, error) {
+		key, err := name(ctx)
+		return key, ctx, err
+	}}
 }
 
 var (
@@ -128,31 +200,37 @@ var (
 	errMisused  = errors.New("grpclock: misused")
 )
 
-func parse(of, tmpl string) template.Template {
+func parse(of, tmpl string, opts []KeyOption) template.Template {
 	t, err := template.Parse(tmpl)
+	for _, o := range opts {
+		if err == nil {
+			err = t.SetCanonical(o.placeholder, o.canonical)
+		}
+	}
 	if err != nil {
 		panic("grpclock: " + of + ": " + err.Error())
 	}
 	return t
 }
 
-func checkPath(d protoreflect.MessageDescriptor, path []string) error {
+// checkPath returns the field at the path's end.
+func checkPath(d protoreflect.MessageDescriptor, path []string) (fd protoreflect.FieldDescriptor, err error) {
 	for i, name := range path {
-		fd := d.Fields().ByName(protoreflect.Name(name))
+		fd = d.Fields().ByName(protoreflect.Name(name))
 		last := i == len(path)-1
 		switch {
 		case fd == nil:
-			return fmt.Errorf("%s has no field %q", d.FullName(), name)
+			return nil, fmt.Errorf("%s has no field %q", d.FullName(), name)
 		case fd.Cardinality() == protoreflect.Repeated:
-			return fmt.Errorf("%s is repeated; use Func to choose", fd.FullName())
+			return nil, fmt.Errorf("%s is repeated; use Func to choose", fd.FullName())
 		case last && !keyed(fd.Kind()):
-			return fmt.Errorf("%s is a %s; a key is made of strings, bytes, integers and enums", fd.FullName(), fd.Kind())
+			return nil, fmt.Errorf("%s is a %s; a key is made of strings, bytes, integers and enums", fd.FullName(), fd.Kind())
 		case !last && fd.Message() == nil:
-			return fmt.Errorf("%s is a %s and has no fields", fd.FullName(), fd.Kind())
+			return nil, fmt.Errorf("%s is a %s and has no fields", fd.FullName(), fd.Kind())
 		}
 		d = fd.Message()
 	}
-	return nil
+	return fd, nil
 }
 
 func keyed(k protoreflect.Kind) bool {
@@ -165,7 +243,7 @@ func keyed(k protoreflect.Kind) bool {
 
 // field is the value at the end of a path; empty if it is not there.
 func field(m protoreflect.Message, path []string) (string, error) {
-	if err := checkPath(m.Descriptor(), path); err != nil {
+	if _, err := checkPath(m.Descriptor(), path); err != nil {
 		return "", fmt.Errorf("%w: %w", errMisused, err)
 	}
 	for i, name := range path {
@@ -196,6 +274,14 @@ func field(m protoreflect.Message, path []string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w: a field of a kind that makes no key", errMisused)
+}
+
+// setField sets the string at the end of a path, which is there.
+func setField(m protoreflect.Message, path []string, v string) {
+	for _, name := range path[:len(path)-1] {
+		m = m.Mutable(m.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()
+	}
+	m.Set(m.Descriptor().Fields().ByName(protoreflect.Name(path[len(path)-1])), protoreflect.ValueOfString(v))
 }
 
 // rule is a method's key, and how to make its request.

@@ -27,7 +27,7 @@ const testService = "grpc.testing.TestService"
 
 func newRing(t testing.TB, id string) *passport.Ring {
 	t.Helper()
-	r, err := passport.NewRing(passport.Key{ID: id, Secret: []byte(id + ": thirty-two bytes and more, of a test")})
+	r, err := passport.NewRing(passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestAdoptRefuses(t *testing.T) {
 		return e
 	}
 	good := entry(ring, nil)
-	impostor, err := passport.NewRing(passport.Key{ID: "k1", Secret: []byte("a secret that the attacker made up, long enough")})
+	impostor, err := passport.NewRing(passport.NewKey("k1", []byte("a secret that the attacker made up, long enough")))
 	if err != nil {
 		t.Fatal(err)
 	}

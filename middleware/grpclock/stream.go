@@ -38,25 +38,37 @@ func (s *stream) RecvMsg(m any) error {
 	if s.left {
 		return fmt.Errorf("grpclock: RecvMsg after one that failed: %w", s.lease.Err())
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.ServerStream.RecvMsg(m) }()
-	select {
-	case err := <-done:
-		return err
-	case <-s.ctx.Done():
-	}
-	if err := s.lost(); err != nil {
-		s.left = true
-		return err
-	}
-	return <-done // the call has ended, or the handler has unlocked
+	left, err := s.whileHeld(func() error { return s.ServerStream.RecvMsg(m) })
+	s.left = left
+	return err
 }
 
+// SendMsg returns when the lock is lost, also while the client reads nothing: below, only the client
+// or the end of the call would wake it. What is left behind ends with the call.
 func (s *stream) SendMsg(m any) error {
 	if err := s.lost(); err != nil {
 		return err
 	}
-	return s.ServerStream.SendMsg(m)
+	if s.lease == nil {
+		return s.ServerStream.SendMsg(m)
+	}
+	_, err := s.whileHeld(func() error { return s.ServerStream.SendMsg(m) })
+	return err
+}
+
+// whileHeld returns what f returns, or earlier, with left, if the lock is lost.
+func (s *stream) whileHeld(f func() error) (left bool, err error) {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return false, err
+	case <-s.ctx.Done():
+	}
+	if err := s.lost(); err != nil {
+		return true, err
+	}
+	return false, <-done // the call has ended, or the handler has unlocked
 }
 
 // lost is why the lease ended, if nobody unlocked it.

@@ -15,7 +15,7 @@ import (
 //
 // A request that tells nothing passes as it is. One that tells what does not hold is answered with [TypeBadPassport]:
 // 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if the verifier failed. It is never served as if it
-// had told nothing, which would wait for its own caller. The header is removed, so that handlers pass it on to nobody.
+// had told nothing, which would wait for its own caller. The header is removed, from the trailer too, so that handlers pass it on to nobody.
 //
 // A request whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
 // mortise.ErrClaimEnded, which [New]'s middleware answers with 412.
@@ -36,7 +36,7 @@ func Adopt(locks passport.Adopter, checker *passport.Checker, opts ...Option) fu
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			entries := r.Header.Values(passport.Header)
 			if len(entries) == 0 {
-				next.ServeHTTP(w, r)
+				next.ServeHTTP(w, cleanIncomingTrailer(r))
 				return
 			}
 			ctx, err := checker.Adopt(r.Context(), locks, entries...)
@@ -47,9 +47,22 @@ func Adopt(locks passport.Adopter, checker *passport.Checker, opts ...Option) fu
 			r = r.WithContext(ctx)
 			r.Header = r.Header.Clone()
 			r.Header.Del(passport.Header)
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, cleanIncomingTrailer(r))
 		})
 	}
+}
+
+// cleanIncomingTrailer returns a request whose trailer, which the server fills in at the body's end,
+// does not have the header. A trailer that was not announced stays behind: the server fills in only the
+// request that it made.
+func cleanIncomingTrailer(r *http.Request) *http.Request {
+	if r.Trailer == nil && r.ContentLength >= 0 {
+		return r
+	}
+	remove(r.Trailer)
+	clean := r.WithContext(r.Context())
+	clean.Body = &endingBody{r.Body, func() { remove(clean.Trailer) }}
+	return clean
 }
 
 func answerPlainly(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) }

@@ -12,7 +12,8 @@ import (
 // the one below can do, watch adds; http.ResponseController finds that by Unwrap.
 type answered struct {
 	http.ResponseWriter
-	written atomic.Bool
+	written  atomic.Bool
+	hijacked atomic.Bool
 }
 
 // watch wraps w in a writer that implements of http.Flusher, http.Hijacker and
@@ -98,6 +99,7 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := h.h.Hijack()
 	if err == nil {
 		h.a.written.Store(true)
+		h.a.hijacked.Store(true)
 	}
 	return c, rw, err
 }

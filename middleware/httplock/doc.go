@@ -15,9 +15,31 @@
 //	option                        a request whose lock is held                               read methods
 //	(none)                        is refused at once                                         like the others
 //	WithWait(d)                   waits for d at most                                        like the others
-//	WithClientWait()              waits for as long as its client does                       like the others
+//	WithClientWait()              waits for as long as its client does, 5 minutes at most    like the others
 //	WithReaders(read)             as above                                                   GET and HEAD share the lock
 //	WithFailOpen()                as above; is served UNLOCKED where the store is down       as above
+//
+// # Names
+//
+// The ready keys make names of the text of a value: of a path, of a header. A handler that parses the
+// text may take several for the same: 42, 042 and +42. [Canonical] makes one of them, for the lock
+// and for the handler; without it those are several locks. Behind chi, a path value that is still
+// percent-encoded is answered with 400.
+//
+// # Bounds
+//
+// A request holds its lock until its handler returns, for as long as its client takes to send the
+// body and to read the answer. By default nothing bounds that: a client that sends a byte a minute
+// keeps the lock. So give the lock a bound, mortise.WithMaxHold, and the server timeouts:
+//
+//	lock := httplock.New(locks, key, httplock.WithLockOptions(mortise.WithMaxHold(30*time.Second)))
+//	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
+//		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
+//
+// When the lock is lost, by WithMaxHold for one, the request's context ends, a handler that reads the
+// body, or a hijacked connection, gets an error at once, and one that writes gets it two seconds
+// later. That, and the bound on reading ahead ([WithWait]), need a ResponseWriter whose
+// http.ResponseController has deadlines, as net/http's has.
 //
 // # Answers
 //

@@ -24,7 +24,10 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	lock := httplock.New(locks, httplock.RouteKey("orders:{id}")) // refuses at once; to wait: httplock.WithWait(2*time.Second)
+	// One lock for 42, 042 and +42, and the handler sees 42. Without Canonical they are three locks.
+	key := httplock.RouteKey("orders:{id}", httplock.Canonical("id", httplock.Integer))
+	lock := httplock.New(locks, key, // refuses at once; to wait: httplock.WithWait(2*time.Second)
+		httplock.WithLockOptions(mortise.WithMaxHold(time.Minute))) // whatever handler and client do
 
 	ship := func(w http.ResponseWriter, r *http.Request) {
 		// r.Context() ends if the lock is lost. For a store that checks tokens:
@@ -115,7 +118,7 @@ func ExampleWithAnswer() {
 // A service that holds an order's lock calls another one, which takes the same lock: it enters, instead of waiting for its own caller.
 func ExampleAdopt() {
 	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
-	ring, err := passport.NewRing(passport.Key{ID: "2026-11", Secret: secret})
+	ring, err := passport.NewRing(passport.NewKey("2026-11", secret))
 	if err != nil {
 		log.Fatal(err)
 	}

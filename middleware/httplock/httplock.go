@@ -1,11 +1,9 @@
 package httplock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -31,9 +29,7 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 	for _, o := range opts {
 		o(&m)
 	}
-	if m.wait > 0 {
-		m.options = append(m.options[:len(m.options):len(m.options)], mortise.WithWait(m.wait))
-	}
+	m.waiting = append(m.options[:len(m.options):len(m.options)], mortise.WithWait(m.wait))
 	return func(next http.Handler) http.Handler {
 		m := m
 		m.next = next
@@ -47,9 +43,10 @@ type Option func(*middleware)
 // WithWait has a request wait for its lock, for d at most; then it is answered as
 // locked. It must be positive.
 //
-// A server of HTTP/1 notices that a client has left only when the request's body was
-// read. So a body of up to 64 KiB whose length is known is read before the wait; with a larger or chunked one
-// the request waits on, and is served, though its client may be gone.
+// The wait ends with the client. A server of HTTP/1 notices that a client has left only when the
+// request's body was read to its end, so bodies are read before the wait, up to 64 KiB and for 10 s.
+// A request whose body is larger, or has not come by then, does not wait: it is refused at once if
+// the lock is held. A chunked body is read only if the lock is held.
 func WithWait(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("httplock: WithWait(%v): a wait is positive; without it requests are refused at once", d))
@@ -57,11 +54,13 @@ func WithWait(d time.Duration) Option {
 	return func(m *middleware) { m.waits, m.wait = true, d }
 }
 
-// WithClientWait has a request wait for its lock for as long as its client does: until
-// the request's context ends. What [WithWait] says of bodies applies.
-func WithClientWait() Option {
-	return func(m *middleware) { m.waits, m.wait = true, 0 }
-}
+// WithClientWait has a request wait for its lock for as long as its client does, until the request's
+// context ends, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
+func WithClientWait() Option { return WithWait(MaxClientWait) }
+
+// MaxClientWait bounds [WithClientWait]: no server notices at once that a client has vanished, such
+// as by a broken network.
+const MaxClientWait = 5 * time.Minute
 
 // WithConflict answers 409 instead of 423 where the lock is held, as clients that
 // send an Idempotency-Key expect it for a request that is still being worked on.
@@ -82,7 +81,8 @@ func WithReaders(read mortise.Locker) Option {
 }
 
 // WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or
-// mortise.WithMaxHold, to bound what a handler that hangs can hold up. For
+// mortise.WithMaxHold, to bound what a handler that hangs can hold up. A service that strangers can
+// call needs one of them: see Bounds in the package's documentation. For
 // mortise.WithWait use this package's. One that mortise refuses is answered with 500.
 func WithLockOptions(opts ...mortise.Option) Option {
 	return func(m *middleware) { m.options = append(m.options[:len(m.options):len(m.options)], opts...) }
@@ -124,8 +124,9 @@ type middleware struct {
 	locks, read mortise.Locker
 	key         KeyFunc
 	options     []mortise.Option
+	waiting     []mortise.Option // options, and the wait
 	waits       bool
-	wait        time.Duration // 0: as long as the client
+	wait        time.Duration
 	locked      int
 	open        bool
 	answer      func(http.ResponseWriter, *http.Request, Problem)
@@ -145,10 +146,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.answer(w, r, badKey(name, err))
 		return
 	}
-	if m.waits {
-		r = readAhead(r)
-	}
-	lease, err := m.lock(r, name)
+	lease, r, err := m.lock(w, r, name)
 	switch {
 	case err == nil:
 		m.serve(w, r, name, lease)
@@ -159,28 +157,33 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (m *middleware) lock(r *http.Request, name string) (*mortise.Lease, error) {
+// lock returns the request to serve, too: its body may have been read.
+func (m *middleware) lock(w http.ResponseWriter, r *http.Request, name string) (lease *mortise.Lease, _ *http.Request, err error) {
 	locks := m.locks
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		locks = m.read
 	}
-	take := locks.TryLock
 	if m.waits {
-		take = locks.Lock
+		lease, r, err = m.lockWaiting(locks, w, r, name)
+	} else {
+		lease, err = locks.TryLock(r.Context(), name, m.options...)
 	}
-	lease, err := take(r.Context(), name, m.options...)
 	if err == nil && lease == nil {
 		err = errors.New("httplock: the Locker returned neither a lease nor an error")
 	}
-	return lease, err
+	return lease, r, err
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, name string, lease *mortise.Lease) {
 	defer release(r.Context(), lease) // when the handler panics, too
 	out, a := watch(w)
-	m.next.ServeHTTP(out, r.WithContext(context.WithValue(lease.Context(), leaseKey{}, lease)))
+	in, returned := wakeOnLoss(w, a, r.WithContext(context.WithValue(lease.Context(), leaseKey{}, lease)), lease)
+	defer returned() // when it panics, too
+	m.next.ServeHTTP(out, in)
 	if err := lease.Err(); over(err) && !a.written.Load() {
 		// A handler that broke off without a word would be taken for a success.
+		returned()
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords)) // which may be over
 		m.answer(w, r, lost(name, err))
 	}
 }
@@ -199,37 +202,4 @@ func release(ctx context.Context, lease *mortise.Lease) {
 		cancel() // nothing is held that somebody could wait for
 	}
 	lease.Unlock(ctx)
-}
-
-// mostAhead is how much of a body is read before waiting.
-const mostAhead = 64 << 10
-
-// readAhead reads a body of moderate length, so that the server notices when the
-// client leaves. Bodies of unknown length are left alone: the client may be waiting for an answer
-// before it sends the rest.
-func readAhead(r *http.Request) *http.Request {
-	if r.ProtoMajor != 1 || r.Body == nil || r.ContentLength <= 0 || r.ContentLength > mostAhead {
-		return r
-	}
-	data, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = io.EOF
-	}
-	read := r.WithContext(r.Context())
-	read.Body = &readBody{Closer: r.Body, rest: bytes.NewReader(data), then: err}
-	return read
-}
-
-// readBody is a body that was read: what came, and the error that came then.
-type readBody struct {
-	io.Closer
-	rest *bytes.Reader
-	then error
-}
-
-func (b *readBody) Read(p []byte) (int, error) {
-	if b.rest.Len() == 0 {
-		return 0, b.then
-	}
-	return b.rest.Read(p)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 
@@ -14,8 +15,9 @@ import (
 // 400, and so is an empty name: it would be one lock for all. [ErrNoLock] lets the
 // request pass without a lock. It is called before anything is locked, perhaps concurrently.
 //
-// Put something of your own before what the client chooses, as the ready ones make you do: a client that can name
-// any lock can block any.
+// Put something of your own before what the client chooses, as the ready ones make you do: a client
+// that can name any lock can block any. And make one name of all that the handler takes for the
+// same, see [Canonical].
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoLock is for a [KeyFunc] to return: this request needs no lock.
@@ -29,41 +31,98 @@ var ErrNoLock = errors.New("httplock: no lock is needed")
 // lock(handler)), or chi's With; in chi's Use the route is not yet known. There,
 // as for an empty value, the answer is 400.
 //
-// In values, the characters % : / { } | and spaces, control characters and bytes that are not UTF-8 are
-// percent-encoded, so different values make different names. A value has at most 255 bytes.
+// The name is made of a value's TEXT. A handler that parses the value may take several texts for
+// the same: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] those are
+// three locks, so three requests for one account run at a time. Say how to read such a value:
 //
-// It panics if the template is malformed or has no placeholder.
-func RouteKey(tmpl string) KeyFunc {
-	t := parse("RouteKey", tmpl)
+//	httplock.RouteKey("accounts:{id}", httplock.Canonical("id", httplock.Integer))
+//
+// The handler then finds the canonical text, 42, in [http.Request.PathValue].
+//
+// A value that still is percent-encoded is answered with 400. chi hands over 4%32 where
+// http.ServeMux hands over 42, and what the handler makes of it cannot be known. Values that
+// contain such a sequence need a KeyFunc of one's own.
+//
+// In values, the characters % : / { } | and spaces, control characters and bytes that are not UTF-8
+// are percent-encoded, so different texts make different names. A value has at most 255 bytes.
+//
+// It panics if the template is malformed, has no placeholder, or has no text of the program's own
+// before the first placeholder that ends in a : or a /.
+func RouteKey(tmpl string, opts ...KeyOption) KeyFunc {
+	t := parse("RouteKey", tmpl, opts)
 	return func(r *http.Request) (string, error) {
 		return t.Expand(func(name string) (string, error) {
-			v := r.PathValue(name)
+			v, label := r.PathValue(name), "path value {"+name+"}"
 			if v == "" {
-				return "", &template.ValueError{Name: "path value {" + name + "}", Why: "is missing or empty"}
+				return "", &template.ValueError{Name: label, Why: "is missing or empty"}
 			}
-			return v, nil
+			if plain, err := url.PathUnescape(v); err == nil && plain != v {
+				return "", &template.ValueError{Name: label, Why: "is percent-encoded more than is needed"}
+			}
+			c, err := t.Canonical(name, label, v)
+			if err == nil && c != v {
+				r.SetPathValue(name, c)
+			}
+			return c, err
 		})
 	}
 }
 
-// HeaderKey makes names of headers: HeaderKey("payments:{Idempotency-Key}"). A header
-// that is missing, empty or there twice is answered with 400. Values are encoded and bounded as for
-// [RouteKey]. The names are shared by all clients; [Join] with a [ContextKey] of the caller
-// keeps those of one apart from another's.
+// KeyOption changes what [RouteKey] or [HeaderKey] makes of values: see [Canonical].
+type KeyOption struct {
+	placeholder string
+	canonical   func(string) (string, error)
+}
+
+// Canonical has f make the canonical text of a placeholder's values: [Integer], [UUID] or a
+// function of one's own. Lock and handler use that text alike: it is part of the lock's name, and
+// it replaces the value in the request (http.Request.PathValue, or the header). What is read in
+// another way, such as by chi.URLParam, is still the text that was sent.
 //
-// It panics if the template is malformed or has no placeholder.
-func HeaderKey(tmpl string) KeyFunc {
-	t := parse("HeaderKey", tmpl)
+// f gets 1 to 255 bytes. Texts that the handler takes for the same must become the same, so f reads
+// as the handler does, or refuses: an error, or an empty text, is answered with 400, and the client
+// does not see the error. f must return its own results unchanged. It is called concurrently.
+func Canonical(placeholder string, f func(value string) (string, error)) KeyOption {
+	return KeyOption{placeholder, f}
+}
+
+// Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
+// become 42; spaces, and all else that is no such integer, are refused.
+func Integer(value string) (string, error) { return template.Integer(value) }
+
+// UUID is for [Canonical]: UUIDs of 36 characters, such as
+// 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
+func UUID(value string) (string, error) { return template.UUID(value) }
+
+// HeaderKey makes names of headers: HeaderKey("payments:{Idempotency-Key}"). A header that is
+// missing, empty or there twice is answered with 400. Values are encoded and bounded as for
+// [RouteKey].
+//
+// All clients share the names: a client that guesses another's key can keep it out. [Join] with a
+// [ContextKey] of the authenticated caller keeps callers apart.
+//
+// As with RouteKey, the name is made of the value's text. That is right for an Idempotency-Key,
+// which is opaque. For a value that the handler parses, such as a number, say how by [Canonical];
+// the handler then finds the canonical text in the request's header.
+//
+// It panics as RouteKey does.
+func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
+	t := parse("HeaderKey", tmpl, opts)
 	return func(r *http.Request) (string, error) {
 		return t.Expand(func(name string) (string, error) {
-			values := r.Header.Values(name)
-			switch len(values) {
-			case 0:
-				return "", &template.ValueError{Name: "header " + name, Why: "is missing"}
-			case 1:
-				return values[0], nil
+			values, label := r.Header.Values(name), "header "+name
+			switch {
+			case len(values) == 0:
+				return "", &template.ValueError{Name: label, Why: "is missing"}
+			case len(values) > 1:
+				return "", &template.ValueError{Name: label, Why: "is there more than once"}
 			}
-			return "", &template.ValueError{Name: "header " + name, Why: "is there more than once"}
+			c, err := t.Canonical(name, label, values[0])
+			if err == nil && c != values[0] {
+				r.Header = r.Header.Clone() // others may read the map
+				r.Header.Set(name, c)
+			}
+			return c, err
 		})
 	}
 }
@@ -71,7 +130,8 @@ func HeaderKey(tmpl string) KeyFunc {
 // ContextKey makes names of a value that middleware before this one put into the request's context: prefix
 // and the value under key, a string, an integer or a fmt.Stringer, encoded and bounded as for
 // [RouteKey]: ContextKey("tenants:", tenantKey{}). A missing or empty one is
-// answered with 400.
+// answered with 400. A string is taken as it is: the middleware that puts it there makes it
+// canonical.
 //
 // It panics if prefix is empty or key is nil.
 func ContextKey(prefix string, key any) KeyFunc {
@@ -144,8 +204,13 @@ var joint = strings.NewReplacer("%", "%25", "|", "%7C")
 
 var errEmptyKey = errors.New("httplock: the key is empty: all such requests would share one lock")
 
-func parse(of, tmpl string) template.Template {
+func parse(of, tmpl string, opts []KeyOption) template.Template {
 	t, err := template.Parse(tmpl)
+	for _, o := range opts {
+		if err == nil {
+			err = t.SetCanonical(o.placeholder, o.canonical)
+		}
+	}
 	if err != nil {
 		panic("httplock: " + of + ": " + err.Error())
 	}

@@ -17,6 +17,10 @@ func TestKeys(t *testing.T) {
 	r := httptest.NewRequest("POST", "/", nil)
 	r.SetPathValue("id", "42")
 	r.SetPathValue("odd", "a:b/c|{d} é%\xff")
+	r.SetPathValue("encoded", "4%32")
+	r.SetPathValue("percent", "100%")
+	r.SetPathValue("zeros", "-007")
+	r.SetPathValue("uuid", "6F9619FF-8B86-D011-B42D-00CF4FC964FF")
 	r.SetPathValue("long", strings.Repeat("x", 256))
 	r.Header.Set("Idempotency-Key", "8e03")
 	r.Header.Add("Twice", "1")
@@ -31,6 +35,14 @@ func TestKeys(t *testing.T) {
 		{"a path value", httplock.RouteKey("orders:{id}"), "orders:42"},
 		{"two, with text around", httplock.RouteKey("a/{id}:{id}/z"), "a/42:42/z"},
 		{"what is special in a value", httplock.RouteKey("x:{odd}"), "x:a%3Ab%2Fc%7C%7Bd%7D%20é%25%FF"},
+		{"one that is still encoded", httplock.RouteKey("orders:{encoded}"), bad},
+		{"one with a percent sign", httplock.RouteKey("orders:{percent}"), "orders:100%25"},
+		{"a canonical integer", httplock.RouteKey("a:{zeros}/{zeros}", httplock.Canonical("zeros", httplock.Integer)), "a:-7/-7"},
+		{"no integer", httplock.RouteKey("a:{odd}", httplock.Canonical("odd", httplock.Integer)), bad},
+		{"a canonical UUID", httplock.RouteKey("a:{uuid}", httplock.Canonical("uuid", httplock.UUID)), "a:6f9619ff-8b86-d011-b42d-00cf4fc964ff"},
+		{"no UUID", httplock.RouteKey("a:{id}", httplock.Canonical("id", httplock.UUID)), bad},
+		{"an empty canonical form", httplock.RouteKey("a:{id}", httplock.Canonical("id", func(string) (string, error) { return "", nil })), bad},
+		{"too long for its canonical form", httplock.RouteKey("a:{long}", httplock.Canonical("long", func(s string) (string, error) { t.Errorf("called with %d bytes", len(s)); return "x", nil })), bad},
 		{"no such path value", httplock.RouteKey("orders:{order}"), bad},
 		{"too long a value", httplock.RouteKey("orders:{long}"), bad},
 		{"a header", httplock.HeaderKey("pay:{idempotency-key}"), "pay:8e03"},
@@ -75,11 +87,20 @@ func TestMisuse(t *testing.T) {
 		"an empty placeholder": func() { httplock.RouteKey("orders:{}") },
 		"nested braces":        func() { httplock.RouteKey("{{id}}") },
 		"an ambiguous one":     func() { httplock.RouteKey("orders:{a}-{b}") },
-		"no prefix":            func() { httplock.ContextKey("", 1) },
-		"nothing to join":      func() { httplock.Join() },
-		"a negative wait":      func() { httplock.WithWait(-1) },
-		"no readers":           func() { httplock.WithReaders(nil) },
-		"no answer":            func() { httplock.WithAnswer(nil) },
+		"what escaping emits":  func() { httplock.RouteKey("t:{A}%{B}") },
+		"no text before":       func() { httplock.RouteKey("{id}:orders") },
+		"no separator before":  func() { httplock.HeaderKey("orders{Id}") },
+		"a percent before":     func() { httplock.HeaderKey("orders%{Id}") },
+		"no such placeholder":  func() { httplock.RouteKey("a:{b}", httplock.Canonical("c", httplock.UUID)) },
+		"no function":          func() { httplock.RouteKey("a:{b}", httplock.Canonical("b", nil)) },
+		"two functions": func() {
+			httplock.RouteKey("a:{b}", httplock.Canonical("b", httplock.UUID), httplock.Canonical("b", httplock.Integer))
+		},
+		"no prefix":       func() { httplock.ContextKey("", 1) },
+		"nothing to join": func() { httplock.Join() },
+		"a negative wait": func() { httplock.WithWait(-1) },
+		"no readers":      func() { httplock.WithReaders(nil) },
+		"no answer":       func() { httplock.WithAnswer(nil) },
 	} {
 		func() {
 			defer func() {

@@ -25,7 +25,7 @@ import (
 )
 
 func passportKey(id string) passport.Key {
-	return passport.Key{ID: id, Secret: []byte(id + ": thirty-two bytes and more, of a test")}
+	return passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
 }
 
 func newRing(t testing.TB, id string) *passport.Ring {
@@ -277,7 +277,7 @@ func TestAdoptRefuses(t *testing.T) {
 		return entry
 	}
 	good := make(ring, nil)
-	impostor, err := passport.NewRing(passport.Key{ID: "k1", Secret: []byte("a secret that the attacker made up, long enough")})
+	impostor, err := passport.NewRing(passport.NewKey("k1", []byte("a secret that the attacker made up, long enough")))
 	if err != nil {
 		t.Fatal(err)
 	}

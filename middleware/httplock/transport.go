@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,7 +22,7 @@ type Origins map[string]string
 //
 //	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
 //
-// A [passport.Header] that a request has already is removed, whoever it goes to: one that came in with another request is never sent
+// A [passport.Header] that a request has already, also in its trailer, is removed, whoever it goes to: one that came in with another request is never sent
 // on. When a server redirects to another origin, that one is told nothing, even if it is among origins; nor is who is
 // reached in another way than its URL says: with an Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's Host.
 //
@@ -70,15 +71,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	if has := carries(r.Header); entry != "" || has {
+	if has := carries(r.Header); entry != "" || has || r.Trailer != nil {
 		copied := *r
 		copied.Header = r.Header.Clone()
 		if has {
-			for name := range copied.Header {
-				if strings.EqualFold(name, passport.Header) {
-					delete(copied.Header, name)
-				}
-			}
+			remove(copied.Header)
 		}
 		if entry != "" {
 			if copied.Header == nil {
@@ -86,9 +83,54 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 			copied.Header[passport.Header] = []string{entry}
 		}
+		cleanOutgoingTrailer(&copied)
 		r = &copied
 	}
 	return t.base.RoundTrip(r)
+}
+
+// remove takes the header out, in whatever case.
+func remove(h http.Header) {
+	for name := range h {
+		if strings.EqualFold(name, passport.Header) {
+			delete(h, name)
+		}
+	}
+}
+
+// cleanOutgoingTrailer has r, a copy, send a trailer without the header. The caller may fill its
+// trailer in until the body ends.
+func cleanOutgoingTrailer(r *http.Request) {
+	theirs := r.Trailer
+	if theirs == nil {
+		return
+	}
+	clean := theirs.Clone()
+	remove(clean)
+	r.Trailer = clean
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	r.Body = &endingBody{r.Body, func() {
+		for name, values := range theirs {
+			clean[name] = values
+		}
+		remove(clean)
+	}}
+}
+
+// endingBody calls a function at a body's end.
+type endingBody struct {
+	io.ReadCloser
+	atEnd func()
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.atEnd()
+	}
+	return n, err
 }
 
 // CloseIdleConnections is what http.Client's calls.

@@ -36,7 +36,14 @@ func await(t testing.TB, what string, c <-chan struct{}) {
 }
 
 func key(id string) passport.Key {
-	return passport.Key{ID: id, Secret: []byte(id + ": thirty-two bytes and more, of a test")}
+	return passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
+}
+
+func keysOf(ids []string) (keys []passport.Key) {
+	for _, id := range ids {
+		keys = append(keys, key(id))
+	}
+	return keys
 }
 
 // fleet is services a, b and c, each a process, on one Redis.
@@ -93,7 +100,7 @@ func (f *fleet) start(name string, listeners []*os.File) {
 	f.Helper()
 	text, err := json.Marshal(config{
 		Name: name, Redis: f.redis.Addr(), Client: f.client, Witness: f.witness.server.URL, Watchdog: f.watchdog,
-		Keys: []passport.Key{key("k1")}, Peers: f.peers,
+		Keys: []string{"k1"}, Peers: f.peers,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -193,9 +200,9 @@ func (f *fleet) free(name string) {
 	f.Fatalf("%s is not gone from Redis: %v", name, keys)
 }
 
-func (f *fleet) keys(name string, keys ...passport.Key) {
+func (f *fleet) keys(name string, ids ...string) {
 	f.Helper()
-	body, err := json.Marshal(keys)
+	body, err := json.Marshal(ids)
 	if err != nil {
 		f.Fatal(err)
 	}

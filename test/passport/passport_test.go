@@ -210,21 +210,21 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 		for _, via := range transports {
 			f := newFleet(t, client, long)
 			name := f.lock()
-			rotate := func(keys ...passport.Key) {
+			rotate := func(ids ...string) {
 				for service := range f.peers {
-					f.keys(service, keys...)
+					f.keys(service, ids...)
 				}
 			}
 			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b", "a", "c")
 			f.parkedNow("holder:a>b0>a0>c0")
-			rotate(key("k1"), key("k2"))
-			rotate(key("k2"), key("k1"))
-			rotate(key("k2")) // none of them knows k1 now
+			rotate("k1", "k2")
+			rotate("k2", "k1")
+			rotate("k2") // none of them knows k1 now
 			f.letGo("holder:a>b0>a0>c0")
 			f.fine(f.result(holder), 8)
 			f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "a", "b", "a", "c"), 4)
 
-			f.keys("a", key("k1")) // one that missed the rotation
+			f.keys("a", "k1") // one that missed the rotation
 			if r := f.run(job{Lock: name, Visit: "late:", Via: via, Told: true}, "a", "b"); r.Kind != "call" || !strings.Contains(r.Err, "unknown_key") {
 				t.Errorf("%+v", r)
 			}

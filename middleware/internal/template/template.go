@@ -3,7 +3,9 @@
 package template
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,12 +18,15 @@ const MaxValue = 255
 // Template is a text with placeholders. Different values make different names: what could
 // be taken for the text between two placeholders is escaped in values.
 type Template struct {
-	text  []string // before, between and behind the placeholders
-	names []string
+	text      []string // before, between and behind the placeholders
+	names     []string
+	canonical map[string]func(string) (string, error) // by placeholder
 }
 
-// Parse parses a template. It must have a placeholder, or all requests would share one
-// lock; and between two of them there must be a character that values never contain.
+// Parse parses a template. It must have a placeholder, or all requests would share one lock.
+// Before the first placeholder there must be a text that ends in a separator, or a client could
+// choose any name; between two placeholders there must be a separator. A separator is a character
+// that escaped values never contain: a : or a / for one, but not %, which escaping emits.
 func Parse(s string) (Template, error) {
 	var t Template
 	rest := s
@@ -30,7 +35,11 @@ func Parse(s string) (Template, error) {
 		if strings.Contains(before, "}") {
 			return t, fmt.Errorf("%q: a } without a { before it", s)
 		}
-		if found && len(t.names) > 0 && !strings.ContainsFunc(before, reserved) {
+		switch {
+		case !found:
+		case len(t.names) == 0 && !endsInSeparator(before):
+			return t, fmt.Errorf("%q: before the first placeholder there must be a text of your own that ends in a : or a /, or a client could choose any name", s)
+		case len(t.names) > 0 && !strings.ContainsFunc(before, separator):
 			return t, fmt.Errorf("%q: between two placeholders there must be a : or a /, or different values could make the same name", s)
 		}
 		t.text = append(t.text, before)
@@ -50,6 +59,76 @@ func Parse(s string) (Template, error) {
 	return t, nil
 }
 
+// SetCanonical has f make the canonical form of values of a placeholder.
+func (t *Template) SetCanonical(name string, f func(value string) (string, error)) error {
+	known := false
+	for _, n := range t.names {
+		known = known || n == name
+	}
+	switch {
+	case f == nil:
+		return fmt.Errorf("the function for {%s} must not be nil", name)
+	case !known:
+		return fmt.Errorf("there is no placeholder {%s}", name)
+	case t.canonical[name] != nil:
+		return fmt.Errorf("there are two functions for {%s}", name)
+	}
+	if t.canonical == nil {
+		t.canonical = make(map[string]func(string) (string, error))
+	}
+	t.canonical[name] = f
+	return nil
+}
+
+// IsCanonical reports whether values of that placeholder have a canonical form.
+func (t Template) IsCanonical(name string) bool { return t.canonical[name] != nil }
+
+// Canonical returns the canonical form of a value; the value itself where SetCanonical was not
+// called for the placeholder. label names the value in errors, which are [*ValueError]s.
+func (t Template) Canonical(name, label, value string) (string, error) {
+	f := t.canonical[name]
+	if f == nil || value == "" {
+		return value, nil
+	}
+	if len(value) > MaxValue {
+		return "", tooLong(label, value)
+	}
+	c, err := f(value)
+	if err != nil {
+		return "", &ValueError{Name: label, Why: "is not in an accepted form", Err: err}
+	}
+	if c == "" {
+		return "", &ValueError{Name: label, Why: "is not in an accepted form", Err: errors.New("its canonical form is empty")}
+	}
+	return c, nil
+}
+
+// Integer is the canonical form of a decimal integer of 64 bits: without a plus sign and without
+// leading zeros.
+func Integer(value string) (string, error) {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return "", err
+	}
+	return strconv.FormatInt(n, 10), nil
+}
+
+// UUID is the canonical form of a UUID of 36 characters: in lower case.
+func UUID(value string) (string, error) {
+	if len(value) != 36 {
+		return "", errors.New("a UUID has 36 characters")
+	}
+	for i, c := range []byte(value) {
+		switch hyphen := i == 8 || i == 13 || i == 18 || i == 23; {
+		case hyphen && c == '-':
+		case !hyphen && (c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'):
+		default:
+			return "", fmt.Errorf("character %d is not that of a UUID", i+1)
+		}
+	}
+	return strings.ToLower(value), nil
+}
+
 // Names are the placeholders, in order.
 func (t Template) Names() []string { return t.names }
 
@@ -64,9 +143,9 @@ func (t Template) Expand(value func(name string) (string, error)) (string, error
 		}
 		switch {
 		case v == "":
-			return "", &ValueError{name, "is missing or empty"}
+			return "", &ValueError{Name: name, Why: "is missing or empty"}
 		case len(v) > MaxValue:
-			return "", &ValueError{name, fmt.Sprintf("has %d bytes, the limit is %d", len(v), MaxValue)}
+			return "", tooLong(name, v)
 		}
 		Escape(&b, v)
 	}
@@ -74,11 +153,20 @@ func (t Template) Expand(value func(name string) (string, error)) (string, error
 	return b.String(), nil
 }
 
+func tooLong(name, v string) error {
+	return &ValueError{Name: name, Why: fmt.Sprintf("has %d bytes, the limit is %d", len(v), MaxValue)}
+}
+
 // ValueError tells which value of a request makes no name. Its text may be shown to
-// the client: it does not contain the value.
-type ValueError struct{ Name, Why string }
+// the client: it does not contain the value. Err, which may, is for the program's own log.
+type ValueError struct {
+	Name, Why string
+	Err       error
+}
 
 func (e *ValueError) Error() string { return e.Name + " " + e.Why }
+
+func (e *ValueError) Unwrap() error { return e.Err }
 
 // Escape writes v with % : / { }, spaces, control characters and what is not UTF-8
 // percent-encoded. Braces would choose the lock's slot on a cluster.
@@ -96,10 +184,20 @@ func Escape(b *strings.Builder, v string) {
 	}
 }
 
-func reserved(r rune) bool {
+// reserved reports whether escaping replaces r.
+func reserved(r rune) bool { return r == '%' || separator(r) }
+
+// separator reports whether r never stands in an escaped value: escaping replaces it, and does
+// not emit it.
+func separator(r rune) bool {
 	switch r {
-	case '%', ':', '/', '{', '}', '|':
+	case ':', '/', '{', '}', '|':
 		return true
 	}
 	return unicode.IsSpace(r) || unicode.IsControl(r)
+}
+
+func endsInSeparator(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return separator(r)
 }

@@ -1,0 +1,301 @@
+package httplock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/httplock"
+)
+
+// These tests speak HTTP/1 by hand: what matters is what a client sends when, and when it leaves.
+
+func newLocks(t *testing.T) *mortise.Client {
+	t.Helper()
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locks.Close() })
+	return locks
+}
+
+func serveByHand(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle("/orders/{id}", h)
+	srv := httptest.NewUnstartedServer(mux)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func dial(t *testing.T, srv *httptest.Server) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn)
+}
+
+const chunked = "POST /orders/42 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+func chunk(n int) string { return fmt.Sprintf("%x\r\n%s\r\n", n, strings.Repeat("x", n)) }
+
+// answerOf reads an answer and its body.
+func answerOf(t *testing.T, c net.Conn) (status int, body string) {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("no answer: %v", err)
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("half an answer: %v", err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// held42 holds the lock that the requests want.
+func held42(t *testing.T, locks *mortise.Client) (release func()) {
+	t.Helper()
+	lease, err := locks.Lock(context.Background(), "orders:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = sync.OnceFunc(func() {
+		if err := lease.Unlock(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(release) // or the server would not close
+	return release
+}
+
+func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
+	for name, wait := range map[string]httplock.Option{
+		"WithWait":       httplock.WithWait(patience),
+		"WithClientWait": httplock.WithClientWait(),
+	} {
+		for what, body := range map[string]string{
+			"whole":    chunk(2) + "0\r\n\r\n",
+			"half":     chunk(2),
+			"too much": chunk(40<<10) + chunk(40<<10),
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				const clients = 20
+				locks := newLocks(t)
+				var handlers atomic.Int32
+				began, problems := make(chan struct{}, clients), make(chan httplock.Problem, clients)
+				key := func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }
+				srv := serveByHand(t, httplock.New(locks, key, wait, httplock.WithAnswer(
+					func(w http.ResponseWriter, r *http.Request, p httplock.Problem) { p.ServeHTTP(w, r); problems <- p }))(
+					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handlers.Add(1) })))
+				release := held42(t, locks)
+				for range clients {
+					c := dial(t, srv)
+					if _, err := io.WriteString(c, chunked+body); err != nil {
+						t.Fatal(err)
+					}
+					receive(t, "the request", began)
+					c.Close()
+				}
+				for range clients {
+					select {
+					case p := <-problems:
+						if p.Type != httplock.TypeClientGone && p.Type != httplock.TypeLocked {
+							t.Errorf("%s: %v", p.Type, p.Err)
+						}
+					case <-time.After(patience):
+						t.Errorf("a client has left, and its request waits on after %v", patience)
+					}
+					if t.Failed() {
+						break
+					}
+				}
+				release()
+				srv.Close() // waits for all that is being served
+				if n := handlers.Load(); n != 0 {
+					t.Errorf("%d handlers were called for %d clients, all of which had left", n, clients)
+				}
+			})
+		}
+	}
+}
+
+// A chunked body that has come is no reason to be refused: the handler gets all of it, and its trailer.
+func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
+	locks := newLocks(t)
+	began := make(chan struct{}, 1)
+	key := func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }
+	srv := serveByHand(t, httplock.New(locks, key, httplock.WithWait(patience))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		fmt.Fprint(w, len(b), err, r.Trailer.Get("Sum"))
+	})))
+	release := held42(t, locks)
+	c := dial(t, srv)
+	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum\r\n\r\n", 1)+chunk(60_000)+"0\r\nSum: 7\r\n\r\n")
+	receive(t, "the request", began)
+	release()
+	if status, body := answerOf(t, c); status != 200 || body != "60000 <nil>7" {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// A client that waits for an answer before it sends the rest of its body is served while the lock
+// is free, and refused while it is held: it would be noticed by nothing that it has left.
+func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
+	httplock.SetAheadWait(t, 50*time.Millisecond)
+	locks := newLocks(t)
+	srv := serveByHand(t, httplock.New(locks, orders, httplock.WithClientWait())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		b := make([]byte, 2)
+		n, err := io.ReadFull(r.Body, b)
+		fmt.Fprint(w, n, err)
+	})))
+	c := dial(t, srv)
+	fmt.Fprint(c, chunked+chunk(2))
+	if status, body := answerOf(t, c); status != 200 || body != "2 <nil>" {
+		t.Errorf("while it is free: %d %s", status, body)
+	}
+	held42(t, locks)
+	for what, request := range map[string]string{
+		"chunked":           chunked + chunk(2),
+		"of a known length": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nxx",
+		"long":              "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000),
+	} {
+		c := dial(t, srv)
+		fmt.Fprint(c, request)
+		if status, body := answerOf(t, c); status != 423 {
+			t.Errorf("%s: %d %s", what, status, body)
+		}
+	}
+}
+
+// A handler that hangs in its connection is woken when its lock is lost, so that it does not stay
+// beside the next holder.
+func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
+	hangs := map[string]struct {
+		request string
+		handler func(http.ResponseWriter, *http.Request) error
+	}{
+		"a body that does not come": {
+			chunked + chunk(2),
+			func(_ http.ResponseWriter, r *http.Request) error { _, err := io.Copy(io.Discard, r.Body); return err },
+		},
+		"an answer that is not read": {
+			"GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n",
+			func(w http.ResponseWriter, _ *http.Request) error {
+				part := make([]byte, 1<<20)
+				for {
+					if _, err := w.Write(part); err != nil {
+						return err
+					}
+				}
+			},
+		},
+		"a silent stream": {
+			"GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n",
+			func(w http.ResponseWriter, _ *http.Request) error {
+				c, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				_, err = rw.ReadString('\n')
+				return err
+			},
+		},
+	}
+	for what, h := range hangs {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			locks := newLocks(t)
+			ended := make(chan error, 1)
+			srv := serveByHand(t, httplock.New(locks, orders, httplock.WithLockOptions(mortise.WithMaxHold(200*time.Millisecond)))(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					err := h.handler(w, r)
+					if cause := context.Cause(r.Context()); !errors.Is(cause, mortise.ErrLost) {
+						t.Errorf("the handler is back by %v, its context by %v", err, cause)
+					}
+					ended <- err
+				})))
+			c := dial(t, srv)
+			fmt.Fprint(c, h.request)
+			if err := receive(t, "the handler's end", ended); err == nil {
+				t.Error("it read or wrote to the end")
+			}
+			if what == "a body that does not come" {
+				if status, body := answerOf(t, c); status != 503 || !strings.Contains(body, httplock.TypeLost) {
+					t.Errorf("the answer is %d %s", status, body)
+				}
+			}
+		})
+	}
+}
+
+// A loss touches only the request that lost: neither the deadline nor the end of a context is left
+// on the connection, and a context above the lease's lives on.
+func TestALossLeavesTheConnectionUsable(t *testing.T) {
+	for name, opts := range map[string][]httplock.Option{"refusing": nil, "waiting": {httplock.WithWait(patience)}} {
+		t.Run(name, func(t *testing.T) { aLossLeavesTheConnectionUsable(t, name == "refusing", opts) })
+	}
+}
+
+func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Option) {
+	locks := newLocks(t)
+	above := make(chan error, 1)
+	lock := httplock.New(locks, orders, append(opts, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))...)
+	srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
+			if reads { // else it was read ahead
+				io.Copy(io.Discard, in.Body)
+			}
+			if r.Method == "POST" {
+				<-in.Context().Done()
+			}
+		})).ServeHTTP(w, r)
+		above <- r.Context().Err()
+	}))
+	c := dial(t, srv)
+	in := bufio.NewReader(c)
+	for _, want := range []struct {
+		request string
+		status  int
+	}{
+		{"POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 503},
+		{"PUT /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 200},
+		{"POST /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n", 503},
+		{"GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n", 200},
+	} {
+		fmt.Fprint(c, want.request)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%q: %v", want.request, err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != want.status {
+			t.Errorf("%q: %d, want %d", want.request, resp.StatusCode, want.status)
+		}
+		if err := receive(t, "the handler's end", above); err != nil {
+			t.Errorf("%q: the request's own context has ended: %v", want.request, err)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package httplock_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/passport"
+)
+
+// lateTrailer is a body whose end is when its request's trailer is known, as where a reverse proxy
+// copies it.
+type lateTrailer struct {
+	io.Reader
+	atEnd func()
+}
+
+func (b lateTrailer) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.atEnd()
+	}
+	return n, err
+}
+
+func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
+	got := make(chan http.Header, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		got <- r.Trailer
+	}))
+	defer srv.Close()
+	client := &http.Client{Transport: httplock.NewTransport(nil, newIssuer(t, newRing(t, "k1")), nil)}
+	for _, known := range []string{"from the start", "at the body's end"} {
+		trailer := http.Header{"Sum": nil, "mortise-PASSPORT": {"stolen"}}
+		fill := func() {
+			trailer["Sum"] = []string{"7"}
+			trailer[passport.Header] = []string{"stolen"}
+		}
+		if known == "from the start" {
+			fill()
+		}
+		req, err := http.NewRequest("POST", srv.URL, lateTrailer{strings.NewReader("{}"), fill})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Trailer = trailer
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		h := receive(t, "the trailer", got)
+		if len(passports(h)) != 0 || h.Get("Sum") != "7" {
+			t.Errorf("known %s: the stranger has the trailer %v, want only Sum: 7", known, h)
+		}
+		if len(passports(trailer)) != 2 {
+			t.Errorf("known %s: the caller's trailer was changed: %v", known, trailer)
+		}
+	}
+}
+
+func TestAdoptRemovesItFromTheTrailerToo(t *testing.T) {
+	locks := inMemory(t, memory.New())
+	checker := newChecker(t, newRing(t, "k1"), "stock")
+	srv := serveByHand(t, httplock.Adopt(locks, checker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		before := len(r.Trailer)
+		_, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, before, " ", err, " ", r.Trailer)
+	})))
+	c := dial(t, srv)
+	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum, mortise-passport\r\n\r\n", 1)+
+		chunk(2)+"0\r\nSum: 7\r\nmortise-PASSPORT: stolen\r\n\r\n")
+	if status, body := answerOf(t, c); status != 200 || body != "1 <nil> map[Sum:[7]]" {
+		t.Errorf("%d, before and after the body: %s", status, body)
+	}
+}
