@@ -1247,27 +1247,37 @@ const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
 // its time is left alone, since the writer's is nowhere else. publish: publish or spublish.
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
 // changes to what else it holds (its own write dropped the registration).
-// A count beyond 10000 is damage: looking for so many keys would stop the server.
 //
-// Where the lock's time is longer than that of the one who leaves, it is another's: one who lives is
-// enough to know then. With 10000 readers that is a tenth of the work.
+// A script looks for 10000 holds of a record in all, whatever the counts in it say: more would stop the server. A
+// record with more holds counts as damaged, and keeps its time, which is the longer one.
+//
+// A reader that stays at least as long as the reader that leaves ends the search: the lock's time is then not
+// the leaver's. The leaver's time is read first, so that it is right where time goes on inside a script (before Redis 7).
 const ReadReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 redis.call('del', KEYS[2])
 return 0
 end
-local others = redis.call('pttl', KEYS[2]) + 1 < redis.call('pttl', KEYS[1])
+local own = redis.call('pttl', KEYS[2])
+if own < 1 then
+own = math.huge
+end
 local held = redis.call('del', KEYS[2])
 redis.call('hdel', KEYS[1], ARGV[1])
 if redis.call('hget', KEYS[1], 'mode') == 'write' then
 return held
 end
-local most = 0
+local most, budget = 0, 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+if budget < 0 then
+return held
+end
+for k = 1, holds do
 most = math.max(most, redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
 end
-if others and most > 0 then
+if most >= own then
 return held
 end
 end
@@ -1281,7 +1291,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "b8a79074d039a8f69fc7b0a3dfc34bbe229d09f8"
+const ReadReleaseSHA = "dcabcb95a85697409e3bffae52ee3fac4b49b13a"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -1460,7 +1470,8 @@ const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
-// its waiters. publish: publish or spublish. The bound of 10000: see read_release.
+// its waiters. publish: publish or spublish. The budget of 10000: see read_release; timeout keys beyond it
+// expire by themselves.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
@@ -1468,9 +1479,15 @@ return redis.error_reply('WRONGKIND the key holds a lock that is no read-write l
 end
 return 0
 end
+local budget = 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+if budget < 0 then
+break
+end
+for k = 1, holds do
 redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
 end
 end
@@ -1479,14 +1496,15 @@ redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "de31d23e6714b9b007d82914033bab52a7809b2a"
+const RwForceReleaseSHA = "ef0a80937c7120d6fa181ae468fd538476d19fa0"
 
 // RwInspectSource is rw_inspect.lua.
 //
 //	keys:      lock hash, prefix string
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is absent
 //
-// Reads a read-write lock, without readers whose time is over. The bound of 10000: see read_release.
+// Reads a read-write lock, without readers whose time is over. The budget of 10000: see read_release; a reader
+// beyond it is not asked for, and counts.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
@@ -1495,10 +1513,13 @@ end
 return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
+local budget = 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-local live = string.sub(fields[i], -6) == ':write'
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+local live = string.sub(fields[i], -6) == ':write' or budget < 0 and holds > 0
+for k = 1, live and 0 or holds do
 live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
 end
 if live then
@@ -1509,7 +1530,7 @@ end
 return out`
 
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
-const RwInspectSHA = "9e8a469e284780faf13d290a076ddf9451246804"
+const RwInspectSHA = "8b81335dd9bf83261865d51c2d079a8c8341d955"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -1785,7 +1806,7 @@ const WriteAcquireSHA = "ad0fe7f4ea7bcf8ddcca74beb1e6dceee214636c"
 // waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
 // lives as long as the longest of them. publish: publish or spublish.
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
-// changes to what it still holds (its own write dropped the registration). The bound of 10000: see read_release.
+// changes to what it still holds (its own write dropped the registration). The budget of 10000: see read_release.
 const WriteReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
@@ -1795,16 +1816,23 @@ redis.call('exists', KEYS[1])
 return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most = 0
+local most, budget = 0, 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+if budget < 0 then
+break
+end
+for k = 1, holds do
 most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
 end
 end
-if most > 0 then
+if most > 0 or budget < 0 then
 redis.call('hset', KEYS[1], 'mode', 'read')
+if budget >= 0 then
 redis.call('pexpire', KEYS[1], most)
+end
 redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
@@ -1813,4 +1841,4 @@ redis.call(ARGV[3], KEYS[3], '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "83e425db097f55c4b99a537642c080739883e8f6"
+const WriteReleaseSHA = "aaf94b338103b8f5fe1014ca00a74d6d0135918a"
