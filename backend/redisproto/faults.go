@@ -9,7 +9,12 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-const remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or delete the key if it is a leftover"
+const (
+	remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or use the calls of that kind (of a read-write lock RW, InspectRW and ForceUnlockRW); delete the key if TYPE and its value show that it is no lock"
+	// remedyReadWrite is for a call of another kind on a read-write lock, remedyNotReadWrite for the reverse.
+	remedyReadWrite    = "the name is in use for a read-write lock: choose another name, or use RW, InspectRW and ForceUnlockRW"
+	remedyNotReadWrite = "the name is in use for a lock that is no read-write lock: choose another name, or use Lock, Inspect and ForceUnlock"
+)
 
 // reply is what an error reply of Redis means for a lock.
 type reply struct {
@@ -38,6 +43,8 @@ var replies = []reply{
 	{prefix: "ACL failure in script", dirty: true, remedy: remedyNoPermission},
 	{prefix: "The user executing the script", dirty: true, remedy: remedyNoPermission},
 	{prefix: "WRONGTYPE", dirty: true, kind: backend.ErrWrongKind, remedy: remedyWrongKind},
+	{prefix: "WRONGKIND the key holds a read-write lock", kind: backend.ErrWrongKind, remedy: remedyReadWrite},
+	{prefix: "WRONGKIND the key holds a lock that is no read-write lock", kind: backend.ErrWrongKind, remedy: remedyNotReadWrite},
 	{prefix: "WRONGKIND", kind: backend.ErrWrongKind, remedy: remedyWrongKind},
 	{prefix: "READONLY", temporary: true, remedy: "the server is a replica: let the client find the primary (Sentinel or Cluster), or wait for the failover to end"},
 	{prefix: "LOADING", temporary: true, remedy: "the server is loading its data: wait"},
