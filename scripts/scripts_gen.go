@@ -677,6 +677,9 @@ if type(heard) == 'number' then
 local held = redis.pcall('hdel', lock, owner)
 if held == 1 and heard > 0 then
 local next = 'mortise:1:next:' .. string.sub(channel, 24)
+if string.sub(channel, 24) == lock then
+next = next .. ':'
+end
 local first = redis.pcall('zpopmin', next)[1]
 local second = first and redis.pcall('zrange', next, 0, 0)[1]
 redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
@@ -706,7 +709,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "05f54247730e827a31729018ed2c10c96d6485f7"
+const JointSHA = "56bc55f1af57c7ae11ee35e1bbe027f78b8b2ea7"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -812,7 +815,7 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 // nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
 // by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
-// field in the lock says nothing; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
+// field in the lock says nothing: {n} and n share the key, and it may be of the other; it goes an hour after its deadline; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
 const NestEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
@@ -825,7 +828,9 @@ for i = 1, #entries, 2 do
 local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
 ends = tonumber(ends or 0)
 if redis.call('hexists', KEYS[1], entries[i]) == 0 then
+if ends + 3600000 < now then
 redis.call('hdel', KEYS[2], entries[i])
+end
 elseif ends <= now then
 redis.call('hdel', KEYS[1], entries[i])
 redis.call('hdel', KEYS[2], entries[i])
@@ -858,7 +863,7 @@ end
 if last > place then
 for i = 1, #entries, 2 do
 local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
-if at and tonumber(at) > place then
+if at and tonumber(at) > place and redis.call('hexists', KEYS[1], entries[i]) == 1 then
 above = math.max(above, tonumber(ends))
 end
 end
@@ -905,7 +910,7 @@ end
 return {1, token}`
 
 // NestEnterSHA is the SHA-1 of [NestEnterSource].
-const NestEnterSHA = "dc39adbd02d6e25073854e2e71202d9e304c6d29"
+const NestEnterSHA = "e7a7a14d4160927a3834afcf17d2d097d1ef16ca"
 
 // NestReleaseSource is nest_release.lua.
 //
@@ -929,7 +934,9 @@ local owner = entries[i]
 local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
 ends = tonumber(ends or 0)
 if redis.call('hexists', KEYS[1], owner) == 0 then
+if ends + 3600000 < now then
 redis.call('hdel', KEYS[2], owner)
+end
 elseif ends <= now then
 redis.call('hdel', KEYS[1], owner)
 redis.call('hdel', KEYS[2], owner)
@@ -955,8 +962,8 @@ redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
 end
 if #gone > 0 then
 local left = redis.call('hlen', KEYS[1])
-if known <= 1 then
-redis.call('del', KEYS[2])
+if known == 1 then
+redis.call('hdel', KEYS[2], top)
 end
 if left == known and left > 0 and latest < 9007199254740991 then
 redis.call('pexpire', KEYS[1], latest - now)
@@ -984,7 +991,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // NestReleaseSHA is the SHA-1 of [NestReleaseSource].
-const NestReleaseSHA = "b7b61f4db954358d87a977661e1d3f69ece4a2b3"
+const NestReleaseSHA = "ea66e27dd613b4f59d115e9a857e6a29d7ee325c"
 
 // NestRenewSource is nest_renew.lua.
 //
@@ -1372,7 +1379,7 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 // count all whom it reaches.
 //
 // 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
-// first in next (see waiter_acquire; its key ends as the channel does), which is taken out, and a second, which asks if the first stays silent: seven
+// first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name that has its braces), which is taken out, and a second, which asks if the first stays silent: seven
 // digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 //
 // A partial release ends with a read, so that a connection that tracks hears of
@@ -1385,6 +1392,9 @@ local publish = ARGV[3] ~= '' and ARGV[3] or 'publish'
 local heard = redis.call(publish, KEYS[2], '00')
 if heard > 0 or ARGV[3] == '' then
 local next = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
+if string.sub(KEYS[2], 24) == KEYS[1] then
+next = next .. ':'
+end
 local first = redis.pcall('zpopmin', next)[1]
 local second = first and redis.call('zrange', next, 0, 0)[1]
 redis.call(publish, KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
@@ -1399,7 +1409,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "70c1443be0906b04b0775b5e9c83b5ec8bbea6f8"
+const ReleaseSHA = "c1ed30e0929aa75f265ba1ee483e1068ed5a861b"
 
 // ReleaseAllSource is release_all.lua.
 //

@@ -55,3 +55,37 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		do(t, srv, "CONFIG", "SET", "maxmemory", "0")
 	})
 }
+
+// A release takes its turn from the clients that wait for this name, and not from those that wait for {n},
+// which shares the channel.
+func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		waiting := map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"}
+		for name := range waiting {
+			holder, _ := session(t, b)
+			waits, heard := session(t, b)
+			waits.Watch(topic(name))
+			heard.await(t, "watching "+name, 1)
+			for n := range waiting {
+				acquire(t, holder, n, "h:1", time.Minute)
+				r, err := waits.Acquire(t.Context(), backend.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute, Waits: true})
+				if err != nil || r.Granted || !r.Waits {
+					t.Fatal(r, err)
+				}
+			}
+			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil || !r.Held {
+				t.Fatal(r, err)
+			}
+			for n, key := range waiting {
+				want := int64(1)
+				if n == name {
+					want = 0
+				}
+				if got := do(t, srv, "ZCARD", key); got != want {
+					t.Errorf("after the release of %q %v clients wait for %q, want %d", name, got, n, want)
+				}
+			}
+			do(t, srv, "FLUSHALL")
+		}
+	})
+}
