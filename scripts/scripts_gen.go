@@ -250,7 +250,7 @@ const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
 // FairAcquireSource is fair_acquire.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, token string, channel channel
-//	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, most int, publish string
+//	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, counts bool, publish string
 //	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
 //
 // Grants the lock to an owner that holds nothing, if it is free and the owner is the
@@ -366,13 +366,16 @@ return {0, left, left + math.ceil(ARGV[6] / 10)}
 end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 local limit = now + tonumber(ARGV[6])
-for i = 0, tonumber(ARGV[7]) - 1 do
+local silent = {}
+local places = ARGV[7] == '1' and math.huge or 64
+local i = 0
+while i < places do
 local field = redis.call('lindex', KEYS[2], i)
 if not field or field == ARGV[1] then
 break
 end
 local score = redis.call('zscore', KEYS[3], field)
-if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 then
+if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 and ARGV[7] == '1' then
 if i == 0 then
 local patience = 5 * tonumber(ARGV[6])
 if not score or tonumber(score) > now + patience then
@@ -385,14 +388,18 @@ end
 local waits = string.find(field, java)
 if not score or tonumber(score) > limit and (i == 0 or not waits) then
 redis.call('zadd', KEYS[3], limit, field)
-local client = tonumber(ARGV[7]) > 2 and not waits and string.match(field, '^.*:')
-for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local client = ARGV[7] == '1' and not waits and string.match(field, '^.*:')
+if client then
+silent[client] = true
+end
+end
+i = i + 1
+end
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
 local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
 if count[2] == 0 then
 redis.call('zadd', KEYS[3], limit, other)
-end
-end
 end
 end
 end
@@ -403,12 +410,12 @@ end
 return {0, 0, limit - now}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "c9680c8f53f4dae4ff969a286b1878d2c6772715"
+const FairAcquireSHA = "7fc0b932020a79d84921ad7a8852f2a6efe3bf3c"
 
 // FairLeaveSource is fair_leave.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, channel channel
-//	arguments: owner string, wait ms, absence ms, most int, publish string
+//	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
 // Takes an owner out of the queue, and releases the lock if it holds it. Those
@@ -443,9 +450,28 @@ if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) 
 return out
 end
 local limit = now + tonumber(ARGV[3])
+if ARGV[4] == '0' then
+local queue = redis.call('lrange', KEYS[2], 0, 63)
+local client = queue[1] and string.match(queue[1], '^.*:')
+for i, field in ipairs(queue) do
+if i == 1 or string.match(field, '^.*:') ~= client then
+redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
+if i > 1 then
+break
+end
+if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
+redis.call('zadd', KEYS[3], limit, field)
+end
+end
+end
+if #queue == 0 then
+redis.call(ARGV[5], KEYS[4], '0')
+end
+return out
+end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, alone = 0, false, false
-while not told and i < tonumber(ARGV[4]) do
+local i, told, alone, silent = 0, false, false, {}
+while not told do
 local field = redis.call('lindex', KEYS[2], i)
 if not field then
 alone = true
@@ -457,14 +483,9 @@ if told and score < limit then
 redis.call('zadd', KEYS[3], limit, field)
 elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
 redis.call('zadd', KEYS[3], limit, field)
-local client = tonumber(ARGV[4]) > 2 and not string.find(field, java) and string.match(field, '^.*:')
-for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
-local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
-if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
-end
-end
+local client = not string.find(field, java) and string.match(field, '^.*:')
+if client then
+silent[client] = true
 end
 end
 if not told and i == 0 and score <= now then
@@ -474,25 +495,35 @@ else
 i = i + 1
 end
 end
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
+if count[2] == 0 then
+redis.call('zadd', KEYS[3], limit, other)
+end
+end
+end
 if alone then
 redis.call(ARGV[5], KEYS[4], '0')
 end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "102707186daac292d37e78a70ef0ce628c7ce24d"
+const FairLeaveSHA = "8b25c4311afa5b80f728390ec4b74b8791da89ab"
 
 // FairReleaseSource is fair_release.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, channel channel
-//	arguments: owner string, keep int, absence ms, most int, publish string
+//	arguments: owner string, keep int, absence ms, counts bool, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
 // Sets the hold count of an owner to keep; at zero the lock is free, and the first in
 // the queue is told, on a channel of its own, or those who wait for the plain lock
 // if nobody in the queue can be reached. One whom the message does not reach may be dead, or not be
-// listening yet: it has a moment to come, and the next is told, at most so many. (On a cluster
-// PUBLISH does not count those it reached by way of other nodes.)
+// listening yet: it has a moment to come, and the next is told, and so on.
+// On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Nothing is decided by its count
+// there (counts is 0): the first is told, and the first of another client, which asks, and so gives those before it a moment
+// to come (see fair_acquire).
 // The lease's time is left alone.
 const FairReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
@@ -506,9 +537,28 @@ redis.call('hdel', KEYS[1], ARGV[1])
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit = now + tonumber(ARGV[3])
+if ARGV[4] == '0' then
+local queue = redis.call('lrange', KEYS[2], 0, 63)
+local client = queue[1] and string.match(queue[1], '^.*:')
+for i, field in ipairs(queue) do
+if i == 1 or string.match(field, '^.*:') ~= client then
+redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
+if i > 1 then
+break
+end
+if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
+redis.call('zadd', KEYS[3], limit, field)
+end
+end
+end
+if #queue == 0 then
+redis.call(ARGV[5], KEYS[4], '0')
+end
+return 1
+end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, alone = 0, false, false
-while not told and i < tonumber(ARGV[4]) do
+local i, told, alone, silent = 0, false, false, {}
+while not told do
 local field = redis.call('lindex', KEYS[2], i)
 if not field then
 alone = true
@@ -520,14 +570,9 @@ if told and score < limit then
 redis.call('zadd', KEYS[3], limit, field)
 elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
 redis.call('zadd', KEYS[3], limit, field)
-local client = tonumber(ARGV[4]) > 2 and not string.find(field, java) and string.match(field, '^.*:')
-for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
-local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
-if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
-end
-end
+local client = not string.find(field, java) and string.match(field, '^.*:')
+if client then
+silent[client] = true
 end
 end
 if not told and i == 0 and score <= now then
@@ -537,13 +582,21 @@ else
 i = i + 1
 end
 end
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
+if count[2] == 0 then
+redis.call('zadd', KEYS[3], limit, other)
+end
+end
+end
 if alone then
 redis.call(ARGV[5], KEYS[4], '0')
 end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "7279b9568f6c672c2414460001d68805b4acd24c"
+const FairReleaseSHA = "23b398aa0ba82ff5cbe8ffc662f0b0f255bf64bb"
 
 // ForceReleaseSource is force_release.lua.
 //
