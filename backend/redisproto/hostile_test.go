@@ -174,3 +174,60 @@ func ran(t *testing.T, srv *redistest.Server, command string) int {
 	}
 	return 0
 }
+
+// Places of very many clients, none of which listens: a release, a leaver and a question for a free lock each
+// pass through the queue once, not once for each client.
+func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+		const dead = 4000
+		for what, act := range map[string]func(){
+			"a release": func() { free(t, s, "n", "me:1") },
+			"a leaver": func() {
+				if r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
+					t.Errorf("%+v, %v", r, err)
+				}
+			},
+			"a question": func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "other:1", fairWait) },
+		} {
+			do(t, srv, "FLUSHALL")
+			ask(t, s, "n", "me:1", fairWait)
+			queue, times := []string{"RPUSH", "redisson_lock_queue:{n}"}, []string{"ZADD", "redisson_lock_timeout:{n}"}
+			for i := range dead {
+				field := fmt.Sprintf("dead%d:1", i)
+				queue, times = append(queue, field), append(times, "4102444800000", field)
+			}
+			do(t, srv, queue...)
+			do(t, srv, times...)
+			do(t, srv, "CONFIG", "RESETSTAT")
+			act()
+			// Each place is read, told and written a bounded number of times.
+			n := 0
+			for _, command := range []string{"lindex", "zscore", "zadd", "publish", "pubsub|numsub"} {
+				n += ran(t, srv, command)
+			}
+			if n > 6*dead {
+				t.Errorf("%s made %d calls for %d places", what, n, dead)
+			}
+			if took := spent(t, srv, "evalsha"); took > time.Second {
+				t.Errorf("%s kept the server busy for %v", what, took)
+			}
+		}
+	})
+}
+
+// spent is the time that the server has spent in a command.
+func spent(t *testing.T, srv *redistest.Server, command string) (d time.Duration) {
+	t.Helper()
+	for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "commandstats"))) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+			_, usec, _ := strings.Cut(rest, "usec=")
+			usec, _, _ = strings.Cut(usec, ",")
+			n, err := strconv.ParseInt(usec, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d += time.Duration(n) * time.Microsecond
+		}
+	}
+	return d
+}
