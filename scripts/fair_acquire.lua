@@ -137,8 +137,8 @@ end
 -- It is free, and others are before: they are told, in case they were not, until one hears it.
 -- Each that does not has a moment to come; one of Redisson's only when it is the
 -- first: one that has just come does not listen yet, and never raises its score.
--- Where PUBLISH does not count all whom it reaches (counts), nothing is decided by its count: 64 are told, and those
--- that live ask, which raises their scores.
+-- Where PUBLISH counts the subscribers of one node only (counts is 0), its count decides nothing: 64
+-- places are told, and a waiter that lives asks, which raises its score.
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 local limit = now + tonumber(ARGV[6])
 local silent = {}
@@ -171,8 +171,8 @@ while i < places do
   end
   i = i + 1
 end
--- Those of the same client whom nobody listens for are dead, too, perhaps: they need
--- not hold the queue up one by one. Who lives asks once it listens, which raises its score.
+-- Other places of a silent client that nobody listens for are dead, too, perhaps: they need not hold
+-- the queue up one by one. A waiter that lives asks once it listens, which raises its score.
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
   if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
     local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)

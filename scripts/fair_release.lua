@@ -14,9 +14,9 @@
 -- the queue is told, on a channel of its own, or those who wait for the plain lock
 -- if nobody in the queue can be reached. One whom the message does not reach may be dead, or not be
 -- listening yet: it has a moment to come, and the next is told, and so on.
--- On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Nothing is decided by its count
--- there (counts is 0): the first is told, and the first of another client, which asks, and so gives those before it a moment
--- to come (see fair_acquire).
+-- On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
+-- decides nothing there (counts is 0): the first is told, and the first of another client, which asks
+-- and so gives the places before its own a moment to come (see fair_acquire).
 -- The lease's time is left alone.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0

@@ -13,11 +13,13 @@
 -- What leaves the lock held ends with a read, so that a connection that tracks hears of
 -- changes to what else it holds (its own write dropped the registration).
 --
--- A script looks for 10000 holds of a record in all, whatever the counts in it say: more would stop the server. A
--- record with more holds counts as damaged, and keeps its time, which is the longer one.
+-- A script looks for 10000 holds of a record in all, whatever the counts in it say: more would
+-- stop the server. A record with more holds counts as damaged, and keeps its time, which is the
+-- longer one.
 --
--- A reader that stays at least as long as the reader that leaves ends the search: the lock's time is then not
--- the leaver's. The leaver's time is read first, so that it is right where time goes on inside a script (before Redis 7).
+-- A reader that stays at least as long as the reader that leaves ends the search: the lock's time is
+-- then not the leaver's. The leaver's time is read first, so that the comparison is right where time
+-- goes on inside a script (before Redis 7).
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   redis.call('del', KEYS[2]) -- where the lock was removed, and this not
   return 0

@@ -11,7 +11,8 @@
 -- count all whom it reaches.
 --
 -- 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
--- first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name that has its braces), which is taken out, and a second, which asks if the first stays silent: seven
+-- first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name
+-- that has its own braces), which is taken out, and a second, which asks if the first stays silent: seven
 -- digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 --
 -- A partial release ends with a read, so that a connection that tracks hears of

@@ -6,8 +6,8 @@
 --! reply int     1 released; 0 there was no lock
 --
 -- Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
--- its waiters. publish: publish or spublish. The budget of 10000: see read_release; timeout keys beyond it
--- expire by themselves.
+-- its waiters. publish: publish or spublish. The budget of 10000: see
+-- read_release; timeout keys beyond it expire by themselves.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
   if redis.call('exists', KEYS[1]) == 1 then

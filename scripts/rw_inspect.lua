@@ -3,8 +3,8 @@
 --! key 2 prefix  string
 --! reply strings pttl, mode, then field and hold count in turn; nothing where the key is absent
 --
--- Reads a read-write lock, without readers whose time is over. The budget of 10000: see read_release; a reader
--- beyond it is not asked for, and counts.
+-- Reads a read-write lock, without readers whose time is over. The budget of 10000: see
+-- read_release; a reader beyond it counts as live.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
   if redis.call('exists', KEYS[1]) == 1 then

@@ -521,9 +521,9 @@ const FairLeaveSHA = "8b25c4311afa5b80f728390ec4b74b8791da89ab"
 // the queue is told, on a channel of its own, or those who wait for the plain lock
 // if nobody in the queue can be reached. One whom the message does not reach may be dead, or not be
 // listening yet: it has a moment to come, and the next is told, and so on.
-// On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Nothing is decided by its count
-// there (counts is 0): the first is told, and the first of another client, which asks, and so gives those before it a moment
-// to come (see fair_acquire).
+// On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
+// decides nothing there (counts is 0): the first is told, and the first of another client, which asks
+// and so gives the places before its own a moment to come (see fair_acquire).
 // The lease's time is left alone.
 const FairReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
@@ -868,7 +868,8 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 // nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
 // by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
-// field in the lock says nothing: {n} and n share the key, and it may be of the other; it goes an hour after its deadline; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
+// field in the lock says nothing: {n} and n share the key, and it may be of the other; it goes an hour
+// after its deadline; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
 const NestEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
@@ -1308,11 +1309,13 @@ const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
 // changes to what else it holds (its own write dropped the registration).
 //
-// A script looks for 10000 holds of a record in all, whatever the counts in it say: more would stop the server. A
-// record with more holds counts as damaged, and keeps its time, which is the longer one.
+// A script looks for 10000 holds of a record in all, whatever the counts in it say: more would
+// stop the server. A record with more holds counts as damaged, and keeps its time, which is the
+// longer one.
 //
-// A reader that stays at least as long as the reader that leaves ends the search: the lock's time is then not
-// the leaver's. The leaver's time is read first, so that it is right where time goes on inside a script (before Redis 7).
+// A reader that stays at least as long as the reader that leaves ends the search: the lock's time is
+// then not the leaver's. The leaver's time is read first, so that the comparison is right where time
+// goes on inside a script (before Redis 7).
 const ReadReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 redis.call('del', KEYS[2])
 return 0
@@ -1432,7 +1435,8 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 // count all whom it reaches.
 //
 // 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
-// first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name that has its braces), which is taken out, and a second, which asks if the first stays silent: seven
+// first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name
+// that has its own braces), which is taken out, and a second, which asks if the first stays silent: seven
 // digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 //
 // A partial release ends with a read, so that a connection that tracks hears of
@@ -1533,8 +1537,8 @@ const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
-// its waiters. publish: publish or spublish. The budget of 10000: see read_release; timeout keys beyond it
-// expire by themselves.
+// its waiters. publish: publish or spublish. The budget of 10000: see
+// read_release; timeout keys beyond it expire by themselves.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
@@ -1566,8 +1570,8 @@ const RwForceReleaseSHA = "ef0a80937c7120d6fa181ae468fd538476d19fa0"
 //	keys:      lock hash, prefix string
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is absent
 //
-// Reads a read-write lock, without readers whose time is over. The budget of 10000: see read_release; a reader
-// beyond it is not asked for, and counts.
+// Reads a read-write lock, without readers whose time is over. The budget of 10000: see
+// read_release; a reader beyond it counts as live.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
