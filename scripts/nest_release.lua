@@ -26,7 +26,7 @@ for i = 1, #entries, 2 do
   local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
   ends = tonumber(ends or 0)
   if redis.call('hexists', KEYS[1], owner) == 0 then
-    if ends + 3600000 < now then -- see nest_enter
+    if owner == ARGV[1] or ends + 3600000 < now then -- see nest_enter
       redis.call('hdel', KEYS[2], owner)
     end
   elseif ends <= now then

@@ -988,7 +988,7 @@ local owner = entries[i]
 local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
 ends = tonumber(ends or 0)
 if redis.call('hexists', KEYS[1], owner) == 0 then
-if ends + 3600000 < now then
+if owner == ARGV[1] or ends + 3600000 < now then
 redis.call('hdel', KEYS[2], owner)
 end
 elseif ends <= now then
@@ -1045,7 +1045,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // NestReleaseSHA is the SHA-1 of [NestReleaseSource].
-const NestReleaseSHA = "ea66e27dd613b4f59d115e9a857e6a29d7ee325c"
+const NestReleaseSHA = "3c521a4e381d4ee6b06984bd23b152ba1eab88e7"
 
 // NestRenewSource is nest_renew.lua.
 //

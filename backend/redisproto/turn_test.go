@@ -89,3 +89,33 @@ func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
 		}
 	})
 }
+
+// Where a lock was removed under its owners, each takes its own entry along when it unlocks.
+func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		enter := func(name string) {
+			t.Helper()
+			acquire(t, s, name, "a:1", time.Minute)
+			if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindNested, Name: name, Owner: "b:1", Under: "a:1", UnderHolds: 1, Lease: time.Minute}); err != nil || !r.Granted {
+				t.Fatal(r, err)
+			}
+		}
+		leave := func(name, owner string) bool {
+			t.Helper()
+			r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Held
+		}
+		enter("n")
+		do(t, srv, "DEL", "n")
+		for _, owner := range []string{"b:1", "a:1"} {
+			if leave("n", owner) {
+				t.Errorf("%s held what was removed", owner)
+			}
+		}
+		equal(t, "the keys that are left", keys(t, srv), []string{})
+	})
+}
