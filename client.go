@@ -23,6 +23,7 @@ type Client struct {
 	prefix   string // of owners
 	watchdog time.Duration
 	stayOut  time.Duration // of its store, in Red; negative: as long as the watchdog timeout
+	outScope string        // whose record of the store's age is asked for then
 	observer Observer
 	log      *slog.Logger
 	teller   *teller

@@ -181,7 +181,7 @@ func (c *Client) nextLook(r *request, p *place, g *grant) time.Duration {
 	}
 	c.mu.Lock()
 	p.look = c.now().mono + int64(look)
-	if g.remaining > 0 && look > g.remaining { // held, and others are before
+	if g.remaining > 0 { // held: one of this client's looks, the first
 		if l := c.lines[r.name]; l != nil {
 			look += time.Duration(l.before(p)) * lookAgain
 		}

@@ -54,6 +54,8 @@ type waiters struct {
 	checkAt int64
 	// sleeps is until when the head sleeps (monotonic).
 	sleeps int64
+	// free is how many permits of a semaphore there were when the head was last refused.
+	free int64
 	// inTurn: the store tells this client when it is its turn, and tells others before: see turn.go.
 	inTurn bool
 
@@ -68,6 +70,7 @@ type waiter struct {
 	seat       uint64
 	served     bool // what it waits for is so: another's question was answered for it too
 
+	want    *want    // of a semaphore, what it waits for
 	request *request // if it can be handed the lock
 	left    bool     // it does not wait any more
 	handed  *handed  // it has the lock

@@ -542,6 +542,10 @@ func TestRedRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 		_, err := New(memory.New(), WithStayOut(d))
 		wants(t, err, ErrInvalid)
 	}
+	for _, scope := range []string{"", "a\nb", "\xff", strings.Repeat("x", 257)} {
+		_, err := New(memory.New(), WithStayOutScope(scope))
+		wants(t, err, ErrInvalid)
+	}
 }
 
 // slowlyDead is a store that fails a while after it was asked.

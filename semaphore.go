@@ -57,16 +57,17 @@ type permitSetter interface {
 
 // Acquire takes n permits, one or more, waiting while there are fewer: until ctx ends,
 // or for as long as [WithWait] says, the only option that applies. All or none are taken.
-// Those who wait in this client are served in the order in which they came, so one who
-// wants many is not overtaken by those who want few; between clients there is no
-// order. A call that ends without permits leaves none behind: what it may have taken is
+// A waiter of this client is served as soon as there are as many as it wants. Waiters that want
+// the same number are served in the order in which they came; one that wants fewer may overtake
+// one that wants more. So a steady stream of calls for few permits can keep a call for many
+// waiting, as in Redisson. Between clients there is no order. A call that ends without permits leaves none behind: what it may have taken is
 // given back.
 //
 // Errors are those of Lock: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable], ...
 //
 // Redisson: acquire(n), and tryAcquire(n, wait) with WithWait. Cost: one command if
 // they are there. Otherwise one more when the client listens, and one for each message
-// of a release, for all who wait in this client together.
+// of a release, for all who wait in this client together, and one for each waiter that then overtakes the first.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
 	return s.acquire(ctx, "acquire", n, false, opts)
 }
@@ -95,7 +96,23 @@ func (s *Semaphore) acquire(ctx context.Context, verb string, n int, try bool, o
 	if try {
 		return s.client.answered(r, s.tryOnce(wait, session, r, n))
 	}
-	return s.client.answered(r, s.client.stand(wait, s.topic, r, func() (answer, error) { return s.ask(wait, session, n) }))
+	c := s.client
+	c.begin() // Shutdown waits until what it does not need is being given back
+	defer c.end()
+	r.waiter.want = &want{permits: int64(n)}
+	err = c.stand(wait, s.topic, r, func() (answer, error) { return s.ask(wait, session, n) })
+	c.mu.Lock()
+	if err != nil && r.waiter.served {
+		c.giveBackLocked(session, r.waiter.want.taken)
+	}
+	c.mu.Unlock()
+	return c.answered(r, err)
+}
+
+// want is what a waiter of a semaphore waits for.
+type want struct {
+	permits int64
+	taken   backend.CountRequest // the request that took them, where the head's question did: waiter.served
 }
 
 func errPermits(n int) error {
@@ -136,6 +153,9 @@ func (s *Semaphore) ask(wait context.Context, session backend.SemaphoreSession, 
 	defer c.end()
 	err := await(c, wait, func() error {
 		*t = c.takeCount(session, q)
+		if !t.Granted && t.err == nil {
+			s.offer(session, t.Available)
+		}
 		return nil
 	}, func() { c.giveBack(session, q, t) })
 	switch {
@@ -155,6 +175,61 @@ func (s *Semaphore) ask(wait context.Context, session backend.SemaphoreSession, 
 		return answer{failure: errClosing}, nil
 	}
 	return answer{got: true, more: t.Available > 0}, nil
+}
+
+// offer takes what there is, which is not enough for the head of the queue, for the first waiter that wants no more than that,
+// and goes on with what is left. Nothing is asked where there is no such waiter.
+func (s *Semaphore) offer(session backend.SemaphoreSession, there int64) {
+	c := s.client
+	for {
+		c.mu.Lock()
+		q := c.queues[s.topic]
+		w := q.taker(there)
+		c.mu.Unlock()
+		if w == nil {
+			return
+		}
+		r := s.request(w.want.permits)
+		t := c.takeCount(session, r)
+		c.mu.Lock()
+		switch {
+		case !t.Granted:
+		case w.left || w.served || q.first() == w: // it has left, has them, or asks for itself
+			c.giveBackLocked(session, r)
+		default:
+			w.want.taken, w.served = r, true
+			select {
+			case w.ready <- struct{}{}:
+			default:
+			}
+		}
+		if t.err != nil {
+			q.stir() // the head asks again: it knows what to do about a store that fails
+		}
+		c.mu.Unlock()
+		if t.err != nil {
+			c.giveBack(session, r, &t)
+			return
+		}
+		there = t.Available
+	}
+}
+
+// taker is the first waiter behind the head that wants no more permits than there are; nil if there is none.
+func (q *queue) taker(there int64) *waiter {
+	if q == nil || q.first() == nil {
+		return nil
+	}
+	q.free = there
+	if there <= 0 {
+		return nil
+	}
+	for w := q.head.next; w != nil; w = w.next {
+		if !w.served && w.want != nil && w.want.permits <= there {
+			return w
+		}
+	}
+	return nil
 }
 
 // takeCount asks for permits, again if it fails for a reason that may pass.

@@ -2,7 +2,10 @@ package mortise
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -21,6 +24,26 @@ func WithStayOut(d time.Duration) ClientOption {
 			return fmt.Errorf("%w: WithStayOut(%v): between 0 and %v", ErrInvalid, d, MaxLease)
 		}
 		c.stayOut = ceilMilli(d)
+		return nil
+	}
+}
+
+// WithStayOutScope gives this client a record of its own of since when its store has its data: the record on which
+// the rule of [WithStayOut] rests. All clients of a store that lock the same names with [Red] should name the same scope.
+//
+// On Redis the record is a key, "mortise:1:since" for clients without the option, and "mortise:1:since:" and the scope
+// with it. A Redis user that can write the key can keep the store out of every Red of the scope, or make an emptied store look
+// old. So where services with different users share a server, each service names a scope of its own, its prefix
+// for example, and its user may write that key only.
+//
+// The store is new in a scope in which it was never asked: the first Lock in it waits for as long as WithStayOut says.
+// The scope is 1 to 256 bytes of UTF-8 without control characters; otherwise New returns [ErrInvalid].
+func WithStayOutScope(scope string) ClientOption {
+	return func(c *Client) error {
+		if scope == "" || len(scope) > 256 || !utf8.ValidString(scope) || strings.ContainsFunc(scope, unicode.IsControl) {
+			return fmt.Errorf("%w: WithStayOutScope(%q): 1 to 256 bytes of UTF-8 without control characters", ErrInvalid, shorten(scope))
+		}
+		c.outScope = scope
 		return nil
 	}
 }

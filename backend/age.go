@@ -8,6 +8,8 @@ package backend
 // another. It may be taken for younger than it is, and never for older. A store that was
 // never asked is new: nobody can tell that from one that lost all.
 //
+// A store may keep its age for each AcquireRequest.AgeScope by itself; it is then new in a scope in which it was never asked.
+//
 // [Session.Acquire] of KindLock with AcquireRequest.Age is refused, with
 // AcquireReply.Young, while the store is younger than that, whoever holds the lock.
 // Remaining is then for how long it still is. An owner that holds the lock is granted

@@ -245,6 +245,9 @@ type AcquireRequest struct {
 	Wait time.Duration
 	// Age is for KindLock how old the store must be: [AgeSession]. Zero for any age.
 	Age time.Duration
+	// AgeScope names whose record of the store's age is meant, where a store keeps it as data that clients can write:
+	// each scope has a record of its own, and "" is one, too. A store that knows its age otherwise need not heed it.
+	AgeScope string
 	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
 	// watched and was confirmed to be. For KindLock without Age.
 	Waits bool

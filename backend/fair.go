@@ -21,6 +21,8 @@ import (
 // Release of KindFair, and Leave, tell the first in the queue, under its own topic
 // (KindFair, the name, and the owner who waits), and nobody else. Where nobody watches that
 // topic, its owner has [Absence] to ask; until then the next is told too, and so on.
+// A store that cannot tell whether a message reached a waiter tells the first and one of another client;
+// once an owner that is not the first finds the lock free, those before it have Absence to ask.
 // An owner who has not asked by then loses its place when it comes to the front, and so do others
 // of its client (what stands before an owner's last colon) whose topics nobody
 // watches at that time: a dead process costs [Absence] once, and not for each place.

@@ -876,10 +876,10 @@ func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a re
 //
 //	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
 func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.FairAcquireSHA, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), a.Most, a.Publish)
+	cmd := newIntsCmd(ctx, "evalsha", scripts.FairAcquireSHA, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish)
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.FairAcquireSource, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), a.Most, a.Publish)
+		cmd = newIntsCmd(ctx, "eval", scripts.FairAcquireSource, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish)
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
@@ -897,10 +897,10 @@ func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys
 //
 //	1 done; 0 the owner does not hold the lock
 func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.FairReleaseSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), a.Most, a.Publish)
+	cmd := newIntCmd(ctx, "evalsha", scripts.FairReleaseSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.FairReleaseSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), a.Most, a.Publish)
+		cmd = newIntCmd(ctx, "eval", scripts.FairReleaseSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {
@@ -918,10 +918,10 @@ func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a red
 //
 //	0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redisproto.FairLeaveArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), a.Most, a.Publish)
+	cmd := newIntCmd(ctx, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
 	left := c.process(ctx, cmd)
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.FairLeaveSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), a.Most, a.Publish)
+		cmd = newIntCmd(ctx, "eval", scripts.FairLeaveSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
 		left = c.process(ctx, cmd)
 	}
 	if left != nil {

@@ -29,6 +29,15 @@ func TestOnCluster(t *testing.T) {
 	})
 }
 
+// Pub/sub is one for all nodes there: PUBLISH counts the subscribers of its own node only.
+func TestOnClusterWithoutShardedPubSub(t *testing.T) {
+	conformance.RunFairOnCluster(t, func(t *testing.T, addrs []string) backend.Backend {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		t.Cleanup(func() { rdb.Close() })
+		return redisgo.New(rdb, redisgo.WithShardedPubSub(redisgo.ShardedOff))
+	})
+}
+
 func TestReplicas(t *testing.T) {
 	t.Run("master", func(t *testing.T) {
 		conformance.RunReplicas(t, func(t *testing.T, addr string) backend.Backend {

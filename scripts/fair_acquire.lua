@@ -10,7 +10,7 @@
 --! arg 4 fenced   bool
 --! arg 5 track    bool
 --! arg 6 absence  ms
---! arg 7 most     int
+--! arg 7 counts   bool
 --! arg 8 publish  string
 --! reply ints     1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
 --
@@ -134,18 +134,23 @@ if not free then
   return {0, left, left + math.ceil(ARGV[6] / 10)}
 end
 
--- It is free, and others are before: the first of them is told, in case it was not.
--- Of those before the first who hears it, each has a moment to come; Redisson's only when
--- they are the first: one that has just come does not listen yet, and never raises its score.
+-- It is free, and others are before: they are told, in case they were not, until one hears it.
+-- Each that does not has a moment to come; one of Redisson's only when it is the
+-- first: one that has just come does not listen yet, and never raises its score.
+-- Where PUBLISH counts the subscribers of one node only (counts is 0), its count decides nothing: 64
+-- places are told, and a waiter that lives asks, which raises its score.
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 local limit = now + tonumber(ARGV[6])
-for i = 0, tonumber(ARGV[7]) - 1 do
+local silent = {}
+local places = ARGV[7] == '1' and math.huge or 64
+local i = 0
+while i < places do
   local field = redis.call('lindex', KEYS[2], i)
   if not field or field == ARGV[1] then
     break
   end
   local score = redis.call('zscore', KEYS[3], field)
-  if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 then
+  if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 and ARGV[7] == '1' then
     if i == 0 then
       -- It hears of it, and yet the lock is free: its process may be stopped.
       local patience = 5 * tonumber(ARGV[6])
@@ -159,17 +164,20 @@ for i = 0, tonumber(ARGV[7]) - 1 do
   local waits = string.find(field, java)
   if not score or tonumber(score) > limit and (i == 0 or not waits) then
     redis.call('zadd', KEYS[3], limit, field)
-    -- Those of the same client whom nobody listens for are dead, too, perhaps: they need
-    -- not hold the queue up one by one. Who lives asks once it listens, which raises its
-    -- score. On a cluster, where PUBLISH does not count all, this does not either.
-    local client = tonumber(ARGV[7]) > 2 and not waits and string.match(field, '^.*:')
-    for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-      if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
-        local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
-        if count[2] == 0 then
-          redis.call('zadd', KEYS[3], limit, other)
-        end
-      end
+    local client = ARGV[7] == '1' and not waits and string.match(field, '^.*:')
+    if client then
+      silent[client] = true
+    end
+  end
+  i = i + 1
+end
+-- Other places of a silent client that nobody listens for are dead, too, perhaps: they need not hold
+-- the queue up one by one. A waiter that lives asks once it listens, which raises its score.
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+  if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+    local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
+    if count[2] == 0 then
+      redis.call('zadd', KEYS[3], limit, other)
     end
   end
 end

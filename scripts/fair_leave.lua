@@ -6,7 +6,7 @@
 --! arg 1 owner    string
 --! arg 2 wait     ms
 --! arg 3 absence  ms
---! arg 4 most     int
+--! arg 4 counts   bool
 --! arg 5 publish  string
 --! reply int      0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 --
@@ -42,9 +42,28 @@ if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) 
   return out
 end
 local limit = now + tonumber(ARGV[3])
+if ARGV[4] == '0' then -- counts: see fair_release
+  local queue = redis.call('lrange', KEYS[2], 0, 63)
+  local client = queue[1] and string.match(queue[1], '^.*:')
+  for i, field in ipairs(queue) do
+    if i == 1 or string.match(field, '^.*:') ~= client then
+      redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
+      if i > 1 then
+        break
+      end
+      if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
+        redis.call('zadd', KEYS[3], limit, field)
+      end
+    end
+  end
+  if #queue == 0 then
+    redis.call(ARGV[5], KEYS[4], '0')
+  end
+  return out
+end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$' -- one of Redisson's: see fair_acquire
-local i, told, alone = 0, false, false
-while not told and i < tonumber(ARGV[4]) do
+local i, told, alone, silent = 0, false, false, {}
+while not told do
   local field = redis.call('lindex', KEYS[2], i)
   if not field then
     alone = true
@@ -56,15 +75,9 @@ while not told and i < tonumber(ARGV[4]) do
     redis.call('zadd', KEYS[3], limit, field)
   elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
     redis.call('zadd', KEYS[3], limit, field)
-    -- Its client is dead, perhaps: see fair_acquire.
-    local client = tonumber(ARGV[4]) > 2 and not string.find(field, java) and string.match(field, '^.*:')
-    for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-      if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
-        local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
-        if count[2] == 0 then
-          redis.call('zadd', KEYS[3], limit, other)
-        end
-      end
+    local client = not string.find(field, java) and string.match(field, '^.*:')
+    if client then
+      silent[client] = true -- it is dead, perhaps: see fair_acquire
     end
   end
   if not told and i == 0 and score <= now then
@@ -72,6 +85,14 @@ while not told and i < tonumber(ARGV[4]) do
     redis.call('zrem', KEYS[3], field)
   else
     i = i + 1
+  end
+end
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+  if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+    local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
+    if count[2] == 0 then
+      redis.call('zadd', KEYS[3], limit, other)
+    end
   end
 end
 if alone then

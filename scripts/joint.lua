@@ -30,6 +30,9 @@ for i = 1, #KEYS / 2 do
       local held = redis.pcall('hdel', lock, owner)
       if held == 1 and heard > 0 then
         local next = 'mortise:1:next:' .. string.sub(channel, 24)
+        if string.sub(channel, 24) == lock then -- as in release
+          next = next .. ':'
+        end
         local first = redis.pcall('zpopmin', next)[1] -- an error has none
         local second = first and redis.pcall('zrange', next, 0, 0)[1]
         redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')

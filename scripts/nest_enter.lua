@@ -17,7 +17,8 @@
 --
 -- nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
 -- by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
--- field in the lock says nothing; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
+-- field in the lock says nothing: {n} and n share the key, and it may be of the other; it goes an hour
+-- after its deadline; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
   return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
@@ -30,7 +31,9 @@ for i = 1, #entries, 2 do
   local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
   ends = tonumber(ends or 0)
   if redis.call('hexists', KEYS[1], entries[i]) == 0 then
-    redis.call('hdel', KEYS[2], entries[i])
+    if ends + 3600000 < now then
+      redis.call('hdel', KEYS[2], entries[i])
+    end
   elseif ends <= now then
     redis.call('hdel', KEYS[1], entries[i])
     redis.call('hdel', KEYS[2], entries[i])
@@ -63,7 +66,7 @@ if not again then
   if last > place then
     for i = 1, #entries, 2 do
       local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
-      if at and tonumber(at) > place then
+      if at and tonumber(at) > place and redis.call('hexists', KEYS[1], entries[i]) == 1 then
         above = math.max(above, tonumber(ends))
       end
     end

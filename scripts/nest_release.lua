@@ -26,7 +26,9 @@ for i = 1, #entries, 2 do
   local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
   ends = tonumber(ends or 0)
   if redis.call('hexists', KEYS[1], owner) == 0 then
-    redis.call('hdel', KEYS[2], owner)
+    if owner == ARGV[1] or ends + 3600000 < now then -- see nest_enter
+      redis.call('hdel', KEYS[2], owner)
+    end
   elseif ends <= now then
     redis.call('hdel', KEYS[1], owner)
     redis.call('hdel', KEYS[2], owner)
@@ -52,8 +54,8 @@ elseif held == 1 then
 end
 if #gone > 0 then
   local left = redis.call('hlen', KEYS[1])
-  if known <= 1 then
-    redis.call('del', KEYS[2])
+  if known == 1 then
+    redis.call('hdel', KEYS[2], top)
   end
   if left == known and left > 0 and latest < 9007199254740991 then
     redis.call('pexpire', KEYS[1], latest - now)

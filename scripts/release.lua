@@ -11,7 +11,8 @@
 -- count all whom it reaches.
 --
 -- 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
--- first in next (see waiter_acquire; its key ends as the channel does), which is taken out, and a second, which asks if the first stays silent: seven
+-- first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name
+-- that has its own braces), which is taken out, and a second, which asks if the first stays silent: seven
 -- digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 --
 -- A partial release ends with a read, so that a connection that tracks hears of
@@ -25,6 +26,9 @@ if ARGV[2] == '0' then
   local heard = redis.call(publish, KEYS[2], '00')
   if heard > 0 or ARGV[3] == '' then
     local next = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
+    if string.sub(KEYS[2], 24) == KEYS[1] then
+      next = next .. ':'
+    end
     local first = redis.pcall('zpopmin', next)[1] -- an error has none
     local second = first and redis.call('zrange', next, 0, 0)[1]
     redis.call(publish, KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')

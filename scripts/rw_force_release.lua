@@ -6,7 +6,8 @@
 --! reply int     1 released; 0 there was no lock
 --
 -- Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
--- its waiters. publish: publish or spublish. The bound of 10000: see read_release.
+-- its waiters. publish: publish or spublish. The budget of 10000: see
+-- read_release; timeout keys beyond it expire by themselves.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
   if redis.call('exists', KEYS[1]) == 1 then
@@ -14,9 +15,15 @@ if not mode then
   end
   return 0
 end
+local budget = 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-  for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+  local holds = tonumber(fields[i + 1]) or 0
+  budget = budget - math.max(0, holds)
+  if budget < 0 then
+    break
+  end
+  for k = 1, holds do
     redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
   end
 end

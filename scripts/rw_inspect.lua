@@ -3,7 +3,8 @@
 --! key 2 prefix  string
 --! reply strings pttl, mode, then field and hold count in turn; nothing where the key is absent
 --
--- Reads a read-write lock, without readers whose time is over. The bound of 10000: see read_release.
+-- Reads a read-write lock, without readers whose time is over. The budget of 10000: see
+-- read_release; a reader beyond it counts as live.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
   if redis.call('exists', KEYS[1]) == 1 then
@@ -12,10 +13,13 @@ if not mode then
   return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
+local budget = 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-  local live = string.sub(fields[i], -6) == ':write'
-  for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+  local holds = tonumber(fields[i + 1]) or 0
+  budget = budget - math.max(0, holds)
+  local live = string.sub(fields[i], -6) == ':write' or budget < 0 and holds > 0
+  for k = 1, live and 0 or holds do
     live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
   end
   if live then

@@ -250,7 +250,7 @@ const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
 // FairAcquireSource is fair_acquire.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, token string, channel channel
-//	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, most int, publish string
+//	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, counts bool, publish string
 //	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
 //
 // Grants the lock to an owner that holds nothing, if it is free and the owner is the
@@ -366,13 +366,16 @@ return {0, left, left + math.ceil(ARGV[6] / 10)}
 end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 local limit = now + tonumber(ARGV[6])
-for i = 0, tonumber(ARGV[7]) - 1 do
+local silent = {}
+local places = ARGV[7] == '1' and math.huge or 64
+local i = 0
+while i < places do
 local field = redis.call('lindex', KEYS[2], i)
 if not field or field == ARGV[1] then
 break
 end
 local score = redis.call('zscore', KEYS[3], field)
-if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 then
+if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 and ARGV[7] == '1' then
 if i == 0 then
 local patience = 5 * tonumber(ARGV[6])
 if not score or tonumber(score) > now + patience then
@@ -385,14 +388,18 @@ end
 local waits = string.find(field, java)
 if not score or tonumber(score) > limit and (i == 0 or not waits) then
 redis.call('zadd', KEYS[3], limit, field)
-local client = tonumber(ARGV[7]) > 2 and not waits and string.match(field, '^.*:')
-for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local client = ARGV[7] == '1' and not waits and string.match(field, '^.*:')
+if client then
+silent[client] = true
+end
+end
+i = i + 1
+end
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
 local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
 if count[2] == 0 then
 redis.call('zadd', KEYS[3], limit, other)
-end
-end
 end
 end
 end
@@ -403,12 +410,12 @@ end
 return {0, 0, limit - now}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "c9680c8f53f4dae4ff969a286b1878d2c6772715"
+const FairAcquireSHA = "7fc0b932020a79d84921ad7a8852f2a6efe3bf3c"
 
 // FairLeaveSource is fair_leave.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, channel channel
-//	arguments: owner string, wait ms, absence ms, most int, publish string
+//	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
 // Takes an owner out of the queue, and releases the lock if it holds it. Those
@@ -443,9 +450,28 @@ if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) 
 return out
 end
 local limit = now + tonumber(ARGV[3])
+if ARGV[4] == '0' then
+local queue = redis.call('lrange', KEYS[2], 0, 63)
+local client = queue[1] and string.match(queue[1], '^.*:')
+for i, field in ipairs(queue) do
+if i == 1 or string.match(field, '^.*:') ~= client then
+redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
+if i > 1 then
+break
+end
+if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
+redis.call('zadd', KEYS[3], limit, field)
+end
+end
+end
+if #queue == 0 then
+redis.call(ARGV[5], KEYS[4], '0')
+end
+return out
+end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, alone = 0, false, false
-while not told and i < tonumber(ARGV[4]) do
+local i, told, alone, silent = 0, false, false, {}
+while not told do
 local field = redis.call('lindex', KEYS[2], i)
 if not field then
 alone = true
@@ -457,14 +483,9 @@ if told and score < limit then
 redis.call('zadd', KEYS[3], limit, field)
 elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
 redis.call('zadd', KEYS[3], limit, field)
-local client = tonumber(ARGV[4]) > 2 and not string.find(field, java) and string.match(field, '^.*:')
-for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
-local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
-if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
-end
-end
+local client = not string.find(field, java) and string.match(field, '^.*:')
+if client then
+silent[client] = true
 end
 end
 if not told and i == 0 and score <= now then
@@ -474,25 +495,35 @@ else
 i = i + 1
 end
 end
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
+if count[2] == 0 then
+redis.call('zadd', KEYS[3], limit, other)
+end
+end
+end
 if alone then
 redis.call(ARGV[5], KEYS[4], '0')
 end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "102707186daac292d37e78a70ef0ce628c7ce24d"
+const FairLeaveSHA = "8b25c4311afa5b80f728390ec4b74b8791da89ab"
 
 // FairReleaseSource is fair_release.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, channel channel
-//	arguments: owner string, keep int, absence ms, most int, publish string
+//	arguments: owner string, keep int, absence ms, counts bool, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
 // Sets the hold count of an owner to keep; at zero the lock is free, and the first in
 // the queue is told, on a channel of its own, or those who wait for the plain lock
 // if nobody in the queue can be reached. One whom the message does not reach may be dead, or not be
-// listening yet: it has a moment to come, and the next is told, at most so many. (On a cluster
-// PUBLISH does not count those it reached by way of other nodes.)
+// listening yet: it has a moment to come, and the next is told, and so on.
+// On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
+// decides nothing there (counts is 0): the first is told, and the first of another client, which asks
+// and so gives the places before its own a moment to come (see fair_acquire).
 // The lease's time is left alone.
 const FairReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
@@ -506,9 +537,28 @@ redis.call('hdel', KEYS[1], ARGV[1])
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit = now + tonumber(ARGV[3])
+if ARGV[4] == '0' then
+local queue = redis.call('lrange', KEYS[2], 0, 63)
+local client = queue[1] and string.match(queue[1], '^.*:')
+for i, field in ipairs(queue) do
+if i == 1 or string.match(field, '^.*:') ~= client then
+redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
+if i > 1 then
+break
+end
+if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
+redis.call('zadd', KEYS[3], limit, field)
+end
+end
+end
+if #queue == 0 then
+redis.call(ARGV[5], KEYS[4], '0')
+end
+return 1
+end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, alone = 0, false, false
-while not told and i < tonumber(ARGV[4]) do
+local i, told, alone, silent = 0, false, false, {}
+while not told do
 local field = redis.call('lindex', KEYS[2], i)
 if not field then
 alone = true
@@ -520,14 +570,9 @@ if told and score < limit then
 redis.call('zadd', KEYS[3], limit, field)
 elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
 redis.call('zadd', KEYS[3], limit, field)
-local client = tonumber(ARGV[4]) > 2 and not string.find(field, java) and string.match(field, '^.*:')
-for _, other in ipairs(client and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if string.sub(other, 1, #client) == client and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
-local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
-if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
-end
-end
+local client = not string.find(field, java) and string.match(field, '^.*:')
+if client then
+silent[client] = true
 end
 end
 if not told and i == 0 and score <= now then
@@ -537,13 +582,21 @@ else
 i = i + 1
 end
 end
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
+if count[2] == 0 then
+redis.call('zadd', KEYS[3], limit, other)
+end
+end
+end
 if alone then
 redis.call(ARGV[5], KEYS[4], '0')
 end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "7279b9568f6c672c2414460001d68805b4acd24c"
+const FairReleaseSHA = "23b398aa0ba82ff5cbe8ffc662f0b0f255bf64bb"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -677,6 +730,9 @@ if type(heard) == 'number' then
 local held = redis.pcall('hdel', lock, owner)
 if held == 1 and heard > 0 then
 local next = 'mortise:1:next:' .. string.sub(channel, 24)
+if string.sub(channel, 24) == lock then
+next = next .. ':'
+end
 local first = redis.pcall('zpopmin', next)[1]
 local second = first and redis.pcall('zrange', next, 0, 0)[1]
 redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
@@ -706,7 +762,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "05f54247730e827a31729018ed2c10c96d6485f7"
+const JointSHA = "56bc55f1af57c7ae11ee35e1bbe027f78b8b2ea7"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -812,7 +868,8 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 // nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
 // by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
-// field in the lock says nothing; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
+// field in the lock says nothing: {n} and n share the key, and it may be of the other; it goes an hour
+// after its deadline; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
 const NestEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
@@ -825,7 +882,9 @@ for i = 1, #entries, 2 do
 local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
 ends = tonumber(ends or 0)
 if redis.call('hexists', KEYS[1], entries[i]) == 0 then
+if ends + 3600000 < now then
 redis.call('hdel', KEYS[2], entries[i])
+end
 elseif ends <= now then
 redis.call('hdel', KEYS[1], entries[i])
 redis.call('hdel', KEYS[2], entries[i])
@@ -858,7 +917,7 @@ end
 if last > place then
 for i = 1, #entries, 2 do
 local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
-if at and tonumber(at) > place then
+if at and tonumber(at) > place and redis.call('hexists', KEYS[1], entries[i]) == 1 then
 above = math.max(above, tonumber(ends))
 end
 end
@@ -905,7 +964,7 @@ end
 return {1, token}`
 
 // NestEnterSHA is the SHA-1 of [NestEnterSource].
-const NestEnterSHA = "dc39adbd02d6e25073854e2e71202d9e304c6d29"
+const NestEnterSHA = "e7a7a14d4160927a3834afcf17d2d097d1ef16ca"
 
 // NestReleaseSource is nest_release.lua.
 //
@@ -929,7 +988,9 @@ local owner = entries[i]
 local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
 ends = tonumber(ends or 0)
 if redis.call('hexists', KEYS[1], owner) == 0 then
+if owner == ARGV[1] or ends + 3600000 < now then
 redis.call('hdel', KEYS[2], owner)
+end
 elseif ends <= now then
 redis.call('hdel', KEYS[1], owner)
 redis.call('hdel', KEYS[2], owner)
@@ -955,8 +1016,8 @@ redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
 end
 if #gone > 0 then
 local left = redis.call('hlen', KEYS[1])
-if known <= 1 then
-redis.call('del', KEYS[2])
+if known == 1 then
+redis.call('hdel', KEYS[2], top)
 end
 if left == known and left > 0 and latest < 9007199254740991 then
 redis.call('pexpire', KEYS[1], latest - now)
@@ -984,7 +1045,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // NestReleaseSHA is the SHA-1 of [NestReleaseSource].
-const NestReleaseSHA = "b7b61f4db954358d87a977661e1d3f69ece4a2b3"
+const NestReleaseSHA = "3c521a4e381d4ee6b06984bd23b152ba1eab88e7"
 
 // NestRenewSource is nest_renew.lua.
 //
@@ -1247,27 +1308,39 @@ const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
 // its time is left alone, since the writer's is nowhere else. publish: publish or spublish.
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
 // changes to what else it holds (its own write dropped the registration).
-// A count beyond 10000 is damage: looking for so many keys would stop the server.
 //
-// Where the lock's time is longer than that of the one who leaves, it is another's: one who lives is
-// enough to know then. With 10000 readers that is a tenth of the work.
+// A script looks for 10000 holds of a record in all, whatever the counts in it say: more would
+// stop the server. A record with more holds counts as damaged, and keeps its time, which is the
+// longer one.
+//
+// A reader that stays at least as long as the reader that leaves ends the search: the lock's time is
+// then not the leaver's. The leaver's time is read first, so that the comparison is right where time
+// goes on inside a script (before Redis 7).
 const ReadReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 redis.call('del', KEYS[2])
 return 0
 end
-local others = redis.call('pttl', KEYS[2]) + 1 < redis.call('pttl', KEYS[1])
+local own = redis.call('pttl', KEYS[2])
+if own < 1 then
+own = math.huge
+end
 local held = redis.call('del', KEYS[2])
 redis.call('hdel', KEYS[1], ARGV[1])
 if redis.call('hget', KEYS[1], 'mode') == 'write' then
 return held
 end
-local most = 0
+local most, budget = 0, 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+if budget < 0 then
+return held
+end
+for k = 1, holds do
 most = math.max(most, redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
 end
-if others and most > 0 then
+if most >= own then
 return held
 end
 end
@@ -1281,7 +1354,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "b8a79074d039a8f69fc7b0a3dfc34bbe229d09f8"
+const ReadReleaseSHA = "dcabcb95a85697409e3bffae52ee3fac4b49b13a"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -1362,7 +1435,8 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 // count all whom it reaches.
 //
 // 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
-// first in next (see waiter_acquire; its key ends as the channel does), which is taken out, and a second, which asks if the first stays silent: seven
+// first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name
+// that has its own braces), which is taken out, and a second, which asks if the first stays silent: seven
 // digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
 //
 // A partial release ends with a read, so that a connection that tracks hears of
@@ -1375,6 +1449,9 @@ local publish = ARGV[3] ~= '' and ARGV[3] or 'publish'
 local heard = redis.call(publish, KEYS[2], '00')
 if heard > 0 or ARGV[3] == '' then
 local next = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
+if string.sub(KEYS[2], 24) == KEYS[1] then
+next = next .. ':'
+end
 local first = redis.pcall('zpopmin', next)[1]
 local second = first and redis.call('zrange', next, 0, 0)[1]
 redis.call(publish, KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
@@ -1389,7 +1466,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "70c1443be0906b04b0775b5e9c83b5ec8bbea6f8"
+const ReleaseSHA = "c1ed30e0929aa75f265ba1ee483e1068ed5a861b"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -1460,7 +1537,8 @@ const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
-// its waiters. publish: publish or spublish. The bound of 10000: see read_release.
+// its waiters. publish: publish or spublish. The budget of 10000: see
+// read_release; timeout keys beyond it expire by themselves.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
@@ -1468,9 +1546,15 @@ return redis.error_reply('WRONGKIND the key holds a lock that is no read-write l
 end
 return 0
 end
+local budget = 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+if budget < 0 then
+break
+end
+for k = 1, holds do
 redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
 end
 end
@@ -1479,14 +1563,15 @@ redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "de31d23e6714b9b007d82914033bab52a7809b2a"
+const RwForceReleaseSHA = "ef0a80937c7120d6fa181ae468fd538476d19fa0"
 
 // RwInspectSource is rw_inspect.lua.
 //
 //	keys:      lock hash, prefix string
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is absent
 //
-// Reads a read-write lock, without readers whose time is over. The bound of 10000: see read_release.
+// Reads a read-write lock, without readers whose time is over. The budget of 10000: see
+// read_release; a reader beyond it counts as live.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode then
 if redis.call('exists', KEYS[1]) == 1 then
@@ -1495,10 +1580,13 @@ end
 return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
+local budget = 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-local live = string.sub(fields[i], -6) == ':write'
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+local live = string.sub(fields[i], -6) == ':write' or budget < 0 and holds > 0
+for k = 1, live and 0 or holds do
 live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
 end
 if live then
@@ -1509,7 +1597,7 @@ end
 return out`
 
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
-const RwInspectSHA = "9e8a469e284780faf13d290a076ddf9451246804"
+const RwInspectSHA = "8b81335dd9bf83261865d51c2d079a8c8341d955"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -1785,7 +1873,7 @@ const WriteAcquireSHA = "ad0fe7f4ea7bcf8ddcca74beb1e6dceee214636c"
 // waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
 // lives as long as the longest of them. publish: publish or spublish.
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
-// changes to what it still holds (its own write dropped the registration). The bound of 10000: see read_release.
+// changes to what it still holds (its own write dropped the registration). The budget of 10000: see read_release.
 const WriteReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
@@ -1795,16 +1883,23 @@ redis.call('exists', KEYS[1])
 return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most = 0
+local most, budget = 0, 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+if budget < 0 then
+break
+end
+for k = 1, holds do
 most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
 end
 end
-if most > 0 then
+if most > 0 or budget < 0 then
 redis.call('hset', KEYS[1], 'mode', 'read')
+if budget >= 0 then
 redis.call('pexpire', KEYS[1], most)
+end
 redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
@@ -1813,4 +1908,4 @@ redis.call(ARGV[3], KEYS[3], '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "83e425db097f55c4b99a537642c080739883e8f6"
+const WriteReleaseSHA = "aaf94b338103b8f5fe1014ca00a74d6d0135918a"

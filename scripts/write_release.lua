@@ -11,7 +11,7 @@
 -- waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
 -- lives as long as the longest of them. publish: publish or spublish.
 -- What leaves the lock held ends with a read, so that a connection that tracks hears of
--- changes to what it still holds (its own write dropped the registration). The bound of 10000: see read_release.
+-- changes to what it still holds (its own write dropped the registration). The budget of 10000: see read_release.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
@@ -21,16 +21,23 @@ if ARGV[2] ~= '0' then
   return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most = 0
+local most, budget = 0, 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
-  for k = 1, math.min(tonumber(fields[i + 1]) or 0, 10000) do
+  local holds = tonumber(fields[i + 1]) or 0
+  budget = budget - math.max(0, holds)
+  if budget < 0 then
+    break
+  end
+  for k = 1, holds do
     most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
   end
 end
-if most > 0 then
+if most > 0 or budget < 0 then
   redis.call('hset', KEYS[1], 'mode', 'read')
-  redis.call('pexpire', KEYS[1], most)
+  if budget >= 0 then
+    redis.call('pexpire', KEYS[1], most)
+  end
   redis.call('exists', KEYS[1])
 else
   redis.call('del', KEYS[1])

@@ -1112,13 +1112,13 @@ func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys
 	if err != nil {
 		return nil, err
 	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairAcquireSHA).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairAcquireSHA).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish).Build())
 	if left == nil {
 		value, err := reply.AsIntSlice()
 		if !isNoScript(err) {
 			return value, err
 		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairAcquireSource).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairAcquireSource).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish).Build())
 	}
 	if left != nil {
 		x := left
@@ -1141,13 +1141,13 @@ func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a red
 	if err != nil {
 		return 0, err
 	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairReleaseSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairReleaseSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), flag(a.Counts), a.Publish).Build())
 	if left == nil {
 		value, err := reply.AsInt64()
 		if !isNoScript(err) {
 			return value, err
 		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairReleaseSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairReleaseSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), flag(a.Counts), a.Publish).Build())
 	}
 	if left != nil {
 		x := left
@@ -1170,13 +1170,13 @@ func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redis
 	if err != nil {
 		return 0, err
 	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairLeaveSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairLeaveSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish).Build())
 	if left == nil {
 		value, err := reply.AsInt64()
 		if !isNoScript(err) {
 			return value, err
 		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairLeaveSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), strconv.FormatInt(a.Most, 10), a.Publish).Build())
+		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairLeaveSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish).Build())
 	}
 	if left != nil {
 		x := left

@@ -70,6 +70,30 @@ var ageTests = []test{
 			e.Errorf("once it was emptied again: %+v", r)
 		}
 	}},
+	{"Port_AStoreThatWasEmptiedIsYoungInEachScope", func(e *env) {
+		s, _ := e.session()
+		if a, has := s.Session.(backend.AgeSession); !has || !a.KnowsAge() {
+			return
+		}
+		ask := func(scope string, age time.Duration) backend.AcquireReply {
+			e.Helper()
+			r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n" + scope, Owner: "a:1", Lease: long, Age: age, AgeScope: scope})
+			if err != nil {
+				e.Fatalf("Acquire: %v", err)
+			}
+			return r
+		}
+		e.store.Flush()
+		scopes := []string{"", "orders", "orders:eu", "{x}"}
+		for _, scope := range scopes {
+			if r := ask(scope, long); !r.Young {
+				e.Errorf("scope %q: an empty store is as old as it likes: %+v", scope, r)
+			}
+		}
+		for _, scope := range scopes {
+			e.until("it is old enough", func() bool { return ask(scope, time.Second).Granted })
+		}
+	}},
 	{"Port_AnAgeIsAskedOfAForeignRecordToo", func(e *env) {
 		s, _ := e.session()
 		if a, has := s.Session.(backend.AgeSession); !has || !a.KnowsAge() {

@@ -538,42 +538,104 @@ var countTests = func() []test {
 				e.Errorf("they asked %d times", n)
 			}
 		}},
-		{"Rule08_WaitersOfASemaphoreAreServedInTheirOrder", func(e *env) {
+		{"Rule08_WaitersOfASemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
 			s := e.counter()
 			s.set(semaphore, "1", 2)
 			var stand atomic.Int32
 			c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }}))
-			ctx := context.Background()
-			var mu sync.Mutex
-			var served []int
-			var all []<-chan error
-			for i, n := range []int{3, 1, 1, 2} {
-				all = append(all, async(func() error {
-					err := c.Semaphore("n").Acquire(ctx, n, mortise.WithWait(patience))
-					mu.Lock()
-					served = append(served, i)
-					mu.Unlock()
-					return err
-				}))
-				if i == 0 {
-					e.quiet(f)
+			served := make(chan int, 8)
+			wait := func(i, n int) {
+				go func() {
+					if err := c.Semaphore("n").Acquire(context.Background(), n, mortise.WithWait(patience)); err != nil {
+						e.Errorf("Acquire(%d): %v", n, err)
+					}
+					served <- i
+				}()
+			}
+			sleeps := func(n int) {
+				e.Helper()
+				e.until("it stands in line", func() bool { return int(stand.Load()) >= n })
+				e.quiet(f)
+			}
+			next := func(want int) {
+				e.Helper()
+				if got := receive(e, "a waiter is served", served); got != want {
+					e.Errorf("waiter %d was served, want %d", got, want)
 				}
-				e.until("it stands in line", func() bool { return int(stand.Load()) > i })
 			}
-			mu.Lock()
-			if len(served) > 0 {
-				e.Errorf("%v overtook the first, who wants 3 of 2", served)
+			wait(0, 3)
+			sleeps(1)
+			wait(1, 1) // there are as many, though the first wants more
+			next(1)
+			wait(2, 1)
+			next(2)
+			stood := int(stand.Load()) // those who are served at once may have slept for a moment
+			wait(3, 2)
+			sleeps(stood + 1)
+			wait(4, 2)
+			sleeps(stood + 2)
+			before := f.Count(OpTakeCount)
+			e.always(200*time.Millisecond, "nothing is asked while nothing happens", func() bool { return f.Count(OpTakeCount) == before })
+			wait(5, 1) // nor when another comes for whom there is none either
+			sleeps(stood + 3)
+			e.always(200*time.Millisecond, "nothing is asked where none is free", func() bool { return f.Count(OpTakeCount) == before })
+			s.add(semaphore, "a", 1)
+			next(5)
+			for i := range 2 { // two that want the same number keep their order
+				s.add(semaphore, fmt.Sprint("b", i), 2)
+				next(3 + i)
 			}
-			mu.Unlock()
-			for i := range 5 { // to the 7 that are wanted
-				s.add(semaphore, fmt.Sprint("a", i), 1)
-			}
-			for _, w := range all {
-				e.done("Acquire", receive(e, "all are served", w))
-			}
+			s.add(semaphore, "c", 3)
+			next(0)
 			if n := s.count(semaphore); n != 0 {
 				e.Errorf("%d are left", n)
 			}
+		}},
+		{"Rule08_AnAcquireOfOneIsServedWhileAnAcquireOfTwoWaits", func(e *env) { // Redisson's testAcquireAfterAddPermits
+			s := e.counter()
+			s.set(semaphore, "1", 0)
+			c, f := e.tapped()
+			two := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 2, mortise.WithWait(patience)) })
+			e.quiet(f)
+			one := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 1, mortise.WithWait(patience)) })
+			e.quiet(f)
+			s.add(semaphore, "a", 1)
+			e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
+			if len(two) > 0 {
+				e.Errorf("Acquire(2) of 1 returned %v", <-two)
+			}
+			s.add(semaphore, "b", 2)
+			e.done("Acquire(2)", receive(e, "two are served", two))
+		}},
+		{"Rule09_AWaiterThatLeavesWhenItIsServedKeepsNoPermit", func(e *env) {
+			s := e.counter()
+			s.set(semaphore, "1", 0)
+			c, f := e.tapped()
+			n := c.Semaphore("n")
+			leave, stop := context.WithCancel(context.Background())
+			two := async(func() error { return n.Acquire(leave, 2) })
+			e.quiet(f)
+			for i := range 20 {
+				ctx, cancel := context.WithCancel(context.Background())
+				one := async(func() error { return n.Acquire(ctx, 1) })
+				if i%2 == 0 {
+					e.quiet(f)
+				}
+				asked := f.Count(OpTakeCount)
+				s.add(semaphore, fmt.Sprint("a", i), 1)
+				if i%3 == 0 { // while it is being taken for it
+					e.until("it is asked for", func() bool { return f.Count(OpTakeCount) > asked })
+				}
+				cancel()
+				if err := receive(e, "it leaves, or is served", one); err == nil {
+					e.done("Release", n.Release(context.Background(), 1))
+				}
+				e.until("the permit is free", func() bool { return s.count(semaphore) == 1 })
+				s.add(semaphore, fmt.Sprint("b", i), -1)
+			}
+			stop()
+			e.is("Acquire(2)", receive(e, "it leaves", two), context.Canceled)
+			e.until("what was taken is back", func() bool { return s.count(semaphore) == 0 && f.underway(OpTakeCount) == 0 })
 		}},
 		{"Rule08_WhatIsLeftGoesToTheNextWithoutAMessage", func(e *env) {
 			s := e.counter()

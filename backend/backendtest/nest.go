@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -555,6 +556,34 @@ var nestTests = []test{
 		}
 		e.unlock(l1)
 		e.unlock(e.lock(b, ctx, "n"))
+	}},
+	{"Rule07_NamesThatDifferInTheirBracesOnlyAreEnteredEachByItself", func(e *env) {
+		if s, _ := e.nesting(); s == nil {
+			return
+		}
+		a, b, c := e.client(), e.client(), e.client()
+		ctx := context.Background()
+		names := []string{"n", "{n}", "{n}:", ":{n}"}
+		var leases []*mortise.Lease
+		callees := make([]*mortise.Lease, len(names))
+		for i, n := range names {
+			outer := e.lock(a, ctx, n)
+			callees[i] = e.lock(b, e.adopted(b, outer), n)
+			leases = append(leases, outer, callees[i])
+		}
+		for i, n := range names { // each callee's callee enters, while the other names are entered, too
+			got, err := c.TryLock(e.adopted(c, callees[i]), n)
+			if err != nil {
+				e.Fatalf("TryLock of %q, beneath the callee that holds it: %v", n, err)
+			}
+			e.unlock(got)
+		}
+		for _, l := range slices.Backward(leases) {
+			e.unlock(l)
+		}
+		for _, n := range names {
+			e.free(a, n)
+		}
 	}},
 	{"Rule08_WaitingForATurnUnderACallerCostsNothing", func(e *env) {
 		if s, _ := e.nesting(); s == nil {

@@ -3,9 +3,12 @@ package backendtest
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
@@ -145,6 +148,44 @@ var rwRuleTests = []test{
 		}
 		_, err := c.ForceUnlock(context.Background(), "read")
 		e.named(err, "forceunlock", "read", mortise.ErrWrongKind)
+	}},
+	{"Rule13_RW_AWrongKindNamesTheCallsOfTheRightOne", func(e *env) {
+		c := e.client()
+		ctx := context.Background()
+		names := func(what string, err error, call string) {
+			e.Helper()
+			switch {
+			case !errors.Is(err, mortise.ErrWrongKind):
+				e.Errorf("%s: %v, want ErrWrongKind", what, err)
+			case !slices.Contains(strings.FieldsFunc(err.Error(), func(r rune) bool { return !unicode.IsLetter(r) }), call):
+				e.Errorf("%s: %v; want it to name %s", what, err, call)
+			case strings.Contains(err.Error(), "leftover") || strings.Contains(err.Error(), "delete the data"):
+				e.Errorf("%s: %v; deleting a lock that is held breaks exclusion", what, err)
+			}
+		}
+		read, write := e.sides(c)
+		for _, side := range []mortise.Locker{read, write} {
+			l := e.lock(side, ctx, "n", mortise.WithLease(long))
+			_, err := c.Lock(ctx, "n", mortise.WithWait(patience))
+			names("Lock of a read-write lock", err, "ForceUnlockRW")
+			_, err = c.TryLock(ctx, "n")
+			names("TryLock of a read-write lock", err, "ForceUnlockRW")
+			_, err = c.Inspect(ctx, "n")
+			names("Inspect of a read-write lock", err, "ForceUnlockRW")
+			_, err = c.ForceUnlock(ctx, "n")
+			names("ForceUnlock of a read-write lock", err, "ForceUnlockRW")
+			e.unlock(l)
+		}
+		l := e.lock(c, ctx, "n", mortise.WithLease(long))
+		_, err := read.TryLock(ctx, "n")
+		names("a reader of a plain lock", err, "ForceUnlock")
+		_, err = write.TryLock(ctx, "n")
+		names("a writer of a plain lock", err, "ForceUnlock")
+		_, err = c.InspectRW(ctx, "n")
+		names("InspectRW of a plain lock", err, "ForceUnlock")
+		_, err = c.ForceUnlockRW(ctx, "n")
+		names("ForceUnlockRW of a plain lock", err, "ForceUnlock")
+		e.unlock(l)
 	}},
 	{"Rule01_RW_GoroutinesUnderAWritersLeaseTakeTurns", func(e *env) {
 		read, write := e.sides(e.client())

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -29,10 +28,7 @@ func onceName(q backend.CountRequest) string {
 func (s *Store) countOf(name string) (*record, error) {
 	r := s.find(name)
 	if r != nil && r.count == nil {
-		return nil, &backend.Fault{
-			Err:    fmt.Errorf("memory: %w: no count", backend.ErrWrongKind),
-			Remedy: "use another name, or delete the data",
-		}
+		return nil, wrongKind(r)
 	}
 	return r, nil
 }

@@ -26,7 +26,7 @@ func (x *session) acquireFair(q backend.AcquireRequest) (backend.AcquireReply, e
 	s := x.store
 	r := s.find(q.Name)
 	if r != nil && (r.foreign || r.sides != nil) {
-		return backend.AcquireReply{}, wrongKind()
+		return backend.AcquireReply{}, wrongKind(r)
 	}
 	now := time.Now()
 	line := s.places[q.Name]

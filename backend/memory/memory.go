@@ -304,11 +304,16 @@ func remaining(deadline time.Time) time.Duration {
 	return max(d.Truncate(time.Millisecond), time.Millisecond)
 }
 
-func wrongKind() error {
-	return &backend.Fault{
-		Err:    fmt.Errorf("memory: %w: foreign data under this name", backend.ErrWrongKind),
-		Remedy: "use another name, or delete the data",
+// wrongKind is what a call gets whose kind is not that of r, the record of the name.
+func wrongKind(r *record) error {
+	what, remedy := "foreign data under this name", "choose another name, or delete the data"
+	switch {
+	case r.sides != nil:
+		what, remedy = "a read-write lock", "choose another name, or use RW, InspectRW and ForceUnlockRW"
+	case !r.foreign:
+		what, remedy = "a lock that is no read-write lock", "choose another name, or use Lock, Inspect and ForceUnlock"
 	}
+	return &backend.Fault{Err: fmt.Errorf("memory: %w: %s", backend.ErrWrongKind, what), Remedy: remedy}
 }
 
 // tokens draws fencing tokens: per name one more than the last, and for a name

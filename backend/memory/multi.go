@@ -38,7 +38,7 @@ func (x *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 			return nil, &backend.RequestError{Index: i, Err: &backend.Fault{Err: fmt.Errorf("memory: %q twice in one AcquireAll", q.Name)}}
 		case r == nil, !r.foreign && r.sides == nil && r.of(q.Owner):
 		case r.foreign, r.sides != nil:
-			return nil, &backend.RequestError{Index: i, Err: wrongKind()}
+			return nil, &backend.RequestError{Index: i, Err: wrongKind(r)}
 		default:
 			granted = false
 			out[i].Remaining = remaining(r.deadline)

@@ -77,7 +77,7 @@ func find(parts []part, owner string) int {
 func (s *Store) lock(name string) (*record, error) {
 	r := s.find(name)
 	if r != nil && (r.foreign || r.sides != nil) {
-		return nil, wrongKind()
+		return nil, wrongKind(r)
 	}
 	return r, nil
 }

@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -45,10 +44,7 @@ func sided(k backend.Kind) bool { return k == backend.KindRead || k == backend.K
 func (s *Store) findRW(name string) (*record, error) {
 	r := s.find(name)
 	if r != nil && r.sides == nil {
-		return nil, &backend.Fault{
-			Err:    fmt.Errorf("memory: %w: no read-write lock", backend.ErrWrongKind),
-			Remedy: "use another name, or delete the data",
-		}
+		return nil, wrongKind(r)
 	}
 	return r, nil
 }
@@ -123,7 +119,7 @@ func (x *session) reenterWrite(q backend.ReenterRequest) (backend.ReenterReply, 
 	case q.Kind == backend.KindRead:
 		return backend.ReenterReply{}, &backend.Fault{Err: errors.New("a reader enters again as another owner, with Acquire under it")}
 	case r != nil && r.foreign:
-		return backend.ReenterReply{}, wrongKind()
+		return backend.ReenterReply{}, wrongKind(r)
 	case r == nil || r.sides == nil || r.sides.writer != q.Owner:
 		return backend.ReenterReply{}, nil
 	}
@@ -139,7 +135,7 @@ func (x *session) releaseSide(q backend.ReleaseRequest) (backend.ReleaseReply, e
 	case r == nil:
 		return backend.ReleaseReply{}, nil
 	case r.foreign:
-		return backend.ReleaseReply{}, wrongKind()
+		return backend.ReleaseReply{}, wrongKind(r)
 	case r.sides == nil:
 		return backend.ReleaseReply{}, nil
 	}

@@ -112,7 +112,7 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 	case r == nil:
 		s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
 	case r.foreign, r.sides != nil:
-		return backend.AcquireReply{}, wrongKind()
+		return backend.AcquireReply{}, wrongKind(r)
 	case !r.of(q.Owner):
 		return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
 	}
@@ -216,7 +216,7 @@ func (s *Store) held(name, owner string) (*record, error) {
 	case r == nil:
 		return nil, nil
 	case r.foreign:
-		return nil, wrongKind()
+		return nil, wrongKind(r)
 	case !r.of(owner) || r.sides != nil:
 		return nil, nil
 	}
@@ -238,7 +238,7 @@ func (x *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record,
 	case r == nil:
 		return backend.Record{}, nil
 	case r.foreign, r.sides != nil:
-		return backend.Record{}, wrongKind()
+		return backend.Record{}, wrongKind(r)
 	}
 	return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
 }
@@ -258,7 +258,7 @@ func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 	case r == nil:
 		return false, nil
 	case r.foreign, r.sides != nil:
-		return false, wrongKind()
+		return false, wrongKind(r)
 	}
 	s.remove(r)
 	for _, p := range r.nest {

@@ -10,12 +10,20 @@ import (
 var _ backend.AgeSession = (*session)(nil)
 
 const (
-	// sinceKey says since when a server has its data. There is one for all locks: one for
+	// sinceShared says since when a server has its data. There is one for all locks of a scope: one for
 	// each would make every new name look like one whose locks were lost.
-	sinceKey = "mortise:1:since"
+	sinceShared = "mortise:1:since"
 	// sinceKept is for how long it is kept; it is set anew when half of that is over.
 	sinceKept = 2 * 366 * 24 * time.Hour
 )
+
+// sinceKey is the key of a scope. A user that may write it can keep the scope's Red out of the server, or switch the rule off.
+func sinceKey(scope string) string {
+	if scope == "" {
+		return sinceShared
+	}
+	return sinceShared + ":" + scope
+}
 
 // KnowsAge implements [backend.AgeSession]. A cluster has no key that scripts on all
 // slots may read.
@@ -41,7 +49,7 @@ func (s *session) acquireAged(ctx context.Context, r backend.AcquireRequest) (ba
 		}
 	}
 	look := s.seen.look(r.Name)
-	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey},
+	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey(r.AgeScope)},
 		AgedAcquireArgs{Owner: r.Owner, Lease: r.Lease, Age: r.Age, Keep: sinceKept, Track: track})
 	if err == nil && (len(reply) != 2 || reply[0] < -1 || reply[1] < 0 || reply[1] > 1) {
 		err = strange("aged_acquire", reply)

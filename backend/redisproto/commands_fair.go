@@ -32,7 +32,7 @@ type FairAcquireArgs struct {
 	Fenced  bool
 	Track   bool
 	Absence time.Duration
-	Most    int64
+	Counts  bool
 	Publish string
 }
 
@@ -49,7 +49,7 @@ type FairReleaseArgs struct {
 	Owner   string
 	Keep    int64
 	Absence time.Duration
-	Most    int64
+	Counts  bool
 	Publish string
 }
 
@@ -58,6 +58,6 @@ type FairLeaveArgs struct {
 	Owner   string
 	Wait    time.Duration
 	Absence time.Duration
-	Most    int64
+	Counts  bool
 	Publish string
 }

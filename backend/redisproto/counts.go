@@ -35,7 +35,7 @@ func timeoutsKey(name string) string { return tagged("", name) + ":timeout" }
 // onceKey remembers that a request was carried out. Redisson does not know it, and
 // it always expires.
 func onceKey(r backend.CountRequest) string {
-	return tagged("mortise:1:once:", r.Topic.Name) + ":" + r.ID
+	return companion("once", r.Topic.Name) + ":" + r.ID
 }
 
 // heeds tells whether a message on the channel of a topic of this kind may mean that

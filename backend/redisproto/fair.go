@@ -2,6 +2,7 @@ package redisproto
 
 import (
 	"context"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -16,16 +17,9 @@ func timesKey(name string) string { return tagged("redisson_lock_timeout:", name
 // fairChannel is where one who waits for a fair lock is told that it is its turn.
 func fairChannel(name, owner string) string { return channelOf(name) + ":" + owner }
 
-// told is how many of the queue are told of a release until one hears it. On a cluster
-// PUBLISH counts those only who listen at the node it ran on, so that the first may
-// have heard it where nobody seems to: then one more is told in vain. SPUBLISH runs where
-// they listen.
-func (s *session) told() int64 {
-	if !s.counts() {
-		return 2
-	}
-	return 1 << 20
-}
+// recheck is when a waiter asks again though the lock is held, where the store cannot count whom it told: those
+// before it may all be dead, and the release may have reached none.
+const recheck = 5 * time.Second
 
 func fairKeys(name string) FairKeys {
 	return FairKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
@@ -37,7 +31,7 @@ func (s *session) acquireFair(ctx context.Context, c Commands, r backend.Acquire
 		FairAcquireKeys{Lock: k.Lock, Queue: k.Queue, Timeouts: k.Timeouts, Token: tokenKey(r.Name), Channel: k.Channel},
 		FairAcquireArgs{
 			Owner: r.Owner, Lease: r.Lease, Wait: r.Wait, Fenced: r.Fenced, Track: track,
-			Absence: backend.Absence, Most: s.told(), Publish: s.publish(),
+			Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 		})
 	if err != nil {
 		// It writes before it can meet a key of a wrong type.
@@ -60,12 +54,15 @@ func (s *session) acquireFair(ctx context.Context, c Commands, r backend.Acquire
 	if reply[2] >= 0 && reply[2] <= maxMillis {
 		out.Look = millis(reply[2])
 	}
+	if !s.counts() && reply[1] != reply[2] && out.Look > recheck { // it is not the first
+		out.Look = recheck
+	}
 	return out, nil
 }
 
 func (s *session) releaseFair(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.FairRelease(ctx, fairKeys(r.Name), FairReleaseArgs{
-		Owner: r.Owner, Keep: int64(r.Keep), Absence: backend.Absence, Most: s.told(), Publish: s.publish(),
+		Owner: r.Owner, Keep: int64(r.Keep), Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 	})
 	held, err := s.wrote(r.Name, "fair_release", reply, s.faultOf(err, true))
 	return backend.ReleaseReply{Held: held}, err
@@ -77,7 +74,7 @@ func (s *session) Leave(ctx context.Context, r backend.LeaveRequest) (backend.Le
 		return backend.LeaveReply{}, err
 	}
 	reply, err := s.adapter.FairLeave(ctx, fairKeys(r.Name), FairLeaveArgs{
-		Owner: r.Owner, Wait: r.Wait, Absence: backend.Absence, Most: s.told(), Publish: s.publish(),
+		Owner: r.Owner, Wait: r.Wait, Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 	})
 	if err == nil && (reply < 0 || reply > 3) {
 		return backend.LeaveReply{}, strange("fair_leave", reply)

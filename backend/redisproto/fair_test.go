@@ -3,15 +3,19 @@
 package redisproto_test
 
 import (
+	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	rueidislib "github.com/redis/rueidis"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
@@ -262,4 +266,61 @@ func TestAForgottenQueueExpires(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Without sharded pub/sub a node of a cluster counts its own subscribers only. Whether a waiter lives is not
+// decided by that: the dead of several clients, who stand in front, hold the others up for some seconds in all.
+func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	for as, adapter := range clusterAdapters {
+		t.Run(as, func(t *testing.T) {
+			t.Parallel()
+			name := "n/" + as
+			s, _ := session(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedOff))
+			ask(t, s, name, "holder:1", fairWait)
+			const dead = 12
+			for i := range dead {
+				ask(t, s, name, fmt.Sprintf("dead%d:%d", i%4, i), fairWait)
+			}
+			at := c.Master(redisproto.Slot(name))
+			served := make(chan int, 2)
+			var leaving sync.WaitGroup
+			for i := range 2 {
+				waiter, err := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedOff)).Kind(mortise.Kind{Fair: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				leaving.Go(func() {
+					l, err := waiter.Lock(context.Background(), name, mortise.WithWait(time.Minute))
+					if err != nil {
+						t.Error(err)
+					}
+					served <- i
+					if err := l.Unlock(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+				eventually(t, "it stands in the queue", func() bool {
+					return at.Must("ZCARD", "redisson_lock_timeout:{"+name+"}") == int64(dead+1+i)
+				})
+			}
+			free(t, s, name, "holder:1")
+			began := time.Now()
+			for i := range 2 {
+				select {
+				case got := <-served:
+					if got != i {
+						t.Errorf("waiter %d was served, want %d", got, i)
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatalf("no waiter was served within %v of the release", time.Since(began))
+				}
+			}
+			took := time.Since(began)
+			leaving.Wait()
+			if took > 10*time.Second {
+				t.Errorf("%d dead waiters of 4 clients held the others up for %v", dead, took)
+			}
+		})
+	}
 }

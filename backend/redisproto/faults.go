@@ -9,7 +9,12 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-const remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or delete the key if it is a leftover"
+const (
+	remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or use the calls of that kind (of a read-write lock RW, InspectRW and ForceUnlockRW); delete the key if TYPE and its value show that it is no lock"
+	// remedyReadWrite is for a call of another kind on a read-write lock, remedyNotReadWrite for the reverse.
+	remedyReadWrite    = "the name is in use for a read-write lock: choose another name, or use RW, InspectRW and ForceUnlockRW"
+	remedyNotReadWrite = "the name is in use for a lock that is no read-write lock: choose another name, or use Lock, Inspect and ForceUnlock"
+)
 
 // reply is what an error reply of Redis means for a lock.
 type reply struct {
@@ -38,6 +43,8 @@ var replies = []reply{
 	{prefix: "ACL failure in script", dirty: true, remedy: remedyNoPermission},
 	{prefix: "The user executing the script", dirty: true, remedy: remedyNoPermission},
 	{prefix: "WRONGTYPE", dirty: true, kind: backend.ErrWrongKind, remedy: remedyWrongKind},
+	{prefix: "WRONGKIND the key holds a read-write lock", kind: backend.ErrWrongKind, remedy: remedyReadWrite},
+	{prefix: "WRONGKIND the key holds a lock that is no read-write lock", kind: backend.ErrWrongKind, remedy: remedyNotReadWrite},
 	{prefix: "WRONGKIND", kind: backend.ErrWrongKind, remedy: remedyWrongKind},
 	{prefix: "READONLY", temporary: true, remedy: "the server is a replica: let the client find the primary (Sentinel or Cluster), or wait for the failover to end"},
 	{prefix: "LOADING", temporary: true, remedy: "the server is loading its data: wait"},
@@ -69,7 +76,7 @@ var replies = []reply{
 
 const (
 	// The least permissions for each kind are in docs/deployments.md.
-	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin +zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots; for WithReplicas also +wait; for Red also ~mortise:1:since and +info +get +set"
+	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin +zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots; for WithReplicas also +wait; for Red also ~mortise:1:since (with WithStayOutScope ~mortise:1:since:SCOPE) and +info +get +set"
 	remedyCluster      = "the server is a cluster: give mortise a cluster client"
 	remedyUnreachable  = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
 	remedyLost         = "the connection broke or timed out before the reply"

@@ -3,6 +3,9 @@
 package redisproto_test
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,4 +69,165 @@ func TestARecordThatEndsInCenturiesHasNoEnd(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Each hold count may be one that a lock can have, and all of them together may not: a release or a look
+// that asked for each key would stop the server for everybody.
+func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s := rwOf(t, b)
+		in := backend.Topic{Kind: backend.KindWrite, Name: "n"}
+		const fields, most = 100, 10_000
+		hostile := func(mode, count string) {
+			record := []string{"HSET", "n", "mode", mode}
+			for i := range fields {
+				record = append(record, fmt.Sprintf("somebody:%d", i), count)
+			}
+			do(t, srv, record...)
+		}
+		looks := func(what string, act func()) {
+			t.Helper()
+			do(t, srv, "CONFIG", "RESETSTAT")
+			act()
+			n := 0
+			for _, command := range []string{"pttl", "exists", "del"} {
+				n += ran(t, srv, command)
+			}
+			if n > most+10 {
+				t.Errorf("%s looked for %d keys, want at most %d", what, n, most)
+			}
+		}
+		lives := func(what string) {
+			t.Helper()
+			pttl(t, srv, "n", 50*time.Second, time.Minute)
+			do(t, srv, "DEL", "n")
+		}
+		for _, count := range []string{"10000", "nan", "-1e300"} {
+			// A first field that is no number does not lift the bound for those after it.
+			first := func(mode string) { hostile(mode, "10000"); do(t, srv, "HSET", "n", "somebody:0", count) }
+
+			side(t, s, backend.KindRead, "n", "a:1")
+			first("read")
+			looks("a reader's release", func() { unside(t, s, backend.KindRead, "n", "a:1") })
+			lives("a reader's release")
+
+			side(t, s, backend.KindWrite, "n", "a:2")
+			first("write")
+			looks("a writer's release", func() { unside(t, s, backend.KindWrite, "n", "a:2") })
+			lives("a writer's release")
+
+			side(t, s, backend.KindRead, "n", "a:3")
+			first("read")
+			looks("Inspect", func() {
+				if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held || r.Remaining < 50*time.Second {
+					t.Errorf("Inspect: %+v, %v", r, err)
+				}
+			})
+			looks("ForceRelease", func() {
+				if was, err := s.ForceRelease(t.Context(), in); err != nil || !was {
+					t.Errorf("ForceRelease: %v, %v", was, err)
+				}
+			})
+			equal(t, "a lock that was released by force", do(t, srv, "EXISTS", "n"), 0)
+		}
+	})
+}
+
+// More readers than a script looks at are a lock all the same: it is not cut short.
+func TestALockOfMoreReadersThanAScriptLooksAtKeepsTheLongerTime(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s := rwOf(t, b)
+		in := backend.Topic{Kind: backend.KindWrite, Name: "n"}
+		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
+			side(t, s, k, "n", "a:1")
+			record := []string{"HSET", "n"}
+			for i := range 10_001 {
+				record = append(record, fmt.Sprintf("b:%d", i), "1")
+			}
+			do(t, srv, record...)
+			do(t, srv, "SET", "{n}:b:10000:rwlock_timeout:1", "1", "PX", "59000")
+			unside(t, s, k, "n", "a:1")
+			pttl(t, srv, "n", 50*time.Second, time.Minute)
+			if r := side(t, s, backend.KindWrite, "n", "a:2"); r.Granted {
+				t.Error("a writer was let in beside a reader")
+			}
+			if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held || r.Kind != backend.KindRead {
+				t.Errorf("Inspect: %+v, %v", r, err)
+			}
+			do(t, srv, "FLUSHALL")
+		}
+	})
+}
+
+// ran is how often the server has run a command, those in scripts included.
+func ran(t *testing.T, srv *redistest.Server, command string) int {
+	t.Helper()
+	for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "commandstats"))) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+			n, _, _ := strings.Cut(rest, ",")
+			count, err := strconv.Atoi(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return count
+		}
+	}
+	return 0
+}
+
+// Places of very many clients, none of which listens: a release, a leaver and a question for a free lock each
+// pass through the queue once, not once for each client.
+func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+		const dead = 4000
+		for what, act := range map[string]func(){
+			"a release": func() { free(t, s, "n", "me:1") },
+			"a leaver": func() {
+				if r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
+					t.Errorf("%+v, %v", r, err)
+				}
+			},
+			"a question": func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "other:1", fairWait) },
+		} {
+			do(t, srv, "FLUSHALL")
+			ask(t, s, "n", "me:1", fairWait)
+			queue, times := []string{"RPUSH", "redisson_lock_queue:{n}"}, []string{"ZADD", "redisson_lock_timeout:{n}"}
+			for i := range dead {
+				field := fmt.Sprintf("dead%d:1", i)
+				queue, times = append(queue, field), append(times, "4102444800000", field)
+			}
+			do(t, srv, queue...)
+			do(t, srv, times...)
+			do(t, srv, "CONFIG", "RESETSTAT")
+			act()
+			// Each place is read, told and written a bounded number of times.
+			n := 0
+			for _, command := range []string{"lindex", "zscore", "zadd", "publish", "pubsub|numsub"} {
+				n += ran(t, srv, command)
+			}
+			if n > 6*dead {
+				t.Errorf("%s made %d calls for %d places", what, n, dead)
+			}
+			if took := spent(t, srv, "evalsha"); took > time.Second {
+				t.Errorf("%s kept the server busy for %v", what, took)
+			}
+		}
+	})
+}
+
+// spent is the time that the server has spent in a command.
+func spent(t *testing.T, srv *redistest.Server, command string) (d time.Duration) {
+	t.Helper()
+	for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "commandstats"))) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+			_, usec, _ := strings.Cut(rest, "usec=")
+			usec, _, _ = strings.Cut(usec, ",")
+			n, err := strconv.ParseInt(usec, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d += time.Duration(n) * time.Microsecond
+		}
+	}
+	return d
 }

@@ -147,13 +147,13 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	if _, err := ears.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	hear := func(script string) (said []string) {
+	hear := func(script, name string) (said []string) {
 		t.Helper()
 		args := []any{"x", "0", "publish"}
 		if script == scripts.JointSource {
 			args = []any{"publish", "x", "0"}
 		}
-		if held, err := rdb.Eval(t.Context(), script, []string{"n", "redisson_lock__channel:{n}"}, args...).Result(); err != nil {
+		if held, err := rdb.Eval(t.Context(), script, []string{name, "redisson_lock__channel:{n}"}, args...).Result(); err != nil {
 			t.Fatal(held, err)
 		}
 		rdb.Publish(t.Context(), "redisson_lock__channel:{n}", "over")
@@ -168,19 +168,24 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 			said = append(said, m.Payload)
 		}
 	}
-	for _, waiting := range [][]string{nil, {"1000001"}, {"1000001", "1000002"}, {"1000003", "1000001", "1000002"}} {
-		var said, left [2]string
-		for i, script := range []string{scripts.ReleaseSource, scripts.JointSource} {
-			do(t, srv, "FLUSHALL")
-			do(t, srv, "HSET", "n", "x", "1")
-			for place, tag := range waiting {
-				do(t, srv, "ZADD", "mortise:1:next:{n}", fmt.Sprint(place), tag)
+	for name, next := range map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"} {
+		for _, waiting := range [][]string{nil, {"1000001"}, {"1000001", "1000002"}, {"1000003", "1000001", "1000002"}} {
+			var said, left [2]string
+			for i, script := range []string{scripts.ReleaseSource, scripts.JointSource} {
+				do(t, srv, "FLUSHALL")
+				do(t, srv, "HSET", name, "x", "1")
+				for place, tag := range waiting {
+					do(t, srv, "ZADD", next, fmt.Sprint(place), tag)
+				}
+				said[i] = fmt.Sprint(hear(script, name))
+				left[i] = fmt.Sprint(do(t, srv, "ZRANGE", next, "0", "-1"))
 			}
-			said[i] = fmt.Sprint(hear(script))
-			left[i] = fmt.Sprint(do(t, srv, "ZRANGE", "mortise:1:next:{n}", "0", "-1"))
-		}
-		if said[0] != said[1] || left[0] != left[1] {
-			t.Errorf("with %v waiting, one says %s and leaves %s, many %s and %s", waiting, said[0], left[0], said[1], left[1])
+			if said[0] != said[1] || left[0] != left[1] {
+				t.Errorf("with %v waiting for %q, one says %s and leaves %s, many %s and %s", waiting, name, said[0], left[0], said[1], left[1])
+			}
+			if len(waiting) > 0 && strings.Contains(left[0], waiting[0]) {
+				t.Errorf("with %v waiting for %q, the first stays: %s", waiting, name, left[0])
+			}
 		}
 	}
 }

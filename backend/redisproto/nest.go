@@ -9,7 +9,8 @@ import (
 var _ backend.NestSession = (*session)(nil)
 
 // nestKey says of each owner of a lock that has several in which order they came, and when its lease
-// ends: scripts/nest_enter.lua.
+// ends: scripts/nest_enter.lua. n and {n} share it, as two versions of mortise do, which have to agree on where
+// an owner's lease is written down: each entry is one owner's, whose id is no other's, and a script heeds those of its own lock.
 func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
 
 // underChannel is where those who wait to enter under an owner are told that they may, or never will.

@@ -105,6 +105,16 @@ func channelOf(name string) string { return tagged("redisson_lock__channel:", na
 // tokenKey is the counter that a lock's fencing tokens come from.
 func tokenKey(name string) string { return tagged("redisson_lock_token:", name) }
 
+// companion is the key of mortise's own, of a kind, that stands beside the record of a name. No two names
+// share one: a colon ends it where the name has braces of its own. It stands in the name's slot.
+func companion(kind, name string) string {
+	key := tagged("mortise:1:"+kind+":", name)
+	if strings.Contains(name, "{") {
+		key += ":"
+	}
+	return key
+}
+
 // tagged puts a name's hash tag around it, so that what is derived from it, by putting
 // something before it, falls on its slot of a cluster. A name with a brace is taken to have a tag already.
 func tagged(before, name string) string {

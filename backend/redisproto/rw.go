@@ -21,7 +21,7 @@ func rwChannel(name string) string { return tagged("redisson_rwlock:", name) }
 
 // claimKey names the waiting writer who keeps fresh readers out. Redisson does not know
 // it, and it always expires.
-func claimKey(name string) string { return tagged("mortise:1:writer:", name) }
+func claimKey(name string) string { return companion("writer", name) }
 
 func writerField(owner string) string { return owner + ":write" }
 

@@ -392,7 +392,7 @@ func (s *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record,
 		if fields[i] == "mode" {
 			return backend.Record{}, &backend.Fault{
 				Err:    fmt.Errorf("the key holds a read-write lock: %w", backend.ErrWrongKind),
-				Remedy: remedyWrongKind,
+				Remedy: remedyReadWrite,
 			}
 		}
 		holds, err := strconv.Atoi(fields[i+1])

@@ -15,8 +15,8 @@ import (
 // the client that is to ask, seven for the one that asks if that one stays silent, four for how many
 // were told. See docs/decisions.md, 24.
 
-// nextKey is the zset of the clients that wait for a lock, by when they came.
-func nextKey(name string) string { return tagged("mortise:1:next:", name) }
+// nextKey is the zset of the clients that wait for a lock, by when they came. release.lua and joint.lua build it, too.
+func nextKey(name string) string { return companion("next", name) }
 
 const (
 	// nextKept is for how long nextKey is kept beyond the holder's lease: those who wait ask by then.

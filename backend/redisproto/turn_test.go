@@ -55,3 +55,67 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		do(t, srv, "CONFIG", "SET", "maxmemory", "0")
 	})
 }
+
+// A release takes its turn from the clients that wait for this name, and not from those that wait for {n},
+// which shares the channel.
+func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		waiting := map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"}
+		for name := range waiting {
+			holder, _ := session(t, b)
+			waits, heard := session(t, b)
+			waits.Watch(topic(name))
+			heard.await(t, "watching "+name, 1)
+			for n := range waiting {
+				acquire(t, holder, n, "h:1", time.Minute)
+				r, err := waits.Acquire(t.Context(), backend.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute, Waits: true})
+				if err != nil || r.Granted || !r.Waits {
+					t.Fatal(r, err)
+				}
+			}
+			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil || !r.Held {
+				t.Fatal(r, err)
+			}
+			for n, key := range waiting {
+				want := int64(1)
+				if n == name {
+					want = 0
+				}
+				if got := do(t, srv, "ZCARD", key); got != want {
+					t.Errorf("after the release of %q %v clients wait for %q, want %d", name, got, n, want)
+				}
+			}
+			do(t, srv, "FLUSHALL")
+		}
+	})
+}
+
+// Where a lock was removed under its owners, each takes its own entry along when it unlocks.
+func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		enter := func(name string) {
+			t.Helper()
+			acquire(t, s, name, "a:1", time.Minute)
+			if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindNested, Name: name, Owner: "b:1", Under: "a:1", UnderHolds: 1, Lease: time.Minute}); err != nil || !r.Granted {
+				t.Fatal(r, err)
+			}
+		}
+		leave := func(name, owner string) bool {
+			t.Helper()
+			r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Held
+		}
+		enter("n")
+		do(t, srv, "DEL", "n")
+		for _, owner := range []string{"b:1", "a:1"} {
+			if leave("n", owner) {
+				t.Errorf("%s held what was removed", owner)
+			}
+		}
+		equal(t, "the keys that are left", keys(t, srv), []string{})
+	})
+}

@@ -134,6 +134,7 @@ var tours = map[string]struct {
 	"permits":                                      {[]string{"every kind"}, tourPermits},
 	"latches":                                      {[]string{"every kind"}, tourLatch},
 	"`Red`, on each server":                        {[]string{"every kind", "locks, `LockAll`"}, tourRed},
+	"... with `WithStayOutScope(\"orders\")`":      {[]string{"every kind", "locks, `LockAll`"}, tourRedScope},
 }
 
 // visitor is who takes a tour.
@@ -567,7 +568,17 @@ func tourLatch(v *visitor) error {
 // tourRed has three clients of one server in place of three servers: their users are the same.
 func tourRed(v *visitor) error {
 	v.srv.Must("DEL", "mortise:1:since")
-	red, err := mortise.Red(v.a, v.b, v.open())
+	return tourOf(v, v.a, v.b, v.open())
+}
+
+func tourRedScope(v *visitor) error {
+	v.srv.Must("DEL", "mortise:1:since:orders")
+	scope := mortise.WithStayOutScope("orders")
+	return tourOf(v, v.open(scope), v.open(scope), v.open(scope))
+}
+
+func tourOf(v *visitor, clients ...*mortise.Client) error {
+	red, err := mortise.Red(clients...)
 	if err != nil {
 		return err
 	}

@@ -128,8 +128,8 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return "redisson_lock_token:" + tagged(n) },
 	func(n string) string { return "redisson_lock_queue:" + tagged(n) },
 	func(n string) string { return "redisson_lock_timeout:" + tagged(n) },
-	func(n string) string { return "mortise:1:next:" + tagged(n) },
-	func(n string) string { return "mortise:1:writer:" + tagged(n) },
+	func(n string) string { return companion("next", n) },
+	func(n string) string { return companion("writer", n) },
 	func(n string) string { return tagged(n) + ":timeout" },
 	func(n string) string { return tagged(n) + ":uuid:1:rwlock_timeout:1" },
 }

@@ -85,16 +85,24 @@ func tagged(name string) string {
 
 var timeoutOf = regexp.MustCompile(`(?s)^:.*:rwlock_timeout:[0-9]+$`)
 
+// companion is a key of mortise's own; a colon ends it where the name has braces, so that n and {n} share none.
+func companion(kind, name string) string {
+	if strings.Contains(name, "{") {
+		return "mortise:1:" + kind + ":" + name + ":"
+	}
+	return "mortise:1:" + kind + ":{" + name + "}"
+}
+
 // own tells whether a key is one of those that the locks and counts of a name may have. It is
 // written after wire.md and the tables in docs, not after the code.
 func own(key, name string) bool {
 	tag := tagged(name)
 	switch key {
 	case name, "redisson_lock_token:" + tag, "redisson_lock_queue:" + tag, "redisson_lock_timeout:" + tag,
-		"mortise:1:next:" + tag, "mortise:1:writer:" + tag, tag + ":timeout":
+		companion("next", name), companion("writer", name), tag + ":timeout":
 		return true
 	}
-	if strings.HasPrefix(key, "mortise:1:once:"+tag+":") {
+	if strings.HasPrefix(key, companion("once", name)+":") {
 		return true
 	}
 	rest, is := strings.CutPrefix(key, tag)

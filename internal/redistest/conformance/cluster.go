@@ -25,6 +25,18 @@ func RunOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.
 	}, waiting.MatchString)
 }
 
+// fair are the tests of fair locks that depend on how the store tells a waiter of its turn, but for four of the port, whose
+// subject is that it counts whom it told: without sharded pub/sub no node of a cluster can.
+var fair = regexp.MustCompile(`^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|Abandoning|AForced)|^Rule(04|08|12|14)_.*(Fair|First)`)
+
+// RunFairOnCluster runs the tests of fair locks on clusters of three masters: for backends whose pub/sub is not
+// sharded there.
+func RunFairOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend) {
+	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
+		return &cluster{t: t, servers: redistest.StartCluster(t, 3, redistest.WithAOF()), open: open}
+	}, fair.MatchString)
+}
+
 type cluster struct {
 	t       *testing.T
 	servers *redistest.Cluster
