@@ -70,10 +70,11 @@ type waiter struct {
 	seat       uint64
 	served     bool // what it waits for is so: another's question was answered for it too
 
-	want    *want    // of a semaphore, what it waits for
-	request *request // if it can be handed the lock
-	left    bool     // it does not wait any more
-	handed  *handed  // it has the lock
+	permits int64                 // of a semaphore, how many it waits for; zero elsewhere
+	taken   *backend.CountRequest // the request that took them, where the head's question did: see served
+	request *request              // if it can be handed the lock
+	left    bool                  // it does not wait any more
+	handed  *handed               // it has the lock
 }
 
 func lockTopic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }

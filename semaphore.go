@@ -99,20 +99,14 @@ func (s *Semaphore) acquire(ctx context.Context, verb string, n int, try bool, o
 	c := s.client
 	c.begin() // Shutdown waits until what it does not need is being given back
 	defer c.end()
-	r.waiter.want = &want{permits: int64(n)}
+	r.waiter.permits = int64(n)
 	err = c.stand(wait, s.topic, r, func() (answer, error) { return s.ask(wait, session, n) })
 	c.mu.Lock()
 	if err != nil && r.waiter.served {
-		c.giveBackLocked(session, r.waiter.want.taken)
+		c.giveBackLocked(session, *r.waiter.taken)
 	}
 	c.mu.Unlock()
 	return c.answered(r, err)
-}
-
-// want is what a waiter of a semaphore waits for.
-type want struct {
-	permits int64
-	taken   backend.CountRequest // the request that took them, where the head's question did: waiter.served
 }
 
 func errPermits(n int) error {
@@ -189,7 +183,7 @@ func (s *Semaphore) offer(session backend.SemaphoreSession, there int64) {
 		if w == nil {
 			return
 		}
-		r := s.request(w.want.permits)
+		r := s.request(w.permits)
 		t := c.takeCount(session, r)
 		c.mu.Lock()
 		switch {
@@ -197,7 +191,7 @@ func (s *Semaphore) offer(session backend.SemaphoreSession, there int64) {
 		case w.left || w.served || q.first() == w: // it has left, has them, or asks for itself
 			c.giveBackLocked(session, r)
 		default:
-			w.want.taken, w.served = r, true
+			w.taken, w.served = &r, true
 			select {
 			case w.ready <- struct{}{}:
 			default:
@@ -225,7 +219,7 @@ func (q *queue) taker(there int64) *waiter {
 		return nil
 	}
 	for w := q.head.next; w != nil; w = w.next {
-		if !w.served && w.want != nil && w.want.permits <= there {
+		if !w.served && w.permits > 0 && w.permits <= there {
 			return w
 		}
 	}

@@ -75,7 +75,7 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 	q := c.queueOf(t)
 	c.expect(q)
 	q.push(w)
-	if w.want != nil && q.head != w && w.want.permits <= q.free {
+	if w.permits > 0 && q.head != w && w.permits <= q.free {
 		q.stir() // what is free is not enough for the head, but for this one
 	}
 	var (

@@ -68,7 +68,7 @@ var operations = []operation{
 	}},
 	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
 	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 28}, {2, 11}, {2, 12}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 52}, {2, 30}, {2, 30}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 50}, {2, 28}, {2, 28}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 39}, {2, 19}, {2, 19}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
 		read, _ := b.RW()
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
