@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// versions of Redisson: the last of 3.x, and of 4.x.
-var versions = []string{"3.52.0", "4.7.0"}
+// versions of Redisson: the last of 2023, of 3.x, and of all.
+var versions = []string{"3.25.2", "3.52.0", "4.7.0"}
 
 // long bounds everything that is awaited and should take no time. What is awaited
 // beyond it is a lost wake-up. It is less than what anything that looks again by itself
