@@ -30,6 +30,7 @@ type session struct {
 
 	untracked untracked
 	joint     *joint
+	greeting  *Lazy[struct{}] // nil if the server is not asked
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -424,6 +425,9 @@ func (s *session) Close() error {
 	s.cancel()
 	s.joint.close()
 	s.subs.close()
+	if s.greeting != nil {
+		s.greeting.Close()
+	}
 	return s.adapter.Close()
 }
 
@@ -443,6 +447,9 @@ func (s *session) ready(ctx context.Context) error {
 	}
 	if err := ctx.Err(); err != nil && !s.adapter.Features().Leaves {
 		return &backend.Fault{Err: err, Temporary: true}
+	}
+	if err := s.greet(ctx); err != nil {
+		return err
 	}
 	if s.sharding != nil && !s.sharded.Load() {
 		sharded, err := s.sharding.Get(ctx)
