@@ -16,7 +16,8 @@ import (
 const renewBatch = 256
 
 // session is one client's way into Redis. Each operation is one command; the
-// exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, and a
+// exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, the first, before which HELLO
+// is sent, and a
 // cached refusal, which sends none. A script that the server does not know yet
 // costs one more.
 type session struct {

@@ -436,6 +436,9 @@ func loadScripts(t *testing.T, s *site, client *redisson) {
 func suite(t *testing.T, s *site) {
 	t.Parallel()
 	for _, version := range versions {
+		if version == oldest && len(s.servers) > 1 && !s.sharded {
+			continue
+		}
 		t.Run("redisson-"+version, func(t *testing.T) {
 			t.Parallel()
 			j := theJava(t, version)
