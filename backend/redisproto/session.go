@@ -16,10 +16,9 @@ import (
 const renewBatch = 256
 
 // session is one client's way into Redis. Each operation is one command; the
-// exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, the first, before which HELLO
-// is sent, and a
+// exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, and a
 // cached refusal, which sends none. A script that the server does not know yet
-// costs one more.
+// costs one more, and so does the first operation of a session: HELLO.
 type session struct {
 	adapter Adapter
 	handler backend.Handler
