@@ -40,6 +40,21 @@ rules: deps ## the matrix of the contract's rules and the backends that keep the
 	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./redisgo ./rueidis || rc=1; \
 	(cd valkey && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; exit $$rc; } | go run ./internal/cmd/rules
 
+# make servers SERVERS=bin/servers/valkey-9.1, or the path of another server's binary
+SERVERS ?= bin/servers/redis-8.2 bin/servers/valkey-9.1
+CONFORMANCE ?= ^Test(Conformance|OnCluster|Replicas)$$
+
+.PHONY: servers
+servers: deps conformance ## the suites, test/deploy, test/faults and test/exclusion on Redis 8.2 and Valkey 9.1; SERVERS names others
+	@rc=0; for s in $(abspath $(SERVERS)); do for m in test/deploy test/faults test/exclusion; do echo "--- $$m on $$s"; \
+	(cd $$m && MORTISE_SERVER=$$s go test -count=1 -timeout 15m ./...) || rc=1; done; done; exit $$rc
+	cd test/deploy && go test -count=1 -run 'OlderServer' -deploy.old=$(abspath $(wildcard bin/servers/redis-6.2)) .
+
+.PHONY: conformance
+conformance: deps ## the conformance suites alone, of all adapters, on those servers
+	@.ci/servers
+	@.ci/conformance '$(CONFORMANCE)' $(abspath $(SERVERS))
+
 .PHONY: exclusion
 exclusion: deps ## processes that fight for a lock of each kind, exclusion counted outside Redis
 	cd test/exclusion && go test -count=1 -v -timeout 15m ./...

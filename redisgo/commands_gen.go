@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -64,6 +67,7 @@ func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds
 	if err == nil {
 		return
 	}
+	discardDead(ctx, client, err)
 	for _, cmd := range cmds {
 		if cmd.Err() != nil {
 			return // those without an error have their reply
@@ -73,6 +77,70 @@ func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds
 		cmd.SetErr(hookError{err})
 	}
 }
+
+// looking bounds how long a caller waits until the pool's other connections were looked at. The
+// dead ones are known without the server.
+const looking = 250 * time.Millisecond
+
+// discardDead is called when a command came to err. Where the connection broke, a restart of the
+// server may have killed all others of the pool too. go-redis does not see that before it uses
+// them, over TLS and on Windows, and each of them would cost a caller a try: so all that are idle
+// now are asked for a PING, at once, and those that are dead leave the pool.
+func discardDead(ctx context.Context, client redis.UniversalClient, err error) {
+	if !broke(err) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), looking)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer cancel()
+		switch c := client.(type) {
+		case *redis.Client:
+			pingIdle(ctx, c)
+		case *redis.ClusterClient:
+			_ = c.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
+				pingIdle(ctx, node)
+				return nil
+			})
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// broke reports whether a connection ended under a command.
+func broke(err error) bool {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	op, is := errors.AsType[*net.OpError](err)
+	return is && op.Op != "dial" && !op.Timeout()
+}
+
+// pingIdle holds each idle connection until it has asked all: one that answers would be the next
+// to be asked otherwise.
+func pingIdle(ctx context.Context, rdb *redis.Client) {
+	conns := make([]*redis.Conn, rdb.PoolStats().IdleConns)
+	var all sync.WaitGroup
+	for i := range conns {
+		conns[i] = rdb.Conn()
+		all.Go(func() { _ = conns[i].Process(ctx, once{redis.NewStatusCmd(ctx, "ping")}) })
+	}
+	all.Wait()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+// once is a command that go-redis does not repeat.
+type once struct{ *redis.StatusCmd }
+
+func (once) NoRetry() bool { return true }
+
+func (c once) Clone() redis.Cmder { return once{c.StatusCmd.Clone().(*redis.StatusCmd)} }
 
 // hookError is not taken for a reply of the server, whatever it wraps.
 type hookError struct{ error }

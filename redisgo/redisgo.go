@@ -16,8 +16,10 @@ package redisgo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -83,13 +85,36 @@ type adapter struct {
 	redirected map[string]*redis.Client // by address: made by nodeAt
 }
 
-var _ redisproto.Sharder = (*adapter)(nil)
+var (
+	_ redisproto.Sharder = (*adapter)(nil)
+	_ redisproto.Greeter = (*adapter)(nil)
+)
 
 func (a *adapter) Features() redisproto.Features {
 	return redisproto.Features{Cluster: a.cluster, Leaves: a.outbox != nil}
 }
 
 func (a *adapter) Ping(ctx context.Context) error { return a.client.Ping(ctx).Err() }
+
+// Hello implements [redisproto.Greeter].
+func (a *adapter) Hello(ctx context.Context) (server, version string, err error) {
+	reply, err := a.client.Do(ctx, "hello").Result()
+	if err != nil {
+		return "", "", err
+	}
+	fields := map[any]any{}
+	switch r := reply.(type) {
+	case map[any]any: // RESP3
+		fields = r
+	case []any:
+		for pair := range slices.Chunk(r, 2) {
+			if _, named := pair[0].(string); named && len(pair) == 2 {
+				fields[pair[0]] = pair[1]
+			}
+		}
+	}
+	return fmt.Sprint(fields["server"]), fmt.Sprint(fields["version"]), nil
+}
 
 func (a *adapter) Close() error {
 	if a.outbox != nil {

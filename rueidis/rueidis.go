@@ -154,6 +154,7 @@ type adapter struct {
 var (
 	_ redisproto.Sharder   = (*adapter)(nil)
 	_ redisproto.Untracker = (*adapter)(nil)
+	_ redisproto.Greeter   = (*adapter)(nil)
 )
 
 func newAdapter(opts []Option) *adapter {
@@ -215,6 +216,22 @@ func (a *adapter) Ping(ctx context.Context) error {
 		return err
 	}
 	return client.Do(ctx, client.B().Ping().Build()).Error()
+}
+
+// Hello implements [redisproto.Greeter].
+func (a *adapter) Hello(ctx context.Context) (server, version string, err error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	fields, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
+	if err != nil {
+		return "", "", err
+	}
+	name, number := fields["server"], fields["version"]
+	server, _ = name.ToString()
+	version, _ = number.ToString()
+	return server, version, nil
 }
 
 // LoadScripts loads them on the replicas of a cluster too, which rueidis does not tell

@@ -53,6 +53,13 @@ type Tracker interface {
 	OnInvalidate(fn func(keys []string))
 }
 
+// Greeter is implemented by an adapter that can ask which server there is. A session asks once,
+// before its first command.
+type Greeter interface {
+	// Hello sends HELLO without arguments, and returns the fields "server" and "version" of its reply.
+	Hello(ctx context.Context) (server, version string, err error)
+}
+
 // Untracker may be implemented by a [Tracker]. Tracking costs the server, and the client library, a fourth of what a lock costs.
 type Untracker interface {
 	// Untracked are the commands over another connection, which tracks nothing, and is another client to the server: of

@@ -22,7 +22,7 @@ type nodes struct {
 }
 
 // learnApart is how long nothing is asked after it was asked who has which slot.
-const learnApart = time.Second
+const learnApart = 5 * time.Second
 
 // Node is 0 until the client library is known to have a picture of the cluster, for which it may have
 // to ask: that happens in the background.

@@ -40,6 +40,7 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 		s.untracked.other = u.Untracked()
 	}
 	s.joint = s.newJoint()
+	s.greeting = s.newGreeting()
 	s.subs = s.watcher()
 	if t, ok := a.(Tracker); ok {
 		t.OnInvalidate(s.invalidated)

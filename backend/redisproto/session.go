@@ -18,7 +18,7 @@ const renewBatch = 256
 // session is one client's way into Redis. Each operation is one command; the
 // exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, and a
 // cached refusal, which sends none. A script that the server does not know yet
-// costs one more.
+// costs one more, and so does the first operation of a session: HELLO.
 type session struct {
 	adapter Adapter
 	handler backend.Handler
@@ -31,6 +31,7 @@ type session struct {
 	nodes     nodes
 	untracked untracked
 	joint     *joint
+	greeting  *Lazy[struct{}] // nil if the server is not asked
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -428,6 +429,9 @@ func (s *session) Close() error {
 	s.cancel()
 	s.joint.close()
 	s.subs.close()
+	if s.greeting != nil {
+		s.greeting.Close()
+	}
 	return s.adapter.Close()
 }
 
@@ -447,6 +451,9 @@ func (s *session) ready(ctx context.Context) error {
 	}
 	if err := ctx.Err(); err != nil && !s.adapter.Features().Leaves {
 		return &backend.Fault{Err: err, Temporary: true}
+	}
+	if err := s.greet(ctx); err != nil {
+		return err
 	}
 	if s.sharding != nil && !s.sharded.Load() {
 		sharded, err := s.sharding.Get(ctx)

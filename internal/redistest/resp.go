@@ -55,6 +55,22 @@ func (s *Server) Must(args ...string) any {
 	return v
 }
 
+// Major is the first number of the server's version, as HELLO tells it to clients.
+func (s *Server) Major() int {
+	s.t.Helper()
+	hello := s.Must("HELLO").([]any)
+	for i := 0; i+1 < len(hello); i += 2 {
+		if hello[i] == "version" {
+			var n int
+			if _, err := fmt.Sscanf(fmt.Sprint(hello[i+1]), "%d.", &n); err == nil {
+				return n
+			}
+		}
+	}
+	s.t.Fatalf("redistest: HELLO tells no version: %v", hello)
+	return 0
+}
+
 func send(w io.Writer, args ...string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))

@@ -10,12 +10,14 @@
 //	s.Restart() // same port, empty
 //
 // A server lives until the end of its test, on a port of its own of 127.0.0.1,
-// and dies with the test binary. Where redis-server is missing the test fails, it
-// does not skip: `make test` installs it.
+// and dies with the test binary. The environment variable MORTISE_SERVER names the
+// server's binary; without it, it is the redis-server in PATH. Where it is missing the
+// test fails, it does not skip: `make test` installs redis-server, `make servers` others.
 package redistest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -38,6 +40,7 @@ const patience = time.Minute
 // goroutine, except Addr and Do, which may be called from any.
 type Server struct {
 	t        testing.TB
+	binary   string
 	dir      string
 	port     int
 	bus      int // the port of a cluster's nodes among themselves
@@ -49,6 +52,7 @@ type Server struct {
 	sentinel bool
 	tls      *TLS
 	tlsPort  int
+	front    *front // speaks TLS for a server that was built without; nil otherwise
 	socket   string
 	process  *process
 }
@@ -92,16 +96,40 @@ func WithCluster() Option {
 	}
 }
 
+// WithBinary starts another server than MORTISE_SERVER names.
+func WithBinary(path string) Option { return func(s *Server) { s.binary = path } }
+
+// Binary is the server that [Start] starts: the value of MORTISE_SERVER, a path or a name in
+// PATH, or redis-server.
+func Binary() (string, error) {
+	name := os.Getenv("MORTISE_SERVER")
+	if name == "" {
+		path, err := exec.LookPath("redis-server")
+		if err != nil {
+			return "", errors.New("there is no redis-server in PATH: run the tests with `make test`, which installs it, or `apt-get install redis-server`")
+		}
+		return path, nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("MORTISE_SERVER=%s: %w: give the whole path; `make servers` installs servers in bin/servers", name, err)
+	}
+	return path, nil
+}
+
 // Start starts a server and waits until it answers.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatalf("redistest: there is no redis-server in PATH: run the tests with `make test`, which installs it, or `apt-get install redis-server`")
-	}
 	s := &Server{t: t, dir: t.TempDir(), user: "default"}
 	for _, o := range opts {
 		o(s)
+	}
+	if s.binary == "" {
+		path, err := Binary()
+		if err != nil {
+			t.Fatalf("redistest: %v", err)
+		}
+		s.binary = path
 	}
 	for attempt := 1; ; attempt++ {
 		s.port = freePort(t)
@@ -111,7 +139,12 @@ func Start(t testing.TB, opts ...Option) *Server {
 		if s.tls != nil {
 			s.tlsPort = freePort(t)
 		}
-		err := s.start(path)
+		err := s.start()
+		if err != nil && s.tls != nil && strings.Contains(err.Error(), "Failed finding TLS support") {
+			s.Stop()
+			s.front = &front{}
+			err = s.start()
+		}
 		if err == nil {
 			t.Cleanup(s.Stop) // before the port is given up
 			return s
@@ -134,6 +167,9 @@ func (s *Server) Stop() {
 		s.process.kill()
 		s.process = nil
 	}
+	if s.front != nil {
+		s.front.close()
+	}
 }
 
 // Restart starts the server again on the same port and waits until it answers.
@@ -141,17 +177,17 @@ func (s *Server) Stop() {
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Stop()
-	path, err := exec.LookPath("redis-server")
-	for end := time.Now().Add(patience); err == nil; time.Sleep(50 * time.Millisecond) {
-		if err = s.start(path); err == nil {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err := s.start()
+		if err == nil {
 			return
 		}
 		s.Stop()
-		if strings.Contains(err.Error(), "in use") && time.Now().Before(end) {
-			err = nil // by somebody's connection, perhaps, which ends
+		// A connection that ends may have the port.
+		if !strings.Contains(err.Error(), "in use") || time.Now().After(end) {
+			s.t.Fatalf("redistest: restart: %v", err)
 		}
 	}
-	s.t.Fatalf("redistest: restart: %v", err)
 }
 
 // Pause stops the process in its tracks (SIGSTOP): connections stay, nothing answers.
@@ -172,12 +208,12 @@ func (s *Server) signal(sig syscall.Signal) {
 
 // start runs the server and waits for it to say that it is ready, and then to say
 // so over a connection.
-func (s *Server) start(path string) error {
+func (s *Server) start() error {
 	run := s.server
 	if s.sentinel {
 		run = s.watcher
 	}
-	cmd, err := run(path)
+	cmd, err := run(s.binary)
 	if err != nil {
 		return err
 	}
@@ -190,10 +226,10 @@ func (s *Server) start(path string) error {
 	select {
 	case <-p.ready:
 	case <-p.gone:
-		return fmt.Errorf("redis-server ended at once:\n%s", p.output())
+		return fmt.Errorf("%s ended at once:\n%s", s.binary, p.output())
 	case <-time.After(patience):
 		p.kill()
-		return fmt.Errorf("redis-server was not ready within %v:\n%s", patience, p.output())
+		return fmt.Errorf("%s was not ready within %v:\n%s", s.binary, patience, p.output())
 	}
 	c, err := net.DialTimeout("tcp", s.Addr(), patience)
 	if err != nil {
@@ -201,6 +237,11 @@ func (s *Server) start(path string) error {
 		return err
 	}
 	c.Close()
+	if s.front != nil {
+		if err := s.front.open(s); err != nil {
+			return err
+		}
+	}
 	if s.cluster {
 		return s.formCluster()
 	}
@@ -221,7 +262,7 @@ func (s *Server) server(path string) (*exec.Cmd, error) {
 	if s.cluster || s.member {
 		lines = append(lines, "cluster-port "+strconv.Itoa(s.bus))
 	}
-	if s.tls != nil {
+	if s.tls != nil && s.front == nil {
 		lines = append(lines, s.tls.lines(s.tlsPort)...)
 	}
 	return exec.Command(path, conf), os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600)

@@ -10,11 +10,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -25,6 +27,7 @@ type TLS struct {
 	dir    string
 	pool   *x509.CertPool
 	client tls.Certificate
+	server tls.Certificate
 }
 
 // NewTLS makes one.
@@ -62,10 +65,12 @@ func NewTLS(t testing.TB) *TLS {
 	x.pool.AddCert(parsed)
 
 	serverKey := key()
-	write("server.crt", "CERTIFICATE", sign(&x509.Certificate{
+	der = sign(&x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "server"}, NotBefore: begin, NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, serverKey))
+	}, serverKey)
+	write("server.crt", "CERTIFICATE", der)
+	x.server = tls.Certificate{PrivateKey: serverKey, Certificate: [][]byte{der}}
 	der, err = x509.MarshalECPrivateKey(serverKey)
 	must(err)
 	write("server.key", "EC PRIVATE KEY", der)
@@ -91,7 +96,8 @@ func (x *TLS) Stranger() *tls.Config {
 }
 
 // WithTLS has the server listen at [Server.TLSAddr], for clients with a certificate. Addr
-// stays as it is, for the test itself.
+// stays as it is, for the test itself. TLS of a server that was built without it ends in
+// the test, which passes the bytes on.
 func WithTLS(x *TLS) Option { return func(s *Server) { s.tls = x } }
 
 // TLSAddr is the server's host:port for TLS, with [WithTLS].
@@ -106,4 +112,89 @@ func (x *TLS) lines(port int) []string {
 		"tls-cert-file " + filepath.Join(x.dir, "server.crt"),
 		"tls-key-file " + filepath.Join(x.dir, "server.key"),
 	}
+}
+
+// front ends TLS before a server.
+type front struct {
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]struct{}
+}
+
+func (f *front) open(s *Server) error {
+	l, err := tls.Listen("tcp", s.TLSAddr(), &tls.Config{
+		Certificates: []tls.Certificate{s.tls.server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: s.tls.pool, MinVersion: tls.VersionTLS12,
+	})
+	if err != nil {
+		return err
+	}
+	f.listener, f.closed, f.conns = l, false, make(map[net.Conn]struct{})
+	addr := s.Addr()
+	f.wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.wg.Go(func() { f.serve(client, addr) })
+		}
+	})
+	return nil
+}
+
+func (f *front) serve(client net.Conn, addr string) {
+	if !f.keep(client) {
+		return
+	}
+	defer f.drop(client)
+	if client.(*tls.Conn).Handshake() != nil {
+		return
+	}
+	server, err := net.Dial("tcp", addr)
+	if err != nil || !f.keep(server) {
+		return
+	}
+	defer f.drop(server)
+	f.wg.Go(func() {
+		io.Copy(client, server)
+		client.Close()
+		server.Close()
+	})
+	io.Copy(server, client)
+}
+
+// keep has close close a connection too; false if it was before.
+func (f *front) keep(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		c.Close()
+		return false
+	}
+	f.conns[c] = struct{}{}
+	return true
+}
+
+func (f *front) drop(c net.Conn) {
+	c.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+}
+
+func (f *front) close() {
+	if f.listener == nil {
+		return
+	}
+	f.listener.Close()
+	f.mu.Lock()
+	f.closed = true
+	for c := range f.conns {
+		c.Close()
+	}
+	f.mu.Unlock()
+	f.wg.Wait()
 }

@@ -642,7 +642,7 @@ func javaReadsTwice(p *pair) {
 	start := time.Now()
 	until(p.T, "one and a half timeouts to pass", func() bool { return time.Since(start) > watchdog*3/2 })
 	writer.refused()
-	renewed := strings.HasPrefix(p.java.version, "4.")
+	renewed := p.java.version != "3.52.0"
 	if left := left(); left > 0 != renewed {
 		p.Errorf("Redisson %s: %v are left of the first hold of a thread that reads twice", p.java.version, left)
 	}
@@ -671,6 +671,9 @@ func goWatchdogs(p *pair) {
 	g := &golang{client, p.T}
 	things := make(map[string]*renewed)
 	for _, f := range append(families[:5:5], family{"permits", "permits", "permits"}) {
+		if f.name == "fair" && p.java.version == oldest {
+			continue // it does not ask again when the time is over that its holder had
+		}
 		name := p.name + "/" + f.name
 		things[f.name] = &renewed{
 			holder: p.goUser(g, f.held, name),

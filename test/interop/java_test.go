@@ -17,8 +17,12 @@ import (
 	"time"
 )
 
-// versions of Redisson: the last of 3.x, and of 4.x.
-var versions = []string{"3.52.0", "4.7.0"}
+// versions of Redisson: the last of 2023, of 3.x, and of all.
+var versions = []string{oldest, "3.52.0", "4.7.0"}
+
+// oldest announces releases by SPUBLISH on every cluster that knows it, and cannot be told not to:
+// it is left out of the cluster without sharded pub/sub.
+const oldest = "3.25.2"
 
 // long bounds everything that is awaited and should take no time. What is awaited
 // beyond it is a lost wake-up. It is less than what anything that looks again by itself

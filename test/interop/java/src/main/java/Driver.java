@@ -4,6 +4,7 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
@@ -21,9 +22,10 @@ import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.ReadMode;
-import org.redisson.config.ShardedSubscriptionMode;
+import org.redisson.config.SingleServerConfig;
 
 /**
  * Lets the Go tests use Redisson. Each line of standard input is a {@link Request}, each line of
@@ -317,23 +319,42 @@ public final class Driver {
       config.setLockWatchdogTimeout(r.watchdog);
     }
     if (r.cluster) {
-      config.useClusterServers()
-          .setShardedSubscriptionMode(
-              r.sharded ? ShardedSubscriptionMode.AUTO : ShardedSubscriptionMode.OFF)
+      ClusterServersConfig servers = config.useClusterServers();
+      set(servers, "setShardedSubscriptionMode", r.sharded ? "AUTO" : "OFF");
+      set(servers, "setSubscriptionTimeout", 2 * PATIENCE);
+      servers
           .setReadMode(ReadMode.MASTER)
           .setTimeout(PATIENCE)
-          .setSubscriptionTimeout(2 * PATIENCE)
           .setMasterConnectionMinimumIdleSize(1)
           .setSubscriptionConnectionMinimumIdleSize(1)
           .addNodeAddress(r.nodes.toArray(String[]::new));
     } else {
-      config.useSingleServer()
+      SingleServerConfig server = config.useSingleServer();
+      set(server, "setSubscriptionTimeout", 2 * PATIENCE);
+      server
           .setConnectionMinimumIdleSize(1)
           .setTimeout(PATIENCE)
-          .setSubscriptionTimeout(2 * PATIENCE)
           .setSubscriptionConnectionMinimumIdleSize(1)
           .setAddress(r.nodes.get(0));
     }
     return config;
+  }
+
+  /** Calls a setter that a Redisson of 2023 does not have; there it does nothing. */
+  private static void set(Object config, String setter, Object value) {
+    for (Method m : config.getClass().getMethods()) {
+      if (m.getName().equals(setter) && m.getParameterCount() == 1) {
+        try {
+          Class<?> type = m.getParameterTypes()[0];
+          if (type.isEnum()) {
+            value = type.getMethod("valueOf", String.class).invoke(null, value);
+          }
+          m.invoke(config, value);
+          return;
+        } catch (ReflectiveOperationException e) {
+          throw new IllegalStateException(setter, e);
+        }
+      }
+    }
   }
 }

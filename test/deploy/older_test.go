@@ -1,0 +1,56 @@
+package deploy_test
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+// old is a server that is too old, a binary: `make servers` names Redis 6.2. Without it, a proxy
+// makes another answer HELLO as 6.2 does.
+var old = flag.String("deploy.old", "", "the binary of a server that is older than what mortise needs")
+
+// A server that is too old is refused before anything is asked of it, and the error says what to do.
+func TestAnOlderServerIsRefused(t *testing.T) {
+	t.Parallel()
+	addr := olderServer(t)
+	each(t, func(t *testing.T, s stack) {
+		ctx := within(t, patience)
+		locks, err := mortise.New(s.open(t, site{addrs: []string{addr}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close()
+		_, lock := locks.TryLock(ctx, "orders:1")
+		for what, err := range map[string]error{"TryLock": lock, "Ping": locks.Ping(ctx)} {
+			if err == nil || !strings.Contains(err.Error(), `version "6.2.`) || !strings.Contains(err.Error(), "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
+func olderServer(t *testing.T) (addr string) {
+	if *old != "" {
+		return redistest.Start(t, redistest.WithBinary(*old)).Addr()
+	}
+	return redistest.Pretend(t, redistest.Start(t), "6.2.14")
+}
+
+// A server, or a proxy, that does not know HELLO is asked on.
+func TestAServerThatTellsNoVersionIsUsed(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Pretend(t, redistest.Start(t), "")
+	for _, s := range stacks {
+		if s.name != "go-redis" {
+			continue // the others do not connect to such a server
+		}
+		if err := mortise.Do(within(t, patience), client(t, s.open(t, site{addrs: []string{addr}})), "orders:1", func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+}
