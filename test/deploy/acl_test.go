@@ -585,8 +585,8 @@ func tourOf(v *visitor, clients ...*mortise.Client) error {
 	}
 	for v.ctx.Err() == nil {
 		_, err = red.TryLock(v.ctx, v.name)
-		if errors.Is(err, mortise.ErrNotAcquired) {
-			return nil // these stores are new: they have no vote yet
+		if errors.Is(err, mortise.ErrUnavailable) && strings.Contains(err.Error(), "have no vote") {
+			return nil // these stores are new, and said so
 		}
 		if permission(err) {
 			return err
