@@ -209,8 +209,13 @@ func (r *reporter) lost(e mortise.LostEvent) {
 	r.ended(e.Subject, e.Held, how, e.Err)
 }
 
+// released may come before lost, which is told from a queue.
 func (r *reporter) released(e mortise.ReleasedEvent) {
-	r.ended(e.Subject, e.Held, "released", e.Err)
+	how := "released"
+	if errors.Is(e.Err, mortise.ErrLost) {
+		how = "lost"
+	}
+	r.ended(e.Subject, e.Held, how, e.Err)
 }
 
 func (r *reporter) renewed(e mortise.RenewedEvent) {

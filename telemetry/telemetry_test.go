@@ -323,3 +323,30 @@ func TestMistakesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Released is told by the call, Lost from a queue: in either order a lost hold is measured once, as lost.
+func TestALostHoldIsMeasuredAsLostInEitherOrderOfEvents(t *testing.T) {
+	for _, unlockedFirst := range []bool{false, true} {
+		reader := metric.NewManualReader()
+		o, err := telemetry.New(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := mortise.Subject{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context()}
+		lost := func() { o.Lost(mortise.LostEvent{Subject: of, Held: time.Second, Err: mortise.ErrLost}) }
+		o.Acquired(mortise.AcquiredEvent{Subject: of, Holds: 1})
+		if !unlockedFirst {
+			lost()
+		}
+		o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second, Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, mortise.ErrLost)})
+		if unlockedFirst {
+			lost()
+		}
+		got := strings.Join((&seen{T: t, reader: reader}).metrics(), "\n")
+		for _, want := range []string{"mortise.held{mortise.kind=lock} 0", "mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 1", "mortise.lost{mortise.kind=lock,mortise.outcome=lost} 1"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("unlocked first: %v: no %q in\n%s", unlockedFirst, want, got)
+			}
+		}
+	}
+}
