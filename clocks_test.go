@@ -205,3 +205,28 @@ func TestALeaseThatEndsAsAskedIsNoWarning(t *testing.T) {
 }
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
+
+// Contexts of many leases that end at once end as they are found, and not after the last was found.
+func TestContextsOfManyLeasesEndAsTheyAreFound(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		const due = 10 * 256
+		fired, first := 0, 0
+		c.mu.Lock()
+		for range due {
+			c.put(&timed{fire: func(_ instant, fx *effects) {
+				fired++
+				fx.then(func() {
+					if first == 0 {
+						first = fired
+					}
+				})
+			}}, c.now().mono)
+		}
+		c.mu.Unlock()
+		synctest.Wait()
+		if fired != due || first > 256 {
+			t.Errorf("the first of %d took effect after %d were found", fired, first)
+		}
+	})
+}

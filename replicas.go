@@ -123,7 +123,7 @@ func (c *Client) gateOf(r *request) *gate {
 	return r.gate
 }
 
-// gateKey is whom a gate is for.
+// gateKey names what a gate is for.
 type gateKey struct {
 	node     int
 	replicas bool

@@ -11,7 +11,7 @@ import (
 
 var _ backend.NodeSession = (*session)(nil)
 
-// nodes numbers the masters of a cluster, as far as the client library knows who has which slot.
+// nodes numbers the masters of a cluster, as far as the client library knows their slots.
 type nodes struct {
 	known  atomic.Bool // the client library answers from memory
 	asking atomic.Bool
@@ -21,7 +21,7 @@ type nodes struct {
 	numbers map[string]int // by the adapter's names
 }
 
-// learnApart is how long nothing is asked after it was asked who has which slot.
+// learnApart is the time between two questions for the slots of the masters.
 const learnApart = 5 * time.Second
 
 // Node is 0 until the client library is known to have a picture of the cluster, for which it may have
@@ -59,7 +59,7 @@ func (s *session) Node(name string) int {
 	return number
 }
 
-// learnNodes asks in the background who has which slot, now and then at the most.
+// learnNodes asks for the slots of the masters in the background, at most once in learnApart.
 func (s *session) learnNodes(name string, ask func(context.Context) error) {
 	n := &s.nodes
 	now := time.Now().UnixNano()
