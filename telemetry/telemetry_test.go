@@ -252,7 +252,7 @@ func spanTexts(spans []trace.ReadOnlySpan) string {
 		for _, e := range x.Events() {
 			fmt.Fprintln(&b, e.Name)
 			for _, a := range e.Attributes {
-				fmt.Fprintln(&b, a.Key, a.Value.Emit())
+				fmt.Fprintln(&b, a.Key, a.Value.String())
 			}
 		}
 	}
