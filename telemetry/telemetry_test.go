@@ -247,7 +247,7 @@ func spanTexts(spans []trace.ReadOnlySpan) string {
 	for _, x := range spans {
 		fmt.Fprintln(&b, x.Name(), x.Status().Description)
 		for _, a := range x.Attributes() {
-			fmt.Fprintln(&b, a.Key, a.Value.Emit())
+			fmt.Fprintln(&b, a.Key, a.Value.String())
 		}
 		for _, e := range x.Events() {
 			fmt.Fprintln(&b, e.Name)
