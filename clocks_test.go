@@ -64,6 +64,42 @@ func TestAContextEndsWithinASecondOfWaking(t *testing.T) {
 	}
 }
 
+// A machine slept through the most of a lease: the context ends when the lease does.
+func TestAContextEndsWithItsLeaseAfterAMachineSleptThroughMostOfIt(t *testing.T) {
+	for name, opt := range map[string]Option{
+		"WithLease": WithLease(10 * time.Hour), "WithMaxHold": WithMaxHold(10 * time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c := open(WithWatchdogTimeout(20 * time.Hour))
+				l, err := c.Lock(t.Context(), "x", opt)
+				must(t, err)
+				time.Sleep(2500 * time.Millisecond)
+				sleepMachine(c, 9*time.Hour)
+				time.Sleep(time.Hour + time.Second)
+				wants(t, context.Cause(l.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+// A watchdog lease of which a machine slept through two thirds is renewed at once.
+func TestALeaseIsRenewedAtOnceAfterAMachineSlept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		renewed := 0
+		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
+		_, err := c.Lock(t.Context(), "x")
+		must(t, err)
+		time.Sleep(2500 * time.Millisecond)
+		sleepMachine(c, 20*time.Second)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if renewed != 1 {
+			t.Errorf("%d renewals in the second after waking", renewed)
+		}
+	})
+}
+
 // A clock that is set back and forth ends no lease.
 func TestAWallClockThatIsSetBackEndsNoLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
