@@ -74,3 +74,20 @@ func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 		}
 	})
 }
+
+// What is looked for rarely holds Shutdown up for a second all the same.
+func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
+		}})
+		_, err := c.Lock(t.Context(), "x", WithLease(10*time.Hour))
+		wants(t, err, ErrUnavailable)
+		time.Sleep(time.Hour)
+		start := time.Now()
+		must(t, c.Shutdown(t.Context()))
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+	})
+}

@@ -174,6 +174,17 @@ func (s *schedule) jumped(now instant) {
 	heap.Init(&s.entries)
 }
 
+// hasten has all that is no owner's due by a time at the latest: Shutdown waits for no more. The
+// schedule notices within a second.
+func (s *schedule) hasten(at int64) {
+	for _, t := range s.entries {
+		if t.of == nil {
+			t.at = min(t.at, at)
+		}
+	}
+	heap.Init(&s.entries)
+}
+
 // dueAt is when i is reached by either clock (monotonic), as far as the wall clock's lead is known.
 func (s *schedule) dueAt(i instant) int64 { return min(i.mono, i.wall-s.ahead) }
 

@@ -50,6 +50,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}
 	c.shut, c.shutAt = true, c.now()
 	close(c.closing)
+	c.sched.hasten(c.shutAt.add(time.Second).mono)
 	idle := make(chan struct{})
 	c.idle = idle
 	c.checkIdle()
