@@ -241,3 +241,27 @@ func TestALeaseThatEndsAsAskedIsNoWarning(t *testing.T) {
 }
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
+
+// A second Shutdown ends the waiting of the first also for handlers.
+func TestASecondShutdownEndsTheWaitingOfTheFirstForHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		c, err := New(memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		must(t, err)
+		_, err = c.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		first := make(chan error, 1)
+		go func() { first <- c.Shutdown(context.Background()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go c.Shutdown(ctx)
+		select {
+		case <-first:
+		case <-time.After(time.Minute):
+			t.Error("Shutdown waits on after the second's ctx ended")
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
