@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -264,4 +265,22 @@ func TestASecondShutdownEndsTheWaitingOfTheFirstForHandlers(t *testing.T) {
 		close(free)
 		synctest.Wait()
 	})
+}
+
+// The queue of untold events is as long as what waits in it.
+func TestTheQueueOfEventsDoesNotGrow(t *testing.T) {
+	e := newTeller(slog.New(slog.DiscardHandler))
+	e.running = true
+	e.event(func() {})
+	e.event(func() {})
+	e.next()
+	for range 10 * maxUntold { // two are called, two come
+		e.event(func() {})
+		e.event(func() {})
+		e.next()
+		e.next()
+	}
+	if len(e.events) > 3*maxUntold {
+		t.Errorf("%d slots for %d events", len(e.events), len(e.events)-e.head)
+	}
 }

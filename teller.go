@@ -76,7 +76,7 @@ func (t *teller) event(f func()) {
 		t.dropped++
 		return
 	}
-	if t.head == maxUntold { // what was called makes room
+	if t.head >= maxUntold { // what was called makes room
 		t.events, t.head = append(t.events[:0], t.events[t.head:]...), 0
 	}
 	t.events = append(t.events, f)
