@@ -282,7 +282,7 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 		o.lose(c.now(), &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
 	}
 	if err == nil && held && keep > 0 {
-		o.settled()
+		o.settled(keep)
 	}
 	ask := h == nil || h.settle(err == nil && held)
 	if o.state == ownerReleasing && keep == 0 {
