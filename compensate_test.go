@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,4 +91,44 @@ func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
 			t.Errorf("Shutdown took %v", d)
 		}
 	})
+}
+
+// An acquisition that arrives after the release that failed is found, though what
+// compensates for the release was answered.
+func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
+	for range 40 {
+		bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+			var late func()
+			down := false
+			n := 0
+			c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+				if n++; n == 1 {
+					late = func() { s.Acquire(context.Background(), r) }
+					return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
+				}
+				return s.Acquire(context.Background(), r)
+			}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+				if down {
+					return backend.ReleaseReply{}, &backend.Fault{Err: errGone, Temporary: true}
+				}
+				return s.Release(context.Background(), r)
+			}})
+			l, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
+			must(t, err)
+			down = true
+			wants(t, l.Unlock(t.Context()), ErrUnavailable)
+			down = false
+			time.Sleep(5 * time.Second)
+			late()
+			time.Sleep(2 * time.Minute)
+			st, err := c.Inspect(t.Context(), "x")
+			must(t, err)
+			if st.Held {
+				t.Fatal("an acquisition that arrived late is left behind")
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
 }

@@ -276,6 +276,9 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 		if o.state == ownerLive {
 			o.repairLater(c.now())
 		}
+	case err != nil && o.trouble != nil && o.trouble.late > 0: // sweep finds what this was to release, too
+		o.trouble.late++
+		o.trouble.until = max(o.trouble.until, o.deadline.mono+int64(time.Second))
 	case err != nil:
 		c.compensateLocked(o.kind(), o.queue.topic.Name, o.id, o.place, 0, o.deadline.mono+int64(time.Second))
 	case err == nil && !held && keep > 0:
