@@ -31,10 +31,10 @@ func (c *Client) repeatLocked(name string, until int64, send func() (done bool),
 	return p
 }
 
-// rarely has the pauses grow to a twentieth of the whole time: the store answers, and there is perhaps
-// nothing to find. After an outage there may be thousands of such requests.
-func (p *repetition) rarely() {
-	p.most = max(p.most, time.Duration(p.until-p.began.mono)/20)
+// rarely has the pauses grow to a twentieth of the time in which there may be something to find, until
+// then: the store answers. After an outage there may be thousands of such requests.
+func (p *repetition) rarely(until int64) {
+	p.most = max(p.most, time.Duration(until-p.began.mono)/20)
 }
 
 func (p *repetition) fire(now instant, fx *effects) {
@@ -92,7 +92,7 @@ func (c *Client) compensateLocked(family backend.Kind, name, owner string, place
 		if err != nil {
 			return false
 		}
-		p.rarely()
+		p.rarely(until)
 		if reply.Held {
 			late--
 			(*events)(c).Released(topicOf(family, name))

@@ -132,3 +132,50 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 		}
 	}
 }
+
+// fairTapped is tapped with the queues of fair locks.
+type fairTapped struct {
+	tapped
+	leave func(backend.FairSession, backend.LeaveRequest) (backend.LeaveReply, error)
+}
+
+type fairTappedSession struct {
+	*tappedSession
+	of fairTapped
+}
+
+func (b fairTapped) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return fairTappedSession{&tappedSession{s, b.tapped}, b}, err
+}
+
+func (s fairTappedSession) Leave(_ context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
+	return s.of.leave(s.Session.(backend.FairSession), r)
+}
+
+// An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its
+// place would be kept.
+func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last time.Time
+		var longest time.Duration
+		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
+		}}, func(s backend.FairSession, r backend.LeaveRequest) (backend.LeaveReply, error) {
+			if !last.IsZero() {
+				longest = max(longest, time.Since(last))
+			}
+			last = time.Now()
+			return s.Leave(t.Context(), r)
+		}})
+		fair, err := c.Kind(Kind{Fair: true})
+		must(t, err)
+		_, err = fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))
+		wants(t, err, ErrUnavailable)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if longest == 0 || longest > 10*time.Minute/20 {
+			t.Errorf("not looked for in %v", longest)
+		}
+	})
+}
