@@ -2,6 +2,7 @@ package mortise
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,7 +100,7 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 	for range 40 {
 		bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 			var late func()
-			down := false
+			var down atomic.Bool
 			n := 0
 			c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
 				if n++; n == 1 {
@@ -108,16 +109,16 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 				}
 				return s.Acquire(context.Background(), r)
 			}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-				if down {
+				if down.Load() {
 					return backend.ReleaseReply{}, &backend.Fault{Err: errGone, Temporary: true}
 				}
 				return s.Release(context.Background(), r)
 			}})
 			l, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
 			must(t, err)
-			down = true
+			down.Store(true)
 			wants(t, l.Unlock(t.Context()), ErrUnavailable)
-			down = false
+			down.Store(false)
 			time.Sleep(5 * time.Second)
 			late()
 			time.Sleep(2 * time.Minute)
