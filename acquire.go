@@ -452,6 +452,10 @@ func (c *Client) acquired(r *request, h *hold, holds int) {
 	contended := r.contended
 	token, _ := h.fence()
 	r.contended = false // one of LockAll's that is given back may wait once more
+	if r.placed {       // a slow observer keeps no place at the gate
+		r.placed = false
+		c.passed(c.gateOf(r))
+	}
 	f(AcquiredEvent{Subject: h.subject(), Waited: c.since(r.since), Contended: contended, Holds: holds, Token: token})
 	c.mu.Lock()
 	h.told = true

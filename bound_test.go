@@ -2,6 +2,7 @@ package mortise
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -59,6 +60,39 @@ func TestAHeldLockIsNotAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 		}
 		must(t, mine.Unlock(t.Context()))
 	})
+}
+
+// A call that waits for another of its client, which asks, or which held the lock until just now, is not told
+// that the store does not answer.
+func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"which asks": 0, "which holds": 27 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c := on(t, far(s))
+				defer c.Close()
+				go func() {
+					lease, err := c.Lock(t.Context(), "x")
+					if err == nil {
+						time.Sleep(10 * time.Millisecond)
+						err = lease.Unlock(t.Context())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}()
+				time.Sleep(wait + time.Millisecond)
+				start := time.Now()
+				_, err := c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))
+				if d := time.Since(start); d != 5*time.Millisecond {
+					t.Errorf("waited %v", d)
+				}
+				if !errors.Is(err, ErrNotAcquired) {
+					t.Errorf("got %v, want %v", err, ErrNotAcquired)
+				}
+				time.Sleep(time.Second)
+			})
+		})
+	}
 }
 
 // A store that does not answer is waited for a second, or as long as the caller's context lives.

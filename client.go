@@ -160,7 +160,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	}
 	c.prefix = c.id + ":"
 	c.base, c.cancel = context.WithCancel(context.Background())
-	c.sched.init()
+	c.sched.init(c.clock)
 	c.teller = newTeller(c.log)
 	session, err := b.Open((*events)(c))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,6 +63,42 @@ func TestAContextEndsWithinASecondOfWaking(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A machine slept through the most of a lease: the context ends when the lease does.
+func TestAContextEndsWithItsLeaseAfterAMachineSleptThroughMostOfIt(t *testing.T) {
+	for name, opt := range map[string]Option{
+		"WithLease": WithLease(10 * time.Hour), "WithMaxHold": WithMaxHold(10 * time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c := open(WithWatchdogTimeout(20 * time.Hour))
+				l, err := c.Lock(t.Context(), "x", opt)
+				must(t, err)
+				time.Sleep(2500 * time.Millisecond)
+				sleepMachine(c, 9*time.Hour)
+				time.Sleep(time.Hour + time.Second)
+				wants(t, context.Cause(l.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+// A watchdog lease of which a machine slept through two thirds is renewed at once.
+func TestALeaseIsRenewedAtOnceAfterAMachineSlept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		renewed := 0
+		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
+		_, err := c.Lock(t.Context(), "x")
+		must(t, err)
+		time.Sleep(2500 * time.Millisecond)
+		sleepMachine(c, 20*time.Second)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if renewed != 1 {
+			t.Errorf("%d renewals in the second after waking", renewed)
+		}
+	})
 }
 
 // A clock that is set back and forth ends no lease.
@@ -229,4 +266,46 @@ func TestContextsOfManyLeasesEndAsTheyAreFound(t *testing.T) {
 			t.Errorf("the first of %d took effect after %d were found", fired, first)
 		}
 	})
+}
+
+// A second Shutdown ends the waiting of the first also for handlers.
+func TestASecondShutdownEndsTheWaitingOfTheFirstForHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		c, err := New(memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		must(t, err)
+		_, err = c.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		first := make(chan error, 1)
+		go func() { first <- c.Shutdown(context.Background()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go c.Shutdown(ctx)
+		select {
+		case <-first:
+		case <-time.After(time.Minute):
+			t.Error("Shutdown waits on after the second's ctx ended")
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
+
+// The queue of untold events is as long as what waits in it.
+func TestTheQueueOfEventsDoesNotGrow(t *testing.T) {
+	e := newTeller(slog.New(slog.DiscardHandler))
+	e.running = true
+	e.event(func() {})
+	e.event(func() {})
+	e.next()
+	for range 10 * maxUntold { // two are called, two come
+		e.event(func() {})
+		e.event(func() {})
+		e.next()
+		e.next()
+	}
+	if len(e.events) > 3*maxUntold {
+		t.Errorf("%d slots for %d events", len(e.events), len(e.events)-e.head)
+	}
 }

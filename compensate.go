@@ -31,17 +31,16 @@ func (c *Client) repeatLocked(name string, until int64, send func() (done bool),
 	return p
 }
 
-// rarely has the pauses grow to a twentieth of the whole time: the store answers, and there is perhaps
-// nothing to find. After an outage there may be thousands of such requests.
-func (p *repetition) rarely() {
-	p.most = max(p.most, time.Duration(p.until-p.began.mono)/20)
+// rarely has the pauses grow to a twentieth of the time in which there may be something to find, until
+// then: the store answers. After an outage there may be thousands of such requests.
+func (p *repetition) rarely(until int64) {
+	p.most = max(p.most, time.Duration(until-p.began.mono)/20)
 }
 
 func (p *repetition) fire(now instant, fx *effects) {
 	c := p.client
-	// Shutdown is held up for a second, by what comes late in it, too. A process that stood
-	// still for that second sends it all the same.
-	if now.mono >= p.until || p.sent && c.shut && later(c.shutAt, p.began).add(time.Second).reached(now) {
+	// A process that stood still for the second that Shutdown waits sends it all the same.
+	if now.mono >= p.until || p.sent && c.shut && p.last().reached(now) {
 		c.running--
 		c.checkIdle()
 		if p.gaveUp != nil {
@@ -52,6 +51,9 @@ func (p *repetition) fire(now instant, fx *effects) {
 	p.sent = true
 	c.lane(p.name).do(p.again)
 }
+
+// last is until when p holds Shutdown up: a second, also where p comes late in it.
+func (p *repetition) last() instant { return later(p.client.shutAt, p.began).add(time.Second) }
 
 func (p *repetition) again() {
 	c := p.client
@@ -64,7 +66,11 @@ func (p *repetition) again() {
 		c.checkIdle()
 		return
 	}
-	c.put(&p.timed, min(now.mono+int64(p.every), p.until))
+	at := min(now.mono+int64(p.every), p.until)
+	if c.shut {
+		at = min(at, p.last().mono)
+	}
+	c.put(&p.timed, at)
 	p.every = min(2*p.every, p.most)
 }
 
@@ -86,7 +92,7 @@ func (c *Client) compensateLocked(family backend.Kind, name, owner string, place
 		if err != nil {
 			return false
 		}
-		p.rarely()
+		p.rarely(until)
 		if reply.Held {
 			late--
 			(*events)(c).Released(topicOf(family, name))

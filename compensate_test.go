@@ -1,6 +1,8 @@
 package mortise
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +73,110 @@ func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 		synctest.Wait()
 		if releases != 11 {
 			t.Errorf("%d releases were sent, want ten whose replies are lost and one that is answered", releases)
+		}
+	})
+}
+
+// What is looked for rarely holds Shutdown up for a second all the same.
+func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
+		}})
+		_, err := c.Lock(t.Context(), "x", WithLease(10*time.Hour))
+		wants(t, err, ErrUnavailable)
+		time.Sleep(time.Hour)
+		start := time.Now()
+		must(t, c.Shutdown(t.Context()))
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+	})
+}
+
+// An acquisition that arrives after the release that failed is found, though what
+// compensates for the release was answered.
+func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
+	for range 40 {
+		bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+			var late func()
+			var down atomic.Bool
+			n := 0
+			c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+				if n++; n == 1 {
+					late = func() { s.Acquire(context.Background(), r) }
+					return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
+				}
+				return s.Acquire(context.Background(), r)
+			}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+				if down.Load() {
+					return backend.ReleaseReply{}, &backend.Fault{Err: errGone, Temporary: true}
+				}
+				return s.Release(context.Background(), r)
+			}})
+			l, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
+			must(t, err)
+			down.Store(true)
+			wants(t, l.Unlock(t.Context()), ErrUnavailable)
+			down.Store(false)
+			time.Sleep(5 * time.Second)
+			late()
+			time.Sleep(2 * time.Minute)
+			st, err := c.Inspect(t.Context(), "x")
+			must(t, err)
+			if st.Held {
+				t.Fatal("an acquisition that arrived late is left behind")
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// fairTapped is tapped with the queues of fair locks.
+type fairTapped struct {
+	tapped
+	leave func(backend.FairSession, backend.LeaveRequest) (backend.LeaveReply, error)
+}
+
+type fairTappedSession struct {
+	*tappedSession
+	of fairTapped
+}
+
+func (b fairTapped) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return fairTappedSession{&tappedSession{s, b.tapped}, b}, err
+}
+
+func (s fairTappedSession) Leave(_ context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
+	return s.of.leave(s.Session.(backend.FairSession), r)
+}
+
+// An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its
+// place would be kept.
+func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last time.Time
+		var longest time.Duration
+		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
+		}}, func(s backend.FairSession, r backend.LeaveRequest) (backend.LeaveReply, error) {
+			if !last.IsZero() {
+				longest = max(longest, time.Since(last))
+			}
+			last = time.Now()
+			return s.Leave(t.Context(), r)
+		}})
+		fair, err := c.Kind(Kind{Fair: true})
+		must(t, err)
+		_, err = fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))
+		wants(t, err, ErrUnavailable)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if longest == 0 || longest > 10*time.Minute/20 {
+			t.Errorf("not looked for in %v", longest)
 		}
 	})
 }

@@ -124,6 +124,8 @@ func (n *counted[S]) waiting(ctx context.Context, verb, short string, try bool, 
 	switch {
 	case err != nil:
 		return r, nil, nil, err
+	case n.client.usable() != nil:
+		return r, nil, nil, r.fail(errZero)
 	case ctx == nil:
 		return r, nil, nil, r.fail(fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 	case r.lease > 0:

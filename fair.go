@@ -223,7 +223,7 @@ func (c *Client) leaveLineLocked(name, owner string, place time.Duration, late i
 		if err != nil {
 			return false
 		}
-		p.rarely()
+		p.rarely(until)
 		if reply.Held {
 			(*events)(c).Released(lockTopic(name))
 		}

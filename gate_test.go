@@ -92,3 +92,25 @@ func TestABurstOfCallersIsSentAFewAtATimeAndHoldsUpNoRenewal(t *testing.T) {
 		must(t, c.Close())
 	})
 }
+
+// An observer that does not return delays no acquisitions but its own.
+func TestASlowAcquiredKeepsNoPlaceAtTheGate(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		free := make(chan struct{})
+		c := open(WithObserver(Observer{Acquired: func(e AcquiredEvent) {
+			if e.Name != "free" {
+				<-free
+			}
+		}}))
+		for i := range gateWidth {
+			go c.Lock(context.Background(), fmt.Sprint(i))
+		}
+		synctest.Wait()
+		_, err := c.Lock(context.Background(), "free")
+		if err != nil {
+			t.Errorf("another lock: %v", err)
+		}
+		close(free)
+		time.Sleep(time.Second)
+	})
+}

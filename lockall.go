@@ -56,7 +56,7 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 			return &Lease{&multiLease{facts: facts{of: nameAll(parts), ctx: t.ctx}, leases: t.held}}, nil
 		}
 		nowWaits(wait)
-		again := !waited && errors.Is(err, ErrNotAcquired)
+		again := !waited && (errors.Is(err, ErrNotAcquired) || errors.Is(err, errBarred))
 		if !again && ctx.Err() == nil {
 			err = lostMeanwhile(t.held, err)
 		}

@@ -169,3 +169,34 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 		wants(t, err, ErrInvalid)
 	})
 }
+
+// Stores that are new are waited for, wherever Red stands among the parts.
+func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
+	for name, at := range map[string]int{"first": 0, "last": 1} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				var clients []*Client
+				for range 3 {
+					store := memory.New()
+					store.Flush()
+					clients = append(clients, on(t, store))
+				}
+				defer func() {
+					for _, c := range clients {
+						c.Close()
+					}
+				}()
+				red, err := Red(clients...)
+				must(t, err)
+				parts := []Part{{red, "red"}, {open(), "a"}}
+				parts[0], parts[at] = parts[at], parts[0]
+				all, err := LockAll(t.Context(), parts, WithWait(time.Minute))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				must(t, all.Unlock(t.Context()))
+			})
+		})
+	}
+}

@@ -94,6 +94,9 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context)
 	defer func() {
 		lost := lease.Err()
 		unlocked := lease.Unlock(context.WithoutCancel(ctx))
+		if lost == nil && errors.Is(unlocked, ErrLost) {
+			lost = unlocked
+		}
 		switch lost = ignore(lost, ErrReleased); {
 		case err != nil && lost != nil && !errors.Is(err, lost):
 			err = fmt.Errorf("%w; %w", err, lost)

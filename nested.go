@@ -99,8 +99,12 @@ func (o *owner) countIsStale(now instant) {
 	}
 }
 
-// settled notes that the store has confirmed the hold count.
-func (o *owner) settled() {
+// settled notes that the store has confirmed a hold count. A hold that ran out meanwhile has made it
+// too high already.
+func (o *owner) settled(count int) {
+	if count != o.count() {
+		return
+	}
 	o.stale = false
 	if t := o.trouble; t != nil {
 		t.repairAt, t.repairs = 0, 0

@@ -224,8 +224,8 @@ func (r *redCall) run(wait context.Context) (*Lease, error) {
 		if t.answered >= r.quorum {
 			last, rounds, left = nil, 0, max(t.left, 0)
 			if t.barred() {
-				last = fmt.Errorf("%d of %d stores are new, were restarted or lost their data, and have no vote for another %v, until all leases that they may have forgotten are over; wait for longer, or see WithStayOut",
-					t.out, len(votes), t.left.Round(time.Millisecond))
+				last = fmt.Errorf("%d of %d stores are %w for another %v, until all leases that they may have forgotten are over; wait for longer, or see WithStayOut",
+					t.out, len(votes), errBarred, t.left.Round(time.Millisecond))
 			}
 		}
 		if wait.Err() != nil {
@@ -393,6 +393,9 @@ type tally struct {
 	hopeless       reasons // those of them that no other round will change
 	passing        bool    // a failure may pass
 }
+
+// errBarred is why TryLock is told of an unavailable store that is available after a while.
+var errBarred = errors.New("new, were restarted or lost their data, and have no vote")
 
 // barred reports whether nothing stands in the way but stores that have no vote for a while.
 func (t *tally) barred() bool { return t.refused < 0 && t.out > 0 }

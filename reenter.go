@@ -183,7 +183,7 @@ func (c *Client) settleReentry(ctx, wait context.Context, r *request, o *owner, 
 		o.fenced, o.token = true, g.token
 	}
 	o.attach(h)
-	o.settled()
+	o.settled(holds)
 	if h.watchdog {
 		o.renewAt = min(o.renewAt, g.sent.mono+int64(c.watchdog/3))
 	}

@@ -276,13 +276,16 @@ func (o *owner) released(live bool, keep int, held, unsure bool, h *handover, er
 		if o.state == ownerLive {
 			o.repairLater(c.now())
 		}
+	case err != nil && o.trouble != nil && o.trouble.late > 0: // sweep finds what this was to release, too
+		o.trouble.late++
+		o.trouble.until = max(o.trouble.until, o.deadline.mono+int64(time.Second))
 	case err != nil:
 		c.compensateLocked(o.kind(), o.queue.topic.Name, o.id, o.place, 0, o.deadline.mono+int64(time.Second))
 	case err == nil && !held && keep > 0:
 		o.lose(c.now(), &fx, "the store has no record of it any more: it was removed by somebody, or the store was flushed or restarted empty")
 	}
 	if err == nil && held && keep > 0 {
-		o.settled()
+		o.settled(keep)
 	}
 	ask := h == nil || h.settle(err == nil && held)
 	if o.state == ownerReleasing && keep == 0 {

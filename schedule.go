@@ -65,7 +65,8 @@ func (c *Client) lane(name string) *lane {
 	return l
 }
 
-func (s *schedule) init() {
+func (s *schedule) init(k clock) {
+	s.ahead = k.epoch.UnixNano()
 	s.rouse = make(chan struct{}, 1)
 	s.stopped = make(chan struct{})
 	s.armed = never
@@ -152,35 +153,40 @@ func (s *schedule) anyDue(now instant) bool {
 	return len(s.entries) > 0 && s.entries[0].at <= now.mono
 }
 
-// jumped makes owners due whose leases are over by the wall clock, where that has gone ahead: the
-// machine has slept, and no timer knows of it.
+// jumped moves what is due of owners where the wall clock has gone ahead: the machine has slept, and
+// no timer knows of it. Leases end by the wall clock then, and are renewed as much earlier.
 func (s *schedule) jumped(now instant) {
 	ahead := now.wall - now.mono
-	if ahead-s.ahead < int64(wallJump) {
+	slept := ahead - s.ahead
+	if slept < int64(wallJump) {
 		s.ahead = min(s.ahead, ahead)
 		return
 	}
 	s.ahead = ahead
 	for _, t := range s.entries {
-		if t.of != nil && t.of.ended(now) {
-			t.at = now.mono
+		if o := t.of; o != nil {
+			if o.renewAt != never {
+				o.renewAt -= slept
+			}
+			t.at = o.due()
 		}
 	}
 	heap.Init(&s.entries)
 }
 
-// ended reports whether the owner, or one of its holds, is over by now.
-func (o *owner) ended(now instant) bool {
-	if o.deadline.reached(now) {
-		return true
-	}
-	for h := range o.all {
-		if end, bounded := h.until(); bounded && end.reached(now) {
-			return true
+// hasten has all that is no owner's due by a time at the latest: Shutdown waits for no more. The
+// schedule notices within a second.
+func (s *schedule) hasten(at int64) {
+	for _, t := range s.entries {
+		if t.of == nil {
+			t.at = min(t.at, at)
 		}
 	}
-	return false
+	heap.Init(&s.entries)
 }
+
+// dueAt is when i is reached by either clock (monotonic), as far as the wall clock's lead is known.
+func (s *schedule) dueAt(i instant) int64 { return min(i.mono, i.wall-s.ahead) }
 
 // tick is an owner's time: a lease or a bound that ran out, or a renewal that is due.
 func (o *owner) tick(now instant, fx *effects) {
@@ -205,19 +211,25 @@ func (c *Client) reschedule(o *owner) {
 	if o.state != ownerLive {
 		return
 	}
-	at := o.deadline.mono
+	c.put(&o.timed, o.due())
+}
+
+// due is when something comes next for o.
+func (o *owner) due() int64 {
+	s := &o.client.sched
+	at := s.dueAt(o.deadline)
 	if !o.renewing {
 		at = min(at, o.renewAt, o.checkAt)
 	}
 	for h := range o.all {
 		if end, bounded := h.until(); bounded {
-			at = min(at, end.mono)
+			at = min(at, s.dueAt(end))
 		}
 	}
 	if t := o.trouble; t != nil && t.repairAt != 0 {
 		at = min(at, t.repairAt)
 	}
-	c.put(&o.timed, at)
+	return at
 }
 
 func (l *lane) renew(o *owner) { l.due = append(l.due, o) }

@@ -50,6 +50,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}
 	c.shut, c.shutAt = true, c.now()
 	close(c.closing)
+	c.sched.hasten(c.shutAt.add(time.Second).mono)
 	idle := make(chan struct{})
 	c.idle = idle
 	c.checkIdle()
@@ -103,7 +104,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	if cerr := c.session.Close(); cerr != nil && err == nil {
 		err = &Error{Op: "shutdown", Err: cerr}
 	}
-	if terr := c.teller.close(ctx, c.hurry); terr != nil && err == nil {
+	if terr := c.teller.close(ctx, cause, c.hurry); terr != nil && err == nil {
 		err = &Error{Op: "shutdown", Err: terr}
 	}
 	c.outcome = err

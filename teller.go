@@ -76,7 +76,7 @@ func (t *teller) event(f func()) {
 		t.dropped++
 		return
 	}
-	if t.head == maxUntold { // what was called makes room
+	if t.head >= maxUntold { // what was called makes room
 		t.events, t.head = append(t.events[:0], t.events[t.head:]...), 0
 	}
 	t.events = append(t.events, f)
@@ -198,9 +198,9 @@ func (t *teller) summed(kind sumKind, now time.Time) func() {
 	return func() { t.log.Log(context.Background(), line.level, line.text, args...) }
 }
 
-// close waits until all is told, or ctx has ended and a second is over. A cause that arrives at
-// hurry is as good as the end of ctx.
-func (t *teller) close(ctx context.Context, hurry <-chan error) error {
+// close waits until all is told, or ctx has ended and a second is over. A cause, or one that arrives
+// at hurry, is as good as the end of ctx.
+func (t *teller) close(ctx context.Context, cause error, hurry <-chan error) error {
 	t.mu.Lock()
 	close(t.hurry)
 	if !t.running {
@@ -217,13 +217,14 @@ func (t *teller) close(ctx context.Context, hurry <-chan error) error {
 		return nil
 	case <-timer.C:
 	}
-	var cause error
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		cause = context.Cause(ctx)
-	case cause = <-hurry:
+	if cause == nil {
+		select {
+		case <-idle:
+			return nil
+		case <-ctx.Done():
+			cause = context.Cause(ctx)
+		case cause = <-hurry:
+		}
 	}
 	t.mu.Lock()
 	untold := len(t.events) - t.head

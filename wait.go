@@ -221,7 +221,9 @@ func (c *Client) stand(wait context.Context, t backend.Topic, r *request, ask fu
 		c.mu.Lock()
 	}
 	left := q.remaining(c.now())
-	if left < 0 && (q.answered || r.refusedBefore) {
+	// What ends before the store had its time to answer has waited for another call of this client.
+	behind := 0 < r.wait && r.wait < firstAnswer && c.since(r.since) < firstAnswer
+	if left < 0 && (q.answered || r.refusedBefore || behind) {
 		left = 0 // held, for how long is being asked just now
 	}
 	if t.Kind != backend.KindLock {

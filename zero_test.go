@@ -77,3 +77,50 @@ func TestDoTellsOfALossBesideTheErrorOfTheFunction(t *testing.T) {
 		t.Errorf("got %v, want fn's own error", err)
 	}
 }
+
+// Do tells of a loss that only Unlock finds out.
+func TestDoTellsOfALossThatUnlockFindsOut(t *testing.T) {
+	errMine := errors.New("mine")
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		l := fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
+			return NewLease(ctx, name, func(context.Context) error {
+				return &Error{Op: "unlock", Name: name, Err: fmt.Errorf("%w: %w", ErrNotHeld, ErrLost)}
+			}), nil
+		})
+		err := Do(t.Context(), l, "x", func(context.Context) error { return errMine })
+		wants(t, err, errMine)
+		wants(t, err, ErrLost)
+	})
+}
+
+type fakeLocker func(ctx context.Context, name string) (*Lease, error)
+
+func (f fakeLocker) Lock(ctx context.Context, name string, _ ...Option) (*Lease, error) {
+	return f(ctx, name)
+}
+
+func (f fakeLocker) TryLock(ctx context.Context, name string, _ ...Option) (*Lease, error) {
+	return f(ctx, name)
+}
+
+func TestANilClientIsInvalid(t *testing.T) {
+	ctx := t.Context()
+	var c *Client
+	for name, call := range map[string]func() error{
+		"semaphore": func() error { return c.Semaphore("x").Acquire(ctx, 1) },
+		"latch":     func() error { return c.Latch("x").Wait(ctx) },
+		"permits":   func() error { _, err := c.Permits("x").TryAcquire(ctx); return err },
+		"inspect":   func() error { _, err := c.Inspect(ctx, "x"); return err },
+		"close":     func() error { return c.Close() },
+		"rw":        func() error { r, _ := c.RW(); _, err := r.Lock(ctx, "x"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if p := recover(); p != nil {
+					t.Errorf("panic: %v", p)
+				}
+			}()
+			wants(t, call(), ErrInvalid)
+		})
+	}
+}

@@ -967,6 +967,33 @@ var nestTests = []test{
 		e.unlock(outer)
 		e.free(c, "n")
 	}},
+	{"Rule10_ACalleeGetsInThoughAHoldOfItsCallerRanOutDuringAPartialUnlock", func(e *env) {
+		a, f := e.tapped()
+		b := e.client()
+		outer := e.lock(a, context.Background(), "n")
+		mid := e.lock(a, outer.Context(), "n", mortise.WithMaxHold(time.Second))
+		inner := e.lock(a, mid.Context(), "n")
+		called := e.adopted(b, outer)
+		reply := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpRelease {
+				return Fate{After: reply}
+			}
+			return Fate{}
+		})
+		unlocked := async(func() error { return inner.Unlock(context.Background()) })
+		e.until("the release is sent", func() bool { return f.Count(OpRelease) == 1 })
+		e.within("the hold between runs out", mid.Context().Done())
+		f.Hook(nil)
+		close(reply)
+		if err := <-unlocked; err != nil {
+			e.Fatal(err)
+		}
+		callee := e.lock(b, called, "n", mortise.WithLease(long), mortise.WithWait(patience))
+		e.unlock(callee)
+		e.unlock(outer)
+		e.free(b, "n")
+	}},
 	{"Rule10_ACalleeGetsInAfterAPartialUnlockOfItsCallerFailed", func(e *env) {
 		a, f := e.tapped()
 		b := e.client()
