@@ -118,7 +118,7 @@ func WithObserver(o Observer) ClientOption {
 //
 // The logger is called by a goroutine of its own, from the queue that [Observer] describes, so a
 // handler that is slow or blocks delays no lease. What concerns many leases is said once a
-// second, with their number.
+// second, with their number. A record's time is that of the line, not of what it is about.
 func WithLogger(l *slog.Logger) ClientOption {
 	return func(c *Client) error { c.log = l; return nil }
 }

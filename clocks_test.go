@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -305,7 +307,56 @@ func TestTheQueueOfEventsDoesNotGrow(t *testing.T) {
 		e.next()
 		e.next()
 	}
-	if len(e.events) > 3*maxUntold {
-		t.Errorf("%d slots for %d events", len(e.events), len(e.events)-e.head)
+	if n := cap(e.events.items); n > 4*maxUntold {
+		t.Errorf("%d slots for %d events", n, e.events.len())
+	}
+}
+
+// A handler that ends its goroutine, as testing.T.FailNow does, ends no other's telling.
+func TestAHandlerThatEndsItsGoroutineEndsNoTelling(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		told := 0
+		c := open(WithObserver(Observer{Lost: func(LostEvent) {
+			if told++; told == 1 {
+				runtime.Goexit()
+			}
+		}}))
+		for _, name := range []string{"x", "y"} {
+			_, err := c.Lock(t.Context(), name, WithLease(MinLease))
+			must(t, err)
+		}
+		time.Sleep(time.Second)
+		must(t, c.Close())
+		if told != 2 {
+			t.Errorf("%d events were told, want 2", told)
+		}
+	})
+}
+
+// A queue is emptied in the order in which it was filled, at one cost an item.
+func TestFIFO(t *testing.T) {
+	var q fifo[int]
+	next, want := 0, 0
+	for range 1000 {
+		for range rand.N(20) {
+			q.push(next)
+			next++
+		}
+		for range min(rand.N(20), q.len()) {
+			if got := q.pop(); got != want {
+				t.Fatalf("got %d, want %d", got, want)
+			}
+			want++
+		}
+		if q.len() != next-want {
+			t.Fatalf("%d items, want %d", q.len(), next-want)
+		}
+	}
+	many := fifo[int]{}
+	for i := range 500_000 {
+		many.push(i)
+	}
+	for many.len() > 0 { // with a copy for each item it would take minutes
+		many.pop()
 	}
 }

@@ -49,7 +49,7 @@ func (p *repetition) fire(now instant, fx *effects) {
 		return
 	}
 	p.sent = true
-	c.lane(p.name).do(p.again)
+	c.lane(p.name).jobs.push(p.again)
 }
 
 // last is until when p holds Shutdown up: a second, also where p comes late in it.

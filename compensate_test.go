@@ -22,11 +22,11 @@ func TestWhatIsToBeGivenBackIsSentOnceThoughTheProcessStoodStillInShutdown(t *te
 		c.shut, c.shutAt, c.running = true, p.began, 1
 		for n, want := range []struct{ jobs, running int }{{1, 1}, {1, 0}} {
 			p.fire(c.now(), new(effects))
-			if jobs := len(c.lane("x").jobs); jobs != want.jobs || int(c.running) != want.running {
+			if jobs := c.lane("x").jobs.len(); jobs != want.jobs || int(c.running) != want.running {
 				t.Errorf("due for the %d. time: %d to be sent, %d running; want %+v", n+1, jobs, c.running, want)
 			}
 		}
-		c.lane("x").jobs, c.shut, c.running = nil, false, 0
+		c.lane("x").jobs, c.shut, c.running = fifo[func()]{}, false, 0
 		c.mu.Unlock()
 		must(t, c.Close())
 	})

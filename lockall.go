@@ -184,7 +184,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 		}
 		if err != nil {
 			if n > 0 && errors.Is(err, errWaitOver) {
-				err = &Error{Op: "lockall", Name: t.parts[failed].Name, Err: fmt.Errorf("%w: the store gave no answer within %v", ErrUnavailable, max(t.allOf.wait, firstAnswer))}
+				err = &Error{Op: "lockall", Name: t.parts[failed].Name, Err: fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", ErrUnavailable, t.allOf.wait)}
 			}
 			return failed, n == 0, err
 		}

@@ -80,8 +80,8 @@ type Locker interface {
 // Do takes the lock, runs fn under the lease's context, and releases the lock,
 // also when fn panics.
 //
-// It returns fn's error. If the lock was lost while fn ran, the error wraps [ErrLost], beside
-// fn's error if there is one: what fn did may have overlapped with another holder. If fn
+// It returns fn's error. If the lock was lost while fn ran, or the client closed, the error wraps
+// [ErrLost] or [ErrClosed], beside fn's error if there is one: what fn did may have overlapped with another holder. If fn
 // succeeded and the release failed, it returns the error of [Lease.Unlock].
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	if l == nil || fn == nil {
@@ -97,7 +97,10 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context)
 		if lost == nil && errors.Is(unlocked, ErrLost) {
 			lost = unlocked
 		}
-		switch lost = ignore(lost, ErrReleased); {
+		if errors.Is(lost, ErrReleased) { // fn has unlocked it
+			lost = nil
+		}
+		switch {
 		case err != nil && lost != nil && !errors.Is(err, lost):
 			err = fmt.Errorf("%w; %w", err, lost)
 		case err != nil:
@@ -108,12 +111,4 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context)
 		}
 	}()
 	return fn(lease.Context())
-}
-
-// ignore is err, or nil if it is the one to ignore.
-func ignore(err, one error) error {
-	if errors.Is(err, one) {
-		return nil
-	}
-	return err
 }

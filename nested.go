@@ -127,20 +127,19 @@ func (o *owner) repairLater(now instant) {
 	o.client.reschedule(o)
 }
 
-// repair sets the store's hold count to what is live, in the owner's turn.
+// repair sets the store's hold count to what is live, in the owner's turn. It does not wait for
+// that: it is sent by one of few goroutines.
 func (o *owner) repair() {
 	c := o.client
 	x := letting{owner: o, live: true}
 	c.mu.Lock()
-	if t := new(turn); !o.enter(t) {
-		c.mu.Unlock()
-		<-t.ready
-		c.mu.Lock()
-	}
-	if o.stale && o.state == ownerLive {
-		x.prepare()
-	} else { // the operation before has set it, or the owner is over
-		o.leave()
+	if o.stale && o.state == ownerLive { // else the operation before has set it, or the owner is over
+		if t := new(turn); o.enter(t) {
+			x.prepare()
+		} else {
+			o.quit(t)
+			o.repairLater(c.now())
+		}
 	}
 	c.mu.Unlock()
 	if x.ready {

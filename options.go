@@ -33,7 +33,8 @@ func WithLease(d time.Duration) Option { return leaseOption(d) }
 //
 // The store is asked once however short d is: a free lock is acquired though the answer takes
 // longer than d. Where there is no answer within d, or one second if d is shorter, Lock returns
-// [ErrUnavailable]. A deadline of ctx bounds that, too.
+// [ErrUnavailable]. A deadline of ctx bounds that, too. A call that waits behind another of the same
+// client asks nothing meanwhile, and is [ErrNotAcquired] after d.
 func WithWait(d time.Duration) Option { return waitOption(d) }
 
 // WithMaxHold ends the lease d after it was acquired, by not renewing it further:

@@ -49,9 +49,9 @@ type schedule struct {
 // lane is what is to be sent to one node of the store. Each has senders of its own, so that a
 // node that hangs holds up nothing for the others.
 type lane struct {
-	due     []*owner // to be renewed now
-	sending int      // goroutines that send
-	jobs    []func() // compensations to be sent now
+	due     fifo[*owner] // to be renewed now
+	jobs    fifo[func()] // compensations to be sent now
+	sending int          // goroutines that send
 }
 
 // lane is that of a name's node.
@@ -197,11 +197,11 @@ func (o *owner) tick(now instant, fx *effects) {
 	c := o.client
 	if !o.renewing && min(o.renewAt, o.checkAt) <= now.mono {
 		o.renewing = true
-		c.lane(o.queue.topic.Name).renew(o)
+		c.lane(o.queue.topic.Name).due.push(o)
 	}
 	if t := o.trouble; t != nil && t.repairAt != 0 && t.repairAt <= now.mono {
 		t.repairAt = 0
-		c.lane(o.queue.topic.Name).do(o.repair)
+		c.lane(o.queue.topic.Name).jobs.push(o.repair)
 	}
 	c.reschedule(o)
 }
@@ -232,16 +232,13 @@ func (o *owner) due() int64 {
 	return at
 }
 
-func (l *lane) renew(o *owner) { l.due = append(l.due, o) }
-func (l *lane) do(job func())  { l.jobs = append(l.jobs, job) }
-
-// gather adds to batches that are sent anyway what is due a little later: leases
-// that were acquired in a row are renewed in one command.
+// gather fills batches with what is due a little later: leases that were acquired in a row are
+// renewed in one command.
 func (c *Client) gather(now instant) {
 	s := &c.sched
 	room := 0
 	for _, l := range s.lanes {
-		if n := len(l.due) % renewBatch; n != 0 {
+		if n := l.due.len() % renewBatch; n != 0 {
 			room += renewBatch - n
 		}
 	}
@@ -252,7 +249,7 @@ func (c *Client) gather(now instant) {
 			return
 		}
 		o.renewing = true
-		c.lane(o.queue.topic.Name).renew(o)
+		c.lane(o.queue.topic.Name).due.push(o)
 		c.reschedule(o)
 	}
 }
@@ -271,14 +268,14 @@ func (c *Client) sendOn(l *lane) {
 	for l.sending < senders {
 		var job func()
 		switch {
-		case len(l.due) > 0:
-			n := min(len(l.due), renewBatch)
-			batch := append([]*owner(nil), l.due[:n]...)
-			l.due = append(l.due[:0], l.due[n:]...)
+		case l.due.len() > 0:
+			batch := make([]*owner, min(l.due.len(), renewBatch))
+			for i := range batch {
+				batch[i] = l.due.pop()
+			}
 			job = func() { c.renew(batch) }
-		case len(l.jobs) > 0:
-			job = l.jobs[0]
-			l.jobs = append(l.jobs[:0], l.jobs[1:]...)
+		case l.jobs.len() > 0:
+			job = l.jobs.pop()
 		default:
 			return
 		}

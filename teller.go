@@ -26,8 +26,7 @@ type teller struct {
 	log *slog.Logger // nil: silent
 
 	mu      sync.Mutex
-	events  []func()
-	head    int // of events: those before it were called
+	events  fifo[func()]
 	dropped int // since the log last said so
 	sums    [sumKinds]sum
 	running bool
@@ -72,14 +71,11 @@ func newTeller(log *slog.Logger) *teller {
 func (t *teller) event(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.events)-t.head >= maxUntold {
+	if t.events.len() >= maxUntold {
 		t.dropped++
 		return
 	}
-	if t.head >= maxUntold { // what was called makes room
-		t.events, t.head = append(t.events[:0], t.events[t.head:]...), 0
-	}
-	t.events = append(t.events, f)
+	t.events.push(f)
 	t.start()
 }
 
@@ -119,6 +115,12 @@ func (t *teller) start() {
 }
 
 func (t *teller) run() {
+	over := false
+	defer func() {
+		if !over { // a handler ended the goroutine: runtime.Goexit, as testing.T.FailNow does
+			go t.run()
+		}
+	}()
 	var timer *time.Timer
 	for {
 		f, wait := t.next()
@@ -130,6 +132,7 @@ func (t *teller) run() {
 			if timer != nil {
 				timer.Stop()
 			}
+			over = true
 			return
 		}
 		timer = after(timer, wait)
@@ -168,12 +171,9 @@ func (t *teller) next() (f func(), wait time.Duration) {
 			wait = left
 		}
 	}
-	if t.head < len(t.events) {
-		f, t.events[t.head] = t.events[t.head], nil
-		t.head++
-		return f, 0
+	if t.events.len() > 0 {
+		return t.events.pop(), 0
 	}
-	t.events, t.head = t.events[:0], 0
 	if wait < 0 {
 		t.running = false
 		if t.idle != nil {
@@ -227,7 +227,7 @@ func (t *teller) close(ctx context.Context, cause error, hurry <-chan error) err
 		}
 	}
 	t.mu.Lock()
-	untold := len(t.events) - t.head
+	untold := t.events.len()
 	t.mu.Unlock()
 	return fmt.Errorf("a handler of the log or the observer has not returned, and %d events wait for it; a handler must not wait for the client: %w", untold, cause)
 }

@@ -308,7 +308,7 @@ func (r *request) gaveUp(err error, left time.Duration, last error) error {
 		return r.fail(fmt.Errorf("%w: still so after %v: %w", ErrUnavailable, r.wait, last))
 	}
 	if left < 0 {
-		return r.fail(fmt.Errorf("%w: the store gave no answer within %v", ErrUnavailable, max(r.wait, firstAnswer)))
+		return r.fail(fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", ErrUnavailable, r.wait))
 	}
 	if r.endless {
 		left = -1
