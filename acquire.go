@@ -138,7 +138,7 @@ func (c *Client) askAgain(r *request, owner string, g grant, err error, first in
 
 // askOnce sends the n-th request, from zero, at a time just past.
 func (c *Client) askOnce(ctx context.Context, r *request, owner string, g *grant, n int, sent instant) error {
-	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age, AgeScope: c.outScope, Waits: r.waits,
+	req := backend.AcquireRequest{Kind: r.family, Name: r.name, Owner: owner, Lease: r.ttl, Fenced: r.kind.Fenced, Cached: r.try, Wait: r.queue, Age: r.age, Waits: r.waits,
 		Replicas: r.replicas.n, ReplicaWait: r.replicas.timeout}
 	r.side(&req, c)
 	r.nested(&req)

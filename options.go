@@ -89,7 +89,7 @@ type request struct {
 	wait     time.Duration // 0: as long as ctx
 	maxHold  time.Duration // 0: no bound
 	replicas replicasOption
-	age      time.Duration // how old the store must be
+	age      *backend.Age // how old the store must be; nil: any age
 
 	under context.Context // what the call was given
 	ttl   time.Duration   // the lease to ask for

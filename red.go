@@ -370,7 +370,7 @@ func (r *redCall) ask(bound context.Context, node int, try bool) vote {
 	}
 	opts := r.opts
 	if out := c.outTime(); out > 0 && c.knowsAge() {
-		opts = append(opts[:len(opts):len(opts)], ageOption(out))
+		opts = append(opts[:len(opts):len(opts)], ageOption{Least: out, Scope: c.outScope})
 	}
 	v.lease, v.err = c.lockUntil(r.parent, bound, r.name, try, Kind{}, opts)
 	if r.outer != nil { // its part may have been healed just now, and then that is what was entered

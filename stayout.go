@@ -63,10 +63,10 @@ func (c *Client) knowsAge() bool {
 }
 
 // ageOption asks that the store be as old.
-type ageOption time.Duration
+type ageOption backend.Age
 
 func (o ageOption) apply(r *request) error {
-	r.age = time.Duration(o)
+	r.age = &backend.Age{Least: o.Least, Scope: o.Scope}
 	return nil
 }
 

@@ -28,7 +28,7 @@ func (c *Client) queueUp(ctx, wait context.Context, r *request) (lease *Lease, e
 		c.begin() // Shutdown waits until its claim is being withdrawn
 		defer c.end()
 	}
-	r.relays = c.relay != nil && r.family == backend.KindLock && r.age == 0 && r.kind.Spin == 0
+	r.relays = c.relay != nil && r.family == backend.KindLock && r.age == nil && r.kind.Spin == 0
 	err = c.stand(wait, r.topic(), r, func() (answer, error) {
 		var g grant
 		var err error

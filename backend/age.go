@@ -1,5 +1,7 @@
 package backend
 
+import "time"
+
 // AgeSession knows since when its store has kept all its data. It is a capability, see
 // [LatchSession].
 //
@@ -8,7 +10,7 @@ package backend
 // another. It may be taken for younger than it is, and never for older. A store that was
 // never asked is new: nobody can tell that from one that lost all.
 //
-// A store may keep its age for each AcquireRequest.AgeScope by itself; it is then new in a scope in which it was never asked.
+// A store may keep its age for each Age.Scope by itself; it is then new in a scope in which it was never asked.
 //
 // [Session.Acquire] of KindLock with AcquireRequest.Age is refused, with
 // AcquireReply.Young, while the store is younger than that, whoever holds the lock.
@@ -17,4 +19,13 @@ package backend
 type AgeSession interface {
 	// KnowsAge tells whether AcquireRequest.Age is heeded; on some kinds of servers it cannot be.
 	KnowsAge() bool
+}
+
+// Age is how old a store must be.
+type Age struct {
+	// Least is positive.
+	Least time.Duration
+	// Scope names whose record of the store's age is meant, where a store keeps it as data that clients can write:
+	// each scope has a record of its own, and "" is one, too. A store that knows its age otherwise need not heed it.
+	Scope string
 }

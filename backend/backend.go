@@ -243,11 +243,8 @@ type AcquireRequest struct {
 	// Wait is for how long a place in the queue is kept, from when the places before
 	// it are gone; for KindFair. Zero asks for no place. It is the same each time that an owner asks.
 	Wait time.Duration
-	// Age is for KindLock how old the store must be: [AgeSession]. Zero for any age.
-	Age time.Duration
-	// AgeScope names whose record of the store's age is meant, where a store keeps it as data that clients can write:
-	// each scope has a record of its own, and "" is one, too. A store that knows its age otherwise need not heed it.
-	AgeScope string
+	// Age is for KindLock how old the store must be: [AgeSession]. Nil for any age.
+	Age *Age
 	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
 	// watched and was confirmed to be. For KindLock without Age.
 	Waits bool
@@ -314,14 +311,14 @@ type ReenterReply struct {
 
 // ReleaseRequest gives up holds.
 type ReleaseRequest struct {
-	Kind  Kind
+	Kind Kind
+	// Undo tells that the owner may never have held the lock: its acquisition has an unknown
+	// outcome. Where nothing is released, nothing need be announced.
+	Undo  bool
 	Name  string
 	Owner string
 	// Keep is the hold count to set; zero releases the lock.
 	Keep int
-	// Undo tells that the owner may never have held the lock: its acquisition has an unknown
-	// outcome. Where nothing is released, nothing need be announced.
-	Undo bool
 }
 
 // ReleaseReply answers a ReleaseRequest.

@@ -17,7 +17,7 @@ var ageTests = []test{
 		}
 		ask := func(owner string, age time.Duration) backend.AcquireReply {
 			e.Helper()
-			r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: owner, Lease: long, Age: age})
+			r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: owner, Lease: long, Age: &backend.Age{Least: age}})
 			if err != nil {
 				e.Fatalf("Acquire: %v", err)
 			}
@@ -77,7 +77,7 @@ var ageTests = []test{
 		}
 		ask := func(scope string, age time.Duration) backend.AcquireReply {
 			e.Helper()
-			r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n" + scope, Owner: "a:1", Lease: long, Age: age, AgeScope: scope})
+			r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n" + scope, Owner: "a:1", Lease: long, Age: &backend.Age{Least: age, Scope: scope}})
 			if err != nil {
 				e.Fatalf("Acquire: %v", err)
 			}
@@ -100,9 +100,9 @@ var ageTests = []test{
 			return
 		}
 		e.store.Occupy("n")
-		_, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: time.Millisecond})
+		_, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
 		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-			_, err = s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: time.Millisecond})
+			_, err = s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
 		}
 		e.is("Acquire", err, backend.ErrWrongKind)
 	}},

@@ -14,10 +14,10 @@ func (x *session) KnowsAge() bool { return true }
 
 // young is for how long s is still too young for q; zero if it is old enough.
 func (s *Store) young(q backend.AcquireRequest, r *record) time.Duration {
-	if q.Age <= 0 || s.lost.IsZero() || r != nil && r.of(q.Owner) {
+	if q.Age == nil || s.lost.IsZero() || r != nil && r.of(q.Owner) {
 		return 0
 	}
-	end := s.lost.Add(q.Age)
+	end := s.lost.Add(q.Age.Least)
 	if !time.Now().Before(end) {
 		return 0
 	}

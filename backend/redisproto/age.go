@@ -49,8 +49,8 @@ func (s *session) acquireAged(ctx context.Context, r backend.AcquireRequest) (ba
 		}
 	}
 	look := s.seen.look(r.Name)
-	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey(r.AgeScope)},
-		AgedAcquireArgs{Owner: r.Owner, Lease: r.Lease, Age: r.Age, Keep: sinceKept, Track: track})
+	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey(r.Age.Scope)},
+		AgedAcquireArgs{Owner: r.Owner, Lease: r.Lease, Age: r.Age.Least, Keep: sinceKept, Track: track})
 	if err == nil && (len(reply) != 2 || reply[0] < -1 || reply[1] < 0 || reply[1] > 1) {
 		err = strange("aged_acquire", reply)
 	}

@@ -21,7 +21,7 @@ func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 		s, _ := session(t, b)
 		ask := func(age time.Duration) backend.AcquireReply {
 			t.Helper()
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "orders:1", Owner: "a:1", Lease: time.Minute, Age: age, AgeScope: "orders"})
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "orders:1", Owner: "a:1", Lease: time.Minute, Age: &backend.Age{Least: age, Scope: "orders"}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -61,7 +61,7 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	case backend.KindNested:
 		return s.enterUnder(ctx, s.adapter, r)
 	case backend.KindLock:
-		if r.Age > 0 {
+		if r.Age != nil {
 			aged, err := s.aged(ctx)
 			if err != nil {
 				return backend.AcquireReply{}, err
