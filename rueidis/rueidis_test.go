@@ -336,7 +336,7 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 		b := rueidis.New(redis.ClientOption{InitAddress: cluster.Addrs()}, sharded)
 		s, _ := open(t, b)
 		for i := range 8 { // one of them is not in the slot of the key that says the age
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second, Age: time.Minute})
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second, Age: &backend.Age{Least: time.Minute}})
 			if err != nil || !r.Granted {
 				t.Fatalf("%+v, %v", r, err)
 			}
