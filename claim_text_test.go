@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// An owner in a claim is what somebody else wrote: it forges no line of a log.
+// An owner in a claim comes from another service: it forges no line of a log.
 func TestAForeignOwnerForgesNoLine(t *testing.T) {
 	c, err := mortise.New(memory.New())
 	if err != nil {

@@ -3,7 +3,7 @@ package mortise
 // fifo is a queue whose ends cost the same however long it is. It keeps its memory.
 type fifo[T any] struct {
 	items []T
-	head  int // those before it were taken
+	head  int // the items before it were taken
 }
 
 func (q *fifo[T]) len() int { return len(q.items) - q.head }

@@ -12,8 +12,8 @@ import (
 // the client.
 //
 // Waiting, Acquired, NotAcquired and Released are called by the goroutine of the call that they
-// are about, before it returns: a slow one delays that call, and with Waiting those of the client that
-// wait behind it for the same name.
+// are about, before it returns: a slow one delays that call, and a slow Waiting also the calls of the
+// client that wait behind it for the same name.
 //
 // Renewed, RenewalFailed and Lost are called one after the other by a goroutine of the
 // client's, after the contexts of leases that are over have ended; so Released may be told

@@ -40,7 +40,7 @@ const MinSecret = 32
 // log/slog or an encoder makes of a Key, or of what contains one. The zero Key has no secret and is
 // refused by [NewRing].
 type Key struct {
-	// ID names the key in entries, where anybody can read it: UTF-8 of 1 to MaxKeyID bytes without
+	// ID names the key in entries, where any reader sees it: UTF-8 of 1 to MaxKeyID bytes without
 	// control characters, such as "2026-11". An id is never used for another secret.
 	ID string
 	// secret is a function, since fmt prints what unexported fields contain, and what they point to.

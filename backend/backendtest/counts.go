@@ -569,14 +569,14 @@ var countTests = func() []test {
 			next(1)
 			wait(2, 1)
 			next(2)
-			stood := int(stand.Load()) // those who are served at once may have slept for a moment
+			stood := int(stand.Load()) // a waiter that is served at once may have slept for a moment
 			wait(3, 2)
 			sleeps(stood + 1)
 			wait(4, 2)
 			sleeps(stood + 2)
 			before := f.Count(OpTakeCount)
 			e.always(200*time.Millisecond, "nothing is asked while nothing happens", func() bool { return f.Count(OpTakeCount) == before })
-			wait(5, 1) // nor when another comes for whom there is none either
+			wait(5, 1) // nor when another waiter comes, for which there is none either
 			sleeps(stood + 3)
 			e.always(200*time.Millisecond, "nothing is asked where none is free", func() bool { return f.Count(OpTakeCount) == before })
 			s.add(semaphore, "a", 1)

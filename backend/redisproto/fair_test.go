@@ -269,7 +269,7 @@ func TestAForgottenQueueExpires(t *testing.T) {
 }
 
 // Without sharded pub/sub a node of a cluster counts its own subscribers only. Whether a waiter lives is not
-// decided by that: the dead of several clients, who stand in front, hold the others up for some seconds in all.
+// decided by that: dead waiters of several clients in front hold the others up for some seconds in all.
 func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	for as, adapter := range clusterAdapters {

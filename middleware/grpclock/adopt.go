@@ -21,7 +21,7 @@ import (
 //
 // A call that tells nothing passes as it is. One that tells what does not hold is answered with [ReasonBadPassport]: InvalidArgument
 // if it makes no sense, PermissionDenied if it is not to be believed; with Unavailable ([ReasonUnverified]) if the verifier failed. It is never
-// served as if it had told nothing, which would wait for its own caller. The metadata is removed, so that handlers pass it on to nobody.
+// served as if it had told nothing, which would wait for its own caller. The metadata is removed, so that no handler passes it on.
 //
 // A call whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
 // mortise.ErrClaimEnded, which [UnaryServerInterceptor] answers with FailedPrecondition.

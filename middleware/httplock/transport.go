@@ -22,7 +22,7 @@ type Origins map[string]string
 //
 //	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
 //
-// A [passport.Header] that a request has already, also in its trailer, is removed, whoever it goes to: one that came in with another request is never sent
+// A [passport.Header] that a request has already, also in its trailer, is removed, wherever the request goes: one that came in with another request is never sent
 // on. When a server redirects to another origin, that one is told nothing, even if it is among origins; nor is who is
 // reached in another way than its URL says: with an Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's Host.
 //
