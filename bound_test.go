@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/bound"
 )
 
 // far is a store that is 20 ms away.
@@ -106,14 +107,14 @@ func TestAStoreThatDoesNotAnswerEndsAShortWait(t *testing.T) {
 		start := time.Now()
 		_, err := c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))
 		wants(t, err, ErrUnavailable)
-		if d := time.Since(start); d != firstAnswer {
+		if d := time.Since(start); d != bound.FirstAnswer {
 			t.Errorf("unavailable after %v", d)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err = c.Lock(ctx, "y", WithWait(5*time.Millisecond))
 		wants(t, err, context.DeadlineExceeded)
-		if d := time.Since(start); d != firstAnswer+50*time.Millisecond {
+		if d := time.Since(start); d != bound.FirstAnswer+50*time.Millisecond {
 			t.Errorf("the caller's deadline is passed by %v", d)
 		}
 		close(let)

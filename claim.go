@@ -2,14 +2,9 @@ package mortise
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // Claim says which hold of a lock a call comes from, so that the one who is called, in another
@@ -38,12 +33,7 @@ type Claim struct {
 }
 
 // MaxClaims is how many claims a context gives and takes.
-const MaxClaims = 16
-
-// ErrClaimEnded is wrapped by the error of a Lock or TryLock under a claim ([Client.Adopt]) whose hold has
-// ended: it was unlocked or lost, or its time was over. Nothing was locked. To compete for the
-// lock like anybody, lock it with a context without the claim.
-var ErrClaimEnded = errors.New("the claim has ended")
+const MaxClaims = engine.MaxClaims
 
 // ClaimsOf returns claims on the locks that ctx holds: of the live leases whose contexts ctx descends from, of any
 // [Client], innermost first, one for each client and name, at most [MaxClaims]. They are of the
@@ -54,7 +44,15 @@ var ErrClaimEnded = errors.New("the claim has ended")
 // It marks those leases as lent, for the rest of their lives: the lock is then entered again, by this process as by others, as an owner of
 // its own in the store, one at a time; and their releases are not handed over within the process.
 func ClaimsOf(ctx context.Context) []Claim {
-	return claimsOf(ctx)
+	inner := engine.Claims(ctx)
+	if len(inner) == 0 {
+		return nil
+	}
+	claims := make([]Claim, len(inner))
+	for i, x := range inner {
+		claims[i] = Claim(x)
+	}
+	return claims
 }
 
 // Adopt returns a context under which Lock and TryLock of this client, of its kinds too, enter the locks that the claims
@@ -77,127 +75,9 @@ func ClaimsOf(ctx context.Context) []Claim {
 // Errors wrap [ErrInvalid]: a claim that cannot be one, more than [MaxClaims], or a backend that cannot do it. It costs no
 // command; to enter costs one, as Lock does, and Unlock one.
 func (c *Client) Adopt(ctx context.Context, claims ...Claim) (context.Context, error) {
-	fail := func(name string, err error) (context.Context, error) {
-		return nil, &Error{Op: "adopt", Name: name, Err: err}
+	inner := make([]engine.Claim, len(claims))
+	for i, x := range claims {
+		inner[i] = engine.Claim(x)
 	}
-	if err := c.usable(); err != nil {
-		return fail("", err)
-	}
-	if ctx == nil {
-		return fail("", fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
-	}
-	if len(claims) > MaxClaims {
-		return fail("", fmt.Errorf("%w: %d claims, the limit is %d", ErrInvalid, len(claims), MaxClaims))
-	}
-	for _, x := range claims {
-		if err := x.check(); err != nil {
-			return fail(x.Name, err)
-		}
-	}
-	if !c.nests() {
-		return fail("", fmt.Errorf("%w: on the backend (%T) a lock that another process holds cannot be entered; on those of redisgo, rueidis and memory it can", ErrInvalid, c.session))
-	}
-	if len(claims) == 0 {
-		return ctx, nil
-	}
-	return &claimContext{Context: ctx, client: c, claims: append([]Claim(nil), claims...)}, nil
-}
-
-// mostOwner bounds an owner's id: a client's, a colon and a number.
-const mostOwner = maxID + 1 + 20
-
-func (x Claim) check() error {
-	if err := checkName(x.Name); err != nil {
-		return fmt.Errorf("%w: a claim's name: %w", ErrInvalid, err)
-	}
-	switch {
-	case len(x.Owner) > mostOwner, !utf8.ValidString(x.Owner), strings.ContainsFunc(x.Owner, unicode.IsControl), strings.IndexByte(x.Owner, ':') < 0:
-		return fmt.Errorf("%w: a claim's owner, %q, is none", ErrInvalid, shorten(x.Owner))
-	case x.Hold < 1:
-		return fmt.Errorf("%w: a claim's hold is %d, it is one or more", ErrInvalid, x.Hold)
-	case x.Token < 0:
-		return fmt.Errorf("%w: a claim's token is %d", ErrInvalid, x.Token)
-	}
-	return nil
-}
-
-// claimContext carries claims that a client has adopted.
-type claimContext struct {
-	context.Context
-	client *Client
-	claims []Claim
-}
-
-func (x *claimContext) Value(key any) any {
-	switch k := key.(type) {
-	case *holdKey:
-		if k.client == x.client && k.topic.Kind == backend.KindLock {
-			for i := range x.claims {
-				if x.claims[i].Name == k.topic.Name {
-					return &x.claims[i]
-				}
-			}
-		}
-	case claimsKey:
-		return x
-	}
-	return x.Context.Value(key)
-}
-
-// String keeps what prints contexts from printing claims.
-func (x *claimContext) String() string { return fmt.Sprintf("%v.WithClaims", x.Context) }
-
-// claimsKey asks a context for the innermost of those that give claims: a *leaseContext, a
-// *claimContext, or joined ones.
-type claimsKey struct{}
-
-func claimsOf(ctx context.Context) []Claim {
-	if ctx == nil {
-		return nil
-	}
-	g := gathering{seen: make(map[holdKey]bool)}
-	g.from(ctx)
-	return g.claims
-}
-
-// gathering collects claims.
-type gathering struct {
-	claims []Claim
-	seen   map[holdKey]bool
-}
-
-// from collects those of ctx, innermost first.
-func (g *gathering) from(ctx context.Context) {
-	for len(g.claims) < MaxClaims {
-		switch x := ctx.Value(claimsKey{}).(type) {
-		case *leaseContext:
-			g.hold(x)
-			ctx = x.Context
-		case *claimContext:
-			for _, claim := range x.claims {
-				key := holdKey{x.client, lockTopic(claim.Name)}
-				if len(g.claims) < MaxClaims && !g.seen[key] && time.Now().Before(claim.Expires) {
-					g.claims = append(g.claims, claim)
-				}
-				g.seen[key] = true
-			}
-			ctx = x.Context
-		case joined:
-			g.from(x.Context)
-			ctx = x.other
-		default:
-			return
-		}
-	}
-}
-
-// hold collects that of a lease, if it is live.
-func (g *gathering) hold(x *leaseContext) {
-	if g.seen[x.key] || x.key.topic.Kind != backend.KindLock {
-		return
-	}
-	g.seen[x.key] = true
-	if claim, ok := x.hold.lend(); ok {
-		g.claims = append(g.claims, claim)
-	}
+	return c.inner().Adopt(ctx, inner)
 }

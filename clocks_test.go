@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,23 +13,11 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/announce"
 )
 
-// sleepMachine has d pass on the wall clock only, as a machine that sleeps does: what the client
-// noted of the wall clock is d ago.
-func sleepMachine(c *Client, d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sched.ahead -= int64(d)
-	for _, t := range c.sched.entries {
-		if o := t.of; o != nil {
-			o.deadline.wall -= int64(d)
-			for h := range o.all {
-				h.since.wall -= int64(d)
-			}
-		}
-	}
-}
+// sleepMachine has d pass on the wall clock only, as a machine that sleeps does.
+func sleepMachine(c *Client, d time.Duration) { c.engine.Clock.Sleep(d) }
 
 // A machine that slept past the end of a lease: the context ends within a second of waking, though
 // the lease's next renewal, or its end, is far away on the monotonic clock.
@@ -48,8 +34,8 @@ func TestAContextEndsWithinASecondOfWaking(t *testing.T) {
 				l, err := c.Lock(t.Context(), "x", opts...)
 				must(t, err)
 				if name == "held of many" {
-					for range 1000 {
-						_, err := c.Lock(t.Context(), fmt.Sprint(c.leases.Load()), WithLease(24*time.Hour))
+					for i := range 1000 {
+						_, err := c.Lock(t.Context(), fmt.Sprint(i), WithLease(24*time.Hour))
 						must(t, err)
 					}
 				}
@@ -125,17 +111,20 @@ func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
 		free := make(chan struct{})
 		told := 0
 		c := open(WithLogger(log), WithObserver(Observer{Lost: func(LostEvent) { <-free; told++ }}))
-		const leases = maxUntold + 500
+		const leases = announce.Capacity + 500
 		for i := range leases {
 			_, err := c.Lock(t.Context(), fmt.Sprint(i), WithLease(MinLease))
 			must(t, err)
+			if i == 0 {
+				time.Sleep(time.Second) // the handler has it
+			}
 		}
 		time.Sleep(2 * time.Second)
 		close(free)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		// One is with the handler, and as many as the queue holds wait.
-		if want := maxUntold + 1; told != want {
+		if want := announce.Capacity + 1; told != want {
 			t.Errorf("%d of %d events were told, want %d", told, leases, want)
 		}
 		dropped := 0
@@ -245,31 +234,6 @@ func TestALeaseThatEndsAsAskedIsNoWarning(t *testing.T) {
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
-// Contexts of many leases that end at once end as they are found, and not after the last was found.
-func TestContextsOfManyLeasesEndAsTheyAreFound(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		c := open()
-		const due = 10 * 256
-		fired, first := 0, 0
-		c.mu.Lock()
-		for range due {
-			c.put(&timed{fire: func(_ instant, fx *effects) {
-				fired++
-				fx.then(func() {
-					if first == 0 {
-						first = fired
-					}
-				})
-			}}, c.now().mono)
-		}
-		c.mu.Unlock()
-		synctest.Wait()
-		if fired != due || first > 256 {
-			t.Errorf("the first of %d took effect after %d were found", fired, first)
-		}
-	})
-}
-
 // A second Shutdown ends the waiting of the first also for handlers.
 func TestASecondShutdownEndsTheWaitingOfTheFirstForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -294,24 +258,6 @@ func TestASecondShutdownEndsTheWaitingOfTheFirstForHandlers(t *testing.T) {
 	})
 }
 
-// The queue of untold events is as long as what waits in it.
-func TestTheQueueOfEventsDoesNotGrow(t *testing.T) {
-	e := newTeller(slog.New(slog.DiscardHandler))
-	e.running = true
-	e.event(func() {})
-	e.event(func() {})
-	e.next()
-	for range 10 * maxUntold { // two are called, two come
-		e.event(func() {})
-		e.event(func() {})
-		e.next()
-		e.next()
-	}
-	if n := cap(e.events.items); n > 4*maxUntold {
-		t.Errorf("%d slots for %d events", n, e.events.len())
-	}
-}
-
 // A handler that ends its goroutine, as testing.T.FailNow does, ends no other's telling.
 func TestAHandlerThatEndsItsGoroutineEndsNoTelling(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
@@ -331,32 +277,4 @@ func TestAHandlerThatEndsItsGoroutineEndsNoTelling(t *testing.T) {
 			t.Errorf("%d events were told, want 2", told)
 		}
 	})
-}
-
-// A queue is emptied in the order in which it was filled, at one cost an item.
-func TestFIFO(t *testing.T) {
-	var q fifo[int]
-	next, want := 0, 0
-	for range 1000 {
-		for range rand.N(20) {
-			q.push(next)
-			next++
-		}
-		for range min(rand.N(20), q.len()) {
-			if got := q.pop(); got != want {
-				t.Fatalf("got %d, want %d", got, want)
-			}
-			want++
-		}
-		if q.len() != next-want {
-			t.Fatalf("%d items, want %d", q.len(), next-want)
-		}
-	}
-	many := fifo[int]{}
-	for i := range 500_000 {
-		many.push(i)
-	}
-	for many.len() > 0 { // with a copy for each item it would take minutes
-		many.pop()
-	}
 }

@@ -11,27 +11,6 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-func TestWhatIsToBeGivenBackIsSentOnceThoughTheProcessStoodStillInShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := New(memory.New())
-		must(t, err)
-		p := &repetition{client: c, send: func() bool { return false }, began: c.now(), until: never, every: 50 * time.Millisecond, most: time.Second}
-		time.Sleep(2 * time.Second)
-
-		c.mu.Lock()
-		c.shut, c.shutAt, c.running = true, p.began, 1
-		for n, want := range []struct{ jobs, running int }{{1, 1}, {1, 0}} {
-			p.fire(c.now(), new(effects))
-			if jobs := c.lane("x").jobs.len(); jobs != want.jobs || int(c.running) != want.running {
-				t.Errorf("due for the %d. time: %d to be sent, %d running; want %+v", n+1, jobs, c.running, want)
-			}
-		}
-		c.lane("x").jobs, c.shut, c.running = fifo[func()]{}, false, 0
-		c.mu.Unlock()
-		must(t, c.Close())
-	})
-}
-
 // After an outage the acquisitions of unknown outcome are looked for again and again, as long as they
 // could take effect: often at first, then rarely.
 func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {

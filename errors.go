@@ -1,36 +1,42 @@
 package mortise
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/fail"
 )
 
 // What can go wrong, for errors.Is. A web handler answers 423 for
 // ErrNotAcquired and 503 for ErrUnavailable.
 var (
 	// ErrNotAcquired: somebody else holds the lock, and the wait, if any, ran out.
-	ErrNotAcquired = errors.New("not acquired")
+	ErrNotAcquired = fail.NotAcquired
 	// ErrNotHeld: Unlock of a lock that its lease does not hold: lost, released
 	// before, or taken away. Nothing was released.
-	ErrNotHeld = errors.New("not held")
+	ErrNotHeld = fail.NotHeld
 	// ErrLost: the lease ended though nobody unlocked it: it could not be renewed
 	// in time, ran out, or its record was removed.
-	ErrLost = errors.New("lock lost")
+	ErrLost = fail.Lost
 	// ErrReleased: the lease was ended by Unlock.
-	ErrReleased = errors.New("lock released")
+	ErrReleased = fail.Released
 	// ErrClosed: the client was shut down.
-	ErrClosed = errors.New("client closed")
+	ErrClosed = fail.Closed
 	// ErrUnavailable: the store failed, as against the lock: unreachable, refusing
 	// the credentials, read-only, loading. The text says which, and what to do.
-	ErrUnavailable = errors.New("store unavailable")
+	ErrUnavailable = fail.Unavailable
 	// ErrWrongKind: the name is in use for another kind of lock or for other data.
-	ErrWrongKind = errors.New("wrong kind")
+	ErrWrongKind = fail.WrongKind
 	// ErrBadName: the name cannot be a lock's.
-	ErrBadName = errors.New("bad name")
+	ErrBadName = fail.InvalidName
 	// ErrInvalid: an argument or option makes no sense here.
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = fail.Invalid
+	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and it was given
+	// back. An error that is this one is [ErrUnavailable] too, never [ErrNotAcquired].
+	ErrNotReplicated = fail.NotReplicated
+	// ErrClaimEnded is wrapped by the error of a Lock or TryLock under a claim ([Client.Adopt]) whose hold has
+	// ended: it was unlocked or lost, or its time was over. Nothing was locked. To compete for the
+	// lock like anybody, lock it with a context without the claim.
+	ErrClaimEnded = fail.ClaimEnded
 )
 
 // Error is the error of every operation on a lock. It wraps one of the sentinels,
@@ -50,28 +56,19 @@ type Error struct {
 	Err error
 }
 
-func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("mortise: ")
-	b.WriteString(e.Op)
-	if e.Name != "" {
-		fmt.Fprintf(&b, " %q", shorten(e.Name))
-	}
-	b.WriteString(": ")
-	b.WriteString(e.Err.Error())
-	if e.Remaining > 0 {
-		fmt.Fprintf(&b, "; the holder's lease ends in %v unless renewed", e.Remaining.Round(time.Millisecond))
-	}
-	return b.String()
-}
+func init() { fail.Public = func(e *fail.Error) error { return (*Error)(e) } }
 
+// Error names the operation, the lock and the cause.
+func (e *Error) Error() string { return (*fail.Error)(e).Error() }
+
+// Unwrap gives Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// shorten keeps a hostile name from flooding a log.
-func shorten(name string) string {
-	const most = 200
-	if len(name) <= most {
-		return name
+// As finds the form that the packages below mortise use.
+func (e *Error) As(target any) bool {
+	t, is := target.(**fail.Error)
+	if is {
+		*t = (*fail.Error)(e)
 	}
-	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(name[:most], ""), len(name))
+	return is
 }

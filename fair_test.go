@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 func fairKind(t *testing.T, c *Client) Locker {
@@ -38,7 +39,7 @@ type answered struct {
 // dead has the store believe that somebody waits who cannot be told.
 func dead(t *testing.T, s *memory.Store, owner string) {
 	t.Helper()
-	x, err := s.Open((*events)(&Client{}))
+	x, err := s.Open(new(engine.Engine).Handler())
 	must(t, err)
 	defer x.Close()
 	r, err := x.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: "x", Owner: owner, Lease: time.Hour, Wait: time.Hour})
@@ -159,19 +160,15 @@ func TestNothingIsKeptOfAFairLockThatNobodyUses(t *testing.T) {
 			must(t, got.err)
 			must(t, got.lease.Unlock(t.Context()))
 		}
-		b.mu.Lock()
-		if n := len(b.watched); n == 0 || n > 2*mostAhead+2 {
+		if n := b.engine.Snapshot().Watches; n == 0 || n > 2*16+2 {
 			t.Errorf("%d topics are watched", n)
 		}
-		b.mu.Unlock()
-		time.Sleep(3 * lineIdle)
+		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		for _, c := range []*Client{a, b} {
-			c.mu.Lock()
-			if len(c.lines)+len(c.watched)+len(c.queues)+len(c.sched.entries) != 0 {
-				t.Errorf("%d lines, %d topics, %d queues, %d times are left", len(c.lines), len(c.watched), len(c.queues), len(c.sched.entries))
+			if s := c.engine.Snapshot(); s != (engine.Snapshot{}) {
+				t.Errorf("left: %+v", s)
 			}
-			c.mu.Unlock()
 		}
 	})
 }
@@ -246,35 +243,4 @@ type withoutQueues struct{ backend.Backend }
 func (b withoutQueues) Open(h backend.Handler) (backend.Session, error) {
 	s, err := b.Backend.Open(h)
 	return struct{ backend.Session }{s}, err
-}
-
-// Its question may have been answered, and not yet taken note of, for the one who has left.
-func TestWhoBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
-	c, err := New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	first, second := c.newPlace("n"), c.newPlace("n")
-	c.mu.Lock()
-	l := &line{client: c, name: "n"}
-	for _, p := range []*place{first, second} {
-		p.at = l.standing.PushBack(p)
-	}
-	c.lines["n"] = l
-	q := c.queueOf(second.topic)
-	c.expect(q)
-	w := &waiter{ready: make(chan struct{}, 1)}
-	q.push(w)
-	q.seen, q.retryAt, second.look = q.events, never, c.now().mono+int64(time.Hour)
-	c.mu.Unlock()
-	c.leavePlace("n", first)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if q.events == q.seen || len(w.ready) != 1 {
-		t.Error("it does not ask again")
-	}
-	q.remove(w)
-	c.tidy(q)
-	delete(c.lines, "n")
 }

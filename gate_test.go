@@ -64,13 +64,13 @@ func TestABurstOfCallersIsSentAFewAtATimeAndHoldsUpNoRenewal(t *testing.T) {
 		synctest.Wait()
 		close(s.let)
 		wg.Wait()
-		if n := s.most.Load(); n != gateWidth {
-			t.Errorf("%d acquisitions were on their way at once, want %d", n, gateWidth)
+		if n := s.most.Load(); n != 256 {
+			t.Errorf("%d acquisitions were on their way at once, want %d", n, 256)
 		}
 
 		s.let = make(chan struct{})
 		var failed atomic.Int32
-		for i := range gateWidth + 10 {
+		for i := range 256 + 10 {
 			wg.Go(func() {
 				l, err := c.Lock(t.Context(), fmt.Sprint(i))
 				if err != nil {
@@ -102,7 +102,7 @@ func TestASlowAcquiredKeepsNoPlaceAtTheGate(t *testing.T) {
 				<-free
 			}
 		}}))
-		for i := range gateWidth {
+		for i := range 256 {
 			go c.Lock(context.Background(), fmt.Sprint(i))
 		}
 		synctest.Wait()

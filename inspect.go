@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // State is what the store says of a lock.
@@ -35,22 +36,18 @@ type State struct {
 // Inspect reads who holds a lock. It is for people and tools: what it says may be
 // outdated when it arrives. Errors are those of Lock. It costs one command.
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
-	return c.inspect(ctx, lockTopic(name))
+	return c.inspect(ctx, backend.KindLock, name)
 }
 
-func (c *Client) inspect(ctx context.Context, t backend.Topic) (State, error) {
-	s := State{Name: t.Name}
-	rec := new(backend.Record)
-	err := c.manage(ctx, "inspect", t.Name, func() (err error) {
-		*rec, err = c.session.Inspect(c.base, t)
-		return err
-	})
+func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (State, error) {
+	s := State{Name: name}
+	rec, err := c.inner().Inspect(ctx, family, name)
 	if err != nil || !rec.Held {
 		return s, err
 	}
-	s.Held, s.Owner, s.Client = true, rec.Owner, clientOf(rec.Owner)
+	s.Held, s.Owner, s.Client = true, rec.Owner, engine.ClientOf(rec.Owner)
 	s.Holds, s.Remaining = rec.Holds, rec.Remaining
-	s.Mine = s.Client == c.id
+	s.Mine = s.Client == c.ID()
 	s.Readers, s.Writing = rec.Readers, rec.Kind == backend.KindWrite
 	return s, nil
 }
@@ -60,75 +57,5 @@ func (c *Client) inspect(ctx context.Context, t backend.Topic) (State, error) {
 // renewal only, or at once where its client caches. It is for operators, when a holder is known to be gone.
 // Errors are those of Lock. It costs one command.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
-	return c.forceUnlock(ctx, lockTopic(name))
-}
-
-func (c *Client) forceUnlock(ctx context.Context, t backend.Topic) (bool, error) {
-	removed := new(bool)
-	err := c.manage(ctx, "forceunlock", t.Name, func() (err error) {
-		before := make(map[*owner]bool)
-		c.mu.Lock()
-		if q := c.queues[t]; q != nil {
-			before[q.holder] = true
-			for reader := range q.readers {
-				before[reader] = true
-			}
-		}
-		if t.Kind == backend.KindLock {
-			for o := range c.nested[t.Name] {
-				before[o] = true
-			}
-		}
-		c.mu.Unlock()
-		*removed, err = c.session.ForceRelease(c.base, t)
-		if err != nil || !*removed {
-			return err
-		}
-		var fx effects
-		now := c.now()
-		c.mu.Lock()
-		for o := range before {
-			if o != nil {
-				o.lose(now, &fx, "ForceUnlock removed it")
-			}
-		}
-		if q := c.queues[t]; q != nil {
-			q.changes++
-			if o := q.holder; o != nil && !before[o] {
-				o.ask() // it came before the removal, or after
-			}
-			for o := range q.readers {
-				if !before[o] {
-					o.ask()
-				}
-			}
-		}
-		c.askNested(t)
-		c.mu.Unlock()
-		fx.run()
-		return nil
-	})
-	return err == nil && *removed, err
-}
-
-// manage runs an operation on a name that is not a lock of ours.
-func (c *Client) manage(ctx context.Context, op, name string, f func() error) error {
-	fail := func(err error) error { return &Error{Op: op, Name: name, Err: err} }
-	if err := c.usable(); err != nil {
-		return fail(err)
-	}
-	if err := checkName(name); err != nil {
-		return fail(err)
-	}
-	if !c.beginUnlessShut() {
-		return fail(ErrClosed)
-	}
-	defer c.end()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	if err := await(c, ctx, f, nil); err != nil {
-		return fail(c.explain(err))
-	}
-	return nil
+	return c.inner().ForceUnlock(ctx, backend.KindLock, name)
 }

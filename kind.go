@@ -2,10 +2,11 @@ package mortise
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
 )
 
 // Kind chooses a kind of lock. The zero Kind is the plain reentrant lock. Its
@@ -50,22 +51,20 @@ type Kind struct {
 // Kind returns a [Locker] for a kind of lock. It shares all else with the client. An
 // error wraps [ErrInvalid].
 func (c *Client) Kind(k Kind) (Locker, error) {
-	if err := c.usable(); err != nil {
-		return nil, &Error{Op: "kind", Err: err}
-	}
-	if k == (Kind{}) {
+	err := c.usable()
+	switch {
+	case err != nil:
+	case k == (Kind{}):
 		return c, nil
+	case k.Spin < 0 || k.Spin > 0 && k.Spin < time.Millisecond || k.Spin > time.Minute:
+		err = fail.Invalidf("Kind{Spin: %v}: between 1ms and 1m, or 0 for none", k.Spin)
+	case k.Fair && k.Spin > 0:
+		err = fail.Invalidf("Kind{Fair, Spin}: a waiter in a queue is told of its turn and does not ask; take one of them")
+	case k.Fair:
+		_, err = engine.Capability[backend.FairSession](c.engine, "fair locks")
 	}
-	if k.Spin < 0 || k.Spin > 0 && k.Spin < time.Millisecond || k.Spin > time.Minute {
-		return nil, &Error{Op: "kind", Err: fmt.Errorf("%w: Kind{Spin: %v}: between 1ms and 1m, or 0 for none", ErrInvalid, k.Spin)}
-	}
-	if k.Fair {
-		if k.Spin > 0 {
-			return nil, &Error{Op: "kind", Err: fmt.Errorf("%w: Kind{Fair, Spin}: one who waits in a queue is told of its turn and does not ask; take one of them", ErrInvalid)}
-		}
-		if _, err := capable[backend.FairSession](c, "fair locks"); err != nil {
-			return nil, &Error{Op: "kind", Err: err}
-		}
+	if err != nil {
+		return nil, fail.New("kind", "", err)
 	}
 	return &kinded{client: c, kind: k}, nil
 }
@@ -75,10 +74,19 @@ type kinded struct {
 	kind   Kind
 }
 
+// request is what a lock of the kind asks for.
+func (k Kind) request(name string, try bool) engine.Request {
+	r := engine.Request{Name: name, Try: try, Fenced: k.Fenced, NonReentrant: k.NonReentrant, Polling: k.Spin}
+	if k.Fair {
+		r.Family = backend.KindFair
+	}
+	return r
+}
+
 func (k *kinded) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return k.client.lock(ctx, name, false, k.kind, opts)
+	return k.client.acquire(ctx, k.kind.request(name, false), opts)
 }
 
 func (k *kinded) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return k.client.lock(ctx, name, true, k.kind, opts)
+	return k.client.acquire(ctx, k.kind.request(name, true), opts)
 }

@@ -2,44 +2,26 @@ package mortise
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
+
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
 )
 
 // Lease is a lock that is held. Its methods may be called concurrently, and on a
 // nil *Lease, which is one that holds nothing.
-type Lease struct {
-	held holding
-}
+type Lease lease.Handle
 
-// holding is what stands behind a lease: a hold of this client's, several, or a fake.
-type holding interface {
-	name() string
-	context() context.Context
-	fence() (token int64, fenced bool)
-	err() error
-	unlock(ctx context.Context) error
-}
-
-// facts are what a lease that is no hold of a client's says of itself.
-type facts struct {
-	of     string
-	ctx    context.Context
-	token  int64
-	fenced bool
-}
-
-func (f *facts) name() string                      { return f.of }
-func (f *facts) context() context.Context          { return f.ctx }
-func (f *facts) fence() (token int64, fenced bool) { return f.token, f.fenced }
+// held is what stands behind l; nil if nothing does.
+func (l *Lease) held() lease.Holding { return (*lease.Handle)(l).Holding() }
 
 // Name is the lock's name.
 func (l *Lease) Name() string {
-	if l == nil || l.held == nil {
+	h := l.held()
+	if h == nil {
 		return ""
 	}
-	return l.held.name()
+	return h.Name()
 }
 
 // Context is a child of the context that Lock was given. It ends when the lease
@@ -49,20 +31,22 @@ func (l *Lease) Name() string {
 //
 // It also ends with its parent, which does not end the lease: see [Lease.Err].
 func (l *Lease) Context() context.Context {
-	if l == nil || l.held == nil {
+	h := l.held()
+	if h == nil {
 		return endedContext
 	}
-	return l.held.context()
+	return h.Context()
 }
 
 // Err is nil while the lock is held, and then says why it is not: [ErrReleased],
 // [ErrLost] or [ErrClosed]. It compares the clocks itself, so it is right even when a
 // pause of the process kept Context from ending in time. It costs no command.
 func (l *Lease) Err() error {
-	if l == nil || l.held == nil {
+	h := l.held()
+	if h == nil {
 		return errNilLease
 	}
-	return l.held.err()
+	return h.Err()
 }
 
 // Token is the fencing token, and whether there is one: for leases taken with
@@ -70,10 +54,11 @@ func (l *Lease) Err() error {
 // larger token. Send it along with each write, and let the store that is written
 // to refuse a token smaller than one it has seen.
 func (l *Lease) Token() (token int64, fenced bool) {
-	if l == nil || l.held == nil {
+	h := l.held()
+	if h == nil {
 		return 0, false
 	}
-	return l.held.fence()
+	return h.Token()
 }
 
 // Unlock ends the lease and releases the lock, or one hold of it. The lease's
@@ -91,13 +76,14 @@ func (l *Lease) Token() (token int64, fenced bool) {
 // Cost: one command; none where the lock is passed on to one who waits for it in this client, both leases are
 // renewed ones (neither [WithLease] nor [WithMaxHold]), without a token, and the store has confirmed the lease within a quarter of a second.
 func (l *Lease) Unlock(ctx context.Context) error {
-	if l == nil || l.held == nil {
-		return &Error{Op: "unlock", Err: errNilLease}
+	h := l.held()
+	if h == nil {
+		return fail.New("unlock", "", errNilLease)
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return l.held.unlock(ctx)
+	return h.Unlock(ctx)
 }
 
 var errNilLease = fmt.Errorf("%w: the lease is nil; check the error that Lock returned", ErrNotHeld)
@@ -109,11 +95,11 @@ var endedContext = func() context.Context {
 }()
 
 // LeaseOption adds to a lease made by [NewLease].
-type LeaseOption func(*standIn)
+type LeaseOption func(*lease.StandIn)
 
 // LeaseToken gives the lease a fencing token.
 func LeaseToken(token int64) LeaseOption {
-	return func(s *standIn) { s.token, s.fenced = token, true }
+	return func(s *lease.StandIn) { s.Number, s.Fenced = token, true }
 }
 
 // NewLease makes a lease that no [*Client] stands behind, for fakes, mocks and
@@ -121,58 +107,9 @@ func LeaseToken(token int64) LeaseOption {
 // with [ErrReleased] and then calls unlock, which may be nil. To fake a loss, cancel
 // ctx with a cause that wraps [ErrLost]: Err then returns that cause.
 func NewLease(ctx context.Context, name string, unlock func(context.Context) error, opts ...LeaseOption) *Lease {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	lctx, cancel := context.WithCancelCause(ctx)
-	s := &standIn{facts: facts{of: name, ctx: lctx}, cancel: cancel, release: unlock}
+	s := lease.NewStandIn(ctx, name, unlock)
 	for _, o := range opts {
 		o(s)
 	}
-	return &Lease{s}
+	return (*Lease)(lease.NewHandle(s))
 }
-
-// standIn is behind a lease of NewLease.
-type standIn struct {
-	facts
-	cancel  context.CancelCauseFunc
-	release func(context.Context) error
-
-	mu   sync.Mutex
-	done bool
-}
-
-func (s *standIn) err() error {
-	// Not ErrReleased: that may be another lease's, whose context this one was made under.
-	if cause := context.Cause(s.ctx); errors.Is(cause, ErrLost) || errors.Is(cause, ErrClosed) {
-		return cause
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done {
-		return ErrReleased
-	}
-	return nil
-}
-
-func (s *standIn) unlock(ctx context.Context) error {
-	lost := s.err()
-	s.mu.Lock()
-	again := s.done
-	s.done = true
-	s.mu.Unlock()
-	if again {
-		return &Error{Op: "unlock", Name: s.of, Err: errTwice}
-	}
-	s.cancel(ErrReleased)
-	var err error
-	if s.release != nil {
-		err = s.release(ctx)
-	}
-	if lost != nil {
-		return &Error{Op: "unlock", Name: s.of, Err: fmt.Errorf("%w: %w", ErrNotHeld, lost)}
-	}
-	return err
-}
-
-var errTwice = fmt.Errorf("%w: %w by this lease before; unlock each lease once", ErrNotHeld, ErrReleased)

@@ -3,7 +3,6 @@ package mortise
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,49 +10,6 @@ import (
 
 	"github.com/mortise-go/mortise/backend/memory"
 )
-
-// Callers leave the in-flight limiter in any order; each leaves at the same cost. When leaving cost a
-// search of the line, this took minutes.
-func TestLeavingTheGateCostsTheSameHoweverManyWait(t *testing.T) {
-	const waiting = 1_000_000
-	g := gate{width: 1}
-	if !g.enter() {
-		t.Fatal("no place in an empty gate")
-	}
-	places := make([]func(), waiting)
-	for i := range places {
-		place := g.line.PushBack(make(chan struct{}))
-		places[i] = func() { g.quit(place) }
-	}
-	rand.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
-	for _, quit := range places {
-		quit()
-	}
-	if n := g.line.Len(); n != 0 {
-		t.Fatalf("%d still wait", n)
-	}
-	g.leave()
-	if g.inside != 0 {
-		t.Fatalf("%d inside", g.inside)
-	}
-}
-
-// A place that is given to a caller that leaves goes to the next.
-func TestAPlaceAtTheGateIsNotLostWithACallerThatLeaves(t *testing.T) {
-	g := gate{width: 1}
-	g.enter()
-	first, second := make(chan struct{}), make(chan struct{})
-	leaves := g.line.PushBack(first)
-	g.line.PushBack(second)
-	g.leave()
-	<-first
-	g.quit(leaves)
-	<-second
-	g.leave()
-	if g.inside != 0 || g.line.Len() != 0 {
-		t.Fatalf("%d inside, %d wait", g.inside, g.line.Len())
-	}
-}
 
 // Waiters of a fair lock leave at the same cost however many there are.
 func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
@@ -78,10 +34,8 @@ func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 		wg.Wait()
 		must(t, l.Unlock(t.Context()))
 		time.Sleep(time.Minute)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if n := len(c.lines) + len(c.queues); n != 0 {
-			t.Errorf("%d names are left", n)
+		if s := c.engine.Snapshot(); s.Lines+s.Names != 0 {
+			t.Errorf("left: %+v", s)
 		}
 	})
 }

@@ -37,6 +37,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/mortise-go/mortise/internal/fail"
 )
 
 // Locker takes locks by name. It is what applications inject, mock and decorate;
@@ -85,7 +87,7 @@ type Locker interface {
 // succeeded and the release failed, it returns the error of [Lease.Unlock].
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	if l == nil || fn == nil {
-		return &Error{Op: "do", Name: name, Err: fmt.Errorf("%w: the Locker and the function must not be nil", ErrInvalid)}
+		return fail.New("do", name, fail.Invalidf("the Locker and the function must not be nil"))
 	}
 	lease, err := l.Lock(ctx, name, opts...)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // Observer is told what a client does, for metrics and traces. Its functions may
@@ -57,34 +57,36 @@ type Subject struct {
 	Context context.Context
 }
 
-// kinds are the families' names, for observers.
-var kinds = [...]string{
-	backend.KindLock: "lock", backend.KindLatch: "latch", backend.KindSemaphore: "semaphore", backend.KindPermits: "permits",
-	backend.KindRead: "read", backend.KindWrite: "write", backend.KindFair: "fair", backend.KindNested: "lock",
+// inner is o as the engine calls it.
+func (o Observer) inner() engine.Observer {
+	subject := func(e engine.Event) Subject { return Subject{e.Name, e.Kind, e.Owner, e.Lease, e.Context} }
+	return engine.Observer{
+		Waiting: told(o.Waiting, func(e engine.Event) WaitingEvent { return WaitingEvent{subject(e), e.Remaining} }),
+		Acquired: told(o.Acquired, func(e engine.Event) AcquiredEvent {
+			return AcquiredEvent{subject(e), e.Waited, e.Contended, e.Holds, e.Token}
+		}),
+		NotAcquired: told(o.NotAcquired, func(e engine.Event) NotAcquiredEvent {
+			return NotAcquiredEvent{subject(e), e.Waited, e.Contended, e.Err}
+		}),
+		Renewed: told(o.Renewed, func(e engine.Event) RenewedEvent {
+			return RenewedEvent{subject(e), e.Took, e.Remaining}
+		}),
+		RenewalFailed: told(o.RenewalFailed, func(e engine.Event) RenewalFailedEvent {
+			return RenewalFailedEvent{subject(e), e.Remaining, e.Err}
+		}),
+		Lost: told(o.Lost, func(e engine.Event) LostEvent { return LostEvent{subject(e), e.Held, e.Err} }),
+		Released: told(o.Released, func(e engine.Event) ReleasedEvent {
+			return ReleasedEvent{subject(e), e.Held, e.Took, e.Holds, e.Err}
+		}),
+	}
 }
 
-// subject is that of a call that has no lease, or none yet.
-func (r *request) subject() Subject {
-	return Subject{Name: r.name, Kind: kinds[r.family], Context: r.under}
-}
-
-// contends notes that a call waits; it is true once a call.
-func (r *request) contends() bool {
-	before := r.contended
-	r.contended = true
-	return !before
-}
-
-// subject is that of an owner's renewals.
-func (o *owner) subject() Subject {
-	return Subject{Name: o.queue.topic.Name, Kind: kinds[o.family], Owner: o.id}
-}
-
-// subject is that of a lease.
-func (h *hold) subject() Subject {
-	s := h.owner.subject()
-	s.Kind, s.Lease, s.Context = kinds[h.family], h.number, h.under
-	return s
+// told calls f with what an event is to users; nil if f is.
+func told[E any](f func(E), as func(engine.Event) E) func(engine.Event) {
+	if f == nil {
+		return nil
+	}
+	return func(e engine.Event) { f(as(e)) }
 }
 
 // Observers calls several observers, in this order.

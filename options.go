@@ -1,24 +1,25 @@
 package mortise
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
 )
 
 // Option changes one call of Lock or TryLock. Options are comparable values, so
 // that a mock can match them: mortise.WithWait(time.Second) == mortise.WithWait(time.Second).
 // One that does not apply to a call is refused with [ErrInvalid], never ignored.
-type Option interface{ apply(*request) error }
+type Option interface{ apply(*engine.Request) error }
 
 // MinLease is the shortest lease: less would be over, by the safety margin that
 // every lease has, about when it began.
-const MinLease = 50 * time.Millisecond
+const MinLease = engine.MinLease
 
 // MaxLease is the longest lease.
-const MaxLease = 365 * 24 * time.Hour
+const MaxLease = engine.MaxLease
 
 // WithLease holds the lock for d and never renews it; without this option the
 // watchdog renews the lease while the holder lives. d is rounded up to whole
@@ -43,132 +44,101 @@ func WithWait(d time.Duration) Option { return waitOption(d) }
 // [WithLease], which is such a bound itself.
 func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 
+// WithReplicas has Lock and TryLock return once n replicas of the store have the lock, so that a failover
+// to one of them does not lose it. If fewer have it after timeout, the lock is given back, and the
+// error is [ErrNotReplicated]. n is at least one; timeout, rounded up to whole milliseconds, is
+// positive and less than the lease, of which it takes its part: the lease counts from before the request was
+// sent, as ever. Redisson: checkLockSyncedSlaves.
+//
+// It is about the acquisition, and about re-entry. Renewals are not waited for: the replicas have the lock for
+// as long as the lease was when it was acquired, or last entered again, and for longer
+// if they hear of renewals, as they do unless they are cut off. Neither are releases: one that the new master
+// has not heard of leaves the lock held there until its lease is over. docs/guarantees.md says what a failover can
+// still lose. A fencing token that was drawn for a lock that is given back stays drawn.
+//
+// For all kinds of locks, in [LockAll] for each part, which then costs a request of its own. Not for
+// [Red], whose majority does without, permits, semaphores and latches. [ErrInvalid] for those, and with a
+// backend that has no replicas.
+//
+// Cost: a second command, WAIT, in the same round trip, and the time that replication takes. A
+// refusal costs as much; that of TryLock which needs no command is as quick as ever. A request occupies a connection
+// while it is on its way: on go-redis of its pool, of which half is used for that at most, on
+// rueidis and valkey-go of those for commands that block. Who waits with this option is not handed the lock inside
+// its client, but asks for it when it is released.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return replicasOption{n, timeout}
+}
+
 type (
-	leaseOption   time.Duration
-	waitOption    time.Duration
-	maxHoldOption time.Duration
+	leaseOption    time.Duration
+	waitOption     time.Duration
+	maxHoldOption  time.Duration
+	replicasOption struct {
+		n       int
+		timeout time.Duration
+	}
 )
 
-func (o leaseOption) apply(r *request) error {
+func (o leaseOption) apply(r *engine.Request) error {
 	d := time.Duration(o)
 	if d < MinLease || d > MaxLease {
-		return fmt.Errorf("%w: WithLease(%v): a lease is between %v and %v", ErrInvalid, d, MinLease, MaxLease)
+		return fail.Invalidf("WithLease(%v): a lease is between %v and %v", d, MinLease, MaxLease)
 	}
-	r.lease = ceilMilli(d)
+	r.Lease = clock.CeilMilli(d)
 	return nil
 }
 
-func (o waitOption) apply(r *request) error {
+func (o waitOption) apply(r *engine.Request) error {
 	d := time.Duration(o)
-	if r.try {
-		return fmt.Errorf("%w: WithWait does not apply to %s, which does not wait; use Lock, or Acquire, to wait", ErrInvalid, r.op())
-	}
-	if d <= 0 {
-		return fmt.Errorf("%w: WithWait(%v): a wait is positive; use TryLock not to wait", ErrInvalid, d)
-	}
-	r.wait = d
-	return nil
-}
-
-func (o maxHoldOption) apply(r *request) error {
-	d := time.Duration(o)
-	if d < MinLease || d > MaxLease {
-		return fmt.Errorf("%w: WithMaxHold(%v): between %v and %v", ErrInvalid, d, MinLease, MaxLease)
-	}
-	r.maxHold = ceilMilli(d)
-	return nil
-}
-
-// request is one call of Lock or TryLock with its options applied.
-type request struct {
-	name     string
-	verb     string // what to call it in errors, if it is not Lock or TryLock
-	short    string // what was missing, in errors; "" for a lock
-	kind     Kind
-	lease    time.Duration // 0: watchdog
-	wait     time.Duration // 0: as long as ctx
-	maxHold  time.Duration // 0: no bound
-	replicas replicasOption
-	age      *backend.Age // how old the store must be; nil: any age
-
-	under context.Context // what the call was given
-	ttl   time.Duration   // the lease to ask for
-	queue time.Duration   // for how long a place in the queue is kept; 0: no place is asked for
-	since instant         // when it was called
-	outer *hold           // the live one that it enters under
-	claim *Claim          // that it enters under; nil if it does not
-	key   holdKey         // what its hold is found by in a context
-	// handed is what the holder before has got for it; nil if it is to ask.
-	handed *handed
-	waiter waiter // that it is, the first time that it stands in a queue
-
-	family    backend.Kind // the record it is about
-	try       bool
-	contended bool // the observer was told that it waits
-	endless   bool // the store said last that only a release will help
-	claims    bool // a refusal of it is to keep fresh readers out
-	// refusedBefore: it has been waiting elsewhere, so what fails now is an interruption.
-	refusedBefore bool
-	// relays: a holder of the same client may hand its lock over to it, and its client may be
-	// told of releases in turn.
-	relays bool
-	// waits is what backend.AcquireRequest calls so, of the next request.
-	waits  bool
-	gate   *gate // once it is known; see gateOf
-	fresh  bool  // since is just past: nothing was waited for
-	placed bool  // it has a place at the gate
-}
-
-// topic is where it waits.
-func (r *request) topic() backend.Topic {
-	if r.claim != nil {
-		return backend.Topic{Kind: backend.KindNested, Name: r.name, Owner: r.claim.Owner}
-	}
-	return topicOf(r.family, r.name)
-}
-
-func (r *request) op() string {
 	switch {
-	case r.verb != "":
-		return r.verb
-	case r.try:
-		return "trylock"
+	case r.Try:
+		return fail.Invalidf("WithWait does not apply to %s, which does not wait; use Lock, or Acquire, to wait", r.Op())
+	case d <= 0:
+		return fail.Invalidf("WithWait(%v): a wait is positive; use TryLock not to wait", d)
 	}
-	return "lock"
+	r.Wait = d
+	return nil
 }
 
-func newRequest(name string, try bool, kind Kind, opts []Option) (*request, error) {
-	r := &request{name: name, try: try, kind: kind}
-	if kind.Fair {
-		r.family = backend.KindFair
+func (o maxHoldOption) apply(r *engine.Request) error {
+	d := time.Duration(o)
+	if d < MinLease || d > MaxLease {
+		return fail.Invalidf("WithMaxHold(%v): between %v and %v", d, MinLease, MaxLease)
 	}
-	return r.with(opts)
+	r.MaxHold = clock.CeilMilli(d)
+	return nil
 }
 
-// with applies options and checks the whole.
-func (r *request) with(opts []Option) (*request, error) {
-	name := r.name
-	if err := checkName(name); err != nil {
-		return r, r.fail(err)
+func (o replicasOption) apply(r *engine.Request) error {
+	switch {
+	case o.n < 1:
+		return fail.Invalidf("WithReplicas(%d, %v): at least one replica; leave it out to wait for none", o.n, o.timeout)
+	case o.timeout <= 0 || o.timeout > MaxLease:
+		return fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
+	}
+	switch r.Family {
+	case backend.KindLatch, backend.KindSemaphore, backend.KindPermits:
+		return fail.Invalidf("WithReplicas does not apply to %s, only to locks", r.Op())
+	}
+	r.Replicas = engine.Replicas{N: o.n, Timeout: clock.CeilMilli(o.timeout)}
+	return nil
+}
+
+// with applies options to a request and checks the whole.
+func with(r *engine.Request, opts []Option) error {
+	if err := engine.CheckName(r.Name); err != nil {
+		return r.Fail(err)
 	}
 	for _, o := range opts {
 		if o == nil {
-			return r, r.fail(fmt.Errorf("%w: a nil Option", ErrInvalid))
+			return r.Fail(fail.Invalidf("a nil Option"))
 		}
 		if err := o.apply(r); err != nil {
-			return r, r.fail(err)
+			return r.Fail(err)
 		}
 	}
-	if r.lease > 0 && r.maxHold > 0 {
-		return r, r.fail(fmt.Errorf("%w: WithMaxHold does not apply together with WithLease, which is never renewed; use one of them", ErrInvalid))
+	if r.Lease > 0 && r.MaxHold > 0 {
+		return r.Fail(fail.Invalidf("WithMaxHold does not apply together with WithLease, which is never renewed; use one of them"))
 	}
-	return r, nil
-}
-
-func (r *request) fail(err error) error {
-	return &Error{Op: r.op(), Name: r.name, Err: err}
-}
-
-func ceilMilli(d time.Duration) time.Duration {
-	return (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond
+	return nil
 }

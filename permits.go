@@ -2,11 +2,11 @@ package mortise
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
-	"strings"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/counters"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/lease"
 )
 
 // Permits is a number of permits that a fleet shares and that expire: a permit of a
@@ -16,38 +16,30 @@ import (
 // A permit is held for a lease, as a lock is: by default it is short and renewed while
 // the process lives, which Redisson's are not. The ends of leases are judged by the store's clock;
 // Redisson judges them by that of each JVM, so keep those clocks together.
-type Permits struct {
-	counted[backend.PermitSession]
-}
+type Permits struct{ count counters.Permits }
 
 // Permits returns the expiring permits of a name. It does no I/O: a bad name, or a
 // backend without permits, shows in its methods ([ErrBadName], [ErrInvalid]).
-func (c *Client) Permits(name string) *Permits {
-	return &Permits{counted[backend.PermitSession]{c, backend.Topic{Kind: backend.KindPermits, Name: name}, "permits"}}
-}
+func (c *Client) Permits(name string) *Permits { return &Permits{counters.NewPermits(c.inner(), name)} }
 
 // TrySetPermits makes n permits, zero or more, if none were ever made, and reports
 // whether it did.
 //
 // Redisson: trySetPermits. Cost: one command.
 func (p *Permits) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	return trySetPermits(&p.counted, ctx, n)
+	return p.count.TrySet(ctx, n)
 }
 
 // AddPermits makes delta more, or fewer where it is negative: permits that are out are
 // not called back, so fewer than none may be free then. delta is not zero.
 //
 // Redisson: addPermits. Cost: one command.
-func (p *Permits) AddPermits(ctx context.Context, delta int) error {
-	return addPermits(&p.counted, ctx, delta)
-}
+func (p *Permits) AddPermits(ctx context.Context, delta int) error { return p.count.Add(ctx, delta) }
 
 // Available reads how many permits are free, those that have expired included.
 //
 // Redisson: availablePermits. Cost: one command.
-func (p *Permits) Available(ctx context.Context) (int, error) {
-	return available(&p.counted, ctx)
-}
+func (p *Permits) Available(ctx context.Context) (int, error) { return p.count.Available(ctx) }
 
 // Acquire takes a permit, waiting while none is free: until ctx ends, or for as long as
 // [WithWait] says. It is woken by a release, or when the first of the permits that are out
@@ -62,7 +54,7 @@ func (p *Permits) Available(ctx context.Context) (int, error) {
 // Redisson: acquire(lease, unit), tryAcquire(wait, lease, unit). Cost: one command if
 // one is free; renewals are batched, in one command for up to 256 permits of a slot.
 func (p *Permits) Acquire(ctx context.Context, opts ...Option) (*Permit, error) {
-	return p.acquire(ctx, "acquire", false, opts)
+	return p.acquire(ctx, engine.Request{Verb: "acquire"}, opts)
 }
 
 // TryAcquire takes a permit or returns [ErrNotAcquired] if none is free;
@@ -71,22 +63,22 @@ func (p *Permits) Acquire(ctx context.Context, opts ...Option) (*Permit, error) 
 //
 // Redisson: tryAcquire. Cost: one command.
 func (p *Permits) TryAcquire(ctx context.Context, opts ...Option) (*Permit, error) {
-	return p.acquire(ctx, "tryacquire", true, opts)
+	return p.acquire(ctx, engine.Request{Verb: "tryacquire", Try: true}, opts)
 }
 
-func (p *Permits) acquire(ctx context.Context, verb string, try bool, opts []Option) (*Permit, error) {
-	r, err := (&request{name: p.topic.Name, verb: verb, short: "no permit was free", family: backend.KindPermits, try: try}).with(opts)
+func (p *Permits) acquire(ctx context.Context, r engine.Request, opts []Option) (*Permit, error) {
+	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindPermits, "no permit was free"
+	if err := with(&r, opts); err != nil {
+		return nil, err
+	}
+	if err := p.count.Check(); err != nil {
+		return nil, r.Fail(err)
+	}
+	l, err := p.count.Engine.Acquire(ctx, ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := capable[backend.PermitSession](p.client, p.things); err != nil {
-		return nil, r.fail(err)
-	}
-	lease, err := p.client.serve(ctx, ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return &Permit{lease: lease, id: lease.held.(*hold).owner.id}, nil
+	return &Permit{lease: (*Lease)(l), id: l.Holding().(*lease.Hold).Tenure.Owner}, nil
 }
 
 // Release releases a permit by its id, whoever acquired it: a permit of this client
@@ -94,52 +86,7 @@ func (p *Permits) acquire(ctx context.Context, verb string, try bool, opts []Opt
 // [ErrInvalid] if id is none.
 //
 // Redisson: release(id). Cost: one command.
-func (p *Permits) Release(ctx context.Context, id string) error {
-	id = strings.ToLower(id)
-	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
-		return p.fail("release", fmt.Errorf("%w: the id %q is not 32 hexadecimal digits", ErrInvalid, shorten(id)))
-	}
-	c := p.client
-	var ours *hold
-	c.mu.Lock()
-	if o := c.permits[id]; o != nil && o.queue.topic == p.topic && o.live > 0 {
-		ours = o.top
-	}
-	c.mu.Unlock()
-	if ours != nil {
-		return (&Permit{lease: &ours.lease, id: id}).Release(ctx)
-	}
-	if err := p.releaseOther(ctx, id); err != nil {
-		return p.fail("release", err)
-	}
-	return nil
-}
-
-// releaseOther releases a permit that this client does not hold.
-func (p *Permits) releaseOther(ctx context.Context, id string) error {
-	c := p.client
-	if err := checkName(p.topic.Name); err != nil {
-		return err
-	}
-	if _, err := capable[backend.PermitSession](c, p.things); err != nil {
-		return err
-	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	c.begin()
-	defer c.end()
-	return dispatch(c, ctx, func() error {
-		held, unsure, err := c.sendRelease(backend.ReleaseRequest{Kind: p.topic.Kind, Name: p.topic.Name, Owner: id})
-		switch {
-		case err != nil:
-			return c.explain(err)
-		case !held && !unsure:
-			return fmt.Errorf("%w: the permit is not out: it was released, has expired, or never was", ErrNotHeld)
-		}
-		return nil
-	}, nil)
-}
+func (p *Permits) Release(ctx context.Context, id string) error { return p.count.Release(ctx, id) }
 
 // Permit is one that is held. Its methods may be called concurrently, and on a nil
 // *Permit, which holds nothing.
@@ -171,11 +118,7 @@ func (p *Permit) Err() error { return p.inner().Err() }
 //
 // Redisson: release(id). Cost: one command.
 func (p *Permit) Release(ctx context.Context) error {
-	err := p.inner().Unlock(ctx)
-	if e, ok := err.(*Error); ok {
-		e.Op = "release"
-	}
-	return err
+	return counters.Released(p.inner().Unlock(ctx))
 }
 
 func (p *Permit) inner() *Lease {

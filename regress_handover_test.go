@@ -37,7 +37,7 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- a.Shutdown(ctx) }()
-	<-a.closing
+	<-a.engine.Closing()
 	close(goOn)
 	if err := <-waiter; !errors.Is(err, ErrClosed) {
 		t.Errorf("the waiter: %v, want ErrClosed", err)
@@ -102,7 +102,7 @@ func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		s := c.session.(*yieldingSession)
+		s := c.engine.Session().(*yieldingSession)
 		ctx := context.Background()
 		lease, err := c.Lock(ctx, "n")
 		if err != nil {
@@ -122,12 +122,12 @@ func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 		go func() { _, err := c.Lock(first, "n"); left <- err }()
 		synctest.Wait()
 		go func() { _, err := c.Lock(ctx, "n"); got <- err }()
-		time.Sleep(passWithin) // else nothing is sent
+		time.Sleep(250 * time.Millisecond) // else nothing is sent
 		if err := lease.Unlock(ctx); err != nil {
 			t.Fatal(err)
 		}
 		lease = <-next
-		time.Sleep(passWithin)
+		time.Sleep(250 * time.Millisecond)
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- lease.Unlock(ctx) }()
 		<-s.sent

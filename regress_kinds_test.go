@@ -258,9 +258,7 @@ func TestRule02_AFairLeaseCountsFromBeforeTheRequestThatMayHaveGotIt(t *testing.
 			return backend.AcquireReply{}, unknownOutcome()
 		}
 		time.Sleep(time.Second)
-		c.mu.Lock()
-		c.lines["x"].stir()
-		c.mu.Unlock()
+		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
 		synctest.Wait()
 		if !lost {
 			t.Fatal("it did not ask")
@@ -295,9 +293,7 @@ func TestRule09_AFairPlaceIsGivenUpThoughAnOldOutcomeIsUnknown(t *testing.T) {
 			}
 			return s.Acquire(context.Background(), r)
 		}
-		c.mu.Lock()
-		c.lines["x"].stir()
-		c.mu.Unlock()
+		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		leave()

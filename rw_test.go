@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/lease"
 )
 
 func TestReadersAndWritersAreKeptForHours(t *testing.T) {
@@ -102,11 +103,11 @@ func (s *cuttingSession) Renew(ctx context.Context, in []backend.RenewRequest, o
 // cut leaves d of what l's record has left, if it is more.
 func (b *cutting) cut(t *testing.T, name string, l *Lease, d time.Duration) {
 	t.Helper()
-	rec, err := b.session.Inspect(t.Context(), topicOf(backend.KindWrite, name))
+	rec, err := b.session.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: name})
 	if must(t, err); rec.Held && rec.Remaining <= d {
 		return
 	}
-	owner := l.held.(*hold).owner.id
+	owner := l.held().(*lease.Hold).Tenure.Owner
 	reply, err := b.session.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindRead, Name: name, Owner: owner})
 	if err != nil || !reply.Held {
 		t.Fatalf("the record was gone: %v, %v", reply, err)

@@ -191,14 +191,7 @@ func TestWallClockJumpEndsTheLease(t *testing.T) {
 		c := open()
 		l, err := c.Lock(t.Context(), "x")
 		must(t, err)
-		o := c.queues[lockTopic("x")].holder
-		now := c.now()
-		now.wall += int64(time.Hour) // a machine that slept: monotonic time stood still
-		var fx effects
-		c.mu.Lock()
-		o.expire(now, &fx)
-		c.mu.Unlock()
-		fx.run()
+		sleepMachine(c, time.Hour)
 		wants(t, l.Err(), ErrLost)
 	})
 }
@@ -228,8 +221,8 @@ func TestLocalWaitersAreServedInOrder(t *testing.T) {
 				t.Fatalf("served %v", order)
 			}
 		}
-		if len(order) != 20 || len(c.queues) != 0 || len(c.watched) != 0 {
-			t.Fatalf("%d served, %d names and %d watches left", len(order), len(c.queues), len(c.watched))
+		if left := c.engine.Snapshot(); len(order) != 20 || left.Names != 0 || left.Watches != 0 {
+			t.Fatalf("%d served, left: %+v", len(order), left)
 		}
 	})
 }

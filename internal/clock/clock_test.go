@@ -1,0 +1,54 @@
+package clock
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAnInstantIsReachedByEitherClock(t *testing.T) {
+	at := Instant{Mono: 100, Wall: 1000}
+	for _, c := range []struct {
+		what    string
+		now     Instant
+		reached bool
+		left    time.Duration
+	}{
+		{"before on both", Instant{40, 990}, false, 10},
+		{"the monotonic clock is past", Instant{100, 0}, true, 0},
+		{"the wall clock is past: the machine slept", Instant{0, 1000}, true, 0},
+		{"the wall clock was set back", Instant{99, -5000}, false, 1},
+	} {
+		if got := at.Reached(c.now); got != c.reached {
+			t.Errorf("%s: reached is %v", c.what, got)
+		}
+		if got := at.Until(c.now); got != c.left {
+			t.Errorf("%s: %v is left, want %v", c.what, got, c.left)
+		}
+	}
+}
+
+func TestAHoldersLeaseEndsBeforeTheStores(t *testing.T) {
+	for _, lease := range []time.Duration{50 * time.Millisecond, time.Second, 30 * time.Second, 365 * 24 * time.Hour} {
+		sent := Instant{Mono: 7, Wall: 70}
+		end := Deadline(sent, lease)
+		if left := lease - end.Sub(sent); left < 10*time.Millisecond || left < lease/100 {
+			t.Errorf("a lease of %v ends %v before the store's", lease, left)
+		}
+	}
+	for _, d := range []time.Duration{1, time.Millisecond, 50 * time.Millisecond, time.Minute, 24 * time.Hour} {
+		lease := Outlasting(d)
+		if end := lease - Margin(lease); end < d {
+			t.Errorf("a lease that is to outlast %v ends after %v", d, end)
+		}
+		if lease%time.Millisecond != 0 {
+			t.Errorf("%v is not whole milliseconds", lease)
+		}
+	}
+}
+
+func TestLaterIsTheLaterOfTwo(t *testing.T) {
+	a, b := Instant{1, 10}, Instant{2, 20}
+	if Later(a, b) != b || Later(b, a) != b || Later(a, a) != a {
+		t.Error("the earlier was chosen")
+	}
+}

@@ -1,0 +1,404 @@
+// Package counters has latches and semaphores: counts in the store, built on the engine.
+package counters
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
+)
+
+// counted is a name with a count in the store. S is what the backend must be able to do, and things what that is
+// called in errors.
+type counted[S any] struct {
+	engine.Counting
+	things string
+}
+
+func count[S any](e *engine.Engine, kind backend.Kind, name, things string) counted[S] {
+	return counted[S]{engine.Counting{Engine: e, Topic: backend.Topic{Kind: kind, Name: name}}, things}
+}
+
+func (n *counted[S]) fail(op string, err error) error { return fail.New(op, n.Topic.Name, err) }
+
+func (n *counted[S]) session() (S, error) { return engine.Capability[S](n.Engine, n.things) }
+
+// ask asks or changes something, on behalf of a caller that may leave.
+func ask[S, R any](ctx context.Context, n *counted[S], op string, send func(context.Context, S) (R, error)) (R, error) {
+	var none R
+	s, err := n.session()
+	if err != nil {
+		return none, n.fail(op, err)
+	}
+	reply := new(R)
+	err = n.Ask(ctx, op, func(ctx context.Context) (err error) {
+		*reply, err = send(ctx, s)
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return *reply, nil
+}
+
+// finish sends what must be sent though the caller leaves.
+func (n *counted[S]) finish(ctx context.Context, op string, send func(context.Context, S) error) error {
+	s, err := n.session()
+	if checked := engine.CheckName(n.Topic.Name); checked != nil {
+		err = checked
+	}
+	if err == nil {
+		err = n.SeeThrough(ctx, op, func(ctx context.Context) error { return send(ctx, s) })
+	}
+	if err != nil {
+		return n.fail(op, err)
+	}
+	return nil
+}
+
+// setter is what semaphores of either kind can do.
+type setter interface {
+	SetCount(ctx context.Context, r backend.CountRequest) (bool, error)
+	AddCount(ctx context.Context, r backend.CountRequest) (int64, error)
+	Count(ctx context.Context, t backend.Topic) (int64, error)
+}
+
+// permits is what semaphores of either kind share.
+type permits[S setter] struct{ counted[S] }
+
+// TrySet makes n permits if none were ever made, and reports whether it did.
+func (p *permits[S]) TrySet(ctx context.Context, n int) (bool, error) {
+	if n < 0 || n > backend.MaxCount {
+		return false, p.fail("setpermits", fail.Invalidf("%d permits; between 0 and %d", n, backend.MaxCount))
+	}
+	q := p.Change(int64(n))
+	return ask(ctx, &p.counted, "setpermits", func(ctx context.Context, s S) (bool, error) { return s.SetCount(ctx, q) })
+}
+
+// Add makes delta permits more, or fewer.
+func (p *permits[S]) Add(ctx context.Context, delta int) error {
+	if delta == 0 || delta > backend.MaxCount || delta < -backend.MaxCount {
+		return p.fail("addpermits", fail.Invalidf("to add %d permits; at most %d, and not 0", delta, backend.MaxCount))
+	}
+	q := p.Change(int64(delta))
+	_, err := ask(ctx, &p.counted, "addpermits", func(ctx context.Context, s S) (int64, error) { return s.AddCount(ctx, q) })
+	return err
+}
+
+// Available reads how many permits are free.
+func (p *permits[S]) Available(ctx context.Context) (int, error) {
+	free, err := ask(ctx, &p.counted, "available", func(ctx context.Context, s S) (int64, error) {
+		return s.Count(ctx, p.Topic)
+	})
+	return int(free), err
+}
+
+// Latch is a count that goes down to zero.
+type Latch struct{ counted[backend.LatchSession] }
+
+// NewLatch is the latch of a name.
+func NewLatch(e *engine.Engine, name string) Latch {
+	return Latch{count[backend.LatchSession](e, backend.KindLatch, name, "latches")}
+}
+
+// TrySet sets the count, if the latch is not set, and reports whether it did.
+func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
+	if n < 1 || n > backend.MaxLatch {
+		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
+	}
+	q := l.Change(n)
+	return ask(ctx, &l.counted, "set", func(ctx context.Context, s backend.LatchSession) (bool, error) {
+		return s.SetCount(ctx, q)
+	})
+}
+
+// CountDown takes one off the count.
+func (l *Latch) CountDown(ctx context.Context) error {
+	q := l.Change(1)
+	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.LatchSession) error {
+		_, err := s.CountDown(ctx, q)
+		return err
+	})
+}
+
+// Count reads the count.
+func (l *Latch) Count(ctx context.Context) (int64, error) {
+	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.LatchSession) (int64, error) {
+		return s.Count(ctx, l.Topic)
+	})
+}
+
+// Delete removes the latch, and reports whether it was set.
+func (l *Latch) Delete(ctx context.Context) (bool, error) {
+	q := l.Change(0)
+	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.LatchSession) (bool, error) {
+		return s.DeleteCount(ctx, q)
+	})
+}
+
+// Wait returns when the count is zero.
+func (l *Latch) Wait(ctx context.Context, r engine.Request) error {
+	w, cancel, err := l.Waiting(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	s, err := l.session()
+	if err != nil {
+		return r.Fail(err)
+	}
+	_, err = w.For(0, func() (engine.Answer, error) { return l.zero(w.Context(), s) })
+	return w.Answered(err)
+}
+
+// zero reads the count for all that wait by now.
+func (l *Latch) zero(wait context.Context, s backend.LatchSession) (engine.Answer, error) {
+	l.Hold()
+	defer l.End()
+	came := l.Joined()
+	left := new(int64)
+	err := l.Await(wait, func() (err error) {
+		*left, err = s.Count(l.Base(), l.Topic)
+		return err
+	}, nil)
+	switch {
+	case fail.IsGone(err):
+		return engine.Answer{}, err
+	case err != nil:
+		return engine.Answer{Failure: err}, nil
+	case *left > 0:
+		return engine.Answer{Left: -1}, nil
+	}
+	l.Serve(came)
+	return engine.Answer{Got: true, More: true}, nil // a call that came later asks
+}
+
+// Semaphore is a number of permits that no process owns.
+type Semaphore struct {
+	permits[backend.SemaphoreSession]
+}
+
+// NewSemaphore is the semaphore of a name.
+func NewSemaphore(e *engine.Engine, name string) Semaphore {
+	return Semaphore{permits[backend.SemaphoreSession]{
+		count[backend.SemaphoreSession](e, backend.KindSemaphore, name, "semaphores")}}
+}
+
+// Acquire takes n permits; it waits for them unless the request tries.
+func (s *Semaphore) Acquire(ctx context.Context, n int, r engine.Request) error {
+	w, cancel, err := s.Waiting(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if err := checkPermits(n); err != nil {
+		return r.Fail(err)
+	}
+	session, err := s.session()
+	if err != nil {
+		return r.Fail(err)
+	}
+	take := func() (engine.Answer, error) { return s.take(w.Context(), session, n) }
+	if r.Try {
+		return w.Answered(s.tryOnce(&r, take))
+	}
+	s.Hold() // Shutdown waits until what it does not need is being given back
+	defer s.End()
+	served, err := w.For(int64(n), take)
+	if served != nil {
+		s.giveBack(session, *served)
+	}
+	return w.Answered(err)
+}
+
+func checkPermits(n int) error {
+	if n < 1 || n > backend.MaxCount {
+		return fail.Invalidf("%d permits; between 1 and %d", n, backend.MaxCount)
+	}
+	return nil
+}
+
+func (s *Semaphore) tryOnce(r *engine.Request, take func() (engine.Answer, error)) error {
+	if s.Shut() {
+		return r.Fail(fail.Closed)
+	}
+	a, err := take()
+	switch {
+	case err != nil:
+		return r.Fail(err)
+	case a.Failure != nil:
+		return r.Fail(s.Explain(a.Failure))
+	case !a.Got:
+		return r.Refused(0)
+	}
+	return nil
+}
+
+// taking is what asking for permits came to.
+type taking struct {
+	backend.TakeReply
+	late bool // a request whose outcome is unknown may have taken them, or may yet
+	err  error
+}
+
+// take asks for n permits once, and settles what becomes of it.
+func (s *Semaphore) take(wait context.Context, session backend.SemaphoreSession, n int) (engine.Answer, error) {
+	q, t := s.Change(int64(n)), new(taking)
+	s.Hold()
+	defer s.End()
+	err := s.Await(wait, func() error {
+		*t = s.send(session, q)
+		if !t.Granted && t.err == nil {
+			s.offer(session, t.Available)
+		}
+		return nil
+	}, func() { s.undo(session, q, t) })
+	switch {
+	case err != nil:
+		return engine.Answer{}, err
+	case !t.Granted:
+		s.undo(session, q, t)
+		return engine.Answer{Left: -1, Failure: t.err}, nil
+	case wait.Err() != nil:
+		s.undo(session, q, t)
+		return engine.Answer{}, fail.Gone(wait)
+	case s.Shut():
+		s.giveBack(session, q)
+		return engine.Answer{Failure: fail.Closing}, nil
+	}
+	return engine.Answer{Got: true, More: t.Available > 0}, nil
+}
+
+// offer takes what is free, which is not enough for the first waiter, for the first behind it that wants no more than
+// that, and goes on with what is left. Nothing is asked where there is no such waiter.
+func (s *Semaphore) offer(session backend.SemaphoreSession, free int64) {
+	for {
+		w, ok := s.Taker(free)
+		if !ok {
+			return
+		}
+		q := s.Change(w.Wants)
+		t := s.send(session, q)
+		if t.Granted && !s.Give(w, q) {
+			s.giveBack(session, q)
+		}
+		if t.err != nil {
+			s.Notify() // the first asks again: it knows what to do about a store that fails
+			s.undo(session, q, &t)
+			return
+		}
+		free = t.Available
+	}
+}
+
+// send asks for permits, again if it fails for a reason that may pass.
+func (s *Semaphore) send(session backend.SemaphoreSession, q backend.CountRequest) (t taking) {
+	t.err = s.Send(func(ctx context.Context) (err error) {
+		t.TakeReply, err = session.TakeCount(ctx, q)
+		if err != nil && backend.FaultOf(err).MayHaveRun {
+			t.late, q.Again = true, true
+		}
+		return err
+	})
+	return t
+}
+
+// undo gives back, in the background, what an acquisition took, or may yet take.
+func (s *Semaphore) undo(session backend.SemaphoreSession, q backend.CountRequest, t *taking) {
+	if t.Granted || t.late {
+		s.giveBack(session, q)
+	}
+}
+
+func (s *Semaphore) giveBack(session backend.SemaphoreSession, q backend.CountRequest) {
+	s.GoOn("acquire", func(ctx context.Context) error { return session.CancelTake(ctx, q) })
+}
+
+// Release gives n permits back.
+func (s *Semaphore) Release(ctx context.Context, n int) error {
+	if err := checkPermits(n); err != nil {
+		return s.fail("release", err)
+	}
+	q := s.Change(int64(n))
+	return s.finish(ctx, "release", func(ctx context.Context, session backend.SemaphoreSession) error {
+		_, err := session.AddCount(ctx, q)
+		return err
+	})
+}
+
+// Drain takes all permits that are free, and returns how many those were.
+func (s *Semaphore) Drain(ctx context.Context) (int, error) {
+	q := s.Change(0)
+	took, err := ask(ctx, &s.counted, "drain", func(ctx context.Context, session backend.SemaphoreSession) (int64, error) {
+		return session.DrainCount(ctx, q)
+	})
+	return int(took), err
+}
+
+// Permits is a number of permits that are held for a lease each.
+type Permits struct{ permits[backend.PermitSession] }
+
+// NewPermits is the permits of a name.
+func NewPermits(e *engine.Engine, name string) Permits {
+	return Permits{permits[backend.PermitSession]{count[backend.PermitSession](e, backend.KindPermits, name, "permits")}}
+}
+
+// Check refuses a backend without permits.
+func (p *Permits) Check() error {
+	_, err := p.session()
+	return err
+}
+
+// Release releases a permit by its id.
+func (p *Permits) Release(ctx context.Context, id string) error {
+	id = strings.ToLower(id)
+	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
+		return p.fail("release", fail.Invalidf("the id %q is not 32 hexadecimal digits", fail.Shorten(id)))
+	}
+	if p.Usable() == nil {
+		if ours := p.Permit(id); ours != nil {
+			return Released(ours.Unlock(ctx))
+		}
+	}
+	if err := p.releaseOther(ctx, id); err != nil {
+		return p.fail("release", err)
+	}
+	return nil
+}
+
+// Released is the error of an Unlock, as that of a release.
+func Released(err error) error {
+	if e := fail.Of(err); e != nil {
+		e.Op = "release"
+	}
+	return err
+}
+
+// releaseOther releases a permit that this client does not hold.
+func (p *Permits) releaseOther(ctx context.Context, id string) error {
+	if err := engine.CheckName(p.Topic.Name); err != nil {
+		return err
+	}
+	if err := p.Check(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	p.Hold()
+	defer p.End()
+	return p.SendOff(ctx, func() error {
+		held, unsure, err := p.SendRelease(backend.ReleaseRequest{Kind: p.Topic.Kind, Name: p.Topic.Name, Owner: id})
+		switch {
+		case err != nil:
+			return p.Explain(err)
+		case !held && !unsure:
+			return fmt.Errorf("%w: the permit is not out: it was released, has expired, or never was", fail.NotHeld)
+		}
+		return nil
+	}, nil)
+}

@@ -1,0 +1,387 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// grant is what asking the store for a lock came to.
+type grant struct {
+	owner   string // for which it was asked
+	reply   backend.AcquireReply
+	granted bool
+	token   int64
+	sent    clock.Instant // before the first request that may have got the lease
+	asked   clock.Instant // before the last request
+	first   clock.Instant // before the first request
+	tries   int           // requests that were sent
+	checkAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
+	late    int           // requests whose outcome is unknown
+	until   int64         // when the last of them can no longer take effect (monotonic)
+	passed  bool          // by the tenure before, within the process
+	changes int           // of the record, that were told before it was passed
+	slot    limiter
+	err     error
+}
+
+// heard notes what the last request came to.
+func (g *grant) heard(reply *backend.AcquireReply, err error, ttl time.Duration) {
+	if g.err = err; err != nil {
+		g.blame(err, ttl)
+		return
+	}
+	g.reply, g.granted, g.token = *reply, reply.Granted, reply.Token
+	g.checkAt = checkAt(g.asked, reply.Confirm)
+}
+
+// checkAt is when a grant that was asked for then is to be verified. Those of one period are verified together.
+func checkAt(asked clock.Instant, within time.Duration) int64 {
+	if within <= 0 {
+		return 0
+	}
+	period := int64(within)
+	return (asked.Mono/period + 2) * period
+}
+
+// blame notes a request that may have taken effect.
+func (g *grant) blame(err error, ttl time.Duration) {
+	if backend.FaultOf(err).MayHaveRun {
+		g.late++
+		g.until = g.asked.Mono + int64(ttl)
+	}
+}
+
+// sending notes that a request is sent now.
+func (g *grant) sending(now clock.Instant) {
+	if g.asked = now; g.late == 0 {
+		g.sent = now
+	}
+	if g.tries == 0 {
+		g.first = now
+	}
+	g.tries++
+}
+
+// attempt asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
+// to in c.grant; or *fail.CallerGone.
+func (c *call) attempt() (*lease.Hold, error) {
+	e := c.engine
+	if g := c.handed; g != nil {
+		c.grant, c.handed = *g, nil
+		defer e.end() // begun where it was handed over
+		return c.receive()
+	}
+	c.grant = grant{}
+	if c.Family == backend.KindPermits {
+		c.grant.owner = newPermitID()
+	} else {
+		c.grant.owner = e.OwnerID()
+	}
+	if err := c.enterLimit(); err != nil || c.grant.err != nil {
+		return nil, err
+	}
+	returned := false
+	defer c.grant.slot.leaveUnless(&returned)
+	err := e.carryOut(c.wait, c, c.Replicas.N == 0 && e.store.leaves(c.Family))
+	if returned = true; err != nil {
+		return nil, err
+	}
+	return c.receive()
+}
+
+// enterLimit takes a slot of the in-flight limiter. The error is *fail.CallerGone; another is in c.grant.
+func (c *call) enterLimit() error {
+	e := c.engine
+	slot := e.limits.of(e.store.node(c.Name), c.Replicas.N > 0)
+	if err := slot.enter(c.wait, e.calls.closing); err != nil {
+		if fail.IsGone(err) {
+			return err
+		}
+		c.grant.err = err
+		return nil
+	}
+	c.grant.slot = slot
+	return nil
+}
+
+// send sends the next request.
+func (c *call) send(ctx context.Context) error {
+	q := c.question()
+	c.grant.sending(c.ready())
+	reply, err := c.engine.store.Acquire(ctx, q)
+	if _, left := errors.AsType[*backend.Left[backend.AcquireReply]](err); !left {
+		c.grant.heard(&reply, err, c.ttl)
+	}
+	return err
+}
+
+func (c *call) left(err error) func() error {
+	return leftBehind(err, func(reply backend.AcquireReply, err error) { c.grant.heard(&reply, err, c.ttl) })
+}
+
+// finish repeats a request that failed for a reason that may pass: the same request counts once however often it
+// arrives. It gives the slot back.
+func (c *call) finish(err error) error {
+	defer c.grant.slot.leave()
+	e := c.engine
+	if err != nil {
+		first := time.Now().Add(-e.Since(c.grant.first))
+		_ = e.retry.Resume(err, first, func() error { return c.send(e.base) })
+	}
+	c.require()
+	return nil
+}
+
+// orphan disposes of a grant whose caller has left.
+func (c *call) orphan() {
+	if c.grant.reply.Waits {
+		c.engine.enrolledBehind(c.topic())
+	}
+	c.abandon()
+	if c.marks.claims {
+		c.withdrawClaim() // it may have been made after its owner left
+	}
+}
+
+// question is what the store is asked.
+func (c *call) question() backend.AcquireRequest {
+	q := backend.AcquireRequest{
+		Kind: c.Family, Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced,
+		Wait: c.place, Age: c.Age, Waits: c.marks.enrols, Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
+	}
+	// What the session knows after a first request may be that this one got the lock.
+	q.Cached = c.Try && c.grant.tries == 0 && c.claim == nil
+	if c.Family == backend.KindRead && c.outer != nil {
+		q.Under, q.UnderKind = c.outer.Tenure.Owner, of(c.outer).family
+	}
+	if c.marks.claims {
+		q.Claim, q.Claimant = c.engine.Config.Watchdog, c.engine.Config.ID
+	}
+	if x := c.claim; x != nil {
+		q.Under, q.UnderHolds = x.Owner, x.Hold
+		if c.outer == nil { // it came from elsewhere
+			q.UnderToken = x.Token
+		}
+		q.Fenced = c.Fenced && x.Token == 0
+	}
+	return q
+}
+
+// receive settles what an acquisition came to, for a caller that may have left.
+func (c *call) receive() (*lease.Hold, error) {
+	if !c.grant.granted {
+		c.abandon()
+		return nil, nil
+	}
+	if c.wait.Err() != nil {
+		c.abandon()
+		return nil, fail.Gone(c.wait)
+	}
+	h, err := c.settle(c.under)
+	if err != nil {
+		c.abandon()
+		c.grant.granted, c.grant.err = false, err
+	}
+	return h, nil
+}
+
+// settle makes a grant a lease whose context is a child of ctx.
+func (c *call) settle(ctx context.Context) (*lease.Hold, error) {
+	e := c.engine
+	t := c.tenure()
+	h := &t.First
+	c.hold(h, ctx, c.grant.sent)
+	if c.grant.passed {
+		h.Since = c.grant.asked
+	}
+	t.Start(c.grant.sent, h)
+	now := e.Now()
+	e.lock()
+	if err := e.admissible(t, c.outer != nil, now); err != nil {
+		e.unlock()
+		return nil, err
+	}
+	c.admit(t, now)
+	t.Attach(h)
+	if c.grant.passed && c.grant.changes != t.name.Changes {
+		t.verify()
+	}
+	t.reschedule()
+	e.unlock()
+	c.acquired(h, 1)
+	return h, nil
+}
+
+// tenure makes that of a grant. It is not yet live.
+func (c *call) tenure() *tenure {
+	e, g := c.engine, &c.grant
+	t := &tenure{engine: e, family: c.Family, place: c.place}
+	t.Keeper, t.Owner, t.TTL = t, g.owner, c.ttl
+	t.Key = e.key(topicOf(c.Family, c.Name))
+	t.Deadline = clock.Deadline(g.sent, c.ttl)
+	t.Plan = lease.NewPlan(e.Config.Watchdog)
+	t.Fence = lease.Fence{Token: g.token, Drawn: c.Fenced}
+	switch c.Family {
+	case backend.KindRead:
+		t.Mode = lease.Shared
+	case backend.KindWrite:
+		t.Mode = lease.Admitting
+	case backend.KindNested:
+		t.Lent.Store(true)
+		if c.claim.Token != 0 {
+			t.Fence = lease.Fence{Token: c.claim.Token, Drawn: true}
+		}
+	}
+	var outer *lease.Tenure
+	if c.outer != nil && c.Family != backend.KindNested {
+		outer = c.outer.Tenure
+	}
+	t.Under(outer)
+	if g.late > 0 {
+		t.trouble = &trouble{late: g.late, until: g.until}
+	}
+	if g.checkAt != 0 {
+		t.Plan.CheckAt = g.checkAt
+	}
+	return t
+}
+
+// hold makes h a hold of the call's. It is not yet live.
+func (c *call) hold(h *lease.Hold, ctx context.Context, since clock.Instant) {
+	h.Number, h.Family, h.Since = c.engine.ids.leases.Add(1), uint8(c.Family), since
+	h.MaxHold, h.Marks.Watchdog = c.MaxHold, c.Lease == 0
+	h.Outer, h.Under = c.outer, ctx
+}
+
+// admissible refuses a grant that comes too late.
+func (e *Engine) admissible(t *tenure, enters bool, now clock.Instant) error {
+	if e.calls.over || e.calls.shut && !enters {
+		return fail.Closing
+	}
+	if t.Deadline.Reached(now) {
+		return &backend.Fault{
+			Err:       errors.New("the store granted the lock after its lease had run out"),
+			Remedy:    "take a longer lease, or look why the store or this process is so slow",
+			Temporary: true,
+		}
+	}
+	return nil
+}
+
+// admit enters a tenure into the client.
+func (c *call) admit(t *tenure, now clock.Instant) {
+	e := c.engine
+	n := e.names.of(c.topic())
+	t.name = n
+	switch {
+	case c.Family == backend.KindPermits:
+		e.names.permits[t.Owner] = t
+		e.tidy(n)
+	default:
+		lost, why := n.Admit(&t.Tenure)
+		for _, x := range lost {
+			ofTenure(x).lose(now, why)
+		}
+		if w := n.waiters; w != nil {
+			w.failing = time.Time{}
+			if t.Mode != lease.Shared {
+				w.Hold(true)
+			}
+			if !c.grant.passed {
+				w.Refill()
+			}
+		}
+	}
+	if c.Family == backend.KindNested {
+		e.names.join(t)
+	}
+	e.calls.held++
+}
+
+// tryOnce is a call that does not wait.
+func (c *call) tryOnce() (*lease.Handle, error) {
+	e := c.engine
+	now := c.now()
+	e.lock()
+	if e.calls.shut && c.outer == nil {
+		e.unlock()
+		return nil, c.Fail(fail.Closed)
+	}
+	if n := e.names.records[c.topic()]; n != nil {
+		if left := n.Blocks(c.Family != backend.KindWrite, now); left > 0 {
+			e.unlock()
+			return nil, c.Refused(left)
+		}
+	}
+	e.calls.running++
+	e.unlock()
+	defer e.end()
+	h, err := c.attempt()
+	g := &c.grant
+	switch {
+	case err != nil:
+		return nil, c.Fail(err)
+	case h != nil:
+		return &h.Handle, nil
+	case g.err != nil:
+		return nil, c.Fail(e.Explain(g.err))
+	case g.reply.Young:
+		return nil, fail.Public(&fail.Error{Op: c.Op(), Name: c.Name, Remaining: g.reply.Remaining, Err: fail.Barred})
+	case g.reply.Absent:
+		return nil, c.Fail(c.claimEnded())
+	}
+	return nil, c.Refused(g.reply.Remaining)
+}
+
+// replicable refuses a call that wants replicas and cannot have them.
+func (c *call) replicable() error {
+	r, e := c.Replicas, c.engine
+	if r.N == 0 {
+		return nil
+	}
+	if s, can := e.store.Session.(backend.ReplicaSession); !can || !s.Replicates() {
+		return fail.Invalidf("WithReplicas does not apply: the backend (%T) has no replicas that can be waited for; "+
+			"those of redisgo (with a *redis.Client or *redis.ClusterClient), rueidis and valkey have", e.store.Session)
+	}
+	if r.Timeout >= c.ttl {
+		return fail.Invalidf("WithReplicas(%d, %v): the timeout is to be less than the lease, which is %v", r.N, r.Timeout, c.ttl)
+	}
+	return nil
+}
+
+// lacks is why a request that was granted has not got the replicas that it wants; nil if it has.
+func (c *call) lacks(replicas int) error {
+	if replicas >= c.Replicas.N {
+		return nil
+	}
+	return &backend.Fault{
+		Err: fmt.Errorf("%w: %d of %d replicas acknowledged it within %v, so it was released",
+			fail.NotReplicated, replicas, c.Replicas.N, c.Replicas.Timeout),
+		Remedy: "INFO replication on the master tells how many there are and how far behind; bring them back, or ask " +
+			"for fewer, or give them more time",
+	}
+}
+
+// require releases a grant that too few replicas have.
+func (c *call) require() {
+	g := &c.grant
+	if g.err != nil || !g.granted {
+		return
+	}
+	lacks := c.lacks(g.reply.Replicas)
+	if lacks == nil {
+		return
+	}
+	g.granted, g.err = false, lacks
+	q := backend.ReleaseRequest{Kind: c.Family, Name: c.Name, Owner: g.owner}
+	if _, _, err := c.engine.SendRelease(q); err != nil {
+		g.late, g.until = g.late+1, max(g.until, c.engine.Now().Mono+int64(c.ttl))
+	}
+}

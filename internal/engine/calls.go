@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"github.com/mortise-go/mortise/internal/clock"
+)
+
+// calls is what Shutdown waits for. Guarded by the engine's mutex, but for the channels.
+type calls struct {
+	held    int           // live tenures
+	running int           // commands whose end must be awaited
+	idle    chan struct{} // non-nil once Shutdown waits for held and running to be zero
+	shut    bool          // Shutdown has begun, at shutAt
+	over    bool          // and has ended the leases that were left
+	shutAt  clock.Instant
+	closing chan struct{} // closed when Shutdown begins
+	closed  chan struct{} // closed when Shutdown is over
+	hurry   chan error    // a second Shutdown ends the waiting of the first
+	outcome error         // what Shutdown came to; set before closed is closed
+}
+
+func (c *calls) init() {
+	c.closing, c.closed, c.hurry = make(chan struct{}), make(chan struct{}), make(chan error)
+}
+
+// begin and end bracket what Shutdown waits for.
+func (e *Engine) begin() {
+	e.lock()
+	e.calls.running++
+	e.unlock()
+}
+
+func (e *Engine) end() {
+	e.lock()
+	e.calls.ended()
+	e.unlock()
+}
+
+// ended is end with the mutex.
+func (c *calls) ended() {
+	c.running--
+	c.check()
+}
+
+// check tells Shutdown that nothing is held and nothing is on its way.
+func (c *calls) check() {
+	if c.idle != nil && c.held == 0 && c.running == 0 {
+		close(c.idle)
+		c.idle = nil
+	}
+}
+
+// Begin is begin for what is not begun any more once Shutdown has; End ends it.
+func (e *Engine) Begin() bool {
+	e.lock()
+	defer e.unlock()
+	if e.calls.shut {
+		return false
+	}
+	e.calls.running++
+	return true
+}
+
+// Hold is Begin though Shutdown may have begun; End ends it.
+func (e *Engine) Hold() { e.begin() }
+
+// End ends what Begin or Hold began.
+func (e *Engine) End() { e.end() }
+
+// Shut reports whether Shutdown has begun.
+func (e *Engine) Shut() bool {
+	e.lock()
+	defer e.unlock()
+	return e.calls.shut
+}

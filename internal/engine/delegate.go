@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// A lock is entered from another process by an owner of its own, nested in the store under the one whose delegation
+// came with the call: counts being absolute, two processes that raised one would both be in. The process that
+// delegated does likewise from then on, so that a count that was lent never rises: no later hold can be taken for the
+// delegated one, and one order in the store is that of all that enter.
+
+// Claim says which hold of a lock a call comes from. It has the fields of mortise.Claim, which documents them.
+type Claim struct {
+	Name    string
+	Owner   string
+	Hold    int
+	Token   int64
+	Expires time.Time
+}
+
+// MaxClaims is how many claims a context gives and takes.
+const MaxClaims = 16
+
+// maxOwner bounds an owner's id: a client's, a colon and a number.
+const maxOwner = maxID + 1 + 20
+
+// check refuses a claim that cannot be one.
+func (x Claim) check() error {
+	if err := CheckName(x.Name); err != nil {
+		return fmt.Errorf("%w: a claim's name: %w", fail.Invalid, err)
+	}
+	switch {
+	case len(x.Owner) > maxOwner, !utf8.ValidString(x.Owner), strings.ContainsFunc(x.Owner, unicode.IsControl),
+		strings.IndexByte(x.Owner, ':') < 0:
+		return fail.Invalidf("a claim's owner, %q, is none", fail.Shorten(x.Owner))
+	case x.Hold < 1:
+		return fail.Invalidf("a claim's hold is %d, it is one or more", x.Hold)
+	case x.Token < 0:
+		return fail.Invalidf("a claim's token is %d", x.Token)
+	}
+	return nil
+}
+
+// Adopt returns a context that carries claims: calls of this engine with it enter under them.
+func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, error) {
+	fails := func(name string, err error) (context.Context, error) { return nil, fail.New("adopt", name, err) }
+	if err := e.Usable(); err != nil {
+		return fails("", err)
+	}
+	if ctx == nil {
+		return fails("", fail.NilContext)
+	}
+	if len(claims) > MaxClaims {
+		return fails("", fail.Invalidf("%d claims, the limit is %d", len(claims), MaxClaims))
+	}
+	for _, x := range claims {
+		if err := x.check(); err != nil {
+			return fails(x.Name, err)
+		}
+	}
+	if !e.store.nests() {
+		return fails("", fail.Invalidf("on the backend (%T) a lock that another process holds cannot be entered; "+
+			"on those of redisgo, rueidis and memory it can", e.store.Session))
+	}
+	if len(claims) == 0 {
+		return ctx, nil
+	}
+	return &delegated{Context: ctx, engine: e, claims: claims}, nil
+}
+
+// delegated is a context that carries claims that a client has adopted.
+type delegated struct {
+	context.Context
+	engine *Engine
+	claims []Claim
+}
+
+// Value answers the key of a lock with a claim on it.
+func (x *delegated) Value(key any) any {
+	switch k := key.(type) {
+	case *lease.Key:
+		if k.Client == x.engine && k.Record == uint8(backend.KindLock) {
+			for i := range x.claims {
+				if x.claims[i].Name == k.Name {
+					return &x.claims[i]
+				}
+			}
+		}
+	case lease.Carriers:
+		return x
+	}
+	return x.Context.Value(key)
+}
+
+// String keeps what prints contexts from printing claims.
+func (x *delegated) String() string { return fmt.Sprintf("%v.WithClaims", x.Context) }
+
+// Claims are those on the locks that ctx holds, of any engine, innermost first.
+func Claims(ctx context.Context) []Claim {
+	if ctx == nil {
+		return nil
+	}
+	g := gathering{seen: make(map[lease.Key]bool)}
+	g.from(ctx)
+	return g.claims
+}
+
+// gathering collects claims.
+type gathering struct {
+	claims []Claim
+	seen   map[lease.Key]bool
+}
+
+// from collects those of ctx, innermost first.
+func (g *gathering) from(ctx context.Context) {
+	for len(g.claims) < MaxClaims {
+		switch x := ctx.Value(lease.Carriers{}).(type) {
+		case *lease.Context:
+			g.hold(x.Hold)
+			ctx = x.Context
+		case *delegated:
+			for _, claim := range x.claims {
+				key := x.engine.key(lockTopic(claim.Name))
+				if len(g.claims) < MaxClaims && !g.seen[key] && time.Now().Before(claim.Expires) {
+					g.claims = append(g.claims, claim)
+				}
+				g.seen[key] = true
+			}
+			ctx = x.Context
+		case lease.Joined:
+			g.from(x.Context)
+			ctx = x.Other
+		default:
+			return
+		}
+	}
+}
+
+// hold collects that of a lease, if it is live.
+func (g *gathering) hold(h *lease.Hold) {
+	key := h.Tenure.Key
+	if g.seen[key] || key.Record != uint8(backend.KindLock) {
+		return
+	}
+	g.seen[key] = true
+	if claim, ok := lend(h); ok {
+		g.claims = append(g.claims, claim)
+	}
+}
+
+// lend makes a claim on h, if it is live and of a kind that is entered from elsewhere.
+func lend(h *lease.Hold) (Claim, bool) {
+	t := of(h)
+	e := t.engine
+	if !t.nestable() || !e.store.nests() || h.Err() != nil {
+		return Claim{}, false
+	}
+	e.lock()
+	defer e.unlock()
+	if h.Cause != nil {
+		return Claim{}, false // meanwhile
+	}
+	if !t.Lent.Load() {
+		t.Lend()
+		if t.Stale {
+			t.repairSoon(e.Now().Mono)
+			t.reschedule()
+		}
+	}
+	ends := t.Deadline.Wall
+	if until, bounded := h.Until(); bounded {
+		ends = min(ends, until.Wall)
+	}
+	claim := claimOf(h)
+	claim.Expires = time.Unix(0, ends).UTC().Truncate(time.Millisecond)
+	return claim, true
+}
+
+// nestable tells a tenure whose record is the reentrant lock's.
+func (t *tenure) nestable() bool { return t.Key.Record == uint8(backend.KindLock) }
+
+func claimOf(h *lease.Hold) Claim {
+	x := Claim{Name: h.Name(), Owner: h.Tenure.Owner, Hold: int(h.Level)}
+	x.Token, _ = h.Token()
+	return x
+}
+
+// Enters reports whether a call with ctx enters what it holds already of a plain lock, or under a claim.
+func (e *Engine) Enters(ctx context.Context, name string) bool {
+	key := e.key(lockTopic(name))
+	switch x := ctx.Value(&key).(type) {
+	case *lease.Hold:
+		return x.Err() == nil
+	case *Claim:
+		return true
+	}
+	return false
+}
+
+// enterLent takes the lock under h, whose tenure was lent. It reports ended if h has ended.
+func (c *call) enterLent(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
+	e, t, family := c.engine, of(h), c.Family
+	c.outer = h
+	if h.Err() == nil {
+		got, err = c.enterDelegated(claimOf(h))
+		if !errors.Is(err, fail.ClaimEnded) {
+			return got, false, err
+		}
+		now := e.Now()
+		e.lock()
+		t.expire(now)
+		lost := h.Cause == nil // it lives here, and the store knows of no such hold
+		if lost {
+			t.lose(now, noRecord)
+		}
+		e.unlock()
+		if lost {
+			return nil, false, c.Fail(t.lost(goneMeanwhile))
+		}
+	}
+	c.outer, c.claim, c.Family = nil, nil, family
+	return nil, true, nil
+}
+
+// enterDelegated takes the lock under a claim.
+func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
+	if c.NonReentrant {
+		return nil, c.Fail(fail.Invalidf("the call comes from a holder of this lock, and a non-reentrant lock is not " +
+			"entered again; unlock it first, or use the reentrant lock"))
+	}
+	c.Family, c.claim = backend.KindNested, &x
+	shut := c.engine.Shut()
+	if c.Try || shut && c.outer != nil { // those that hold it already are to finish
+		h, err := c.tryOnce()
+		if shut && errors.Is(err, fail.NotAcquired) {
+			err = c.Fail(fail.Closed)
+		}
+		return h, err
+	}
+	var h *lease.Hold
+	err := c.waitIn(c.topic(), func() (a Answer, err error) {
+		if h, err = c.attempt(); err != nil {
+			return a, err
+		}
+		reply := &c.grant.reply
+		if reply.Absent {
+			return a, c.claimEnded()
+		}
+		return Answer{Got: h != nil, Left: reply.Remaining, Look: reply.Look, Failure: c.grant.err}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &h.Handle, nil
+}
+
+func (c *call) claimEnded() error {
+	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold was "+
+		"unlocked or lost, its lease ran out, or the claim's token is none", fail.ClaimEnded, fail.Shorten(c.claim.Owner))
+}

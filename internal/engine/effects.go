@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// effects are what must be done after the mutex was let go: first the contexts of all leases that are over end, then
+// the rest in its order, then handlers of the user's are announced. None of it calls the user's code.
+type effects struct {
+	ends  []ending
+	after []func()
+	told  []func()
+}
+
+type ending struct {
+	hold  *lease.Hold
+	cause error
+}
+
+func (e *Engine) lock() { e.mu.Lock() }
+
+// unlock carries out what was noted meanwhile.
+func (e *Engine) unlock() {
+	fx := &e.effects
+	if len(fx.ends)+len(fx.after)+len(fx.told) == 0 {
+		e.mu.Unlock()
+		return
+	}
+	done := *fx
+	*fx = effects{}
+	e.mu.Unlock()
+	for _, x := range done.ends {
+		x.hold.End(x.cause)
+	}
+	for _, f := range done.after {
+		f()
+	}
+	for _, f := range done.told {
+		e.announce.Event(f)
+	}
+}
+
+// after has f called without the mutex.
+func (e *Engine) after(f func()) { e.effects.after = append(e.effects.after, f) }
+
+// tell announces a call of a handler of the user's.
+func (e *Engine) tell(f func()) { e.effects.told = append(e.effects.told, f) }
+
+// end ends the context of a hold whose cause is set.
+func (e *Engine) endContext(h *lease.Hold, cause error) {
+	e.effects.ends = append(e.effects.ends, ending{h, cause})
+}
+
+// locker is the engine's mutex, for the timers.
+type locker Engine
+
+// Lock takes the mutex.
+func (l *locker) Lock() { (*Engine)(l).lock() }
+
+// Unlock lets the mutex go and carries out what was noted.
+func (l *locker) Unlock() { (*Engine)(l).unlock() }

@@ -1,0 +1,203 @@
+// Package engine acquires, waits, renews, re-enters and releases: it owns the state of locks of one client, and the
+// mutex that guards it.
+//
+// A call goes request.go (what is asked for), acquire.go (the commands and what becomes of them), wait.go (the local
+// queue), tenure.go (what is held), renew.go and compensate.go (the background), release.go.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/announce"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/retry"
+)
+
+// Config is what a client was made with.
+type Config struct {
+	ID string // unique in the store; "" draws one
+	// Watchdog is the lease of tenures that are renewed.
+	Watchdog time.Duration
+	// RejoinDelay is for how long a store that lost its data has no vote in a quorum; negative for Watchdog.
+	RejoinDelay time.Duration
+	// RejoinScope names the store's record of its age.
+	RejoinScope string
+	Observer    Observer
+	Log         *slog.Logger
+}
+
+// Engine is the locks of one client. Its methods may be called concurrently.
+type Engine struct {
+	clock.Clock
+	Config   Config
+	store    store
+	retry    retry.Policy
+	announce *announce.Announcer
+	limits   limits
+	ids      ids
+
+	// base is the context of commands. A caller's ends only its wait: a command that was sent is always awaited, so
+	// that what it got is not left behind.
+	base   context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards what follows
+	effects effects
+	calls   calls
+	names   names
+	renewer renewer
+}
+
+// New makes the engine of a client on a backend.
+func New(b backend.Backend, cfg Config) (*Engine, error) {
+	e := &Engine{Clock: clock.New(), Config: cfg, announce: announce.New(cfg.Log), limits: newLimits(), names: newNames()}
+	e.ids.begin(cfg.ID)
+	e.Config.ID = e.ids.client
+	e.base, e.cancel = context.WithCancel(context.Background())
+	e.retry = retry.Policy{Temporary: temporary, Done: e.base.Done()}
+	e.calls.init()
+	e.renewer.init(e)
+	session, err := b.Open(e.Handler())
+	if err != nil {
+		e.cancel()
+		return nil, fmt.Errorf("%w: %w", fail.Invalid, err)
+	}
+	e.store = newStore(session)
+	return e, nil
+}
+
+func temporary(err error) bool { return backend.FaultOf(err).Temporary }
+
+// ids draws the client's ids.
+type ids struct {
+	client string
+	prefix string // of owners
+	first  uint64 // what owners are numbered from, another for each client
+	owners atomic.Uint64
+	leases atomic.Uint64
+}
+
+func (i *ids) begin(client string) {
+	if i.client = client; client == "" {
+		i.client = newID()
+	} else {
+		// A client with the same id that ran before, and perhaps crashed, has left owners and remembered requests
+		// in the store: begin elsewhere.
+		i.first = rand.Uint64() >> 12
+	}
+	i.prefix = i.client + ":"
+}
+
+// OwnerID draws an id that is never used again, of an owner or of a request.
+func (e *Engine) OwnerID() string {
+	var b [20]byte
+	return e.ids.prefix + string(strconv.AppendUint(b[:0], e.ids.first+e.ids.owners.Add(1), 10))
+}
+
+// Base is the context of commands that no caller can end.
+func (e *Engine) Base() context.Context { return e.base }
+
+// Explain puts the sentinel before a backend's error.
+func (e *Engine) Explain(err error) error { return fail.FromStore(err, e.base.Err() != nil) }
+
+// Ping asks the store for a sign of life.
+func (e *Engine) Ping(ctx context.Context) error {
+	if err := e.Usable(); err != nil {
+		return fail.New("ping", "", err)
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if err := e.Await(ctx, func() error { return e.store.Ping(e.base) }, nil); err != nil {
+		return fail.New("ping", "", e.Explain(err))
+	}
+	return nil
+}
+
+// Usable refuses an engine that New did not make.
+func (e *Engine) Usable() error {
+	if e == nil || e.store.Session == nil {
+		return fail.Zero
+	}
+	return nil
+}
+
+// store is the session, and what it can do besides.
+type store struct {
+	backend.Session
+	leaver backend.Leaver       // nil: callers cannot leave
+	nodes  backend.NodeSession  // nil: there is one
+	relay  backend.RelaySession // nil: releases are told to all
+}
+
+func newStore(session backend.Session) store {
+	s := store{Session: session}
+	s.leaver, _ = session.(backend.Leaver)
+	s.nodes, _ = session.(backend.NodeSession)
+	if r, is := session.(backend.RelaySession); is && r.Relays() {
+		s.relay = r
+	}
+	return s
+}
+
+// node numbers the node of the store that has a name; 0 where there is one only, or it is not known.
+func (s *store) node(name string) int {
+	if s.nodes == nil {
+		return 0
+	}
+	return s.nodes.Node(name)
+}
+
+// leaves reports whether the store lets callers leave commands for a kind.
+func (s *store) leaves(k backend.Kind) bool { return s.leaver != nil && s.leaver.Leaves(k) }
+
+// nests reports whether the store has locks that several owners hold, each under another.
+func (s *store) nests() bool {
+	n, is := s.Session.(backend.NestSession)
+	return is && n.Nests()
+}
+
+// multi is the session, if it takes several locks at once.
+func (s *store) multi() backend.MultiSession {
+	m, _ := s.Session.(backend.MultiSession)
+	return m
+}
+
+// Capability finds what a backend can do besides; things is what it would have, in errors.
+func Capability[S any](e *Engine, things string) (S, error) {
+	if err := e.Usable(); err != nil {
+		return *new(S), err
+	}
+	s, ok := e.store.Session.(S)
+	if !ok {
+		return s, fail.Invalidf("the backend (%T) has no %s; those of redisgo, rueidis and memory have",
+			e.store.Session, things)
+	}
+	return s, nil
+}
+
+// Watchdog is the lease of tenures that are renewed.
+func (e *Engine) Watchdog() time.Duration { return e.Config.Watchdog }
+
+// RejoinDelay is for how long the store has no vote in a quorum after it lost its data; zero if it votes at once.
+func (e *Engine) RejoinDelay() time.Duration {
+	if e.Config.RejoinDelay < 0 {
+		return e.Config.Watchdog
+	}
+	return e.Config.RejoinDelay
+}
+
+// KnowsAge reports whether the store can tell since when it has its data, and in which scope.
+func (e *Engine) KnowsAge() (scope string, knows bool) {
+	s, has := e.store.Session.(backend.AgeSession)
+	return e.Config.RejoinScope, has && s.KnowsAge()
+}

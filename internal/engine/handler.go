@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/timerq"
+)
+
+const (
+	// hintInterval is how often a change of the record makes a waiter ask. Each renewal of each reader is one.
+	hintInterval = 250 * time.Millisecond
+	// hintDelay is how long an enrolled waiter lets a change of the record rest: a release is told to some client,
+	// too; only what is not told, an expiry or a deletion, is worth asking.
+	hintDelay = 100 * time.Millisecond
+	// silence is how long a client that was told of a release has before the next one asks.
+	silence = 250 * time.Millisecond
+	// checkWithin is when a tenure, told of a change that need not concern it, asks whether it still holds. Its
+	// question changes nothing, or tenures would tell each other for ever.
+	checkWithin = time.Second
+)
+
+// handler is the engine as its session sees it.
+type handler Engine
+
+var (
+	_ backend.Handler     = (*handler)(nil)
+	_ backend.WatchFailer = (*handler)(nil)
+	_ backend.TurnHandler = (*handler)(nil)
+)
+
+// Watching tells that t is watched from now on.
+func (h *handler) Watching(t backend.Topic) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	if l := e.names.lines[t.Name]; l != nil {
+		l.listening(t)
+	}
+	if w := e.names.watches.all[t]; w != nil {
+		w.confirmed = true
+	}
+	e.heard(t, nil)
+}
+
+// Released tells that t was released.
+func (h *handler) Released(t backend.Topic) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	e.barged(t)
+	e.heard(t, nil)
+}
+
+// WatchFailed tells that t cannot be watched, for a reason that does not pass by itself.
+func (h *handler) WatchFailed(t backend.Topic, err error) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	e.heard(t, err)
+}
+
+// heard has the first waiter look; deaf is why releases cannot be heard of, if so.
+func (e *Engine) heard(t backend.Topic, deaf error) {
+	if n := e.names.records[t]; n != nil && n.waiters != nil { // otherwise it comes late and concerns no call
+		n.deaf = deaf
+		n.Notify()
+	}
+}
+
+// Passed tells that t was released, and that another client was told to ask.
+func (h *handler) Passed(t backend.Topic, next backend.Turn) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	e.barged(t)
+	n := e.names.records[t]
+	switch {
+	case n.first() == nil:
+	case !n.enrolled:
+		n.Notify() // it asks for more than the lock, or has not been refused yet
+	default:
+		delay := silence
+		if !next.Second {
+			delay += silence + rand.N(time.Duration(next.Waiting+1)*silence)
+		}
+		n.Recheck(e.Now().Mono + int64(delay))
+	}
+}
+
+// Changed tells that the record of t has changed: a waiter looks, a tenure asks whether it still holds.
+func (h *handler) Changed(t backend.Topic) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	if n := e.names.records[t]; n != nil {
+		e.changed(n)
+	}
+	e.checkNested(t)
+}
+
+// ChangedAll tells that any record may have changed.
+func (h *handler) ChangedAll() {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	for _, n := range e.names.records {
+		e.changed(n)
+		if t := n.holder(); t != nil && t.Lent.Load() {
+			t.verify()
+		}
+	}
+	for _, t := range e.names.permits {
+		t.verify()
+	}
+}
+
+func (e *Engine) changed(n *name) {
+	if n.topic.Kind == backend.KindWrite {
+		e.changedRW(n)
+		return
+	}
+	n.Changes++
+	if t := n.holder(); t != nil {
+		t.hinted()
+	}
+	if n.first() != nil && n.enrolled {
+		now := e.Now().Mono
+		if at := max(now+int64(hintDelay), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
+			n.hinted = at
+			n.Recheck(at)
+		}
+		return
+	}
+	n.queue().Notify()
+}
+
+// changedRW is changed for a read-write lock, whose record changes as often as its readers renew.
+func (e *Engine) changedRW(n *name) {
+	now := e.Now()
+	if t := n.holder(); t != nil {
+		t.verify()
+	}
+	for r := range n.Readers {
+		ofTenure(r).checkSoon(now)
+	}
+	if n.first() == nil || n.hint.Waits() {
+		return
+	}
+	ask := func(now clock.Instant) {
+		n.hinted = now.Mono
+		n.queue().Notify()
+	}
+	if at := n.hinted + int64(hintInterval); n.hinted != 0 && now.Mono < at {
+		e.renewer.timers.Put(&n.hint, at, timerq.Func(ask))
+		return
+	}
+	ask(now)
+}
+
+// checkNested has the store asked whether tenures that entered under another still hold what they hold.
+func (e *Engine) checkNested(t backend.Topic) {
+	if t.Kind == backend.KindLock {
+		for x := range e.names.nested[t.Name] {
+			x.hinted()
+		}
+	}
+}

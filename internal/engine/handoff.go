@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/internal/retry"
+)
+
+// handoff is a release for the first waiter of the same client: local, without a command, or in the same command.
+type handoff struct {
+	from  *tenure
+	to    *waiter
+	owner string // the successor's id
+	sent  clock.Instant
+	req   backend.HandOverRequest
+	// waiters, events and enrolled are as of then.
+	waiters  *waiters
+	events   uint64
+	enrolled bool
+	// changes of the record that were told before: if there are more, the successor asks whether it is there.
+	changes int
+	isLocal bool // nothing needs to be sent
+
+	reply   backend.HandOverReply
+	failure error
+}
+
+// handoff prepares to hand t's record over; nil if it is to be released for all. Waiters elsewhere know when t's lease
+// is over, and ask then: a successor's ends no earlier. It is called with the mutex, and with t's turn.
+func (t *tenure) handoff() *handoff {
+	e, n := t.engine, t.name
+	if !t.handsOff() {
+		return nil
+	}
+	w := n.first()
+	if w == nil || w.call == nil || w.call.ttl < t.TTL {
+		return nil
+	}
+	if l := e.names.lines[n.topic.Name]; l != nil && l.standing.Len() > 0 {
+		return nil // fair waiters wait for the same lock
+	}
+	h := &handoff{
+		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
+		waiters: n.waiters, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
+	}
+	h.isLocal = t.passes(w, h.sent) && n.Budget() > 0
+	h.req = backend.HandOverRequest{
+		Name: n.topic.Name, Owner: t.Owner, Successor: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
+		Yield: n.Budget() <= 0, Waits: e.names.watches.confirmed(n.topic),
+	}
+	// What it tells may arrive before its reply.
+	n.enrolled = n.enrolled || h.req.Yield && h.req.Waits
+	return h
+}
+
+// handsOff reports whether t is a record that may go on within the client.
+func (t *tenure) handsOff() bool {
+	e := t.engine
+	return e.store.relay != nil && !e.calls.shut && t.kind() == backend.KindLock &&
+		t.State == lease.Releasing && t.name.Holder == &t.Tenure
+}
+
+// localWithin is for how long after the store's last word on a lease its record goes on without a command.
+const localWithin = 250 * time.Millisecond
+
+// passes reports whether w can go on where t ends: with t's record in the store as it is, under t's id, which stands
+// for one visit of this client then. What the store said, it said just now, so w's lease is as long as one that it would
+// get; and nothing of t's is on its way, nor does another have t's id from t, that could touch w's lock: t was held once,
+// was not lent, asked for nothing twice, and no renewal is being answered.
+func (t *tenure) passes(w *waiter, now clock.Instant) bool {
+	return t.renewedOnly() && w.call.Lease == 0 && w.call.MaxHold == 0 && !w.call.Fenced && t.undisturbed() &&
+		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)
+}
+
+// renewedOnly reports whether t is a plain lease of the watchdog's.
+func (t *tenure) renewedOnly() bool {
+	return t.First.Marks.Watchdog && t.First.MaxHold == 0 && !t.Fence.Drawn
+}
+
+// undisturbed reports whether nothing of t is on its way.
+func (t *tenure) undisturbed() bool {
+	return !t.Entered() && !t.Lent.Load() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
+}
+
+// local hands the record over without a command, if that still can be: the first waiter may be another by now. It
+// gives t's turn back.
+func (h *handoff) local() bool {
+	if h == nil || !h.isLocal {
+		return false
+	}
+	t := h.from
+	e, n := t.engine, t.name
+	now := e.Now()
+	e.lock()
+	defer e.unlock()
+	if !t.handsOff() || t.Waited() || n.first() != h.to || n.Changes != h.changes || !t.passes(h.to, now) {
+		return false
+	}
+	g := &grant{granted: true, passed: true, owner: t.Owner, asked: now, changes: h.changes}
+	g.sent = t.Deadline.Add(clock.Margin(t.TTL) - t.TTL)
+	if t.Plan.CheckAt != clock.Never {
+		g.checkAt = t.Plan.CheckAt
+	}
+	h.to.handed = g
+	e.calls.running++
+	n.Spend()
+	t.State = lease.Over
+	t.passed = true
+	t.vacate(true)
+	t.Leave()
+	return true
+}
+
+// send sends it.
+func (h *handoff) send(ctx context.Context) (backend.HandOverReply, error) {
+	return h.from.engine.store.relay.HandOver(ctx, h.req)
+}
+
+// settle passes on what it came to, with the mutex; held tells whether a release that followed found the lock held,
+// so that the handoff has not run. It reports whether the first waiter is to ask the store now. What was got for a
+// waiter that has left goes back. Shutdown waits for a waiter that was handed the lock and does not know it yet.
+func (h *handoff) settle(held bool) (ask bool) {
+	t, w := h.from, h.to
+	e, n := t.engine, t.name
+	g := &grant{
+		owner: h.owner, passed: true, granted: h.reply.Granted, token: h.reply.Token,
+		sent: h.sent, asked: h.sent, changes: h.changes,
+	}
+	if h.failure != nil && !held {
+		g.blame(h.failure, h.req.Lease)
+	}
+	if !h.reply.Waits && n.waiters != nil {
+		n.enrolled = n.enrolled && h.enrolled
+	}
+	switch {
+	case g.granted && !w.Left():
+		w.handed = g
+		e.calls.running++
+		if n.Spend(); h.req.Yield {
+			n.Refill()
+		}
+	case g.granted || g.late > 0:
+		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
+		e.abandon(&w.call.Request, g, d)
+	case h.reply.Waits && n.first() != nil:
+		n.enrolled, n.refused = true, true
+		n.RetryAt(e.Now().Mono + int64(e.Config.Watchdog))
+		if n.waiters == h.waiters { // otherwise they came later, and are to ask
+			n.Heard(h.events)
+		}
+		return false
+	case h.reply.Waits:
+		n.expect()
+		n.enrolled = true // tidy then withdraws the entry
+	}
+	return true
+}
+
+// withdrawEntry tells the store that nothing waits here any more, where something has. It is called with the mutex.
+func (e *Engine) withdrawEntry(n *name) {
+	if !n.enrolled {
+		return
+	}
+	n.enrolled = false
+	if e.calls.over {
+		return
+	}
+	t := n.topic
+	until := e.Now().Mono + int64(retry.Patience)
+	e.repeat(t.Name, until, func() bool { return e.store.relay.StepBack(e.base, t) == nil }, nil)
+}
+
+// enrolledBehind notes that a request, whose caller has left, has left an entry in the store's queue.
+func (e *Engine) enrolledBehind(t backend.Topic) {
+	e.lock()
+	n := e.names.of(t)
+	n.expect()
+	n.enrolled = true
+	e.tidy(n)
+	e.unlock()
+}

@@ -1,0 +1,410 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// maxTogether bounds how long one command for many locks occupies the store.
+const maxTogether = 256
+
+// errElsewhere ends a wait in one lock's queue: another lock is what is held.
+var errElsewhere = errors.New("another of the locks is held")
+
+// Together reports whether a request for a lock can be taken together with others: those of the plain record whose
+// waiters are told of releases.
+func (e *Engine) Together(r *Request) bool {
+	return e.Usable() == nil && e.store.multi() != nil && r.Family == backend.KindLock && r.Polling == 0 && r.Replicas.N == 0
+}
+
+// Group is those of names that one command takes together with the first: their indexes, the first's among them. Fewer than two
+// where there are none.
+func (e *Engine) Group(names []string) []int {
+	for _, group := range e.store.multi().Groups(names) {
+		if group[0] == 0 {
+			return group[:min(len(group), maxTogether)]
+		}
+	}
+	return nil
+}
+
+// bundle is several locks of one client that one command takes, all or none: a pending command.
+type bundle struct {
+	errand
+	engine *Engine
+	calls  []call
+	wait   context.Context
+	owners []string
+	grant  grant                  // of all of them
+	all    []backend.AcquireReply // one for each
+}
+
+// AcquireAll takes all locks, or says which one could not be had. It waits, unless the requests do not, for one lock at
+// a time: where that is free and another is held, it goes to wait for the other. The waiting ends with wait, the leases'
+// parent is ctx; each is the parent of the next.
+func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
+	b := &bundle{engine: e, calls: make([]call, len(rs)), wait: wait}
+	since := e.Now()
+	for i := range rs {
+		c := &b.calls[i]
+		c.Request, c.engine, c.under, c.wait, c.ttl, c.since = rs[i], e, ctx, wait, e.ttl(&rs[i]), since
+	}
+	if rs[0].Try {
+		leases, failed, err = b.tryOnce(ctx)
+	} else {
+		leases, failed, err = b.queueUp(ctx)
+	}
+	if err != nil {
+		for i := range b.calls {
+			if c := &b.calls[i]; i == failed || c.marks.contended { // each Waiting is followed
+				c.notAcquired(err)
+			}
+		}
+	}
+	return leases, failed, err
+}
+
+func (b *bundle) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
+	e, c := b.engine, &b.calls[0]
+	e.lock()
+	shut := e.calls.shut
+	i, left := b.blocked()
+	e.calls.running++
+	e.unlock()
+	defer e.end()
+	switch {
+	case shut:
+		return nil, 0, c.Fail(fail.Closed)
+	case i >= 0:
+		return nil, i, b.calls[i].Refused(left)
+	}
+	leases, err := b.attempt(ctx)
+	switch {
+	case err != nil:
+		return nil, 0, c.Fail(err)
+	case leases != nil:
+		return leases, 0, nil
+	case b.grant.err != nil:
+		i := b.culprit(0)
+		return nil, i, b.calls[i].Fail(e.Explain(b.grant.err))
+	}
+	i, left = b.obstacle(0)
+	return nil, i, b.calls[i].Refused(left)
+}
+
+func (b *bundle) queueUp(ctx context.Context) (leases []*lease.Handle, failed int, err error) {
+	for at := 0; ; {
+		c, next := &b.calls[at], at
+		err := c.waitIn(c.topic(), func() (a Answer, err error) {
+			leases, a, next, err = b.question(ctx, at)
+			return a, err
+		})
+		switch {
+		case err == nil:
+			return leases, 0, nil
+		case errors.Is(err, errElsewhere):
+			at = next
+			b.calls[at].Resumed = true
+			continue
+		case next != at: // the store's answer is about another of them
+			if x := fail.Of(err); x != nil {
+				err = b.calls[next].Fail(x.Err)
+			}
+		}
+		return nil, next, err
+	}
+}
+
+// question asks for all while the call waits for the lock at; next is the lock that the answer is about.
+func (b *bundle) question(ctx context.Context, at int) (leases []*lease.Handle, a Answer, next int, err error) {
+	b.engine.lock()
+	i, _ := b.blocked()
+	b.engine.unlock()
+	if i >= 0 && i != at {
+		return nil, Answer{}, i, errElsewhere
+	}
+	leases, err = b.attempt(ctx)
+	switch {
+	case err != nil || leases != nil:
+		return leases, Answer{Got: leases != nil}, at, err
+	case b.grant.err != nil:
+		return nil, Answer{Failure: b.grant.err}, b.culprit(at), nil
+	}
+	i, left := b.obstacle(at)
+	if i != at {
+		return nil, Answer{}, i, errElsewhere
+	}
+	return nil, Answer{Left: left}, at, nil
+}
+
+// blocked finds a lock that a holder of this client stands in the way of; -1 if there is none. It is called with the
+// mutex.
+func (b *bundle) blocked() (i int, left time.Duration) {
+	now := b.engine.Now()
+	for i := range b.calls {
+		if n := b.engine.names.records[b.calls[i].topic()]; n != nil {
+			if left := n.Blocks(true, now); left > 0 {
+				return i, left
+			}
+		}
+	}
+	return -1, 0
+}
+
+// obstacle is one of the locks that were refused: at, if that is among them, else the first.
+func (b *bundle) obstacle(at int) (i int, left time.Duration) {
+	if left := b.all[at].Remaining; left != 0 {
+		return at, left
+	}
+	for i, r := range b.all {
+		if r.Remaining != 0 {
+			return i, r.Remaining
+		}
+	}
+	return at, 0
+}
+
+// culprit is the lock that an error is about: at, if it does not say.
+func (b *bundle) culprit(at int) int {
+	if about, is := errors.AsType[*backend.RequestError](b.grant.err); is {
+		return about.Index
+	}
+	return at
+}
+
+// attempt sends one acquisition for new owners and settles what becomes of it, as call.attempt does for one.
+func (b *bundle) attempt(ctx context.Context) ([]*lease.Handle, error) {
+	e, c := b.engine, &b.calls[0]
+	if err := c.enterLimit(); err != nil {
+		return nil, err
+	}
+	b.grant = grant{slot: c.grant.slot, err: c.grant.err}
+	if c.grant = (grant{}); b.grant.err != nil {
+		return nil, nil
+	}
+	b.owners = make([]string, len(b.calls))
+	for i := range b.owners {
+		b.owners[i] = e.OwnerID()
+	}
+	returned := false
+	defer b.grant.slot.leaveUnless(&returned)
+	err := e.carryOut(b.wait, b, false)
+	if returned = true; err != nil {
+		return nil, err
+	}
+	if !b.grant.granted {
+		b.abandon(0)
+		return nil, nil
+	}
+	if b.wait.Err() != nil {
+		b.abandon(0)
+		return nil, fail.Gone(b.wait)
+	}
+	leases := make([]*lease.Handle, 0, len(b.owners))
+	for i, owner := range b.owners {
+		c := &b.calls[i]
+		c.grant = b.grant
+		c.grant.owner, c.grant.token = owner, b.all[i].Token
+		h, err := c.settle(ctx)
+		if err != nil {
+			b.abandon(i)
+			UnlockAll(b.wait, b.wait, leases)
+			b.grant.granted, b.grant.err = false, err
+			return nil, nil
+		}
+		leases = append(leases, &h.Handle)
+		ctx = h.Context()
+	}
+	return leases, nil
+}
+
+func (b *bundle) send(ctx context.Context) error {
+	in := make([]backend.AcquireRequest, len(b.owners))
+	for i := range in {
+		c := &b.calls[i]
+		in[i] = backend.AcquireRequest{
+			Kind: c.Family, Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
+			// What the session knows after a first request may be that this one got the lock.
+			Cached: c.Try && b.grant.tries == 0,
+		}
+	}
+	g := &b.grant
+	g.sending(b.engine.Now())
+	replies, err := b.engine.store.multi().AcquireAll(ctx, in)
+	if g.err = err; err != nil {
+		g.blame(err, b.calls[0].ttl)
+		return err
+	}
+	b.all, g.granted = replies, replies[0].Granted
+	return nil
+}
+
+func (*bundle) left(error) func() error { return nil }
+
+func (b *bundle) finish(err error) error {
+	defer b.grant.slot.leave()
+	_ = b.engine.retry.Resume(err, time.Now().Add(-b.engine.Since(b.grant.first)), func() error {
+		return b.send(b.engine.base)
+	})
+	return nil
+}
+
+func (b *bundle) orphan() { b.abandon(0) }
+
+// abandon releases, in the background, what the locks from the i-th on got, or may yet get.
+func (b *bundle) abandon(i int) {
+	b.engine.lock()
+	defer b.engine.unlock()
+	for ; i < len(b.owners); i++ {
+		c := &b.calls[i]
+		b.engine.abandon(&c.Request, &b.grant, debt{family: c.Family, name: c.Name, owner: b.owners[i]})
+	}
+}
+
+// UnlockAll unlocks leases of engines: those of one engine that can be released together in one command for each slot.
+// An error is of the lease at its place. Leases of other Lockers are unlocked under others, which may know no better than
+// to leave a lock behind when their context has ended. All of that is done at the same time.
+func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
+	errs := make([]error, len(leases))
+	together := make(map[*Engine][]int)
+	var jobs []func()
+	for i, l := range leases {
+		h, own := l.Holding().(*lease.Hold)
+		if own && of(h).family == backend.KindLock && of(h).engine.store.multi() != nil {
+			together[of(h).engine] = append(together[of(h).engine], i)
+			continue
+		}
+		bounds := others
+		if own {
+			bounds = ctx
+		}
+		jobs = append(jobs, func() { errs[i] = l.Holding().Unlock(bounds) })
+	}
+	for e, which := range together {
+		jobs = append(jobs, func() {
+			holds := make([]*lease.Hold, len(which))
+			for n, i := range which {
+				holds[n] = leases[i].Holding().(*lease.Hold)
+			}
+			for n, err := range e.unlockTogether(ctx, holds) {
+				errs[which[n]] = err
+			}
+		})
+	}
+	AtOnce(jobs)
+	return errs
+}
+
+// AtOnce does jobs at the same time, the first in the caller's goroutine.
+func AtOnce(jobs []func()) {
+	var wg sync.WaitGroup
+	for _, job := range jobs[min(1, len(jobs)):] {
+		wg.Go(job)
+	}
+	if len(jobs) > 0 {
+		jobs[0]()
+	}
+	wg.Wait()
+}
+
+// unlockTogether is Unlock for several.
+func (e *Engine) unlockTogether(ctx context.Context, holds []*lease.Hold) []error {
+	if len(holds) == 1 {
+		return []error{holds[0].Unlock(ctx)}
+	}
+	errs := make([]error, len(holds))
+	us := make([]unlocking, len(holds))
+	var sent []*releasing
+	e.lock()
+	for i, h := range holds {
+		us[i].hold = h
+		us[i].begin()
+		if errs[i] = us[i].err; errs[i] == nil {
+			sent = append(sent, &releasing{tenure: of(h), live: us[i].ended == nil, at: i})
+		}
+	}
+	e.unlock()
+	for i := range us {
+		if us[i].err == nil {
+			us[i].endContext()
+		}
+	}
+	if len(sent) == 0 {
+		return errs
+	}
+	results := make([]error, len(holds))
+	err := e.SendOff(ctx, func() error { e.releaseTogether(sent, results); return nil }, nil)
+	for _, x := range sent {
+		if err != nil { // the caller has left, and sent is not its own any more
+			errs[x.at] = us[x.at].finish(0, err)
+		} else {
+			errs[x.at] = us[x.at].finish(x.keep, results[x.at])
+		}
+	}
+	return errs
+}
+
+// releaseTogether sends several releases. One whose tenure has an operation on its way comes afterwards, by itself. The others are
+// settled as soon as they are answered, so that a waiter for one here need not wait for all.
+func (e *Engine) releaseTogether(all []*releasing, results []error) {
+	todo := make([]*releasing, 0, len(all))
+	var alone []*releasing
+	e.lock()
+	for _, x := range all {
+		switch t := x.tenure; {
+		case !t.Idle() || t.Lent.Load():
+			alone = append(alone, x)
+		default:
+			t.TryBegin()
+			if x.prepareForAll(); !x.done {
+				todo = append(todo, x)
+			}
+		}
+	}
+	e.unlock()
+	first := time.Now()
+	for n := 0; len(todo) > 0; n++ {
+		var passing error
+		todo, passing = e.sendReleases(todo, results)
+		if len(todo) > 0 && !e.retry.Again(passing, n, first) {
+			for _, x := range todo {
+				results[x.at] = x.settle(results[x.at])
+			}
+			break
+		}
+	}
+	for _, x := range alone {
+		results[x.at] = x.run(context.Background())
+	}
+}
+
+// sendReleases sends several releases once, and settles those that need not be repeated. It returns the others, and the
+// failure of one of them.
+func (e *Engine) sendReleases(todo []*releasing, results []error) (again []*releasing, passing error) {
+	in := make([]backend.ReleaseRequest, len(todo))
+	out := make([]backend.ReleaseResult, len(todo))
+	for i, x := range todo {
+		t := x.tenure
+		in[i] = backend.ReleaseRequest{Kind: t.family, Name: t.Key.Name, Owner: t.Owner, Keep: x.keep}
+	}
+	e.store.multi().ReleaseAll(e.base, in, out)
+	for i, x := range todo {
+		err := out[i].Err
+		if x.held = out[i].Held; err != nil {
+			f := backend.FaultOf(err)
+			x.unsure = x.unsure || f.MayHaveRun
+			if f.Temporary {
+				again, passing, results[x.at] = append(again, x), err, err
+				continue
+			}
+		}
+		results[x.at] = x.settle(err)
+	}
+	return again, passing
+}

@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/mortise-go/mortise/internal/fail"
+)
+
+const maxName = 65536
+
+// CheckName refuses names that cannot be shared. A lock's keys and channels must
+// fall on one slot of a cluster: they are made by putting the name into braces,
+// or, where it has a brace already, by leaving it as it is (as Redisson does), so
+// the braces that a name has must form a hash tag.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: it is empty; an empty name would be one lock for all callers", fail.InvalidName)
+	case len(name) > maxName:
+		return fmt.Errorf("%w: it has %d bytes, the limit is %d", fail.InvalidName, len(name), maxName)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%w: it is not UTF-8; encode the bytes, in hex for one", fail.InvalidName)
+	}
+	open := strings.IndexByte(name, '{')
+	if open < 0 {
+		if strings.IndexByte(name, '}') >= 0 {
+			return fmt.Errorf("%w: a } without a { before it breaks the lock's slot on a cluster", fail.InvalidName)
+		}
+		return nil
+	}
+	if n := strings.IndexByte(name[open+1:], '}'); n <= 0 {
+		return fmt.Errorf("%w: its { begins no hash tag such as {tenant}, which breaks the lock's slot on a cluster", fail.InvalidName)
+	}
+	return nil
+}
+
+const (
+	// MinLease is the shortest lease: less would be over, by the safety margin that every lease has, about when it
+	// began.
+	MinLease = 50 * time.Millisecond
+	// MaxLease is the longest lease.
+	MaxLease = 365 * 24 * time.Hour
+)

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/internal/localqueue"
+	"github.com/mortise-go/mortise/internal/timerq"
+)
+
+// names is what a client knows, by name. Guarded by the engine's mutex.
+type names struct {
+	records map[backend.Topic]*name
+	watches watches
+	lines   map[string]*line                // of fair locks
+	permits map[string]*tenure              // of semaphores, by their ids
+	nested  map[string]map[*tenure]struct{} // tenures that entered under another, by name
+}
+
+func newNames() names {
+	return names{
+		records: make(map[backend.Topic]*name),
+		watches: watches{all: make(map[backend.Topic]*watch)},
+		lines:   make(map[string]*line),
+		permits: make(map[string]*tenure),
+		nested:  make(map[string]map[*tenure]struct{}),
+	}
+}
+
+// name is what a client knows of one name: its own tenures, and its own waiters.
+type name struct {
+	topic backend.Topic
+	lease.Record
+	*waiters // nil where nothing waits
+}
+
+// waiters are the calls that wait for one name.
+type waiters struct {
+	localqueue.Queue
+	refused  bool      // the store has refused the first, so the client watches for releases
+	answered bool      // the store has said that it is held
+	enrolled bool      // the store tells this client when it is its turn, and tells others before
+	failing  time.Time // since when the store fails; zero if it does not
+	deaf     error     // why releases cannot be heard of, if so: waiting makes no sense then
+	hinted   int64     // when a change of the record last made the first ask
+	hint     timerq.Timer
+}
+
+// waiter is a call that waits.
+type waiter struct {
+	localqueue.Ticket
+	call   *call                 // if it can be handed a record
+	handed *grant                // it has the record
+	taken  *backend.CountRequest // the request that took its permits, where the first's question did: see Served
+}
+
+// queue is the local queue, nil where nothing waits.
+func (n *name) queue() *localqueue.Queue {
+	if n == nil || n.waiters == nil {
+		return nil
+	}
+	return &n.waiters.Queue
+}
+
+// first is the waiter that asks the store; nil if nothing waits.
+func (n *name) first() *waiter {
+	if t := n.queue().First(); t != nil {
+		return t.Waiter.(*waiter)
+	}
+	return nil
+}
+
+// holder is the tenure that holds the record; nil if none does.
+func (n *name) holder() *tenure {
+	if n == nil || n.Holder == nil {
+		return nil
+	}
+	return ofTenure(n.Holder)
+}
+
+// of is what is known of a topic, made where nothing is.
+func (s *names) of(t backend.Topic) *name {
+	n := s.records[t]
+	if n == nil {
+		n = &name{topic: t}
+		s.records[t] = n
+	}
+	return n
+}
+
+// expect makes room for a waiter.
+func (n *name) expect() {
+	if n.waiters == nil {
+		n.waiters = &waiters{Queue: *localqueue.New(n.Holder != nil)}
+	}
+}
+
+// tidy forgets what is not needed.
+func (e *Engine) tidy(n *name) {
+	if n.first() != nil {
+		return
+	}
+	if w := n.waiters; w != nil { // what the next waiter knows of the answer is nothing
+		e.withdrawEntry(n)
+		e.renewer.timers.Remove(&w.hint)
+		n.waiters = nil
+	}
+	if !n.InUse() && e.names.records[n.topic] == n {
+		delete(e.names.records, n.topic)
+	}
+}
+
+// notify notes that what t is about may be free.
+func (s *names) notify(t backend.Topic) { s.records[t].queue().Notify() }
+
+// tenures are all live ones and those being released.
+func (s *names) tenures() (all []*tenure) {
+	for _, t := range s.permits {
+		all = append(all, t)
+	}
+	for _, n := range s.records {
+		for t := range n.Tenures() {
+			all = append(all, ofTenure(t))
+		}
+	}
+	return all
+}
+
+// join notes a tenure that entered under another, and part that it has gone.
+func (s *names) join(t *tenure) {
+	name := t.Key.Name
+	if s.nested[name] == nil {
+		s.nested[name] = make(map[*tenure]struct{})
+	}
+	s.nested[name][t] = struct{}{}
+}
+
+func (s *names) part(t *tenure) {
+	if len(s.nested) == 0 {
+		return
+	}
+	name := t.Key.Name
+	delete(s.nested[name], t)
+	if len(s.nested[name]) == 0 {
+		delete(s.nested, name)
+	}
+}

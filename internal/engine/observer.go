@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// Event is what an observer is told; package mortise documents each, with the fields that it has.
+type Event struct {
+	Name, Kind, Owner string
+	Lease             uint64
+	Context           context.Context
+	Waited, Held      time.Duration
+	Took, Remaining   time.Duration
+	Contended         bool
+	Holds             int
+	Token             int64
+	Err               error
+}
+
+// Observer is told what a client does; functions may be nil.
+type Observer struct {
+	Waiting, Acquired, NotAcquired, Renewed, RenewalFailed, Lost, Released func(Event)
+}
+
+// kinds are the families' names, for observers.
+var kinds = [...]string{
+	backend.KindLock: "lock", backend.KindLatch: "latch", backend.KindSemaphore: "semaphore",
+	backend.KindPermits: "permits", backend.KindRead: "read", backend.KindWrite: "write",
+	backend.KindFair: "fair", backend.KindNested: "lock",
+}
+
+// event is that of a call that has no lease, or none yet.
+func (c *call) event() Event { return Event{Name: c.Name, Kind: kinds[c.Family], Context: c.under} }
+
+// event is that of a tenure's renewals.
+func (t *tenure) event() Event {
+	return Event{Name: t.Key.Name, Kind: kinds[t.family], Owner: t.Owner}
+}
+
+// holdEvent is that of a lease.
+func holdEvent(h *lease.Hold) Event {
+	v := of(h).event()
+	v.Kind, v.Lease, v.Context = kinds[h.Family], h.Number, h.Under
+	return v
+}
+
+// waiting tells that the call waits. It is called without the mutex.
+func (c *call) waiting(remaining time.Duration) {
+	v := c.event()
+	v.Remaining = remaining
+	c.engine.Config.Observer.Waiting(v)
+}
+
+// tellsWaiting reports, once a call, whether the observer is to be told that it waits.
+func (c *call) tellsWaiting() bool {
+	before := c.marks.contended
+	c.marks.contended = true
+	return !before && c.engine.Config.Observer.Waiting != nil
+}
+
+// notAcquired tells that the call returned an error.
+func (c *call) notAcquired(err error) {
+	if f := c.engine.Config.Observer.NotAcquired; f != nil {
+		v := c.event()
+		v.Waited, v.Contended, v.Err = c.engine.Since(c.since), c.marks.contended, err
+		f(v)
+	}
+}
+
+// acquired tells that h was acquired, with a hold count.
+func (c *call) acquired(h *lease.Hold, holds int) {
+	f := c.engine.Config.Observer.Acquired
+	if f == nil {
+		return
+	}
+	v := holdEvent(h)
+	v.Waited, v.Contended, v.Holds = c.engine.Since(c.since), c.marks.contended, holds
+	v.Token, _ = h.Token()
+	c.marks.contended = false // one of LockAll's that is given back may wait once more
+	f(v)
+	c.engine.lock()
+	h.Marks.Announced = true
+	lost := h.OnLost
+	c.engine.unlock()
+	if lost != nil {
+		c.engine.announce.Event(lost)
+	}
+}
+
+// tellLost announces the loss of h, after its acquisition.
+func (t *tenure) tellLost(h *lease.Hold, held time.Duration, cause error) {
+	f := t.engine.Config.Observer.Lost
+	if f == nil {
+		return
+	}
+	t.engine.tell(func() {
+		lost := func() {
+			v := holdEvent(h)
+			v.Held, v.Err = held, cause
+			f(v)
+		}
+		if t.engine.Config.Observer.Acquired != nil {
+			t.engine.lock()
+			early := !h.Marks.Announced
+			if early {
+				h.OnLost = lost
+			}
+			t.engine.unlock()
+			if early {
+				return
+			}
+		}
+		lost()
+	})
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/fail"
+)
+
+// pending is a command whose caller may leave before the store has answered.
+type pending interface {
+	// send sends the command for the first time. Where the store lets callers leave it, ctx is the caller's, and the
+	// error may be a *backend.Left.
+	send(ctx context.Context) error
+	// left returns what waits for the answer, if err says that the caller has left; otherwise nil.
+	left(err error) (wait func() error)
+	// finish goes on from what the first send came to: it repeats a failure that may pass, and settles the rest. Its
+	// error is the caller's.
+	finish(err error) error
+	// orphan disposes of what finish came to, where the caller has left.
+	orphan()
+	// flag is set by the caller that leaves, or by the answer.
+	flag() *atomic.Bool
+}
+
+// errand is embedded in a pending command.
+type errand struct{ claimed atomic.Bool }
+
+func (x *errand) flag() *atomic.Bool { return &x.claimed }
+
+// carryOut sends p and returns what finish does, or *fail.CallerGone as soon as ctx ends: p then goes on by itself. Leaves
+// tells that the store lets callers leave p. A context that cannot end costs no goroutine, nor does a store that lets
+// callers leave, unless the first attempt fails. Shutdown waits for p.
+func (e *Engine) carryOut(ctx context.Context, p pending, leaves bool) error {
+	if ctx.Done() == nil {
+		sends := e.base
+		if leaves {
+			// The session ends commands itself when it is closed, and needs no goroutine where ctx cannot end.
+			sends = context.Background()
+		}
+		return p.finish(p.send(sends))
+	}
+	if !leaves {
+		return e.inBackground(ctx, p, func() error { return p.finish(p.send(e.base)) })
+	}
+	err := p.send(ctx)
+	if err == nil {
+		return p.finish(nil)
+	}
+	if wait := p.left(err); wait != nil {
+		e.begin()
+		go func() {
+			defer e.end()
+			_ = p.finish(wait())
+			p.orphan()
+		}()
+		return fail.Gone(ctx)
+	}
+	return e.inBackground(ctx, p, func() error { return p.finish(err) })
+}
+
+// inBackground does the rest of p in a goroutine, and waits until it is done or ctx ends.
+func (e *Engine) inBackground(ctx context.Context, p pending, rest func() error) error {
+	reply := make(chan error, 1)
+	p.flag().Store(false)
+	e.begin()
+	go func() {
+		defer e.end()
+		err := rest()
+		if p.flag().CompareAndSwap(false, true) {
+			reply <- err
+		} else {
+			p.orphan()
+		}
+	}()
+	select {
+	case err := <-reply:
+		return err
+	case <-ctx.Done():
+		if p.flag().CompareAndSwap(false, true) {
+			return fail.Gone(ctx)
+		}
+		return <-reply
+	}
+}
+
+// leftBehind is pending.left for a command with one kind of reply.
+func leftBehind[R any](err error, heard func(R, error)) func() error {
+	left, is := errors.AsType[*backend.Left[R]](err)
+	if !is {
+		return nil
+	}
+	return func() error {
+		reply, err := left.Wait()
+		heard(reply, err)
+		return err
+	}
+}
+
+// Await runs op, which sends commands under Base, and returns its error. When ctx ends first it returns
+// *fail.CallerGone at once and leaves op to itself: its result is then found by orphan, which may be nil. What op
+// came to may be read only if Await did not return *fail.CallerGone.
+func (e *Engine) Await(ctx context.Context, op func() error, orphan func()) error {
+	if ctx.Err() != nil {
+		return fail.Gone(ctx)
+	}
+	return e.SendOff(ctx, op, orphan)
+}
+
+// SendOff is Await for what must be sent though ctx has ended already.
+func (e *Engine) SendOff(ctx context.Context, op func() error, orphan func()) error {
+	if ctx.Done() == nil {
+		return op()
+	}
+	return e.inBackground(ctx, &task{after: orphan}, op)
+}
+
+// task is a pending command of functions.
+type task struct {
+	errand
+	after func() // may be nil
+}
+
+func (*task) send(context.Context) error { return nil }
+func (*task) left(error) func() error    { return nil }
+func (*task) finish(err error) error     { return err }
+
+func (t *task) orphan() {
+	if t.after != nil {
+		t.after()
+	}
+}

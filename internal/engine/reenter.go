@@ -1,0 +1,302 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/bound"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// goneMeanwhile is why a re-entry fails.
+const goneMeanwhile = "it was gone from the store when it was to be entered again"
+
+// enter takes the lock under h, the hold that the call's context comes from. It reports ended if h has ended: h then
+// confers nothing.
+func (c *call) enter(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
+	if c.NonReentrant && h.Err() == nil {
+		return nil, false, c.Fail(fail.Invalidf("the context's lease holds this lock already, and a non-reentrant lock is " +
+			"not entered again; unlock it first, or use the reentrant lock"))
+	}
+	t := of(h)
+	switch c.Family {
+	case backend.KindRead:
+		return c.enterToRead(h)
+	case backend.KindWrite:
+		if t, ended = c.writer(h); ended {
+			return nil, true, nil
+		}
+		if t == nil {
+			return nil, h.Err() != nil, c.Fail(errUpgrade)
+		}
+	}
+	if t.Lent.Load() {
+		return c.enterLent(h)
+	}
+	return c.reenter(h, t)
+}
+
+// writer is the tenure that writes of those that h was entered under; nil if there is none.
+func (c *call) writer(h *lease.Hold) (t *tenure, ended bool) {
+	c.engine.lock()
+	defer c.engine.unlock()
+	for x := h; x != nil; x = x.Outer {
+		if !x.Shared() && x.Cause == nil {
+			return of(x), h.Cause != nil
+		}
+	}
+	return nil, h.Cause != nil
+}
+
+// enterToRead takes the read lock under h, a reader's hold or a writer's. The new tenure has a lease of its own; in
+// the line of h's order it waits only for writers of other contexts, and for what is on its way there.
+func (c *call) enterToRead(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
+	e, t := c.engine, of(h)
+	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Shared: true}); ended || err != nil {
+		return nil, ended, err
+	}
+	c.outer, c.marks.fresh = h, false
+	e.begin() // also while the client shuts down: those that hold it already are to finish
+	defer e.end()
+	x, err := c.attempt()
+	e.lock()
+	if err == nil && c.grant.reply.Absent {
+		t.lose(e.Now(), noRecord)
+	}
+	t.Leave()
+	e.unlock()
+	g := &c.grant
+	switch {
+	case err != nil:
+		return nil, false, c.gaveUp(err, 0, nil)
+	case x != nil:
+		return &x.Handle, false, nil
+	case g.err != nil:
+		return nil, false, c.Fail(e.Explain(g.err))
+	case g.reply.Absent:
+		return nil, false, c.Fail(t.lost(goneMeanwhile))
+	}
+	return nil, false, c.Refused(g.reply.Remaining)
+}
+
+// takeTurn has t's order do the turn's operation next; Leave gives it back. It reports ended if the turn's hold has
+// ended.
+func (c *call) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
+	e := c.engine
+	now := e.Now()
+	e.lock()
+	t.expire(now)
+	of(turn.Hold).expire(now)
+	switch {
+	case turn.Hold.Cause != nil:
+		ended = true
+	case c.Try && t.Taken(turn):
+		err = c.Refused(t.Deadline.Until(now))
+	case !t.Enter(turn):
+		e.unlock()
+		err = c.awaitTurn(t, turn)
+		e.lock()
+		if err == nil {
+			if ended = turn.Hold.Cause != nil; ended && turn.Granted() {
+				t.Leave()
+			}
+		}
+	}
+	if err == nil && !ended && c.wait.Err() != nil {
+		t.Leave()
+		err = c.gaveUp(fail.Gone(c.wait), 0, nil)
+	}
+	e.unlock()
+	return ended, err
+}
+
+// awaitTurn waits for a turn to be granted, or sent away because its hold ended.
+func (c *call) awaitTurn(t *tenure, turn *lease.Turn) error {
+	e := c.engine
+	c.marks.fresh = false
+	bound.Begins(c.wait)
+	if !c.Try && c.tellsWaiting() {
+		e.lock()
+		left := t.Deadline.Until(e.Now())
+		e.unlock()
+		c.waiting(left)
+	}
+	var err error
+	select {
+	case <-turn.Ready:
+		return nil
+	case <-c.wait.Done():
+		err = fail.Gone(c.wait)
+	case <-e.calls.closing:
+		err = fail.Closing
+	}
+	e.lock()
+	t.Quit(turn)
+	left := max(t.Deadline.Until(e.Now()), 0)
+	e.unlock()
+	return c.gaveUp(err, left, nil)
+}
+
+// reentry is one more hold, a pending command.
+type reentry struct {
+	errand
+	call   *call
+	tenure *tenure
+	holds  int
+	fenced bool // a token is drawn: the first hold of the tenure took none
+	grant  grant
+}
+
+// reenter takes one more hold for t, h's tenure or the writer that h was entered under, once h is the innermost. A client
+// that is shutting down lets its holders enter again, so that they can finish.
+func (c *call) reenter(h *lease.Hold, t *tenure) (got *lease.Handle, ended bool, err error) {
+	e := c.engine
+	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h}); ended || err != nil {
+		return nil, ended, err
+	}
+	c.outer = h
+	x := &reentry{call: c, tenure: t}
+	e.lock()
+	live, lent := t.State == lease.Live, t.Lent.Load()
+	if !live || lent {
+		t.Leave()
+	}
+	x.holds, x.fenced = int(t.Live)+1, c.Fenced && !t.Fence.Drawn
+	e.unlock()
+	switch {
+	case !live: // the writer has ended, the reader under it has not
+		return nil, false, c.Fail(errUpgrade)
+	case lent:
+		return c.enterLent(h)
+	}
+	if err := e.carryOut(c.wait, x, false); err != nil {
+		return nil, false, c.gaveUp(err, 0, nil)
+	}
+	return x.settle()
+}
+
+func (x *reentry) send(ctx context.Context) error {
+	c, g := x.call, &x.grant
+	q := backend.ReenterRequest{
+		Kind: c.Family, Name: c.Name, Owner: x.tenure.Owner, Holds: x.holds, Lease: c.ttl, Fenced: x.fenced,
+		Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
+	}
+	g.sending(c.engine.Now())
+	g.sent = g.asked
+	reply, err := c.engine.store.Reenter(ctx, q)
+	if g.err = err; err != nil {
+		g.blame(err, c.ttl)
+		return err
+	}
+	if g.granted, g.token = reply.Held, reply.Token; g.granted {
+		g.err = c.lacks(reply.Replicas) // the count is then set back
+	}
+	return nil
+}
+
+func (*reentry) left(error) func() error { return nil }
+
+func (x *reentry) finish(err error) error {
+	_ = x.call.engine.retry.Resume(err, time.Now(), func() error { return x.send(x.call.engine.base) })
+	return nil
+}
+
+func (x *reentry) orphan() { x.undo() }
+
+// settle makes the re-entry a lease.
+func (x *reentry) settle() (*lease.Handle, bool, error) {
+	c, t, g := x.call, x.tenure, &x.grant
+	e := c.engine
+	if g.err != nil || g.granted && c.wait.Err() != nil {
+		failure := fail.Gone(c.wait)
+		if g.err != nil {
+			failure = e.Explain(g.err)
+		}
+		x.undo()
+		return nil, false, c.gaveUp(failure, 0, nil)
+	}
+	h := new(lease.Hold)
+	c.hold(h, c.under, g.sent)
+	now := e.Now()
+	e.lock()
+	if why := x.refusal(now); why != "" {
+		t.Leave()
+		e.unlock()
+		return nil, false, c.Fail(t.lost(why))
+	}
+	if t.Lent.Load() { // meanwhile: another may have entered before
+		e.unlock()
+		x.undo()
+		return c.enterLent(c.outer)
+	}
+	t.Deadline = clock.Later(t.Deadline, clock.Deadline(g.sent, c.ttl))
+	t.TTL = max(t.TTL, c.ttl)
+	if x.fenced {
+		t.Fence = lease.Fence{Token: g.token, Drawn: true}
+	}
+	t.Attach(h)
+	t.settled(x.holds)
+	if h.Marks.Watchdog {
+		t.Start(g.sent, h)
+	}
+	t.Leave()
+	t.reschedule()
+	e.unlock()
+	c.acquired(h, x.holds)
+	return &h.Handle, false, nil
+}
+
+// refusal is why the tenure cannot be entered; "" if it can. It is called with the mutex.
+func (x *reentry) refusal(now clock.Instant) string {
+	t := x.tenure
+	if !x.grant.granted {
+		t.lose(now, noRecord)
+		return goneMeanwhile
+	}
+	if t.expire(now); t.State != lease.Live {
+		return "its lease ran out while it was entered again"
+	}
+	return ""
+}
+
+// undo sets the hold count back to what it is without the re-entry, and gives the turn back.
+func (x *reentry) undo() {
+	t, g := x.tenure, &x.grant
+	e := t.engine
+	var failure error
+	e.lock()
+	keep, live := t.Count(), t.State == lease.Live
+	e.unlock()
+	if live && keep > 0 && (g.granted || g.late > 0) {
+		// Where it fails, the next count that is set puts it right, being absolute.
+		_, _, failure = e.SendRelease(t.releaseRequest(keep))
+	}
+	e.lock()
+	defer e.unlock()
+	if failure != nil && t.State == lease.Live {
+		t.countIsStale(e.Now())
+	}
+	t.Leave()
+}
+
+// withdrawClaim takes back, in the background, the claim of a writer that leaves without the lock. The claims of one
+// client are one: another writer that waits makes it anew.
+func (c *call) withdrawClaim() {
+	e, t := c.engine, c.topic()
+	s, is := e.store.Session.(backend.RWSession)
+	if !is {
+		return
+	}
+	e.begin()
+	go func() {
+		defer e.end()
+		// Where it fails, the claim ends by itself.
+		_ = e.retry.Do(func() error { return s.Withdraw(e.base, t, e.Config.ID) })
+		e.lock()
+		defer e.unlock()
+		e.names.notify(t)
+	}()
+}

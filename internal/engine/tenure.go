@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/announce"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/internal/timerq"
+)
+
+// tenure is a lease.Tenure with what the store is told of it. Its owner id is never used again, but by a tenure that
+// it is passed to within the process, when nothing of it is on its way: what is still on its way when it is over (a
+// renewal, a release) can touch no other. Guarded by the engine's mutex.
+type tenure struct {
+	lease.Tenure
+	engine  *Engine
+	name    *name
+	family  backend.Kind
+	place   time.Duration // for how long it asked for a place in the queue of a fair lock
+	timer   timerq.Timer
+	trouble *trouble  // nil as long as all goes well
+	release releasing // of its first hold
+	passed  bool      // its record is another's now
+	freed   bool      // a release set the count to zero, for all holds that had ended by then
+}
+
+// trouble is what few tenures have.
+type trouble struct {
+	failures int   // renewals failed in a row
+	last     error // of them
+	// until: acquisitions whose outcome is unknown, late in number, may take effect until then.
+	late  int
+	until int64
+	// repairAt is when the store's hold count is set right again (monotonic; zero if it need not be), and repairs
+	// how often that was tried in a row.
+	repairAt int64
+	repairs  int
+}
+
+func (t *tenure) troubled() *trouble {
+	if t.trouble == nil {
+		t.trouble = new(trouble)
+	}
+	return t.trouble
+}
+
+// of is the tenure of a hold.
+func of(h *lease.Hold) *tenure { return ofTenure(h.Tenure) }
+
+func ofTenure(t *lease.Tenure) *tenure { return t.Keeper.(*tenure) }
+
+// Lock takes the engine's mutex.
+func (t *tenure) Lock() { t.engine.lock() }
+
+// Unlock lets it go.
+func (t *tenure) Unlock() { t.engine.unlock() }
+
+// Err compares the clocks, and is nil while h is live.
+func (t *tenure) Err(h *lease.Hold) error {
+	now := t.engine.Now()
+	t.engine.lock()
+	if h.Cause == nil {
+		t.expire(now)
+	}
+	cause := h.Cause
+	t.engine.unlock()
+	return cause
+}
+
+// Release unlocks h.
+func (t *tenure) Release(ctx context.Context, h *lease.Hold) error { return t.unlockHold(ctx, h) }
+
+// kind is what the store is asked by: a tenure that was lent is not alone in its record.
+func (t *tenure) kind() backend.Kind {
+	if t.Lent.Load() {
+		return backend.KindNested
+	}
+	return t.family
+}
+
+// record is the kind of what is renewed: the record of a fair lock is the plain one's.
+func (t *tenure) record() backend.Kind {
+	if k := t.kind(); k != backend.KindFair {
+		return k
+	}
+	return backend.KindLock
+}
+
+// expire ends what has run out by now: the tenure, or holds with a bound.
+func (t *tenure) expire(now clock.Instant) {
+	if t.State != lease.Live {
+		return
+	}
+	if t.Deadline.Reached(now) {
+		asked := t.Asked(now)
+		why := "its lease ran out before it was renewed; the store was unavailable, or the process was paused or starved"
+		if x := t.trouble; asked {
+			why = "its lease ran out, as WithLease or WithMaxHold asked"
+		} else if x != nil && x.last != nil {
+			why = fmt.Sprintf("%s; the last renewal failed: %v", why, x.last)
+		}
+		t.stepDown(now)
+		t.endAll(t.lost(why), asked, now)
+		return
+	}
+	before := t.Live
+	for h := range t.All {
+		if end, bounded := h.Until(); bounded && end.Reached(now) {
+			t.finish(h, t.lost("it was held for as long as WithMaxHold allows"), true, now)
+		}
+	}
+	if t.Live > 0 && t.Live < before {
+		t.countIsStale(now)
+	}
+	if t.Live == 0 {
+		t.stepDown(now)
+		t.over()
+	}
+}
+
+// stepDown has a writer whose time is over released where readers that entered under it live on: their leases are
+// the record's, so it would not end there by itself.
+func (t *tenure) stepDown(now clock.Instant) {
+	if t.Mode == lease.Admitting && t.Readers() {
+		x := t.troubled()
+		x.late, x.until = x.late+1, max(x.until, now.Mono+int64(t.engine.Config.Watchdog))
+	}
+}
+
+const (
+	// noRecord is why a tenure is lost that is not in the store.
+	noRecord = "the store has no record of it any more: it was removed, or the store was flushed or restarted empty"
+	// otherData is why a tenure is lost whose key holds something else.
+	otherData = "the store holds other data under its name"
+)
+
+// lose ends the tenure and all its holds: the lock is not ours any more.
+func (t *tenure) lose(now clock.Instant, why string) {
+	if t.State == lease.Live {
+		t.endAll(t.lost(why), false, now)
+	}
+}
+
+func (t *tenure) lost(why string) error {
+	return fail.New("lease", t.Key.Name, fmt.Errorf("%w: %s", fail.Lost, why))
+}
+
+// endAll ends all holds, and the tenure. Asked: their ends are those that Lock was asked for.
+func (t *tenure) endAll(cause error, asked bool, now clock.Instant) {
+	for h := range t.All {
+		t.finish(h, cause, asked, now)
+	}
+	t.over()
+}
+
+// finish ends one hold without an Unlock.
+func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instant) {
+	t.Detach(h, cause)
+	e := t.engine
+	e.endContext(h, cause)
+	if e.announce.Logs() {
+		kind := announce.LeaseLost
+		if asked {
+			kind = announce.LeaseEnded
+		}
+		e.announce.Sum(kind, "name", fail.Shorten(h.Name()), "owner", t.Owner, "cause", cause)
+	}
+	t.tellLost(h, now.Sub(h.Since), cause)
+}
+
+// over takes the tenure out of the client once its holders have been told.
+func (t *tenure) over() {
+	t.State = lease.Over
+	e := t.engine
+	e.renewer.timers.Remove(&t.timer)
+	e.after(func() {
+		e.lock()
+		t.sweep()
+		t.vacate(true)
+		e.unlock()
+		e.syncWatch(t.name.topic)
+	})
+}
+
+// sweep compensates acquisitions of t that were sent before the one that got the lock, that were given up, and
+// that may yet arrive.
+func (t *tenure) sweep() {
+	if x := t.trouble; x != nil && x.late > 0 {
+		t.engine.compensate(t.debt(x.late, x.until))
+		x.late = 0
+	}
+}
+
+// debt is what may be left of t's owner in the store.
+func (t *tenure) debt(late int, until int64) debt {
+	return debt{family: t.family, name: t.Key.Name, owner: t.Owner, place: t.place, late: late, until: until}
+}
+
+// vacate ends t's place in this process; the first waiter asks, if it is to, or has been handed the lock.
+func (t *tenure) vacate(ask bool) {
+	e, n := t.engine, t.name
+	e.calls.held--
+	delete(e.names.permits, t.Owner)
+	e.names.part(t)
+	exclusive := n.Holder == &t.Tenure
+	free := n.Dismiss(&t.Tenure)
+	if exclusive {
+		n.queue().Hold(false)
+	}
+	switch {
+	case !free:
+	case ask:
+		n.queue().Notify()
+	default:
+		n.queue().Wake() // it has a time to look now
+	}
+	e.tidy(n)
+	e.calls.check()
+}
+
+// verify has the store asked whether t still holds what it holds.
+func (t *tenure) verify() {
+	if t.State != lease.Live {
+		return
+	}
+	t.Plan.Verify = true
+	if now := t.engine.Now().Mono; t.Lent.Load() {
+		t.Plan.CheckAt = now // a renewal would be a change, of which the others are told
+	} else {
+		t.Plan.RenewAt = now
+	}
+	t.reschedule()
+}
+
+// hinted has the store asked whether t still holds what it holds, since its record has changed. That of a tenure that
+// was lent changes each time that another enters or leaves, and when another is renewed: it is asked at most once a
+// second, by a question that changes nothing.
+func (t *tenure) hinted() {
+	if t.Lent.Load() {
+		t.checkSoon(t.engine.Now())
+	} else {
+		t.verify()
+	}
+}
+
+// checkSoon has the store asked within a second, unless that is planned.
+func (t *tenure) checkSoon(now clock.Instant) {
+	if t.State == lease.Live && t.Plan.CheckAt == clock.Never {
+		t.Plan.CheckAt = now.Mono + int64(checkWithin*3/4+rand.N(checkWithin/4))
+		t.reschedule()
+	}
+}
+
+// reschedule sets the timer for what comes next.
+func (t *tenure) reschedule() {
+	if t.State == lease.Live {
+		t.engine.renewer.timers.Put(&t.timer, t.due(), t)
+	}
+}
+
+// due is when something comes next for t.
+func (t *tenure) due() int64 {
+	q := t.engine.renewer.timers
+	at := min(q.DueAt(t.Deadline), t.Plan.Next())
+	for h := range t.All {
+		if end, bounded := h.Until(); bounded {
+			at = min(at, q.DueAt(end))
+		}
+	}
+	if x := t.trouble; x != nil && x.repairAt != 0 {
+		at = min(at, x.repairAt)
+	}
+	return at
+}
+
+// Slept moves what is planned: see timerq.Sleeper.
+func (t *tenure) Slept(d time.Duration) (at int64) {
+	t.Plan.Slept(d)
+	return t.due()
+}
+
+// Fire is a lease or a bound that ran out, or a renewal or a repair that is due.
+func (t *tenure) Fire(now clock.Instant) {
+	t.expire(now)
+	if t.State != lease.Live {
+		return
+	}
+	if t.Plan.Next() <= now.Mono {
+		t.engine.renewer.queue(t)
+	}
+	if x := t.trouble; x != nil && x.repairAt != 0 && x.repairAt <= now.Mono {
+		x.repairAt = 0
+		t.engine.renewer.lane(t.Key.Name).jobs.Push(t.repair)
+	}
+	t.reschedule()
+}
+
+// countIsStale notes that the store's hold count may be higher than t's. Where t was lent, callees wait for the count
+// to fall, so it is set at once; otherwise the next operation that sets it will do.
+func (t *tenure) countIsStale(now clock.Instant) {
+	if t.Stale = true; t.Lent.Load() {
+		t.repairSoon(now.Mono)
+		t.reschedule()
+	}
+}
+
+// settled notes that the store has confirmed a hold count. A hold that ran out meanwhile has made it too high already.
+func (t *tenure) settled(count int) {
+	if count != t.Count() {
+		return
+	}
+	t.Stale = false
+	if x := t.trouble; x != nil {
+		x.repairAt, x.repairs = 0, 0
+	}
+}
+
+// repairSoon has the store's hold count set right at a time, unless that is due already.
+func (t *tenure) repairSoon(at int64) {
+	if x := t.troubled(); x.repairAt == 0 {
+		x.repairAt = at
+	}
+}
+
+// repairLater has the store's hold count set again after a failure, with backoff.
+func (t *tenure) repairLater(now clock.Instant) {
+	t.Stale = true
+	x := t.troubled()
+	x.repairs++
+	t.repairSoon(now.Mono + int64(min(25*time.Millisecond<<min(x.repairs, 10), time.Second)))
+	t.reschedule()
+}
+
+// repair sets the store's hold count to what is live, in the tenure's turn. It does not wait for that: it is sent by
+// one of few goroutines.
+func (t *tenure) repair() {
+	x := releasing{tenure: t, live: true}
+	t.engine.lock()
+	if t.Stale && t.State == lease.Live { // otherwise the operation before has set it, or the tenure is over
+		if turn := new(lease.Turn); t.Enter(turn) {
+			x.prepare()
+		} else {
+			t.Quit(turn)
+			t.repairLater(t.engine.Now())
+		}
+	}
+	t.engine.unlock()
+	if x.ready {
+		_ = x.run(context.Background()) // a failure is followed by another repair
+	}
+}
+
+// errUpgrade refuses a writer that comes from a reader.
+var errUpgrade = fmt.Errorf("%w: the context's lease holds the read lock, and a reader cannot become a writer: "+
+	"two that tried would wait for each other; unlock it first", fail.Invalid)
+
+// isWrongKind reports whether the name holds other data.
+func isWrongKind(err error) bool { return errors.Is(err, backend.ErrWrongKind) }

@@ -1,0 +1,363 @@
+package engine
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/bound"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+const (
+	// suspicion is how long a waiter is blocked by its own client's holder before the log says so.
+	suspicion = 10 * time.Second
+	// lookAgain is when a waiter asks again though the record has no end.
+	lookAgain = 30 * time.Second
+	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
+	// within a second of a new master.
+	lookBack = 400 * time.Millisecond
+)
+
+// Answer is what the store said to a waiter.
+type Answer struct {
+	Got      bool
+	More     bool          // there is more, for the next
+	Left     time.Duration // until it may be had without a release; negative if never
+	Look     time.Duration // when to ask again, if that is another time; else 0
+	Again    time.Duration // when to ask again at the latest, if positive
+	Enrolled bool          // it will be told when it is its turn
+	Failure  error         // the store's; the question is repeated if it may pass
+}
+
+// queueUp waits for the lock.
+func (c *call) queueUp() (*lease.Handle, error) {
+	e := c.engine
+	c.marks.claims = c.Family == backend.KindWrite
+	if c.marks.claims {
+		e.begin() // Shutdown waits until its claim is being withdrawn
+		defer e.end()
+	}
+	c.marks.relays = e.store.relay != nil && c.Family == backend.KindLock && c.Age == nil && c.Polling == 0
+	var h *lease.Hold
+	err := c.waitIn(c.topic(), func() (a Answer, err error) {
+		if h, err = c.attempt(); err != nil {
+			return a, err
+		}
+		return c.answer(h), nil
+	})
+	if err != nil {
+		if c.marks.claims {
+			c.withdrawClaim()
+		}
+		return nil, err
+	}
+	return &h.Handle, nil
+}
+
+// answer is what the last question came to; h is the lease that it got, or nil.
+func (c *call) answer(h *lease.Hold) Answer {
+	r := &c.grant.reply
+	a := Answer{
+		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
+		Left: r.Remaining, Enrolled: r.Waits, Failure: c.grant.err,
+	}
+	if r.Claimed {
+		a.Again = c.engine.Config.Watchdog / 3
+	}
+	return a
+}
+
+// waitIn waits in t's local queue until ask gets what it asks for. While the call is the first there it asks each time
+// that something may have changed the answer. Before it first sleeps on the store it has t watched and asks again, so
+// that no release falls between; one that polls backs off instead. Ask returns *fail.CallerGone when the wait ended;
+// what waitIn returns is what users see.
+func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
+	e := c.engine
+	w := wait{call: c, waiter: &c.waiter, ask: ask, pause: c.Polling}
+	e.lock()
+	if e.calls.shut {
+		e.unlock()
+		return c.Fail(fail.Closed)
+	}
+	w.join(t)
+	var err error
+	for err == nil {
+		now := c.now()
+		asks, wakeAt := w.name.Next(now.Mono)
+		switch err = w.hopeless(); {
+		case w.waiter.Served():
+			w.leave()
+			return nil
+		case err != nil:
+		case w.waiter.handed != nil || asks == &w.waiter.Ticket:
+			var got bool
+			if got, err = w.question(); got {
+				w.leave()
+				return nil
+			}
+		case w.announces(now):
+		default:
+			err = w.sleep(now, wakeAt)
+		}
+	}
+	return w.giveUp(err)
+}
+
+// wait is one call's wait in a local queue.
+type wait struct {
+	*call
+	name   *name
+	waiter *waiter
+	ask    func() (Answer, error)
+	pause  time.Duration // the next between the asks of a call that polls
+	timer  *time.Timer
+	last   error // the store's last failure, nil after an answer
+	slept  bool  // what fails now is an interruption
+	warned bool
+}
+
+// join enters the local queue. It is called with the mutex, as are the other methods.
+func (w *wait) join(t backend.Topic) {
+	if w.waiter.Joined() {
+		w.waiter = new(waiter)
+	}
+	if w.marks.relays && w.Replicas.N == 0 { // what is handed over is not replicated
+		w.waiter.call = w.call
+	}
+	w.waiter.Waiter = w.waiter
+	w.name = w.engine.names.of(t)
+	w.name.expect()
+	w.name.Join(&w.waiter.Ticket)
+}
+
+// hopeless is why waiting makes no sense.
+func (w *wait) hopeless() error {
+	switch {
+	case w.name.deaf != nil && w.name.first() == w.waiter:
+		return w.engine.Explain(w.name.deaf)
+	case w.engine.calls.shut && w.waiter.handed == nil:
+		return fail.Closing
+	}
+	return nil
+}
+
+// question asks the store and settles the answer. Where ask panics, the call does not wait any more.
+func (w *wait) question() (got bool, err error) {
+	e, n, handed := w.engine, w.name, w.waiter.handed
+	w.handed, w.waiter.handed = handed, nil
+	w.marks.enrols = w.marks.relays && handed == nil && e.names.watches.confirmed(n.topic)
+	retry := n.Asks()
+	e.calls.running++
+	e.unlock()
+	answered := false
+	defer func() {
+		if !answered {
+			e.lock()
+			e.calls.ended()
+			n.Pass()
+			w.leave()
+		}
+	}()
+	a, gone := w.ask()
+	answered = true
+	if !a.Got {
+		bound.Begins(w.call.wait)
+	}
+	e.lock()
+	e.calls.ended()
+	switch {
+	case gone != nil:
+		n.Pass() // what woke it, if anything did, is the next one's
+		return false, gone
+	case a.Got:
+		w.got(&a, retry)
+		return true, nil
+	case a.Failure != nil:
+		return false, w.failed(a.Failure)
+	}
+	w.refused(&a)
+	return false, nil
+}
+
+// got passes on what the call knows to the next; retry is when it would have asked.
+func (w *wait) got(a *Answer, retry int64) {
+	n := w.name
+	n.failing = time.Time{}
+	if w.marks.enrols {
+		n.enrolled = false
+	}
+	if retry != clock.Never && w.ttl > 0 { // what was got may be the first to end
+		retry = min(retry, w.engine.Now().Mono+int64(w.ttl+time.Millisecond))
+	}
+	switch {
+	case n.Holder != nil: // which wakes the next
+	case a.More || !n.refused || retry == clock.Never:
+		n.Pass()
+	default:
+		n.RetryAt(retry)
+	}
+}
+
+// failed has the question repeated, if the store's failure may pass and a call that waits already sits it out.
+func (w *wait) failed(err error) error {
+	n := w.name
+	w.last = err
+	if n.failing.IsZero() {
+		n.failing = time.Now()
+	}
+	lasts := time.Since(n.failing)
+	interrupted := w.slept || w.Resumed
+	if !interrupted || !temporary(err) || lasts > w.engine.Config.Watchdog || errors.Is(err, fail.Closing) {
+		n.Pass()
+		return w.engine.Explain(err)
+	}
+	n.RetryAt(w.engine.Now().Mono + int64(min(lasts/2+50*time.Millisecond, lookBack)))
+	return nil
+}
+
+// refused notes when to ask again.
+func (w *wait) refused(a *Answer) {
+	n, now := w.name, w.engine.Now().Mono
+	w.last, n.failing, n.answered = nil, time.Time{}, true
+	left := a.Left
+	if w.marks.endless = left < 0; w.marks.endless {
+		left = lookAgain
+	}
+	if w.pause > 0 {
+		n.Refused(now+int64(left), now+int64(min(left, w.pause/2+rand.N(w.pause))))
+		w.pause = min(2*w.pause, 64*w.Polling)
+		return
+	}
+	n.refused = true
+	n.enrolled = n.enrolled || a.Enrolled
+	look := left
+	if a.Look > 0 {
+		look = a.Look
+	}
+	if a.Again > 0 {
+		look = min(look, a.Again)
+	}
+	n.Refused(now+int64(left), now+int64(look+time.Millisecond))
+	w.engine.watch(n.topic)
+}
+
+// announces tells, once, that the call waits, and reports whether that let the mutex go.
+func (w *wait) announces(now clock.Instant) bool {
+	if w.slept {
+		return false
+	}
+	w.slept = true
+	bound.Begins(w.call.wait)
+	if !w.tellsWaiting() {
+		return false
+	}
+	left := w.name.remaining(now)
+	w.marks.fresh = false
+	w.engine.unlock()
+	w.waiting(left)
+	w.engine.lock()
+	return true
+}
+
+// sleep waits until the call is told, is to look, or its wait is over.
+func (w *wait) sleep(now clock.Instant, wakeAt int64) (err error) {
+	e := w.engine
+	if w.name.first() != w.waiter {
+		wakeAt = clock.Never
+	}
+	w.name.Sleeps(&w.waiter.Ticket, wakeAt)
+	sleep := time.Duration(clock.Never)
+	if wakeAt != clock.Never {
+		sleep = time.Duration(wakeAt - now.Mono)
+	}
+	sleep = min(sleep, w.suspects(now))
+	w.marks.fresh = false
+	ready := w.waiter.Ready()
+	e.unlock()
+	defer e.lock()
+	if w.timer == nil {
+		w.timer = time.NewTimer(sleep)
+	} else {
+		w.timer.Reset(sleep)
+	}
+	select {
+	case <-ready:
+	case <-w.timer.C:
+	case <-w.call.wait.Done():
+		return fail.Gone(w.call.wait)
+	case <-e.calls.closing:
+		return fail.Closing
+	}
+	return nil
+}
+
+// suspects says in the log, once, that the call waits long for its own client; it returns when to look.
+func (w *wait) suspects(now clock.Instant) time.Duration {
+	holder := w.engine.holderOf(w.name)
+	if w.warned || holder == nil || !w.engine.announce.Logs() {
+		return time.Duration(clock.Never)
+	}
+	waited := now.Sub(w.since)
+	if waited < suspicion {
+		return suspicion - waited
+	}
+	w.warned = true
+	w.engine.announce.Line(slog.LevelWarn, "mortise: waiting long for a lock that this client itself holds; "+
+		"if the holder is the one that waits, give Lock its lease's Context so that it enters again",
+		"name", fail.Shorten(w.Name), "owner", holder.Owner, "waited", waited)
+	return time.Duration(clock.Never)
+}
+
+// giveUp leaves the queue without the lock, and is the error that users see.
+func (w *wait) giveUp(err error) error {
+	e, n := w.engine, w.name
+	left := n.remaining(e.Now())
+	// What ends before the store had its time to answer has waited for another call of this client.
+	behind := 0 < w.Wait && w.Wait < bound.FirstAnswer && e.Since(w.since) < bound.FirstAnswer
+	if left < 0 && (n.answered || w.Resumed || behind) {
+		left = 0 // held, for how long is being asked just now
+	}
+	if n.topic.Kind != backend.KindLock {
+		n.Pass() // the next may ask for less, or to read: what this one was told says nothing to it
+	}
+	w.leave()
+	return w.gaveUp(err, left, w.last)
+}
+
+// leave takes the call out of its queue, releases what it was handed too late, and lets the mutex go.
+func (w *wait) leave() {
+	e, n := w.engine, w.name
+	n.Leave(&w.waiter.Ticket)
+	e.tidy(n)
+	e.watch(n.topic)
+	if g := w.waiter.handed; g != nil { // it has two: its first was removed, and had again by another of this client
+		w.waiter.handed = nil
+		e.abandon(&w.Request, g, debt{family: w.Family, name: w.Name, owner: g.owner, place: w.place})
+		e.calls.ended()
+	}
+	e.unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// remaining is what is left of the holder's lease as far as known; negative if it is not.
+func (n *name) remaining(now clock.Instant) time.Duration {
+	if n.Holder != nil {
+		return max(n.Holder.Deadline.Until(now), 0)
+	}
+	return n.Ends(now.Mono)
+}
+
+// holderOf is the tenure of this client that n's waiters wait for; nil if there is none.
+func (e *Engine) holderOf(n *name) *tenure {
+	if n.topic.Kind == backend.KindFair {
+		n = e.names.records[lockTopic(n.topic.Name)]
+	}
+	return n.holder()
+}

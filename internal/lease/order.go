@@ -1,0 +1,134 @@
+package lease
+
+// Order is what orders the operations of a tenure, and of readers that entered under it: one at a time sets the
+// hold count in the store, and a re-entry comes from the innermost hold. Others line up, so that they reach the store
+// in the order in which they were begun.
+type Order struct {
+	busy     bool  // an operation that sets the hold count is on its way
+	entered  bool  // there has been a re-entry, or an attempt
+	entering *Turn // where that operation is a re-entry
+	line     *Turn // the first of it
+	top      *Hold // of the live ones, the innermost: it leads to the others
+}
+
+// Turn is a place in an Order's line: of a re-entry from a hold, or of a release.
+type Turn struct {
+	Hold    *Hold // nil: a release
+	Shared  bool  // it enters to read
+	Ready   chan struct{}
+	granted bool
+	next    *Turn // in line
+}
+
+// Granted reports whether the turn has come.
+func (t *Turn) Granted() bool { return t.granted }
+
+// Idle reports whether no operation is on its way or in line.
+func (o *Order) Idle() bool { return !o.busy && o.line == nil }
+
+// Waited reports whether an operation is in line.
+func (o *Order) Waited() bool { return o.line != nil }
+
+// Entered reports whether there has been a re-entry, or an attempt.
+func (o *Order) Entered() bool { return o.entered }
+
+// Innermost reports whether a call that comes from h may enter: every live hold is among those that h was entered
+// under, save that readers do not mind each other. Both are looked at at once, since they are in one order: a hold
+// under another came after it.
+func (o *Order) Innermost(h *Hold, shared bool) bool {
+	for x := o.top; x != nil; x = x.below {
+		if shared && x.Shared() {
+			continue
+		}
+		for h != x {
+			if h = h.Outer; h == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Taken reports whether a re-entry from t.Hold would have to wait for another re-entry: the hold is not the
+// innermost, or another call comes first. A release on its way does not count: it is over as soon as the store
+// answers.
+func (o *Order) Taken(t *Turn) bool {
+	for x := o.line; x != nil; x = x.next {
+		if !(t.Shared && x.Shared) && x.Hold == t.Hold {
+			return true
+		}
+	}
+	return !o.Innermost(t.Hold, t.Shared) || o.entering != nil && !(t.Shared && o.entering.Shared)
+}
+
+// TryBegin takes the order for a release if it is idle.
+func (o *Order) TryBegin() bool {
+	if !o.Idle() {
+		return false
+	}
+	o.busy = true
+	return true
+}
+
+// Enter takes the order for an operation, or puts t into the line: t.Ready is closed when its turn has come.
+func (o *Order) Enter(t *Turn) bool {
+	if o.Idle() && (t.Hold == nil || o.Innermost(t.Hold, t.Shared)) {
+		o.begin(t)
+		return true
+	}
+	t.Ready = make(chan struct{})
+	end := &o.line
+	for *end != nil {
+		end = &(*end).next
+	}
+	*end = t
+	o.advance()
+	return t.granted
+}
+
+func (o *Order) begin(t *Turn) {
+	o.busy = true
+	if t.Hold != nil {
+		o.entering, o.entered = t, true
+	}
+}
+
+// Leave ends the operation.
+func (o *Order) Leave() {
+	o.busy, o.entering = false, nil
+	o.advance()
+}
+
+// Quit takes t out of the line, or ends the operation that it was granted.
+func (o *Order) Quit(t *Turn) {
+	if t.granted {
+		o.Leave()
+		return
+	}
+	for at := &o.line; *at != nil; at = &(*at).next {
+		if *at == t {
+			*at = t.next
+			return
+		}
+	}
+}
+
+// advance gives the order to the first in line that can have it: a release always, a re-entry if its hold is the
+// innermost. One whose hold has ended is sent away.
+func (o *Order) advance() {
+	for at := &o.line; *at != nil; {
+		t := *at
+		ended := t.Hold != nil && t.Hold.Cause != nil
+		able := !o.busy && (t.Hold == nil || o.Innermost(t.Hold, t.Shared))
+		if !ended && !able {
+			at = &t.next
+			continue
+		}
+		*at = t.next
+		if !ended {
+			o.begin(t)
+			t.granted = true
+		}
+		close(t.Ready)
+	}
+}

@@ -1,0 +1,305 @@
+// Package lockset takes several locks, all or none, as one lease.
+package lockset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/internal/bound"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// Acquirer is the engine of a client.
+type Acquirer interface {
+	// Acquire takes one lock: its lease's parent is ctx, and the waiting ends with wait.
+	Acquire(ctx, wait context.Context, r engine.Request) (*lease.Handle, error)
+	// AcquireAll takes those that go together, or says which one could not be had.
+	AcquireAll(ctx, wait context.Context, rs []engine.Request) (leases []*lease.Handle, failed int, err error)
+	// Together reports whether a request can be taken together with others, and Group which of several names
+	// one command takes with the first.
+	Together(r *engine.Request) bool
+	Group(names []string) []int
+	// Enters reports whether a call with ctx enters what it holds already.
+	Enters(ctx context.Context, name string) bool
+}
+
+// Part is one of the locks of a set.
+type Part struct {
+	Name string
+	// Acquirer takes Request; nil where the lock is of another Locker.
+	Acquirer Acquirer
+	Request  engine.Request
+	// Other takes the lock of another Locker, waiting for as long as wait says, 0 for as long as ctx, or trying.
+	Other func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error)
+	// Of names the Locker's type, in errors.
+	Of string
+}
+
+// LockAll takes all parts. Wait bounds the whole; 0 for as long as ctx.
+func LockAll(ctx context.Context, parts []Part, wait time.Duration) (*lease.Handle, error) {
+	a := &set{parts: parts, wait: wait, began: time.Now()}
+	bounds := ctx
+	if wait > 0 {
+		var cancel context.CancelFunc
+		bounds, cancel = bound.Wait(ctx, wait)
+		defer cancel()
+	}
+	for first := 0; ; a.rounds++ {
+		t := &attempt{set: a, ctx: ctx, bounds: bounds, first: first, done: make([]bool, len(parts))}
+		failed, waited, err := t.takeAll()
+		if err == nil {
+			return lease.NewHandle(&held{Facts: lease.Facts{Of: Name(parts), Ctx: t.ctx}, leases: t.held}), nil
+		}
+		bound.Begins(bounds)
+		again := !waited && (errors.Is(err, fail.NotAcquired) || errors.Is(err, fail.NoVote))
+		if !again && ctx.Err() == nil {
+			err = lostMeanwhile(t.held, err)
+		}
+		// Where it fails, or ctx has ended, it goes on in the background.
+		engine.UnlockAll(ctx, context.WithoutCancel(ctx), t.held)
+		if !again {
+			return nil, err
+		}
+		if !a.pause(bounds) {
+			return nil, a.late(bounds, failed, err)
+		}
+		first = failed
+	}
+}
+
+// Name is that of the set.
+func Name(parts []Part) string {
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = p.Name
+	}
+	return strings.Join(names, " + ")
+}
+
+// set is one call of LockAll.
+type set struct {
+	parts  []Part
+	wait   time.Duration
+	began  time.Time
+	rounds int // that a part was held in
+}
+
+// pause lets others go first, at random, when parts were held again and again: two calls that want the same parts in
+// another order would otherwise go on taking them from each other, in step. It is false if bounds ends.
+func (a *set) pause(bounds context.Context) bool {
+	if a.rounds > 0 {
+		t := time.NewTimer(rand.N(time.Millisecond << min(a.rounds, 6)))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-bounds.Done():
+		}
+	}
+	return bounds.Err() == nil
+}
+
+// late is the error where the waiting ended between two rounds. Err is of the part that was held last.
+func (a *set) late(bounds context.Context, failed int, err error) error {
+	late := &fail.Error{Op: "lockall", Name: a.parts[failed].Name, Err: fail.Gone(bounds)}
+	if fail.WaitIsOver(late.Err) {
+		late.Err = fmt.Errorf("%w: now it and now another of the parts was held, for all of %v", fail.NotAcquired, a.wait)
+		if last := fail.Of(err); last != nil {
+			late.Remaining = last.Remaining
+		}
+	}
+	return fail.Public(late)
+}
+
+// lostMeanwhile is err, or what explains it: a part that was held already is lost.
+func lostMeanwhile(held []*lease.Handle, err error) error {
+	for _, l := range held {
+		h := l.Holding()
+		if lost := h.Err(); lost != nil && !errors.Is(lost, fail.Closed) {
+			return fail.New("lockall", h.Name(), fmt.Errorf("%w: it was lost before the other parts were held; take a longer "+
+				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, lost))
+		}
+	}
+	return err
+}
+
+// attempt is one try to take all parts.
+type attempt struct {
+	*set
+	ctx    context.Context // of the next part: it carries those that are held
+	bounds context.Context // of the waiting
+	first  int
+	done   []bool
+	held   []*lease.Handle
+}
+
+// takeAll locks the part first, and what goes with it in one command, waiting for it, and tries the others. Each is
+// taken under the context of the one before, so that the last carries all. Failed is the part that could not be had, and
+// waited tells that it was waited for.
+func (t *attempt) takeAll() (failed int, waited bool, err error) {
+	for n := range t.parts {
+		i := (t.first + n) % len(t.parts)
+		if t.done[i] {
+			continue
+		}
+		try := n > 0
+		which := t.together(i)
+		var leases []*lease.Handle
+		if len(which) > 1 {
+			rs := make([]engine.Request, len(which))
+			for k, j := range which {
+				rs[k] = t.request(j, try)
+			}
+			leases, failed, err = t.parts[i].Acquirer.AcquireAll(t.ctx, t.bounds, rs)
+			failed = which[failed]
+		} else {
+			which, failed = []int{i}, i
+			leases = make([]*lease.Handle, 1)
+			leases[0], err = t.one(i, try)
+		}
+		if err != nil {
+			if try && errors.Is(err, fail.WaitOver) {
+				err = fail.New("lockall", t.parts[failed].Name,
+					fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, t.wait))
+			}
+			return failed, !try, err
+		}
+		t.held = append(t.held, leases...)
+		t.ctx = leases[len(leases)-1].Holding().Context()
+		for _, i := range which {
+			t.done[i] = true
+		}
+	}
+	return 0, false, nil
+}
+
+// request is what is asked for a part.
+func (t *attempt) request(i int, try bool) engine.Request {
+	r := t.parts[i].Request
+	if r.Try = try; !try {
+		r.Wait = t.wait
+	}
+	r.Resumed = t.rounds > 0
+	return r
+}
+
+// together are the parts that one command takes together with part i, which is the first of them; fewer than two if
+// there are none.
+func (t *attempt) together(i int) []int {
+	a := t.parts[i].Acquirer
+	if a == nil || !a.Together(&t.parts[i].Request) || a.Enters(t.ctx, t.parts[i].Name) {
+		return nil
+	}
+	var parts []int
+	var names []string
+	in := make(map[string]bool)
+	for n := range t.parts {
+		j := (i + n) % len(t.parts)
+		p := &t.parts[j]
+		if t.done[j] || p.Acquirer != a || in[p.Name] || !a.Together(&p.Request) || a.Enters(t.ctx, p.Name) {
+			continue
+		}
+		in[p.Name] = true
+		parts, names = append(parts, j), append(names, p.Name)
+	}
+	if len(parts) < 2 {
+		return nil
+	}
+	group := a.Group(names)
+	which := make([]int, len(group))
+	for k, x := range group {
+		which[k] = parts[x]
+	}
+	return which
+}
+
+// one takes one part.
+func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
+	p := &t.parts[i]
+	if p.Acquirer != nil {
+		return p.Acquirer.Acquire(t.ctx, t.bounds, t.request(i, try))
+	}
+	mark := lineage{t, len(t.held)}
+	wait := time.Duration(0)
+	if !try && t.wait > 0 {
+		wait = max(t.wait-time.Since(t.began), time.Millisecond)
+	}
+	l, err := p.Other(context.WithValue(t.ctx, mark, true), try, wait)
+	switch {
+	case err != nil:
+		return nil, err
+	case l.Holding() == nil:
+		return nil, fail.New("lockall", p.Name, fail.Invalidf("its Locker (%s) returned neither a lease nor an error", p.Of))
+	case l.Holding().Context().Value(mark) == nil:
+		return adopt(t.ctx, l), nil
+	}
+	return l, nil
+}
+
+// lineage marks the context that a Locker is given, to tell whether its lease's comes from it.
+type lineage struct {
+	of   *attempt
+	part int
+}
+
+// adopt makes a lease whose context does not come from ctx one whose context ends, and carries, what both do.
+func adopt(ctx context.Context, l *lease.Handle) *lease.Handle {
+	both, cancel := context.WithCancelCause(ctx)
+	own := l.Holding().Context()
+	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
+	return lease.NewHandle(&adopted{
+		Holding: l.Holding(), ctx: lease.Joined{Context: both, Other: own}, end: func() { stop(); cancel(fail.Released) },
+	})
+}
+
+type adopted struct {
+	lease.Holding
+	ctx context.Context
+	end func()
+}
+
+// Context carries what both contexts carry.
+func (a *adopted) Context() context.Context { return a.ctx }
+
+// Unlock ends the context first.
+func (a *adopted) Unlock(ctx context.Context) error {
+	a.end()
+	return a.Holding.Unlock(ctx)
+}
+
+// held stands behind the lease of a set.
+type held struct {
+	lease.Facts
+	leases []*lease.Handle
+
+	mu   sync.Mutex
+	done bool
+}
+
+// Err is that of the first part that is lost.
+func (m *held) Err() error {
+	for _, l := range m.leases {
+		if err := l.Holding().Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Unlock releases all parts.
+func (m *held) Unlock(ctx context.Context) error {
+	m.mu.Lock()
+	again := m.done
+	m.done = true
+	m.mu.Unlock()
+	if again {
+		return fail.New("unlock", m.Of, fail.Twice)
+	}
+	return errors.Join(engine.UnlockAll(ctx, ctx, m.leases)...)
+}

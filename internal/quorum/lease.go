@@ -1,0 +1,415 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// Lease stands behind a lease of a quorum.
+type Lease struct {
+	lease.Facts
+	call
+	end   context.CancelCauseFunc
+	heals bool      // with a watchdog
+	until time.Time // of WithMaxHold; zero without it
+
+	mu       sync.Mutex
+	parts    []part   // by store
+	inner    []*Lease // live ones that follow it
+	cause    error
+	unlocked bool
+}
+
+// part is one store's share of a lease. All of it is guarded by Lease.mu.
+type part struct {
+	lease   *lease.Handle // nil where it is not held
+	counts  time.Time     // it may count from then on; zero if it does
+	why     error         // it ended last
+	healing bool          // a lock of this store is on its way, or due
+	failed  int           // how many of those failed in a row
+	timer   *time.Timer   // until that is due, or it may count
+}
+
+func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
+	lctx, end := context.WithCancelCause(r.ctx)
+	x := &Lease{call: *r, end: end, heals: r.Lease == 0, parts: make([]part, len(votes))}
+	if r.MaxHold > 0 {
+		x.until = start.Add(r.MaxHold)
+	}
+	x.mu.Lock()
+	for i, v := range votes {
+		switch {
+		case v.lease != nil:
+			x.joinLocked(v)
+		case errors.Is(v.err, fail.NotAcquired):
+			x.healLocked(i, r.nodes[i].Watchdog()/3)
+		default:
+			x.parts[i].why = v.err
+			x.healLocked(i, r.nodes[i].Watchdog()/30)
+		}
+	}
+	x.mu.Unlock()
+	if o := x.outer; o != nil {
+		o.mu.Lock()
+		o.inner = append(o.inner, x)
+		o.mu.Unlock()
+	}
+	x.Facts = lease.Facts{Of: r.Name, Ctx: leaseContext{lctx, x}}
+	return lease.NewHandle(x)
+}
+
+// key is the key under which a lease's context carries it.
+type key struct{ name string }
+
+// leaseContext carries the holds of all parts, so that each store enters again.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+// Value answers a *lease.Key with the hold of that store's part.
+func (c leaseContext) Value(k any) any {
+	x := c.lease
+	switch k := k.(type) {
+	case key:
+		if k.name == x.Of {
+			return x
+		}
+	case *lease.Key:
+		if h, ends := x.part(k); h != nil || ends {
+			if h == nil {
+				return nil
+			}
+			return h
+		}
+	}
+	return c.Context.Value(k)
+}
+
+// part is the hold of the store that a key is about; ends tells that the lease has ended, and confers nothing, nor does
+// what it was entered under.
+func (x *Lease) part(k *lease.Key) (h *lease.Hold, ends bool) {
+	if k.Record != uint8(backend.KindLock) || k.Name != x.Of {
+		return nil, false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i, n := range x.nodes {
+		if k.Client != n {
+			continue
+		}
+		if l := x.parts[i].lease; l != nil {
+			return l.Holding().(*lease.Hold), false
+		}
+		if x.cause != nil {
+			return nil, true
+		}
+	}
+	return nil, false
+}
+
+// has tells whether a store's part is held, and from when it may count; zero if it does.
+func (x *Lease) has(node int) (counts time.Time, has bool) {
+	x.mu.Lock()
+	p := x.parts[node]
+	x.mu.Unlock()
+	return p.counts, p.lease != nil && p.lease.Holding().Err() == nil
+}
+
+func (x *Lease) joinLocked(v vote) {
+	p := &x.parts[v.node]
+	p.lease, p.counts, p.failed, p.why = v.lease, v.counts, 0, nil
+	if !p.counts.IsZero() {
+		p.timer = time.AfterFunc(time.Until(p.counts), func() { _ = x.Err() })
+	}
+	context.AfterFunc(v.lease.Holding().Context(), func() { x.partEnded(v.node, v.lease) })
+	for _, in := range x.inner {
+		go in.follow(v.node)
+	}
+}
+
+// partEnded notes that a store's part is gone, and locks that store again.
+func (x *Lease) partEnded(node int, l *lease.Handle) {
+	x.mu.Lock()
+	p := &x.parts[node]
+	if mine := p.lease == l && x.cause == nil && !x.unlocked; mine {
+		p.why = l.Holding().Err()
+	}
+	x.mu.Unlock()
+	if x.Err() != nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if p.lease == l {
+		p.lease = nil
+		x.healLocked(node, 0)
+	}
+}
+
+// healLocked has a store locked after a while.
+func (x *Lease) healLocked(node int, after time.Duration) {
+	p := &x.parts[node]
+	if !x.heals || p.healing || x.cause != nil || x.unlocked {
+		return
+	}
+	p.healing = true
+	p.timer = time.AfterFunc(after, func() { x.heal(node) })
+}
+
+// follow has a store locked at once, where that is due: the lease that x was entered
+// under has it now, or has ended.
+func (x *Lease) follow(node int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := &x.parts[node]
+	if p.lease == nil && p.healing && p.timer.Stop() {
+		p.healing = false
+		x.healLocked(node, 0)
+	}
+}
+
+// within is the innermost live lease that x was entered under, or nil, and a context that
+// carries it.
+func (x *Lease) within() (*Lease, context.Context) {
+	var live *Lease
+	root := x
+	for root.outer != nil {
+		if root = root.outer; live == nil && root.Err() == nil {
+			live = root
+		}
+	}
+	if live == nil {
+		return nil, root.parent
+	}
+	return live, leaseContext{root.parent, live}
+}
+
+func (x *Lease) heal(node int) {
+	if x.Err() != nil {
+		return
+	}
+	third := x.nodes[node].Watchdog() / 3
+	c := x.call
+	c.outer, c.parent = x.within()
+	if o := c.outer; o != nil {
+		if _, has := o.has(node); !has {
+			x.mu.Lock()
+			x.parts[node].healing = false
+			x.healLocked(node, third)
+			x.mu.Unlock()
+			if _, has := o.has(node); has || o.Err() != nil { // it would not tell again
+				x.follow(node)
+			}
+			return
+		}
+	}
+	if !x.until.IsZero() { // the bound counts from when the whole was acquired
+		if c.MaxHold = time.Until(x.until); c.MaxHold < engine.MinLease {
+			return
+		}
+	}
+	bound, cancel := context.WithTimeout(context.Background(), x.patience)
+	defer cancel()
+	v := c.ask(bound, node, true)
+	if errors.Is(v.err, fail.Barred) {
+		// It keeps others out while the store stays out, and counts when nobody else can
+		// count on what the store has forgotten.
+		v.lease, v.err = x.nodes[node].Acquire(c.parent, bound, c.question(true))
+		v.counts = time.Now().Add(countsAfter)
+	}
+	if fail.IsGone(v.err) {
+		v.err = silent(x.patience)
+	}
+	x.standing[node].heard(v)
+	over := x.Err() != nil
+
+	x.mu.Lock()
+	p := &x.parts[node]
+	p.healing = false
+	if over = over || x.unlocked || x.cause != nil; !over { // drop looks at the parts once
+		if v.err == nil {
+			x.joinLocked(v)
+		} else if !errors.Is(v.err, fail.Closed) {
+			p.failed++
+			x.healLocked(node, min(third/10<<min(p.failed, 10), third))
+		}
+	}
+	x.mu.Unlock()
+	if over && v.lease != nil {
+		_ = v.lease.Holding().Unlock(context.Background())
+	}
+}
+
+// Err is nil while a majority of the parts lives, and then why it does not.
+func (x *Lease) Err() error {
+	x.mu.Lock()
+	if x.cause != nil {
+		defer x.mu.Unlock()
+		return x.cause
+	}
+	parts := slices.Clone(x.parts)
+	x.mu.Unlock()
+	live, young := 0, 0
+	var why fail.List
+	now := time.Now()
+	for i, p := range parts {
+		err := p.why
+		if p.lease != nil {
+			err = p.lease.Holding().Err()
+		}
+		switch {
+		case err != nil:
+			why = append(why, fmt.Errorf("store %d: %w", i, err))
+		case p.lease == nil:
+		case !p.counts.IsZero():
+			young++
+		default:
+			live++
+		}
+	}
+	if live >= x.majority {
+		if young > 0 {
+			x.admit(parts, now)
+		}
+		return nil
+	}
+	cause := fmt.Errorf("%w: %d of %d stores still hold it, %d are needed", fail.Lost, live, len(parts), x.majority)
+	if young > 0 {
+		cause = fmt.Errorf("%w; %d that lost their data do not count yet", cause, young)
+	}
+	if len(why) > 0 {
+		cause = fmt.Errorf("%w: %w", cause, why)
+	}
+	x.finish(fail.New("lease", x.Of, cause))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.cause
+}
+
+// admit has those of parts count that may by now. It is called where the lease lives without
+// them: a lease that had ended by then, unnoticed, while this process stood still, is not revived.
+func (x *Lease) admit(parts []part, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i, was := range parts {
+		if p := &x.parts[i]; p.lease == was.lease && !now.Before(was.counts) {
+			p.counts = time.Time{}
+		}
+	}
+}
+
+// finish ends the lease, once.
+func (x *Lease) finish(cause error) {
+	x.mu.Lock()
+	first := x.cause == nil
+	if first {
+		x.cause = cause
+		for _, p := range x.parts {
+			if p.timer != nil {
+				p.timer.Stop()
+			}
+		}
+	}
+	inner := slices.Clone(x.inner)
+	x.mu.Unlock()
+	if !first {
+		return
+	}
+	x.end(cause)
+	if errors.Is(cause, fail.Lost) {
+		// The holder was told. What is left in the minority would stand in others' way
+		// until it unlocks.
+		go x.drop()
+	}
+	for o := x.outer; o != nil; o = o.outer {
+		o.mu.Lock()
+		o.inner = slices.DeleteFunc(o.inner, func(in *Lease) bool { return in == x })
+		if o == x.outer {
+			o.inner = append(o.inner, inner...) // they follow that one now
+		}
+		o.mu.Unlock()
+	}
+	for _, in := range inner {
+		for node := range x.parts {
+			in.follow(node)
+		}
+	}
+}
+
+// drop releases the parts that are left of a lease that was lost.
+func (x *Lease) drop() {
+	x.mu.Lock()
+	parts := slices.Clone(x.parts)
+	x.mu.Unlock()
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range parts {
+		if p.lease != nil && p.lease.Holding().Err() == nil {
+			_ = p.lease.Holding().Unlock(over) // it is sent all the same
+		}
+	}
+}
+
+// Unlock releases all parts.
+func (x *Lease) Unlock(ctx context.Context) error {
+	lost := x.Err()
+	x.mu.Lock()
+	again := x.unlocked
+	x.unlocked = true
+	leases := make([]*lease.Handle, len(x.parts))
+	for i, p := range x.parts {
+		leases[i] = p.lease
+	}
+	x.mu.Unlock()
+	if again {
+		return fail.New("unlock", x.Of, fail.Twice)
+	}
+	x.finish(fail.Released)
+	// When enough stores have confirmed it, the rest have a moment to, and are then left to
+	// the background.
+	bound, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		node int
+		err  error
+	}
+	answers := make(chan answer, len(leases))
+	asked, start := 0, time.Now()
+	for i, l := range leases {
+		if l != nil {
+			asked++
+			go func() { answers <- answer{i, l.Holding().Unlock(bound)} }()
+		}
+	}
+	done := 0
+	var failed fail.List
+	for range asked {
+		a := <-answers
+		if a.err != nil {
+			failed = append(failed, fmt.Errorf("store %d: %w", a.node, a.err))
+			continue
+		}
+		if done++; done == x.majority {
+			t := time.AfterFunc(max(2*time.Since(start), x.patience/10), cancel)
+			defer t.Stop()
+		}
+	}
+	switch {
+	case lost != nil:
+		return fail.New("unlock", x.Of, fmt.Errorf("%w: %w", fail.NotHeld, lost))
+	case done < x.majority:
+		// Enough stores must have let it go for others to get it.
+		return fail.New("unlock", x.Of, failed)
+	}
+	return nil
+}
