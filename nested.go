@@ -14,7 +14,7 @@ import (
 // claim came with the call: counts being absolute, two processes that raised one would both be in. The
 // process that gave a claim out does likewise from then on, so that a count that was lent never
 // rises: no later hold can be taken for the one that the claim is about, and one order in the store is that of all who enter. See
-// docs/decisions.md.
+// docs/decisions/0032.
 
 // nests tells whether the store has locks that several owners hold, each under another.
 func (c *Client) nests() bool {
