@@ -3,7 +3,7 @@ module github.com/mortise-go/mortise
 go 1.26
 
 require (
-	github.com/redis/go-redis/v9 v9.20.1 // not older: docs/decisions.md, 13
+	github.com/redis/go-redis/v9 v9.20.1 // not older: docs/decisions/0013
 	github.com/redis/rueidis v1.0.71
 	github.com/yuin/gopher-lua v1.1.0
 	go.uber.org/mock v0.6.0
@@ -12,7 +12,7 @@ require (
 
 require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa
-	google.golang.org/grpc v1.83.2 // not older: docs/decisions.md, Middleware
+	google.golang.org/grpc v1.83.2 // not older: docs/decisions/0022
 	google.golang.org/protobuf v1.36.11
 )
 

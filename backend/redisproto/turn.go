@@ -13,7 +13,7 @@ import (
 // A release tells one client, and not all that wait: the first of those that are in
 // next. It does so on Redisson's channel, by a number that Redisson does not heed: seven digits for
 // the client that is to ask, seven for the one that asks if that one stays silent, four for how many
-// were told. See docs/decisions.md, 24.
+// were told. See docs/decisions/0024.
 
 // nextKey is the zset of the clients that wait for a lock, by when they came. release.lua and joint.lua build it, too.
 func nextKey(name string) string { return companion("next", name) }

@@ -1,0 +1,56 @@
+package scripts_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A key or channel is built from a literal that begins as below, or from a suffix between colons.
+var wireName = regexp.MustCompile(`["']((?:mortise:|redisson_)[^"'{]*|:[a-z_]+:[0-9]?)["'{]`)
+
+// TestWirePageNamesEachKey compares the literals of which the scripts and redisproto build keys and channels with
+// docs/wire.md.
+func TestWirePageNamesEachKey(t *testing.T) {
+	page, err := os.ReadFile("../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := filepath.Glob("../backend/redisproto/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	companion := regexp.MustCompile(`companion\("([a-z]+)"`)
+	found := map[string]bool{}
+	for _, file := range append(files, code...) {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := []string{}
+		for _, m := range wireName.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, strings.TrimSuffix(m[1], "1"))
+		}
+		for _, m := range companion.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, "mortise:1:"+m[1]+":")
+		}
+		for _, name := range names {
+			found[name] = true
+			if !strings.Contains(string(page), name) {
+				t.Errorf("%s uses %q, which docs/wire.md lacks; add a row", file, name)
+			}
+		}
+	}
+	if len(found) < 12 {
+		t.Errorf("found %d names only: %v; the search is broken", len(found), found)
+	}
+}
