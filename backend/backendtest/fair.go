@@ -22,19 +22,18 @@ var fairTests = []test{
 			s.watchTurn(h, o)
 			s.want(o, long, "refused")
 		}
-		if r := s.ask("d:1", long); r.Remaining <= 0 || r.Look <= r.Remaining && r.Look < 5*backend.Absence {
-			e.Errorf("one who is not first is refused with %+v, want it to look after the first, or now and then", r)
-		}
-		if r := s.ask("b:1", long); r.Remaining <= 0 || r.Look != r.Remaining {
-			e.Errorf("the first is refused with %+v, want it to look at the end of the lease", r)
-		}
+		r := s.ask("d:1", long)
+		e.errorIf(r.Remaining <= 0 || r.Look <= r.Remaining && r.Look < 5*backend.Absence,
+			"one who is not first is refused with %+v, want it to look after the first, or now and then", r)
+		r = s.ask("b:1", long)
+		e.errorIf(r.Remaining <= 0 || r.Look != r.Remaining,
+			"the first is refused with %+v, want it to look at the end of the lease", r)
 		s.free("a:1")
 		for _, o := range []string{"b:1", "c:1", "d:1"} {
 			for _, other := range []string{"b:1", "c:1", "d:1", "e:1"} {
 				if other > o {
-					if r := s.ask(other, 0); r.Granted || r.Remaining != 0 {
-						e.Errorf("%s is before %s, who got %+v", o, other, r)
-					}
+					r := s.ask(other, 0)
+					e.errorIf(r.Granted || r.Remaining != 0, "%s is before %s, who got %+v", o, other, r)
 				}
 			}
 			s.want(o, long, "granted")
@@ -66,14 +65,14 @@ var fairTests = []test{
 		s.free("a:1")
 		s.heard(h, "b:1")
 		s.want("b:1", long, "granted")
-		if n, m := h.count("released n"), h.count("released n c:1"); n+m != 0 {
-			e.Errorf("the release was told %d times to the plain lock's waiters, %d times to the second", n, m)
-		}
+		n, m := h.count("released n"), h.count("released n c:1")
+		e.errorIf(n+m != 0, "the release was told %d times to the plain lock's waiters, %d times to the second", n, m)
 		s.free("b:1")
 		s.heard(h, "c:1")
 		s.want("c:1", long, "granted")
 		s.free("c:1")
-		e.until("without a queue, those who wait for the plain lock are told", func() bool { return h.count("released n") > 0 })
+		e.until("without a queue, those who wait for the plain lock are told",
+			func() bool { return h.count("released n") > 0 })
 	}},
 	{"Port_LeavingGivesUpThePlaceAndTheLock", func(e *env) {
 		s, h := e.fair()
@@ -85,9 +84,7 @@ var fairTests = []test{
 		s.leaves("x:1", backend.LeaveReply{})
 		s.leaves("c:1", backend.LeaveReply{Queued: true})
 		s.leaves("c:1", backend.LeaveReply{})
-		if n := h.count("released n b:1"); n != 0 {
-			e.Errorf("one that left while another holds the lock had the first told %d times", n)
-		}
+		equal(e, "one that left while another holds the lock had the first told %d times", h.count("released n b:1"), 0)
 		s.leaves("a:1", backend.LeaveReply{Held: true})
 		s.heard(h, "b:1")
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
@@ -108,18 +105,14 @@ var fairTests = []test{
 		s.heard(h, "d:1")
 		r := s.ask("d:1", long)
 		if !r.Granted { // or this process stood still for a second
-			if r.Look <= 0 || r.Look > backend.Absence {
-				e.Fatalf("while others may come: %+v", r)
-			}
+			e.fatalIf(r.Look <= 0 || r.Look > backend.Absence, "while others may come: %+v", r)
 			time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
 			if r := s.ask("d:1", long); !r.Granted {
 				e.Errorf("after the time that it was told: %+v", r)
 			}
 		}
 		// The store's clock counts in milliseconds.
-		if d := time.Since(before); d < backend.Absence-2*time.Millisecond {
-			e.Errorf("granted %v after the release", d)
-		}
+		e.atLeast("granted %v after the release", time.Since(before), backend.Absence-2*time.Millisecond)
 		s.free("d:1")
 		s.want("e:1", 0, "granted")
 	}},
@@ -180,16 +173,12 @@ var fairTests = []test{
 		s.heard(h, "b:1")
 		before := time.Now()
 		r := s.ask("c:1", long)
-		if r.Granted || r.Look <= 0 || r.Look > 5*backend.Absence {
-			e.Fatalf("while the first may come: %+v", r)
-		}
+		e.fatalIf(r.Granted || r.Look <= 0 || r.Look > 5*backend.Absence, "while the first may come: %+v", r)
 		time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
 		if r := s.ask("c:1", long); !r.Granted {
 			e.Errorf("after the time that it was told: %+v", r)
 		}
-		if d := time.Since(before); d < 5*backend.Absence {
-			e.Errorf("granted %v after it asked", d)
-		}
+		e.atLeast("granted %v after it asked", time.Since(before), 5*backend.Absence)
 		s.free("c:1")
 	}},
 	{"Port_APlaceIsGivenUpWhenItsWaitIsOver", func(e *env) {
@@ -213,10 +202,9 @@ var fairTests = []test{
 		s.want("c:1", long, "refused")
 		e.until("the lease is over", func() bool { return !s.record("n").Held })
 		before := time.Now()
-		if s.ask("d:1", 0).Granted {
-			e.Error("one who does not stand in the queue was granted the lock before the first")
-		}
-		if r := s.ask("b:1", 10*time.Second); !r.Granted && time.Since(before) < backend.Absence { // or this process stood still for a second
+		e.errorIf(s.ask("d:1", 0).Granted, "one who does not stand in the queue was granted the lock before the first")
+		// or this process stood still for a second
+		if r := s.ask("b:1", 10*time.Second); !r.Granted && time.Since(before) < backend.Absence {
 			e.Errorf("the first asks: %+v, want it granted", r)
 		}
 	}},
@@ -225,9 +213,8 @@ var fairTests = []test{
 		s.want("a:1", 0, "granted")
 		s.watchTurn(h, "b:1")
 		s.want("b:1", long, "refused")
-		if ok, err := s.ForceRelease(context.Background(), topic("n")); !ok || err != nil {
-			e.Fatalf("ForceRelease: %v, %v", ok, err)
-		}
+		ok, err := s.ForceRelease(context.Background(), topic("n"))
+		e.fatalIf(!ok || err != nil, "ForceRelease: %v, %v", ok, err)
 		s.heard(h, "b:1")
 		s.want("b:1", long, "granted")
 	}},
@@ -237,29 +224,22 @@ var fairTests = []test{
 		s.want("a:1", 0, "refused")
 		s.release("n", "p:1", 0)
 		s.want("a:1", 0, "granted")
-		if s.acquire("n", "p:1", long).Granted {
-			e.Error("the plain lock is granted while the fair one is held")
-		}
-		if !s.reenter("n", "a:1", 2, long) || !s.renew("n", "a:1", 2*long) {
-			e.Error("the holder does not hold it")
-		}
-		if rec := s.record("n"); rec.Owner != "a:1" || rec.Holds != 2 || rec.Remaining <= long {
-			e.Errorf("the record is %+v", rec)
-		}
+		e.errorIf(s.acquire("n", "p:1", long).Granted, "the plain lock is granted while the fair one is held")
+		e.errorIf(!s.reenter("n", "a:1", 2, long) || !s.renew("n", "a:1", 2*long), "the holder does not hold it")
+		rec := s.record("n")
+		e.errorIf(rec.Owner != "a:1" || rec.Holds != 2 || rec.Remaining <= long, "the record is %+v", rec)
 		s.watchTurn(h, "b:1")
 		s.want("b:1", long, "refused")
 		for _, keep := range []int{1, 0} {
-			if r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep}); err != nil || !r.Held {
-				e.Fatalf("Release, keep %d: %+v, %v", keep, r, err)
-			}
+			r, err := s.Release(context.Background(),
+				backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep})
+			e.fatalIf(err != nil || !r.Held, "Release, keep %d: %+v, %v", keep, r, err)
 			if keep == 1 && s.record("n").Holds != 1 {
 				e.Errorf("the record is %+v", s.record("n"))
 			}
 		}
 		s.heard(h, "b:1")
-		if !s.acquire("n", "p:2", long).Granted {
-			e.Error("the plain lock looked at the queue")
-		}
+		e.errorIf(!s.acquire("n", "p:2", long).Granted, "the plain lock looked at the queue")
 	}},
 	{"Port_FairTokensRiseWithThoseOfOtherKinds", func(e *env) {
 		s, h := e.fair()
@@ -270,15 +250,12 @@ var fairTests = []test{
 			if i%2 == 0 {
 				token = s.fenced("n", owner)
 			} else {
-				r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
-				if err != nil || !r.Granted {
-					e.Fatalf("%+v, %v", r, err)
-				}
+				r, err := s.Acquire(context.Background(),
+					backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
+				e.fatalIf(err != nil || !r.Granted, "%+v, %v", r, err)
 				token = r.Token
 			}
-			if token <= last {
-				e.Errorf("token %d after %d", token, last)
-			}
+			e.errorIf(token <= last, "token %d after %d", token, last)
 			last = token
 			s.free(owner)
 		}
@@ -289,7 +266,8 @@ var fairTests = []test{
 		s.want("a:1", 0, "granted")
 		s.want("b:1", long, "refused")
 		e.store.Occupy("n")
-		_, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+		_, err := s.Acquire(context.Background(),
+			backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 		e.is("Acquire", err, backend.ErrWrongKind)
 		_, err = s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
 		e.is("Release", err, backend.ErrWrongKind)
@@ -299,10 +277,12 @@ var fairTests = []test{
 		}
 		e.store.Delete("n")
 		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			if r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
+			if r, err := s.Acquire(context.Background(),
+				backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
 				e.Fatalf("kind %d: %+v, %v", k, r, err)
 			}
-			_, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+			_, err := s.Acquire(context.Background(),
+				backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 			e.is("Acquire of what is a read-write lock", err, backend.ErrWrongKind)
 			e.store.Delete("n")
 			s.want("c:1", long, "granted")
@@ -338,19 +318,14 @@ var fairTests = []test{
 			}
 		}
 		wg.Wait()
-		if n := most.Load(); n != 1 {
-			e.Errorf("%d were inside at once", n)
-		}
+		equal(e, "%d were inside at once", most.Load(), 1)
 	}},
 	{"Rule04_TheFirstTakesADeadHoldersFairLock", func(e *env) {
 		s, _ := e.fair()
 		line := e.line(2)
 		s.takeFor("a:1", 4*time.Second)
 		first, second := line.stand(0), line.stand(1)
-		got := receive(e, "the first gets it", first)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
+		got := e.granted("the first gets it", first)
 		e.unlock(got.lease)
 		e.unlock(line.served(second))
 	}},
@@ -376,21 +351,17 @@ var fairTests = []test{
 		waiting := e.line(1).stand(0)
 		inner := e.lock(fair, outer.Context(), "n")
 		plain := e.lock(c, inner.Context(), "n")
-		if s := e.inspect(c, "n"); s.Holds != 3 || !s.Mine {
-			e.Errorf("%+v", s)
-		}
+		s := e.inspect(c, "n")
+		e.errorIf(s.Holds != 3 || !s.Mine, "%+v", s)
 		for _, l := range []*mortise.Lease{plain, inner} {
 			e.unlock(l)
-			if s := e.inspect(c, "n"); !s.Held || !s.Mine {
-				e.Errorf("%+v", s)
-			}
+			s := e.inspect(c, "n")
+			e.errorIf(!s.Held || !s.Mine, "%+v", s)
 		}
-		if _, err := e.kind(c, mortise.Kind{Fair: true, NonReentrant: true}).Lock(outer.Context(), "n"); !errors.Is(err, mortise.ErrInvalid) {
-			e.Errorf("NonReentrant: %v", err)
-		}
+		_, err := e.kind(c, mortise.Kind{Fair: true, NonReentrant: true}).Lock(outer.Context(), "n")
+		e.errorIf(!errors.Is(err, mortise.ErrInvalid), "NonReentrant: %v", err)
 		e.unlock(outer)
-		got := receive(e, "the other gets it", waiting)
-		e.done("Lock", got.err)
+		e.done("Lock", receive(e, "the other gets it", waiting).err)
 	}},
 	{"Rule08_TwentyFairWaitersOfSeveralClientsAreServedInTheOrderInWhichTheyAsked", func(e *env) {
 		const n = 20
@@ -414,9 +385,7 @@ var fairTests = []test{
 		s.free("a:1")
 		wg.Wait()
 		for i := range served {
-			if served[i] != i {
-				e.Fatalf("served in the order %v", served)
-			}
+			e.fatalIf(served[i] != i, "served in the order %v", served)
 		}
 		line.nothingLeft()
 	}},
@@ -433,9 +402,7 @@ var fairTests = []test{
 			got := line.stand(0)
 			release()
 			l := line.served(got)
-			if l == nil {
-				e.Errorf("%s: not woken", name)
-			}
+			e.errorIf(l == nil, "%s: not woken", name)
 			e.unlock(l)
 		}
 	}},
@@ -458,7 +425,8 @@ var fairTests = []test{
 		}
 		line.quiet()
 		before := line.faults[0].Count(OpAcquire, OpLeave, OpRelease)
-		e.always(time.Second, "nothing is sent", func() bool { return line.faults[0].Count(OpAcquire, OpLeave, OpRelease) == before })
+		e.always(time.Second, "nothing is sent",
+			func() bool { return line.faults[0].Count(OpAcquire, OpLeave, OpRelease) == before })
 		s.free("a:1")
 		for _, w := range waiting {
 			e.unlock(line.served(w))
@@ -481,9 +449,9 @@ var fairTests = []test{
 		e.unlock(line.served(first))
 		e.unlock(line.served(second))
 		// The store's clock counts in milliseconds.
-		if d := time.Since(before); d < backend.Absence-2*time.Millisecond || d > (dead-2)*backend.Absence {
-			e.Errorf("two groups of dead waiters held the others up for %v", d)
-		}
+		d := time.Since(before)
+		e.errorIf(d < backend.Absence-2*time.Millisecond || d > (dead-2)*backend.Absence,
+			"two groups of dead waiters held the others up for %v", d)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairWaiterThatLeavesLeavesNothing", func(e *env) {
@@ -518,9 +486,7 @@ var fairTests = []test{
 		for i := 1; i < 9; i += 2 {
 			e.unlock(line.served(waiting[i]))
 		}
-		if d := time.Since(before); d > 4*backend.Absence {
-			e.Errorf("those who had left held the others up: %v", d)
-		}
+		e.atMost("those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairLockThatNobodyWaitsForAnyMoreIsLeftWhateverBecameOfTheRequest", func(e *env) {
@@ -537,19 +503,12 @@ var fairTests = []test{
 			}
 			c, f := e.tapped()
 			ch := make(chan struct{})
-			f.Hook(func(call Call) Fate {
-				if call.Op == OpAcquire {
-					return fate(ch)
-				}
-				return Fate{}
-			})
+			f.Hook(on(fate(ch), OpAcquire))
 			ctx, cancel := context.WithCancel(context.Background())
 			got := locking(e.kind(c, mortise.Kind{Fair: true}), ctx, "n")
 			e.until("it is sent", func() bool { return f.Count(OpAcquire) > 0 })
 			cancel()
-			if r := receive(e, "the caller leaves", got); r.err == nil {
-				e.Errorf("%s: no error", what)
-			}
+			e.errorIf(receive(e, "the caller leaves", got).err == nil, "%s: no error", what)
 			if what == "it arrives afterward" {
 				e.until("it leaves", func() bool { return f.Count(OpLeave) > 0 })
 			}
@@ -578,9 +537,8 @@ var fairTests = []test{
 		lose(line.faults[0], OpRelease, 1)
 		s.free("a:1")
 		l := line.served(first)
-		if st := e.inspect(line.clients[0], "n"); st.Holds != 1 || !st.Mine {
-			e.Errorf("%+v", st)
-		}
+		st := e.inspect(line.clients[0], "n")
+		e.errorIf(st.Holds != 1 || !st.Mine, "%+v", st)
 		select {
 		case <-second:
 			e.Fatal("the second was served before the first unlocked")
@@ -595,16 +553,16 @@ var fairTests = []test{
 		line := e.line(2)
 		first := line.stand(0)
 		line.quiet()
-		second := line.stand(1)
+		later := line.stand(1)
 		line.quiet()
 		line.cut()
 		line.quiet()
 		e.eventually("the release is sent", func() error {
-			_, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
-			return err
+			return second(s.Release(context.Background(),
+				backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
 		})
 		e.unlock(line.served(first))
-		e.unlock(line.served(second))
+		e.unlock(line.served(later))
 		line.nothingLeft()
 	}},
 	{"Rule14_ShutdownTakesFairWaitersOutOfTheQueue", func(e *env) {
@@ -635,9 +593,8 @@ var fairTests = []test{
 		}
 		line.quiet()
 		// A client library's pool may dial some more where commands coincide.
-		if n := e.store.Connections(); n > before+15 {
-			e.Errorf("%d connections with 32 waiters, %d with 2", n, before)
-		}
+		n := e.store.Connections()
+		e.errorIf(n > before+15, "%d connections with 32 waiters, %d with 2", n, before)
 		s.free("a:1")
 		for _, w := range waiting {
 			e.unlock(line.served(w))
@@ -662,12 +619,10 @@ func (e *env) fair() (*rawFair, *ears) {
 	return &rawFair{s, f}, h
 }
 
-func (e *env) kind(c *mortise.Client, k mortise.Kind) mortise.Locker {
+func (e leases) kind(c *mortise.Client, k mortise.Kind) mortise.Locker {
 	e.Helper()
 	l, err := c.Kind(k)
-	if err != nil {
-		e.Fatalf("Kind(%+v): %v", k, err)
-	}
+	e.fatalIf(err != nil, "Kind(%+v): %v", k, err)
 	return l
 }
 
@@ -679,41 +634,32 @@ func (s *rawFair) ask(owner string, wait time.Duration) backend.AcquireReply {
 
 func (s *rawFair) askFor(owner string, lease, wait time.Duration) backend.AcquireReply {
 	s.e.Helper()
-	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: lease, Wait: wait})
-	if err != nil {
-		s.e.Fatalf("Acquire(%s): %v", owner, err)
-	}
-	return r
+	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: lease,
+		Wait: wait})
 }
 
 func (s *rawFair) takeFor(owner string, lease time.Duration) {
 	s.e.Helper()
-	if r := s.askFor(owner, lease, 0); !r.Granted {
-		s.e.Fatalf("Acquire(%s): %+v", owner, r)
-	}
+	r := s.askFor(owner, lease, 0)
+	s.e.fatalIf(!r.Granted, "Acquire(%s): %+v", owner, r)
 }
 
 func (s *rawFair) want(owner string, wait time.Duration, what string) {
 	s.e.Helper()
-	if r := s.ask(owner, wait); r.Granted != (what == "granted") {
-		s.e.Fatalf("%s asks: %+v, want it %s", owner, r, what)
-	}
+	r := s.ask(owner, wait)
+	s.e.fatalIf(r.Granted != (what == "granted"), "%s asks: %+v, want it %s", owner, r, what)
 }
 
 func (s *rawFair) free(owner string) {
 	s.e.Helper()
 	r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
-	if err != nil || !r.Held {
-		s.e.Fatalf("Release(%s): %+v, %v", owner, r, err)
-	}
+	s.e.fatalIf(err != nil || !r.Held, "Release(%s): %+v, %v", owner, r, err)
 }
 
 func (s *rawFair) leaves(owner string, want backend.LeaveReply) {
 	s.e.Helper()
 	r, err := s.fair.Leave(context.Background(), backend.LeaveRequest{Name: "n", Owner: owner, Wait: long})
-	if err != nil || r != want {
-		s.e.Fatalf("Leave(%s): %+v, %v, want %+v", owner, r, err, want)
-	}
+	s.e.fatalIf(err != nil || r != want, "Leave(%s): %+v, %v, want %+v", owner, r, err, want)
 }
 
 // watchTurn has the session listen for an owner's turn.

@@ -27,9 +27,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 	for range n {
 		h := new(turnEars)
 		s, err := e.store.Backend().Open(h)
-		if err != nil {
-			e.Fatalf("Open: %v", err)
-		}
+		e.fatalIf(err != nil, "Open: %v", err)
 		e.Cleanup(func() { s.Close() })
 		if r, is := s.(backend.RelaySession); !is || !r.Relays() {
 			return nil, nil
@@ -41,10 +39,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 
 func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
 	s.e.Helper()
-	reply, err := s.Session.(backend.RelaySession).HandOver(context.Background(), r)
-	if err != nil {
-		s.e.Fatalf("HandOver(%+v): %v", r, err)
-	}
+	reply := call(s.e, s.Session.(backend.RelaySession).HandOver, r)
 	return reply
 }
 
@@ -52,9 +47,7 @@ func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
 func (s *raw) waits(name, owner string) bool {
 	s.e.Helper()
 	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Waits: true})
-	if err != nil || r.Granted {
-		s.e.Fatalf("Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
-	}
+	s.e.fatalIf(err != nil || r.Granted, "Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
 	return r.Waits
 }
 
@@ -69,7 +62,7 @@ func (e *env) inTurn(all []*raw, ears []*turnEars, name string) (in bool) {
 }
 
 // busy has n goroutines of c lock name again and again until the test ends.
-func (e *env) busy(c *mortise.Client, name string, n int, turns *atomic.Int64) (stop func()) {
+func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, n)
 	for range n {
@@ -81,9 +74,7 @@ func (e *env) busy(c *mortise.Client, name string, n int, turns *atomic.Int64) (
 					continue
 				}
 				turns.Add(1)
-				if err := l.Unlock(context.Background()); err != nil {
-					e.Errorf("Unlock: %v", err)
-				}
+				e.done("Unlock", l.Unlock(context.Background()))
 			}
 		}()
 	}
@@ -105,24 +96,16 @@ var relayTests = []test{
 		a, b := all[0], all[1]
 		a.take("n", "a:1", 5*time.Second)
 		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
-		if !r.Held || !r.Granted || r.Waits {
-			e.Fatalf("HandOver by the holder: %+v, want it granted", r)
-		}
-		if rec := b.record("n"); rec.Owner != "a:2" || rec.Holds != 1 || rec.Remaining < long/2 {
-			e.Errorf("the record is %+v, want one hold of the successor for %v", rec, long)
-		}
-		if a.release("n", "a:1", 0) {
-			e.Error("who has handed its lock over still holds it")
-		}
+		e.fatalIf(!r.Held || !r.Granted || r.Waits, "HandOver by the holder: %+v, want it granted", r)
+		rec := b.record("n")
+		e.errorIf(rec.Owner != "a:2" || rec.Holds != 1 || rec.Remaining < long/2,
+			"the record is %+v, want one hold of the successor for %v", rec, long)
+		e.errorIf(a.release("n", "a:1", 0), "who has handed its lock over still holds it")
 		if r := b.acquire("n", "b:1", long); r.Granted {
 			e.Error("what was handed over is granted to another")
 		}
-		if !a.release("n", "a:2", 0) {
-			e.Error("the successor does not hold it")
-		}
-		if rec := b.record("n"); rec.Held {
-			e.Errorf("after the release the record is %+v", rec)
-		}
+		e.errorIf(!a.release("n", "a:2", 0), "the successor does not hold it")
+		b.isFree("n")
 	}},
 	{"Port_OnlyAHolderHandsOver", func(e *env) {
 		all, _ := e.relays(1)
@@ -130,16 +113,13 @@ var relayTests = []test{
 			return
 		}
 		a := all[0]
-		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long}); r.Held || r.Granted {
-			e.Errorf("HandOver of a free lock: %+v", r)
-		}
+		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		e.errorIf(r.Held || r.Granted, "HandOver of a free lock: %+v", r)
 		a.take("n", "b:1", long)
-		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long}); r.Held || r.Granted {
-			e.Errorf("HandOver by one who does not hold it: %+v", r)
-		}
-		if rec := a.record("n"); rec.Owner != "b:1" {
-			e.Errorf("the record is %+v, want it left alone", rec)
-		}
+		r = a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		e.errorIf(r.Held || r.Granted, "HandOver by one who does not hold it: %+v", r)
+		rec := a.record("n")
+		e.errorIf(rec.Owner != "b:1", "the record is %+v, want it left alone", rec)
 	}},
 	{"Port_AHandOverDrawsATokenIfAsked", func(e *env) {
 		all, _ := e.relays(1)
@@ -149,16 +129,14 @@ var relayTests = []test{
 		a := all[0]
 		last := a.fenced("n", "a:1")
 		for i := 2; i < 5; i++ {
-			r := a.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("a:%d", i-1), Successor: fmt.Sprintf("a:%d", i), Lease: long, Fenced: true})
-			if !r.Granted || r.Token <= last {
-				e.Fatalf("HandOver: %+v, want a token above %d", r, last)
-			}
+			r := a.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("a:%d", i-1),
+				Successor: fmt.Sprintf("a:%d", i), Lease: long, Fenced: true})
+			e.fatalIf(!r.Granted || r.Token <= last, "HandOver: %+v, want a token above %d", r, last)
 			last = r.Token
 		}
 		a.release("n", "a:4", 0)
-		if token := a.fenced("n", "a:5"); token <= last {
-			e.Errorf("the token after it is %d, want above %d", token, last)
-		}
+		token := a.fenced("n", "a:5")
+		e.errorIf(token <= last, "the token after it is %d, want above %d", token, last)
 	}},
 	{"Port_AHandOverYieldsIfOthersWait", func(e *env) {
 		all, ears := e.relays(2)
@@ -167,17 +145,13 @@ var relayTests = []test{
 		}
 		a, b := all[0], all[1]
 		a.take("n", "a:1", long)
-		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long, Yield: true}); !r.Granted {
-			e.Fatalf("HandOver that yields, and nobody else is there: %+v", r)
-		}
+		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long, Yield: true})
+		e.fatalIf(!r.Granted, "HandOver that yields, and nobody else is there: %+v", r)
 		b.watch(&ears[1].ears, "n")
 		b.waits("n", "b:1")
-		if r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:2", Successor: "a:3", Lease: long, Yield: true}); !r.Held || r.Granted {
-			e.Fatalf("HandOver that yields to one who waits: %+v, want it released", r)
-		}
-		if rec := a.record("n"); rec.Held {
-			e.Errorf("the record is %+v, want none", rec)
-		}
+		r = a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:2", Successor: "a:3", Lease: long, Yield: true})
+		e.fatalIf(!r.Held || r.Granted, "HandOver that yields to one who waits: %+v, want it released", r)
+		a.isFree("n")
 		e.until("the other is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
 	{"Port_AReleaseTellsThoseInTurnOneAfterTheOther", func(e *env) {
@@ -198,19 +172,18 @@ var relayTests = []test{
 					want = "released n"
 				}
 				e.until(fmt.Sprintf("of release %d session %d hears", turn, i), func() bool { return ears[i].count(want) > 0 })
-				if second := ears[i].count("second n"); second != 0 != (i == turn+1) {
-					e.Errorf("of release %d session %d was told %d times that it is the second", turn, i, second)
-				}
+				second := ears[i].count("second n")
+				e.errorIf(second != 0 != (i == turn+1),
+					"of release %d session %d was told %d times that it is the second", turn, i, second)
 			}
 			for i, h := range ears {
-				if n := h.count("released n") + h.count("passed n"); n != 1 {
-					e.Errorf("of release %d session %d heard %d times", turn, i, n)
-				}
+				n := h.count("released n") + h.count("passed n")
+				e.errorIf(n != 1, "of release %d session %d heard %d times", turn, i, n)
 				h.reset()
 			}
-			if r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Waits: true}); err != nil || !r.Granted {
-				e.Fatalf("who was told asks: %+v, %v", r, err)
-			}
+			r, err := s.Acquire(context.Background(),
+				backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Waits: true})
+			e.fatalIf(err != nil || !r.Granted, "who was told asks: %+v, %v", r, err)
 			s.release("n", fmt.Sprintf("%d:1", turn), 1) // no release
 			holder.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Successor: "h:1", Lease: long})
 		}
@@ -241,9 +214,7 @@ var relayTests = []test{
 		}
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
-		if err := all[0].Session.(backend.RelaySession).StepBack(context.Background(), topic("n")); err != nil {
-			e.Fatalf("StepBack: %v", err)
-		}
+		e.must("StepBack", all[0].Session.(backend.RelaySession).StepBack(context.Background(), topic("n")))
 		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
 
@@ -263,15 +234,12 @@ var relayTests = []test{
 		})
 		sent := time.Now()
 		go first.Unlock(context.Background())
-		got := receive(e, "the waiter gets it", waiter)
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
+		got := e.granted("the waiter gets it", waiter)
 		f.Hook(nil)
 		receive(e, "the lease ends", got.lease.Context().Done())
-		if d := time.Since(sent); f.Count(OpAcquire) == 1 && d > lasts+held-lasts/50 {
-			e.Errorf("what was handed over ended only %v after the release was sent, want within the lease of %v", d, lasts)
-		}
+		d := time.Since(sent)
+		e.errorIf(f.Count(OpAcquire) == 1 && d > lasts+held-lasts/50,
+			"what was handed over ended only %v after the release was sent, want within the lease of %v", d, lasts)
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {
 		if all, _ := e.relays(1); all == nil {
@@ -291,16 +259,13 @@ var relayTests = []test{
 		time.Sleep(50 * time.Millisecond) // most of them wait by now; those who do not ask for themselves
 		for range n {
 			e.unlock(lease)
-			r := receive(e, "the next gets it", got)
-			if r.err != nil {
-				e.Fatalf("Lock: %v", r.err)
-			}
+			r := e.granted("the next gets it", got)
 			lease = r.lease
 		}
 		e.unlock(lease)
-		if all := f.Count(OpAcquire, OpRelease); all > n+1+1+5 {
-			e.Errorf("%d hand-overs took %d commands, want one each, one more for the first and the last, and few for those who came late", n, all)
-		}
+		all := f.Count(OpAcquire, OpRelease)
+		e.errorIf(all > n+1+1+5,
+			"%d hand-overs took %d commands, want one each, and a few for late waiters", n, all)
 	}},
 	{"Rule08_HandingOverStarvesNoOtherClient", func(e *env) {
 		a, b := e.client(), e.client()
@@ -326,26 +291,17 @@ var relayTests = []test{
 		waiter := locking(c, context.Background(), "n")
 		e.until("it waits", func() bool { return f.Watching() > 0 && f.Count(OpAcquire) >= 2 && f.underway(OpAcquire) == 0 })
 		e.unlock(lease)
-		got := receive(e, "it gets the lock, though the lease of who held it is long", waiter)
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
+		got := e.granted("it gets the lock, though the lease of who held it is long", waiter)
 		e.unlock(got.lease)
 	}},
 	{"Rule08_AHintIsEnoughWhereARecordExpires", func(e *env) {
 		dead := e.client()
 		c, f := e.tapped()
-		if _, err := dead.Lock(context.Background(), "n", mortise.WithLease(3*time.Second)); err != nil {
-			e.Fatalf("Lock: %v", err)
-		}
+		e.must("Lock", second(dead.Lock(context.Background(), "n", mortise.WithLease(3*time.Second))))
 		waiter := locking(c, context.Background(), "n")
-		got := receive(e, "it gets what ran out", waiter)
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
-		if n := f.Count(OpAcquire); n > 12 {
-			e.Errorf("it asked %d times, want a few", n)
-		}
+		e.granted("it gets what ran out", waiter)
+		n := f.Count(OpAcquire)
+		e.errorIf(n > 12, "it asked %d times, want a few", n)
 	}},
 	{"Rule09_WhoLeavesDuringAHandOverLeavesNothing", func(e *env) {
 		c, f := e.tapped()
@@ -373,9 +329,7 @@ var relayTests = []test{
 				defer e.unlock(r.lease)
 			}
 			close(answer)
-			if err := receive(e, "Unlock returns", unlocked); err != nil {
-				e.Errorf("Unlock: %v", err)
-			}
+			e.done("Unlock", receive(e, "Unlock returns", unlocked))
 			if f.Count(OpAcquire) > 0 {
 				e.unlock(e.lock(other, context.Background(), name))
 			}
@@ -396,18 +350,13 @@ var relayTests = []test{
 			f.Hook(func(call Call) Fate {
 				return Fate{Lost: call.Op == OpRelease && call.Name == name && once.CompareAndSwap(false, true)}
 			})
-			if err := lease.Unlock(context.Background()); err != nil {
-				e.Errorf("Unlock whose reply was lost: %v", err)
-			}
+			e.done("Unlock whose reply was lost", lease.Unlock(context.Background()))
 			all := make(chan result)
 			for _, w := range waiting {
 				go func() { all <- <-w }()
 			}
 			for range waiting {
-				got := receive(e, "each gets the lock", all)
-				if got.err != nil {
-					e.Fatalf("Lock: %v", got.err)
-				}
+				got := e.granted("each gets the lock", all)
 				e.unlock(got.lease)
 			}
 			e.unlock(e.lock(other, context.Background(), name))
@@ -435,12 +384,8 @@ var relayTests = []test{
 			e.unlock(r.lease) // it had asked for itself
 		}
 		close(answer)
-		if err := receive(e, "Unlock returns", unlocked); err != nil {
-			e.Errorf("Unlock: %v", err)
-		}
-		if err := receive(e, "Shutdown returns", shut); err != nil {
-			e.Errorf("Shutdown: %v", err)
-		}
+		e.done("Unlock", receive(e, "Unlock returns", unlocked))
+		e.done("Shutdown", receive(e, "Shutdown returns", shut))
 		e.unlock(e.lock(other, context.Background(), "n"))
 	}},
 }

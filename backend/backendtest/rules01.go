@@ -29,41 +29,31 @@ var rules01to04 = []test{
 							e.Errorf("Lock: %v", err)
 							return
 						}
-						if n := inside[k].Add(1); n != 1 {
-							e.Errorf("%d are inside", n)
-						}
+						equal(e, "%d are inside", inside[k].Add(1), 1)
 						count[k]++
-						if err := lease.Err(); err != nil {
-							e.Errorf("while it is held: %v", err)
-						}
+						e.done("while it is held", lease.Err())
 						inside[k].Add(-1)
-						if err := lease.Unlock(context.Background()); err != nil {
-							e.Errorf("Unlock: %v", err)
-						}
+						e.done("Unlock", lease.Unlock(context.Background()))
 					}
 				})
 			}
 		}
 		wg.Wait()
-		if got, want := count[0]+count[1], clients*goroutines*rounds; got != want {
-			e.Errorf("%d turns, want %d", got, want)
-		}
+		got, want := count[0]+count[1], clients*goroutines*rounds
+		e.errorIf(got != want, "%d turns, want %d", got, want)
 	}},
 	{"Rule01_AFreeLockIsAcquiredWithAWaitShorterThanARoundTrip", func(e *env) {
 		c, f := e.tapped()
 		read, write := e.sides(c)
 		semaphore := c.Semaphore("semaphore")
-		if _, err := semaphore.TrySetPermits(context.Background(), 1); err != nil {
-			e.Fatal(err)
-		}
+		e.must("TrySetPermits", second(semaphore.TrySetPermits(context.Background(), 1)))
 		f.Hook(func(Call) Fate {
-			reply := make(chan struct{})
-			time.AfterFunc(20*time.Millisecond, func() { close(reply) })
-			return Fate{After: reply}
+			return Fate{After: elapsed(20 * time.Millisecond)}
 		})
 		wait := mortise.WithWait(5 * time.Millisecond)
 		for name, l := range map[string]mortise.Locker{
-			"plain": c, "fenced": e.kind(c, mortise.Kind{Fenced: true}), "fair": e.kind(c, mortise.Kind{Fair: true}), "read": read, "write": write,
+			"plain": c, "fenced": e.kind(c, mortise.Kind{Fenced: true}), "fair": e.kind(c, mortise.Kind{Fair: true}),
+			"read": read, "write": write,
 		} {
 			lease, err := l.Lock(context.Background(), name, wait, mortise.WithLease(long))
 			if err != nil {
@@ -75,14 +65,11 @@ var rules01to04 = []test{
 			}
 			e.unlock(lease)
 		}
-		all, err := mortise.LockAll(context.Background(), []mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
-		if err != nil {
-			e.Fatal(err)
-		}
+		all, err := mortise.LockAll(context.Background(),
+			[]mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
+		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)
-		if err := semaphore.Acquire(context.Background(), 1, wait); err != nil {
-			e.Error(err)
-		}
+		e.done("the semaphore", semaphore.Acquire(context.Background(), 1, wait))
 	}},
 	{"Rule01_TryLockOfAHeldLockIsRefusedWithWhatIsLeft", func(e *env) {
 		a, b := e.client(), e.client()
@@ -114,55 +101,39 @@ var rules01to04 = []test{
 						e.Errorf("Lock: %v", err)
 						return
 					}
-					if n := inside.Add(1); n != 1 {
-						e.Errorf("%d are inside", n)
-					}
+					equal(e, "%d are inside", inside.Add(1), 1)
 					time.Sleep(time.Millisecond)
 					inside.Add(-1)
-					if err := inner.Unlock(context.Background()); err != nil {
-						e.Errorf("Unlock: %v", err)
-					}
+					e.done("Unlock", inner.Unlock(context.Background()))
 				}
 			})
 		}
 		wg.Wait()
-		if s := e.inspect(c, "n"); s.Holds != 1 {
-			e.Errorf("%d holds are left, want the outer one", s.Holds)
-		}
+		e.holds(c, "n", 1)
 		e.unlock(outer)
 	}},
 	{"Rule01_OnlyTheInnermostHoldIsEnteredAgain", func(e *env) {
 		c := e.client()
 		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
-		if _, err := c.TryLock(outer.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("TryLock under the outer lease while the inner one lives: %v", err)
-		}
+		_, err := c.TryLock(outer.Context(), "n")
+		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "TryLock under the outer lease while the inner one lives: %v", err)
 		waiting := locking(c, outer.Context(), "n", mortise.WithWait(patience))
 		e.unlock(inner)
-		got := receive(e, "the outer lease is entered once it is the innermost", waiting)
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
-		if s := e.inspect(c, "n"); s.Holds != 2 {
-			e.Errorf("%d holds, want 2", s.Holds)
-		}
+		e.granted("the outer lease is entered once it is the innermost", waiting)
+		e.holds(c, "n", 2)
 	}},
 	{"Rule01_AContextOfAnotherNameOrClientDoesNotReenter", func(e *env) {
 		a, b := e.client(), e.client()
 		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
-		if _, err := b.TryLock(lease.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("another client under the lease's context: %v", err)
-		}
+		e.is("another client under the lease's context", second(b.TryLock(lease.Context(), "n")), mortise.ErrNotAcquired)
 		other := e.lock(a, lease.Context(), "m", mortise.WithLease(long))
-		if n, m := e.inspect(a, "n"), e.inspect(a, "m"); n.Owner == m.Owner || n.Holds != 1 || m.Holds != 1 {
-			e.Errorf("n is %+v, m is %+v; want two owners with one hold each", n, m)
-		}
+		n, m := e.inspect(a, "n"), e.inspect(a, "m")
+		e.errorIf(n.Owner == m.Owner || n.Holds != 1 || m.Holds != 1,
+			"n is %+v, m is %+v; want two owners with one hold each", n, m)
 		// Through the context of m, n is entered again: ctx descends from its hold.
 		again := e.lock(a, other.Context(), "n")
-		if s := e.inspect(a, "n"); s.Holds != 2 {
-			e.Errorf("n has %d holds, want 2", s.Holds)
-		}
+		e.holds(a, "n", 2)
 		e.unlock(again)
 	}},
 	{"Rule01_AContextKeptPastItsLeaseConfersNothing", func(e *env) {
@@ -171,57 +142,37 @@ var rules01to04 = []test{
 		kept := context.WithoutCancel(lease.Context())
 		e.unlock(lease)
 		other := e.lock(b, context.Background(), "n", mortise.WithLease(long))
-		if _, err := a.TryLock(kept, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("TryLock while another client holds it: %v", err)
-		}
+		e.is("TryLock while another client holds it", second(a.TryLock(kept, "n")), mortise.ErrNotAcquired)
 		e.unlock(other)
 
 		mine := e.lock(a, context.Background(), "n", mortise.WithLease(long))
-		if _, err := a.TryLock(kept, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("TryLock while a later owner of the same client holds it: %v", err)
-		}
-		if s := e.inspect(a, "n"); s.Holds != 1 {
-			e.Errorf("%d holds, want 1", s.Holds)
-		}
+		e.is("TryLock while a later owner of the same client holds it", second(a.TryLock(kept, "n")), mortise.ErrNotAcquired)
+		e.holds(a, "n", 1)
 		e.unlock(mine)
 		fresh := e.lock(a, kept, "n", mortise.WithLease(long))
-		if s := e.inspect(a, "n"); s.Holds != 1 {
-			e.Errorf("%d holds, want 1 of a fresh owner", s.Holds)
-		}
+		e.holds(a, "n", 1)
 		e.unlock(fresh)
-		if lease.Context().Err() == nil {
-			e.Error("the context of a lease that ended lives")
-		}
+		e.errorIf(lease.Context().Err() == nil, "the context of a lease that ended lives")
 	}},
 	{"Rule01_AKeyOfAnotherKindIsRefusedNotGranted", func(e *env) {
 		c := e.client()
 		e.store.Occupy("n")
-		_, err := c.Lock(context.Background(), "n", mortise.WithWait(patience))
-		e.named(err, "lock", "n", mortise.ErrWrongKind)
-		_, err = c.TryLock(context.Background(), "n")
-		e.named(err, "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(c.Lock(context.Background(), "n", mortise.WithWait(patience))), "lock", "n", mortise.ErrWrongKind)
+		e.named(second(c.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrWrongKind)
 		fenced, _ := c.Kind(mortise.Kind{Fenced: true})
-		_, err = fenced.TryLock(context.Background(), "n")
-		e.named(err, "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(fenced.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
 		c := e.client()
 		fenced, err := e.client().Kind(mortise.Kind{Fenced: true})
-		if err != nil {
-			e.Fatal(err)
-		}
+		e.fatalIf(err != nil, "%v", err)
 		plain := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		if _, err := fenced.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("fenced over plain: %v", err)
-		}
-		if token, has := plain.Token(); has {
-			e.Errorf("a plain lease has the token %d", token)
-		}
+		e.is("fenced over plain", second(fenced.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
+		token, has := plain.Token()
+		e.errorIf(has, "a plain lease has the token %d", token)
 		e.unlock(plain)
 		f := e.lock(fenced, context.Background(), "n", mortise.WithLease(long))
-		if _, err := c.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("plain over fenced: %v", err)
-		}
+		e.is("plain over fenced", second(c.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
 		e.unlock(f)
 	}},
 	{"Rule01_FencingTokensRiseAcrossOwnersClientsAndAFlush", func(e *env) {
@@ -229,17 +180,13 @@ var rules01to04 = []test{
 		var lockers []mortise.Locker
 		for range 2 {
 			l, err := e.client().Kind(mortise.Kind{Fenced: true})
-			if err != nil {
-				e.Fatal(err)
-			}
+			e.fatalIf(err != nil, "%v", err)
 			lockers = append(lockers, l)
 		}
 		for i := range 12 {
 			lease := e.lock(lockers[i%2], context.Background(), "n", mortise.WithLease(long))
 			token, has := lease.Token()
-			if !has || token <= last {
-				e.Fatalf("token %d, %v after %d", token, has, last)
-			}
+			e.fatalIf(!has || token <= last, "token %d, %v after %d", token, has, last)
 			inner := e.lock(lockers[i%2], lease.Context(), "n")
 			if again, has := inner.Token(); !has || again != token {
 				e.Errorf("a re-entry has the token %d, %v, want that of its owner, %d", again, has, token)
@@ -277,21 +224,17 @@ var rules01to04 = []test{
 				return Fate{}
 			}
 			sent = time.Now()
-			slow := make(chan struct{})
-			time.AfterFunc(held, func() { close(slow) })
-			return Fate{After: slow}
+			return Fate{After: elapsed(held)}
 		})
 		lease := e.lock(c, context.Background(), "n", mortise.WithLease(lasts))
-		if d := time.Since(sent); d < held {
-			e.Fatalf("the reply was not held: %v", d)
-		}
+		d := time.Since(sent)
+		e.fatalIf(d < held, "the reply was not held: %v", d)
 		receive(e, "the lease ends", lease.Context().Done())
 		ended := time.Now()
 		time.Sleep(time.Until(sent.Add(lasts - 10*time.Millisecond)))
 		e.is("10 ms before the store's record can end, Err", lease.Err(), mortise.ErrLost)
-		if d := ended.Sub(sent); d > lasts+held-lasts/50 {
-			e.Errorf("it ended only %v after it was asked for, want within the lease of %v", d, lasts)
-		}
+		d = ended.Sub(sent)
+		e.errorIf(d > lasts+held-lasts/50, "it ended only %v after it was asked for, want within the lease of %v", d, lasts)
 	}},
 	{"Rule02_AGrantThatArrivesAfterItsLeaseIsNoLease", func(e *env) {
 		c, f := e.tapped()
@@ -299,9 +242,7 @@ var rules01to04 = []test{
 			if call.Op != OpAcquire {
 				return Fate{}
 			}
-			slow := make(chan struct{})
-			time.AfterFunc(250*time.Millisecond, func() { close(slow) })
-			return Fate{After: slow}
+			return Fate{After: elapsed(250 * time.Millisecond)}
 		})
 		lease, err := c.TryLock(context.Background(), "n", mortise.WithLease(100*time.Millisecond))
 		if err == nil {
@@ -315,22 +256,14 @@ var rules01to04 = []test{
 		b := e.client()
 		lease := e.lock(a, context.Background(), "n")
 		f.Hook(func(Call) Fate { return Fate{Refused: true} })
-		got := receive(e, "the waiter gets it", locking(b, context.Background(), "n", mortise.WithWait(patience)))
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
+		e.granted("the waiter gets it", locking(b, context.Background(), "n", mortise.WithWait(patience)))
 		e.is("Err of the holder that was cut off", lease.Err(), mortise.ErrLost)
 		receive(e, "its context ends", lease.Context().Done())
 	}},
 	{"Rule02_ARenewalConfirmedTooLateRevivesNothing", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
 		late := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpRenew {
-				return Fate{After: late}
-			}
-			return Fate{}
-		})
+		f.Hook(on(Fate{After: late}, OpRenew))
 		lease := e.lock(c, context.Background(), "n")
 		receive(e, "the lease ends", lease.Context().Done())
 		e.is("Err", lease.Err(), mortise.ErrLost)
@@ -353,12 +286,11 @@ var rules01to04 = []test{
 		down := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
 		e.is("Err", lease.Err(), mortise.ErrLost)
-		if d := time.Since(down); d > watchdog+5*time.Second {
-			e.Errorf("it ended %v after the store went away, want within the watchdog timeout of %v", d, watchdog)
-		}
-		if d := time.Since(begin); d < watchdog/2 {
-			e.Errorf("it ended %v after it began, though %v were confirmed", d, watchdog)
-		}
+		d := time.Since(down)
+		e.errorIf(d > watchdog+5*time.Second,
+			"it ended %v after the store went away, want within the watchdog timeout of %v", d, watchdog)
+		d = time.Since(begin)
+		e.errorIf(d < watchdog/2, "it ended %v after it began, though %v were confirmed", d, watchdog)
 	}},
 	{"Rule02_AHolderWhoseRecordIsRemovedIsTold", func(e *env) {
 		var lost atomic.Int32
@@ -379,9 +311,8 @@ var rules01to04 = []test{
 			e.is("Err", lease.Err(), mortise.ErrLost)
 			e.is("cause", context.Cause(lease.Context()), mortise.ErrLost)
 			// A third of the timeout; the lease itself would run out after all of it.
-			if d := time.Since(begin); d > watchdog*7/8 {
-				e.Errorf("it was told after %v, want by the next renewal", d)
-			}
+			d := time.Since(begin)
+			e.errorIf(d > watchdog*7/8, "it was told after %v, want by the next renewal", d)
 			e.until("the observer is told", func() bool { return lost.Load() > before })
 		}
 	}},
@@ -395,19 +326,18 @@ var rules01to04 = []test{
 		lease := e.lock(a, context.Background(), "n")
 		begin := time.Now()
 		for time.Since(begin) < watchdog*3/2 {
-			if err := lease.Err(); err != nil {
-				e.Fatalf("after %v: %v", time.Since(begin), err)
-			}
-			if s := e.inspect(b, "n"); !s.Held || s.Client != a.ID() || s.Remaining > watchdog {
-				e.Fatalf("after %v the record is %+v", time.Since(begin), s)
-			}
+			err := lease.Err()
+			e.fatalIf(err != nil, "after %v: %v", time.Since(begin), err)
+			s := e.inspect(b, "n")
+			e.fatalIf(!s.Held || s.Client != a.ID() || s.Remaining > watchdog,
+				"after %v the record is %+v", time.Since(begin), s)
 			time.Sleep(20 * time.Millisecond)
 		}
 		// Every third of the timeout: four times by now, and not all the time.
 		e.until("it is renewed three times", func() bool { return renewed.Load() >= 3 || lease.Err() != nil })
-		if n := renewed.Load(); time.Duration(n) > 6*time.Since(begin)/watchdog {
-			e.Errorf("renewed %d times in %v with a timeout of %v", n, time.Since(begin), watchdog)
-		}
+		n := renewed.Load()
+		e.errorIf(time.Duration(n) > 6*time.Since(begin)/watchdog,
+			"renewed %d times in %v with a timeout of %v", n, time.Since(begin), watchdog)
 		e.unlock(lease)
 	}},
 	{"Rule03_TheCallersContextEndsNeitherLeaseNorRenewal", func(e *env) {
@@ -416,13 +346,11 @@ var rules01to04 = []test{
 		lease := e.lock(c, ctx, "n")
 		cancel()
 		receive(e, "the lease's context ends with its parent", lease.Context().Done())
-		if err := lease.Err(); err != nil {
-			e.Errorf("Err: %v, want none: the lock is held", err)
-		}
+		err := lease.Err()
+		e.errorIf(err != nil, "Err: %v, want none: the lock is held", err)
 		e.until("it is renewed twice", func() bool { return f.Count(OpRenew) >= 2 })
-		if s := e.inspect(c, "n"); !s.Held || !s.Mine {
-			e.Errorf("the record is %+v", s)
-		}
+		s := e.inspect(c, "n")
+		e.errorIf(!s.Held || !s.Mine, "the record is %+v", s)
 		e.unlock(lease)
 	}},
 	{"Rule03_WithLeaseIsNeverRenewed", func(e *env) {
@@ -431,17 +359,11 @@ var rules01to04 = []test{
 		lease := e.brief(c, "n", 1500*time.Millisecond)
 		taken := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
-		if d := time.Since(taken); d > 5*time.Second {
-			e.Errorf("it lived for %v", d)
-		}
-		if d := time.Since(begin); d < 1400*time.Millisecond {
-			e.Errorf("it ended after %v of 1.5s", d)
-		}
+		e.atMost("it lived for %v", time.Since(taken), 5*time.Second)
+		e.atLeast("it ended after %v of 1.5s", time.Since(begin), 1400*time.Millisecond)
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		for _, call := range f.Calls(OpRenew) {
-			if !call.Asks {
-				e.Errorf("it was renewed: %+v", call)
-			}
+			e.errorIf(!call.Asks, "it was renewed: %+v", call)
 		}
 		e.free(c, "n")
 	}},
@@ -449,18 +371,15 @@ var rules01to04 = []test{
 		c := e.client()
 		outer := e.lock(c, context.Background(), "n", mortise.WithLease(60*time.Second))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(500*time.Millisecond))
-		if s := e.inspect(c, "n"); s.Remaining < 30*time.Second || s.Holds != 2 {
-			e.Errorf("a short re-entry made the record %+v", s)
-		}
+		s := e.inspect(c, "n")
+		e.errorIf(s.Remaining < 30*time.Second || s.Holds != 2, "a short re-entry made the record %+v", s)
 		longer := e.lock(c, inner.Context(), "n", mortise.WithLease(long))
-		if s := e.inspect(c, "n"); s.Remaining < 2*time.Minute || s.Holds != 3 {
-			e.Errorf("a long re-entry made the record %+v", s)
-		}
+		s = e.inspect(c, "n")
+		e.errorIf(s.Remaining < 2*time.Minute || s.Holds != 3, "a long re-entry made the record %+v", s)
 		time.Sleep(600 * time.Millisecond)
 		for i, l := range []*mortise.Lease{outer, inner, longer} {
-			if err := l.Err(); err != nil {
-				e.Errorf("hold %d ended: %v; the lock is held for the longest of their leases", i+1, err)
-			}
+			err := l.Err()
+			e.errorIf(err != nil, "hold %d ended: %v; the lock is held for the longest of their leases", i+1, err)
 		}
 	}},
 	{"Rule03_APartialUnlockLeavesTheTimeAlone", func(e *env) {
@@ -468,12 +387,10 @@ var rules01to04 = []test{
 		outer := e.lock(c, context.Background(), "n", mortise.WithLease(60*time.Second))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(time.Second))
 		e.unlock(inner)
-		if s := e.inspect(c, "n"); s.Remaining < 30*time.Second || s.Remaining > 60*time.Second || s.Holds != 1 {
-			e.Errorf("after the inner Unlock the record is %+v", s)
-		}
-		if err := outer.Err(); err != nil {
-			e.Errorf("the outer lease ended: %v", err)
-		}
+		s := e.inspect(c, "n")
+		e.errorIf(s.Remaining < 30*time.Second || s.Remaining > 60*time.Second || s.Holds != 1,
+			"after the inner Unlock the record is %+v", s)
+		e.done("the outer lease ended", outer.Err())
 		e.unlock(outer)
 	}},
 	{"Rule03_AWatchedReentryRenewsALeaseOfFixedTime", func(e *env) {
@@ -492,17 +409,12 @@ var rules01to04 = []test{
 		begin := time.Now()
 		lease := e.lock(c, context.Background(), "n", mortise.WithMaxHold(most))
 		taken := time.Now()
-		got := receive(e, "another gets it", locking(e.client(), context.Background(), "n", mortise.WithWait(patience)))
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
+		got := e.granted("another gets it", locking(e.client(), context.Background(), "n", mortise.WithWait(patience)))
 		e.is("Err", lease.Err(), mortise.ErrLost)
-		if d := got.at.Sub(begin); d < most-100*time.Millisecond {
-			e.Errorf("it ended after %v of %v", d, most)
-		}
-		if d := got.at.Sub(taken); d > most+5*time.Second {
-			e.Errorf("another got it only after %v", d)
-		}
+		d := got.at.Sub(begin)
+		e.errorIf(d < most-100*time.Millisecond, "it ended after %v of %v", d, most)
+		d = got.at.Sub(taken)
+		e.errorIf(d > most+5*time.Second, "another got it only after %v", d)
 	}},
 
 	{"Rule04_ADeadHoldersLockFreesItselfAndAWaiterTakesItThen", func(e *env) {
@@ -511,19 +423,13 @@ var rules01to04 = []test{
 		begin := time.Now()
 		dead.take("n", "dead:1", 700*time.Millisecond)
 		taken := time.Now()
-		got := receive(e, "the waiter gets it", locking(c, context.Background(), "n"))
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
-		if d := got.at.Sub(begin); d < 690*time.Millisecond {
-			e.Errorf("it was granted %v into a lease of 700ms", d)
-		}
-		if d := got.at.Sub(taken); d > 4*time.Second {
-			e.Errorf("it was granted only %v after the lease of 700ms began", d)
-		}
-		if n := f.Count(OpAcquire); n > 6 {
-			e.Errorf("the waiter asked %d times: it polls", n)
-		}
+		got := e.granted("the waiter gets it", locking(c, context.Background(), "n"))
+		d := got.at.Sub(begin)
+		e.errorIf(d < 690*time.Millisecond, "it was granted %v into a lease of 700ms", d)
+		d = got.at.Sub(taken)
+		e.errorIf(d > 4*time.Second, "it was granted only %v after the lease of 700ms began", d)
+		n := f.Count(OpAcquire)
+		e.errorIf(n > 6, "the waiter asked %d times: it polls", n)
 	}},
 	{"Rule04_TheLockOfAClientThatWasAbandonedFreesItself", func(e *env) {
 		dead, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
@@ -536,15 +442,11 @@ var rules01to04 = []test{
 		for range 2 {
 			select {
 			case got := <-first:
-				if got.err != nil {
-					e.Fatalf("Lock: %v", got.err)
-				}
+				e.fatalIf(got.err != nil, "Lock: %v", got.err)
 				e.unlock(got.lease)
 				first = nil
 			case got := <-second:
-				if got.err != nil {
-					e.Fatalf("Lock: %v", got.err)
-				}
+				e.fatalIf(got.err != nil, "Lock: %v", got.err)
 				e.unlock(got.lease)
 				second = nil
 			case <-time.After(patience):
@@ -560,12 +462,9 @@ var rules01to04 = []test{
 			if !holder.renew("n", "dead:1", 500*time.Millisecond) {
 				break // starved for a whole lease; it has died a little early
 			}
-			if len(waiting) > 0 && holder.record("n").Owner == "dead:1" {
-				e.Fatal("the waiter returned while another holds the lock")
-			}
+			e.fatalIf(len(waiting) > 0 && holder.record("n").Owner == "dead:1",
+				"the waiter returned while another holds the lock")
 		}
-		if got := receive(e, "the waiter gets it", waiting); got.err != nil {
-			e.Errorf("Lock: %v", got.err)
-		}
+		e.granted("the waiter gets it", waiting)
 	}},
 }

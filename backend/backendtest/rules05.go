@@ -15,21 +15,15 @@ var rules05to07 = []test{
 	{"Rule05_ARenewalInFlightCannotOutliveTheRelease", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		late := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpRenew {
-				return Fate{Before: late}
-			}
-			return Fate{}
-		})
+		f.Hook(on(Fate{Before: late}, OpRenew))
 		lease := e.lock(c, context.Background(), "n")
 		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 		e.unlock(lease)
 		next := e.brief(c, "n", time.Second)
 		close(late)
 		e.until("it has arrived", func() bool { return f.Calls(OpRenew)[0].Ended > 0 })
-		if s := e.inspect(c, "n"); s.Held && s.Remaining > time.Second {
-			e.Errorf("the late renewal gave the next holder %v", s.Remaining)
-		}
+		s := e.inspect(c, "n")
+		e.errorIf(s.Held && s.Remaining > time.Second, "the late renewal gave the next holder %v", s.Remaining)
 		receive(e, "the next lease runs out by itself", next.Context().Done())
 		e.free(c, "n")
 	}},
@@ -52,18 +46,12 @@ var rules05to07 = []test{
 	{"Rule05_AnAbandonedAcquireLeavesNoRenewalBehind", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		reply := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpAcquire {
-				return Fate{After: reply}
-			}
-			return Fate{}
-		})
+		f.Hook(on(Fate{After: reply}, OpAcquire))
 		ctx, cancel := context.WithCancel(context.Background())
 		waiting := locking(c, ctx, "n")
 		e.until("the acquire is on its way", func() bool { return f.Count(OpAcquire) == 1 })
 		cancel()
-		got := receive(e, "Lock returns", waiting)
-		e.is("Lock", got.err, context.Canceled)
+		e.is("Lock", receive(e, "Lock returns", waiting).err, context.Canceled)
 		close(reply)
 		e.until("the lock is given back", func() bool { return f.Count(OpRelease) > 0 && !e.inspect(c, "n").Held })
 		e.always(watchdog/2, "neither held nor renewed", func() bool {
@@ -91,9 +79,7 @@ var rules05to07 = []test{
 			lease := e.lock(other, context.Background(), fmt.Sprintf("n%d", i))
 			e.unlock(lease)
 		}
-		if n := f.Count(OpRenew); n != 0 {
-			e.Errorf("%d renewals were sent", n)
-		}
+		equal(e, "%d renewals were sent", f.Count(OpRenew), 0)
 	}},
 
 	{"Rule06_UnlockOfALostLockTouchesNobodysLock", func(e *env) {
@@ -103,12 +89,9 @@ var rules05to07 = []test{
 		err := lost.Unlock(context.Background())
 		e.named(err, "unlock", "n", mortise.ErrNotHeld)
 		e.is("Unlock", err, mortise.ErrLost)
-		if s := e.inspect(b, "n"); !s.Held || !s.Mine || s.Holds != 1 {
-			e.Errorf("the next holder's record is %+v", s)
-		}
-		if err := held.Err(); err != nil {
-			e.Errorf("the next holder's lease: %v", err)
-		}
+		s := e.inspect(b, "n")
+		e.errorIf(!s.Held || !s.Mine || s.Holds != 1, "the next holder's record is %+v", s)
+		e.done("the next holder's lease", held.Err())
 		e.unlock(held)
 	}},
 	{"Rule06_UnlockOfALockThatWasTakenAwayIsNotHeld", func(e *env) {
@@ -118,38 +101,30 @@ var rules05to07 = []test{
 			"deleted": func() { e.store.Delete("n") },
 			"flushed": func() { e.store.Flush() },
 			"forced": func() {
-				if ok, err := b.ForceUnlock(ctx, "n"); !ok || err != nil {
-					e.Errorf("ForceUnlock: %v, %v", ok, err)
-				}
+				ok, err := b.ForceUnlock(ctx, "n")
+				e.errorIf(!ok || err != nil, "ForceUnlock: %v, %v", ok, err)
 			},
 		} {
 			lease := e.lock(a, ctx, "n", mortise.WithLease(long))
 			remove()
 			next := e.lock(b, ctx, "n", mortise.WithLease(long))
 			e.named(lease.Unlock(ctx), "unlock", "n", mortise.ErrNotHeld)
-			if err := lease.Err(); err == nil {
-				e.Errorf("%s: the lease has no error after Unlock", how)
-			}
-			if s := e.inspect(a, "n"); s.Client != b.ID() || s.Holds != 1 {
-				e.Errorf("%s: the next holder's record is %+v", how, s)
-			}
+			e.errorIf(lease.Err() == nil, "%s: the lease has no error after Unlock", how)
+			s := e.inspect(a, "n")
+			e.errorIf(s.Client != b.ID() || s.Holds != 1, "%s: the next holder's record is %+v", how, s)
 			e.unlock(next)
 		}
 	}},
 	{"Rule06_ForceUnlockFreesALockAndWakesItsWaiter", func(e *env) {
 		a, b := e.client(), e.client()
-		if ok, err := b.ForceUnlock(context.Background(), "n"); ok || err != nil {
-			e.Errorf("ForceUnlock of a free lock: %v, %v", ok, err)
-		}
+		ok, err := b.ForceUnlock(context.Background(), "n")
+		e.errorIf(ok || err != nil, "ForceUnlock of a free lock: %v, %v", ok, err)
 		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
 		waiting := locking(b, context.Background(), "n", mortise.WithWait(patience))
 		e.until("the waiter waits", func() bool { return e.inspect(a, "n").Held })
-		if ok, err := a.ForceUnlock(context.Background(), "n"); !ok || err != nil {
-			e.Errorf("ForceUnlock: %v, %v", ok, err)
-		}
-		if got := receive(e, "the waiter gets it", waiting); got.err != nil {
-			e.Errorf("Lock: %v", got.err)
-		}
+		ok, err = a.ForceUnlock(context.Background(), "n")
+		e.errorIf(!ok || err != nil, "ForceUnlock: %v, %v", ok, err)
+		e.granted("the waiter gets it", waiting)
 		e.is("Err of the lease of the client that forced it", lease.Err(), mortise.ErrLost)
 	}},
 	{"Rule06_ALeaseThatEndedHereStillSendsItsRelease", func(e *env) {
@@ -160,11 +135,8 @@ var rules05to07 = []test{
 		lease := e.lock(c, context.Background(), "n")
 		receive(e, "the lease ends", lease.Context().Done())
 		s := e.inspect(e.client(), "n")
-		if !s.Held || s.Remaining < 100*time.Millisecond {
-			e.Fatalf("the record is %+v, want it alive", s)
-		}
-		err := lease.Unlock(context.Background())
-		e.is("Unlock", err, mortise.ErrNotHeld, mortise.ErrLost)
+		e.fatalIf(!s.Held || s.Remaining < 100*time.Millisecond, "the record is %+v, want it alive", s)
+		e.is("Unlock", lease.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
 		if s := e.inspect(c, "n"); s.Held {
 			e.Errorf("after Unlock the key is stranded: %+v", s)
 		}
@@ -179,23 +151,19 @@ var rules05to07 = []test{
 			l := e.lock(c, ctx, "n", mortise.WithLease(long))
 			leases = append(leases, l)
 			ctx = l.Context()
-			if s := e.inspect(other, "n"); s.Holds != i+1 || s.Client != c.ID() || s.Mine {
-				e.Errorf("after %d Locks another sees %+v", i+1, s)
-			}
+			s := e.inspect(other, "n")
+			e.errorIf(s.Holds != i+1 || s.Client != c.ID() || s.Mine, "after %d Locks another sees %+v", i+1, s)
 		}
 		for i := n - 1; i >= 0; i-- {
-			if _, err := other.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-				e.Errorf("with %d holds left TryLock: %v", i+1, err)
-			}
+			_, err := other.TryLock(context.Background(), "n")
+			e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "with %d holds left TryLock: %v", i+1, err)
 			e.unlock(leases[i])
 			e.is("the lease's Err", leases[i].Err(), mortise.ErrReleased)
-			if s := e.inspect(other, "n"); s.Holds != i || s.Held != (i > 0) {
-				e.Errorf("with %d holds left the record is %+v", i, s)
-			}
+			s := e.inspect(other, "n")
+			e.errorIf(s.Holds != i || s.Held != (i > 0), "with %d holds left the record is %+v", i, s)
 			for j := range i {
-				if err := leases[j].Err(); err != nil {
-					e.Errorf("hold %d ended with hold %d: %v", j+1, i+1, err)
-				}
+				err := leases[j].Err()
+				e.errorIf(err != nil, "hold %d ended with hold %d: %v", j+1, i+1, err)
 			}
 		}
 		e.unlock(e.lock(other, context.Background(), "n"))
@@ -208,16 +176,10 @@ var rules05to07 = []test{
 		middle := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
 		inner := e.lock(c, middle.Context(), "n", mortise.WithLease(long))
 		e.unlock(outer)
-		if s := e.inspect(c, "n"); s.Holds != 2 {
-			e.Errorf("%d holds, want 2", s.Holds)
-		}
-		if err := inner.Err(); err != nil {
-			e.Errorf("the inner hold ended: %v", err)
-		}
+		e.holds(c, "n", 2)
+		e.done("the inner hold ended", inner.Err())
 		e.unlock(inner)
-		if s := e.inspect(c, "n"); s.Holds != 1 {
-			e.Errorf("%d holds, want 1", s.Holds)
-		}
+		e.holds(c, "n", 1)
 		e.unlock(middle)
 		e.free(c, "n")
 	}},
@@ -256,12 +218,8 @@ var rules05to07 = []test{
 				e.is("Unlock", err, mortise.ErrNotHeld)
 			}
 		}
-		if won != 1 {
-			e.Errorf("%d of 8 Unlocks succeeded, want 1", won)
-		}
-		if s := e.inspect(c, "n"); s.Holds != 1 {
-			e.Errorf("%d holds are left, want 1", s.Holds)
-		}
+		e.errorIf(won != 1, "%d of 8 Unlocks succeeded, want 1", won)
+		e.holds(c, "n", 1)
 	}},
 	{"Rule07_ManyGoroutinesReenterAndTheCountIsRight", func(e *env) {
 		c := e.client()
@@ -281,9 +239,7 @@ var rules05to07 = []test{
 			})
 		}
 		wg.Wait()
-		if s := e.inspect(c, "n"); s.Holds != 1 {
-			e.Errorf("%d holds are left, want 1", s.Holds)
-		}
+		e.holds(c, "n", 1)
 		e.unlock(outer)
 		e.free(c, "n")
 	}},
@@ -291,9 +247,7 @@ var rules05to07 = []test{
 		c := e.client()
 		func() {
 			defer func() {
-				if recover() == nil {
-					e.Error("the panic was swallowed")
-				}
+				e.errorIf(recover() == nil, "the panic was swallowed")
 			}()
 			mortise.Do(context.Background(), c, "n", func(context.Context) error { panic("work") }, mortise.WithLease(long))
 		}()

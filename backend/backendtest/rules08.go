@@ -13,7 +13,7 @@ import (
 
 // settled waits until a client that waits for a lock has nothing more to ask: it
 // was refused, watches, and was refused again since.
-func (e *env) settled(f *Faults) {
+func (e leases) settled(f *Faults) {
 	e.Helper()
 	e.until("the waiter sleeps", func() bool {
 		if f.Watching() == 0 || f.Count(OpAcquire) == 0 {
@@ -45,18 +45,13 @@ var rules08to11 = []test{
 		e.settled(f)
 		before := f.Count()
 		e.always(time.Second, "nothing is sent", func() bool { return f.Count() == before })
-		if n := f.Count(OpAcquire); n > 3 {
-			e.Errorf("it asked %d times before it slept", n)
-		}
+		n := f.Count(OpAcquire)
+		e.errorIf(n > 3, "it asked %d times before it slept", n)
 		released := time.Now()
 		holder.release("n", "a:1", 0)
-		got := receive(e, "the waiter gets it", waiting)
-		if got.err != nil {
-			e.Fatalf("Lock: %v", got.err)
-		}
-		if d := got.at.Sub(released); d > 5*time.Second {
-			e.Errorf("it was woken only %v after the release", d)
-		}
+		got := e.granted("the waiter gets it", waiting)
+		d := got.at.Sub(released)
+		e.errorIf(d > 5*time.Second, "it was woken only %v after the release", d)
 	}},
 	{"Rule08_WaitersOfOneClientCostAsMuchAsOne", func(e *env) {
 		holder, _ := e.session()
@@ -69,7 +64,8 @@ var rules08to11 = []test{
 			all = append(all, locking(c, ctx, "n"))
 		}
 		e.settled(f)
-		e.always(500*time.Millisecond, "they ask as one", func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpWatch) <= 2 })
+		e.always(500*time.Millisecond, "they ask as one",
+			func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpWatch) <= 2 })
 		before := f.Count(OpAcquire)
 		holder.release("n", "a:1", 0)
 		// One after the other gets it; each handoff is one command, or two where the
@@ -88,9 +84,8 @@ var rules08to11 = []test{
 		}
 		e.until("each had its turn", func() bool { mu.Lock(); defer mu.Unlock(); return turns == n })
 		cancel()
-		if k := f.Count(OpAcquire) - before; k > 2*n+10 {
-			e.Errorf("%d handoffs took %d acquires", n, k)
-		}
+		k := f.Count(OpAcquire) - before
+		e.errorIf(k > 2*n+10, "%d handoffs took %d acquires", n, k)
 	}},
 	{"Rule08_NoWakeUpIsLostBetweenClients", func(e *env) {
 		// The leases are long, so a lost wake-up is a hang.
@@ -107,16 +102,13 @@ var rules08to11 = []test{
 						return
 					}
 					turns.Add(1)
-					if err := lease.Unlock(context.Background()); err != nil {
-						e.Errorf("Unlock: %v", err)
-					}
+					e.done("Unlock", lease.Unlock(context.Background()))
 				}
 			})
 		}
 		wg.Wait()
-		if n := turns.Load(); n != clients*rounds {
-			e.Errorf("%d turns of %d", n, clients*rounds)
-		}
+		n := turns.Load()
+		e.errorIf(n != clients*rounds, "%d turns of %d", n, clients*rounds)
 	}},
 	{"Rule08_AReleaseBeforeTheWatchIsInPlaceIsNotMissed", func(e *env) {
 		for i := range 10 {
@@ -131,10 +123,7 @@ var rules08to11 = []test{
 				}
 				return Fate{}
 			})
-			got := receive(e, "the waiter gets it", locking(c, context.Background(), name, mortise.WithWait(patience)))
-			if got.err != nil {
-				e.Fatalf("Lock: %v", got.err)
-			}
+			e.granted("the waiter gets it", locking(c, context.Background(), name, mortise.WithWait(patience)))
 		}
 	}},
 	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
@@ -164,8 +153,7 @@ var rules08to11 = []test{
 		holder.release("n", "a:1", 0)
 		receive(e, "the head asks", asked)
 		leave()
-		got := receive(e, "the head leaves", head)
-		e.is("Lock of the head", got.err, context.Canceled)
+		e.is("Lock of the head", receive(e, "the head leaves", head).err, context.Canceled)
 		close(answer)
 		for range rest {
 			var next result
@@ -179,9 +167,7 @@ var rules08to11 = []test{
 			case <-time.After(patience):
 				e.Fatal("those behind the waiter that left sleep on")
 			}
-			if next.err != nil {
-				e.Fatalf("Lock: %v", next.err)
-			}
+			e.fatalIf(next.err != nil, "Lock: %v", next.err)
 			e.unlock(next.lease)
 		}
 	}},
@@ -197,9 +183,8 @@ var rules08to11 = []test{
 		if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > time.Minute+time.Second) {
 			e.Errorf("Remaining is %v, want what is left of a minute", x.Remaining)
 		}
-		if d := time.Since(begin); d < wait || d > wait+5*time.Second {
-			e.Errorf("it took %v, want %v", d, wait)
-		}
+		d := time.Since(begin)
+		e.errorIf(d < wait || d > wait+5*time.Second, "it took %v, want %v", d, wait)
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		_, err = c.Lock(ctx, "n")
@@ -209,21 +194,13 @@ var rules08to11 = []test{
 	{"Rule09_ALockCancelledWhileItsReplyIsOnItsWayGivesItBack", func(e *env) {
 		c, f := e.tapped()
 		reply := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpAcquire {
-				return Fate{After: reply}
-			}
-			return Fate{}
-		})
+		f.Hook(on(Fate{After: reply}, OpAcquire))
 		ctx, cancel := context.WithCancel(context.Background())
 		waiting := locking(c, ctx, "n", mortise.WithLease(long))
 		e.until("it was sent", func() bool { return f.Count(OpAcquire) == 1 })
 		cancel()
-		got := receive(e, "Lock returns at once", waiting)
-		e.named(got.err, "lock", "n", context.Canceled)
-		if n := f.Count(OpRelease); n != 0 {
-			e.Errorf("%d releases were sent before the acquire was answered", n)
-		}
+		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
+		equal(e, "%d releases were sent before the acquire was answered", f.Count(OpRelease), 0)
 		close(reply)
 		f.Hook(nil)
 		e.until("a release is confirmed", func() bool {
@@ -232,9 +209,8 @@ var rules08to11 = []test{
 		})
 		e.free(c, "n")
 		acquire, releases := f.Calls(OpAcquire)[0], f.Calls(OpRelease)
-		if len(releases) == 0 || releases[0].Began < acquire.Ended || releases[0].Owner != acquire.Owner {
-			e.Errorf("acquire %+v, releases %+v: want a release of its owner after its reply", acquire, releases)
-		}
+		e.errorIf(len(releases) == 0 || releases[0].Began < acquire.Ended || releases[0].Owner != acquire.Owner,
+			"acquire %+v, releases %+v: want a release of its owner after its reply", acquire, releases)
 	}},
 	{"Rule09_ALockCancelledBeforeItsCommandArrivesLeavesNothing", func(e *env) {
 		for what, fate := range map[string]func(chan struct{}) Fate{
@@ -243,19 +219,12 @@ var rules08to11 = []test{
 		} {
 			c, f := e.tapped()
 			arrive := make(chan struct{})
-			f.Hook(func(call Call) Fate {
-				if call.Op == OpAcquire {
-					return fate(arrive)
-				}
-				return Fate{}
-			})
+			f.Hook(on(fate(arrive), OpAcquire))
 			ctx, cancel := context.WithCancel(context.Background())
 			waiting := locking(c, ctx, "n", mortise.WithLease(long))
 			e.until("it was sent", func() bool { return f.Count(OpAcquire) > 0 })
 			cancel()
-			if got := receive(e, "Lock returns", waiting); got.err == nil {
-				e.Fatalf("%s: Lock succeeded", what)
-			}
+			e.fatalIf(receive(e, "Lock returns", waiting).err == nil, "%s: Lock succeeded", what)
 			close(arrive)
 			f.Hook(nil)
 			// It is given back when it is not asked for again.
@@ -279,12 +248,7 @@ var rules08to11 = []test{
 	{"Rule09_AnAcquireThatTakesEffectLateIsCompensated", func(e *env) {
 		c, f := e.tapped()
 		arrive := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpAcquire {
-				return Fate{Later: arrive}
-			}
-			return Fate{}
-		})
+		f.Hook(on(Fate{Later: arrive}, OpAcquire))
 		_, err := c.TryLock(context.Background(), "n", mortise.WithLease(long))
 		e.named(err, "trylock", "n", mortise.ErrUnavailable)
 		// The first attempts to give it back find nothing; only then it arrives.
@@ -306,36 +270,24 @@ var rules08to11 = []test{
 		_, err := c.Lock(context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
 		e.named(err, "lock", "n", mortise.ErrUnavailable)
 		e.free(c, "n")
-		if n := f.Count(OpRelease); n == 0 {
-			e.Error("no release was sent")
-		}
+		e.errorIf(f.Count(OpRelease) == 0, "no release was sent")
 	}},
 	{"Rule09_AReentryThatIsCancelledLeavesTheOuterHoldAsItWas", func(e *env) {
 		c, f := e.tapped()
 		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
 		reply := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpReenter {
-				return Fate{After: reply}
-			}
-			return Fate{}
-		})
+		f.Hook(on(Fate{After: reply}, OpReenter))
 		ctx, cancel := context.WithCancel(outer.Context())
 		waiting := locking(c, ctx, "n")
 		e.until("it was sent", func() bool { return f.Count(OpReenter) == 1 })
 		cancel()
-		got := receive(e, "Lock returns at once", waiting)
-		e.named(got.err, "lock", "n", context.Canceled)
+		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
 		f.Hook(nil)
 		close(reply)
 		e.until("the count is that of the outer hold", func() bool { return e.inspect(c, "n").Holds == 1 })
-		if err := outer.Err(); err != nil {
-			e.Errorf("the outer hold: %v", err)
-		}
+		e.done("the outer hold", outer.Err())
 		inner := e.lock(c, outer.Context(), "n")
-		if s := e.inspect(c, "n"); s.Holds != 2 {
-			e.Errorf("%d holds, want 2", s.Holds)
-		}
+		e.holds(c, "n", 2)
 		e.unlock(inner)
 		e.unlock(outer)
 		e.free(c, "n")
@@ -374,12 +326,7 @@ var rules08to11 = []test{
 		c, f := e.tapped()
 		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
 		reach := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpRelease {
-				return Fate{Before: reach}
-			}
-			return Fate{}
-		})
+		f.Hook(on(Fate{Before: reach}, OpRelease))
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(ctx) }))
@@ -411,12 +358,8 @@ var rules08to11 = []test{
 		c, f := e.tapped()
 		lose(f, OpAcquire, 1)
 		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		if f.Count(OpAcquire) < 2 {
-			e.Fatal("no reply was lost")
-		}
-		if s := e.inspect(c, "n"); s.Holds != 1 {
-			e.Errorf("%d holds, want 1", s.Holds)
-		}
+		e.fatalIf(f.Count(OpAcquire) < 2, "no reply was lost")
+		e.holds(c, "n", 1)
 		e.unlock(lease)
 		e.free(c, "n")
 	}},
@@ -425,16 +368,10 @@ var rules08to11 = []test{
 		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
 		lose(f, OpReenter, 1)
 		inner := e.lock(c, outer.Context(), "n")
-		if f.Count(OpReenter) < 2 {
-			e.Fatal("no reply was lost")
-		}
-		if s := e.inspect(c, "n"); s.Holds != 2 {
-			e.Errorf("%d holds, want 2", s.Holds)
-		}
+		e.fatalIf(f.Count(OpReenter) < 2, "no reply was lost")
+		e.holds(c, "n", 2)
 		e.unlock(inner)
-		if s := e.inspect(c, "n"); s.Holds != 1 {
-			e.Errorf("%d holds, want 1", s.Holds)
-		}
+		e.holds(c, "n", 1)
 		e.unlock(outer)
 	}},
 	{"Rule11_AnUnlockWhoseReplyWasLostSucceeds", func(e *env) {
@@ -445,12 +382,9 @@ var rules08to11 = []test{
 			before := f.Count(OpRelease)
 			lose(f, OpRelease, 1)
 			e.unlock(l)
-			if f.Count(OpRelease) < before+2 {
-				e.Fatal("no reply was lost")
-			}
-			if s := e.inspect(c, "n"); s.Holds != 1-i {
-				e.Errorf("%d holds, want %d", s.Holds, 1-i)
-			}
+			e.fatalIf(f.Count(OpRelease) < before+2, "no reply was lost")
+			s := e.inspect(c, "n")
+			e.errorIf(s.Holds != 1-i, "%d holds, want %d", s.Holds, 1-i)
 		}
 	}},
 	{"Rule11_ManyLostRepliesLeaveTheCountRight", func(e *env) {
@@ -480,15 +414,12 @@ var rules08to11 = []test{
 				l := e.lock(c, ctx, "n", mortise.WithLease(long))
 				leases = append(leases, l)
 				ctx = l.Context()
-				if s := e.inspect(c, "n"); s.Holds != i+1 {
-					e.Errorf("%d holds, want %d", s.Holds, i+1)
-				}
+				s := e.inspect(c, "n")
+				e.errorIf(s.Holds != i+1, "%d holds, want %d", s.Holds, i+1)
 			}
 			for i := 2; i >= 0; i-- {
 				e.unlock(leases[i])
-				if s := e.inspect(c, "n"); s.Holds != i {
-					e.Errorf("%d holds, want %d", s.Holds, i)
-				}
+				e.holds(c, "n", i)
 			}
 		}
 	}},

@@ -24,9 +24,7 @@ var rules12to15 = []test{
 			e.until("the waiter watches", func() bool { return f.Watching() > watching })
 			e.store.Cut()
 			lease.Unlock(context.Background()) // it may take a repetition in the background
-			if got := receive(e, "the waiter gets it", waiting); got.err != nil {
-				e.Fatalf("Lock: %v", got.err)
-			}
+			e.granted("the waiter gets it", waiting)
 		}
 	}},
 	{"Rule12_RenewalsGoOnAfterAReconnect", func(e *env) {
@@ -39,9 +37,7 @@ var rules12to15 = []test{
 			e.store.Cut()
 			before := renewed.Load()
 			e.until("it is renewed twice more", func() bool { return renewed.Load() >= before+2 || lease.Err() != nil })
-			if err := lease.Err(); err != nil {
-				e.Fatalf("the lease ended: %v", err)
-			}
+			e.must("the lease ended", lease.Err())
 		}
 		e.unlock(lease)
 	}},
@@ -61,9 +57,7 @@ var rules12to15 = []test{
 		})
 		before := renewed.Load()
 		e.until("it is renewed three times", func() bool { return renewed.Load() >= before+3 || lease.Err() != nil })
-		if err := lease.Err(); err != nil {
-			e.Errorf("the lease ended: %v", err)
-		}
+		e.done("the lease ended", lease.Err())
 		e.unlock(lease)
 	}},
 	{"Rule12_AHolderSurvivesAnOutageShorterThanItsLease", func(e *env) {
@@ -77,9 +71,7 @@ var rules12to15 = []test{
 			last := calls[len(calls)-1]
 			return last.Ended > 0 && last.Err == nil
 		})
-		if err := lease.Err(); err != nil {
-			e.Errorf("the lease ended: %v", err)
-		}
+		e.done("the lease ended", lease.Err())
 		e.unlock(lease)
 	}},
 	{"Rule12_AWaiterOutlastsAnOutage", func(e *env) {
@@ -95,9 +87,7 @@ var rules12to15 = []test{
 		case <-time.After(500 * time.Millisecond):
 		}
 		e.store.Up()
-		if got := receive(e, "the waiter gets it", waiting); got.err != nil {
-			e.Errorf("Lock: %v", got.err)
-		}
+		e.granted("the waiter gets it", waiting)
 	}},
 	{"Rule12_WaitersOfManyNamesAllWakeAfterAnInterruption", func(e *env) {
 		holder, _ := e.session()
@@ -119,9 +109,7 @@ var rules12to15 = []test{
 			})
 		}
 		for i, ch := range all {
-			if got := receive(e, fmt.Sprintf("waiter %d gets it", i), ch); got.err != nil {
-				e.Errorf("Lock: %v", got.err)
-			}
+			e.granted(fmt.Sprintf("waiter %d gets it", i), ch)
 		}
 	}},
 
@@ -146,20 +134,16 @@ var rules12to15 = []test{
 			begin := time.Now()
 			err := receive(e, op+" returns", async(run))
 			e.named(err, op, n, mortise.ErrUnavailable)
-			if err != nil && !strings.Contains(err.Error(), "(") {
-				e.Errorf("%s: no remedy in %q", op, err)
-			}
-			if d := time.Since(begin); d > 10*time.Second {
-				e.Errorf("%s failed only after %v", op, d)
-			}
+			e.errorIf(err != nil && !strings.Contains(err.Error(), "("), "%s: no remedy in %q", op, err)
+			d := time.Since(begin)
+			e.errorIf(d > 10*time.Second, "%s failed only after %v", op, d)
 		}
 	}},
 	{"Rule13_AClientThatFoundTheStoreAwayWorksWhenItIsThere", func(e *env) {
 		b := e.store.Backend()
 		e.store.Down()
 		c := e.clientOn(b)
-		_, err := c.TryLock(context.Background(), "n")
-		e.named(err, "trylock", "n", mortise.ErrUnavailable)
+		e.named(second(c.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrUnavailable)
 		e.store.Up()
 		e.until("it works", func() bool {
 			lease, err := c.TryLock(context.Background(), "n")
@@ -172,9 +156,7 @@ var rules12to15 = []test{
 		ctx := context.Background()
 		_, err := c.Lock(ctx, "n")
 		e.named(err, "lock", "n", mortise.ErrWrongKind)
-		if errors.Is(err, mortise.ErrUnavailable) {
-			e.Errorf("it is taken for a failure of the store: %v", err)
-		}
+		e.errorIf(errors.Is(err, mortise.ErrUnavailable), "it is taken for a failure of the store: %v", err)
 		_, err = c.TryLock(ctx, "n")
 		e.named(err, "trylock", "n", mortise.ErrWrongKind)
 		_, err = c.Inspect(ctx, "n")
@@ -198,8 +180,7 @@ var rules12to15 = []test{
 		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
 		e.settled(f)
 		e.store.Occupy("n") // which announces nothing: it is found out at the lease's end
-		got := receive(e, "Lock returns", waiting)
-		e.named(got.err, "lock", "n", mortise.ErrWrongKind)
+		e.named(receive(e, "Lock returns", waiting).err, "lock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule13_NonsenseIsRefusedWithoutACommand", func(e *env) {
 		c, f := e.tapped()
@@ -213,22 +194,19 @@ var rules12to15 = []test{
 			e.is(fmt.Sprintf("Inspect(%.20q)", name), err, mortise.ErrBadName)
 		}
 		for _, opts := range [][]mortise.Option{
-			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)}, {mortise.WithLease(mortise.MaxLease + 1)},
+			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)},
+			{mortise.WithLease(mortise.MaxLease + 1)},
 			{mortise.WithWait(-1)}, {mortise.WithWait(0)}, {mortise.WithMaxHold(0)}, {nil},
 			{mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second)},
 		} {
 			_, err := c.Lock(ctx, "n", opts...)
 			e.is(fmt.Sprintf("Lock with %v", opts), err, mortise.ErrInvalid)
 		}
-		_, err := c.TryLock(ctx, "n", mortise.WithWait(time.Second))
-		e.is("TryLock with WithWait", err, mortise.ErrInvalid)
-		_, err = c.Lock(nil, "n") //nolint:staticcheck // a nil context is the subject
-		e.is("Lock under a nil context", err, mortise.ErrInvalid)
+		e.is("TryLock with WithWait", second(c.TryLock(ctx, "n", mortise.WithWait(time.Second))), mortise.ErrInvalid)
+		e.is("Lock under a nil context", second(c.Lock(nil, "n")), mortise.ErrInvalid)
 		var none *mortise.Lease
 		e.is("Unlock of a nil lease", none.Unlock(ctx), mortise.ErrNotHeld)
-		if none.Err() == nil || none.Context().Err() == nil {
-			e.Error("a nil lease holds")
-		}
+		e.errorIf(none.Err() == nil || none.Context().Err() == nil, "a nil lease holds")
 		if n := f.Count(); n != 0 {
 			e.Errorf("%d commands were sent: %+v", n, f.Calls())
 		}
@@ -243,28 +221,19 @@ var rules12to15 = []test{
 			waiting = append(waiting, locking(c, context.Background(), "n"))
 		}
 		e.settled(f)
-		if err := receive(e, "Shutdown returns", async(func() error { return c.Shutdown(context.Background()) })); err != nil {
-			e.Errorf("Shutdown: %v", err)
-		}
+		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(context.Background()) })))
 		for _, ch := range waiting {
 			e.named(receive(e, "a waiter wakes", ch).err, "lock", "n", mortise.ErrClosed)
 		}
 		ctx := context.Background()
-		_, err := c.Lock(ctx, "m")
-		e.named(err, "lock", "m", mortise.ErrClosed)
-		_, err = c.TryLock(ctx, "m")
-		e.named(err, "trylock", "m", mortise.ErrClosed)
-		_, err = c.Inspect(ctx, "m")
-		e.named(err, "inspect", "m", mortise.ErrClosed)
-		_, err = c.ForceUnlock(ctx, "n")
-		e.named(err, "forceunlock", "n", mortise.ErrClosed)
+		e.named(second(c.Lock(ctx, "m")), "lock", "m", mortise.ErrClosed)
+		e.named(second(c.TryLock(ctx, "m")), "trylock", "m", mortise.ErrClosed)
+		e.named(second(c.Inspect(ctx, "m")), "inspect", "m", mortise.ErrClosed)
+		e.named(second(c.ForceUnlock(ctx, "n")), "forceunlock", "n", mortise.ErrClosed)
 		e.is("Ping", c.Ping(ctx), mortise.ErrClosed)
-		if rec := holder.record("n"); !rec.Held || rec.Owner != "a:1" {
-			e.Errorf("another client's record is %+v", rec)
-		}
-		if err := c.Close(); err != nil {
-			e.Errorf("Close after Shutdown: %v", err)
-		}
+		rec := holder.record("n")
+		e.errorIf(!rec.Held || rec.Owner != "a:1", "another client's record is %+v", rec)
+		e.done("Close after Shutdown", c.Close())
 	}},
 	{"Rule14_ShutdownWaitsForUnlocksAndRenewsMeanwhile", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
@@ -285,12 +254,9 @@ var rules12to15 = []test{
 		}
 		e.unlock(inner)
 		e.unlock(outer)
-		if err := receive(e, "Shutdown returns", down); err != nil {
-			e.Errorf("Shutdown: %v", err)
-		}
-		if s := e.inspect(e.client(), "n"); s.Held {
-			e.Errorf("the record is %+v", s)
-		}
+		e.done("Shutdown", receive(e, "Shutdown returns", down))
+		s := e.inspect(e.client(), "n")
+		e.errorIf(s.Held, "the record is %+v", s)
 	}},
 	{"Rule14_LeasesThatRemainEndAndTheirKeysExpire", func(e *env) {
 		const watchdog = 2 * watchdog
@@ -309,29 +275,22 @@ var rules12to15 = []test{
 			e.is("cause", context.Cause(l.Context()), mortise.ErrClosed)
 		}
 		e.is("Unlock afterwards", inner.Unlock(context.Background()), mortise.ErrNotHeld)
-		if s := e.inspect(other, "n"); !s.Held || s.Holds != 2 {
-			e.Errorf("it was released under running work: %+v", s)
-		}
-		if s := e.inspect(other, "fixed"); !s.Held {
-			e.Errorf("it was released under running work: %+v", s)
-		}
+		s := e.inspect(other, "n")
+		e.errorIf(!s.Held || s.Holds != 2, "it was released under running work: %+v", s)
+		s = e.inspect(other, "fixed")
+		e.errorIf(!s.Held, "it was released under running work: %+v", s)
 		begin := time.Now()
 		e.unlock(e.lock(other, context.Background(), "n"))
-		if d := time.Since(begin); d > watchdog+8*time.Second {
-			e.Errorf("the key expired only after %v", d)
-		}
+		d := time.Since(begin)
+		e.errorIf(d > watchdog+8*time.Second, "the key expired only after %v", d)
 	}},
 	{"Rule14_CloseIsBounded", func(e *env) {
 		c := e.client()
 		lease := e.lock(c, context.Background(), "n")
 		begin := time.Now()
-		err := receive(e, "Close returns", async(c.Close))
-		if err == nil {
-			e.Error("Close does not say that a lock was still held")
-		}
-		if d := time.Since(begin); d < 4*time.Second || d > 15*time.Second {
-			e.Errorf("Close took %v, want 5s", d)
-		}
+		e.errorIf(receive(e, "Close returns", async(c.Close)) == nil, "Close does not say that a lock was still held")
+		d := time.Since(begin)
+		e.errorIf(d < 4*time.Second || d > 15*time.Second, "Close took %v, want 5s", d)
 		e.is("Err", lease.Err(), mortise.ErrClosed)
 	}},
 	{"Rule14_CloseIsBoundedAlsoAfterAShutdownThatIsNot", func(e *env) {
@@ -344,9 +303,7 @@ var rules12to15 = []test{
 		})
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		if d := time.Since(begin); d > 15*time.Second {
-			e.Errorf("Close took %v, want at most 5s", d)
-		}
+		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
 		lease.Unlock(context.Background())
 		receive(e, "Shutdown returns", down)
 	}},
@@ -357,17 +314,13 @@ var rules12to15 = []test{
 		lease.Unlock(context.Background())
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		if d := time.Since(begin); d > 15*time.Second {
-			e.Errorf("Close took %v, want at most 5s", d)
-		}
+		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
 	}},
 	{"Rule14_NoGoroutineIsLeft", func(e *env) {
 		b := e.store.Backend()
 		open := func() *mortise.Client {
 			c, err := mortise.New(b, mortise.WithWatchdogTimeout(watchdog))
-			if err != nil {
-				e.Fatal(err)
-			}
+			e.fatalIf(err != nil, "%v", err)
 			return c
 		}
 		round := 0
@@ -379,9 +332,8 @@ var rules12to15 = []test{
 			defer cancel()
 			lease, kept := e.lock(c, ctx, n), e.lock(c, ctx, held)
 			waiting := []<-chan result{locking(c, ctx, n), locking(other, ctx, n), locking(other, ctx, held)}
-			if got := receive(e, "one wait goes on", async(func() error { return lease.Unlock(ctx) })); got != nil {
-				e.Errorf("Unlock: %v", got)
-			}
+			got := receive(e, "one wait goes on", async(func() error { return lease.Unlock(ctx) }))
+			e.errorIf(got != nil, "Unlock: %v", got)
 			cancel()
 			for _, ch := range waiting {
 				if got := receive(e, "Lock returns", ch); got.err == nil {
@@ -442,10 +394,10 @@ var rules12to15 = []test{
 				e.Logf("%d goroutines with 1 lease, %d with 1000:\n%s", one, n, which)
 			}
 		}()
-		e.until("as many goroutines as with one lease", func() bool { n, which = e.goroutines(); return n <= one+4*e.servers() })
-		if k := e.store.Connections(); k > connections+8*e.servers() {
-			e.Errorf("%d connections with 1 lease, %d with 1000", connections, k)
-		}
+		e.until("as many goroutines as with one lease",
+			func() bool { n, which = e.goroutines(); return n <= one+4*e.servers() })
+		k := e.store.Connections()
+		e.errorIf(k > connections+8*e.servers(), "%d connections with 1 lease, %d with 1000", connections, k)
 	}},
 	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithWaiters", func(e *env) {
 		holder, _ := e.session()
@@ -511,13 +463,9 @@ var rules12to15 = []test{
 		}
 		e.until("each is renewed twice", func() bool { _, k := total(); return k >= 2*n })
 		calls, renewals := total()
-		if calls*4 > renewals {
-			e.Errorf("%d renewals took %d commands", renewals, calls)
-		}
+		e.errorIf(calls*4 > renewals, "%d renewals took %d commands", renewals, calls)
 		for _, l := range leases {
-			if err := l.Err(); err != nil {
-				e.Fatalf("a lease ended: %v", err)
-			}
+			e.must("a lease ended", l.Err())
 		}
 	}},
 }

@@ -37,36 +37,30 @@ var rwRuleTests = []test{
 							return
 						}
 						if writes {
-							if w, r := writers.Add(1), readers.Load(); w != 1 || r != 0 {
-								e.Errorf("%d writers, %d readers are inside", w, r)
-							}
+							w, r := writers.Add(1), readers.Load()
+							e.errorIf(w != 1 || r != 0, "%d writers, %d readers are inside", w, r)
 							value++
 							writers.Add(-1)
 						} else {
-							if w, r := writers.Load(), readers.Add(1); w != 0 {
-								e.Errorf("%d writers, %d readers are inside", w, r)
-							}
+							w, r := writers.Load(), readers.Add(1)
+							e.errorIf(w != 0, "%d writers, %d readers are inside", w, r)
 							_ = value
 							time.Sleep(time.Millisecond)
 							readers.Add(-1)
 						}
-						if err := lease.Err(); err != nil {
-							e.Errorf("while it is held: %v", err)
-						}
-						if err := lease.Unlock(context.Background()); err != nil {
-							e.Errorf("Unlock: %v", err)
-						}
+						e.done("while it is held", lease.Err())
+						e.done("Unlock", lease.Unlock(context.Background()))
 					}
 				})
 			}
 		}
 		wg.Wait()
-		if want := clients * goroutines * rounds / 4; value != want {
-			e.Errorf("%d writes, want %d", value, want)
-		}
+		want := clients * goroutines * rounds / 4
+		e.errorIf(value != want, "%d writes, want %d", value, want)
 		a, _ := e.sides(e.client())
 		b, _ := e.sides(e.client())
-		together := []*mortise.Lease{e.lock(a, context.Background(), "n"), e.lock(a, context.Background(), "n"), e.lock(b, context.Background(), "n")}
+		together := []*mortise.Lease{e.lock(a, context.Background(), "n"), e.lock(a, context.Background(), "n"),
+			e.lock(b, context.Background(), "n")}
 		for _, l := range together {
 			e.unlock(l)
 		}
@@ -99,21 +93,17 @@ var rwRuleTests = []test{
 	{"Rule01_RW_AReaderIsRefusedAtOnceAsAWriter", func(e *env) {
 		read, write := e.sides(e.client())
 		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
-		_, err := write.Lock(r.Context(), "n")
-		e.named(err, "lock", "n", mortise.ErrInvalid)
-		_, err = write.TryLock(r.Context(), "n")
-		e.named(err, "trylock", "n", mortise.ErrInvalid)
+		e.named(second(write.Lock(r.Context(), "n")), "lock", "n", mortise.ErrInvalid)
+		e.named(second(write.TryLock(r.Context(), "n")), "trylock", "n", mortise.ErrInvalid)
 		again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
-		_, err = write.Lock(again.Context(), "n")
-		e.named(err, "lock", "n", mortise.ErrInvalid)
+		e.named(second(write.Lock(again.Context(), "n")), "lock", "n", mortise.ErrInvalid)
 		e.unlock(again)
 		e.unlock(r)
 		// A downgraded writer is a reader.
 		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
 		r = e.lock(read, w.Context(), "n", mortise.WithLease(long))
 		e.unlock(w)
-		_, err = write.Lock(r.Context(), "n")
-		e.named(err, "lock", "n", mortise.ErrInvalid)
+		e.named(second(write.Lock(r.Context(), "n")), "lock", "n", mortise.ErrInvalid)
 		e.unlock(r)
 		// One that ended confers nothing, so it forbids nothing.
 		e.unlock(e.lock(write, context.WithoutCancel(r.Context()), "n"))
@@ -141,13 +131,10 @@ var rwRuleTests = []test{
 			e.named(err, "trylock", x.name, mortise.ErrWrongKind)
 		}
 		for _, name := range []string{"plain", "data"} {
-			_, err := c.InspectRW(context.Background(), name)
-			e.named(err, "inspect", name, mortise.ErrWrongKind)
-			_, err = c.ForceUnlockRW(context.Background(), name)
-			e.named(err, "forceunlock", name, mortise.ErrWrongKind)
+			e.named(second(c.InspectRW(context.Background(), name)), "inspect", name, mortise.ErrWrongKind)
+			e.named(second(c.ForceUnlockRW(context.Background(), name)), "forceunlock", name, mortise.ErrWrongKind)
 		}
-		_, err := c.ForceUnlock(context.Background(), "read")
-		e.named(err, "forceunlock", "read", mortise.ErrWrongKind)
+		e.named(second(c.ForceUnlock(context.Background(), "read")), "forceunlock", "read", mortise.ErrWrongKind)
 	}},
 	{"Rule13_RW_AWrongKindNamesTheCallsOfTheRightOne", func(e *env) {
 		c := e.client()
@@ -192,19 +179,13 @@ var rwRuleTests = []test{
 		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
 		r := e.lock(read, w.Context(), "n", mortise.WithLease(long))
 		e.unlock(e.lock(read, w.Context(), "n")) // readers do not mind each other
-		if _, err := write.TryLock(w.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("a writer of the same context beside a reader: %v", err)
-		}
+		e.is("a writer of the same context beside a reader", second(write.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		again := e.lock(write, r.Context(), "n", mortise.WithLease(long)) // which comes from the reader itself
-		if _, err := read.TryLock(w.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("a reader beside a writer that comes from another: %v", err)
-		}
+		_, err := read.TryLock(w.Context(), "n")
+		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "a reader beside a writer that comes from another: %v", err)
 		waiting := locking(read, w.Context(), "n", mortise.WithWait(patience))
 		e.unlock(again)
-		got := receive(e, "the reader's turn", waiting)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
+		got := e.granted("the reader's turn", waiting)
 		for _, l := range []*mortise.Lease{got.lease, r, w} {
 			e.unlock(l)
 		}
@@ -214,16 +195,12 @@ var rwRuleTests = []test{
 		read, _ := e.sides(e.client())
 		_, write := e.sides(e.client())
 		r := e.brief(read, "n", 400*time.Millisecond)
-		got := receive(e, "the writer", locking(write, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)))
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
+		got := e.granted("the writer", locking(write, context.Background(), "n", mortise.WithWait(patience),
+			mortise.WithLease(long)))
 		e.is("the reader's lease", r.Err(), mortise.ErrLost)
 		receive(e, "its context ends", r.Context().Done())
 		e.is("its unlock", r.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
-		if err := got.lease.Err(); err != nil {
-			e.Errorf("the writer's lease: %v", err)
-		}
+		e.done("the writer's lease", got.lease.Err())
 	}},
 	{"Rule03_RW_TheWatchdogKeepsReadersAndWriters", func(e *env) {
 		read, write := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
@@ -261,14 +238,9 @@ var rwRuleTests = []test{
 		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
 		waiting := locking(write, context.Background(), "n", mortise.WithWait(patience))
 		e.until("the dead one is over", func() bool { return s.rec().Readers == 1 })
-		if err := r.Err(); err != nil {
-			e.Errorf("the other reader: %v", err)
-		}
+		e.done("the other reader", r.Err())
 		e.unlock(r)
-		got := receive(e, "the writer", waiting)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
+		got := e.granted("the writer", waiting)
 		e.unlock(got.lease)
 		s.writeFor("dead:2", 400*time.Millisecond)
 		e.unlock(e.lock(read, context.Background(), "n"))
@@ -292,9 +264,8 @@ var rwRuleTests = []test{
 		mine := e.lock(oread, context.Background(), "n", mortise.WithLease(long))
 		e.is("its unlock", lost.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
 		e.is("the other's", r.Unlock(context.Background()), mortise.ErrNotHeld)
-		if s := e.inspectRW(other); s.Readers != 1 || !s.Mine {
-			e.Errorf("the reader that came afterwards: %+v", s)
-		}
+		s := e.inspectRW(other)
+		e.errorIf(s.Readers != 1 || !s.Mine, "the reader that came afterwards: %+v", s)
 		e.unlock(mine)
 	}},
 	{"Rule07_RW_EachSideIsEnteredAgainAndFreeAfterAsManyUnlocks", func(e *env) {
@@ -302,9 +273,8 @@ var rwRuleTests = []test{
 		read, write := e.sides(c)
 		r1 := e.lock(read, context.Background(), "n", mortise.WithLease(long))
 		r2 := e.lock(read, r1.Context(), "n", mortise.WithLease(long))
-		if s := e.inspectRW(c); s.Readers != 2 || s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s := e.inspectRW(c)
+		e.errorIf(s.Readers != 2 || s.Writing, "%+v", s)
 		e.unlock(r1)
 		e.is("a second unlock", r1.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrReleased)
 		if s := e.inspectRW(c); s.Readers != 1 || r2.Err() != nil {
@@ -316,14 +286,12 @@ var rwRuleTests = []test{
 		w1 := e.lock(write, context.Background(), "n", mortise.WithLease(long))
 		w2 := e.lock(write, w1.Context(), "n", mortise.WithLease(long))
 		r3 := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
-		if s := e.inspectRW(c); s.Holds != 2 || !s.Writing || s.Readers != 1 || !s.Mine {
-			e.Errorf("%+v", s)
-		}
+		s = e.inspectRW(c)
+		e.errorIf(s.Holds != 2 || !s.Writing || s.Readers != 1 || !s.Mine, "%+v", s)
 		e.unlock(r3)
 		e.unlock(w2)
-		if s := e.inspectRW(c); s.Holds != 1 || !s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s = e.inspectRW(c)
+		e.errorIf(s.Holds != 1 || !s.Writing, "%+v", s)
 		e.unlock(w1)
 		e.freeRW()
 	}},
@@ -347,13 +315,8 @@ var rwRuleTests = []test{
 			if err := r.Err(); err != nil || r.Context().Err() != nil {
 				e.Errorf("after the write lock was unlocked: %v, %v", err, context.Cause(r.Context()))
 			}
-			got := receive(e, "another reader, woken by the downgrade", waiting)
-			if got.err != nil {
-				e.Fatal(got.err)
-			}
-			if _, err := rival.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-				e.Errorf("a writer beside it: %v", err)
-			}
+			got := e.granted("another reader, woken by the downgrade", waiting)
+			e.is("a writer beside it", second(rival.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
 			again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
 			e.unlock(again)
 			cancel() // where all of it comes from
@@ -390,12 +353,9 @@ var rwRuleTests = []test{
 				e.unlock(l)
 			}
 			got := receive(e, x.what, waiting)
-			if got.err != nil {
-				e.Fatalf("%s: %v", x.what, got.err)
-			}
-			if d := time.Since(began); d > 5*time.Second {
-				e.Errorf("%s: woken after %v", x.what, d)
-			}
+			e.fatalIf(got.err != nil, "%s: %v", x.what, got.err)
+			d := time.Since(began)
+			e.errorIf(d > 5*time.Second, "%s: woken after %v", x.what, d)
 			e.unlock(got.lease)
 			cancel()
 		}
@@ -456,19 +416,13 @@ var rwRuleTests = []test{
 		}
 		e.always(50*time.Millisecond, "they wait", func() bool { return len(readers[0])+len(readers[1]) == 0 })
 		cancel()
-		if got := receive(e, "the writer gives up", writer); !errors.Is(got.err, context.Canceled) {
-			e.Errorf("the writer: %v", got.err)
-		}
+		got := receive(e, "the writer gives up", writer)
+		e.errorIf(!errors.Is(got.err, context.Canceled), "the writer: %v", got.err)
 		for _, ch := range readers {
-			got := receive(e, "a reader", ch)
-			if got.err != nil {
-				e.Fatal(got.err)
-			}
+			got := e.granted("a reader", ch)
 			e.unlock(got.lease)
 		}
-		if d := time.Since(began); d > 5*time.Second {
-			e.Errorf("they waited %v: for the claim to end", d)
-		}
+		e.atMost("they waited %v: for the claim to end", time.Since(began), 5*time.Second)
 		e.unlock(r)
 		e.freeRW()
 	}},
@@ -504,7 +458,8 @@ var rwRuleTests = []test{
 	}},
 	{"Rule08_RW_LocalWaitersAreServedInOrder", func(e *env) {
 		var stand atomic.Int32
-		read, write := e.sides(e.client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }})))
+		read, write := e.sides(
+			e.client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }})))
 		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
 		var mu sync.Mutex
 		var order []int
@@ -541,19 +496,13 @@ var rwRuleTests = []test{
 			c, f := e.tapped()
 			l := e.side(c, writes)
 			hold := make(chan struct{})
-			f.Hook(func(c Call) Fate {
-				if c.Op == OpAcquire {
-					return Fate{After: hold}
-				}
-				return Fate{}
-			})
+			f.Hook(on(Fate{After: hold}, OpAcquire))
 			ctx, cancel := context.WithCancel(context.Background())
 			waiting := locking(l, ctx, "n", mortise.WithLease(long))
 			e.until("it is on its way", func() bool { return f.Count(OpAcquire) == 1 })
 			cancel()
-			if got := receive(e, "it returns at once", waiting); !errors.Is(got.err, context.Canceled) {
-				e.Errorf("%v", got.err)
-			}
+			got := receive(e, "it returns at once", waiting)
+			e.errorIf(!errors.Is(got.err, context.Canceled), "%v", got.err)
 			close(hold)
 			e.freeRW()
 		}
@@ -574,14 +523,12 @@ var rwRuleTests = []test{
 		w2 := e.lock(write, w.Context(), "n", mortise.WithLease(long))
 		r := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
 		plain := e.client()
-		if s := e.inspectRW(plain); s.Holds != 2 || s.Readers != 1 || !s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s := e.inspectRW(plain)
+		e.errorIf(s.Holds != 2 || s.Readers != 1 || !s.Writing, "%+v", s)
 		e.unlock(w2)
 		e.unlock(w)
-		if s := e.inspectRW(plain); s.Readers != 1 || s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s = e.inspectRW(plain)
+		e.errorIf(s.Readers != 1 || s.Writing, "%+v", s)
 		e.unlock(r)
 		e.freeRW()
 	}},
@@ -590,14 +537,8 @@ var rwRuleTests = []test{
 			c, f := e.tapped()
 			l := e.side(c, writes)
 			late := make(chan struct{})
-			f.Hook(func(c Call) Fate {
-				if c.Op == OpAcquire {
-					return Fate{Later: late}
-				}
-				return Fate{}
-			})
-			_, err := l.TryLock(context.Background(), "n", mortise.WithLease(long))
-			e.is("trylock", err, mortise.ErrUnavailable)
+			f.Hook(on(Fate{Later: late}, OpAcquire))
+			e.is("trylock", second(l.TryLock(context.Background(), "n", mortise.WithLease(long))), mortise.ErrUnavailable)
 			close(late)
 			e.until("its release finds it", func() bool {
 				for _, c := range f.Calls(OpRelease) {
@@ -621,10 +562,7 @@ var rwRuleTests = []test{
 		e.store.Cut()
 		e.always(watchdog*3/2, "it waits, and the reader holds", func() bool { return len(waiting) == 0 && r.Err() == nil })
 		e.unlock(r)
-		got := receive(e, "the writer", waiting)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
+		got := e.granted("the writer", waiting)
 		e.unlock(got.lease)
 	}},
 	{"Rule14_RW_ShutdownWakesWaitersAndEndsWhatIsLeft", func(e *env) {
@@ -635,21 +573,18 @@ var rwRuleTests = []test{
 		e.always(20*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
-		if err := c.Shutdown(ctx); err == nil {
-			e.Error("it does not tell of the reader")
-		}
+		e.errorIf(c.Shutdown(ctx) == nil, "it does not tell of the reader")
 		e.is("the waiter", receive(e, "the waiter", waiting).err, mortise.ErrClosed)
 		e.is("the reader", r.Err(), mortise.ErrClosed)
-		if s := e.inspectRW(e.client()); s.Readers != 1 {
-			e.Errorf("the reader's hold was released: %+v", s)
-		}
+		s := e.inspectRW(e.client())
+		e.errorIf(s.Readers != 1, "the reader's hold was released: %+v", s)
 	}},
 }
 
 // sides is RW, where the backend has it.
 func (e *env) sides(c *mortise.Client) (read, write mortise.Locker) {
 	e.Helper()
-	s, _ := e.session()
+	s := e.bare()
 	if _, ok := s.Session.(backend.RWSession); !ok {
 		e.Skip("it has no read-write locks")
 	}
@@ -665,12 +600,10 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 	return read
 }
 
-func (e *env) inspectRW(c *mortise.Client) mortise.State {
+func (e leases) inspectRW(c *mortise.Client) mortise.State {
 	e.Helper()
 	s, err := c.InspectRW(context.Background(), "n")
-	if err != nil {
-		e.Fatalf("InspectRW: %v", err)
-	}
+	e.fatalIf(err != nil, "InspectRW: %v", err)
 	return s
 }
 
