@@ -63,9 +63,11 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 			t.Error("no test was chosen")
 		}
 	}()
-	for _, group := range [][]test{portTests, rules01to04, rules05to07, rules08to11, rules12to15, handlerTests,
-		relayTests, countTests, rwPortTests, rwRuleTests, fairTests, pairingTests, multiTests, ageTests, nestTests,
-		replicaTests, modelTests} {
+	for _, group := range [][]test{
+		portTests, exclusionTests, tokenTests, renewalTests, reentryTests, waitingTests, releaseTests,
+		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, countTests, rwPortTests,
+		rwRuleTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests,
+	} {
 		for _, x := range group {
 			if !chosen(x.name) {
 				continue

@@ -381,7 +381,7 @@ var countTests = func() []test {
 			e.named(second(c.Permits("n").TryAcquire(p.Context())), "tryacquire", "n", mortise.ErrNotAcquired)
 			e.named(second(c.TryLock(p.Context(), "n")), "trylock", "n", mortise.ErrWrongKind)
 		}},
-		{"Rule08_WhoeverWaitsForACountSendsNothingAndIsWoken", func(e *env) {
+		{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
 			s := e.counter()
 			ctx := context.Background()
 			s.set(latch, "1", 1)
@@ -412,7 +412,7 @@ var countTests = func() []test {
 				e.errorIf(d > 5*time.Second, "%s: woken only after %v", what, d)
 			}
 		}},
-		{"Rule08_AllWhoWaitForALatchGoOnByOneQuestion", func(e *env) {
+		{"Rule08_AllWaitersOfALatchGoOnAfterOneRequest", func(e *env) {
 			s := e.counter()
 			s.set(latch, "1", 1)
 			var stand atomic.Int32
@@ -714,7 +714,7 @@ var countTests = func() []test {
 			e.done("TryAcquire", c.Semaphore("n").TryAcquire(context.Background(), 1))
 			equal(e, "%d are free", s.count(semaphore), 0)
 		}},
-		{"Rule12_WhoeverWaitsForACountSurvivesALostConnection", func(e *env) {
+		{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
 			s := e.counter()
 			ctx := context.Background()
 			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
@@ -794,7 +794,7 @@ var countTests = func() []test {
 			e.ok(c.Latch("n").TrySet(ctx, 1))
 			e.named(c.Latch("n").Wait(ctx, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
 		}},
-		{"Rule14_ShutdownWakesThoseWhoWaitAndEndsPermits", func(e *env) {
+		{"Rule14_ShutdownWakesWaitersForCountsAndEndsPermits", func(e *env) {
 			s := e.counter()
 			ctx := context.Background()
 			s.set(latch, "1", 1)

@@ -54,7 +54,7 @@ var fairTests = []test{
 		s.free("c:1")
 		s.want("b:1", 0, "granted")
 	}},
-	{"Port_AFairReleaseTellsTheFirstOnlyAndNobodyElse", func(e *env) {
+	{"Port_AFairReleaseTellsTheFirstWaiterOnly", func(e *env) {
 		s, h := e.fair()
 		s.watch(h, "n")
 		s.want("a:1", 0, "granted")
@@ -93,7 +93,7 @@ var fairTests = []test{
 		s.leaves("d:1", backend.LeaveReply{Held: true})
 		s.want("e:1", 0, "granted")
 	}},
-	{"Port_OneWhoIsAwayKeepsItsPlaceForASecondAndNoLonger", func(e *env) {
+	{"Port_AnAbsentWaiterKeepsItsPlaceForASecondAndNoLonger", func(e *env) {
 		s, h := e.fair()
 		s.want("a:1", 0, "granted")
 		s.want("b:1", long, "refused") // and cannot be told
@@ -116,7 +116,7 @@ var fairTests = []test{
 		s.free("d:1")
 		s.want("e:1", 0, "granted")
 	}},
-	{"Port_OneWhoWasAwayAndComesInTimeIsServed", func(e *env) {
+	{"Port_AnAbsentWaiterThatReturnsInTimeIsServed", func(e *env) {
 		s, h := e.fair()
 		s.want("a:1", 0, "granted")
 		s.want("b:1", long, "refused")
@@ -163,7 +163,7 @@ var fairTests = []test{
 		s.want("d:1", long, "granted")
 		s.free("d:1")
 	}},
-	{"Port_AFirstWhoHearsAndDoesNotComeLosesItsPlaceToOneWhoAsks", func(e *env) {
+	{"Port_AFirstWaiterThatIsToldAndDoesNotAskLosesItsPlaceToOneThatAsks", func(e *env) {
 		s, h := e.fair()
 		s.want("a:1", 0, "granted")
 		s.watchTurn(h, "b:1")
@@ -188,7 +188,7 @@ var fairTests = []test{
 		e.until("granted to another who asks", func() bool { return s.ask("c:1", 0).Granted })
 		s.free("c:1")
 	}},
-	{"Port_AbandoningShortensNobodysPlaceBelowItsOwnWait", func(e *env) {
+	{"Port_AbandoningShortensNoPlaceBelowItsOwnWait", func(e *env) {
 		s, h := e.fair()
 		s.takeFor("a:1", 8*time.Second)
 		for i := range 20 {
@@ -489,7 +489,7 @@ var fairTests = []test{
 		e.atMost("those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
 		line.nothingLeft()
 	}},
-	{"Rule09_AFairLockThatNobodyWaitsForAnyMoreIsLeftWhateverBecameOfTheRequest", func(e *env) {
+	{"Rule09_AFairLockWithoutWaitersIsLeftWhateverBecameOfTheRequest", func(e *env) {
 		for what, fate := range map[string]func(ch chan struct{}) Fate{
 			"the reply is lost":       func(chan struct{}) Fate { return Fate{Lost: true} },
 			"the reply comes late":    func(ch chan struct{}) Fate { return Fate{After: ch} },

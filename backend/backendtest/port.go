@@ -209,7 +209,7 @@ var portTests = []test{
 			rec.Remaining > 30*time.Second,
 			"the record is %+v", rec)
 	}},
-	{"Port_ForceReleaseRemovesAnyonesLockAndAnnouncesIt", func(e *env) {
+	{"Port_ForceReleaseRemovesTheLockOfAnyOwnerAndAnnouncesIt", func(e *env) {
 		a, h := e.session()
 		b := e.bare()
 		a.watch(h, "n")

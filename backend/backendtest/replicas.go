@@ -267,7 +267,7 @@ var replicaTests = []test{
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })
 		}
 	}},
-	{"Rule08_WhoWaitsForReplicasTooIsWokenAndHandedNothing", func(e *env) {
+	{"Rule08_AWaiterForReplicasTooIsWokenAndHandedNothing", func(e *env) {
 		s := e.bare()
 		k := e.replicas()
 		if !replicates(s.Session) {

@@ -154,7 +154,7 @@ var relayTests = []test{
 		a.isFree("n")
 		e.until("the other is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
-	{"Port_AReleaseTellsThoseInTurnOneAfterTheOther", func(e *env) {
+	{"Port_AReleaseTellsTheSessionsInTurnOneAfterTheOther", func(e *env) {
 		all, ears := e.relays(4)
 		if all == nil {
 			return
@@ -188,7 +188,7 @@ var relayTests = []test{
 			holder.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Successor: "h:1", Lease: long})
 		}
 	}},
-	{"Port_WithNobodyInTurnAllAreTold", func(e *env) {
+	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
 		all, ears := e.relays(3)
 		if all == nil {
 			return
@@ -202,7 +202,7 @@ var relayTests = []test{
 			e.until("each hears of the release", func() bool { return h.count("released n") == 1 })
 		}
 	}},
-	{"Port_WhoStepsBackPassesItsTurnOn", func(e *env) {
+	{"Port_ASessionThatStepsBackPassesItsTurnOn", func(e *env) {
 		all, ears := e.relays(3)
 		if all == nil {
 			return
@@ -303,7 +303,7 @@ var relayTests = []test{
 		n := f.Count(OpAcquire)
 		e.errorIf(n > 12, "it asked %d times, want a few", n)
 	}},
-	{"Rule09_WhoLeavesDuringAHandOverLeavesNothing", func(e *env) {
+	{"Rule09_AWaiterThatLeavesDuringAHandOverLeavesNothing", func(e *env) {
 		c, f := e.tapped()
 		other := e.client()
 		for i := range 10 {

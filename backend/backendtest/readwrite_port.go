@@ -104,7 +104,7 @@ var rwPortTests = []test{
 		s.gone(backend.KindRead, "b:2")
 		e.until("the last reader's release is announced", func() bool { return h.count("released n") == 2 })
 	}},
-	{"Port_RW_NobodyEntersUnderAHoldThatIsGone", func(e *env) {
+	{"Port_RW_NoOwnerEntersUnderAHoldThatIsGone", func(e *env) {
 		s, _ := e.rw()
 		for _, under := range []backend.Kind{backend.KindRead, backend.KindWrite} {
 			r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "a:0", UnderKind: under,

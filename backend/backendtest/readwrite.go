@@ -245,7 +245,7 @@ var rwRuleTests = []test{
 		s.writeFor("dead:2", 400*time.Millisecond)
 		e.unlock(e.lock(read, context.Background(), "n"))
 	}},
-	{"Rule06_RW_UnlockAfterLossTouchesNobodysLock", func(e *env) {
+	{"Rule06_RW_UnlockAfterLossTouchesNoOtherLock", func(e *env) {
 		c := e.client()
 		read, write := e.sides(c)
 		other := e.client()

@@ -187,7 +187,7 @@ var nestTests = where((*env).nests, []test{
 		s.releaseNested("n", "c:1", 0)
 		e.errorIf(!s.releaseNested("n", "a:1", 0) || s.record("n").Held, "it is held though all have gone")
 	}},
-	{"Port_EnteringAndLeavingIsAnnouncedToThoseItConcerns", func(e *env) {
+	{"Port_EnteringAndLeavingIsAnnouncedToTheOwnersItConcerns", func(e *env) {
 		s, h := e.session()
 		s.take("n", "a:1", long)
 		s.takeUnder("n", "b:1", "a:1", long)
@@ -467,7 +467,7 @@ var nestTests = where((*env).nests, []test{
 		e.unlock(r.lease)
 		e.unlock(outer)
 	}},
-	{"Rule08_WhoWaitsUnderACallerThatLeavesHearsIt", func(e *env) {
+	{"Rule08_AWaiterUnderACallerThatLeavesIsTold", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
 		outer := e.lock(a, context.Background(), "n")
 		first := e.lock(c, e.adopted(c, outer), "n")
@@ -552,7 +552,7 @@ var nestTests = where((*env).nests, []test{
 		e.is("the claim, afterwards", second(b.TryLock(ctx, "n")), mortise.ErrClaimEnded)
 		e.unlock(e.lock(b, context.Background(), "n"))
 	}},
-	{"Rule12_WhoWaitsForATurnOutlivesBrokenConnections", func(e *env) {
+	{"Rule12_AWaiterForATurnOutlivesBrokenConnections", func(e *env) {
 		a, b, c := e.client(mortise.WithWatchdogTimeout(10*time.Second)),
 			e.client(mortise.WithWatchdogTimeout(10*time.Second)), e.client()
 		outer := e.lock(a, context.Background(), "n")
@@ -667,7 +667,7 @@ var nestTests = where((*env).nests, []test{
 		e.unlock(inner)
 		e.unlock(outer)
 	}},
-	{"Rule14_ShutdownWaitsForThoseWhoEntered", func(e *env) {
+	{"Rule14_ShutdownWaitsForCalleesThatEntered", func(e *env) {
 		a, b := e.client(), e.client()
 		outer := e.lock(a, context.Background(), "n")
 		ctx := e.adopted(b, outer)

@@ -11,32 +11,8 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// settled waits until a client that waits for a lock has nothing more to ask: it
-// was refused, watches, and was refused again since.
-func (e leases) settled(f *Faults) {
-	e.Helper()
-	e.until("the waiter sleeps", func() bool {
-		if f.Watching() == 0 || f.Count(OpAcquire) == 0 {
-			return false
-		}
-		calls := f.Calls()
-		watched := 0
-		for _, c := range calls {
-			if c.Ended == 0 {
-				return false
-			}
-			if c.Op == OpWatch {
-				watched = c.Began
-			}
-			if c.Op == OpAcquire && watched > 0 && c.Began > watched {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-var rules08to11 = []test{
+// waitingTests are about waiters, and about waiters that leave.
+var waitingTests = []test{
 	{"Rule08_AWaiterSendsNothingWhileItWaits", func(e *env) {
 		holder, _ := e.session()
 		holder.take("n", "a:1", long)
@@ -190,7 +166,6 @@ var rules08to11 = []test{
 		_, err = c.Lock(ctx, "n")
 		e.named(err, "lock", "n", context.DeadlineExceeded)
 	}},
-
 	{"Rule09_ALockCancelledWhileItsReplyIsOnItsWayGivesItBack", func(e *env) {
 		c, f := e.tapped()
 		reply := make(chan struct{})
@@ -308,121 +283,31 @@ var rules08to11 = []test{
 		holder.release("n", "a:1", 0)
 		e.always(200*time.Millisecond, "nobody takes it", func() bool { return !holder.record("n").Held })
 	}},
+}
 
-	{"Rule10_UnlockUnderACancelledContextReleases", func(e *env) {
-		c := e.client()
-		gone, cancel := context.WithCancel(context.Background())
-		cancel()
-		for range 20 {
-			lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-			if err := lease.Unlock(gone); err != nil {
-				e.is("Unlock", err, context.Canceled)
-			}
-			e.is("the lease's Err", lease.Err(), mortise.ErrReleased)
-			e.free(c, "n")
+// settled waits until a client that waits for a lock has nothing more to ask: it
+// was refused, watches, and was refused again since.
+func (e leases) settled(f *Faults) {
+	e.Helper()
+	e.until("the waiter sleeps", func() bool {
+		if f.Watching() == 0 || f.Count(OpAcquire) == 0 {
+			return false
 		}
-	}},
-	{"Rule10_UnlockReturnsWhenItsContextEndsAndTheReleaseGoesOn", func(e *env) {
-		c, f := e.tapped()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		reach := make(chan struct{})
-		f.Hook(on(Fate{Before: reach}, OpRelease))
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(ctx) }))
-		e.named(err, "unlock", "n", context.DeadlineExceeded)
-		receive(e, "the lease's context ended", lease.Context().Done())
-		close(reach)
-		e.free(c, "n")
-	}},
-	{"Rule10_AReleaseThatFailsIsRepeatedInTheBackground", func(e *env) {
-		c, f := e.tapped()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
-		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(context.Background()) }))
-		e.named(err, "unlock", "n", mortise.ErrUnavailable)
-		f.Hook(nil)
-		e.free(c, "n")
-	}},
-	{"Rule10_AReleaseBegunWhileTheStoreIsAwayIsDoneWhenItIsBack", func(e *env) {
-		c := e.client()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		e.store.Down()
-		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(context.Background()) }))
-		e.named(err, "unlock", "n", mortise.ErrUnavailable)
-		e.store.Up()
-		e.free(c, "n")
-	}},
-
-	{"Rule11_AnAcquireWhoseReplyWasLostCountsOnce", func(e *env) {
-		c, f := e.tapped()
-		lose(f, OpAcquire, 1)
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		e.fatalIf(f.Count(OpAcquire) < 2, "no reply was lost")
-		e.holds(c, "n", 1)
-		e.unlock(lease)
-		e.free(c, "n")
-	}},
-	{"Rule11_AReentryWhoseReplyWasLostCountsOnce", func(e *env) {
-		c, f := e.tapped()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		lose(f, OpReenter, 1)
-		inner := e.lock(c, outer.Context(), "n")
-		e.fatalIf(f.Count(OpReenter) < 2, "no reply was lost")
-		e.holds(c, "n", 2)
-		e.unlock(inner)
-		e.holds(c, "n", 1)
-		e.unlock(outer)
-	}},
-	{"Rule11_AnUnlockWhoseReplyWasLostSucceeds", func(e *env) {
-		c, f := e.tapped()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n")
-		for i, l := range []*mortise.Lease{inner, outer} {
-			before := f.Count(OpRelease)
-			lose(f, OpRelease, 1)
-			e.unlock(l)
-			e.fatalIf(f.Count(OpRelease) < before+2, "no reply was lost")
-			s := e.inspect(c, "n")
-			e.errorIf(s.Holds != 1-i, "%d holds, want %d", s.Holds, 1-i)
-		}
-	}},
-	{"Rule11_ManyLostRepliesLeaveTheCountRight", func(e *env) {
-		c, f := e.tapped()
-		// Of each owner's calls of each operation every other one, from the first.
-		type key struct {
-			op    Op
-			owner string
-		}
-		var mu sync.Mutex
-		count := make(map[key]int)
-		f.Hook(func(call Call) Fate {
-			mu.Lock()
-			defer mu.Unlock()
-			k := key{call.Op, call.Owner}
-			count[k]++
-			switch call.Op {
-			case OpAcquire, OpReenter, OpRelease:
-				return Fate{Lost: count[k]%2 == 1}
+		calls := f.Calls()
+		watched := 0
+		for _, c := range calls {
+			if c.Ended == 0 {
+				return false
 			}
-			return Fate{}
-		})
-		for range 10 {
-			ctx := context.Background()
-			var leases []*mortise.Lease
-			for i := range 3 {
-				l := e.lock(c, ctx, "n", mortise.WithLease(long))
-				leases = append(leases, l)
-				ctx = l.Context()
-				s := e.inspect(c, "n")
-				e.errorIf(s.Holds != i+1, "%d holds, want %d", s.Holds, i+1)
+			if c.Op == OpWatch {
+				watched = c.Began
 			}
-			for i := 2; i >= 0; i-- {
-				e.unlock(leases[i])
-				e.holds(c, "n", i)
+			if c.Op == OpAcquire && watched > 0 && c.Began > watched {
+				return true
 			}
 		}
-	}},
+		return false
+	})
 }
 
 // lose loses the replies of the next n calls of op.

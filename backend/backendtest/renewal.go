@@ -4,204 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise"
 )
 
-var rules01to04 = []test{
-	{"Rule01_ExclusionHoldsAmongGoroutinesAndClients", func(e *env) {
-		names := []string{"n", "m"}
-		inside := make([]atomic.Int32, len(names))
-		count := make([]int, len(names)) // guarded by the locks alone: the race detector looks
-		const clients, goroutines, rounds = 3, 4, 8
-		var wg sync.WaitGroup
-		for range clients {
-			c := e.client()
-			for g := range goroutines {
-				wg.Go(func() {
-					for i := range rounds {
-						k := (g + i) % len(names)
-						lease, err := c.Lock(context.Background(), names[k], mortise.WithWait(patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						equal(e, "%d are inside", inside[k].Add(1), 1)
-						count[k]++
-						e.done("while it is held", lease.Err())
-						inside[k].Add(-1)
-						e.done("Unlock", lease.Unlock(context.Background()))
-					}
-				})
-			}
-		}
-		wg.Wait()
-		got, want := count[0]+count[1], clients*goroutines*rounds
-		e.errorIf(got != want, "%d turns, want %d", got, want)
-	}},
-	{"Rule01_AFreeLockIsAcquiredWithAWaitShorterThanARoundTrip", func(e *env) {
-		c, f := e.tapped()
-		read, write := e.sides(c)
-		semaphore := c.Semaphore("semaphore")
-		e.must("TrySetPermits", second(semaphore.TrySetPermits(context.Background(), 1)))
-		f.Hook(func(Call) Fate {
-			return Fate{After: elapsed(20 * time.Millisecond)}
-		})
-		wait := mortise.WithWait(5 * time.Millisecond)
-		for name, l := range map[string]mortise.Locker{
-			"plain": c, "fenced": e.kind(c, mortise.Kind{Fenced: true}), "fair": e.kind(c, mortise.Kind{Fair: true}),
-			"read": read, "write": write,
-		} {
-			lease, err := l.Lock(context.Background(), name, wait, mortise.WithLease(long))
-			if err != nil {
-				e.Errorf("%s: %v", name, err)
-				continue
-			}
-			if _, err := l.Lock(context.Background(), name, wait); name != "read" {
-				e.named(err, "lock", name, mortise.ErrNotAcquired)
-			}
-			e.unlock(lease)
-		}
-		all, err := mortise.LockAll(context.Background(),
-			[]mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
-		e.fatalIf(err != nil, "%v", err)
-		e.unlock(all)
-		e.done("the semaphore", semaphore.Acquire(context.Background(), 1, wait))
-	}},
-	{"Rule01_TryLockOfAHeldLockIsRefusedWithWhatIsLeft", func(e *env) {
-		a, b := e.client(), e.client()
-		lease := e.lock(a, context.Background(), "n", mortise.WithLease(30*time.Second))
-		for who, c := range map[string]*mortise.Client{"another client": b, "the holder's client": a} {
-			_, err := c.TryLock(context.Background(), "n")
-			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
-			var x *mortise.Error
-			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
-				e.Errorf("%s: Remaining is %v, want what is left of 30s", who, x.Remaining)
-			}
-		}
-		e.unlock(lease)
-		e.until("it is free for another", func() bool {
-			got, err := b.TryLock(context.Background(), "n")
-			return err == nil && got != nil
-		})
-	}},
-	{"Rule01_TwoGoroutinesThatShareALeasesContextTakeTurns", func(e *env) {
-		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		var inside atomic.Int32
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				for range 5 {
-					inner, err := c.Lock(outer.Context(), "n", mortise.WithWait(patience))
-					if err != nil {
-						e.Errorf("Lock: %v", err)
-						return
-					}
-					equal(e, "%d are inside", inside.Add(1), 1)
-					time.Sleep(time.Millisecond)
-					inside.Add(-1)
-					e.done("Unlock", inner.Unlock(context.Background()))
-				}
-			})
-		}
-		wg.Wait()
-		e.holds(c, "n", 1)
-		e.unlock(outer)
-	}},
-	{"Rule01_OnlyTheInnermostHoldIsEnteredAgain", func(e *env) {
-		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
-		_, err := c.TryLock(outer.Context(), "n")
-		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "TryLock under the outer lease while the inner one lives: %v", err)
-		waiting := locking(c, outer.Context(), "n", mortise.WithWait(patience))
-		e.unlock(inner)
-		e.granted("the outer lease is entered once it is the innermost", waiting)
-		e.holds(c, "n", 2)
-	}},
-	{"Rule01_AContextOfAnotherNameOrClientDoesNotReenter", func(e *env) {
-		a, b := e.client(), e.client()
-		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
-		e.is("another client under the lease's context", second(b.TryLock(lease.Context(), "n")), mortise.ErrNotAcquired)
-		other := e.lock(a, lease.Context(), "m", mortise.WithLease(long))
-		n, m := e.inspect(a, "n"), e.inspect(a, "m")
-		e.errorIf(n.Owner == m.Owner || n.Holds != 1 || m.Holds != 1,
-			"n is %+v, m is %+v; want two owners with one hold each", n, m)
-		// Through the context of m, n is entered again: ctx descends from its hold.
-		again := e.lock(a, other.Context(), "n")
-		e.holds(a, "n", 2)
-		e.unlock(again)
-	}},
-	{"Rule01_AContextKeptPastItsLeaseConfersNothing", func(e *env) {
-		a, b := e.client(), e.client()
-		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
-		kept := context.WithoutCancel(lease.Context())
-		e.unlock(lease)
-		other := e.lock(b, context.Background(), "n", mortise.WithLease(long))
-		e.is("TryLock while another client holds it", second(a.TryLock(kept, "n")), mortise.ErrNotAcquired)
-		e.unlock(other)
-
-		mine := e.lock(a, context.Background(), "n", mortise.WithLease(long))
-		e.is("TryLock while a later owner of the same client holds it", second(a.TryLock(kept, "n")), mortise.ErrNotAcquired)
-		e.holds(a, "n", 1)
-		e.unlock(mine)
-		fresh := e.lock(a, kept, "n", mortise.WithLease(long))
-		e.holds(a, "n", 1)
-		e.unlock(fresh)
-		e.errorIf(lease.Context().Err() == nil, "the context of a lease that ended lives")
-	}},
-	{"Rule01_AKeyOfAnotherKindIsRefusedNotGranted", func(e *env) {
-		c := e.client()
-		e.store.Occupy("n")
-		e.named(second(c.Lock(context.Background(), "n", mortise.WithWait(patience))), "lock", "n", mortise.ErrWrongKind)
-		e.named(second(c.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrWrongKind)
-		fenced, _ := c.Kind(mortise.Kind{Fenced: true})
-		e.named(second(fenced.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrWrongKind)
-	}},
-	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
-		c := e.client()
-		fenced, err := e.client().Kind(mortise.Kind{Fenced: true})
-		e.fatalIf(err != nil, "%v", err)
-		plain := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		e.is("fenced over plain", second(fenced.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
-		token, has := plain.Token()
-		e.errorIf(has, "a plain lease has the token %d", token)
-		e.unlock(plain)
-		f := e.lock(fenced, context.Background(), "n", mortise.WithLease(long))
-		e.is("plain over fenced", second(c.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
-		e.unlock(f)
-	}},
-	{"Rule01_FencingTokensRiseAcrossOwnersClientsAndAFlush", func(e *env) {
-		var last int64
-		var lockers []mortise.Locker
-		for range 2 {
-			l, err := e.client().Kind(mortise.Kind{Fenced: true})
-			e.fatalIf(err != nil, "%v", err)
-			lockers = append(lockers, l)
-		}
-		for i := range 12 {
-			lease := e.lock(lockers[i%2], context.Background(), "n", mortise.WithLease(long))
-			token, has := lease.Token()
-			e.fatalIf(!has || token <= last, "token %d, %v after %d", token, has, last)
-			inner := e.lock(lockers[i%2], lease.Context(), "n")
-			if again, has := inner.Token(); !has || again != token {
-				e.Errorf("a re-entry has the token %d, %v, want that of its owner, %d", again, has, token)
-			}
-			e.unlock(inner)
-			e.unlock(lease)
-			last = token
-			if i%4 == 3 {
-				// A counter that is gone starts at the clock in milliseconds.
-				e.until("the clock is past the last token", func() bool { return time.Now().UnixMilli() > last })
-				e.store.Flush()
-			}
-		}
-	}},
-
+// renewalTests are about leases: their renewal, their end and their loss.
+var renewalTests = []test{
 	{"Rule02_TheHolderIsToldBeforeAnotherCanAcquire", func(e *env) {
 		a, b := e.client(), e.client()
 		for i := range 5 {
@@ -316,7 +127,6 @@ var rules01to04 = []test{
 			e.until("the observer is told", func() bool { return lost.Load() > before })
 		}
 	}},
-
 	{"Rule03_TheWatchdogKeepsTheLockBeyondItsLease", func(e *env) {
 		var renewed atomic.Int32
 		a := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
@@ -416,7 +226,6 @@ var rules01to04 = []test{
 		d = got.at.Sub(taken)
 		e.errorIf(d > most+5*time.Second, "another got it only after %v", d)
 	}},
-
 	{"Rule04_ADeadHoldersLockFreesItselfAndAWaiterTakesItThen", func(e *env) {
 		dead, _ := e.session() // it takes the lock and never comes back
 		c, f := e.tapped()
@@ -466,5 +275,74 @@ var rules01to04 = []test{
 				"the waiter returned while another holds the lock")
 		}
 		e.granted("the waiter gets it", waiting)
+	}},
+	{"Rule05_ARenewalInFlightCannotOutliveTheRelease", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		late := make(chan struct{})
+		f.Hook(on(Fate{Before: late}, OpRenew))
+		lease := e.lock(c, context.Background(), "n")
+		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
+		e.unlock(lease)
+		next := e.brief(c, "n", time.Second)
+		close(late)
+		e.until("it has arrived", func() bool { return f.Calls(OpRenew)[0].Ended > 0 })
+		s := e.inspect(c, "n")
+		e.errorIf(s.Held && s.Remaining > time.Second, "the late renewal gave the next holder %v", s.Remaining)
+		receive(e, "the next lease runs out by itself", next.Context().Done())
+		e.free(c, "n")
+	}},
+	{"Rule05_NothingIsRenewedAfterTheLastUnlock", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		begin := time.Now()
+		for i := range 20 {
+			lease := e.lock(c, context.Background(), fmt.Sprintf("n%d", i))
+			if i%2 == 0 {
+				e.unlock(e.lock(c, lease.Context(), fmt.Sprintf("n%d", i)))
+			}
+			e.unlock(lease)
+		}
+		before := f.Count(OpRenew)
+		if time.Since(begin) > watchdog/3 {
+			before++ // one was due, and may have been on its way to the session when the last was released
+		}
+		e.always(watchdog/2, "no renewal is sent", func() bool { return f.Count(OpRenew) <= before })
+	}},
+	{"Rule05_AnAbandonedAcquireLeavesNoRenewalBehind", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		reply := make(chan struct{})
+		f.Hook(on(Fate{After: reply}, OpAcquire))
+		ctx, cancel := context.WithCancel(context.Background())
+		waiting := locking(c, ctx, "n")
+		e.until("the acquire is on its way", func() bool { return f.Count(OpAcquire) == 1 })
+		cancel()
+		e.is("Lock", receive(e, "Lock returns", waiting).err, context.Canceled)
+		close(reply)
+		e.until("the lock is given back", func() bool { return f.Count(OpRelease) > 0 && !e.inspect(c, "n").Held })
+		e.always(watchdog/2, "neither held nor renewed", func() bool {
+			return f.Count(OpRenew) == 0 && !e.inspect(c, "n").Held
+		})
+	}},
+	{"Rule05_ALockCancelledAtAnyPointIsNotRenewed", func(e *env) {
+		c, f := e.tapped()
+		other := e.client()
+		for i := range 150 {
+			name := fmt.Sprintf("n%d", i%5)
+			ctx, cancel := context.WithCancel(context.Background())
+			waiting := locking(c, ctx, name)
+			time.Sleep(time.Duration(rand.IntN(600)) * time.Microsecond)
+			cancel()
+			got := receive(e, "Lock returns", waiting)
+			if got.err == nil {
+				e.unlock(got.lease)
+			} else {
+				e.is("Lock", got.err, context.Canceled)
+			}
+		}
+		// The watchdog timeout is 30s: what is free within patience was released.
+		for i := range 5 {
+			lease := e.lock(other, context.Background(), fmt.Sprintf("n%d", i))
+			e.unlock(lease)
+		}
+		equal(e, "%d renewals were sent", f.Count(OpRenew), 0)
 	}},
 }

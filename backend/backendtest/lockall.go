@@ -291,7 +291,7 @@ var multiTests = []test{
 			return after <= most
 		})
 	}},
-	{"Rule06_LockAll_UnlockAfterALossTouchesNobodysLock", func(e *env) {
+	{"Rule06_LockAll_UnlockAfterALossTouchesNoOtherLock", func(e *env) {
 		c := e.client()
 		s := e.bare()
 		l := e.lockAll(c, three...)
@@ -353,7 +353,7 @@ var multiTests = []test{
 		}
 		e.unlock(got.lease)
 	}},
-	{"Rule08_LockAll_WakesThoseWhoWaitForAnyOfThem", func(e *env) {
+	{"Rule08_LockAll_WakesTheWaitersOfEachName", func(e *env) {
 		a, b := e.client(), e.client()
 		for range 5 {
 			l := e.lockAll(a, three...)
