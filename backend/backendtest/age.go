@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -67,10 +66,10 @@ var ageTests = where((*env).knowsAge, []test{
 	{"Port_AnAgeIsAskedOfAForeignRecordToo", func(e *env) {
 		s := e.bare()
 		e.store.Occupy("n")
-		_, err := s.Acquire(context.Background(),
+		_, err := s.Acquire(background,
 			backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
 		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-			_, err = s.Acquire(context.Background(),
+			_, err = s.Acquire(background,
 				backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
 		}
 		e.is("Acquire", err, backend.ErrWrongKind)

@@ -16,7 +16,6 @@
 package backendtest
 
 import (
-	"context"
 	"runtime/pprof"
 	"testing"
 
@@ -76,7 +75,7 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 			t.Run(x.name, func(t *testing.T) {
 				t.Parallel()
 				// Goroutines inherit labels, so that they can be counted by test.
-				pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(label, t.Name())))
+				pprof.SetGoroutineLabels(pprof.WithLabels(background, pprof.Labels(label, t.Name())))
 				x.run(&env{leases{checks{t}}, open(t)})
 			})
 		}

@@ -72,6 +72,6 @@ func (e checks) available(of interface {
 	Available(context.Context) (int, error)
 }, want int) {
 	e.Helper()
-	n, err := of.Available(context.Background())
+	n, err := of.Available(background)
 	e.errorIf(n != want || err != nil, "%d permits are free, %v; want %d", n, err, want)
 }

@@ -164,8 +164,7 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(permits, "1", 2)
 			s.permit(id(1), long)
-			e.must("Acquire", second(s.Acquire(context.Background(),
-				backend.AcquireRequest{Name: "l", Owner: "a:1", Lease: long})))
+			e.must("Acquire", second(s.Acquire(background, backend.AcquireRequest{Name: "l", Owner: "a:1", Lease: long})))
 			in := []backend.RenewRequest{
 				{Name: "l", Owner: "a:1", Lease: long},
 				{Kind: backend.KindPermits, Name: "n", Owner: id(1), Lease: long},
@@ -174,7 +173,7 @@ var countTests = func() []test {
 				{Kind: backend.KindPermits, Name: "other", Owner: id(1), Lease: long},
 			}
 			out := make([]backend.RenewResult, len(in))
-			s.Renew(context.Background(), in, out)
+			s.Renew(background, in, out)
 			for i, want := range []bool{true, true, false, false, false} {
 				e.errorIf(out[i].Held != want || out[i].Err != nil, "result %d is %+v, want %v", i, out[i], want)
 			}
@@ -190,7 +189,7 @@ var countTests = func() []test {
 				e.errorIf(n > size, "%d are out", n)
 			}
 			var wg sync.WaitGroup
-			ctx := context.Background()
+			ctx := background
 			for i := range clients {
 				c := e.client()
 				if i == 0 {
@@ -250,7 +249,7 @@ var countTests = func() []test {
 		{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
 			s := e.counter()
 			c := e.client()
-			ctx := context.Background()
+			ctx := background
 			held := e.lock(c, ctx, "held")
 			defer e.unlock(held)
 			e.store.Occupy("data")
@@ -278,7 +277,7 @@ var countTests = func() []test {
 		}},
 		{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			a, b := e.client(), e.client()
 			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
 			p := e.acquire(a, mortise.WithLease(2500*time.Millisecond))
@@ -290,7 +289,7 @@ var countTests = func() []test {
 		}},
 		{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 			other := e.client()
 			e.ok(c.Permits("n").TrySetPermits(ctx, 3))
@@ -328,7 +327,7 @@ var countTests = func() []test {
 		}},
 		{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
 			hold := make(chan struct{})
@@ -344,7 +343,7 @@ var countTests = func() []test {
 		}},
 		{"Rule06_APermitIsReleasedByItsIDAndOnce", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			a, b := e.client(), e.client()
 			e.ok(a.Permits("n").TrySetPermits(ctx, 2))
 			p, q := e.acquire(a), e.acquire(a)
@@ -362,7 +361,7 @@ var countTests = func() []test {
 		}},
 		{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
 			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
 			p := e.acquire(a)
@@ -374,7 +373,7 @@ var countTests = func() []test {
 		}},
 		{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c := e.client()
 			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
 			p := e.acquire(c)
@@ -383,7 +382,7 @@ var countTests = func() []test {
 		}},
 		{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
 			s := e.counter()
-			ctx := context.Background()
+			ctx := background
 			s.set(latch, "1", 1)
 			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 1)
 			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
@@ -419,7 +418,7 @@ var countTests = func() []test {
 			c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }}))
 			var all []<-chan error
 			for range 50 {
-				all = append(all, async(func() error { return c.Latch("n").Wait(context.Background()) }))
+				all = append(all, async(func() error { return c.Latch("n").Wait(background) }))
 			}
 			e.until("all wait", func() bool { return stand.Load() == 50 }) // who comes later asks for itself
 			e.quiet(f)
@@ -440,7 +439,7 @@ var countTests = func() []test {
 			served := make(chan int, 8)
 			wait := func(i, n int) {
 				go func() {
-					err := c.Semaphore("n").Acquire(context.Background(), n, mortise.WithWait(patience))
+					err := c.Semaphore("n").Acquire(background, n, mortise.WithWait(patience))
 					e.errorIf(err != nil, "Acquire(%d): %v", n, err)
 					served <- i
 				}()
@@ -487,9 +486,9 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			two := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 2, mortise.WithWait(patience)) })
+			two := async(func() error { return c.Semaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
 			e.quiet(f)
-			one := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 1, mortise.WithWait(patience)) })
+			one := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			e.quiet(f)
 			s.add(semaphore, "a", 1)
 			e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
@@ -504,11 +503,11 @@ var countTests = func() []test {
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
 			n := c.Semaphore("n")
-			leave, stop := context.WithCancel(context.Background())
+			leave, stop := context.WithCancel(background)
 			two := async(func() error { return n.Acquire(leave, 2) })
 			e.quiet(f)
 			for i := range 20 {
-				ctx, cancel := context.WithCancel(context.Background())
+				ctx, cancel := context.WithCancel(background)
 				one := async(func() error { return n.Acquire(ctx, 1) })
 				if i%2 == 0 {
 					e.quiet(f)
@@ -520,7 +519,7 @@ var countTests = func() []test {
 				}
 				cancel()
 				if err := receive(e, "it leaves, or is served", one); err == nil {
-					e.done("Release", n.Release(context.Background(), 1))
+					e.done("Release", n.Release(background, 1))
 				}
 				e.until("the permit is free", func() bool { return s.count(semaphore) == 1 })
 				s.add(semaphore, fmt.Sprint("b", i), -1)
@@ -534,7 +533,7 @@ var countTests = func() []test {
 			s.set(semaphore, "1", 0)
 			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
 			c, f := e.tapped()
-			ctx := context.Background()
+			ctx := background
 			var all []<-chan error
 			for range 5 {
 				all = append(all, async(func() error { return c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(patience)) }),
@@ -564,7 +563,7 @@ var countTests = func() []test {
 					"permits":   func(ctx context.Context, c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
 				} {
 					c, f := e.tapped()
-					ctx, cancel := context.WithCancel(context.Background())
+					ctx, cancel := context.WithCancel(background)
 					ch := make(chan struct{})
 					f.Hook(on(fate(ch), OpTakeCount, OpAcquire))
 					got := async(func() error { return acquire(ctx, c) })
@@ -577,9 +576,7 @@ var countTests = func() []test {
 					close(ch)
 					e.until(kind+", "+what+": what arrives late has arrived",
 						func() bool { return f.underway(OpTakeCount, OpAcquire) == 0 })
-					e.until(kind+", "+what+": all are free", func() bool {
-						return s.count(semaphore) == 2 && s.count(p) == 2
-					})
+					e.until(kind+", "+what+": all are free", func() bool { return s.count(semaphore) == 2 && s.count(p) == 2 })
 					e.done("Close", c.Close()) // nothing is on its way any more
 					a, b := s.count(semaphore), s.count(p)
 					e.errorIf(a != 2 || b != 2, "%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
@@ -590,13 +587,10 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			first := async(func() error { return c.Semaphore("n").Acquire(ctx, 2) })
 			e.quiet(f)
-			second := async(func() error {
-				return c.Semaphore("n").Acquire(context.Background(), 1,
-					mortise.WithWait(patience))
-			})
+			second := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			s.add(semaphore, "2", 1)
 			cancel()
 			e.is("the first", receive(e, "the first leaves", first), context.Canceled)
@@ -609,9 +603,9 @@ var countTests = func() []test {
 			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 0)
 			s.set(p, "1", 1)
 			c := e.client()
-			permit, err := c.Permits("p").Acquire(context.Background())
+			permit, err := c.Permits("p").Acquire(background)
 			e.done("Acquire", err)
-			over, cancel := context.WithCancel(context.Background())
+			over, cancel := context.WithCancel(background)
 			cancel()
 			for op, err := range map[string]error{
 				"countdown": c.Latch("n").CountDown(over),
@@ -637,7 +631,7 @@ var countTests = func() []test {
 				}
 				return Fate{}
 			})
-			ctx := context.Background()
+			ctx := background
 			e.named(c.Latch("n").CountDown(ctx), "countdown", "n", mortise.ErrUnavailable)
 			e.named(c.Semaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
 			before := f.Count(OpCountDown, OpAddCount)
@@ -652,7 +646,7 @@ var countTests = func() []test {
 		}},
 		{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c, f := e.tapped()
 			lose := func() {
 				seen := make(map[string]bool)
@@ -711,12 +705,12 @@ var countTests = func() []test {
 			})
 			// It took the last one; the second request finds none left, and that
 			// the first was granted.
-			e.done("TryAcquire", c.Semaphore("n").TryAcquire(context.Background(), 1))
+			e.done("TryAcquire", c.Semaphore("n").TryAcquire(background, 1))
 			equal(e, "%d are free", s.count(semaphore), 0)
 		}},
 		{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
 			s := e.counter()
-			ctx := context.Background()
+			ctx := background
 			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
 			sem := backend.Topic{Kind: backend.KindSemaphore, Name: "s"}
 			s.set(latch, "1", 1)
@@ -731,16 +725,13 @@ var countTests = func() []test {
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
 			e.store.Cut()
 			e.eventually("a change", func() error {
-				return second(s.c.CountDown(ctx,
-					backend.CountRequest{Topic: latch, ID: "2"}))
+				return second(s.c.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}))
 			})
 			e.eventually("a change", func() error {
-				return second(s.c.AddCount(ctx,
-					backend.CountRequest{Topic: sem, ID: "2", N: 1}))
+				return second(s.c.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
 			})
 			e.eventually("a change", func() error {
-				return second(s.c.AddCount(ctx,
-					backend.CountRequest{Topic: p, ID: "2", N: 1}))
+				return second(s.c.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}))
 			})
 			for _, w := range all {
 				e.done("it", receive(e, "it goes on", w))
@@ -748,7 +739,7 @@ var countTests = func() []test {
 		}},
 		{"Rule13_ErrorsOfCountsSayWhat", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c := e.client()
 			e.store.Down()
 			for op, err := range map[string]error{
@@ -796,7 +787,7 @@ var countTests = func() []test {
 		}},
 		{"Rule14_ShutdownWakesWaitersForCountsAndEndsPermits", func(e *env) {
 			s := e.counter()
-			ctx := context.Background()
+			ctx := background
 			s.set(latch, "1", 1)
 			c, f := e.tapped()
 			e.ok(c.Permits("p").TrySetPermits(ctx, 1))
@@ -851,8 +842,7 @@ func (e checks) eventually(what string, f func() error) {
 // acquire takes a permit of n within patience.
 func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Permit {
 	e.Helper()
-	p, err := c.Permits("n").Acquire(context.Background(),
-		append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
+	p, err := c.Permits("n").Acquire(background, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
 	e.fatalIf(err != nil, "Acquire: %v", err)
 	return p
 }
@@ -927,7 +917,7 @@ func (s *counts) take(id string, n int64, again bool) backend.TakeReply {
 
 func (s *counts) cancel(id string, n int64) {
 	s.e.Helper()
-	s.e.done("CancelTake", s.c.CancelTake(context.Background(), backend.CountRequest{Topic: semaphore, ID: id, N: n}))
+	s.e.done("CancelTake", s.c.CancelTake(background, backend.CountRequest{Topic: semaphore, ID: id, N: n}))
 }
 
 func (s *counts) drain(id string) int64 {

@@ -19,7 +19,7 @@ func (e *env) nests() bool {
 	if n, is := e.bare().Session.(backend.NestSession); is && n.Nests() {
 		return true
 	}
-	_, err := e.client().Adopt(context.Background(), mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
+	_, err := e.client().Adopt(background, mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
 	e.named(err, "adopt", "n", mortise.ErrInvalid)
 	return false
 }
@@ -211,7 +211,7 @@ var nestTests = where((*env).nests, []test{
 		s := e.bare()
 		for _, remove := range []func(){
 			func() {
-				was, err := s.ForceRelease(context.Background(), topic("n"))
+				was, err := s.ForceRelease(background, topic("n"))
 				e.errorIf(!was || err != nil, "ForceRelease: %v, %v", was, err)
 			},
 			func() { e.store.Delete("n") },
@@ -235,7 +235,7 @@ var nestTests = where((*env).nests, []test{
 	{"Port_WhatIsEnteredDrawsATokenIfAsked", func(e *env) {
 		s := e.bare()
 		first := s.fenced("n", "a:1")
-		r, err := s.Acquire(context.Background(),
+		r, err := s.Acquire(background,
 			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1",
 				UnderHolds: 1})
 		e.fatalIf(err != nil || !r.Granted || r.Token <= first, "%+v, %v, want a token above %d", r, err, first)
@@ -246,13 +246,13 @@ var nestTests = where((*env).nests, []test{
 	{"Port_EnteringUnderWhatIsNoLockIsAnError", func(e *env) {
 		s := e.bare()
 		e.store.Occupy("n")
-		_, err := s.Acquire(context.Background(),
+		_, err := s.Acquire(background,
 			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Under: "a:1", UnderHolds: 1})
 		e.is("Acquire", err, backend.ErrWrongKind)
 		e.errorIf(s.renewNested("n", "b:1", long), "what is no lock is held")
 		s.take("m", "a:1", long)
 		out := make([]backend.RenewResult, 2)
-		s.Renew(context.Background(), []backend.RenewRequest{
+		s.Renew(background, []backend.RenewRequest{
 			{Kind: backend.KindNested, Name: "n", Owner: "a:1", Lease: long},
 			{Kind: backend.KindNested, Name: "m", Owner: "a:1", Lease: long},
 		}, out)
@@ -271,7 +271,7 @@ var nestTests = where((*env).nests, []test{
 				in[i].Owner = "c:1"
 			}
 		}
-		s.Renew(context.Background(), in, out)
+		s.Renew(background, in, out)
 		for i, r := range out {
 			e.errorIf(r.Err != nil || r.Held != (i%3 != 0), "%d: %+v", i, r)
 			left := s.record(in[i].Name).Remaining
@@ -282,7 +282,7 @@ var nestTests = where((*env).nests, []test{
 	{"Rule01_ParallelCalleesNeverBothGetIn", func(e *env) {
 		a := e.client()
 		callees := []*mortise.Client{a, e.client(), e.client(), e.client()}
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		claims := mortise.ClaimsOf(outer.Context())
 		e.fatalIf(len(claims) != 1, "%v, want a claim", claims)
 		var inside, turns atomic.Int32
@@ -293,7 +293,7 @@ var nestTests = where((*env).nests, []test{
 					ctx := outer.Context() // the caller itself
 					if i > 0 {
 						var err error
-						if ctx, err = c.Adopt(context.Background(), claims...); err != nil {
+						if ctx, err = c.Adopt(background, claims...); err != nil {
 							e.Errorf("Adopt: %v", err)
 							return
 						}
@@ -307,7 +307,7 @@ var nestTests = where((*env).nests, []test{
 						equal(e, "%d are inside", inside.Add(1), 1)
 						turns.Add(1)
 						inside.Add(-1)
-						e.done("Unlock", l.Unlock(context.Background()))
+						e.done("Unlock", l.Unlock(background))
 					}
 				})
 			}
@@ -319,22 +319,22 @@ var nestTests = where((*env).nests, []test{
 	}},
 	{"Rule02_ALossOfTheLockReachesCallerAndCallee", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		e.store.Flush()
 		receive(e, "the callee hears of the loss", inner.Context().Done())
 		receive(e, "the caller hears of the loss", outer.Context().Done())
 		e.is("callee", inner.Err(), mortise.ErrLost)
 		e.is("caller", outer.Err(), mortise.ErrLost)
-		e.is("Unlock", inner.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
+		e.is("Unlock", inner.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
 	}},
 	{"Rule03_CallerAndCalleeAreRenewed", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		e.always(watchdog*3/2, "both hold the lock beyond the watchdog timeout",
 			func() bool { return outer.Err() == nil && inner.Err() == nil })
-		e.is("a competitor", second(b.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
+		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 		e.unlock(inner)
 		e.always(watchdog*3/2, "the caller holds it after its callee has left", func() bool { return outer.Err() == nil })
 		e.unlock(outer)
@@ -345,7 +345,7 @@ var nestTests = where((*env).nests, []test{
 		fb := NewFaults(e.store.Backend())
 		const timeout = 3 * time.Second
 		dead := e.clientOn(fb, mortise.WithWatchdogTimeout(timeout))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		began := time.Now()
 		e.lock(dead, e.adopted(dead, outer), "n")
 		fb.Hook(func(Call) Fate { return Fate{Refused: true} }) // from here on nothing of it arrives
@@ -360,18 +360,18 @@ var nestTests = where((*env).nests, []test{
 		fa := NewFaults(e.store.Backend())
 		dead := e.clientOn(fa, mortise.WithWatchdogTimeout(3*time.Second))
 		b := e.client()
-		outer := e.lock(dead, context.Background(), "n")
+		outer := e.lock(dead, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		fa.Hook(func(Call) Fate { return Fate{Refused: true} })
 		receive(e, "the caller hears that it could not renew", outer.Context().Done())
 		e.always(time.Second, "the callee holds the lock", func() bool { return inner.Err() == nil })
-		e.is("a competitor", second(b.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
+		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 		e.unlock(inner)
-		e.unlock(e.lock(b, context.Background(), "n", mortise.WithWait(patience)))
+		e.unlock(e.lock(b, background, "n", mortise.WithWait(patience)))
 	}},
 	{"Rule05_NothingRenewsAfterACalleeHasLeft", func(e *env) {
 		a, b := e.client(), e.client(mortise.WithWatchdogTimeout(time.Second))
-		outer := e.lock(a, context.Background(), "n", mortise.WithLease(8*time.Second))
+		outer := e.lock(a, background, "n", mortise.WithLease(8*time.Second))
 		for range 5 {
 			e.unlock(e.lock(b, e.adopted(b, outer), "n"))
 		}
@@ -381,12 +381,12 @@ var nestTests = where((*env).nests, []test{
 	}},
 	{"Rule06_AReplayedClaimConfersNothing", func(e *env) {
 		a, b := e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		again := e.lock(a, outer.Context(), "n")
 		stale := mortise.ClaimsOf(again.Context())
 		e.unlock(again)
 		replay := func() error {
-			ctx, err := b.Adopt(context.Background(), stale...)
+			ctx, err := b.Adopt(background, stale...)
 			e.fatalIf(err != nil, "Adopt: %v", err)
 			l, err := b.Lock(ctx, "n", mortise.WithWait(patience))
 			if err == nil {
@@ -400,13 +400,13 @@ var nestTests = where((*env).nests, []test{
 		e.unlock(again)
 		e.unlock(outer)
 		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
-		other := e.lock(a, context.Background(), "n")
+		other := e.lock(a, background, "n")
 		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
 		e.unlock(other)
 	}},
 	{"Rule07_AChainOfCallersAndCallees", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := context.Background()
+		ctx := background
 		l1 := e.lock(a, ctx, "n")
 		l2 := e.lock(b, e.adopted(b, l1), "n")
 		l3 := e.lock(a, e.adopted(a, l2), "n")
@@ -424,7 +424,7 @@ var nestTests = where((*env).nests, []test{
 	}},
 	{"Rule07_NamesThatDifferInTheirBracesOnlyAreEnteredEachByItself", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := context.Background()
+		ctx := background
 		names := []string{"n", "{n}", "{n}:", ":{n}"}
 		var leases []*mortise.Lease
 		callees := make([]*mortise.Lease, len(names))
@@ -449,7 +449,7 @@ var nestTests = where((*env).nests, []test{
 		a := e.client()
 		b, fb := e.tapped()
 		c := e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		first := e.lock(c, e.adopted(c, outer), "n")
 		got := locking(b, e.adopted(b, outer), "n", mortise.WithWait(patience))
 		e.until("it waits", func() bool {
@@ -469,11 +469,11 @@ var nestTests = where((*env).nests, []test{
 	}},
 	{"Rule08_AWaiterUnderACallerThatLeavesIsTold", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		first := e.lock(c, e.adopted(c, outer), "n")
 		ctx := e.adopted(b, outer)
 		got := locking(b, ctx, "n", mortise.WithWait(patience))
-		fresh := locking(b, context.Background(), "n", mortise.WithWait(patience))
+		fresh := locking(b, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
 		e.named(receive(e, "it hears that the claim has ended", got).err, "lock", "n", mortise.ErrClaimEnded)
 		e.named(second(b.TryLock(ctx, "n")), "trylock", "n", mortise.ErrClaimEnded)
@@ -485,7 +485,7 @@ var nestTests = where((*env).nests, []test{
 	{"Rule09_AnAbandonedEntryLeavesNothing", func(e *env) {
 		a := e.client()
 		b, fb := e.tapped()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		for _, fate := range []func(held chan struct{}) Fate{
 			func(held chan struct{}) Fate { return Fate{Before: held} },
 			func(held chan struct{}) Fate { return Fate{After: held} },
@@ -520,7 +520,7 @@ var nestTests = where((*env).nests, []test{
 	{"Rule11_ALostReplyOfAnEntryOrItsReleaseCountsOnce", func(e *env) {
 		a := e.client()
 		b, fb := e.tapped()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		for _, op := range []Op{OpAcquire, OpRelease} {
 			var once sync.Once
 			fb.Hook(func(c Call) (f Fate) {
@@ -538,24 +538,24 @@ var nestTests = where((*env).nests, []test{
 	}},
 	{"Rule12_CallerAndCalleeOutliveARestart", func(e *env) {
 		a, b := e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		ctx := e.adopted(b, outer)
 		inner := e.lock(b, ctx, "n")
 		e.store.Down()
 		e.store.Up()
 		for _, lease := range []*mortise.Lease{inner, outer} {
 			// With its data or without: a release says which, and touches nobody's lock.
-			err := lease.Unlock(context.Background())
+			err := lease.Unlock(background)
 			e.errorIf(err != nil && !errors.Is(err, mortise.ErrNotHeld), "Unlock: %v", err)
 		}
 		e.free(a, "n")
 		e.is("the claim, afterwards", second(b.TryLock(ctx, "n")), mortise.ErrClaimEnded)
-		e.unlock(e.lock(b, context.Background(), "n"))
+		e.unlock(e.lock(b, background, "n"))
 	}},
 	{"Rule12_AWaiterForATurnOutlivesBrokenConnections", func(e *env) {
 		a, b, c := e.client(mortise.WithWatchdogTimeout(10*time.Second)),
 			e.client(mortise.WithWatchdogTimeout(10*time.Second)), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		waits := locking(c, e.adopted(c, outer), "n", mortise.WithWait(patience))
 		e.store.Cut()
@@ -572,7 +572,7 @@ var nestTests = where((*env).nests, []test{
 		} {
 			a, fa := e.tapped()
 			b := e.client()
-			outer := e.lock(a, context.Background(), name)
+			outer := e.lock(a, background, name)
 			held, asks := make(chan struct{}), make(chan struct{})
 			var once sync.Once
 			fa.Hook(func(c Call) (f Fate) {
@@ -623,7 +623,7 @@ var nestTests = where((*env).nests, []test{
 		// when the callee leaves. So the caller must not count on it, if nothing of it arrives from then on.
 		a, fa := e.tapped(mortise.WithWatchdogTimeout(6 * time.Second))
 		b := e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		held, asks := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		fa.Hook(func(c Call) (f Fate) {
@@ -638,7 +638,7 @@ var nestTests = where((*env).nests, []test{
 		close(held)
 		e.until("the renewal has come", func() bool { return fa.Calls(OpRenew)[0].Ended > 0 })
 		e.unlock(inner)
-		l := e.lock(b, context.Background(), "n")
+		l := e.lock(b, background, "n")
 		e.is("the caller, when another has got the lock", outer.Err(), mortise.ErrLost)
 		e.unlock(l)
 	}},
@@ -647,7 +647,7 @@ var nestTests = where((*env).nests, []test{
 		const timeout = 3 * time.Second
 		a, fa := e.tapped(mortise.WithWatchdogTimeout(timeout))
 		b, fb := e.tapped(mortise.WithWatchdogTimeout(timeout))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		for _, f := range []*Faults{fa, fb} {
 			f.Hook(func(c Call) Fate {
@@ -669,12 +669,12 @@ var nestTests = where((*env).nests, []test{
 	}},
 	{"Rule14_ShutdownWaitsForCalleesThatEntered", func(e *env) {
 		a, b := e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		ctx := e.adopted(b, outer)
 		inner := e.lock(b, ctx, "n")
-		down := async(func() error { return b.Shutdown(context.Background()) })
+		down := async(func() error { return b.Shutdown(background) })
 		e.until("it is shutting down", func() bool {
-			l, err := b.TryLock(context.Background(), "m")
+			l, err := b.TryLock(background, "m")
 			if err == nil {
 				e.unlock(l)
 			}
@@ -691,7 +691,7 @@ var nestTests = where((*env).nests, []test{
 		a, b := e.client(), e.client()
 		fenced := e.kind(a, mortise.Kind{Fenced: true})
 		bFenced := e.kind(b, mortise.Kind{Fenced: true})
-		outer := e.lock(fenced, context.Background(), "n")
+		outer := e.lock(fenced, background, "n")
 		token, _ := outer.Token()
 		inner := e.lock(bFenced, e.adopted(b, outer), "n")
 		if got, is := inner.Token(); !is || got != token {
@@ -702,15 +702,14 @@ var nestTests = where((*env).nests, []test{
 		e.unlock(inner)
 		claim := mortise.ClaimsOf(outer.Context())[0]
 		claim.Token++ // one that nobody has drawn would shut out all who come after
-		forged, err := b.Adopt(context.Background(), claim)
+		forged, err := b.Adopt(background, claim)
 		e.fatalIf(err != nil, "Adopt: %v", err)
-		_, err = b.TryLock(forged, "n")
-		e.named(err, "trylock", "n", mortise.ErrClaimEnded)
+		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrClaimEnded)
 		_, err = e.kind(b, mortise.Kind{NonReentrant: true}).Lock(e.adopted(b, outer), "n")
 		e.is("NonReentrant", err, mortise.ErrInvalid)
 		e.unlock(outer)
 
-		outer = e.lock(a, context.Background(), "n")
+		outer = e.lock(a, background, "n")
 		inner = e.lock(bFenced, e.adopted(b, outer), "n") // the caller has none
 		if got, is := inner.Token(); !is || got <= token {
 			e.Errorf("a token of %d is not larger than %d", got, token)
@@ -724,9 +723,9 @@ var nestTests = where((*env).nests, []test{
 			return
 		}
 		bFair := e.kind(b, mortise.Kind{Fair: true})
-		outer = e.lock(fair, context.Background(), "n")
+		outer = e.lock(fair, background, "n")
 		inner = e.lock(bFair, e.adopted(b, outer), "n")
-		next := locking(bFair, context.Background(), "n", mortise.WithWait(patience))
+		next := locking(bFair, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
 		e.unlock(inner)
 		r := e.granted("the next in the queue", next)
@@ -734,7 +733,7 @@ var nestTests = where((*env).nests, []test{
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
-		ctx := context.Background()
+		ctx := background
 		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: a, Name: "x{t}"}, {Locker: a, Name: "y{t}"}})
 		e.fatalIf(err != nil, "%v", err)
 		inner, err := mortise.LockAll(e.adopted(b, all),
@@ -752,10 +751,10 @@ var nestTests = where((*env).nests, []test{
 		}
 	}}, {"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
-		e.named(inner.Unlock(context.Background()), "unlock", "n", mortise.ErrUnavailable)
+		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		e.until("the store's count is right", func() bool { return e.inspect(c, "n").Holds == 1 })
 		e.unlock(outer)
@@ -764,13 +763,13 @@ var nestTests = where((*env).nests, []test{
 	{"Rule10_ACalleeGetsInThoughAHoldOfItsCallerRanOutDuringAPartialUnlock", func(e *env) {
 		a, f := e.tapped()
 		b := e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		mid := e.lock(a, outer.Context(), "n", mortise.WithMaxHold(time.Second))
 		inner := e.lock(a, mid.Context(), "n")
 		called := e.adopted(b, outer)
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpRelease))
-		unlocked := async(func() error { return inner.Unlock(context.Background()) })
+		unlocked := async(func() error { return inner.Unlock(background) })
 		e.until("the release is sent", func() bool { return f.Count(OpRelease) == 1 })
 		e.within("the hold between runs out", mid.Context().Done())
 		f.Hook(nil)
@@ -784,11 +783,11 @@ var nestTests = where((*env).nests, []test{
 	{"Rule10_ACalleeGetsInAfterAPartialUnlockOfItsCallerFailed", func(e *env) {
 		a, f := e.tapped()
 		b := e.client()
-		outer := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(a, background, "n", mortise.WithLease(long))
 		inner := e.lock(a, outer.Context(), "n", mortise.WithLease(long))
 		called := e.adopted(b, outer)
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
-		e.named(inner.Unlock(context.Background()), "unlock", "n", mortise.ErrUnavailable)
+		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		callee := e.lock(b, called, "n", mortise.WithLease(long))
 		e.unlock(callee)
@@ -804,7 +803,7 @@ func (e leases) adopted(c *mortise.Client, lease *mortise.Lease) context.Context
 	if len(claims) == 0 {
 		e.Fatalf("no claim of a lease on %q", lease.Name())
 	}
-	ctx, err := c.Adopt(context.Background(), claims...)
+	ctx, err := c.Adopt(background, claims...)
 	e.fatalIf(err != nil, "Adopt: %v", err)
 	return ctx
 }

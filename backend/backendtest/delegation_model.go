@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -63,7 +62,7 @@ func (k *stack) step() {
 			k.reenterFirst()
 		} else if k.random.IntN(4) == 0 {
 			k.last = "force"
-			was, err := k.ForceRelease(context.Background(), topic(k.name))
+			was, err := k.ForceRelease(background, topic(k.name))
 			k.failIf(err != nil || was != (len(k.holds) > 0), "%v, %v", was, err)
 			k.holds = nil
 		}

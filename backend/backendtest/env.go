@@ -28,6 +28,9 @@ const (
 	watchdog = 4 * time.Second
 )
 
+// background is the context of operations whose context does not matter.
+var background = context.Background()
+
 // env is what a test has at hand.
 type env struct {
 	leases
@@ -64,7 +67,7 @@ func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise
 	c, err := mortise.New(b, opts...)
 	e.fatalIf(err != nil, "mortise.New: %v", err)
 	e.Cleanup(func() {
-		over, cancel := context.WithCancel(context.Background())
+		over, cancel := context.WithCancel(background)
 		cancel()
 		select {
 		case <-async(func() error { return c.Shutdown(over) }):
@@ -106,7 +109,7 @@ func (e leases) brief(l mortise.Locker, name string, lease time.Duration) (got *
 	e.Helper()
 	e.until("a lease is granted before it is over", func() bool {
 		var err error
-		got, err = l.Lock(context.Background(), name, mortise.WithWait(patience), mortise.WithLease(lease))
+		got, err = l.Lock(background, name, mortise.WithWait(patience), mortise.WithLease(lease))
 		e.fatalIf(err != nil && !errors.Is(err, mortise.ErrUnavailable), "Lock: %v", err)
 		return err == nil
 	})
@@ -116,13 +119,13 @@ func (e leases) brief(l mortise.Locker, name string, lease time.Duration) (got *
 // unlock is Unlock that must succeed.
 func (e leases) unlock(l *mortise.Lease) {
 	e.Helper()
-	e.done("Unlock", l.Unlock(context.Background()))
+	e.done("Unlock", l.Unlock(background))
 }
 
 // inspect reads the record through c.
 func (e leases) inspect(c *mortise.Client, name string) mortise.State {
 	e.Helper()
-	s, err := c.Inspect(context.Background(), name)
+	s, err := c.Inspect(background, name)
 	e.fatalIf(err != nil, "Inspect: %v", err)
 	return s
 }
@@ -149,7 +152,7 @@ func (e checks) within(what string, done <-chan struct{}) {
 func (e leases) free(c *mortise.Client, name string) {
 	e.Helper()
 	e.until("the lock is free", func() bool {
-		s, err := c.Inspect(context.Background(), name)
+		s, err := c.Inspect(background, name)
 		return err == nil && !s.Held
 	})
 }
@@ -245,7 +248,7 @@ type raw struct {
 // call runs an operation, which must succeed.
 func call[Q, R any](e *env, op func(context.Context, Q) (R, error), q Q) R {
 	e.Helper()
-	r, err := op(context.Background(), q)
+	r, err := op(background, q)
 	e.fatalIf(err != nil, "%T%.200v: %v", q, q, err)
 	return r
 }
@@ -254,7 +257,7 @@ func call[Q, R any](e *env, op func(context.Context, Q) (R, error), q Q) R {
 func renewed(e *env, s backend.Session, q backend.RenewRequest) bool {
 	e.Helper()
 	out := make([]backend.RenewResult, 1)
-	s.Renew(context.Background(), []backend.RenewRequest{q}, out)
+	s.Renew(background, []backend.RenewRequest{q}, out)
 	e.fatalIf(out[0].Err != nil, "Renew(%+v): %v", q, out[0].Err)
 	return out[0].Held
 }
@@ -272,7 +275,7 @@ func (s *raw) take(name, owner string, lease time.Duration) {
 
 func (s *raw) fenced(name, owner string) int64 {
 	s.e.Helper()
-	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Fenced: true})
+	r, err := s.Acquire(background, backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Fenced: true})
 	s.e.fatalIf(err != nil || !r.Granted, "Acquire(%q, %s) fenced: %+v, %v", name, owner, r, err)
 	return r.Token
 }
@@ -294,7 +297,7 @@ func (s *raw) renew(name, owner string, lease time.Duration) bool {
 
 func (s *raw) record(name string) backend.Record {
 	s.e.Helper()
-	r, err := s.Inspect(context.Background(), topic(name))
+	r, err := s.Inspect(background, topic(name))
 	s.e.fatalIf(err != nil, "Inspect(%.80q): %v", name, err)
 	return r
 }

@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,9 +13,9 @@ import (
 var errorTests = []test{
 	{"Rule13_AStoreThatIsAwayIsNamedInBoundedTime", func(e *env) {
 		c := e.client()
-		lease := e.lock(c, context.Background(), "held", mortise.WithLease(long))
+		lease := e.lock(c, background, "held", mortise.WithLease(long))
 		e.store.Down()
-		ctx := context.Background()
+		ctx := background
 		for op, run := range map[string]func() error{
 			"lock":        func() error { _, err := c.Lock(ctx, "n"); return err },
 			"trylock":     func() error { _, err := c.TryLock(ctx, "n"); return err },
@@ -42,26 +41,23 @@ var errorTests = []test{
 		b := e.store.Backend()
 		e.store.Down()
 		c := e.clientOn(b)
-		e.named(second(c.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrUnavailable)
+		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrUnavailable)
 		e.store.Up()
 		e.until("it works", func() bool {
-			lease, err := c.TryLock(context.Background(), "n")
-			return err == nil && lease.Unlock(context.Background()) == nil
+			lease, err := c.TryLock(background, "n")
+			return err == nil && lease.Unlock(background) == nil
 		})
 	}},
 	{"Rule13_DataOfAnotherKindIsNamedWithTheOperation", func(e *env) {
 		c := e.client()
 		e.store.Occupy("n")
-		ctx := context.Background()
+		ctx := background
 		_, err := c.Lock(ctx, "n")
 		e.named(err, "lock", "n", mortise.ErrWrongKind)
 		e.errorIf(errors.Is(err, mortise.ErrUnavailable), "it is taken for a failure of the store: %v", err)
-		_, err = c.TryLock(ctx, "n")
-		e.named(err, "trylock", "n", mortise.ErrWrongKind)
-		_, err = c.Inspect(ctx, "n")
-		e.named(err, "inspect", "n", mortise.ErrWrongKind)
-		_, err = c.ForceUnlock(ctx, "n")
-		e.named(err, "forceunlock", "n", mortise.ErrWrongKind)
+		e.named(second(c.TryLock(ctx, "n")), "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(c.Inspect(ctx, "n")), "inspect", "n", mortise.ErrWrongKind)
+		e.named(second(c.ForceUnlock(ctx, "n")), "forceunlock", "n", mortise.ErrWrongKind)
 
 		e.store.Delete("n")
 		lease := e.lock(c, ctx, "n", mortise.WithLease(long))
@@ -76,14 +72,14 @@ var errorTests = []test{
 		holder, _ := e.session()
 		holder.take("n", "a:1", 4*time.Second)
 		c, f := e.tapped()
-		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		waiting := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		e.store.Occupy("n") // which announces nothing: it is found out at the lease's end
 		e.named(receive(e, "Lock returns", waiting).err, "lock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule13_NonsenseIsRefusedWithoutACommand", func(e *env) {
 		c, f := e.tapped()
-		ctx := context.Background()
+		ctx := background
 		for _, name := range []string{"", "a}b", "{", "{}", "a{b", "\xff", strings.Repeat("x", 65537)} {
 			_, err := c.Lock(ctx, name)
 			e.is(fmt.Sprintf("Lock(%.20q)", name), err, mortise.ErrBadName)

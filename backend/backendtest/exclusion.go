@@ -24,7 +24,7 @@ var exclusionTests = []test{
 				wg.Go(func() {
 					for i := range rounds {
 						k := (g + i) % len(names)
-						lease, err := c.Lock(context.Background(), names[k], mortise.WithWait(patience))
+						lease, err := c.Lock(background, names[k], mortise.WithWait(patience))
 						if err != nil {
 							e.Errorf("Lock: %v", err)
 							return
@@ -33,7 +33,7 @@ var exclusionTests = []test{
 						count[k]++
 						e.done("while it is held", lease.Err())
 						inside[k].Add(-1)
-						e.done("Unlock", lease.Unlock(context.Background()))
+						e.done("Unlock", lease.Unlock(background))
 					}
 				})
 			}
@@ -46,7 +46,7 @@ var exclusionTests = []test{
 		c, f := e.tapped()
 		read, write := e.sides(c)
 		semaphore := c.Semaphore("semaphore")
-		e.must("TrySetPermits", second(semaphore.TrySetPermits(context.Background(), 1)))
+		e.must("TrySetPermits", second(semaphore.TrySetPermits(background, 1)))
 		f.Hook(func(Call) Fate {
 			return Fate{After: elapsed(20 * time.Millisecond)}
 		})
@@ -55,27 +55,26 @@ var exclusionTests = []test{
 			"plain": c, "fenced": e.kind(c, mortise.Kind{Fenced: true}), "fair": e.kind(c, mortise.Kind{Fair: true}),
 			"read": read, "write": write,
 		} {
-			lease, err := l.Lock(context.Background(), name, wait, mortise.WithLease(long))
+			lease, err := l.Lock(background, name, wait, mortise.WithLease(long))
 			if err != nil {
 				e.Errorf("%s: %v", name, err)
 				continue
 			}
-			if _, err := l.Lock(context.Background(), name, wait); name != "read" {
+			if _, err := l.Lock(background, name, wait); name != "read" {
 				e.named(err, "lock", name, mortise.ErrNotAcquired)
 			}
 			e.unlock(lease)
 		}
-		all, err := mortise.LockAll(context.Background(),
-			[]mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
+		all, err := mortise.LockAll(background, []mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
 		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)
-		e.done("the semaphore", semaphore.Acquire(context.Background(), 1, wait))
+		e.done("the semaphore", semaphore.Acquire(background, 1, wait))
 	}},
 	{"Rule01_TryLockOfAHeldLockIsRefusedWithWhatIsLeft", func(e *env) {
 		a, b := e.client(), e.client()
-		lease := e.lock(a, context.Background(), "n", mortise.WithLease(30*time.Second))
+		lease := e.lock(a, background, "n", mortise.WithLease(30*time.Second))
 		for who, c := range map[string]*mortise.Client{"another client": b, "the holder's client": a} {
-			_, err := c.TryLock(context.Background(), "n")
+			_, err := c.TryLock(background, "n")
 			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
 			var x *mortise.Error
 			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
@@ -84,13 +83,13 @@ var exclusionTests = []test{
 		}
 		e.unlock(lease)
 		e.until("it is free for another", func() bool {
-			got, err := b.TryLock(context.Background(), "n")
+			got, err := b.TryLock(background, "n")
 			return err == nil && got != nil
 		})
 	}},
 	{"Rule01_TwoGoroutinesThatShareALeasesContextTakeTurns", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		var inside atomic.Int32
 		var wg sync.WaitGroup
 		for range 4 {
@@ -104,7 +103,7 @@ var exclusionTests = []test{
 					equal(e, "%d are inside", inside.Add(1), 1)
 					time.Sleep(time.Millisecond)
 					inside.Add(-1)
-					e.done("Unlock", inner.Unlock(context.Background()))
+					e.done("Unlock", inner.Unlock(background))
 				}
 			})
 		}
@@ -114,7 +113,7 @@ var exclusionTests = []test{
 	}},
 	{"Rule01_OnlyTheInnermostHoldIsEnteredAgain", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
 		_, err := c.TryLock(outer.Context(), "n")
 		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "TryLock under the outer lease while the inner one lives: %v", err)
@@ -125,7 +124,7 @@ var exclusionTests = []test{
 	}},
 	{"Rule01_AContextOfAnotherNameOrClientDoesNotReenter", func(e *env) {
 		a, b := e.client(), e.client()
-		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(a, background, "n", mortise.WithLease(long))
 		e.is("another client under the lease's context", second(b.TryLock(lease.Context(), "n")), mortise.ErrNotAcquired)
 		other := e.lock(a, lease.Context(), "m", mortise.WithLease(long))
 		n, m := e.inspect(a, "n"), e.inspect(a, "m")
@@ -138,14 +137,14 @@ var exclusionTests = []test{
 	}},
 	{"Rule01_AContextKeptPastItsLeaseConfersNothing", func(e *env) {
 		a, b := e.client(), e.client()
-		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(a, background, "n", mortise.WithLease(long))
 		kept := context.WithoutCancel(lease.Context())
 		e.unlock(lease)
-		other := e.lock(b, context.Background(), "n", mortise.WithLease(long))
+		other := e.lock(b, background, "n", mortise.WithLease(long))
 		e.is("TryLock while another client holds it", second(a.TryLock(kept, "n")), mortise.ErrNotAcquired)
 		e.unlock(other)
 
-		mine := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		mine := e.lock(a, background, "n", mortise.WithLease(long))
 		e.is("TryLock while a later owner of the same client holds it", second(a.TryLock(kept, "n")), mortise.ErrNotAcquired)
 		e.holds(a, "n", 1)
 		e.unlock(mine)
@@ -157,16 +156,16 @@ var exclusionTests = []test{
 	{"Rule01_AKeyOfAnotherKindIsRefusedNotGranted", func(e *env) {
 		c := e.client()
 		e.store.Occupy("n")
-		e.named(second(c.Lock(context.Background(), "n", mortise.WithWait(patience))), "lock", "n", mortise.ErrWrongKind)
-		e.named(second(c.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(c.Lock(background, "n", mortise.WithWait(patience))), "lock", "n", mortise.ErrWrongKind)
+		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
 		fenced, _ := c.Kind(mortise.Kind{Fenced: true})
-		e.named(second(fenced.TryLock(context.Background(), "n")), "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(fenced.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule06_UnlockOfALostLockTouchesNoOtherLock", func(e *env) {
 		a, b := e.client(), e.client()
 		lost := e.brief(a, "n", 500*time.Millisecond)
-		held := e.lock(b, context.Background(), "n", mortise.WithLease(long))
-		err := lost.Unlock(context.Background())
+		held := e.lock(b, background, "n", mortise.WithLease(long))
+		err := lost.Unlock(background)
 		e.named(err, "unlock", "n", mortise.ErrNotHeld)
 		e.is("Unlock", err, mortise.ErrLost)
 		s := e.inspect(b, "n")
@@ -176,7 +175,7 @@ var exclusionTests = []test{
 	}},
 	{"Rule06_UnlockOfALockThatWasTakenAwayIsNotHeld", func(e *env) {
 		a, b := e.client(), e.client()
-		ctx := context.Background()
+		ctx := background
 		for how, remove := range map[string]func(){
 			"deleted": func() { e.store.Delete("n") },
 			"flushed": func() { e.store.Flush() },
@@ -197,12 +196,12 @@ var exclusionTests = []test{
 	}},
 	{"Rule06_ForceUnlockFreesALockAndWakesItsWaiter", func(e *env) {
 		a, b := e.client(), e.client()
-		ok, err := b.ForceUnlock(context.Background(), "n")
+		ok, err := b.ForceUnlock(background, "n")
 		e.errorIf(ok || err != nil, "ForceUnlock of a free lock: %v, %v", ok, err)
-		lease := e.lock(a, context.Background(), "n", mortise.WithLease(long))
-		waiting := locking(b, context.Background(), "n", mortise.WithWait(patience))
+		lease := e.lock(a, background, "n", mortise.WithLease(long))
+		waiting := locking(b, background, "n", mortise.WithWait(patience))
 		e.until("the waiter waits", func() bool { return e.inspect(a, "n").Held })
-		ok, err = a.ForceUnlock(context.Background(), "n")
+		ok, err = a.ForceUnlock(background, "n")
 		e.errorIf(!ok || err != nil, "ForceUnlock: %v, %v", ok, err)
 		e.granted("the waiter gets it", waiting)
 		e.is("Err of the lease of the client that forced it", lease.Err(), mortise.ErrLost)
@@ -212,11 +211,11 @@ var exclusionTests = []test{
 		// Renewals reach the store and their replies do not reach the holder: the
 		// lease ends here while the record lives on.
 		f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == OpRenew} })
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		receive(e, "the lease ends", lease.Context().Done())
 		s := e.inspect(e.client(), "n")
 		e.fatalIf(!s.Held || s.Remaining < 100*time.Millisecond, "the record is %+v, want it alive", s)
-		e.is("Unlock", lease.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
+		e.is("Unlock", lease.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
 		if s := e.inspect(c, "n"); s.Held {
 			e.Errorf("after Unlock the key is stranded: %+v", s)
 		}

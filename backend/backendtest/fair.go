@@ -213,7 +213,7 @@ var fairTests = []test{
 		s.want("a:1", 0, "granted")
 		s.watchTurn(h, "b:1")
 		s.want("b:1", long, "refused")
-		ok, err := s.ForceRelease(context.Background(), topic("n"))
+		ok, err := s.ForceRelease(background, topic("n"))
 		e.fatalIf(!ok || err != nil, "ForceRelease: %v, %v", ok, err)
 		s.heard(h, "b:1")
 		s.want("b:1", long, "granted")
@@ -231,8 +231,7 @@ var fairTests = []test{
 		s.watchTurn(h, "b:1")
 		s.want("b:1", long, "refused")
 		for _, keep := range []int{1, 0} {
-			r, err := s.Release(context.Background(),
-				backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep})
+			r, err := s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep})
 			e.fatalIf(err != nil || !r.Held, "Release, keep %d: %+v, %v", keep, r, err)
 			if keep == 1 && s.record("n").Holds != 1 {
 				e.Errorf("the record is %+v", s.record("n"))
@@ -250,7 +249,7 @@ var fairTests = []test{
 			if i%2 == 0 {
 				token = s.fenced("n", owner)
 			} else {
-				r, err := s.Acquire(context.Background(),
+				r, err := s.Acquire(background,
 					backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
 				e.fatalIf(err != nil || !r.Granted, "%+v, %v", r, err)
 				token = r.Token
@@ -266,10 +265,10 @@ var fairTests = []test{
 		s.want("a:1", 0, "granted")
 		s.want("b:1", long, "refused")
 		e.store.Occupy("n")
-		_, err := s.Acquire(context.Background(),
+		_, err := s.Acquire(background,
 			backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 		e.is("Acquire", err, backend.ErrWrongKind)
-		_, err = s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
+		_, err = s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
 		e.is("Release", err, backend.ErrWrongKind)
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
 		if _, has := s.Session.(backend.RWSession); !has {
@@ -277,16 +276,16 @@ var fairTests = []test{
 		}
 		e.store.Delete("n")
 		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			if r, err := s.Acquire(context.Background(),
+			if r, err := s.Acquire(background,
 				backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
 				e.Fatalf("kind %d: %+v, %v", k, r, err)
 			}
-			_, err := s.Acquire(context.Background(),
+			_, err := s.Acquire(background,
 				backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 			e.is("Acquire of what is a read-write lock", err, backend.ErrWrongKind)
 			e.store.Delete("n")
 			s.want("c:1", long, "granted")
-			_, err = s.Acquire(context.Background(), backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
+			_, err = s.Acquire(background, backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
 			e.is("Acquire of what is a fair lock", err, backend.ErrWrongKind)
 			e.store.Delete("n")
 		}
@@ -302,7 +301,7 @@ var fairTests = []test{
 			for j := range 4 {
 				wg.Go(func() {
 					for n := range 5 {
-						l, err := []mortise.Locker{fair, fair, c}[(i+j+n)%3].Lock(context.Background(), "n", mortise.WithWait(2*patience))
+						l, err := []mortise.Locker{fair, fair, c}[(i+j+n)%3].Lock(background, "n", mortise.WithWait(2*patience))
 						if err != nil {
 							e.Errorf("Lock: %v", err)
 							return
@@ -347,7 +346,7 @@ var fairTests = []test{
 	{"Rule07_AFairLockIsEnteredAgain", func(e *env) {
 		c := e.client()
 		fair := e.kind(c, mortise.Kind{Fair: true})
-		outer := e.lock(fair, context.Background(), "n")
+		outer := e.lock(fair, background, "n")
 		waiting := e.line(1).stand(0)
 		inner := e.lock(fair, outer.Context(), "n")
 		plain := e.lock(c, inner.Context(), "n")
@@ -395,7 +394,7 @@ var fairTests = []test{
 		for name, release := range map[string]func(){
 			"fair":   func() { s.free("a:1") },
 			"plain":  func() { s.release("n", "a:1", 0) },
-			"forced": func() { s.ForceRelease(context.Background(), topic("n")) },
+			"forced": func() { s.ForceRelease(background, topic("n")) },
 			"leave":  func() { s.leaves("a:1", backend.LeaveReply{Held: true}) },
 		} {
 			s.want("a:1", 0, "granted")
@@ -410,7 +409,7 @@ var fairTests = []test{
 		s, _ := e.fair()
 		s.want("a:1", 0, "granted")
 		c, f := e.tapped()
-		got := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		got := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		s.free("a:1")
 		e.done("Lock", receive(e, "the plain waiter gets it", got).err)
@@ -461,7 +460,7 @@ var fairTests = []test{
 		var waiting []<-chan result
 		var cancels []context.CancelFunc
 		for i := range 9 {
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			defer cancel()
 			cancels = append(cancels, cancel)
 			waiting = append(waiting, line.standWith(i%3, ctx))
@@ -504,7 +503,7 @@ var fairTests = []test{
 			c, f := e.tapped()
 			ch := make(chan struct{})
 			f.Hook(on(fate(ch), OpAcquire))
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			got := locking(e.kind(c, mortise.Kind{Fair: true}), ctx, "n")
 			e.until("it is sent", func() bool { return f.Count(OpAcquire) > 0 })
 			cancel()
@@ -558,8 +557,7 @@ var fairTests = []test{
 		line.cut()
 		line.quiet()
 		e.eventually("the release is sent", func() error {
-			return second(s.Release(context.Background(),
-				backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
+			return second(s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
 		})
 		e.unlock(line.served(first))
 		e.unlock(line.served(later))
@@ -652,13 +650,13 @@ func (s *rawFair) want(owner string, wait time.Duration, what string) {
 
 func (s *rawFair) free(owner string) {
 	s.e.Helper()
-	r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
+	r, err := s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
 	s.e.fatalIf(err != nil || !r.Held, "Release(%s): %+v, %v", owner, r, err)
 }
 
 func (s *rawFair) leaves(owner string, want backend.LeaveReply) {
 	s.e.Helper()
-	r, err := s.fair.Leave(context.Background(), backend.LeaveRequest{Name: "n", Owner: owner, Wait: long})
+	r, err := s.fair.Leave(background, backend.LeaveRequest{Name: "n", Owner: owner, Wait: long})
 	s.e.fatalIf(err != nil || r != want, "Leave(%s): %+v, %v, want %+v", owner, r, err, want)
 }
 
@@ -701,7 +699,7 @@ func (e *env) line(clients int) *fairLine {
 // stand has one more wait, and returns when it has its place.
 func (l *fairLine) stand(client int) <-chan result {
 	l.e.Helper()
-	return l.standWith(client, context.Background())
+	return l.standWith(client, background)
 }
 
 func (l *fairLine) standWith(client int, ctx context.Context) <-chan result {

@@ -46,9 +46,7 @@ func (s *faultyCounter) SetCount(ctx context.Context, r backend.CountRequest) (b
 
 func (s *faultyCounter) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return passCount(s, ctx, OpCount, backend.CountRequest{Topic: t},
-		func(ctx context.Context, r backend.CountRequest) (int64, error) {
-			return s.under.Count(ctx, r.Topic)
-		})
+		func(ctx context.Context, r backend.CountRequest) (int64, error) { return s.under.Count(ctx, r.Topic) })
 }
 
 func (s *faultyCounter) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {

@@ -35,7 +35,7 @@ var handlerTests = []test{
 		var ended sync.WaitGroup
 		for i := range leases {
 			ended.Add(1)
-			l := e.lock(c, context.Background(), fmt.Sprintf("n%d", i), mortise.WithLease(lease))
+			l := e.lock(c, background, fmt.Sprintf("n%d", i), mortise.WithLease(lease))
 			over := time.Now().Add(lease) // in the store, at the latest
 			context.AfterFunc(l.Context(), func() {
 				defer ended.Done()
@@ -56,7 +56,7 @@ var handlerTests = []test{
 		logger, observer := handler(func() { once.Do(func() { close(stuck) }); <-free }).options()
 		c := e.client(logger, observer, mortise.WithWatchdogTimeout(watchdog))
 		e.Cleanup(func() { close(free) })
-		kept := e.lock(c, context.Background(), "kept")
+		kept := e.lock(c, background, "kept")
 		var lost []*mortise.Lease
 		for i := range 20 {
 			lost = append(lost, e.brief(c, fmt.Sprintf("lost%d", i), mortise.MinLease))

@@ -46,7 +46,7 @@ func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
 // waits asks for name as one who waits, and is refused. It tells whether the session is told of releases in turn.
 func (s *raw) waits(name, owner string) bool {
 	s.e.Helper()
-	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Waits: true})
+	r, err := s.Acquire(background, backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Waits: true})
 	s.e.fatalIf(err != nil || r.Granted, "Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
 	return r.Waits
 }
@@ -63,7 +63,7 @@ func (e *env) inTurn(all []*raw, ears []*turnEars, name string) (in bool) {
 
 // busy has n goroutines of c lock name again and again until the test ends.
 func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(background)
 	done := make(chan struct{}, n)
 	for range n {
 		go func() {
@@ -74,7 +74,7 @@ func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64)
 					continue
 				}
 				turns.Add(1)
-				e.done("Unlock", l.Unlock(context.Background()))
+				e.done("Unlock", l.Unlock(background))
 			}
 		}()
 	}
@@ -181,7 +181,7 @@ var relayTests = []test{
 				e.errorIf(n != 1, "of release %d session %d heard %d times", turn, i, n)
 				h.reset()
 			}
-			r, err := s.Acquire(context.Background(),
+			r, err := s.Acquire(background,
 				backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Waits: true})
 			e.fatalIf(err != nil || !r.Granted, "who was told asks: %+v, %v", r, err)
 			s.release("n", fmt.Sprintf("%d:1", turn), 1) // no release
@@ -214,15 +214,15 @@ var relayTests = []test{
 		}
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
-		e.must("StepBack", all[0].Session.(backend.RelaySession).StepBack(context.Background(), topic("n")))
+		e.must("StepBack", all[0].Session.(backend.RelaySession).StepBack(background, topic("n")))
 		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
 
 	{"Rule02_WhatIsHandedOverCountsFromBeforeTheReleaseWasSent", func(e *env) {
 		c, f := e.tapped()
 		const lasts, held = 7 * time.Second, 4 * time.Second
-		first := e.lock(c, context.Background(), "n", mortise.WithLease(lasts))
-		waiter := locking(c, context.Background(), "n", mortise.WithLease(lasts))
+		first := e.lock(c, background, "n", mortise.WithLease(lasts))
+		waiter := locking(c, background, "n", mortise.WithLease(lasts))
 		time.Sleep(20 * time.Millisecond) // or it asks for itself, which is another test's subject
 		slow := make(chan struct{})
 		f.Hook(func(call Call) Fate {
@@ -233,7 +233,7 @@ var relayTests = []test{
 			return Fate{}
 		})
 		sent := time.Now()
-		go first.Unlock(context.Background())
+		go first.Unlock(background)
 		got := e.granted("the waiter gets it", waiter)
 		f.Hook(nil)
 		receive(e, "the lease ends", got.lease.Context().Done())
@@ -246,11 +246,11 @@ var relayTests = []test{
 			return
 		}
 		c, f := e.tapped()
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		const n = 20
 		var waiting []<-chan result
 		for range n {
-			waiting = append(waiting, locking(c, context.Background(), "n"))
+			waiting = append(waiting, locking(c, background, "n"))
 		}
 		got := make(chan result)
 		for _, w := range waiting {
@@ -264,8 +264,7 @@ var relayTests = []test{
 		}
 		e.unlock(lease)
 		all := f.Count(OpAcquire, OpRelease)
-		e.errorIf(all > n+1+1+5,
-			"%d hand-overs took %d commands, want one each, and a few for late waiters", n, all)
+		e.errorIf(all > n+1+1+5, "%d hand-overs took %d commands, want one each, and a few for late waiters", n, all)
 	}},
 	{"Rule08_HandingOverStarvesNoOtherClient", func(e *env) {
 		a, b := e.client(), e.client()
@@ -274,7 +273,7 @@ var relayTests = []test{
 		defer stop()
 		e.until("one client is busy", func() bool { return turns.Load() > 20 })
 		for range 5 {
-			l := e.lock(b, context.Background(), "n") // within patience, though the others never pause
+			l := e.lock(b, background, "n") // within patience, though the others never pause
 			e.unlock(l)
 		}
 	}},
@@ -284,11 +283,11 @@ var relayTests = []test{
 			return
 		}
 		holder := e.client()
-		lease := e.lock(holder, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(holder, background, "n", mortise.WithLease(long))
 		// Those who were told of the next releases, and those who would look after them, are dead.
 		e.inTurn(all, ears, "n")
 		c, f := e.tapped()
-		waiter := locking(c, context.Background(), "n")
+		waiter := locking(c, background, "n")
 		e.until("it waits", func() bool { return f.Watching() > 0 && f.Count(OpAcquire) >= 2 && f.underway(OpAcquire) == 0 })
 		e.unlock(lease)
 		got := e.granted("it gets the lock, though the lease of who held it is long", waiter)
@@ -297,8 +296,8 @@ var relayTests = []test{
 	{"Rule08_AHintIsEnoughWhereARecordExpires", func(e *env) {
 		dead := e.client()
 		c, f := e.tapped()
-		e.must("Lock", second(dead.Lock(context.Background(), "n", mortise.WithLease(3*time.Second))))
-		waiter := locking(c, context.Background(), "n")
+		e.must("Lock", second(dead.Lock(background, "n", mortise.WithLease(3*time.Second))))
+		waiter := locking(c, background, "n")
 		e.granted("it gets what ran out", waiter)
 		n := f.Count(OpAcquire)
 		e.errorIf(n > 12, "it asked %d times, want a few", n)
@@ -308,8 +307,8 @@ var relayTests = []test{
 		other := e.client()
 		for i := range 10 {
 			name := fmt.Sprintf("n%d", i)
-			lease := e.lock(c, context.Background(), name, mortise.WithLease(long))
-			ctx, cancel := context.WithCancel(context.Background())
+			lease := e.lock(c, background, name, mortise.WithLease(long))
+			ctx, cancel := context.WithCancel(background)
 			leaver := locking(c, ctx, name, mortise.WithLease(long))
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			answer, sent := make(chan struct{}), make(chan struct{}, 8)
@@ -320,7 +319,7 @@ var relayTests = []test{
 				sent <- struct{}{}
 				return Fate{After: answer}
 			})
-			unlocked := async(func() error { return lease.Unlock(context.Background()) })
+			unlocked := async(func() error { return lease.Unlock(background) })
 			receive(e, "the release is on its way", sent)
 			f.Hook(nil)
 			cancel()
@@ -331,7 +330,7 @@ var relayTests = []test{
 			close(answer)
 			e.done("Unlock", receive(e, "Unlock returns", unlocked))
 			if f.Count(OpAcquire) > 0 {
-				e.unlock(e.lock(other, context.Background(), name))
+				e.unlock(e.lock(other, background, name))
 			}
 		}
 	}},
@@ -340,17 +339,17 @@ var relayTests = []test{
 		other := e.client()
 		for i := range 5 {
 			name := fmt.Sprintf("n%d", i)
-			lease := e.lock(c, context.Background(), name, mortise.WithLease(long))
+			lease := e.lock(c, background, name, mortise.WithLease(long))
 			var waiting []<-chan result
 			for range 3 {
-				waiting = append(waiting, locking(c, context.Background(), name, mortise.WithLease(long)))
+				waiting = append(waiting, locking(c, background, name, mortise.WithLease(long)))
 			}
 			time.Sleep(5 * time.Millisecond)
 			var once atomic.Bool
 			f.Hook(func(call Call) Fate {
 				return Fate{Lost: call.Op == OpRelease && call.Name == name && once.CompareAndSwap(false, true)}
 			})
-			e.done("Unlock whose reply was lost", lease.Unlock(context.Background()))
+			e.done("Unlock whose reply was lost", lease.Unlock(background))
 			all := make(chan result)
 			for _, w := range waiting {
 				go func() { all <- <-w }()
@@ -359,14 +358,14 @@ var relayTests = []test{
 				got := e.granted("each gets the lock", all)
 				e.unlock(got.lease)
 			}
-			e.unlock(e.lock(other, context.Background(), name))
+			e.unlock(e.lock(other, background, name))
 		}
 	}},
 	{"Rule14_ShutdownDuringAHandOverLeavesNoLock", func(e *env) {
 		c, f := e.tapped()
 		other := e.client()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		waiter := locking(c, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(c, background, "n", mortise.WithLease(long))
+		waiter := locking(c, background, "n", mortise.WithLease(long))
 		time.Sleep(20 * time.Millisecond)
 		answer, sent := make(chan struct{}), make(chan struct{}, 8)
 		f.Hook(func(call Call) Fate {
@@ -376,16 +375,16 @@ var relayTests = []test{
 			sent <- struct{}{}
 			return Fate{After: answer}
 		})
-		unlocked := async(func() error { return lease.Unlock(context.Background()) })
+		unlocked := async(func() error { return lease.Unlock(background) })
 		receive(e, "the release is on its way", sent)
 		f.Hook(nil)
-		shut := async(func() error { return c.Shutdown(context.Background()) })
+		shut := async(func() error { return c.Shutdown(background) })
 		if r := receive(e, "the waiter is woken", waiter); r.err == nil {
 			e.unlock(r.lease) // it had asked for itself
 		}
 		close(answer)
 		e.done("Unlock", receive(e, "Unlock returns", unlocked))
 		e.done("Shutdown", receive(e, "Shutdown returns", shut))
-		e.unlock(e.lock(other, context.Background(), "n"))
+		e.unlock(e.lock(other, background, "n"))
 	}},
 }

@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -16,12 +15,12 @@ var interruptionTests = []test{
 		b, f := e.tapped()
 		for i := range 3 {
 			name := fmt.Sprintf("n%d", i)
-			lease := e.lock(a, context.Background(), name, mortise.WithLease(long))
+			lease := e.lock(a, background, name, mortise.WithLease(long))
 			watching := f.Watching()
-			waiting := locking(b, context.Background(), name, mortise.WithWait(patience))
+			waiting := locking(b, background, name, mortise.WithWait(patience))
 			e.until("the waiter watches", func() bool { return f.Watching() > watching })
 			e.store.Cut()
-			lease.Unlock(context.Background()) // it may take a repetition in the background
+			lease.Unlock(background) // it may take a repetition in the background
 			e.granted("the waiter gets it", waiting)
 		}
 	}},
@@ -30,7 +29,7 @@ var interruptionTests = []test{
 		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
 			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
 		}))
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		for range 2 {
 			e.store.Cut()
 			before := renewed.Load()
@@ -44,13 +43,13 @@ var interruptionTests = []test{
 		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
 			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
 		}))
-		e.unlock(e.lock(c, context.Background(), "n"))
+		e.unlock(e.lock(c, background, "n"))
 		e.store.Down()
 		e.store.Up()
 		var lease *mortise.Lease
 		e.until("it is taken again", func() (ok bool) {
 			var err error
-			lease, err = c.TryLock(context.Background(), "n")
+			lease, err = c.TryLock(background, "n")
 			return err == nil
 		})
 		before := renewed.Load()
@@ -60,7 +59,7 @@ var interruptionTests = []test{
 	}},
 	{"Rule12_AHolderSurvivesAnOutageShorterThanItsLease", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRenew} })
 		e.until("two renewals failed", func() bool { return f.Count(OpRenew) >= 2 })
 		f.Hook(nil)
@@ -76,7 +75,7 @@ var interruptionTests = []test{
 		holder, _ := e.session()
 		holder.take("n", "a:1", 4*time.Second) // it is not over before the store goes away
 		c, f := e.tapped()
-		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		waiting := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		e.store.Down()
 		select {
@@ -95,14 +94,14 @@ var interruptionTests = []test{
 		for i := range n {
 			name := fmt.Sprintf("n%d", i)
 			holder.take(name, "a:1", long)
-			all = append(all, locking(c, context.Background(), name, mortise.WithWait(patience)))
+			all = append(all, locking(c, background, name, mortise.WithWait(patience)))
 		}
 		e.until("all watch", func() bool { return f.Watching() >= n })
 		e.store.Cut()
 		for i := range n {
 			name := fmt.Sprintf("n%d", i)
 			e.until("the holder's session works again", func() bool {
-				_, err := holder.ForceRelease(context.Background(), topic(name))
+				_, err := holder.ForceRelease(background, topic(name))
 				return err == nil
 			})
 		}

@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -53,7 +52,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 	e.Helper()
 	e.counter()
 	e.fair()
-	ctx := context.Background()
+	ctx := background
 	read, write := e.sides(c)
 	lock := func(what string, record int, l mortise.Locker) pairKind {
 		back := func(l *mortise.Lease, err error) error {

@@ -64,7 +64,7 @@ var multiTests = []test{
 		s, _ := e.multi()
 		s.take(three[0], "p:1", long) // a wrong kind goes before a refusal
 		e.store.Occupy(three[2])
-		_, err := s.AcquireAll(context.Background(), requests("o:1", long, three...))
+		_, err := s.AcquireAll(background, requests("o:1", long, three...))
 		var about *backend.RequestError
 		if e.is("AcquireAll", err, backend.ErrWrongKind); !errors.As(err, &about) || about.Index != 2 {
 			e.Errorf("%v, want it about the third", err)
@@ -74,11 +74,11 @@ var multiTests = []test{
 		if _, ok := s.Session.(backend.RWSession); !ok {
 			return
 		}
-		if _, err := s.Acquire(context.Background(),
+		if _, err := s.Acquire(background,
 			backend.AcquireRequest{Kind: backend.KindWrite, Name: three[1], Owner: "p:2", Lease: long}); err != nil {
 			e.Fatal(err)
 		}
-		_, err = s.AcquireAll(context.Background(), requests("o:1", long, three[1], "{t}:d"))
+		_, err = s.AcquireAll(background, requests("o:1", long, three[1], "{t}:d"))
 		if e.is("AcquireAll", err, backend.ErrWrongKind); !errors.As(err, &about) || about.Index != 0 {
 			e.Errorf("%v, want it about the first", err)
 		}
@@ -90,7 +90,7 @@ var multiTests = []test{
 		in := requests("o:1", long, three...)
 		in[0].Fenced, in[2].Fenced = true, true
 		for range 2 {
-			out, err := s.AcquireAll(context.Background(), in)
+			out, err := s.AcquireAll(background, in)
 			e.fatalIf(err != nil || !granted(out), "%+v, %v", out, err)
 			e.errorIf(out[0].Token <= last || out[1].Token != 0 || out[2].Token <= 0,
 				"%+v, want tokens for the first and the third, the first above %d", out, last)
@@ -114,7 +114,7 @@ var multiTests = []test{
 			{Name: three[1], Owner: "o:1", Keep: 2},
 		}
 		out := make([]backend.ReleaseResult, len(in))
-		s.ReleaseAll(context.Background(), in, out)
+		s.ReleaseAll(background, in, out)
 		e.errorIf(!out[0].Held || out[0].Err != nil || out[2].Held || out[2].Err != nil || !out[3].Held || out[3].Err != nil,
 			"%+v", out)
 		e.is("the second", out[1].Err, backend.ErrWrongKind)
@@ -148,7 +148,7 @@ var multiTests = []test{
 		s, _ := e.multi()
 		in := requests("o:1", long, three[0], three[1], three[0])
 		in[2].Owner = "o:2"
-		_, err := s.AcquireAll(context.Background(), in)
+		_, err := s.AcquireAll(background, in)
 		e.errorIf(err == nil || backend.FaultOf(err).MayHaveRun, "%v, want an error, and nothing done", err)
 		s.isFree(three[0])
 	}},
@@ -160,7 +160,7 @@ var multiTests = []test{
 			for i := range in {
 				in[i].Cached = true
 			}
-			out, err := s.AcquireAll(context.Background(), in)
+			out, err := s.AcquireAll(background, in)
 			e.fatalIf(err != nil, "%v", err)
 			return out
 		}
@@ -169,7 +169,7 @@ var multiTests = []test{
 			r := cached(b, "p:1", three...)
 			e.errorIf(granted(r) || !slices.ContainsFunc(r, func(r backend.AcquireReply) bool { return r.Remaining != 0 }),
 				"%+v, want it refused", r)
-			if r, err := b.Acquire(context.Background(),
+			if r, err := b.Acquire(background,
 				backend.AcquireRequest{Name: three[1], Owner: "p:2", Lease: long, Cached: true}); err != nil || r.Granted {
 				e.Errorf("%+v, %v, want it refused", r, err)
 			}
@@ -184,8 +184,7 @@ var multiTests = []test{
 		e.errorIf(!granted(r), "%+v, want its own release known at once", r)
 		b.free("p:3", three...)
 		e.until("one by one too", func() bool {
-			r, err := a.Acquire(context.Background(),
-				backend.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Cached: true})
+			r, err := a.Acquire(background, backend.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Cached: true})
 			return err == nil && r.Granted
 		})
 	}},
@@ -206,7 +205,7 @@ var multiTests = []test{
 						for _, i := range order {
 							p = append(p, mortise.Part{Locker: c, Name: names[i]})
 						}
-						l, err := mortise.LockAll(context.Background(), p, mortise.WithWait(10*patience))
+						l, err := mortise.LockAll(background, p, mortise.WithWait(10*patience))
 						if err != nil {
 							e.Errorf("LockAll: %v", err)
 							return
@@ -220,7 +219,7 @@ var multiTests = []test{
 						for _, i := range order {
 							in[i].Add(-1)
 						}
-						e.done("Unlock", l.Unlock(context.Background()))
+						e.done("Unlock", l.Unlock(background))
 					}
 				})
 			}
@@ -231,7 +230,7 @@ var multiTests = []test{
 		c := e.client()
 		e.store.Occupy(three[1])
 		for range 2 {
-			_, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithWait(patience))
+			_, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience))
 			e.named(err, "lock", three[1], mortise.ErrWrongKind)
 		}
 		for _, n := range []string{three[0], three[2]} {
@@ -246,7 +245,7 @@ var multiTests = []test{
 		receive(e, "the lease's context ends", l.Context().Done())
 		e.is("the cause", context.Cause(l.Context()), mortise.ErrLost)
 		e.is("Err", l.Err(), mortise.ErrLost)
-		e.is("Unlock", l.Unlock(context.Background()), mortise.ErrNotHeld)
+		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
 		for _, n := range three {
 			e.free(c, n)
 		}
@@ -297,7 +296,7 @@ var multiTests = []test{
 		l := e.lockAll(c, three...)
 		e.store.Delete(three[1])
 		e.until("another has it", func() bool { return s.acquire(three[1], "p:1", long).Granted })
-		e.is("Unlock", l.Unlock(context.Background()), mortise.ErrNotHeld)
+		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
 		rec := s.record(three[1])
 		e.errorIf(rec.Owner != "p:1", "another's record is %+v", rec)
 		for _, n := range []string{three[0], three[2]} {
@@ -306,7 +305,7 @@ var multiTests = []test{
 	}},
 	{"Rule07_LockAll_EntersAgainAndIsEnteredAgain", func(e *env) {
 		c := e.client()
-		ctx := context.Background()
+		ctx := background
 		outer := e.lock(c, ctx, three[1])
 		all, err := mortise.LockAll(outer.Context(), parts(c, append(slices.Clone(three), three[0])...),
 			mortise.WithWait(patience))
@@ -361,17 +360,17 @@ var multiTests = []test{
 			for _, c := range []*mortise.Client{a, b} {
 				for _, n := range three {
 					waiting = append(waiting, async(func() result {
-						l, err := c.Lock(context.Background(), n, mortise.WithWait(patience))
+						l, err := c.Lock(background, n, mortise.WithWait(patience))
 						if err == nil {
-							err = l.Unlock(context.Background())
+							err = l.Unlock(background)
 						}
 						return result{err: err}
 					}))
 				}
 				waiting = append(waiting, async(func() result {
-					l, err := mortise.LockAll(context.Background(), parts(c, three[2], three[0]), mortise.WithWait(patience))
+					l, err := mortise.LockAll(background, parts(c, three[2], three[0]), mortise.WithWait(patience))
 					if err == nil {
-						err = l.Unlock(context.Background())
+						err = l.Unlock(background)
 					}
 					return result{err: err}
 				}))
@@ -388,7 +387,7 @@ var multiTests = []test{
 		c, f := e.tapped()
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpAcquireAll))
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		waiting := async(func() result {
 			l, err := mortise.LockAll(ctx, parts(c, three...), mortise.WithLease(long))
 			return result{lease: l, err: err}
@@ -411,7 +410,7 @@ var multiTests = []test{
 		c, f := e.tapped()
 		arrive := make(chan struct{})
 		f.Hook(on(Fate{Later: arrive}, OpAcquireAll))
-		_, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithLease(long))
+		_, err := mortise.LockAll(background, parts(c, three...), mortise.WithLease(long))
 		e.is("LockAll", err, mortise.ErrUnavailable)
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2*len(three) })
 		close(arrive)
@@ -432,7 +431,7 @@ var multiTests = []test{
 		c := e.client()
 		s := e.bare()
 		s.take("{u}:x", "o:1", long)
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		defer cancel()
 		other := e.client(mortise.WithObserver(mortise.Observer{Waiting: func(w mortise.WaitingEvent) {
 			if w.Name == "{u}:x" { // it waits for that, and holds nothing
@@ -450,7 +449,7 @@ var multiTests = []test{
 	{"Rule10_LockAll_UnlockUnderACancelledContextReleasesAll", func(e *env) {
 		c := e.client()
 		l := e.lockAll(c, three...)
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		cancel()
 		if err := l.Unlock(ctx); err != nil { // it may be quicker than the context
 			e.is("Unlock", err, context.Canceled)
@@ -470,8 +469,7 @@ var multiTests = []test{
 			seen[of]++
 			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
 		})
-		all, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithWait(patience),
-			mortise.WithLease(long))
+		all, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
 		again, err := mortise.LockAll(all.Context(), parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll again: %v", err)
@@ -490,12 +488,10 @@ var multiTests = []test{
 	}},
 	{"Rule11_LockAll_AReleaseThatIsNotConfirmedIsRetriedInTheBackground", func(e *env) {
 		c, f := e.tapped()
-		all, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithWait(patience),
-			mortise.WithLease(long))
+		all, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
 		f.Hook(func(c Call) Fate { return Fate{Refused: c.Op == OpRelease || c.Op == OpReleaseAll} })
-		err = all.Unlock(context.Background())
-		e.is("Unlock", err, mortise.ErrUnavailable)
+		e.is("Unlock", all.Unlock(background), mortise.ErrUnavailable)
 		f.Hook(nil)
 		for _, n := range three {
 			e.free(c, n)
@@ -508,7 +504,7 @@ var multiTests = []test{
 		waiting := lockingAll(b, mortise.WithWait(10*patience))
 		e.until("it watches", func() bool { return f.Watching() > 0 })
 		e.store.Cut()
-		l.Unlock(context.Background()) // it may take a repetition in the background
+		l.Unlock(background) // it may take a repetition in the background
 		got := e.granted("the waiter gets all", waiting)
 		e.unlock(got.lease)
 	}},
@@ -518,7 +514,7 @@ var multiTests = []test{
 		e.store.Down()
 		defer e.store.Up()
 		got := receive(e, "LockAll returns",
-			async(func() error { return second(mortise.LockAll(context.Background(), parts(c, three...))) }))
+			async(func() error { return second(mortise.LockAll(background, parts(c, three...))) }))
 		e.named(got, "lock", three[0], mortise.ErrUnavailable)
 	}},
 	{"Rule14_LockAll_ShutdownWakesItAndWaitsForItsUnlock", func(e *env) {
@@ -527,11 +523,11 @@ var multiTests = []test{
 		l := e.lockAll(a, three...)
 		waiting := lockingAll(b)
 		e.until("it watches", func() bool { return f.Watching() > 0 })
-		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return b.Shutdown(context.Background()) })))
+		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return b.Shutdown(background) })))
 		e.is("LockAll", receive(e, "the waiter wakes", waiting).err, mortise.ErrClosed)
-		down := async(func() error { return a.Shutdown(context.Background()) })
+		down := async(func() error { return a.Shutdown(background) })
 		e.until("it refuses new locks", func() bool {
-			l, err := mortise.LockAll(context.Background(), parts(a, "{t}:y", "{t}:z"))
+			l, err := mortise.LockAll(background, parts(a, "{t}:y", "{t}:z"))
 			if err == nil { // it was not yet shutting down
 				e.unlock(l)
 			}
@@ -584,7 +580,7 @@ func requests(owner string, lease time.Duration, names ...string) []backend.Acqu
 
 func (s *rawMulti) all(owner string, lease time.Duration, names ...string) []backend.AcquireReply {
 	s.e.Helper()
-	out, err := s.m.AcquireAll(context.Background(), requests(owner, lease, names...))
+	out, err := s.m.AcquireAll(background, requests(owner, lease, names...))
 	s.e.fatalIf(err != nil || len(out) != len(names), "AcquireAll(%q, %s): %+v, %v", names, owner, out, err)
 	return out
 }
@@ -597,7 +593,7 @@ func (s *rawMulti) free(owner string, names ...string) {
 	for i, n := range names {
 		in[i] = backend.ReleaseRequest{Name: n, Owner: owner}
 	}
-	s.m.ReleaseAll(context.Background(), in, out)
+	s.m.ReleaseAll(background, in, out)
 	for i, r := range out {
 		if r.Err != nil || !r.Held {
 			s.e.Fatalf("ReleaseAll(%q, %s): %s: %+v", names, owner, names[i], r)
@@ -621,7 +617,7 @@ func parts(l mortise.Locker, names ...string) []mortise.Part {
 // lockAll is LockAll that must succeed within patience.
 func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 	e.Helper()
-	l, err := mortise.LockAll(context.Background(), parts(c, names...), mortise.WithWait(patience))
+	l, err := mortise.LockAll(background, parts(c, names...), mortise.WithWait(patience))
 	e.fatalIf(err != nil, "LockAll: %v", err)
 	return l
 }
@@ -629,7 +625,7 @@ func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 // lockingAll runs LockAll of the three in a goroutine.
 func lockingAll(c *mortise.Client, opts ...mortise.Option) <-chan result {
 	return async(func() result {
-		l, err := mortise.LockAll(context.Background(), parts(c, three...), opts...)
+		l, err := mortise.LockAll(background, parts(c, three...), opts...)
 		return result{lease: l, err: err, at: time.Now()}
 	})
 }

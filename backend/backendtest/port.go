@@ -44,8 +44,7 @@ var portTests = []test{
 			s := e.bare()
 			for j := range 8 {
 				wg.Go(func() {
-					r, err := s.Acquire(context.Background(),
-						backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:%d", i, j), Lease: long})
+					r, err := s.Acquire(background, backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:%d", i, j), Lease: long})
 					e.errorIf(err != nil, "Acquire: %v", err)
 					if r.Granted {
 						granted.Add(1)
@@ -186,7 +185,7 @@ var portTests = []test{
 				}
 			}
 		}
-		s.Renew(context.Background(), in, out)
+		s.Renew(background, in, out)
 		for i := range out {
 			if out[i].Held != want[i] || out[i].Err != nil && !errors.Is(out[i].Err, backend.ErrWrongKind) {
 				e.Fatalf("the answer to %s is %+v, want held %v", in[i].Name, out[i], want[i])
@@ -197,7 +196,7 @@ var portTests = []test{
 				}
 			}
 		}
-		s.Renew(context.Background(), nil, nil)
+		s.Renew(background, nil, nil)
 	}},
 	{"Port_InspectReadsTheRecord", func(e *env) {
 		s := e.bare()
@@ -213,10 +212,10 @@ var portTests = []test{
 		a, h := e.session()
 		b := e.bare()
 		a.watch(h, "n")
-		ok, err := b.ForceRelease(context.Background(), topic("n"))
+		ok, err := b.ForceRelease(background, topic("n"))
 		e.errorIf(ok || err != nil, "without a record: %v, %v", ok, err)
 		a.take("n", "a:1", long)
-		ok, err = b.ForceRelease(context.Background(), topic("n"))
+		ok, err = b.ForceRelease(background, topic("n"))
 		e.errorIf(!ok || err != nil, "of a record: %v, %v", ok, err)
 		a.isFree("n")
 		e.until("the release is announced", func() bool { return h.count("released n") > 0 })
@@ -235,7 +234,7 @@ var portTests = []test{
 			e.fatalIf(again < token, "the same request again drew %d after %d", again, token)
 			s.release("n", owner, 0)
 			s.take("n", owner+"plain", long)
-			r, err := s.Reenter(context.Background(),
+			r, err := s.Reenter(background,
 				backend.ReenterRequest{Name: "n", Owner: owner + "plain", Holds: 2, Lease: long, Fenced: true})
 			e.fatalIf(err != nil || !r.Held || r.Token <= token,
 				"a fenced re-entry of a plain hold: %+v, %v after token %d", r, err, token)
@@ -249,7 +248,7 @@ var portTests = []test{
 	{"Port_DataOfAnotherKindIsNamedAndLeftAlone", func(e *env) {
 		s := e.bare()
 		e.store.Occupy("n")
-		ctx := context.Background()
+		ctx := background
 		for op, run := range map[string]func() error{
 			"Acquire": func() error {
 				return second(s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long}))
@@ -365,17 +364,15 @@ var portTests = []test{
 		for i := range 3 {
 			n, m := h.count("watching n"), h.count("watching m")
 			e.store.Cut()
-			e.until("both are confirmed again", func() bool {
-				return h.count("watching n") > n && h.count("watching m") > m
-			})
+			e.until("both are confirmed again", func() bool { return h.count("watching n") > n && h.count("watching m") > m })
 			told := h.count("released n")
 			owner := fmt.Sprintf("b:%d", i)
 			e.until("another works again", func() bool {
-				r, err := b.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: owner, Lease: long})
+				r, err := b.Acquire(background, backend.AcquireRequest{Name: "n", Owner: owner, Lease: long})
 				return err == nil && r.Granted
 			})
 			e.until("it releases", func() bool {
-				_, err := b.Release(context.Background(), backend.ReleaseRequest{Name: "n", Owner: owner})
+				_, err := b.Release(background, backend.ReleaseRequest{Name: "n", Owner: owner})
 				return err == nil
 			})
 			e.until("the release is told", func() bool { return h.count("released n") > told })
@@ -400,7 +397,7 @@ var portTests = []test{
 		s := e.bare()
 		s.take("n", "a:1", long)
 		e.store.Down()
-		for op, run := range operations(s.Session, context.Background()) {
+		for op, run := range operations(s.Session, background) {
 			begin := time.Now()
 			err := receive(e, op+" returns", async(run))
 			f := backend.FaultOf(err)
@@ -411,7 +408,7 @@ var portTests = []test{
 		}
 		e.store.Up()
 		e.until("the same session works again", func() bool {
-			r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "m", Owner: "a:2", Lease: long})
+			r, err := s.Acquire(background, backend.AcquireRequest{Name: "m", Owner: "a:2", Lease: long})
 			return err == nil && r.Granted
 		})
 	}},
@@ -425,7 +422,7 @@ var portTests = []test{
 	}},
 	{"Port_ACancelledContextEndsTheCallAndTellsWhetherItRan", func(e *env) {
 		s := e.bare()
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		cancel()
 		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
 		e.fatalIf(err == nil, "Acquire succeeded under a context that was cancelled before")
@@ -444,7 +441,7 @@ var portTests = []test{
 		if !is || !l.Leaves(backend.KindLock) {
 			return // an obligation of those only that say so
 		}
-		ended, cancel := context.WithCancel(context.Background())
+		ended, cancel := context.WithCancel(background)
 		cancel()
 		_, err := s.Acquire(ended, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
 		left, is := errors.AsType[*backend.Left[backend.AcquireReply]](err)
@@ -470,7 +467,7 @@ var portTests = []test{
 		used.take("n", "a:1", long)
 		used.watch(h, "n")
 		e.must("Close", s.Close())
-		for op, run := range operations(s, context.Background()) {
+		for op, run := range operations(s, background) {
 			err := receive(e, op+" returns", async(run))
 			f := backend.FaultOf(err)
 			e.errorIf(!errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary,
@@ -499,12 +496,12 @@ var portTests = []test{
 	}},
 	{"Port_PingTellsWhetherTheStoreIsThere", func(e *env) {
 		s := e.bare()
-		e.done("Ping", s.Ping(context.Background()))
+		e.done("Ping", s.Ping(background))
 		e.store.Down()
-		err := receive(e, "Ping returns", async(func() error { return s.Ping(context.Background()) }))
+		err := receive(e, "Ping returns", async(func() error { return s.Ping(background) }))
 		e.errorIf(err == nil, "Ping succeeded though the store is down")
 		e.store.Up()
-		e.until("Ping succeeds again", func() bool { return s.Ping(context.Background()) == nil })
+		e.until("Ping succeeds again", func() bool { return s.Ping(background) == nil })
 	}},
 	{"Port_OneBackendOpensSeveralSessionsOnOneStore", func(e *env) {
 		b := e.store.Backend()

@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -18,8 +17,7 @@ var rwPortTests = []test{
 		r := s.tryWrite("a:3")
 		e.errorIf(r.Granted || r.Remaining <= 30*time.Second || r.Remaining > 60*time.Second,
 			"a writer beside readers: %+v, want what is left of the longest lease, 60s", r)
-		r = s.tryWrite("a:1")
-		e.errorIf(r.Granted, "a reader became a writer")
+		e.errorIf(s.tryWrite("a:1").Granted, "a reader became a writer")
 		if rec := s.rec(); rec.Kind != backend.KindRead || rec.Readers != 2 || rec.Owner != "a:1" || rec.Holds != 1 {
 			e.Errorf("the record is %+v", rec)
 		}
@@ -29,8 +27,7 @@ var rwPortTests = []test{
 		s.write("a:4")
 		r = s.tryRead("a:5")
 		e.errorIf(r.Granted || r.Remaining <= 0, "a reader beside a writer: %+v", r)
-		r = s.tryWrite("a:6")
-		e.errorIf(r.Granted, "a second writer")
+		e.errorIf(s.tryWrite("a:6").Granted, "a second writer")
 		if rec := s.rec(); rec.Kind != backend.KindWrite || rec.Readers != 0 || rec.Owner != "a:4" || rec.Holds != 1 {
 			e.Errorf("the record is %+v", rec)
 		}
@@ -154,7 +151,7 @@ var rwPortTests = []test{
 	{"Port_RW_AWriterEntersAgain", func(e *env) {
 		s, _ := e.rw()
 		reenter := func(kind backend.Kind, owner string, holds int, lease time.Duration) (bool, error) {
-			r, err := s.Reenter(context.Background(),
+			r, err := s.Reenter(background,
 				backend.ReenterRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
 			return r.Held, err
 		}
@@ -199,7 +196,7 @@ var rwPortTests = []test{
 			{Kind: backend.KindRead, Name: "n", Owner: "a:3"},
 		}
 		out := make([]backend.RenewResult, len(in))
-		s.Renew(context.Background(), in, out)
+		s.Renew(background, in, out)
 		for i, want := range []bool{true, true, false, false, false, false, true, false} {
 			if out[i].Err != nil || out[i].Held != want {
 				e.Errorf("%+v: %+v, want %v", in[i], out[i], want)
@@ -208,7 +205,7 @@ var rwPortTests = []test{
 	}},
 	{"Port_RW_EachKindIsTheWrongOneForTheOthers", func(e *env) {
 		s, _ := e.rw()
-		ctx := context.Background()
+		ctx := background
 		acquire := func(k backend.Kind, name string) error {
 			r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
 			e.errorIf(r.Granted, "kind %d was granted %s", k, name)
@@ -246,7 +243,7 @@ var rwPortTests = []test{
 		s, h := e.rw()
 		s.listen(h)
 		force := func() bool {
-			did, err := s.ForceRelease(context.Background(), rwTopic)
+			did, err := s.ForceRelease(background, rwTopic)
 			e.fatalIf(err != nil, "%v", err)
 			return did
 		}
@@ -338,19 +335,19 @@ func (s *rwSession) gone(kind backend.Kind, owner string) {
 func (s *rwSession) renewRW(kind backend.Kind, owner string, lease time.Duration) bool {
 	s.e.Helper()
 	out := make([]backend.RenewResult, 1)
-	s.Renew(context.Background(), []backend.RenewRequest{{Kind: kind, Name: "n", Owner: owner, Lease: lease}}, out)
+	s.Renew(background, []backend.RenewRequest{{Kind: kind, Name: "n", Owner: owner, Lease: lease}}, out)
 	s.e.fatalIf(out[0].Err != nil, "Renew(%s): %v", owner, out[0].Err)
 	return out[0].Held
 }
 
 func (s *rwSession) withdraw(claimant string) {
 	s.e.Helper()
-	s.e.must("Withdraw", s.Withdraw(context.Background(), rwTopic, claimant))
+	s.e.must("Withdraw", s.Withdraw(background, rwTopic, claimant))
 }
 
 func (s *rwSession) rec() backend.Record {
 	s.e.Helper()
-	r, err := s.Inspect(context.Background(), rwTopic)
+	r, err := s.Inspect(background, rwTopic)
 	s.e.fatalIf(err != nil, "Inspect: %v", err)
 	return r
 }

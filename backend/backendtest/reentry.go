@@ -14,7 +14,7 @@ var reentryTests = []test{
 		c, other := e.client(), e.client()
 		const n = 5
 		var leases []*mortise.Lease
-		ctx := context.Background()
+		ctx := background
 		for i := range n {
 			l := e.lock(c, ctx, "n", mortise.WithLease(long))
 			leases = append(leases, l)
@@ -23,7 +23,7 @@ var reentryTests = []test{
 			e.errorIf(s.Holds != i+1 || s.Client != c.ID() || s.Mine, "after %d Locks another sees %+v", i+1, s)
 		}
 		for i := n - 1; i >= 0; i-- {
-			_, err := other.TryLock(context.Background(), "n")
+			_, err := other.TryLock(background, "n")
 			e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "with %d holds left TryLock: %v", i+1, err)
 			e.unlock(leases[i])
 			e.is("the lease's Err", leases[i].Err(), mortise.ErrReleased)
@@ -34,11 +34,11 @@ var reentryTests = []test{
 				e.errorIf(err != nil, "hold %d ended with hold %d: %v", j+1, i+1, err)
 			}
 		}
-		e.unlock(e.lock(other, context.Background(), "n"))
+		e.unlock(e.lock(other, background, "n"))
 	}},
 	{"Rule07_HoldsMayBeUnlockedInAnyOrder", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		// Contexts of inner leases are children of the outer one's and end with it;
 		// the holds do not.
 		middle := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
@@ -53,11 +53,11 @@ var reentryTests = []test{
 	}},
 	{"Rule07_ASecondUnlockOfOneLeaseReleasesNoOtherHold", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		inner := e.lock(c, outer.Context(), "n")
 		e.unlock(inner)
 		for range 3 {
-			err := inner.Unlock(context.Background())
+			err := inner.Unlock(background)
 			e.named(err, "unlock", "n", mortise.ErrNotHeld)
 			e.is("second Unlock", err, mortise.ErrReleased)
 		}
@@ -65,17 +65,16 @@ var reentryTests = []test{
 			e.Errorf("the outer hold: %+v, %v", s, outer.Err())
 		}
 		e.unlock(outer)
-		err := outer.Unlock(context.Background())
-		e.is("second Unlock of the outer lease", err, mortise.ErrNotHeld, mortise.ErrReleased)
+		e.is("second Unlock of the outer lease", outer.Unlock(background), mortise.ErrNotHeld, mortise.ErrReleased)
 	}},
 	{"Rule07_ConcurrentUnlocksOfOneLeaseReleaseOnce", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		inner := e.lock(c, outer.Context(), "n")
 		errs := make([]error, 8)
 		var wg sync.WaitGroup
 		for i := range errs {
-			wg.Go(func() { errs[i] = inner.Unlock(context.Background()) })
+			wg.Go(func() { errs[i] = inner.Unlock(background) })
 		}
 		wg.Wait()
 		won := 0
@@ -91,7 +90,7 @@ var reentryTests = []test{
 	}},
 	{"Rule07_ManyGoroutinesReenterAndTheCountIsRight", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		var wg sync.WaitGroup
 		for range 6 {
 			wg.Go(func() {
@@ -117,7 +116,7 @@ var reentryTests = []test{
 			defer func() {
 				e.errorIf(recover() == nil, "the panic was swallowed")
 			}()
-			mortise.Do(context.Background(), c, "n", func(context.Context) error { panic("work") }, mortise.WithLease(long))
+			mortise.Do(background, c, "n", func(context.Context) error { panic("work") }, mortise.WithLease(long))
 		}()
 		e.free(c, "n")
 	}},

@@ -12,10 +12,10 @@ import (
 var releaseTests = []test{
 	{"Rule10_UnlockUnderACancelledContextReleases", func(e *env) {
 		c := e.client()
-		gone, cancel := context.WithCancel(context.Background())
+		gone, cancel := context.WithCancel(background)
 		cancel()
 		for range 20 {
-			lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+			lease := e.lock(c, background, "n", mortise.WithLease(long))
 			if err := lease.Unlock(gone); err != nil {
 				e.is("Unlock", err, context.Canceled)
 			}
@@ -25,10 +25,10 @@ var releaseTests = []test{
 	}},
 	{"Rule10_UnlockReturnsWhenItsContextEndsAndTheReleaseGoesOn", func(e *env) {
 		c, f := e.tapped()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		reach := make(chan struct{})
 		f.Hook(on(Fate{Before: reach}, OpRelease))
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 		defer cancel()
 		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(ctx) }))
 		e.named(err, "unlock", "n", context.DeadlineExceeded)
@@ -38,18 +38,18 @@ var releaseTests = []test{
 	}},
 	{"Rule10_AReleaseThatFailsIsRepeatedInTheBackground", func(e *env) {
 		c, f := e.tapped()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
-		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(context.Background()) }))
+		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(background) }))
 		e.named(err, "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		e.free(c, "n")
 	}},
 	{"Rule10_AReleaseBegunWhileTheStoreIsAwayIsDoneWhenItIsBack", func(e *env) {
 		c := e.client()
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		e.store.Down()
-		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(context.Background()) }))
+		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(background) }))
 		e.named(err, "unlock", "n", mortise.ErrUnavailable)
 		e.store.Up()
 		e.free(c, "n")
@@ -57,7 +57,7 @@ var releaseTests = []test{
 	{"Rule11_AnAcquireWhoseReplyWasLostCountsOnce", func(e *env) {
 		c, f := e.tapped()
 		lose(f, OpAcquire, 1)
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		e.fatalIf(f.Count(OpAcquire) < 2, "no reply was lost")
 		e.holds(c, "n", 1)
 		e.unlock(lease)
@@ -65,7 +65,7 @@ var releaseTests = []test{
 	}},
 	{"Rule11_AReentryWhoseReplyWasLostCountsOnce", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		lose(f, OpReenter, 1)
 		inner := e.lock(c, outer.Context(), "n")
 		e.fatalIf(f.Count(OpReenter) < 2, "no reply was lost")
@@ -76,7 +76,7 @@ var releaseTests = []test{
 	}},
 	{"Rule11_AnUnlockWhoseReplyWasLostSucceeds", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		inner := e.lock(c, outer.Context(), "n")
 		for i, l := range []*mortise.Lease{inner, outer} {
 			before := f.Count(OpRelease)
@@ -108,7 +108,7 @@ var releaseTests = []test{
 			return Fate{}
 		})
 		for range 10 {
-			ctx := context.Background()
+			ctx := background
 			var leases []*mortise.Lease
 			for i := range 3 {
 				l := e.lock(c, ctx, "n", mortise.WithLease(long))

@@ -18,7 +18,7 @@ var renewalTests = []test{
 		for i := range 5 {
 			name := fmt.Sprintf("n%d", i)
 			lease := e.brief(a, name, 200*time.Millisecond)
-			got := e.lock(b, context.Background(), name, mortise.WithLease(long))
+			got := e.lock(b, background, name, mortise.WithLease(long))
 			e.is("at the moment another has it, Err", lease.Err(), mortise.ErrLost)
 			receive(e, "the holder's context ends", lease.Context().Done())
 			e.is("its cause", context.Cause(lease.Context()), mortise.ErrLost)
@@ -37,7 +37,7 @@ var renewalTests = []test{
 			sent = time.Now()
 			return Fate{After: elapsed(held)}
 		})
-		lease := e.lock(c, context.Background(), "n", mortise.WithLease(lasts))
+		lease := e.lock(c, background, "n", mortise.WithLease(lasts))
 		d := time.Since(sent)
 		e.fatalIf(d < held, "the reply was not held: %v", d)
 		receive(e, "the lease ends", lease.Context().Done())
@@ -55,7 +55,7 @@ var renewalTests = []test{
 			}
 			return Fate{After: elapsed(250 * time.Millisecond)}
 		})
-		lease, err := c.TryLock(context.Background(), "n", mortise.WithLease(100*time.Millisecond))
+		lease, err := c.TryLock(background, "n", mortise.WithLease(100*time.Millisecond))
 		if err == nil {
 			e.Errorf("TryLock succeeded with a lease that was over; its Err is %v", lease.Err())
 		} else {
@@ -65,9 +65,9 @@ var renewalTests = []test{
 	{"Rule02_AHolderThatIsCutOffIsToldBeforeAWaiterGetsIt", func(e *env) {
 		a, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		b := e.client()
-		lease := e.lock(a, context.Background(), "n")
+		lease := e.lock(a, background, "n")
 		f.Hook(func(Call) Fate { return Fate{Refused: true} })
-		e.granted("the waiter gets it", locking(b, context.Background(), "n", mortise.WithWait(patience)))
+		e.granted("the waiter gets it", locking(b, background, "n", mortise.WithWait(patience)))
 		e.is("Err of the holder that was cut off", lease.Err(), mortise.ErrLost)
 		receive(e, "its context ends", lease.Context().Done())
 	}},
@@ -75,7 +75,7 @@ var renewalTests = []test{
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
 		late := make(chan struct{})
 		f.Hook(on(Fate{After: late}, OpRenew))
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		receive(e, "the lease ends", lease.Context().Done())
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		close(late)
@@ -92,7 +92,7 @@ var renewalTests = []test{
 	{"Rule02_ALeaseEndsWhenTheStoreGoesAway", func(e *env) {
 		c := e.client(mortise.WithWatchdogTimeout(watchdog))
 		begin := time.Now()
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		e.store.Down()
 		down := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
@@ -115,7 +115,7 @@ var renewalTests = []test{
 		}))
 		for _, remove := range []func(){func() { e.store.Delete("n") }, e.store.Flush, func() { e.store.Occupy("n") }} {
 			before := lost.Load()
-			lease := e.lock(c, context.Background(), "n")
+			lease := e.lock(c, background, "n")
 			remove()
 			begin := time.Now()
 			receive(e, "the lease ends", lease.Context().Done())
@@ -133,7 +133,7 @@ var renewalTests = []test{
 			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
 		}))
 		b := e.client()
-		lease := e.lock(a, context.Background(), "n")
+		lease := e.lock(a, background, "n")
 		begin := time.Now()
 		for time.Since(begin) < watchdog*3/2 {
 			err := lease.Err()
@@ -152,7 +152,7 @@ var renewalTests = []test{
 	}},
 	{"Rule03_TheCallersContextEndsNeitherLeaseNorRenewal", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		lease := e.lock(c, ctx, "n")
 		cancel()
 		receive(e, "the lease's context ends with its parent", lease.Context().Done())
@@ -179,7 +179,7 @@ var renewalTests = []test{
 	}},
 	{"Rule03_AReentryKeepsTheLongerTime", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(60*time.Second))
+		outer := e.lock(c, background, "n", mortise.WithLease(60*time.Second))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(500*time.Millisecond))
 		s := e.inspect(c, "n")
 		e.errorIf(s.Remaining < 30*time.Second || s.Holds != 2, "a short re-entry made the record %+v", s)
@@ -194,7 +194,7 @@ var renewalTests = []test{
 	}},
 	{"Rule03_APartialUnlockLeavesTheTimeAlone", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(60*time.Second))
+		outer := e.lock(c, background, "n", mortise.WithLease(60*time.Second))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(time.Second))
 		e.unlock(inner)
 		s := e.inspect(c, "n")
@@ -205,7 +205,7 @@ var renewalTests = []test{
 	}},
 	{"Rule03_AWatchedReentryRenewsALeaseOfFixedTime", func(e *env) {
 		c := e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(watchdog))
+		outer := e.lock(c, background, "n", mortise.WithLease(watchdog))
 		inner := e.lock(c, outer.Context(), "n")
 		e.always(watchdog*5/4, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.unlock(inner)
@@ -217,9 +217,9 @@ var renewalTests = []test{
 		const most = watchdog * 3 / 2
 		c := e.client(mortise.WithWatchdogTimeout(watchdog))
 		begin := time.Now()
-		lease := e.lock(c, context.Background(), "n", mortise.WithMaxHold(most))
+		lease := e.lock(c, background, "n", mortise.WithMaxHold(most))
 		taken := time.Now()
-		got := e.granted("another gets it", locking(e.client(), context.Background(), "n", mortise.WithWait(patience)))
+		got := e.granted("another gets it", locking(e.client(), background, "n", mortise.WithWait(patience)))
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		d := got.at.Sub(begin)
 		e.errorIf(d < most-100*time.Millisecond, "it ended after %v of %v", d, most)
@@ -232,7 +232,7 @@ var renewalTests = []test{
 		begin := time.Now()
 		dead.take("n", "dead:1", 700*time.Millisecond)
 		taken := time.Now()
-		got := e.granted("the waiter gets it", locking(c, context.Background(), "n"))
+		got := e.granted("the waiter gets it", locking(c, background, "n"))
 		d := got.at.Sub(begin)
 		e.errorIf(d < 690*time.Millisecond, "it was granted %v into a lease of 700ms", d)
 		d = got.at.Sub(taken)
@@ -242,12 +242,12 @@ var renewalTests = []test{
 	}},
 	{"Rule04_TheLockOfAClientThatWasAbandonedFreesItself", func(e *env) {
 		dead, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		e.lock(dead, context.Background(), "n")
+		e.lock(dead, background, "n")
 		// As if the process were gone: nothing of it reaches the store any more.
 		f.Hook(func(Call) Fate { return Fate{Refused: true} })
 		c := e.client()
-		first := locking(c, context.Background(), "n", mortise.WithWait(patience))
-		second := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		first := locking(c, background, "n", mortise.WithWait(patience))
+		second := locking(c, background, "n", mortise.WithWait(patience))
 		for range 2 {
 			select {
 			case got := <-first:
@@ -266,7 +266,7 @@ var renewalTests = []test{
 	{"Rule04_AWaiterOutlastsRenewalsAndThenTakesADeadHoldersLock", func(e *env) {
 		holder, _ := e.session()
 		holder.take("n", "dead:1", 500*time.Millisecond)
-		waiting := locking(e.client(), context.Background(), "n", mortise.WithWait(patience))
+		waiting := locking(e.client(), background, "n", mortise.WithWait(patience))
 		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(50 * time.Millisecond) {
 			if !holder.renew("n", "dead:1", 500*time.Millisecond) {
 				break // starved for a whole lease; it has died a little early
@@ -280,7 +280,7 @@ var renewalTests = []test{
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		late := make(chan struct{})
 		f.Hook(on(Fate{Before: late}, OpRenew))
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 		e.unlock(lease)
 		next := e.brief(c, "n", time.Second)
@@ -295,7 +295,7 @@ var renewalTests = []test{
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		begin := time.Now()
 		for i := range 20 {
-			lease := e.lock(c, context.Background(), fmt.Sprintf("n%d", i))
+			lease := e.lock(c, background, fmt.Sprintf("n%d", i))
 			if i%2 == 0 {
 				e.unlock(e.lock(c, lease.Context(), fmt.Sprintf("n%d", i)))
 			}
@@ -311,7 +311,7 @@ var renewalTests = []test{
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpAcquire))
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		waiting := locking(c, ctx, "n")
 		e.until("the acquire is on its way", func() bool { return f.Count(OpAcquire) == 1 })
 		cancel()
@@ -327,7 +327,7 @@ var renewalTests = []test{
 		other := e.client()
 		for i := range 150 {
 			name := fmt.Sprintf("n%d", i%5)
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			waiting := locking(c, ctx, name)
 			time.Sleep(time.Duration(rand.IntN(600)) * time.Microsecond)
 			cancel()
@@ -340,7 +340,7 @@ var renewalTests = []test{
 		}
 		// The watchdog timeout is 30s: what is free within patience was released.
 		for i := range 5 {
-			lease := e.lock(other, context.Background(), fmt.Sprintf("n%d", i))
+			lease := e.lock(other, background, fmt.Sprintf("n%d", i))
 			e.unlock(lease)
 		}
 		equal(e, "%d renewals were sent", f.Count(OpRenew), 0)

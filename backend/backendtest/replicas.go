@@ -56,7 +56,7 @@ func (e *env) held(s *raw, name string) bool {
 		kinds = append(kinds, backend.KindWrite)
 	}
 	for _, k := range kinds {
-		rec, err := s.Inspect(context.Background(), backend.Topic{Kind: k, Name: name})
+		rec, err := s.Inspect(background, backend.Topic{Kind: k, Name: name})
 		e.fatalIf(err != nil && !errors.Is(err, backend.ErrWrongKind), "Inspect(%q): %v", name, err)
 		if err != nil || rec.Held {
 			return true
@@ -152,7 +152,7 @@ var replicaTests = []test{
 		for name, l := range e.lockers(c, s.Session) {
 			for what, lock := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease,
 				error){"lock": l.Lock, "trylock": l.TryLock} {
-				_, err := lock(context.Background(), name, e.tooFew())
+				_, err := lock(background, name, e.tooFew())
 				if !replicates(s.Session) {
 					e.named(err, what, name, mortise.ErrInvalid)
 					continue
@@ -167,7 +167,7 @@ var replicaTests = []test{
 			if !replicates(s.Session) || k == 0 {
 				continue
 			}
-			lease, err := l.Lock(context.Background(), name, mortise.WithReplicas(k, patience))
+			lease, err := l.Lock(background, name, mortise.WithReplicas(k, patience))
 			if err != nil {
 				e.Errorf("%s, with as many replicas as there are: %v", name, err)
 				continue
@@ -186,20 +186,18 @@ var replicaTests = []test{
 			want = mortise.ErrInvalid
 		}
 		parts := []mortise.Part{{Locker: c, Name: "{n}:1"}, {Locker: c, Name: "{n}:2"}, {Locker: c, Name: "{n}:3"}}
-		_, err := mortise.LockAll(context.Background(), parts, e.tooFew())
-		e.is("LockAll", err, want)
+		e.is("LockAll", second(mortise.LockAll(background, parts, e.tooFew())), want)
 		for _, p := range parts {
 			e.free(c, p.Name)
 		}
 		if k := e.replicas(); k > 0 {
-			lease, err := mortise.LockAll(context.Background(), parts, mortise.WithReplicas(k, patience))
+			lease, err := mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))
 			e.fatalIf(err != nil, "%v", err)
 			e.unlock(lease)
 		}
 		red, err := mortise.Red(c, e.client(), e.client())
 		e.fatalIf(err != nil, "%v", err)
-		_, err = red.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second))
-		e.is("Red", err, mortise.ErrInvalid)
+		e.is("Red", second(red.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
 		s := e.bare()
@@ -207,7 +205,7 @@ var replicaTests = []test{
 			return
 		}
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n")
+		outer := e.lock(c, background, "n")
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.done("the outer lease", outer.Err())
 		rec := s.record("n")
@@ -227,13 +225,11 @@ var replicaTests = []test{
 			return
 		}
 		c, callee := e.client(), e.client()
-		outer := e.lock(c, context.Background(), "n")
-		ctx, err := callee.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...)
+		outer := e.lock(c, background, "n")
+		ctx, err := callee.Adopt(background, mortise.ClaimsOf(outer.Context())...)
 		e.fatalIf(err != nil, "%v", err)
-		_, err = callee.Lock(ctx, "n", e.tooFew())
-		e.named(err, "lock", "n", mortise.ErrNotReplicated)
-		_, err = c.Lock(outer.Context(), "n", e.tooFew()) // which enters as a callee does, now that it was lent
-		e.named(err, "lock", "n", mortise.ErrNotReplicated)
+		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
+		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.unlock(e.lock(callee, ctx, "n")) // nobody is before it
 		if k := e.replicas(); k > 0 {
 			e.unlock(e.lock(callee, ctx, "n", mortise.WithReplicas(k, patience/2)))
@@ -249,7 +245,7 @@ var replicaTests = []test{
 		}
 		c := e.client()
 		for name, l := range e.lockers(c, s.Session) {
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			const wait = 6 * time.Second
 			got := locking(l, ctx, name, mortise.WithReplicas(e.replicas()+1, wait))
 			e.until(name+" is granted, and waits for replicas", func() bool { return e.held(s, name) })
@@ -259,7 +255,7 @@ var replicaTests = []test{
 			d := time.Since(left)
 			e.errorIf(d > wait/2, "%s: its caller is kept for %v", name, d)
 			// Others do not wait for replicas, and are not held up.
-			e.unlock(e.lock(c, context.Background(), "another"))
+			e.unlock(e.lock(c, background, "another"))
 			d = time.Since(left)
 			e.errorIf(d > wait/2, "%s: another is held up for %v", name, d)
 		}
@@ -278,12 +274,12 @@ var replicaTests = []test{
 			if name == "read" {
 				continue
 			}
-			first := e.lock(l, context.Background(), name)
+			first := e.lock(l, background, name)
 			opt := mortise.WithReplicas(max(k, 1), 100*time.Millisecond)
 			if k > 0 {
 				opt = mortise.WithReplicas(k, patience)
 			}
-			got := locking(l, context.Background(), name, opt)
+			got := locking(l, background, name, opt)
 			e.always(30*time.Millisecond, "it waits", func() bool { return len(got) == 0 })
 			e.unlock(first)
 			r := receive(e, name+" is had by the one who waits", got)

@@ -18,14 +18,14 @@ var shutdownTests = []test{
 		c, f := e.tapped()
 		var waiting []<-chan result
 		for range 5 {
-			waiting = append(waiting, locking(c, context.Background(), "n"))
+			waiting = append(waiting, locking(c, background, "n"))
 		}
 		e.settled(f)
-		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(context.Background()) })))
+		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(background) })))
 		for _, ch := range waiting {
 			e.named(receive(e, "a waiter wakes", ch).err, "lock", "n", mortise.ErrClosed)
 		}
-		ctx := context.Background()
+		ctx := background
 		e.named(second(c.Lock(ctx, "m")), "lock", "m", mortise.ErrClosed)
 		e.named(second(c.TryLock(ctx, "m")), "trylock", "m", mortise.ErrClosed)
 		e.named(second(c.Inspect(ctx, "m")), "inspect", "m", mortise.ErrClosed)
@@ -37,11 +37,11 @@ var shutdownTests = []test{
 	}},
 	{"Rule14_ShutdownWaitsForUnlocksAndRenewsMeanwhile", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(c, context.Background(), "n")
+		outer := e.lock(c, background, "n")
 		inner := e.lock(c, outer.Context(), "n")
-		down := async(func() error { return c.Shutdown(context.Background()) })
+		down := async(func() error { return c.Shutdown(background) })
 		e.until("it refuses new locks", func() bool {
-			lease, err := c.TryLock(context.Background(), "m")
+			lease, err := c.TryLock(background, "m")
 			if err == nil { // it was not yet shutting down
 				e.unlock(lease)
 			}
@@ -62,10 +62,10 @@ var shutdownTests = []test{
 		const watchdog = 2 * watchdog
 		c := e.client(mortise.WithWatchdogTimeout(watchdog))
 		other := e.client()
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		inner := e.lock(c, lease.Context(), "n")
-		fixed := e.lock(c, context.Background(), "fixed", mortise.WithLease(long))
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		fixed := e.lock(c, background, "fixed", mortise.WithLease(long))
+		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 		defer cancel()
 		err := receive(e, "Shutdown returns", async(func() error { return c.Shutdown(ctx) }))
 		e.is("Shutdown", err, context.DeadlineExceeded)
@@ -74,19 +74,19 @@ var shutdownTests = []test{
 			e.is("Err", l.Err(), mortise.ErrClosed)
 			e.is("cause", context.Cause(l.Context()), mortise.ErrClosed)
 		}
-		e.is("Unlock afterwards", inner.Unlock(context.Background()), mortise.ErrNotHeld)
+		e.is("Unlock afterwards", inner.Unlock(background), mortise.ErrNotHeld)
 		s := e.inspect(other, "n")
 		e.errorIf(!s.Held || s.Holds != 2, "it was released under running work: %+v", s)
 		s = e.inspect(other, "fixed")
 		e.errorIf(!s.Held, "it was released under running work: %+v", s)
 		begin := time.Now()
-		e.unlock(e.lock(other, context.Background(), "n"))
+		e.unlock(e.lock(other, background, "n"))
 		d := time.Since(begin)
 		e.errorIf(d > watchdog+8*time.Second, "the key expired only after %v", d)
 	}},
 	{"Rule14_CloseIsBounded", func(e *env) {
 		c := e.client()
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		begin := time.Now()
 		e.errorIf(receive(e, "Close returns", async(c.Close)) == nil, "Close does not say that a lock was still held")
 		d := time.Since(begin)
@@ -95,23 +95,23 @@ var shutdownTests = []test{
 	}},
 	{"Rule14_CloseIsBoundedAlsoAfterAShutdownThatIsNot", func(e *env) {
 		c := e.client()
-		lease := e.lock(c, context.Background(), "n")
-		down := async(func() error { return c.Shutdown(context.Background()) })
+		lease := e.lock(c, background, "n")
+		down := async(func() error { return c.Shutdown(background) })
 		e.until("it is shutting down", func() bool {
-			_, err := c.Inspect(context.Background(), "n")
+			_, err := c.Inspect(background, "n")
 			return errors.Is(err, mortise.ErrClosed)
 		})
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
 		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
-		lease.Unlock(context.Background())
+		lease.Unlock(background)
 		receive(e, "Shutdown returns", down)
 	}},
 	{"Rule14_CloseIsBoundedWhileTheStoreIsAway", func(e *env) {
 		c := e.client()
-		lease := e.lock(c, context.Background(), "n")
+		lease := e.lock(c, background, "n")
 		e.store.Down()
-		lease.Unlock(context.Background())
+		lease.Unlock(background)
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
 		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
@@ -128,7 +128,7 @@ var shutdownTests = []test{
 			round++
 			n, held := fmt.Sprintf("n%d", round), fmt.Sprintf("held%d", round)
 			c, other := open(), open()
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			defer cancel()
 			lease, kept := e.lock(c, ctx, n), e.lock(c, ctx, held)
 			waiting := []<-chan result{locking(c, ctx, n), locking(other, ctx, n), locking(other, ctx, held)}
@@ -137,10 +137,10 @@ var shutdownTests = []test{
 			cancel()
 			for _, ch := range waiting {
 				if got := receive(e, "Lock returns", ch); got.err == nil {
-					got.lease.Unlock(context.Background())
+					got.lease.Unlock(background)
 				}
 			}
-			over, stop := context.WithCancel(context.Background())
+			over, stop := context.WithCancel(background)
 			stop()
 			c.Shutdown(over)
 			other.Close()
@@ -167,13 +167,13 @@ var shutdownTests = []test{
 		c := e.client()
 		hold := func(from, to int) {
 			for i := from; i < to; i++ {
-				e.lock(c, context.Background(), fmt.Sprintf("n%d", i))
+				e.lock(c, background, fmt.Sprintf("n%d", i))
 			}
 		}
 		var warm sync.WaitGroup // what a client begins with
 		for i := range 50 {
 			warm.Go(func() {
-				l, err := c.Lock(context.Background(), fmt.Sprintf("w%d", i))
+				l, err := c.Lock(background, fmt.Sprintf("w%d", i))
 				if err != nil {
 					e.Errorf("Lock: %v", err)
 					return
@@ -201,7 +201,7 @@ var shutdownTests = []test{
 	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithWaiters", func(e *env) {
 		holder, _ := e.session()
 		c, f := e.tapped()
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		const names, each = 250, 4
 		var all []<-chan result
 		wait := func(from, to int) {
@@ -251,7 +251,7 @@ var shutdownTests = []test{
 		const n = 400
 		leases := make([]*mortise.Lease, n)
 		for i := range leases {
-			leases[i] = e.lock(c, context.Background(), fmt.Sprintf("n%d", i))
+			leases[i] = e.lock(c, background, fmt.Sprintf("n%d", i))
 		}
 		total := func() (calls, renewals int) {
 			for _, call := range f.Calls(OpRenew) {

@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -13,13 +12,13 @@ var tokenTests = []test{
 		c := e.client()
 		fenced, err := e.client().Kind(mortise.Kind{Fenced: true})
 		e.fatalIf(err != nil, "%v", err)
-		plain := e.lock(c, context.Background(), "n", mortise.WithLease(long))
-		e.is("fenced over plain", second(fenced.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
+		plain := e.lock(c, background, "n", mortise.WithLease(long))
+		e.is("fenced over plain", second(fenced.TryLock(background, "n")), mortise.ErrNotAcquired)
 		token, has := plain.Token()
 		e.errorIf(has, "a plain lease has the token %d", token)
 		e.unlock(plain)
-		f := e.lock(fenced, context.Background(), "n", mortise.WithLease(long))
-		e.is("plain over fenced", second(c.TryLock(context.Background(), "n")), mortise.ErrNotAcquired)
+		f := e.lock(fenced, background, "n", mortise.WithLease(long))
+		e.is("plain over fenced", second(c.TryLock(background, "n")), mortise.ErrNotAcquired)
 		e.unlock(f)
 	}},
 	{"Rule01_FencingTokensRiseAcrossOwnersClientsAndAFlush", func(e *env) {
@@ -31,7 +30,7 @@ var tokenTests = []test{
 			lockers = append(lockers, l)
 		}
 		for i := range 12 {
-			lease := e.lock(lockers[i%2], context.Background(), "n", mortise.WithLease(long))
+			lease := e.lock(lockers[i%2], background, "n", mortise.WithLease(long))
 			token, has := lease.Token()
 			e.fatalIf(!has || token <= last, "token %d, %v after %d", token, has, last)
 			inner := e.lock(lockers[i%2], lease.Context(), "n")

@@ -17,7 +17,7 @@ var waitingTests = []test{
 		holder, _ := e.session()
 		holder.take("n", "a:1", long)
 		c, f := e.tapped()
-		waiting := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		waiting := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		before := f.Count()
 		e.always(time.Second, "nothing is sent", func() bool { return f.Count() == before })
@@ -34,7 +34,7 @@ var waitingTests = []test{
 		holder.take("n", "a:1", long)
 		c, f := e.tapped()
 		const n = 100
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		var all []<-chan result
 		for range n {
 			all = append(all, locking(c, ctx, "n"))
@@ -54,7 +54,7 @@ var waitingTests = []test{
 					mu.Lock()
 					turns++
 					mu.Unlock()
-					got.lease.Unlock(context.Background())
+					got.lease.Unlock(background)
 				}
 			}()
 		}
@@ -72,13 +72,13 @@ var waitingTests = []test{
 			c := e.client()
 			wg.Go(func() {
 				for range rounds {
-					lease, err := c.Lock(context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+					lease, err := c.Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 					if err != nil {
 						e.Errorf("after %d turns: %v", turns.Load(), err)
 						return
 					}
 					turns.Add(1)
-					e.done("Unlock", lease.Unlock(context.Background()))
+					e.done("Unlock", lease.Unlock(background))
 				}
 			})
 		}
@@ -99,19 +99,19 @@ var waitingTests = []test{
 				}
 				return Fate{}
 			})
-			e.granted("the waiter gets it", locking(c, context.Background(), name, mortise.WithWait(patience)))
+			e.granted("the waiter gets it", locking(c, background, name, mortise.WithWait(patience)))
 		}
 	}},
 	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
 		holder, _ := e.session()
 		holder.take("n", "a:1", long)
 		c, f := e.tapped()
-		first, leave := context.WithCancel(context.Background())
+		first, leave := context.WithCancel(background)
 		head := locking(c, first, "n")
 		e.settled(f)
 		var rest []<-chan result
 		for range 3 {
-			rest = append(rest, locking(c, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)))
+			rest = append(rest, locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long)))
 		}
 		// The head is woken by the release, asks, and leaves before it has the answer.
 		asked := make(chan struct{})
@@ -153,7 +153,7 @@ var waitingTests = []test{
 		c := e.client()
 		begin := time.Now()
 		const wait = 3 * time.Second // without an answer by then it would be ErrUnavailable
-		_, err := c.Lock(context.Background(), "n", mortise.WithWait(wait))
+		_, err := c.Lock(background, "n", mortise.WithWait(wait))
 		e.named(err, "lock", "n", mortise.ErrNotAcquired)
 		var x *mortise.Error
 		if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > time.Minute+time.Second) {
@@ -161,16 +161,15 @@ var waitingTests = []test{
 		}
 		d := time.Since(begin)
 		e.errorIf(d < wait || d > wait+5*time.Second, "it took %v, want %v", d, wait)
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 		defer cancel()
-		_, err = c.Lock(ctx, "n")
-		e.named(err, "lock", "n", context.DeadlineExceeded)
+		e.named(second(c.Lock(ctx, "n")), "lock", "n", context.DeadlineExceeded)
 	}},
 	{"Rule09_ALockCancelledWhileItsReplyIsOnItsWayGivesItBack", func(e *env) {
 		c, f := e.tapped()
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpAcquire))
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		waiting := locking(c, ctx, "n", mortise.WithLease(long))
 		e.until("it was sent", func() bool { return f.Count(OpAcquire) == 1 })
 		cancel()
@@ -195,7 +194,7 @@ var waitingTests = []test{
 			c, f := e.tapped()
 			arrive := make(chan struct{})
 			f.Hook(on(fate(arrive), OpAcquire))
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			waiting := locking(c, ctx, "n", mortise.WithLease(long))
 			e.until("it was sent", func() bool { return f.Count(OpAcquire) > 0 })
 			cancel()
@@ -224,8 +223,7 @@ var waitingTests = []test{
 		c, f := e.tapped()
 		arrive := make(chan struct{})
 		f.Hook(on(Fate{Later: arrive}, OpAcquire))
-		_, err := c.TryLock(context.Background(), "n", mortise.WithLease(long))
-		e.named(err, "trylock", "n", mortise.ErrUnavailable)
+		e.named(second(c.TryLock(background, "n", mortise.WithLease(long))), "trylock", "n", mortise.ErrUnavailable)
 		// The first attempts to give it back find nothing; only then it arrives.
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2 })
 		close(arrive)
@@ -242,14 +240,14 @@ var waitingTests = []test{
 	{"Rule09_AnAcquireWhoseRepliesAreLostIsGivenBack", func(e *env) {
 		c, f := e.tapped()
 		f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == OpAcquire} })
-		_, err := c.Lock(context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+		_, err := c.Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 		e.named(err, "lock", "n", mortise.ErrUnavailable)
 		e.free(c, "n")
 		e.errorIf(f.Count(OpRelease) == 0, "no release was sent")
 	}},
 	{"Rule09_AReentryThatIsCancelledLeavesTheOuterHoldAsItWas", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpReenter))
 		ctx, cancel := context.WithCancel(outer.Context())
@@ -271,7 +269,7 @@ var waitingTests = []test{
 		holder, _ := e.session()
 		holder.take("n", "a:1", long)
 		c, f := e.tapped()
-		ctx, cancel := context.WithCancelCause(context.Background())
+		ctx, cancel := context.WithCancelCause(background)
 		waiting := locking(c, ctx, "n")
 		e.settled(f)
 		why := errors.New("the user went home")

@@ -115,7 +115,8 @@ func ExampleWithAnswer() {
 	// Output: to the log: reindex 503
 }
 
-// A service that holds an order's lock calls another one, which takes the same lock: it enters, instead of waiting for its own caller.
+// A service that holds an order's lock calls another one, which takes the same lock: it enters,
+// instead of waiting for its own caller.
 func ExampleAdopt() {
 	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
 	ring, err := passport.NewRing(passport.NewKey("2026-11", secret))

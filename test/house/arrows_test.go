@@ -53,5 +53,6 @@ var arrows = map[string]string{
 
 	"internal/cmd/rules":             "",
 	"internal/redistest":             "",
+	"internal/redistest/check":       "",
 	"internal/redistest/conformance": "backend backend/backendtest internal/redistest",
 }
