@@ -462,9 +462,7 @@ var nestTests = where((*env).nests, []test{
 		r := e.granted("it is its turn", got)
 		self := locking(a, outer.Context(), "n", mortise.WithWait(patience)) // the caller waits likewise
 		e.unlock(r.lease)
-		r = receive(e, "it is the caller's turn", self)
-		e.fatalIf(r.err != nil, "Lock: %v", r.err)
-		e.unlock(r.lease)
+		e.unlock(e.granted("it is the caller's turn", self).lease)
 		e.unlock(outer)
 	}},
 	{"Rule08_AWaiterUnderACallerThatLeavesIsTold", func(e *env) {
@@ -479,8 +477,7 @@ var nestTests = where((*env).nests, []test{
 		e.named(second(b.TryLock(ctx, "n")), "trylock", "n", mortise.ErrClaimEnded)
 		e.errorIf(e.inspect(b, "n").Client != c.ID(), "it is not the callee's")
 		e.unlock(first)
-		r := e.granted("a competitor gets the lock", fresh)
-		e.unlock(r.lease)
+		e.unlock(e.granted("a competitor gets the lock", fresh).lease)
 	}},
 	{"Rule09_AnAbandonedEntryLeavesNothing", func(e *env) {
 		a := e.client()
@@ -492,15 +489,8 @@ var nestTests = where((*env).nests, []test{
 			func(held chan struct{}) Fate { return Fate{Later: held} },
 		} {
 			held := make(chan struct{})
-			var once sync.Once
-			started := make(chan struct{})
-			fb.Hook(func(c Call) Fate {
-				f := Fate{}
-				if c.Op == OpAcquire {
-					once.Do(func() { f = fate(held); close(started) })
-				}
-				return f
-			})
+			hook, started := first(fate(held), OpAcquire)
+			fb.Hook(hook)
 			ctx, cancel := context.WithCancel(e.adopted(b, outer))
 			got := locking(b, ctx, "n")
 			receive(e, "it asks", started)
@@ -522,13 +512,8 @@ var nestTests = where((*env).nests, []test{
 		b, fb := e.tapped()
 		outer := e.lock(a, background, "n")
 		for _, op := range []Op{OpAcquire, OpRelease} {
-			var once sync.Once
-			fb.Hook(func(c Call) (f Fate) {
-				if c.Op == op {
-					once.Do(func() { f = Fate{Lost: true} })
-				}
-				return f
-			})
+			hook, _ := first(Fate{Lost: true}, op)
+			fb.Hook(hook)
 			e.unlock(e.lock(b, e.adopted(b, outer), "n"))
 			e.unlock(e.lock(a, outer.Context(), "n"))
 		}
@@ -560,8 +545,7 @@ var nestTests = where((*env).nests, []test{
 		waits := locking(c, e.adopted(c, outer), "n", mortise.WithWait(patience))
 		e.store.Cut()
 		e.unlock(inner)
-		r := e.granted("one who waited for its turn gets it though connections broke", waits)
-		e.unlock(r.lease)
+		e.unlock(e.granted("one who waited for its turn gets it though connections broke", waits).lease)
 		e.unlock(outer)
 		e.free(a, "n")
 	}},
@@ -573,14 +557,9 @@ var nestTests = where((*env).nests, []test{
 			a, fa := e.tapped()
 			b := e.client()
 			outer := e.lock(a, background, name)
-			held, asks := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			fa.Hook(func(c Call) (f Fate) {
-				if c.Op == OpReenter {
-					once.Do(func() { f = fate(held); close(asks) })
-				}
-				return f
-			})
+			held := make(chan struct{})
+			hook, asks := first(fate(held), OpReenter)
+			fa.Hook(hook)
 			self := locking(a, outer.Context(), name, mortise.WithWait(patience))
 			receive(e, "it asks", asks)
 			if name == "asked before" {
@@ -592,9 +571,7 @@ var nestTests = where((*env).nests, []test{
 				close(held)
 				e.always(300*time.Millisecond, "the caller is out", func() bool { return len(self) == 0 })
 				e.unlock(r.lease)
-				r = receive(e, "the caller is in", self)
-				e.fatalIf(r.err != nil, "Lock: %v", r.err)
-				e.unlock(r.lease)
+				e.unlock(e.granted("the caller is in", self).lease)
 			} else {
 				e.always(300*time.Millisecond, "the callee is out", func() bool { return len(callee) == 0 })
 				close(held)
@@ -694,9 +671,8 @@ var nestTests = where((*env).nests, []test{
 		outer := e.lock(fenced, background, "n")
 		token, _ := outer.Token()
 		inner := e.lock(bFenced, e.adopted(b, outer), "n")
-		if got, is := inner.Token(); !is || got != token {
-			e.Errorf("a callee's token is %d, want its caller's, %d", got, token)
-		}
+		got, is := inner.Token()
+		e.errorIf(!is || got != token, "a callee's token is %d, want its caller's, %d", got, token)
 		_, err := e.kind(b, mortise.Kind{NonReentrant: true}).Lock(inner.Context(), "n")
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
@@ -711,9 +687,8 @@ var nestTests = where((*env).nests, []test{
 
 		outer = e.lock(a, background, "n")
 		inner = e.lock(bFenced, e.adopted(b, outer), "n") // the caller has none
-		if got, is := inner.Token(); !is || got <= token {
-			e.Errorf("a token of %d is not larger than %d", got, token)
-		}
+		got, is = inner.Token()
+		e.errorIf(!is || got <= token, "a token of %d is not larger than %d", got, token)
 		e.unlock(inner)
 		e.unlock(e.lock(e.kind(b, mortise.Kind{Spin: 5 * time.Millisecond}), e.adopted(b, outer), "n"))
 		e.unlock(outer)
@@ -728,8 +703,7 @@ var nestTests = where((*env).nests, []test{
 		next := locking(bFair, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
 		e.unlock(inner)
-		r := e.granted("the next in the queue", next)
-		e.unlock(r.lease)
+		e.unlock(e.granted("the next in the queue", next).lease)
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
@@ -775,8 +749,7 @@ var nestTests = where((*env).nests, []test{
 		f.Hook(nil)
 		close(reply)
 		e.must("Unlock", <-unlocked)
-		callee := e.lock(b, called, "n", mortise.WithLease(long), mortise.WithWait(patience))
-		e.unlock(callee)
+		e.unlock(e.lock(b, called, "n", mortise.WithLease(long), mortise.WithWait(patience)))
 		e.unlock(outer)
 		e.free(b, "n")
 	}},
@@ -789,8 +762,7 @@ var nestTests = where((*env).nests, []test{
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
 		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
-		callee := e.lock(b, called, "n", mortise.WithLease(long))
-		e.unlock(callee)
+		e.unlock(e.lock(b, called, "n", mortise.WithLease(long)))
 		e.unlock(outer)
 		e.free(b, "n")
 	}},

@@ -204,9 +204,8 @@ var fairTests = []test{
 		before := time.Now()
 		e.errorIf(s.ask("d:1", 0).Granted, "one who does not stand in the queue was granted the lock before the first")
 		// or this process stood still for a second
-		if r := s.ask("b:1", 10*time.Second); !r.Granted && time.Since(before) < backend.Absence {
-			e.Errorf("the first asks: %+v, want it granted", r)
-		}
+		r := s.ask("b:1", 10*time.Second)
+		e.errorIf(!r.Granted && time.Since(before) < backend.Absence, "the first asks: %+v, want it granted", r)
 	}},
 	{"Port_AForcedReleaseTellsTheFirst", func(e *env) {
 		s, h := e.fair()
@@ -324,8 +323,7 @@ var fairTests = []test{
 		line := e.line(2)
 		s.takeFor("a:1", 4*time.Second)
 		first, second := line.stand(0), line.stand(1)
-		got := e.granted("the first gets it", first)
-		e.unlock(got.lease)
+		e.unlock(e.granted("the first gets it", first).lease)
 		e.unlock(line.served(second))
 	}},
 	{"Rule04_TheSecondOfAClientTakesADeadHoldersFairLockToo", func(e *env) {

@@ -107,6 +107,19 @@ func on(fate Fate, ops ...Op) func(Call) Fate {
 	}
 }
 
+// first is a hook that has a fate for the first call of op, and lets all others pass. The channel is
+// closed when that call begins.
+func first(fate Fate, op Op) (hook func(Call) Fate, began <-chan struct{}) {
+	var once sync.Once
+	ch := make(chan struct{})
+	return func(c Call) (f Fate) {
+		if c.Op == op {
+			once.Do(func() { f = fate; close(ch) })
+		}
+		return f
+	}, ch
+}
+
 // elapsed returns a channel that is closed after d.
 func elapsed(d time.Duration) <-chan struct{} {
 	ch := make(chan struct{})

@@ -20,8 +20,13 @@ func (h *turnEars) Passed(t backend.Topic, next backend.Turn) {
 	}
 }
 
-// relays opens sessions that hear of turns; none where the backend has no handing over, which is
-// an obligation of those only that say so.
+// handsOver reports whether the backend hands locks over, which is an obligation of a backend that says so only.
+func (e *env) handsOver() bool {
+	r, is := e.bare().Session.(backend.RelaySession)
+	return is && r.Relays()
+}
+
+// relays opens sessions that hear of turns.
 func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 	e.Helper()
 	for range n {
@@ -29,9 +34,6 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 		s, err := e.store.Backend().Open(h)
 		e.fatalIf(err != nil, "Open: %v", err)
 		e.Cleanup(func() { s.Close() })
-		if r, is := s.(backend.RelaySession); !is || !r.Relays() {
-			return nil, nil
-		}
 		all, ears = append(all, &raw{Session: s, e: e}), append(ears, h)
 	}
 	return all, ears
@@ -39,8 +41,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 
 func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
 	s.e.Helper()
-	reply := call(s.e, s.Session.(backend.RelaySession).HandOver, r)
-	return reply
+	return call(s.e, s.Session.(backend.RelaySession).HandOver, r)
 }
 
 // waits asks for name as one who waits, and is refused. It tells whether the session is told of releases in turn.
@@ -87,12 +88,9 @@ func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64)
 }
 
 // relayTests are about locks that are handed over, and releases that are told to one.
-var relayTests = []test{
+var relayTests = where((*env).handsOver, []test{
 	{"Port_AHandOverReleasesAndGrantsInOneStep", func(e *env) {
 		all, _ := e.relays(2)
-		if all == nil {
-			return
-		}
 		a, b := all[0], all[1]
 		a.take("n", "a:1", 5*time.Second)
 		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
@@ -109,9 +107,6 @@ var relayTests = []test{
 	}},
 	{"Port_OnlyAHolderHandsOver", func(e *env) {
 		all, _ := e.relays(1)
-		if all == nil {
-			return
-		}
 		a := all[0]
 		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
 		e.errorIf(r.Held || r.Granted, "HandOver of a free lock: %+v", r)
@@ -123,9 +118,6 @@ var relayTests = []test{
 	}},
 	{"Port_AHandOverDrawsATokenIfAsked", func(e *env) {
 		all, _ := e.relays(1)
-		if all == nil {
-			return
-		}
 		a := all[0]
 		last := a.fenced("n", "a:1")
 		for i := 2; i < 5; i++ {
@@ -140,9 +132,6 @@ var relayTests = []test{
 	}},
 	{"Port_AHandOverYieldsIfOthersWait", func(e *env) {
 		all, ears := e.relays(2)
-		if all == nil {
-			return
-		}
 		a, b := all[0], all[1]
 		a.take("n", "a:1", long)
 		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long, Yield: true})
@@ -156,9 +145,6 @@ var relayTests = []test{
 	}},
 	{"Port_AReleaseTellsTheSessionsInTurnOneAfterTheOther", func(e *env) {
 		all, ears := e.relays(4)
-		if all == nil {
-			return
-		}
 		holder, all, ears := all[0], all[1:], ears[1:]
 		holder.take("n", "h:1", long)
 		if !e.inTurn(all, ears, "n") {
@@ -190,9 +176,6 @@ var relayTests = []test{
 	}},
 	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
 		all, ears := e.relays(3)
-		if all == nil {
-			return
-		}
 		all[0].take("n", "h:1", long)
 		for i, s := range all[1:] {
 			s.watch(&ears[i+1].ears, "n")
@@ -204,9 +187,6 @@ var relayTests = []test{
 	}},
 	{"Port_ASessionThatStepsBackPassesItsTurnOn", func(e *env) {
 		all, ears := e.relays(3)
-		if all == nil {
-			return
-		}
 		holder, all, ears := all[0], all[1:], ears[1:]
 		holder.take("n", "h:1", long)
 		if !e.inTurn(all, ears, "n") {
@@ -217,7 +197,44 @@ var relayTests = []test{
 		e.must("StepBack", all[0].Session.(backend.RelaySession).StepBack(background, topic("n")))
 		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
+	{"Rule08_AHandOverIsOneCommand", func(e *env) {
+		c, f := e.tapped()
+		lease := e.lock(c, background, "n")
+		const n = 20
+		var waiting []<-chan result
+		for range n {
+			waiting = append(waiting, locking(c, background, "n"))
+		}
+		got := make(chan result)
+		for _, w := range waiting {
+			go func() { got <- <-w }()
+		}
+		time.Sleep(50 * time.Millisecond) // most of them wait by now; those who do not ask for themselves
+		for range n {
+			e.unlock(lease)
+			r := e.granted("the next gets it", got)
+			lease = r.lease
+		}
+		e.unlock(lease)
+		all := f.Count(OpAcquire, OpRelease)
+		e.errorIf(all > n+1+1+5, "%d hand-overs took %d commands, want one each, and a few for late waiters", n, all)
+	}},
+	{"Rule08_ASilentClientIsPassedOver", func(e *env) {
+		all, ears := e.relays(4)
+		holder := e.client()
+		lease := e.lock(holder, background, "n", mortise.WithLease(long))
+		// Those who were told of the next releases, and those who would look after them, are dead.
+		e.inTurn(all, ears, "n")
+		c, f := e.tapped()
+		waiter := locking(c, background, "n")
+		e.until("it waits", func() bool { return f.Watching() > 0 && f.Count(OpAcquire) >= 2 && f.underway(OpAcquire) == 0 })
+		e.unlock(lease)
+		e.unlock(e.granted("it gets the lock, though the lease of who held it is long", waiter).lease)
+	}},
+})
 
+// handOverTests hold whether the backend hands locks over or not.
+var handOverTests = []test{
 	{"Rule02_WhatIsHandedOverCountsFromBeforeTheReleaseWasSent", func(e *env) {
 		c, f := e.tapped()
 		const lasts, held = 7 * time.Second, 4 * time.Second
@@ -241,31 +258,6 @@ var relayTests = []test{
 		e.errorIf(f.Count(OpAcquire) == 1 && d > lasts+held-lasts/50,
 			"what was handed over ended only %v after the release was sent, want within the lease of %v", d, lasts)
 	}},
-	{"Rule08_AHandOverIsOneCommand", func(e *env) {
-		if all, _ := e.relays(1); all == nil {
-			return
-		}
-		c, f := e.tapped()
-		lease := e.lock(c, background, "n")
-		const n = 20
-		var waiting []<-chan result
-		for range n {
-			waiting = append(waiting, locking(c, background, "n"))
-		}
-		got := make(chan result)
-		for _, w := range waiting {
-			go func() { got <- <-w }()
-		}
-		time.Sleep(50 * time.Millisecond) // most of them wait by now; those who do not ask for themselves
-		for range n {
-			e.unlock(lease)
-			r := e.granted("the next gets it", got)
-			lease = r.lease
-		}
-		e.unlock(lease)
-		all := f.Count(OpAcquire, OpRelease)
-		e.errorIf(all > n+1+1+5, "%d hand-overs took %d commands, want one each, and a few for late waiters", n, all)
-	}},
 	{"Rule08_HandingOverStarvesNoOtherClient", func(e *env) {
 		a, b := e.client(), e.client()
 		var turns atomic.Int64
@@ -273,25 +265,8 @@ var relayTests = []test{
 		defer stop()
 		e.until("one client is busy", func() bool { return turns.Load() > 20 })
 		for range 5 {
-			l := e.lock(b, background, "n") // within patience, though the others never pause
-			e.unlock(l)
+			e.unlock(e.lock(b, background, "n"))
 		}
-	}},
-	{"Rule08_ASilentClientIsPassedOver", func(e *env) {
-		all, ears := e.relays(4)
-		if all == nil {
-			return
-		}
-		holder := e.client()
-		lease := e.lock(holder, background, "n", mortise.WithLease(long))
-		// Those who were told of the next releases, and those who would look after them, are dead.
-		e.inTurn(all, ears, "n")
-		c, f := e.tapped()
-		waiter := locking(c, background, "n")
-		e.until("it waits", func() bool { return f.Watching() > 0 && f.Count(OpAcquire) >= 2 && f.underway(OpAcquire) == 0 })
-		e.unlock(lease)
-		got := e.granted("it gets the lock, though the lease of who held it is long", waiter)
-		e.unlock(got.lease)
 	}},
 	{"Rule08_AHintIsEnoughWhereARecordExpires", func(e *env) {
 		dead := e.client()
@@ -311,14 +286,9 @@ var relayTests = []test{
 			ctx, cancel := context.WithCancel(background)
 			leaver := locking(c, ctx, name, mortise.WithLease(long))
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			answer, sent := make(chan struct{}), make(chan struct{}, 8)
-			f.Hook(func(call Call) Fate {
-				if call.Op != OpRelease {
-					return Fate{}
-				}
-				sent <- struct{}{}
-				return Fate{After: answer}
-			})
+			answer := make(chan struct{})
+			hook, sent := first(Fate{After: answer}, OpRelease)
+			f.Hook(hook)
 			unlocked := async(func() error { return lease.Unlock(background) })
 			receive(e, "the release is on its way", sent)
 			f.Hook(nil)
@@ -355,8 +325,7 @@ var relayTests = []test{
 				go func() { all <- <-w }()
 			}
 			for range waiting {
-				got := e.granted("each gets the lock", all)
-				e.unlock(got.lease)
+				e.unlock(e.granted("each gets the lock", all).lease)
 			}
 			e.unlock(e.lock(other, background, name))
 		}
@@ -367,14 +336,9 @@ var relayTests = []test{
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		waiter := locking(c, background, "n", mortise.WithLease(long))
 		time.Sleep(20 * time.Millisecond)
-		answer, sent := make(chan struct{}), make(chan struct{}, 8)
-		f.Hook(func(call Call) Fate {
-			if call.Op != OpRelease {
-				return Fate{}
-			}
-			sent <- struct{}{}
-			return Fate{After: answer}
-		})
+		answer := make(chan struct{})
+		hook, sent := first(Fate{After: answer}, OpRelease)
+		f.Hook(hook)
 		unlocked := async(func() error { return lease.Unlock(background) })
 		receive(e, "the release is on its way", sent)
 		f.Hook(nil)

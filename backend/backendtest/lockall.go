@@ -505,8 +505,7 @@ var multiTests = []test{
 		e.until("it watches", func() bool { return f.Watching() > 0 })
 		e.store.Cut()
 		l.Unlock(background) // it may take a repetition in the background
-		got := e.granted("the waiter gets all", waiting)
-		e.unlock(got.lease)
+		e.unlock(e.granted("the waiter gets all", waiting).lease)
 	}},
 	{"Rule13_LockAll_AStoreThatIsDownIsTold", func(e *env) {
 		c := e.client()

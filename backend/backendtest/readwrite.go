@@ -236,8 +236,7 @@ var rwRuleTests = []test{
 		e.until("the dead one is over", func() bool { return s.rec().Readers == 1 })
 		e.done("the other reader", r.Err())
 		e.unlock(r)
-		got := e.granted("the writer", waiting)
-		e.unlock(got.lease)
+		e.unlock(e.granted("the writer", waiting).lease)
 		s.writeFor("dead:2", 400*time.Millisecond)
 		e.unlock(e.lock(read, background, "n"))
 	}},
@@ -313,8 +312,7 @@ var rwRuleTests = []test{
 			}
 			got := e.granted("another reader, woken by the downgrade", waiting)
 			e.is("a writer beside it", second(rival.TryLock(background, "n")), mortise.ErrNotAcquired)
-			again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
-			e.unlock(again)
+			e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long)))
 			cancel() // where all of it comes from
 			receive(e, "its context ends with the one that write was locked with", r.Context().Done())
 			e.unlock(r)
@@ -382,8 +380,7 @@ var rwRuleTests = []test{
 		for range 10 {
 			before := rounds.Load()
 			e.until("the readers go on", func() bool { return rounds.Load() > before+10 })
-			l := e.lock(write, background, "n", mortise.WithLease(long))
-			e.unlock(l)
+			e.unlock(e.lock(write, background, "n", mortise.WithLease(long)))
 		}
 		stop()
 		wg.Wait()
@@ -415,8 +412,7 @@ var rwRuleTests = []test{
 		got := receive(e, "the writer gives up", writer)
 		e.errorIf(!errors.Is(got.err, context.Canceled), "the writer: %v", got.err)
 		for _, ch := range readers {
-			got := e.granted("a reader", ch)
-			e.unlock(got.lease)
+			e.unlock(e.granted("a reader", ch).lease)
 		}
 		e.atMost("they waited %v: for the claim to end", time.Since(began), 5*time.Second)
 		e.unlock(r)
@@ -558,8 +554,7 @@ var rwRuleTests = []test{
 		e.store.Cut()
 		e.always(watchdog*3/2, "it waits, and the reader holds", func() bool { return len(waiting) == 0 && r.Err() == nil })
 		e.unlock(r)
-		got := e.granted("the writer", waiting)
-		e.unlock(got.lease)
+		e.unlock(e.granted("the writer", waiting).lease)
 	}},
 	{"Rule14_RW_ShutdownWakesWaitersAndEndsWhatIsLeft", func(e *env) {
 		c := e.client()

@@ -18,9 +18,9 @@ var rwPortTests = []test{
 		e.errorIf(r.Granted || r.Remaining <= 30*time.Second || r.Remaining > 60*time.Second,
 			"a writer beside readers: %+v, want what is left of the longest lease, 60s", r)
 		e.errorIf(s.tryWrite("a:1").Granted, "a reader became a writer")
-		if rec := s.rec(); rec.Kind != backend.KindRead || rec.Readers != 2 || rec.Owner != "a:1" || rec.Holds != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Kind != backend.KindRead || rec.Readers != 2 || rec.Owner != "a:1" || rec.Holds != 1,
+			"the record is %+v", rec)
 		s.gone(backend.KindRead, "a:1")
 		s.gone(backend.KindRead, "a:2")
 		equal(e, "after the last reader the record is %+v", s.rec(), (backend.Record{}))
@@ -28,9 +28,9 @@ var rwPortTests = []test{
 		r = s.tryRead("a:5")
 		e.errorIf(r.Granted || r.Remaining <= 0, "a reader beside a writer: %+v", r)
 		e.errorIf(s.tryWrite("a:6").Granted, "a second writer")
-		if rec := s.rec(); rec.Kind != backend.KindWrite || rec.Readers != 0 || rec.Owner != "a:4" || rec.Holds != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
+		rec = s.rec()
+		e.errorIf(rec.Kind != backend.KindWrite || rec.Readers != 0 || rec.Owner != "a:4" || rec.Holds != 1,
+			"the record is %+v", rec)
 	}},
 	{"Port_RW_AcquireTwiceCountsOnceAndLeavesTheTimeAlone", func(e *env) {
 		s, _ := e.rw()
@@ -40,42 +40,38 @@ var rwPortTests = []test{
 		}
 		s.read("a:1", long)
 		s.enter("a:2", backend.KindRead, "a:1", long)
-		if rec := s.rec(); rec.Readers != 2 || rec.Holds != 1 || rec.Remaining > 30*time.Second {
-			e.Errorf("the record is %+v, want two readers and no more than 30s", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Readers != 2 || rec.Holds != 1 || rec.Remaining > 30*time.Second,
+			"the record is %+v, want two readers and no more than 30s", rec)
 		s.gone(backend.KindRead, "a:1")
 		s.gone(backend.KindRead, "a:2")
 		s.write("b:1")
 		s.write("b:1")
 		s.gone(backend.KindWrite, "b:1")
-		if rec := s.rec(); rec.Held {
-			e.Errorf("the record is %+v, want none", rec)
-		}
+		rec = s.rec()
+		e.errorIf(rec.Held, "the record is %+v, want none", rec)
 	}},
 	{"Port_RW_EachReaderHasATimeOfItsOwn", func(e *env) {
 		s, _ := e.rw()
 		s.read("a:1", 200*time.Millisecond)
 		s.read("a:2", 30*time.Second)
 		e.until("the short lease is over", func() bool { return s.rec().Readers == 1 })
-		if rec := s.rec(); rec.Owner != "a:2" || rec.Remaining < 15*time.Second {
-			e.Errorf("the record is %+v, want the other reader's", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Owner != "a:2" || rec.Remaining < 15*time.Second, "the record is %+v, want the other reader's", rec)
 		e.errorIf(s.renewRW(backend.KindRead, "a:1", long), "a lease that was over was renewed")
 		e.errorIf(s.releaseRW(backend.KindRead, "a:1", 0), "a lease that was over was released")
 		e.errorIf(s.tryWrite("b:1").Granted, "a writer got in beside a reader")
 		e.errorIf(!s.renewRW(backend.KindRead, "a:2", 60*time.Second), "the other reader does not hold it")
-		if rec := s.rec(); rec.Remaining < 45*time.Second {
-			e.Errorf("after its renewal the record is %+v", rec)
-		}
+		rec = s.rec()
+		e.errorIf(rec.Remaining < 45*time.Second, "after its renewal the record is %+v", rec)
 	}},
 	{"Port_RW_TheRecordLivesAsLongAsTheLongestLease", func(e *env) {
 		s, _ := e.rw()
 		s.read("a:1", 300*time.Millisecond)
 		s.read("a:2", long)
 		s.gone(backend.KindRead, "a:2")
-		if rec := s.rec(); rec.Remaining > 300*time.Millisecond {
-			e.Errorf("with the longest lease gone the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Remaining > 300*time.Millisecond, "with the longest lease gone the record is %+v", rec)
 		e.until("a writer gets in when the last lease is over", func() bool { return s.tryWrite("b:1").Granted })
 	}},
 	{"Port_RW_ADowngradeLeavesTheReaderAndIsAnnounced", func(e *env) {
@@ -85,16 +81,14 @@ var rwPortTests = []test{
 		s.enter("a:2", backend.KindWrite, "a:1", 30*time.Second)
 		s.enter("a:3", backend.KindRead, "a:2", 30*time.Second)
 		s.gone(backend.KindRead, "a:3")
-		if rec := s.rec(); rec.Kind != backend.KindWrite || rec.Owner != "a:1" || rec.Readers != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Kind != backend.KindWrite || rec.Owner != "a:1" || rec.Readers != 1, "the record is %+v", rec)
 		equal(e, "a reader's release under a writer was announced %d times", h.count("released n"), 0)
 		s.gone(backend.KindWrite, "a:1")
 		e.until("the downgrade is announced", func() bool { return h.count("released n") == 1 })
-		if rec := s.rec(); rec.Kind != backend.KindRead || rec.Owner != "a:2" || rec.Readers != 1 ||
-			rec.Remaining > 30*time.Second {
-			e.Errorf("after the downgrade the record is %+v", rec)
-		}
+		rec = s.rec()
+		e.errorIf(rec.Kind != backend.KindRead || rec.Owner != "a:2" || rec.Readers != 1 ||
+			rec.Remaining > 30*time.Second, "after the downgrade the record is %+v", rec)
 		e.errorIf(s.tryWrite("b:1").Granted, "a writer got in beside the reader")
 		s.read("b:2", long)
 		s.gone(backend.KindRead, "a:2")
@@ -108,9 +102,8 @@ var rwPortTests = []test{
 				Lease: long})
 			e.errorIf(r.Granted || !r.Absent, "under nothing: %+v", r)
 		}
-		if rec := s.rec(); rec.Held {
-			e.Errorf("it made a record: %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Held, "it made a record: %+v", rec)
 		s.write("w:1")
 		r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "w:1",
 			UnderKind: backend.KindRead, Lease: long})
@@ -162,20 +155,17 @@ var rwPortTests = []test{
 			held, err := reenter(backend.KindWrite, "a:1", 2, 60*time.Second)
 			e.errorIf(!held || err != nil, "%v, %v", held, err)
 		}
-		if rec := s.rec(); rec.Holds != 2 || rec.Owner != "a:1" || rec.Remaining < 45*time.Second {
-			e.Errorf("the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Holds != 2 || rec.Owner != "a:1" || rec.Remaining < 45*time.Second, "the record is %+v", rec)
 		e.errorIf(!s.releaseRW(backend.KindWrite, "a:1", 1) || !s.releaseRW(backend.KindWrite, "a:1", 1),
 			"it does not hold it")
-		if rec := s.rec(); rec.Holds != 1 || rec.Remaining < 45*time.Second {
-			e.Errorf("after a partial release the record is %+v", rec)
-		}
+		rec = s.rec()
+		e.errorIf(rec.Holds != 1 || rec.Remaining < 45*time.Second, "after a partial release the record is %+v", rec)
 		e.errorIf(!s.renewRW(backend.KindWrite, "a:1", 90*time.Second) || s.renewRW(backend.KindWrite, "a:2", long) ||
 			s.renewRW(backend.KindRead, "a:1", long),
 			"others than the writer hold it, or it does not")
-		if rec := s.rec(); rec.Remaining < 75*time.Second || rec.Remaining > 90*time.Second {
-			e.Errorf("after a renewal the record is %+v", rec)
-		}
+		rec = s.rec()
+		e.errorIf(rec.Remaining < 75*time.Second || rec.Remaining > 90*time.Second, "after a renewal the record is %+v", rec)
 		_, err = reenter(backend.KindRead, "a:1", 2, long)
 		e.errorIf(err == nil, "a reader has a hold count")
 	}},
@@ -235,9 +225,8 @@ var rwPortTests = []test{
 					"release %s as kind %d: %+v, %v", name, x.kind, r, err)
 			}
 		}
-		if rec := s.rec(); rec.Readers != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Readers != 1, "the record is %+v", rec)
 	}},
 	{"Port_RW_ForceReleaseRemovesAllAndIsAnnounced", func(e *env) {
 		s, h := e.rw()
@@ -282,8 +271,7 @@ func (e *env) rw() (*rwSession, *ears) {
 func (s *rwSession) acquire(r backend.AcquireRequest) backend.AcquireReply {
 	s.e.Helper()
 	r.Name = "n"
-	reply := call(s.e, s.Acquire, r)
-	return reply
+	return call(s.e, s.Acquire, r)
 }
 
 func (s *rwSession) tryRead(owner string) backend.AcquireReply {

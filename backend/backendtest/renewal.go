@@ -195,8 +195,7 @@ var renewalTests = []test{
 	{"Rule03_APartialUnlockLeavesTheTimeAlone", func(e *env) {
 		c := e.client()
 		outer := e.lock(c, background, "n", mortise.WithLease(60*time.Second))
-		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(time.Second))
-		e.unlock(inner)
+		e.unlock(e.lock(c, outer.Context(), "n", mortise.WithLease(time.Second)))
 		s := e.inspect(c, "n")
 		e.errorIf(s.Remaining < 30*time.Second || s.Remaining > 60*time.Second || s.Holds != 1,
 			"after the inner Unlock the record is %+v", s)
@@ -340,8 +339,7 @@ var renewalTests = []test{
 		}
 		// The watchdog timeout is 30s: what is free within patience was released.
 		for i := range 5 {
-			lease := e.lock(other, background, fmt.Sprintf("n%d", i))
-			e.unlock(lease)
+			e.unlock(e.lock(other, background, fmt.Sprintf("n%d", i)))
 		}
 		equal(e, "%d renewals were sent", f.Count(OpRenew), 0)
 	}},
