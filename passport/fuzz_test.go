@@ -14,8 +14,7 @@ import (
 
 func fuzzRing(f *testing.F) *Ring {
 	f.Helper()
-	r := check.Value(NewRing(NewKey("k1", []byte("a secret of the fuzz test: thirty-two bytes and more")))).In(f)
-	return r
+	return check.Value(NewRing(NewKey("k1", []byte("a secret of the fuzz test: thirty-two bytes and more")))).In(f)
 }
 
 func fuzzPassport(claims ...mortise.Claim) Passport {

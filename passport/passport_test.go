@@ -41,14 +41,12 @@ func ring(t testing.TB, primary string, others ...string) *passport.Ring {
 	for _, id := range others {
 		more = append(more, key(id))
 	}
-	r := check.Value(passport.NewRing(key(primary), more...)).In(t)
-	return r
+	return check.Value(passport.NewRing(key(primary), more...)).In(t)
 }
 
 func checker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
 	t.Helper()
-	c := check.Value(passport.NewChecker(v, audience, opts...)).In(t)
-	return c
+	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
 }
 
 // valid is a passport that stock accepts now.
@@ -66,8 +64,7 @@ func valid() passport.Passport {
 
 func sign(t testing.TB, p passport.Passport, s passport.Signer) string {
 	t.Helper()
-	entry := check.Value(p.Sign(ctx, s)).In(t)
-	return entry
+	return check.Value(p.Sign(ctx, s)).In(t)
 }
 
 func TestAnEntrySaysWhatWasSigned(t *testing.T) {
@@ -87,8 +84,7 @@ func TestAnEntrySaysWhatWasSigned(t *testing.T) {
 // raw is what base64 hides, and back.
 func raw(t testing.TB, entry string) []byte {
 	t.Helper()
-	b := check.Value(base64.RawURLEncoding.DecodeString(strings.TrimPrefix(entry, "m1."))).In(t)
-	return b
+	return check.Value(base64.RawURLEncoding.DecodeString(strings.TrimPrefix(entry, "m1."))).In(t)
 }
 
 func text(raw []byte) string { return "m1." + base64.RawURLEncoding.EncodeToString(raw) }
@@ -208,8 +204,7 @@ func TestRefusals(t *testing.T) {
 		{"a key's id with another secret", []string{sign(t, valid(), func() passport.Signer {
 			k := key("k2")
 			k.ID = "k1"
-			r := check.Value(passport.NewRing(k)).In(t)
-			return r
+			return check.Value(passport.NewRing(k)).In(t)
 		}())}, passport.ErrTampered, nil, nil},
 		{"made out to another service", []string{altered(func(p *passport.Passport) { p.Audience = "billing" })},
 			passport.ErrWrongAudience, nil, nil},
@@ -466,8 +461,7 @@ func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts
 
 func issuer(t testing.TB, s passport.Signer, opts ...passport.Option) *passport.Issuer {
 	t.Helper()
-	i := check.Value(passport.NewIssuer(s, opts...)).In(t)
-	return i
+	return check.Value(passport.NewIssuer(s, opts...)).In(t)
 }
 
 func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
@@ -533,8 +527,7 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, store := ring(t, "k1"), memory.New()
 		client := func() *mortise.Client {
-			c := check.Value(mortise.New(store)).In(t)
-			return c
+			return check.Value(mortise.New(store)).In(t)
 		}
 		a, b, c := client(), client(), client()
 		l := lock(t, a, ctx, "orders:42")
@@ -547,8 +540,7 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 			t.Errorf("it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
 		}
 		entered := check.Value(checker(t, r, "c").Adopt(ctx, c, toC)).In(t)
-		inner := check.Value(c.TryLock(entered, "orders:42")).In(t)
-		check.Done(t, inner.Unlock(ctx))
+		check.Done(t, check.Value(c.TryLock(entered, "orders:42")).In(t).Unlock(ctx))
 		time.Sleep(time.Until(first.Expires))
 		if late, err := issuer(t, r).Issue(within, "c"); late != "" || err != nil {
 			t.Errorf("after its time: %q, %v", late, err)

@@ -157,8 +157,7 @@ func (s *site) free(name string) {
 
 func (s *site) hold() *mortise.Lease {
 	s.Helper()
-	lease := check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
-	return lease
+	return check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
 }
 
 func (s *site) unlock(l *mortise.Lease) {
@@ -555,8 +554,7 @@ func noFirstMessage(s *site) {
 // duplexCall opens a stream that is locked by metadata.
 func (s *site) duplexCall(client pb.TestServiceClient, ctx context.Context) pb.TestService_FullDuplexCallClient {
 	s.Helper()
-	cs := check.Value(client.FullDuplexCall(metadata.AppendToOutgoingContext(ctx, "order-id", "42"))).In(s)
-	return cs
+	return check.Value(client.FullDuplexCall(metadata.AppendToOutgoingContext(ctx, "order-id", "42"))).In(s)
 }
 
 func streamByMetadata(s *site) {
@@ -647,8 +645,7 @@ func streamDeadline(s *site) {
 	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}), ctx)
 	_, err := cs.Recv()
 	check.ErrorIf(s, status.Code(err) != codes.DeadlineExceeded, "%v", err)
-	err = receive(s, "the handler's end", ended)
-	check.ErrorIf(s, err == nil, "Recv returned a message")
+	check.ErrorIf(s, receive(s, "the handler's end", ended) == nil, "Recv returned a message")
 	s.free("orders:42")
 }
 

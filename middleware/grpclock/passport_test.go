@@ -28,20 +28,17 @@ const testService = "grpc.testing.TestService"
 
 func newRing(t testing.TB, id string) *passport.Ring {
 	t.Helper()
-	r := check.Value(passport.NewRing(passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))).In(t)
-	return r
+	return check.Value(passport.NewRing(passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))).In(t)
 }
 
 func newIssuer(t testing.TB, s passport.Signer) *passport.Issuer {
 	t.Helper()
-	i := check.Value(passport.NewIssuer(s)).In(t)
-	return i
+	return check.Value(passport.NewIssuer(s)).In(t)
 }
 
 func newChecker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
 	t.Helper()
-	c := check.Value(passport.NewChecker(v, audience, opts...)).In(t)
-	return c
+	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
 }
 
 // memorySite is a site whose locks are in memory, beside another client of the same store.
@@ -192,8 +189,7 @@ func TestAdoptRefuses(t *testing.T) {
 		if change != nil {
 			change(&p)
 		}
-		e := check.Value(p.Sign(context.Background(), s)).In(t)
-		return e
+		return check.Value(p.Sign(context.Background(), s)).In(t)
 	}
 	good := entry(ring, nil)
 	impostor, err := passport.NewRing(passport.NewKey("k1", []byte("a secret that the attacker made up, long enough")))

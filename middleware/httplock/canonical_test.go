@@ -104,8 +104,7 @@ func TestAnAccountIsPaidOutOnceHoweverItsIDIsSpelt(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	paid := payAll(t, b, srv, func(id string) *http.Request {
-		r := check.Value(http.NewRequest("POST", srv.URL+"/accounts/"+id, nil)).In(t)
-		return r
+		return check.Value(http.NewRequest("POST", srv.URL+"/accounts/"+id, nil)).In(t)
 	})
 	check.ErrorIf(t, paid != 1, "by path value: paid out %d times, want 1", paid)
 }

@@ -152,8 +152,7 @@ func waits(s *site) {
 
 func (s *site) hold() *mortise.Lease {
 	s.Helper()
-	lease := check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
-	return lease
+	return check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
 }
 
 func (s *site) unlock(l *mortise.Lease) {
@@ -382,9 +381,8 @@ func lockLost(s *site) {
 		httplock.New(s.client(mortise.WithWatchdogTimeout(3*time.Second)), orders))
 	got := async(func() answer { return post(srv) })
 	receive(s, "the request", in)
-	_, err := s.locks.ForceUnlock(s.Context(), "orders:42")
-	check.NoError(s, err)
-	err = receive(s, "the loss", causes)
+	check.NoError(s, check.Err(s.locks.ForceUnlock(s.Context(), "orders:42")))
+	err := receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
 	s.want(receive(s, "the answer", got), 503, httplock.TypeLost)
 	s.free("orders:42")

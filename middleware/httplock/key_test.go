@@ -69,8 +69,7 @@ func TestKeys(t *testing.T) {
 		as := func(s string) httplock.KeyFunc {
 			return func(*http.Request) (string, error) { return s, nil }
 		}
-		name := check.Value(httplock.Join(as(a), as(b))(r)).In(t)
-		return name
+		return check.Value(httplock.Join(as(a), as(b))(r)).In(t)
 	}
 	check.ErrorIf(t, join("a|b", "c") == join("a", "b|c") || join("a%7Cb", "c") == join("a|b", "c"),
 		"Join makes one name of different keys")

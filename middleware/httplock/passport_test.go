@@ -31,20 +31,17 @@ func passportKey(id string) passport.Key {
 
 func newRing(t testing.TB, id string) *passport.Ring {
 	t.Helper()
-	r := check.Value(passport.NewRing(passportKey(id))).In(t)
-	return r
+	return check.Value(passport.NewRing(passportKey(id))).In(t)
 }
 
 func newIssuer(t testing.TB, s passport.Signer, opts ...passport.Option) *passport.Issuer {
 	t.Helper()
-	i := check.Value(passport.NewIssuer(s, opts...)).In(t)
-	return i
+	return check.Value(passport.NewIssuer(s, opts...)).In(t)
 }
 
 func newChecker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
 	t.Helper()
-	c := check.Value(passport.NewChecker(v, audience, opts...)).In(t)
-	return c
+	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
 }
 
 func inMemory(t testing.TB, store *memory.Store, opts ...mortise.ClientOption) *mortise.Client {
@@ -236,8 +233,7 @@ func TestAdoptRefuses(t *testing.T) {
 		if change != nil {
 			change(&p)
 		}
-		entry := check.Value(p.Sign(context.Background(), s)).In(t)
-		return entry
+		return check.Value(p.Sign(context.Background(), s)).In(t)
 	}
 	good := make(ring, nil)
 	impostor := check.Value(passport.NewRing(passport.NewKey("k1",
