@@ -104,7 +104,7 @@ func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
 	defer l.Close()
 	taken := check.Value(net.Dial("tcp", l.Addr().String())).In(t)
 	defer taken.Close()
-	nowhere := taken.LocalAddr().String() // as long as it is a client's, nobody can listen there
+	nowhere := taken.LocalAddr().String() // as long as it is a client's, no server can listen there
 	for name, x := range map[string]fx.Option{
 		"go-redis": fx.Options(fx.Supply(&redis.Options{Addr: nowhere}), fxmodule.GoRedis()),
 		"rueidis":  fx.Options(fx.Supply(goruedis.ClientOption{InitAddress: []string{nowhere}}), fxmodule.Rueidis()),

@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
-// Sign makes no such entry; who has a key can.
+// Sign makes no such entry; a holder of the key can.
 func TestDecodeRefusesANameThatStandsThereTwice(t *testing.T) {
 	now := time.Now()
 	claim := mortise.Claim{Name: "n", Owner: "a:1", Hold: 1}

@@ -27,7 +27,7 @@ func fuzzPassport(claims ...mortise.Claim) Passport {
 }
 
 // Whatever comes: no panic, one of three errors, bounded work; and what can be read has exactly one text, so that
-// nobody can read it in another way. It is authentic only if its issuer would have written the same.
+// it cannot be read in another way. It is authentic only if its issuer would have written the same.
 func FuzzDecode(f *testing.F) {
 	r := fuzzRing(f)
 	for _, p := range []Passport{

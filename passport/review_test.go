@@ -12,7 +12,7 @@ import (
 
 // What a review in the attacker's place found.
 
-// One who looks at all claims and one who looks for a name's would see different ones.
+// A reader of all claims and a reader of one name's claims would see different ones.
 func TestTwoClaimsOfOneNameAreRefused(t *testing.T) {
 	p := valid()
 	p.Claims = append(p.Claims, p.Claims[0])

@@ -22,7 +22,7 @@ var ageTests = where((*env).knowsAge, []test{
 		e.store.Flush()
 		r := ask("a:1", long)
 		e.fatalIf(!r.Young, "an empty store is as old as it likes: %+v", r)
-		s.take("n", "b:1", long) // who does not ask
+		s.take("n", "b:1", long) // a request without an age
 		r = ask("a:1", long)
 		e.errorIf(!r.Young, "refused as %+v, want it young though another holds the lock", r)
 		r = ask("b:1", long)

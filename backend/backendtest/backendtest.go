@@ -1,5 +1,5 @@
-// Package backendtest is the conformance suite that every backend passes. Whoever
-// writes one calls it from a test:
+// Package backendtest is the conformance suite that every backend passes. The
+// author of a backend calls it from a test:
 //
 //	func TestConformance(t *testing.T) {
 //		backendtest.Run(t, func(t *testing.T) backendtest.Store { return newStore(t) })

@@ -307,7 +307,7 @@ var countTests = func() []test {
 				e.done("Release", p.Release(ctx))
 			}
 			// A renewal of the three may still be on its way to the session, so it is
-			// asked whose each one was: nobody else is left to share a batch with p.
+			// asked whose each one was: no other permit is left to share a batch with p.
 			p := e.acquire(c, mortise.WithLease(watchdog))
 			receive(e, "the lease ends", p.Context().Done())
 			for _, call := range f.Calls(OpRenew) {
@@ -420,7 +420,7 @@ var countTests = func() []test {
 			for range 50 {
 				all = append(all, async(func() error { return c.Latch("n").Wait(background) }))
 			}
-			e.until("all wait", func() bool { return stand.Load() == 50 }) // who comes later asks for itself
+			e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
 			e.quiet(f)
 			e.always(200*time.Millisecond, "they ask as one", func() bool { return f.Count(OpCount) <= 3 })
 			before := f.Count(OpCount)

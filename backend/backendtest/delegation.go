@@ -65,7 +65,7 @@ func (s *raw) renewNested(name, owner string, lease time.Duration) bool {
 	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease})
 }
 
-// watchUnder has the session watch who may enter under an owner.
+// watchUnder has the session watch for the turn to enter under an owner.
 func (s *raw) watchUnder(h *ears, name, owner string) {
 	s.e.Helper()
 	t := backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
@@ -223,7 +223,7 @@ var nestTests = where((*env).nests, []test{
 			e.errorIf(s.renewNested("n", "a:1", long) || s.renewNested("n", "b:1", long) || s.releaseNested("n", "b:1", 0),
 				"an owner outlived the record")
 			s.absentUnder("n", "c:1", "a:1", 1)
-			// What is left of them concerns nobody.
+			// What is left of them affects no other owner.
 			s.take("n", "x:1", long)
 			s.absentUnder("n", "c:1", "a:1", 1)
 			s.takeUnder("n", "y:1", "x:1", long)
@@ -529,7 +529,7 @@ var nestTests = where((*env).nests, []test{
 		e.store.Down()
 		e.store.Up()
 		for _, lease := range []*mortise.Lease{inner, outer} {
-			// With its data or without: a release says which, and touches nobody's lock.
+			// With its data or without: a release says which, and touches no other lock.
 			err := lease.Unlock(background)
 			e.errorIf(err != nil && !errors.Is(err, mortise.ErrNotHeld), "Unlock: %v", err)
 		}
@@ -677,7 +677,7 @@ var nestTests = where((*env).nests, []test{
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
 		claim := mortise.ClaimsOf(outer.Context())[0]
-		claim.Token++ // one that nobody has drawn would shut out all who come after
+		claim.Token++ // a token that was never drawn would shut out all later owners
 		forged, err := b.Adopt(background, claim)
 		e.fatalIf(err != nil, "Adopt: %v", err)
 		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrClaimEnded)

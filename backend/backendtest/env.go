@@ -147,7 +147,7 @@ func (e checks) within(what string, done <-chan struct{}) {
 	}
 }
 
-// free waits until nobody holds name. That must not be because a lease ran out,
+// free waits until name has no holder. That must not be because a lease ran out,
 // so those in such tests are long.
 func (e leases) free(c *mortise.Client, name string) {
 	e.Helper()
@@ -347,7 +347,7 @@ func (h *ears) Released(t backend.Topic) { h.add("released " + said(t)) }
 func (h *ears) Changed(t backend.Topic)  { h.add("changed " + said(t)) }
 func (h *ears) ChangedAll()              { h.add("changed all") }
 
-// said is a topic as tests name it: a lock's name, and who waits for it if that is told.
+// said is a topic as tests name it: a lock's name, and the owner that waits for it if that is told.
 func said(t backend.Topic) string {
 	if t.Owner != "" {
 		return t.Name + " " + t.Owner

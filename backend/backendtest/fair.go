@@ -378,7 +378,7 @@ var fairTests = []test{
 				e.unlock(l)
 			})
 		}
-		line.quiet() // who does not listen yet would have a second to come
+		line.quiet() // a waiter that does not listen yet would have a second to ask
 		s.free("a:1")
 		wg.Wait()
 		for i := range served {
@@ -708,7 +708,7 @@ func (l *fairLine) standWith(client int, ctx context.Context) <-chan result {
 	return got
 }
 
-// quiet waits until all who wait have asked again since they are listened for, and have
+// quiet waits until all waiters have asked again since they are listened for, and have
 // nothing more to ask.
 func (l *fairLine) quiet() {
 	l.e.Helper()
@@ -732,7 +732,7 @@ func (l *fairLine) cut() {
 	l.e.store.Cut()
 }
 
-// turnsHeard tells whether all who wait for a fair lock have been answered since it was
+// turnsHeard reports whether all waiters of a fair lock have been answered since it was
 // confirmed, after since, that they will be told of their turn.
 func (f *Faults) turnsHeard(since int) bool {
 	f.mu.Lock()
@@ -757,7 +757,7 @@ func (f *Faults) turnsHeard(since int) bool {
 	return true
 }
 
-// served is the lease of one who waited.
+// served is the lease of a waiter.
 func (l *fairLine) served(w <-chan result) *mortise.Lease {
 	l.e.Helper()
 	r := receive(l.e, "a waiter is served", w)
@@ -777,7 +777,7 @@ func (l *fairLine) answered(client int, op Op) (n int) {
 	return n
 }
 
-// nothingLeft checks that nobody holds the lock and nobody stands in the queue.
+// nothingLeft checks that the lock has no holder and its queue is empty.
 func (l *fairLine) nothingLeft() {
 	l.e.Helper()
 	s, _ := l.e.fair()

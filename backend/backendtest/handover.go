@@ -44,7 +44,7 @@ func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
 	return call(s.e, s.Session.(backend.RelaySession).HandOver, r)
 }
 
-// waits asks for name as one who waits, and is refused. It tells whether the session is told of releases in turn.
+// waits asks for name as a waiter, and is refused. It reports whether the session is told of releases in turn.
 func (s *raw) waits(name, owner string) bool {
 	s.e.Helper()
 	r, err := s.Acquire(background, backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Waits: true})
@@ -52,7 +52,7 @@ func (s *raw) waits(name, owner string) bool {
 	return r.Waits
 }
 
-// inTurn has each session wait for name, in this order, and watch it. It tells whether they are told in turn.
+// inTurn has each session wait for name, in this order, and watch it. It reports whether they are told in turn.
 func (e *env) inTurn(all []*raw, ears []*turnEars, name string) (in bool) {
 	e.Helper()
 	for i, s := range all {
@@ -209,7 +209,7 @@ var relayTests = where((*env).handsOver, []test{
 		for _, w := range waiting {
 			go func() { got <- <-w }()
 		}
-		time.Sleep(50 * time.Millisecond) // most of them wait by now; those who do not ask for themselves
+		time.Sleep(50 * time.Millisecond) // most of them wait by now; the others ask for themselves
 		for range n {
 			e.unlock(lease)
 			r := e.granted("the next gets it", got)
@@ -223,7 +223,7 @@ var relayTests = where((*env).handsOver, []test{
 		all, ears := e.relays(4)
 		holder := e.client()
 		lease := e.lock(holder, background, "n", mortise.WithLease(long))
-		// Those who were told of the next releases, and those who would look after them, are dead.
+		// The sessions that were told of the next releases, and those behind them, are dead.
 		e.inTurn(all, ears, "n")
 		c, f := e.tapped()
 		waiter := locking(c, background, "n")

@@ -201,7 +201,7 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 				"%s: %s: %v, want it refused", what, op, err)
 		}
 	}
-	// What was granted to one who no longer waited is given back in the background.
+	// A grant whose caller no longer waited is released in the background.
 	after := a.state(name)
 	for end := time.Now().Add(patience); after != before && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		after = a.state(name)

@@ -629,7 +629,7 @@ func lockingAll(c *mortise.Client, opts ...mortise.Option) <-chan result {
 	})
 }
 
-// settledAll waits until one who waits for several locks watches what it waits for, has asked
+// settledAll waits until a waiter for several locks watches the name that it waits for, has asked
 // since, and sleeps.
 func (e leases) settledAll(f *Faults) {
 	e.Helper()

@@ -401,7 +401,7 @@ var rwRuleTests = []test{
 			}
 			return errors.Is(err, mortise.ErrNotAcquired)
 		})
-		e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long))) // who reads already enters
+		e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long))) // a reader enters
 		began := time.Now()
 		readers := []<-chan result{
 			locking(fresh, background, "n", mortise.WithWait(patience), mortise.WithLease(long)),
@@ -598,7 +598,7 @@ func (e leases) inspectRW(c *mortise.Client) mortise.State {
 	return s
 }
 
-// freeRW waits until nobody holds n, and then that neither side is kept out.
+// freeRW waits until n has no holder, and then that neither side is kept out.
 func (e *env) freeRW() {
 	e.Helper()
 	c := e.client()

@@ -48,7 +48,7 @@ func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.L
 	return all
 }
 
-// held tells whether somebody holds name, by whatever kind.
+// held reports whether name is held, by whatever kind.
 func (e *env) held(s *raw, name string) bool {
 	e.Helper()
 	kinds := []backend.Kind{backend.KindLock}
@@ -230,7 +230,7 @@ var replicaTests = []test{
 		e.fatalIf(err != nil, "%v", err)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
-		e.unlock(e.lock(callee, ctx, "n")) // nobody is before it
+		e.unlock(e.lock(callee, ctx, "n")) // it is the first
 		if k := e.replicas(); k > 0 {
 			e.unlock(e.lock(callee, ctx, "n", mortise.WithReplicas(k, patience/2)))
 		}

@@ -125,7 +125,7 @@ func (s *Store) SetDown(err error) {
 }
 
 // Delete removes what is stored under name, as an operator's DEL would: no
-// release is announced. The holder and those who wait are told of the change.
+// release is announced. The holder and the waiters are told of the change.
 // The name's fencing tokens go on rising.
 func (s *Store) Delete(name string) {
 	s.mu.Lock()

@@ -80,7 +80,7 @@ func ExampleHeaderKey() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	type tenant struct{} // under which the authentication puts who calls
+	type tenant struct{} // under which the authentication puts the caller
 	pay := httplock.New(locks,
 		httplock.Join(httplock.ContextKey("tenants:", tenant{}), httplock.HeaderKey("payments:{Idempotency-Key}")),
 		httplock.WithConflict(),

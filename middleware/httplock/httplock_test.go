@@ -297,7 +297,7 @@ func hijacks(s *site) {
 	s.free("orders:42")
 }
 
-// Who is in the handler finishes, who waits is sent away.
+// The request in the handler finishes, the waiting request is refused.
 func shutsDown(s *site) {
 	h := newHeld()
 	began := make(chan struct{}, 2)

@@ -17,7 +17,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// What is dialled, or who answers, is not the named service, though it looks alike.
+// The address that is dialled, or the server that answers, is not the named service, though it looks alike.
 func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 	ctx := holding(t, inMemory(t, memory.New()), "n").Context()
 	issuer := newIssuer(t, newRing(t, "k"))
