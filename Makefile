@@ -6,9 +6,9 @@ SHELL := /usr/bin/env bash
 
 # Modules of their own: what they need never reaches those who use mortise.
 nested := $(sort $(dir $(shell find valkey test examples -name go.mod -not -path '*/testdata/*')))
-# Those that `make test` runs: not the one that needs Java, nor those that `make examples` runs.
+# Those that `make test` runs: not the one that needs Java, nor those that `make lint` and `make examples` run.
 # Valkey's tests wait, side by side, as the other adapters' do.
-tested := $(filter-out test/interop/ examples/% valkey/,$(nested))
+tested := $(filter-out test/interop/ test/house/ examples/% valkey/,$(nested))
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -127,11 +127,12 @@ generate: ## write all generated code anew: scripts, adapters, mocks
 	go generate ./...
 
 .PHONY: lint
-lint: tools ## gofmt, go vet and staticcheck, nested modules too
+lint: tools ## gofmt, go vet and staticcheck, nested modules too; test/house: limits of size, complexity and layering
 	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs ls -d 2>/dev/null | xargs gofmt -l); \
 	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
 	@rc=0; (go vet ./... && bin/staticcheck ./...) || rc=1; \
 	$(call each,$(nested),go vet ./... && $(CURDIR)/bin/staticcheck ./...)
+	cd test/house && go test -count=1 ./...
 
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called

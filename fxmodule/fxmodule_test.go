@@ -24,6 +24,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/fxmodule"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/telemetry"
 )
@@ -52,11 +53,13 @@ func TestTwoNamedLockersStartWorkAndStopWithNothingLeft(t *testing.T) {
 		),
 		"rueidis": fx.Options(
 			named(goruedis.ClientOption{InitAddress: []string{a.Addr()}}, "orders"), fxmodule.Rueidis(fxmodule.Named("orders")),
-			named(goruedis.ClientOption{InitAddress: []string{b.Addr()}}, "tenants"), fxmodule.Rueidis(fxmodule.Named("tenants")),
+			named(goruedis.ClientOption{InitAddress: []string{b.Addr()}}, "tenants"),
+			fxmodule.Rueidis(fxmodule.Named("tenants")),
 		),
 		"both": fx.Options(
 			named(&redis.Options{Addr: a.Addr()}, "orders"), fxmodule.GoRedis(fxmodule.Named("orders")),
-			named(goruedis.ClientOption{InitAddress: []string{b.Addr()}}, "tenants"), fxmodule.Rueidis(fxmodule.Named("tenants")),
+			named(goruedis.ClientOption{InitAddress: []string{b.Addr()}}, "tenants"),
+			fxmodule.Rueidis(fxmodule.Named("tenants")),
 		),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,21 +72,13 @@ func TestTwoNamedLockersStartWorkAndStopWithNothingLeft(t *testing.T) {
 			app := fxtest.New(t, options)
 			app.RequireStart()
 			ctx := context.Background()
-			lease, err := in.Orders.Lock(ctx, "n")
-			if err != nil {
-				t.Fatal(err)
-			}
-			other, err := in.Tenants.TryLock(ctx, "n") // another store
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := check.Value(in.Orders.Lock(ctx, "n")).In(t)
+			other := check.Value(in.Tenants.TryLock(ctx, "n")).In(t)
 			if _, err := in.Client.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
 				t.Errorf("the client of the locker that holds it: %v", err)
 			}
 			for _, l := range []*mortise.Lease{lease, other} {
-				if err := l.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
+				check.Done(t, l.Unlock(ctx))
 			}
 			app.RequireStop()
 			if _, err := in.Orders.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrClosed) {
@@ -101,23 +96,15 @@ func nothingLeft(t *testing.T, ignore goleak.Option) {
 	for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); {
 		err = goleak.Find(ignore)
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	check.Done(t, err)
 }
 
 func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := check.Value(net.Listen("tcp", "127.0.0.1:0")).In(t)
 	defer l.Close()
-	taken, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := check.Value(net.Dial("tcp", l.Addr().String())).In(t)
 	defer taken.Close()
-	nowhere := taken.LocalAddr().String() // as long as it is a client's, nobody can listen there
+	nowhere := taken.LocalAddr().String() // as long as it is a client's, no server can listen there
 	for name, x := range map[string]fx.Option{
 		"go-redis": fx.Options(fx.Supply(&redis.Options{Addr: nowhere}), fxmodule.GoRedis()),
 		"rueidis":  fx.Options(fx.Supply(goruedis.ClientOption{InitAddress: []string{nowhere}}), fxmodule.Rueidis()),
@@ -126,32 +113,26 @@ func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
 			defer nothingLeft(t, goleak.IgnoreCurrent())
 			app := fx.New(fx.NopLogger, x, fx.Invoke(func(mortise.Locker) {}))
 			err := app.Start(context.Background())
-			if !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(err.Error(), nowhere) || !strings.Contains(err.Error(), "cannot start") {
-				t.Errorf("Start: %v", err)
-			}
-			if errors.Is(err, context.DeadlineExceeded) {
-				t.Error("it was the start's own context that ended")
-			}
+			check.ErrorIf(t, !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(err.Error(), nowhere) ||
+				!strings.Contains(err.Error(), "cannot start"),
+				"Start: %v", err)
+			check.ErrorIf(t, errors.Is(err, context.DeadlineExceeded), "it was the start's own context that ended")
 		})
 	}
 }
 
 func TestTheStartsContextBoundsIt(t *testing.T) {
-	mute, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	mute := check.Value(net.Listen("tcp", "127.0.0.1:0")).In(t)
 	defer mute.Close()
-	app := fx.New(fx.NopLogger, fx.Supply(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: time.Minute}), fxmodule.GoRedis(), fx.Invoke(func(mortise.Locker) {}))
+	app := fx.New(fx.NopLogger, fx.Supply(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: time.Minute}),
+		fxmodule.GoRedis(), fx.Invoke(func(mortise.Locker) {}))
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- app.Start(ctx) }()
 	select {
 	case err := <-done:
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Start: %v", err)
-		}
+		check.ErrorIf(t, !errors.Is(err, context.DeadlineExceeded), "Start: %v", err)
 	case <-time.After(20 * time.Second):
 		t.Error("Start outlives its context")
 	}
@@ -161,14 +142,12 @@ func TestAClientOfTheGraphStaysOpen(t *testing.T) {
 	server := redistest.Start(t)
 	single := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer single.Close()
-	other, err := goruedis.NewClient(goruedis.ClientOption{InitAddress: []string{server.Addr()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := check.Value(goruedis.NewClient(goruedis.ClientOption{InitAddress: []string{server.Addr()}})).In(t)
 	defer other.Close()
 	app := fxtest.New(t,
 		fx.Supply(single), fxmodule.GoRedis(),
-		fx.Supply(fx.Annotate(other, fx.As(new(goruedis.Client)), fx.ResultTags(`name:"r"`))), fxmodule.Rueidis(fxmodule.Named("r")),
+		fx.Supply(fx.Annotate(other, fx.As(new(goruedis.Client)), fx.ResultTags(`name:"r"`))),
+		fxmodule.Rueidis(fxmodule.Named("r")),
 		fx.Invoke(fx.Annotate(func(a, b mortise.Locker) {}, fx.ParamTags("", `name:"r"`))),
 	)
 	app.RequireStart()
@@ -187,16 +166,21 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 		option fx.Option
 		says   []string
 	}{
-		"no go-redis":          {fx.Options(fxmodule.GoRedis(), use), []string{"fx.Supply", "redis.UniversalClient", "*redis.Options"}},
-		"no rueidis":           {fx.Options(fxmodule.Rueidis(), use), []string{"fx.Supply", "rueidis.ClientOption"}},
-		"another's name":       {fx.Options(fx.Supply(&redis.Options{}), fxmodule.GoRedis(fxmodule.Named("orders")), fx.Invoke(fx.Annotate(func(mortise.Locker) {}, fx.ParamTags(`name:"orders"`)))), []string{`"orders"`}},
-		"two":                  {fx.Options(fx.Supply(&redis.Options{}, &redis.UniversalOptions{}), fxmodule.GoRedis(), use), []string{"*redis.Options", "*redis.UniversalOptions", "Named"}},
+		"no go-redis": {fx.Options(fxmodule.GoRedis(), use),
+			[]string{"fx.Supply", "redis.UniversalClient", "*redis.Options"}},
+		"no rueidis": {fx.Options(fxmodule.Rueidis(), use), []string{"fx.Supply", "rueidis.ClientOption"}},
+		"another's name": {fx.Options(fx.Supply(&redis.Options{}), fxmodule.GoRedis(fxmodule.Named("orders")),
+			fx.Invoke(fx.Annotate(func(mortise.Locker) {}, fx.ParamTags(`name:"orders"`)))), []string{`"orders"`}},
+		"two": {fx.Options(fx.Supply(&redis.Options{}, &redis.UniversalOptions{}), fxmodule.GoRedis(),
+			use), []string{"*redis.Options", "*redis.UniversalOptions", "Named"}},
 		"a bad name":           {fxmodule.Memory(fxmodule.Named("a\"b")), []string{"Named"}},
 		"no name":              {fxmodule.GoRedis(fxmodule.Named("")), []string{"Named"}},
 		"no middleware's name": {fxmodule.Memory(fxmodule.HTTP("", httplock.RouteKey("a:{b}"))), []string{"HTTP"}},
 		"no key":               {fxmodule.Memory(fxmodule.HTTP("a", nil)), []string{"KeyFunc"}},
-		"a bad option":         {fx.Options(fxmodule.Memory(fxmodule.ClientOptions(mortise.WithWatchdogTimeout(1))), use), []string{"WithWatchdogTimeout"}},
-		"a bad kind":           {fx.Options(fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fair: true, Spin: time.Second})), use), []string{"Spin"}},
+		"a bad option": {fx.Options(fxmodule.Memory(fxmodule.ClientOptions(mortise.WithWatchdogTimeout(1))), use),
+			[]string{"WithWatchdogTimeout"}},
+		"a bad kind": {fx.Options(fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fair: true, Spin: time.Second})),
+			use), []string{"Spin"}},
 	} {
 		err := fx.New(fx.NopLogger, x.option).Err()
 		if !errors.Is(err, mortise.ErrInvalid) {
@@ -204,9 +188,7 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 			continue
 		}
 		for _, s := range x.says {
-			if !strings.Contains(err.Error(), s) {
-				t.Errorf("%s: does not say %s: %v", name, s, err)
-			}
+			check.ErrorIf(t, !strings.Contains(err.Error(), s), "%s: does not say %s: %v", name, s, err)
 		}
 	}
 }
@@ -229,21 +211,13 @@ func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
 		fx.Populate(&locks),
 	)
 	app.RequireStart()
-	lease, err := locks.Lock(context.Background(), "n", mortise.WithLease(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, fenced := lease.Token(); !fenced {
-		t.Error("the Locker is not of the kind that was asked for")
-	}
+	lease := check.Value(locks.Lock(context.Background(), "n", mortise.WithLease(2*time.Second))).In(t)
+	_, fenced := lease.Token()
+	check.ErrorIf(t, !fenced, "the Locker is not of the kind that was asked for")
 	<-lease.Context().Done()
 	app.RequireStop()
-	if !strings.Contains(log.String(), "lease ended") {
-		t.Errorf("the log says %q", log.String())
-	}
-	if acquired.Load() != 1 {
-		t.Error("the observer was not called")
-	}
+	check.ErrorIf(t, !strings.Contains(log.String(), "lease ended"), "the log says %q", log.String())
+	check.ErrorIf(t, acquired.Load() != 1, "the observer was not called")
 	var data metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &data); err != nil || len(data.ScopeMetrics) != 1 {
 		t.Errorf("the meters got %v, %v", data.ScopeMetrics, err)
@@ -255,16 +229,11 @@ func TestAStopIsBoundedAndReleasesNothingUnderRunningWork(t *testing.T) {
 	var locks mortise.Locker
 	app := fxtest.New(t, fx.Supply(&redis.Options{Addr: server.Addr()}), fxmodule.GoRedis(), fx.Populate(&locks))
 	app.RequireStart()
-	lease, err := locks.Lock(context.Background(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := check.Value(locks.Lock(context.Background(), "n")).In(t)
 	// fx does not even call a hook once this is over.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	if err := app.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Stop: %v", err)
-	}
+	check.Is(t, "Stop", app.Stop(ctx), context.DeadlineExceeded)
 	select { // fx does not wait for a hook whose context has ended
 	case <-lease.Context().Done():
 	case <-time.After(20 * time.Second):
@@ -296,16 +265,11 @@ func TestAMemoryStoreOfTheGraphIsUsed(t *testing.T) {
 			second := fxtest.New(t, option(store), fx.Populate(&b))
 			first.RequireStart()
 			second.RequireStart()
-			lease, err := a.TryLock(ctx, "n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := check.Value(a.TryLock(ctx, "n")).In(t)
 			if _, err := b.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
 				t.Errorf("the other application, while one holds it: %v", err)
 			}
-			if err := lease.Unlock(ctx); err != nil {
-				t.Error(err)
-			}
+			check.Done(t, lease.Unlock(ctx))
 			first.RequireStop()
 			if _, err := b.TryLock(ctx, "n", mortise.WithLease(time.Minute)); err != nil {
 				t.Errorf("the other application, after one has stopped: %v", err)

@@ -67,7 +67,8 @@ func BenchmarkCheck(b *testing.B) {
 	for name, entry := range map[string]string{
 		"refused=malformed": "m1." + strings.Repeat("A", passport.MaxEntry-3),
 		"refused=oversize":  strings.Repeat("A", 1<<20),
-		"refused=tampered":  sign(b, valid(), func() passport.Signer { k := key("x"); k.ID = "2026-11"; r, _ := passport.NewRing(k); return r }()),
+		"refused=tampered": sign(b, valid(),
+			func() passport.Signer { k := key("x"); k.ID = "2026-11"; r, _ := passport.NewRing(k); return r }()),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

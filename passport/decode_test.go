@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
-// Sign makes no such entry; who has a key can.
+// Sign makes no such entry; a holder of the key can.
 func TestDecodeRefusesANameThatStandsThereTwice(t *testing.T) {
 	now := time.Now()
 	claim := mortise.Claim{Name: "n", Owner: "a:1", Hold: 1}
@@ -20,8 +21,6 @@ func TestDecodeRefusesANameThatStandsThereTwice(t *testing.T) {
 		}
 		whole := binary.BigEndian.AppendUint16(p.encode(nil), 1)
 		_, _, _, err := decode(prefix + base64url.EncodeToString(append(whole, 's')))
-		if !errors.Is(err, want) {
-			t.Errorf("%d claims of one name: %v, want %v", n, err, want)
-		}
+		check.ErrorIf(t, !errors.Is(err, want), "%d claims of one name: %v, want %v", n, err, want)
 	}
 }

@@ -9,15 +9,12 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func fuzzRing(f *testing.F) *Ring {
 	f.Helper()
-	r, err := NewRing(NewKey("k1", []byte("a secret of the fuzz test: thirty-two bytes and more")))
-	if err != nil {
-		f.Fatal(err)
-	}
-	return r
+	return check.Value(NewRing(NewKey("k1", []byte("a secret of the fuzz test: thirty-two bytes and more")))).In(f)
 }
 
 func fuzzPassport(claims ...mortise.Claim) Passport {
@@ -30,17 +27,15 @@ func fuzzPassport(claims ...mortise.Claim) Passport {
 }
 
 // Whatever comes: no panic, one of three errors, bounded work; and what can be read has exactly one text, so that
-// nobody can read it in another way. It is authentic only if its issuer would have written the same.
+// it cannot be read in another way. It is authentic only if its issuer would have written the same.
 func FuzzDecode(f *testing.F) {
 	r := fuzzRing(f)
 	for _, p := range []Passport{
 		fuzzPassport(mortise.Claim{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 1}),
-		fuzzPassport(mortise.Claim{Name: "{t}:ü", Owner: "w/1/a:1", Hold: 3, Token: 1 << 40}, mortise.Claim{Name: "b", Owner: "w/1/a:2", Hold: 1}),
+		fuzzPassport(mortise.Claim{Name: "{t}:ü", Owner: "w/1/a:1", Hold: 3, Token: 1 << 40},
+			mortise.Claim{Name: "b", Owner: "w/1/a:2", Hold: 1}),
 	} {
-		entry, err := p.Sign(context.Background(), r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		entry := check.Value(p.Sign(context.Background(), r)).In(f)
 		f.Add(entry)
 		f.Add(entry[:len(entry)/2])
 		f.Add(entry + ", " + entry)
@@ -52,31 +47,24 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, entry string) {
 		p, message, signature, err := decode(entry)
 		if err != nil {
-			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrOversize) && !errors.Is(err, ErrVersion) {
-				t.Fatalf("neither malformed, oversize nor of another version: %v", err)
-			}
-			if !reflect.DeepEqual(p, Passport{}) || message != nil || signature != nil || len(err.Error()) > 200 {
-				t.Fatalf("with an error: %+v, %v", p, err)
-			}
+			check.FatalIf(t, !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrOversize) && !errors.Is(err, ErrVersion),
+				"neither malformed, oversize nor of another version: %v", err)
+			check.FatalIf(t, !reflect.DeepEqual(p, Passport{}) || message != nil || signature != nil || len(err.Error()) > 200,
+				"with an error: %+v, %v", p, err)
 			return
 		}
 		if err := p.check(); err != nil {
 			t.Fatalf("read, but could not have been written: %v", err)
 		}
-		if len(p.Claims) > MaxClaims || len(entry) > MaxEntry {
-			t.Fatal("beyond the bounds")
-		}
-		if got := domain + string(p.encode(nil)); got != string(message) {
-			t.Fatalf("what was read is written as\n%x\nit was\n%x", got, message)
-		}
-		if again := prefix + base64url.EncodeToString(appendText([]byte(message[len(domain):]), string(signature))); again != entry {
-			t.Fatalf("a second text of the same:\n%s\n%s", entry, again)
-		}
+		check.FatalIf(t, len(p.Claims) > MaxClaims || len(entry) > MaxEntry, "beyond the bounds")
+		got := domain + string(p.encode(nil))
+		check.FatalIf(t, got != string(message), "what was read is written as\n%x\nit was\n%x", got, message)
+		again := prefix + base64url.EncodeToString(appendText([]byte(message[len(domain):]), string(signature)))
+		check.FatalIf(t, again != entry, "a second text of the same:\n%s\n%s", entry, again)
 		mine, err := p.Sign(context.Background(), r)
 		authentic := r.Verify(context.Background(), p.Key, message, signature) == nil
-		if authentic != (err == nil && mine == entry) {
-			t.Fatalf("authentic: %v; its issuer writes %q, %v", authentic, mine, err)
-		}
+		check.FatalIf(t, authentic != (err == nil && mine == entry),
+			"authentic: %v; its issuer writes %q, %v", authentic, mine, err)
 	})
 }
 
@@ -85,7 +73,8 @@ func FuzzDecodeOfEncoded(f *testing.F) {
 	r := fuzzRing(f)
 	f.Add("stock", "orders:42", "web-1/4711/abc:7", int64(1), int64(0), "b", uint8(1), int64(0), int64(30_000))
 	f.Add("s", "a\x00b", "o:1", int64(2147483647), int64(1)<<62, "a", uint8(16), int64(253402300700000), int64(99_999))
-	f.Fuzz(func(t *testing.T, audience, name, owner string, hold, token int64, second string, claims uint8, issued, life int64) {
+	f.Fuzz(func(t *testing.T, audience, name, owner string, hold, token int64, second string, claims uint8, issued,
+		life int64) {
 		p := Passport{Key: "k1", Audience: audience, Issued: time.UnixMilli(issued).UTC()}
 		p.Expires = time.UnixMilli(issued + life).UTC()
 		for i := range int(claims) {
@@ -97,17 +86,12 @@ func FuzzDecodeOfEncoded(f *testing.F) {
 		}
 		entry, err := p.Sign(context.Background(), r)
 		if err != nil {
-			if !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, ErrOversize) && !errors.Is(err, ErrExpired) {
-				t.Fatal(err)
-			}
+			check.FatalIf(t, !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, ErrOversize) && !errors.Is(err, ErrExpired),
+				"%v", err)
 			return
 		}
 		got, message, signature, err := decode(entry)
-		if err != nil || !reflect.DeepEqual(got, p) {
-			t.Fatalf("written %+v, read %+v, %v", p, got, err)
-		}
-		if err := r.Verify(context.Background(), got.Key, message, signature); err != nil {
-			t.Fatal(err)
-		}
+		check.FatalIf(t, err != nil || !reflect.DeepEqual(got, p), "written %+v, read %+v, %v", p, got, err)
+		check.NoError(t, r.Verify(context.Background(), got.Key, message, signature))
 	})
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/passport"
 )
 
@@ -40,20 +41,12 @@ func ring(t testing.TB, primary string, others ...string) *passport.Ring {
 	for _, id := range others {
 		more = append(more, key(id))
 	}
-	r, err := passport.NewRing(key(primary), more...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return check.Value(passport.NewRing(key(primary), more...)).In(t)
 }
 
 func checker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
 	t.Helper()
-	c, err := passport.NewChecker(v, audience, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
 }
 
 // valid is a passport that stock accepts now.
@@ -71,41 +64,27 @@ func valid() passport.Passport {
 
 func sign(t testing.TB, p passport.Passport, s passport.Signer) string {
 	t.Helper()
-	entry, err := p.Sign(ctx, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return entry
+	return check.Value(p.Sign(ctx, s)).In(t)
 }
 
 func TestAnEntrySaysWhatWasSigned(t *testing.T) {
 	r, p := ring(t, "k1"), valid()
 	entry := sign(t, p, r)
 	got, err := checker(t, r, "stock").Check(ctx, entry)
-	if err != nil || !reflect.DeepEqual(got, p) {
-		t.Errorf("got %+v, %v; want %+v", got, err, p)
-	}
+	check.ErrorIf(t, err != nil || !reflect.DeepEqual(got, p), "got %+v, %v; want %+v", got, err, p)
 	if seen, err := passport.Decode(entry); err != nil || !reflect.DeepEqual(seen, p) {
 		t.Errorf("Decode: %+v, %v", seen, err)
 	}
-	if again := sign(t, p, r); again != entry {
-		t.Error("two entries of one passport differ")
-	}
+	check.ErrorIf(t, sign(t, p, r) != entry, "two entries of one passport differ")
 	for _, c := range entry {
-		if c <= ' ' || c >= 127 || strings.ContainsRune("\",;\\", c) {
-			t.Errorf("%q does not belong into a header", c)
-		}
+		check.ErrorIf(t, c <= ' ' || c >= 127 || strings.ContainsRune("\",;\\", c), "%q does not belong into a header", c)
 	}
 }
 
 // raw is what base64 hides, and back.
 func raw(t testing.TB, entry string) []byte {
 	t.Helper()
-	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(entry, "m1."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return check.Value(base64.RawURLEncoding.DecodeString(strings.TrimPrefix(entry, "m1."))).In(t)
 }
 
 func text(raw []byte) string { return "m1." + base64.RawURLEncoding.EncodeToString(raw) }
@@ -121,8 +100,10 @@ func TestRefusals(t *testing.T) {
 	}
 	edited := func(change func([]byte) []byte) string { return text(change(raw(t, entry))) }
 	all := []error{
-		passport.ErrDuplicated, passport.ErrOversize, passport.ErrVersion, passport.ErrMalformed, passport.ErrUnknownKey, passport.ErrTampered,
-		passport.ErrUnverified, passport.ErrWrongAudience, passport.ErrLifetime, passport.ErrNotYetValid, passport.ErrExpired, passport.ErrForbidden,
+		passport.ErrDuplicated, passport.ErrOversize, passport.ErrVersion, passport.ErrMalformed, passport.ErrUnknownKey,
+		passport.ErrTampered,
+		passport.ErrUnverified, passport.ErrWrongAudience, passport.ErrLifetime, passport.ErrNotYetValid,
+		passport.ErrExpired, passport.ErrForbidden,
 	}
 	signatureAt := len(raw(t, entry)) - 32
 	for _, test := range []struct {
@@ -166,16 +147,22 @@ func TestRefusals(t *testing.T) {
 			b[signatureAt-2], b[signatureAt-1] = 0, 0
 			return b[:signatureAt]
 		})}, passport.ErrMalformed, nil, nil},
-		{"something after the signature", []string{edited(func(b []byte) []byte { return append(b, 0) })}, passport.ErrMalformed, nil, nil},
-		{"line breaks, which base64 decoders skip", []string{entry[:40] + "\r\n" + entry[40:]}, passport.ErrMalformed, nil, nil},
+		{"something after the signature", []string{edited(func(b []byte) []byte { return append(b, 0) })},
+			passport.ErrMalformed, nil, nil},
+		{"line breaks, which base64 decoders skip", []string{entry[:40] + "\r\n" + entry[40:]}, passport.ErrMalformed, nil,
+			nil},
 		{"padded", []string{entry + "="}, passport.ErrMalformed, nil, nil},
 		{"the other alphabet", []string{entry[:40] + "+" + entry[41:]}, passport.ErrMalformed, nil, nil},
 		{"not UTF-8", []string{edited(func(b []byte) []byte {
 			b[bytes.Index(b, []byte("orders"))] = 0xff
 			return b
 		})}, passport.ErrMalformed, nil, nil},
-		{"another lock's name", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("orders:42"), []byte("orders:43"), 1) })}, passport.ErrTampered, nil, nil},
-		{"another owner", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("abc:7"), []byte("abc:9"), 1) })}, passport.ErrTampered, nil, nil},
+		{"another lock's name", []string{edited(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("orders:42"), []byte("orders:43"), 1)
+		})}, passport.ErrTampered, nil, nil},
+		{"another owner", []string{edited(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("abc:7"), []byte("abc:9"), 1)
+		})}, passport.ErrTampered, nil, nil},
 		{"another hold", []string{edited(func(b []byte) []byte {
 			b[bytes.Index(b, []byte("abc:7"))+5+7] ^= 1
 			return b
@@ -184,12 +171,16 @@ func TestRefusals(t *testing.T) {
 			b[bytes.Index(b, []byte("abc:7"))+5+8+7] ^= 1
 			return b
 		})}, passport.ErrTampered, nil, nil},
-		{"another audience", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("stock"), []byte("stack"), 1) })}, passport.ErrTampered, nil, nil},
+		{"another audience", []string{edited(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("stock"), []byte("stack"), 1)
+		})}, passport.ErrTampered, nil, nil},
 		{"a longer life", []string{edited(func(b []byte) []byte {
 			b[2+len("k1")+2+len("stock")+8+6]++ // 256 ms at least
 			return b
 		})}, passport.ErrTampered, nil, nil},
-		{"another key of the ring", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("k1"), []byte("k0"), 1) })}, passport.ErrTampered, nil, nil},
+		{"another key of the ring", []string{edited(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("k1"), []byte("k0"), 1)
+		})}, passport.ErrTampered, nil, nil},
 		{"another signature", []string{edited(func(b []byte) []byte {
 			b[len(b)-1] ^= 1
 			return b
@@ -199,32 +190,40 @@ func TestRefusals(t *testing.T) {
 			return b[:signatureAt+16]
 		})}, passport.ErrTampered, nil, nil},
 		{"a key that was made up", []string{sign(t, valid(), ring(t, "k2"))}, passport.ErrUnknownKey, nil, nil},
-		{"a key's id that would be a field of the log", []string{sign(t, valid(), ring(t, `k" level=ERROR msg="forged`))}, passport.ErrUnknownKey, nil, nil},
-		{"a key's id of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("k1"), []byte("k\n"), 1) })}, passport.ErrMalformed, nil, nil},
-		{"an audience of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("stock"), []byte("st\nck"), 1) })}, passport.ErrMalformed, nil, nil},
-		{"an owner of two lines", []string{edited(func(b []byte) []byte { return bytes.Replace(b, []byte("abc:7"), []byte("a\nc:7"), 1) })}, passport.ErrMalformed, nil, nil},
+		{"a key's id that would be a field of the log", []string{sign(t, valid(), ring(t, `k" level=ERROR msg="forged`))},
+			passport.ErrUnknownKey, nil, nil},
+		{"a key's id of two lines", []string{edited(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("k1"), []byte("k\n"), 1)
+		})}, passport.ErrMalformed, nil, nil},
+		{"an audience of two lines", []string{edited(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("stock"), []byte("st\nck"), 1)
+		})}, passport.ErrMalformed, nil, nil},
+		{"an owner of two lines", []string{edited(func(b []byte) []byte {
+			return bytes.Replace(b, []byte("abc:7"), []byte("a\nc:7"), 1)
+		})}, passport.ErrMalformed, nil, nil},
 		{"a key's id with another secret", []string{sign(t, valid(), func() passport.Signer {
 			k := key("k2")
 			k.ID = "k1"
-			r, err := passport.NewRing(k)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
+			return check.Value(passport.NewRing(k)).In(t)
 		}())}, passport.ErrTampered, nil, nil},
-		{"made out to another service", []string{altered(func(p *passport.Passport) { p.Audience = "billing" })}, passport.ErrWrongAudience, nil, nil},
-		{"made out to one whose name is as long", []string{altered(func(p *passport.Passport) { p.Audience = "stack" })}, passport.ErrWrongAudience, nil, nil},
-		{"made out to one whose name begins so", []string{altered(func(p *passport.Passport) { p.Audience = "stock2" })}, passport.ErrWrongAudience, nil, nil},
+		{"made out to another service", []string{altered(func(p *passport.Passport) { p.Audience = "billing" })},
+			passport.ErrWrongAudience, nil, nil},
+		{"made out to one whose name is as long", []string{altered(func(p *passport.Passport) { p.Audience = "stack" })},
+			passport.ErrWrongAudience, nil, nil},
+		{"made out to one whose name begins so", []string{altered(func(p *passport.Passport) { p.Audience = "stock2" })},
+			passport.ErrWrongAudience, nil, nil},
 		{"expired", []string{altered(func(p *passport.Passport) {
 			p.Issued, p.Expires = p.Issued.Add(-time.Minute), p.Issued.Add(-passport.DefaultSkew-time.Second)
 		})}, passport.ErrExpired, nil, nil},
 		{"from the future", []string{altered(func(p *passport.Passport) {
 			p.Issued, p.Expires = p.Issued.Add(time.Minute), p.Expires.Add(time.Minute)
 		})}, passport.ErrNotYetValid, nil, nil},
-		{"for a year", []string{altered(func(p *passport.Passport) { p.Expires = p.Issued.AddDate(1, 0, 0) })}, passport.ErrLifetime, nil, nil},
-		{"not allowed", []string{entry}, passport.ErrForbidden, []passport.Option{passport.WithPolicy(func(_ context.Context, p passport.Passport) error {
-			return fmt.Errorf("key %s may not claim %s", p.Key, p.Claims[0].Name)
-		})}, nil},
+		{"for a year", []string{altered(func(p *passport.Passport) { p.Expires = p.Issued.AddDate(1, 0, 0) })},
+			passport.ErrLifetime, nil, nil},
+		{"not allowed", []string{entry}, passport.ErrForbidden,
+			[]passport.Option{passport.WithPolicy(func(_ context.Context, p passport.Passport) error {
+				return fmt.Errorf("key %s may not claim %s", p.Key, p.Claims[0].Name)
+			})}, nil},
 		{"a verifier that fails", []string{entry}, passport.ErrUnverified, nil, failing{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -232,30 +231,27 @@ func TestRefusals(t *testing.T) {
 				events []passport.CheckedEvent
 				log    strings.Builder
 			)
-			opts := append(test.opts, passport.WithObserver(passport.Observer{Checked: func(e passport.CheckedEvent) { events = append(events, e) }}),
+			opts := append(
+				test.opts, passport.WithObserver(
+					passport.Observer{Checked: func(e passport.CheckedEvent) { events = append(events, e) }}),
 				passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			via := test.via
 			if via == nil {
 				via = r
 			}
 			p, err := checker(t, via, "stock", opts...).Check(ctx, test.entries...)
-			if !errors.Is(err, test.want) || !reflect.DeepEqual(p, passport.Passport{}) {
-				t.Fatalf("got %+v, %v; want %v", p, err, test.want)
-			}
+			check.FatalIf(t, !errors.Is(err, test.want) || !reflect.DeepEqual(p, passport.Passport{}),
+				"got %+v, %v; want %v", p, err, test.want)
 			for _, other := range all {
-				if other != test.want && errors.Is(err, other) {
-					t.Errorf("it is %v as well: %v", other, err)
-				}
+				check.ErrorIf(t, other != test.want && errors.Is(err, other), "it is %v as well: %v", other, err)
 			}
-			if len(events) != 1 || !errors.Is(events[0].Err, test.want) {
-				t.Errorf("observed: %+v", events)
-			}
-			if reason := passport.Reason(err); reason == "error" || !strings.Contains(log.String(), "reason="+reason) || strings.Count(log.String(), "\n") != 1 {
-				t.Errorf("logged: %s", log.String())
-			}
-			if len(log.String()) > 600 || strings.Contains(log.String(), entry[3:40]) {
-				t.Errorf("the log shows the entry: %s", log.String())
-			}
+			check.ErrorIf(t, len(events) != 1 || !errors.Is(events[0].Err, test.want), "observed: %+v", events)
+			reason := passport.Reason(err)
+			check.ErrorIf(t, reason == "error" || !strings.Contains(log.String(), "reason="+reason) ||
+				strings.Count(log.String(), "\n") != 1,
+				"logged: %s", log.String())
+			check.ErrorIf(t, len(log.String()) > 600 || strings.Contains(log.String(), entry[3:40]),
+				"the log shows the entry: %s", log.String())
 		})
 	}
 }
@@ -271,18 +267,17 @@ func TestNoBitCanBeChanged(t *testing.T) {
 	for i := range len(whole) * 8 {
 		b := slices.Clone(whole)
 		b[i/8] ^= 1 << (i % 8)
-		if p, err := c.Check(ctx, text(b)); err == nil {
-			t.Errorf("bit %d: accepted as %+v", i, p)
-		}
+		p, err := c.Check(ctx, text(b))
+		check.ErrorIf(t, err == nil, "bit %d: accepted as %+v", i, p)
 	}
 	for n := range whole {
-		if p, err := c.Check(ctx, text(whole[:n])); err == nil {
-			t.Errorf("cut to %d: accepted as %+v", n, p)
-		}
+		p, err := c.Check(ctx, text(whole[:n]))
+		check.ErrorIf(t, err == nil, "cut to %d: accepted as %+v", n, p)
 	}
 }
 
-// There is one text of an entry, whatever its length: no line break that decoders skip, no bits after the last that they ignore.
+// There is one text of an entry, whatever its length: no line break that decoders skip, no bits after
+// the last that they ignore.
 func TestThereIsOneText(t *testing.T) {
 	r := ring(t, "k1")
 	c := checker(t, r, "stock")
@@ -290,21 +285,17 @@ func TestThereIsOneText(t *testing.T) {
 		p := valid()
 		p.Claims[0].Name += strings.Repeat("x", n)
 		entry := sign(t, p, r)
-		if _, err := c.Check(ctx, entry); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(c.Check(ctx, entry)))
 		for _, at := range []int{0, 1, 2, 3, 4, 50, len(entry) - 1, len(entry)} {
 			for _, skipped := range []string{"\n", "\r", "\r\n", " ", "\x00", "="} {
-				if _, err := c.Check(ctx, entry[:at]+skipped+entry[at:]); err == nil {
-					t.Errorf("with %q at %d of %d: accepted", skipped, at, len(entry))
-				}
+				_, err := c.Check(ctx, entry[:at]+skipped+entry[at:])
+				check.ErrorIf(t, err == nil, "with %q at %d of %d: accepted", skipped, at, len(entry))
 			}
 		}
 		for _, last := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
 			other := entry[:len(entry)-1] + string(last)
-			if _, err := c.Check(ctx, other); other != entry && err == nil {
-				t.Errorf("with %c at its end: accepted", last)
-			}
+			_, err := c.Check(ctx, other)
+			check.ErrorIf(t, other != entry && err == nil, "with %c at its end: accepted", last)
 		}
 	}
 }
@@ -320,16 +311,14 @@ func TestBounds(t *testing.T) {
 		return text(append(b, field(signature)...))
 	}
 	most := [5]int{passport.MaxKeyID, passport.MaxAudience, passport.MaxName, passport.MaxOwner, passport.MaxSignature}
-	if p, err := passport.Decode(build(most[0], most[1], most[2], most[3], most[4])); err != nil || len(p.Claims) != 1 {
-		t.Errorf("all at their bounds: %v", err)
-	}
+	p, err := passport.Decode(build(most[0], most[1], most[2], most[3], most[4]))
+	check.ErrorIf(t, err != nil || len(p.Claims) != 1, "all at their bounds: %v", err)
 	for i := range most {
 		for n, want := range map[int]error{most[i] + 1: passport.ErrOversize, 0: passport.ErrMalformed} {
 			x := [5]int{1, 1, 1, 1, 1}
 			x[i] = n
-			if _, err := passport.Decode(build(x[0], x[1], x[2], x[3], x[4])); !errors.Is(err, want) {
-				t.Errorf("field %d of %d bytes: %v, want %v", i, n, err, want)
-			}
+			_, err := passport.Decode(build(x[0], x[1], x[2], x[3], x[4]))
+			check.ErrorIf(t, !errors.Is(err, want), "field %d of %d bytes: %v, want %v", i, n, err, want)
 		}
 	}
 }
@@ -357,9 +346,9 @@ func TestClocksMayDifferByTheSkew(t *testing.T) {
 				{-10*time.Second - skew + tick, nil},
 				{-10*time.Second - skew, passport.ErrExpired},
 			} {
-				if err := at(test.issued); !errors.Is(err, test.want) || test.want == nil && err != nil {
-					t.Errorf("skew %v, issued %v from now: %v, want %v", skew, test.issued, err, test.want)
-				}
+				err := at(test.issued)
+				check.ErrorIf(t, !errors.Is(err, test.want) || test.want == nil && err != nil,
+					"skew %v, issued %v from now: %v, want %v", skew, test.issued, err, test.want)
 			}
 		})
 	}
@@ -370,9 +359,8 @@ func TestRotation(t *testing.T) {
 	c := checker(t, b, "stock")
 	passes := func(when string) {
 		t.Helper()
-		if _, err := c.Check(ctx, sign(t, valid(), a)); err != nil {
-			t.Errorf("%s: %v", when, err)
-		}
+		_, err := c.Check(ctx, sign(t, valid(), a))
+		check.ErrorIf(t, err != nil, "%s: %v", when, err)
 	}
 	old := sign(t, valid(), a)
 	passes("before")
@@ -380,18 +368,15 @@ func TestRotation(t *testing.T) {
 	passes("the new key verifies at b")
 	rotate(t, a, "k2", "k1")
 	passes("the new key signs at a")
-	if p, err := passport.Decode(sign(t, valid(), a)); err != nil || p.Key != "k2" {
-		t.Errorf("signed by %q, %v", p.Key, err)
-	}
+	p, err := passport.Decode(sign(t, valid(), a))
+	check.ErrorIf(t, err != nil || p.Key != "k2", "signed by %q, %v", p.Key, err)
 	rotate(t, b, "k2", "k1")
-	if _, err := c.Check(ctx, old); err != nil {
-		t.Errorf("an entry from before: %v", err)
-	}
+	_, err = c.Check(ctx, old)
+	check.ErrorIf(t, err != nil, "an entry from before: %v", err)
 	rotate(t, b, "k2")
 	passes("the old key is gone")
-	if _, err := c.Check(ctx, old); !errors.Is(err, passport.ErrUnknownKey) {
-		t.Errorf("an entry of a retired key: %v", err)
-	}
+	_, err = c.Check(ctx, old)
+	check.ErrorIf(t, !errors.Is(err, passport.ErrUnknownKey), "an entry of a retired key: %v", err)
 }
 
 func TestBadKeys(t *testing.T) {
@@ -411,24 +396,17 @@ func TestBadKeys(t *testing.T) {
 		"not UTF-8":    {key("\xff")},
 		"twice":        {key("k1"), key("k1")},
 	} {
-		if got, err := passport.NewRing(keys[0], keys[1:]...); !errors.Is(err, mortise.ErrInvalid) || got != nil {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
+		got, err := passport.NewRing(keys[0], keys[1:]...)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid) || got != nil, "%s: %v, %v", name, got, err)
 		if err := r.Rotate(keys[0], keys[1:]...); !errors.Is(err, mortise.ErrInvalid) || r.Current() != "k1" {
 			t.Errorf("%s: Rotate: %v, the primary is %q", name, err, r.Current())
 		}
 	}
 	secret := []byte("a secret of a test: thirty-two bytes and more")
 	kept := passport.NewKey("k1", secret)
-	theirs, err := passport.NewRing(passport.NewKey("k1", secret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	theirs := check.Value(passport.NewRing(passport.NewKey("k1", secret))).In(t)
 	clear(secret) // a caller that clears its own
-	mine, err := passport.NewRing(kept)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mine := check.Value(passport.NewRing(kept)).In(t)
 	if _, err := checker(t, theirs, "stock").Check(ctx, sign(t, valid(), mine)); err != nil {
 		t.Error(err)
 	}
@@ -445,65 +423,52 @@ func TestOptionsThatDoNotApply(t *testing.T) {
 		"no logger":              passport.WithLogger(nil),
 		"the zero value, issuer": {},
 	} {
-		if i, err := passport.NewIssuer(r, opt); !errors.Is(err, mortise.ErrInvalid) || i != nil {
-			t.Errorf("NewIssuer, %s: %v", name, err)
-		}
+		i, err := passport.NewIssuer(r, opt)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid) || i != nil, "NewIssuer, %s: %v", name, err)
 	}
 	for name, opt := range map[string]passport.Option{
-		"WithLifetime": passport.WithLifetime(time.Minute), "WithNames": passport.WithNames(func(_, _ string) bool { return true }),
+		"WithLifetime":      passport.WithLifetime(time.Minute),
+		"WithNames":         passport.WithNames(func(_, _ string) bool { return true }),
 		"a skew below zero": passport.WithSkew(-1), "a skew too long": passport.WithSkew(passport.MaxLifetime + 1),
 		"too short": passport.WithLongest(0), "no policy": passport.WithPolicy(nil), "no logger": passport.WithLogger(nil),
 	} {
-		if c, err := passport.NewChecker(r, "stock", opt); !errors.Is(err, mortise.ErrInvalid) || c != nil {
-			t.Errorf("NewChecker, %s: %v", name, err)
-		}
+		c, err := passport.NewChecker(r, "stock", opt)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid) || c != nil, "NewChecker, %s: %v", name, err)
 	}
-	if _, err := passport.NewIssuer(nil); !errors.Is(err, mortise.ErrInvalid) {
-		t.Error(err)
-	}
+	_, err := passport.NewIssuer(nil)
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v", err)
 	for _, audience := range []string{"", "\xff", strings.Repeat("a", passport.MaxAudience+1)} {
-		if _, err := passport.NewChecker(r, audience); !errors.Is(err, mortise.ErrInvalid) {
-			t.Error(err)
-		}
+		_, err := passport.NewChecker(r, audience)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v", err)
 	}
-	if _, err := passport.NewChecker(nil, "stock"); !errors.Is(err, mortise.ErrInvalid) {
-		t.Error(err)
-	}
+	_, err = passport.NewChecker(nil, "stock")
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v", err)
 }
 
 func locks(t testing.TB, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	c, err := mortise.New(memory.New(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := check.Value(mortise.New(memory.New(), opts...)).In(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
 	t.Helper()
-	l, err := c.Lock(ctx, name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := check.Value(c.Lock(ctx, name, opts...)).In(t)
 	t.Cleanup(func() { l.Unlock(context.Background()) })
 	return l
 }
 
 func issuer(t testing.TB, s passport.Signer, opts ...passport.Option) *passport.Issuer {
 	t.Helper()
-	i, err := passport.NewIssuer(s, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
+	return check.Value(passport.NewIssuer(s, opts...)).In(t)
 }
 
 func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
 	r := ring(t, "k1")
 	var events []passport.IssuedEvent
-	i := issuer(t, r, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}))
+	i := issuer(
+		t, r, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}))
 	if entry, err := i.Issue(ctx, "stock"); entry != "" || err != nil || len(events) != 0 {
 		t.Fatalf("of a context that holds nothing: %q, %v, %v", entry, err, events)
 	}
@@ -511,23 +476,18 @@ func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
 	outer := lock(t, c, ctx, "tenants:7")
 	inner := lock(t, c, outer.Context(), "orders:42")
 	entry, err := i.Issue(inner.Context(), "stock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	p, err := checker(t, r, "stock").Check(ctx, entry)
-	if err != nil || len(p.Claims) != 2 || p.Claims[0].Name != "orders:42" || p.Claims[1].Name != "tenants:7" || p.Claims[0].Hold != 1 {
-		t.Fatalf("%+v, %v", p, err)
-	}
+	check.FatalIf(t, err != nil || len(p.Claims) != 2 || p.Claims[0].Name != "orders:42" ||
+		p.Claims[1].Name != "tenants:7" || p.Claims[0].Hold != 1,
+		"%+v, %v", p, err)
 	state, err := c.Inspect(ctx, "orders:42")
-	if err != nil || p.Claims[0].Owner != state.Owner {
-		t.Errorf("the claim's owner is %q, the store's %q, %v", p.Claims[0].Owner, state.Owner, err)
-	}
-	if len(events) != 1 || events[0].Claims != 2 || events[0].LeftOut != 0 || events[0].Bytes != len(entry) || events[0].Err != nil {
-		t.Errorf("%+v", events)
-	}
-	if err := inner.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.ErrorIf(t, err != nil || p.Claims[0].Owner != state.Owner,
+		"the claim's owner is %q, the store's %q, %v", p.Claims[0].Owner, state.Owner, err)
+	check.ErrorIf(t, len(events) != 1 || events[0].Claims != 2 || events[0].LeftOut != 0 ||
+		events[0].Bytes != len(entry) || events[0].Err != nil,
+		"%+v", events)
+	check.NoError(t, inner.Unlock(ctx))
 	if entry, err := i.Issue(outer.Context(), "stock"); err != nil || entry == "" {
 		t.Error("the outer lease's context:", entry, err)
 	}
@@ -551,13 +511,10 @@ func TestAnEntryExpiresWithTheLease(t *testing.T) {
 		} {
 			l := lock(t, c, ctx, "orders:42", mortise.WithLease(test.lease))
 			entry, err := issuer(t, r, passport.WithLifetime(test.lifetime)).Issue(l.Context(), "stock")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			p, err := passport.Decode(entry)
-			if life := p.Expires.Sub(p.Issued); err != nil || life > test.want || life < test.want-test.want/50 {
-				t.Errorf("%+v: %v, %v", test, life, err)
-			}
+			life := p.Expires.Sub(p.Issued)
+			check.ErrorIf(t, err != nil || life > test.want || life < test.want-test.want/50, "%+v: %v, %v", test, life, err)
 			l.Unlock(ctx)
 		}
 		c.Close()
@@ -570,52 +527,25 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, store := ring(t, "k1"), memory.New()
 		client := func() *mortise.Client {
-			c, err := mortise.New(store)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
+			return check.Value(mortise.New(store)).In(t)
 		}
 		a, b, c := client(), client(), client()
 		l := lock(t, a, ctx, "orders:42")
-		toB, err := issuer(t, r).Issue(l.Context(), "b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := passport.Decode(toB)
-		if err != nil {
-			t.Fatal(err)
-		}
-		within, err := checker(t, r, "b").Adopt(ctx, b, toB)
-		if err != nil {
-			t.Fatal(err)
-		}
+		toB := check.Value(issuer(t, r).Issue(l.Context(), "b")).In(t)
+		first := check.Value(passport.Decode(toB)).In(t)
+		within := check.Value(checker(t, r, "b").Adopt(ctx, b, toB)).In(t)
 		time.Sleep(10 * time.Second)
-		toC, err := issuer(t, r).Issue(within, "c")
-		if err != nil {
-			t.Fatal(err)
-		}
+		toC := check.Value(issuer(t, r).Issue(within, "c")).In(t)
 		if p, err := passport.Decode(toC); err != nil || !p.Expires.Equal(first.Expires) {
 			t.Errorf("it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
 		}
-		entered, err := checker(t, r, "c").Adopt(ctx, c, toC)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner, err := c.TryLock(entered, "orders:42")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := inner.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		entered := check.Value(checker(t, r, "c").Adopt(ctx, c, toC)).In(t)
+		check.Done(t, check.Value(c.TryLock(entered, "orders:42")).In(t).Unlock(ctx))
 		time.Sleep(time.Until(first.Expires))
 		if late, err := issuer(t, r).Issue(within, "c"); late != "" || err != nil {
 			t.Errorf("after its time: %q, %v", late, err)
 		}
-		if err := l.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		check.Done(t, l.Unlock(ctx))
 		for _, x := range []*mortise.Client{a, b, c} {
 			x.Close()
 		}
@@ -625,21 +555,16 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 
 // The format is frozen: an entry of this version, byte by byte.
 func TestTheFormat(t *testing.T) {
-	r, err := passport.NewRing(passport.NewKey("k", []byte("0123456789abcdef0123456789abcdef")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := passport.Passport{Audience: "b", Issued: time.UnixMilli(1_000), Expires: time.UnixMilli(31_000), Claims: []mortise.Claim{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
-	const want = "m1.AAFrAAFiAAAAAAAAA-gAAAAAAAB5GAABAAF4AAN3OjEAAAAAAAAAAgAAAAAAAAADACAapMcPrQ_SD-4woDi0eTfRr9zXU3sMaPxNL9ATFj9uxg"
-	if got := sign(t, p, r); got != want {
-		t.Errorf("got %s", got)
-	}
+	r := check.Value(passport.NewRing(passport.NewKey("k", []byte("0123456789abcdef0123456789abcdef")))).In(t)
+	p := passport.Passport{Audience: "b", Issued: time.UnixMilli(1_000), Expires: time.UnixMilli(31_000),
+		Claims: []mortise.Claim{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
+	const want = "m1.AAFrAAFiAAAAAAAAA-gAAAAAAAB5GAABAAF4AAN3OjEAAAAAAAAAAgAAAAAAAAADACAapMcPrQ_SD" +
+		"-4woDi0eTfRr9zXU3sMaPxNL9ATFj9uxg"
+	check.Equal(t, "got %s", sign(t, p, r), want)
 	message, signature, _ := strings.Cut(string(raw(t, want)), "\x00\x20")
 	h := hmac.New(sha256.New, []byte("0123456789abcdef0123456789abcdef"))
 	io.WriteString(h, "github.com/mortise-go/mortise/passport m1\x00"+message)
-	if !hmac.Equal(h.Sum(nil), []byte(signature)) {
-		t.Error("the signature is not of what the documentation says")
-	}
+	check.ErrorIf(t, !hmac.Equal(h.Sum(nil), []byte(signature)), "the signature is not of what the documentation says")
 }
 
 func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
@@ -648,7 +573,8 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		events []passport.IssuedEvent
 		log    strings.Builder
 	)
-	i := issuer(t, r, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}),
+	i := issuer(
+		t, r, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}),
 		passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	long := strings.Repeat("n", passport.MaxName)
 	in := lock(t, c, ctx, "the outermost")
@@ -662,27 +588,25 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		t.Fatal(len(entry), err)
 	}
 	p, err := checker(t, r, "stock").Check(ctx, entry)
-	if err != nil || p.Claims[0].Name != "orders:42" || p.Claims[1].Name != long[:passport.MaxName-1]+"5" {
-		t.Fatalf("%+v, %v", p, err)
-	}
-	if e := events[0]; e.Claims != len(p.Claims) || e.Claims+e.LeftOut != 9 || e.LeftOut < 4 {
-		t.Errorf("%d claims, %d left out", e.Claims, e.LeftOut)
-	}
-	if !strings.Contains(log.String(), "left_out=") || strings.Contains(log.String(), "nnnn") {
-		t.Errorf("logged: %s", log.String())
-	}
+	check.FatalIf(t, err != nil || p.Claims[0].Name != "orders:42" || p.Claims[1].Name != long[:passport.MaxName-1]+"5",
+		"%+v, %v", p, err)
+	e := events[0]
+	check.ErrorIf(t, e.Claims != len(p.Claims) || e.Claims+e.LeftOut != 9 || e.LeftOut < 4,
+		"%d claims, %d left out", e.Claims, e.LeftOut)
+	check.ErrorIf(t, !strings.Contains(log.String(), "left_out=") || strings.Contains(log.String(), "nnnn"),
+		"logged: %s", log.String())
 }
 
 // A service is told of nothing but what it may know of.
 func TestWithNames(t *testing.T) {
 	r, c := ring(t, "k1"), locks(t)
-	i := issuer(t, r, passport.WithNames(func(audience, name string) bool { return strings.HasPrefix(name, audience+":") }))
+	i := issuer(t, r, passport.WithNames(func(audience,
+		name string) bool {
+		return strings.HasPrefix(name, audience+":")
+	}))
 	outer := lock(t, c, ctx, "billing:7")
 	inner := lock(t, c, outer.Context(), "stock:42")
-	entry, err := i.Issue(inner.Context(), "stock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := check.Value(i.Issue(inner.Context(), "stock")).In(t)
 	if p, err := passport.Decode(entry); err != nil || len(p.Claims) != 1 || p.Claims[0].Name != "stock:42" {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -698,23 +622,18 @@ func TestWithSignerFor(t *testing.T) {
 	i := issuer(t, ring(t, "a-stock"), passport.WithSignerFor("billing", ring(t, "a-billing")))
 	stock, billing := checker(t, ring(t, "b-stock", "a-stock"), "stock"), checker(t, ring(t, "a-billing"), "billing")
 	for audience, c := range map[string]*passport.Checker{"stock": stock, "billing": billing} {
-		entry, err := i.Issue(l.Context(), audience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entry := check.Value(i.Issue(l.Context(), audience)).In(t)
 		if p, err := c.Check(ctx, entry); err != nil || p.Key != "a-"+audience {
 			t.Errorf("%s: %+v, %v", audience, p, err)
 		}
 	}
 	p := valid()
 	p.Audience = "billing"
-	if _, err := billing.Check(ctx, sign(t, p, ring(t, "a-stock"))); !errors.Is(err, passport.ErrUnknownKey) {
-		t.Errorf("stock's keys at billing: %v", err)
-	}
+	_, err := billing.Check(ctx, sign(t, p, ring(t, "a-stock")))
+	check.ErrorIf(t, !errors.Is(err, passport.ErrUnknownKey), "stock's keys at billing: %v", err)
 	for _, o := range []passport.Option{passport.WithSignerFor("", ring(t, "k")), passport.WithSignerFor("x", nil)} {
-		if _, err := passport.NewIssuer(ring(t, "k"), o); !errors.Is(err, mortise.ErrInvalid) {
-			t.Error(err)
-		}
+		_, err := passport.NewIssuer(ring(t, "k"), o)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v", err)
 	}
 }
 
@@ -743,17 +662,14 @@ func TestOtherSigners(t *testing.T) {
 	k := edKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
 	entry := sign(t, valid(), k)
 	c := checker(t, k, "stock")
-	if p, err := c.Check(ctx, entry); err != nil || p.Key != "orders-ed25519" {
-		t.Errorf("%+v, %v", p, err)
-	}
+	p, err := c.Check(ctx, entry)
+	check.ErrorIf(t, err != nil || p.Key != "orders-ed25519", "%+v, %v", p, err)
 	b := raw(t, entry)
 	b[len(b)-1] ^= 1
-	if _, err := c.Check(ctx, text(b)); !errors.Is(err, passport.ErrTampered) {
-		t.Error(err)
-	}
-	if _, err := c.Check(ctx, sign(t, valid(), ring(t, "k1"))); !errors.Is(err, passport.ErrUnknownKey) {
-		t.Error(err)
-	}
+	_, err = c.Check(ctx, text(b))
+	check.ErrorIf(t, !errors.Is(err, passport.ErrTampered), "%v", err)
+	_, err = c.Check(ctx, sign(t, valid(), ring(t, "k1")))
+	check.ErrorIf(t, !errors.Is(err, passport.ErrUnknownKey), "%v", err)
 }
 
 type badSigner struct {
@@ -781,15 +697,16 @@ func TestSignersThatFail(t *testing.T) {
 		{badSigner{id: "k", err: passport.ErrUnknownKey}, passport.ErrUnknownKey},
 	} {
 		var events []passport.IssuedEvent
-		i := issuer(t, test.signer, passport.WithObserver(passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}))
-		if entry, err := i.Issue(l.Context(), "stock"); !errors.Is(err, test.want) || entry != "" || len(events) != 1 || events[0].Err != err {
-			t.Errorf("%+v: %q, %v, %+v", test.signer, entry, err, events)
-		}
+		i := issuer(
+			t, test.signer, passport.WithObserver(
+				passport.Observer{Issued: func(e passport.IssuedEvent) { events = append(events, e) }}))
+		entry, err := i.Issue(l.Context(), "stock")
+		check.ErrorIf(t, !errors.Is(err, test.want) || entry != "" || len(events) != 1 || events[0].Err != err,
+			"%+v: %q, %v, %+v", test.signer, entry, err, events)
 	}
 	for _, audience := range []string{"", "\xff", strings.Repeat("a", passport.MaxAudience+1)} {
-		if entry, err := issuer(t, ring(t, "k1")).Issue(l.Context(), audience); !errors.Is(err, mortise.ErrInvalid) || entry != "" {
-			t.Errorf("audience %q: %q, %v", audience, entry, err)
-		}
+		entry, err := issuer(t, ring(t, "k1")).Issue(l.Context(), audience)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid) || entry != "", "audience %q: %q, %v", audience, entry, err)
 	}
 }
 
@@ -814,18 +731,13 @@ func rotate(t testing.TB, r *passport.Ring, primary string, others ...string) {
 	for _, id := range others {
 		more = append(more, key(id))
 	}
-	if err := r.Rotate(key(primary), more...); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, r.Rotate(key(primary), more...))
 }
 
 func TestAKeyThatIsRotatedWhileItSigns(t *testing.T) {
 	c := locks(t)
 	l := lock(t, c, ctx, "orders:42")
-	entry, err := issuer(t, &rotating{Ring: ring(t, "k1"), t: t}).Issue(l.Context(), "stock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := check.Value(issuer(t, &rotating{Ring: ring(t, "k1"), t: t}).Issue(l.Context(), "stock")).In(t)
 	if p, err := checker(t, ring(t, "k2"), "stock").Check(ctx, entry); err != nil || p.Key != "k2" {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -854,20 +766,13 @@ func TestNothingIsSignedThatCannotBeRead(t *testing.T) {
 	} {
 		p := valid()
 		change(&p)
-		if entry, err := p.Sign(ctx, r); err == nil || entry != "" {
-			t.Errorf("%s: %q", name, entry)
-		}
+		entry, err := p.Sign(ctx, r)
+		check.ErrorIf(t, err == nil || entry != "", "%s: %q", name, entry)
 	}
 }
 
 func TestReasons(t *testing.T) {
-	if got := passport.Reason(nil); got != "" {
-		t.Error(got)
-	}
-	if got := passport.Reason(errors.New("x")); got != "error" {
-		t.Error(got)
-	}
-	if got := passport.Reason(fmt.Errorf("x: %w", passport.ErrTampered)); got != "tampered" {
-		t.Error(got)
-	}
+	check.Equal(t, "%v", passport.Reason(nil), "")
+	check.Equal(t, "%v", passport.Reason(errors.New("x")), "error")
+	check.Equal(t, "%v", passport.Reason(fmt.Errorf("x: %w", passport.ErrTampered)), "tampered")
 }

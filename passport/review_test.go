@@ -6,19 +6,18 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/passport"
 )
 
 // What a review in the attacker's place found.
 
-// One who looks at all claims and one who looks for a name's would see different ones.
+// A reader of all claims and a reader of one name's claims would see different ones.
 func TestTwoClaimsOfOneNameAreRefused(t *testing.T) {
 	p := valid()
 	p.Claims = append(p.Claims, p.Claims[0])
 	_, err := p.Sign(ctx, ring(t, "k1"))
-	if !errors.Is(err, mortise.ErrInvalid) {
-		t.Errorf("Sign: %v, want ErrInvalid", err)
-	}
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "Sign: %v, want ErrInvalid", err)
 }
 
 type refusing struct{ err error }
@@ -31,14 +30,14 @@ func (r refusing) Adopt(context.Context, ...mortise.Claim) (context.Context, err
 func TestWhatCannotBeAdoptedIsToldAsRefused(t *testing.T) {
 	r := ring(t, "k1")
 	var seen []passport.CheckedEvent
-	c := checker(t, r, "stock", passport.WithObserver(passport.Observer{Checked: func(e passport.CheckedEvent) { seen = append(seen, e) }}))
+	c := checker(
+		t, r, "stock", passport.WithObserver(passport.Observer{Checked: func(e passport.CheckedEvent) {
+			seen = append(seen, e)
+		}}))
 	no := errors.New("no")
-	if _, err := c.Adopt(ctx, refusing{no}, sign(t, valid(), r)); !errors.Is(err, no) {
-		t.Errorf("Adopt: %v", err)
-	}
-	if len(seen) != 1 || !errors.Is(seen[0].Err, no) {
-		t.Errorf("told: %+v", seen)
-	}
+	_, err := c.Adopt(ctx, refusing{no}, sign(t, valid(), r))
+	check.ErrorIf(t, !errors.Is(err, no), "Adopt: %v", err)
+	check.ErrorIf(t, len(seen) != 1 || !errors.Is(seen[0].Err, no), "told: %+v", seen)
 }
 
 // appending is a Verifier that uses the room behind the message, as append may.
@@ -51,7 +50,5 @@ func (v appending) Verify(ctx context.Context, key string, message, signature []
 
 func TestAVerifierThatAppendsToTheMessageSpoilsNoSignature(t *testing.T) {
 	r := ring(t, "k1")
-	if _, err := checker(t, appending{r}, "stock").Check(ctx, sign(t, valid(), r)); err != nil {
-		t.Error(err)
-	}
+	check.Done(t, check.Err(checker(t, appending{r}, "stock").Check(ctx, sign(t, valid(), r))))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/passport"
 )
 
@@ -27,17 +28,12 @@ func TestSecretsAppearNowhere(t *testing.T) {
 		strings.Trim(fmt.Sprint(part), "[]"),                               // 122 57 43
 		strings.TrimSuffix(fmt.Sprintf("%#v", part)[len("[]byte{"):], "}"), // 0x7a, 0x39
 		strings.Trim(fmt.Sprintf("%#x", part), "[]"), strings.Trim(fmt.Sprintf("%o", part), "[]"),
-		strings.Trim(fmt.Sprintf("%b", part), "[]"), strings.Trim(fmt.Sprintf("%c", part), "[]"), strings.Trim(fmt.Sprintf("%U", part), "[]"),
+		strings.Trim(fmt.Sprintf("%b", part), "[]"), strings.Trim(fmt.Sprintf("%c", part), "[]"),
+		strings.Trim(fmt.Sprintf("%U", part), "[]"),
 	}
 	key := passport.NewKey("2026-11", secret)
-	ring, err := passport.NewRing(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer, err := passport.NewIssuer(ring)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := check.Value(passport.NewRing(key)).In(t)
+	issuer := check.Value(passport.NewIssuer(ring)).In(t)
 	type config struct {
 		Name string
 		key  passport.Key
@@ -46,8 +42,9 @@ func TestSecretsAppearNowhere(t *testing.T) {
 	values := map[string]any{
 		"a key": key, "a pointer": &key, "several": []passport.Key{key}, "a map": map[string]passport.Key{"k": key},
 		"a field": struct{ Key passport.Key }{key}, "an embedded one": struct{ passport.Key }{key},
-		"an unexported field": config{"c", key, ring}, "a pointer to it": &config{"c", key, ring}, "an unexported pointer": struct{ key *passport.Key }{&key},
-		"a ring": ring, "an issuer": issuer, "an option": passport.WithSignerFor("stock", ring),
+		"an unexported field": config{"c", key, ring}, "a pointer to it": &config{"c", key, ring},
+		"an unexported pointer": struct{ key *passport.Key }{&key},
+		"a ring":                ring, "an issuer": issuer, "an option": passport.WithSignerFor("stock", ring),
 		"an error": fmt.Errorf("with %v", key),
 	}
 	for what, v := range values {
@@ -79,9 +76,7 @@ func TestSecretsAppearNowhere(t *testing.T) {
 			}
 		}
 	}
-	if got := fmt.Sprintf("%v %+v %s", key, key, key); got != "key 2026-11 key 2026-11 key 2026-11" {
-		t.Errorf("a key prints as %q", got)
-	}
+	check.Equal(t, "a key prints as %q", fmt.Sprintf("%v %+v %s", key, key, key), "key 2026-11 key 2026-11 key 2026-11")
 	if got, err := json.Marshal(key); string(got) != `{"ID":"2026-11"}` || err != nil {
 		t.Errorf("a key in JSON is %s, %v", got, err)
 	}
@@ -98,10 +93,7 @@ func TestALineAboutAKeyHoldersPassportIsBounded(t *testing.T) {
 	} {
 		p := valid()
 		alter(&p)
-		locks, err := mortise.New(memory.New())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locks := check.Value(mortise.New(memory.New())).In(t)
 		defer locks.Close()
 		var w strings.Builder
 		c := checker(t, r, "stock", passport.WithLogger(slog.New(slog.NewTextHandler(&w, nil))))
@@ -109,8 +101,7 @@ func TestALineAboutAKeyHoldersPassportIsBounded(t *testing.T) {
 			t.Errorf("%s: adopted", what)
 		}
 		t.Logf("%s: %d bytes", what, w.Len())
-		if w.Len() < 400 || w.Len() > 2048 || strings.Count(w.String(), "\n") != 1 {
-			t.Errorf("%s: a line of %d bytes: %s", what, w.Len(), w.String())
-		}
+		check.ErrorIf(t, w.Len() < 400 || w.Len() > 2048 || strings.Count(w.String(), "\n") != 1,
+			"%s: a line of %d bytes: %s", what, w.Len(), w.String())
 	}
 }

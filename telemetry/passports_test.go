@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/passport"
 	"github.com/mortise-go/mortise/telemetry"
 )
@@ -18,38 +19,23 @@ func TestPassportsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, s := open(t)
 		s.reader = metric.NewManualReader()
-		observer, err := telemetry.Passports(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ring, err := passport.NewRing(passport.NewKey("k1", []byte("thirty-two bytes and some more, of a test")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		observer := check.Value(
+			telemetry.Passports(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))))).In(t)
+		ring := check.Value(passport.NewRing(passport.NewKey("k1",
+			[]byte("thirty-two bytes and some more, of a test")))).In(t)
 		watched := passport.WithObserver(observer)
-		issuer, err := passport.NewIssuer(ring, watched, passport.WithNames(func(audience, name string) bool { return strings.HasPrefix(name, "orders:") && audience == "stock" }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		checker, err := passport.NewChecker(ring, "stock", watched)
-		if err != nil {
-			t.Fatal(err)
-		}
+		issuer := check.Value(passport.NewIssuer(ring, watched,
+			passport.WithNames(func(audience, name string) bool {
+				return strings.HasPrefix(name, "orders:") &&
+					audience == "stock"
+			}))).In(t)
+		checker := check.Value(passport.NewChecker(ring, "stock", watched)).In(t)
 		ctx := context.Background()
-		outer, err := locks.Lock(ctx, "tenants:7")
-		if err != nil {
-			t.Fatal(err)
-		}
+		outer := check.Value(locks.Lock(ctx, "tenants:7")).In(t)
 		defer outer.Unlock(ctx)
-		inner, err := locks.Lock(outer.Context(), "orders:42")
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := check.Value(locks.Lock(outer.Context(), "orders:42")).In(t)
 		defer inner.Unlock(ctx)
-		entry, err := issuer.Issue(inner.Context(), "stock")
-		if err != nil {
-			t.Fatal(err)
-		}
+		entry := check.Value(issuer.Issue(inner.Context(), "stock")).In(t)
 		if none, err := issuer.Issue(inner.Context(), "mail"); none != "" || err != nil {
 			t.Fatal(none, err)
 		}
@@ -75,8 +61,7 @@ func TestPassportsOptions(t *testing.T) {
 		"WithSpanDetails": telemetry.WithSpanDetails(),
 		"no meters":       telemetry.WithMeterProvider(nil),
 	} {
-		if _, err := telemetry.Passports(o); !errors.Is(err, mortise.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := telemetry.Passports(o)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%s: %v", name, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/telemetry"
 )
 
@@ -36,15 +37,9 @@ func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
 	s := &seen{T: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder(), store: memory.New()}
 	s.traces = trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
 	meters := metric.NewMeterProvider(metric.WithReader(s.reader))
-	observer, err := telemetry.New(append([]telemetry.Option{
-		telemetry.WithMeterProvider(meters), telemetry.WithTracerProvider(s.traces)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := mortise.New(s.store, mortise.WithObserver(observer))
-	if err != nil {
-		t.Fatal(err)
-	}
+	observer := check.Value(telemetry.New(append([]telemetry.Option{
+		telemetry.WithMeterProvider(meters), telemetry.WithTracerProvider(s.traces)}, opts...)...)).In(t)
+	c := check.Value(mortise.New(s.store, mortise.WithObserver(observer))).In(t)
 	t.Cleanup(func() { c.Close() })
 	return c, s
 }
@@ -53,9 +48,7 @@ func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
 func (s *seen) metrics() []string {
 	s.Helper()
 	var all metricdata.ResourceMetrics
-	if err := s.reader.Collect(context.Background(), &all); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, s.reader.Collect(context.Background(), &all))
 	var out []string
 	add := func(name string, set attribute.Set, format string, v ...any) {
 		out = append(out, fmt.Sprintf("%s{%s} %s", name, set.Encoded(attribute.DefaultEncoder()), fmt.Sprintf(format, v...)))
@@ -91,14 +84,8 @@ func TestWhatHappensToALockIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
 		ctx := t.Context()
-		lease, err := c.Lock(ctx, "orders:1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner, err := c.Lock(lease.Context(), "orders:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := check.Value(c.Lock(ctx, "orders:1")).In(t)
+		inner := check.Value(c.Lock(lease.Context(), "orders:1")).In(t)
 		next := make(chan *mortise.Lease)
 		go func() { l, _ := c.Lock(ctx, "orders:1", mortise.WithLease(2*time.Second)); next <- l }()
 		s.expect(
@@ -131,10 +118,7 @@ func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
 		read, write := c.RW()
-		r, err := read.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := check.Value(read.Lock(t.Context(), "n")).In(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		go write.Lock(ctx, "n")
 		go write.Lock(t.Context(), "n", mortise.WithWait(time.Second))
@@ -162,11 +146,10 @@ func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 
 func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := open(t, telemetry.WithNames(2, func(name string) string { label, _, _ := strings.Cut(name, ":"); return label }))
+		c, s := open(t, telemetry.WithNames(2,
+			func(name string) string { label, _, _ := strings.Cut(name, ":"); return label }))
 		for _, name := range []string{"orders:1", "orders:2", "users:1", "carts:1", "bills:1", "users:2"} {
-			if err := mortise.Do(t.Context(), c, name, func(context.Context) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, mortise.Do(t.Context(), c, name, func(context.Context) error { return nil }))
 		}
 		s.expect(
 			"mortise.held{mortise.kind=lock,mortise.name=orders} 0",
@@ -185,14 +168,8 @@ func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
 func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		fenced, err := c.Kind(mortise.Kind{Fenced: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := fenced.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fenced := check.Value(c.Kind(mortise.Kind{Fenced: true})).In(t)
+		first := check.Value(fenced.Lock(t.Context(), "n")).In(t)
 		ctx, caller := s.traces.Tracer("").Start(t.Context(), "caller")
 		done := make(chan error)
 		go func() {
@@ -200,28 +177,23 @@ func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 		}()
 		time.Sleep(3 * time.Second)
 		first.Unlock(t.Context())
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, <-done)
 		caller.End()
 		spans := s.spans.Ended()
-		if len(spans) != 4 {
-			t.Fatalf("%d spans have ended, want two holds, a wait and the caller's", len(spans))
-		}
+		check.FatalIf(t, len(spans) != 4, "%d spans have ended, want two holds, a wait and the caller's", len(spans))
 		wait := spans[slices.IndexFunc(spans, func(x trace.ReadOnlySpan) bool { return x.Name() == "mortise.wait" })]
 		hold := spans[slices.IndexFunc(spans, func(x trace.ReadOnlySpan) bool {
 			return x.Name() == "mortise.hold" && x.Parent().SpanID() == caller.SpanContext().SpanID()
 		})]
-		if d := wait.EndTime().Sub(wait.StartTime()); d != 3*time.Second || wait.Parent().SpanID() != caller.SpanContext().SpanID() {
-			t.Errorf("the wait took %v, under %v", d, wait.Parent().SpanID())
-		}
-		if d := hold.EndTime().Sub(hold.StartTime()); d != 2*time.Second {
-			t.Errorf("the hold took %v", d)
-		}
-		if l := hold.Links(); len(l) != 1 || l[0].SpanContext.SpanID() != wait.SpanContext().SpanID() {
-			t.Errorf("the hold's links are %v", l)
-		}
-		if a := attribute.NewSet(hold.Attributes()...); a.Encoded(attribute.DefaultEncoder()) == "" || !a.HasValue("mortise.token") || !a.HasValue("mortise.holds") {
+		d := wait.EndTime().Sub(wait.StartTime())
+		check.ErrorIf(t, d != 3*time.Second || wait.Parent().SpanID() != caller.SpanContext().SpanID(),
+			"the wait took %v, under %v", d, wait.Parent().SpanID())
+		check.Equal(t, "the hold took %v", hold.EndTime().Sub(hold.StartTime()), 2*time.Second)
+		l := hold.Links()
+		check.ErrorIf(t, len(l) != 1 || l[0].SpanContext.SpanID() != wait.SpanContext().SpanID(),
+			"the hold's links are %v", l)
+		if a := attribute.NewSet(hold.Attributes()...); a.Encoded(attribute.DefaultEncoder()) == "" ||
+			!a.HasValue("mortise.token") || !a.HasValue("mortise.holds") {
 			t.Errorf("the hold has %v", hold.Attributes())
 		}
 	})
@@ -230,14 +202,12 @@ func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 func TestALossIsAnErrorOfItsSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		if _, err := c.Lock(t.Context(), "n", mortise.WithLease(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(c.Lock(t.Context(), "n", mortise.WithLease(time.Second))))
 		time.Sleep(2 * time.Second)
 		spans := s.spans.Ended()
-		if len(spans) != 1 || spans[0].Status().Code != codes.Error || spans[0].EndTime().Sub(spans[0].StartTime()) > time.Second {
-			t.Errorf("the spans are %v", spans)
-		}
+		check.ErrorIf(t, len(spans) != 1 || spans[0].Status().Code != codes.Error ||
+			spans[0].EndTime().Sub(spans[0].StartTime()) > time.Second,
+			"the spans are %v", spans)
 	})
 }
 
@@ -276,17 +246,11 @@ func TestSpansSayNamesAndOwnersOnlyWhereAskedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locks, s := open(t, c.opts...)
 				ctx := t.Context()
-				lease, err := locks.Lock(ctx, "customers:alice")
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := check.Value(locks.Lock(ctx, "customers:alice")).In(t)
 				// A wait that is refused, one that fails, a hold that is lost, one that fails to be released.
 				locks.Lock(ctx, "customers:alice", mortise.WithWait(time.Second))
 				locks.Lock(ctx, "customers:}", mortise.WithWait(time.Second))
-				lost, err := locks.Lock(ctx, "customers:bob", mortise.WithLease(time.Second))
-				if err != nil {
-					t.Fatal(err)
-				}
+				lost := check.Value(locks.Lock(ctx, "customers:bob", mortise.WithLease(time.Second))).In(t)
 				time.Sleep(2 * time.Second)
 				lost.Unlock(ctx)
 				s.store.SetDown(errors.New("customers:alice is away"))
@@ -301,13 +265,12 @@ func TestSpansSayNamesAndOwnersOnlyWhereAskedFor(t *testing.T) {
 					"customers": c.family, "customers:": c.all, "alice": c.all, "bob": c.all, "carol": c.all,
 					locks.ID(): c.all, "mortise.owner": c.all, "exception": c.all,
 				} {
-					if got := strings.Contains(said, text); got != may {
-						t.Errorf("%q is there: %v, want %v:\n%s", text, got, may, said)
-					}
+					got := strings.Contains(said, text)
+					check.ErrorIf(t, got != may, "%q is there: %v, want %v:\n%s", text, got, may, said)
 				}
-				if !strings.Contains(said, "mortise.outcome lost") || !strings.Contains(said, "mortise.outcome unavailable") {
-					t.Errorf("outcomes are missing:\n%s", said)
-				}
+				check.ErrorIf(t, !strings.Contains(said, "mortise.outcome lost") ||
+					!strings.Contains(said, "mortise.outcome unavailable"),
+					"outcomes are missing:\n%s", said)
 			})
 		})
 	}
@@ -318,9 +281,8 @@ func TestMistakesAreRefused(t *testing.T) {
 		"meters": telemetry.WithMeterProvider(nil), "tracers": telemetry.WithTracerProvider(nil),
 		"limit": telemetry.WithNames(0, func(s string) string { return s }), "label": telemetry.WithNames(1, nil),
 	} {
-		if _, err := telemetry.New(o); !errors.Is(err, mortise.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := telemetry.New(o)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%s: %v", name, err)
 	}
 }
 
@@ -328,25 +290,23 @@ func TestMistakesAreRefused(t *testing.T) {
 func TestALostHoldIsMeasuredAsLostInEitherOrderOfEvents(t *testing.T) {
 	for _, unlockedFirst := range []bool{false, true} {
 		reader := metric.NewManualReader()
-		o, err := telemetry.New(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := check.Value(telemetry.New(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))).In(t)
 		of := mortise.Subject{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context()}
 		lost := func() { o.Lost(mortise.LostEvent{Subject: of, Held: time.Second, Err: mortise.ErrLost}) }
 		o.Acquired(mortise.AcquiredEvent{Subject: of, Holds: 1})
 		if !unlockedFirst {
 			lost()
 		}
-		o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second, Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, mortise.ErrLost)})
+		o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second,
+			Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, mortise.ErrLost)})
 		if unlockedFirst {
 			lost()
 		}
 		got := strings.Join((&seen{T: t, reader: reader}).metrics(), "\n")
-		for _, want := range []string{"mortise.held{mortise.kind=lock} 0", "mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 1", "mortise.lost{mortise.kind=lock,mortise.outcome=lost} 1"} {
-			if !strings.Contains(got, want) {
-				t.Errorf("unlocked first: %v: no %q in\n%s", unlockedFirst, want, got)
-			}
+		for _, want := range []string{"mortise.held{mortise.kind=lock} 0",
+			"mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 1",
+			"mortise.lost{mortise.kind=lock,mortise.outcome=lost} 1"} {
+			check.ErrorIf(t, !strings.Contains(got, want), "unlocked first: %v: no %q in\n%s", unlockedFirst, want, got)
 		}
 	}
 }

@@ -22,108 +22,62 @@ var countTests = func() []test {
 			s := e.counter()
 			for _, k := range countKinds {
 				t := backend.Topic{Kind: k, Name: fmt.Sprint("n", k)}
-				if !s.set(t, "1", 3) || s.set(t, "2", 4) {
-					e.Errorf("kind %d: the first is not the one that sets it", k)
-				}
-				if n := s.count(t); n != 3 {
-					e.Errorf("kind %d: the count is %d, want 3", k, n)
-				}
+				e.errorIf(!s.set(t, "1", 3) || s.set(t, "2", 4), "kind %d: the first is not the one that sets it", k)
+				n := s.count(t)
+				e.errorIf(n != 3, "kind %d: the count is %d, want 3", k, n)
 			}
 		}},
 		{"Port_ALatchCountsDownToZeroAndIsGone", func(e *env) {
 			s := e.counter()
 			s.set(latch, "1", 2)
-			if n := s.countDown("2"); n != 1 {
-				e.Errorf("after one: %d", n)
-			}
-			if n := s.countDown("3"); n != 0 {
-				e.Errorf("after two: %d", n)
-			}
-			if n := s.countDown("4"); n != 0 {
-				e.Errorf("after three: %d", n)
-			}
-			if !s.set(latch, "5", 1) {
-				e.Error("a latch at zero was not gone")
-			}
+			equal(e, "after one: %d", s.countDown("2"), 1)
+			equal(e, "after two: %d", s.countDown("3"), 0)
+			equal(e, "after three: %d", s.countDown("4"), 0)
+			e.errorIf(!s.set(latch, "5", 1), "a latch at zero was not gone")
 		}},
 		{"Port_ASemaphoreGivesAllOrNothing", func(e *env) {
 			s := e.counter()
-			if r := s.take("0", 1, false); r.Granted || r.Available != 0 {
-				e.Errorf("one that is not set: %+v", r)
-			}
+			r := s.take("0", 1, false)
+			e.errorIf(r.Granted || r.Available != 0, "one that is not set: %+v", r)
 			s.set(semaphore, "1", 3)
-			if r := s.take("2", 4, false); r.Granted || r.Available != 3 {
-				e.Errorf("4 of 3: %+v", r)
-			}
-			if r := s.take("3", 2, false); !r.Granted || r.Available != 1 {
-				e.Errorf("2 of 3: %+v", r)
-			}
-			if n := s.add(semaphore, "4", -4); n != -3 {
-				e.Errorf("less 4: %d", n)
-			}
-			if n := s.drain("5"); n != -3 {
-				e.Errorf("drained %d", n)
-			}
-			if n := s.add(semaphore, "6", 2); n != 2 {
-				e.Errorf("after drain and 2 more: %d", n)
-			}
-			if n := s.drain("7"); n != 2 {
-				e.Errorf("drained %d", n)
-			}
+			r = s.take("2", 4, false)
+			e.errorIf(r.Granted || r.Available != 3, "4 of 3: %+v", r)
+			r = s.take("3", 2, false)
+			e.errorIf(!r.Granted || r.Available != 1, "2 of 3: %+v", r)
+			equal(e, "less 4: %d", s.add(semaphore, "4", -4), -3)
+			equal(e, "drained %d", s.drain("5"), -3)
+			equal(e, "after drain and 2 more: %d", s.add(semaphore, "6", 2), 2)
+			equal(e, "drained %d", s.drain("7"), 2)
 		}},
 		{"Port_ARequestThatArrivesTwiceCountsOnce", func(e *env) {
 			s := e.counter()
-			if !s.set(latch, "1", 3) || !s.set(latch, "1", 3) {
-				e.Error("set twice is not answered alike")
-			}
+			e.errorIf(!s.set(latch, "1", 3) || !s.set(latch, "1", 3), "set twice is not answered alike")
 			s.countDown("2")
-			if n := s.countDown("2"); n != 2 {
-				e.Errorf("counted down to %d", n)
-			}
-			if !s.deleteCount("3") || !s.deleteCount("3") {
-				e.Error("deleted twice is not answered alike")
-			}
+			equal(e, "counted down to %d", s.countDown("2"), 2)
+			e.errorIf(!s.deleteCount("3") || !s.deleteCount("3"), "deleted twice is not answered alike")
 			s.set(latch, "1", 3)
-			if n := s.count(latch); n != 0 {
-				e.Errorf("a request that was remembered set it to %d again", n)
-			}
+			equal(e, "a request that was remembered set it to %d again", s.count(latch), 0)
 			s.set(semaphore, "4", 5)
-			if r := s.take("5", 2, false); !r.Granted || r.Available != 3 {
-				e.Errorf("take: %+v", r)
-			}
-			if n := s.add(semaphore, "6", 4); n != 7 {
-				e.Errorf("add: %d", n)
-			}
-			if r := s.take("5", 2, true); !r.Granted || r.Available != 7 {
-				e.Errorf("take again: %+v", r)
-			}
-			if n := s.add(semaphore, "6", 4); n != 7 {
-				e.Errorf("add again: %d", n)
-			}
-			if a, b := s.drain("9"), s.drain("9"); a != 7 || b != 7 {
-				e.Errorf("drained %d and %d", a, b)
-			}
+			r := s.take("5", 2, false)
+			e.errorIf(!r.Granted || r.Available != 3, "take: %+v", r)
+			equal(e, "add: %d", s.add(semaphore, "6", 4), 7)
+			r = s.take("5", 2, true)
+			e.errorIf(!r.Granted || r.Available != 7, "take again: %+v", r)
+			equal(e, "add again: %d", s.add(semaphore, "6", 4), 7)
+			a, b := s.drain("9"), s.drain("9")
+			e.errorIf(a != 7 || b != 7, "drained %d and %d", a, b)
 		}},
 		{"Port_ARefusalIsRememberedToo", func(e *env) {
 			s := e.counter()
-			if s.deleteCount("1") {
-				e.Error("there was nothing to delete")
-			}
+			e.errorIf(s.deleteCount("1"), "there was nothing to delete")
 			s.set(latch, "2", 1)
-			if s.set(latch, "3", 5) || s.deleteCount("1") {
-				e.Error("a request that was refused is not refused again")
-			}
+			e.errorIf(s.set(latch, "3", 5) || s.deleteCount("1"), "a request that was refused is not refused again")
 			s.countDown("4")
-			if s.set(latch, "3", 5) || s.count(latch) != 0 {
-				e.Error("one that was refused came back and was carried out")
-			}
-			if n := s.drain("5"); n != 0 {
-				e.Errorf("drained %d of none", n)
-			}
+			e.errorIf(s.set(latch, "3", 5) || s.count(latch) != 0, "one that was refused came back and was carried out")
+			equal(e, "drained %d of none", s.drain("5"), 0)
 			s.add(semaphore, "6", 2)
-			if n := s.drain("5"); n != 0 || s.count(semaphore) != 2 {
-				e.Errorf("one that found none came back and drained %d", n)
-			}
+			n := s.drain("5")
+			e.errorIf(n != 0 || s.count(semaphore) != 2, "one that found none came back and drained %d", n)
 		}},
 		{"Port_ATakeThatIsCancelledIsUndoneOnceOrRefusedIfItStillArrives", func(e *env) {
 			s := e.counter()
@@ -131,16 +85,12 @@ var countTests = func() []test {
 			s.take("2", 2, false)
 			s.cancel("2", 2)
 			s.cancel("2", 2)
-			if n := s.count(semaphore); n != 5 {
-				e.Errorf("%d are free after a cancel, want 5", n)
-			}
-			if r := s.take("2", 2, true); r.Granted {
-				e.Errorf("a cancelled one is granted: %+v", r)
-			}
+			equal(e, "%d are free after a cancel", s.count(semaphore), 5)
+			r := s.take("2", 2, true)
+			e.errorIf(r.Granted, "a cancelled one is granted: %+v", r)
 			s.cancel("3", 2)
-			if r := s.take("3", 2, false); r.Granted || s.count(semaphore) != 5 {
-				e.Errorf("one that arrives after its cancel: %+v", r)
-			}
+			r = s.take("3", 2, false)
+			e.errorIf(r.Granted || s.count(semaphore) != 5, "one that arrives after its cancel: %+v", r)
 		}},
 		{"Port_ChangesOfCountsAreAnnouncedByKind", func(e *env) {
 			s := e.counter()
@@ -172,67 +122,49 @@ var countTests = func() []test {
 		}},
 		{"Port_PermitsAreGrantedByIDAndRefusedWithTheFirstEnd", func(e *env) {
 			s := e.counter()
-			if r := s.permit(id(0), long); r.Granted || r.Remaining >= 0 {
-				e.Errorf("of none: %+v", r)
-			}
+			r := s.permit(id(0), long)
+			e.errorIf(r.Granted || r.Remaining >= 0, "of none: %+v", r)
 			s.set(permits, "1", 2)
-			if r := s.permit(id(1), long); !r.Granted || r.Available != 1 {
-				e.Errorf("first: %+v", r)
-			}
-			if r := s.permit(id(1), long); !r.Granted || r.Available != 1 {
-				e.Errorf("first again: %+v", r)
-			}
-			if r := s.permit(id(2), 10*time.Second); !r.Granted || r.Available != 0 {
-				e.Errorf("second: %+v", r)
-			}
-			if r := s.permit(id(3), long); r.Granted || r.Remaining <= 0 || r.Remaining > 10*time.Second {
-				e.Errorf("third: %+v", r)
-			}
-			if !s.putBack(id(1)) || s.putBack(id(1)) || s.putBack(id(7)) {
-				e.Error("a release is not told from none")
-			}
-			if n := s.count(permits); n != 1 {
-				e.Errorf("%d are free, want 1", n)
-			}
+			r = s.permit(id(1), long)
+			e.errorIf(!r.Granted || r.Available != 1, "first: %+v", r)
+			r = s.permit(id(1), long)
+			e.errorIf(!r.Granted || r.Available != 1, "first again: %+v", r)
+			r = s.permit(id(2), 10*time.Second)
+			e.errorIf(!r.Granted || r.Available != 0, "second: %+v", r)
+			r = s.permit(id(3), long)
+			e.errorIf(r.Granted || r.Remaining <= 0 || r.Remaining > 10*time.Second, "third: %+v", r)
+			e.errorIf(!s.putBack(id(1)) || s.putBack(id(1)) || s.putBack(id(7)), "a release is not told from none")
+			equal(e, "%d are free", s.count(permits), 1)
 		}},
 		{"Port_APermitThatEndsComesBackAndIsNotRevived", func(e *env) {
 			s := e.counter()
 			s.set(permits, "1", 1)
 			s.permit(id(1), 60*time.Millisecond)
 			e.until("it ends", func() bool { return s.count(permits) == 1 })
-			if s.renewPermit(id(1), long) || s.putBack(id(1)) {
-				e.Error("it is still out")
-			}
+			e.errorIf(s.renewPermit(id(1), long) || s.putBack(id(1)), "it is still out")
 			s.permit(id(2), 60*time.Millisecond)
 			e.until("it ends, and another gets it", func() bool { return s.permit(id(3), long).Granted })
-			if s.renewPermit(id(2), long) {
-				e.Error("it was renewed after its end")
-			}
+			e.errorIf(s.renewPermit(id(2), long), "it was renewed after its end")
 		}},
 		{"Port_RenewingAPermitNeverShortensItAndZeroOnlyAsks", func(e *env) {
 			s := e.counter()
 			s.set(permits, "1", 1)
 			s.permit(id(1), 10*time.Second)
 			for _, lease := range []time.Duration{time.Second, 0} {
-				if !s.renewPermit(id(1), lease) {
-					e.Errorf("renewal with %v: not out", lease)
-				}
-				if r := s.permit(id(2), long); r.Remaining < 5*time.Second || r.Remaining > 10*time.Second {
-					e.Errorf("after a renewal with %v: %v left", lease, r.Remaining)
-				}
+				e.errorIf(!s.renewPermit(id(1), lease), "renewal with %v: not out", lease)
+				r := s.permit(id(2), long)
+				e.errorIf(r.Remaining < 5*time.Second || r.Remaining > 10*time.Second,
+					"after a renewal with %v: %v left", lease, r.Remaining)
 			}
 			s.renewPermit(id(1), time.Minute)
-			if r := s.permit(id(2), long); r.Remaining < 50*time.Second {
-				e.Errorf("after a renewal with a minute: %v left", r.Remaining)
-			}
+			r := s.permit(id(2), long)
+			e.errorIf(r.Remaining < 50*time.Second, "after a renewal with a minute: %v left", r.Remaining)
 		}},
 		{"Port_ABatchRenewsLocksAndPermitsEachForItself", func(e *env) {
 			s := e.counter()
 			s.set(permits, "1", 2)
 			s.permit(id(1), long)
-			if _, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "l", Owner: "a:1", Lease: long}); err != nil {
-				e.Fatal(err)
-			}
+			e.must("Acquire", second(s.Acquire(background, backend.AcquireRequest{Name: "l", Owner: "a:1", Lease: long})))
 			in := []backend.RenewRequest{
 				{Name: "l", Owner: "a:1", Lease: long},
 				{Kind: backend.KindPermits, Name: "n", Owner: id(1), Lease: long},
@@ -241,11 +173,9 @@ var countTests = func() []test {
 				{Kind: backend.KindPermits, Name: "other", Owner: id(1), Lease: long},
 			}
 			out := make([]backend.RenewResult, len(in))
-			s.Renew(context.Background(), in, out)
+			s.Renew(background, in, out)
 			for i, want := range []bool{true, true, false, false, false} {
-				if out[i].Held != want || out[i].Err != nil {
-					e.Errorf("result %d is %+v, want %v", i, out[i], want)
-				}
+				e.errorIf(out[i].Held != want || out[i].Err != nil, "result %d is %+v, want %v", i, out[i], want)
 			}
 		}},
 
@@ -255,12 +185,11 @@ var countTests = func() []test {
 			const size, clients, each, turns = 3, 3, 4, 5
 			var out atomic.Int64
 			enter := func() {
-				if n := out.Add(1); n > size {
-					e.Errorf("%d are out", n)
-				}
+				n := out.Add(1)
+				e.errorIf(n > size, "%d are out", n)
 			}
 			var wg sync.WaitGroup
-			ctx := context.Background()
+			ctx := background
 			for i := range clients {
 				c := e.client()
 				if i == 0 {
@@ -277,9 +206,7 @@ var countTests = func() []test {
 							enter()
 							time.Sleep(time.Millisecond)
 							out.Add(-1)
-							if err := c.Semaphore("s").Release(ctx, 1); err != nil {
-								e.Errorf("Release: %v", err)
-							}
+							e.done("Release", c.Semaphore("s").Release(ctx, 1))
 						}
 					})
 				}
@@ -298,9 +225,7 @@ var countTests = func() []test {
 							enter()
 							time.Sleep(time.Millisecond)
 							out.Add(-1)
-							if err := p.Release(ctx); err != nil {
-								e.Errorf("Release: %v", err)
-							}
+							e.done("Release", p.Release(ctx))
 						}
 					})
 				}
@@ -312,25 +237,19 @@ var countTests = func() []test {
 			var all []*mortise.Permit
 			for range size {
 				p, err := c.Permits("p").TryAcquire(ctx)
-				if err != nil {
-					e.Fatalf("while %d are out: %v", len(all), err)
-				}
+				e.fatalIf(err != nil, "while %d are out: %v", len(all), err)
 				all = append(all, p)
 			}
 			for _, p := range all {
 				e.done("Release", p.Release(ctx))
 			}
-			if n, err := c.Semaphore("s").Available(ctx); n != size || err != nil {
-				e.Errorf("%d, %v are free in the end", n, err)
-			}
-			if n, err := c.Permits("p").Available(ctx); n != size || err != nil {
-				e.Errorf("%d, %v permits are free in the end", n, err)
-			}
+			e.available(c.Semaphore("s"), size)
+			e.available(c.Permits("p"), size)
 		}},
 		{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
 			s := e.counter()
 			c := e.client()
-			ctx := context.Background()
+			ctx := background
 			held := e.lock(c, ctx, "held")
 			defer e.unlock(held)
 			e.store.Occupy("data")
@@ -352,17 +271,13 @@ var countTests = func() []test {
 				}
 			}
 			s.set(semaphore, "1", 2)
-			_, err := c.TryLock(ctx, "n")
-			e.named(err, "trylock", "n", mortise.ErrWrongKind)
-			_, err = c.Inspect(ctx, "n")
-			e.named(err, "inspect", "n", mortise.ErrWrongKind)
-			if n := s.count(semaphore); n != 2 {
-				e.Errorf("a lock's operation made the count %d", n)
-			}
+			e.named(second(c.TryLock(ctx, "n")), "trylock", "n", mortise.ErrWrongKind)
+			e.named(second(c.Inspect(ctx, "n")), "inspect", "n", mortise.ErrWrongKind)
+			equal(e, "a lock's operation made the count %d", s.count(semaphore), 2)
 		}},
 		{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			a, b := e.client(), e.client()
 			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
 			p := e.acquire(a, mortise.WithLease(2500*time.Millisecond))
@@ -370,13 +285,11 @@ var countTests = func() []test {
 			e.is("at the moment another has it, Err", p.Err(), mortise.ErrLost)
 			receive(e, "the holder's context ends", p.Context().Done())
 			e.named(p.Release(ctx), "release", "n", mortise.ErrNotHeld)
-			if q.Err() != nil {
-				e.Errorf("a release of the lost one ended the other: %v", q.Err())
-			}
+			e.errorIf(q.Err() != nil, "a release of the lost one ended the other: %v", q.Err())
 		}},
 		{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 			other := e.client()
 			e.ok(c.Permits("n").TrySetPermits(ctx, 3))
@@ -387,24 +300,18 @@ var countTests = func() []test {
 			e.until("two renewals", func() bool { return f.Count(OpRenew) >= 2 })
 			time.Sleep(watchdog)
 			for _, p := range kept {
-				if p.Err() != nil {
-					e.Errorf("a permit of the watchdog's: %v", p.Err())
-				}
+				e.errorIf(p.Err() != nil, "a permit of the watchdog's: %v", p.Err())
 			}
-			if n, err := other.Permits("n").Available(ctx); n != 0 || err != nil {
-				e.Errorf("%d, %v are free", n, err)
-			}
+			e.available(other.Permits("n"), 0)
 			for _, p := range kept {
 				e.done("Release", p.Release(ctx))
 			}
 			// A renewal of the three may still be on its way to the session, so it is
-			// asked whose each one was: nobody else is left to share a batch with p.
+			// asked whose each one was: no other permit is left to share a batch with p.
 			p := e.acquire(c, mortise.WithLease(watchdog))
 			receive(e, "the lease ends", p.Context().Done())
 			for _, call := range f.Calls(OpRenew) {
-				if call.Owner == p.ID() {
-					e.Errorf("a lease was renewed: %+v", call)
-				}
+				e.errorIf(call.Owner == p.ID(), "a lease was renewed: %+v", call)
 			}
 		}},
 		{"Rule04_APermitOfADeadProcessComesBackAndAWaiterTakesIt", func(e *env) {
@@ -415,22 +322,16 @@ var countTests = func() []test {
 			taken := time.Now()
 			c := e.client()
 			e.acquire(c)
-			if d, late := time.Since(begin), time.Since(taken); d < 900*time.Millisecond || late > 5*time.Second {
-				e.Errorf("it was had after %v", d)
-			}
+			d, late := time.Since(begin), time.Since(taken)
+			e.errorIf(d < 900*time.Millisecond || late > 5*time.Second, "it was had after %v", d)
 		}},
 		{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
 			hold := make(chan struct{})
-			f.Hook(func(c Call) Fate {
-				if c.Op == OpRenew {
-					return Fate{Later: hold}
-				}
-				return Fate{}
-			})
+			f.Hook(on(Fate{Later: hold}, OpRenew))
 			p := e.acquire(c)
 			e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 			e.done("Release", p.Release(ctx))
@@ -442,7 +343,7 @@ var countTests = func() []test {
 		}},
 		{"Rule06_APermitIsReleasedByItsIDAndOnce", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			a, b := e.client(), e.client()
 			e.ok(a.Permits("n").TrySetPermits(ctx, 2))
 			p, q := e.acquire(a), e.acquire(a)
@@ -451,20 +352,16 @@ var countTests = func() []test {
 			e.done("Release", p.Release(ctx))
 			e.named(p.Release(ctx), "release", "n", mortise.ErrReleased)
 			e.named(a.Permits("n").Release(ctx, p.ID()), "release", "n", mortise.ErrNotHeld)
-			if q.Err() != nil {
-				e.Errorf("the other: %v", q.Err())
-			}
+			e.errorIf(q.Err() != nil, "the other: %v", q.Err())
 			e.done("Release by another process", b.Permits("n").Release(ctx, strings.ToUpper(q.ID())))
-			if n, err := a.Permits("n").Available(ctx); n != 2 || err != nil {
-				e.Errorf("%d, %v are free", n, err)
-			}
+			e.available(a.Permits("n"), 2)
 			r := e.acquire(a)
 			e.done("Release by its own client", a.Permits("n").Release(ctx, r.ID()))
 			e.is("Err", r.Err(), mortise.ErrReleased)
 		}},
 		{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
 			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
 			p := e.acquire(a)
@@ -472,24 +369,20 @@ var countTests = func() []test {
 			receive(e, "the holder is told", p.Context().Done())
 			e.is("Err", p.Err(), mortise.ErrLost)
 			e.named(p.Release(ctx), "release", "n", mortise.ErrNotHeld)
-			if n, err := b.Permits("n").Available(ctx); n != 1 || err != nil {
-				e.Errorf("%d, %v are free", n, err)
-			}
+			e.available(b.Permits("n"), 1)
 		}},
 		{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c := e.client()
 			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
 			p := e.acquire(c)
-			_, err := c.Permits("n").TryAcquire(p.Context())
-			e.named(err, "tryacquire", "n", mortise.ErrNotAcquired)
-			_, err = c.TryLock(p.Context(), "n")
-			e.named(err, "trylock", "n", mortise.ErrWrongKind)
+			e.named(second(c.Permits("n").TryAcquire(p.Context())), "tryacquire", "n", mortise.ErrNotAcquired)
+			e.named(second(c.TryLock(p.Context(), "n")), "trylock", "n", mortise.ErrWrongKind)
 		}},
-		{"Rule08_WhoeverWaitsForACountSendsNothingAndIsWoken", func(e *env) {
+		{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
 			s := e.counter()
-			ctx := context.Background()
+			ctx := background
 			s.set(latch, "1", 1)
 			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 1)
 			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
@@ -497,9 +390,11 @@ var countTests = func() []test {
 				wait func(*mortise.Client) error
 				free func()
 			}{
-				"latch":     {func(c *mortise.Client) error { return c.Latch("n").Wait(ctx) }, func() { s.countDown("2") }},
-				"semaphore": {func(c *mortise.Client) error { return c.Semaphore("s").Acquire(ctx, 3) }, func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "2", 2) }},
-				"permits":   {func(c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) }, func() { s.add(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "2", 1) }},
+				"latch": {func(c *mortise.Client) error { return c.Latch("n").Wait(ctx) }, func() { s.countDown("2") }},
+				"semaphore": {func(c *mortise.Client) error { return c.Semaphore("s").Acquire(ctx, 3) },
+					func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "2", 2) }},
+				"permits": {func(c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
+					func() { s.add(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "2", 1) }},
 			} {
 				c, f := e.tapped()
 				waiting := async(func() error { return x.wait(c) })
@@ -512,21 +407,20 @@ var countTests = func() []test {
 				freed := time.Now()
 				x.free()
 				e.done(what, receive(e, what+" is woken", waiting))
-				if d := time.Since(freed); d > 5*time.Second {
-					e.Errorf("%s: woken only after %v", what, d)
-				}
+				d := time.Since(freed)
+				e.errorIf(d > 5*time.Second, "%s: woken only after %v", what, d)
 			}
 		}},
-		{"Rule08_AllWhoWaitForALatchGoOnByOneQuestion", func(e *env) {
+		{"Rule08_AllWaitersOfALatchGoOnAfterOneRequest", func(e *env) {
 			s := e.counter()
 			s.set(latch, "1", 1)
 			var stand atomic.Int32
 			c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }}))
 			var all []<-chan error
 			for range 50 {
-				all = append(all, async(func() error { return c.Latch("n").Wait(context.Background()) }))
+				all = append(all, async(func() error { return c.Latch("n").Wait(background) }))
 			}
-			e.until("all wait", func() bool { return stand.Load() == 50 }) // who comes later asks for itself
+			e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
 			e.quiet(f)
 			e.always(200*time.Millisecond, "they ask as one", func() bool { return f.Count(OpCount) <= 3 })
 			before := f.Count(OpCount)
@@ -534,9 +428,8 @@ var countTests = func() []test {
 			for _, w := range all {
 				e.done("Wait", receive(e, "they go on", w))
 			}
-			if n := f.Count(OpCount) - before; n > 2 {
-				e.Errorf("they asked %d times", n)
-			}
+			n := f.Count(OpCount) - before
+			e.errorIf(n > 2, "they asked %d times", n)
 		}},
 		{"Rule08_WaitersOfASemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
 			s := e.counter()
@@ -546,9 +439,8 @@ var countTests = func() []test {
 			served := make(chan int, 8)
 			wait := func(i, n int) {
 				go func() {
-					if err := c.Semaphore("n").Acquire(context.Background(), n, mortise.WithWait(patience)); err != nil {
-						e.Errorf("Acquire(%d): %v", n, err)
-					}
+					err := c.Semaphore("n").Acquire(background, n, mortise.WithWait(patience))
+					e.errorIf(err != nil, "Acquire(%d): %v", n, err)
 					served <- i
 				}()
 			}
@@ -559,9 +451,8 @@ var countTests = func() []test {
 			}
 			next := func(want int) {
 				e.Helper()
-				if got := receive(e, "a waiter is served", served); got != want {
-					e.Errorf("waiter %d was served, want %d", got, want)
-				}
+				got := receive(e, "a waiter is served", served)
+				e.errorIf(got != want, "waiter %d was served, want %d", got, want)
 			}
 			wait(0, 3)
 			sleeps(1)
@@ -575,10 +466,12 @@ var countTests = func() []test {
 			wait(4, 2)
 			sleeps(stood + 2)
 			before := f.Count(OpTakeCount)
-			e.always(200*time.Millisecond, "nothing is asked while nothing happens", func() bool { return f.Count(OpTakeCount) == before })
+			e.always(200*time.Millisecond, "nothing is asked while nothing happens",
+				func() bool { return f.Count(OpTakeCount) == before })
 			wait(5, 1) // nor when another waiter comes, for which there is none either
 			sleeps(stood + 3)
-			e.always(200*time.Millisecond, "nothing is asked where none is free", func() bool { return f.Count(OpTakeCount) == before })
+			e.always(200*time.Millisecond, "nothing is asked where none is free",
+				func() bool { return f.Count(OpTakeCount) == before })
 			s.add(semaphore, "a", 1)
 			next(5)
 			for i := range 2 { // two that want the same number keep their order
@@ -587,17 +480,15 @@ var countTests = func() []test {
 			}
 			s.add(semaphore, "c", 3)
 			next(0)
-			if n := s.count(semaphore); n != 0 {
-				e.Errorf("%d are left", n)
-			}
+			equal(e, "%d are left", s.count(semaphore), 0)
 		}},
 		{"Rule08_AnAcquireOfOneIsServedWhileAnAcquireOfTwoWaits", func(e *env) { // Redisson's testAcquireAfterAddPermits
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			two := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 2, mortise.WithWait(patience)) })
+			two := async(func() error { return c.Semaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
 			e.quiet(f)
-			one := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 1, mortise.WithWait(patience)) })
+			one := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			e.quiet(f)
 			s.add(semaphore, "a", 1)
 			e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
@@ -612,11 +503,11 @@ var countTests = func() []test {
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
 			n := c.Semaphore("n")
-			leave, stop := context.WithCancel(context.Background())
+			leave, stop := context.WithCancel(background)
 			two := async(func() error { return n.Acquire(leave, 2) })
 			e.quiet(f)
 			for i := range 20 {
-				ctx, cancel := context.WithCancel(context.Background())
+				ctx, cancel := context.WithCancel(background)
 				one := async(func() error { return n.Acquire(ctx, 1) })
 				if i%2 == 0 {
 					e.quiet(f)
@@ -628,7 +519,7 @@ var countTests = func() []test {
 				}
 				cancel()
 				if err := receive(e, "it leaves, or is served", one); err == nil {
-					e.done("Release", n.Release(context.Background(), 1))
+					e.done("Release", n.Release(background, 1))
 				}
 				e.until("the permit is free", func() bool { return s.count(semaphore) == 1 })
 				s.add(semaphore, fmt.Sprint("b", i), -1)
@@ -642,7 +533,7 @@ var countTests = func() []test {
 			s.set(semaphore, "1", 0)
 			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
 			c, f := e.tapped()
-			ctx := context.Background()
+			ctx := background
 			var all []<-chan error
 			for range 5 {
 				all = append(all, async(func() error { return c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(patience)) }),
@@ -672,32 +563,23 @@ var countTests = func() []test {
 					"permits":   func(ctx context.Context, c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
 				} {
 					c, f := e.tapped()
-					ctx, cancel := context.WithCancel(context.Background())
+					ctx, cancel := context.WithCancel(background)
 					ch := make(chan struct{})
-					f.Hook(func(c Call) Fate {
-						if c.Op == OpTakeCount || c.Op == OpAcquire {
-							return fate(ch)
-						}
-						return Fate{}
-					})
+					f.Hook(on(fate(ch), OpTakeCount, OpAcquire))
 					got := async(func() error { return acquire(ctx, c) })
 					e.until("it is sent", func() bool { return f.Count(OpTakeCount, OpAcquire) > 0 })
 					cancel()
-					if err := receive(e, "the caller leaves", got); err == nil {
-						e.Errorf("%s, %s: no error", kind, what)
-					}
+					e.errorIf(receive(e, "the caller leaves", got) == nil, "%s, %s: no error", kind, what)
 					if what == "it arrives afterward" {
 						e.until("it is taken back", func() bool { return f.Count(OpCancelTake, OpRelease) > 0 })
 					}
 					close(ch)
-					e.until(kind+", "+what+": what arrives late has arrived", func() bool { return f.underway(OpTakeCount, OpAcquire) == 0 })
-					e.until(kind+", "+what+": all are free", func() bool {
-						return s.count(semaphore) == 2 && s.count(p) == 2
-					})
+					e.until(kind+", "+what+": what arrives late has arrived",
+						func() bool { return f.underway(OpTakeCount, OpAcquire) == 0 })
+					e.until(kind+", "+what+": all are free", func() bool { return s.count(semaphore) == 2 && s.count(p) == 2 })
 					e.done("Close", c.Close()) // nothing is on its way any more
-					if a, b := s.count(semaphore), s.count(p); a != 2 || b != 2 {
-						e.Errorf("%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
-					}
+					a, b := s.count(semaphore), s.count(p)
+					e.errorIf(a != 2 || b != 2, "%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
 				}
 			}
 		}},
@@ -705,10 +587,10 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			first := async(func() error { return c.Semaphore("n").Acquire(ctx, 2) })
 			e.quiet(f)
-			second := async(func() error { return c.Semaphore("n").Acquire(context.Background(), 1, mortise.WithWait(patience)) })
+			second := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			s.add(semaphore, "2", 1)
 			cancel()
 			e.is("the first", receive(e, "the first leaves", first), context.Canceled)
@@ -721,18 +603,16 @@ var countTests = func() []test {
 			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 0)
 			s.set(p, "1", 1)
 			c := e.client()
-			permit, err := c.Permits("p").Acquire(context.Background())
+			permit, err := c.Permits("p").Acquire(background)
 			e.done("Acquire", err)
-			over, cancel := context.WithCancel(context.Background())
+			over, cancel := context.WithCancel(background)
 			cancel()
 			for op, err := range map[string]error{
 				"countdown": c.Latch("n").CountDown(over),
 				"release":   c.Semaphore("s").Release(over, 2),
 				"":          permit.Release(over),
 			} {
-				if err != nil && !errors.Is(err, context.Canceled) {
-					e.Errorf("%s: %v", op, err)
-				}
+				e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
 			}
 			e.until("all are sent", func() bool {
 				return s.count(latch) == 0 && s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}) == 2 && s.count(p) == 1
@@ -751,7 +631,7 @@ var countTests = func() []test {
 				}
 				return Fate{}
 			})
-			ctx := context.Background()
+			ctx := background
 			e.named(c.Latch("n").CountDown(ctx), "countdown", "n", mortise.ErrUnavailable)
 			e.named(c.Semaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
 			before := f.Count(OpCountDown, OpAddCount)
@@ -766,7 +646,7 @@ var countTests = func() []test {
 		}},
 		{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c, f := e.tapped()
 			lose := func() {
 				seen := make(map[string]bool)
@@ -825,14 +705,12 @@ var countTests = func() []test {
 			})
 			// It took the last one; the second request finds none left, and that
 			// the first was granted.
-			e.done("TryAcquire", c.Semaphore("n").TryAcquire(context.Background(), 1))
-			if n := s.count(semaphore); n != 0 {
-				e.Errorf("%d are free", n)
-			}
+			e.done("TryAcquire", c.Semaphore("n").TryAcquire(background, 1))
+			equal(e, "%d are free", s.count(semaphore), 0)
 		}},
-		{"Rule12_WhoeverWaitsForACountSurvivesALostConnection", func(e *env) {
+		{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
 			s := e.counter()
-			ctx := context.Background()
+			ctx := background
 			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
 			sem := backend.Topic{Kind: backend.KindSemaphore, Name: "s"}
 			s.set(latch, "1", 1)
@@ -846,16 +724,22 @@ var countTests = func() []test {
 			}
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
 			e.store.Cut()
-			e.eventually("a change", func() error { _, err := s.c.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}); return err })
-			e.eventually("a change", func() error { _, err := s.c.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}); return err })
-			e.eventually("a change", func() error { _, err := s.c.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}); return err })
+			e.eventually("a change", func() error {
+				return second(s.c.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}))
+			})
+			e.eventually("a change", func() error {
+				return second(s.c.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
+			})
+			e.eventually("a change", func() error {
+				return second(s.c.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}))
+			})
 			for _, w := range all {
 				e.done("it", receive(e, "it goes on", w))
 			}
 		}},
 		{"Rule13_ErrorsOfCountsSayWhat", func(e *env) {
 			e.counter()
-			ctx := context.Background()
+			ctx := background
 			c := e.client()
 			e.store.Down()
 			for op, err := range map[string]error{
@@ -901,9 +785,9 @@ var countTests = func() []test {
 			e.ok(c.Latch("n").TrySet(ctx, 1))
 			e.named(c.Latch("n").Wait(ctx, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
 		}},
-		{"Rule14_ShutdownWakesThoseWhoWaitAndEndsPermits", func(e *env) {
+		{"Rule14_ShutdownWakesWaitersForCountsAndEndsPermits", func(e *env) {
 			s := e.counter()
-			ctx := context.Background()
+			ctx := background
 			s.set(latch, "1", 1)
 			c, f := e.tapped()
 			e.ok(c.Permits("p").TrySetPermits(ctx, 1))
@@ -921,9 +805,7 @@ var countTests = func() []test {
 			for _, w := range all {
 				e.is("a waiter", receive(e, "a waiter is woken", w), mortise.ErrClosed)
 			}
-			if p.Err() != nil {
-				e.Errorf("a permit ended before Shutdown's time: %v", p.Err())
-			}
+			e.errorIf(p.Err() != nil, "a permit ended before Shutdown's time: %v", p.Err())
 			cancel()
 			e.is("Shutdown", receive(e, "Shutdown returns", down), context.Canceled)
 			e.is("the permit", p.Err(), mortise.ErrClosed)
@@ -932,9 +814,8 @@ var countTests = func() []test {
 			e.is("Release", c.Semaphore("s").Release(ctx, 1), mortise.ErrClosed)
 			e.is("CountDown", c.Latch("n").CountDown(ctx), mortise.ErrClosed)
 			e.is("Wait", c.Latch("n").Wait(ctx), mortise.ErrClosed)
-			if n := s.count(backend.Topic{Kind: backend.KindPermits, Name: "p"}); n != 0 {
-				e.Errorf("%d are free: Shutdown released under running work", n)
-			}
+			n := s.count(backend.Topic{Kind: backend.KindPermits, Name: "p"})
+			e.errorIf(n != 0, "%d are free: Shutdown released under running work", n)
 		}},
 	}
 	return tests
@@ -952,41 +833,23 @@ func id(n int) string { return fmt.Sprintf("%032x", n) }
 
 func second[T any](_ T, err error) error { return err }
 
-// ok checks what must be answered with true.
-func (e *env) ok(is bool, err error) {
-	e.Helper()
-	if !is || err != nil {
-		e.Fatalf("got %v, %v, want true", is, err)
-	}
-}
-
-// done checks what must succeed.
-func (e *env) done(what string, err error) {
-	e.Helper()
-	if err != nil {
-		e.Errorf("%s: %v", what, err)
-	}
-}
-
 // eventually repeats what may fail for a while.
-func (e *env) eventually(what string, f func() error) {
+func (e checks) eventually(what string, f func() error) {
 	e.Helper()
 	e.until(what, func() bool { return f() == nil })
 }
 
 // acquire takes a permit of n within patience.
-func (e *env) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Permit {
+func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Permit {
 	e.Helper()
-	p, err := c.Permits("n").Acquire(context.Background(), append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
-	if err != nil {
-		e.Fatalf("Acquire: %v", err)
-	}
+	p, err := c.Permits("n").Acquire(background, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
+	e.fatalIf(err != nil, "Acquire: %v", err)
 	return p
 }
 
 // quiet waits until a client that waits has nothing more to ask: it listens, and
 // has asked since.
-func (e *env) quiet(f *Faults) {
+func (e leases) quiet(f *Faults) {
 	e.Helper()
 	e.until("the waiter sleeps", func() bool {
 		watched, asked := 0, false
@@ -1014,7 +877,7 @@ type counts struct {
 // counter opens a bare session on counts, or skips the test.
 func (e *env) counter() *counts {
 	e.Helper()
-	s, _ := e.session()
+	s := e.bare()
 	c, ok := s.Session.(counter)
 	if !ok {
 		e.Skip("the backend has no latches, semaphores and permits")
@@ -1022,70 +885,57 @@ func (e *env) counter() *counts {
 	return &counts{s.Session, c, e}
 }
 
-func must[R any](e *env, what string) func(R, error) R {
-	return func(r R, err error) R {
-		e.Helper()
-		if err != nil {
-			e.Fatalf("%s: %v", what, err)
-		}
-		return r
-	}
-}
-
 func (s *counts) set(t backend.Topic, id string, n int64) bool {
 	s.e.Helper()
-	return must[bool](s.e, "SetCount")(s.c.SetCount(context.Background(), backend.CountRequest{Topic: t, ID: id, N: n}))
+	return call(s.e, s.c.SetCount, backend.CountRequest{Topic: t, ID: id, N: n})
 }
 
 func (s *counts) count(t backend.Topic) int64 {
 	s.e.Helper()
-	return must[int64](s.e, "Count")(s.c.Count(context.Background(), t))
+	return call(s.e, s.c.Count, t)
 }
 
 func (s *counts) countDown(id string) int64 {
 	s.e.Helper()
-	return must[int64](s.e, "CountDown")(s.c.CountDown(context.Background(), backend.CountRequest{Topic: latch, ID: id}))
+	return call(s.e, s.c.CountDown, backend.CountRequest{Topic: latch, ID: id})
 }
 
 func (s *counts) deleteCount(id string) bool {
 	s.e.Helper()
-	return must[bool](s.e, "DeleteCount")(s.c.DeleteCount(context.Background(), backend.CountRequest{Topic: latch, ID: id}))
+	return call(s.e, s.c.DeleteCount, backend.CountRequest{Topic: latch, ID: id})
 }
 
 func (s *counts) add(t backend.Topic, id string, n int64) int64 {
 	s.e.Helper()
-	return must[int64](s.e, "AddCount")(s.c.AddCount(context.Background(), backend.CountRequest{Topic: t, ID: id, N: n}))
+	return call(s.e, s.c.AddCount, backend.CountRequest{Topic: t, ID: id, N: n})
 }
 
 func (s *counts) take(id string, n int64, again bool) backend.TakeReply {
 	s.e.Helper()
-	return must[backend.TakeReply](s.e, "TakeCount")(s.c.TakeCount(context.Background(), backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again}))
+	return call(s.e, s.c.TakeCount, backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again})
 }
 
 func (s *counts) cancel(id string, n int64) {
 	s.e.Helper()
-	s.e.done("CancelTake", s.c.CancelTake(context.Background(), backend.CountRequest{Topic: semaphore, ID: id, N: n}))
+	s.e.done("CancelTake", s.c.CancelTake(background, backend.CountRequest{Topic: semaphore, ID: id, N: n}))
 }
 
 func (s *counts) drain(id string) int64 {
 	s.e.Helper()
-	return must[int64](s.e, "DrainCount")(s.c.DrainCount(context.Background(), backend.CountRequest{Topic: semaphore, ID: id}))
+	return call(s.e, s.c.DrainCount, backend.CountRequest{Topic: semaphore, ID: id})
 }
 
 func (s *counts) permit(id string, lease time.Duration) backend.AcquireReply {
 	s.e.Helper()
-	return must[backend.AcquireReply](s.e, "Acquire")(s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease}))
+	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease})
 }
 
 func (s *counts) putBack(id string) bool {
 	s.e.Helper()
-	return must[backend.ReleaseReply](s.e, "Release")(s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindPermits, Name: "n", Owner: id})).Held
+	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindPermits, Name: "n", Owner: id}).Held
 }
 
 func (s *counts) renewPermit(id string, lease time.Duration) bool {
 	s.e.Helper()
-	out := make([]backend.RenewResult, 1)
-	s.Renew(context.Background(), []backend.RenewRequest{{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease}}, out)
-	s.e.done("Renew", out[0].Err)
-	return out[0].Held
+	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease})
 }

@@ -28,11 +28,17 @@ const (
 	watchdog = 4 * time.Second
 )
 
+// background is the context of operations whose context does not matter.
+var background = context.Background()
+
 // env is what a test has at hand.
 type env struct {
-	*testing.T
+	leases
 	store Store
 }
+
+// leases are short forms of what tests do with locks and permits.
+type leases struct{ checks }
 
 // servers is how many the store consists of.
 func (e *env) servers() int {
@@ -59,11 +65,9 @@ func (e *env) tapped(opts ...mortise.ClientOption) (*mortise.Client, *Faults) {
 func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	e.Helper()
 	c, err := mortise.New(b, opts...)
-	if err != nil {
-		e.Fatalf("mortise.New: %v", err)
-	}
+	e.fatalIf(err != nil, "mortise.New: %v", err)
 	e.Cleanup(func() {
-		over, cancel := context.WithCancel(context.Background())
+		over, cancel := context.WithCancel(background)
 		cancel()
 		select {
 		case <-async(func() error { return c.Shutdown(over) }):
@@ -79,58 +83,62 @@ func (e *env) session() (*raw, *ears) {
 	e.Helper()
 	h := new(ears)
 	s, err := e.store.Backend().Open(h)
-	if err != nil {
-		e.Fatalf("Open: %v", err)
-	}
+	e.fatalIf(err != nil, "Open: %v", err)
 	e.Cleanup(func() { s.Close() })
 	return &raw{Session: s, e: e}, h
 }
 
+// bare opens a session whose events do not matter.
+func (e *env) bare() *raw {
+	e.Helper()
+	s, _ := e.session()
+	return s
+}
+
 // lock is Lock that must succeed within patience.
-func (e *env) lock(l mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
+func (e leases) lock(l mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
 	e.Helper()
 	lease, err := l.Lock(ctx, name, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
-	if err != nil {
-		e.Fatalf("Lock: %v", err)
-	}
+	e.fatalIf(err != nil, "Lock: %v", err)
 	return lease
 }
 
 // brief is lock with a lease so short that it may be over before the grant is known, where
 // this process stands still: then it is asked for anew.
-func (e *env) brief(l mortise.Locker, name string, lease time.Duration) (got *mortise.Lease) {
+func (e leases) brief(l mortise.Locker, name string, lease time.Duration) (got *mortise.Lease) {
 	e.Helper()
 	e.until("a lease is granted before it is over", func() bool {
 		var err error
-		got, err = l.Lock(context.Background(), name, mortise.WithWait(patience), mortise.WithLease(lease))
-		if err != nil && !errors.Is(err, mortise.ErrUnavailable) {
-			e.Fatalf("Lock: %v", err)
-		}
+		got, err = l.Lock(background, name, mortise.WithWait(patience), mortise.WithLease(lease))
+		e.fatalIf(err != nil && !errors.Is(err, mortise.ErrUnavailable), "Lock: %v", err)
 		return err == nil
 	})
 	return got
 }
 
 // unlock is Unlock that must succeed.
-func (e *env) unlock(l *mortise.Lease) {
+func (e leases) unlock(l *mortise.Lease) {
 	e.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		e.Errorf("Unlock: %v", err)
-	}
+	e.done("Unlock", l.Unlock(background))
 }
 
 // inspect reads the record through c.
-func (e *env) inspect(c *mortise.Client, name string) mortise.State {
+func (e leases) inspect(c *mortise.Client, name string) mortise.State {
 	e.Helper()
-	s, err := c.Inspect(context.Background(), name)
-	if err != nil {
-		e.Fatalf("Inspect: %v", err)
-	}
+	s, err := c.Inspect(background, name)
+	e.fatalIf(err != nil, "Inspect: %v", err)
 	return s
 }
 
+// holds checks how many holds the record of name has.
+func (e leases) holds(c *mortise.Client, name string, want int) {
+	e.Helper()
+	s := e.inspect(c, name)
+	e.errorIf(s.Holds != want, "%s has %d holds, want %d: %+v", name, s.Holds, want, s)
+}
+
 // within waits for done.
-func (e *env) within(what string, done <-chan struct{}) {
+func (e checks) within(what string, done <-chan struct{}) {
 	e.Helper()
 	select {
 	case <-done:
@@ -139,39 +147,35 @@ func (e *env) within(what string, done <-chan struct{}) {
 	}
 }
 
-// free waits until nobody holds name. That must not be because a lease ran out,
+// free waits until name has no holder. That must not be because a lease ran out,
 // so those in such tests are long.
-func (e *env) free(c *mortise.Client, name string) {
+func (e leases) free(c *mortise.Client, name string) {
 	e.Helper()
 	e.until("the lock is free", func() bool {
-		s, err := c.Inspect(context.Background(), name)
+		s, err := c.Inspect(background, name)
 		return err == nil && !s.Held
 	})
 }
 
 // until waits for a condition.
-func (e *env) until(what string, cond func() bool) {
+func (e checks) until(what string, cond func() bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			e.Fatalf("not within %v: %s", patience, what)
-		}
+		e.fatalIf(time.Now().After(end), "not within %v: %s", patience, what)
 	}
 }
 
 // always checks that a condition goes on to hold for a while, where that time is
 // the subject.
-func (e *env) always(d time.Duration, what string, cond func() bool) {
+func (e checks) always(d time.Duration, what string, cond func() bool) {
 	e.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if !cond() {
-			e.Fatalf("no longer so: %s", what)
-		}
+		e.fatalIf(!cond(), "no longer so: %s", what)
 	}
 }
 
 // receive waits for a value, or for ch to be closed.
-func receive[T any](e *env, what string, ch <-chan T) T {
+func receive[T any](e testing.TB, what string, ch <-chan T) T {
 	e.Helper()
 	select {
 	case v := <-ch:
@@ -196,6 +200,14 @@ type result struct {
 	at    time.Time
 }
 
+// granted waits for a result of Lock, which must be a lease.
+func (e leases) granted(what string, got <-chan result) result {
+	e.Helper()
+	r := receive(e, what, got)
+	e.fatalIf(r.err != nil, "%s: %v", what, r.err)
+	return r
+}
+
 // locking runs Lock in a goroutine.
 func locking(l mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) <-chan result {
 	return async(func() result {
@@ -205,7 +217,7 @@ func locking(l mortise.Locker, ctx context.Context, name string, opts ...mortise
 }
 
 // is checks that err wraps all of the targets.
-func (e *env) is(what string, err error, targets ...error) {
+func (e checks) is(what string, err error, targets ...error) {
 	e.Helper()
 	for _, x := range targets {
 		if !errors.Is(err, x) {
@@ -215,7 +227,7 @@ func (e *env) is(what string, err error, targets ...error) {
 }
 
 // named checks that err names the operation and the lock, and wraps sentinel.
-func (e *env) named(err error, op, name string, sentinel error) {
+func (e checks) named(err error, op, name string, sentinel error) {
 	e.Helper()
 	e.is(op, err, sentinel)
 	var x *mortise.Error
@@ -233,66 +245,84 @@ type raw struct {
 	e *env
 }
 
+// call runs an operation, which must succeed.
+func call[Q, R any](e *env, op func(context.Context, Q) (R, error), q Q) R {
+	e.Helper()
+	r, err := op(background, q)
+	e.fatalIf(err != nil, "%T%.200v: %v", q, q, err)
+	return r
+}
+
+// renewed sends one renewal, which must be answered, and reports whether the lease is held.
+func renewed(e *env, s backend.Session, q backend.RenewRequest) bool {
+	e.Helper()
+	out := make([]backend.RenewResult, 1)
+	s.Renew(background, []backend.RenewRequest{q}, out)
+	e.fatalIf(out[0].Err != nil, "Renew(%+v): %v", q, out[0].Err)
+	return out[0].Held
+}
+
 func (s *raw) acquire(name, owner string, lease time.Duration) backend.AcquireReply {
 	s.e.Helper()
-	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
-	if err != nil {
-		s.e.Fatalf("Acquire(%.80q, %s): %v", name, owner, err)
-	}
-	return r
+	return call(s.e, s.Acquire, backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
 }
 
 func (s *raw) take(name, owner string, lease time.Duration) {
 	s.e.Helper()
-	if r := s.acquire(name, owner, lease); !r.Granted {
-		s.e.Fatalf("Acquire(%.80q, %s): %+v, want it granted", name, owner, r)
-	}
+	r := s.acquire(name, owner, lease)
+	s.e.fatalIf(!r.Granted, "Acquire(%.80q, %s): %+v, want it granted", name, owner, r)
 }
 
 func (s *raw) fenced(name, owner string) int64 {
 	s.e.Helper()
-	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Fenced: true})
-	if err != nil || !r.Granted {
-		s.e.Fatalf("Acquire(%q, %s) fenced: %+v, %v", name, owner, r, err)
-	}
+	r, err := s.Acquire(background, backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Fenced: true})
+	s.e.fatalIf(err != nil || !r.Granted, "Acquire(%q, %s) fenced: %+v, %v", name, owner, r, err)
 	return r.Token
 }
 
 func (s *raw) reenter(name, owner string, holds int, lease time.Duration) bool {
 	s.e.Helper()
-	r, err := s.Reenter(context.Background(), backend.ReenterRequest{Name: name, Owner: owner, Holds: holds, Lease: lease})
-	if err != nil {
-		s.e.Fatalf("Reenter(%q, %s): %v", name, owner, err)
-	}
-	return r.Held
+	return call(s.e, s.Reenter, backend.ReenterRequest{Name: name, Owner: owner, Holds: holds, Lease: lease}).Held
 }
 
 func (s *raw) release(name, owner string, keep int) bool {
 	s.e.Helper()
-	r, err := s.Release(context.Background(), backend.ReleaseRequest{Name: name, Owner: owner, Keep: keep})
-	if err != nil {
-		s.e.Fatalf("Release(%.80q, %s): %v", name, owner, err)
-	}
-	return r.Held
+	return call(s.e, s.Release, backend.ReleaseRequest{Name: name, Owner: owner, Keep: keep}).Held
 }
 
 func (s *raw) renew(name, owner string, lease time.Duration) bool {
 	s.e.Helper()
-	out := make([]backend.RenewResult, 1)
-	s.Renew(context.Background(), []backend.RenewRequest{{Name: name, Owner: owner, Lease: lease}}, out)
-	if out[0].Err != nil {
-		s.e.Fatalf("Renew(%q, %s): %v", name, owner, out[0].Err)
-	}
-	return out[0].Held
+	return renewed(s.e, s, backend.RenewRequest{Name: name, Owner: owner, Lease: lease})
 }
 
 func (s *raw) record(name string) backend.Record {
 	s.e.Helper()
-	r, err := s.Inspect(context.Background(), topic(name))
-	if err != nil {
-		s.e.Fatalf("Inspect(%.80q): %v", name, err)
-	}
+	r, err := s.Inspect(background, topic(name))
+	s.e.fatalIf(err != nil, "Inspect(%.80q): %v", name, err)
 	return r
+}
+
+// isFree checks that there is no record of name.
+func (s *raw) isFree(name string) {
+	s.e.Helper()
+	rec := s.record(name)
+	s.e.errorIf(rec.Held, "%s is held: %+v", name, rec)
+}
+
+// heldBy checks the owner and the hold count of name.
+func (s *raw) heldBy(name, owner string, holds int) {
+	s.e.Helper()
+	rec := s.record(name)
+	s.e.errorIf(rec.Owner != owner || rec.Holds != holds,
+		"the record of %s is %+v, want %d holds of %s", name, rec, holds, owner)
+}
+
+// remains checks how long the record of name still lives.
+func (s *raw) remains(name string, least, most time.Duration) {
+	s.e.Helper()
+	rec := s.record(name)
+	s.e.errorIf(rec.Remaining < least || rec.Remaining > most,
+		"the record of %s is %+v, want it to remain for %v to %v", name, rec, least, most)
 }
 
 func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
@@ -317,7 +347,7 @@ func (h *ears) Released(t backend.Topic) { h.add("released " + said(t)) }
 func (h *ears) Changed(t backend.Topic)  { h.add("changed " + said(t)) }
 func (h *ears) ChangedAll()              { h.add("changed all") }
 
-// said is a topic as tests name it: a lock's name, and who waits for it if that is told.
+// said is a topic as tests name it: a lock's name, and the owner that waits for it if that is told.
 func said(t backend.Topic) string {
 	if t.Owner != "" {
 		return t.Name + " " + t.Owner
@@ -352,7 +382,7 @@ var labelled = regexp.MustCompile(`^(\d+) @.*\n# labels: (.*)\n`)
 
 // goroutines counts the goroutines that this test started, directly or not,
 // itself included, and describes them.
-func (e *env) goroutines() (int, string) {
+func (e checks) goroutines() (int, string) {
 	var b bytes.Buffer
 	pprof.Lookup("goroutine").WriteTo(&b, 1)
 	mine := fmt.Sprintf("%q:%q", label, e.Name())

@@ -22,19 +22,18 @@ var fairTests = []test{
 			s.watchTurn(h, o)
 			s.want(o, long, "refused")
 		}
-		if r := s.ask("d:1", long); r.Remaining <= 0 || r.Look <= r.Remaining && r.Look < 5*backend.Absence {
-			e.Errorf("one who is not first is refused with %+v, want it to look after the first, or now and then", r)
-		}
-		if r := s.ask("b:1", long); r.Remaining <= 0 || r.Look != r.Remaining {
-			e.Errorf("the first is refused with %+v, want it to look at the end of the lease", r)
-		}
+		r := s.ask("d:1", long)
+		e.errorIf(r.Remaining <= 0 || r.Look <= r.Remaining && r.Look < 5*backend.Absence,
+			"one who is not first is refused with %+v, want it to look after the first, or now and then", r)
+		r = s.ask("b:1", long)
+		e.errorIf(r.Remaining <= 0 || r.Look != r.Remaining,
+			"the first is refused with %+v, want it to look at the end of the lease", r)
 		s.free("a:1")
 		for _, o := range []string{"b:1", "c:1", "d:1"} {
 			for _, other := range []string{"b:1", "c:1", "d:1", "e:1"} {
 				if other > o {
-					if r := s.ask(other, 0); r.Granted || r.Remaining != 0 {
-						e.Errorf("%s is before %s, who got %+v", o, other, r)
-					}
+					r := s.ask(other, 0)
+					e.errorIf(r.Granted || r.Remaining != 0, "%s is before %s, who got %+v", o, other, r)
 				}
 			}
 			s.want(o, long, "granted")
@@ -55,7 +54,7 @@ var fairTests = []test{
 		s.free("c:1")
 		s.want("b:1", 0, "granted")
 	}},
-	{"Port_AFairReleaseTellsTheFirstOnlyAndNobodyElse", func(e *env) {
+	{"Port_AFairReleaseTellsTheFirstWaiterOnly", func(e *env) {
 		s, h := e.fair()
 		s.watch(h, "n")
 		s.want("a:1", 0, "granted")
@@ -66,14 +65,14 @@ var fairTests = []test{
 		s.free("a:1")
 		s.heard(h, "b:1")
 		s.want("b:1", long, "granted")
-		if n, m := h.count("released n"), h.count("released n c:1"); n+m != 0 {
-			e.Errorf("the release was told %d times to the plain lock's waiters, %d times to the second", n, m)
-		}
+		n, m := h.count("released n"), h.count("released n c:1")
+		e.errorIf(n+m != 0, "the release was told %d times to the plain lock's waiters, %d times to the second", n, m)
 		s.free("b:1")
 		s.heard(h, "c:1")
 		s.want("c:1", long, "granted")
 		s.free("c:1")
-		e.until("without a queue, those who wait for the plain lock are told", func() bool { return h.count("released n") > 0 })
+		e.until("without a queue, those who wait for the plain lock are told",
+			func() bool { return h.count("released n") > 0 })
 	}},
 	{"Port_LeavingGivesUpThePlaceAndTheLock", func(e *env) {
 		s, h := e.fair()
@@ -85,9 +84,7 @@ var fairTests = []test{
 		s.leaves("x:1", backend.LeaveReply{})
 		s.leaves("c:1", backend.LeaveReply{Queued: true})
 		s.leaves("c:1", backend.LeaveReply{})
-		if n := h.count("released n b:1"); n != 0 {
-			e.Errorf("one that left while another holds the lock had the first told %d times", n)
-		}
+		equal(e, "one that left while another holds the lock had the first told %d times", h.count("released n b:1"), 0)
 		s.leaves("a:1", backend.LeaveReply{Held: true})
 		s.heard(h, "b:1")
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
@@ -96,7 +93,7 @@ var fairTests = []test{
 		s.leaves("d:1", backend.LeaveReply{Held: true})
 		s.want("e:1", 0, "granted")
 	}},
-	{"Port_OneWhoIsAwayKeepsItsPlaceForASecondAndNoLonger", func(e *env) {
+	{"Port_AnAbsentWaiterKeepsItsPlaceForASecondAndNoLonger", func(e *env) {
 		s, h := e.fair()
 		s.want("a:1", 0, "granted")
 		s.want("b:1", long, "refused") // and cannot be told
@@ -108,22 +105,18 @@ var fairTests = []test{
 		s.heard(h, "d:1")
 		r := s.ask("d:1", long)
 		if !r.Granted { // or this process stood still for a second
-			if r.Look <= 0 || r.Look > backend.Absence {
-				e.Fatalf("while others may come: %+v", r)
-			}
+			e.fatalIf(r.Look <= 0 || r.Look > backend.Absence, "while others may come: %+v", r)
 			time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
 			if r := s.ask("d:1", long); !r.Granted {
 				e.Errorf("after the time that it was told: %+v", r)
 			}
 		}
 		// The store's clock counts in milliseconds.
-		if d := time.Since(before); d < backend.Absence-2*time.Millisecond {
-			e.Errorf("granted %v after the release", d)
-		}
+		e.atLeast("granted %v after the release", time.Since(before), backend.Absence-2*time.Millisecond)
 		s.free("d:1")
 		s.want("e:1", 0, "granted")
 	}},
-	{"Port_OneWhoWasAwayAndComesInTimeIsServed", func(e *env) {
+	{"Port_AnAbsentWaiterThatReturnsInTimeIsServed", func(e *env) {
 		s, h := e.fair()
 		s.want("a:1", 0, "granted")
 		s.want("b:1", long, "refused")
@@ -170,7 +163,7 @@ var fairTests = []test{
 		s.want("d:1", long, "granted")
 		s.free("d:1")
 	}},
-	{"Port_AFirstWhoHearsAndDoesNotComeLosesItsPlaceToOneWhoAsks", func(e *env) {
+	{"Port_AFirstWaiterThatIsToldAndDoesNotAskLosesItsPlaceToOneThatAsks", func(e *env) {
 		s, h := e.fair()
 		s.want("a:1", 0, "granted")
 		s.watchTurn(h, "b:1")
@@ -180,16 +173,12 @@ var fairTests = []test{
 		s.heard(h, "b:1")
 		before := time.Now()
 		r := s.ask("c:1", long)
-		if r.Granted || r.Look <= 0 || r.Look > 5*backend.Absence {
-			e.Fatalf("while the first may come: %+v", r)
-		}
+		e.fatalIf(r.Granted || r.Look <= 0 || r.Look > 5*backend.Absence, "while the first may come: %+v", r)
 		time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
 		if r := s.ask("c:1", long); !r.Granted {
 			e.Errorf("after the time that it was told: %+v", r)
 		}
-		if d := time.Since(before); d < 5*backend.Absence {
-			e.Errorf("granted %v after it asked", d)
-		}
+		e.atLeast("granted %v after it asked", time.Since(before), 5*backend.Absence)
 		s.free("c:1")
 	}},
 	{"Port_APlaceIsGivenUpWhenItsWaitIsOver", func(e *env) {
@@ -199,7 +188,7 @@ var fairTests = []test{
 		e.until("granted to another who asks", func() bool { return s.ask("c:1", 0).Granted })
 		s.free("c:1")
 	}},
-	{"Port_AbandoningShortensNobodysPlaceBelowItsOwnWait", func(e *env) {
+	{"Port_AbandoningShortensNoPlaceBelowItsOwnWait", func(e *env) {
 		s, h := e.fair()
 		s.takeFor("a:1", 8*time.Second)
 		for i := range 20 {
@@ -213,21 +202,18 @@ var fairTests = []test{
 		s.want("c:1", long, "refused")
 		e.until("the lease is over", func() bool { return !s.record("n").Held })
 		before := time.Now()
-		if s.ask("d:1", 0).Granted {
-			e.Error("one who does not stand in the queue was granted the lock before the first")
-		}
-		if r := s.ask("b:1", 10*time.Second); !r.Granted && time.Since(before) < backend.Absence { // or this process stood still for a second
-			e.Errorf("the first asks: %+v, want it granted", r)
-		}
+		e.errorIf(s.ask("d:1", 0).Granted, "one who does not stand in the queue was granted the lock before the first")
+		// or this process stood still for a second
+		r := s.ask("b:1", 10*time.Second)
+		e.errorIf(!r.Granted && time.Since(before) < backend.Absence, "the first asks: %+v, want it granted", r)
 	}},
 	{"Port_AForcedReleaseTellsTheFirst", func(e *env) {
 		s, h := e.fair()
 		s.want("a:1", 0, "granted")
 		s.watchTurn(h, "b:1")
 		s.want("b:1", long, "refused")
-		if ok, err := s.ForceRelease(context.Background(), topic("n")); !ok || err != nil {
-			e.Fatalf("ForceRelease: %v, %v", ok, err)
-		}
+		ok, err := s.ForceRelease(background, topic("n"))
+		e.fatalIf(!ok || err != nil, "ForceRelease: %v, %v", ok, err)
 		s.heard(h, "b:1")
 		s.want("b:1", long, "granted")
 	}},
@@ -237,29 +223,21 @@ var fairTests = []test{
 		s.want("a:1", 0, "refused")
 		s.release("n", "p:1", 0)
 		s.want("a:1", 0, "granted")
-		if s.acquire("n", "p:1", long).Granted {
-			e.Error("the plain lock is granted while the fair one is held")
-		}
-		if !s.reenter("n", "a:1", 2, long) || !s.renew("n", "a:1", 2*long) {
-			e.Error("the holder does not hold it")
-		}
-		if rec := s.record("n"); rec.Owner != "a:1" || rec.Holds != 2 || rec.Remaining <= long {
-			e.Errorf("the record is %+v", rec)
-		}
+		e.errorIf(s.acquire("n", "p:1", long).Granted, "the plain lock is granted while the fair one is held")
+		e.errorIf(!s.reenter("n", "a:1", 2, long) || !s.renew("n", "a:1", 2*long), "the holder does not hold it")
+		rec := s.record("n")
+		e.errorIf(rec.Owner != "a:1" || rec.Holds != 2 || rec.Remaining <= long, "the record is %+v", rec)
 		s.watchTurn(h, "b:1")
 		s.want("b:1", long, "refused")
 		for _, keep := range []int{1, 0} {
-			if r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep}); err != nil || !r.Held {
-				e.Fatalf("Release, keep %d: %+v, %v", keep, r, err)
-			}
+			r, err := s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep})
+			e.fatalIf(err != nil || !r.Held, "Release, keep %d: %+v, %v", keep, r, err)
 			if keep == 1 && s.record("n").Holds != 1 {
 				e.Errorf("the record is %+v", s.record("n"))
 			}
 		}
 		s.heard(h, "b:1")
-		if !s.acquire("n", "p:2", long).Granted {
-			e.Error("the plain lock looked at the queue")
-		}
+		e.errorIf(!s.acquire("n", "p:2", long).Granted, "the plain lock looked at the queue")
 	}},
 	{"Port_FairTokensRiseWithThoseOfOtherKinds", func(e *env) {
 		s, h := e.fair()
@@ -270,15 +248,12 @@ var fairTests = []test{
 			if i%2 == 0 {
 				token = s.fenced("n", owner)
 			} else {
-				r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
-				if err != nil || !r.Granted {
-					e.Fatalf("%+v, %v", r, err)
-				}
+				r, err := s.Acquire(background,
+					backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
+				e.fatalIf(err != nil || !r.Granted, "%+v, %v", r, err)
 				token = r.Token
 			}
-			if token <= last {
-				e.Errorf("token %d after %d", token, last)
-			}
+			e.errorIf(token <= last, "token %d after %d", token, last)
 			last = token
 			s.free(owner)
 		}
@@ -289,9 +264,10 @@ var fairTests = []test{
 		s.want("a:1", 0, "granted")
 		s.want("b:1", long, "refused")
 		e.store.Occupy("n")
-		_, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+		_, err := s.Acquire(background,
+			backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 		e.is("Acquire", err, backend.ErrWrongKind)
-		_, err = s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
+		_, err = s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
 		e.is("Release", err, backend.ErrWrongKind)
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
 		if _, has := s.Session.(backend.RWSession); !has {
@@ -299,14 +275,16 @@ var fairTests = []test{
 		}
 		e.store.Delete("n")
 		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			if r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
+			if r, err := s.Acquire(background,
+				backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
 				e.Fatalf("kind %d: %+v, %v", k, r, err)
 			}
-			_, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+			_, err := s.Acquire(background,
+				backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 			e.is("Acquire of what is a read-write lock", err, backend.ErrWrongKind)
 			e.store.Delete("n")
 			s.want("c:1", long, "granted")
-			_, err = s.Acquire(context.Background(), backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
+			_, err = s.Acquire(background, backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
 			e.is("Acquire of what is a fair lock", err, backend.ErrWrongKind)
 			e.store.Delete("n")
 		}
@@ -322,7 +300,7 @@ var fairTests = []test{
 			for j := range 4 {
 				wg.Go(func() {
 					for n := range 5 {
-						l, err := []mortise.Locker{fair, fair, c}[(i+j+n)%3].Lock(context.Background(), "n", mortise.WithWait(2*patience))
+						l, err := []mortise.Locker{fair, fair, c}[(i+j+n)%3].Lock(background, "n", mortise.WithWait(2*patience))
 						if err != nil {
 							e.Errorf("Lock: %v", err)
 							return
@@ -338,20 +316,14 @@ var fairTests = []test{
 			}
 		}
 		wg.Wait()
-		if n := most.Load(); n != 1 {
-			e.Errorf("%d were inside at once", n)
-		}
+		equal(e, "%d were inside at once", most.Load(), 1)
 	}},
 	{"Rule04_TheFirstTakesADeadHoldersFairLock", func(e *env) {
 		s, _ := e.fair()
 		line := e.line(2)
 		s.takeFor("a:1", 4*time.Second)
 		first, second := line.stand(0), line.stand(1)
-		got := receive(e, "the first gets it", first)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
-		e.unlock(got.lease)
+		e.unlock(e.granted("the first gets it", first).lease)
 		e.unlock(line.served(second))
 	}},
 	{"Rule04_TheSecondOfAClientTakesADeadHoldersFairLockToo", func(e *env) {
@@ -372,25 +344,21 @@ var fairTests = []test{
 	{"Rule07_AFairLockIsEnteredAgain", func(e *env) {
 		c := e.client()
 		fair := e.kind(c, mortise.Kind{Fair: true})
-		outer := e.lock(fair, context.Background(), "n")
+		outer := e.lock(fair, background, "n")
 		waiting := e.line(1).stand(0)
 		inner := e.lock(fair, outer.Context(), "n")
 		plain := e.lock(c, inner.Context(), "n")
-		if s := e.inspect(c, "n"); s.Holds != 3 || !s.Mine {
-			e.Errorf("%+v", s)
-		}
+		s := e.inspect(c, "n")
+		e.errorIf(s.Holds != 3 || !s.Mine, "%+v", s)
 		for _, l := range []*mortise.Lease{plain, inner} {
 			e.unlock(l)
-			if s := e.inspect(c, "n"); !s.Held || !s.Mine {
-				e.Errorf("%+v", s)
-			}
+			s := e.inspect(c, "n")
+			e.errorIf(!s.Held || !s.Mine, "%+v", s)
 		}
-		if _, err := e.kind(c, mortise.Kind{Fair: true, NonReentrant: true}).Lock(outer.Context(), "n"); !errors.Is(err, mortise.ErrInvalid) {
-			e.Errorf("NonReentrant: %v", err)
-		}
+		_, err := e.kind(c, mortise.Kind{Fair: true, NonReentrant: true}).Lock(outer.Context(), "n")
+		e.errorIf(!errors.Is(err, mortise.ErrInvalid), "NonReentrant: %v", err)
 		e.unlock(outer)
-		got := receive(e, "the other gets it", waiting)
-		e.done("Lock", got.err)
+		e.done("Lock", receive(e, "the other gets it", waiting).err)
 	}},
 	{"Rule08_TwentyFairWaitersOfSeveralClientsAreServedInTheOrderInWhichTheyAsked", func(e *env) {
 		const n = 20
@@ -410,13 +378,11 @@ var fairTests = []test{
 				e.unlock(l)
 			})
 		}
-		line.quiet() // who does not listen yet would have a second to come
+		line.quiet() // a waiter that does not listen yet would have a second to ask
 		s.free("a:1")
 		wg.Wait()
 		for i := range served {
-			if served[i] != i {
-				e.Fatalf("served in the order %v", served)
-			}
+			e.fatalIf(served[i] != i, "served in the order %v", served)
 		}
 		line.nothingLeft()
 	}},
@@ -426,16 +392,14 @@ var fairTests = []test{
 		for name, release := range map[string]func(){
 			"fair":   func() { s.free("a:1") },
 			"plain":  func() { s.release("n", "a:1", 0) },
-			"forced": func() { s.ForceRelease(context.Background(), topic("n")) },
+			"forced": func() { s.ForceRelease(background, topic("n")) },
 			"leave":  func() { s.leaves("a:1", backend.LeaveReply{Held: true}) },
 		} {
 			s.want("a:1", 0, "granted")
 			got := line.stand(0)
 			release()
 			l := line.served(got)
-			if l == nil {
-				e.Errorf("%s: not woken", name)
-			}
+			e.errorIf(l == nil, "%s: not woken", name)
 			e.unlock(l)
 		}
 	}},
@@ -443,7 +407,7 @@ var fairTests = []test{
 		s, _ := e.fair()
 		s.want("a:1", 0, "granted")
 		c, f := e.tapped()
-		got := locking(c, context.Background(), "n", mortise.WithWait(patience))
+		got := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		s.free("a:1")
 		e.done("Lock", receive(e, "the plain waiter gets it", got).err)
@@ -458,7 +422,8 @@ var fairTests = []test{
 		}
 		line.quiet()
 		before := line.faults[0].Count(OpAcquire, OpLeave, OpRelease)
-		e.always(time.Second, "nothing is sent", func() bool { return line.faults[0].Count(OpAcquire, OpLeave, OpRelease) == before })
+		e.always(time.Second, "nothing is sent",
+			func() bool { return line.faults[0].Count(OpAcquire, OpLeave, OpRelease) == before })
 		s.free("a:1")
 		for _, w := range waiting {
 			e.unlock(line.served(w))
@@ -481,9 +446,9 @@ var fairTests = []test{
 		e.unlock(line.served(first))
 		e.unlock(line.served(second))
 		// The store's clock counts in milliseconds.
-		if d := time.Since(before); d < backend.Absence-2*time.Millisecond || d > (dead-2)*backend.Absence {
-			e.Errorf("two groups of dead waiters held the others up for %v", d)
-		}
+		d := time.Since(before)
+		e.errorIf(d < backend.Absence-2*time.Millisecond || d > (dead-2)*backend.Absence,
+			"two groups of dead waiters held the others up for %v", d)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairWaiterThatLeavesLeavesNothing", func(e *env) {
@@ -493,7 +458,7 @@ var fairTests = []test{
 		var waiting []<-chan result
 		var cancels []context.CancelFunc
 		for i := range 9 {
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			defer cancel()
 			cancels = append(cancels, cancel)
 			waiting = append(waiting, line.standWith(i%3, ctx))
@@ -518,12 +483,10 @@ var fairTests = []test{
 		for i := 1; i < 9; i += 2 {
 			e.unlock(line.served(waiting[i]))
 		}
-		if d := time.Since(before); d > 4*backend.Absence {
-			e.Errorf("those who had left held the others up: %v", d)
-		}
+		e.atMost("those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
 		line.nothingLeft()
 	}},
-	{"Rule09_AFairLockThatNobodyWaitsForAnyMoreIsLeftWhateverBecameOfTheRequest", func(e *env) {
+	{"Rule09_AFairLockWithoutWaitersIsLeftWhateverBecameOfTheRequest", func(e *env) {
 		for what, fate := range map[string]func(ch chan struct{}) Fate{
 			"the reply is lost":       func(chan struct{}) Fate { return Fate{Lost: true} },
 			"the reply comes late":    func(ch chan struct{}) Fate { return Fate{After: ch} },
@@ -537,19 +500,12 @@ var fairTests = []test{
 			}
 			c, f := e.tapped()
 			ch := make(chan struct{})
-			f.Hook(func(call Call) Fate {
-				if call.Op == OpAcquire {
-					return fate(ch)
-				}
-				return Fate{}
-			})
-			ctx, cancel := context.WithCancel(context.Background())
+			f.Hook(on(fate(ch), OpAcquire))
+			ctx, cancel := context.WithCancel(background)
 			got := locking(e.kind(c, mortise.Kind{Fair: true}), ctx, "n")
 			e.until("it is sent", func() bool { return f.Count(OpAcquire) > 0 })
 			cancel()
-			if r := receive(e, "the caller leaves", got); r.err == nil {
-				e.Errorf("%s: no error", what)
-			}
+			e.errorIf(receive(e, "the caller leaves", got).err == nil, "%s: no error", what)
 			if what == "it arrives afterward" {
 				e.until("it leaves", func() bool { return f.Count(OpLeave) > 0 })
 			}
@@ -578,9 +534,8 @@ var fairTests = []test{
 		lose(line.faults[0], OpRelease, 1)
 		s.free("a:1")
 		l := line.served(first)
-		if st := e.inspect(line.clients[0], "n"); st.Holds != 1 || !st.Mine {
-			e.Errorf("%+v", st)
-		}
+		st := e.inspect(line.clients[0], "n")
+		e.errorIf(st.Holds != 1 || !st.Mine, "%+v", st)
 		select {
 		case <-second:
 			e.Fatal("the second was served before the first unlocked")
@@ -595,16 +550,15 @@ var fairTests = []test{
 		line := e.line(2)
 		first := line.stand(0)
 		line.quiet()
-		second := line.stand(1)
+		later := line.stand(1)
 		line.quiet()
 		line.cut()
 		line.quiet()
 		e.eventually("the release is sent", func() error {
-			_, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
-			return err
+			return second(s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
 		})
 		e.unlock(line.served(first))
-		e.unlock(line.served(second))
+		e.unlock(line.served(later))
 		line.nothingLeft()
 	}},
 	{"Rule14_ShutdownTakesFairWaitersOutOfTheQueue", func(e *env) {
@@ -635,9 +589,8 @@ var fairTests = []test{
 		}
 		line.quiet()
 		// A client library's pool may dial some more where commands coincide.
-		if n := e.store.Connections(); n > before+15 {
-			e.Errorf("%d connections with 32 waiters, %d with 2", n, before)
-		}
+		n := e.store.Connections()
+		e.errorIf(n > before+15, "%d connections with 32 waiters, %d with 2", n, before)
 		s.free("a:1")
 		for _, w := range waiting {
 			e.unlock(line.served(w))
@@ -662,12 +615,10 @@ func (e *env) fair() (*rawFair, *ears) {
 	return &rawFair{s, f}, h
 }
 
-func (e *env) kind(c *mortise.Client, k mortise.Kind) mortise.Locker {
+func (e leases) kind(c *mortise.Client, k mortise.Kind) mortise.Locker {
 	e.Helper()
 	l, err := c.Kind(k)
-	if err != nil {
-		e.Fatalf("Kind(%+v): %v", k, err)
-	}
+	e.fatalIf(err != nil, "Kind(%+v): %v", k, err)
 	return l
 }
 
@@ -679,41 +630,32 @@ func (s *rawFair) ask(owner string, wait time.Duration) backend.AcquireReply {
 
 func (s *rawFair) askFor(owner string, lease, wait time.Duration) backend.AcquireReply {
 	s.e.Helper()
-	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: lease, Wait: wait})
-	if err != nil {
-		s.e.Fatalf("Acquire(%s): %v", owner, err)
-	}
-	return r
+	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: lease,
+		Wait: wait})
 }
 
 func (s *rawFair) takeFor(owner string, lease time.Duration) {
 	s.e.Helper()
-	if r := s.askFor(owner, lease, 0); !r.Granted {
-		s.e.Fatalf("Acquire(%s): %+v", owner, r)
-	}
+	r := s.askFor(owner, lease, 0)
+	s.e.fatalIf(!r.Granted, "Acquire(%s): %+v", owner, r)
 }
 
 func (s *rawFair) want(owner string, wait time.Duration, what string) {
 	s.e.Helper()
-	if r := s.ask(owner, wait); r.Granted != (what == "granted") {
-		s.e.Fatalf("%s asks: %+v, want it %s", owner, r, what)
-	}
+	r := s.ask(owner, wait)
+	s.e.fatalIf(r.Granted != (what == "granted"), "%s asks: %+v, want it %s", owner, r, what)
 }
 
 func (s *rawFair) free(owner string) {
 	s.e.Helper()
-	r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
-	if err != nil || !r.Held {
-		s.e.Fatalf("Release(%s): %+v, %v", owner, r, err)
-	}
+	r, err := s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
+	s.e.fatalIf(err != nil || !r.Held, "Release(%s): %+v, %v", owner, r, err)
 }
 
 func (s *rawFair) leaves(owner string, want backend.LeaveReply) {
 	s.e.Helper()
-	r, err := s.fair.Leave(context.Background(), backend.LeaveRequest{Name: "n", Owner: owner, Wait: long})
-	if err != nil || r != want {
-		s.e.Fatalf("Leave(%s): %+v, %v, want %+v", owner, r, err, want)
-	}
+	r, err := s.fair.Leave(background, backend.LeaveRequest{Name: "n", Owner: owner, Wait: long})
+	s.e.fatalIf(err != nil || r != want, "Leave(%s): %+v, %v, want %+v", owner, r, err, want)
 }
 
 // watchTurn has the session listen for an owner's turn.
@@ -755,7 +697,7 @@ func (e *env) line(clients int) *fairLine {
 // stand has one more wait, and returns when it has its place.
 func (l *fairLine) stand(client int) <-chan result {
 	l.e.Helper()
-	return l.standWith(client, context.Background())
+	return l.standWith(client, background)
 }
 
 func (l *fairLine) standWith(client int, ctx context.Context) <-chan result {
@@ -766,7 +708,7 @@ func (l *fairLine) standWith(client int, ctx context.Context) <-chan result {
 	return got
 }
 
-// quiet waits until all who wait have asked again since they are listened for, and have
+// quiet waits until all waiters have asked again since they are listened for, and have
 // nothing more to ask.
 func (l *fairLine) quiet() {
 	l.e.Helper()
@@ -790,7 +732,7 @@ func (l *fairLine) cut() {
 	l.e.store.Cut()
 }
 
-// turnsHeard tells whether all who wait for a fair lock have been answered since it was
+// turnsHeard reports whether all waiters of a fair lock have been answered since it was
 // confirmed, after since, that they will be told of their turn.
 func (f *Faults) turnsHeard(since int) bool {
 	f.mu.Lock()
@@ -815,7 +757,7 @@ func (f *Faults) turnsHeard(since int) bool {
 	return true
 }
 
-// served is the lease of one who waited.
+// served is the lease of a waiter.
 func (l *fairLine) served(w <-chan result) *mortise.Lease {
 	l.e.Helper()
 	r := receive(l.e, "a waiter is served", w)
@@ -835,7 +777,7 @@ func (l *fairLine) answered(client int, op Op) (n int) {
 	return n
 }
 
-// nothingLeft checks that nobody holds the lock and nobody stands in the queue.
+// nothingLeft checks that the lock has no holder and its queue is empty.
 func (l *fairLine) nothingLeft() {
 	l.e.Helper()
 	s, _ := l.e.fair()

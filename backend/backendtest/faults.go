@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -94,6 +95,36 @@ func (f *Faults) Hook(fn func(Call) Fate) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = fn
+}
+
+// on is a hook that has a fate for calls of these operations, and lets all others pass.
+func on(fate Fate, ops ...Op) func(Call) Fate {
+	return func(c Call) Fate {
+		if slices.Contains(ops, c.Op) {
+			return fate
+		}
+		return Fate{}
+	}
+}
+
+// first is a hook that has a fate for the first call of op, and lets all others pass. The channel is
+// closed when that call begins.
+func first(fate Fate, op Op) (hook func(Call) Fate, began <-chan struct{}) {
+	var once sync.Once
+	ch := make(chan struct{})
+	return func(c Call) (f Fate) {
+		if c.Op == op {
+			once.Do(func() { f = fate; close(ch) })
+		}
+		return f
+	}, ch
+}
+
+// elapsed returns a channel that is closed after d.
+func elapsed(d time.Duration) <-chan struct{} {
+	ch := make(chan struct{})
+	time.AfterFunc(d, func() { close(ch) })
+	return ch
 }
 
 // Calls returns the calls of these operations, or all, in the order in which they began.
@@ -240,6 +271,38 @@ func pass[R any](f *Faults, ctx context.Context, c Call, op func(context.Context
 	return reply, err
 }
 
+// with is op with a request.
+func with[Q, R any](q Q, op func(context.Context, Q) (R, error)) func(context.Context) (R, error) {
+	return func(ctx context.Context) (R, error) { return op(ctx, q) }
+}
+
+// only is op with a request, where it has no reply.
+func only[Q any](q Q, op func(context.Context, Q) error) func(context.Context) (struct{}, error) {
+	return func(ctx context.Context) (struct{}, error) { return struct{}{}, op(ctx, q) }
+}
+
+// passBatch runs a batch as its fate will have it: op answers each of in at its place in out.
+func passBatch[Q, R any](f *Faults, ctx context.Context, c Call, in []Q, out []R, op batch[Q, R]) {
+	in = slices.Clone(in)
+	got, err := pass(f, ctx, c, func(ctx context.Context) ([]R, error) {
+		out := make([]R, len(in))
+		op.run(ctx, in, out)
+		return out, nil
+	})
+	copy(out, got)
+	if err != nil {
+		for i := range out {
+			out[i] = op.failed(err)
+		}
+	}
+}
+
+// batch is an operation on several requests.
+type batch[Q, R any] struct {
+	run    func(context.Context, []Q, []R)
+	failed func(error) R
+}
+
 // faultySession is what every session with faults is: it says itself what the one under it can do.
 type faultySession interface {
 	backend.Session
@@ -258,9 +321,7 @@ type faulty struct {
 
 func (s *faulty) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	return leaving(ctx, s.Leaves(r.Kind) && r.Replicas == 0, func(ctx context.Context) (backend.AcquireReply, error) {
-		return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.AcquireReply, error) {
-			return s.Session.Acquire(ctx, r)
-		})
+		return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.Session.Acquire))
 	})
 }
 
@@ -279,17 +340,14 @@ func (s *faulty) Relays() bool {
 // HandOver implements [backend.RelaySession]; it is a release.
 func (s *faulty) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
 	return leaving(ctx, s.Leaves(backend.KindLock), func(ctx context.Context) (backend.HandOverReply, error) {
-		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.HandOverReply, error) {
-			return s.Session.(backend.RelaySession).HandOver(ctx, r)
-		})
+		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner},
+			with(r, s.Session.(backend.RelaySession).HandOver))
 	})
 }
 
 // StepBack implements [backend.RelaySession].
 func (s *faulty) StepBack(ctx context.Context, t backend.Topic) error {
-	_, err := pass(s.f, ctx, Call{Op: OpStepBack, Name: t.Name}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.Session.(backend.RelaySession).StepBack(ctx, t)
-	})
+	_, err := pass(s.f, ctx, Call{Op: OpStepBack, Name: t.Name}, only(t, s.Session.(backend.RelaySession).StepBack))
 	return err
 }
 
@@ -315,48 +373,32 @@ func leaving[R any](ctx context.Context, leaves bool, op func(context.Context) (
 }
 
 func (s *faulty) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
-	return pass(s.f, ctx, Call{Op: OpReenter, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.ReenterReply, error) {
-		return s.Session.Reenter(ctx, r)
-	})
+	return pass(s.f, ctx, Call{Op: OpReenter, Name: r.Name, Owner: r.Owner}, with(r, s.Session.Reenter))
 }
 
 func (s *faulty) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	return leaving(ctx, s.Leaves(r.Kind), func(ctx context.Context) (backend.ReleaseReply, error) {
-		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.ReleaseReply, error) {
-			return s.Session.Release(ctx, r)
-		})
+		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, with(r, s.Session.Release))
 	})
 }
 
 func (s *faulty) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	c := Call{Op: OpRenew, Requests: len(in), Asks: !slices.ContainsFunc(in, func(r backend.RenewRequest) bool { return r.Lease > 0 })}
+	c := Call{Op: OpRenew, Requests: len(in),
+		Asks: !slices.ContainsFunc(in, func(r backend.RenewRequest) bool { return r.Lease > 0 })}
 	if len(in) > 0 {
 		c.Name, c.Owner = in[0].Name, in[0].Owner
 	}
-	in = slices.Clone(in)
-	got, err := pass(s.f, ctx, c, func(ctx context.Context) ([]backend.RenewResult, error) {
-		out := make([]backend.RenewResult, len(in))
-		s.Session.Renew(ctx, in, out)
-		return out, nil
+	passBatch(s.f, ctx, c, in, out, batch[backend.RenewRequest, backend.RenewResult]{
+		s.Session.Renew, func(err error) backend.RenewResult { return backend.RenewResult{Err: err} },
 	})
-	copy(out, got)
-	if err != nil {
-		for i := range out {
-			out[i] = backend.RenewResult{Err: err}
-		}
-	}
 }
 
 func (s *faulty) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
-	return pass(s.f, ctx, Call{Op: OpInspect, Name: t.Name}, func(ctx context.Context) (backend.Record, error) {
-		return s.Session.Inspect(ctx, t)
-	})
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: t.Name}, with(t, s.Session.Inspect))
 }
 
 func (s *faulty) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
-	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: t.Name}, func(ctx context.Context) (bool, error) {
-		return s.Session.ForceRelease(ctx, t)
-	})
+	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: t.Name}, with(t, s.Session.ForceRelease))
 }
 
 func (s *faulty) Ping(ctx context.Context) error {
@@ -433,7 +475,5 @@ func withFair(x faultySession, under backend.Session, f *Faults) faultySession {
 }
 
 func (s faultyFair) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
-	return pass(s.f, ctx, Call{Op: OpLeave, Name: r.Name, Owner: r.Owner}, func(ctx context.Context) (backend.LeaveReply, error) {
-		return s.under.Leave(ctx, r)
-	})
+	return pass(s.f, ctx, Call{Op: OpLeave, Name: r.Name, Owner: r.Owner}, with(r, s.under.Leave))
 }

@@ -34,8 +34,10 @@ type faultyCounter struct {
 
 var _ counter = (*faultyCounter)(nil)
 
-func passCount[R any](s *faultyCounter, ctx context.Context, op Op, r backend.CountRequest, do func(context.Context, backend.CountRequest) (R, error)) (R, error) {
-	return pass(s.f, ctx, Call{Op: op, Name: r.Topic.Name, Owner: r.ID}, func(ctx context.Context) (R, error) { return do(ctx, r) })
+func passCount[R any](s *faultyCounter, ctx context.Context, op Op, r backend.CountRequest,
+	do func(context.Context, backend.CountRequest) (R, error)) (R, error) {
+	return pass(s.f, ctx, Call{Op: op, Name: r.Topic.Name, Owner: r.ID},
+		func(ctx context.Context) (R, error) { return do(ctx, r) })
 }
 
 func (s *faultyCounter) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
@@ -43,9 +45,8 @@ func (s *faultyCounter) SetCount(ctx context.Context, r backend.CountRequest) (b
 }
 
 func (s *faultyCounter) Count(ctx context.Context, t backend.Topic) (int64, error) {
-	return passCount(s, ctx, OpCount, backend.CountRequest{Topic: t}, func(ctx context.Context, r backend.CountRequest) (int64, error) {
-		return s.under.Count(ctx, r.Topic)
-	})
+	return passCount(s, ctx, OpCount, backend.CountRequest{Topic: t},
+		func(ctx context.Context, r backend.CountRequest) (int64, error) { return s.under.Count(ctx, r.Topic) })
 }
 
 func (s *faultyCounter) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {

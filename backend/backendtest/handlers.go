@@ -35,7 +35,7 @@ var handlerTests = []test{
 		var ended sync.WaitGroup
 		for i := range leases {
 			ended.Add(1)
-			l := e.lock(c, context.Background(), fmt.Sprintf("n%d", i), mortise.WithLease(lease))
+			l := e.lock(c, background, fmt.Sprintf("n%d", i), mortise.WithLease(lease))
 			over := time.Now().Add(lease) // in the store, at the latest
 			context.AfterFunc(l.Context(), func() {
 				defer ended.Done()
@@ -47,9 +47,8 @@ var handlerTests = []test{
 		done := make(chan struct{})
 		go func() { ended.Wait(); close(done) }()
 		e.within("all contexts end", done)
-		if n := late.Load(); n > 0 {
-			e.Errorf("%d of %d contexts lived on for a second after their leases were over", n, leases)
-		}
+		n := late.Load()
+		e.errorIf(n > 0, "%d of %d contexts lived on for a second after their leases were over", n, leases)
 	}},
 	{"Rule03_LeasesAreRenewedWhileAHandlerNeverReturns", func(e *env) {
 		stuck, free := make(chan struct{}), make(chan struct{})
@@ -57,7 +56,7 @@ var handlerTests = []test{
 		logger, observer := handler(func() { once.Do(func() { close(stuck) }); <-free }).options()
 		c := e.client(logger, observer, mortise.WithWatchdogTimeout(watchdog))
 		e.Cleanup(func() { close(free) })
-		kept := e.lock(c, context.Background(), "kept")
+		kept := e.lock(c, background, "kept")
 		var lost []*mortise.Lease
 		for i := range 20 {
 			lost = append(lost, e.brief(c, fmt.Sprintf("lost%d", i), mortise.MinLease))
@@ -77,9 +76,8 @@ var handlerTests = []test{
 			e.Errorf("a lease that is renewed ended beside a handler that does not return: %v", context.Cause(kept.Context()))
 		case <-time.After(2 * watchdog):
 		}
-		if s := e.inspect(c, "kept"); !s.Held || !s.Mine {
-			e.Errorf("the store says %+v", s)
-		}
+		s := e.inspect(c, "kept")
+		e.errorIf(!s.Held || !s.Mine, "the store says %+v", s)
 		e.unlock(kept)
 	}},
 }

@@ -32,15 +32,14 @@ func (e *env) tooFew() mortise.Option {
 func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
-	kinds := map[string]mortise.Kind{"fenced": {Fenced: true}, "spin": {Spin: time.Millisecond}, "not reentrant": {NonReentrant: true}}
+	kinds := map[string]mortise.Kind{"fenced": {Fenced: true}, "spin": {Spin: time.Millisecond},
+		"not reentrant": {NonReentrant: true}}
 	if _, has := s.(backend.FairSession); has {
 		kinds["fair"], kinds["fair and fenced"] = mortise.Kind{Fair: true}, mortise.Kind{Fair: true, Fenced: true}
 	}
 	for name, kind := range kinds {
 		l, err := c.Kind(kind)
-		if err != nil {
-			e.Fatalf("%s: %v", name, err)
-		}
+		e.fatalIf(err != nil, "%s: %v", name, err)
 		all[name] = l
 	}
 	if _, has := s.(backend.RWSession); has {
@@ -49,7 +48,7 @@ func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.L
 	return all
 }
 
-// held tells whether somebody holds name, by whatever kind.
+// held reports whether name is held, by whatever kind.
 func (e *env) held(s *raw, name string) bool {
 	e.Helper()
 	kinds := []backend.Kind{backend.KindLock}
@@ -57,10 +56,8 @@ func (e *env) held(s *raw, name string) bool {
 		kinds = append(kinds, backend.KindWrite)
 	}
 	for _, k := range kinds {
-		rec, err := s.Inspect(context.Background(), backend.Topic{Kind: k, Name: name})
-		if err != nil && !errors.Is(err, backend.ErrWrongKind) {
-			e.Fatalf("Inspect(%q): %v", name, err)
-		}
+		rec, err := s.Inspect(background, backend.Topic{Kind: k, Name: name})
+		e.fatalIf(err != nil && !errors.Is(err, backend.ErrWrongKind), "Inspect(%q): %v", name, err)
 		if err != nil || rec.Held {
 			return true
 		}
@@ -105,38 +102,29 @@ var replicaTests = []test{
 				r := r
 				r.Owner, r.Replicas, r.ReplicaWait = owner, replicas, wait
 				began := time.Now()
-				reply, err := s.Acquire(context.Background(), r)
-				if err != nil {
-					e.Fatalf("%s, %s: %v", name, what, err)
-				}
-				if took := time.Since(began); reply.Granted && replicas > k && took < wait {
-					e.Errorf("%s, %s: answered after %v, want %v", name, what, took, wait)
-				}
+				reply := call(e, s.Acquire, r)
+				took := time.Since(began)
+				e.errorIf(reply.Granted && replicas > k && took < wait,
+					"%s, %s: answered after %v, want %v", name, what, took, wait)
 				return reply
 			}
 			if k > 0 {
-				if got := ask("as many as there are", "a:1", k, patience); !got.Granted || got.Replicas != k {
-					e.Errorf("%s, of %d replicas: %+v", name, k, got)
-				}
-				if got := ask("the same again", "a:1", k, patience); !got.Granted || got.Replicas != k {
-					e.Errorf("%s, the same again, of %d replicas: %+v", name, k, got)
-				}
+				got := ask("as many as there are", "a:1", k, patience)
+				e.errorIf(!got.Granted || got.Replicas != k, "%s, of %d replicas: %+v", name, k, got)
+				got = ask("the same again", "a:1", k, patience)
+				e.errorIf(!got.Granted || got.Replicas != k, "%s, the same again, of %d replicas: %+v", name, k, got)
 			}
-			if got := ask("one more than there are", "a:1", k+1, brief); !got.Granted || got.Replicas != k {
-				e.Errorf("%s, one more than %d replicas: %+v; want it granted all the same", name, k, got)
-			}
+			got := ask("one more than there are", "a:1", k+1, brief)
+			e.errorIf(!got.Granted || got.Replicas != k,
+				"%s, one more than %d replicas: %+v; want it granted all the same", name, k, got)
 			if r.Kind != backend.KindRead {
-				if got := ask("by another", "b:1", k+1, brief); got.Granted {
-					e.Errorf("%s is granted to another", name)
-				}
+				e.errorIf(ask("by another", "b:1", k+1, brief).Granted, "%s is granted to another", name)
 			}
-			if !e.held(s, name) {
-				e.Errorf("%s: not held any more", name)
-			}
+			e.errorIf(!e.held(s, name), "%s: not held any more", name)
 		}
 	}},
 	{"Port_ReplicasThatHaveAReentryAreCounted", func(e *env) {
-		s, _ := e.session()
+		s := e.bare()
 		if !replicates(s.Session) {
 			return
 		}
@@ -144,43 +132,34 @@ var replicaTests = []test{
 		k := e.replicas()
 		ask := func(owner string, replicas int, wait time.Duration) backend.ReenterReply {
 			e.Helper()
-			r, err := s.Reenter(context.Background(), backend.ReenterRequest{Name: "n", Owner: owner, Holds: 2, Lease: long, Replicas: replicas, ReplicaWait: wait})
-			if err != nil {
-				e.Fatal(err)
-			}
-			return r
+			return call(e, s.Reenter, backend.ReenterRequest{Name: "n", Owner: owner, Holds: 2, Lease: long,
+				Replicas: replicas, ReplicaWait: wait})
 		}
 		if k > 0 {
-			if r := ask("a:1", k, patience); !r.Held || r.Replicas != k {
-				e.Errorf("of %d replicas: %+v", k, r)
-			}
+			r := ask("a:1", k, patience)
+			e.errorIf(!r.Held || r.Replicas != k, "of %d replicas: %+v", k, r)
 		}
-		if r := ask("a:1", k+1, 50*time.Millisecond); !r.Held || r.Replicas != k {
-			e.Errorf("one more than %d replicas: %+v", k, r)
-		}
-		if r := ask("b:1", k+1, 50*time.Millisecond); r.Held {
-			e.Errorf("of one who holds nothing: %+v", r)
-		}
-		if rec := s.record("n"); rec.Owner != "a:1" || rec.Holds != 2 {
-			e.Errorf("the record is %+v", rec)
-		}
+		r := ask("a:1", k+1, 50*time.Millisecond)
+		e.errorIf(!r.Held || r.Replicas != k, "one more than %d replicas: %+v", k, r)
+		r = ask("b:1", k+1, 50*time.Millisecond)
+		e.errorIf(r.Held, "of one who holds nothing: %+v", r)
+		s.heldBy("n", "a:1", 2)
 	}},
 	{"Rule13_TooFewReplicasAreAnErrorAndLeaveNothing", func(e *env) {
-		s, _ := e.session()
+		s := e.bare()
 		c := e.client()
 		k := e.replicas()
 		for name, l := range e.lockers(c, s.Session) {
-			for what, lock := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease, error){"lock": l.Lock, "trylock": l.TryLock} {
-				_, err := lock(context.Background(), name, e.tooFew())
+			for what, lock := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease,
+				error){"lock": l.Lock, "trylock": l.TryLock} {
+				_, err := lock(background, name, e.tooFew())
 				if !replicates(s.Session) {
 					e.named(err, what, name, mortise.ErrInvalid)
 					continue
 				}
 				e.named(err, what, name, mortise.ErrNotReplicated)
 				e.is(what, err, mortise.ErrUnavailable)
-				if errors.Is(err, mortise.ErrNotAcquired) {
-					e.Errorf("%s: it was acquired: %v", what, err)
-				}
+				e.errorIf(errors.Is(err, mortise.ErrNotAcquired), "%s: it was acquired: %v", what, err)
 				if e.held(s, name) { // confirmed, so that the next may try at once
 					e.Errorf("%s, %s: it is held when that returns", name, what)
 				}
@@ -188,7 +167,7 @@ var replicaTests = []test{
 			if !replicates(s.Session) || k == 0 {
 				continue
 			}
-			lease, err := l.Lock(context.Background(), name, mortise.WithReplicas(k, patience))
+			lease, err := l.Lock(background, name, mortise.WithReplicas(k, patience))
 			if err != nil {
 				e.Errorf("%s, with as many replicas as there are: %v", name, err)
 				continue
@@ -200,112 +179,92 @@ var replicaTests = []test{
 		}
 	}},
 	{"Rule13_TooFewReplicasForAPartOfLockAllLeaveNothing", func(e *env) {
-		s, _ := e.session()
+		s := e.bare()
 		c := e.client()
 		want := mortise.ErrNotReplicated
 		if !replicates(s.Session) {
 			want = mortise.ErrInvalid
 		}
 		parts := []mortise.Part{{Locker: c, Name: "{n}:1"}, {Locker: c, Name: "{n}:2"}, {Locker: c, Name: "{n}:3"}}
-		_, err := mortise.LockAll(context.Background(), parts, e.tooFew())
-		e.is("LockAll", err, want)
+		e.is("LockAll", second(mortise.LockAll(background, parts, e.tooFew())), want)
 		for _, p := range parts {
 			e.free(c, p.Name)
 		}
 		if k := e.replicas(); k > 0 {
-			lease, err := mortise.LockAll(context.Background(), parts, mortise.WithReplicas(k, patience))
-			if err != nil {
-				e.Fatal(err)
-			}
+			lease, err := mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))
+			e.fatalIf(err != nil, "%v", err)
 			e.unlock(lease)
 		}
 		red, err := mortise.Red(c, e.client(), e.client())
-		if err != nil {
-			e.Fatal(err)
-		}
-		_, err = red.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second))
-		e.is("Red", err, mortise.ErrInvalid)
+		e.fatalIf(err != nil, "%v", err)
+		e.is("Red", second(red.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
-		s, _ := e.session()
+		s := e.bare()
 		if !replicates(s.Session) {
 			return
 		}
 		c := e.client()
-		outer := e.lock(c, context.Background(), "n")
-		_, err := c.Lock(outer.Context(), "n", e.tooFew())
-		e.named(err, "lock", "n", mortise.ErrNotReplicated)
-		if err := outer.Err(); err != nil {
-			e.Errorf("the outer lease: %v", err)
-		}
-		if rec := s.record("n"); rec.Holds != 1 {
-			e.Errorf("the record is %+v, want one hold", rec)
-		}
+		outer := e.lock(c, background, "n")
+		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
+		e.done("the outer lease", outer.Err())
+		rec := s.record("n")
+		e.errorIf(rec.Holds != 1, "the record is %+v, want one hold", rec)
 		if k := e.replicas(); k > 0 {
 			inner := e.lock(c, outer.Context(), "n", mortise.WithReplicas(k, patience/2))
-			if rec := s.record("n"); rec.Holds != 2 {
-				e.Errorf("the record is %+v, want two holds", rec)
-			}
+			rec := s.record("n")
+			e.errorIf(rec.Holds != 2, "the record is %+v, want two holds", rec)
 			e.unlock(inner)
 		}
 		e.unlock(outer)
 		e.free(c, "n")
 	}},
 	{"Rule07_ACalleeWithTooFewReplicasHasNotEntered", func(e *env) {
-		s, _ := e.session()
+		s := e.bare()
 		if n, is := s.Session.(backend.NestSession); !is || !n.Nests() || !replicates(s.Session) {
 			return
 		}
 		c, callee := e.client(), e.client()
-		outer := e.lock(c, context.Background(), "n")
-		ctx, err := callee.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...)
-		if err != nil {
-			e.Fatal(err)
-		}
-		_, err = callee.Lock(ctx, "n", e.tooFew())
-		e.named(err, "lock", "n", mortise.ErrNotReplicated)
-		_, err = c.Lock(outer.Context(), "n", e.tooFew()) // which enters as a callee does, now that it was lent
-		e.named(err, "lock", "n", mortise.ErrNotReplicated)
-		e.unlock(e.lock(callee, ctx, "n")) // nobody is before it
+		outer := e.lock(c, background, "n")
+		ctx, err := callee.Adopt(background, mortise.ClaimsOf(outer.Context())...)
+		e.fatalIf(err != nil, "%v", err)
+		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
+		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
+		e.unlock(e.lock(callee, ctx, "n")) // it is the first
 		if k := e.replicas(); k > 0 {
 			e.unlock(e.lock(callee, ctx, "n", mortise.WithReplicas(k, patience/2)))
 		}
-		if err := outer.Err(); err != nil {
-			e.Errorf("the caller's lease: %v", err)
-		}
+		e.done("the caller's lease", outer.Err())
 		e.unlock(outer)
 		e.free(c, "n")
 	}},
 	{"Rule09_AnAbandonedLockThatWaitsForReplicasLeavesNothing", func(e *env) {
-		s, _ := e.session()
+		s := e.bare()
 		if !replicates(s.Session) {
 			return
 		}
 		c := e.client()
 		for name, l := range e.lockers(c, s.Session) {
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(background)
 			const wait = 6 * time.Second
 			got := locking(l, ctx, name, mortise.WithReplicas(e.replicas()+1, wait))
 			e.until(name+" is granted, and waits for replicas", func() bool { return e.held(s, name) })
 			cancel()
 			left := time.Now()
-			r := receive(e, "its caller leaves", got)
-			e.is(name, r.err, context.Canceled)
-			if d := time.Since(left); d > wait/2 {
-				e.Errorf("%s: its caller is kept for %v", name, d)
-			}
+			e.is(name, receive(e, "its caller leaves", got).err, context.Canceled)
+			d := time.Since(left)
+			e.errorIf(d > wait/2, "%s: its caller is kept for %v", name, d)
 			// Others do not wait for replicas, and are not held up.
-			e.unlock(e.lock(c, context.Background(), "another"))
-			if d := time.Since(left); d > wait/2 {
-				e.Errorf("%s: another is held up for %v", name, d)
-			}
+			e.unlock(e.lock(c, background, "another"))
+			d = time.Since(left)
+			e.errorIf(d > wait/2, "%s: another is held up for %v", name, d)
 		}
 		for name := range e.lockers(c, s.Session) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })
 		}
 	}},
-	{"Rule08_WhoWaitsForReplicasTooIsWokenAndHandedNothing", func(e *env) {
-		s, _ := e.session()
+	{"Rule08_AWaiterForReplicasTooIsWokenAndHandedNothing", func(e *env) {
+		s := e.bare()
 		k := e.replicas()
 		if !replicates(s.Session) {
 			return
@@ -315,12 +274,12 @@ var replicaTests = []test{
 			if name == "read" {
 				continue
 			}
-			first := e.lock(l, context.Background(), name)
+			first := e.lock(l, background, name)
 			opt := mortise.WithReplicas(max(k, 1), 100*time.Millisecond)
 			if k > 0 {
 				opt = mortise.WithReplicas(k, patience)
 			}
-			got := locking(l, context.Background(), name, opt)
+			got := locking(l, background, name, opt)
 			e.always(30*time.Millisecond, "it waits", func() bool { return len(got) == 0 })
 			e.unlock(first)
 			r := receive(e, name+" is had by the one who waits", got)
@@ -331,9 +290,7 @@ var replicaTests = []test{
 			} else {
 				e.unlock(r.lease)
 			}
-			if e.held(s, name) {
-				e.Errorf("%s is still held", name)
-			}
+			e.errorIf(e.held(s, name), "%s is still held", name)
 		}
 	}},
 }

@@ -23,285 +23,258 @@ func onceName(q backend.CountRequest) string {
 	return "mortise:1:once:{" + q.Topic.Name + "}:" + q.ID
 }
 
-// countOf finds the count of name; nil if there is none, and an error if name is
+// counts has the operations of latches and semaphores.
+type counts struct{ *client }
+
+// find finds the count of name; nil if there is none, and an error if name is
 // in use for something else.
-func (s *Store) countOf(name string) (*record, error) {
-	r := s.find(name)
+func (x counts) find(name string) (*record, error) {
+	r := x.store.find(name)
 	if r != nil && r.count == nil {
 		return nil, wrongKind(r)
 	}
 	return r, nil
 }
 
-// addCount adds to a count, making it if r is nil, and returns what it is then.
-func (s *Store) addCount(r *record, name string, n int64) int64 {
+// add adds to a count, making it if r is nil, and returns what it is then.
+func (x counts) add(r *record, name string, n int64) int64 {
 	if r == nil {
 		r = &record{name: name, foreign: true, count: new(int64), index: -1}
-		s.records[name] = r
+		x.store.records[name] = r
 	}
 	*r.count += n
 	return *r.count
 }
 
-// announce tells those who watch t, and for a semaphore those of either kind: they
+// announce tells the sessions that watch t; for a semaphore those of either kind, which
 // share a channel.
-func (s *Store) announce(t backend.Topic) {
+func (x counts) announce(t backend.Topic) {
 	kinds := []backend.Kind{t.Kind}
 	if t.Kind != backend.KindLatch {
 		kinds = []backend.Kind{backend.KindSemaphore, backend.KindPermits}
 	}
 	for _, k := range kinds {
-		t := backend.Topic{Kind: k, Name: t.Name}
-		for x := range s.watchers[t] {
-			x.tell(event{released, t})
-		}
+		x.store.watchers.tell(released, backend.Topic{Kind: k, Name: t.Name})
 	}
 }
 
 // remember notes that q was carried out.
-func (s *Store) remember(q backend.CountRequest, took int64) {
+func (x counts) remember(q backend.CountRequest, took int64) {
 	name := onceName(q)
-	if old := s.find(name); old != nil {
-		s.remove(old)
+	if old := x.store.find(name); old != nil {
+		x.store.remove(old)
 	}
-	s.put(&record{name: name, foreign: true, took: took}, backend.Remembered)
+	x.store.put(&record{name: name, foreign: true, took: took}, backend.Remembered)
 }
 
-// counting is the beginning of each operation on a count: it locks the store, finds
-// the count, and what is remembered of the request. The caller unlocks in any case.
-func (x *session) counting(ctx context.Context, q backend.CountRequest) (count, once *record, err error) {
-	if err := x.enter(ctx); err != nil {
-		return nil, nil, err
-	}
-	count, err = x.store.countOf(q.Topic.Name)
-	if err == nil && q.ID != "" {
-		once = x.store.find(onceName(q))
-	}
-	return count, once, err
-}
-
-func (x *session) SetCount(ctx context.Context, q backend.CountRequest) (bool, error) {
-	s := x.store
-	count, once, err := x.counting(ctx, q)
-	defer s.mu.Unlock()
-	switch {
-	case err != nil:
-		return false, err
-	case once != nil:
-		return once.took == 1, nil
-	case count != nil:
-		s.remember(q, 0)
-		return false, nil
-	}
-	s.remember(q, 1)
-	s.addCount(nil, q.Topic.Name, q.N)
-	if q.N > 0 {
-		s.announce(q.Topic)
-	}
-	return true, nil
-}
-
-func (x *session) Count(ctx context.Context, t backend.Topic) (int64, error) {
-	s := x.store
-	count, _, err := x.counting(ctx, backend.CountRequest{Topic: t})
-	defer s.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	if t.Kind == backend.KindPermits {
-		if there, ended := s.reclaim(t.Name); ended {
-			if there > 0 {
-				s.announce(t)
-			}
-			return there, nil
+// counted runs an operation on a count under the store's mutex: with the count, and with what is
+// remembered of the request, each nil if there is none.
+func counted[R any](ctx context.Context, x counts, q backend.CountRequest, run func(count, once *record) R) (R, error) {
+	return locked(ctx, x.client, func(s *Store) (reply R, err error) {
+		count, err := x.find(q.Topic.Name)
+		if err != nil {
+			return reply, err
 		}
-	}
-	if count == nil {
-		return 0, nil
-	}
-	return *count.count, nil
+		var once *record
+		if q.ID != "" {
+			once = s.find(onceName(q))
+		}
+		return run(count, once), nil
+	})
 }
 
-func (x *session) CountDown(ctx context.Context, q backend.CountRequest) (int64, error) {
-	s := x.store
-	count, once, err := x.counting(ctx, q)
-	defer s.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	if once == nil {
-		s.remember(q, 1)
-	}
-	switch {
-	case count == nil:
-		return 0, nil
-	case once != nil:
-		return *count.count, nil
-	}
-	if left := s.addCount(count, q.Topic.Name, -1); left > 0 {
-		return left, nil
-	}
-	s.remove(count)
-	s.announce(q.Topic)
-	return 0, nil
+// SetCount implements [backend.LatchSession].
+func (x counts) SetCount(ctx context.Context, q backend.CountRequest) (bool, error) {
+	return counted(ctx, x, q, func(count, once *record) bool {
+		switch {
+		case once != nil:
+			return once.took == 1
+		case count != nil:
+			x.remember(q, 0)
+			return false
+		}
+		x.remember(q, 1)
+		x.add(nil, q.Topic.Name, q.N)
+		if q.N > 0 {
+			x.announce(q.Topic)
+		}
+		return true
+	})
 }
 
-func (x *session) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, error) {
-	s := x.store
-	count, once, err := x.counting(ctx, q)
-	defer s.mu.Unlock()
-	switch {
-	case err != nil:
-		return false, err
-	case once != nil:
-		return once.took == 1, nil
-	case count == nil:
-		s.remember(q, 0)
-		return false, nil
-	}
-	s.remember(q, 1)
-	s.remove(count)
-	s.announce(q.Topic)
-	return true, nil
+// Count implements [backend.LatchSession].
+func (x counts) Count(ctx context.Context, t backend.Topic) (int64, error) {
+	return counted(ctx, x, backend.CountRequest{Topic: t}, func(count, _ *record) int64 {
+		if t.Kind == backend.KindPermits {
+			if there, ended := (permits{x}).reclaim(t.Name); ended {
+				if there > 0 {
+					x.announce(t)
+				}
+				return there
+			}
+		}
+		return count.counted()
+	})
 }
 
-func (x *session) AddCount(ctx context.Context, q backend.CountRequest) (int64, error) {
-	s := x.store
-	count, once, err := x.counting(ctx, q)
-	defer s.mu.Unlock()
-	switch {
-	case err != nil:
-		return 0, err
-	case once != nil && count == nil:
-		return 0, nil
-	case once != nil:
-		return *count.count, nil
-	}
-	s.remember(q, 1)
-	there := s.addCount(count, q.Topic.Name, q.N)
-	if there > 0 && q.N > 0 {
-		s.announce(q.Topic)
-	}
-	return there, nil
+// CountDown implements [backend.LatchSession].
+func (x counts) CountDown(ctx context.Context, q backend.CountRequest) (int64, error) {
+	return counted(ctx, x, q, func(count, once *record) int64 {
+		if once == nil {
+			x.remember(q, 1)
+		}
+		if count == nil || once != nil {
+			return count.counted()
+		}
+		if left := x.add(count, q.Topic.Name, -1); left > 0 {
+			return left
+		}
+		x.store.remove(count)
+		x.announce(q.Topic)
+		return 0
+	})
 }
 
-func (x *session) TakeCount(ctx context.Context, q backend.CountRequest) (backend.TakeReply, error) {
-	s := x.store
-	count, once, err := x.counting(ctx, q)
-	defer s.mu.Unlock()
-	if err != nil {
-		return backend.TakeReply{}, err
-	}
-	reply := backend.TakeReply{}
-	if count != nil {
-		reply.Available = *count.count
-	}
-	switch {
-	case once != nil:
-		reply.Granted = once.took == 1
-	case reply.Available >= q.N:
-		s.remember(q, 1)
-		reply.Granted, reply.Available = true, s.addCount(count, q.Topic.Name, -q.N)
-	}
-	return reply, nil
+// DeleteCount implements [backend.LatchSession].
+func (x counts) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, error) {
+	return counted(ctx, x, q, func(count, once *record) bool {
+		switch {
+		case once != nil:
+			return once.took == 1
+		case count == nil:
+			x.remember(q, 0)
+			return false
+		}
+		x.remember(q, 1)
+		x.store.remove(count)
+		x.announce(q.Topic)
+		return true
+	})
 }
 
-func (x *session) CancelTake(ctx context.Context, q backend.CountRequest) error {
-	s := x.store
-	count, once, err := x.counting(ctx, q)
-	defer s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	took := once != nil && once.took == 1
-	s.remember(q, 0)
-	if took && count != nil && s.addCount(count, q.Topic.Name, q.N) > 0 {
-		s.announce(q.Topic)
-	}
-	return nil
+// AddCount implements [backend.SemaphoreSession].
+func (x counts) AddCount(ctx context.Context, q backend.CountRequest) (int64, error) {
+	return counted(ctx, x, q, func(count, once *record) int64 {
+		if once != nil {
+			return count.counted()
+		}
+		x.remember(q, 1)
+		there := x.add(count, q.Topic.Name, q.N)
+		if there > 0 && q.N > 0 {
+			x.announce(q.Topic)
+		}
+		return there
+	})
 }
 
-func (x *session) DrainCount(ctx context.Context, q backend.CountRequest) (int64, error) {
-	s := x.store
-	count, once, err := x.counting(ctx, q)
-	defer s.mu.Unlock()
-	switch {
-	case err != nil:
-		return 0, err
-	case once != nil:
-		return once.took, nil
-	case count == nil:
-		s.remember(q, 0)
-		return 0, nil
-	}
-	took := *count.count
-	s.remember(q, took)
-	*count.count = 0
-	return took, nil
+// TakeCount implements [backend.SemaphoreSession].
+func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.TakeReply, error) {
+	return counted(ctx, x, q, func(count, once *record) backend.TakeReply {
+		reply := backend.TakeReply{Available: count.counted()}
+		switch {
+		case once != nil:
+			reply.Granted = once.took == 1
+		case reply.Available >= q.N:
+			x.remember(q, 1)
+			reply.Granted, reply.Available = true, x.add(count, q.Topic.Name, -q.N)
+		}
+		return reply
+	})
 }
+
+// CancelTake implements [backend.SemaphoreSession].
+func (x counts) CancelTake(ctx context.Context, q backend.CountRequest) error {
+	_, err := counted(ctx, x, q, func(count, once *record) struct{} {
+		took := once != nil && once.took == 1
+		x.remember(q, 0)
+		if took && count != nil && x.add(count, q.Topic.Name, q.N) > 0 {
+			x.announce(q.Topic)
+		}
+		return struct{}{}
+	})
+	return err
+}
+
+// DrainCount implements [backend.SemaphoreSession].
+func (x counts) DrainCount(ctx context.Context, q backend.CountRequest) (int64, error) {
+	return counted(ctx, x, q, func(count, once *record) int64 {
+		if once != nil {
+			return once.took
+		}
+		took := count.counted()
+		x.remember(q, took)
+		if count != nil {
+			*count.count = 0
+		}
+		return took
+	})
+}
+
+// counted is what a count is; zero if there is none.
+func (r *record) counted() int64 {
+	if r == nil {
+		return 0
+	}
+	return *r.count
+}
+
+// permits has the operations of permits with a lease.
+type permits struct{ counts }
 
 // permit is one that is out.
 type permit struct{ ends time.Time }
 
 // Permits implements [backend.PermitSession].
-func (x *session) Permits() {}
+func (x permits) Permits() {}
 
-// permitsOut finds those of name that are out; nil if none is.
-func (s *Store) permitsOut(name string) map[string]*permit {
-	if r := s.find(outName(name)); r != nil {
+// out finds the permits of name that are out; nil if none is.
+func (x permits) out(name string) map[string]*permit {
+	if r := x.store.find(outName(name)); r != nil {
 		return r.out
 	}
 	return nil
 }
 
-// reclaim puts back those that have ended. It tells whether there were any, and the
-// count then.
-func (s *Store) reclaim(name string) (there int64, ended bool) {
+// reclaim puts back the permits whose leases have ended. It reports whether there were any, and
+// returns the count then.
+func (x permits) reclaim(name string) (there int64, ended bool) {
 	now := time.Now()
-	out := s.permitsOut(name)
+	out := x.out(name)
 	for id, p := range out {
 		if !now.Before(p.ends) {
-			s.putBack(name, id, out)
-			ended = true
+			there, ended = x.putBack(name, id, out), true
 		}
-	}
-	if ended {
-		there = *s.find(name).count
 	}
 	return there, ended
 }
 
-func (s *Store) putBack(name, id string, out map[string]*permit) (there int64) {
+func (x permits) putBack(name, id string, out map[string]*permit) (there int64) {
 	delete(out, id)
 	if len(out) == 0 {
-		delete(s.records, outName(name))
+		delete(x.store.records, outName(name))
 	}
-	return s.addCount(s.find(name), name, 1)
+	return x.add(x.store.find(name), name, 1)
 }
 
-func (x *session) acquirePermit(q backend.AcquireRequest) (backend.AcquireReply, error) {
-	s := x.store
-	t := backend.Topic{Kind: q.Kind, Name: q.Name}
-	if _, err := s.countOf(q.Name); err != nil {
+func (x permits) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) {
+	if _, err := x.find(q.Name); err != nil {
 		return backend.AcquireReply{}, err
 	}
-	_, ended := s.reclaim(q.Name)
-	count := s.find(q.Name)
-	out := s.permitsOut(q.Name)
-	reply := backend.AcquireReply{}
-	if count != nil {
-		reply.Available = *count.count
-	}
+	_, ended := x.reclaim(q.Name)
+	count := x.store.find(q.Name)
+	out := x.out(q.Name)
+	reply := backend.AcquireReply{Available: count.counted()}
 	switch {
 	case out[q.Owner] != nil:
 		reply.Granted = true
 	case reply.Available > 0:
 		if out == nil {
+			name := outName(q.Name)
 			out = make(map[string]*permit)
-			s.records[outName(q.Name)] = &record{name: outName(q.Name), foreign: true, out: out, index: -1}
+			x.store.records[name] = &record{name: name, foreign: true, out: out, index: -1}
 		}
 		out[q.Owner] = &permit{ends: time.Now().Add(q.Lease)}
-		reply.Granted, reply.Available = true, s.addCount(count, q.Name, -1)
+		reply.Granted, reply.Available = true, x.add(count, q.Name, -1)
 	default:
 		reply.Remaining = -1
 		for _, p := range out {
@@ -311,30 +284,29 @@ func (x *session) acquirePermit(q backend.AcquireRequest) (backend.AcquireReply,
 		}
 	}
 	if ended && reply.Available > 0 {
-		s.announce(t)
+		x.announce(backend.Topic{Kind: q.Kind, Name: q.Name})
 	}
 	return reply, nil
 }
 
-func (x *session) releasePermit(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s := x.store
-	out := s.permitsOut(q.Name)
+func (x permits) release(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	out := x.out(q.Name)
 	p := out[q.Owner]
 	if p == nil {
 		return backend.ReleaseReply{}, nil
 	}
-	if _, err := s.countOf(q.Name); err != nil {
+	if _, err := x.find(q.Name); err != nil {
 		return backend.ReleaseReply{}, err
 	}
-	if s.putBack(q.Name, q.Owner, out) > 0 {
-		s.announce(backend.Topic{Kind: q.Kind, Name: q.Name})
+	if x.putBack(q.Name, q.Owner, out) > 0 {
+		x.announce(backend.Topic{Kind: q.Kind, Name: q.Name})
 	}
 	return backend.ReleaseReply{Held: time.Now().Before(p.ends)}, nil
 }
 
-func (x *session) renewPermit(q backend.RenewRequest) bool {
+func (x permits) renew(q backend.RenewRequest) bool {
 	now := time.Now()
-	p := x.store.permitsOut(q.Name)[q.Owner]
+	p := x.out(q.Name)[q.Owner]
 	if p == nil || !now.Before(p.ends) {
 		return false
 	}

@@ -11,10 +11,10 @@ import (
 
 var _ backend.FairSession = (*session)(nil)
 
-// place is where an owner stands in the queue of a fair lock.
+// place is an owner's entry in the queue of a fair lock.
 type place struct {
 	owner string
-	// until is when it is given up, if it comes to the front.
+	// until is when the entry is given up, if it is the first.
 	until time.Time
 }
 
@@ -22,41 +22,55 @@ func fairTopic(name, owner string) backend.Topic {
 	return backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}
 }
 
-func (x *session) acquireFair(q backend.AcquireRequest) (backend.AcquireReply, error) {
+// placeOf returns where owner is in line; -1 if it is not.
+func placeOf(line []place, owner string) int {
+	return slices.IndexFunc(line, func(p place) bool { return p.owner == owner })
+}
+
+// fair has the operations of fair locks.
+type fair struct{ *client }
+
+func (x fair) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) {
 	s := x.store
-	r := s.find(q.Name)
-	if r != nil && (r.foreign || r.sides != nil) {
-		return backend.AcquireReply{}, wrongKind(r)
+	r, err := s.lookup(q.Kind, q.Name)
+	if err != nil {
+		return backend.AcquireReply{}, err
 	}
 	now := time.Now()
 	line := s.places[q.Name]
 	for len(line) > 0 && line[0].owner != q.Owner && !line[0].until.After(now) {
-		s.turn(q.Name, line[0].owner) // if it lives, it comes again, at the end
+		s.watchers.turn(q.Name, line[0].owner) // a live owner asks again, and gets the last place
 		line = line[1:]
 	}
 	defer func() { s.setPlaces(q.Name, line) }()
-	at := slices.IndexFunc(line, func(p place) bool { return p.owner == q.Owner })
+	at := placeOf(line, q.Owner)
 	held := r != nil && r.of(q.Owner)
-	if held || r == nil && (len(line) == 0 || at == 0) {
-		reply := backend.AcquireReply{Granted: true}
-		if q.Fenced {
-			reply.Token = s.tokens.next(q.Name)
-		}
+	switch {
+	case held || r == nil && (len(line) == 0 || at == 0):
 		if !held {
-			s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
+			s.grant(q, x.client)
 			if at == 0 {
 				line = line[1:]
 				lower(line, q.Wait, now.Add(q.Lease+q.Wait))
 			}
 		}
-		return reply, nil
+		return backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+	case r == nil:
+		line, _ = enqueue(line, q, now)
+		return backend.AcquireReply{Look: x.wakeAhead(q, line, now)}, nil
 	}
-	var reply backend.AcquireReply
-	ends := now
-	if r != nil {
-		ends = r.deadline
-		reply.Remaining = remaining(r.deadline)
+	reply := backend.AcquireReply{Remaining: remaining(r.deadline)}
+	reply.Look = reply.Remaining
+	if line, at = enqueue(line, q, r.deadline); at != 0 {
+		reply.Look += backend.Absence / 10 // the first asks before, if it lives
 	}
+	return reply, nil
+}
+
+// enqueue gives the owner of q a place in line, or more time in the place that it has, and returns
+// the place; -1 if the owner has none and does not wait. The lock is free at ends.
+func enqueue(line []place, q backend.AcquireRequest, ends time.Time) ([]place, int) {
+	at := placeOf(line, q.Owner)
 	switch {
 	case q.Wait <= 0:
 	case at < 0:
@@ -64,47 +78,45 @@ func (x *session) acquireFair(q backend.AcquireRequest) (backend.AcquireReply, e
 		if n := len(line); n > 0 && line[n-1].until.After(until) {
 			until = line[n-1].until
 		}
-		at = len(line)
-		line = append(line, place{q.Owner, until.Add(q.Wait)})
+		return append(line, place{q.Owner, until.Add(q.Wait)}), len(line)
 	case line[at].until.Before(ends.Add(q.Wait)):
 		line[at].until = ends.Add(q.Wait * time.Duration(at+1))
 	}
-	switch {
-	case at == 0:
-		reply.Look = reply.Remaining
-	case r != nil:
-		reply.Look = reply.Remaining + backend.Absence/10 // the first asks before, if it lives
-	default:
-		limit := now.Add(backend.Absence)
-		for i, p := range line {
-			if p.owner == q.Owner {
-				break
-			}
-			if s.turn(q.Name, p.owner) {
-				if i == 0 {
-					// It hears of it, and yet the lock is free: its process may be stopped.
-					reply.Look = 5 * backend.Absence
-					if last := now.Add(reply.Look); p.until.After(last) {
-						line[0].until = last
-					}
-					return reply, nil
-				}
-				break
-			}
-			if p.until.After(limit) {
-				s.absent(q.Name, line, p.owner, limit)
-			}
-		}
-		if line[0].until.Before(limit) {
-			limit = line[0].until
-		}
-		reply.Look = remaining(limit)
-	}
-	return reply, nil
+	return line, at
 }
 
-// lower takes wait off the times of those in line, who need not wait any more for one
-// who was before them; yet none goes below floor by that.
+// wakeAhead tells the first owner before that of q that can be reached that the lock is free, and
+// returns when the owner of q asks again.
+func (x fair) wakeAhead(q backend.AcquireRequest, line []place, now time.Time) time.Duration {
+	s := x.store
+	limit := now.Add(backend.Absence)
+	for i, p := range line {
+		if p.owner == q.Owner {
+			break
+		}
+		if s.watchers.turn(q.Name, p.owner) {
+			if i == 0 {
+				// Its client hears of it, and yet the lock is free: its process may be stopped.
+				look := 5 * backend.Absence
+				if last := now.Add(look); p.until.After(last) {
+					line[0].until = last
+				}
+				return look
+			}
+			break
+		}
+		if p.until.After(limit) {
+			s.watchers.absent(q.Name, line, p.owner, limit)
+		}
+	}
+	if line[0].until.Before(limit) {
+		limit = line[0].until
+	}
+	return remaining(limit)
+}
+
+// lower takes wait off the times of the owners in line, as an owner before them has left; yet none
+// goes below floor by that.
 func lower(line []place, wait time.Duration, floor time.Time) {
 	for i, p := range line {
 		least := p.until
@@ -118,53 +130,49 @@ func lower(line []place, wait time.Duration, floor time.Time) {
 }
 
 // Leave implements [backend.FairSession].
-func (x *session) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveReply, error) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return backend.LeaveReply{}, err
-	}
-	r, _ := s.held(q.Name, q.Owner) // foreign data is not held, as in the script
-	reply := backend.LeaveReply{Held: r != nil}
-	if r != nil {
-		s.leave(r, q.Owner)
-	}
-	line := s.places[q.Name]
-	at := slices.IndexFunc(line, func(p place) bool { return p.owner == q.Owner })
-	holder := s.find(q.Name)
-	if at >= 0 {
-		reply.Queued = true
-		ends := time.Now()
-		if holder != nil && !holder.foreign && holder.sides == nil {
-			ends = holder.deadline
+func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.LeaveReply, error) {
+		r, _ := s.held(q.Name, q.Owner) // foreign data is not held, as in the script
+		reply := backend.LeaveReply{Held: r != nil}
+		if r != nil {
+			s.leave(r, q.Owner)
 		}
-		lower(line[at+1:], q.Wait, ends.Add(q.Wait))
-		s.setPlaces(q.Name, slices.Delete(line, at, at+1))
-	}
-	if reply.Held || at == 0 && holder == nil {
-		s.tellFirst(q.Name)
-	}
-	return reply, nil
+		line := s.places[q.Name]
+		at := placeOf(line, q.Owner)
+		holder := s.find(q.Name)
+		if at >= 0 {
+			reply.Queued = true
+			ends := time.Now()
+			if holder != nil && !holder.foreign && holder.sides == nil {
+				ends = holder.deadline
+			}
+			lower(line[at+1:], q.Wait, ends.Add(q.Wait))
+			s.setPlaces(q.Name, slices.Delete(line, at, at+1))
+		}
+		if reply.Held || at == 0 && holder == nil {
+			s.tellFirst(q.Name)
+		}
+		return reply, nil
+	})
 }
 
-// releasedToAll announces a release of r to those who wait for the plain lock, and to the first in the
-// fair one's queue.
+// releasedToAll announces a release of r to the waiters of the plain lock, and to the first in the
+// fair lock's queue.
 func (s *Store) releasedToAll(r *record) {
 	s.released(r)
 	if line := s.places[r.name]; len(line) > 0 {
-		s.turn(r.name, line[0].owner)
+		s.watchers.turn(r.name, line[0].owner)
 	}
 }
 
-// tellFirst announces a release of name to the first in its queue, and to the next
-// where that one cannot be reached; where nobody stands there who can, as a plain release.
+// tellFirst announces a release of name to the first in its queue that can be reached; as a plain
+// release if there is none.
 func (s *Store) tellFirst(name string) {
 	now := time.Now()
 	limit := now.Add(backend.Absence)
 	line := s.places[name]
 	for i := 0; i < len(line); {
-		told := s.turn(name, line[i].owner)
+		told := s.watchers.turn(name, line[i].owner)
 		switch {
 		case told:
 			if line[i].until.Before(limit) {
@@ -176,35 +184,24 @@ func (s *Store) tellFirst(name string) {
 			line = line[1:]
 			continue
 		case line[i].until.After(limit):
-			s.absent(name, line, line[i].owner, limit)
+			s.watchers.absent(name, line, line[i].owner, limit)
 		}
 		i++
 	}
 	s.setPlaces(name, line)
-	s.tellReleased(lockTopic(name)) // nobody heard it
+	s.watchers.tell(released, lockTopic(name))
 }
 
-// absent gives an owner who cannot be reached until limit to ask, and all others of its
-// client whom nobody listens for either.
-func (s *Store) absent(name string, line []place, owner string, limit time.Time) {
+// absent gives an owner that cannot be reached until limit to ask, and all other owners of its
+// client that cannot be reached either.
+func (w watchers) absent(name string, line []place, owner string, limit time.Time) {
 	client := owner[:strings.LastIndexByte(owner, ':')+1]
 	for i, p := range line {
-		of := client != "" && strings.HasPrefix(p.owner, client) && len(s.watchers[fairTopic(name, p.owner)]) == 0
+		of := client != "" && strings.HasPrefix(p.owner, client) && len(w[fairTopic(name, p.owner)]) == 0
 		if (of || p.owner == owner) && p.until.After(limit) {
 			line[i].until = limit
 		}
 	}
-}
-
-// turn tells an owner that it may have the lock, and reports whether anybody heard it.
-func (s *Store) turn(name, owner string) bool { return s.tellReleased(fairTopic(name, owner)) }
-
-func (s *Store) tellReleased(t backend.Topic) (heard bool) {
-	for x := range s.watchers[t] {
-		x.tell(event{released, t})
-		heard = true
-	}
-	return heard
 }
 
 func (s *Store) setPlaces(name string, line []place) {

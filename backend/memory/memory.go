@@ -17,7 +17,7 @@
 //
 // What it does not do: it shares nothing across processes, and nothing survives
 // the process. Two replicas of a service that each have a Store of their own
-// exclude nobody but themselves. Fencing tokens start from the wall clock, so
+// exclude their own goroutines only. Fencing tokens start from the wall clock, so
 // those of a restarted process are larger than those before, as long as the clock is.
 package memory
 
@@ -43,10 +43,10 @@ type Store struct {
 	// timer runs at the deadline of expiries[0], or earlier; nil if none is due.
 	timer    *time.Timer
 	timerFor time.Time
-	sessions map[*session]struct{}
-	watchers map[backend.Topic]map[*session]struct{}
+	sessions map[*client]struct{}
+	watchers watchers
 	tokens   tokens
-	claims   map[string]claim // of waiting writers, by name
+	claims   claims
 	down     error
 	lost     time.Time // when it was emptied last; zero if never
 }
@@ -72,7 +72,7 @@ type record struct {
 	nest []part
 	// holder is the session that wrote the record last: it is told when the
 	// record goes by other means than its own release.
-	holder *session
+	holder *client
 	// index is the record's place in Store.expiries.
 	index int
 }
@@ -82,8 +82,9 @@ func New() *Store {
 	return &Store{
 		records:  make(map[string]*record),
 		places:   make(map[string][]place),
-		sessions: make(map[*session]struct{}),
-		watchers: make(map[backend.Topic]map[*session]struct{}),
+		sessions: make(map[*client]struct{}),
+		watchers: make(watchers),
+		claims:   make(claims),
 	}
 }
 
@@ -95,11 +96,11 @@ func (s *Store) Open(h backend.Handler) (backend.Session, error) {
 	case h == nil:
 		return nil, errors.New("memory: nil Handler")
 	}
-	x := &session{store: s, handler: h, watched: make(map[backend.Topic]struct{})}
+	x := &client{store: s, handler: h, watched: make(map[backend.Topic]struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions[x] = struct{}{}
-	return x, nil
+	return newSession(x), nil
 }
 
 // SetDown makes every operation fail, from now on, as on a store that cannot be
@@ -124,15 +125,12 @@ func (s *Store) SetDown(err error) {
 }
 
 // Delete removes what is stored under name, as an operator's DEL would: no
-// release is announced. The holder and those who wait are told of the change.
+// release is announced. The holder and the waiters are told of the change.
 // The name's fencing tokens go on rising.
 func (s *Store) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.find(name); r != nil {
-		s.remove(r)
-		s.changed(r)
-	}
+	s.vacate(name)
 }
 
 // Flush removes everything, as FLUSHALL would, and tells every session that
@@ -161,11 +159,15 @@ func (s *Store) Flush() {
 func (s *Store) Occupy(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.vacate(name)
+	s.records[name] = &record{name: name, foreign: true, index: -1}
+}
+
+func (s *Store) vacate(name string) {
 	if r := s.find(name); r != nil {
 		s.remove(r)
 		s.changed(r)
 	}
-	s.records[name] = &record{name: name, foreign: true, index: -1}
 }
 
 // find returns the live record of name, or nil. A record whose time is over but
@@ -178,6 +180,36 @@ func (s *Store) find(name string) *record {
 	s.remove(r)
 	s.changed(r)
 	return nil
+}
+
+// lookup returns the live record of a lock of kind k, or nil, and an error if name is in use for something
+// else: data that is no lock, or a read-write lock instead of a lock of one owner at a time.
+func (s *Store) lookup(k backend.Kind, name string) (*record, error) {
+	r := s.find(name)
+	if r != nil && (r.foreign || isSide(k) != (r.sides != nil)) {
+		return nil, wrongKind(r)
+	}
+	return r, nil
+}
+
+// held returns the record of name if owner holds it as a lock, else nil, and an error if
+// the name is in use for data that is no lock.
+func (s *Store) held(name, owner string) (*record, error) {
+	r := s.find(name)
+	switch {
+	case r == nil:
+		return nil, nil
+	case r.foreign:
+		return nil, wrongKind(r)
+	case !r.of(owner) || r.sides != nil:
+		return nil, nil
+	}
+	return r, nil
+}
+
+// grant stores a new record of the owner of q.
+func (s *Store) grant(q backend.AcquireRequest, x *client) {
+	s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
 }
 
 // put stores a new record that lives for lease.
@@ -244,54 +276,47 @@ func (s *Store) expire() {
 }
 
 // released announces a release.
-func (s *Store) released(r *record) {
-	if r.sides != nil {
-		s.announceRW(r.name)
-		return
-	}
-	s.tellReleased(lockTopic(r.name))
-}
+func (s *Store) released(r *record) { s.watchers.tell(released, r.topic()) }
 
-// changed tells those who watch r, and its holder, that r is gone.
+// changed tells the sessions that watch r, and those of its holders, that r is gone.
 func (s *Store) changed(r *record) {
-	if s.down != nil {
-		return
-	}
-	if r.foreign {
+	switch {
+	case s.down != nil:
+	case r.foreign:
 		for _, k := range []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits} {
-			t := backend.Topic{Kind: k, Name: r.name}
-			for x := range s.watchers[t] {
-				x.tell(event{changed, t})
-			}
+			s.watchers.tell(changed, backend.Topic{Kind: k, Name: r.name})
 		}
-		return
+	default:
+		s.watchers.tell(changed, r.topic())
+		r.tellHolders(s.watchers[r.topic()])
 	}
-	t := lockTopic(r.name)
-	if r.sides != nil {
-		t = rwTopic(r.name)
-	}
-	told := s.watchers[t]
-	for x := range told {
-		x.tell(event{changed, t})
-	}
-	if r.sides != nil {
-		r.tellHolders(told)
-		return
-	}
-	r.tellOwners(told)
 }
 
-// tellOwners tells the holders of a reentrant lock's record that it has gone, but for those told already.
-func (r *record) tellOwners(told map[*session]struct{}) {
-	holders := map[*session]struct{}{r.holder: {}}
+// tellHolders tells the sessions of r's holders that r has gone, but for those told already.
+func (r *record) tellHolders(told map[*client]struct{}) {
+	holders := map[*client]struct{}{r.holder: {}}
 	for _, p := range r.nest {
 		holders[p.holder] = struct{}{}
 	}
-	for x := range holders {
-		if _, twice := told[x]; !twice && x != nil {
-			x.tell(event{changed, lockTopic(r.name)})
+	if r.sides != nil {
+		holders[r.sides.by] = struct{}{}
+		for _, h := range r.sides.readers {
+			holders[h.by] = struct{}{}
 		}
 	}
+	for x := range holders {
+		if _, twice := told[x]; !twice && x != nil {
+			x.tell(event{changed, r.topic()})
+		}
+	}
+}
+
+// topic is the topic of a lock's record.
+func (r *record) topic() backend.Topic {
+	if r.sides != nil {
+		return rwTopic(r.name)
+	}
+	return lockTopic(r.name)
 }
 
 func lockTopic(name string) backend.Topic {
@@ -342,6 +367,14 @@ func (k *tokens) next(name string) int64 {
 	}
 	k.last[name] = n
 	return n
+}
+
+// draw is next if a token is asked for, else zero.
+func (k *tokens) draw(asked bool, name string) int64 {
+	if !asked {
+		return 0
+	}
+	return k.next(name)
 }
 
 // drawn is the last of a name's, or more where that was forgotten.

@@ -104,7 +104,8 @@ func TestRecordsExpireInTheOrderOfTheirDeadlinesWhateverHappenedBefore(t *testin
 				x.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "a:1"})
 				continue
 			}
-			x.Renew(t.Context(), []backend.RenewRequest{{Name: name, Owner: "a:1", Lease: time.Second}}, make([]backend.RenewResult, 1))
+			x.Renew(t.Context(), []backend.RenewRequest{{Name: name, Owner: "a:1", Lease: time.Second}},
+				make([]backend.RenewResult, 1))
 		}
 		time.Sleep(200 * time.Millisecond)
 		var want []string

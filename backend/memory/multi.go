@@ -7,10 +7,16 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.MultiSession = (*session)(nil)
+var (
+	_ backend.MultiSession = (*session)(nil)
+	_ backend.RelaySession = (*session)(nil)
+)
 
-// Groups is one group: all names are in one place.
-func (x *session) Groups(names []string) [][]int {
+// multi has the operations on several names at once.
+type multi struct{ *client }
+
+// Groups returns one group: all names are in one place.
+func (x multi) Groups(names []string) [][]int {
 	if len(names) == 0 {
 		return nil
 	}
@@ -21,52 +27,48 @@ func (x *session) Groups(names []string) [][]int {
 	return [][]int{group}
 }
 
-func (x *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]backend.AcquireReply, len(in))
-	granted := true
-	seen := make(map[string]bool, len(in))
-	for i, q := range in {
-		r := s.find(q.Name)
-		switch {
-		case seen[q.Name]:
-			return nil, &backend.RequestError{Index: i, Err: &backend.Fault{Err: fmt.Errorf("memory: %q twice in one AcquireAll", q.Name)}}
-		case r == nil, !r.foreign && r.sides == nil && r.of(q.Owner):
-		case r.foreign, r.sides != nil:
-			return nil, &backend.RequestError{Index: i, Err: wrongKind(r)}
-		default:
-			granted = false
-			out[i].Remaining = remaining(r.deadline)
+// AcquireAll implements [backend.MultiSession].
+func (x multi) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
+	return locked(ctx, x.client, func(s *Store) ([]backend.AcquireReply, error) {
+		out := make([]backend.AcquireReply, len(in))
+		granted := true
+		seen := make(map[string]bool, len(in))
+		for i, q := range in {
+			r, err := s.lookup(backend.KindLock, q.Name)
+			switch {
+			case seen[q.Name]:
+				err = &backend.Fault{Err: fmt.Errorf("memory: %q twice in one AcquireAll", q.Name)}
+			case r != nil && !r.of(q.Owner):
+				granted = false
+				out[i].Remaining = remaining(r.deadline)
+			}
+			if err != nil {
+				return nil, &backend.RequestError{Index: i, Err: err}
+			}
+			seen[q.Name] = true
 		}
-		seen[q.Name] = true
-	}
-	if !granted {
+		if !granted {
+			return out, nil
+		}
+		for i, q := range in {
+			if s.find(q.Name) == nil {
+				s.grant(q, x.client)
+			}
+			out[i] = backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}
+		}
 		return out, nil
-	}
-	for i, q := range in {
-		if s.find(q.Name) == nil {
-			s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
-		}
-		out[i].Granted = true
-		if q.Fenced {
-			out[i].Token = s.tokens.next(q.Name)
-		}
-	}
-	return out, nil
+	})
 }
 
-func (x *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+// ReleaseAll implements [backend.MultiSession].
+func (x multi) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	s := x.store
-	err := x.enter(ctx)
+	s.mu.Lock()
 	defer s.mu.Unlock()
+	refused := x.refuses(ctx)
 	for i, q := range in {
-		if err != nil {
-			out[i] = backend.ReleaseResult{Err: err}
+		if refused != nil {
+			out[i] = backend.ReleaseResult{Err: refused}
 			continue
 		}
 		r, err := s.held(q.Name, q.Owner)
@@ -78,3 +80,42 @@ func (x *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, o
 		out[i] = backend.ReleaseResult{Held: r != nil, Err: err}
 	}
 }
+
+// relay has the release that grants the lock to a waiter of the same client.
+type relay struct{ *client }
+
+// Relays implements [backend.RelaySession].
+func (x relay) Relays() bool { return true }
+
+// HandOver implements [backend.RelaySession]. Sessions of one store are told of each
+// release, so none waits in turn.
+func (x relay) HandOver(ctx context.Context, q backend.HandOverRequest) (backend.HandOverReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.HandOverReply, error) {
+		r, err := s.held(q.Name, q.Owner)
+		if r == nil {
+			return backend.HandOverReply{}, err
+		}
+		if !s.leave(r, q.Owner) {
+			return backend.HandOverReply{Held: true}, nil
+		}
+		if q.Yield && x.others(q.Name) {
+			s.released(r)
+			return backend.HandOverReply{Held: true}, nil
+		}
+		s.grant(backend.AcquireRequest{Name: q.Name, Owner: q.Successor, Lease: q.Lease}, x.client)
+		return backend.HandOverReply{Held: true, Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+	})
+}
+
+// others reports whether another session hears of releases of a lock.
+func (x relay) others(name string) bool {
+	for w := range x.store.watchers[lockTopic(name)] {
+		if w != x.client {
+			return true
+		}
+	}
+	return false
+}
+
+// StepBack implements [backend.RelaySession].
+func (x relay) StepBack(ctx context.Context, _ backend.Topic) error { return x.Ping(ctx) }

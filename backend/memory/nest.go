@@ -15,17 +15,20 @@ type part struct {
 	owner    string
 	holds    int
 	deadline time.Time
-	holder   *session
+	holder   *client
 }
 
+// nested has the operations of owners that enter a lock under its owner.
+type nested struct{ *client }
+
 // Nests implements [backend.NestSession].
-func (x *session) Nests() bool { return true }
+func (x nested) Nests() bool { return true }
 
 func nestTopic(name, owner string) backend.Topic {
 	return backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
 }
 
-// of tells whether an owner is among r's.
+// of reports whether an owner is among r's.
 func (r *record) of(owner string) bool { return r.owner == owner || find(r.nest, owner) >= 0 }
 
 // alone is the one owner of a record that has no others.
@@ -55,12 +58,7 @@ func (s *Store) parts(r *record) []part {
 // setParts has r be of these owners, one at least: its time is the longest of theirs.
 func (s *Store) setParts(r *record, parts []part) {
 	first := parts[0]
-	r.owner, r.holds, r.holder, r.deadline = first.owner, first.holds, first.holder, first.deadline
-	for _, p := range parts {
-		if p.deadline.After(r.deadline) {
-			r.deadline = p.deadline
-		}
-	}
+	r.owner, r.holds, r.holder, r.deadline = first.owner, first.holds, first.holder, latest(parts)
 	if r.nest = parts; len(parts) == 1 {
 		r.nest = nil
 	}
@@ -68,64 +66,45 @@ func (s *Store) setParts(r *record, parts []part) {
 	s.arm()
 }
 
-// find tells where an owner is among parts; -1 if it is not.
+// latest is the deadline of parts that is the last.
+func latest(parts []part) time.Time {
+	return slices.MaxFunc(parts, func(a, b part) int { return a.deadline.Compare(b.deadline) }).deadline
+}
+
+// find returns where an owner is among parts; -1 if it is not.
 func find(parts []part, owner string) int {
 	return slices.IndexFunc(parts, func(p part) bool { return p.owner == owner })
 }
 
-// lock is the live record of a reentrant lock, or nil, and an error if name is in use for something else.
-func (s *Store) lock(name string) (*record, error) {
-	r := s.find(name)
-	if r != nil && (r.foreign || r.sides != nil) {
-		return nil, wrongKind(r)
-	}
-	return r, nil
-}
-
-func (x *session) acquireNested(q backend.AcquireRequest) (backend.AcquireReply, error) {
+func (x nested) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) {
 	s := x.store
-	r, err := s.lock(q.Name)
+	r, err := s.lookup(q.Kind, q.Name)
 	if err != nil {
 		return backend.AcquireReply{}, err
 	}
-	absent := backend.AcquireReply{Absent: true}
 	if r == nil {
-		return absent, nil
+		return backend.AcquireReply{Absent: true}, nil
 	}
 	parts := s.parts(r)
-	granted := func() (backend.AcquireReply, error) {
-		reply := backend.AcquireReply{Granted: true}
-		if q.Fenced {
-			reply.Token = s.tokens.next(q.Name)
+	if find(parts, q.Owner) < 0 {
+		at := find(parts, q.Under)
+		switch {
+		case at < 0, parts[at].holds < q.UnderHolds, q.UnderToken > s.tokens.drawn(q.Name):
+			return backend.AcquireReply{Absent: true}, nil
+		case at+1 < len(parts):
+			return backend.AcquireReply{Remaining: remaining(latest(parts[at+1:]))}, nil
+		case parts[at].holds > q.UnderHolds:
+			left := remaining(parts[at].deadline)
+			return backend.AcquireReply{Remaining: left, Look: min(left, backend.HoldsLook)}, nil
 		}
-		return reply, nil
+		s.setParts(r, append(slices.Clone(parts), part{q.Owner, 1, time.Now().Add(q.Lease), x.client}))
 	}
-	if find(parts, q.Owner) >= 0 {
-		return granted()
-	}
-	at := find(parts, q.Under)
-	switch {
-	case at < 0, parts[at].holds < q.UnderHolds, q.UnderToken > s.tokens.drawn(q.Name):
-		return absent, nil
-	case at+1 < len(parts):
-		var last time.Time
-		for _, p := range parts[at+1:] {
-			if p.deadline.After(last) {
-				last = p.deadline
-			}
-		}
-		return backend.AcquireReply{Remaining: remaining(last)}, nil
-	case parts[at].holds > q.UnderHolds:
-		left := remaining(parts[at].deadline)
-		return backend.AcquireReply{Remaining: left, Look: min(left, backend.HoldsLook)}, nil
-	}
-	s.setParts(r, append(slices.Clone(parts), part{q.Owner, 1, time.Now().Add(q.Lease), x}))
-	return granted()
+	return backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
 }
 
-func (x *session) releaseNested(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (x nested) release(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	s := x.store
-	r, err := s.lock(q.Name)
+	r, err := s.lookup(q.Kind, q.Name)
 	if r == nil {
 		return backend.ReleaseReply{}, err
 	}
@@ -137,7 +116,7 @@ func (x *session) releaseNested(q backend.ReleaseRequest) (backend.ReleaseReply,
 	if q.Keep > 0 {
 		parts[at].holds = q.Keep
 		s.setParts(r, parts)
-		s.tellReleased(nestTopic(q.Name, q.Owner))
+		s.watchers.tell(released, nestTopic(q.Name, q.Owner))
 		return backend.ReleaseReply{Held: true}, nil
 	}
 	if s.drop(r, parts, at) {
@@ -146,30 +125,30 @@ func (x *session) releaseNested(q backend.ReleaseRequest) (backend.ReleaseReply,
 	return backend.ReleaseReply{Held: true}, nil
 }
 
-// drop takes one of its owners out of r, and tells whether it was the last: then the lock is free.
+// drop takes one of its owners out of r, and reports whether it was the last: then the lock is free.
 func (s *Store) drop(r *record, parts []part, at int) (last bool) {
 	owner := parts[at].owner
 	parts = slices.Delete(slices.Clone(parts), at, at+1)
-	s.tellReleased(nestTopic(r.name, owner))
+	s.watchers.tell(released, nestTopic(r.name, owner))
 	if len(parts) == 0 {
 		s.remove(r)
 		return true
 	}
 	s.setParts(r, parts)
-	s.tellReleased(nestTopic(r.name, parts[len(parts)-1].owner))
+	s.watchers.tell(released, nestTopic(r.name, parts[len(parts)-1].owner))
 	return false
 }
 
-// leave takes an owner out of r that does not know of others, and tells whether the lock is free.
+// leave takes an owner out of r that does not know of others, and reports whether the lock is free.
 func (s *Store) leave(r *record, owner string) (free bool) {
 	parts := s.parts(r)
 	at := find(parts, owner)
 	return at < 0 || s.drop(r, parts, at)
 }
 
-func (x *session) renewNested(q backend.RenewRequest) bool {
+func (x nested) renew(q backend.RenewRequest) bool {
 	s := x.store
-	r, _ := s.lock(q.Name) // foreign data is not held, as in the script
+	r, _ := s.lookup(q.Kind, q.Name) // foreign data is not held, as in the script
 	if r == nil {
 		return false
 	}
@@ -179,7 +158,7 @@ func (x *session) renewNested(q backend.RenewRequest) bool {
 		return false
 	}
 	if d := time.Now().Add(q.Lease); q.Lease > 0 && d.After(parts[at].deadline) {
-		parts[at].deadline, parts[at].holder = d, x
+		parts[at].deadline, parts[at].holder = d, x.client
 		s.setParts(r, parts)
 	}
 	return true

@@ -15,15 +15,15 @@ var _ backend.RWSession = (*session)(nil)
 // sides is what a record holds that is a read-write lock. To a lock's operations it
 // is a record with no owner.
 type sides struct {
-	writer  string // who holds it for writing; "" if nobody does
+	writer  string // the owner that holds it for writing; "" if there is none
 	holds   int    // by writer
-	by      *session
+	by      *client
 	readers map[string]*reader
 }
 
 type reader struct {
 	deadline time.Time
-	by       *session
+	by       *client
 }
 
 // claim is a waiting writer's.
@@ -37,24 +37,17 @@ func rwTopic(name string) backend.Topic {
 	return backend.Topic{Kind: backend.KindWrite, Name: name}
 }
 
-func sided(k backend.Kind) bool { return k == backend.KindRead || k == backend.KindWrite }
+func isSide(k backend.Kind) bool { return k == backend.KindRead || k == backend.KindWrite }
 
-// findRW finds the read-write lock of name; nil if there is none, and an error if name
-// is in use for something else.
-func (s *Store) findRW(name string) (*record, error) {
-	r := s.find(name)
-	if r != nil && r.sides == nil {
-		return nil, wrongKind(r)
-	}
-	return r, nil
-}
+// sided has the operations of the two sides of a read-write lock.
+type sided struct{ *client }
 
-func (x *session) acquireRead(q backend.AcquireRequest) (backend.AcquireReply, error) {
+func (x sided) acquireRead(q backend.AcquireRequest) (backend.AcquireReply, error) {
 	s := x.store
-	r, err := s.findRW(q.Name)
+	r, err := s.lookup(q.Kind, q.Name)
 	if err != nil {
 		if r := s.find(q.Name); q.Under != "" && r != nil && !r.foreign {
-			return backend.AcquireReply{Absent: true}, nil // a lock: nobody holds it by a side
+			return backend.AcquireReply{Absent: true}, nil // a lock: it is held by no side
 		}
 		return backend.AcquireReply{}, err
 	}
@@ -62,7 +55,7 @@ func (x *session) acquireRead(q backend.AcquireRequest) (backend.AcquireReply, e
 	case r != nil && r.reads(q.Owner):
 		return backend.AcquireReply{Granted: true}, nil
 	case q.Under != "":
-		if r == nil || q.UnderKind == backend.KindWrite && r.sides.writer != q.Under || q.UnderKind != backend.KindWrite && !r.reads(q.Under) {
+		if r == nil || !r.heldBy(q.UnderKind, q.Under) {
 			return backend.AcquireReply{Absent: true}, nil
 		}
 	case r != nil && r.sides.writer != "":
@@ -72,7 +65,7 @@ func (x *session) acquireRead(q backend.AcquireRequest) (backend.AcquireReply, e
 			return backend.AcquireReply{Remaining: remaining(c.until)}, nil
 		}
 	}
-	hold := &reader{deadline: time.Now().Add(q.Lease), by: x}
+	hold := &reader{deadline: time.Now().Add(q.Lease), by: x.client}
 	if r == nil {
 		s.put(&record{name: q.Name, sides: &sides{readers: map[string]*reader{q.Owner: hold}}}, q.Lease)
 		return backend.AcquireReply{Granted: true}, nil
@@ -82,9 +75,9 @@ func (x *session) acquireRead(q backend.AcquireRequest) (backend.AcquireReply, e
 	return backend.AcquireReply{Granted: true}, nil
 }
 
-func (x *session) acquireWrite(q backend.AcquireRequest) (backend.AcquireReply, error) {
+func (x sided) acquireWrite(q backend.AcquireRequest) (backend.AcquireReply, error) {
 	s := x.store
-	r, err := s.findRW(q.Name)
+	r, err := s.lookup(q.Kind, q.Name)
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, err
@@ -92,52 +85,60 @@ func (x *session) acquireWrite(q backend.AcquireRequest) (backend.AcquireReply, 
 		if s.claims[q.Name].by == q.Claimant {
 			delete(s.claims, q.Name)
 		}
-		s.put(&record{name: q.Name, sides: &sides{writer: q.Owner, holds: 1, by: x, readers: map[string]*reader{}}}, q.Lease)
+		held := &sides{writer: q.Owner, holds: 1, by: x.client, readers: make(map[string]*reader)}
+		s.put(&record{name: q.Name, sides: held}, q.Lease)
 		return backend.AcquireReply{Granted: true}, nil
 	case r.sides.writer == q.Owner:
 		return backend.AcquireReply{Granted: true}, nil
 	case r.sides.writer == "" && q.Claim > 0:
-		s.claim(q.Name, q.Claimant, q.Claim)
+		s.claims.write(q.Name, claim{q.Claimant, time.Now().Add(q.Claim)})
 		return backend.AcquireReply{Remaining: remaining(r.deadline), Claimed: true}, nil
 	}
 	return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
 }
 
-// claim writes a claim down, and drops those that are over.
-func (s *Store) claim(name, by string, d time.Duration) {
+// claims are the claims of waiting writers, by name.
+type claims map[string]claim
+
+// write writes a claim down, and drops the claims that are over.
+func (c claims) write(name string, by claim) {
 	now := time.Now()
-	maps.DeleteFunc(s.claims, func(_ string, c claim) bool { return !now.Before(c.until) })
-	if s.claims == nil {
-		s.claims = make(map[string]claim)
-	}
-	s.claims[name] = claim{by: by, until: now.Add(d)}
+	maps.DeleteFunc(c, func(_ string, c claim) bool { return !now.Before(c.until) })
+	c[name] = by
 }
 
-func (x *session) reenterWrite(q backend.ReenterRequest) (backend.ReenterReply, error) {
-	r := x.store.find(q.Name)
+// recordOf finds the read-write lock of name; nil if there is none, with an error if name is in use for
+// data that is no lock.
+func (x sided) recordOf(name string) (*record, error) {
+	r := x.store.find(name)
 	switch {
-	case q.Kind == backend.KindRead:
-		return backend.ReenterReply{}, &backend.Fault{Err: errors.New("a reader enters again as another owner, with Acquire under it")}
 	case r != nil && r.foreign:
-		return backend.ReenterReply{}, wrongKind(r)
-	case r == nil || r.sides == nil || r.sides.writer != q.Owner:
-		return backend.ReenterReply{}, nil
+		return nil, wrongKind(r)
+	case r != nil && r.sides == nil:
+		return nil, nil
 	}
-	r.sides.holds, r.sides.by = q.Holds, x
+	return r, nil
+}
+
+func (x sided) reenterWrite(q backend.ReenterRequest) (backend.ReenterReply, error) {
+	if q.Kind == backend.KindRead {
+		err := errors.New("a reader enters again as another owner, with Acquire under it")
+		return backend.ReenterReply{}, &backend.Fault{Err: err}
+	}
+	r, err := x.recordOf(q.Name)
+	if r == nil || r.sides.writer != q.Owner {
+		return backend.ReenterReply{}, err
+	}
+	r.sides.holds, r.sides.by = q.Holds, x.client
 	x.store.extend(r, q.Lease)
 	return backend.ReenterReply{Held: true}, nil
 }
 
-func (x *session) releaseSide(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (x sided) release(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	s := x.store
-	r := s.find(q.Name)
-	switch {
-	case r == nil:
-		return backend.ReleaseReply{}, nil
-	case r.foreign:
-		return backend.ReleaseReply{}, wrongKind(r)
-	case r.sides == nil:
-		return backend.ReleaseReply{}, nil
+	r, err := x.recordOf(q.Name)
+	if r == nil {
+		return backend.ReleaseReply{}, err
 	}
 	if q.Kind == backend.KindRead {
 		h := r.sides.readers[q.Owner]
@@ -166,7 +167,7 @@ func (x *session) releaseSide(q backend.ReleaseRequest) (backend.ReleaseReply, e
 	return backend.ReleaseReply{Held: true}, nil
 }
 
-// settle has r live as long as the longest of its readers, and tells whether there is one.
+// settle sets the deadline of r to the latest of its readers, and reports whether there is one.
 func (s *Store) settle(r *record) bool {
 	var last time.Time
 	for _, h := range r.sides.readers {
@@ -183,46 +184,43 @@ func (s *Store) settle(r *record) bool {
 	return true
 }
 
-func (x *session) renewSide(q backend.RenewRequest) bool {
+func (x sided) renew(q backend.RenewRequest) bool {
 	s := x.store
-	r := s.find(q.Name)
-	if r == nil || r.sides == nil {
+	r, _ := x.recordOf(q.Name)
+	if r == nil || !r.heldBy(q.Kind, q.Owner) {
 		return false
 	}
-	if q.Kind == backend.KindWrite {
-		if r.sides.writer != q.Owner {
-			return false
-		}
-		if q.Lease > 0 {
-			r.sides.by = x
-			s.extend(r, q.Lease)
-		}
+	if q.Lease <= 0 {
 		return true
 	}
-	if !r.reads(q.Owner) {
-		return false
-	}
-	if h := r.sides.readers[q.Owner]; q.Lease > 0 {
-		h.by = x
+	if q.Kind == backend.KindWrite {
+		r.sides.by = x.client
+	} else {
+		h := r.sides.readers[q.Owner]
+		h.by = x.client
 		if d := time.Now().Add(q.Lease); d.After(h.deadline) {
 			h.deadline = d
 		}
-		s.extend(r, q.Lease)
 	}
+	s.extend(r, q.Lease)
 	return true
 }
 
-// reads tells whether an owner holds r for reading.
+// reads reports whether an owner holds r for reading.
 func (r *record) reads(owner string) bool {
 	h := r.sides.readers[owner]
 	return h != nil && time.Now().Before(h.deadline)
 }
 
-func (x *session) inspectRW(name string) (backend.Record, error) {
-	r, err := x.store.findRW(name)
-	if r == nil {
-		return backend.Record{}, err
+// heldBy reports whether an owner holds that side of r.
+func (r *record) heldBy(side backend.Kind, owner string) bool {
+	if side == backend.KindWrite {
+		return r.sides.writer == owner
 	}
+	return r.reads(owner)
+}
+
+func (r *record) inspectSides() backend.Record {
 	rec := backend.Record{Held: true, Kind: backend.KindRead, Remaining: remaining(r.deadline)}
 	if r.sides.writer != "" {
 		rec.Kind, rec.Owner, rec.Holds = backend.KindWrite, r.sides.writer, r.sides.holds
@@ -236,57 +234,17 @@ func (x *session) inspectRW(name string) (backend.Record, error) {
 			rec.Owner, rec.Holds = owner, 1
 		}
 	}
-	return rec, nil
-}
-
-func (x *session) forceRW(name string) (bool, error) {
-	s := x.store
-	r, err := s.findRW(name)
-	if r == nil {
-		return false, err
-	}
-	s.remove(r)
-	s.released(r)
-	r.tellHolders(nil)
-	return true, nil
-}
-
-// tellHolders tells those who hold r, or did, that it is gone, but those who were told.
-func (r *record) tellHolders(told map[*session]struct{}) {
-	t := rwTopic(r.name)
-	tell := func(x *session) {
-		if _, twice := told[x]; x != nil && !twice {
-			x.tell(event{changed, t})
-		}
-	}
-	tell(r.sides.by)
-	seen := map[*session]bool{r.sides.by: true}
-	for _, h := range r.sides.readers {
-		if !seen[h.by] {
-			seen[h.by] = true
-			tell(h.by)
-		}
-	}
+	return rec
 }
 
 // Withdraw implements [backend.RWSession].
-func (x *session) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if c, ok := s.claims[t.Name]; ok && c.by == claimant && time.Now().Before(c.until) {
-		delete(s.claims, t.Name)
-		s.announceRW(t.Name)
-	}
-	return nil
-}
-
-func (s *Store) announceRW(name string) {
-	t := rwTopic(name)
-	for x := range s.watchers[t] {
-		x.tell(event{released, t})
-	}
+func (x sided) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
+	_, err := locked(ctx, x.client, func(s *Store) (struct{}, error) {
+		if c, ok := s.claims[t.Name]; ok && c.by == claimant && time.Now().Before(c.until) {
+			delete(s.claims, t.Name)
+			s.watchers.tell(released, rwTopic(t.Name))
+		}
+		return struct{}{}, nil
+	})
+	return err
 }

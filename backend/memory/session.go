@@ -3,17 +3,203 @@ package memory
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
 
-// session is one client's way into the store. All of it is guarded by store.mu.
+var _ backend.AgeSession = (*session)(nil)
+
+// session is one client's way into the store. What belongs to a kind of lock is a component.
 type session struct {
+	*client
+	counts
+	permits
+	sided
+	fair
+	nested
+	multi
+	relay
+}
+
+func newSession(c *client) *session {
+	return &session{c, counts{c}, permits{counts{c}}, sided{c}, fair{c}, nested{c}, multi{c}, relay{c}}
+}
+
+// locked runs an operation under the store's mutex, unless the session refuses it.
+func locked[R any](ctx context.Context, x *client, run func(s *Store) (R, error)) (R, error) {
+	x.store.mu.Lock()
+	defer x.store.mu.Unlock()
+	if err := x.refuses(ctx); err != nil {
+		var none R
+		return none, err
+	}
+	return run(x.store)
+}
+
+// Acquire implements [backend.Session].
+func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.AcquireReply, error) {
+		switch q.Kind {
+		case backend.KindPermits:
+			return x.permits.acquire(q)
+		case backend.KindRead:
+			return x.acquireRead(q)
+		case backend.KindWrite:
+			return x.acquireWrite(q)
+		case backend.KindFair:
+			return x.fair.acquire(q)
+		case backend.KindNested:
+			return x.nested.acquire(q)
+		}
+		r, err := s.lookup(q.Kind, q.Name)
+		if left := x.young(q, r); left > 0 {
+			return backend.AcquireReply{Young: true, Remaining: left}, nil
+		}
+		switch {
+		case err != nil:
+			return backend.AcquireReply{}, err
+		case r == nil:
+			s.grant(q, x.client)
+		case !r.of(q.Owner):
+			return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
+		}
+		return backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+	})
+}
+
+// Reenter implements [backend.Session].
+func (x *session) Reenter(ctx context.Context, q backend.ReenterRequest) (backend.ReenterReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.ReenterReply, error) {
+		if isSide(q.Kind) {
+			return x.reenterWrite(q)
+		}
+		r, err := s.held(q.Name, q.Owner)
+		if r == nil {
+			return backend.ReenterReply{}, err
+		}
+		r.holds, r.holder = q.Holds, x.client
+		s.extend(r, q.Lease)
+		return backend.ReenterReply{Held: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+	})
+}
+
+// Release implements [backend.Session].
+func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.ReleaseReply, error) {
+		switch q.Kind {
+		case backend.KindPermits:
+			return x.permits.release(q)
+		case backend.KindRead, backend.KindWrite:
+			return x.sided.release(q)
+		case backend.KindNested:
+			return x.nested.release(q)
+		}
+		r, err := s.held(q.Name, q.Owner)
+		if r == nil {
+			return backend.ReleaseReply{}, err
+		}
+		switch {
+		case q.Keep > 0:
+			r.holds = q.Keep
+		case !s.leave(r, q.Owner):
+		case q.Kind == backend.KindFair:
+			s.tellFirst(q.Name)
+		default:
+			s.released(r)
+		}
+		return backend.ReleaseReply{Held: true}, nil
+	})
+}
+
+// Renew implements [backend.Session].
+func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.store.mu.Lock()
+	defer x.store.mu.Unlock()
+	err := x.refuses(ctx)
+	for i, q := range in {
+		if out[i] = (backend.RenewResult{Err: err}); err == nil {
+			out[i].Held = x.renew(q)
+		}
+	}
+}
+
+func (x *session) renew(q backend.RenewRequest) bool {
+	switch q.Kind {
+	case backend.KindPermits:
+		return x.permits.renew(q)
+	case backend.KindRead, backend.KindWrite:
+		return x.sided.renew(q)
+	case backend.KindNested:
+		return x.nested.renew(q)
+	}
+	// Foreign data is not held, as in the script; it is no error here.
+	r, _ := x.store.held(q.Name, q.Owner)
+	if r != nil && q.Lease > 0 {
+		r.holder = x.client
+		x.store.extend(r, q.Lease)
+	}
+	return r != nil
+}
+
+// Inspect implements [backend.Session].
+func (x *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.Record, error) {
+		r, err := s.lookup(t.Kind, t.Name)
+		switch {
+		case r == nil:
+			return backend.Record{}, err
+		case r.sides != nil:
+			return r.inspectSides(), nil
+		}
+		return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
+	})
+}
+
+// ForceRelease implements [backend.Session].
+func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
+	return locked(ctx, x.client, func(s *Store) (bool, error) {
+		r, err := s.lookup(t.Kind, t.Name)
+		if r == nil {
+			return false, err
+		}
+		s.remove(r)
+		for _, p := range r.nest {
+			s.watchers.tell(released, nestTopic(t.Name, p.owner))
+		}
+		if r.sides != nil {
+			s.released(r)
+		} else {
+			s.releasedToAll(r)
+		}
+		r.tellHolders(nil)
+		return true, nil
+	})
+}
+
+// KnowsAge implements [backend.AgeSession]. A new store has lost nothing, so it is of any age until
+// [Store.Flush].
+func (x *session) KnowsAge() bool { return true }
+
+// young returns for how long the store is still too young for q; zero if it is old enough.
+func (x *session) young(q backend.AcquireRequest, r *record) time.Duration {
+	if q.Age == nil || x.store.lost.IsZero() || r != nil && r.of(q.Owner) {
+		return 0
+	}
+	end := x.store.lost.Add(q.Age.Least)
+	if !time.Now().Before(end) {
+		return 0
+	}
+	return remaining(end)
+}
+
+// client is what all components of a session share. All of it is guarded by store.mu.
+type client struct {
 	store   *Store
 	handler backend.Handler
 	watched map[backend.Topic]struct{}
 	closed  bool
-	// queue holds what the handler is still to be told, in order.
+	// queue holds the events that the handler has not been told yet, in order.
 	queue []event
 	// done is closed when the goroutine that empties the queue ends; nil if none runs.
 	done chan struct{}
@@ -34,7 +220,7 @@ var (
 // tell queues an event. The handler is called on a goroutine that lives for as
 // long as there is something to tell: never under store.mu and never inside
 // a call of the client, which may hold a mutex that its handler takes.
-func (x *session) tell(e event) {
+func (x *client) tell(e event) {
 	if x.closed {
 		return
 	}
@@ -45,7 +231,7 @@ func (x *session) tell(e event) {
 	}
 }
 
-func (x *session) deliver(done chan struct{}) {
+func (x *client) deliver(done chan struct{}) {
 	defer close(done)
 	for {
 		x.store.mu.Lock()
@@ -63,10 +249,8 @@ func (x *session) deliver(done chan struct{}) {
 	}
 }
 
-// enter locks the store for an operation and tells why it cannot run, if so.
-// The caller unlocks in any case.
-func (x *session) enter(ctx context.Context) error {
-	x.store.mu.Lock()
+// refuses returns why no operation can run; nil if one can.
+func (x *client) refuses(ctx context.Context) error {
 	switch {
 	case x.closed:
 		return &backend.Fault{
@@ -85,191 +269,8 @@ func (x *session) enter(ctx context.Context) error {
 	return nil
 }
 
-func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return backend.AcquireReply{}, err
-	}
-	switch q.Kind {
-	case backend.KindPermits:
-		return x.acquirePermit(q)
-	case backend.KindRead:
-		return x.acquireRead(q)
-	case backend.KindWrite:
-		return x.acquireWrite(q)
-	case backend.KindFair:
-		return x.acquireFair(q)
-	case backend.KindNested:
-		return x.acquireNested(q)
-	}
-	r := s.find(q.Name)
-	if left := s.young(q, r); left > 0 {
-		return backend.AcquireReply{Young: true, Remaining: left}, nil
-	}
-	switch {
-	case r == nil:
-		s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
-	case r.foreign, r.sides != nil:
-		return backend.AcquireReply{}, wrongKind(r)
-	case !r.of(q.Owner):
-		return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
-	}
-	reply := backend.AcquireReply{Granted: true}
-	if q.Fenced {
-		reply.Token = s.tokens.next(q.Name)
-	}
-	return reply, nil
-}
-
-func (x *session) Reenter(ctx context.Context, q backend.ReenterRequest) (backend.ReenterReply, error) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return backend.ReenterReply{}, err
-	}
-	if sided(q.Kind) {
-		return x.reenterWrite(q)
-	}
-	r, err := s.held(q.Name, q.Owner)
-	if r == nil {
-		return backend.ReenterReply{}, err
-	}
-	reply := backend.ReenterReply{Held: true}
-	if q.Fenced {
-		reply.Token = s.tokens.next(q.Name)
-	}
-	r.holds = q.Holds
-	r.holder = x
-	s.extend(r, q.Lease)
-	return reply, nil
-}
-
-func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return backend.ReleaseReply{}, err
-	}
-	switch q.Kind {
-	case backend.KindPermits:
-		return x.releasePermit(q)
-	case backend.KindRead, backend.KindWrite:
-		return x.releaseSide(q)
-	case backend.KindNested:
-		return x.releaseNested(q)
-	}
-	r, err := s.held(q.Name, q.Owner)
-	if r == nil {
-		return backend.ReleaseReply{}, err
-	}
-	switch {
-	case q.Keep > 0:
-		r.holds = q.Keep
-	case !s.leave(r, q.Owner):
-	case q.Kind == backend.KindFair:
-		s.tellFirst(q.Name)
-	default:
-		s.released(r)
-	}
-	return backend.ReleaseReply{Held: true}, nil
-}
-
-func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	for i, q := range in {
-		if err != nil {
-			out[i] = backend.RenewResult{Err: err}
-			continue
-		}
-		switch q.Kind {
-		case backend.KindPermits:
-			out[i] = backend.RenewResult{Held: x.renewPermit(q)}
-			continue
-		case backend.KindRead, backend.KindWrite:
-			out[i] = backend.RenewResult{Held: x.renewSide(q)}
-			continue
-		case backend.KindNested:
-			out[i] = backend.RenewResult{Held: x.renewNested(q)}
-			continue
-		}
-		// Foreign data is not held, as in the script; it is no error here.
-		r, _ := s.held(q.Name, q.Owner)
-		if r != nil && q.Lease > 0 {
-			r.holder = x
-			s.extend(r, q.Lease)
-		}
-		out[i] = backend.RenewResult{Held: r != nil}
-	}
-}
-
-// held returns the record of name if owner holds it, else nil, and an error if
-// the name is in use for something else.
-func (s *Store) held(name, owner string) (*record, error) {
-	r := s.find(name)
-	switch {
-	case r == nil:
-		return nil, nil
-	case r.foreign:
-		return nil, wrongKind(r)
-	case !r.of(owner) || r.sides != nil:
-		return nil, nil
-	}
-	return r, nil
-}
-
-func (x *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return backend.Record{}, err
-	}
-	if sided(t.Kind) {
-		return x.inspectRW(t.Name)
-	}
-	r := s.find(t.Name)
-	switch {
-	case r == nil:
-		return backend.Record{}, nil
-	case r.foreign, r.sides != nil:
-		return backend.Record{}, wrongKind(r)
-	}
-	return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
-}
-
-func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
-	s := x.store
-	err := x.enter(ctx)
-	defer s.mu.Unlock()
-	if err != nil {
-		return false, err
-	}
-	if sided(t.Kind) {
-		return x.forceRW(t.Name)
-	}
-	r := s.find(t.Name)
-	switch {
-	case r == nil:
-		return false, nil
-	case r.foreign, r.sides != nil:
-		return false, wrongKind(r)
-	}
-	s.remove(r)
-	for _, p := range r.nest {
-		s.tellReleased(nestTopic(t.Name, p.owner))
-	}
-	s.releasedToAll(r)
-	r.tellOwners(nil)
-	return true, nil
-}
-
-func (x *session) Watch(t backend.Topic) {
+// Watch implements [backend.Session].
+func (x *client) Watch(t backend.Topic) {
 	s := x.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,45 +278,35 @@ func (x *session) Watch(t backend.Topic) {
 		return
 	}
 	x.watched[t] = struct{}{}
-	if s.watchers[t] == nil {
-		s.watchers[t] = make(map[*session]struct{})
-	}
-	s.watchers[t][x] = struct{}{}
+	s.watchers.add(t, x)
 	if s.down == nil {
 		x.tell(event{watching, t})
 	}
 }
 
-func (x *session) Unwatch(t backend.Topic) {
-	s := x.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x.unwatch(t)
-}
-
-func (x *session) unwatch(t backend.Topic) {
-	delete(x.watched, t)
-	w := x.store.watchers[t]
-	delete(w, x)
-	if len(w) == 0 {
-		delete(x.store.watchers, t)
-	}
-}
-
-func (x *session) Ping(ctx context.Context) error {
-	err := x.enter(ctx)
+// Unwatch implements [backend.Session].
+func (x *client) Unwatch(t backend.Topic) {
+	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
-	return err
+	delete(x.watched, t)
+	x.store.watchers.drop(t, x)
+}
+
+// Ping implements [backend.Session].
+func (x *client) Ping(ctx context.Context) error {
+	x.store.mu.Lock()
+	defer x.store.mu.Unlock()
+	return x.refuses(ctx)
 }
 
 // Close waits until the handler is left alone; it is not to be called from one.
-func (x *session) Close() error {
+func (x *client) Close() error {
 	s := x.store
 	s.mu.Lock()
 	if !x.closed {
 		x.closed = true
 		for t := range x.watched {
-			x.unwatch(t)
+			s.watchers.drop(t, x)
 		}
 		delete(s.sessions, x)
 		x.queue = nil
@@ -327,3 +318,31 @@ func (x *session) Close() error {
 	}
 	return nil
 }
+
+// watchers are the sessions that watch each topic.
+type watchers map[backend.Topic]map[*client]struct{}
+
+func (w watchers) add(t backend.Topic, x *client) {
+	if w[t] == nil {
+		w[t] = make(map[*client]struct{})
+	}
+	w[t][x] = struct{}{}
+}
+
+func (w watchers) drop(t backend.Topic, x *client) {
+	if delete(w[t], x); len(w[t]) == 0 {
+		delete(w, t)
+	}
+}
+
+// tell tells the sessions that watch t of an event, and reports whether there are any.
+func (w watchers) tell(what func(backend.Handler, backend.Topic), t backend.Topic) bool {
+	for x := range w[t] {
+		x.tell(event{what, t})
+	}
+	return len(w[t]) > 0
+}
+
+// turn tells an owner in the queue of a fair lock that it may have the lock, and reports whether a
+// session hears it.
+func (w watchers) turn(name, owner string) bool { return w.tell(released, fairTopic(name, owner)) }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/grpclock"
 	"github.com/mortise-go/mortise/redisgo"
 )
@@ -52,7 +53,8 @@ func (s *site) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleRe
 	return s.onUnary(ctx, r)
 }
 
-func (s *site) StreamingOutputCall(r *pb.StreamingOutputCallRequest, ss pb.TestService_StreamingOutputCallServer) error {
+func (s *site) StreamingOutputCall(r *pb.StreamingOutputCallRequest,
+	ss pb.TestService_StreamingOutputCallServer) error {
 	return s.onOutput(r, ss)
 }
 
@@ -71,10 +73,7 @@ func newSite(t *testing.T) *site {
 func (s *site) client(opts ...mortise.ClientOption) *mortise.Client {
 	s.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
-	locks, err := mortise.New(redisgo.New(rdb), opts...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	locks := check.Value(mortise.New(redisgo.New(rdb), opts...)).In(s)
 	s.Cleanup(func() { locks.Close(); rdb.Close() })
 	return locks
 }
@@ -87,30 +86,24 @@ func (s *site) serve(opts ...grpc.ServerOption) pb.TestServiceClient {
 
 func (s *site) serveTo(client []grpc.DialOption, opts ...grpc.ServerOption) pb.TestServiceClient {
 	s.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.Fatal(err)
-	}
+	l := check.Value(net.Listen("tcp", "127.0.0.1:0")).In(s)
 	srv := grpc.NewServer(opts...)
 	pb.RegisterTestServiceServer(srv, s)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), append(client, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	conn := check.Value(grpc.NewClient(l.Addr().String(),
+		append(client, grpc.WithTransportCredentials(insecure.NewCredentials()))...)).In(s)
 	s.Cleanup(func() {
 		conn.Close()
 		srv.Stop()
-		if err := <-served; err != nil {
-			s.Error(err)
-		}
+		check.Done(s, <-served)
 	})
 	return pb.NewTestServiceClient(conn)
 }
 
 func (s *site) unary(opts ...grpclock.Option) pb.TestServiceClient {
-	return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order}, opts...)))
+	return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order},
+		opts...)))
 }
 
 func (s *site) stream(methods grpclock.Methods, opts ...grpclock.Option) pb.TestServiceClient {
@@ -140,19 +133,14 @@ func (s *site) want(err error, code codes.Code, reason string) (retry time.Durat
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
 			got = d.Reason
-			if d.Domain != grpclock.Domain {
-				s.Errorf("domain %q", d.Domain)
-			}
+			check.ErrorIf(s, d.Domain != grpclock.Domain, "domain %q", d.Domain)
 		case *errdetails.RetryInfo:
 			retry = d.RetryDelay.AsDuration()
 		}
 	}
-	if st.Code() != code || got != reason {
-		s.Errorf("got %v, reason %q; want %v, %q", err, got, code, reason)
-	}
-	if strings.Contains(st.Message(), "127.0.0.1") || strings.Contains(st.Message(), "orders:") {
-		s.Errorf("the answer gives the store away: %v", err)
-	}
+	check.ErrorIf(s, st.Code() != code || got != reason, "got %v, reason %q; want %v, %q", err, got, code, reason)
+	check.ErrorIf(s, strings.Contains(st.Message(), "127.0.0.1") || strings.Contains(st.Message(), "orders:"),
+		"the answer gives the store away: %v", err)
 	return retry
 }
 
@@ -163,26 +151,18 @@ func (s *site) free(name string) {
 		if err == nil && n == int64(0) {
 			return
 		}
-		if time.Now().After(end) {
-			s.Fatalf("%s is not free in Redis after %v: %v %v", name, patience, n, err)
-		}
+		check.FatalIf(s, time.Now().After(end), "%s is not free in Redis after %v: %v %v", name, patience, n, err)
 	}
 }
 
 func (s *site) hold() *mortise.Lease {
 	s.Helper()
-	lease, err := s.client().Lock(s.Context(), "orders:42")
-	if err != nil {
-		s.Fatal(err)
-	}
-	return lease
+	return check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
 }
 
 func (s *site) unlock(l *mortise.Lease) {
 	s.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, l.Unlock(context.Background()))
 }
 
 func receive[T any](t testing.TB, what string, c <-chan T) (v T) {
@@ -246,17 +226,13 @@ func served(s *site) {
 		}
 		return new(pb.SimpleResponse), mortise.Do(ctx, s.locks, "orders:42", func(ctx context.Context) error {
 			state, err := s.locks.Inspect(ctx, "orders:42")
-			if state.Holds != 2 {
-				s.Errorf("held %d times", state.Holds)
-			}
+			check.ErrorIf(s, state.Holds != 2, "held %d times", state.Holds)
 			return err
 		})
 	}
 	client := s.unary()
 	for range 3 { // at once: it was released before the answer
-		if _, err := client.UnaryCall(s.ctx(), request("42")); err != nil {
-			s.Error(err)
-		}
+		check.Done(s, check.Err(client.UnaryCall(s.ctx(), request("42"))))
 	}
 	s.free("orders:42")
 }
@@ -285,15 +261,12 @@ func refused(s *site) {
 	call := func(id string) error { _, err := client.UnaryCall(s.ctx(), request(id)); return err }
 	first := async(func() error { return call("42") })
 	receive(s, "the first in the handler", in)
-	if d := s.want(call("42"), codes.Aborted, grpclock.ReasonLocked); d <= 0 || d > 30*time.Second {
-		s.Errorf("retry after %v, of a lease of 30 s", d)
-	}
+	d := s.want(call("42"), codes.Aborted, grpclock.ReasonLocked)
+	check.ErrorIf(s, d <= 0 || d > 30*time.Second, "retry after %v, of a lease of 30 s", d)
 	other := async(func() error { return call("43") })
 	receive(s, "another key in the handler", in)
 	close(let)
-	if err := errors.Join(receive(s, "the first", first), receive(s, "the other", other)); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, errors.Join(receive(s, "the first", first), receive(s, "the other", other)))
 	s.free("orders:42")
 	s.free("orders:43")
 }
@@ -308,9 +281,7 @@ func waits(s *site) {
 	let <- struct{}{}
 	receive(s, "the second in the handler", in)
 	let <- struct{}{}
-	if err := errors.Join(receive(s, "the first", first), receive(s, "the second", second)); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, errors.Join(receive(s, "the first", first), receive(s, "the second", second)))
 	s.free("orders:42")
 }
 
@@ -327,15 +298,15 @@ func deadline(s *site) {
 	s.never()
 	lease := s.hold()
 	causes := make(chan error, 1)
-	client := s.unary(grpclock.WithClientWait(), grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, _ error) error {
-		causes <- st.Err()
-		return st.Err()
-	}))
+	client := s.unary(grpclock.WithClientWait(),
+		grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, _ error) error {
+			causes <- st.Err()
+			return st.Err()
+		}))
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := client.UnaryCall(ctx, request("42")); status.Code(err) != codes.DeadlineExceeded {
-		s.Errorf("the client got %v", err)
-	}
+	_, err := client.UnaryCall(ctx, request("42"))
+	check.ErrorIf(s, status.Code(err) != codes.DeadlineExceeded, "the client got %v", err)
 	// The client may cancel before the server's own timer fires.
 	if err := receive(s, "the end of the wait", causes); status.Code(err) == codes.Canceled {
 		s.want(err, codes.Canceled, grpclock.ReasonClientGone)
@@ -351,7 +322,8 @@ func clientLeaves(s *site) {
 	lease := s.hold()
 	began, causes := make(chan struct{}), make(chan error, 1)
 	key := grpclock.ContextFunc(func(context.Context) (string, error) { close(began); return "orders:42", nil })
-	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: key}, grpclock.WithClientWait(),
+	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: key},
+		grpclock.WithClientWait(),
 		grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, _ error) error {
 			causes <- st.Err()
 			return st.Err()
@@ -377,10 +349,10 @@ func recovering(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.Un
 
 func panics(s *site) {
 	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { panic("boom") }
-	client := s.serve(grpc.ChainUnaryInterceptor(recovering, grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order})))
-	if _, err := client.UnaryCall(s.ctx(), request("42")); status.Convert(err).Message() != "recovered: boom" {
-		s.Error(err)
-	}
+	client := s.serve(grpc.ChainUnaryInterceptor(recovering,
+		grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order})))
+	_, err := client.UnaryCall(s.ctx(), request("42"))
+	check.ErrorIf(s, status.Convert(err).Message() != "recovered: boom", "%v", err)
 	s.free("orders:42")
 }
 
@@ -394,9 +366,7 @@ func shutsDown(s *site) {
 	down := async(func() error { return s.locks.Shutdown(s.ctx()) })
 	s.want(receive(s, "the second", second), codes.Unavailable, grpclock.ReasonClosing)
 	close(let)
-	if err := errors.Join(receive(s, "the first", first), receive(s, "the shutdown", down)); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, errors.Join(receive(s, "the first", first), receive(s, "the shutdown", down)))
 	s.free("orders:42")
 }
 
@@ -440,9 +410,8 @@ func redisDies(s *site) {
 	got := async(func() error { _, err := client.UnaryCall(context.Background(), request("42")); return err })
 	receive(s, "the call", in)
 	s.redis.Stop()
-	if err := receive(s, "the loss", causes); !errors.Is(err, mortise.ErrLost) {
-		s.Errorf("the cause is %v", err)
-	}
+	err := receive(s, "the loss", causes)
+	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
 	s.want(receive(s, "the answer", got), codes.Aborted, grpclock.ReasonLost)
 	s.redis.Restart() // with the data it had
 	s.free("orders:42")
@@ -453,9 +422,7 @@ func lostAnswered(s *site) {
 	s.tillLost(in, causes, status.Error(codes.OutOfRange, "half done"))
 	client := s.unary(grpclock.WithLockOptions(mortise.WithLease(5 * time.Second)))
 	_, err := client.UnaryCall(context.Background(), request("42"))
-	if status.Code(err) != codes.OutOfRange {
-		s.Error(err)
-	}
+	check.ErrorIf(s, status.Code(err) != codes.OutOfRange, "%v", err)
 	s.free("orders:42")
 }
 
@@ -470,7 +437,10 @@ func badKeys(s *site) {
 		"unset integer":   method(grpclock.Fields("x:{response_size}")),
 		"no metadata":     method(byMetadata),
 		"empty":           method(grpclock.Func(func(context.Context, any) (string, error) { return "", nil })),
-		"an error":        method(grpclock.ContextFunc(func(context.Context) (string, error) { return "", errors.New("orders: secret") })),
+		"an error": method(grpclock.ContextFunc(func(context.Context) (string, error) {
+			return "",
+				errors.New("orders: secret")
+		})),
 	} {
 		_, err := client.UnaryCall(s.ctx(), request(""))
 		s.want(err, codes.InvalidArgument, grpclock.ReasonBadKey)
@@ -481,9 +451,7 @@ func badKeys(s *site) {
 					field = b.FieldViolations[0].Field
 				}
 			}
-			if field != "payload.body" {
-				s.Errorf("the field is %q", field)
-			}
+			check.ErrorIf(s, field != "payload.body", "the field is %q", field)
 		}
 	}
 }
@@ -492,7 +460,8 @@ func readers(s *site) {
 	in, let := s.heldUnary()
 	read, write := s.locks.RW()
 	methods := grpclock.Methods{unary: order}
-	reader := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods, grpclock.WithReaders(read, unary))))
+	reader := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods,
+		grpclock.WithReaders(read, unary))))
 	writer := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods)))
 	call := func() error { _, err := reader.UnaryCall(s.ctx(), request("42")); return err }
 	one, two := async(call), async(call)
@@ -501,9 +470,7 @@ func readers(s *site) {
 	_, err := writer.UnaryCall(s.ctx(), request("42"))
 	s.want(err, codes.Aborted, grpclock.ReasonLocked)
 	close(let)
-	if err := errors.Join(receive(s, "a reader", one), receive(s, "another", two)); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, errors.Join(receive(s, "a reader", one), receive(s, "another", two)))
 	s.free("orders:42")
 }
 
@@ -511,14 +478,12 @@ func replaced(s *site) {
 	s.never()
 	lease := s.hold()
 	client := s.unary(grpclock.WithAnswer(func(_ context.Context, method string, st *status.Status, cause error) error {
-		if method != unary || st.Code() != codes.Aborted || !errors.Is(cause, mortise.ErrNotAcquired) {
-			s.Errorf("%s %v %v", method, st, cause)
-		}
+		check.ErrorIf(s, method != unary || st.Code() != codes.Aborted || !errors.Is(cause, mortise.ErrNotAcquired),
+			"%s %v %v", method, st, cause)
 		return status.Error(codes.AlreadyExists, "mine")
 	}))
-	if _, err := client.UnaryCall(s.ctx(), request("42")); status.Code(err) != codes.AlreadyExists {
-		s.Error(err)
-	}
+	_, err := client.UnaryCall(s.ctx(), request("42"))
+	check.ErrorIf(s, status.Code(err) != codes.AlreadyExists, "%v", err)
 	s.unlock(lease)
 	s.free("orders:42")
 }
@@ -526,9 +491,8 @@ func replaced(s *site) {
 func serverStream(s *site) {
 	let := make(chan struct{})
 	s.onOutput = func(r *pb.StreamingOutputCallRequest, ss pb.TestService_StreamingOutputCallServer) error {
-		if r.ResponseStatus.GetMessage() != "42" || grpclock.Lease(ss.Context()).Name() != "orders:42" {
-			s.Errorf("request %v, lease %q", r, grpclock.Lease(ss.Context()).Name())
-		}
+		check.ErrorIf(s, r.ResponseStatus.GetMessage() != "42" || grpclock.Lease(ss.Context()).Name() != "orders:42",
+			"request %v, lease %q", r, grpclock.Lease(ss.Context()).Name())
 		if err := ss.Send(new(pb.StreamingOutputCallResponse)); err != nil {
 			return err
 		}
@@ -537,10 +501,8 @@ func serverStream(s *site) {
 	}
 	client := s.stream(grpclock.Methods{output: order})
 	call := func() pb.TestService_StreamingOutputCallClient {
-		cs, err := client.StreamingOutputCall(s.ctx(), &pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Message: "42"}})
-		if err != nil {
-			s.Fatal(err)
-		}
+		cs := check.Value(client.StreamingOutputCall(s.ctx(),
+			&pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Message: "42"}})).In(s)
 		return cs
 	}
 	first := call()
@@ -548,9 +510,7 @@ func serverStream(s *site) {
 		s.Fatal(err)
 	}
 	_, err := call().Recv()
-	if d := s.want(err, codes.Aborted, grpclock.ReasonLocked); d <= 0 {
-		s.Error("no retry delay")
-	}
+	check.ErrorIf(s, s.want(err, codes.Aborted, grpclock.ReasonLocked) <= 0, "no retry delay")
 	close(let)
 	if _, err := first.Recv(); err != nil {
 		s.Error(err)
@@ -560,9 +520,8 @@ func serverStream(s *site) {
 
 func clientStream(s *site) {
 	s.onInput = func(ss pb.TestService_StreamingInputCallServer) error {
-		if l := grpclock.Lease(ss.Context()); l.Name() != "uploads:6162" {
-			s.Errorf("lease of %q", l.Name())
-		}
+		l := grpclock.Lease(ss.Context())
+		check.ErrorIf(s, l.Name() != "uploads:6162", "lease of %q", l.Name())
 		all := ""
 		for range 2 {
 			r, err := ss.Recv()
@@ -573,14 +532,10 @@ func clientStream(s *site) {
 		}
 		return ss.SendAndClose(&pb.StreamingInputCallResponse{AggregatedPayloadSize: int32(len(all))})
 	}
-	cs, err := s.stream(grpclock.Methods{input: grpclock.Fields("uploads:{payload.body}")}).StreamingInputCall(s.ctx())
-	if err != nil {
-		s.Fatal(err)
-	}
+	cs := check.Value(
+		s.stream(grpclock.Methods{input: grpclock.Fields("uploads:{payload.body}")}).StreamingInputCall(s.ctx())).In(s)
 	for _, part := range []string{"ab", "cde"} {
-		if err := cs.Send(&pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: []byte(part)}}); err != nil {
-			s.Fatal(err)
-		}
+		check.NoError(s, cs.Send(&pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: []byte(part)}}))
 	}
 	if r, err := cs.CloseAndRecv(); err != nil || r.AggregatedPayloadSize != 5 {
 		s.Errorf("%v %v", r, err)
@@ -591,9 +546,7 @@ func clientStream(s *site) {
 func noFirstMessage(s *site) {
 	s.onInput = func(pb.TestService_StreamingInputCallServer) error { s.Error("it was served"); return nil }
 	cs, err := s.stream(grpclock.Methods{input: grpclock.Fields("uploads:{payload.body}")}).StreamingInputCall(s.ctx())
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, err)
 	_, err = cs.CloseAndRecv()
 	s.want(err, codes.InvalidArgument, grpclock.ReasonBadKey)
 }
@@ -601,11 +554,7 @@ func noFirstMessage(s *site) {
 // duplexCall opens a stream that is locked by metadata.
 func (s *site) duplexCall(client pb.TestServiceClient, ctx context.Context) pb.TestService_FullDuplexCallClient {
 	s.Helper()
-	cs, err := client.FullDuplexCall(metadata.AppendToOutgoingContext(ctx, "order-id", "42"))
-	if err != nil {
-		s.Fatal(err)
-	}
-	return cs
+	return check.Value(client.FullDuplexCall(metadata.AppendToOutgoingContext(ctx, "order-id", "42"))).In(s)
 }
 
 func streamByMetadata(s *site) {
@@ -626,9 +575,7 @@ func streamByMetadata(s *site) {
 	}
 	_, err := s.duplexCall(client, s.ctx()).Recv()
 	s.want(err, codes.Aborted, grpclock.ReasonLocked)
-	if err := first.Send(new(pb.StreamingOutputCallRequest)); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, first.Send(new(pb.StreamingOutputCallRequest)))
 	if _, err := first.Recv(); err != nil {
 		s.Error(err)
 	}
@@ -644,15 +591,14 @@ func streamLost(s *site) {
 		}
 		_, err := ss.Recv()
 		causes <- context.Cause(ss.Context())
-		if err := ss.Send(new(pb.StreamingOutputCallResponse)); !errors.Is(err, mortise.ErrLost) {
-			s.Errorf("Send after the loss: %v", err)
-		}
+		check.Is(s, "Send after the loss", ss.Send(new(pb.StreamingOutputCallResponse)), mortise.ErrLost)
 		if _, err := ss.Recv(); !errors.Is(err, mortise.ErrLost) {
 			s.Errorf("Recv after the loss: %v", err)
 		}
 		return err
 	}
-	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}, grpclock.WithLockOptions(mortise.WithLease(5*time.Second))), s.ctx())
+	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata},
+		grpclock.WithLockOptions(mortise.WithLease(5*time.Second))), s.ctx())
 	if _, err := cs.Recv(); err != nil {
 		s.Fatal(err)
 	}
@@ -679,12 +625,8 @@ func streamLostUnread(s *site) {
 	client := s.stream(grpclock.Methods{output: byMetadata}, grpclock.WithLockOptions(mortise.WithMaxHold(time.Second)))
 	ctx := metadata.AppendToOutgoingContext(s.ctx(), "order-id", "42")
 	cs, err := client.StreamingOutputCall(ctx, new(pb.StreamingOutputCallRequest))
-	if err != nil {
-		s.Fatal(err)
-	}
-	if err := receive(s, "the handler's end", ended); !errors.Is(err, mortise.ErrLost) {
-		s.Errorf("Send after the loss: %v", err)
-	}
+	check.NoError(s, err)
+	check.Is(s, "Send after the loss", receive(s, "the handler's end", ended), mortise.ErrLost)
 	for err = error(nil); err == nil; _, err = cs.Recv() {
 	}
 	s.want(err, codes.Aborted, grpclock.ReasonLost)
@@ -701,12 +643,9 @@ func streamDeadline(s *site) {
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
 	defer cancel()
 	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}), ctx)
-	if _, err := cs.Recv(); status.Code(err) != codes.DeadlineExceeded {
-		s.Error(err)
-	}
-	if err := receive(s, "the handler's end", ended); err == nil {
-		s.Error("Recv returned a message")
-	}
+	_, err := cs.Recv()
+	check.ErrorIf(s, status.Code(err) != codes.DeadlineExceeded, "%v", err)
+	check.ErrorIf(s, receive(s, "the handler's end", ended) == nil, "Recv returned a message")
 	s.free("orders:42")
 }
 
@@ -721,9 +660,8 @@ func streamPanics(s *site) {
 			}()
 			return h(srv, ss)
 		}, grpclock.StreamServerInterceptor(s.locks, grpclock.Methods{duplex: byMetadata})))
-	if _, err := s.duplexCall(client, s.ctx()).Recv(); status.Convert(err).Message() != "recovered: boom" {
-		s.Error(err)
-	}
+	_, err := s.duplexCall(client, s.ctx()).Recv()
+	check.ErrorIf(s, status.Convert(err).Message() != "recovered: boom", "%v", err)
 	s.free("orders:42")
 }
 
@@ -753,7 +691,8 @@ func TestFields(t *testing.T) {
 		"b:{payload.body}":  "b:00ab",
 		"two:{response_status.code}:{response_status.message}": "two:5:a%3Ab",
 	} {
-		client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: grpclock.Fields(tmpl)})))
+		client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks,
+			grpclock.Methods{unary: grpclock.Fields(tmpl)})))
 		if _, err := client.UnaryCall(s.ctx(), r); err != nil {
 			t.Error(err)
 		} else if got := <-names; got != want {
@@ -796,9 +735,7 @@ func TestMisuse(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", what)
-				}
+				check.ErrorIf(t, recover() == nil, "%s: no panic", what)
 			}()
 			f()
 		}()
@@ -830,7 +767,8 @@ func TestOneLockForAllSpellings(t *testing.T) {
 		_, err := client.UnaryCall(ctx, request(id))
 		return err
 	}
-	fields := unaryBy(grpclock.Fields("orders:{response_status.message}", grpclock.Canonical("response_status.message", grpclock.Integer)))
+	fields := unaryBy(grpclock.Fields("orders:{response_status.message}",
+		grpclock.Canonical("response_status.message", grpclock.Integer)))
 	meta := unaryBy(grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)))
 	for _, c := range []struct {
 		name string
@@ -840,28 +778,22 @@ func TestOneLockForAllSpellings(t *testing.T) {
 		{"metadata", func(id string) error { return call(meta, "", id) }},
 	} {
 		first := async(func() error { return c.call("042") })
-		if got := receive(t, "the first in the handler", in); got != "42" {
-			t.Errorf("%s: the handler saw %q, want 42", c.name, got)
-		}
+		got := receive(t, "the first in the handler", in)
+		check.ErrorIf(t, got != "42", "%s: the handler saw %q, want 42", c.name, got)
 		for _, id := range []string{"42", "+42", "042"} {
 			s.want(c.call(id), codes.Aborted, grpclock.ReasonLocked)
 		}
 		s.want(c.call(" 42"), codes.InvalidArgument, grpclock.ReasonBadKey)
 		let <- struct{}{}
-		if err := receive(t, "the first answer", first); err != nil {
-			t.Error(err)
-		}
+		check.Done(t, receive(t, "the first answer", first))
 	}
 
 	// Without a lock, by ErrUnavailable, the handler sees the canonical text as well.
-	open := unaryBy(grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)), grpclock.WithFailOpen())
+	open := unaryBy(grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)),
+		grpclock.WithFailOpen())
 	s.redis.Stop()
 	unlocked := async(func() error { return call(open, "", "042") })
-	if got := receive(t, "the unlocked one in the handler", in); got != "42" {
-		t.Errorf("unlocked: the handler saw %q, want 42", got)
-	}
+	check.Equal(t, "unlocked: the handler saw %q", receive(t, "the unlocked one in the handler", in), "42")
 	let <- struct{}{}
-	if err := receive(t, "the unlocked answer", unlocked); err != nil {
-		t.Error(err)
-	}
+	check.Done(t, receive(t, "the unlocked answer", unlocked))
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/grpclock"
 	"github.com/mortise-go/mortise/passport"
 )
@@ -27,39 +28,24 @@ const testService = "grpc.testing.TestService"
 
 func newRing(t testing.TB, id string) *passport.Ring {
 	t.Helper()
-	r, err := passport.NewRing(passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return check.Value(passport.NewRing(passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))).In(t)
 }
 
 func newIssuer(t testing.TB, s passport.Signer) *passport.Issuer {
 	t.Helper()
-	i, err := passport.NewIssuer(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
+	return check.Value(passport.NewIssuer(s)).In(t)
 }
 
 func newChecker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
 	t.Helper()
-	c, err := passport.NewChecker(v, audience, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
 }
 
 // memorySite is a site whose locks are in memory, beside another client of the same store.
 func memorySite(t *testing.T) (s *site, caller *mortise.Client) {
 	store := memory.New()
 	client := func() *mortise.Client {
-		c, err := mortise.New(store)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := check.Value(mortise.New(store)).In(t)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -68,10 +54,7 @@ func memorySite(t *testing.T) (s *site, caller *mortise.Client) {
 
 func holding(t testing.TB, locks mortise.Locker, name string) *mortise.Lease {
 	t.Helper()
-	l, err := locks.Lock(context.Background(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := check.Value(locks.Lock(context.Background(), name)).In(t)
 	t.Cleanup(func() { l.Unlock(context.Background()) })
 	return l
 }
@@ -79,9 +62,11 @@ func holding(t testing.TB, locks mortise.Locker, name string) *mortise.Lease {
 func (s *site) adopting(ring *passport.Ring, opts ...grpclock.Option) []grpc.ServerOption {
 	c := newChecker(s, ring, "b")
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, c), grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order}, opts...)),
-		grpc.ChainStreamInterceptor(grpclock.StreamAdoptInterceptor(s.locks, c), grpclock.StreamServerInterceptor(s.locks, grpclock.Methods{
-			output: byMetadata, input: byMetadata, duplex: byMetadata}, opts...)),
+		grpc.ChainUnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, c),
+			grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order}, opts...)),
+		grpc.ChainStreamInterceptor(grpclock.StreamAdoptInterceptor(s.locks, c),
+			grpclock.StreamServerInterceptor(s.locks, grpclock.Methods{
+				output: byMetadata, input: byMetadata, duplex: byMetadata}, opts...)),
 	}
 }
 
@@ -97,18 +82,16 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 	s, caller := memorySite(t)
 	ring := newRing(t, "k1")
 	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		if md, _ := metadata.FromIncomingContext(ctx); len(md[grpclock.MetadataKey]) != 0 {
-			t.Errorf("the handler sees %v", md)
-		}
+		md, _ := metadata.FromIncomingContext(ctx)
+		check.ErrorIf(t, len(md[grpclock.MetadataKey]) != 0, "the handler sees %v", md)
 		if l := grpclock.Lease(ctx); l.Name() != "orders:42" || l.Err() != nil {
 			t.Errorf("%q, %v", l.Name(), l.Err())
 		}
 		return new(pb.SimpleResponse), nil
 	}
 	s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
-		if md, _ := metadata.FromIncomingContext(ss.Context()); len(md[grpclock.MetadataKey]) != 0 || md.Get("order-id")[0] != "42" {
-			t.Errorf("the handler sees %v", md)
-		}
+		md, _ := metadata.FromIncomingContext(ss.Context())
+		check.ErrorIf(t, len(md[grpclock.MetadataKey]) != 0 || md.Get("order-id")[0] != "42", "the handler sees %v", md)
 		for {
 			if _, err := ss.Recv(); err != nil {
 				return nil
@@ -136,20 +119,14 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 	}
 	told := s.told(ring, grpclock.Services{testService: "b"}, s.adopting(ring)...)
 	for range 3 {
-		if _, err := told.UnaryCall(ctx, request("42")); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(told.UnaryCall(ctx, request("42"))))
 	}
-	if err := stream(told); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, stream(told))
 	untold := s.told(ring, grpclock.Services{}, s.adopting(ring)...)
 	_, err := untold.UnaryCall(ctx, request("42"))
 	s.want(err, codes.Aborted, grpclock.ReasonLocked)
 	s.want(stream(untold), codes.Aborted, grpclock.ReasonLocked)
-	if err := lease.Err(); err != nil {
-		t.Error(err)
-	}
+	check.Done(t, lease.Err())
 }
 
 func TestAReplayAfterTheRelease(t *testing.T) {
@@ -161,9 +138,7 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 	client := s.serve(s.adopting(ring)...)
 	lease := holding(t, caller, "orders:42")
 	entry, err := newIssuer(t, ring).Issue(lease.Context(), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	ctx := metadata.AppendToOutgoingContext(s.ctx(), grpclock.MetadataKey, entry)
 	if _, err := client.UnaryCall(ctx, request("42")); err != nil {
 		t.Fatal(err)
@@ -198,16 +173,10 @@ func TestParallelCalleesTakeTurns(t *testing.T) {
 	lease := holding(t, caller, "orders:42")
 	var wg sync.WaitGroup
 	for range 8 {
-		wg.Go(func() {
-			if _, err := client.UnaryCall(lease.Context(), request("42")); err != nil {
-				t.Error(err)
-			}
-		})
+		wg.Go(func() { check.Done(t, check.Err(client.UnaryCall(lease.Context(), request("42")))) })
 	}
 	wg.Wait()
-	if most != 1 {
-		t.Errorf("%d at once", most)
-	}
+	check.ErrorIf(t, most != 1, "%d at once", most)
 }
 
 // Each refusal: its code, its reason, its own error; no handler is reached.
@@ -215,21 +184,16 @@ func TestAdoptRefuses(t *testing.T) {
 	ring := newRing(t, "k1")
 	now := time.Now()
 	entry := func(s passport.Signer, change func(*passport.Passport)) string {
-		p := passport.Passport{Audience: "b", Issued: now, Expires: now.Add(20 * time.Second), Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
+		p := passport.Passport{Audience: "b", Issued: now, Expires: now.Add(20 * time.Second),
+			Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 		if change != nil {
 			change(&p)
 		}
-		e, err := p.Sign(context.Background(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
+		return check.Value(p.Sign(context.Background(), s)).In(t)
 	}
 	good := entry(ring, nil)
 	impostor, err := passport.NewRing(passport.NewKey("k1", []byte("a secret that the attacker made up, long enough")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var (
 		mu     sync.Mutex
 		causes []error
@@ -248,7 +212,8 @@ func TestAdoptRefuses(t *testing.T) {
 		return st.Err()
 	})
 	checker := newChecker(t, ring, "b", passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, checker, keep)), grpc.StreamInterceptor(grpclock.StreamAdoptInterceptor(s.locks, checker, keep)))
+	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, checker, keep)),
+		grpc.StreamInterceptor(grpclock.StreamAdoptInterceptor(s.locks, checker, keep)))
 	for _, test := range []struct {
 		name    string
 		entries []string
@@ -257,10 +222,16 @@ func TestAdoptRefuses(t *testing.T) {
 	}{
 		{"tampered", []string{entry(impostor, nil)}, codes.PermissionDenied, passport.ErrTampered},
 		{"unknown key", []string{entry(newRing(t, "k2"), nil)}, codes.PermissionDenied, passport.ErrUnknownKey},
-		{"wrong audience", []string{entry(ring, func(p *passport.Passport) { p.Audience = "billing" })}, codes.PermissionDenied, passport.ErrWrongAudience},
-		{"expired", []string{entry(ring, func(p *passport.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, codes.PermissionDenied, passport.ErrExpired},
-		{"not yet valid", []string{entry(ring, func(p *passport.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, codes.PermissionDenied, passport.ErrNotYetValid},
-		{"for too long", []string{entry(ring, func(p *passport.Passport) { p.Expires = now.Add(time.Hour) })}, codes.PermissionDenied, passport.ErrLifetime},
+		{"wrong audience", []string{entry(ring, func(p *passport.Passport) { p.Audience = "billing" })},
+			codes.PermissionDenied, passport.ErrWrongAudience},
+		{"expired", []string{entry(ring,
+			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })},
+			codes.PermissionDenied, passport.ErrExpired},
+		{"not yet valid", []string{entry(ring,
+			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })},
+			codes.PermissionDenied, passport.ErrNotYetValid},
+		{"for too long", []string{entry(ring, func(p *passport.Passport) { p.Expires = now.Add(time.Hour) })},
+			codes.PermissionDenied, passport.ErrLifetime},
 		{"oversize", []string{good + strings.Repeat("A", passport.MaxEntry)}, codes.InvalidArgument, passport.ErrOversize},
 		{"duplicated", []string{good, good}, codes.InvalidArgument, passport.ErrDuplicated},
 		{"malformed", []string{good[:40]}, codes.InvalidArgument, passport.ErrMalformed},
@@ -282,24 +253,24 @@ func TestAdoptRefuses(t *testing.T) {
 				_, err = ss.Recv()
 			}
 			s.want(err, test.code, grpclock.ReasonBadPassport)
-			if !strings.HasSuffix(status.Convert(err).Message(), passport.Reason(test.want)) {
-				t.Error(err)
-			}
+			check.ErrorIf(t, !strings.HasSuffix(status.Convert(err).Message(), passport.Reason(test.want)), "%v", err)
 			mu.Lock()
 			defer mu.Unlock()
-			if len(causes) != 2 || !errors.Is(causes[0], test.want) || !errors.Is(causes[1], test.want) || strings.Count(log.String(), "reason="+passport.Reason(test.want)) != 2 {
-				t.Errorf("causes %v, logged %s", causes, log.String())
-			}
+			check.ErrorIf(t, len(causes) != 2 || !errors.Is(causes[0], test.want) || !errors.Is(causes[1], test.want) ||
+				strings.Count(log.String(), "reason="+passport.Reason(test.want)) != 2,
+				"causes %v, logged %s", causes, log.String())
 		})
 	}
 	s.T = t
 	_, err = grpclock.UnaryAdoptInterceptor(s.locks, newChecker(t, awayVerifier{}, "b"))(
-		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil, &grpc.UnaryServerInfo{FullMethod: unary}, nil)
+		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil,
+		&grpc.UnaryServerInfo{FullMethod: unary}, nil)
 	if retry := s.want(err, codes.Unavailable, grpclock.ReasonUnverified); retry != time.Second {
 		t.Error("retry after", retry)
 	}
 	_, err = grpclock.UnaryAdoptInterceptor(cannot{}, newChecker(t, ring, "b"))(
-		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil, &grpc.UnaryServerInfo{FullMethod: unary}, nil)
+		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil,
+		&grpc.UnaryServerInfo{FullMethod: unary}, nil)
 	s.want(err, codes.Internal, grpclock.ReasonInternal)
 }
 
@@ -335,16 +306,14 @@ func TestOnlyNamedServicesAreTold(t *testing.T) {
 				return nil
 			})
 		_, err = grpclock.StreamClientInterceptor(newIssuer(t, s), services)(ctx, nil, nil, method,
-			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
+				_ ...grpc.CallOption) (grpc.ClientStream, error) {
 				other, _ := metadata.FromOutgoingContext(ctx)
-				if len(other[grpclock.MetadataKey]) != len(md[grpclock.MetadataKey]) || len(other) != len(md) {
-					t.Errorf("a stream sends %v, a unary call %v", other, md)
-				}
+				check.ErrorIf(t, len(other[grpclock.MetadataKey]) != len(md[grpclock.MetadataKey]) || len(other) != len(md),
+					"a stream sends %v, a unary call %v", other, md)
 				return nil, nil
 			})
-		if (err == nil) != (unaryErr == nil) {
-			t.Errorf("a stream: %v, a unary call: %v", err, unaryErr)
-		}
+		check.ErrorIf(t, (err == nil) != (unaryErr == nil), "a stream: %v, a unary call: %v", err, unaryErr)
 		return md, err
 	}
 	forged := func(ctx context.Context) context.Context {
@@ -366,45 +335,48 @@ func TestOnlyNamedServicesAreTold(t *testing.T) {
 		ctx := metadata.AppendToOutgoingContext(test.ctx, "traceparent", "00-x")
 		md, err := call(ring, ctx, test.method)
 		got := md[grpclock.MetadataKey]
-		if err != nil || len(got) != test.want || len(md["traceparent"]) != 1 || strings.Contains(strings.Join(got, ""), "forged") {
-			t.Errorf("%s: sent %v, %v", test.name, md, err)
-		}
+		check.ErrorIf(t, err != nil || len(got) != test.want || len(md["traceparent"]) != 1 ||
+			strings.Contains(strings.Join(got, ""), "forged"),
+			"%s: sent %v, %v", test.name, md, err)
 		if test.want == 1 {
-			if p, err := newChecker(t, ring, "b").Check(ctx, got...); err != nil || p.Claims[0].Name != "orders:42" {
-				t.Errorf("%s: %+v, %v", test.name, p, err)
-			}
+			p, err := newChecker(t, ring, "b").Check(ctx, got...)
+			check.ErrorIf(t, err != nil || p.Claims[0].Name != "orders:42", "%s: %+v, %v", test.name, p, err)
 		}
 	}
-	if md, err := call(awaySigner{}, held, unary); err == nil || md != nil {
-		t.Errorf("a call that cannot be signed was sent: %v, %v", md, err)
-	}
+	md, err := call(awaySigner{}, held, unary)
+	check.ErrorIf(t, err == nil || md != nil, "a call that cannot be signed was sent: %v, %v", md, err)
 }
 
 func TestPassportMistakesPanicWhenTheProgramStarts(t *testing.T) {
 	s, _ := memorySite(t)
 	i, c := newIssuer(t, newRing(t, "k1")), newChecker(t, newRing(t, "k1"), "b")
 	for name, f := range map[string]func(){
-		"no issuer":          func() { grpclock.UnaryClientInterceptor(nil, nil) },
-		"a service misspelt": func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{"grpc.testing.TestServices": "b"}) },
-		"a method":           func() { grpclock.StreamClientInterceptor(i, grpclock.Services{unary: "b"}) },
-		"a message":          func() { grpclock.StreamClientInterceptor(i, grpclock.Services{"grpc.testing.SimpleRequest": "b"}) },
-		"no name":            func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: ""}) },
-		"a long name":        func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: strings.Repeat("x", 256)}) },
-		"no client":          func() { grpclock.UnaryAdoptInterceptor(nil, c) },
-		"no checker":         func() { grpclock.StreamAdoptInterceptor(s.locks, nil) },
-		"WithWait":           func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithWait(time.Second)) },
-		"WithClientWait":     func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithClientWait()) },
-		"WithFailOpen":       func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithFailOpen()) },
-		"WithReaders":        func() { grpclock.StreamAdoptInterceptor(s.locks, c, grpclock.WithReaders(s.locks, unary)) },
+		"no issuer": func() { grpclock.UnaryClientInterceptor(nil, nil) },
+		"a service misspelt": func() {
+			grpclock.UnaryClientInterceptor(i, grpclock.Services{"grpc.testing.TestServices": "b"})
+		},
+		"a method": func() { grpclock.StreamClientInterceptor(i, grpclock.Services{unary: "b"}) },
+		"a message": func() {
+			grpclock.StreamClientInterceptor(i, grpclock.Services{"grpc.testing.SimpleRequest": "b"})
+		},
+		"no name": func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: ""}) },
+		"a long name": func() {
+			grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: strings.Repeat("x", 256)})
+		},
+		"no client":      func() { grpclock.UnaryAdoptInterceptor(nil, c) },
+		"no checker":     func() { grpclock.StreamAdoptInterceptor(s.locks, nil) },
+		"WithWait":       func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithWait(time.Second)) },
+		"WithClientWait": func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithClientWait()) },
+		"WithFailOpen":   func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithFailOpen()) },
+		"WithReaders":    func() { grpclock.StreamAdoptInterceptor(s.locks, c, grpclock.WithReaders(s.locks, unary)) },
 		"WithLockOptions": func() {
 			grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithLockOptions(mortise.WithLease(time.Second)))
 		},
 	} {
 		func() {
 			defer func() {
-				if p, _ := recover().(string); !strings.HasPrefix(p, "grpclock: ") {
-					t.Errorf("%s: panicked with %q", name, p)
-				}
+				p, _ := recover().(string)
+				check.ErrorIf(t, !strings.HasPrefix(p, "grpclock: "), "%s: panicked with %q", name, p)
 			}()
 			f()
 		}()

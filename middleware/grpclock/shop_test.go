@@ -22,7 +22,8 @@ import (
 //	message ShipRequest { Order order = 1; }
 //	service Orders { rpc Ship(ShipRequest) returns (Order); }
 var shop = func() protoreflect.FileDescriptor {
-	field := func(name string, of *descriptorpb.FieldDescriptorProto_Type, message string) []*descriptorpb.FieldDescriptorProto {
+	field := func(name string, of *descriptorpb.FieldDescriptorProto_Type,
+		message string) []*descriptorpb.FieldDescriptorProto {
 		f := &descriptorpb.FieldDescriptorProto{
 			Name: proto.String(name), Number: proto.Int32(1), Type: of,
 			Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
@@ -36,12 +37,14 @@ var shop = func() protoreflect.FileDescriptor {
 		Syntax: proto.String("proto3"), Name: proto.String("shop/v1/shop.proto"), Package: proto.String("shop.v1"),
 		MessageType: []*descriptorpb.DescriptorProto{
 			{Name: proto.String("Order"), Field: field("id", descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum(), "")},
-			{Name: proto.String("ShipRequest"), Field: field("order", descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), ".shop.v1.Order")},
+			{Name: proto.String("ShipRequest"),
+				Field: field("order", descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), ".shop.v1.Order")},
 		},
 		Service: []*descriptorpb.ServiceDescriptorProto{{
 			Name: proto.String("Orders"),
 			Method: []*descriptorpb.MethodDescriptorProto{{
-				Name: proto.String("Ship"), InputType: proto.String(".shop.v1.ShipRequest"), OutputType: proto.String(".shop.v1.Order"),
+				Name: proto.String("Ship"), InputType: proto.String(".shop.v1.ShipRequest"),
+				OutputType: proto.String(".shop.v1.Order"),
 			}},
 		}},
 	}, nil)
@@ -66,15 +69,17 @@ func registerOrders(s *grpc.Server, ship func(ctx context.Context)) {
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{
 			MethodName: "Ship",
-			Handler: func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			Handler: func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any,
+				error) {
 				in := shopMessage("ShipRequest")
 				if err := decode(in); err != nil {
 					return nil, err
 				}
-				return interceptor(ctx, in, &grpc.UnaryServerInfo{FullMethod: method}, func(ctx context.Context, _ any) (any, error) {
-					ship(ctx)
-					return shopMessage("Order"), nil
-				})
+				return interceptor(ctx, in, &grpc.UnaryServerInfo{FullMethod: method},
+					func(ctx context.Context, _ any) (any, error) {
+						ship(ctx)
+						return shopMessage("Order"), nil
+					})
 			},
 		}},
 	}, struct{}{})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
@@ -79,10 +80,9 @@ func payAll(t *testing.T, b *bank, srv *httptest.Server, request func(spelling s
 				return
 			}
 			t.Logf("%q: %d %s", id, a.StatusCode, strings.TrimSpace(a.body))
-			if a.StatusCode == http.StatusOK && a.body != "42" {
-				t.Errorf("%q: the handler saw %q, want 42", id, a.body)
-			}
-			if a.StatusCode == http.StatusLocked || a.StatusCode == http.StatusBadRequest || a.StatusCode == http.StatusNotFound {
+			check.ErrorIf(t, a.StatusCode == http.StatusOK && a.body != "42", "%q: the handler saw %q, want 42", id, a.body)
+			if a.StatusCode == http.StatusLocked || a.StatusCode == http.StatusBadRequest ||
+				a.StatusCode == http.StatusNotFound {
 				b.arrived(0, 1)
 			}
 		})
@@ -94,10 +94,7 @@ func payAll(t *testing.T, b *bank, srv *httptest.Server, request func(spelling s
 }
 
 func TestAnAccountIsPaidOutOnceHoweverItsIDIsSpelt(t *testing.T) {
-	locks, err := mortise.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks := check.Value(mortise.New(memory.New())).In(t)
 	defer locks.Close()
 
 	b := newBank(len(spellings))
@@ -107,22 +104,13 @@ func TestAnAccountIsPaidOutOnceHoweverItsIDIsSpelt(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	paid := payAll(t, b, srv, func(id string) *http.Request {
-		r, err := http.NewRequest("POST", srv.URL+"/accounts/"+id, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
+		return check.Value(http.NewRequest("POST", srv.URL+"/accounts/"+id, nil)).In(t)
 	})
-	if paid != 1 {
-		t.Errorf("by path value: paid out %d times, want 1", paid)
-	}
+	check.ErrorIf(t, paid != 1, "by path value: paid out %d times, want 1", paid)
 }
 
 func TestAnAccountIsPaidOutOnceHoweverItsHeaderIsSpelt(t *testing.T) {
-	locks, err := mortise.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks := check.Value(mortise.New(memory.New())).In(t)
 	defer locks.Close()
 	b := newBank(len(spellings))
 	srv := httptest.NewServer(httplock.New(locks, accountsByHeader)(http.HandlerFunc(
@@ -132,16 +120,11 @@ func TestAnAccountIsPaidOutOnceHoweverItsHeaderIsSpelt(t *testing.T) {
 		})))
 	defer srv.Close()
 	paid := payAll(t, b, srv, func(id string) *http.Request {
-		r, err := http.NewRequest("POST", srv.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := check.Value(http.NewRequest("POST", srv.URL, nil)).In(t)
 		r.Header.Set("Account", id)
 		return r
 	})
-	if paid != 1 {
-		t.Errorf("by header: paid out %d times, want 1", paid)
-	}
+	check.ErrorIf(t, paid != 1, "by header: paid out %d times, want 1", paid)
 }
 
 var (

@@ -18,6 +18,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
@@ -25,10 +26,7 @@ import (
 
 func newLocks(t *testing.T) *mortise.Client {
 	t.Helper()
-	locks, err := mortise.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks := check.Value(mortise.New(memory.New())).In(t)
 	t.Cleanup(func() { locks.Close() })
 	return locks
 }
@@ -46,10 +44,7 @@ func serveByHand(t *testing.T, h http.Handler) *httptest.Server {
 
 func dial(t *testing.T, srv *httptest.Server) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := check.Value(net.Dial("tcp", srv.Listener.Addr().String())).In(t)
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
 	return c.(*net.TCPConn)
@@ -63,28 +58,17 @@ func chunk(n int) string { return fmt.Sprintf("%x\r\n%s\r\n", n, strings.Repeat(
 func answerOf(t *testing.T, c net.Conn) (status int, body string) {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatalf("no answer: %v", err)
-	}
+	check.FatalIf(t, err != nil, "no answer: %v", err)
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("half an answer: %v", err)
-	}
+	check.FatalIf(t, err != nil, "half an answer: %v", err)
 	return resp.StatusCode, string(b)
 }
 
 // held42 holds the lock that the requests want.
 func held42(t *testing.T, locks *mortise.Client) (release func()) {
 	t.Helper()
-	lease, err := locks.Lock(context.Background(), "orders:42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	release = sync.OnceFunc(func() {
-		if err := lease.Unlock(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	lease := check.Value(locks.Lock(context.Background(), "orders:42")).In(t)
+	release = sync.OnceFunc(func() { check.Done(t, lease.Unlock(context.Background())) })
 	t.Cleanup(release) // or the server would not close
 	return release
 }
@@ -111,18 +95,14 @@ func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 				release := held42(t, locks)
 				for range clients {
 					c := dial(t, srv)
-					if _, err := io.WriteString(c, chunked+body); err != nil {
-						t.Fatal(err)
-					}
+					check.NoError(t, check.Err(io.WriteString(c, chunked+body)))
 					receive(t, "the request", began)
 					c.Close()
 				}
 				for range clients {
 					select {
 					case p := <-problems:
-						if p.Type != httplock.TypeClientGone && p.Type != httplock.TypeLocked {
-							t.Errorf("%s: %v", p.Type, p.Err)
-						}
+						check.ErrorIf(t, p.Type != httplock.TypeClientGone && p.Type != httplock.TypeLocked, "%s: %v", p.Type, p.Err)
 					case <-time.After(patience):
 						t.Errorf("a client has left, and its request waits on after %v", patience)
 					}
@@ -132,9 +112,8 @@ func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 				}
 				release()
 				srv.Close() // waits for all that is being served
-				if n := handlers.Load(); n != 0 {
-					t.Errorf("%d handlers were called for %d clients, all of which had left", n, clients)
-				}
+				n := handlers.Load()
+				check.ErrorIf(t, n != 0, "%d handlers were called for %d clients, all of which had left", n, clients)
 			})
 		}
 	}
@@ -145,7 +124,8 @@ func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
 	locks := newLocks(t)
 	began := make(chan struct{}, 1)
 	key := func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }
-	srv := serveByHand(t, httplock.New(locks, key, httplock.WithWait(patience))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := serveByHand(t, httplock.New(locks, key,
+		httplock.WithWait(patience))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		fmt.Fprint(w, len(b), err, r.Trailer.Get("Sum"))
 	})))
@@ -154,9 +134,8 @@ func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
 	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum\r\n\r\n", 1)+chunk(60_000)+"0\r\nSum: 7\r\n\r\n")
 	receive(t, "the request", began)
 	release()
-	if status, body := answerOf(t, c); status != 200 || body != "60000 <nil>7" {
-		t.Errorf("%d %s", status, body)
-	}
+	status, body := answerOf(t, c)
+	check.ErrorIf(t, status != 200 || body != "60000 <nil>7", "%d %s", status, body)
 }
 
 // A client that waits for an answer before it sends the rest of its body is served while the lock
@@ -164,7 +143,8 @@ func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
 func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
 	httplock.SetAheadWait(t, 50*time.Millisecond)
 	locks := newLocks(t)
-	srv := serveByHand(t, httplock.New(locks, orders, httplock.WithClientWait())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := serveByHand(t, httplock.New(locks, orders,
+		httplock.WithClientWait())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
 		b := make([]byte, 2)
 		n, err := io.ReadFull(r.Body, b)
@@ -172,20 +152,19 @@ func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
 	})))
 	c := dial(t, srv)
 	fmt.Fprint(c, chunked+chunk(2))
-	if status, body := answerOf(t, c); status != 200 || body != "2 <nil>" {
-		t.Errorf("while it is free: %d %s", status, body)
-	}
+	status, body := answerOf(t, c)
+	check.ErrorIf(t, status != 200 || body != "2 <nil>", "while it is free: %d %s", status, body)
 	held42(t, locks)
 	for what, request := range map[string]string{
 		"chunked":           chunked + chunk(2),
 		"of a known length": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nxx",
-		"long":              "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000),
+		"long": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" +
+			strings.Repeat("x", 100_000),
 	} {
 		c := dial(t, srv)
 		fmt.Fprint(c, request)
-		if status, body := answerOf(t, c); status != 423 {
-			t.Errorf("%s: %d %s", what, status, body)
-		}
+		status, body := answerOf(t, c)
+		check.ErrorIf(t, status != 423, "%s: %d %s", what, status, body)
 	}
 }
 
@@ -229,23 +208,20 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 			t.Parallel()
 			locks := newLocks(t)
 			ended := make(chan error, 1)
-			srv := serveByHand(t, httplock.New(locks, orders, httplock.WithLockOptions(mortise.WithMaxHold(200*time.Millisecond)))(
+			srv := serveByHand(t, httplock.New(locks, orders,
+				httplock.WithLockOptions(mortise.WithMaxHold(200*time.Millisecond)))(
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					err := h.handler(w, r)
-					if cause := context.Cause(r.Context()); !errors.Is(cause, mortise.ErrLost) {
-						t.Errorf("the handler is back by %v, its context by %v", err, cause)
-					}
+					cause := context.Cause(r.Context())
+					check.ErrorIf(t, !errors.Is(cause, mortise.ErrLost), "the handler is back by %v, its context by %v", err, cause)
 					ended <- err
 				})))
 			c := dial(t, srv)
 			fmt.Fprint(c, h.request)
-			if err := receive(t, "the handler's end", ended); err == nil {
-				t.Error("it read or wrote to the end")
-			}
+			check.ErrorIf(t, receive(t, "the handler's end", ended) == nil, "it read or wrote to the end")
 			if what == "a body that does not come" {
-				if status, body := answerOf(t, c); status != 503 || !strings.Contains(body, httplock.TypeLost) {
-					t.Errorf("the answer is %d %s", status, body)
-				}
+				status, body := answerOf(t, c)
+				check.ErrorIf(t, status != 503 || !strings.Contains(body, httplock.TypeLost), "the answer is %d %s", status, body)
 			}
 		})
 	}
@@ -262,7 +238,8 @@ func TestALossLeavesTheConnectionUsable(t *testing.T) {
 func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Option) {
 	locks := newLocks(t)
 	above := make(chan error, 1)
-	lock := httplock.New(locks, orders, append(opts, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))...)
+	lock := httplock.New(locks, orders,
+		append(opts, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))...)
 	srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
 			if reads { // else it was read ahead
@@ -287,13 +264,9 @@ func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Op
 	} {
 		fmt.Fprint(c, want.request)
 		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatalf("%q: %v", want.request, err)
-		}
+		check.FatalIf(t, err != nil, "%q: %v", want.request, err)
 		io.Copy(io.Discard, resp.Body)
-		if resp.StatusCode != want.status {
-			t.Errorf("%q: %d, want %d", want.request, resp.StatusCode, want.status)
-		}
+		check.ErrorIf(t, resp.StatusCode != want.status, "%q: %d, want %d", want.request, resp.StatusCode, want.status)
 		if err := receive(t, "the handler's end", above); err != nil {
 			t.Errorf("%q: the request's own context has ended: %v", want.request, err)
 		}

@@ -80,7 +80,7 @@ func ExampleHeaderKey() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	type tenant struct{} // under which the authentication puts who calls
+	type tenant struct{} // under which the authentication puts the caller
 	pay := httplock.New(locks,
 		httplock.Join(httplock.ContextKey("tenants:", tenant{}), httplock.HeaderKey("payments:{Idempotency-Key}")),
 		httplock.WithConflict(),
@@ -115,7 +115,8 @@ func ExampleWithAnswer() {
 	// Output: to the log: reindex 503
 }
 
-// A service that holds an order's lock calls another one, which takes the same lock: it enters, instead of waiting for its own caller.
+// A service that holds an order's lock calls another one, which takes the same lock: it enters,
+// instead of waiting for its own caller.
 func ExampleAdopt() {
 	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
 	ring, err := passport.NewRing(passport.NewKey("2026-11", secret))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/redisgo"
 )
@@ -110,7 +111,8 @@ func refused(s *site) {
 
 func conflicts(s *site) {
 	h := newHeld()
-	srv := s.serve(h.ServeHTTP, httplock.New(s.locks, httplock.HeaderKey("payments:{Idempotency-Key}"), httplock.WithConflict()))
+	srv := s.serve(h.ServeHTTP, httplock.New(s.locks, httplock.HeaderKey("payments:{Idempotency-Key}"),
+		httplock.WithConflict()))
 	pay := func() answer {
 		req, err := http.NewRequest("POST", srv.URL+"/orders/1", nil)
 		if err != nil {
@@ -125,9 +127,10 @@ func conflicts(s *site) {
 	}
 	first := async(pay)
 	receive(s, "the first in the handler", h.in)
-	if a := pay(); a.err != nil || a.StatusCode != 409 || a.Header.Get("Retry-After") == "" || a.Header.Get("Content-Type") != "application/problem+json" {
-		s.Errorf("the same key again: %v %v", a.err, a.Response)
-	}
+	a := pay()
+	check.ErrorIf(s, a.err != nil || a.StatusCode != 409 || a.Header.Get("Retry-After") == "" ||
+		a.Header.Get("Content-Type") != "application/problem+json",
+		"the same key again: %v %v", a.err, a.Response)
 	close(h.let)
 	receive(s, "the first answer", first)
 	s.free("payments:8e03978e")
@@ -149,18 +152,12 @@ func waits(s *site) {
 
 func (s *site) hold() *mortise.Lease {
 	s.Helper()
-	lease, err := s.client().Lock(s.Context(), "orders:42")
-	if err != nil {
-		s.Fatal(err)
-	}
-	return lease
+	return check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
 }
 
 func (s *site) unlock(l *mortise.Lease) {
 	s.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, l.Unlock(context.Background()))
 }
 
 func waitsInVain(s *site) {
@@ -168,9 +165,7 @@ func waitsInVain(s *site) {
 	srv := s.serve(fine, httplock.New(s.locks, orders, httplock.WithWait(2*time.Second)))
 	a := post(srv)
 	s.want(a, 423, httplock.TypeLocked)
-	if a.Header.Get("Retry-After") == "" {
-		s.Error("no Retry-After")
-	}
+	check.ErrorIf(s, a.Header.Get("Retry-After") == "", "no Retry-After")
 	s.unlock(lease)
 	s.ok(post(srv), "ok")
 	s.free("orders:42")
@@ -183,16 +178,16 @@ func clientLeavesTheQueue(s *site) {
 	problems := make(chan httplock.Problem, 1)
 	began := make(chan struct{}, 1)
 	srv := s.serve(func(http.ResponseWriter, *http.Request) { s.Error("it was served") },
-		httplock.New(s.locks, func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }, httplock.WithClientWait(),
+		httplock.New(s.locks, func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) },
+			httplock.WithClientWait(),
 			httplock.WithAnswer(func(_ http.ResponseWriter, _ *http.Request, p httplock.Problem) { problems <- p })))
 	ctx, leave := context.WithCancel(s.Context())
 	got := async(func() answer { return send(ctx, "POST", srv.URL+"/orders/42", "{}") })
 	receive(s, "the request", began)
 	leave()
 	receive(s, "the client", got)
-	if p := receive(s, "the end of the wait", problems); p.Type != httplock.TypeClientGone || p.Status != 499 || !errors.Is(p.Err, context.Canceled) {
-		s.Errorf("%+v", p)
-	}
+	p := receive(s, "the end of the wait", problems)
+	check.ErrorIf(s, p.Type != httplock.TypeClientGone || p.Status != 499 || !errors.Is(p.Err, context.Canceled), "%+v", p)
 	s.unlock(lease)
 	s.free("orders:42")
 }
@@ -214,9 +209,8 @@ func clientLeavesTheHandler(s *site) {
 	receive(s, "the request", in)
 	leave()
 	receive(s, "the client", got)
-	if err := receive(s, "the end of the request", causes); !errors.Is(err, context.Canceled) {
-		s.Errorf("the cause is %v", err)
-	}
+	err := receive(s, "the end of the request", causes)
+	check.ErrorIf(s, !errors.Is(err, context.Canceled), "the cause is %v", err)
 	s.free("orders:42")
 }
 
@@ -247,49 +241,36 @@ func panics(s *site) {
 		})
 	}
 	srv := s.serve(func(http.ResponseWriter, *http.Request) { panic("boom") }, outer, httplock.New(s.locks, orders))
-	if a := post(srv); a.err != nil || a.StatusCode != 500 {
-		s.Errorf("%v %v", a.err, a.Response)
-	}
-	if p := receive(s, "the panic", panicked); p != "boom" {
-		s.Errorf("recovered %v", p)
-	}
+	a := post(srv)
+	check.ErrorIf(s, a.err != nil || a.StatusCode != 500, "%v %v", a.err, a.Response)
+	check.Equal(s, "recovered %v", receive(s, "the panic", panicked), "boom")
 	s.free("orders:42")
 }
 
 func streams(s *site) {
 	next := make(chan struct{})
 	srv := s.serve(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := w.(io.ReaderFrom); !ok {
-			s.Error("no io.ReaderFrom")
-		}
+		_, ok := w.(io.ReaderFrom)
+		check.ErrorIf(s, !ok, "no io.ReaderFrom")
 		fmt.Fprintln(w, "one")
 		w.(http.Flusher).Flush()
 		<-next
 		rc := http.NewResponseController(w)
-		if err := rc.SetWriteDeadline(time.Now().Add(patience)); err != nil {
-			s.Error(err)
-		}
+		check.Done(s, rc.SetWriteDeadline(time.Now().Add(patience)))
 		fmt.Fprintln(w, "two")
-		if err := rc.Flush(); err != nil {
-			s.Error(err)
-		}
+		check.Done(s, rc.Flush())
 		<-next
 		io.WriteString(w, "three\n")
 	}, httplock.New(s.locks, orders))
-	resp, err := http.Post(srv.URL+"/orders/42", "", nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	resp := check.Value(http.Post(srv.URL+"/orders/42", "", nil)).In(s)
 	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
 	for _, want := range []string{"one", "two", "three"} { // each arrives before the next is written
-		if line, err := lines.ReadString('\n'); err != nil || line != want+"\n" {
-			s.Fatalf("%q, %v", line, err)
-		}
+		line, err := lines.ReadString('\n')
+		check.FatalIf(s, err != nil || line != want+"\n", "%q, %v", line, err)
 		if want != "three" {
-			if n, err := s.redis.Do("EXISTS", "orders:42"); err != nil || n != int64(1) {
-				s.Errorf("after %q: EXISTS %v, %v", want, n, err)
-			}
+			n, err := s.redis.Do("EXISTS", "orders:42")
+			check.ErrorIf(s, err != nil || n != int64(1), "after %q: EXISTS %v, %v", want, n, err)
 			next <- struct{}{}
 		}
 	}
@@ -307,10 +288,7 @@ func hijacks(s *site) {
 		line, _ := rw.ReadString('\n')
 		fmt.Fprint(c, "echo ", line)
 	}, httplock.New(s.locks, orders))
-	c, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		s.Fatal(err)
-	}
+	c := check.Value(net.Dial("tcp", srv.Listener.Addr().String())).In(s)
 	defer c.Close()
 	fmt.Fprint(c, "GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\nhello\n")
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "echo hello\n" {
@@ -319,11 +297,12 @@ func hijacks(s *site) {
 	s.free("orders:42")
 }
 
-// Who is in the handler finishes, who waits is sent away.
+// The request in the handler finishes, the waiting request is refused.
 func shutsDown(s *site) {
 	h := newHeld()
 	began := make(chan struct{}, 2)
-	srv := s.serve(h.ServeHTTP, httplock.New(s.locks, func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }, httplock.WithClientWait()))
+	srv := s.serve(h.ServeHTTP, httplock.New(s.locks,
+		func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }, httplock.WithClientWait()))
 	first := async(func() answer { return post(srv) })
 	receive(s, "the first in the handler", h.in)
 	<-began
@@ -338,12 +317,8 @@ func shutsDown(s *site) {
 	s.want(receive(s, "the second answer", second), 503, httplock.TypeClosing)
 	close(h.let)
 	s.ok(receive(s, "the first answer", first), "ok")
-	if err := receive(s, "the locks' shutdown", locksDown); err != nil {
-		s.Error(err)
-	}
-	if err := receive(s, "the server's shutdown", serverDown); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, receive(s, "the locks' shutdown", locksDown))
+	check.Done(s, receive(s, "the server's shutdown", serverDown))
 	s.free("orders:42")
 }
 
@@ -365,13 +340,13 @@ func nothing(http.ResponseWriter, *http.Request) {}
 
 func redisDies(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
-	srv := s.serve(tillLost(in, causes, nothing), httplock.New(s.locks, orders, httplock.WithLockOptions(mortise.WithLease(3*time.Second))))
+	srv := s.serve(tillLost(in, causes, nothing),
+		httplock.New(s.locks, orders, httplock.WithLockOptions(mortise.WithLease(3*time.Second))))
 	got := async(func() answer { return post(srv) })
 	receive(s, "the request", in)
 	s.redis.Stop()
-	if err := receive(s, "the loss", causes); !errors.Is(err, mortise.ErrLost) {
-		s.Errorf("the cause is %v", err)
-	}
+	err := receive(s, "the loss", causes)
+	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
 	s.want(receive(s, "the answer", got), 503, httplock.TypeLost)
 	s.redis.Restart() // with the data it had
 	s.free("orders:42")
@@ -382,9 +357,8 @@ func redisDown(s *site) {
 	s.redis.Stop()
 	a := post(srv)
 	s.want(a, 503, httplock.TypeUnavailable)
-	if strings.Contains(a.body, "127.0.0.1") || strings.Contains(a.body, "orders:42") {
-		s.Errorf("the answer gives the store away: %s", a.body)
-	}
+	check.ErrorIf(s, strings.Contains(a.body, "127.0.0.1") || strings.Contains(a.body, "orders:42"),
+		"the answer gives the store away: %s", a.body)
 	s.redis.Restart()
 	s.until("served again", func() bool { a := post(srv); return a.err == nil && a.StatusCode == 200 })
 	s.free("orders:42")
@@ -403,15 +377,13 @@ func failOpen(s *site) {
 
 func lockLost(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
-	srv := s.serve(tillLost(in, causes, nothing), httplock.New(s.client(mortise.WithWatchdogTimeout(3*time.Second)), orders))
+	srv := s.serve(tillLost(in, causes, nothing),
+		httplock.New(s.client(mortise.WithWatchdogTimeout(3*time.Second)), orders))
 	got := async(func() answer { return post(srv) })
 	receive(s, "the request", in)
-	if _, err := s.locks.ForceUnlock(s.Context(), "orders:42"); err != nil {
-		s.Fatal(err)
-	}
-	if err := receive(s, "the loss", causes); !errors.Is(err, mortise.ErrLost) {
-		s.Errorf("the cause is %v", err)
-	}
+	check.NoError(s, check.Err(s.locks.ForceUnlock(s.Context(), "orders:42")))
+	err := receive(s, "the loss", causes)
+	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
 	s.want(receive(s, "the answer", got), 503, httplock.TypeLost)
 	s.free("orders:42")
 }
@@ -424,9 +396,9 @@ func lockLostAnswered(s *site) {
 	got := async(func() answer { return post(srv) })
 	receive(s, "the request", in)
 	receive(s, "the loss", causes)
-	if a := receive(s, "the answer", got); a.err != nil || a.StatusCode != http.StatusTeapot || a.body != "half done\n" {
-		s.Errorf("%v %d %q", a.err, a.StatusCode, a.body)
-	}
+	a := receive(s, "the answer", got)
+	check.ErrorIf(s, a.err != nil || a.StatusCode != http.StatusTeapot || a.body != "half done\n",
+		"%v %d %q", a.err, a.StatusCode, a.body)
 	s.free("orders:42")
 }
 
@@ -438,9 +410,7 @@ func nested(s *site) {
 			fmt.Fprint(w, state.Holds)
 			return err
 		})
-		if err != nil {
-			s.Error(err)
-		}
+		check.Done(s, err)
 	}, lock, lock)
 	s.ok(post(srv), "3")
 	s.free("orders:42")
@@ -473,16 +443,12 @@ func badKeys(s *site) {
 	} {
 		a := post(s.serve(fine, httplock.New(s.locks, key)))
 		s.want(a, 400, httplock.TypeBadKey)
-		if strings.Contains(a.body, "secret") {
-			s.Errorf("%s: the answer gives the error away: %s", name, a.body)
-		}
+		check.ErrorIf(s, strings.Contains(a.body, "secret"), "%s: the answer gives the error away: %s", name, a.body)
 	}
 }
 
 func wrongKind(s *site) {
-	if _, err := s.redis.Do("SET", "orders:42", "x"); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, check.Err(s.redis.Do("SET", "orders:42", "x")))
 	s.want(post(s.serve(fine, httplock.New(s.locks, orders))), 500, httplock.TypeInternal)
 }
 
@@ -494,18 +460,15 @@ func noLock(s *site) {
 
 func replaced(s *site) {
 	lease := s.hold()
-	srv := s.serve(fine, httplock.New(s.locks, orders, httplock.WithAnswer(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
-		if p.Name != "orders:42" || !errors.Is(p.Err, mortise.ErrNotAcquired) {
-			s.Errorf("%+v", p)
-		}
-		p.Status, p.Detail = 418, r.Method
-		p.ServeHTTP(w, r)
-	})))
+	srv := s.serve(fine, httplock.New(s.locks, orders,
+		httplock.WithAnswer(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
+			check.ErrorIf(s, p.Name != "orders:42" || !errors.Is(p.Err, mortise.ErrNotAcquired), "%+v", p)
+			p.Status, p.Detail = 418, r.Method
+			p.ServeHTTP(w, r)
+		})))
 	a := post(srv)
 	s.want(a, 418, httplock.TypeLocked)
-	if a.problem.Detail != "POST" {
-		s.Error(a.body)
-	}
+	check.ErrorIf(s, a.problem.Detail != "POST", "%v", a.body)
 	s.unlock(lease)
 	s.free("orders:42")
 }
@@ -515,10 +478,7 @@ func TestARequestCostsTwoCommands(t *testing.T) {
 	s := newSite(t)
 	proxy := redistest.NewProxy(t, s.redis.Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	locks, err := mortise.New(redisgo.New(rdb))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks := check.Value(mortise.New(redisgo.New(rdb))).In(t)
 	t.Cleanup(func() { locks.Close(); rdb.Close() })
 	srv := s.serve(fine, httplock.New(locks, orders))
 	s.ok(post(srv), "ok") // connects, loads scripts
@@ -537,10 +497,7 @@ func BenchmarkRequest(b *testing.B) {
 	server := redistest.Start(b)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	locks, err := mortise.New(redisgo.New(rdb))
-	if err != nil {
-		b.Fatal(err)
-	}
+	locks := check.Value(mortise.New(redisgo.New(rdb))).In(b)
 	defer locks.Close()
 	bare := http.HandlerFunc(fine)
 	for _, c := range []struct {
@@ -549,17 +506,12 @@ func BenchmarkRequest(b *testing.B) {
 	}{{"bare", bare}, {"locked", httplock.New(locks, orders)(bare)}} {
 		b.Run(c.name, func(b *testing.B) {
 			w := &discard{header: http.Header{}}
-			r, err := http.NewRequest("POST", "/orders/42", nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			r := check.Value(http.NewRequest("POST", "/orders/42", nil)).In(b)
 			r.SetPathValue("id", "42")
 			for b.Loop() {
 				c.handler.ServeHTTP(w, r)
 			}
-			if w.status != 0 {
-				b.Fatalf("refused with %d", w.status)
-			}
+			check.FatalIf(b, w.status != 0, "refused with %d", w.status)
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), "µs/request")
 		})
 	}

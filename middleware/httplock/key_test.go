@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
@@ -37,12 +38,17 @@ func TestKeys(t *testing.T) {
 		{"what is special in a value", httplock.RouteKey("x:{odd}"), "x:a%3Ab%2Fc%7C%7Bd%7D%20é%25%FF"},
 		{"one that is still encoded", httplock.RouteKey("orders:{encoded}"), bad},
 		{"one with a percent sign", httplock.RouteKey("orders:{percent}"), "orders:100%25"},
-		{"a canonical integer", httplock.RouteKey("a:{zeros}/{zeros}", httplock.Canonical("zeros", httplock.Integer)), "a:-7/-7"},
+		{"a canonical integer", httplock.RouteKey("a:{zeros}/{zeros}", httplock.Canonical("zeros", httplock.Integer)),
+			"a:-7/-7"},
 		{"no integer", httplock.RouteKey("a:{odd}", httplock.Canonical("odd", httplock.Integer)), bad},
-		{"a canonical UUID", httplock.RouteKey("a:{uuid}", httplock.Canonical("uuid", httplock.UUID)), "a:6f9619ff-8b86-d011-b42d-00cf4fc964ff"},
+		{"a canonical UUID", httplock.RouteKey("a:{uuid}", httplock.Canonical("uuid", httplock.UUID)),
+			"a:6f9619ff-8b86-d011-b42d-00cf4fc964ff"},
 		{"no UUID", httplock.RouteKey("a:{id}", httplock.Canonical("id", httplock.UUID)), bad},
-		{"an empty canonical form", httplock.RouteKey("a:{id}", httplock.Canonical("id", func(string) (string, error) { return "", nil })), bad},
-		{"too long for its canonical form", httplock.RouteKey("a:{long}", httplock.Canonical("long", func(s string) (string, error) { t.Errorf("called with %d bytes", len(s)); return "x", nil })), bad},
+		{"an empty canonical form", httplock.RouteKey("a:{id}",
+			httplock.Canonical("id", func(string) (string, error) { return "", nil })), bad},
+		{"too long for its canonical form",
+			httplock.RouteKey("a:{long}", httplock.Canonical("long",
+				func(s string) (string, error) { t.Errorf("called with %d bytes", len(s)); return "x", nil })), bad},
 		{"no such path value", httplock.RouteKey("orders:{order}"), bad},
 		{"too long a value", httplock.RouteKey("orders:{long}"), bad},
 		{"a header", httplock.HeaderKey("pay:{idempotency-key}"), "pay:8e03"},
@@ -50,27 +56,23 @@ func TestKeys(t *testing.T) {
 		{"a header twice", httplock.HeaderKey("pay:{Twice}"), bad},
 		{"a value from the context", httplock.ContextKey("tenants:", tenantKey{}), "tenants:7"},
 		{"no such value", httplock.ContextKey("tenants:", "other"), bad},
-		{"several", httplock.Join(httplock.ContextKey("tenants:", tenantKey{}), httplock.RouteKey("orders:{id}")), "tenants:7|orders:42"},
+		{"several", httplock.Join(httplock.ContextKey("tenants:", tenantKey{}), httplock.RouteKey("orders:{id}")),
+			"tenants:7|orders:42"},
 		{"several, one missing", httplock.Join(httplock.RouteKey("orders:{id}"), httplock.HeaderKey("pay:{X}")), bad},
-		{"several, one empty", httplock.Join(func(*http.Request) (string, error) { return "", nil }, httplock.RouteKey("orders:{id}")), bad},
+		{"several, one empty", httplock.Join(func(*http.Request) (string, error) { return "", nil },
+			httplock.RouteKey("orders:{id}")), bad},
 	} {
-		if got, err := c.key(r); got != c.want || (err != nil) != (c.want == bad) {
-			t.Errorf("%s: %q, %v; want %q", c.what, got, err, c.want)
-		}
+		got, err := c.key(r)
+		check.ErrorIf(t, got != c.want || (err != nil) != (c.want == bad), "%s: %q, %v; want %q", c.what, got, err, c.want)
 	}
 	join := func(a, b string) string {
 		as := func(s string) httplock.KeyFunc {
 			return func(*http.Request) (string, error) { return s, nil }
 		}
-		name, err := httplock.Join(as(a), as(b))(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return name
+		return check.Value(httplock.Join(as(a), as(b))(r)).In(t)
 	}
-	if join("a|b", "c") == join("a", "b|c") || join("a%7Cb", "c") == join("a|b", "c") {
-		t.Error("Join makes one name of different keys")
-	}
+	check.ErrorIf(t, join("a|b", "c") == join("a", "b|c") || join("a%7Cb", "c") == join("a|b", "c"),
+		"Join makes one name of different keys")
 }
 
 // Mistakes in the program show when it starts, not at the first request.
@@ -104,9 +106,7 @@ func TestMisuse(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", what)
-				}
+				check.ErrorIf(t, recover() == nil, "%s: no panic", what)
 			}()
 			f()
 		}()
@@ -119,18 +119,14 @@ func TestTheWriterCanDoWhatItCould(t *testing.T) {
 	key := func(*http.Request) (string, error) { return "x", nil }
 	for _, plain := range []bool{true, false} {
 		handler := httplock.New(granting{}, key)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if _, ok := w.(http.Flusher); ok == plain {
-				t.Errorf("http.Flusher %v", ok)
-			}
-			if _, ok := w.(http.Hijacker); ok {
-				t.Error("http.Hijacker")
-			}
-			if err := http.NewResponseController(w).Flush(); (err != nil) != plain {
-				t.Errorf("Flush: %v", err)
-			}
-			if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
-				t.Error("hijacked")
-			}
+			_, ok := w.(http.Flusher)
+			check.ErrorIf(t, ok == plain, "http.Flusher %v", ok)
+			_, ok = w.(http.Hijacker)
+			check.ErrorIf(t, ok, "http.Hijacker")
+			err := http.NewResponseController(w).Flush()
+			check.ErrorIf(t, (err != nil) != plain, "Flush: %v", err)
+			_, _, err = http.NewResponseController(w).Hijack()
+			check.ErrorIf(t, err == nil, "hijacked")
 		}))
 		var w http.ResponseWriter = httptest.NewRecorder()
 		if plain {

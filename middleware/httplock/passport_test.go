@@ -20,6 +20,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/passport"
 )
@@ -30,47 +31,29 @@ func passportKey(id string) passport.Key {
 
 func newRing(t testing.TB, id string) *passport.Ring {
 	t.Helper()
-	r, err := passport.NewRing(passportKey(id))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return check.Value(passport.NewRing(passportKey(id))).In(t)
 }
 
 func newIssuer(t testing.TB, s passport.Signer, opts ...passport.Option) *passport.Issuer {
 	t.Helper()
-	i, err := passport.NewIssuer(s, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
+	return check.Value(passport.NewIssuer(s, opts...)).In(t)
 }
 
 func newChecker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
 	t.Helper()
-	c, err := passport.NewChecker(v, audience, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
 }
 
 func inMemory(t testing.TB, store *memory.Store, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	c, err := mortise.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := check.Value(mortise.New(store, opts...)).In(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 func holding(t testing.TB, locks mortise.Locker, name string, opts ...mortise.Option) *mortise.Lease {
 	t.Helper()
-	l, err := locks.Lock(context.Background(), name, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := check.Value(locks.Lock(context.Background(), name, opts...)).In(t)
 	t.Cleanup(func() { l.Unlock(context.Background()) })
 	return l
 }
@@ -103,7 +86,8 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 	held := holding(t, locks, "orders:42").Context()
 	var base recorder
 	tr := httplock.NewTransport(&base, newIssuer(t, ring), httplock.Origins{
-		"https://stock.internal": "stock", "http://127.0.0.1:8080": "local", "HTTPS://UPPER.internal:443": "upper", "http://[::1]:81": "six",
+		"https://stock.internal": "stock", "http://127.0.0.1:8080": "local", "HTTPS://UPPER.internal:443": "upper",
+		"http://[::1]:81": "six",
 	})
 	for url, audience := range map[string]string{
 		"https://stock.internal/reserve":            "stock",
@@ -123,10 +107,7 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 		"http://127.0.0.1:80/":                      "",
 	} {
 		for _, ctx := range []context.Context{held, context.Background()} {
-			req, err := http.NewRequestWithContext(ctx, "POST", url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 			req.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 			if _, err := tr.RoundTrip(req); err != nil {
 				t.Fatal(err)
@@ -136,23 +117,17 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 			}
 			got := passports(base.got.Header)
 			if ctx != held || audience == "" {
-				if len(got) != 0 || base.got != req {
-					t.Errorf("%s: sent %v", url, got)
-				}
+				check.ErrorIf(t, len(got) != 0 || base.got != req, "%s: sent %v", url, got)
 				continue
 			}
-			if len(got) != 1 || base.got.Header.Get("Traceparent") == "" {
-				t.Fatalf("%s: sent %v", url, base.got.Header)
-			}
+			check.FatalIf(t, len(got) != 1 || base.got.Header.Get("Traceparent") == "", "%s: sent %v", url, base.got.Header)
 			if p, err := newChecker(t, ring, audience).Check(ctx, got...); err != nil || p.Claims[0].Name != "orders:42" {
 				t.Errorf("%s: %+v, %v", url, p, err)
 			}
 		}
 	}
 	(&http.Client{Transport: tr}).CloseIdleConnections()
-	if base.idle != 1 {
-		t.Error("idle connections are not closed")
-	}
+	check.ErrorIf(t, base.idle != 1, "idle connections are not closed")
 }
 
 // What came in with another request, and was copied to this one, goes nowhere.
@@ -164,10 +139,7 @@ func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
 	for _, url := range []string{"https://stock.internal/", "https://elsewhere.example/"} {
 		for _, ctx := range []context.Context{held, context.Background()} {
 			for _, name := range []string{passport.Header, "mortise-passport", "MORTISE-PASSPORT"} {
-				req, err := http.NewRequestWithContext(ctx, "POST", url, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 				req.Header[name] = []string{"forged", "forged again"}
 				if _, err := tr.RoundTrip(req); err != nil {
 					t.Fatal(err)
@@ -176,12 +148,9 @@ func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
 				if ctx == held && strings.Contains(url, "stock") {
 					want = 1
 				}
-				if len(got) != want || strings.Contains(strings.Join(got, ""), "forged") {
-					t.Errorf("%s, %s: sent %v", url, name, got)
-				}
-				if len(req.Header[name]) != 2 {
-					t.Error("the request was altered")
-				}
+				check.ErrorIf(t, len(got) != want || strings.Contains(strings.Join(got, ""), "forged"),
+					"%s, %s: sent %v", url, name, got)
+				check.ErrorIf(t, len(req.Header[name]) != 2, "the request was altered")
 			}
 		}
 	}
@@ -208,16 +177,11 @@ func TestRedirects(t *testing.T) {
 		t.Cleanup(s.Close)
 		srv[name] = s
 	}
-	client := &http.Client{Transport: httplock.NewTransport(nil, newIssuer(t, ring), httplock.Origins{srv["a"].URL: "a", srv["b"].URL: "b"})}
+	client := &http.Client{Transport: httplock.NewTransport(nil, newIssuer(t, ring),
+		httplock.Origins{srv["a"].URL: "a", srv["b"].URL: "b"})}
 	get := func(url string) {
-		req, err := http.NewRequestWithContext(held, "GET", url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := check.Value(http.NewRequestWithContext(held, "GET", url, nil)).In(t)
+		resp := check.Value(client.Do(req)).In(t)
 		resp.Body.Close()
 	}
 	get(srv["a"].URL + "/1?to=" + srv["c"].URL + "/1")
@@ -225,11 +189,10 @@ func TestRedirects(t *testing.T) {
 	get(srv["a"].URL + "/3?to=/4")
 	get(srv["c"].URL + "/5?to=" + srv["a"].URL + "/5")
 	get(srv["a"].URL + "/6?to=" + srv["b"].URL + "/6%3Fto=" + srv["a"].URL + "/7") // and back
-	for at, want := range map[string]int{"a/1": 1, "c/1": 0, "a/2": 1, "b/2": 0, "a/3": 1, "a/4": 1, "c/5": 0, "a/5": 0, "a/6": 1, "b/6": 0, "a/7": 0} {
+	for at, want := range map[string]int{"a/1": 1, "c/1": 0, "a/2": 1, "b/2": 0, "a/3": 1, "a/4": 1, "c/5": 0, "a/5": 0,
+		"a/6": 1, "b/6": 0, "a/7": 0} {
 		got, called := seen[at]
-		if !called || len(got) != want {
-			t.Errorf("%s was told %v; called: %v; want %d", at, got, called, want)
-		}
+		check.ErrorIf(t, !called || len(got) != want, "%s was told %v; called: %v; want %d", at, got, called, want)
 	}
 }
 
@@ -252,11 +215,10 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 	var base recorder
 	tr := httplock.NewTransport(&base, newIssuer(t, awaySigner{}), httplock.Origins{"https://stock.internal": "stock"})
 	body := &closing{Reader: strings.NewReader("x")}
-	req, err := http.NewRequestWithContext(holding(t, locks, "orders:42").Context(), "POST", "https://stock.internal/", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp, err := tr.RoundTrip(req); resp != nil || err == nil || !strings.Contains(err.Error(), "away") || base.got != nil || !body.closed {
+	req := check.Value(http.NewRequestWithContext(holding(t, locks, "orders:42").Context(), "POST",
+		"https://stock.internal/", body)).In(t)
+	if resp, err := tr.RoundTrip(req); resp != nil || err == nil || !strings.Contains(err.Error(), "away") ||
+		base.got != nil || !body.closed {
 		t.Errorf("%v, %v, sent %v, the body is closed: %v", resp, err, base.got, body.closed)
 	}
 }
@@ -266,21 +228,16 @@ func TestAdoptRefuses(t *testing.T) {
 	locks, ring := inMemory(t, memory.New()), newRing(t, "k1")
 	now := time.Now()
 	make := func(s passport.Signer, change func(*passport.Passport)) string {
-		p := passport.Passport{Audience: "stock", Issued: now, Expires: now.Add(20 * time.Second), Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
+		p := passport.Passport{Audience: "stock", Issued: now, Expires: now.Add(20 * time.Second),
+			Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 		if change != nil {
 			change(&p)
 		}
-		entry, err := p.Sign(context.Background(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return entry
+		return check.Value(p.Sign(context.Background(), s)).In(t)
 	}
 	good := make(ring, nil)
-	impostor, err := passport.NewRing(passport.NewKey("k1", []byte("a secret that the attacker made up, long enough")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	impostor := check.Value(passport.NewRing(passport.NewKey("k1",
+		[]byte("a secret that the attacker made up, long enough")))).In(t)
 	for _, test := range []struct {
 		name    string
 		entries []string
@@ -289,10 +246,16 @@ func TestAdoptRefuses(t *testing.T) {
 	}{
 		{"tampered", []string{make(impostor, nil)}, 403, passport.ErrTampered},
 		{"unknown key", []string{make(newRing(t, "k2"), nil)}, 403, passport.ErrUnknownKey},
-		{"wrong audience", []string{make(ring, func(p *passport.Passport) { p.Audience = "billing" })}, 403, passport.ErrWrongAudience},
-		{"expired", []string{make(ring, func(p *passport.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, 403, passport.ErrExpired},
-		{"not yet valid", []string{make(ring, func(p *passport.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, 403, passport.ErrNotYetValid},
-		{"for too long", []string{make(ring, func(p *passport.Passport) { p.Expires = now.Add(time.Hour) })}, 403, passport.ErrLifetime},
+		{"wrong audience", []string{make(ring, func(p *passport.Passport) { p.Audience = "billing" })}, 403,
+			passport.ErrWrongAudience},
+		{"expired", []string{make(ring,
+			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, 403,
+			passport.ErrExpired},
+		{"not yet valid", []string{make(ring,
+			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, 403,
+			passport.ErrNotYetValid},
+		{"for too long", []string{make(ring, func(p *passport.Passport) { p.Expires = now.Add(time.Hour) })}, 403,
+			passport.ErrLifetime},
 		{"oversize", []string{good + strings.Repeat("A", passport.MaxEntry)}, 400, passport.ErrOversize},
 		{"duplicated", []string{good, good}, 400, passport.ErrDuplicated},
 		{"duplicated, joined by a proxy", []string{good + ", " + good}, 400, passport.ErrDuplicated},
@@ -307,33 +270,35 @@ func TestAdoptRefuses(t *testing.T) {
 				cause   error
 			)
 			c := newChecker(t, ring, "stock", passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-				passport.WithObserver(passport.Observer{Checked: func(e passport.CheckedEvent) { checked = append(checked, e.Err) }}))
-			adopt := httplock.Adopt(locks, c, httplock.WithAnswer(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
-				cause = p.Err
-				p.ServeHTTP(w, r)
-			}))
-			srv := httptest.NewServer(adopt(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was reached") })))
+				passport.WithObserver(passport.Observer{Checked: func(e passport.CheckedEvent) {
+					checked = append(checked, e.Err)
+				}}))
+			adopt := httplock.Adopt(locks, c,
+				httplock.WithAnswer(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
+					cause = p.Err
+					p.ServeHTTP(w, r)
+				}))
+			srv := httptest.NewServer(adopt(http.HandlerFunc(func(http.ResponseWriter,
+				*http.Request) {
+				t.Error("the handler was reached")
+			})))
 			defer srv.Close()
 			req, err := http.NewRequest("POST", srv.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			req.Header[passport.Header] = test.entries
 			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadPassport) || !strings.Contains(string(body), passport.Reason(test.want)) {
+			if err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadPassport) ||
+				!strings.Contains(string(body), passport.Reason(test.want)) {
 				t.Errorf("%d %s %v", resp.StatusCode, body, err)
 			}
-			if strings.Contains(string(body), "orders:42") || strings.Contains(string(body), "billing") {
-				t.Errorf("the answer gives something away: %s", body)
-			}
-			if !errors.Is(cause, test.want) || len(checked) != 1 || !errors.Is(checked[0], test.want) || !strings.Contains(log.String(), passport.Reason(test.want)) {
-				t.Errorf("cause %v, observed %v, logged %s", cause, checked, log.String())
-			}
+			check.ErrorIf(t, strings.Contains(string(body), "orders:42") || strings.Contains(string(body), "billing"),
+				"the answer gives something away: %s", body)
+			check.ErrorIf(t, !errors.Is(cause, test.want) || len(checked) != 1 || !errors.Is(checked[0], test.want) ||
+				!strings.Contains(log.String(), passport.Reason(test.want)),
+				"cause %v, observed %v, logged %s", cause, checked, log.String())
 		})
 	}
 	t.Run("the verifier fails", func(t *testing.T) {
@@ -341,7 +306,8 @@ func TestAdoptRefuses(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set(passport.Header, good)
 		httplock.Adopt(locks, newChecker(t, awayVerifier{}, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
-		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), httplock.TypeUnverified) {
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
+			!strings.Contains(w.Body.String(), httplock.TypeUnverified) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	})
@@ -371,27 +337,24 @@ func (cannot) Adopt(context.Context, ...mortise.Claim) (context.Context, error) 
 func TestARequestThatTellsNothingPasses(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "/", nil)
-	httplock.Adopt(cannot{}, newChecker(t, awayVerifier{}, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
-		if got != r {
-			t.Error("it was altered")
-		}
+	httplock.Adopt(cannot{}, newChecker(t, awayVerifier{},
+		"stock"))(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
+		check.ErrorIf(t, got != r, "it was altered")
 	})).ServeHTTP(w, r)
-	if w.Code != 200 {
-		t.Error(w.Code)
-	}
+	check.ErrorIf(t, w.Code != 200, "%v", w.Code)
 }
 
-// By hand, since no client sends this: two fields whose names differ in case, one that is continued on the next line, one with
+// By hand, since no client sends this: two fields whose names differ in case, one that is continued on
+// the next line, one with
 // an underscore, which some servers take for the same, and one in a trailer.
 func TestHeadersByHand(t *testing.T) {
 	ring := newRing(t, "k1")
-	p := passport.Passport{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second), Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
-	good, err := p.Sign(context.Background(), ring)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := passport.Passport{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second),
+		Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
+	good := check.Value(p.Sign(context.Background(), ring)).In(t)
 	var adopted []string
-	srv := httptest.NewServer(httplock.Adopt(adopting{&adopted}, newChecker(t, ring, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewServer(httplock.Adopt(adopting{&adopted},
+		newChecker(t, ring, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 	})))
 	defer srv.Close()
@@ -405,19 +368,17 @@ func TestHeadersByHand(t *testing.T) {
 		{"twice, in two cases", "Mortise-Passport: " + good + "\r\nmortise-passport: " + good + "\r\n", "", 400, 0},
 		{"continued", "Mortise-Passport: " + good[:50] + "\r\n " + good[50:] + "\r\n", "", 400, 0},
 		{"with an underscore", "Mortise_Passport: " + good + "\r\n", "", 200, 0},
-		{"in a trailer", "Trailer: Mortise-Passport\r\nTransfer-Encoding: chunked\r\n", "0\r\nMortise-Passport: " + good + "\r\n\r\n", 200, 0},
+		{"in a trailer", "Trailer: Mortise-Passport\r\nTransfer-Encoding: chunked\r\n", "0\r\nMortise-Passport: " + good +
+			"\r\n\r\n", 200, 0},
 	} {
 		adopted = nil
 		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\n%s", test.headers, test.rest)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		conn.Close()
-		if err != nil || resp.StatusCode != test.status || len(adopted) != test.adopted {
-			t.Errorf("%s: %v, %v; adopted %v", test.name, resp, err, adopted)
-		}
+		check.ErrorIf(t, err != nil || resp.StatusCode != test.status || len(adopted) != test.adopted,
+			"%s: %v, %v; adopted %v", test.name, resp, err, adopted)
 	}
 }
 
@@ -441,7 +402,8 @@ type pair struct {
 }
 
 // servers: what a and b do with a request, called with the lock held where the path is /orders/{id}.
-func newPair(t *testing.T, told bool, a, b func(p *pair, w http.ResponseWriter, r *http.Request), opts ...httplock.Option) *pair {
+func newPair(t *testing.T, told bool, a, b func(p *pair, w http.ResponseWriter, r *http.Request),
+	opts ...httplock.Option) *pair {
 	p := &pair{T: t, ring: newRing(t, "k1"), store: memory.New()}
 	p.la, p.lb = inMemory(t, p.store), inMemory(t, p.store)
 	serve := func(name string, locks *mortise.Client, h func(*pair, http.ResponseWriter, *http.Request)) *httptest.Server {
@@ -481,9 +443,7 @@ func (p *pair) call(ctx context.Context, url string) (int, string) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.Error(err)
-	}
+	check.Done(p, err)
 	return resp.StatusCode, string(body)
 }
 
@@ -491,9 +451,8 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 	// a -> b -> a, all of orders:42; the last one only answers.
 	hop := func(next func(p *pair) string) func(*pair, http.ResponseWriter, *http.Request) {
 		return func(p *pair, w http.ResponseWriter, r *http.Request) {
-			if h := passports(r.Header); len(h) != 0 {
-				p.Errorf("the handler sees %v", h)
-			}
+			h := passports(r.Header)
+			check.ErrorIf(p, len(h) != 0, "the handler sees %v", h)
 			if r.URL.Query().Get("last") != "" {
 				fmt.Fprint(w, httplock.Lease(r.Context()).Name(), " held: ", httplock.Lease(r.Context()).Err())
 				return
@@ -508,13 +467,13 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 	t.Run("told", func(t *testing.T) {
 		p := newPair(t, true, a, b)
 		for range 3 {
-			if status, body := p.call(context.Background(), p.a.URL+"/orders/42"); status != 200 || body != "orders:42 held: <nil>" {
+			if status, body := p.call(context.Background(), p.a.URL+"/orders/42"); status != 200 ||
+				body != "orders:42 held: <nil>" {
 				t.Fatal(status, body)
 			}
 		}
-		if state, err := p.la.Inspect(context.Background(), "orders:42"); err != nil || state.Held {
-			t.Errorf("%+v, %v", state, err)
-		}
+		state, err := p.la.Inspect(context.Background(), "orders:42")
+		check.ErrorIf(t, err != nil || state.Held, "%+v, %v", state, err)
 	})
 	t.Run("not told", func(t *testing.T) {
 		p := newPair(t, false, a, b)
@@ -528,30 +487,20 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 func TestAReplayAfterTheRelease(t *testing.T) {
 	p := newPair(t, true, nil, func(_ *pair, w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "in") })
 	lease := holding(t, p.la, "orders:42")
-	entry, err := newIssuer(t, p.ring).Issue(lease.Context(), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := check.Value(newIssuer(t, p.ring).Issue(lease.Context(), "b")).In(t)
 	replay := func() answer {
-		req, err := http.NewRequest("POST", p.b.URL+"/orders/42", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := check.Value(http.NewRequest("POST", p.b.URL+"/orders/42", nil)).In(t)
 		req.Header.Set(passport.Header, entry)
 		return sendWith(http.DefaultClient, req)
 	}
 	s := &site{T: t}
 	s.ok(replay(), "in")
 	s.ok(replay(), "in") // while the hold lasts it is not the first only: see docs/threat-model.md
-	if err := lease.Unlock(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, lease.Unlock(context.Background()))
 	s.want(replay(), 412, httplock.TypeClaimEnded)
 	again := holding(t, p.la, "orders:42") // another hold of the same client
 	s.want(replay(), 412, httplock.TypeClaimEnded)
-	if err := again.Err(); err != nil {
-		t.Error(err)
-	}
+	check.Done(t, again.Err())
 	if status, body := p.call(context.Background(), p.b.URL+"/orders/42"); status != 423 {
 		t.Error("one who is told nothing:", status, body)
 	}
@@ -583,19 +532,14 @@ func TestParallelCalleesTakeTurns(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most != 1 {
-		t.Errorf("%d at once", most)
-	}
+	check.ErrorIf(t, most != 1, "%d at once", most)
 }
 
 // A service that did not ask takes no notice.
 func TestAServiceThatDidNotAskIsNotTold(t *testing.T) {
 	locks := inMemory(t, memory.New())
 	lease := holding(t, locks, "orders:42")
-	entry, err := newIssuer(t, newRing(t, "k1")).Issue(lease.Context(), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := check.Value(newIssuer(t, newRing(t, "k1")).Issue(lease.Context(), "b")).In(t)
 	mux := http.NewServeMux()
 	mux.Handle("/orders/{id}", httplock.New(locks, orders)(http.HandlerFunc(fine)))
 	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42", nil)
@@ -630,9 +574,8 @@ func TestPassportMistakesPanicWhenTheProgramStarts(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if p, _ := recover().(string); !strings.HasPrefix(p, "httplock: ") {
-					t.Errorf("%s: panicked with %q", name, p)
-				}
+				p, _ := recover().(string)
+				check.ErrorIf(t, !strings.HasPrefix(p, "httplock: "), "%s: panicked with %q", name, p)
 			}()
 			f()
 		}()

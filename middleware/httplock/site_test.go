@@ -17,6 +17,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/redisgo"
 )
@@ -40,10 +41,7 @@ func newSite(t *testing.T, opts ...redistest.Option) *site {
 func (s *site) client(opts ...mortise.ClientOption) *mortise.Client {
 	s.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
-	locks, err := mortise.New(redisgo.New(rdb), opts...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	locks := check.Value(mortise.New(redisgo.New(rdb), opts...)).In(s)
 	s.Cleanup(func() { locks.Close(); rdb.Close() })
 	return locks
 }
@@ -102,12 +100,9 @@ func post(srv *httptest.Server) answer {
 // want checks an answer that is a problem.
 func (s *site) want(a answer, status int, kind string) {
 	s.Helper()
-	if a.err != nil {
-		s.Fatal(a.err)
-	}
-	if a.StatusCode != status || a.problem.Type != kind || a.problem.Status != status {
-		s.Errorf("got %d %q, want %d, a problem of type %s", a.StatusCode, a.body, status, kind)
-	}
+	check.FatalIf(s, a.err != nil, "%v", a.err)
+	check.ErrorIf(s, a.StatusCode != status || a.problem.Type != kind || a.problem.Status != status,
+		"got %d %q, want %d, a problem of type %s", a.StatusCode, a.body, status, kind)
 }
 
 func (s *site) ok(a answer, body string) {
@@ -129,9 +124,7 @@ func (s *site) free(name string) {
 func (s *site) until(what string, ok func() bool) {
 	s.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.Fatalf("not within %v: %s", patience, what)
-		}
+		check.FatalIf(s, time.Now().After(end), "not within %v: %s", patience, what)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/passport"
 )
@@ -45,23 +46,14 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 		if known == "from the start" {
 			fill()
 		}
-		req, err := http.NewRequest("POST", srv.URL, lateTrailer{strings.NewReader("{}"), fill})
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := check.Value(http.NewRequest("POST", srv.URL, lateTrailer{strings.NewReader("{}"), fill})).In(t)
 		req.Trailer = trailer
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := check.Value(client.Do(req)).In(t)
 		resp.Body.Close()
 		h := receive(t, "the trailer", got)
-		if len(passports(h)) != 0 || h.Get("Sum") != "7" {
-			t.Errorf("known %s: the stranger has the trailer %v, want only Sum: 7", known, h)
-		}
-		if len(passports(trailer)) != 2 {
-			t.Errorf("known %s: the caller's trailer was changed: %v", known, trailer)
-		}
+		check.ErrorIf(t, len(passports(h)) != 0 || h.Get("Sum") != "7",
+			"known %s: the stranger has the trailer %v, want only Sum: 7", known, h)
+		check.ErrorIf(t, len(passports(trailer)) != 2, "known %s: the caller's trailer was changed: %v", known, trailer)
 	}
 }
 
@@ -76,7 +68,6 @@ func TestAdoptRemovesItFromTheTrailerToo(t *testing.T) {
 	c := dial(t, srv)
 	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum, mortise-passport\r\n\r\n", 1)+
 		chunk(2)+"0\r\nSum: 7\r\nmortise-PASSPORT: stolen\r\n\r\n")
-	if status, body := answerOf(t, c); status != 200 || body != "1 <nil> map[Sum:[7]]" {
-		t.Errorf("%d, before and after the body: %s", status, body)
-	}
+	status, body := answerOf(t, c)
+	check.ErrorIf(t, status != 200 || body != "1 <nil> map[Sum:[7]]", "%d, before and after the body: %s", status, body)
 }

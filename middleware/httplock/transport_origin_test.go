@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/passport"
 )
@@ -16,7 +17,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// What is dialled, or who answers, is not the named service, though it looks alike.
+// The address that is dialled, or the server that answers, is not the named service, though it looks alike.
 func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 	ctx := holding(t, inMemory(t, memory.New()), "n").Context()
 	issuer := newIssuer(t, newRing(t, "k"))
@@ -30,12 +31,14 @@ func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 		edit func(*http.Request)
 		want bool
 	}{
-		"as it is":                 {"https://stock.internal/", nil, true},
-		"upper case, its port":     {"https://STOCK.internal:443/", nil, true},
-		"its own Host":             {"https://stock.internal/", func(r *http.Request) { r.Host = "stock.internal:443" }, true},
-		"no Host":                  {"https://stock.internal/", func(r *http.Request) { r.Host = "" }, true},
-		"another Host":             {"https://stock.internal/", func(r *http.Request) { r.Host = "billing.internal" }, false},
-		"an opaque part":           {"https://stock.internal/", func(r *http.Request) { r.URL.Opaque = "//evil.example/x" }, false},
+		"as it is":             {"https://stock.internal/", nil, true},
+		"upper case, its port": {"https://STOCK.internal:443/", nil, true},
+		"its own Host": {"https://stock.internal/", func(r *http.Request) { r.Host = "stock.internal:443" },
+			true},
+		"no Host":      {"https://stock.internal/", func(r *http.Request) { r.Host = "" }, true},
+		"another Host": {"https://stock.internal/", func(r *http.Request) { r.Host = "billing.internal" }, false},
+		"an opaque part": {"https://stock.internal/", func(r *http.Request) { r.URL.Opaque = "//evil.example/x" },
+			false},
 		"a dotted capital I":       {"https://stock.\u0130nternal/", nil, false},
 		"... escaped":              {"https://stock.%C4%B0nternal/", nil, false},
 		"the sign of Kelvin":       {"https://stoc\u212a.internal/", nil, false},
@@ -54,14 +57,10 @@ func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 		if _, err := tr.RoundTrip(r); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if told != x.want {
-			t.Errorf("%s: told is %v, want %v", what, told, x.want)
-		}
+		check.ErrorIf(t, told != x.want, "%s: told is %v, want %v", what, told, x.want)
 	}
 	defer func() {
-		if recover() == nil {
-			t.Error("an origin with an international name is taken")
-		}
+		check.ErrorIf(t, recover() == nil, "an origin with an international name is taken")
 	}()
 	httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.\u0130nternal": "stock"})
 }
@@ -80,16 +79,8 @@ func TestARedirectThatDoesNotSayWhoseItIsTellsNothing(t *testing.T) {
 		}
 		return rec.Result(), nil // whose Request is nil
 	}), issuer, httplock.Origins{"https://a.internal": "a", "https://b.internal": "b"})
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://a.internal/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := (&http.Client{Transport: tr}).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, "https://a.internal/", nil)).In(t)
+	resp := check.Value((&http.Client{Transport: tr}).Do(r)).In(t)
 	resp.Body.Close()
-	if !told["a.internal"] || told["b.internal"] {
-		t.Errorf("told: %v", told)
-	}
+	check.ErrorIf(t, !told["a.internal"] || told["b.internal"], "told: %v", told)
 }

@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -53,7 +52,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 	e.Helper()
 	e.counter()
 	e.fair()
-	ctx := context.Background()
+	ctx := background
 	read, write := e.sides(c)
 	lock := func(what string, record int, l mortise.Locker) pairKind {
 		back := func(l *mortise.Lease, err error) error {
@@ -72,7 +71,9 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			ask: func(name string, wait time.Duration) map[string]error {
 				return map[string]error{
 					"trylock": back(l.TryLock(ctx, name, mortise.WithLease(long))),
-					"lock":    waiting(wait, func(w mortise.Option) error { return back(l.Lock(ctx, name, mortise.WithLease(long), w)) }),
+					"lock": waiting(wait, func(w mortise.Option) error {
+						return back(l.Lock(ctx, name, mortise.WithLease(long), w))
+					}),
 				}
 			},
 			state: func(name string) string {
@@ -81,15 +82,14 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 					inspect = c.InspectRW
 				}
 				s, err := inspect(ctx, name)
-				if err == nil && s.Remaining < long-patience {
-					e.Errorf("%s: what is left of the lease is %v", name, s.Remaining)
-				}
+				e.errorIf(err == nil && s.Remaining < long-patience, "%s: what is left of the lease is %v", name, s.Remaining)
 				s.Remaining = 0
 				return fmt.Sprint(s, err)
 			},
 		}
 	}
-	count := func(what string, hold func(name string), read func(name string) (int, error), ask func(name string, wait time.Duration) map[string]error) pairKind {
+	count := func(what string, hold func(name string), read func(name string) (int, error),
+		ask func(name string, wait time.Duration) map[string]error) pairKind {
 		return pairKind{
 			what: what, record: asCount, ask: ask,
 			hold: func(name string) func() {
@@ -131,8 +131,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 		count("permits", func(name string) {
 			e.Helper()
 			e.ok(c.Permits(name).TrySetPermits(ctx, 2))
-			_, err := c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))
-			e.done("TryAcquire", err)
+			e.done("TryAcquire", second(c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))))
 		}, func(name string) (int, error) { return c.Permits(name).Available(ctx) },
 			func(name string, wait time.Duration) map[string]error {
 				p := c.Permits(name)
@@ -180,9 +179,8 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 	switch {
 	case a.record == asCount && b.record == asCount:
 		// One integer, as in Redisson: nothing tells them apart. Both read the same.
-		if got := b.state(name); got != before {
-			e.Errorf("%s: it reads %s, want %s", what, got, before)
-		}
+		got := b.state(name)
+		e.errorIf(got != before, "%s: it reads %s, want %s", what, got, before)
 		free()
 		return
 	case a.record != b.record: // which is answered at once: nothing is on its way that could take it later
@@ -195,25 +193,20 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 		}
 	case a.reads && b.reads:
 		for op, err := range b.ask(name, patience) {
-			if err != nil {
-				e.Errorf("%s: %s: %v, want it granted", what, op, err)
-			}
+			e.errorIf(err != nil, "%s: %s: %v, want it granted", what, op, err)
 		}
 	default:
 		for op, err := range b.ask(name, 20*time.Millisecond) {
-			if !errors.Is(err, mortise.ErrNotAcquired) || errors.Is(err, mortise.ErrWrongKind) {
-				e.Errorf("%s: %s: %v, want it refused", what, op, err)
-			}
+			e.errorIf(!errors.Is(err, mortise.ErrNotAcquired) || errors.Is(err, mortise.ErrWrongKind),
+				"%s: %s: %v, want it refused", what, op, err)
 		}
 	}
-	// What was granted to one who no longer waited is given back in the background.
+	// A grant whose caller no longer waited is released in the background.
 	after := a.state(name)
 	for end := time.Now().Add(patience); after != before && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		after = a.state(name)
 	}
-	if after != before {
-		e.Errorf("%s: it was %s and is %s", what, before, after)
-	}
+	e.errorIf(after != before, "%s: it was %s and is %s", what, before, after)
 	free()
 	switch {
 	case b.record == asCount:
@@ -221,8 +214,7 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 		e.until(what+": free for whoever comes next", func() bool { return next.ask(name, patience)["trylock"] == nil })
 	default:
 		// Neither a place in a queue nor a writer's claim was left by what was refused.
-		if err := next.ask(name, patience)["trylock"]; err != nil {
-			e.Errorf("%s: for whoever comes next: %v", what, err)
-		}
+		err := next.ask(name, patience)["trylock"]
+		e.errorIf(err != nil, "%s: for whoever comes next: %v", what, err)
 	}
 }

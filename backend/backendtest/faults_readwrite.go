@@ -44,8 +44,9 @@ func (s *faultyBoth) Withdraw(ctx context.Context, t backend.Topic, claimant str
 }
 
 func passWithdraw(f *Faults, rw backend.RWSession, ctx context.Context, t backend.Topic, claimant string) error {
-	_, err := pass(f, ctx, Call{Op: OpWithdraw, Name: t.Name, Owner: claimant}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, rw.Withdraw(ctx, t, claimant)
-	})
+	_, err := pass(f, ctx, Call{Op: OpWithdraw, Name: t.Name, Owner: claimant},
+		func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, rw.Withdraw(ctx, t, claimant)
+		})
 	return err
 }

@@ -13,74 +13,59 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// nesting opens a session that has locks of several owners; nil where the backend has none, whose
-// clients then say so.
-func (e *env) nesting() (*raw, *ears) {
+// nests reports whether the backend has locks of several owners; where it has none, its clients say so.
+func (e *env) nests() bool {
 	e.Helper()
-	s, h := e.session()
-	if n, is := s.Session.(backend.NestSession); is && n.Nests() {
-		return s, h
+	if n, is := e.bare().Session.(backend.NestSession); is && n.Nests() {
+		return true
 	}
-	c := e.client()
-	_, err := c.Adopt(context.Background(), mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
+	_, err := e.client().Adopt(background, mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
 	e.named(err, "adopt", "n", mortise.ErrInvalid)
-	return nil, nil
+	return false
 }
 
 // enterUnder asks to enter under an owner.
 func (s *raw) enterUnder(name, owner, under string, holds int, lease time.Duration) backend.AcquireReply {
 	s.e.Helper()
-	r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease, Under: under, UnderHolds: holds})
-	if err != nil {
-		s.e.Fatalf("Acquire(%q, %s) under %s: %v", name, owner, under, err)
-	}
-	return r
+	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease,
+		Under: under, UnderHolds: holds})
 }
 
 // takeUnder enters, and must.
 func (s *raw) takeUnder(name, owner, under string, lease time.Duration) {
 	s.e.Helper()
-	if r := s.enterUnder(name, owner, under, 1, lease); !r.Granted {
-		s.e.Fatalf("Acquire(%q, %s) under %s: %+v, want it granted", name, owner, under, r)
-	}
+	r := s.enterUnder(name, owner, under, 1, lease)
+	s.e.fatalIf(!r.Granted, "Acquire(%q, %s) under %s: %+v, want it granted", name, owner, under, r)
 }
 
 // refusedUnder asks to enter, and must be refused for at most so long.
 func (s *raw) refusedUnder(name, owner, under string, most time.Duration) {
 	s.e.Helper()
-	if r := s.enterUnder(name, owner, under, 1, long); r.Granted || r.Absent || r.Remaining <= 0 || r.Remaining > most {
-		s.e.Errorf("Acquire(%q, %s) under %s: %+v, want it refused for up to %v", name, owner, under, r, most)
-	}
+	r := s.enterUnder(name, owner, under, 1, long)
+	s.e.errorIf(r.Granted || r.Absent || r.Remaining <= 0 || r.Remaining > most,
+		"Acquire(%q, %s) under %s: %+v, want it refused for up to %v", name, owner, under, r, most)
 }
 
 // absentUnder asks to enter, and must hear that there is nothing to enter under.
 func (s *raw) absentUnder(name, owner, under string, holds int) {
 	s.e.Helper()
-	if r := s.enterUnder(name, owner, under, holds, long); r.Granted || !r.Absent {
-		s.e.Errorf("Acquire(%q, %s) under %d of %s: %+v, want it absent", name, owner, holds, under, r)
-	}
+	r := s.enterUnder(name, owner, under, holds, long)
+	s.e.errorIf(r.Granted || !r.Absent,
+		"Acquire(%q, %s) under %d of %s: %+v, want it absent", name, owner, holds, under, r)
 }
 
 func (s *raw) releaseNested(name, owner string, keep int) bool {
 	s.e.Helper()
-	r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner, Keep: keep})
-	if err != nil {
-		s.e.Fatalf("Release(%q, %s): %v", name, owner, err)
-	}
-	return r.Held
+	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner,
+		Keep: keep}).Held
 }
 
 func (s *raw) renewNested(name, owner string, lease time.Duration) bool {
 	s.e.Helper()
-	out := make([]backend.RenewResult, 1)
-	s.Renew(context.Background(), []backend.RenewRequest{{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease}}, out)
-	if out[0].Err != nil {
-		s.e.Fatalf("Renew(%q, %s): %v", name, owner, out[0].Err)
-	}
-	return out[0].Held
+	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease})
 }
 
-// watchUnder has the session watch who may enter under an owner.
+// watchUnder has the session watch for the turn to enter under an owner.
 func (s *raw) watchUnder(h *ears, name, owner string) {
 	s.e.Helper()
 	t := backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
@@ -93,12 +78,9 @@ func (s *raw) watchUnder(h *ears, name, owner string) {
 const grain = 5 * time.Millisecond
 
 // nestTests are about locks that are entered from another process. They do nothing on a backend that has none.
-var nestTests = []test{
+var nestTests = where((*env).nests, []test{
 	{"Port_OneEntersUnderTheOwnerThatCameLast", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		s.absentUnder("n", "b:1", "a:1", 1)
 		s.take("n", "a:1", long)
 		s.absentUnder("n", "b:1", "a:1", 2) // a hold that has ended
@@ -108,9 +90,7 @@ var nestTests = []test{
 		s.takeUnder("n", "c:1", "b:1", long)
 		s.refusedUnder("n", "d:1", "a:1", long)
 		s.refusedUnder("n", "d:1", "b:1", long)
-		if r := s.acquire("n", "x:1", long); r.Granted {
-			e.Error("a competitor was let in")
-		}
+		e.errorIf(s.acquire("n", "x:1", long).Granted, "a competitor was let in")
 		if !s.releaseNested("n", "b:1", 0) { // before the one that entered under it
 			e.Error("b:1 does not hold it")
 		}
@@ -119,67 +99,47 @@ var nestTests = []test{
 		s.releaseNested("n", "c:1", 0)
 		s.takeUnder("n", "d:1", "a:1", long)
 		s.releaseNested("n", "a:1", 0)
-		if r := s.acquire("n", "x:1", long); r.Granted {
-			e.Error("a competitor was let in while one who entered holds it")
-		}
+		e.errorIf(s.acquire("n", "x:1", long).Granted, "a competitor was let in while one who entered holds it")
 		s.takeUnder("n", "e:1", "d:1", long)
 		s.releaseNested("n", "e:1", 0)
 		s.releaseNested("n", "d:1", 0)
-		if rec := s.record("n"); rec.Held {
-			e.Errorf("when all have gone the record is %+v", rec)
-		}
+		s.isFree("n")
 		s.take("n", "x:1", long)
 	}},
 	{"Port_ARequestToEnterCountsOnce", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		s.take("n", "a:1", long)
 		for range 3 {
 			s.takeUnder("n", "b:1", "a:1", long)
 		}
-		if !s.releaseNested("n", "b:1", 0) || s.releaseNested("n", "b:1", 0) {
-			e.Error("one release is not enough, or too much")
-		}
+		e.errorIf(!s.releaseNested("n", "b:1", 0) || s.releaseNested("n", "b:1", 0), "one release is not enough, or too much")
 		s.takeUnder("n", "c:1", "a:1", long)
 	}},
 	{"Port_OnlyTheInnermostHoldIsEnteredUnder", func(e *env) {
-		s, h := e.nesting()
-		if s == nil {
-			return
-		}
+		s, h := e.session()
 		s.take("n", "a:1", long)
 		s.reenter("n", "a:1", 2, long)
-		if r := s.enterUnder("n", "b:1", "a:1", 1, long); r.Granted || r.Absent || r.Look <= 0 || r.Look > backend.HoldsLook {
-			e.Errorf("under the outer hold: %+v, want it refused with a time to look", r)
-		}
+		r := s.enterUnder("n", "b:1", "a:1", 1, long)
+		e.errorIf(r.Granted || r.Absent || r.Look <= 0 || r.Look > backend.HoldsLook,
+			"under the outer hold: %+v, want it refused with a time to look", r)
 		s.watchUnder(h, "n", "a:1")
 		s.releaseNested("n", "a:1", 1)
 		e.until("who waits is told that the count was set", func() bool { return h.count("released n a:1") > 0 })
 		s.takeUnder("n", "b:1", "a:1", long)
-		if rec := s.record("n"); rec.Owner != "a:1" || rec.Holds != 1 {
-			e.Errorf("the record is %+v, want the first owner, once", rec)
-		}
+		s.heldBy("n", "a:1", 1)
 	}},
 	{"Port_EachOwnersLeaseEndsByItself", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		const lease = 2 * time.Second
 		// The one that entered dies.
 		s.take("n", "a:1", long)
 		began := time.Now()
 		s.takeUnder("n", "b:1", "a:1", lease)
 		s.refusedUnder("n", "c:1", "a:1", lease)
-		e.until("the lease of one that died is over", func() bool { return s.enterUnder("n", "c:1", "a:1", 1, lease).Granted })
-		if d := time.Since(began); d < lease-grain {
-			e.Errorf("entered after %v, before a lease of %v was over", d, lease)
-		}
-		if s.renewNested("n", "b:1", long) || s.releaseNested("n", "b:1", 0) {
-			e.Error("one whose lease is over still holds it")
-		}
+		e.until("the lease of one that died is over",
+			func() bool { return s.enterUnder("n", "c:1", "a:1", 1, lease).Granted })
+		e.atLeast("entered after %v, before the lease was over", time.Since(began), lease-grain)
+		e.errorIf(s.renewNested("n", "b:1", long) || s.releaseNested("n", "b:1", 0), "one whose lease is over still holds it")
 		s.releaseNested("n", "c:1", 0)
 		s.releaseNested("n", "a:1", 0)
 
@@ -188,76 +148,47 @@ var nestTests = []test{
 		s.take("m", "a:1", lease)
 		s.takeUnder("m", "b:1", "a:1", long)
 		e.until("the lease of the first is over", func() bool { return s.enterUnder("m", "c:1", "a:1", 1, long).Absent })
-		if d := time.Since(began); d < lease-grain {
-			e.Errorf("gone after %v, before its lease of %v was over", d, lease)
-		}
-		if !s.renewNested("m", "b:1", long) {
-			e.Error("the first one's death took the other's hold")
-		}
+		e.atLeast("gone after %v, before its lease was over", time.Since(began), lease-grain)
+		e.errorIf(!s.renewNested("m", "b:1", long), "the first one's death took the other's hold")
 		s.releaseNested("m", "b:1", 0)
-		if rec := s.record("m"); rec.Held {
-			e.Errorf("it is held for a dead owner: %+v", rec)
-		}
+		s.isFree("m")
 	}},
 	{"Port_ADeadOwnerIsNotKeptAliveByOthers", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		const lease = 4 * time.Second
 		began := time.Now()
 		s.take("n", "a:1", lease)
 		s.takeUnder("n", "b:1", "a:1", lease)
-		if !s.renewNested("n", "b:1", long) {
-			e.Fatal("b:1 does not hold it")
-		}
-		if rec := s.record("n"); rec.Remaining < long/2 {
-			e.Errorf("the record is %+v, want the time of the longest lease", rec)
-		}
+		e.fatalIf(!s.renewNested("n", "b:1", long), "b:1 does not hold it")
+		s.remains("n", long/2, long)
 		s.releaseNested("n", "b:1", 0)
-		if rec := s.record("n"); !rec.Held && time.Since(began) < lease || rec.Remaining > lease {
-			e.Errorf("the record is %+v, want what is left of %v", rec, lease)
-		}
+		rec := s.record("n")
+		e.errorIf(!rec.Held && time.Since(began) < lease || rec.Remaining > lease,
+			"the record is %+v, want what is left of %v", rec, lease)
 		e.until("the lock is free", func() bool { return s.acquire("n", "x:1", long).Granted })
-		if d := time.Since(began); d < lease-grain {
-			e.Errorf("free after %v, before the lease of %v was over", d, lease)
-		}
+		e.atLeast("free after %v, before the lease was over", time.Since(began), lease-grain)
 	}},
 	{"Port_ARenewalOfOneOfSeveralIsItsOwn", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		s.take("n", "a:1", long/4)
 		s.takeUnder("n", "b:1", "a:1", long)
-		if !s.renewNested("n", "a:1", long/3) || !s.renewNested("n", "a:1", 0) || !s.renewNested("n", "b:1", time.Second) {
-			e.Fatal("a holder is told that it holds nothing")
-		}
+		e.fatalIf(!s.renewNested("n", "a:1", long/3) || !s.renewNested("n", "a:1", 0) ||
+			!s.renewNested("n", "b:1", time.Second),
+			"a holder is told that it holds nothing")
 		s.releaseNested("n", "b:1", 0)
-		if rec := s.record("n"); rec.Remaining > long/3 || rec.Remaining < long/4 {
-			e.Errorf("the record is %+v, want what is left of %v", rec, long/3)
-		}
+		s.remains("n", long/4, long/3)
 		// Alone again it is like any other, by either kind.
-		if !s.renew("n", "a:1", long) || !s.renewNested("n", "a:1", long) {
-			e.Error("the one that is left does not hold it")
-		}
-		if rec := s.record("n"); rec.Remaining < long/2 || rec.Owner != "a:1" || rec.Holds != 1 {
-			e.Errorf("the record is %+v, want a lease of %v", rec, long)
-		}
+		e.errorIf(!s.renew("n", "a:1", long) || !s.renewNested("n", "a:1", long), "the one that is left does not hold it")
+		rec := s.record("n")
+		e.errorIf(rec.Remaining < long/2 || rec.Owner != "a:1" || rec.Holds != 1,
+			"the record is %+v, want a lease of %v", rec, long)
 		s.takeUnder("n", "c:1", "a:1", time.Second)
-		if rec := s.record("n"); rec.Remaining < long/2 {
-			e.Errorf("a short lease cut the record to %+v", rec)
-		}
+		s.remains("n", long/2, long)
 		s.releaseNested("n", "c:1", 0)
-		if !s.releaseNested("n", "a:1", 0) || s.record("n").Held {
-			e.Error("it is held though all have gone")
-		}
+		e.errorIf(!s.releaseNested("n", "a:1", 0) || s.record("n").Held, "it is held though all have gone")
 	}},
-	{"Port_EnteringAndLeavingIsAnnouncedToThoseItConcerns", func(e *env) {
-		s, h := e.nesting()
-		if s == nil {
-			return
-		}
+	{"Port_EnteringAndLeavingIsAnnouncedToTheOwnersItConcerns", func(e *env) {
+		s, h := e.session()
 		s.take("n", "a:1", long)
 		s.takeUnder("n", "b:1", "a:1", long)
 		s.takeUnder("n", "c:1", "b:1", long)
@@ -272,22 +203,16 @@ var nestTests = []test{
 		s.takeUnder("n", "d:1", "a:1", long)
 		s.releaseNested("n", "a:1", 0)
 		e.until("a:1 has gone", func() bool { return h.count("released n a:1") > 0 })
-		if h.count("released n") > 0 {
-			e.Error("a release was announced while the lock is held")
-		}
+		e.errorIf(h.count("released n") > 0, "a release was announced while the lock is held")
 		s.releaseNested("n", "d:1", 0)
 		e.until("the last has gone", func() bool { return h.count("released n") > 0 })
 	}},
 	{"Port_ForceReleaseAndDeletionTakeAllOwners", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		for _, remove := range []func(){
 			func() {
-				if was, err := s.ForceRelease(context.Background(), topic("n")); !was || err != nil {
-					e.Errorf("ForceRelease: %v, %v", was, err)
-				}
+				was, err := s.ForceRelease(background, topic("n"))
+				e.errorIf(!was || err != nil, "ForceRelease: %v, %v", was, err)
 			},
 			func() { e.store.Delete("n") },
 			func() { e.store.Flush() },
@@ -295,58 +220,46 @@ var nestTests = []test{
 			s.take("n", "a:1", long)
 			s.takeUnder("n", "b:1", "a:1", long)
 			remove()
-			if s.renewNested("n", "a:1", long) || s.renewNested("n", "b:1", long) || s.releaseNested("n", "b:1", 0) {
-				e.Error("an owner outlived the record")
-			}
+			e.errorIf(s.renewNested("n", "a:1", long) || s.renewNested("n", "b:1", long) || s.releaseNested("n", "b:1", 0),
+				"an owner outlived the record")
 			s.absentUnder("n", "c:1", "a:1", 1)
-			// What is left of them concerns nobody.
+			// What is left of them affects no other owner.
 			s.take("n", "x:1", long)
 			s.absentUnder("n", "c:1", "a:1", 1)
 			s.takeUnder("n", "y:1", "x:1", long)
 			s.releaseNested("n", "x:1", 0)
 			s.releaseNested("n", "y:1", 0)
-			if s.record("n").Held {
-				e.Error("it is held though all have gone")
-			}
+			e.errorIf(s.record("n").Held, "it is held though all have gone")
 		}
 	}},
 	{"Port_WhatIsEnteredDrawsATokenIfAsked", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		first := s.fenced("n", "a:1")
-		r, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1", UnderHolds: 1})
-		if err != nil || !r.Granted || r.Token <= first {
-			e.Fatalf("%+v, %v, want a token above %d", r, err, first)
-		}
+		r, err := s.Acquire(background,
+			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1",
+				UnderHolds: 1})
+		e.fatalIf(err != nil || !r.Granted || r.Token <= first, "%+v, %v, want a token above %d", r, err, first)
 		if r := s.enterUnder("n", "c:1", "b:1", 1, long); !r.Granted || r.Token != 0 {
 			e.Errorf("%+v, want no token that was not asked for", r)
 		}
 	}},
 	{"Port_EnteringUnderWhatIsNoLockIsAnError", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		e.store.Occupy("n")
-		_, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Under: "a:1", UnderHolds: 1})
+		_, err := s.Acquire(background,
+			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Under: "a:1", UnderHolds: 1})
 		e.is("Acquire", err, backend.ErrWrongKind)
-		if s.renewNested("n", "b:1", long) {
-			e.Error("what is no lock is held")
-		}
+		e.errorIf(s.renewNested("n", "b:1", long), "what is no lock is held")
 		s.take("m", "a:1", long)
 		out := make([]backend.RenewResult, 2)
-		s.Renew(context.Background(), []backend.RenewRequest{{Kind: backend.KindNested, Name: "n", Owner: "a:1", Lease: long}, {Kind: backend.KindNested, Name: "m", Owner: "a:1", Lease: long}}, out)
-		if out[0].Held || !out[1].Held || out[1].Err != nil {
-			e.Errorf("%+v, want what is no lock to spoil no other", out)
-		}
+		s.Renew(background, []backend.RenewRequest{
+			{Kind: backend.KindNested, Name: "n", Owner: "a:1", Lease: long},
+			{Kind: backend.KindNested, Name: "m", Owner: "a:1", Lease: long},
+		}, out)
+		e.errorIf(out[0].Held || !out[1].Held || out[1].Err != nil, "%+v, want what is no lock to spoil no other", out)
 	}},
 	{"Port_ManyOwnersAreRenewedTogether", func(e *env) {
-		s, _ := e.nesting()
-		if s == nil {
-			return
-		}
+		s := e.bare()
 		const n = 20
 		in, out := make([]backend.RenewRequest, n), make([]backend.RenewResult, n)
 		for i := range in {
@@ -358,28 +271,20 @@ var nestTests = []test{
 				in[i].Owner = "c:1"
 			}
 		}
-		s.Renew(context.Background(), in, out)
+		s.Renew(background, in, out)
 		for i, r := range out {
-			if r.Err != nil || r.Held != (i%3 != 0) {
-				e.Errorf("%d: %+v", i, r)
-			}
-			if left := s.record(in[i].Name).Remaining; (left > long/2) != r.Held {
-				e.Errorf("%d: %v left", i, left)
-			}
+			e.errorIf(r.Err != nil || r.Held != (i%3 != 0), "%d: %+v", i, r)
+			left := s.record(in[i].Name).Remaining
+			e.errorIf((left > long/2) != r.Held, "%d: %v left", i, left)
 		}
 	}},
 
 	{"Rule01_ParallelCalleesNeverBothGetIn", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a := e.client()
 		callees := []*mortise.Client{a, e.client(), e.client(), e.client()}
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		claims := mortise.ClaimsOf(outer.Context())
-		if len(claims) != 1 {
-			e.Fatalf("%v, want a claim", claims)
-		}
+		e.fatalIf(len(claims) != 1, "%v, want a claim", claims)
 		var inside, turns atomic.Int32
 		var wg sync.WaitGroup
 		for i, c := range callees {
@@ -388,7 +293,7 @@ var nestTests = []test{
 					ctx := outer.Context() // the caller itself
 					if i > 0 {
 						var err error
-						if ctx, err = c.Adopt(context.Background(), claims...); err != nil {
+						if ctx, err = c.Adopt(background, claims...); err != nil {
 							e.Errorf("Adopt: %v", err)
 							return
 						}
@@ -399,124 +304,90 @@ var nestTests = []test{
 							e.Errorf("Lock: %v", err)
 							return
 						}
-						if n := inside.Add(1); n != 1 {
-							e.Errorf("%d are inside", n)
-						}
+						equal(e, "%d are inside", inside.Add(1), 1)
 						turns.Add(1)
 						inside.Add(-1)
-						if err := l.Unlock(context.Background()); err != nil {
-							e.Errorf("Unlock: %v", err)
-						}
+						e.done("Unlock", l.Unlock(background))
 					}
 				})
 			}
 		}
 		wg.Wait()
-		if got := turns.Load(); got != 48 {
-			e.Errorf("%d turns, want 48", got)
-		}
+		equal(e, "%d turns", turns.Load(), 48)
 		e.unlock(outer)
 		e.free(a, "n")
 	}},
 	{"Rule02_ALossOfTheLockReachesCallerAndCallee", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		e.store.Flush()
 		receive(e, "the callee hears of the loss", inner.Context().Done())
 		receive(e, "the caller hears of the loss", outer.Context().Done())
 		e.is("callee", inner.Err(), mortise.ErrLost)
 		e.is("caller", outer.Err(), mortise.ErrLost)
-		e.is("Unlock", inner.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
+		e.is("Unlock", inner.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
 	}},
 	{"Rule03_CallerAndCalleeAreRenewed", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
-		e.always(watchdog*3/2, "both hold the lock beyond the watchdog timeout", func() bool { return outer.Err() == nil && inner.Err() == nil })
-		if _, err := b.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("a competitor: %v", err)
-		}
+		e.always(watchdog*3/2, "both hold the lock beyond the watchdog timeout",
+			func() bool { return outer.Err() == nil && inner.Err() == nil })
+		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 		e.unlock(inner)
 		e.always(watchdog*3/2, "the caller holds it after its callee has left", func() bool { return outer.Err() == nil })
 		e.unlock(outer)
 		e.free(a, "n")
 	}},
 	{"Rule04_ADeadCalleeFreesItsHoldAndNoMore", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(), e.client()
 		fb := NewFaults(e.store.Backend())
 		const timeout = 3 * time.Second
 		dead := e.clientOn(fb, mortise.WithWatchdogTimeout(timeout))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		began := time.Now()
 		e.lock(dead, e.adopted(dead, outer), "n")
 		fb.Hook(func(Call) Fate { return Fate{Refused: true} }) // from here on nothing of it arrives
 		inner := e.lock(b, e.adopted(b, outer), "n")
-		if d := time.Since(began); d < timeout-grain {
-			e.Errorf("entered %v after a callee that died, whose lease is %v", d, timeout)
-		}
-		if err := outer.Err(); err != nil {
-			e.Errorf("the caller: %v", err)
-		}
+		e.atLeast("entered %v after the lease of a dead callee began", time.Since(began), timeout-grain)
+		e.done("the caller", outer.Err())
 		e.unlock(inner)
 		e.unlock(outer)
 		e.free(a, "n")
 	}},
 	{"Rule04_ADeadCallersLockIsItsCalleesAndThenFree", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		fa := NewFaults(e.store.Backend())
 		dead := e.clientOn(fa, mortise.WithWatchdogTimeout(3*time.Second))
 		b := e.client()
-		outer := e.lock(dead, context.Background(), "n")
+		outer := e.lock(dead, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		fa.Hook(func(Call) Fate { return Fate{Refused: true} })
 		receive(e, "the caller hears that it could not renew", outer.Context().Done())
 		e.always(time.Second, "the callee holds the lock", func() bool { return inner.Err() == nil })
-		if _, err := b.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("a competitor: %v", err)
-		}
+		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 		e.unlock(inner)
-		e.unlock(e.lock(b, context.Background(), "n", mortise.WithWait(patience)))
+		e.unlock(e.lock(b, background, "n", mortise.WithWait(patience)))
 	}},
 	{"Rule05_NothingRenewsAfterACalleeHasLeft", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(), e.client(mortise.WithWatchdogTimeout(time.Second))
-		outer := e.lock(a, context.Background(), "n", mortise.WithLease(8*time.Second))
+		outer := e.lock(a, background, "n", mortise.WithLease(8*time.Second))
 		for range 5 {
 			e.unlock(e.lock(b, e.adopted(b, outer), "n"))
 		}
-		if left := e.inspect(b, "n").Remaining; left > 8*time.Second {
-			e.Errorf("%v left of a lease of 8s", left)
-		}
+		left := e.inspect(b, "n").Remaining
+		e.errorIf(left > 8*time.Second, "%v left of a lease of 8s", left)
 		e.until("the lease is over", func() bool { return !e.inspect(b, "n").Held })
 	}},
 	{"Rule06_AReplayedClaimConfersNothing", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		again := e.lock(a, outer.Context(), "n")
 		stale := mortise.ClaimsOf(again.Context())
 		e.unlock(again)
 		replay := func() error {
-			ctx, err := b.Adopt(context.Background(), stale...)
-			if err != nil {
-				e.Fatalf("Adopt: %v", err)
-			}
+			ctx, err := b.Adopt(background, stale...)
+			e.fatalIf(err != nil, "Adopt: %v", err)
 			l, err := b.Lock(ctx, "n", mortise.WithWait(patience))
 			if err == nil {
 				e.unlock(l)
@@ -529,40 +400,31 @@ var nestTests = []test{
 		e.unlock(again)
 		e.unlock(outer)
 		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
-		other := e.lock(a, context.Background(), "n")
+		other := e.lock(a, background, "n")
 		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
 		e.unlock(other)
 	}},
 	{"Rule07_AChainOfCallersAndCallees", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := context.Background()
+		ctx := background
 		l1 := e.lock(a, ctx, "n")
 		l2 := e.lock(b, e.adopted(b, l1), "n")
 		l3 := e.lock(a, e.adopted(a, l2), "n")
 		l4 := e.lock(c, e.adopted(c, l3), "n")
 		l5 := e.lock(c, l4.Context(), "n")
 		for _, l := range []*mortise.Lease{l5, l4, l3, l2} {
-			if _, err := b.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-				e.Errorf("a competitor: %v", err)
-			}
+			e.is("a competitor", second(b.TryLock(ctx, "n")), mortise.ErrNotAcquired)
 			e.unlock(l)
 			e.is("a second Unlock", l.Unlock(ctx), mortise.ErrNotHeld)
 		}
-		if s := e.inspect(b, "n"); !s.Held || s.Client != a.ID() || s.Holds != 1 {
-			e.Errorf("%+v, want one hold of the first", s)
-		}
+		s := e.inspect(b, "n")
+		e.errorIf(!s.Held || s.Client != a.ID() || s.Holds != 1, "%+v, want one hold of the first", s)
 		e.unlock(l1)
 		e.unlock(e.lock(b, ctx, "n"))
 	}},
 	{"Rule07_NamesThatDifferInTheirBracesOnlyAreEnteredEachByItself", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := context.Background()
+		ctx := background
 		names := []string{"n", "{n}", "{n}:", ":{n}"}
 		var leases []*mortise.Lease
 		callees := make([]*mortise.Lease, len(names))
@@ -573,9 +435,7 @@ var nestTests = []test{
 		}
 		for i, n := range names { // each callee's callee enters, while the other names are entered, too
 			got, err := c.TryLock(e.adopted(c, callees[i]), n)
-			if err != nil {
-				e.Fatalf("TryLock of %q, beneath the callee that holds it: %v", n, err)
-			}
+			e.fatalIf(err != nil, "TryLock of %q, beneath the callee that holds it: %v", n, err)
 			e.unlock(got)
 		}
 		for _, l := range slices.Backward(leases) {
@@ -586,77 +446,51 @@ var nestTests = []test{
 		}
 	}},
 	{"Rule08_WaitingForATurnUnderACallerCostsNothing", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a := e.client()
 		b, fb := e.tapped()
 		c := e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		first := e.lock(c, e.adopted(c, outer), "n")
 		got := locking(b, e.adopted(b, outer), "n", mortise.WithWait(patience))
-		e.until("it waits", func() bool { return fb.Watching() > 0 && fb.underway(OpAcquire) == 0 && fb.Count(OpAcquire) >= 2 })
+		e.until("it waits", func() bool {
+			return fb.Watching() > 0 && fb.underway(OpAcquire) == 0 &&
+				fb.Count(OpAcquire) >= 2
+		})
 		asked := fb.Count(OpAcquire)
 		e.always(500*time.Millisecond, "nothing is asked", func() bool { return fb.Count(OpAcquire) == asked })
 		e.unlock(first)
-		r := receive(e, "it is its turn", got)
-		if r.err != nil {
-			e.Fatalf("Lock: %v", r.err)
-		}
+		r := e.granted("it is its turn", got)
 		self := locking(a, outer.Context(), "n", mortise.WithWait(patience)) // the caller waits likewise
 		e.unlock(r.lease)
-		if r = receive(e, "it is the caller's turn", self); r.err != nil {
-			e.Fatalf("Lock: %v", r.err)
-		}
-		e.unlock(r.lease)
+		e.unlock(e.granted("it is the caller's turn", self).lease)
 		e.unlock(outer)
 	}},
-	{"Rule08_WhoWaitsUnderACallerThatLeavesHearsIt", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
+	{"Rule08_AWaiterUnderACallerThatLeavesIsTold", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		first := e.lock(c, e.adopted(c, outer), "n")
 		ctx := e.adopted(b, outer)
 		got := locking(b, ctx, "n", mortise.WithWait(patience))
-		fresh := locking(b, context.Background(), "n", mortise.WithWait(patience))
+		fresh := locking(b, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
 		e.named(receive(e, "it hears that the claim has ended", got).err, "lock", "n", mortise.ErrClaimEnded)
-		_, err := b.TryLock(ctx, "n")
-		e.named(err, "trylock", "n", mortise.ErrClaimEnded)
-		if e.inspect(b, "n").Client != c.ID() {
-			e.Error("it is not the callee's")
-		}
+		e.named(second(b.TryLock(ctx, "n")), "trylock", "n", mortise.ErrClaimEnded)
+		e.errorIf(e.inspect(b, "n").Client != c.ID(), "it is not the callee's")
 		e.unlock(first)
-		r := receive(e, "a competitor gets the lock", fresh)
-		if r.err != nil {
-			e.Fatalf("Lock: %v", r.err)
-		}
-		e.unlock(r.lease)
+		e.unlock(e.granted("a competitor gets the lock", fresh).lease)
 	}},
 	{"Rule09_AnAbandonedEntryLeavesNothing", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a := e.client()
 		b, fb := e.tapped()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		for _, fate := range []func(held chan struct{}) Fate{
 			func(held chan struct{}) Fate { return Fate{Before: held} },
 			func(held chan struct{}) Fate { return Fate{After: held} },
 			func(held chan struct{}) Fate { return Fate{Later: held} },
 		} {
 			held := make(chan struct{})
-			var once sync.Once
-			started := make(chan struct{})
-			fb.Hook(func(c Call) Fate {
-				f := Fate{}
-				if c.Op == OpAcquire {
-					once.Do(func() { f = fate(held); close(started) })
-				}
-				return f
-			})
+			hook, started := first(fate(held), OpAcquire)
+			fb.Hook(hook)
 			ctx, cancel := context.WithCancel(e.adopted(b, outer))
 			got := locking(b, ctx, "n")
 			receive(e, "it asks", started)
@@ -674,20 +508,12 @@ var nestTests = []test{
 		e.free(a, "n")
 	}},
 	{"Rule11_ALostReplyOfAnEntryOrItsReleaseCountsOnce", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a := e.client()
 		b, fb := e.tapped()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		for _, op := range []Op{OpAcquire, OpRelease} {
-			var once sync.Once
-			fb.Hook(func(c Call) (f Fate) {
-				if c.Op == op {
-					once.Do(func() { f = Fate{Lost: true} })
-				}
-				return f
-			})
+			hook, _ := first(Fate{Lost: true}, op)
+			fb.Hook(hook)
 			e.unlock(e.lock(b, e.adopted(b, outer), "n"))
 			e.unlock(e.lock(a, outer.Context(), "n"))
 		}
@@ -696,63 +522,44 @@ var nestTests = []test{
 		e.free(a, "n")
 	}},
 	{"Rule12_CallerAndCalleeOutliveARestart", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		ctx := e.adopted(b, outer)
 		inner := e.lock(b, ctx, "n")
 		e.store.Down()
 		e.store.Up()
 		for _, lease := range []*mortise.Lease{inner, outer} {
-			// With its data or without: a release says which, and touches nobody's lock.
-			if err := lease.Unlock(context.Background()); err != nil && !errors.Is(err, mortise.ErrNotHeld) {
-				e.Errorf("Unlock: %v", err)
-			}
+			// With its data or without: a release says which, and touches no other lock.
+			err := lease.Unlock(background)
+			e.errorIf(err != nil && !errors.Is(err, mortise.ErrNotHeld), "Unlock: %v", err)
 		}
 		e.free(a, "n")
-		_, err := b.TryLock(ctx, "n")
-		e.is("the claim, afterwards", err, mortise.ErrClaimEnded)
-		e.unlock(e.lock(b, context.Background(), "n"))
+		e.is("the claim, afterwards", second(b.TryLock(ctx, "n")), mortise.ErrClaimEnded)
+		e.unlock(e.lock(b, background, "n"))
 	}},
-	{"Rule12_WhoWaitsForATurnOutlivesBrokenConnections", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
-		a, b, c := e.client(mortise.WithWatchdogTimeout(10*time.Second)), e.client(mortise.WithWatchdogTimeout(10*time.Second)), e.client()
-		outer := e.lock(a, context.Background(), "n")
+	{"Rule12_AWaiterForATurnOutlivesBrokenConnections", func(e *env) {
+		a, b, c := e.client(mortise.WithWatchdogTimeout(10*time.Second)),
+			e.client(mortise.WithWatchdogTimeout(10*time.Second)), e.client()
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		waits := locking(c, e.adopted(c, outer), "n", mortise.WithWait(patience))
 		e.store.Cut()
 		e.unlock(inner)
-		r := receive(e, "one who waited for its turn gets it though connections broke", waits)
-		if r.err != nil {
-			e.Fatalf("Lock: %v", r.err)
-		}
-		e.unlock(r.lease)
+		e.unlock(e.granted("one who waited for its turn gets it though connections broke", waits).lease)
 		e.unlock(outer)
 		e.free(a, "n")
 	}},
 	{"Rule07_AReentryThatWasOnItsWayWhenAClaimWasGivenOutDoesNotMeetACallee", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		for name, fate := range map[string]func(<-chan struct{}) Fate{
 			"asked before": func(held <-chan struct{}) Fate { return Fate{After: held} },
 			"asked after":  func(held <-chan struct{}) Fate { return Fate{Before: held} },
 		} {
 			a, fa := e.tapped()
 			b := e.client()
-			outer := e.lock(a, context.Background(), name)
-			held, asks := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			fa.Hook(func(c Call) (f Fate) {
-				if c.Op == OpReenter {
-					once.Do(func() { f = fate(held); close(asks) })
-				}
-				return f
-			})
+			outer := e.lock(a, background, name)
+			held := make(chan struct{})
+			hook, asks := first(fate(held), OpReenter)
+			fa.Hook(hook)
 			self := locking(a, outer.Context(), name, mortise.WithWait(patience))
 			receive(e, "it asks", asks)
 			if name == "asked before" {
@@ -760,18 +567,11 @@ var nestTests = []test{
 			}
 			callee := locking(b, e.adopted(b, outer), name, mortise.WithWait(patience))
 			if name == "asked after" {
-				r := receive(e, "the callee is in", callee)
-				if r.err != nil {
-					e.Fatalf("Lock: %v", r.err)
-				}
+				r := e.granted("the callee is in", callee)
 				close(held)
 				e.always(300*time.Millisecond, "the caller is out", func() bool { return len(self) == 0 })
 				e.unlock(r.lease)
-				r = receive(e, "the caller is in", self)
-				if r.err != nil {
-					e.Fatalf("Lock: %v", r.err)
-				}
-				e.unlock(r.lease)
+				e.unlock(e.granted("the caller is in", self).lease)
 			} else {
 				e.always(300*time.Millisecond, "the callee is out", func() bool { return len(callee) == 0 })
 				close(held)
@@ -784,9 +584,7 @@ var nestTests = []test{
 					case <-time.After(patience):
 						e.Fatalf("%s: neither got in", name)
 					}
-					if r.err != nil {
-						e.Fatalf("Lock: %v", r.err)
-					}
+					e.fatalIf(r.err != nil, "Lock: %v", r.err)
 					if both++; both == 1 {
 						e.always(100*time.Millisecond, "the other is out", func() bool { return len(callee)+len(self) == 0 })
 					}
@@ -798,14 +596,11 @@ var nestTests = []test{
 		}
 	}},
 	{"Rule02_ARenewalThatWasOnItsWayWhenAClaimWasGivenOutDoesNotCount", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		// The store knows the caller's time as it was when the callee entered: what the renewal adds to the lock's time goes
 		// when the callee leaves. So the caller must not count on it, if nothing of it arrives from then on.
 		a, fa := e.tapped(mortise.WithWatchdogTimeout(6 * time.Second))
 		b := e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		held, asks := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		fa.Hook(func(c Call) (f Fate) {
@@ -820,19 +615,16 @@ var nestTests = []test{
 		close(held)
 		e.until("the renewal has come", func() bool { return fa.Calls(OpRenew)[0].Ended > 0 })
 		e.unlock(inner)
-		l := e.lock(b, context.Background(), "n")
+		l := e.lock(b, background, "n")
 		e.is("the caller, when another has got the lock", outer.Err(), mortise.ErrLost)
 		e.unlock(l)
 	}},
 	{"Rule03_CallerAndCalleeDoNotMakeEachOtherAsk", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		// Where the store tells of changes, each one's renewal is one of the other's record.
 		const timeout = 3 * time.Second
 		a, fa := e.tapped(mortise.WithWatchdogTimeout(timeout))
 		b, fb := e.tapped(mortise.WithWatchdogTimeout(timeout))
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		inner := e.lock(b, e.adopted(b, outer), "n")
 		for _, f := range []*Faults{fa, fb} {
 			f.Hook(func(c Call) Fate {
@@ -846,72 +638,57 @@ var nestTests = []test{
 		e.always(2*timeout, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
 		periods := int(time.Since(began)/(timeout/3)) + 1
 		for _, f := range []*Faults{fa, fb} {
-			if n := f.Count(OpRenew); n < 4 || n > 3*periods {
-				e.Errorf("%d renewals and questions in %d periods, want one of each", n, periods)
-			}
+			n := f.Count(OpRenew)
+			e.errorIf(n < 4 || n > 3*periods, "%d renewals and questions in %d periods, want one of each", n, periods)
 		}
 		e.unlock(inner)
 		e.unlock(outer)
 	}},
-	{"Rule14_ShutdownWaitsForThoseWhoEntered", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
+	{"Rule14_ShutdownWaitsForCalleesThatEntered", func(e *env) {
 		a, b := e.client(), e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		ctx := e.adopted(b, outer)
 		inner := e.lock(b, ctx, "n")
-		down := async(func() error { return b.Shutdown(context.Background()) })
+		down := async(func() error { return b.Shutdown(background) })
 		e.until("it is shutting down", func() bool {
-			l, err := b.TryLock(context.Background(), "m")
+			l, err := b.TryLock(background, "m")
 			if err == nil {
 				e.unlock(l)
 			}
 			return errors.Is(err, mortise.ErrClosed)
 		})
 		again := e.lock(b, inner.Context(), "n") // its holders may finish
-		_, err := b.Lock(ctx, "n")
-		e.is("a new entry", err, mortise.ErrClosed)
+		e.is("a new entry", second(b.Lock(ctx, "n")), mortise.ErrClosed)
 		e.unlock(again)
 		e.unlock(inner)
-		if err := receive(e, "Shutdown", down); err != nil {
-			e.Errorf("Shutdown: %v", err)
-		}
+		e.done("Shutdown", receive(e, "Shutdown", down))
 		e.unlock(outer)
 	}},
 	{"Kinds_AreEnteredFromElsewhere", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(), e.client()
 		fenced := e.kind(a, mortise.Kind{Fenced: true})
 		bFenced := e.kind(b, mortise.Kind{Fenced: true})
-		outer := e.lock(fenced, context.Background(), "n")
+		outer := e.lock(fenced, background, "n")
 		token, _ := outer.Token()
 		inner := e.lock(bFenced, e.adopted(b, outer), "n")
-		if got, is := inner.Token(); !is || got != token {
-			e.Errorf("a callee's token is %d, want its caller's, %d", got, token)
-		}
+		got, is := inner.Token()
+		e.errorIf(!is || got != token, "a callee's token is %d, want its caller's, %d", got, token)
 		_, err := e.kind(b, mortise.Kind{NonReentrant: true}).Lock(inner.Context(), "n")
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
 		claim := mortise.ClaimsOf(outer.Context())[0]
-		claim.Token++ // one that nobody has drawn would shut out all who come after
-		forged, err := b.Adopt(context.Background(), claim)
-		if err != nil {
-			e.Fatalf("Adopt: %v", err)
-		}
-		_, err = b.TryLock(forged, "n")
-		e.named(err, "trylock", "n", mortise.ErrClaimEnded)
+		claim.Token++ // a token that was never drawn would shut out all later owners
+		forged, err := b.Adopt(background, claim)
+		e.fatalIf(err != nil, "Adopt: %v", err)
+		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrClaimEnded)
 		_, err = e.kind(b, mortise.Kind{NonReentrant: true}).Lock(e.adopted(b, outer), "n")
 		e.is("NonReentrant", err, mortise.ErrInvalid)
 		e.unlock(outer)
 
-		outer = e.lock(a, context.Background(), "n")
+		outer = e.lock(a, background, "n")
 		inner = e.lock(bFenced, e.adopted(b, outer), "n") // the caller has none
-		if got, is := inner.Token(); !is || got <= token {
-			e.Errorf("a token of %d is not larger than %d", got, token)
-		}
+		got, is = inner.Token()
+		e.errorIf(!is || got <= token, "a token of %d is not larger than %d", got, token)
 		e.unlock(inner)
 		e.unlock(e.lock(e.kind(b, mortise.Kind{Spin: 5 * time.Millisecond}), e.adopted(b, outer), "n"))
 		e.unlock(outer)
@@ -921,36 +698,26 @@ var nestTests = []test{
 			return
 		}
 		bFair := e.kind(b, mortise.Kind{Fair: true})
-		outer = e.lock(fair, context.Background(), "n")
+		outer = e.lock(fair, background, "n")
 		inner = e.lock(bFair, e.adopted(b, outer), "n")
-		next := locking(bFair, context.Background(), "n", mortise.WithWait(patience))
+		next := locking(bFair, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
 		e.unlock(inner)
-		r := receive(e, "the next in the queue", next)
-		if r.err != nil {
-			e.Fatalf("Lock: %v", r.err)
-		}
-		e.unlock(r.lease)
+		e.unlock(e.granted("the next in the queue", next).lease)
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
-		if s, _ := e.nesting(); s == nil {
-			return
-		}
 		a, b := e.client(), e.client()
-		ctx := context.Background()
+		ctx := background
 		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: a, Name: "x{t}"}, {Locker: a, Name: "y{t}"}})
-		if err != nil {
-			e.Fatal(err)
-		}
-		inner, err := mortise.LockAll(e.adopted(b, all), []mortise.Part{{Locker: b, Name: "y{t}"}, {Locker: b, Name: "z{t}"}, {Locker: b, Name: "x{t}"}}, mortise.WithWait(patience))
-		if err != nil {
-			e.Fatal(err)
-		}
+		e.fatalIf(err != nil, "%v", err)
+		inner, err := mortise.LockAll(e.adopted(b, all),
+			[]mortise.Part{{Locker: b, Name: "y{t}"}, {Locker: b, Name: "z{t}"}, {Locker: b, Name: "x{t}"}},
+			mortise.WithWait(patience))
+		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)
 		for _, n := range []string{"x{t}", "y{t}", "z{t}"} {
-			if s := e.inspect(a, n); s.Client != b.ID() {
-				e.Errorf("%s: %+v, want it to be the callee's", n, s)
-			}
+			s := e.inspect(a, n)
+			e.errorIf(s.Client != b.ID(), "%s: %+v, want it to be the callee's", n, s)
 		}
 		e.unlock(inner)
 		for _, n := range []string{"x{t}", "y{t}", "z{t}"} {
@@ -958,10 +725,10 @@ var nestTests = []test{
 		}
 	}}, {"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
-		e.named(inner.Unlock(context.Background()), "unlock", "n", mortise.ErrUnavailable)
+		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		e.until("the store's count is right", func() bool { return e.inspect(c, "n").Holds == 1 })
 		e.unlock(outer)
@@ -970,56 +737,45 @@ var nestTests = []test{
 	{"Rule10_ACalleeGetsInThoughAHoldOfItsCallerRanOutDuringAPartialUnlock", func(e *env) {
 		a, f := e.tapped()
 		b := e.client()
-		outer := e.lock(a, context.Background(), "n")
+		outer := e.lock(a, background, "n")
 		mid := e.lock(a, outer.Context(), "n", mortise.WithMaxHold(time.Second))
 		inner := e.lock(a, mid.Context(), "n")
 		called := e.adopted(b, outer)
 		reply := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpRelease {
-				return Fate{After: reply}
-			}
-			return Fate{}
-		})
-		unlocked := async(func() error { return inner.Unlock(context.Background()) })
+		f.Hook(on(Fate{After: reply}, OpRelease))
+		unlocked := async(func() error { return inner.Unlock(background) })
 		e.until("the release is sent", func() bool { return f.Count(OpRelease) == 1 })
 		e.within("the hold between runs out", mid.Context().Done())
 		f.Hook(nil)
 		close(reply)
-		if err := <-unlocked; err != nil {
-			e.Fatal(err)
-		}
-		callee := e.lock(b, called, "n", mortise.WithLease(long), mortise.WithWait(patience))
-		e.unlock(callee)
+		e.must("Unlock", <-unlocked)
+		e.unlock(e.lock(b, called, "n", mortise.WithLease(long), mortise.WithWait(patience)))
 		e.unlock(outer)
 		e.free(b, "n")
 	}},
 	{"Rule10_ACalleeGetsInAfterAPartialUnlockOfItsCallerFailed", func(e *env) {
 		a, f := e.tapped()
 		b := e.client()
-		outer := e.lock(a, context.Background(), "n", mortise.WithLease(long))
+		outer := e.lock(a, background, "n", mortise.WithLease(long))
 		inner := e.lock(a, outer.Context(), "n", mortise.WithLease(long))
 		called := e.adopted(b, outer)
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
-		e.named(inner.Unlock(context.Background()), "unlock", "n", mortise.ErrUnavailable)
+		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
-		callee := e.lock(b, called, "n", mortise.WithLease(long))
-		e.unlock(callee)
+		e.unlock(e.lock(b, called, "n", mortise.WithLease(long)))
 		e.unlock(outer)
 		e.free(b, "n")
 	}},
-}
+})
 
 // adopted is the context of a call made under lease, where it arrives at c.
-func (e *env) adopted(c *mortise.Client, lease *mortise.Lease) context.Context {
+func (e leases) adopted(c *mortise.Client, lease *mortise.Lease) context.Context {
 	e.Helper()
 	claims := mortise.ClaimsOf(lease.Context())
 	if len(claims) == 0 {
 		e.Fatalf("no claim of a lease on %q", lease.Name())
 	}
-	ctx, err := c.Adopt(context.Background(), claims...)
-	if err != nil {
-		e.Fatalf("Adopt: %v", err)
-	}
+	ctx, err := c.Adopt(background, claims...)
+	e.fatalIf(err != nil, "Adopt: %v", err)
 	return ctx
 }

@@ -23,76 +23,62 @@ var multiTests = []test{
 			e.Fatalf("%+v, want all granted", r)
 		}
 		for _, n := range three {
-			if rec := s.record(n); rec.Owner != "o:1" || rec.Holds != 1 || rec.Remaining <= long/2 || rec.Remaining > long {
-				e.Errorf("%s: the record is %+v", n, rec)
-			}
-			if r := s.acquire(n, "p:1", long); r.Granted {
-				e.Errorf("%s was granted twice", n)
-			}
+			rec := s.record(n)
+			e.errorIf(rec.Owner != "o:1" || rec.Holds != 1 || rec.Remaining <= long/2 || rec.Remaining > long,
+				"%s: the record is %+v", n, rec)
+			e.errorIf(s.acquire(n, "p:1", long).Granted, "%s was granted twice", n)
 		}
 		s.free("o:1", three...)
 		s.take(three[1], "p:1", 30*time.Second)
 		r := s.all("o:2", long, three...)
-		if slices.ContainsFunc(r, func(r backend.AcquireReply) bool { return r.Granted }) || r[0].Remaining != 0 || r[2].Remaining != 0 ||
-			r[1].Remaining <= 15*time.Second || r[1].Remaining > 30*time.Second {
-			e.Errorf("%+v, want the second refused for what is left of 30s, the others not the reason", r)
-		}
+		e.errorIf(slices.ContainsFunc(r, func(r backend.AcquireReply) bool { return r.Granted }) || r[0].Remaining != 0 ||
+			r[2].Remaining != 0 || r[1].Remaining <= 15*time.Second || r[1].Remaining > 30*time.Second,
+			"%+v, want the second refused for what is left of 30s, the others not the reason", r)
 		for _, n := range []string{three[0], three[2]} {
-			if rec := s.record(n); rec.Held {
-				e.Errorf("%s is held: %+v", n, rec)
-			}
+			s.isFree(n)
 		}
 	}},
 	{"Port_All_TwiceCountOnceAndLeaveTheTimeAlone", func(e *env) {
 		s, _ := e.multi()
 		for _, lease := range []time.Duration{30 * time.Second, long} {
-			if r := s.all("o:1", lease, three...); !granted(r) {
-				e.Fatalf("%+v, want all granted", r)
-			}
+			r := s.all("o:1", lease, three...)
+			e.fatalIf(!granted(r), "%+v, want all granted", r)
 		}
 		for _, n := range three {
-			if rec := s.record(n); rec.Holds != 1 || rec.Remaining > 30*time.Second {
-				e.Errorf("%s: the record is %+v, want one hold for 30s", n, rec)
-			}
+			rec := s.record(n)
+			e.errorIf(rec.Holds != 1 || rec.Remaining > 30*time.Second, "%s: the record is %+v, want one hold for 30s", n, rec)
 		}
 		// One went meanwhile: it is taken again, the others are as they were.
 		e.store.Delete(three[1])
 		e.until("all are held", func() bool { return granted(s.all("o:1", long, three...)) })
-		if rec := s.record(three[0]); rec.Remaining > 30*time.Second {
-			e.Errorf("the record is %+v, want it for 30s", rec)
-		}
+		s.remains(three[0], 0, 30*time.Second)
 		// One went to another: none is granted, the others are as they were.
 		e.store.Delete(three[1])
 		s.take(three[1], "p:1", long)
-		if r := s.all("o:1", long, three...); granted(r) || r[1].Remaining == 0 || r[0].Remaining != 0 {
-			e.Errorf("%+v, want the second refused", r)
-		}
-		if rec := s.record(three[0]); rec.Owner != "o:1" {
-			e.Errorf("the record is %+v", rec)
-		}
+		r := s.all("o:1", long, three...)
+		e.errorIf(granted(r) || r[1].Remaining == 0 || r[0].Remaining != 0, "%+v, want the second refused", r)
+		rec := s.record(three[0])
+		e.errorIf(rec.Owner != "o:1", "the record is %+v", rec)
 	}},
 	{"Port_All_AKeyOfAnotherKindIsNamedAndNothingTaken", func(e *env) {
 		s, _ := e.multi()
 		s.take(three[0], "p:1", long) // a wrong kind goes before a refusal
 		e.store.Occupy(three[2])
-		_, err := s.AcquireAll(context.Background(), requests("o:1", long, three...))
+		_, err := s.AcquireAll(background, requests("o:1", long, three...))
 		var about *backend.RequestError
 		if e.is("AcquireAll", err, backend.ErrWrongKind); !errors.As(err, &about) || about.Index != 2 {
 			e.Errorf("%v, want it about the third", err)
 		}
-		if backend.FaultOf(err).MayHaveRun {
-			e.Errorf("%v may have run", err)
-		}
-		if rec := s.record(three[1]); rec.Held {
-			e.Errorf("the second is held: %+v", rec)
-		}
+		e.errorIf(backend.FaultOf(err).MayHaveRun, "%v may have run", err)
+		s.isFree(three[1])
 		if _, ok := s.Session.(backend.RWSession); !ok {
 			return
 		}
-		if _, err := s.Acquire(context.Background(), backend.AcquireRequest{Kind: backend.KindWrite, Name: three[1], Owner: "p:2", Lease: long}); err != nil {
+		if _, err := s.Acquire(background,
+			backend.AcquireRequest{Kind: backend.KindWrite, Name: three[1], Owner: "p:2", Lease: long}); err != nil {
 			e.Fatal(err)
 		}
-		_, err = s.AcquireAll(context.Background(), requests("o:1", long, three[1], "{t}:d"))
+		_, err = s.AcquireAll(background, requests("o:1", long, three[1], "{t}:d"))
 		if e.is("AcquireAll", err, backend.ErrWrongKind); !errors.As(err, &about) || about.Index != 0 {
 			e.Errorf("%v, want it about the first", err)
 		}
@@ -104,19 +90,15 @@ var multiTests = []test{
 		in := requests("o:1", long, three...)
 		in[0].Fenced, in[2].Fenced = true, true
 		for range 2 {
-			out, err := s.AcquireAll(context.Background(), in)
-			if err != nil || !granted(out) {
-				e.Fatalf("%+v, %v", out, err)
-			}
-			if out[0].Token <= last || out[1].Token != 0 || out[2].Token <= 0 {
-				e.Errorf("%+v, want tokens for the first and the third, the first above %d", out, last)
-			}
+			out, err := s.AcquireAll(background, in)
+			e.fatalIf(err != nil || !granted(out), "%+v, %v", out, err)
+			e.errorIf(out[0].Token <= last || out[1].Token != 0 || out[2].Token <= 0,
+				"%+v, want tokens for the first and the third, the first above %d", out, last)
 			last = out[0].Token
 		}
 		s.free("o:1", three...)
-		if n := s.fenced(three[0], "p:2"); n <= last {
-			e.Errorf("a token of %d after %d", n, last)
-		}
+		n := s.fenced(three[0], "p:2")
+		e.errorIf(n <= last, "a token of %d after %d", n, last)
 	}},
 	{"Port_All_ReleasesAreIndependentAndAnnounced", func(e *env) {
 		s, _ := e.multi()
@@ -128,29 +110,23 @@ var multiTests = []test{
 		s.take(three[2], "p:1", long)
 		e.store.Occupy("{t}:d")
 		in := []backend.ReleaseRequest{
-			{Name: three[0], Owner: "o:1"}, {Name: "{t}:d", Owner: "o:1"}, {Name: three[2], Owner: "o:1"}, {Name: three[1], Owner: "o:1", Keep: 2},
+			{Name: three[0], Owner: "o:1"}, {Name: "{t}:d", Owner: "o:1"}, {Name: three[2], Owner: "o:1"},
+			{Name: three[1], Owner: "o:1", Keep: 2},
 		}
 		out := make([]backend.ReleaseResult, len(in))
-		s.ReleaseAll(context.Background(), in, out)
-		if !out[0].Held || out[0].Err != nil || out[2].Held || out[2].Err != nil || !out[3].Held || out[3].Err != nil {
-			e.Errorf("%+v", out)
-		}
+		s.ReleaseAll(background, in, out)
+		e.errorIf(!out[0].Held || out[0].Err != nil || out[2].Held || out[2].Err != nil || !out[3].Held || out[3].Err != nil,
+			"%+v", out)
 		e.is("the second", out[1].Err, backend.ErrWrongKind)
 		e.until("the first's release is heard of", func() bool { return h.count("released "+three[0]) == 1 })
-		if rec := s.record(three[0]); rec.Held {
-			e.Errorf("the first is held: %+v", rec)
-		}
-		if rec := s.record(three[1]); rec.Holds != 2 {
-			e.Errorf("the one that was kept: %+v, want 2 holds", rec)
-		}
-		if rec := s.record(three[2]); rec.Owner != "p:1" {
-			e.Errorf("another's: %+v", rec)
-		}
+		s.isFree(three[0])
+		rec := s.record(three[1])
+		e.errorIf(rec.Holds != 2, "the one that was kept: %+v, want 2 holds", rec)
+		rec = s.record(three[2])
+		e.errorIf(rec.Owner != "p:1", "another's: %+v", rec)
 		s.free("o:1", three[1])
 		e.until("the kept one's release is heard of", func() bool { return h.count("released "+three[1]) == 1 })
-		if n := h.count("released " + three[2]); n != 0 {
-			e.Errorf("%d releases of another's lock were announced", n)
-		}
+		equal(e, "%d releases of another's lock were announced", h.count("released "+three[2]), 0)
 	}},
 	{"Port_All_GroupsHaveEachNameOnce", func(e *env) {
 		s, _ := e.multi()
@@ -158,32 +134,23 @@ var multiTests = []test{
 		seen := make(map[int]bool)
 		for _, g := range s.Groups(names) {
 			for _, i := range g {
-				if seen[i] {
-					e.Errorf("%d is there twice", i)
-				}
+				e.errorIf(seen[i], "%d is there twice", i)
 				seen[i] = true
 			}
 		}
-		if len(seen) != len(names) {
-			e.Errorf("%v of %d names", seen, len(names))
-		}
-		if g := s.Groups(three); len(g) != 1 || !slices.Equal(g[0], []int{0, 1, 2}) {
-			e.Errorf("names of one tag are the groups %v", g)
-		}
-		if g := s.Groups(nil); len(g) != 0 {
-			e.Errorf("no name is the groups %v", g)
-		}
+		e.errorIf(len(seen) != len(names), "%v of %d names", seen, len(names))
+		g := s.Groups(three)
+		e.errorIf(len(g) != 1 || !slices.Equal(g[0], []int{0, 1, 2}), "names of one tag are the groups %v", g)
+		g = s.Groups(nil)
+		e.errorIf(len(g) != 0, "no name is the groups %v", g)
 	}},
 	{"Port_All_ANameTwiceIsRefused", func(e *env) {
 		s, _ := e.multi()
 		in := requests("o:1", long, three[0], three[1], three[0])
 		in[2].Owner = "o:2"
-		if _, err := s.AcquireAll(context.Background(), in); err == nil || backend.FaultOf(err).MayHaveRun {
-			e.Errorf("%v, want an error, and nothing done", err)
-		}
-		if rec := s.record(three[0]); rec.Held {
-			e.Errorf("it is held: %+v", rec)
-		}
+		_, err := s.AcquireAll(background, in)
+		e.errorIf(err == nil || backend.FaultOf(err).MayHaveRun, "%v, want an error, and nothing done", err)
+		s.isFree(three[0])
 	}},
 	{"Port_All_WhatIsKnownToBeHeldIsCorrected", func(e *env) {
 		a, _ := e.multi()
@@ -193,34 +160,31 @@ var multiTests = []test{
 			for i := range in {
 				in[i].Cached = true
 			}
-			out, err := s.AcquireAll(context.Background(), in)
-			if err != nil {
-				e.Fatal(err)
-			}
+			out, err := s.AcquireAll(background, in)
+			e.fatalIf(err != nil, "%v", err)
 			return out
 		}
 		a.all("o:1", long, three...)
 		for range 3 { // from the second on it may be known
-			if r := cached(b, "p:1", three...); granted(r) || !slices.ContainsFunc(r, func(r backend.AcquireReply) bool { return r.Remaining != 0 }) {
-				e.Errorf("%+v, want it refused", r)
-			}
-			if r, err := b.Acquire(context.Background(), backend.AcquireRequest{Name: three[1], Owner: "p:2", Lease: long, Cached: true}); err != nil || r.Granted {
+			r := cached(b, "p:1", three...)
+			e.errorIf(granted(r) || !slices.ContainsFunc(r, func(r backend.AcquireReply) bool { return r.Remaining != 0 }),
+				"%+v, want it refused", r)
+			if r, err := b.Acquire(background,
+				backend.AcquireRequest{Name: three[1], Owner: "p:2", Lease: long, Cached: true}); err != nil || r.Granted {
 				e.Errorf("%+v, %v, want it refused", r, err)
 			}
 		}
 		a.free("o:1", three...)
 		e.until("the release of all is known", func() bool { return granted(cached(b, "p:1", three...)) })
-		if r := cached(a, "o:2", three...); granted(r) {
-			e.Errorf("%+v, want it refused", r)
-		}
+		r := cached(a, "o:2", three...)
+		e.errorIf(granted(r), "%+v, want it refused", r)
 		// What a session releases or takes itself it is not told of.
 		b.free("p:1", three...)
-		if r := cached(b, "p:3", three...); !granted(r) {
-			e.Errorf("%+v, want its own release known at once", r)
-		}
+		r = cached(b, "p:3", three...)
+		e.errorIf(!granted(r), "%+v, want its own release known at once", r)
 		b.free("p:3", three...)
 		e.until("one by one too", func() bool {
-			r, err := a.Acquire(context.Background(), backend.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Cached: true})
+			r, err := a.Acquire(background, backend.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Cached: true})
 			return err == nil && r.Granted
 		})
 	}},
@@ -241,7 +205,7 @@ var multiTests = []test{
 						for _, i := range order {
 							p = append(p, mortise.Part{Locker: c, Name: names[i]})
 						}
-						l, err := mortise.LockAll(context.Background(), p, mortise.WithWait(10*patience))
+						l, err := mortise.LockAll(background, p, mortise.WithWait(10*patience))
 						if err != nil {
 							e.Errorf("LockAll: %v", err)
 							return
@@ -255,9 +219,7 @@ var multiTests = []test{
 						for _, i := range order {
 							in[i].Add(-1)
 						}
-						if err := l.Unlock(context.Background()); err != nil {
-							e.Errorf("Unlock: %v", err)
-						}
+						e.done("Unlock", l.Unlock(background))
 					}
 				})
 			}
@@ -268,13 +230,12 @@ var multiTests = []test{
 		c := e.client()
 		e.store.Occupy(three[1])
 		for range 2 {
-			_, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithWait(patience))
+			_, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience))
 			e.named(err, "lock", three[1], mortise.ErrWrongKind)
 		}
 		for _, n := range []string{three[0], three[2]} {
-			if s := e.inspect(c, n); s.Held {
-				e.Errorf("%s is held: %+v", n, s)
-			}
+			s := e.inspect(c, n)
+			e.errorIf(s.Held, "%s is held: %+v", n, s)
 		}
 	}},
 	{"Rule02_LockAll_EndsWithItsFirstLostPart", func(e *env) {
@@ -284,7 +245,7 @@ var multiTests = []test{
 		receive(e, "the lease's context ends", l.Context().Done())
 		e.is("the cause", context.Cause(l.Context()), mortise.ErrLost)
 		e.is("Err", l.Err(), mortise.ErrLost)
-		e.is("Unlock", l.Unlock(context.Background()), mortise.ErrNotHeld)
+		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
 		for _, n := range three {
 			e.free(c, n)
 		}
@@ -293,20 +254,16 @@ var multiTests = []test{
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
 		l := e.lockAll(c, three...)
 		e.until("it is renewed", func() bool { return f.Count(OpRenew) >= 2 || l.Err() != nil })
-		if err := l.Err(); err != nil {
-			e.Fatalf("the lease ended: %v", err)
-		}
+		e.must("the lease ended", l.Err())
 		most := 0
 		for _, call := range f.Calls(OpRenew) {
 			most = max(most, call.Requests)
 		}
-		if most != len(three) {
-			e.Errorf("%d leases were renewed at once, want %d", most, len(three))
-		}
+		e.errorIf(most != len(three), "%d leases were renewed at once, want %d", most, len(three))
 		e.unlock(l)
 	}},
 	{"Rule04_LockAll_TakesOverFromADeadHolder", func(e *env) {
-		s, _ := e.session()
+		s := e.bare()
 		c := e.client()
 		s.take(three[0], "dead:1", 300*time.Millisecond)
 		s.take(three[2], "dead:2", 600*time.Millisecond)
@@ -333,28 +290,26 @@ var multiTests = []test{
 			return after <= most
 		})
 	}},
-	{"Rule06_LockAll_UnlockAfterALossTouchesNobodysLock", func(e *env) {
+	{"Rule06_LockAll_UnlockAfterALossTouchesNoOtherLock", func(e *env) {
 		c := e.client()
-		s, _ := e.session()
+		s := e.bare()
 		l := e.lockAll(c, three...)
 		e.store.Delete(three[1])
 		e.until("another has it", func() bool { return s.acquire(three[1], "p:1", long).Granted })
-		e.is("Unlock", l.Unlock(context.Background()), mortise.ErrNotHeld)
-		if rec := s.record(three[1]); rec.Owner != "p:1" {
-			e.Errorf("another's record is %+v", rec)
-		}
+		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
+		rec := s.record(three[1])
+		e.errorIf(rec.Owner != "p:1", "another's record is %+v", rec)
 		for _, n := range []string{three[0], three[2]} {
 			e.free(c, n)
 		}
 	}},
 	{"Rule07_LockAll_EntersAgainAndIsEnteredAgain", func(e *env) {
 		c := e.client()
-		ctx := context.Background()
+		ctx := background
 		outer := e.lock(c, ctx, three[1])
-		all, err := mortise.LockAll(outer.Context(), parts(c, append(slices.Clone(three), three[0])...), mortise.WithWait(patience))
-		if err != nil {
-			e.Fatalf("LockAll: %v", err)
-		}
+		all, err := mortise.LockAll(outer.Context(), parts(c, append(slices.Clone(three), three[0])...),
+			mortise.WithWait(patience))
+		e.fatalIf(err != nil, "LockAll: %v", err)
 		for i, want := range []int{2, 2, 1} {
 			if s := e.inspect(c, three[i]); s.Holds != want {
 				e.Errorf("%s is held %d times, want %d", three[i], s.Holds, want)
@@ -391,16 +346,13 @@ var multiTests = []test{
 			e.until("it moved on", func() bool { return len(f.Calls(OpWatch)) >= i+2 && len(f.Calls(OpUnwatch)) >= i+1 })
 			e.settledAll(f)
 		}
-		got := receive(e, "it gets all", waiting)
-		if got.err != nil {
-			e.Fatalf("LockAll: %v", got.err)
-		}
+		got := e.granted("it gets all", waiting)
 		if n := f.Count(OpAcquireAll); n > 12 || f.Count(OpAcquire) > 0 {
 			e.Errorf("it asked %d times for all and %d times for one, want a few times for each release", n, f.Count(OpAcquire))
 		}
 		e.unlock(got.lease)
 	}},
-	{"Rule08_LockAll_WakesThoseWhoWaitForAnyOfThem", func(e *env) {
+	{"Rule08_LockAll_WakesTheWaitersOfEachName", func(e *env) {
 		a, b := e.client(), e.client()
 		for range 5 {
 			l := e.lockAll(a, three...)
@@ -408,17 +360,17 @@ var multiTests = []test{
 			for _, c := range []*mortise.Client{a, b} {
 				for _, n := range three {
 					waiting = append(waiting, async(func() result {
-						l, err := c.Lock(context.Background(), n, mortise.WithWait(patience))
+						l, err := c.Lock(background, n, mortise.WithWait(patience))
 						if err == nil {
-							err = l.Unlock(context.Background())
+							err = l.Unlock(background)
 						}
 						return result{err: err}
 					}))
 				}
 				waiting = append(waiting, async(func() result {
-					l, err := mortise.LockAll(context.Background(), parts(c, three[2], three[0]), mortise.WithWait(patience))
+					l, err := mortise.LockAll(background, parts(c, three[2], three[0]), mortise.WithWait(patience))
 					if err == nil {
-						err = l.Unlock(context.Background())
+						err = l.Unlock(background)
 					}
 					return result{err: err}
 				}))
@@ -426,9 +378,7 @@ var multiTests = []test{
 			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // any time is right
 			e.unlock(l)
 			for _, w := range waiting {
-				if got := receive(e, "a waiter is woken", w); got.err != nil {
-					e.Errorf("a waiter: %v", got.err)
-				}
+				e.granted("a waiter is woken", w)
 			}
 		}
 	}},
@@ -436,13 +386,8 @@ var multiTests = []test{
 		e.multi()
 		c, f := e.tapped()
 		reply := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpAcquireAll {
-				return Fate{After: reply}
-			}
-			return Fate{}
-		})
-		ctx, cancel := context.WithCancel(context.Background())
+		f.Hook(on(Fate{After: reply}, OpAcquireAll))
+		ctx, cancel := context.WithCancel(background)
 		waiting := async(func() result {
 			l, err := mortise.LockAll(ctx, parts(c, three...), mortise.WithLease(long))
 			return result{lease: l, err: err}
@@ -450,9 +395,7 @@ var multiTests = []test{
 		e.until("it was sent", func() bool { return f.Count(OpAcquireAll) == 1 })
 		cancel()
 		e.is("LockAll", receive(e, "it returns at once", waiting).err, context.Canceled)
-		if n := f.Count(OpRelease, OpReleaseAll); n != 0 {
-			e.Errorf("%d releases overtook the acquire", n)
-		}
+		equal(e, "%d releases overtook the acquire", f.Count(OpRelease, OpReleaseAll), 0)
 		close(reply)
 		f.Hook(nil)
 		plain := e.client()
@@ -466,13 +409,8 @@ var multiTests = []test{
 		e.multi()
 		c, f := e.tapped()
 		arrive := make(chan struct{})
-		f.Hook(func(call Call) Fate {
-			if call.Op == OpAcquireAll {
-				return Fate{Later: arrive}
-			}
-			return Fate{}
-		})
-		_, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithLease(long))
+		f.Hook(on(Fate{Later: arrive}, OpAcquireAll))
+		_, err := mortise.LockAll(background, parts(c, three...), mortise.WithLease(long))
 		e.is("LockAll", err, mortise.ErrUnavailable)
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2*len(three) })
 		close(arrive)
@@ -491,9 +429,9 @@ var multiTests = []test{
 	}},
 	{"Rule09_LockAll_GivesBackWhatItHadWhereAPartIsHeld", func(e *env) {
 		c := e.client()
-		s, _ := e.session()
+		s := e.bare()
 		s.take("{u}:x", "o:1", long)
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		defer cancel()
 		other := e.client(mortise.WithObserver(mortise.Observer{Waiting: func(w mortise.WaitingEvent) {
 			if w.Name == "{u}:x" { // it waits for that, and holds nothing
@@ -501,8 +439,7 @@ var multiTests = []test{
 			}
 		}}))
 		got := receive(e, "LockAll returns", async(func() error {
-			_, err := mortise.LockAll(ctx, append(parts(c, three...), mortise.Part{Locker: other, Name: "{u}:x"}))
-			return err
+			return second(mortise.LockAll(ctx, append(parts(c, three...), mortise.Part{Locker: other, Name: "{u}:x"})))
 		}))
 		e.named(got, "lock", "{u}:x", context.Canceled)
 		for _, n := range three {
@@ -512,7 +449,7 @@ var multiTests = []test{
 	{"Rule10_LockAll_UnlockUnderACancelledContextReleasesAll", func(e *env) {
 		c := e.client()
 		l := e.lockAll(c, three...)
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(background)
 		cancel()
 		if err := l.Unlock(ctx); err != nil { // it may be quicker than the context
 			e.is("Unlock", err, context.Canceled)
@@ -532,25 +469,17 @@ var multiTests = []test{
 			seen[of]++
 			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
 		})
-		all, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
-		if err != nil {
-			e.Fatalf("LockAll: %v", err)
-		}
+		all, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		e.fatalIf(err != nil, "LockAll: %v", err)
 		again, err := mortise.LockAll(all.Context(), parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
-		if err != nil {
-			e.Fatalf("LockAll again: %v", err)
-		}
+		e.fatalIf(err != nil, "LockAll again: %v", err)
 		plain := e.client()
 		for _, n := range three {
-			if s := e.inspect(plain, n); s.Holds != 2 {
-				e.Errorf("%s: %+v, want 2 holds", n, s)
-			}
+			e.holds(plain, n, 2)
 		}
 		e.unlock(again)
 		for _, n := range three {
-			if s := e.inspect(plain, n); s.Holds != 1 {
-				e.Errorf("%s: %+v, want 1 hold", n, s)
-			}
+			e.holds(plain, n, 1)
 		}
 		e.unlock(all)
 		for _, n := range three {
@@ -559,13 +488,10 @@ var multiTests = []test{
 	}},
 	{"Rule11_LockAll_AReleaseThatIsNotConfirmedIsRetriedInTheBackground", func(e *env) {
 		c, f := e.tapped()
-		all, err := mortise.LockAll(context.Background(), parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
-		if err != nil {
-			e.Fatalf("LockAll: %v", err)
-		}
+		all, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		e.fatalIf(err != nil, "LockAll: %v", err)
 		f.Hook(func(c Call) Fate { return Fate{Refused: c.Op == OpRelease || c.Op == OpReleaseAll} })
-		err = all.Unlock(context.Background())
-		e.is("Unlock", err, mortise.ErrUnavailable)
+		e.is("Unlock", all.Unlock(background), mortise.ErrUnavailable)
 		f.Hook(nil)
 		for _, n := range three {
 			e.free(c, n)
@@ -578,22 +504,16 @@ var multiTests = []test{
 		waiting := lockingAll(b, mortise.WithWait(10*patience))
 		e.until("it watches", func() bool { return f.Watching() > 0 })
 		e.store.Cut()
-		l.Unlock(context.Background()) // it may take a repetition in the background
-		got := receive(e, "the waiter gets all", waiting)
-		if got.err != nil {
-			e.Fatalf("LockAll: %v", got.err)
-		}
-		e.unlock(got.lease)
+		l.Unlock(background) // it may take a repetition in the background
+		e.unlock(e.granted("the waiter gets all", waiting).lease)
 	}},
 	{"Rule13_LockAll_AStoreThatIsDownIsTold", func(e *env) {
 		c := e.client()
 		e.unlock(e.lockAll(c, three...))
 		e.store.Down()
 		defer e.store.Up()
-		got := receive(e, "LockAll returns", async(func() error {
-			_, err := mortise.LockAll(context.Background(), parts(c, three...))
-			return err
-		}))
+		got := receive(e, "LockAll returns",
+			async(func() error { return second(mortise.LockAll(background, parts(c, three...))) }))
 		e.named(got, "lock", three[0], mortise.ErrUnavailable)
 	}},
 	{"Rule14_LockAll_ShutdownWakesItAndWaitsForItsUnlock", func(e *env) {
@@ -602,13 +522,11 @@ var multiTests = []test{
 		l := e.lockAll(a, three...)
 		waiting := lockingAll(b)
 		e.until("it watches", func() bool { return f.Watching() > 0 })
-		if err := receive(e, "Shutdown returns", async(func() error { return b.Shutdown(context.Background()) })); err != nil {
-			e.Errorf("Shutdown: %v", err)
-		}
+		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return b.Shutdown(background) })))
 		e.is("LockAll", receive(e, "the waiter wakes", waiting).err, mortise.ErrClosed)
-		down := async(func() error { return a.Shutdown(context.Background()) })
+		down := async(func() error { return a.Shutdown(background) })
 		e.until("it refuses new locks", func() bool {
-			l, err := mortise.LockAll(context.Background(), parts(a, "{t}:y", "{t}:z"))
+			l, err := mortise.LockAll(background, parts(a, "{t}:y", "{t}:z"))
 			if err == nil { // it was not yet shutting down
 				e.unlock(l)
 			}
@@ -618,9 +536,7 @@ var multiTests = []test{
 			e.Errorf("Shutdown is over: %v; the lease: %v", len(down) > 0, l.Err())
 		}
 		e.unlock(l)
-		if err := receive(e, "Shutdown returns", down); err != nil {
-			e.Errorf("Shutdown: %v", err)
-		}
+		e.done("Shutdown", receive(e, "Shutdown returns", down))
 	}},
 }
 
@@ -663,10 +579,8 @@ func requests(owner string, lease time.Duration, names ...string) []backend.Acqu
 
 func (s *rawMulti) all(owner string, lease time.Duration, names ...string) []backend.AcquireReply {
 	s.e.Helper()
-	out, err := s.m.AcquireAll(context.Background(), requests(owner, lease, names...))
-	if err != nil || len(out) != len(names) {
-		s.e.Fatalf("AcquireAll(%q, %s): %+v, %v", names, owner, out, err)
-	}
+	out, err := s.m.AcquireAll(background, requests(owner, lease, names...))
+	s.e.fatalIf(err != nil || len(out) != len(names), "AcquireAll(%q, %s): %+v, %v", names, owner, out, err)
 	return out
 }
 
@@ -678,7 +592,7 @@ func (s *rawMulti) free(owner string, names ...string) {
 	for i, n := range names {
 		in[i] = backend.ReleaseRequest{Name: n, Owner: owner}
 	}
-	s.m.ReleaseAll(context.Background(), in, out)
+	s.m.ReleaseAll(background, in, out)
 	for i, r := range out {
 		if r.Err != nil || !r.Held {
 			s.e.Fatalf("ReleaseAll(%q, %s): %s: %+v", names, owner, names[i], r)
@@ -700,26 +614,24 @@ func parts(l mortise.Locker, names ...string) []mortise.Part {
 }
 
 // lockAll is LockAll that must succeed within patience.
-func (e *env) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
+func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 	e.Helper()
-	l, err := mortise.LockAll(context.Background(), parts(c, names...), mortise.WithWait(patience))
-	if err != nil {
-		e.Fatalf("LockAll: %v", err)
-	}
+	l, err := mortise.LockAll(background, parts(c, names...), mortise.WithWait(patience))
+	e.fatalIf(err != nil, "LockAll: %v", err)
 	return l
 }
 
 // lockingAll runs LockAll of the three in a goroutine.
 func lockingAll(c *mortise.Client, opts ...mortise.Option) <-chan result {
 	return async(func() result {
-		l, err := mortise.LockAll(context.Background(), parts(c, three...), opts...)
+		l, err := mortise.LockAll(background, parts(c, three...), opts...)
 		return result{lease: l, err: err, at: time.Now()}
 	})
 }
 
-// settledAll waits until one who waits for several locks watches what it waits for, has asked
+// settledAll waits until a waiter for several locks watches the name that it waits for, has asked
 // since, and sleeps.
-func (e *env) settledAll(f *Faults) {
+func (e leases) settledAll(f *Faults) {
 	e.Helper()
 	e.until("the waiter sleeps", func() bool {
 		calls := f.Calls()

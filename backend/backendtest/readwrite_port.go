@@ -1,7 +1,6 @@
 package backendtest
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -15,30 +14,23 @@ var rwPortTests = []test{
 		s, _ := e.rw()
 		s.read("a:1", 30*time.Second)
 		s.read("a:2", 60*time.Second)
-		if r := s.tryWrite("a:3"); r.Granted || r.Remaining <= 30*time.Second || r.Remaining > 60*time.Second {
-			e.Errorf("a writer beside readers: %+v, want what is left of the longest lease, 60s", r)
-		}
-		if r := s.tryWrite("a:1"); r.Granted {
-			e.Error("a reader became a writer")
-		}
-		if rec := s.rec(); rec.Kind != backend.KindRead || rec.Readers != 2 || rec.Owner != "a:1" || rec.Holds != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
+		r := s.tryWrite("a:3")
+		e.errorIf(r.Granted || r.Remaining <= 30*time.Second || r.Remaining > 60*time.Second,
+			"a writer beside readers: %+v, want what is left of the longest lease, 60s", r)
+		e.errorIf(s.tryWrite("a:1").Granted, "a reader became a writer")
+		rec := s.rec()
+		e.errorIf(rec.Kind != backend.KindRead || rec.Readers != 2 || rec.Owner != "a:1" || rec.Holds != 1,
+			"the record is %+v", rec)
 		s.gone(backend.KindRead, "a:1")
 		s.gone(backend.KindRead, "a:2")
-		if rec := s.rec(); rec != (backend.Record{}) {
-			e.Errorf("after the last reader the record is %+v", rec)
-		}
+		equal(e, "after the last reader the record is %+v", s.rec(), (backend.Record{}))
 		s.write("a:4")
-		if r := s.tryRead("a:5"); r.Granted || r.Remaining <= 0 {
-			e.Errorf("a reader beside a writer: %+v", r)
-		}
-		if r := s.tryWrite("a:6"); r.Granted {
-			e.Error("a second writer")
-		}
-		if rec := s.rec(); rec.Kind != backend.KindWrite || rec.Readers != 0 || rec.Owner != "a:4" || rec.Holds != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
+		r = s.tryRead("a:5")
+		e.errorIf(r.Granted || r.Remaining <= 0, "a reader beside a writer: %+v", r)
+		e.errorIf(s.tryWrite("a:6").Granted, "a second writer")
+		rec = s.rec()
+		e.errorIf(rec.Kind != backend.KindWrite || rec.Readers != 0 || rec.Owner != "a:4" || rec.Holds != 1,
+			"the record is %+v", rec)
 	}},
 	{"Port_RW_AcquireTwiceCountsOnceAndLeavesTheTimeAlone", func(e *env) {
 		s, _ := e.rw()
@@ -48,50 +40,38 @@ var rwPortTests = []test{
 		}
 		s.read("a:1", long)
 		s.enter("a:2", backend.KindRead, "a:1", long)
-		if rec := s.rec(); rec.Readers != 2 || rec.Holds != 1 || rec.Remaining > 30*time.Second {
-			e.Errorf("the record is %+v, want two readers and no more than 30s", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Readers != 2 || rec.Holds != 1 || rec.Remaining > 30*time.Second,
+			"the record is %+v, want two readers and no more than 30s", rec)
 		s.gone(backend.KindRead, "a:1")
 		s.gone(backend.KindRead, "a:2")
 		s.write("b:1")
 		s.write("b:1")
 		s.gone(backend.KindWrite, "b:1")
-		if rec := s.rec(); rec.Held {
-			e.Errorf("the record is %+v, want none", rec)
-		}
+		rec = s.rec()
+		e.errorIf(rec.Held, "the record is %+v, want none", rec)
 	}},
 	{"Port_RW_EachReaderHasATimeOfItsOwn", func(e *env) {
 		s, _ := e.rw()
 		s.read("a:1", 200*time.Millisecond)
 		s.read("a:2", 30*time.Second)
 		e.until("the short lease is over", func() bool { return s.rec().Readers == 1 })
-		if rec := s.rec(); rec.Owner != "a:2" || rec.Remaining < 15*time.Second {
-			e.Errorf("the record is %+v, want the other reader's", rec)
-		}
-		if s.renewRW(backend.KindRead, "a:1", long) {
-			e.Error("a lease that was over was renewed")
-		}
-		if s.releaseRW(backend.KindRead, "a:1", 0) {
-			e.Error("a lease that was over was released")
-		}
-		if s.tryWrite("b:1").Granted {
-			e.Error("a writer got in beside a reader")
-		}
-		if !s.renewRW(backend.KindRead, "a:2", 60*time.Second) {
-			e.Error("the other reader does not hold it")
-		}
-		if rec := s.rec(); rec.Remaining < 45*time.Second {
-			e.Errorf("after its renewal the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Owner != "a:2" || rec.Remaining < 15*time.Second, "the record is %+v, want the other reader's", rec)
+		e.errorIf(s.renewRW(backend.KindRead, "a:1", long), "a lease that was over was renewed")
+		e.errorIf(s.releaseRW(backend.KindRead, "a:1", 0), "a lease that was over was released")
+		e.errorIf(s.tryWrite("b:1").Granted, "a writer got in beside a reader")
+		e.errorIf(!s.renewRW(backend.KindRead, "a:2", 60*time.Second), "the other reader does not hold it")
+		rec = s.rec()
+		e.errorIf(rec.Remaining < 45*time.Second, "after its renewal the record is %+v", rec)
 	}},
 	{"Port_RW_TheRecordLivesAsLongAsTheLongestLease", func(e *env) {
 		s, _ := e.rw()
 		s.read("a:1", 300*time.Millisecond)
 		s.read("a:2", long)
 		s.gone(backend.KindRead, "a:2")
-		if rec := s.rec(); rec.Remaining > 300*time.Millisecond {
-			e.Errorf("with the longest lease gone the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Remaining > 300*time.Millisecond, "with the longest lease gone the record is %+v", rec)
 		e.until("a writer gets in when the last lease is over", func() bool { return s.tryWrite("b:1").Granted })
 	}},
 	{"Port_RW_ADowngradeLeavesTheReaderAndIsAnnounced", func(e *env) {
@@ -101,59 +81,50 @@ var rwPortTests = []test{
 		s.enter("a:2", backend.KindWrite, "a:1", 30*time.Second)
 		s.enter("a:3", backend.KindRead, "a:2", 30*time.Second)
 		s.gone(backend.KindRead, "a:3")
-		if rec := s.rec(); rec.Kind != backend.KindWrite || rec.Owner != "a:1" || rec.Readers != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
-		if n := h.count("released n"); n != 0 {
-			e.Errorf("a reader's release under a writer was announced %d times", n)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Kind != backend.KindWrite || rec.Owner != "a:1" || rec.Readers != 1, "the record is %+v", rec)
+		equal(e, "a reader's release under a writer was announced %d times", h.count("released n"), 0)
 		s.gone(backend.KindWrite, "a:1")
 		e.until("the downgrade is announced", func() bool { return h.count("released n") == 1 })
-		if rec := s.rec(); rec.Kind != backend.KindRead || rec.Owner != "a:2" || rec.Readers != 1 || rec.Remaining > 30*time.Second {
-			e.Errorf("after the downgrade the record is %+v", rec)
-		}
-		if s.tryWrite("b:1").Granted {
-			e.Error("a writer got in beside the reader")
-		}
+		rec = s.rec()
+		e.errorIf(rec.Kind != backend.KindRead || rec.Owner != "a:2" || rec.Readers != 1 ||
+			rec.Remaining > 30*time.Second, "after the downgrade the record is %+v", rec)
+		e.errorIf(s.tryWrite("b:1").Granted, "a writer got in beside the reader")
 		s.read("b:2", long)
 		s.gone(backend.KindRead, "a:2")
 		s.gone(backend.KindRead, "b:2")
 		e.until("the last reader's release is announced", func() bool { return h.count("released n") == 2 })
 	}},
-	{"Port_RW_NobodyEntersUnderAHoldThatIsGone", func(e *env) {
+	{"Port_RW_NoOwnerEntersUnderAHoldThatIsGone", func(e *env) {
 		s, _ := e.rw()
 		for _, under := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			if r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "a:0", UnderKind: under, Lease: long}); r.Granted || !r.Absent {
-				e.Errorf("under nothing: %+v", r)
-			}
+			r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "a:0", UnderKind: under,
+				Lease: long})
+			e.errorIf(r.Granted || !r.Absent, "under nothing: %+v", r)
 		}
-		if rec := s.rec(); rec.Held {
-			e.Errorf("it made a record: %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Held, "it made a record: %+v", rec)
 		s.write("w:1")
-		if r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "w:1", UnderKind: backend.KindRead, Lease: long}); r.Granted || !r.Absent {
-			e.Errorf("under a writer, as a reader: %+v", r)
-		}
+		r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "w:1",
+			UnderKind: backend.KindRead, Lease: long})
+		e.errorIf(r.Granted || !r.Absent, "under a writer, as a reader: %+v", r)
 	}},
 	{"Port_RW_AClaimKeepsFreshReadersOut", func(e *env) {
 		s, h := e.rw()
 		s.listen(h)
-		claiming := backend.AcquireRequest{Kind: backend.KindWrite, Owner: "w:1", Lease: long, Claim: 30 * time.Second, Claimant: "w"}
+		claiming := backend.AcquireRequest{Kind: backend.KindWrite, Owner: "w:1", Lease: long, Claim: 30 * time.Second,
+			Claimant: "w"}
 		s.read("a:1", long)
 		s.tryWrite("w:0")
 		s.read("a:2", long) // one that only tried left no claim
-		if s.acquire(claiming).Granted {
-			e.Fatal("a writer beside readers")
-		}
-		if r := s.tryRead("a:3"); r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second {
-			e.Errorf("a fresh reader: %+v, want refused for as long as the claim", r)
-		}
+		e.fatalIf(s.acquire(claiming).Granted, "a writer beside readers")
+		r := s.tryRead("a:3")
+		e.errorIf(r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second,
+			"a fresh reader: %+v, want refused for as long as the claim", r)
 		s.read("a:2", long) // which it is already
 		s.enter("a:4", backend.KindRead, "a:1", long)
 		s.withdraw("x") // another's
-		if s.tryRead("a:3").Granted {
-			e.Error("a stranger withdrew the claim")
-		}
+		e.errorIf(s.tryRead("a:3").Granted, "a stranger withdrew the claim")
 		s.withdraw("w")
 		e.until("the withdrawal is announced", func() bool { return h.count("released n") == 1 })
 		s.read("a:3", long)
@@ -161,13 +132,9 @@ var rwPortTests = []test{
 		for _, r := range []string{"a:1", "a:2", "a:3", "a:4"} {
 			s.gone(backend.KindRead, r)
 		}
-		if s.tryRead("a:5").Granted {
-			e.Error("a fresh reader got in before the writer that waits")
-		}
+		e.errorIf(s.tryRead("a:5").Granted, "a fresh reader got in before the writer that waits")
 		claiming.Owner = "w:2"
-		if !s.acquire(claiming).Granted {
-			e.Error("the writer did not get the free lock")
-		}
+		e.errorIf(!s.acquire(claiming).Granted, "the writer did not get the free lock")
 		s.gone(backend.KindWrite, "w:2")
 		s.read("a:6", long)
 		claiming.Claim = 100 * time.Millisecond
@@ -177,36 +144,30 @@ var rwPortTests = []test{
 	{"Port_RW_AWriterEntersAgain", func(e *env) {
 		s, _ := e.rw()
 		reenter := func(kind backend.Kind, owner string, holds int, lease time.Duration) (bool, error) {
-			r, err := s.Reenter(context.Background(), backend.ReenterRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
+			r, err := s.Reenter(background,
+				backend.ReenterRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
 			return r.Held, err
 		}
-		if held, err := reenter(backend.KindWrite, "a:1", 2, long); held || err != nil {
-			e.Errorf("nobody's lock: %v, %v", held, err)
-		}
+		held, err := reenter(backend.KindWrite, "a:1", 2, long)
+		e.errorIf(held || err != nil, "nobody's lock: %v, %v", held, err)
 		s.writeFor("a:1", 30*time.Second)
 		for range 2 {
-			if held, err := reenter(backend.KindWrite, "a:1", 2, 60*time.Second); !held || err != nil {
-				e.Errorf("%v, %v", held, err)
-			}
+			held, err := reenter(backend.KindWrite, "a:1", 2, 60*time.Second)
+			e.errorIf(!held || err != nil, "%v, %v", held, err)
 		}
-		if rec := s.rec(); rec.Holds != 2 || rec.Owner != "a:1" || rec.Remaining < 45*time.Second {
-			e.Errorf("the record is %+v", rec)
-		}
-		if !s.releaseRW(backend.KindWrite, "a:1", 1) || !s.releaseRW(backend.KindWrite, "a:1", 1) {
-			e.Error("it does not hold it")
-		}
-		if rec := s.rec(); rec.Holds != 1 || rec.Remaining < 45*time.Second {
-			e.Errorf("after a partial release the record is %+v", rec)
-		}
-		if !s.renewRW(backend.KindWrite, "a:1", 90*time.Second) || s.renewRW(backend.KindWrite, "a:2", long) || s.renewRW(backend.KindRead, "a:1", long) {
-			e.Error("others than the writer hold it, or it does not")
-		}
-		if rec := s.rec(); rec.Remaining < 75*time.Second || rec.Remaining > 90*time.Second {
-			e.Errorf("after a renewal the record is %+v", rec)
-		}
-		if _, err := reenter(backend.KindRead, "a:1", 2, long); err == nil {
-			e.Error("a reader has a hold count")
-		}
+		rec := s.rec()
+		e.errorIf(rec.Holds != 2 || rec.Owner != "a:1" || rec.Remaining < 45*time.Second, "the record is %+v", rec)
+		e.errorIf(!s.releaseRW(backend.KindWrite, "a:1", 1) || !s.releaseRW(backend.KindWrite, "a:1", 1),
+			"it does not hold it")
+		rec = s.rec()
+		e.errorIf(rec.Holds != 1 || rec.Remaining < 45*time.Second, "after a partial release the record is %+v", rec)
+		e.errorIf(!s.renewRW(backend.KindWrite, "a:1", 90*time.Second) || s.renewRW(backend.KindWrite, "a:2", long) ||
+			s.renewRW(backend.KindRead, "a:1", long),
+			"others than the writer hold it, or it does not")
+		rec = s.rec()
+		e.errorIf(rec.Remaining < 75*time.Second || rec.Remaining > 90*time.Second, "after a renewal the record is %+v", rec)
+		_, err = reenter(backend.KindRead, "a:1", 2, long)
+		e.errorIf(err == nil, "a reader has a hold count")
 	}},
 	{"Port_RW_RenewalsOfAllKindsAreIndependent", func(e *env) {
 		s, _ := e.rw()
@@ -225,7 +186,7 @@ var rwPortTests = []test{
 			{Kind: backend.KindRead, Name: "n", Owner: "a:3"},
 		}
 		out := make([]backend.RenewResult, len(in))
-		s.Renew(context.Background(), in, out)
+		s.Renew(background, in, out)
 		for i, want := range []bool{true, true, false, false, false, false, true, false} {
 			if out[i].Err != nil || out[i].Held != want {
 				e.Errorf("%+v: %+v, want %v", in[i], out[i], want)
@@ -234,19 +195,16 @@ var rwPortTests = []test{
 	}},
 	{"Port_RW_EachKindIsTheWrongOneForTheOthers", func(e *env) {
 		s, _ := e.rw()
-		ctx := context.Background()
+		ctx := background
 		acquire := func(k backend.Kind, name string) error {
 			r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
-			if r.Granted {
-				e.Errorf("kind %d was granted %s", k, name)
-			}
+			e.errorIf(r.Granted, "kind %d was granted %s", k, name)
 			return err
 		}
 		s.raw.take("plain", "a:1", long)
 		s.read("a:1", long) // n
-		if r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long}); !r.Granted {
-			e.Fatal(err)
-		}
+		r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
+		e.fatalIf(!r.Granted, "%v", err)
 		e.store.Occupy("data")
 		for _, x := range []struct {
 			kind  backend.Kind
@@ -263,41 +221,29 @@ var rwPortTests = []test{
 				_, err = s.ForceRelease(ctx, backend.Topic{Kind: x.kind, Name: name})
 				e.is("force "+name, err, backend.ErrWrongKind)
 				r, err := s.Release(ctx, backend.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
-				if r.Held || err != nil && !errors.Is(err, backend.ErrWrongKind) {
-					e.Errorf("release %s as kind %d: %+v, %v", name, x.kind, r, err)
-				}
+				e.errorIf(r.Held || err != nil && !errors.Is(err, backend.ErrWrongKind),
+					"release %s as kind %d: %+v, %v", name, x.kind, r, err)
 			}
 		}
-		if rec := s.rec(); rec.Readers != 1 {
-			e.Errorf("the record is %+v", rec)
-		}
+		rec := s.rec()
+		e.errorIf(rec.Readers != 1, "the record is %+v", rec)
 	}},
 	{"Port_RW_ForceReleaseRemovesAllAndIsAnnounced", func(e *env) {
 		s, h := e.rw()
 		s.listen(h)
 		force := func() bool {
-			did, err := s.ForceRelease(context.Background(), rwTopic)
-			if err != nil {
-				e.Fatal(err)
-			}
+			did, err := s.ForceRelease(background, rwTopic)
+			e.fatalIf(err != nil, "%v", err)
 			return did
 		}
-		if force() {
-			e.Error("there was nothing")
-		}
+		e.errorIf(force(), "there was nothing")
 		s.read("a:1", long)
 		s.read("a:2", long)
-		if !force() || s.rec().Held {
-			e.Error("the readers are not gone")
-		}
+		e.errorIf(!force() || s.rec().Held, "the readers are not gone")
 		s.write("a:3")
 		s.enter("a:4", backend.KindWrite, "a:3", long)
-		if !force() || s.rec().Held {
-			e.Error("the writer is not gone")
-		}
-		if s.releaseRW(backend.KindWrite, "a:3", 0) || s.releaseRW(backend.KindRead, "a:4", 0) {
-			e.Error("they hold it yet")
-		}
+		e.errorIf(!force() || s.rec().Held, "the writer is not gone")
+		e.errorIf(s.releaseRW(backend.KindWrite, "a:3", 0) || s.releaseRW(backend.KindRead, "a:4", 0), "they hold it yet")
 		e.until("both are announced", func() bool { return h.count("released n") == 2 })
 	}},
 }
@@ -325,11 +271,7 @@ func (e *env) rw() (*rwSession, *ears) {
 func (s *rwSession) acquire(r backend.AcquireRequest) backend.AcquireReply {
 	s.e.Helper()
 	r.Name = "n"
-	reply, err := s.Acquire(context.Background(), r)
-	if err != nil {
-		s.e.Fatalf("Acquire(%+v): %v", r, err)
-	}
-	return reply
+	return call(s.e, s.Acquire, r)
 }
 
 func (s *rwSession) tryRead(owner string) backend.AcquireReply {
@@ -344,16 +286,15 @@ func (s *rwSession) tryWrite(owner string) backend.AcquireReply {
 
 func (s *rwSession) read(owner string, lease time.Duration) {
 	s.e.Helper()
-	if r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease}); !r.Granted {
-		s.e.Fatalf("read by %s: %+v, want it granted", owner, r)
-	}
+	r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease})
+	s.e.fatalIf(!r.Granted, "read by %s: %+v, want it granted", owner, r)
 }
 
 func (s *rwSession) enter(owner string, kind backend.Kind, under string, lease time.Duration) {
 	s.e.Helper()
-	if r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease, Under: under, UnderKind: kind}); !r.Granted {
-		s.e.Fatalf("read by %s under %s: %+v, want it granted", owner, under, r)
-	}
+	r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease, Under: under,
+		UnderKind: kind})
+	s.e.fatalIf(!r.Granted, "read by %s under %s: %+v, want it granted", owner, under, r)
 }
 
 func (s *rwSession) write(owner string) {
@@ -363,54 +304,39 @@ func (s *rwSession) write(owner string) {
 
 func (s *rwSession) writeFor(owner string, lease time.Duration) {
 	s.e.Helper()
-	if r := s.acquire(backend.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: lease}); !r.Granted {
-		s.e.Fatalf("write by %s: %+v, want it granted", owner, r)
-	}
+	r := s.acquire(backend.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: lease})
+	s.e.fatalIf(!r.Granted, "write by %s: %+v, want it granted", owner, r)
 }
 
 func (s *rwSession) releaseRW(kind backend.Kind, owner string, keep int) bool {
 	s.e.Helper()
-	r, err := s.Release(context.Background(), backend.ReleaseRequest{Kind: kind, Name: "n", Owner: owner, Keep: keep})
-	if err != nil {
-		s.e.Fatalf("Release(%s): %v", owner, err)
-	}
-	return r.Held
+	return call(s.e, s.Release, backend.ReleaseRequest{Kind: kind, Name: "n", Owner: owner, Keep: keep}).Held
 }
 
 // gone releases what must be held.
 func (s *rwSession) gone(kind backend.Kind, owner string) {
 	s.e.Helper()
-	if !s.releaseRW(kind, owner, 0) {
-		s.e.Fatalf("%s did not hold it", owner)
-	}
-	if s.releaseRW(kind, owner, 0) {
-		s.e.Fatalf("%s was released twice", owner)
-	}
+	s.e.fatalIf(!s.releaseRW(kind, owner, 0), "%s did not hold it", owner)
+	s.e.fatalIf(s.releaseRW(kind, owner, 0), "%s was released twice", owner)
 }
 
 func (s *rwSession) renewRW(kind backend.Kind, owner string, lease time.Duration) bool {
 	s.e.Helper()
 	out := make([]backend.RenewResult, 1)
-	s.Renew(context.Background(), []backend.RenewRequest{{Kind: kind, Name: "n", Owner: owner, Lease: lease}}, out)
-	if out[0].Err != nil {
-		s.e.Fatalf("Renew(%s): %v", owner, out[0].Err)
-	}
+	s.Renew(background, []backend.RenewRequest{{Kind: kind, Name: "n", Owner: owner, Lease: lease}}, out)
+	s.e.fatalIf(out[0].Err != nil, "Renew(%s): %v", owner, out[0].Err)
 	return out[0].Held
 }
 
 func (s *rwSession) withdraw(claimant string) {
 	s.e.Helper()
-	if err := s.Withdraw(context.Background(), rwTopic, claimant); err != nil {
-		s.e.Fatalf("Withdraw: %v", err)
-	}
+	s.e.must("Withdraw", s.Withdraw(background, rwTopic, claimant))
 }
 
 func (s *rwSession) rec() backend.Record {
 	s.e.Helper()
-	r, err := s.Inspect(context.Background(), rwTopic)
-	if err != nil {
-		s.e.Fatalf("Inspect: %v", err)
-	}
+	r, err := s.Inspect(background, rwTopic)
+	s.e.fatalIf(err != nil, "Inspect: %v", err)
 	return r
 }
 

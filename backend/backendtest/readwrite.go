@@ -31,42 +31,35 @@ var rwRuleTests = []test{
 						if writes {
 							l = write
 						}
-						lease, err := l.Lock(context.Background(), "n", mortise.WithWait(patience))
+						lease, err := l.Lock(background, "n", mortise.WithWait(patience))
 						if err != nil {
 							e.Errorf("Lock: %v", err)
 							return
 						}
 						if writes {
-							if w, r := writers.Add(1), readers.Load(); w != 1 || r != 0 {
-								e.Errorf("%d writers, %d readers are inside", w, r)
-							}
+							w, r := writers.Add(1), readers.Load()
+							e.errorIf(w != 1 || r != 0, "%d writers, %d readers are inside", w, r)
 							value++
 							writers.Add(-1)
 						} else {
-							if w, r := writers.Load(), readers.Add(1); w != 0 {
-								e.Errorf("%d writers, %d readers are inside", w, r)
-							}
+							w, r := writers.Load(), readers.Add(1)
+							e.errorIf(w != 0, "%d writers, %d readers are inside", w, r)
 							_ = value
 							time.Sleep(time.Millisecond)
 							readers.Add(-1)
 						}
-						if err := lease.Err(); err != nil {
-							e.Errorf("while it is held: %v", err)
-						}
-						if err := lease.Unlock(context.Background()); err != nil {
-							e.Errorf("Unlock: %v", err)
-						}
+						e.done("while it is held", lease.Err())
+						e.done("Unlock", lease.Unlock(background))
 					}
 				})
 			}
 		}
 		wg.Wait()
-		if want := clients * goroutines * rounds / 4; value != want {
-			e.Errorf("%d writes, want %d", value, want)
-		}
+		want := clients * goroutines * rounds / 4
+		e.errorIf(value != want, "%d writes, want %d", value, want)
 		a, _ := e.sides(e.client())
 		b, _ := e.sides(e.client())
-		together := []*mortise.Lease{e.lock(a, context.Background(), "n"), e.lock(a, context.Background(), "n"), e.lock(b, context.Background(), "n")}
+		together := []*mortise.Lease{e.lock(a, background, "n"), e.lock(a, background, "n"), e.lock(b, background, "n")}
 		for _, l := range together {
 			e.unlock(l)
 		}
@@ -77,20 +70,20 @@ var rwRuleTests = []test{
 		other, otherWrite := e.sides(e.client())
 		refused := func(what string, l mortise.Locker) {
 			e.Helper()
-			_, err := l.TryLock(context.Background(), "n")
+			_, err := l.TryLock(background, "n")
 			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
 			var x *mortise.Error
 			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
 				e.Errorf("%s: Remaining is %v, want what is left of 30s", what, x.Remaining)
 			}
 		}
-		r := e.lock(read, context.Background(), "n", mortise.WithLease(30*time.Second))
+		r := e.lock(read, background, "n", mortise.WithLease(30*time.Second))
 		refused("a writer of the reader's client", write)
 		refused("a writer of another client", otherWrite)
-		e.unlock(e.lock(read, context.Background(), "n", mortise.WithLease(30*time.Second)))
-		e.unlock(e.lock(other, context.Background(), "n", mortise.WithLease(30*time.Second)))
+		e.unlock(e.lock(read, background, "n", mortise.WithLease(30*time.Second)))
+		e.unlock(e.lock(other, background, "n", mortise.WithLease(30*time.Second)))
 		e.unlock(r)
-		w := e.lock(otherWrite, context.Background(), "n", mortise.WithLease(30*time.Second))
+		w := e.lock(otherWrite, background, "n", mortise.WithLease(30*time.Second))
 		for _, l := range []mortise.Locker{read, write, other, otherWrite} {
 			refused("beside a writer", l)
 		}
@@ -98,22 +91,18 @@ var rwRuleTests = []test{
 	}},
 	{"Rule01_RW_AReaderIsRefusedAtOnceAsAWriter", func(e *env) {
 		read, write := e.sides(e.client())
-		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
-		_, err := write.Lock(r.Context(), "n")
-		e.named(err, "lock", "n", mortise.ErrInvalid)
-		_, err = write.TryLock(r.Context(), "n")
-		e.named(err, "trylock", "n", mortise.ErrInvalid)
+		r := e.lock(read, background, "n", mortise.WithLease(long))
+		e.named(second(write.Lock(r.Context(), "n")), "lock", "n", mortise.ErrInvalid)
+		e.named(second(write.TryLock(r.Context(), "n")), "trylock", "n", mortise.ErrInvalid)
 		again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
-		_, err = write.Lock(again.Context(), "n")
-		e.named(err, "lock", "n", mortise.ErrInvalid)
+		e.named(second(write.Lock(again.Context(), "n")), "lock", "n", mortise.ErrInvalid)
 		e.unlock(again)
 		e.unlock(r)
 		// A downgraded writer is a reader.
-		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		w := e.lock(write, background, "n", mortise.WithLease(long))
 		r = e.lock(read, w.Context(), "n", mortise.WithLease(long))
 		e.unlock(w)
-		_, err = write.Lock(r.Context(), "n")
-		e.named(err, "lock", "n", mortise.ErrInvalid)
+		e.named(second(write.Lock(r.Context(), "n")), "lock", "n", mortise.ErrInvalid)
 		e.unlock(r)
 		// One that ended confers nothing, so it forbids nothing.
 		e.unlock(e.lock(write, context.WithoutCancel(r.Context()), "n"))
@@ -122,7 +111,7 @@ var rwRuleTests = []test{
 		c := e.client()
 		read, write := e.sides(c)
 		for name, l := range map[string]mortise.Locker{"read": read, "write": write, "plain": c} {
-			e.lock(l, context.Background(), name, mortise.WithLease(long))
+			e.lock(l, background, name, mortise.WithLease(long))
 		}
 		other := e.client()
 		oread, owrite := e.sides(other)
@@ -135,23 +124,18 @@ var rwRuleTests = []test{
 			{oread, "plain"}, {oread, "data"}, {read, "plain"},
 			{owrite, "plain"}, {owrite, "data"}, {write, "plain"},
 		} {
-			_, err := x.l.Lock(context.Background(), x.name, mortise.WithWait(patience))
-			e.named(err, "lock", x.name, mortise.ErrWrongKind)
-			_, err = x.l.TryLock(context.Background(), x.name)
-			e.named(err, "trylock", x.name, mortise.ErrWrongKind)
+			e.named(second(x.l.Lock(background, x.name, mortise.WithWait(patience))), "lock", x.name, mortise.ErrWrongKind)
+			e.named(second(x.l.TryLock(background, x.name)), "trylock", x.name, mortise.ErrWrongKind)
 		}
 		for _, name := range []string{"plain", "data"} {
-			_, err := c.InspectRW(context.Background(), name)
-			e.named(err, "inspect", name, mortise.ErrWrongKind)
-			_, err = c.ForceUnlockRW(context.Background(), name)
-			e.named(err, "forceunlock", name, mortise.ErrWrongKind)
+			e.named(second(c.InspectRW(background, name)), "inspect", name, mortise.ErrWrongKind)
+			e.named(second(c.ForceUnlockRW(background, name)), "forceunlock", name, mortise.ErrWrongKind)
 		}
-		_, err := c.ForceUnlock(context.Background(), "read")
-		e.named(err, "forceunlock", "read", mortise.ErrWrongKind)
+		e.named(second(c.ForceUnlock(background, "read")), "forceunlock", "read", mortise.ErrWrongKind)
 	}},
 	{"Rule13_RW_AWrongKindNamesTheCallsOfTheRightOne", func(e *env) {
 		c := e.client()
-		ctx := context.Background()
+		ctx := background
 		names := func(what string, err error, call string) {
 			e.Helper()
 			switch {
@@ -189,22 +173,16 @@ var rwRuleTests = []test{
 	}},
 	{"Rule01_RW_GoroutinesUnderAWritersLeaseTakeTurns", func(e *env) {
 		read, write := e.sides(e.client())
-		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		w := e.lock(write, background, "n", mortise.WithLease(long))
 		r := e.lock(read, w.Context(), "n", mortise.WithLease(long))
 		e.unlock(e.lock(read, w.Context(), "n")) // readers do not mind each other
-		if _, err := write.TryLock(w.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("a writer of the same context beside a reader: %v", err)
-		}
+		e.is("a writer of the same context beside a reader", second(write.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		again := e.lock(write, r.Context(), "n", mortise.WithLease(long)) // which comes from the reader itself
-		if _, err := read.TryLock(w.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-			e.Errorf("a reader beside a writer that comes from another: %v", err)
-		}
+		_, err := read.TryLock(w.Context(), "n")
+		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "a reader beside a writer that comes from another: %v", err)
 		waiting := locking(read, w.Context(), "n", mortise.WithWait(patience))
 		e.unlock(again)
-		got := receive(e, "the reader's turn", waiting)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
+		got := e.granted("the reader's turn", waiting)
 		for _, l := range []*mortise.Lease{got.lease, r, w} {
 			e.unlock(l)
 		}
@@ -214,25 +192,20 @@ var rwRuleTests = []test{
 		read, _ := e.sides(e.client())
 		_, write := e.sides(e.client())
 		r := e.brief(read, "n", 400*time.Millisecond)
-		got := receive(e, "the writer", locking(write, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)))
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
+		got := e.granted("the writer", locking(write, background, "n", mortise.WithWait(patience), mortise.WithLease(long)))
 		e.is("the reader's lease", r.Err(), mortise.ErrLost)
 		receive(e, "its context ends", r.Context().Done())
-		e.is("its unlock", r.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
-		if err := got.lease.Err(); err != nil {
-			e.Errorf("the writer's lease: %v", err)
-		}
+		e.is("its unlock", r.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
+		e.done("the writer's lease", got.lease.Err())
 	}},
 	{"Rule03_RW_TheWatchdogKeepsReadersAndWriters", func(e *env) {
 		read, write := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
 		other, _ := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
 		_, rival := e.sides(e.client())
 		leases := []*mortise.Lease{
-			e.lock(read, context.Background(), "n"), e.lock(other, context.Background(), "n"),
+			e.lock(read, background, "n"), e.lock(other, background, "n"),
 			e.brief(read, "n", watchdog/2),
-			e.lock(write, context.Background(), "m"),
+			e.lock(write, background, "m"),
 		}
 		e.always(watchdog*3/2, "they are held", func() bool {
 			for i, l := range leases {
@@ -240,8 +213,8 @@ var rwRuleTests = []test{
 					return false
 				}
 			}
-			_, err := rival.TryLock(context.Background(), "n")
-			_, errm := rival.TryLock(context.Background(), "m")
+			_, err := rival.TryLock(background, "n")
+			_, errm := rival.TryLock(background, "m")
 			return errors.Is(err, mortise.ErrNotAcquired) && errors.Is(errm, mortise.ErrNotAcquired)
 		})
 		e.is("the one with a lease time", leases[2].Err(), mortise.ErrLost)
@@ -250,80 +223,70 @@ var rwRuleTests = []test{
 				e.unlock(l)
 			}
 		}
-		e.unlock(e.lock(rival, context.Background(), "n"))
-		e.unlock(e.lock(rival, context.Background(), "m"))
+		e.unlock(e.lock(rival, background, "n"))
+		e.unlock(e.lock(rival, background, "m"))
 	}},
 	{"Rule04_RW_OneDeadReaderHoldsAWriterUpForItsLeaseOnly", func(e *env) {
 		s, _ := e.rw()
 		s.read("dead:1", 400*time.Millisecond)
 		read, _ := e.sides(e.client())
 		_, write := e.sides(e.client())
-		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
-		waiting := locking(write, context.Background(), "n", mortise.WithWait(patience))
+		r := e.lock(read, background, "n", mortise.WithLease(long))
+		waiting := locking(write, background, "n", mortise.WithWait(patience))
 		e.until("the dead one is over", func() bool { return s.rec().Readers == 1 })
-		if err := r.Err(); err != nil {
-			e.Errorf("the other reader: %v", err)
-		}
+		e.done("the other reader", r.Err())
 		e.unlock(r)
-		got := receive(e, "the writer", waiting)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
-		e.unlock(got.lease)
+		e.unlock(e.granted("the writer", waiting).lease)
 		s.writeFor("dead:2", 400*time.Millisecond)
-		e.unlock(e.lock(read, context.Background(), "n"))
+		e.unlock(e.lock(read, background, "n"))
 	}},
-	{"Rule06_RW_UnlockAfterLossTouchesNobodysLock", func(e *env) {
+	{"Rule06_RW_UnlockAfterLossTouchesNoOtherLock", func(e *env) {
 		c := e.client()
 		read, write := e.sides(c)
 		other := e.client()
 		oread, _ := e.sides(other)
-		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
-		if did, err := other.ForceUnlockRW(context.Background(), "n"); !did || err != nil {
+		w := e.lock(write, background, "n", mortise.WithLease(long))
+		if did, err := other.ForceUnlockRW(background, "n"); !did || err != nil {
 			e.Fatal(did, err)
 		}
-		r := e.lock(oread, context.Background(), "n", mortise.WithLease(long))
-		e.is("the unlock", w.Unlock(context.Background()), mortise.ErrNotHeld)
-		lost := e.lock(read, context.Background(), "n", mortise.WithLease(long))
-		if did, err := c.ForceUnlockRW(context.Background(), "n"); !did || err != nil {
+		r := e.lock(oread, background, "n", mortise.WithLease(long))
+		e.is("the unlock", w.Unlock(background), mortise.ErrNotHeld)
+		lost := e.lock(read, background, "n", mortise.WithLease(long))
+		if did, err := c.ForceUnlockRW(background, "n"); !did || err != nil {
 			e.Fatal(did, err)
 		}
 		e.is("the lease of the client that did it", lost.Err(), mortise.ErrLost)
-		mine := e.lock(oread, context.Background(), "n", mortise.WithLease(long))
-		e.is("its unlock", lost.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrLost)
-		e.is("the other's", r.Unlock(context.Background()), mortise.ErrNotHeld)
-		if s := e.inspectRW(other); s.Readers != 1 || !s.Mine {
-			e.Errorf("the reader that came afterwards: %+v", s)
-		}
+		mine := e.lock(oread, background, "n", mortise.WithLease(long))
+		e.is("its unlock", lost.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
+		e.is("the other's", r.Unlock(background), mortise.ErrNotHeld)
+		s := e.inspectRW(other)
+		e.errorIf(s.Readers != 1 || !s.Mine, "the reader that came afterwards: %+v", s)
 		e.unlock(mine)
 	}},
 	{"Rule07_RW_EachSideIsEnteredAgainAndFreeAfterAsManyUnlocks", func(e *env) {
 		c := e.client()
 		read, write := e.sides(c)
-		r1 := e.lock(read, context.Background(), "n", mortise.WithLease(long))
+		r1 := e.lock(read, background, "n", mortise.WithLease(long))
 		r2 := e.lock(read, r1.Context(), "n", mortise.WithLease(long))
-		if s := e.inspectRW(c); s.Readers != 2 || s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s := e.inspectRW(c)
+		e.errorIf(s.Readers != 2 || s.Writing, "%+v", s)
 		e.unlock(r1)
-		e.is("a second unlock", r1.Unlock(context.Background()), mortise.ErrNotHeld, mortise.ErrReleased)
+		e.is("a second unlock", r1.Unlock(background), mortise.ErrNotHeld, mortise.ErrReleased)
 		if s := e.inspectRW(c); s.Readers != 1 || r2.Err() != nil {
 			e.Errorf("%+v, %v", s, r2.Err())
 		}
 		e.unlock(r2)
 		e.freeRW()
 
-		w1 := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		w1 := e.lock(write, background, "n", mortise.WithLease(long))
 		w2 := e.lock(write, w1.Context(), "n", mortise.WithLease(long))
 		r3 := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
-		if s := e.inspectRW(c); s.Holds != 2 || !s.Writing || s.Readers != 1 || !s.Mine {
-			e.Errorf("%+v", s)
-		}
+		s = e.inspectRW(c)
+		e.errorIf(s.Holds != 2 || !s.Writing || s.Readers != 1 || !s.Mine, "%+v", s)
 		e.unlock(r3)
 		e.unlock(w2)
-		if s := e.inspectRW(c); s.Holds != 1 || !s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s = e.inspectRW(c)
+		e.errorIf(s.Holds != 1 || !s.Writing, "%+v", s)
 		e.unlock(w1)
 		e.freeRW()
 	}},
@@ -332,7 +295,7 @@ var rwRuleTests = []test{
 		read, write := e.sides(a)
 		other, rival := e.sides(b)
 		for _, twice := range []bool{false, true} {
-			base, cancel := context.WithCancel(context.Background())
+			base, cancel := context.WithCancel(background)
 			w := e.lock(write, base, "n", mortise.WithLease(long))
 			outer := []*mortise.Lease{w}
 			if twice {
@@ -340,22 +303,16 @@ var rwRuleTests = []test{
 				outer = append(outer, w)
 			}
 			r := e.lock(read, w.Context(), "n", mortise.WithLease(long))
-			waiting := locking(other, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+			waiting := locking(other, background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 			for _, l := range outer {
 				e.unlock(l)
 			}
 			if err := r.Err(); err != nil || r.Context().Err() != nil {
 				e.Errorf("after the write lock was unlocked: %v, %v", err, context.Cause(r.Context()))
 			}
-			got := receive(e, "another reader, woken by the downgrade", waiting)
-			if got.err != nil {
-				e.Fatal(got.err)
-			}
-			if _, err := rival.TryLock(context.Background(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-				e.Errorf("a writer beside it: %v", err)
-			}
-			again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
-			e.unlock(again)
+			got := e.granted("another reader, woken by the downgrade", waiting)
+			e.is("a writer beside it", second(rival.TryLock(background, "n")), mortise.ErrNotAcquired)
+			e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long)))
 			cancel() // where all of it comes from
 			receive(e, "its context ends with the one that write was locked with", r.Context().Done())
 			e.unlock(r)
@@ -380,29 +337,26 @@ var rwRuleTests = []test{
 		} {
 			var held []*mortise.Lease
 			for _, l := range x.held {
-				held = append(held, e.lock(l, context.Background(), "n", mortise.WithLease(long)))
+				held = append(held, e.lock(l, background, "n", mortise.WithLease(long)))
 			}
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(background, patience)
 			waiting := locking(x.wait, ctx, "n", mortise.WithLease(long))
 			e.always(50*time.Millisecond, x.what+" waits", func() bool { return len(waiting) == 0 })
 			for _, l := range held {
 				e.unlock(l)
 			}
 			got := receive(e, x.what, waiting)
-			if got.err != nil {
-				e.Fatalf("%s: %v", x.what, got.err)
-			}
-			if d := time.Since(began); d > 5*time.Second {
-				e.Errorf("%s: woken after %v", x.what, d)
-			}
+			e.fatalIf(got.err != nil, "%s: %v", x.what, got.err)
+			d := time.Since(began)
+			e.errorIf(d > 5*time.Second, "%s: woken after %v", x.what, d)
 			e.unlock(got.lease)
 			cancel()
 		}
 		e.freeRW()
 	}},
 	{"Rule08_RW_AWriterIsNotStarvedByAStreamOfReaders", func(e *env) {
-		ctx, stop := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancel(background)
 		defer stop()
 		var wg sync.WaitGroup
 		var rounds atomic.Int64
@@ -417,7 +371,7 @@ var rwRuleTests = []test{
 						}
 						time.Sleep(3 * time.Millisecond) // so that they overlap
 						rounds.Add(1)
-						l.Unlock(context.Background())
+						l.Unlock(background)
 					}
 				})
 			}
@@ -426,8 +380,7 @@ var rwRuleTests = []test{
 		for range 10 {
 			before := rounds.Load()
 			e.until("the readers go on", func() bool { return rounds.Load() > before+10 })
-			l := e.lock(write, context.Background(), "n", mortise.WithLease(long))
-			e.unlock(l)
+			e.unlock(e.lock(write, background, "n", mortise.WithLease(long)))
 		}
 		stop()
 		wg.Wait()
@@ -438,37 +391,30 @@ var rwRuleTests = []test{
 		read, _ := e.sides(a)
 		oread, owrite := e.sides(e.client())
 		fresh, _ := e.sides(e.client())
-		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
-		ctx, cancel := context.WithCancel(context.Background())
+		r := e.lock(read, background, "n", mortise.WithLease(long))
+		ctx, cancel := context.WithCancel(background)
 		writer := locking(owrite, ctx, "n")
 		e.until("fresh readers are refused", func() bool {
-			l, err := fresh.TryLock(context.Background(), "n", mortise.WithLease(long))
+			l, err := fresh.TryLock(background, "n", mortise.WithLease(long))
 			if err == nil {
 				e.unlock(l)
 			}
 			return errors.Is(err, mortise.ErrNotAcquired)
 		})
-		e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long))) // who reads already enters
+		e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long))) // a reader enters
 		began := time.Now()
 		readers := []<-chan result{
-			locking(fresh, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)),
-			locking(oread, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long)),
+			locking(fresh, background, "n", mortise.WithWait(patience), mortise.WithLease(long)),
+			locking(oread, background, "n", mortise.WithWait(patience), mortise.WithLease(long)),
 		}
 		e.always(50*time.Millisecond, "they wait", func() bool { return len(readers[0])+len(readers[1]) == 0 })
 		cancel()
-		if got := receive(e, "the writer gives up", writer); !errors.Is(got.err, context.Canceled) {
-			e.Errorf("the writer: %v", got.err)
-		}
+		got := receive(e, "the writer gives up", writer)
+		e.errorIf(!errors.Is(got.err, context.Canceled), "the writer: %v", got.err)
 		for _, ch := range readers {
-			got := receive(e, "a reader", ch)
-			if got.err != nil {
-				e.Fatal(got.err)
-			}
-			e.unlock(got.lease)
+			e.unlock(e.granted("a reader", ch).lease)
 		}
-		if d := time.Since(began); d > 5*time.Second {
-			e.Errorf("they waited %v: for the claim to end", d)
-		}
+		e.atMost("they waited %v: for the claim to end", time.Since(began), 5*time.Second)
 		e.unlock(r)
 		e.freeRW()
 	}},
@@ -484,15 +430,15 @@ var rwRuleTests = []test{
 			}
 		}
 		var r, inner, w *mortise.Lease
-		cost("read", 1, func() { r = e.lock(read, context.Background(), "n", mortise.WithLease(long)) })
+		cost("read", 1, func() { r = e.lock(read, background, "n", mortise.WithLease(long)) })
 		cost("read again", 1, func() { inner = e.lock(read, r.Context(), "n", mortise.WithLease(long)) })
-		cost("a writer is refused", 0, func() { write.TryLock(context.Background(), "n") })
+		cost("a writer is refused", 0, func() { write.TryLock(background, "n") })
 		cost("an upgrade is refused", 0, func() { write.Lock(r.Context(), "n") })
 		cost("unlock", 1, func() { e.unlock(inner) })
 		cost("unlock", 1, func() { e.unlock(r) })
-		cost("write", 1, func() { w = e.lock(write, context.Background(), "n", mortise.WithLease(long)) })
-		cost("a reader is refused", 0, func() { read.TryLock(context.Background(), "n") })
-		waiting := locking(read, context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+		cost("write", 1, func() { w = e.lock(write, background, "n", mortise.WithLease(long)) })
+		cost("a reader is refused", 0, func() { read.TryLock(background, "n") })
+		waiting := locking(read, background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 		cost("waiting for a writer of the same client", 0, func() {
 			e.always(100*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
 		})
@@ -504,14 +450,15 @@ var rwRuleTests = []test{
 	}},
 	{"Rule08_RW_LocalWaitersAreServedInOrder", func(e *env) {
 		var stand atomic.Int32
-		read, write := e.sides(e.client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }})))
-		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		read, write := e.sides(
+			e.client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }})))
+		w := e.lock(write, background, "n", mortise.WithLease(long))
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
 		for i, l := range []mortise.Locker{read, read, write, read, write} {
 			wg.Go(func() {
-				lease, err := l.Lock(context.Background(), "n", mortise.WithWait(patience), mortise.WithLease(long))
+				lease, err := l.Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 				if err != nil {
 					e.Errorf("%d: %v", i, err)
 					return
@@ -520,7 +467,7 @@ var rwRuleTests = []test{
 				order = append(order, i)
 				mu.Unlock()
 				time.Sleep(20 * time.Millisecond) // long enough for one behind to overtake
-				lease.Unlock(context.Background())
+				lease.Unlock(background)
 			})
 			e.until("it stands in line", func() bool { return int(stand.Load()) > i })
 		}
@@ -541,19 +488,13 @@ var rwRuleTests = []test{
 			c, f := e.tapped()
 			l := e.side(c, writes)
 			hold := make(chan struct{})
-			f.Hook(func(c Call) Fate {
-				if c.Op == OpAcquire {
-					return Fate{After: hold}
-				}
-				return Fate{}
-			})
-			ctx, cancel := context.WithCancel(context.Background())
+			f.Hook(on(Fate{After: hold}, OpAcquire))
+			ctx, cancel := context.WithCancel(background)
 			waiting := locking(l, ctx, "n", mortise.WithLease(long))
 			e.until("it is on its way", func() bool { return f.Count(OpAcquire) == 1 })
 			cancel()
-			if got := receive(e, "it returns at once", waiting); !errors.Is(got.err, context.Canceled) {
-				e.Errorf("%v", got.err)
-			}
+			got := receive(e, "it returns at once", waiting)
+			e.errorIf(!errors.Is(got.err, context.Canceled), "%v", got.err)
 			close(hold)
 			e.freeRW()
 		}
@@ -570,18 +511,16 @@ var rwRuleTests = []test{
 			seen[of]++
 			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
 		})
-		w := e.lock(write, context.Background(), "n", mortise.WithLease(long))
+		w := e.lock(write, background, "n", mortise.WithLease(long))
 		w2 := e.lock(write, w.Context(), "n", mortise.WithLease(long))
 		r := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
 		plain := e.client()
-		if s := e.inspectRW(plain); s.Holds != 2 || s.Readers != 1 || !s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s := e.inspectRW(plain)
+		e.errorIf(s.Holds != 2 || s.Readers != 1 || !s.Writing, "%+v", s)
 		e.unlock(w2)
 		e.unlock(w)
-		if s := e.inspectRW(plain); s.Readers != 1 || s.Writing {
-			e.Errorf("%+v", s)
-		}
+		s = e.inspectRW(plain)
+		e.errorIf(s.Readers != 1 || s.Writing, "%+v", s)
 		e.unlock(r)
 		e.freeRW()
 	}},
@@ -590,14 +529,8 @@ var rwRuleTests = []test{
 			c, f := e.tapped()
 			l := e.side(c, writes)
 			late := make(chan struct{})
-			f.Hook(func(c Call) Fate {
-				if c.Op == OpAcquire {
-					return Fate{Later: late}
-				}
-				return Fate{}
-			})
-			_, err := l.TryLock(context.Background(), "n", mortise.WithLease(long))
-			e.is("trylock", err, mortise.ErrUnavailable)
+			f.Hook(on(Fate{Later: late}, OpAcquire))
+			e.is("trylock", second(l.TryLock(background, "n", mortise.WithLease(long))), mortise.ErrUnavailable)
 			close(late)
 			e.until("its release finds it", func() bool {
 				for _, c := range f.Calls(OpRelease) {
@@ -609,47 +542,40 @@ var rwRuleTests = []test{
 			})
 			f.Hook(nil)
 			e.freeRW()
-			e.unlock(e.lock(l, context.Background(), "n"))
+			e.unlock(e.lock(l, background, "n"))
 		}
 	}},
 	{"Rule12_RW_WaitersAndHoldersSurviveACut", func(e *env) {
 		read, _ := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
 		_, write := e.sides(e.client())
-		r := e.lock(read, context.Background(), "n")
-		waiting := locking(write, context.Background(), "n", mortise.WithLease(long))
+		r := e.lock(read, background, "n")
+		waiting := locking(write, background, "n", mortise.WithLease(long))
 		e.always(50*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
 		e.store.Cut()
 		e.always(watchdog*3/2, "it waits, and the reader holds", func() bool { return len(waiting) == 0 && r.Err() == nil })
 		e.unlock(r)
-		got := receive(e, "the writer", waiting)
-		if got.err != nil {
-			e.Fatal(got.err)
-		}
-		e.unlock(got.lease)
+		e.unlock(e.granted("the writer", waiting).lease)
 	}},
 	{"Rule14_RW_ShutdownWakesWaitersAndEndsWhatIsLeft", func(e *env) {
 		c := e.client()
 		read, write := e.sides(c)
-		r := e.lock(read, context.Background(), "n", mortise.WithLease(long))
-		waiting := locking(write, context.Background(), "n")
+		r := e.lock(read, background, "n", mortise.WithLease(long))
+		waiting := locking(write, background, "n")
 		e.always(20*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(background, 200*time.Millisecond)
 		defer cancel()
-		if err := c.Shutdown(ctx); err == nil {
-			e.Error("it does not tell of the reader")
-		}
+		e.errorIf(c.Shutdown(ctx) == nil, "it does not tell of the reader")
 		e.is("the waiter", receive(e, "the waiter", waiting).err, mortise.ErrClosed)
 		e.is("the reader", r.Err(), mortise.ErrClosed)
-		if s := e.inspectRW(e.client()); s.Readers != 1 {
-			e.Errorf("the reader's hold was released: %+v", s)
-		}
+		s := e.inspectRW(e.client())
+		e.errorIf(s.Readers != 1, "the reader's hold was released: %+v", s)
 	}},
 }
 
 // sides is RW, where the backend has it.
 func (e *env) sides(c *mortise.Client) (read, write mortise.Locker) {
 	e.Helper()
-	s, _ := e.session()
+	s := e.bare()
 	if _, ok := s.Session.(backend.RWSession); !ok {
 		e.Skip("it has no read-write locks")
 	}
@@ -665,26 +591,24 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 	return read
 }
 
-func (e *env) inspectRW(c *mortise.Client) mortise.State {
+func (e leases) inspectRW(c *mortise.Client) mortise.State {
 	e.Helper()
-	s, err := c.InspectRW(context.Background(), "n")
-	if err != nil {
-		e.Fatalf("InspectRW: %v", err)
-	}
+	s, err := c.InspectRW(background, "n")
+	e.fatalIf(err != nil, "InspectRW: %v", err)
 	return s
 }
 
-// freeRW waits until nobody holds n, and then that neither side is kept out.
+// freeRW waits until n has no holder, and then that neither side is kept out.
 func (e *env) freeRW() {
 	e.Helper()
 	c := e.client()
 	e.until("the lock is free", func() bool {
-		s, err := c.InspectRW(context.Background(), "n")
+		s, err := c.InspectRW(background, "n")
 		return err == nil && !s.Held
 	})
 	read, _ := c.RW()
 	e.until("no claim is left", func() bool {
-		l, err := read.TryLock(context.Background(), "n")
+		l, err := read.TryLock(background, "n")
 		if err == nil {
 			e.unlock(l)
 		}

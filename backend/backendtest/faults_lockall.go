@@ -22,17 +22,6 @@ type faultyMulti struct {
 
 // What capabilities add to a session.
 type (
-	countOps interface {
-		SetCount(ctx context.Context, r backend.CountRequest) (bool, error)
-		Count(ctx context.Context, t backend.Topic) (int64, error)
-		CountDown(ctx context.Context, r backend.CountRequest) (int64, error)
-		DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error)
-		AddCount(ctx context.Context, r backend.CountRequest) (int64, error)
-		TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error)
-		CancelTake(ctx context.Context, r backend.CountRequest) error
-		DrainCount(ctx context.Context, r backend.CountRequest) (int64, error)
-		Permits()
-	}
 	sideOps interface {
 		Withdraw(ctx context.Context, t backend.Topic, claimant string) error
 	}
@@ -49,14 +38,14 @@ func withMulti(x faultySession, under backend.Session, f *Faults) backend.Sessio
 		return x
 	}
 	m := faultyMulti{f, multi}
-	c, counting := x.(countOps)
+	c, counting := x.(counter)
 	s, sided := x.(sideOps)
 	l, fair := x.(lineOps)
 	switch {
 	case counting && sided && fair:
 		return struct {
 			faultySession
-			countOps
+			counter
 			sideOps
 			lineOps
 			faultyMulti
@@ -64,14 +53,14 @@ func withMulti(x faultySession, under backend.Session, f *Faults) backend.Sessio
 	case counting && sided:
 		return struct {
 			faultySession
-			countOps
+			counter
 			sideOps
 			faultyMulti
 		}{x, c, s, m}
 	case counting && fair:
 		return struct {
 			faultySession
-			countOps
+			counter
 			lineOps
 			faultyMulti
 		}{x, c, l, m}
@@ -85,7 +74,7 @@ func withMulti(x faultySession, under backend.Session, f *Faults) backend.Sessio
 	case counting:
 		return struct {
 			faultySession
-			countOps
+			counter
 			faultyMulti
 		}{x, c, m}
 	case sided:
@@ -115,26 +104,15 @@ func (s faultyMulti) AcquireAll(ctx context.Context, in []backend.AcquireRequest
 	if len(in) > 0 {
 		c.Name, c.Owner = in[0].Name, in[0].Owner
 	}
-	return pass(s.f, ctx, c, func(ctx context.Context) ([]backend.AcquireReply, error) {
-		return s.under.AcquireAll(ctx, in)
-	})
+	return pass(s.f, ctx, c, with(in, s.under.AcquireAll))
 }
 
 func (s faultyMulti) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
-	in = slices.Clone(in)
 	c := Call{Op: OpReleaseAll, Requests: len(in)}
 	if len(in) > 0 {
 		c.Name, c.Owner = in[0].Name, in[0].Owner
 	}
-	got, err := pass(s.f, ctx, c, func(ctx context.Context) ([]backend.ReleaseResult, error) {
-		out := make([]backend.ReleaseResult, len(in))
-		s.under.ReleaseAll(ctx, in, out)
-		return out, nil
+	passBatch(s.f, ctx, c, in, out, batch[backend.ReleaseRequest, backend.ReleaseResult]{
+		s.under.ReleaseAll, func(err error) backend.ReleaseResult { return backend.ReleaseResult{Err: err} },
 	})
-	copy(out, got)
-	if err != nil {
-		for i := range out {
-			out[i] = backend.ReleaseResult{Err: err}
-		}
-	}
 }

@@ -1,0 +1,77 @@
+package backendtest
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// checks are short forms of statements that end a test or note an error.
+type checks struct{ *testing.T }
+
+// errorIf notes an error if failed.
+func (e checks) errorIf(failed bool, format string, args ...any) {
+	e.Helper()
+	if failed {
+		e.Errorf(format, args...)
+	}
+}
+
+// fatalIf ends the test if failed.
+func (e checks) fatalIf(failed bool, format string, args ...any) {
+	e.Helper()
+	if failed {
+		e.Fatalf(format, args...)
+	}
+}
+
+// equal notes an error if got is not want. The text has one verb, for got.
+func equal[T comparable](e testing.TB, text string, got, want T) {
+	e.Helper()
+	if got != want {
+		e.Errorf(text+"; want %v", got, want)
+	}
+}
+
+// must ends the test with an error.
+func (e checks) must(what string, err error) {
+	e.Helper()
+	e.fatalIf(err != nil, "%s: %v", what, err)
+}
+
+// ok checks what must be answered with true.
+func (e checks) ok(is bool, err error) {
+	e.Helper()
+	if !is || err != nil {
+		e.Fatalf("got %v, %v, want true", is, err)
+	}
+}
+
+// done checks what must succeed.
+func (e checks) done(what string, err error) {
+	e.Helper()
+	if err != nil {
+		e.Errorf("%s: %v", what, err)
+	}
+}
+
+// atLeast notes an error if got is shorter than least. The text has one verb, for got.
+func (e checks) atLeast(text string, got, least time.Duration) {
+	e.Helper()
+	e.errorIf(got < least, text+"; want at least %v", got, least)
+}
+
+// atMost notes an error if got is longer than most. The text has one verb, for got.
+func (e checks) atMost(text string, got, most time.Duration) {
+	e.Helper()
+	e.errorIf(got > most, text+"; want at most %v", got, most)
+}
+
+// available checks how many permits are free.
+func (e checks) available(of interface {
+	Available(context.Context) (int, error)
+}, want int) {
+	e.Helper()
+	n, err := of.Available(background)
+	e.errorIf(n != want || err != nil, "%d permits are free, %v; want %d", n, err, want)
+}

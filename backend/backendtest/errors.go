@@ -1,0 +1,109 @@
+package backendtest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// errorTests are about errors and bounded waits.
+var errorTests = []test{
+	{"Rule13_AStoreThatIsAwayIsNamedInBoundedTime", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, background, "held", mortise.WithLease(long))
+		e.store.Down()
+		ctx := background
+		for op, run := range map[string]func() error{
+			"lock":        func() error { _, err := c.Lock(ctx, "n"); return err },
+			"trylock":     func() error { _, err := c.TryLock(ctx, "n"); return err },
+			"inspect":     func() error { _, err := c.Inspect(ctx, "n"); return err },
+			"forceunlock": func() error { _, err := c.ForceUnlock(ctx, "n"); return err },
+			"ping":        func() error { return c.Ping(ctx) },
+			"unlock":      func() error { return lease.Unlock(ctx) },
+		} {
+			name := map[string]string{"ping": "", "unlock": "held"}
+			n, special := name[op]
+			if !special {
+				n = "n"
+			}
+			begin := time.Now()
+			err := receive(e, op+" returns", async(run))
+			e.named(err, op, n, mortise.ErrUnavailable)
+			e.errorIf(err != nil && !strings.Contains(err.Error(), "("), "%s: no remedy in %q", op, err)
+			d := time.Since(begin)
+			e.errorIf(d > 10*time.Second, "%s failed only after %v", op, d)
+		}
+	}},
+	{"Rule13_AClientThatFoundTheStoreAwayWorksWhenItIsThere", func(e *env) {
+		b := e.store.Backend()
+		e.store.Down()
+		c := e.clientOn(b)
+		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrUnavailable)
+		e.store.Up()
+		e.until("it works", func() bool {
+			lease, err := c.TryLock(background, "n")
+			return err == nil && lease.Unlock(background) == nil
+		})
+	}},
+	{"Rule13_DataOfAnotherKindIsNamedWithTheOperation", func(e *env) {
+		c := e.client()
+		e.store.Occupy("n")
+		ctx := background
+		_, err := c.Lock(ctx, "n")
+		e.named(err, "lock", "n", mortise.ErrWrongKind)
+		e.errorIf(errors.Is(err, mortise.ErrUnavailable), "it is taken for a failure of the store: %v", err)
+		e.named(second(c.TryLock(ctx, "n")), "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(c.Inspect(ctx, "n")), "inspect", "n", mortise.ErrWrongKind)
+		e.named(second(c.ForceUnlock(ctx, "n")), "forceunlock", "n", mortise.ErrWrongKind)
+
+		e.store.Delete("n")
+		lease := e.lock(c, ctx, "n", mortise.WithLease(long))
+		e.store.Occupy("n")
+		if err := lease.Unlock(ctx); errors.Is(err, mortise.ErrNotHeld) {
+			e.named(err, "unlock", "n", mortise.ErrNotHeld)
+		} else {
+			e.named(err, "unlock", "n", mortise.ErrWrongKind)
+		}
+	}},
+	{"Rule13_AWaiterIsToldThatItsNameBecameAnotherKind", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", 4*time.Second)
+		c, f := e.tapped()
+		waiting := locking(c, background, "n", mortise.WithWait(patience))
+		e.settled(f)
+		e.store.Occupy("n") // which announces nothing: it is found out at the lease's end
+		e.named(receive(e, "Lock returns", waiting).err, "lock", "n", mortise.ErrWrongKind)
+	}},
+	{"Rule13_NonsenseIsRefusedWithoutACommand", func(e *env) {
+		c, f := e.tapped()
+		ctx := background
+		for _, name := range []string{"", "a}b", "{", "{}", "a{b", "\xff", strings.Repeat("x", 65537)} {
+			_, err := c.Lock(ctx, name)
+			e.is(fmt.Sprintf("Lock(%.20q)", name), err, mortise.ErrBadName)
+			_, err = c.TryLock(ctx, name)
+			e.is(fmt.Sprintf("TryLock(%.20q)", name), err, mortise.ErrBadName)
+			_, err = c.Inspect(ctx, name)
+			e.is(fmt.Sprintf("Inspect(%.20q)", name), err, mortise.ErrBadName)
+		}
+		for _, opts := range [][]mortise.Option{
+			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)},
+			{mortise.WithLease(mortise.MaxLease + 1)},
+			{mortise.WithWait(-1)}, {mortise.WithWait(0)}, {mortise.WithMaxHold(0)}, {nil},
+			{mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second)},
+		} {
+			_, err := c.Lock(ctx, "n", opts...)
+			e.is(fmt.Sprintf("Lock with %v", opts), err, mortise.ErrInvalid)
+		}
+		e.is("TryLock with WithWait", second(c.TryLock(ctx, "n", mortise.WithWait(time.Second))), mortise.ErrInvalid)
+		e.is("Lock under a nil context", second(c.Lock(nil, "n")), mortise.ErrInvalid)
+		var none *mortise.Lease
+		e.is("Unlock of a nil lease", none.Unlock(ctx), mortise.ErrNotHeld)
+		e.errorIf(none.Err() == nil || none.Context().Err() == nil, "a nil lease holds")
+		if n := f.Count(); n != 0 {
+			e.Errorf("%d commands were sent: %+v", n, f.Calls())
+		}
+	}},
+}

@@ -1,0 +1,354 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// turnEars is ears that tell a turn of its own from another's.
+type turnEars struct{ ears }
+
+func (h *turnEars) Passed(t backend.Topic, next backend.Turn) {
+	h.add("passed " + said(t))
+	if next.Second {
+		h.add("second " + said(t))
+	}
+}
+
+// handsOver reports whether the backend hands locks over, which is an obligation of a backend that says so only.
+func (e *env) handsOver() bool {
+	r, is := e.bare().Session.(backend.RelaySession)
+	return is && r.Relays()
+}
+
+// relays opens sessions that hear of turns.
+func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
+	e.Helper()
+	for range n {
+		h := new(turnEars)
+		s, err := e.store.Backend().Open(h)
+		e.fatalIf(err != nil, "Open: %v", err)
+		e.Cleanup(func() { s.Close() })
+		all, ears = append(all, &raw{Session: s, e: e}), append(ears, h)
+	}
+	return all, ears
+}
+
+func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
+	s.e.Helper()
+	return call(s.e, s.Session.(backend.RelaySession).HandOver, r)
+}
+
+// waits asks for name as a waiter, and is refused. It reports whether the session is told of releases in turn.
+func (s *raw) waits(name, owner string) bool {
+	s.e.Helper()
+	r, err := s.Acquire(background, backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Waits: true})
+	s.e.fatalIf(err != nil || r.Granted, "Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
+	return r.Waits
+}
+
+// inTurn has each session wait for name, in this order, and watch it. It reports whether they are told in turn.
+func (e *env) inTurn(all []*raw, ears []*turnEars, name string) (in bool) {
+	e.Helper()
+	for i, s := range all {
+		s.watch(&ears[i].ears, name)
+		in = s.waits(name, fmt.Sprintf("%d:1", i))
+	}
+	return in
+}
+
+// busy has n goroutines of c lock name again and again until the test ends.
+func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64) (stop func()) {
+	ctx, cancel := context.WithCancel(background)
+	done := make(chan struct{}, n)
+	for range n {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for ctx.Err() == nil {
+				l, err := c.Lock(ctx, name)
+				if err != nil {
+					continue
+				}
+				turns.Add(1)
+				e.done("Unlock", l.Unlock(background))
+			}
+		}()
+	}
+	return func() {
+		cancel()
+		for range n {
+			receive(e, "who locks again and again ends", done)
+		}
+	}
+}
+
+// relayTests are about locks that are handed over, and releases that are told to one.
+var relayTests = where((*env).handsOver, []test{
+	{"Port_AHandOverReleasesAndGrantsInOneStep", func(e *env) {
+		all, _ := e.relays(2)
+		a, b := all[0], all[1]
+		a.take("n", "a:1", 5*time.Second)
+		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		e.fatalIf(!r.Held || !r.Granted || r.Waits, "HandOver by the holder: %+v, want it granted", r)
+		rec := b.record("n")
+		e.errorIf(rec.Owner != "a:2" || rec.Holds != 1 || rec.Remaining < long/2,
+			"the record is %+v, want one hold of the successor for %v", rec, long)
+		e.errorIf(a.release("n", "a:1", 0), "who has handed its lock over still holds it")
+		if r := b.acquire("n", "b:1", long); r.Granted {
+			e.Error("what was handed over is granted to another")
+		}
+		e.errorIf(!a.release("n", "a:2", 0), "the successor does not hold it")
+		b.isFree("n")
+	}},
+	{"Port_OnlyAHolderHandsOver", func(e *env) {
+		all, _ := e.relays(1)
+		a := all[0]
+		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		e.errorIf(r.Held || r.Granted, "HandOver of a free lock: %+v", r)
+		a.take("n", "b:1", long)
+		r = a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		e.errorIf(r.Held || r.Granted, "HandOver by one who does not hold it: %+v", r)
+		rec := a.record("n")
+		e.errorIf(rec.Owner != "b:1", "the record is %+v, want it left alone", rec)
+	}},
+	{"Port_AHandOverDrawsATokenIfAsked", func(e *env) {
+		all, _ := e.relays(1)
+		a := all[0]
+		last := a.fenced("n", "a:1")
+		for i := 2; i < 5; i++ {
+			r := a.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("a:%d", i-1),
+				Successor: fmt.Sprintf("a:%d", i), Lease: long, Fenced: true})
+			e.fatalIf(!r.Granted || r.Token <= last, "HandOver: %+v, want a token above %d", r, last)
+			last = r.Token
+		}
+		a.release("n", "a:4", 0)
+		token := a.fenced("n", "a:5")
+		e.errorIf(token <= last, "the token after it is %d, want above %d", token, last)
+	}},
+	{"Port_AHandOverYieldsIfOthersWait", func(e *env) {
+		all, ears := e.relays(2)
+		a, b := all[0], all[1]
+		a.take("n", "a:1", long)
+		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long, Yield: true})
+		e.fatalIf(!r.Granted, "HandOver that yields, and nobody else is there: %+v", r)
+		b.watch(&ears[1].ears, "n")
+		b.waits("n", "b:1")
+		r = a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:2", Successor: "a:3", Lease: long, Yield: true})
+		e.fatalIf(!r.Held || r.Granted, "HandOver that yields to one who waits: %+v, want it released", r)
+		a.isFree("n")
+		e.until("the other is told", func() bool { return ears[1].count("released n") == 1 })
+	}},
+	{"Port_AReleaseTellsTheSessionsInTurnOneAfterTheOther", func(e *env) {
+		all, ears := e.relays(4)
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		if !e.inTurn(all, ears, "n") {
+			return // all are told
+		}
+		for turn, s := range all {
+			holder.release("n", "h:1", 0)
+			for i := range all {
+				want := "passed n"
+				if i == turn {
+					want = "released n"
+				}
+				e.until(fmt.Sprintf("of release %d session %d hears", turn, i), func() bool { return ears[i].count(want) > 0 })
+				second := ears[i].count("second n")
+				e.errorIf(second != 0 != (i == turn+1),
+					"of release %d session %d was told %d times that it is the second", turn, i, second)
+			}
+			for i, h := range ears {
+				n := h.count("released n") + h.count("passed n")
+				e.errorIf(n != 1, "of release %d session %d heard %d times", turn, i, n)
+				h.reset()
+			}
+			r, err := s.Acquire(background,
+				backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Waits: true})
+			e.fatalIf(err != nil || !r.Granted, "who was told asks: %+v, %v", r, err)
+			s.release("n", fmt.Sprintf("%d:1", turn), 1) // no release
+			holder.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Successor: "h:1", Lease: long})
+		}
+	}},
+	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
+		all, ears := e.relays(3)
+		all[0].take("n", "h:1", long)
+		for i, s := range all[1:] {
+			s.watch(&ears[i+1].ears, "n")
+		}
+		all[0].release("n", "h:1", 0)
+		for _, h := range ears[1:] {
+			e.until("each hears of the release", func() bool { return h.count("released n") == 1 })
+		}
+	}},
+	{"Port_ASessionThatStepsBackPassesItsTurnOn", func(e *env) {
+		all, ears := e.relays(3)
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		if !e.inTurn(all, ears, "n") {
+			return // all are told
+		}
+		holder.release("n", "h:1", 0)
+		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
+		e.must("StepBack", all[0].Session.(backend.RelaySession).StepBack(background, topic("n")))
+		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
+	}},
+	{"Rule08_AHandOverIsOneCommand", func(e *env) {
+		c, f := e.tapped()
+		lease := e.lock(c, background, "n")
+		const n = 20
+		var waiting []<-chan result
+		for range n {
+			waiting = append(waiting, locking(c, background, "n"))
+		}
+		got := make(chan result)
+		for _, w := range waiting {
+			go func() { got <- <-w }()
+		}
+		time.Sleep(50 * time.Millisecond) // most of them wait by now; the others ask for themselves
+		for range n {
+			e.unlock(lease)
+			r := e.granted("the next gets it", got)
+			lease = r.lease
+		}
+		e.unlock(lease)
+		all := f.Count(OpAcquire, OpRelease)
+		e.errorIf(all > n+1+1+5, "%d hand-overs took %d commands, want one each, and a few for late waiters", n, all)
+	}},
+	{"Rule08_ASilentClientIsPassedOver", func(e *env) {
+		all, ears := e.relays(4)
+		holder := e.client()
+		lease := e.lock(holder, background, "n", mortise.WithLease(long))
+		// The sessions that were told of the next releases, and those behind them, are dead.
+		e.inTurn(all, ears, "n")
+		c, f := e.tapped()
+		waiter := locking(c, background, "n")
+		e.until("it waits", func() bool { return f.Watching() > 0 && f.Count(OpAcquire) >= 2 && f.underway(OpAcquire) == 0 })
+		e.unlock(lease)
+		e.unlock(e.granted("it gets the lock, though the lease of who held it is long", waiter).lease)
+	}},
+})
+
+// handOverTests hold whether the backend hands locks over or not.
+var handOverTests = []test{
+	{"Rule02_WhatIsHandedOverCountsFromBeforeTheReleaseWasSent", func(e *env) {
+		c, f := e.tapped()
+		const lasts, held = 7 * time.Second, 4 * time.Second
+		first := e.lock(c, background, "n", mortise.WithLease(lasts))
+		waiter := locking(c, background, "n", mortise.WithLease(lasts))
+		time.Sleep(20 * time.Millisecond) // or it asks for itself, which is another test's subject
+		slow := make(chan struct{})
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpRelease {
+				time.AfterFunc(held, func() { close(slow) })
+				return Fate{After: slow}
+			}
+			return Fate{}
+		})
+		sent := time.Now()
+		go first.Unlock(background)
+		got := e.granted("the waiter gets it", waiter)
+		f.Hook(nil)
+		receive(e, "the lease ends", got.lease.Context().Done())
+		d := time.Since(sent)
+		e.errorIf(f.Count(OpAcquire) == 1 && d > lasts+held-lasts/50,
+			"what was handed over ended only %v after the release was sent, want within the lease of %v", d, lasts)
+	}},
+	{"Rule08_HandingOverStarvesNoOtherClient", func(e *env) {
+		a, b := e.client(), e.client()
+		var turns atomic.Int64
+		stop := e.busy(a, "n", 8, &turns)
+		defer stop()
+		e.until("one client is busy", func() bool { return turns.Load() > 20 })
+		for range 5 {
+			e.unlock(e.lock(b, background, "n"))
+		}
+	}},
+	{"Rule08_AHintIsEnoughWhereARecordExpires", func(e *env) {
+		dead := e.client()
+		c, f := e.tapped()
+		e.must("Lock", second(dead.Lock(background, "n", mortise.WithLease(3*time.Second))))
+		waiter := locking(c, background, "n")
+		e.granted("it gets what ran out", waiter)
+		n := f.Count(OpAcquire)
+		e.errorIf(n > 12, "it asked %d times, want a few", n)
+	}},
+	{"Rule09_AWaiterThatLeavesDuringAHandOverLeavesNothing", func(e *env) {
+		c, f := e.tapped()
+		other := e.client()
+		for i := range 10 {
+			name := fmt.Sprintf("n%d", i)
+			lease := e.lock(c, background, name, mortise.WithLease(long))
+			ctx, cancel := context.WithCancel(background)
+			leaver := locking(c, ctx, name, mortise.WithLease(long))
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			answer := make(chan struct{})
+			hook, sent := first(Fate{After: answer}, OpRelease)
+			f.Hook(hook)
+			unlocked := async(func() error { return lease.Unlock(background) })
+			receive(e, "the release is on its way", sent)
+			f.Hook(nil)
+			cancel()
+			// It may have got the lock by a request of its own.
+			if r := receive(e, "who leaves is not held up", leaver); r.err == nil {
+				defer e.unlock(r.lease)
+			}
+			close(answer)
+			e.done("Unlock", receive(e, "Unlock returns", unlocked))
+			if f.Count(OpAcquire) > 0 {
+				e.unlock(e.lock(other, background, name))
+			}
+		}
+	}},
+	{"Rule11_AHandOverWhoseReplyIsLostIsSettled", func(e *env) {
+		c, f := e.tapped()
+		other := e.client()
+		for i := range 5 {
+			name := fmt.Sprintf("n%d", i)
+			lease := e.lock(c, background, name, mortise.WithLease(long))
+			var waiting []<-chan result
+			for range 3 {
+				waiting = append(waiting, locking(c, background, name, mortise.WithLease(long)))
+			}
+			time.Sleep(5 * time.Millisecond)
+			var once atomic.Bool
+			f.Hook(func(call Call) Fate {
+				return Fate{Lost: call.Op == OpRelease && call.Name == name && once.CompareAndSwap(false, true)}
+			})
+			e.done("Unlock whose reply was lost", lease.Unlock(background))
+			all := make(chan result)
+			for _, w := range waiting {
+				go func() { all <- <-w }()
+			}
+			for range waiting {
+				e.unlock(e.granted("each gets the lock", all).lease)
+			}
+			e.unlock(e.lock(other, background, name))
+		}
+	}},
+	{"Rule14_ShutdownDuringAHandOverLeavesNoLock", func(e *env) {
+		c, f := e.tapped()
+		other := e.client()
+		lease := e.lock(c, background, "n", mortise.WithLease(long))
+		waiter := locking(c, background, "n", mortise.WithLease(long))
+		time.Sleep(20 * time.Millisecond)
+		answer := make(chan struct{})
+		hook, sent := first(Fate{After: answer}, OpRelease)
+		f.Hook(hook)
+		unlocked := async(func() error { return lease.Unlock(background) })
+		receive(e, "the release is on its way", sent)
+		f.Hook(nil)
+		shut := async(func() error { return c.Shutdown(background) })
+		if r := receive(e, "the waiter is woken", waiter); r.err == nil {
+			e.unlock(r.lease) // it had asked for itself
+		}
+		close(answer)
+		e.done("Unlock", receive(e, "Unlock returns", unlocked))
+		e.done("Shutdown", receive(e, "Shutdown returns", shut))
+		e.unlock(e.lock(other, background, "n"))
+	}},
+}

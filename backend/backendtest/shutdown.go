@@ -1,0 +1,270 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// shutdownTests are about Shutdown, and about goroutines and connections that must not grow.
+var shutdownTests = []test{
+	{"Rule14_ShutdownRefusesNewLocksAndWakesWaiters", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		var waiting []<-chan result
+		for range 5 {
+			waiting = append(waiting, locking(c, background, "n"))
+		}
+		e.settled(f)
+		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(background) })))
+		for _, ch := range waiting {
+			e.named(receive(e, "a waiter wakes", ch).err, "lock", "n", mortise.ErrClosed)
+		}
+		ctx := background
+		e.named(second(c.Lock(ctx, "m")), "lock", "m", mortise.ErrClosed)
+		e.named(second(c.TryLock(ctx, "m")), "trylock", "m", mortise.ErrClosed)
+		e.named(second(c.Inspect(ctx, "m")), "inspect", "m", mortise.ErrClosed)
+		e.named(second(c.ForceUnlock(ctx, "n")), "forceunlock", "n", mortise.ErrClosed)
+		e.is("Ping", c.Ping(ctx), mortise.ErrClosed)
+		rec := holder.record("n")
+		e.errorIf(!rec.Held || rec.Owner != "a:1", "another client's record is %+v", rec)
+		e.done("Close after Shutdown", c.Close())
+	}},
+	{"Rule14_ShutdownWaitsForUnlocksAndRenewsMeanwhile", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		outer := e.lock(c, background, "n")
+		inner := e.lock(c, outer.Context(), "n")
+		down := async(func() error { return c.Shutdown(background) })
+		e.until("it refuses new locks", func() bool {
+			lease, err := c.TryLock(background, "m")
+			if err == nil { // it was not yet shutting down
+				e.unlock(lease)
+			}
+			return errors.Is(err, mortise.ErrClosed)
+		})
+		before := f.Count(OpRenew)
+		e.until("it renews what is held", func() bool { return f.Count(OpRenew) >= before+2 || outer.Err() != nil })
+		if outer.Err() != nil || inner.Err() != nil || len(down) > 0 {
+			e.Errorf("leases %v, %v; Shutdown is over: %v", outer.Err(), inner.Err(), len(down) > 0)
+		}
+		e.unlock(inner)
+		e.unlock(outer)
+		e.done("Shutdown", receive(e, "Shutdown returns", down))
+		s := e.inspect(e.client(), "n")
+		e.errorIf(s.Held, "the record is %+v", s)
+	}},
+	{"Rule14_LeasesThatRemainEndAndTheirKeysExpire", func(e *env) {
+		const watchdog = 2 * watchdog
+		c := e.client(mortise.WithWatchdogTimeout(watchdog))
+		other := e.client()
+		lease := e.lock(c, background, "n")
+		inner := e.lock(c, lease.Context(), "n")
+		fixed := e.lock(c, background, "fixed", mortise.WithLease(long))
+		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
+		defer cancel()
+		err := receive(e, "Shutdown returns", async(func() error { return c.Shutdown(ctx) }))
+		e.is("Shutdown", err, context.DeadlineExceeded)
+		for _, l := range []*mortise.Lease{lease, inner, fixed} {
+			receive(e, "a lease's context ends", l.Context().Done())
+			e.is("Err", l.Err(), mortise.ErrClosed)
+			e.is("cause", context.Cause(l.Context()), mortise.ErrClosed)
+		}
+		e.is("Unlock afterwards", inner.Unlock(background), mortise.ErrNotHeld)
+		s := e.inspect(other, "n")
+		e.errorIf(!s.Held || s.Holds != 2, "it was released under running work: %+v", s)
+		s = e.inspect(other, "fixed")
+		e.errorIf(!s.Held, "it was released under running work: %+v", s)
+		begin := time.Now()
+		e.unlock(e.lock(other, background, "n"))
+		d := time.Since(begin)
+		e.errorIf(d > watchdog+8*time.Second, "the key expired only after %v", d)
+	}},
+	{"Rule14_CloseIsBounded", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, background, "n")
+		begin := time.Now()
+		e.errorIf(receive(e, "Close returns", async(c.Close)) == nil, "Close does not say that a lock was still held")
+		d := time.Since(begin)
+		e.errorIf(d < 4*time.Second || d > 15*time.Second, "Close took %v, want 5s", d)
+		e.is("Err", lease.Err(), mortise.ErrClosed)
+	}},
+	{"Rule14_CloseIsBoundedAlsoAfterAShutdownThatIsNot", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, background, "n")
+		down := async(func() error { return c.Shutdown(background) })
+		e.until("it is shutting down", func() bool {
+			_, err := c.Inspect(background, "n")
+			return errors.Is(err, mortise.ErrClosed)
+		})
+		begin := time.Now()
+		receive(e, "Close returns", async(c.Close))
+		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
+		lease.Unlock(background)
+		receive(e, "Shutdown returns", down)
+	}},
+	{"Rule14_CloseIsBoundedWhileTheStoreIsAway", func(e *env) {
+		c := e.client()
+		lease := e.lock(c, background, "n")
+		e.store.Down()
+		lease.Unlock(background)
+		begin := time.Now()
+		receive(e, "Close returns", async(c.Close))
+		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
+	}},
+	{"Rule14_NoGoroutineIsLeft", func(e *env) {
+		b := e.store.Backend()
+		open := func() *mortise.Client {
+			c, err := mortise.New(b, mortise.WithWatchdogTimeout(watchdog))
+			e.fatalIf(err != nil, "%v", err)
+			return c
+		}
+		round := 0
+		use := func() {
+			round++
+			n, held := fmt.Sprintf("n%d", round), fmt.Sprintf("held%d", round)
+			c, other := open(), open()
+			ctx, cancel := context.WithCancel(background)
+			defer cancel()
+			lease, kept := e.lock(c, ctx, n), e.lock(c, ctx, held)
+			waiting := []<-chan result{locking(c, ctx, n), locking(other, ctx, n), locking(other, ctx, held)}
+			got := receive(e, "one wait goes on", async(func() error { return lease.Unlock(ctx) }))
+			e.errorIf(got != nil, "Unlock: %v", got)
+			cancel()
+			for _, ch := range waiting {
+				if got := receive(e, "Lock returns", ch); got.err == nil {
+					got.lease.Unlock(background)
+				}
+			}
+			over, stop := context.WithCancel(background)
+			stop()
+			c.Shutdown(over)
+			other.Close()
+			e.is("Err after Shutdown", kept.Err(), mortise.ErrClosed)
+		}
+		// A library under it may keep a pool warm that belongs to its user: what is
+		// looked for is what each further client leaves behind.
+		use()
+		use()
+		before, _ := e.goroutines()
+		for range 5 {
+			use()
+		}
+		var n int
+		var which string
+		defer func() {
+			if e.Failed() {
+				e.Logf("%d goroutines before, %d after five more clients:\n%s", before, n, which)
+			}
+		}()
+		e.until("nothing is left of closed clients", func() bool { n, which = e.goroutines(); return n <= before+1 })
+	}},
+	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithLeases", func(e *env) {
+		c := e.client()
+		hold := func(from, to int) {
+			for i := from; i < to; i++ {
+				e.lock(c, background, fmt.Sprintf("n%d", i))
+			}
+		}
+		var warm sync.WaitGroup // what a client begins with
+		for i := range 50 {
+			warm.Go(func() {
+				l, err := c.Lock(background, fmt.Sprintf("w%d", i))
+				if err != nil {
+					e.Errorf("Lock: %v", err)
+					return
+				}
+				e.unlock(l)
+			})
+		}
+		warm.Wait()
+		hold(0, 1)
+		one, _ := e.goroutines()
+		connections := e.store.Connections()
+		hold(1, 1000)
+		var n int
+		var which string
+		defer func() {
+			if e.Failed() {
+				e.Logf("%d goroutines with 1 lease, %d with 1000:\n%s", one, n, which)
+			}
+		}()
+		e.until("as many goroutines as with one lease",
+			func() bool { n, which = e.goroutines(); return n <= one+4*e.servers() })
+		k := e.store.Connections()
+		e.errorIf(k > connections+8*e.servers(), "%d connections with 1 lease, %d with 1000", connections, k)
+	}},
+	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithWaiters", func(e *env) {
+		holder, _ := e.session()
+		c, f := e.tapped()
+		ctx, cancel := context.WithCancel(background)
+		const names, each = 250, 4
+		var all []<-chan result
+		wait := func(from, to int) {
+			for i := from; i < to; i++ {
+				name := fmt.Sprintf("n%d", i)
+				holder.take(name, "a:1", long)
+				for range each {
+					all = append(all, locking(c, ctx, name))
+				}
+			}
+			e.until("all wait", func() bool { return f.Watching() >= to })
+		}
+		const few = 50
+		wait(0, few)
+		var first int
+		e.until("the first sleep", func() bool {
+			n, _ := e.goroutines()
+			was := first
+			first = n
+			return n == was
+		})
+		connections := e.store.Connections()
+		wait(few, names)
+		var n int
+		var which string
+		defer func() {
+			if e.Failed() {
+				e.Logf("%d goroutines with %d waiters, %d with %d:\n%s", first, few*each, n, names*each, which)
+			}
+		}()
+		// The callers wait in goroutines of their own.
+		e.until("no more goroutines than callers", func() bool {
+			n, which = e.goroutines()
+			return n-names*each <= first-few*each+4*e.servers()
+		})
+		if k := e.store.Connections(); k > connections+40*e.servers() { // a pool's worth
+			e.Errorf("%d connections with %d waiters, %d with %d", connections, few*each, k, names*each)
+		}
+		cancel()
+		for _, ch := range all {
+			e.is("Lock", receive(e, "a waiter leaves", ch).err, context.Canceled)
+		}
+		e.until("every watch is ended", func() bool { return f.Count(OpUnwatch) == f.Count(OpWatch) })
+	}},
+	{"Rule15_RenewalsAreSentInBatches", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
+		const n = 400
+		leases := make([]*mortise.Lease, n)
+		for i := range leases {
+			leases[i] = e.lock(c, background, fmt.Sprintf("n%d", i))
+		}
+		total := func() (calls, renewals int) {
+			for _, call := range f.Calls(OpRenew) {
+				calls++
+				renewals += call.Requests
+			}
+			return calls, renewals
+		}
+		e.until("each is renewed twice", func() bool { _, k := total(); return k >= 2*n })
+		calls, renewals := total()
+		e.errorIf(calls*4 > renewals, "%d renewals took %d commands", renewals, calls)
+		for _, l := range leases {
+			e.must("a lease ended", l.Err())
+		}
+	}},
+}

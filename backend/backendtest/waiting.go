@@ -1,0 +1,316 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// waitingTests are about waiters, and about waiters that leave.
+var waitingTests = []test{
+	{"Rule08_AWaiterSendsNothingWhileItWaits", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		waiting := locking(c, background, "n", mortise.WithWait(patience))
+		e.settled(f)
+		before := f.Count()
+		e.always(time.Second, "nothing is sent", func() bool { return f.Count() == before })
+		n := f.Count(OpAcquire)
+		e.errorIf(n > 3, "it asked %d times before it slept", n)
+		released := time.Now()
+		holder.release("n", "a:1", 0)
+		got := e.granted("the waiter gets it", waiting)
+		d := got.at.Sub(released)
+		e.errorIf(d > 5*time.Second, "it was woken only %v after the release", d)
+	}},
+	{"Rule08_WaitersOfOneClientCostAsMuchAsOne", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		const n = 100
+		ctx, cancel := context.WithCancel(background)
+		var all []<-chan result
+		for range n {
+			all = append(all, locking(c, ctx, "n"))
+		}
+		e.settled(f)
+		e.always(500*time.Millisecond, "they ask as one",
+			func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpWatch) <= 2 })
+		before := f.Count(OpAcquire)
+		holder.release("n", "a:1", 0)
+		// One after the other gets it; each handoff is one command, or two where the
+		// announcement of the client's own release wakes the next once more.
+		var mu sync.Mutex
+		turns := 0
+		for _, ch := range all {
+			go func() {
+				if got := <-ch; got.err == nil {
+					mu.Lock()
+					turns++
+					mu.Unlock()
+					got.lease.Unlock(background)
+				}
+			}()
+		}
+		e.until("each had its turn", func() bool { mu.Lock(); defer mu.Unlock(); return turns == n })
+		cancel()
+		k := f.Count(OpAcquire) - before
+		e.errorIf(k > 2*n+10, "%d handoffs took %d acquires", n, k)
+	}},
+	{"Rule08_NoWakeUpIsLostBetweenClients", func(e *env) {
+		// The leases are long, so a lost wake-up is a hang.
+		var wg sync.WaitGroup
+		var turns atomic.Int32
+		const clients, rounds = 3, 40
+		for range clients {
+			c := e.client()
+			wg.Go(func() {
+				for range rounds {
+					lease, err := c.Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
+					if err != nil {
+						e.Errorf("after %d turns: %v", turns.Load(), err)
+						return
+					}
+					turns.Add(1)
+					e.done("Unlock", lease.Unlock(background))
+				}
+			})
+		}
+		wg.Wait()
+		n := turns.Load()
+		e.errorIf(n != clients*rounds, "%d turns of %d", n, clients*rounds)
+	}},
+	{"Rule08_AReleaseBeforeTheWatchIsInPlaceIsNotMissed", func(e *env) {
+		for i := range 10 {
+			name := fmt.Sprintf("n%d", i)
+			holder, _ := e.session()
+			holder.take(name, "a:1", long)
+			c, f := e.tapped()
+			var once sync.Once
+			f.Hook(func(call Call) Fate {
+				if call.Op == OpWatch {
+					once.Do(func() { holder.release(name, "a:1", 0) })
+				}
+				return Fate{}
+			})
+			e.granted("the waiter gets it", locking(c, background, name, mortise.WithWait(patience)))
+		}
+	}},
+	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		first, leave := context.WithCancel(background)
+		head := locking(c, first, "n")
+		e.settled(f)
+		var rest []<-chan result
+		for range 3 {
+			rest = append(rest, locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long)))
+		}
+		// The head is woken by the release, asks, and leaves before it has the answer.
+		asked := make(chan struct{})
+		answer := make(chan struct{})
+		var once sync.Once
+		f.Hook(func(call Call) (fate Fate) {
+			if call.Op == OpAcquire {
+				once.Do(func() {
+					fate.Before = answer
+					close(asked)
+				})
+			}
+			return fate
+		})
+		holder.release("n", "a:1", 0)
+		receive(e, "the head asks", asked)
+		leave()
+		e.is("Lock of the head", receive(e, "the head leaves", head).err, context.Canceled)
+		close(answer)
+		for range rest {
+			var next result
+			select {
+			case next = <-rest[0]:
+				rest[0] = nil
+			case next = <-rest[1]:
+				rest[1] = nil
+			case next = <-rest[2]:
+				rest[2] = nil
+			case <-time.After(patience):
+				e.Fatal("those behind the waiter that left sleep on")
+			}
+			e.fatalIf(next.err != nil, "Lock: %v", next.err)
+			e.unlock(next.lease)
+		}
+	}},
+	{"Rule08_AWaitThatRunsOutSaysNotAcquired", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", time.Minute)
+		c := e.client()
+		begin := time.Now()
+		const wait = 3 * time.Second // without an answer by then it would be ErrUnavailable
+		_, err := c.Lock(background, "n", mortise.WithWait(wait))
+		e.named(err, "lock", "n", mortise.ErrNotAcquired)
+		var x *mortise.Error
+		if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > time.Minute+time.Second) {
+			e.Errorf("Remaining is %v, want what is left of a minute", x.Remaining)
+		}
+		d := time.Since(begin)
+		e.errorIf(d < wait || d > wait+5*time.Second, "it took %v, want %v", d, wait)
+		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
+		defer cancel()
+		e.named(second(c.Lock(ctx, "n")), "lock", "n", context.DeadlineExceeded)
+	}},
+	{"Rule09_ALockCancelledWhileItsReplyIsOnItsWayGivesItBack", func(e *env) {
+		c, f := e.tapped()
+		reply := make(chan struct{})
+		f.Hook(on(Fate{After: reply}, OpAcquire))
+		ctx, cancel := context.WithCancel(background)
+		waiting := locking(c, ctx, "n", mortise.WithLease(long))
+		e.until("it was sent", func() bool { return f.Count(OpAcquire) == 1 })
+		cancel()
+		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
+		equal(e, "%d releases were sent before the acquire was answered", f.Count(OpRelease), 0)
+		close(reply)
+		f.Hook(nil)
+		e.until("a release is confirmed", func() bool {
+			releases := f.Calls(OpRelease)
+			return len(releases) > 0 && releases[0].Ended > 0
+		})
+		e.free(c, "n")
+		acquire, releases := f.Calls(OpAcquire)[0], f.Calls(OpRelease)
+		e.errorIf(len(releases) == 0 || releases[0].Began < acquire.Ended || releases[0].Owner != acquire.Owner,
+			"acquire %+v, releases %+v: want a release of its owner after its reply", acquire, releases)
+	}},
+	{"Rule09_ALockCancelledBeforeItsCommandArrivesLeavesNothing", func(e *env) {
+		for what, fate := range map[string]func(chan struct{}) Fate{
+			"held before it runs":     func(ch chan struct{}) Fate { return Fate{Before: ch} },
+			"reported lost, runs yet": func(ch chan struct{}) Fate { return Fate{Later: ch} },
+		} {
+			c, f := e.tapped()
+			arrive := make(chan struct{})
+			f.Hook(on(fate(arrive), OpAcquire))
+			ctx, cancel := context.WithCancel(background)
+			waiting := locking(c, ctx, "n", mortise.WithLease(long))
+			e.until("it was sent", func() bool { return f.Count(OpAcquire) > 0 })
+			cancel()
+			e.fatalIf(receive(e, "Lock returns", waiting).err == nil, "%s: Lock succeeded", what)
+			close(arrive)
+			f.Hook(nil)
+			// It is given back when it is not asked for again.
+			e.until(what+": the last attempt has arrived", func() bool {
+				return f.Count(OpRelease) > 0 && f.underway(OpAcquire) == 0
+			})
+			e.until(what+": it took the lock after all, or never will, and gave it back", func() bool {
+				for _, r := range f.Calls(OpRelease) {
+					if r.Ended > 0 && r.Err == nil {
+						return !e.inspect(c, "n").Held
+					}
+				}
+				return false
+			})
+			e.always(300*time.Millisecond, what+": it stays free", func() bool {
+				s := e.inspect(c, "n")
+				return !s.Held || time.Duration(s.Remaining) < long/2
+			})
+		}
+	}},
+	{"Rule09_AnAcquireThatTakesEffectLateIsCompensated", func(e *env) {
+		c, f := e.tapped()
+		arrive := make(chan struct{})
+		f.Hook(on(Fate{Later: arrive}, OpAcquire))
+		e.named(second(c.TryLock(background, "n", mortise.WithLease(long))), "trylock", "n", mortise.ErrUnavailable)
+		// The first attempts to give it back find nothing; only then it arrives.
+		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2 })
+		close(arrive)
+		var once atomic.Bool
+		e.until("it took effect and was given back for good", func() bool {
+			if e.inspect(c, "n").Held {
+				once.Store(true)
+				return false
+			}
+			return once.Load() || f.Count(OpRelease) >= 6
+		})
+		e.free(c, "n")
+	}},
+	{"Rule09_AnAcquireWhoseRepliesAreLostIsGivenBack", func(e *env) {
+		c, f := e.tapped()
+		f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == OpAcquire} })
+		_, err := c.Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
+		e.named(err, "lock", "n", mortise.ErrUnavailable)
+		e.free(c, "n")
+		e.errorIf(f.Count(OpRelease) == 0, "no release was sent")
+	}},
+	{"Rule09_AReentryThatIsCancelledLeavesTheOuterHoldAsItWas", func(e *env) {
+		c, f := e.tapped()
+		outer := e.lock(c, background, "n", mortise.WithLease(long))
+		reply := make(chan struct{})
+		f.Hook(on(Fate{After: reply}, OpReenter))
+		ctx, cancel := context.WithCancel(outer.Context())
+		waiting := locking(c, ctx, "n")
+		e.until("it was sent", func() bool { return f.Count(OpReenter) == 1 })
+		cancel()
+		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
+		f.Hook(nil)
+		close(reply)
+		e.until("the count is that of the outer hold", func() bool { return e.inspect(c, "n").Holds == 1 })
+		e.done("the outer hold", outer.Err())
+		inner := e.lock(c, outer.Context(), "n")
+		e.holds(c, "n", 2)
+		e.unlock(inner)
+		e.unlock(outer)
+		e.free(c, "n")
+	}},
+	{"Rule09_ACancelledWaiterIsGoneAndItsWatchToo", func(e *env) {
+		holder, _ := e.session()
+		holder.take("n", "a:1", long)
+		c, f := e.tapped()
+		ctx, cancel := context.WithCancelCause(background)
+		waiting := locking(c, ctx, "n")
+		e.settled(f)
+		why := errors.New("the user went home")
+		cancel(why)
+		got := receive(e, "Lock returns", waiting)
+		e.named(got.err, "lock", "n", context.Canceled)
+		e.is("Lock", got.err, why)
+		e.until("its watch is ended", func() bool { return f.Count(OpUnwatch) == 1 })
+		holder.release("n", "a:1", 0)
+		e.always(200*time.Millisecond, "nobody takes it", func() bool { return !holder.record("n").Held })
+	}},
+}
+
+// settled waits until a client that waits for a lock has nothing more to ask: it
+// was refused, watches, and was refused again since.
+func (e leases) settled(f *Faults) {
+	e.Helper()
+	e.until("the waiter sleeps", func() bool {
+		if f.Watching() == 0 || f.Count(OpAcquire) == 0 {
+			return false
+		}
+		calls := f.Calls()
+		watched := 0
+		for _, c := range calls {
+			if c.Ended == 0 {
+				return false
+			}
+			if c.Op == OpWatch {
+				watched = c.Began
+			}
+			if c.Op == OpAcquire && watched > 0 && c.Began > watched {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// lose loses the replies of the next n calls of op.
+func lose(f *Faults, op Op, n int32) {
+	var left atomic.Int32
+	left.Store(n)
+	f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == op && left.Add(-1) >= 0} })
+}
