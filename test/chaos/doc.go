@@ -16,7 +16,7 @@
 // fair lock, one a read-write lock, one has two permits. Five names are wanted by all, others by few; names change
 // every four seconds, so that a history is short enough to be checked as a whole. Half of the goroutines ask for
 // fencing tokens, where there are any, two in three for a read-write lock as readers; some have leases that are not
-// renewed, some are overstayed, most waits end before they got anything. Clients connect through toxiproxy, half of
+// renewed, some are overstayed, most waits end before they got anything. Clients connect through a relay, half of
 // the processes through another one than the other half.
 //
 // Faults come one after the other, one in four while messages are late, from the list in faults_test.go,

@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // handmade is a lock of the kind that is written in an afternoon. It is right, but for
@@ -21,7 +22,7 @@ import (
 type handmade struct {
 	workerConfig
 	rdb   goredis.UniversalClient
-	book  *ledger
+	book  *harness.Ledger
 	local sync.Map // of *sync.Mutex, by name
 }
 
@@ -59,8 +60,8 @@ return 0`)
 	renewScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`)
 )
 
-func newHandmade(c workerConfig, book *ledger) locker {
-	return &handmade{workerConfig: c, rdb: c.universal(), book: book}
+func newHandmade(c workerConfig, book *harness.Ledger) locker {
+	return &handmade{workerConfig: c, rdb: c.Site.Universal(), book: book}
 }
 
 func (m *handmade) close(context.Context) error { return m.rdb.Close() }
@@ -166,7 +167,7 @@ func (t *taken) watch(d time.Duration, renewed bool) {
 		case <-time.After(d / 3):
 		}
 		if forgets {
-			if t.m.book.stop.Load() != 0 {
+			if t.m.book.Stop.Load() != 0 {
 				return
 			}
 			t.m.rdb.Set(ctx, t.name, t.owner, d)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // A lock as porcupine is told it: somebody gets in when there is room, with a token larger than
@@ -52,50 +54,50 @@ var model = porcupine.Model{
 // history is what porcupine is asked about: visits of one name and segment. Where several may be in
 // at once, each is said to have got in as late as it may have: earlier could only stand in others' way, so
 // this makes no history wrong that was right, nor the reverse; and spares it all subsets of those who waited.
-func history(name []claim) (all []porcupine.Operation) {
+func history(name []harness.Claim) (all []porcupine.Operation) {
 	for _, c := range name {
 		client := len(all) / 2
-		began := c.begun
-		if c.shares() {
-			began = c.first
+		began := c.Begun
+		if c.Shares() {
+			began = c.First
 		}
-		in := step{true, c.index, c.takes(), c.shape().room(), c.token}
+		in := step{true, c.Index, c.Takes, c.Room, c.Token}
 		out := in
 		out.in = false
-		gone := c.until + 1 // at until it is still in; else one who looked only once might have gone before it came
+		gone := c.Until + 1 // at until it is still in; else one who looked only once might have gone before it came
 		over := int64(math.MaxInt64)
-		if c.end == released && !c.cut {
-			over = max(c.freed, gone)
+		if c.End == harness.Released && !c.Cut {
+			over = max(c.Freed, gone)
 		}
 		all = append(all,
-			porcupine.Operation{ClientId: client, Input: in, Call: began, Return: c.first},
+			porcupine.Operation{ClientId: client, Input: in, Call: began, Return: c.First},
 			porcupine.Operation{ClientId: client, Input: out, Call: gone, Return: over})
 	}
 	return all
 }
 
 // linearize has porcupine check each name's history.
-func (v *verdict) linearize(visits []visit, faults []fault) {
+func linearize(v *harness.Verdict, visits []harness.Visit, faults []harness.Fault) {
 	type part struct {
 		name    int64
 		segment int
 	}
-	parts := map[part][]claim{}
-	for _, c := range claims(visits, faults) {
-		if !c.excused {
-			p := part{c.name, c.segment}
+	parts := map[part][]harness.Claim{}
+	for _, c := range harness.Claims(visits, faults) {
+		if !c.Excused {
+			p := part{c.Name, c.Segment}
 			parts[p] = append(parts[p], c)
 		}
 	}
 	for p, name := range parts {
 		h := history(name)
-		v.checked++
-		v.events += len(h)
+		v.Checked++
+		v.Events += len(h)
 		switch porcupine.CheckOperationsTimeout(model, h, 5*time.Minute) {
 		case porcupine.Illegal:
-			v.violations = append(v.violations, fmt.Sprintf("porcupine: the history of name %d is no lock's, in %d visits from %v on", p.name, len(name), name[0]))
+			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d is no lock's, in %d visits from %v on", p.name, len(name), name[0]))
 		case porcupine.Unknown:
-			v.violations = append(v.violations, fmt.Sprintf("porcupine: the history of name %d, %d visits, was not decided", p.name, len(name)))
+			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d, %d visits, was not decided", p.name, len(name)))
 		}
 	}
 }

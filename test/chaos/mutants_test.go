@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // Mortise, with something wrong with one of its kinds.
@@ -28,15 +29,15 @@ func (m *mutated) take(ctx context.Context, name string, w want) (lease, error) 
 	switch {
 	case m.how == readsBeside && w.reads && rand.IntN(20) == 0:
 		name += ":readers" // another record than the writers'
-	case m.how == writesBeside && w.shape == readWrite && !w.reads && rand.IntN(20) == 0:
+	case m.how == writesBeside && w.shape == harness.ReadWrite && !w.reads && rand.IntN(20) == 0:
 		w.reads = true
-	case m.how == onePermitToo && w.shape == permits:
+	case m.how == onePermitToo && w.shape == harness.Permits:
 		if _, err := m.client.Permits(name).TrySetPermits(ctx, permitsMade+1); err != nil {
 			return nil, err
 		}
 	}
 	l, err := m.mortises.take(ctx, name, w)
-	if err == nil && m.how == givesTwice && w.shape == permits && rand.IntN(20) == 0 {
+	if err == nil && m.how == givesTwice && w.shape == harness.Permits && rand.IntN(20) == 0 {
 		return twice{l, m.client.Permits(name)}, nil
 	}
 	return l, err

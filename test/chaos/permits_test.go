@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // Permits are made by somebody. Workers do that before each visit, but where the store has forgotten
@@ -18,34 +18,23 @@ func (c *crew) client() *mortise.Client {
 	if c.own != nil {
 		return c.own
 	}
-	config := c.config
-	config.Wires = nil
-	rdb := config.universal()
-	client, err := mortise.New(redisgo.New(rdb))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		client.Close()
-		rdb.Close()
-	})
-	c.own = client
-	return client
+	c.own = harness.Client(c.t, c.site.clients.Backend(c.t, harness.GoRedis))
+	return c.own
 }
 
 // permitsSince are the names of permits from a generation on, and those that somebody waits for.
 func (c *crew) permitsSince(first int64) map[int64]bool {
 	all := map[int64]bool{}
-	for name := max(0, first) * generation; name < (c.book.generation.Load()+1)*generation; name++ {
+	for name := max(0, first) * generation; name < (c.Book.Round.Load()+1)*generation; name++ {
 		all[name] = true
 	}
-	for i := range min(c.book.used.Load(), maxEntries) {
-		if e := &c.book.entries[i]; e.begun.Load() != 0 && e.end.Load() == open {
-			all[e.name.Load()] = true
+	for i := range c.Book.Count() {
+		if e := &c.Book.Entries[i]; e.Begun.Load() != 0 && e.End.Load() == harness.Open {
+			all[e.Name.Load()] = true
 		}
 	}
 	for name := range all {
-		if shapeOf(name) != permits {
+		if shapeOf(name) != harness.Permits {
 			delete(all, name)
 		}
 	}
@@ -58,9 +47,9 @@ func (c *crew) makePermits() {
 	if c.config.Lock != "" {
 		return
 	}
-	for name := range c.permitsSince(c.book.generation.Load() - 1) {
+	for name := range c.permitsSince(c.Book.Round.Load() - 1) {
 		p := c.client().Permits(c.config.key(name))
-		c.await("permits are made", func() bool {
+		c.Await("permits are made", func() bool {
 			_, err := p.TrySetPermits(context.Background(), permitsMade)
 			return err == nil
 		})
@@ -76,7 +65,7 @@ func (c *crew) unmakePermits() {
 	c.t.Helper()
 	for name := range c.permitsSince(0) {
 		key := c.config.key(name)
-		c.await("permits are removed", func() bool {
+		c.Await("permits are removed", func() bool {
 			_, err := c.site.serving(key).server.Do("DEL", key, permitsOut(key))
 			return err == nil
 		})

@@ -23,6 +23,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 var (
@@ -36,7 +37,7 @@ var (
 // counts, and of fair and read-write locks come again, since the first leave tokens and counts, and the last are
 // remembered by a server that tracks what rueidis read (see docs/guarantees.md).
 func TestSoak(t *testing.T) {
-	goredis.SetLogger(silent{})
+	goredis.SetLogger(harness.Silent{})
 	s := newSoak(t)
 	const each = 8
 	var wg sync.WaitGroup
@@ -184,24 +185,14 @@ func newSoak(t *testing.T) *soak {
 	for i := range s.wires {
 		s.wires[i] = newWire(t, s.server.Addr())
 	}
-	for i, client := range []string{goRedis, rueidisName, goRedis, rueidisName} {
+	for i, client := range slices.Repeat(harness.Libraries, 2) {
 		addr := s.server.Addr()
-		c := workerConfig{Site: standalone, Addrs: []string{addr}, Wires: map[string]string{addr: s.wires[i/2].addr()}, Client: client}
-		b, below, err := c.backend()
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := harness.Site{Addrs: []string{addr}, Timeout: commandTimeout, Wires: map[string]string{addr: s.wires[i/2].Addr()}}
+		b, below, err := at.Open(client)
+		harness.OK(t, err)
+		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
 		x := &soaked{Client: m, below: below}
-		if x.fair, err = m.Kind(mortise.Kind{Fair: true}); err != nil {
-			t.Fatal(err)
-		}
-		if x.fenced, err = m.Kind(mortise.Kind{Fenced: true}); err != nil {
-			t.Fatal(err)
-		}
+		x.fair, x.fenced = harness.Kind(t, m, mortise.Kind{Fair: true}), harness.Kind(t, m, mortise.Kind{Fenced: true})
 		x.read, x.write = m.RW()
 		s.clients = append(s.clients, x)
 	}
@@ -328,7 +319,7 @@ func (s *soak) suffer() {
 		dice := r.IntN(20)
 		switch {
 		case dice < 5:
-			w.cut()
+			w.Cut()
 		case dice < 11:
 			x := &strike{deed: []deed{dropAndMute, dropAndCut, halve}[dice%3], struck: make(chan struct{})}
 			w.arm(x)
@@ -336,7 +327,7 @@ func (s *soak) suffer() {
 			case <-x.struck:
 				if x.deed == dropAndMute { // its client notices by a timeout; not all are to wait for that
 					s.over(200 * time.Millisecond)
-					x.line.end()
+					x.line.End()
 				}
 			case <-time.After(time.Second):
 				w.disarm()

@@ -5,103 +5,113 @@ package exclusion
 import (
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *testing.T) {
-	const lease = 6 * time.Second // a holder that is stopped for a while holds on
-	for _, pair := range [][2]string{{"go-redis", "rueidis"}, {"rueidis", "go-redis"}} {
-		t.Run(pair[0]+" dies, "+pair[1]+" waits", func(t *testing.T) {
+// eachPair runs a test in which a process on one client library fails, and one on the other waits.
+func eachPair(t *testing.T, fails string, test func(t *testing.T, failing, waiting string)) {
+	for _, pair := range [][2]string{{harness.GoRedis, harness.Rueidis}, {harness.Rueidis, harness.GoRedis}} {
+		t.Run(pair[0]+" "+fails+", "+pair[1]+" waits", func(t *testing.T) {
 			t.Parallel()
-			c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: lease})
-			c.book.linger.Store(^int64(0))
-			holder := c.start(pair[0], 1)
-			first := c.hang(holder)
-			waiter := c.start(pair[1], 1)
-			await(t, patience, "the other waits", func() bool { return c.book.worker[waiter].waiting.Load() != 0 })
-			await(t, lease+patience, "the lease is renewed", func() bool { return first.renewed.Load() > first.first.Load() })
-
-			c.kill(holder)
-			asked := now()
-			pttl, err := c.server.Do("PTTL", c.key(0))
-			answered := now()
-			if err != nil || pttl.(int64) <= 0 {
-				t.Fatalf("PTTL of the dead holder's lock: %v, %v", pttl, err)
-			}
-			left := pttl.(int64) * int64(time.Millisecond)
-
-			next := c.hang(waiter)
-			a, b := first.read(), next.read()
-			const tick = int64(2 * time.Millisecond) // the server counts in milliseconds
-			const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
-			t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
-				stamp(c.faults[0].from), time.Duration(left), stamp(a.renewed), stamp(b.first), time.Duration(b.first-asked-left))
-			if a.end != open || a.last > c.faults[0].to {
-				t.Errorf("the killed holder should be dead: %v", a)
-			}
-			if b.begun > c.faults[0].from {
-				t.Errorf("the waiter should have waited since before the kill: %v", b)
-			}
-			if b.first < asked+left-tick || b.first < a.renewed+int64(lease)-told {
-				t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), stamp(asked), stamp(a.renewed), lease, b)
-			}
-			if late := b.first - answered - left; late > int64(slack) {
-				t.Errorf("it passed %v after the lease was over", time.Duration(late))
-			}
-			c.finish()
-			if v := c.judge(); v.bad() || v.dead != 1 {
-				t.Errorf("%v\n%s", v, v.why())
-			}
+			test(t, pair[0], pair[1])
 		})
 	}
 }
 
+// holds starts a process that gets in and stays, and another that waits behind it, and stays once it
+// is in.
+func (c *crew) holds(failing, waiting string) (holder, waiter int, first *harness.Entry) {
+	c.t.Helper()
+	for p := range 2 {
+		c.Book.Worker[p].Linger.Store(1)
+	}
+	holder = c.start(failing, 1)
+	first = c.hang(holder)
+	waiter = c.start(waiting, 1)
+	c.Await("the other waits", func() bool { return c.Waiting(waiter) != 0 })
+	return holder, waiter, first
+}
+
+func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *testing.T) {
+	const lease = 6 * time.Second // a holder that is stopped for a while holds on
+	eachPair(t, "dies", func(t *testing.T, failing, waiting string) {
+		c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: lease})
+		holder, waiter, first := c.holds(failing, waiting)
+		harness.Await(t, lease+patience, "the lease is renewed", func() bool { return first.Renewed.Load() > first.First.Load() })
+
+		c.kill(holder)
+		asked := harness.Now()
+		pttl := c.server.Must("PTTL", c.key(0)).(int64)
+		answered := harness.Now()
+		if pttl <= 0 {
+			t.Fatalf("PTTL of the dead holder's lock: %v", pttl)
+		}
+		left := pttl * int64(time.Millisecond)
+
+		next := c.hang(waiter)
+		a, b := first.Read(0), next.Read(0)
+		const tick = int64(2 * time.Millisecond) // the server counts in milliseconds
+		const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
+		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
+			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First), time.Duration(b.First-asked-left))
+		if a.End != harness.Open || a.Last > c.Faults[0].To {
+			t.Errorf("the killed holder should be dead: %v", a)
+		}
+		if b.Begun > c.Faults[0].From {
+			t.Errorf("the waiter should have waited since before the kill: %v", b)
+		}
+		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-told {
+			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
+		}
+		if late := b.First - answered - left; late > int64(slack) {
+			t.Errorf("it passed %v after the lease was over", time.Duration(late))
+		}
+		c.Finish()
+		v := c.judge()
+		c.fails(v, v.Dead == 1)
+	})
+}
+
 func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.T) {
 	const lease = 5 * time.Second // a holder that the machine stops for a while holds on
-	for _, pair := range [][2]string{{"go-redis", "rueidis"}, {"rueidis", "go-redis"}} {
-		t.Run(pair[0]+" is stopped, "+pair[1]+" waits", func(t *testing.T) {
-			t.Parallel()
-			c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: lease, Fenced: true})
-			c.book.linger.Store(^int64(0))
-			holder := c.start(pair[0], 1)
-			first := c.hang(holder)
-			waiter := c.start(pair[1], 1)
-			await(t, patience, "the other waits", func() bool { return c.book.worker[waiter].waiting.Load() != 0 })
+	eachPair(t, "is stopped", func(t *testing.T, failing, waiting string) {
+		c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: lease, Fenced: true})
+		holder, waiter, first := c.holds(failing, waiting)
 
-			c.freeze(holder)
-			stopped := now()
-			next := c.hang(waiter)
-			if a := first.read(); a.told != 0 || a.last > stopped {
-				t.Fatalf("the process was not stopped: %v", a)
-			}
-			before, went := first.wrote.Load(), now()
-			c.thaw(holder)
-			// Not before it has asked once more: it may have been stopped just after it did.
-			await(t, patience, "the holder is told", func() bool { return first.told.Load() != 0 })
-			c.letGo(holder)
-			await(t, patience, "the holder leaves", first.left)
-			a, b := first.read(), next.read()
-			t.Logf("stopped at %s, the other in at %s; went on at %s, told at %s", stamp(stopped), stamp(b.first), stamp(went), stamp(a.told))
-			// A claim after it was stopped would be an Err that said nil.
-			if a.last > stopped || !a.lost || a.told == 0 {
-				t.Errorf("the first Err after the stop should be ErrLost: %v, lost=%v told at %s", a, a.lost, stamp(a.told))
-			}
-			if a.token == 0 || a.token >= b.token {
-				t.Errorf("the stopped holder's token should be older: %d and %d", a.token, b.token)
-			}
-			// Its write is refused, which it made without a look at that.
-			if before != taken || first.wrote.Load() != refused || next.wrote.Load() != taken {
-				t.Errorf("writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.wrote.Load(), next.wrote.Load())
-			}
-			// And its Unlock touched nobody's lock.
-			if a.end != notHeld {
-				t.Errorf("its Unlock should be ErrNotHeld: %v", a)
-			}
-			await(t, patience, "the new holder holds on", func() bool { return next.last.Load() > a.freed })
-			await(t, patience, "and renews", func() bool { return next.renewed.Load() > a.freed })
-			c.finish()
-			if v := c.judge(); v.bad() || v.lost != 1 {
-				t.Errorf("%v\n%s", v, v.why())
-			}
-		})
-	}
+		c.freeze(holder)
+		stopped := harness.Now()
+		next := c.hang(waiter)
+		if a := first.Read(0); a.Told != 0 || a.Last > stopped {
+			t.Fatalf("the process was not stopped: %v", a)
+		}
+		before, went := first.Wrote.Load(), harness.Now()
+		c.thaw(holder)
+		// Not before it has asked once more: it may have been stopped just after it did.
+		c.Await("the holder is told", func() bool { return first.Told.Load() != 0 })
+		c.LetGo(holder)
+		c.Await("the holder leaves", first.Left)
+		a, b := first.Read(0), next.Read(0)
+		t.Logf("stopped at %s, the other in at %s; went on at %s, told at %s", harness.Stamp(stopped), harness.Stamp(b.First), harness.Stamp(went), harness.Stamp(a.Told))
+		// A claim after it was stopped would be an Err that said nil.
+		if a.Last > stopped || !a.Lost || a.Told == 0 {
+			t.Errorf("the first Err after the stop should be ErrLost: %v, lost=%v told at %s", a, a.Lost, harness.Stamp(a.Told))
+		}
+		if a.Token == 0 || a.Token >= b.Token {
+			t.Errorf("the stopped holder's token should be older: %d and %d", a.Token, b.Token)
+		}
+		// Its write is refused, which it made without a look at that.
+		if before != harness.Taken || first.Wrote.Load() != harness.Refused || next.Wrote.Load() != harness.Taken {
+			t.Errorf("writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.Wrote.Load(), next.Wrote.Load())
+		}
+		// And its Unlock touched nobody's lock.
+		if a.End != harness.NotHeld {
+			t.Errorf("its Unlock should be ErrNotHeld: %v", a)
+		}
+		c.Await("the new holder holds on", func() bool { return next.Last.Load() > a.Freed })
+		c.Await("and renews", func() bool { return next.Renewed.Load() > a.Freed })
+		c.Finish()
+		v := c.judge()
+		c.fails(v, v.Lost == 1)
+	})
 }
