@@ -29,6 +29,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const patience = 60 * time.Second
@@ -120,17 +121,9 @@ func start(t *testing.T, config string) string {
 	cmd.Env = append(os.Environ(), serverEnv+"="+config)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := harness.Must(cmd.StdinPipe())(t)
+	out := harness.Must(cmd.StdoutPipe())(t)
+	harness.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -177,9 +170,7 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 					}
 					defer resp.Body.Close()
 					body, err := io.ReadAll(resp.Body)
-					if err != nil {
-						t.Error(err)
-					}
+					harness.Check(t, err)
 					mu.Lock()
 					statuses = append(statuses, resp.StatusCode)
 					mu.Unlock()
@@ -206,13 +197,10 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for key, most := range w.most {
-				if most != 1 {
-					t.Errorf("%d at once in the handler of key %s", most, key)
-				}
+				harness.ErrorIf(t, most != 1, "%d at once in the handler of key %s", most, key)
 			}
-			if len(w.most) != keys || w.entries != served || served < keys {
-				t.Errorf("%d keys were served, %d entries, %d answers of 200", len(w.most), w.entries, served)
-			}
+			harness.ErrorIf(t, len(w.most) != keys || w.entries != served || served < keys,
+				"%d keys were served, %d entries, %d answers of 200", len(w.most), w.entries, served)
 			if refused := len(statuses) - served; mode == "wait" && refused > 0 || mode == "refuse" && refused == 0 {
 				t.Errorf("%d of %d were refused", refused, len(statuses))
 			}
@@ -228,10 +216,7 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 
 // Where chi's middleware knows the route: With, Route and Group, not Use.
 func TestChi(t *testing.T) {
-	locks, err := mortise.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks := harness.Must(mortise.New(memory.New()))(t)
 	t.Cleanup(func() { locks.Close() })
 	lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
 	name := func(w http.ResponseWriter, r *http.Request) {
@@ -260,10 +245,7 @@ func TestChi(t *testing.T) {
 		"/route/42/ship": "200 orders:42",
 		"/front/use/42":  "400",
 	} {
-		resp, err := http.Post(srv.URL+path, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := harness.Must(http.Post(srv.URL+path, "", nil))(t)
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		got := strings.Fields(fmt.Sprint(resp.StatusCode, " ", string(body)))

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // What is generated of performance.md stands between these.
@@ -45,9 +46,7 @@ func describe(t testing.TB, h *hosts) string {
 		{"bsm/redislock", "github.com/bsm/redislock"},
 	} {
 		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", m.path).Output()
-		if err != nil {
-			t.Fatalf("go list -m %s: %v", m.path, err)
-		}
+		harness.FatalIf(t, err != nil, "go list -m %s: %v", m.path, err)
 		add("%s %s", m.name, strings.TrimPrefix(strings.TrimSpace(string(version)), "v"))
 	}
 	var missing []string

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // What ./peers has built.
@@ -99,10 +101,7 @@ func (j *javas) crew(n int) (crew []*member, release func(), err error) {
 // warm has those that list needs compile what they will run. What these runs tell is not shown.
 func (j *javas) warm(t testing.TB, h *hosts, list []workload) {
 	t.Helper()
-	c, err := find("Redisson")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := harness.Must(find("Redisson"))(t)
 	most, one := 0, false
 	for _, w := range list {
 		one = one || w.processes == 1

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // outcome is one run of a workload by one contender.
@@ -67,10 +69,7 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	s.empty(t)
 	run := runs.Add(1)
 	path := filepath.Join(t.TempDir(), "witness")
-	witness, err := openWitness(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	witness := harness.Must(openWitness(path))(t)
 	defer witness.close()
 	crew, release, err := h.crew(c, w.processes)
 	defer release()

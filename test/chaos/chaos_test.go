@@ -84,9 +84,7 @@ func (c *crew) suffer(kinds []kind) {
 	c.lookAtMaster()
 	c.progress("all faults")
 	c.pass(time.Duration(c.rules.Slack))
-	if c.stuck() {
-		c.t.Error("somebody waits for a lock that nobody has")
-	}
+	harness.ErrorIf(c.t, c.stuck(), "somebody waits for a lock that nobody has")
 	c.progress("a calm")
 }
 
@@ -227,14 +225,10 @@ func TestSmoke(t *testing.T) {
 			kinds = append(kinds, k)
 		}
 	}
-	if len(kinds) != len(smokeKinds) {
-		t.Fatalf("%d kinds of faults, want %q", len(kinds), smokeKinds)
-	}
+	harness.FatalIf(t, len(kinds) != len(smokeKinds), "%d kinds of faults, want %q", len(kinds), smokeKinds)
 	c.suffer(kinds)
 	o := c.end()
-	if len(o.skipped) > 0 {
-		t.Errorf("could not be done: %q", o.skipped)
-	}
+	harness.ErrorIf(t, len(o.skipped) > 0, "could not be done: %q", o.skipped)
 }
 
 // lull is the longest time between faults in which no visit came in anywhere, and when it was over.

@@ -169,9 +169,8 @@ func (c *crew) finish() {
 		c.illEnds += int(n)
 		c.t.Errorf("%d processes left connections of rueidis's behind", n)
 	}
-	if c.Book.Round.Load()*generation > harness.MaxNames {
-		c.t.Error("the fenced store is full: the run was too long for it")
-	}
+	harness.ErrorIf(c.t, c.Book.Round.Load()*generation > harness.MaxNames,
+		"the fenced store is full: the run was too long for it")
 }
 
 // left checks that no lock is left in the store when all have ended, after a lease, nor anything else of them but

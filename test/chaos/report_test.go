@@ -101,9 +101,7 @@ func write(t *testing.T, seed uint64, took time.Duration, all []outcome) {
 		return
 	}
 	for name, data := range map[string][]byte{"chaos.md": markdown(seed, took, all), "chaos.svg": timeline(all)} {
-		if err := os.WriteFile(filepath.Join(*chaosTo, name), data, 0o666); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, os.WriteFile(filepath.Join(*chaosTo, name), data, 0o666))
 	}
 }
 

@@ -71,18 +71,14 @@ func caught(t *testing.T, lock string, shows symptom, faults []string) {
 		found = harness.Awaits(10*time.Second, sick)
 	}
 	t.Logf("after %v: %v\n%s", time.Duration(harness.Now()-began).Round(time.Millisecond), v, v.Why())
-	if !found {
-		t.Errorf("not caught within %v: %s", patience, lock)
-	}
+	harness.ErrorIf(t, !found, "not caught within %v: %s", patience, lock)
 	if shows == stuck {
 		return
 	}
 	// porcupine agrees.
 	before := len(v.Violations)
 	linearize(&v, c.Book.All(), c.Faults)
-	if len(v.Violations) == before {
-		t.Error("porcupine took its history for a lock's")
-	}
+	harness.ErrorIf(t, len(v.Violations) == before, "porcupine took its history for a lock's")
 }
 
 func TestSelftest(t *testing.T) {
@@ -121,7 +117,5 @@ func TestSelftestPassesALockThatIsRight(t *testing.T) {
 	if v.Bad() || c.stuck() {
 		t.Errorf("a lock that is right was taken for a broken one:\n%s", v.Why())
 	}
-	if len(c.Faults) != 3 {
-		t.Errorf("%d faults of 3", len(c.Faults))
-	}
+	harness.ErrorIf(t, len(c.Faults) != 3, "%d faults of 3", len(c.Faults))
 }

@@ -415,14 +415,8 @@ func told(info, field string) int {
 // resident is how much memory the kernel counts for this process.
 func resident(t *testing.T) int {
 	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.Atoi(strings.Fields(string(b))[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := harness.Must(os.ReadFile("/proc/self/statm"))(t)
+	pages := harness.Must(strconv.Atoi(strings.Fields(string(b))[1]))(t)
 	return pages * os.Getpagesize()
 }
 
@@ -474,10 +468,7 @@ func (s *soak) table() string {
 
 func (s *soak) write(file string) {
 	s.t.Helper()
-	f, err := os.Create(file)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	f := harness.Must(os.Create(file))(s.t)
 	defer f.Close()
 	w := csv.NewWriter(f)
 	w.Write(head())
@@ -497,9 +488,7 @@ func (s *soak) end() {
 	}
 	for _, c := range s.clients {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		if err := c.Shutdown(ctx); err != nil {
-			s.t.Error(err)
-		}
+		harness.Check(s.t, c.Shutdown(ctx))
 		cancel()
 		c.below()
 	}

@@ -32,7 +32,7 @@ func TestTheLeastUserOnACluster(t *testing.T) {
 			for _, m := range c.Masters {
 				m.Must(slices.Concat([]string{"ACL", "SETUSER", as, "on", ">" + password, "resetchannels"}, rules)...)
 			}
-			at := site{addrs: c.Addrs(), user: as, password: password, cluster: true}
+			at := clustered(c).as(as, password)
 			ctx := within(t, patience)
 			a, b := client(t, s.open(t, at)), client(t, s.open(t, at))
 			if err := a.Ping(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/scripts"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // user and password are those of the Redis user under test.
@@ -24,14 +25,9 @@ const user, password = "locks", "secret"
 // permissions are the table of docs/deployments.md: what a Redis user needs for what.
 func permissions(t *testing.T, heading string) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/deployments.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := harness.Must(os.ReadFile("../../docs/deployments.md"))(t)
 	_, section, found := strings.Cut(string(text), "# "+heading+"\n")
-	if !found {
-		t.Fatalf("docs/deployments.md has no section %q", heading)
-	}
+	harness.FatalIf(t, !found, "docs/deployments.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n#")
 	rows := map[string][]string{}
 	for line := range strings.Lines(section) {
@@ -43,9 +39,7 @@ func permissions(t *testing.T, heading string) map[string][]string {
 			rows[name] = append(rows[name], strings.Fields(strings.ReplaceAll(strings.Trim(quoted, "`"), `\|`, "|"))...)
 		}
 	}
-	if len(rows) == 0 {
-		t.Fatalf("no table under %q", heading)
-	}
+	harness.FatalIf(t, len(rows) == 0, "no table under %q", heading)
 	return rows
 }
 
@@ -81,7 +75,9 @@ func TestTheSuiteOverTLSAsTheLeastUser(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		chosen := func(name string) bool { return s.name != "valkey-go" || connecting.MatchString(name) }
 		conformance.RunSomeOn(t, []redistest.Option{redistest.WithTLS(x), redistest.WithACL(acl)}, func(t *testing.T, srv *redistest.Server) backend.Backend {
-			return s.open(t, site{addrs: []string{srv.TLSAddr()}, tls: x.Config(), user: user, password: password})
+			at := server(srv.TLSAddr()).as(user, password)
+			at.TLS = x.Config()
+			return s.open(t, at)
 		}, chosen)
 	})
 }
@@ -100,19 +96,14 @@ func TestTheTablesHaveEveryCommandOfTheScripts(t *testing.T) {
 
 // The user that is shown for copying is that of the rows that it is shown for.
 func TestTheUserThatIsShownIsTheTables(t *testing.T) {
-	text, err := os.ReadFile("../../docs/deployments.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := harness.Must(os.ReadFile("../../docs/deployments.md"))(t)
 	_, shown, _ := strings.Cut(string(text), "ACL SETUSER locks on >secret resetchannels ")
 	shown, _, _ = strings.Cut(shown, "```")
 	rows := permissions(t, least)
 	got, want := strings.Fields(shown), slices.Concat(rows["every kind"], rows["locks, `LockAll`"])
 	slices.Sort(got)
 	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("it is shown with\n%v\nthe table has\n%v", got, want)
-	}
+	harness.ErrorIf(t, !slices.Equal(got, want), "it is shown with\n%v\nthe table has\n%v", got, want)
 }
 
 // tours go through what a row of the table is about, each with two clients of the user and
@@ -176,9 +167,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 		for row, tour := range tours {
 			t.Run(row, func(t *testing.T) {
 				t.Parallel()
-				if len(rows[row]) == 0 {
-					t.Fatalf("docs/deployments.md has no row %q", row)
-				}
+				harness.FatalIf(t, len(rows[row]) == 0, "docs/deployments.md has no row %q", row)
 				srv := redistest.Start(t)
 				var others []string
 				for _, other := range tour.besides {
@@ -191,10 +180,8 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					srv.Must(append([]string{"ACL", "SETUSER", as, "on", ">" + password, "resetchannels"}, rules...)...)
 					v := &visitor{t: t, as: as, ctx: within(t, patience), srv: srv, name: fmt.Sprint("orders:", n), enough: enough}
 					v.open = func(opts ...mortise.ClientOption) *mortise.Client {
-						locks, err := mortise.New(s.open(t, site{addrs: []string{srv.Addr()}, user: as, password: password}), opts...)
-						if err != nil {
-							t.Fatal(err)
-						}
+						locks, err := mortise.New(s.open(t, server(srv.Addr()).as(as, password)), opts...)
+						harness.OK(t, err)
 						v.clients = append(v.clients, locks)
 						return locks
 					}
@@ -225,9 +212,8 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					// The server tells who was refused what. It does not always tell the client.
 					as := fmt.Sprint("user", n)
 					eventually(t, "the server's log names "+rule, func() bool { return refused(srv, as, rule) })
-					if err != nil && !permission(err) {
-						t.Errorf("without %s the error does not say what to do: %v", rule, err)
-					}
+					harness.ErrorIf(t, err != nil && !permission(err),
+						"without %s the error does not say what to do: %v", rule, err)
 				}
 			})
 		}
@@ -368,15 +354,12 @@ func tourLocks(v *visitor) error {
 }
 
 func tourFenced(v *visitor) error {
-	a, err := v.a.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return err
-	}
-	b, err := v.b.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return err
-	}
-	return v.lock(a, b)
+	return v.lock(v.kinds(mortise.Kind{Fenced: true}))
+}
+
+// kinds are the lockers of a kind of both clients.
+func (v *visitor) kinds(k mortise.Kind) (a, b mortise.Locker) {
+	return harness.Kind(v.t, v.a, k), harness.Kind(v.t, v.b, k)
 }
 
 // tourReplicas is over when it is told that there are none.
@@ -409,10 +392,7 @@ func tourForce(v *visitor) error {
 func tourNested(v *visitor) error { return v.nested(v.a) }
 
 func tourNestedFenced(v *visitor) error {
-	fenced, err := v.a.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return err
-	}
+	fenced, _ := v.kinds(mortise.Kind{Fenced: true})
 	return v.nested(fenced)
 }
 
@@ -436,14 +416,7 @@ func (v *visitor) nested(caller mortise.Locker) error {
 }
 
 func tourFair(v *visitor) error {
-	a, err := v.a.Kind(mortise.Kind{Fair: true, Fenced: true})
-	if err != nil {
-		return err
-	}
-	b, err := v.b.Kind(mortise.Kind{Fair: true, Fenced: true})
-	if err != nil {
-		return err
-	}
+	a, b := v.kinds(mortise.Kind{Fair: true, Fenced: true})
 	if err := v.lock(a, b); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // namesOn are names whose slots are one master's of a cluster.
@@ -32,15 +33,12 @@ func TestAHungNodeLosesNoLeaseElsewhere(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		const watchdog = 4 * time.Second
 		c := redistest.StartCluster(t, 3)
-		locks := ready(t, s.open(t, site{addrs: c.Addrs(), cluster: true}), mortise.WithWatchdogTimeout(watchdog))
+		locks := ready(t, s.open(t, clustered(c)), mortise.WithWatchdogTimeout(watchdog))
 		ctx := within(t, 4*patience)
 		held := map[int][]*mortise.Lease{}
 		for _, master := range []int{0, 1, 2} {
 			for _, name := range namesOn(c, master, 5) {
-				lease, err := lockUntilAvailable(ctx, locks, name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := harness.Must(lockUntilAvailable(ctx, locks, name))(t)
 				held[master] = append(held[master], lease)
 			}
 		}
@@ -87,16 +85,11 @@ func TestCallersAtAHungNodeHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
 		c := redistest.StartCluster(t, 3)
-		locks := ready(t, s.open(t, site{addrs: c.Addrs(), cluster: true}))
+		locks := ready(t, s.open(t, clustered(c)))
 		ctx := within(t, 4*patience)
 		for _, name := range append(namesOn(c, 0, 1), append(namesOn(c, 1, 1), namesOn(c, 2, 1)...)...) { // each node has been reached
-			lease, err := lockUntilAvailable(ctx, locks, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := lease.Unlock(ctx); err != nil {
-				t.Fatal(err)
-			}
+			lease := harness.Must(lockUntilAvailable(ctx, locks, name))(t)
+			harness.OK(t, lease.Unlock(ctx))
 		}
 		c.Masters[0].Pause()
 		t.Cleanup(c.Masters[0].Resume)
@@ -116,12 +109,8 @@ func TestCallersAtAHungNodeHoldUpNoOthers(t *testing.T) {
 			soon, cancel := context.WithTimeout(ctx, time.Second)
 			lease, err := locks.TryLock(soon, name)
 			cancel()
-			if err != nil {
-				t.Fatalf("beside 400 callers at a node that hangs: %v", err)
-			}
-			if err := lease.Unlock(ctx); err != nil {
-				t.Error(err)
-			}
+			harness.FatalIf(t, err != nil, "beside 400 callers at a node that hangs: %v", err)
+			harness.Check(t, lease.Unlock(ctx))
 		}
 		leave()
 		callers.Wait()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // old is a server that is too old, a binary: `make servers` names Redis 6.2. Without it, a proxy
@@ -20,10 +21,7 @@ func TestAnOlderServerIsRefused(t *testing.T) {
 	addr := olderServer(t)
 	each(t, func(t *testing.T, s stack) {
 		ctx := within(t, patience)
-		locks, err := mortise.New(s.open(t, site{addrs: []string{addr}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		locks := harness.Must(mortise.New(s.open(t, server(addr))))(t)
 		defer locks.Close()
 		_, lock := locks.TryLock(ctx, "orders:1")
 		for what, err := range map[string]error{"TryLock": lock, "Ping": locks.Ping(ctx)} {
@@ -49,7 +47,7 @@ func TestAServerThatTellsNoVersionIsUsed(t *testing.T) {
 		if s.name != "go-redis" {
 			continue // the others do not connect to such a server
 		}
-		if err := mortise.Do(within(t, patience), client(t, s.open(t, site{addrs: []string{addr}})), "orders:1", func(context.Context) error { return nil }); err != nil {
+		if err := mortise.Do(within(t, patience), client(t, s.open(t, server(addr))), "orders:1", func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
 	}

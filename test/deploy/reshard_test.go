@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // A slot moves while its locks are held, waited for, renewed, released and fought for: with all keys
@@ -21,7 +21,7 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 	slot := redisproto.Slot(held)
 	each(t, func(t *testing.T, s stack) {
 		c := redistest.StartCluster(t, 3)
-		at := site{addrs: c.Addrs(), cluster: true}
+		at := clustered(c)
 		var renewed, tried atomic.Int64
 		count := mortise.WithObserver(mortise.Observer{
 			Renewed: func(e mortise.RenewedEvent) {
@@ -39,52 +39,12 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 		// Renewed every four seconds.
 		a, b := ready(t, s.open(t, at), count, mortise.WithWatchdogTimeout(12*time.Second)), ready(t, s.open(t, at))
 		ctx := within(t, 4*patience)
-		lease, err := lockUntilAvailable(ctx, a, held)
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := lockUntilAvailable(ctx, a, freed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := harness.Must(lockUntilAvailable(ctx, a, held))(t)
+		other := harness.Must(lockUntilAvailable(ctx, a, freed))(t)
 		waits, next := waiting(b, ctx, held), waiting(b, ctx, freed)
 		eventually(t, "both are waited for", func() bool { return listens(c, held) && listens(c, freed) })
 
-		var taken, inside atomic.Int64
-		stop := make(chan struct{})
-		done := make(chan error, 4)
-		for i := range cap(done) {
-			locks := []*mortise.Client{a, b}[i%2]
-			go func() {
-				for {
-					select {
-					case <-stop:
-						done <- nil
-						return
-					default:
-					}
-					lease, err := locks.Lock(ctx, turns, mortise.WithLease(time.Hour))
-					if err == nil {
-						if inside.Add(1) != 1 {
-							done <- errors.New("two of them hold it")
-							return
-						}
-						taken.Add(1)
-						inside.Add(-1)
-						err = lease.Unlock(ctx)
-					}
-					if err != nil && !unavailable(err) {
-						done <- err
-						return
-					}
-				}
-			}()
-		}
-		progress := func() {
-			t.Helper()
-			then := taken.Load()
-			eventually(t, "they take turns", func() bool { return taken.Load() > then+20 })
-		}
+		load := (&crew{t: t, opts: []mortise.Option{mortise.WithLease(time.Hour)}}).work(ctx, []string{turns}, a, b)
 		renews := func(state string) {
 			t.Helper()
 			then := renewed.Load() // the next may have been sent before
@@ -95,12 +55,8 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 			still(t, waits)
 		}
 
-		progress()
-		to := c.Masters[0]
-		if to == c.Master(slot) {
-			to = c.Masters[1]
-		}
-		m := c.Migrate(slot, to)
+		load.progress()
+		m := c.Migrate(slot, otherMaster(c, slot))
 		renews("with all keys at the old master")
 		m.MoveKey(held)
 		then := tried.Load()
@@ -113,14 +69,9 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 		m.Finish()
 		ended(t, "who waited for what was released on the way", next)
 		renews("at the new master")
-		progress()
-		close(stop)
-		for range cap(done) {
-			ended(t, "taking turns", done)
-		}
-		if err := lease.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		load.progress()
+		load.end()
+		harness.Check(t, lease.Unlock(ctx))
 		ended(t, "who waited all the time", waits)
 	})
 }

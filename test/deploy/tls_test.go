@@ -7,6 +7,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // Who the server does not know gets nowhere, and is told why.
@@ -19,24 +20,21 @@ func TestTLSThatCannotWorkSaysSo(t *testing.T) {
 			at   site
 			says string
 		}{
-			"without a certificate":         {site{tls: x.Stranger()}, ""},
-			"with one of another authority": {site{tls: redistest.NewTLS(t).Config()}, "unknown authority"},
+			"without a certificate":         {site{Site: harness.Site{TLS: x.Stranger()}}, ""},
+			"with one of another authority": {site{Site: harness.Site{TLS: redistest.NewTLS(t).Config()}}, "unknown authority"},
 			"without TLS":                   {site{}, ""},
 		} {
 			t.Run(what, func(t *testing.T) {
 				t.Parallel()
-				c.at.addrs = []string{srv.TLSAddr()}
+				c.at.Addrs = []string{srv.TLSAddr()}
 				err := client(t, s.open(t, c.at)).Ping(within(t, patience))
 				if !unavailable(err) {
 					t.Fatal(err)
 				}
-				if !strings.Contains(err.Error(), c.says) {
-					t.Errorf("the error does not say %q: %v", c.says, err)
-				}
+				harness.ErrorIf(t, !strings.Contains(err.Error(), c.says),
+					"the error does not say %q: %v", c.says, err)
 				var fault *backend.Fault
-				if !errors.As(err, &fault) || fault.Remedy == "" {
-					t.Errorf("the error has no remedy: %v", err)
-				}
+				harness.ErrorIf(t, !errors.As(err, &fault) || fault.Remedy == "", "the error has no remedy: %v", err)
 			})
 		}
 	})

@@ -56,9 +56,7 @@ func (c *crew) key(name int64) string { return fmt.Sprint(c.config.Prefix, name)
 func (c *crew) hang(p int) *harness.Entry {
 	c.t.Helper()
 	e := c.Hang(p, patience)
-	if e == nil {
-		c.t.Fatalf("process %d is not inside within %v", p, patience)
-	}
+	harness.FatalIf(c.t, e == nil, "process %d is not inside within %v", p, patience)
 	return e
 }
 

@@ -44,9 +44,7 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 		asked := harness.Now()
 		pttl := c.server.Must("PTTL", c.key(0)).(int64)
 		answered := harness.Now()
-		if pttl <= 0 {
-			t.Fatalf("PTTL of the dead holder's lock: %v", pttl)
-		}
+		harness.FatalIf(t, pttl <= 0, "PTTL of the dead holder's lock: %v", pttl)
 		left := pttl * int64(time.Millisecond)
 
 		next := c.hang(waiter)
@@ -55,12 +53,9 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 		const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
 		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
 			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First), time.Duration(b.First-asked-left))
-		if a.End != harness.Open || a.Last > c.Faults[0].To {
-			t.Errorf("the killed holder should be dead: %v", a)
-		}
-		if b.Begun > c.Faults[0].From {
-			t.Errorf("the waiter should have waited since before the kill: %v", b)
-		}
+		harness.ErrorIf(t, a.End != harness.Open || a.Last > c.Faults[0].To,
+			"the killed holder should be dead: %v", a)
+		harness.ErrorIf(t, b.Begun > c.Faults[0].From, "the waiter should have waited since before the kill: %v", b)
 		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-told {
 			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
 		}
@@ -97,17 +92,14 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		if a.Last > stopped || !a.Lost || a.Told == 0 {
 			t.Errorf("the first Err after the stop should be ErrLost: %v, lost=%v told at %s", a, a.Lost, harness.Stamp(a.Told))
 		}
-		if a.Token == 0 || a.Token >= b.Token {
-			t.Errorf("the stopped holder's token should be older: %d and %d", a.Token, b.Token)
-		}
+		harness.ErrorIf(t, a.Token == 0 || a.Token >= b.Token,
+			"the stopped holder's token should be older: %d and %d", a.Token, b.Token)
 		// Its write is refused, which it made without a look at that.
 		if before != harness.Taken || first.Wrote.Load() != harness.Refused || next.Wrote.Load() != harness.Taken {
 			t.Errorf("writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.Wrote.Load(), next.Wrote.Load())
 		}
 		// And its Unlock touched nobody's lock.
-		if a.End != harness.NotHeld {
-			t.Errorf("its Unlock should be ErrNotHeld: %v", a)
-		}
+		harness.ErrorIf(t, a.End != harness.NotHeld, "its Unlock should be ErrNotHeld: %v", a)
 		c.Await("the new holder holds on", func() bool { return next.Last.Load() > a.Freed })
 		c.Await("and renews", func() bool { return next.Renewed.Load() > a.Freed })
 		c.Finish()

@@ -60,13 +60,10 @@ func TestExclusionOfTheOtherKinds(t *testing.T) {
 			v := c.fight(*othersFor, 5, victim)
 			switch what {
 			case "rw":
-				if v.Together < 2 {
-					t.Error("no two readers were ever in together")
-				}
+				harness.ErrorIf(t, v.Together < 2, "no two readers were ever in together")
 			case "semaphore", "permits":
-				if v.Together != c.config.Size {
-					t.Errorf("at most %d of %d permits were ever out", v.Together, c.config.Size)
-				}
+				harness.ErrorIf(t, v.Together != c.config.Size,
+					"at most %d of %d permits were ever out", v.Together, c.config.Size)
 			}
 			c.left(v)
 		})
@@ -84,9 +81,7 @@ func (c *crew) permits(n int) {
 	} else {
 		made, err = c.client().Permits(key).TrySetPermits(context.Background(), n)
 	}
-	if !made || err != nil {
-		c.t.Fatalf("TrySetPermits: %v, %v", made, err)
-	}
+	harness.FatalIf(c.t, !made || err != nil, "TrySetPermits: %v, %v", made, err)
 }
 
 // client is a client of the test's own.
@@ -103,15 +98,12 @@ func (c *crew) left(v harness.Verdict) {
 	case "semaphore":
 		// Those that are gone were held by the killed process, or were on their way to it.
 		n, err := client.Semaphore(key).Available(ctx)
-		if err != nil || n > size-v.Dead || n < size-c.rules.Gone {
-			c.t.Errorf("%d of %d permits are there, %v; %d goroutines of the killed process held one", n, size, err, v.Dead)
-		}
+		harness.ErrorIf(c.t, err != nil || n > size-v.Dead || n < size-c.rules.Gone,
+			"%d of %d permits are there, %v; %d goroutines of the killed process held one", n, size, err, v.Dead)
 	case "permits":
 		c.Await("all permits are back", func() bool {
 			n, err := client.Permits(key).Available(ctx)
-			if err != nil || n > size {
-				c.t.Fatalf("%d of %d permits are there, %v", n, size, err)
-			}
+			harness.FatalIf(c.t, err != nil || n > size, "%d of %d permits are there, %v", n, size, err)
 			return n == size
 		})
 	default:
@@ -203,9 +195,7 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 		if h.End == harness.Open && h.Leaving == 0 && h.Process == 0 && h.Told == 0 {
 			inside++
 		}
-		if h.End == harness.Open && h.Process != 0 {
-			t.Errorf("never left: %v", h)
-		}
+		harness.ErrorIf(t, h.End == harness.Open && h.Process != 0, "never left: %v", h)
 	}
 	if most := max(1, c.config.Size); v.Dead < 1 || inside > most && c.config.What != "rw" {
 		t.Errorf("%d dead holders, want the one that was killed, and others of its process if there was room", v.Dead)
@@ -257,7 +247,5 @@ func TestNoWaiterSleepsThroughARelease(t *testing.T) {
 	c.Finish()
 	t.Logf("%d rounds: %v", rounds, v)
 	c.fails(v, true)
-	if v.Handoffs < int(rounds)/2 {
-		t.Errorf("%d handoffs in %d rounds", v.Handoffs, rounds)
-	}
+	harness.ErrorIf(t, v.Handoffs < int(rounds)/2, "%d handoffs in %d rounds", v.Handoffs, rounds)
 }

@@ -202,20 +202,16 @@ func TestFairnessOfEightProcessesAndWhatAHandoffCosts(t *testing.T) {
 				f := measure(t, workerConfig{What: "fair"}, client, waiters)
 				t.Log(f)
 				commands = append(commands, f.commands)
-				if f.commands > 4 {
-					t.Errorf("%d waiters: %.2f commands for each handoff, want at most 4", waiters, f.commands)
-				}
+				harness.ErrorIf(t, f.commands > 4,
+					"%d waiters: %.2f commands for each handoff, want at most 4", waiters, f.commands)
 				// Over a short time one process that the machine stops spoils the index itself.
-				if *fairFor >= 10*time.Second && f.jain < 0.98 {
-					t.Errorf("%d waiters: Jain's index is %.4f, want at least 0.98", waiters, f.jain)
-				}
-				if f.usual < 0.98 {
-					t.Errorf("%d waiters: Jain's index of the usual shares is %.4f, want at least 0.98", waiters, f.usual)
-				}
+				harness.ErrorIf(t, *fairFor >= 10*time.Second && f.jain < 0.98,
+					"%d waiters: Jain's index is %.4f, want at least 0.98", waiters, f.jain)
+				harness.ErrorIf(t, f.usual < 0.98,
+					"%d waiters: Jain's index of the usual shares is %.4f, want at least 0.98", waiters, f.usual)
 			}
-			if slices.Max(commands)-slices.Min(commands) > 0.75 {
-				t.Errorf("the commands for a handoff grow with the waiters: %.2f", commands)
-			}
+			harness.ErrorIf(t, slices.Max(commands)-slices.Min(commands) > 0.75,
+				"the commands for a handoff grow with the waiters: %.2f", commands)
 		})
 	}
 }
@@ -305,9 +301,7 @@ func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *te
 				}
 				held := time.Duration(next - free)
 				t.Logf("%v from the release to the next holder", held.Round(time.Millisecond))
-				if held > lease/4 {
-					t.Errorf("the lock was free for %v", held)
-				}
+				harness.ErrorIf(t, held > lease/4, "the lock was free for %v", held)
 				if v := c.judge(); v.Overlaps() || v.Dead != 0 {
 					t.Errorf("%v\n%s", v, v.Why())
 				}
@@ -346,9 +340,7 @@ func TestAKilledProcessWithManyPlacesInTheQueueHoldsTheOthersUpOnce(t *testing.T
 			}
 			t.Logf("the lock was free for longer than 900ms %d times, %v together; %v at most", n, sum, worst)
 			// Once for all of its places, and not for each of the eight.
-			if n > 4 {
-				t.Errorf("a killed process held the others up %d times, for %v", n, sum)
-			}
+			harness.ErrorIf(t, n > 4, "a killed process held the others up %d times, for %v", n, sum)
 			if v := c.judge(); v.Overlaps() {
 				t.Errorf("%v\n%s", v, v.Why())
 			}

@@ -63,9 +63,8 @@ func TestSelftestCatchesBrokenPlainLocks(t *testing.T) {
 			t.Run(tt.broken+", "+client, func(t *testing.T) {
 				tt.config.Broken = tt.broken
 				v, free := newCrew(t, tt.config).selftest(client, tt.goroutines)
-				if !tt.caught(v, free) {
-					t.Errorf("not caught: the lock is free: %v; the latest holder is %v", free, v.Latest)
-				}
+				harness.ErrorIf(t, !tt.caught(v, free),
+					"not caught: the lock is free: %v; the latest holder is %v", free, v.Latest)
 			})
 		}
 	}
@@ -94,12 +93,9 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 				c.permits(3)
 			}
 			v, _ := c.selftest(client, 4)
-			if !tt.stuck && !v.Overlaps() {
-				t.Error("more holders at once than there may be were not noticed")
-			}
-			if tt.stuck && (len(v.Silences) == 0 || v.Overlaps()) {
-				t.Error("permits that are gone were not noticed")
-			}
+			harness.ErrorIf(t, !tt.stuck && !v.Overlaps(), "more holders at once than there may be were not noticed")
+			harness.ErrorIf(t, tt.stuck && (len(v.Silences) == 0 || v.Overlaps()),
+				"permits that are gone were not noticed")
 		})
 	}
 }

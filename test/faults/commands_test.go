@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // work is what is counted: every command but the handshakes of connections and their
@@ -57,9 +58,8 @@ func TestCost_LockUnlockReentryAndTryLock(t *testing.T) {
 			_, err := c.TryLock(ctx, "n")
 			check(t, err, mortise.ErrNotAcquired)
 			var e *mortise.Error
-			if !errors.As(err, &e) || e.Remaining <= 0 || e.Remaining > ample {
-				t.Errorf("remaining %v", e.Remaining)
-			}
+			harness.ErrorIf(t, !errors.As(err, &e) || e.Remaining <= 0 || e.Remaining > ample,
+				"remaining %v", e.Remaining)
 		}
 		first, ten := 1, 10
 		if s.cached { // it asks once more, over the connection that is told when it is free
@@ -94,7 +94,7 @@ func TestConsul7523_CommandsOfAHandoffDoNotGrowWithWaiters(t *testing.T) {
 
 func consul7523(t *testing.T, name string, sizes []int) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		_, p, c := counted(t, s, config{pool: 4})
+		_, p, c := counted(t, s, config{Pool: 4})
 		ctx := within(t, patience)
 		for _, waiters := range sizes {
 			l := lock(t, c, ctx, name)
@@ -122,9 +122,7 @@ func consul7523(t *testing.T, name string, sizes []int) {
 			}
 			n := p.Count(work)
 			t.Logf("%d waiters: %.2f commands a handoff", waiters, float64(n)/float64(waiters))
-			if n > 2*waiters {
-				t.Errorf("%d commands for %d handoffs", n, waiters)
-			}
+			harness.ErrorIf(t, n > 2*waiters, "%d commands for %d handoffs", n, waiters)
 			unlock(t, l)
 		}
 	})
@@ -157,9 +155,7 @@ func TestCost_RenewingManyLeasesIsOneCommandFor256(t *testing.T) {
 			const script = 16
 			want += (periods + 1) * ((m + script - 1) / script) // and each is asked after once, within half a second
 		}
-		if n > want {
-			t.Errorf("%d commands for %d renewals of %d leases, want %d", n, periods, m, want)
-		}
+		harness.ErrorIf(t, n > want, "%d commands for %d renewals of %d leases, want %d", n, periods, m, want)
 		workers(m, func(i int) { leases[i].Unlock(context.Background()) })
 	})
 }
@@ -180,10 +176,6 @@ func TestCost_WaitingSendsNothing(t *testing.T) {
 		})
 		cancel()
 		srv.Must("EVAL", `redis.call('del', 'n') return redis.call('publish', 'redisson_lock__channel:{n}', '0')`, "0")
-		r := receive(t, soon, "the waiter woke", ch)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, soon, "the waiter woke", ch)
 	})
 }

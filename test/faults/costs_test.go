@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // cost is what one operation costs: commands sent to the store, and allocations in the process, the
@@ -98,9 +97,7 @@ var operations = []operation{
 	}},
 	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {
 		s := b.Semaphore("n")
-		if _, err := s.TrySetPermits(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(s.TrySetPermits(t.Context(), 2))(t)
 		return func() error {
 			if err := s.Acquire(t.Context(), 1); err != nil {
 				return err
@@ -110,9 +107,7 @@ var operations = []operation{
 	}},
 	{name: "permits: Acquire, Release", want: [4]cost{{2, 46}, {2, 27}, {2, 27}, {0, 19}}, prepare: func(t *testing.T, b *setup) func() error {
 		p := b.Permits("n")
-		if _, err := p.TrySetPermits(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 		return func() error {
 			permit, err := p.Acquire(t.Context())
 			if err != nil {
@@ -163,10 +158,7 @@ var operations = []operation{
 
 func lockAndUnlock(k mortise.Kind, opts ...mortise.Option) func(*testing.T, *setup) func() error {
 	return func(t *testing.T, b *setup) func() error {
-		l, err := b.Kind(k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := harness.Must(b.Kind(k))(t)
 		return func() error { return ended(l.Lock(t.Context(), "n", opts...)) }
 	}
 }
@@ -271,9 +263,7 @@ func (o operation) measure(t *testing.T, s stack, want cost) cost {
 	}
 	run := func(f func() error, n int) {
 		for range n {
-			if err := f(); err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, f())
 		}
 	}
 
@@ -310,7 +300,9 @@ func (o operation) start(t *testing.T, s stack, counting bool) (f func() error, 
 	p = redistest.NewProxy(t, srv.Addr())
 	addr := p.Addr()
 	if !counting {
-		addr = relay(t, srv.Addr())
+		// A server with a processor of its own may reply before the caller sleeps or after, and go-redis
+		// then allocates less or more; with the relay the caller always sleeps.
+		addr = redistest.NewRelay(t, srv.Addr(), nil).Addr()
 	}
 	open := func(addr string, opts ...mortise.ClientOption) *mortise.Client {
 		return s.client(t, addr, config{}, opts...)
@@ -337,37 +329,4 @@ func (o operation) start(t *testing.T, s stack, counting bool) (f func() error, 
 	}))
 	b.other = open(srv.Addr())
 	return o.prepare(t, b), p
-}
-
-// relay passes bytes to and from the server at addr. A server with a processor of its own may reply before
-// the caller sleeps or after, and go-redis then allocates less or more; with the relay the caller always sleeps.
-func relay(t *testing.T, addr string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", addr)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			both := func(to, from net.Conn) {
-				io.Copy(to, from)
-				to.Close()
-				from.Close()
-			}
-			wg.Go(func() { both(client, server) })
-			wg.Go(func() { both(server, client) })
-		}
-	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	return l.Addr().String()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // deeper is a key of a context below a lease's.
@@ -63,9 +64,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 			cancel()
 		})
 		t.Logf("%d cancelled and %d acquired in %v", cancelled.Load(), got.Load(), time.Since(begun))
-		if cancelled.Load() < 100 || got.Load() < 100 {
-			t.Error("that does not test much")
-		}
+		harness.ErrorIf(t, cancelled.Load() < 100 || got.Load() < 100, "that does not test much")
 		records := []string{"EVAL", `local all = {}
 			for i, k in ipairs(KEYS) do
 				if redis.call('exists', k) == 1 then
@@ -179,9 +178,7 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 		leases := make([]*mortise.Lease, m)
 		workers(m, func(i int) {
 			l, err := c.Lock(context.Background(), fmt.Sprint("n", i))
-			if err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, err)
 			leases[i] = l
 		})
 		if t.Failed() {
@@ -240,7 +237,7 @@ func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 		srv := redistest.Start(t)
 		const watchdog = 7500 * time.Millisecond // a third of it is how much sooner its context ends
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: patience}, mortise.WithWatchdogTimeout(watchdog))
+		c := s.client(t, w.Addr(), config{Timeout: patience}, mortise.WithWatchdogTimeout(watchdog))
 		other := direct(t, srv.Addr())
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdReply, 1, script("renew"))
@@ -273,7 +270,7 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 		const watchdog = 9 * time.Second // go-redis dials five times before a renewal fails
 		failed := make(chan mortise.RenewalFailedEvent, 1000)
 		lost := make(chan mortise.LostEvent, 10)
-		c := s.client(t, srv.Addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+		c := s.client(t, srv.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
 			RenewalFailed: func(e mortise.RenewalFailedEvent) { failed <- e },
 			Lost:          func(e mortise.LostEvent) { lost <- e },
 		}))
@@ -293,12 +290,8 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 		cause := context.Cause(l.Context())
 		check(t, cause, mortise.ErrLost)
 		check(t, l.Err(), mortise.ErrLost)
-		if !strings.Contains(cause.Error(), `"n"`) {
-			t.Errorf("the cause does not name the lock: %v", cause)
-		}
-		if len(failed) < 1 {
-			t.Error("the observer was told of no renewal that failed")
-		}
+		harness.ErrorIf(t, !strings.Contains(cause.Error(), `"n"`), "the cause does not name the lock: %v", cause)
+		harness.ErrorIf(t, len(failed) < 1, "the observer was told of no renewal that failed")
 		for i := range len(failed) { // the last may have failed as the lease ended
 			if e := <-failed; e.Name != "n" || e.Owner == "" || e.Err == nil || i == 0 && e.Remaining <= 0 {
 				t.Errorf("%+v", e)
@@ -333,9 +326,7 @@ func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) 
 				}
 				closed(t, watchdog/3+soon, "the lease ended", l.Context().Done())
 				took := time.Since(at)
-				if s.cached && took > watchdog/4 {
-					t.Errorf("only after %v", took)
-				}
+				harness.ErrorIf(t, s.cached && took > watchdog/4, "only after %v", took)
 				check(t, l.Err(), mortise.ErrLost)
 				check(t, l.Unlock(within(t, patience)), mortise.ErrNotHeld)
 			})
@@ -368,9 +359,7 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 			if round == 0 { // in the other rounds some leave before they are subscribed
 				await(t, patience, "all are subscribed", func() bool { return channels(srv) == n })
 				subscribers := strings.Count(srv.Must("CLIENT", "LIST", "TYPE", "pubsub").(string), "\n")
-				if subscribers != 1 {
-					t.Errorf("%d connections subscribe", subscribers)
-				}
+				harness.ErrorIf(t, subscribers != 1, "%d connections subscribe", subscribers)
 			} else {
 				await(t, patience, "some are subscribed", func() bool { return channels(srv) > n/10 })
 			}
@@ -387,7 +376,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: patience, pool: 1})
+		c := s.client(t, w.Addr(), config{Timeout: patience, Pool: 1})
 		f := w.arm(holdRequest, 1, about("first", script("acquire")))
 		defer f.let()
 		first := locking(c, within(t, patience), "first", mortise.WithLease(ample))
@@ -399,11 +388,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 		r := receive(t, soon, "Lock returned", second) // the library waits longer
 		check(t, r.err, context.Canceled)
 		f.let()
-		r = receive(t, soon, "the first has its lock", first)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, soon, "the first has its lock", first)
 		// It does not even have to be released if it was never sent; if it was, soon.
 		await(t, soon, "nothing is left", func() bool { return srv.Must("DBSIZE") == int64(0) })
 		stays(t, 300*time.Millisecond, "nothing comes back", func() bool { return srv.Must("DBSIZE") == int64(0) })
@@ -443,14 +428,10 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 								t.Error(err)
 								return
 							}
-							if inside[name].Add(1) != 1 {
-								t.Error("two are inside")
-							}
+							harness.ErrorIf(t, inside[name].Add(1) != 1, "two are inside")
 							turns[i]++
 							inside[name].Add(-1)
-							if err := l.Unlock(ctx); err != nil {
-								t.Error(err)
-							}
+							harness.Check(t, l.Unlock(ctx))
 						}
 					})
 				}
@@ -507,11 +488,7 @@ func TestNcps913_UnlockWithACancelledContextReleases(t *testing.T) {
 		// Do, whose function's context was cancelled, as a request's is.
 		ctx, cancel = context.WithCancel(context.Background())
 		err := mortise.Do(ctx, c, "n", func(context.Context) error { cancel(); return nil }, mortise.WithLease(ample))
-		if err != nil {
-			t.Errorf("Do: %v", err)
-		}
-		if exists(srv, "n") {
-			t.Error("Do returned and the key is there")
-		}
+		harness.ErrorIf(t, err != nil, "Do: %v", err)
+		harness.ErrorIf(t, exists(srv, "n"), "Do returned and the key is there")
 	})
 }

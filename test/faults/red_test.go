@@ -15,6 +15,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // redWatchdog is the watchdog timeout of Red's tests: a lease outlives a stall of the machine
@@ -42,12 +43,9 @@ func (f *fleet) open(opts ...mortise.ClientOption) mortise.Locker {
 	opts = append([]mortise.ClientOption{mortise.WithWatchdogTimeout(redWatchdog)}, opts...)
 	var clients []*mortise.Client
 	for _, srv := range f.servers {
-		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{timeout: time.Second}, opts...))
+		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{Timeout: time.Second}, opts...))
 	}
-	red, err := mortise.Red(clients...)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	red := harness.Must(mortise.Red(clients...))(f.t)
 	return red
 }
 
@@ -192,9 +190,7 @@ func (v *visits) check(t *testing.T) {
 	slices.SortFunc(v.all, func(a, b visit) int { return cmp.Compare(a.from, b.from) })
 	var last visit
 	for i, x := range v.all {
-		if i > 0 && x.from < last.to {
-			t.Errorf("two held the lock: %+v and %+v", last, x)
-		}
+		harness.ErrorIf(t, i > 0 && x.from < last.to, "two held the lock: %+v and %+v", last, x)
 		if i == 0 || x.to > last.to {
 			last = x
 		}
@@ -253,11 +249,7 @@ func TestRed_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
 		unlock(t, inner)
 		unlock(t, l)
 		unlock(t, fresh)
-		r := receive(t, patience, "the next has it", waiting)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, patience, "the next has it", waiting)
 		f.free(dead, "n", "m")
 	})
 }
@@ -395,12 +387,9 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 					took := time.Since(begun)
 					t.Logf("after %v: %v", took.Round(time.Millisecond), err)
 					check(t, err, mortise.ErrUnavailable)
-					if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-						t.Errorf("%s: the caller's context has no end: %v", op, err)
-					}
-					if took > patience/2 {
-						t.Errorf("%s took %v", op, took)
-					}
+					harness.ErrorIf(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled),
+						"%s: the caller's context has no end: %v", op, err)
+					harness.ErrorIf(t, took > patience/2, "%s took %v", op, took)
 					for _, i := range which {
 						if says := fmt.Sprintf("store %d: ", i); err == nil || !strings.Contains(err.Error(), says) {
 							t.Errorf("%s: the error does not name store %d", op, i)
@@ -426,9 +415,7 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 				}
 				m := lock(t, b, ctx, "n", mortise.WithWait(redWatchdog+patience))
 				check(t, l.Unlock(ctx), mortise.ErrLost)
-				if err := m.Err(); err != nil {
-					t.Error(err)
-				}
+				harness.Check(t, m.Err())
 				unlock(t, m)
 				f.free(nil, "n", "m")
 			})
@@ -478,9 +465,7 @@ func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 		}
 		wg.Wait()
 		v.check(t)
-		if len(v.all) != 2 {
-			t.Errorf("%d holds, want 2", len(v.all))
-		}
+		harness.ErrorIf(t, len(v.all) != 2, "%d holds, want 2", len(v.all))
 	})
 }
 
@@ -534,9 +519,7 @@ func TestRed_TwoOfFiveFrozen(t *testing.T) {
 		check(t, tries(t, b, "n"), mortise.ErrNotAcquired)
 		took := time.Since(begun)
 		t.Logf("a Lock and a TryLock took %v", took.Round(time.Millisecond))
-		if took > patience/4 {
-			t.Errorf("a Lock and a TryLock took %v", took)
-		}
+		harness.ErrorIf(t, took > patience/4, "a Lock and a TryLock took %v", took)
 		stays(t, redWatchdog*3/2, "both are held", func() bool { return l.Err() == nil && m.Err() == nil })
 		begun = time.Now()
 		unlock(t, m)
@@ -579,23 +562,17 @@ func forgotten(t *testing.T, s stack, age time.Duration, lease time.Duration, fo
 	})
 	stays(t, 500*time.Millisecond, "it is", func() bool { return l.Err() == nil })
 	for _, srv := range f.servers[:3] {
-		if !exists(srv, "n") {
-			t.Fatal("the first three have no record")
-		}
+		harness.FatalIf(t, !exists(srv, "n"), "the first three have no record")
 	}
 	forget(f, f.servers[2])
-	if exists(f.servers[2], "n") {
-		t.Fatal("the server has forgotten nothing")
-	}
+	harness.FatalIf(t, exists(f.servers[2], "n"), "the server has forgotten nothing")
 	check(f, l, b)
 }
 
 var forgetting = map[string]func(f *fleet, srv *redistest.Server){
 	"restarted with an old snapshot": func(f *fleet, srv *redistest.Server) {
 		srv.Restart()
-		if !exists(srv, "mortise:1:since") {
-			f.t.Fatal("the snapshot was not read")
-		}
+		harness.FatalIf(f.t, !exists(srv, "mortise:1:since"), "the snapshot was not read")
 	},
 	"FLUSHALL": func(f *fleet, srv *redistest.Server) { srv.Must("FLUSHALL") },
 }
@@ -634,9 +611,7 @@ func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
 			}, func(f *fleet, l *mortise.Lease, b mortise.Locker) {
 				// Not one TryLock: its connections are new, or were broken, and a stall is a refusal.
 				m, err := b.Lock(within(t, patience), "n")
-				if err != nil {
-					t.Fatalf("the rule is off, and it was kept: %v", err)
-				}
+				harness.FatalIf(t, err != nil, "the rule is off, and it was kept: %v", err)
 				if err := l.Err(); err != nil {
 					t.Errorf("the first was told: %v", err)
 				}
@@ -745,15 +720,11 @@ func TestRed_ARandomScheduleOfFailures(t *testing.T) {
 	for end := time.Now().Add(2 * patience); errors.Is(err, mortise.ErrUnavailable) && time.Now().Before(end); {
 		l, err = reds[0].Lock(ctx, "m", mortise.WithWait(2*patience))
 	}
-	if err != nil {
-		t.Fatalf("with all servers back: %v", err)
-	}
+	harness.FatalIf(t, err != nil, "with all servers back: %v", err)
 	unlock(t, l)
 	stop()
 	wg.Wait()
 	v.check(t)
-	if len(v.all) == 0 {
-		t.Error("nobody ever got the lock")
-	}
+	harness.ErrorIf(t, len(v.all) == 0, "nobody ever got the lock")
 	f.free(nil, "n", "m")
 }

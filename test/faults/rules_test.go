@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // A command's timeout in tests of faults, and a lease that outlives them by far: a
@@ -26,7 +27,7 @@ func point(t *testing.T, f func(t *testing.T, s stack, d deed, srv *redistest.Se
 				t.Parallel()
 				srv := redistest.Start(t)
 				w := newWire(t, srv.Addr())
-				f(t, s, d, srv, w, s.client(t, w.addr(), config{timeout: brief}))
+				f(t, s, d, srv, w, s.client(t, w.Addr(), config{Timeout: brief}))
 			})
 		}
 	})
@@ -67,9 +68,7 @@ func TestRule09And11_AnAcquireThatMetAFaultHoldsOnceOrLeavesNothing(t *testing.T
 			if n, owners := holds(t, srv, "n"); n != 1 || owners != 1 {
 				t.Errorf("the store has %d holds of %d owners", n, owners)
 			}
-			if err := l.Err(); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, l.Err())
 			unlock(t, l)
 		}
 		released(t, srv, "n")
@@ -112,7 +111,7 @@ func TestRule09_AnAttemptThatArrivesAfterTheUnlockIsReleased(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: brief})
+		c := s.client(t, w.Addr(), config{Timeout: brief})
 		f := w.arm(holdRequest, 1, script("acquire"))
 		defer f.let()
 		l, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample))
@@ -133,7 +132,7 @@ func TestRule09_WithWaitRunsOutWhileTheAcquireIsOnItsWay(t *testing.T) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
 		// The wait is long enough for the acquire to be sent, and over before the library's.
-		c := s.client(t, w.addr(), config{timeout: patience})
+		c := s.client(t, w.Addr(), config{Timeout: patience})
 		f := w.arm(holdRequest, 1, script("acquire"))
 		defer f.let()
 		begun := time.Now()
@@ -179,9 +178,7 @@ func TestRule11_AReentryThatMetAFaultLeavesTheCountRight(t *testing.T) {
 		if n, _ := holds(t, srv, "n"); n != 1 {
 			t.Errorf("%d holds in the store, 1 is live", n)
 		}
-		if err := outer.Err(); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, outer.Err())
 		unlock(t, outer)
 		released(t, srv, "n")
 	})
@@ -192,7 +189,7 @@ func TestRule09_AReentryWhoseCallerGaveUpIsTakenBack(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, _ *mortise.Client) {
 		// What is held goes on before its client sends it again: after what that took back,
 		// it would set the count once more, until the next operation.
-		c := s.client(t, w.addr(), config{timeout: 4 * time.Second})
+		c := s.client(t, w.Addr(), config{Timeout: 4 * time.Second})
 		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		f := w.arm(d, 1, script("reenter"))
 		defer f.let()
@@ -225,7 +222,7 @@ func TestRule12_ARenewalThatMetAFaultIsRepeatedWithinTheLease(t *testing.T) {
 				srv := redistest.Start(t)
 				w := newWire(t, srv.Addr())
 				const watchdog = 9 * time.Second
-				c := s.client(t, w.addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(watchdog))
+				c := s.client(t, w.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog))
 				l := lock(t, c, within(t, patience), "n")
 				f := w.arm(d, 1, script("renew"))
 				defer f.let()
@@ -250,7 +247,7 @@ func TestRule05_ARenewalThatArrivesAfterTheReleaseRevivesNothing(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(9*time.Second))
+		c := s.client(t, w.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(9*time.Second))
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdRequest, 1, script("renew"))
 		defer f.let()
@@ -284,9 +281,7 @@ func TestRule11_AReleaseThatMetAFaultIsASuccess(t *testing.T) {
 		defer f.let()
 		unlock(t, l)
 		closed(t, 0, "the fault struck", f.struck)
-		if exists(srv, "n") {
-			t.Error("Unlock succeeded and the lock is held")
-		}
+		harness.ErrorIf(t, exists(srv, "n"), "Unlock succeeded and the lock is held")
 		next := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(ample))
 		f.arrive(t, srv)
 		stays(t, 300*time.Millisecond, "the next holder holds", func() bool { return exists(srv, "n") && next.Err() == nil })
@@ -326,7 +321,7 @@ func TestRule10_AReleaseIsRetriedInTheBackgroundUntilItIsConfirmed(t *testing.T)
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: brief})
+		c := s.client(t, w.Addr(), config{Timeout: brief})
 		l := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		var last *fault
 		for range 5 {

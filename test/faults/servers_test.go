@@ -20,6 +20,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // A server that is down, refuses, or never answers: Lock and TryLock return in
@@ -45,10 +46,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			return "redis.invalid:6379"
 		}},
 		{what: "accepts and never answers", says: "timeout|deadline", server: func(t *testing.T) string {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 			var open []net.Conn
 			done := make(chan struct{})
 			go func() {
@@ -77,10 +75,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			return srv.Addr()
 		}},
 		{what: "not a Redis", says: "", server: func(t *testing.T) string {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 			t.Cleanup(func() { l.Close() })
 			go func() {
 				for {
@@ -97,16 +92,16 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		{what: "NOAUTH", says: "NOAUTH", server: func(t *testing.T) string {
 			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
 		}},
-		{what: "wrong password", says: "WRONGPASS", config: config{user: "default", password: "guess"}, server: func(t *testing.T) string {
+		{what: "wrong password", says: "WRONGPASS", config: config{User: "default", Password: "guess"}, server: func(t *testing.T) string {
 			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
 		}},
-		{what: "a user without scripts", says: "NOPERM", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
+		{what: "a user without scripts", says: "NOPERM", config: config{User: "app", Password: "app"}, server: func(t *testing.T) string {
 			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -@scripting")).Addr()
 		}},
-		{what: "a user without the key", says: "NOPERM", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
+		{what: "a user without the key", says: "NOPERM", config: config{User: "app", Password: "app"}, server: func(t *testing.T) string {
 			return redistest.Start(t, redistest.WithACL("app on >app ~others:* &* +@all")).Addr()
 		}},
-		{what: "a user without hset", says: "", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
+		{what: "a user without hset", says: "", config: config{User: "app", Password: "app"}, server: func(t *testing.T) string {
 			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -hset")).Addr()
 		}},
 		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind, server: func(t *testing.T) string {
@@ -148,14 +143,10 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		{what: "cannot save", says: "MISCONF", server: func(t *testing.T) string {
 			srv := redistest.Start(t, redistest.WithConfig("enable-protected-configs yes"))
 			dir := filepath.Join(t.TempDir(), "gone")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, os.Mkdir(dir, 0o700))
 			srv.Must("CONFIG", "SET", "dir", dir)
 			srv.Must("CONFIG", "SET", "save", "3600 1")
-			if err := os.Remove(dir); err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, os.Remove(dir))
 			srv.Must("BGSAVE")
 			await(t, patience, "saving failed", func() bool {
 				_, err := srv.Do("SET", "x", "1")
@@ -171,10 +162,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		{what: "too many clients", says: "", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Must("CONFIG", "SET", "maxclients", "1")
-			c, err := net.Dial("tcp", srv.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := harness.Must(net.Dial("tcp", srv.Addr()))(t)
 			t.Cleanup(func() { c.Close() })
 			await(t, patience, "it refuses", func() bool { _, err := srv.Do("PING"); return err != nil })
 			return srv.Addr()
@@ -192,7 +180,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			t.Run(tc.what, func(t *testing.T) {
 				t.Parallel()
 				conf := tc.config
-				conf.timeout = timeout
+				conf.Timeout = timeout
 				c := s.unproven(t, tc.server(t), conf)
 				want := tc.want
 				if want == nil {
@@ -206,13 +194,9 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 					begun := time.Now()
 					err := call()
 					took := time.Since(begun)
-					if err == nil {
-						t.Fatalf("%s: no error", op)
-					}
+					harness.FatalIf(t, err == nil, "%s: no error", op)
 					t.Logf("%s after %v: %v", s.name, took.Round(time.Millisecond), err)
-					if took > bound {
-						t.Errorf("%s took %v", op, took)
-					}
+					harness.ErrorIf(t, took > bound, "%s took %v", op, took)
 					check(t, err, want)
 					for _, other := range []error{mortise.ErrNotAcquired, context.Canceled, context.DeadlineExceeded} {
 						if errors.Is(err, other) { // the caller's context has no end
@@ -220,16 +204,14 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 						}
 					}
 					text := err.Error()
-					if !strings.HasPrefix(text, fmt.Sprintf("mortise: %s %q: ", op, name)) {
-						t.Errorf("%s: the text does not begin with operation and lock", op)
-					}
+					harness.ErrorIf(t, !strings.HasPrefix(text, fmt.Sprintf("mortise: %s %q: ", op, name)),
+						"%s: the text does not begin with operation and lock", op)
 					if !slices.ContainsFunc(strings.Split(tc.says, "|"), func(says string) bool { return strings.Contains(text, says) }) {
 						t.Errorf("%s: the text does not say %q", op, tc.says)
 					}
 					var f *backend.Fault
-					if !errors.As(err, &f) || f.Remedy == "" || !strings.Contains(text, f.Remedy) {
-						t.Errorf("%s: the text has no remedy", op)
-					}
+					harness.ErrorIf(t, !errors.As(err, &f) || f.Remedy == "" || !strings.Contains(text, f.Remedy),
+						"%s: the text has no remedy", op)
 				}
 				if err := c.Ping(within(t, bound)); want == mortise.ErrUnavailable && err != nil {
 					check(t, err, want)
@@ -243,7 +225,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 func TestRule13_WithWaitAndContextsBoundAWaitOnADeadServer(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{timeout: patience})
+		c := s.client(t, srv.Addr(), config{Timeout: patience})
 		srv.Pause()
 		t.Cleanup(srv.Resume)
 		begun := time.Now()
@@ -278,9 +260,7 @@ func TestRule13_BadInputIsRefusedWithoutACommand(t *testing.T) {
 		}{}
 		try := func(what string, want error, ctx context.Context, name string, opts ...mortise.Option) {
 			l, err := c.Lock(ctx, name, opts...)
-			if l != nil {
-				t.Errorf("%s: a lease", what)
-			}
+			harness.ErrorIf(t, l != nil, "%s: a lease", what)
 			refused[what] = struct{ err, want error }{err, want}
 		}
 		try("empty name", mortise.ErrBadName, ctx, "")
@@ -328,9 +308,7 @@ func TestRule13_ANilClientIsAnErrorOfNew(t *testing.T) {
 		"tracking by himself": rueidis.New(redisrueidis.ClientOption{InitAddress: []string{"x:1"}, ClientTrackingOptions: []string{"OPTIN"}}),
 	} {
 		c, err := mortise.New(b)
-		if c != nil || !errors.Is(err, mortise.ErrInvalid) {
-			t.Errorf("%s: %v", what, err)
-		}
+		harness.ErrorIf(t, c != nil || !errors.Is(err, mortise.ErrInvalid), "%s: %v", what, err)
 		t.Logf("%s: %v", what, err)
 	}
 }
@@ -380,9 +358,7 @@ func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 		var none *mortise.Lease
 		check(t, none.Unlock(ctx), mortise.ErrNotHeld)
 		check(t, none.Err(), mortise.ErrNotHeld)
-		if none.Context().Err() == nil {
-			t.Error("a nil lease's context is live")
-		}
+		harness.ErrorIf(t, none.Context().Err() == nil, "a nil lease's context is live")
 		// A nil context is as good as Background where it cannot mislead.
 		unlock(t, lock(t, c, ctx, "k"))
 		l = lock(t, c, ctx, "k")

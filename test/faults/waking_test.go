@@ -7,6 +7,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // waiting starts a Lock and waits until it is subscribed, so that what follows
@@ -82,9 +83,7 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 				e.free(t, srv)
 				freed := time.Now()
 				r := receive(t, patience, "the waiter woke", ch)
-				if r.err != nil {
-					t.Fatal(r.err)
-				}
+				harness.OK(t, r.err)
 				took := r.at.Sub(freed)
 				switch {
 				case e.known && s.cached && took > once:
@@ -139,9 +138,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 				unlock(t, held)
 				freed := time.Now()
 				r := receive(t, soon, "the waiter woke", ch)
-				if r.err != nil {
-					t.Fatal(r.err)
-				}
+				harness.OK(t, r.err)
 				t.Logf("%v", r.at.Sub(freed).Round(time.Millisecond))
 				unlock(t, r.lease)
 				await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
@@ -155,18 +152,14 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 func TestRule08_AWaiterOnAPausedServerGoesOnWhenItIsResumed(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{timeout: brief})
+		c := s.client(t, srv.Addr(), config{Timeout: brief})
 		foreign(t, srv, "n", 5*time.Second)
 		ch := waiting(t, srv, c, "n")
 		left := pttl(srv, "n")
 		srv.Pause()
 		time.Sleep(max(left, 0) + 300*time.Millisecond) // the lease ends meanwhile
 		srv.Resume()
-		r := receive(t, 8*time.Second, "the waiter has the lock", ch)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, 8*time.Second, "the waiter has the lock", ch)
 	})
 }
 
@@ -176,7 +169,7 @@ func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{})
+		c := s.client(t, w.Addr(), config{})
 		for k := 1; k <= 48; k++ {
 			name := "torn" + strconv.Itoa(k)
 			foreign(t, srv, name, ample)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // What the bits of FuzzCalls's kind say.
@@ -117,15 +118,11 @@ func (in calls) on(t *testing.T, w *world, store string) (said []string) {
 	b := w.backend(store)
 	c, err := mortise.New(b, append(opts, mortise.WithID(in.id))...)
 	if !say("New", err) {
-		if c, err = mortise.New(b); err != nil {
-			t.Fatal(err)
-		}
+		c = harness.Must(mortise.New(b))(t)
 		in.kind &^= withWatchdog
 	}
 	defer func() {
-		if !shutdown(t, c, enough) {
-			t.Errorf("%s: Shutdown was not over within %v", store, enough)
-		}
+		harness.ErrorIf(t, !shutdown(t, c, enough), "%s: Shutdown was not over within %v", store, enough)
 	}()
 	k := mortise.Kind{Fair: in.has(fair), Fenced: in.has(fenced), NonReentrant: in.has(nonReentrant)}
 	if in.has(spinning) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // FuzzMessages publishes what nobody of ours would on the channels that one who waits listens to. It must
@@ -33,25 +34,17 @@ func FuzzMessages(f *testing.F) {
 		w.reset(t, around)
 		before := w.digests(t, around)
 		w.scripts(t)
-		holder, err := mortise.New(w.backend(byRedis))
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder := harness.Must(mortise.New(w.backend(byRedis)))(t)
 		defer shutdown(t, holder, slack)
 		by := stores[1+int(store)%2]
-		waiter, err := mortise.New(w.backend(by))
-		if err != nil {
-			t.Fatal(err)
-		}
+		waiter := harness.Must(mortise.New(w.backend(by)))(t)
 		defer shutdown(t, waiter, slack)
 
 		k := waits[int(kind)%len(waits)]
 		ctx, cancel := context.WithTimeout(context.Background(), slack)
 		defer cancel()
 		release, err := k.hold(ctx, holder)
-		if err != nil {
-			t.Fatalf("%s: %v", k.name, err)
-		}
+		harness.FatalIf(t, err != nil, "%s: %v", k.name, err)
 		got := make(chan error, 1)
 		go func() {
 			back, err := k.wait(ctx, waiter)
@@ -65,9 +58,7 @@ func FuzzMessages(f *testing.F) {
 		for n := 0; n < mostMessages && len(p) > 0; n++ {
 			payload := w.payload(ctx, &p)
 			for _, c := range append(channels, "redisson_lock__channel:{other}") {
-				if err := w.admin.Publish(ctx, c, payload).Err(); err != nil {
-					t.Fatal(err)
-				}
+				harness.OK(t, w.admin.Publish(ctx, c, payload).Err())
 			}
 		}
 		select {
@@ -89,9 +80,7 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%s, %s: %d scripts were sent", by, k.name, n)
 		}
 		for _, l := range w.unharmed(t, names, around, before) {
-			if !l.expires && !k.counts {
-				t.Errorf("%s, %s: %q is left behind", by, k.name, l.name)
-			}
+			harness.ErrorIf(t, !l.expires && !k.counts, "%s, %s: %q is left behind", by, k.name, l.name)
 		}
 	})
 }
@@ -103,9 +92,7 @@ func (w *world) listened(t *testing.T, ctx context.Context) []string {
 	t.Helper()
 	for {
 		all, err := w.admin.PubSubChannels(ctx, "*").Result()
-		if err != nil {
-			t.Fatalf("nobody listens: %v", err)
-		}
+		harness.FatalIf(t, err != nil, "nobody listens: %v", err)
 		if len(all) > 0 {
 			return all
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // FuzzValues puts what nobody of ours wrote at a name's keys, before and while two clients use it: values of
@@ -53,9 +54,8 @@ func FuzzValues(f *testing.F) {
 			t.Errorf("%s: %d scripts were sent", d.store, n)
 		}
 		for _, k := range w.unharmed(t, names, around, before) {
-			if strings.HasPrefix(k.name, "mortise:1:") && !k.expires && !d.damaged[k.name] {
-				t.Errorf("%s: %q does not expire", d.store, k.name)
-			}
+			harness.ErrorIf(t, strings.HasPrefix(k.name, "mortise:1:") && !k.expires && !d.damaged[k.name],
+				"%s: %q does not expire", d.store, k.name)
 			// A queue whose times are gone, or the reverse, mends itself within backend.Absence of its turn.
 			broken := d.damaged["redisson_lock_queue:"+tagged(name)] || d.damaged["redisson_lock_timeout:"+tagged(name)]
 			for _, field := range k.fields {
@@ -206,10 +206,7 @@ func (d *damage) run() {
 		if d.store == byCached && i > 0 {
 			b = d.w.backend(d.store)
 		}
-		c, err := mortise.New(b, mortise.WithID(ours+fmt.Sprint(i)))
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		c := harness.Must(mortise.New(b, mortise.WithID(ours+fmt.Sprint(i))))(d.t)
 		d.users[i] = c
 	}
 	for range mostSteps {

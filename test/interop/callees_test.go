@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // callees: a lock that a Go service has entered under another is one that is held, to Java, until the
@@ -19,13 +20,8 @@ func callees(p *pair) {
 		enter := func() (outer, inner *mortise.Lease) {
 			p.Helper()
 			outer = a.lock(kind.kind, p.name)
-			ctx, err := b.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...)
-			if err != nil {
-				p.Fatal(err)
-			}
-			if inner, err = b.of(kind.kind).Lock(ctx, p.name, in(long), mortise.WithLease(minutes)); err != nil {
-				p.Fatal(err)
-			}
+			ctx := harness.Must(b.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...))(p)
+			inner = harness.Must(b.of(kind.kind).Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(p)
 			return outer, inner
 		}
 		for _, callerFirst := range []bool{true, false} {
@@ -51,18 +47,14 @@ func callees(p *pair) {
 			case <-time.After(200 * time.Millisecond): // that nothing comes is the subject
 			}
 			event := time.Now()
-			if err := last.Unlock(context.Background()); err != nil {
-				p.Fatal(err)
-			}
+			harness.OK(p, last.Unlock(context.Background()))
 			d, _ := j.await(w, event)
 			p.figure("the last of caller and callee to Java's "+kind.java+" lock", d)
 			j.unlock()
 		}
 
 		outer, inner := enter()
-		if !j.forceUnlock() {
-			p.Errorf("%s: Java's forceUnlock found no lock", kind.java)
-		}
+		harness.ErrorIf(p, !j.forceUnlock(), "%s: Java's forceUnlock found no lock", kind.java)
 		for _, l := range []*mortise.Lease{inner, outer} {
 			if err := l.Unlock(context.Background()); err == nil {
 				p.Errorf("%s: a hold outlived Java's forceUnlock", kind.java)

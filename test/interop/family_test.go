@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // slow is for Go clients that wait: none of them asks again by itself while a test lasts.
@@ -62,9 +63,7 @@ func (p *pair) wakes(holder, waiter, other user) {
 	}
 	switch h := holder.(type) {
 	case *javaUser:
-		if h.owner() != "" && h.state().State.Held {
-			p.Error("Java still believes to hold it")
-		}
+		harness.ErrorIf(p, h.owner() != "" && h.state().State.Held, "Java still believes to hold it")
 		if h.kind != "read" { // which may read beside a reader
 			h.refused()
 		}
@@ -103,9 +102,8 @@ func order(p *pair) {
 		all[i].begin()
 		until(p.T, fmt.Sprintf("waiter %d to stand in the queue", i), func() bool {
 			standing := p.site.must(p.T, "LRANGE", queue, "0", "-1").([]any)
-			if len(standing) > i+1 {
-				p.Fatalf("waiter %d has asked, %d stand in the queue: %v", i, len(standing), standing)
-			}
+			harness.FatalIf(p, len(standing) > i+1,
+				"waiter %d has asked, %d stand in the queue: %v", i, len(standing), standing)
 			return len(standing) == i+1 && strings.HasPrefix(standing[i].(string), all[i].owner())
 		})
 		go func() {
@@ -119,9 +117,7 @@ func order(p *pair) {
 	for want := range all {
 		select {
 		case got := <-turns:
-			if got != want {
-				p.Fatalf("number %d to ask was served as number %d", got, want)
-			}
+			harness.FatalIf(p, got != want, "number %d to ask was served as number %d", got, want)
 		case <-time.After(long):
 			p.Fatalf("number %d was not served; the queue is %v", want, p.site.must(p.T, "LRANGE", queue, "0", "-1"))
 		}
@@ -174,10 +170,7 @@ func (p *pair) holdCounts(kind string) {
 	}
 	again()
 	owner := posing.inspectOf(kind, p.name).Owner
-	id, err := strconv.ParseInt(number(owner), 10, 64)
-	if err != nil {
-		p.Fatal(err)
-	}
+	id := harness.Must(strconv.ParseInt(number(owner), 10, 64))(p)
 	holds := func(n int) string {
 		switch {
 		case n == 0:
@@ -385,14 +378,9 @@ func (p *pair) permitEnds(name string) (all []permitEnd) {
 			now := server.Must("TIME").([]any)
 			s, err1 := strconv.ParseInt(now[0].(string), 10, 64)
 			us, err2 := strconv.ParseInt(now[1].(string), 10, 64)
-			if err := errors.Join(err1, err2); err != nil {
-				p.Fatal(err)
-			}
+			harness.OK(p, errors.Join(err1, err2))
 			for i := 0; i < len(members); i += 2 {
-				score, err := strconv.ParseFloat(members[i+1].(string), 64)
-				if err != nil {
-					p.Fatal(err)
-				}
+				score := harness.Must(strconv.ParseFloat(members[i+1].(string), 64))(p)
 				all = append(all, permitEnd{hex.EncodeToString([]byte(members[i].(string))),
 					time.Duration(int64(score)-s*1000-us/1000) * time.Millisecond})
 			}
@@ -416,9 +404,7 @@ func (p *pair) javaForces(f family) {
 	force := func() time.Time {
 		p.Helper()
 		event := time.Now()
-		if !operator.forceUnlock() {
-			p.Error("Java says that there was no lock")
-		}
+		harness.ErrorIf(p, !operator.forceUnlock(), "Java says that there was no lock")
 		return event
 	}
 	forced := func(l *mortise.Lease) {
@@ -460,9 +446,7 @@ func (p *pair) javaForces(f family) {
 		p.Errorf("Java holds it after Go unlocked what it had lost: %+v", s)
 	}
 	j.give()
-	if operator.forceUnlock() {
-		p.Error("Java says that there was a lock")
-	}
+	harness.ErrorIf(p, operator.forceUnlock(), "Java says that there was a lock")
 }
 
 func (p *pair) goForces(f family) {
@@ -470,9 +454,7 @@ func (p *pair) goForces(f family) {
 	force := func() time.Time {
 		p.Helper()
 		event := time.Now()
-		if !operator.force(f.held, p.name) {
-			p.Error("Go says that there was no lock")
-		}
+		harness.ErrorIf(p, !operator.force(f.held, p.name), "Go says that there was no lock")
 		return event
 	}
 	notHeld := func(l *javaUser) {
@@ -488,9 +470,7 @@ func (p *pair) goForces(f family) {
 	j.begin()
 	j.rest()
 	p.figure("Go's ForceUnlock to Java's lock", j.woken(force()))
-	if holder.state().State.Held {
-		p.Error("Java says that it holds what was forced")
-	}
+	harness.ErrorIf(p, holder.state().State.Held, "Java says that it holds what was forced")
 	notHeld(holder)
 	if s := j.state().State; !s.Held || s.Holds != 1 {
 		p.Errorf("the next holder, after the last one unlocked: %+v", s)
@@ -507,9 +487,7 @@ func (p *pair) goForces(f family) {
 		p.Errorf("Go lost the lease: %v", err)
 	}
 	g.give()
-	if operator.force(f.held, p.name) {
-		p.Error("Go says that there was a lock")
-	}
+	harness.ErrorIf(p, operator.force(f.held, p.name), "Go says that there was a lock")
 }
 
 // renewed are the things of a watchdog test, and what is left of each.
@@ -648,9 +626,8 @@ func javaReadsTwice(p *pair) {
 	}
 	reader.take(minutes)
 	reader.give()
-	if j.state().State.Held != renewed {
-		p.Errorf("Redisson %s: its reader holds the lock: %v", p.java.version, !renewed)
-	}
+	harness.ErrorIf(p, j.state().State.Held != renewed,
+		"Redisson %s: its reader holds the lock: %v", p.java.version, !renewed)
 	if renewed {
 		writer.refused()
 		j.unlock()
@@ -663,10 +640,7 @@ func javaReadsTwice(p *pair) {
 
 // goWatchdogs: the same the other way round, and permits.
 func goWatchdogs(p *pair) {
-	client, err := mortise.New(p.adapter.open(p.T, p.site), mortise.WithWatchdogTimeout(watchdog))
-	if err != nil {
-		p.Fatal(err)
-	}
+	client := harness.Must(mortise.New(p.adapter.open(p.T, p.site), mortise.WithWatchdogTimeout(watchdog)))(p)
 	defer client.Close()
 	g := &golang{client, p.T}
 	things := make(map[string]*renewed)
@@ -703,9 +677,7 @@ func goWatchdogs(p *pair) {
 		if held.kind == "permits" {
 			err = held.permit.Err()
 		}
-		if !errors.Is(err, mortise.ErrClosed) {
-			p.Errorf("Java has %s, and Go's lease says %v", name, err)
-		}
+		harness.ErrorIf(p, !errors.Is(err, mortise.ErrClosed), "Java has %s, and Go's lease says %v", name, err)
 		x.waiter.give()
 	}
 	p.gone(name, 1)
@@ -740,9 +712,8 @@ func (p *pair) java1(kind, name string) func(op string, r request) reply {
 // agree asserts that both sides count the same.
 func (p *pair) agree(what string, byJava int64, byGo int, err error, want int) {
 	p.Helper()
-	if err != nil || byJava != int64(want) || byGo != want {
-		p.Errorf("%s: Java says %d, Go says %d (%v), it should be %d", what, byJava, byGo, err, want)
-	}
+	harness.ErrorIf(p, err != nil || byJava != int64(want) || byGo != want,
+		"%s: Java says %d, Go says %d (%v), it should be %d", what, byJava, byGo, err, want)
 }
 
 // semaphoreCounts: both sides count the same permits, and a message wakes as many as there are
@@ -758,18 +729,15 @@ func semaphoreCounts(p *pair) {
 		p.agree("free permits", java("available", request{}).Number, n, err, want)
 	}
 	free(0)
-	if !java("set", request{Count: 5}).OK {
-		p.Error("Java could not set the semaphore")
-	}
+	harness.ErrorIf(p, !java("set", request{Count: 5}).OK, "Java could not set the semaphore")
 	if set, err := s.TrySetPermits(ctx, 9); err != nil || set {
 		p.Errorf("Go set what Java had set: %v, %v", set, err)
 	}
 	free(5)
 	g.must(s.Acquire(ctx, 2))
 	free(3)
-	if !java("acquire", request{Count: 2}).OK || java("acquire", request{Count: 2}).OK {
-		p.Error("Java takes 2 of 3, and then 2 of 1")
-	}
+	harness.ErrorIf(p, !java("acquire", request{Count: 2}).OK || java("acquire", request{Count: 2}).OK,
+		"Java takes 2 of 3, and then 2 of 1")
 	if err := s.TryAcquire(ctx, 2); !errors.Is(err, mortise.ErrNotAcquired) {
 		p.Errorf("Go took 2 of 1: %v", err)
 	}
@@ -815,9 +783,7 @@ func semaphoreCounts(p *pair) {
 				default:
 				}
 			}
-			if n > want {
-				p.Fatalf("%d have a permit of %d", n, want)
-			}
+			harness.FatalIf(p, n > want, "%d have a permit of %d", n, want)
 			return n == want
 		})
 	}
@@ -861,13 +827,9 @@ func permitCounts(p *pair) {
 		}
 		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			p.Errorf("the ids in the store are %q, not %q", got, want)
-		}
+		harness.ErrorIf(p, !slices.Equal(got, want), "the ids in the store are %q, not %q", got, want)
 	}
-	if !java("set", request{Count: 3}).OK {
-		p.Error("Java could not set the permits")
-	}
+	harness.ErrorIf(p, !java("set", request{Count: 3}).OK, "Java could not set the permits")
 	if set, err := s.TrySetPermits(ctx, 9); err != nil || set {
 		p.Errorf("Go set what Java had set: %v, %v", set, err)
 	}
@@ -880,26 +842,21 @@ func permitCounts(p *pair) {
 	ids(mine.ID(), theirs, forever)
 
 	// Java prolongs Go's permit, and Go's renewals do not shorten it.
-	if !java("lease", request{Permit: mine.ID(), Lease: (3 * minutes).Milliseconds()}).OK {
-		p.Error("Java does not know the permit that Go holds")
-	}
+	harness.ErrorIf(p, !java("lease", request{Permit: mine.ID(), Lease: (3 * minutes).Milliseconds()}).OK,
+		"Java does not know the permit that Go holds")
 	if end := p.permitEnds(p.name)[1]; end.id != mine.ID() || end.left < 2*minutes {
 		p.Errorf("Java prolonged %s to %v; the store says %+v", mine.ID(), 3*minutes, end)
 	}
 
 	// Each releases by its id what the other has.
 	g.must(s.Release(ctx, theirs))
-	if java("tryRelease", request{Permit: theirs}).OK {
-		p.Error("Java released what Go had released")
-	}
+	harness.ErrorIf(p, java("tryRelease", request{Permit: theirs}).OK, "Java released what Go had released")
 	if err := s.Release(ctx, theirs); !errors.Is(err, mortise.ErrNotHeld) {
 		p.Errorf("Go releases it again: %v", err)
 	}
 	g.must(s.Release(ctx, strings.ToUpper(forever)))
 	counts(2, 1)
-	if !java("tryRelease", request{Permit: mine.ID()}).OK {
-		p.Error("Java could not release the permit of Go")
-	}
+	harness.ErrorIf(p, !java("tryRelease", request{Permit: mine.ID()}).OK, "Java could not release the permit of Go")
 	if err := mine.Release(ctx); !errors.Is(err, mortise.ErrNotHeld) {
 		p.Errorf("Go releases what Java had released: %v", err)
 	}
@@ -952,9 +909,7 @@ func permitsEnd(p *pair) {
 	mine, err := g.Permits(p.name).Acquire(ctx, mortise.WithLease(short))
 	g.must(err)
 	got := java("acquire", request{Wait: long.Milliseconds(), Lease: short.Milliseconds()})
-	if !got.OK {
-		p.Fatal("Java did not get the permit that had ended")
-	}
+	harness.FatalIf(p, !got.OK, "Java did not get the permit that had ended")
 	if err := mine.Err(); !errors.Is(err, mortise.ErrLost) {
 		p.Errorf("Java has the permit, and Go's says %v", err)
 	}
@@ -963,9 +918,7 @@ func permitsEnd(p *pair) {
 	}
 	next, err := g.Permits(p.name).Acquire(ctx, in(long))
 	g.must(err)
-	if java("tryRelease", request{Permit: got.Text}).OK {
-		p.Error("Java released a permit that had ended")
-	}
+	harness.ErrorIf(p, java("tryRelease", request{Permit: got.Text}).OK, "Java released a permit that had ended")
 	g.must(next.Err())
 	g.must(next.Release(ctx))
 	p.gone(p.name, 1)
@@ -990,18 +943,14 @@ func latchCounts(p *pair) {
 		g.must(l.CountDown(ctx)) // of a latch that is open: nothing
 		left(0)
 		if round.set == "java" {
-			if !java("set", request{Count: 3}).OK {
-				p.Error("Java could not set the latch")
-			}
+			harness.ErrorIf(p, !java("set", request{Count: 3}).OK, "Java could not set the latch")
 		} else if set, err := l.TrySet(ctx, 3); err != nil || !set {
 			p.Errorf("Go sets the latch: %v, %v", set, err)
 		}
 		if set, err := l.TrySet(ctx, 9); err != nil || set {
 			p.Errorf("Go set a latch that was set: %v, %v", set, err)
 		}
-		if java("set", request{Count: 9}).OK {
-			p.Error("Java set a latch that was set")
-		}
+		harness.ErrorIf(p, java("set", request{Count: 9}).OK, "Java set a latch that was set")
 		var waiting []user
 		for i := range 2 {
 			waiting = append(waiting, p.javaUser(p.redisson, "latch", p.name, fmt.Sprint(round.set, i)), p.goUser(p.golang(), "latch", p.name))
@@ -1045,9 +994,7 @@ func latchCounts(p *pair) {
 	waiter = p.goUser(p.golang(), "latch", p.name)
 	waiter.begin()
 	waiter.rest()
-	if !java("delete", request{}).OK {
-		p.Error("Java could not delete the latch")
-	}
+	harness.ErrorIf(p, !java("delete", request{}).OK, "Java could not delete the latch")
 	waiter.woken(time.Now())
 	left(0)
 }

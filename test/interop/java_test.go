@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // versions of Redisson: the last of 2023, of 3.x, and of all.
@@ -129,17 +131,13 @@ var javas struct {
 // theJava is the program for a version. It says in t's log what Redisson said, if t fails.
 func theJava(t *testing.T, version string) *java {
 	t.Helper()
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
+	harness.OK(t, build())
 	javas.mu.Lock()
 	defer javas.mu.Unlock()
 	j := javas.running[version]
 	if j == nil {
 		var err error
-		if j, err = startJava(version); err != nil {
-			t.Fatal(err)
-		}
+		j = harness.Must(startJava(version))(t)
 		if javas.running == nil {
 			javas.running = make(map[string]*java)
 		}
@@ -295,9 +293,7 @@ func (j *java) open(t *testing.T, s *site, name string, watchdog time.Duration) 
 		r.Nodes = append(r.Nodes, "redis://"+server.Addr())
 	}
 	got := j.wait(j.start(r), 2*long)
-	if got.Error != "" {
-		t.Fatalf("Redisson %s could not be opened: %s: %s", j.version, got.Error, got.Message)
-	}
+	harness.FatalIf(t, got.Error != "", "Redisson %s could not be opened: %s: %s", j.version, got.Error, got.Message)
 	c.id = got.Text
 	t.Cleanup(func() { c.close(t) })
 	return c
@@ -307,9 +303,8 @@ func (j *java) open(t *testing.T, s *site, name string, watchdog time.Duration) 
 func (c *redisson) close(t *testing.T) {
 	c.closed.Do(func() {
 		got := c.java.wait(c.java.start(request{Op: "close", Client: c.name, Thread: c.name}), long)
-		if got.Error != "" {
-			t.Errorf("Redisson %s could not be closed: %s: %s", c.java.version, got.Error, got.Message)
-		}
+		harness.ErrorIf(t, got.Error != "",
+			"Redisson %s could not be closed: %s: %s", c.java.version, got.Error, got.Message)
 	})
 }
 
@@ -340,9 +335,7 @@ func (th *thread) start(r request) *call {
 func (th *thread) try(r request) reply {
 	th.t.Helper()
 	got := th.client.java.wait(th.start(r), long)
-	if got.Error == "Timeout" || got.Error == "Gone" {
-		th.t.Fatalf("Java, %s %s: %s", r.Op, r.Name, got.Message)
-	}
+	harness.FatalIf(th.t, got.Error == "Timeout" || got.Error == "Gone", "Java, %s %s: %s", r.Op, r.Name, got.Message)
 	return got
 }
 
@@ -350,9 +343,7 @@ func (th *thread) try(r request) reply {
 func (th *thread) do(r request) reply {
 	th.t.Helper()
 	got := th.try(r)
-	if got.Error != "" {
-		th.t.Fatalf("Java, %s %s: %s: %s", r.Op, r.Name, got.Error, got.Message)
-	}
+	harness.FatalIf(th.t, got.Error != "", "Java, %s %s: %s: %s", r.Op, r.Name, got.Error, got.Message)
 	return got
 }
 
@@ -397,8 +388,6 @@ func (l *rlock) heldBy(n int64) bool { l.t.Helper(); r := l.ask("heldBy"); r.Of 
 func (l *rlock) await(c *call, event time.Time) (time.Duration, reply) {
 	l.t.Helper()
 	got := l.client.java.wait(c, long)
-	if got.Error != "" {
-		l.t.Fatalf("Java waits for %s: %s: %s", l.name, got.Error, got.Message)
-	}
+	harness.FatalIf(l.t, got.Error != "", "Java waits for %s: %s: %s", l.name, got.Error, got.Message)
 	return c.at.Sub(event), got
 }

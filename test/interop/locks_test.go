@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // tests run on each pair, side by side. Each releases what it takes; that nothing is
@@ -74,9 +75,8 @@ func names(p *pair) {
 		g.unlock(lease)
 		_, got := j.await(back, time.Now())
 		third := got.Number
-		if first >= second || second >= third {
-			p.Errorf("%q: tokens %d (Java), %d (Go), %d (Java)", name, first, second, third)
-		}
+		harness.ErrorIf(p, first >= second || second >= third,
+			"%q: tokens %d (Java), %d (Go), %d (Java)", name, first, second, third)
 		j.unlock()
 		p.quiet()
 	}
@@ -205,9 +205,8 @@ func tokens(p *pair) {
 		plain.unlock()
 		g.unlock(g.lock(mortise.Kind{}, p.name))
 	}
-	if !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
-		p.Errorf("tokens do not rise: %v", all)
-	}
+	harness.ErrorIf(p, !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all),
+		"tokens do not rise: %v", all)
 
 	// The counter is lost with the store: Go starts it above what was given out, for
 	// Java too. (Where Java comes first it starts at 1: that is Redisson.)
@@ -218,9 +217,8 @@ func tokens(p *pair) {
 	g.unlock(lease)
 	next := threads[0].lock(minutes)
 	threads[0].unlock()
-	if seeded <= last || next <= seeded {
-		p.Errorf("tokens %d, then lost, then %d (Go), %d (Java)", last, seeded, next)
-	}
+	harness.ErrorIf(p, seeded <= last || next <= seeded,
+		"tokens %d, then lost, then %d (Go), %d (Java)", last, seeded, next)
 }
 
 // tokensOfReentry: Redisson draws another token when it enters again, which makes its
@@ -234,9 +232,7 @@ func tokensOfReentry(p *pair) {
 	w := g.startLock(fenced, p.name)
 	p.waiting(1)
 	second := j.lock(minutes)
-	if second <= first {
-		p.Errorf("Java entered again and got token %d after %d", second, first)
-	}
+	harness.ErrorIf(p, second <= first, "Java entered again and got token %d after %d", second, first)
 	j.unlock()
 	if s := g.inspect(p.name); s.Owner != j.owner() || s.Holds != 1 {
 		p.Errorf("Java unlocked one of two holds: %+v", s)
@@ -244,9 +240,7 @@ func tokensOfReentry(p *pair) {
 	j.unlock()
 	_, outer := g.await(w, time.Now())
 	third, _ := outer.Token()
-	if third <= second {
-		p.Errorf("Go got token %d after Java's %d", third, second)
-	}
+	harness.ErrorIf(p, third <= second, "Go got token %d after Java's %d", third, second)
 
 	inner := g.again(fenced, outer)
 	if token, ok := inner.Token(); !ok || token != third || j.lastToken() != third {

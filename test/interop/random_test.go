@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // party is one owner of the random test.
@@ -320,9 +321,7 @@ func random(p *pair) {
 	if p.Failed() {
 		return
 	}
-	if book.handed < 20 {
-		p.Errorf("only %d handovers between Java and Go: this shows little", book.handed)
-	}
+	harness.ErrorIf(p, book.handed < 20, "only %d handovers between Java and Go: this shows little", book.handed)
 	// None is stuck.
 	for _, name := range names {
 		rule := book.rules[name]

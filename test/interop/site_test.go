@@ -22,6 +22,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // site is where Java and Go meet: a server, or the masters of a cluster.
@@ -60,9 +61,7 @@ func cluster(t *testing.T) *site {
 	for i, server := range s.servers {
 		server.Must("CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(slots*i/3), fmt.Sprint(slots*(i+1)/3-1))
 		host, port, err := net.SplitHostPort(s.servers[0].Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.OK(t, err)
 		server.Must("CLUSTER", "MEET", host, port)
 	}
 	until(t, "each of the three masters to know all slots", func() bool {
@@ -155,10 +154,7 @@ var asked = regexp.MustCompile(`^\S+ \[\d+ \S+:\d+\] (?i:"eval(?:sha)?" "(?:[^"\
 // monitor writes down what a server is asked for.
 func (s *site) monitor(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	conn, err := net.Dial("tcp", server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := harness.Must(net.Dial("tcp", server.Addr()))(t)
 	done := make(chan struct{})
 	t.Cleanup(func() { conn.Close(); <-done })
 	lines := bufio.NewScanner(conn)
@@ -230,9 +226,7 @@ func tagged(name string) string {
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(long); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v for %s", long, what)
-		}
+		harness.FatalIf(t, time.Now().After(end), "waited %v for %s", long, what)
 	}
 }
 
@@ -292,10 +286,7 @@ type golang struct {
 
 func (p *pair) golang(opts ...mortise.ClientOption) *golang {
 	p.Helper()
-	c, err := mortise.New(p.adapter.open(p.T, p.site), opts...)
-	if err != nil {
-		p.Fatal(err)
-	}
+	c := harness.Must(mortise.New(p.adapter.open(p.T, p.site), opts...))(p)
 	p.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			p.Errorf("the Go client was closed: %v", err)
@@ -310,46 +301,32 @@ func in(d time.Duration) mortise.Option { return mortise.WithWait(d) }
 
 func (g *golang) of(k mortise.Kind) mortise.Locker {
 	g.t.Helper()
-	l, err := g.Kind(k)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	l := harness.Must(g.Kind(k))(g.t)
 	return l
 }
 
 // lock takes a lock that is free, or is about to be.
 func (g *golang) lock(k mortise.Kind, name string, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease, err := g.of(k).Lock(context.Background(), name, append(opts, in(long))...)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	lease := harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
 	return lease
 }
 
 // again enters a lock again.
 func (g *golang) again(k mortise.Kind, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease, err := g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	lease := harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
 	return lease
 }
 
 func (g *golang) unlock(l *mortise.Lease) {
 	g.t.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		g.t.Fatal(err)
-	}
+	harness.OK(g.t, l.Unlock(context.Background()))
 }
 
 func (g *golang) inspect(name string) mortise.State {
 	g.t.Helper()
-	s, err := g.Inspect(context.Background(), name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	s := harness.Must(g.Inspect(context.Background(), name))(g.t)
 	return s
 }
 
@@ -362,9 +339,8 @@ func (g *golang) refused(k mortise.Kind, name string) time.Duration {
 		lease.Unlock(context.Background())
 	}
 	var e *mortise.Error
-	if !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e) {
-		g.t.Fatalf("TryLock of a lock that another holds: %v", err)
-	}
+	harness.FatalIf(g.t, !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e),
+		"TryLock of a lock that another holds: %v", err)
 	return e.Remaining
 }
 
@@ -397,9 +373,7 @@ func (g *golang) await(w *waiting, event time.Time) (time.Duration, *mortise.Lea
 	case <-time.After(long):
 		g.t.Fatalf("a Go waiter was not woken within %v", long)
 	}
-	if w.err != nil {
-		g.t.Fatalf("a Go waiter: %v", w.err)
-	}
+	harness.FatalIf(g.t, w.err != nil, "a Go waiter: %v", w.err)
 	return w.at.Sub(event), w.lease
 }
 
@@ -422,13 +396,8 @@ func loadScripts(t *testing.T, s *site, client *redisson) {
 		}
 	}
 	for _, a := range adapters {
-		c, err := mortise.New(a.open(t, s))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(c.Ping(context.Background()), c.Close()); err != nil {
-			t.Fatal(err)
-		}
+		c := harness.Must(mortise.New(a.open(t, s)))(t)
+		harness.OK(t, errors.Join(c.Ping(context.Background()), c.Close()))
 	}
 }
 

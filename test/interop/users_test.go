@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // user is an owner of one thing, in either language: what a test does to it is the same
@@ -79,15 +80,12 @@ func (u *javaUser) take(lease time.Duration) {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		if !u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1}).OK {
-			u.t.Fatalf("Java could not set the latch %s", u.name)
-		}
+		harness.FatalIf(u.t, !u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1}).OK,
+			"Java could not set the latch %s", u.name)
 	case "semaphore", "permits":
 		u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1})
 		got := u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: lease.Milliseconds()})
-		if !got.OK {
-			u.t.Fatalf("Java could not take the permit of %s", u.name)
-		}
+		harness.FatalIf(u.t, !got.OK, "Java could not take the permit of %s", u.name)
 		u.permit = got.Text
 	default:
 		u.lock(lease)
@@ -205,10 +203,7 @@ func (g *golang) inspectOf(kind, name string) mortise.State {
 	if kind != "read" && kind != "write" {
 		return g.inspect(name)
 	}
-	s, err := g.InspectRW(context.Background(), name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	s := harness.Must(g.InspectRW(context.Background(), name))(g.t)
 	return s
 }
 
@@ -219,19 +214,14 @@ func (g *golang) force(kind, name string) bool {
 	if kind == "read" || kind == "write" {
 		force = g.ForceUnlockRW
 	}
-	was, err := force(context.Background(), name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	was := harness.Must(force(context.Background(), name))(g.t)
 	return was
 }
 
 // must fails the test on an error.
 func (g *golang) must(err error) {
 	g.t.Helper()
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	harness.OK(g.t, err)
 }
 
 func (u *goUser) owner() string {
@@ -253,9 +243,7 @@ func (u *goUser) take(lease time.Duration) {
 	switch u.kind {
 	case "latch":
 		set, err := u.Latch(u.name).TrySet(ctx, 1)
-		if err != nil || !set {
-			u.t.Fatalf("Go sets the latch %s: %v, %v", u.name, set, err)
-		}
+		harness.FatalIf(u.t, err != nil || !set, "Go sets the latch %s: %v, %v", u.name, set, err)
 	case "semaphore":
 		_, err = u.Semaphore(u.name).TrySetPermits(ctx, 1)
 		u.must(err)
@@ -284,9 +272,7 @@ func (u *goUser) left() time.Duration {
 	switch u.kind {
 	case "latch":
 		n, err := u.Latch(u.name).Count(ctx)
-		if err != nil || n <= 0 {
-			u.t.Errorf("Go says that the count is %d, %v", n, err)
-		}
+		harness.ErrorIf(u.t, err != nil || n <= 0, "Go says that the count is %d, %v", n, err)
 		return 0
 	case "semaphore":
 		err = u.Semaphore(u.name).TryAcquire(ctx, 1)
@@ -296,9 +282,8 @@ func (u *goUser) left() time.Duration {
 		_, err = u.locker(u.kind).TryLock(ctx, u.name)
 	}
 	var e *mortise.Error
-	if !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e) {
-		u.t.Fatalf("Go tries to get what another holds, %s %s: %v", u.kind, u.name, err)
-	}
+	harness.FatalIf(u.t, !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e),
+		"Go tries to get what another holds, %s %s: %v", u.kind, u.name, err)
 	return e.Remaining
 }
 
@@ -373,9 +358,7 @@ func (u *goUser) lost() {
 	if u.permit != nil {
 		err = u.permit.Err()
 	}
-	if !errors.Is(err, mortise.ErrLost) {
-		u.t.Errorf("what was taken away says %v", err)
-	}
+	harness.ErrorIf(u.t, !errors.Is(err, mortise.ErrLost), "what was taken away says %v", err)
 }
 
 // rest is what users do to rest. A spinning one asks for ever and listens to nothing.

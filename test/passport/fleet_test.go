@@ -21,6 +21,7 @@ import (
 
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // patience bounds everything that a test waits for.
@@ -75,15 +76,10 @@ func newFleet(t *testing.T, client string, watchdog time.Duration, opts ...redis
 	for _, name := range []string{"a", "b", "c"} {
 		var addrs []string
 		for range 2 {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 			file, err := l.(*net.TCPListener).File()
 			l.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, err)
 			defer file.Close()
 			files[name] = append(files[name], file)
 			addrs = append(addrs, l.Addr().String())
@@ -102,25 +98,15 @@ func (f *fleet) start(name string, listeners []*os.File) {
 		Name: name, Redis: f.redis.Addr(), Client: f.client, Witness: f.witness.server.URL, Watchdog: f.watchdog,
 		Keys: []string{"k1"}, Peers: f.peers,
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
+	harness.OK(f, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serviceEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = listeners
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		f.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		f.Fatal(err)
-	}
+	in := harness.Must(cmd.StdinPipe())(f)
+	out := harness.Must(cmd.StdoutPipe())(f)
+	harness.OK(f, cmd.Start())
 	r := &running{cmd: cmd, wait: sync.OnceValue(cmd.Wait)}
 	f.running[name] = r
 	f.Cleanup(func() {
@@ -139,9 +125,7 @@ func (f *fleet) kill(name string) {
 	f.Helper()
 	r := f.running[name]
 	r.killed = true
-	if err := r.cmd.Process.Kill(); err != nil {
-		f.Fatal(err)
-	}
+	harness.OK(f, r.cmd.Process.Kill())
 	r.wait()
 	f.died(name)
 }
@@ -176,9 +160,8 @@ func (f *fleet) run(j job, path ...string) result {
 
 func (f *fleet) fine(r result, visits int) {
 	f.Helper()
-	if r.Err != "" || r.Visits != visits {
-		f.Fatalf("%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
-	}
+	harness.FatalIf(f, r.Err != "" || r.Visits != visits,
+		"%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
 }
 
 // free waits until nothing of a lock is left in Redis.
@@ -202,10 +185,7 @@ func (f *fleet) free(name string) {
 
 func (f *fleet) keys(name string, ids ...string) {
 	f.Helper()
-	body, err := json.Marshal(ids)
-	if err != nil {
-		f.Fatal(err)
-	}
+	body := harness.Must(json.Marshal(ids))(f)
 	resp, err := f.http.Post(f.peers[name].HTTP+"/keys", "", bytes.NewReader(body))
 	if err != nil || resp.StatusCode != 200 {
 		f.Fatal(resp, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // each runs a test with each client library.
@@ -103,9 +104,7 @@ func TestParallelCallees(t *testing.T) {
 			for i, first := range []string{"a", "b", "c"} {
 				wg.Go(func() {
 					r := f.run(job{Lock: name, Visit: fmt.Sprint("tree", name, i, ":"), Via: transports[i%2], Told: true, Fan: 4}, first, "a|b|c", "b")
-					if r.Err != "" || r.Visits != 9 {
-						t.Errorf("%+v", r)
-					}
+					harness.ErrorIf(t, r.Err != "" || r.Visits != 9, "%+v", r)
 				})
 			}
 			wg.Wait()
@@ -128,13 +127,10 @@ func TestACalleeIsKilled(t *testing.T) {
 		killed := time.Now()
 		r := f.result(holder) // a's call of b failed; then it locked again, behind the dead
 		after := time.Since(killed)
-		if r.Kind != "call" || r.Visits != 2 {
-			t.Fatalf("%+v", r)
-		}
+		harness.FatalIf(t, r.Kind != "call" || r.Visits != 2, "%+v", r)
 		// It was renewed a third of the lease before; and this machine may stand still for a while.
-		if after < lease/4 || after > lease+3*time.Second {
-			t.Errorf("the dead callee's hold was free after %v, its lease is %v", after, lease)
-		}
+		harness.ErrorIf(t, after < lease/4 || after > lease+3*time.Second,
+			"the dead callee's hold was free after %v, its lease is %v", after, lease)
 		f.free(name)
 		f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
 	})
@@ -156,9 +152,7 @@ func TestACallerIsKilled(t *testing.T) {
 			t.Fatalf("a stranger was answered while the callee is inside: %+v", r)
 		case <-time.After(2 * lease):
 		}
-		if !f.isNow("caller:a>b0") {
-			t.Fatal("the callee has left")
-		}
+		harness.FatalIf(t, !f.isNow("caller:a>b0"), "the callee has left")
 		f.letGo("caller:a>b0")
 		released := time.Now()
 		f.fine(f.result(stranger), 1)
@@ -241,10 +235,7 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		name := f.lock()
 		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: "http", Told: true, Park: true}, "a", "b")
 		f.parkedNow("holder:a>b0")
-		resp, err := f.http.Get(f.peers["a"].HTTP + "/last")
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := harness.Must(f.http.Get(f.peers["a"].HTTP + "/last"))(t)
 		entry, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || len(entry) == 0 {
@@ -278,8 +269,6 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		f.letGo("next:a>b0")
 		f.fine(f.result(next), 2)
 		f.free(name)
-		if bytes.Contains(entry, []byte(name)) {
-			t.Error("nothing of base64 in it")
-		}
+		harness.ErrorIf(t, bytes.Contains(entry, []byte(name)), "nothing of base64 in it")
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/mortise-go/mortise/passport"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // A fenced callee has its caller's token, as the entry says it; one that was never drawn, by somebody who has a key, is refused: the store that it
@@ -37,70 +38,35 @@ func TestFencingTokensGoAlong(t *testing.T) {
 				case "rueidis":
 					b = rueidis.New(gorueidis.ClientOption{InitAddress: []string{server.Addr()}})
 				}
-				c, err := mortise.New(b)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := harness.Must(mortise.New(b))(t)
 				t.Cleanup(func() { c.Close() })
-				fenced, err := c.Kind(mortise.Kind{Fenced: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				fenced := harness.Must(c.Kind(mortise.Kind{Fenced: true}))(t)
 				return c, fenced
 			}
 			ctx := context.Background()
 			_, caller := open()
 			adopter, callee := open()
-			lease, err := caller.Lock(ctx, "orders:42")
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := harness.Must(caller.Lock(ctx, "orders:42"))(t)
 			defer lease.Unlock(ctx)
-			ring, err := passport.NewRing(key("k1"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			issuer, err := passport.NewIssuer(ring)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checker, err := passport.NewChecker(ring, "b")
-			if err != nil {
-				t.Fatal(err)
-			}
-			entry, err := issuer.Issue(lease.Context(), "b")
-			if err != nil {
-				t.Fatal(err)
-			}
+			ring := harness.Must(passport.NewRing(key("k1")))(t)
+			issuer := harness.Must(passport.NewIssuer(ring))(t)
+			checker := harness.Must(passport.NewChecker(ring, "b"))(t)
+			entry := harness.Must(issuer.Issue(lease.Context(), "b"))(t)
 			enter := func(entry string) (*mortise.Lease, error) {
-				within, err := checker.Adopt(ctx, adopter, entry)
-				if err != nil {
-					t.Fatal(err)
-				}
+				within := harness.Must(checker.Adopt(ctx, adopter, entry))(t)
 				return callee.TryLock(within, "orders:42")
 			}
-			got, err := enter(entry)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := harness.Must(enter(entry))(t)
 			mine, _ := lease.Token()
 			if token, fenced := got.Token(); !fenced || token != mine {
 				t.Errorf("the callee's token is %d, %v, the caller's %d", token, fenced, mine)
 			}
-			if err := got.Unlock(ctx); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, got.Unlock(ctx))
 
-			p, err := passport.Decode(entry)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := harness.Must(passport.Decode(entry))(t)
 			for _, token := range []int64{mine + 1, mine + int64(time.Hour), 1<<63 - 1} {
 				p.Claims[0].Token = token
-				forged, err := p.Sign(ctx, ring)
-				if err != nil {
-					t.Fatal(err)
-				}
+				forged := harness.Must(p.Sign(ctx, ring))(t)
 				if got, err := enter(forged); !errors.Is(err, mortise.ErrClaimEnded) {
 					stolen, _ := got.Token()
 					t.Errorf("token %d: %v, a lease with %d", token, err, stolen)

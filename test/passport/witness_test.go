@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // witness knows who is inside a lock, by what the services tell it from within: a stack of visits, for whoever enters
@@ -175,9 +177,7 @@ func TestTheWitnessSeesTwoAtOnce(t *testing.T) {
 		f := &failures{TB: t}
 		w := &witness{t: f, ended: make(map[string]bool), come: make(chan struct{})}
 		act(w)
-		if len(f.said) != 1 {
-			t.Errorf("%s: %v", name, f.said)
-		}
+		harness.ErrorIf(t, len(f.said) != 1, "%s: %v", name, f.said)
 	}
 	f := &failures{TB: t}
 	w := &witness{t: f, ended: make(map[string]bool), come: make(chan struct{})}
@@ -187,9 +187,7 @@ func TestTheWitnessSeesTwoAtOnce(t *testing.T) {
 	w.out(visit{id: "c"})
 	w.out(visit{id: "a"})
 	w.out(visit{id: "b"})
-	if len(f.said) != 0 || w.deep != 3 {
-		t.Errorf("%v, %d deep", f.said, w.deep)
-	}
+	harness.ErrorIf(t, len(f.said) != 0 || w.deep != 3, "%v, %d deep", f.said, w.deep)
 }
 
 type failures struct {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const clients = 3
@@ -34,10 +35,7 @@ func openClients(t *testing.T) []*world {
 			w.client[i] = newClient(t, s, mortise.WithID(fmt.Sprintf("%s%d", fresh(), i)), mortise.WithObserver(mortise.Observer{
 				Waiting: func(mortise.WaitingEvent) { w.waiting.Add(1) },
 			}))
-			var err error
-			if w.fenced[i], err = w.client[i].Kind(mortise.Kind{Fenced: true}); err != nil {
-				t.Fatal(err)
-			}
+			w.fenced[i] = harness.Must(w.client[i].Kind(mortise.Kind{Fenced: true}))(t)
 		}
 		all = append(all, w)
 	}
@@ -247,9 +245,8 @@ func (h *history) unlockInVain(t *rapid.T) {
 		if held && err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: Unlock: %v", w.label, err)
 		}
-		if !held && !errors.Is(err, context.Canceled) && !errors.Is(err, mortise.ErrNotHeld) {
-			t.Fatalf("%s: Unlock of an ended lease: %v", w.label, err)
-		}
+		harness.FatalIf(t, !held && !errors.Is(err, context.Canceled) && !errors.Is(err, mortise.ErrNotHeld),
+			"%s: Unlock of an ended lease: %v", w.label, err)
 		if held {
 			await(t, fmt.Sprintf("%s: %d of %d holds are left", w.label, left, before.Holds), func() bool {
 				s := h.state(t, w, name)
@@ -272,9 +269,7 @@ func (h *history) liveOf(n int, name string) (live []*drawn) {
 func (h *history) state(t *rapid.T, w *world, name string) mortise.State {
 	t.Helper()
 	s, err := w.client[0].Inspect(context.Background(), w.key(name))
-	if err != nil {
-		t.Fatalf("%s: Inspect: %v", w.label, err)
-	}
+	harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)
 	return s
 }
 
@@ -361,9 +356,7 @@ func (h *history) expire(t *rapid.T) {
 			await(t, w.label+": what came late is given back", func() bool { return !h.state(t, w, name).Held })
 			continue
 		}
-		if err != nil {
-			t.Fatalf("%s: TryLock of a free name: %v", w.label, err)
-		}
+		harness.FatalIf(t, err != nil, "%s: TryLock of a free name: %v", w.label, err)
 		await(t, w.label+": the lease is over", func() bool {
 			s := h.state(t, w, name)
 			err, now := d.in[n].Err(), time.Now()
@@ -514,10 +507,7 @@ func TestEveryStoreAnswersThroughAClientAsTheModelDoes(t *testing.T) {
 func TestAnOwnerIsItsClientAndANumber(t *testing.T) {
 	for _, w := range openClients(t) {
 		name := fresh() + "n"
-		l, err := w.client[1].TryLock(t.Context(), w.key(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := harness.Must(w.client[1].TryLock(t.Context(), w.key(name)))(t)
 		s, err := w.client[0].Inspect(t.Context(), w.key(name))
 		if err != nil || s.Client != w.client[1].ID() || !strings.HasPrefix(s.Owner, s.Client+":") || s.Mine {
 			t.Errorf("%s: %+v, %v", w.label, s, err)

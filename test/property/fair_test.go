@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // turns is a Handler that counts who was told of what.
@@ -63,10 +64,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 	var worlds []*fairWorld
 	for _, s := range openStores(t) {
 		w := &fairWorld{store: s, ears: &turns{told: map[string]int{}}}
-		x, err := s.Open(w.ears)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := harness.Must(s.Open(w.ears))(t)
 		t.Cleanup(func() { x.Close() })
 		w.Session, w.fair = x, x.(backend.FairSession)
 		worlds = append(worlds, w)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // family is a kind of locks as the API offers it: the two sides of a read-write lock, or
@@ -31,10 +32,7 @@ var families = map[string]family{
 	"lock": {
 		lockers: func(t *testing.T, c *mortise.Client) (all []mortise.Locker) {
 			for _, k := range allKinds {
-				l, err := c.Kind(k)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := harness.Must(c.Kind(k))(t)
 				all = append(all, l)
 			}
 			return all
@@ -210,9 +208,8 @@ func (c *company) lock(t *rapid.T) {
 	}
 	// Nobody else is in: whatever was right above, this is the rule.
 	for _, other := range c.all {
-		if other.live && !(p.shared && other.shared) && !p.chain(other) && !sameRoot(p, other) {
-			t.Fatalf("two are in who exclude each other")
-		}
+		harness.FatalIf(t, other.live && !(p.shared && other.shared) && !p.chain(other) && !sameRoot(p, other),
+			"two are in who exclude each other")
 	}
 	c.all = append(c.all, p)
 	t.Logf("that is lease %d", len(c.all)-1)
@@ -234,9 +231,8 @@ func (c *company) unlock(t *rapid.T) {
 	t.Logf("unlock of lease %d", k)
 	for n, w := range c.worlds {
 		err := p.in[n].Unlock(context.Background())
-		if p.live != (err == nil) || !p.live && !errors.Is(err, mortise.ErrNotHeld) {
-			t.Fatalf("%s: Unlock of lease %d, live=%v: %v", w.label, k, p.live, err)
-		}
+		harness.FatalIf(t, p.live != (err == nil) || !p.live && !errors.Is(err, mortise.ErrNotHeld),
+			"%s: Unlock of lease %d, live=%v: %v", w.label, k, p.live, err)
 	}
 	p.live = false
 }

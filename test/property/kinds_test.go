@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // kinds is a sequence of operations of some kinds on one name, at the port. Each
@@ -107,9 +108,7 @@ func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op fu
 		for end := time.Now().Add(soon); cached && w.lags && !got.yes && !got.agrees(want) && time.Now().Before(end); got = op(w, w.port[i]) {
 			time.Sleep(time.Millisecond)
 		}
-		if !got.agrees(want) {
-			t.Fatalf("%s:\nthe contract: %v\n%s: %v", what, want, w.label, got)
-		}
+		harness.FatalIf(t, !got.agrees(want), "%s:\nthe contract: %v\n%s: %v", what, want, w.label, got)
 	}
 }
 
@@ -497,9 +496,8 @@ func (k *kinds) look(t *rapid.T) {
 		var heard map[backend.Topic]int
 		until := time.Now().Add(soon)
 		for heard = w.ears.of(w.ears.released, w.key(k.name)); !maps.Equal(heard, k.c.told); heard = w.ears.of(w.ears.released, w.key(k.name)) {
-			if time.Now().After(until) || tooMany(heard, k.c.told) {
-				t.Fatalf("%s: told, by topic, %v; the contract: %v", w.label, heard, k.c.told)
-			}
+			harness.FatalIf(t, time.Now().After(until) || tooMany(heard, k.c.told),
+				"%s: told, by topic, %v; the contract: %v", w.label, heard, k.c.told)
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
@@ -524,9 +522,7 @@ func openListening(t *testing.T) (all []*listening) {
 				h = &hearing{watching: map[backend.Topic]int{}, released: map[backend.Topic]int{}}
 			}
 			x, err := s.Open(h)
-			if err != nil {
-				t.Fatalf("%s: Open: %v", s.label, err)
-			}
+			harness.FatalIf(t, err != nil, "%s: Open: %v", s.label, err)
 			t.Cleanup(func() { x.Close() })
 			w.port[i] = x
 		}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // taken is a lease of LockAll, or of one lock, that was taken in every world.
@@ -163,9 +164,7 @@ func (x *together) compare(t *rapid.T) {
 		}
 		for _, w := range x.worlds {
 			s, err := w.client[0].Inspect(context.Background(), w.key(name))
-			if err != nil {
-				t.Fatalf("%s: Inspect: %v", w.label, err)
-			}
+			harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)
 			if s.Holds != holds || s.Held != (holds > 0) || s.Held && s.Client != w.client[client].ID() {
 				t.Fatalf("%s: %q: %+v, want %d holds of client %d", w.label, name, s, holds, client)
 			}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // ears is the Handler of a session: it counts what it is told.
@@ -75,9 +76,7 @@ func openPorts(t *testing.T) []*opened {
 		for i := range sessions {
 			o.ears[i] = newEars()
 			x, err := s.Open(o.ears[i])
-			if err != nil {
-				t.Fatalf("%s: Open: %v", s.label, err)
-			}
+			harness.FatalIf(t, err != nil, "%s: Open: %v", s.label, err)
 			t.Cleanup(func() { x.Close() })
 			o.port[i] = x
 		}
@@ -270,9 +269,7 @@ func (m *machine) expire(t *rapid.T) {
 	for _, w := range m.worlds {
 		await(t, w.label+": a lease is over", func() bool {
 			rec, err := w.port[i].Inspect(context.Background(), topic(w.key(name)))
-			if err != nil {
-				t.Fatalf("%s: Inspect: %v", w.label, err)
-			}
+			harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)
 			if lived := time.Since(sent[w]); !rec.Held && lived < lease-time.Millisecond {
 				t.Fatalf("%s: a lease of %v was over after %v", w.label, lease, lived)
 			}
@@ -307,9 +304,7 @@ func (m *machine) silence(t *rapid.T, i int, name string) {
 			t.Fatalf("%.40q: %s: Acquire of a deleted name: %v", name, w.label, a)
 		}
 		r, err := w.port[i].Release(context.Background(), backend.ReleaseRequest{Name: w.key(name), Owner: "last"})
-		if err != nil || !r.Held {
-			t.Fatalf("%.40q: %s: Release: %v, %v", name, w.label, r, err)
-		}
+		harness.FatalIf(t, err != nil || !r.Held, "%.40q: %s: Release: %v, %v", name, w.label, r, err)
 	}
 	m.told(t, name)
 	t.Logf("%.40q: Unwatch at %d", name, i)

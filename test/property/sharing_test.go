@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // These are quick, to be repeated: go test -race -run Context -count=200
@@ -27,10 +28,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 	onEach(t, "", func(t *testing.T, s *store) {
 		c := newClient(t, s)
 		name := s.key(fresh() + "n")
-		outer, err := c.Lock(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outer := harness.Must(c.Lock(t.Context(), name))(t)
 		var (
 			in, entered atomic.Int64
 			wg          sync.WaitGroup
@@ -90,9 +88,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 		if st, err := c.Inspect(t.Context(), name); err != nil || st.Holds != 1 {
 			t.Errorf("the outer lease alone should be left: %+v, %v", st, err)
 		}
-		if err := outer.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, outer.Unlock(t.Context()))
 		if st, err := c.Inspect(t.Context(), name); err != nil || st.Held {
 			t.Errorf("after the last Unlock: %+v, %v", st, err)
 		}
@@ -102,9 +98,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 	for how, end := range map[string]func(t *testing.T, s *store, l *mortise.Lease){
 		"unlocked": func(t *testing.T, _ *store, l *mortise.Lease) {
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, l.Unlock(t.Context()))
 		},
 		"expired": func(t *testing.T, _ *store, l *mortise.Lease) {
 			await(t, "the lease is over", func() bool { return errors.Is(l.Err(), mortise.ErrLost) })
@@ -133,13 +127,8 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 
 			// Somebody else has the lock: the kept context is no way in.
 			theirs, err := other.Lock(t.Context(), name, mortise.WithWait(soon))
-			if err != nil {
-				t.Fatalf("%s: the lock should be free: %v", how, err)
-			}
-			before, err := other.Inspect(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.FatalIf(t, err != nil, "%s: the lock should be free: %v", how, err)
+			before := harness.Must(other.Inspect(t.Context(), name))(t)
 			for range 2 { // the first try may be how the client learns that it lost the lock
 				if l, err := c.TryLock(kept, name); err == nil {
 					t.Errorf("%s: TryLock with the kept context got in beside another holder: %v", how, l.Err())
@@ -150,9 +139,8 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 				t.Errorf("%s: Lock with the kept context: %v, want ErrNotAcquired", how, err)
 			}
 			after, err := other.Inspect(t.Context(), name)
-			if err != nil || after.Owner != before.Owner || after.Holds != 1 {
-				t.Errorf("%s: the other's record was %+v and is %+v, %v", how, before, after, err)
-			}
+			harness.ErrorIf(t, err != nil || after.Owner != before.Owner || after.Holds != 1,
+				"%s: the other's record was %+v and is %+v, %v", how, before, after, err)
 			if err := theirs.Err(); err != nil {
 				t.Errorf("%s: the other holder: %v", how, err)
 			}
@@ -162,13 +150,10 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 
 			// Nobody has it: the kept context is as good as any, and its owner is new.
 			mine, err := c.Lock(kept, name, mortise.WithWait(soon))
-			if err != nil {
-				t.Fatalf("%s: Lock of a free name with the kept context: %v", how, err)
-			}
+			harness.FatalIf(t, err != nil, "%s: Lock of a free name with the kept context: %v", how, err)
 			st, err := c.Inspect(t.Context(), name)
-			if err != nil || st.Holds != 1 || !st.Mine {
-				t.Errorf("%s: it should be held once, by a new owner: %+v, %v", how, st, err)
-			}
+			harness.ErrorIf(t, err != nil || st.Holds != 1 || !st.Mine,
+				"%s: it should be held once, by a new owner: %+v, %v", how, st, err)
 			if err := mine.Unlock(t.Context()); err != nil {
 				t.Errorf("%s: %v", how, err)
 			}
@@ -183,16 +168,12 @@ func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
 		"acquired":  func(_ *testing.T, _ *mortise.Client, l *mortise.Lease) *mortise.Lease { return l },
 		"reentered": reenter,
 		"inner unlocked": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
-			if err := reenter(t, c, l).Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, reenter(t, c, l).Unlock(t.Context()))
 			return l
 		},
 		"outer unlocked": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
 			inner := reenter(t, c, l)
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, l.Unlock(t.Context()))
 			return inner
 		},
 		"another refused": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
@@ -207,10 +188,7 @@ func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
 				return
 			}
 			c := newClient(t, s)
-			l, err := c.Lock(t.Context(), s.key(fresh()+what), mortise.WithLease(time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := harness.Must(c.Lock(t.Context(), s.key(fresh()+what), mortise.WithLease(time.Minute)))(t)
 			last := before(t, c, l)
 			s.remove(l.Name())
 			await(t, what+", then deleted: the lease is lost", func() bool { return errors.Is(last.Err(), mortise.ErrLost) })
@@ -219,9 +197,6 @@ func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
 }
 
 func reenter(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
-	inner, err := c.TryLock(context.WithoutCancel(l.Context()), l.Name(), mortise.WithLease(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := harness.Must(c.TryLock(context.WithoutCancel(l.Context()), l.Name(), mortise.WithLease(time.Minute)))(t)
 	return inner
 }

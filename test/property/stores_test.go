@@ -1,8 +1,6 @@
 package property
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -12,15 +10,11 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	rueidisclient "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const (
@@ -87,67 +81,38 @@ func openStores(t testing.TB) []*store {
 	}
 
 	server := sharedServer()
-	rdb := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { rdb.Close() })
-	plain := &store{Backend: redisgo.New(rdb), label: "go-redis", prefix: "g:"}
-	cached := &store{
-		Backend: rueidis.New(rueidisclient.ClientOption{InitAddress: []string{server.Addr()}}),
-		label:   "rueidis", prefix: "r:", tells: true, lags: true,
-	}
-	uncached := &store{
-		Backend: rueidis.New(rueidisclient.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true}),
-		label:   "rueidis, no cache", prefix: "u:",
-	}
+	at, uncachedAt := harness.At(server.Addr()), harness.At(server.Addr())
+	uncachedAt.NoCache = true
+	plain := &store{Backend: at.Backend(t, harness.GoRedis), label: "go-redis", prefix: "g:"}
+	cached := &store{Backend: at.Backend(t, harness.Rueidis), label: "rueidis", prefix: "r:", tells: true, lags: true}
+	uncached := &store{Backend: uncachedAt.Backend(t, harness.Rueidis), label: "rueidis, no cache", prefix: "u:"}
 	for _, s := range []*store{plain, cached, uncached} {
-		s.remove = func(name string) { do(t, server, "DEL", name) }
+		s.remove = func(name string) { server.Must("DEL", name) }
 		s.occupy = func(name, what string) {
-			do(t, server, "DEL", name)
+			server.Must("DEL", name)
 			switch what {
 			case "string":
-				do(t, server, "SET", name, "1")
+				server.Must("SET", name, "1")
 			case "list":
-				do(t, server, "RPUSH", name, "1")
+				server.Must("RPUSH", name, "1")
 			case "rwlock":
-				do(t, server, "HSET", name, "mode", "write", "uuid:1:write", "1")
+				server.Must("HSET", name, "mode", "write", "uuid:1:write", "1")
 			}
 		}
 	}
 	return []*store{model, plain, cached, uncached}
 }
 
-func do(t testing.TB, s *redistest.Server, args ...string) {
-	if _, err := s.Do(args...); err != nil {
-		t.Fatalf("%q: %v", args, err)
-	}
-}
-
 // newClient opens a client that is closed with the test.
 func newClient(t testing.TB, s *store, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	c, err := mortise.New(s, opts...)
-	if err != nil {
-		t.Fatalf("%s: %v", s.label, err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		c.Shutdown(ctx)
-	})
-	return c
+	return harness.Client(t, s, opts...)
 }
 
 // await looks until ok says yes.
-func await(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, what string, ok func() bool) {
+func await(t harness.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(soon); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", soon, what)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	harness.Await(t, soon, what, ok)
 }
 
 var names atomic.Int64
@@ -160,25 +125,7 @@ func fresh() string { return fmt.Sprintf("%d-%d:", os.Getpid(), names.Add(1)) }
 var sharedServer = sync.OnceValue(func() *redistest.Server { return redistest.Start(binary) })
 
 // binary stands for the whole run of the test binary, as a [testing.TB].
-var binary = &wholeRun{}
-
-type wholeRun struct {
-	testing.TB // nil: redistest uses no more than this
-	atEnd      []func()
-}
-
-func (*wholeRun) Helper()                        {}
-func (*wholeRun) Fatalf(format string, a ...any) { log.Panicf(format, a...) }
-func (w *wholeRun) Cleanup(f func())             { w.atEnd = append(w.atEnd, f) }
-
-func (w *wholeRun) TempDir() string {
-	dir, err := os.MkdirTemp("", "property")
-	if err != nil {
-		log.Panic(err)
-	}
-	w.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
+var binary = new(harness.WholeRun)
 
 // With rapid's own default of 100 sequences for each test the module would take minutes
 // on a machine of two cores. What the command line says comes later, and wins.
@@ -196,36 +143,16 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	for i := len(binary.atEnd) - 1; i >= 0; i-- {
-		binary.atEnd[i]()
-	}
+	binary.End()
 	os.Exit(code)
 }
 
 // verdict names what an error is, in the terms that callers can tell apart.
 func verdict(err error) string {
-	if err == nil {
-		return "ok"
+	if is := harness.ErrorNames(err); is != "" {
+		return is
 	}
-	is := ""
-	for _, s := range []struct {
-		name string
-		err  error
-	}{
-		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", mortise.ErrNotHeld}, {"Lost", mortise.ErrLost},
-		{"Released", mortise.ErrReleased}, {"Closed", mortise.ErrClosed}, {"Unavailable", mortise.ErrUnavailable},
-		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrBadName}, {"Invalid", mortise.ErrInvalid},
-		{"backend.WrongKind", backend.ErrWrongKind}, {"backend.SessionClosed", backend.ErrSessionClosed},
-		{"Canceled", context.Canceled}, {"DeadlineExceeded", context.DeadlineExceeded},
-	} {
-		if errors.Is(err, s.err) {
-			is += s.name + " "
-		}
-	}
-	if is == "" {
-		return "an error of no known kind: " + err.Error()
-	}
-	return is[:len(is)-1]
+	return "an error of no known kind: " + err.Error()
 }
 
 // alike tells whether two remaining times agree.

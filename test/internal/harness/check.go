@@ -126,3 +126,19 @@ type Silent struct{}
 
 // Printf does nothing.
 func (Silent) Printf(context.Context, string, ...any) {}
+
+// ErrorIf fails the test, which goes on, if something is wrong.
+func ErrorIf(t T, wrong bool, format string, args ...any) {
+	t.Helper()
+	if wrong {
+		t.Errorf(format, args...)
+	}
+}
+
+// FatalIf ends the test if something is wrong.
+func FatalIf(t T, wrong bool, format string, args ...any) {
+	t.Helper()
+	if wrong {
+		t.Fatalf(format, args...)
+	}
+}

@@ -5,11 +5,13 @@ package harness
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log"
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,4 +177,28 @@ func (w *WholeRun) End() {
 	for _, f := range slices.Backward(w.atEnd) {
 		f()
 	}
+}
+
+// ErrorNames names what an error is, in the terms that callers can tell apart: "ok" where there is
+// none, "" where it is an error of no kind.
+func ErrorNames(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	var is []string
+	for _, s := range []struct {
+		name string
+		err  error
+	}{
+		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", mortise.ErrNotHeld}, {"Lost", mortise.ErrLost},
+		{"Released", mortise.ErrReleased}, {"Closed", mortise.ErrClosed}, {"Unavailable", mortise.ErrUnavailable},
+		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrBadName}, {"Invalid", mortise.ErrInvalid},
+		{"backend.WrongKind", backend.ErrWrongKind}, {"backend.SessionClosed", backend.ErrSessionClosed},
+		{"Canceled", context.Canceled}, {"DeadlineExceeded", context.DeadlineExceeded},
+	} {
+		if errors.Is(err, s.err) {
+			is = append(is, s.name)
+		}
+	}
+	return strings.Join(is, " ")
 }
