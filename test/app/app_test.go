@@ -3,7 +3,6 @@
 package app
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,12 +11,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,13 +36,7 @@ const patience = 60 * time.Second
 const serverEnv = "MORTISE_APP_SERVER"
 
 func TestMain(m *testing.M) {
-	if config := os.Getenv(serverEnv); config != "" {
-		if err := serve(strings.Fields(config)); err != nil {
-			fmt.Fprintln(os.Stderr, "server:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	harness.Worker(serverEnv, serve)
 	os.Exit(m.Run())
 }
 
@@ -115,26 +106,16 @@ func (w *witness) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func start(t *testing.T, config string) string {
+func start(t *testing.T, config ...string) string {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serverEnv+"="+config)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in := harness.Must(cmd.StdinPipe())(t)
-	out := harness.Must(cmd.StdoutPipe())(t)
-	harness.OK(t, cmd.Start())
+	p := harness.Must(harness.Talk(harness.Self(serverEnv, config)))(t)
 	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error("a server process:", err)
+		p.In.Close()
+		if err := p.Ends(patience); err != nil {
+			t.Errorf("a server process: %v\n%s", err, p.Output.String())
 		}
 	})
-	url, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal("a server process did not start:", err)
-	}
-	return strings.TrimSpace(url)
+	return strings.TrimSpace(harness.Must(p.Out.ReadString('\n'))(t))
 }
 
 // Two server processes on one Redis, 200 concurrent requests on 5 keys: never are two of one key
@@ -149,7 +130,7 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			t.Cleanup(ws.Close)
 			var servers []string
 			for range 2 {
-				servers = append(servers, start(t, store.Addr()+" "+ws.URL+" "+mode))
+				servers = append(servers, start(t, store.Addr(), ws.URL, mode))
 			}
 			client := &http.Client{Timeout: patience, Transport: &http.Transport{}}
 			t.Cleanup(client.CloseIdleConnections)

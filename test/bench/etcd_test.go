@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -115,17 +114,11 @@ func startEtcd(t testing.TB, path string) (*etcdStore, error) {
 	s.cmd = exec.Command(path, "--data-dir", t.TempDir(), "--log-level", "error",
 		"--listen-client-urls", url, "--advertise-client-urls", url,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var said tail
-	s.cmd.Stderr = &said
-	if err := s.cmd.Start(); err != nil {
+	p, err := harness.Start(s.cmd)
+	if err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() {
-		s.cmd.Process.Kill()
-		s.cmd.Wait()
-	})
-	var err error
+	t.Cleanup(p.Kill)
 	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()}); err != nil {
 		return nil, err
 	}
@@ -133,7 +126,7 @@ func startEtcd(t testing.TB, path string) (*etcdStore, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if _, err := s.client.Get(ctx, "/"); err != nil { // it waits for the server
-		return nil, fmt.Errorf("etcd does not answer: %w\n%s", err, said.String())
+		return nil, fmt.Errorf("etcd does not answer: %w\n%s", err, p.Output.String())
 	}
 	s.slow = slowLink(t, s.address)
 	return s, nil

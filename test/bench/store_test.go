@@ -14,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
-
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
@@ -47,15 +44,21 @@ type meter interface {
 // way. What is on its way meanwhile overlaps, as on a wire.
 func slowLink(t testing.TB, addr string) string {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := toxiproxy.NewProxy(server, "slow", "127.0.0.1:0", addr)
-	for _, way := range []string{"upstream", "downstream"} {
-		toxic := fmt.Sprintf(`{"type":"latency","stream":%q,"attributes":{"latency":%d}}`, way, delay.Milliseconds())
-		harness.Must(p.Toxics.AddToxicJson(strings.NewReader(toxic)))(t)
-	}
-	harness.OK(t, p.Start())
-	t.Cleanup(p.Stop)
-	return p.Listen
+	return redistest.NewRelay(t, addr, func(l *redistest.Line) (up, down func()) {
+		late := func(to, from net.Conn) func() {
+			return func() {
+				for c := range l.Chunks(from) {
+					if !l.Sleep(delay - time.Since(c.Came)) {
+						return
+					}
+					if _, err := to.Write(c.Data); err != nil {
+						return
+					}
+				}
+			}
+		}
+		return late(l.Server, l.Client), late(l.Client, l.Server)
+	}).Addr()
 }
 
 type redisStore struct {

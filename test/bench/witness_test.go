@@ -3,17 +3,17 @@
 package bench
 
 import (
-	"os"
 	"sync/atomic"
-	"syscall"
-	"unsafe"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // witness is memory that all processes of a run share: who is inside, and how far the run is.
 // Worker.java knows where its words are.
 type witness struct {
 	*words
-	tied bool // a lock that is held ends with the context that it was taken with
+	close func()
+	tied  bool // a lock that is held ends with the context that it was taken with
 }
 
 type words struct {
@@ -39,24 +39,8 @@ const (
 
 // openWitness maps the file at path, which it makes if it is not there.
 func openWitness(path string) (*witness, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size := int(unsafe.Sizeof(words{}))
-	if err := f.Truncate(int64(size)); err != nil {
-		return nil, err
-	}
-	mem, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
-	if err != nil {
-		return nil, err
-	}
-	return &witness{words: (*words)(unsafe.Pointer(unsafe.SliceData(mem)))}, nil
-}
-
-func (w *witness) close() {
-	syscall.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(w.words)), int(unsafe.Sizeof(*w.words))))
+	w, unmap, err := harness.Map[words](path)
+	return &witness{words: w, close: unmap}, err
 }
 
 func (w *witness) enter(who int64) { w.swap(0, who) }

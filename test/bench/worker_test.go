@@ -17,19 +17,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const workerEnv = "MORTISE_BENCH_WORKER"
 
 // TestMain makes this binary a worker if it is told to be one.
 func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
-		if err := work(); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	harness.Worker(workerEnv, func(int) error { return work() })
 	os.Exit(m.Run())
 }
 
@@ -125,27 +121,18 @@ func work() error {
 
 // warm loads scripts, makes connections, and fills pools.
 func (t *task) warm(l locks, lenient bool) error {
-	var wg sync.WaitGroup
-	var failure atomic.Pointer[error]
-	for g := range t.Goroutines {
-		wg.Go(func() {
-			for n := range 10 {
-				unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d:%d", t.Run, t.Process, g))
-				if err == nil {
-					err = unlock()
-				}
-				if err != nil && !lenient {
-					err = fmt.Errorf("warming up, %d: %w", n, err)
-					failure.Store(&err)
-				}
+	return harness.Workers(t.Goroutines, t.Goroutines, func(g int) error {
+		for n := range 10 {
+			unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d:%d", t.Run, t.Process, g))
+			if err == nil {
+				err = unlock()
 			}
-		})
-	}
-	wg.Wait()
-	if err := failure.Load(); err != nil {
-		return *err
-	}
-	return nil
+			if err != nil && !lenient {
+				return fmt.Errorf("warming up, %d: %w", n, err)
+			}
+		}
+		return nil
+	})
 }
 
 func (t *task) name(g int) string {

@@ -19,21 +19,11 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// each runs a test with each client library.
-func each(t *testing.T, test func(t *testing.T, client string)) {
-	for _, client := range []string{"go-redis", "rueidis"} {
-		t.Run(client, func(t *testing.T) {
-			t.Parallel()
-			test(t, client)
-		})
-	}
-}
-
 var transports = []string{"http", "grpc"}
 
 // eachWay runs a test with each client library over each transport.
 func eachWay(t *testing.T, test func(t *testing.T, client, via string)) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		for _, via := range transports {
 			t.Run(via, func(t *testing.T) {
 				t.Parallel()
@@ -49,7 +39,7 @@ const long = 30 * time.Second
 // a holds the lock and calls b, which locks it and calls a, which locks it. Told, each enters; not told, the same program waits for itself
 // until its deadline.
 func TestACalleeThatCallsBack(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		for _, via := range transports {
 			name := f.lock()
@@ -75,7 +65,7 @@ func TestACalleeThatCallsBack(t *testing.T) {
 }
 
 func TestAChainOfFour(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		for _, via := range transports {
 			name := f.lock()
@@ -90,7 +80,7 @@ var rounds = flag.Int("rounds", 3, "how often TestParallelCallees does it all")
 
 // Many calls at once of one caller, to three services, itself among them: one after the other, each inside alone. The witness judges.
 func TestParallelCallees(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		for range *rounds {
 			for _, via := range transports {
@@ -200,7 +190,7 @@ func TestRedisIsRestarted(t *testing.T) {
 // The keys are rotated while a callee is inside: what is under way goes on, what begins afterwards is signed by the new
 // key, and what was signed by the old one is refused.
 func TestKeysAreRotatedMidCall(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		for _, via := range transports {
 			f := newFleet(t, client, long)
 			name := f.lock()
@@ -230,7 +220,7 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 // An entry that was overheard, and is sent again: to the same service while the hold lasts it is one more callee, which takes its
 // turn; to another it is refused; after the release it confers nothing.
 func TestAnEntryThatWasOverheard(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		name := f.lock()
 		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: "http", Told: true, Park: true}, "a", "b")

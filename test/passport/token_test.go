@@ -8,16 +8,11 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	gorueidis "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/passport"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -30,18 +25,11 @@ func TestFencingTokensGoAlong(t *testing.T) {
 			server := redistest.Start(t)
 			open := func() (*mortise.Client, mortise.Locker) {
 				var b backend.Backend = store
-				switch on {
-				case "go-redis":
-					rdb := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
-					t.Cleanup(func() { rdb.Close() })
-					b = redisgo.New(rdb)
-				case "rueidis":
-					b = rueidis.New(gorueidis.ClientOption{InitAddress: []string{server.Addr()}})
+				if on != "memory" {
+					b = harness.At(server.Addr()).Backend(t, on)
 				}
-				c := harness.Must(mortise.New(b))(t)
-				t.Cleanup(func() { c.Close() })
-				fenced := harness.Must(c.Kind(mortise.Kind{Fenced: true}))(t)
-				return c, fenced
+				c := harness.Client(t, b)
+				return c, harness.Kind(t, c, mortise.Kind{Fenced: true})
 			}
 			ctx := context.Background()
 			_, caller := open()
