@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,13 +101,10 @@ type reply struct {
 
 // java is a running Driver. Its methods may be called from any goroutine.
 type java struct {
+	*harness.Process
 	version string
-	cmd     *exec.Cmd
-	gone    chan struct{} // closed when it has ended
-	log     tail
 
 	mu      sync.Mutex
-	in      io.WriteCloser
 	last    int64
 	pending map[int64]*call
 }
@@ -136,7 +132,6 @@ func theJava(t *testing.T, version string) *java {
 	defer javas.mu.Unlock()
 	j := javas.running[version]
 	if j == nil {
-		var err error
 		j = harness.Must(startJava(version))(t)
 		if javas.running == nil {
 			javas.running = make(map[string]*java)
@@ -144,7 +139,7 @@ func theJava(t *testing.T, version string) *java {
 		javas.running[version] = j
 	}
 	t.Cleanup(func() {
-		if said := j.log.String(); t.Failed() && said != "" {
+		if said := j.Output.String(); t.Failed() && said != "" {
 			t.Logf("Redisson %s said:\n%s", version, said)
 		}
 	})
@@ -155,13 +150,9 @@ func theJava(t *testing.T, version string) *java {
 func stopJava() error {
 	var errs []error
 	for version, j := range javas.running {
-		j.in.Close() // the program ends with it
-		select {
-		case <-j.gone:
-		case <-time.After(long):
-			errs = append(errs, fmt.Errorf("Java %s did not end with its input and was killed", version))
-			j.cmd.Process.Kill()
-			<-j.gone
+		j.In.Close() // the program ends with it
+		if err := j.Ends(long); err != nil {
+			errs = append(errs, fmt.Errorf("Java %s: %w", version, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -173,32 +164,23 @@ func startJava(version string) (*java, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &java{version: version, gone: make(chan struct{}), pending: make(map[int64]*call)}
 	// The first compiler only: most of such a short life would go into the second.
-	j.cmd = exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m",
+	p, err := harness.Talk(exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", filepath.Join(target, "classes")+string(os.PathListSeparator)+strings.TrimSpace(string(jars)), "Driver")
-	j.cmd.Stderr = &j.log
-	if j.in, err = j.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := j.cmd.StdoutPipe()
+		"-cp", filepath.Join(target, "classes")+string(os.PathListSeparator)+strings.TrimSpace(string(jars)), "Driver"))
 	if err != nil {
 		return nil, err
 	}
-	if err := j.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go j.read(out)
+	j := &java{Process: p, version: version, pending: make(map[int64]*call)}
+	go j.read()
 	return j, nil
 }
 
-func (j *java) read(out io.Reader) {
-	defer close(j.gone)
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+func (j *java) read() {
+	for lines := bufio.NewScanner(j.Out); lines.Scan(); {
 		var r reply
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			fmt.Fprintf(&j.log, "not a reply: %s\n", lines.Bytes())
+			fmt.Fprintf(&j.Output, "not a reply: %s\n", lines.Bytes())
 			continue
 		}
 		j.mu.Lock()
@@ -210,7 +192,6 @@ func (j *java) read(out io.Reader) {
 			close(c.done)
 		}
 	}
-	j.cmd.Wait()
 }
 
 // start sends a request.
@@ -226,7 +207,7 @@ func (j *java) start(r request) *call {
 		panic(err) // it is made of plain fields
 	}
 	j.pending[r.ID] = c
-	if _, err := j.in.Write(append(line, '\n')); err != nil {
+	if err := j.Tell(string(line)); err != nil {
 		delete(j.pending, r.ID)
 		c.reply.Error, c.reply.Message = "Gone", err.Error()
 		close(c.done)
@@ -244,34 +225,14 @@ func (j *java) wait(c *call, d time.Duration) reply {
 		return c.reply
 	case <-timer.C:
 		return reply{Error: "Timeout", Message: fmt.Sprintf("no reply to %s within %v", c.request.Op, d)}
-	case <-j.gone:
+	case <-j.Gone:
 		select {
 		case <-c.done:
 			return c.reply
 		default:
-			return reply{Error: "Gone", Message: "Java has ended:\n" + j.log.String()}
+			return reply{Error: "Gone", Message: "Java has ended:\n" + j.Output.String()}
 		}
 	}
-}
-
-// tail keeps the last of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (l *tail) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf = append(l.buf, p...)
-	l.buf = l.buf[max(0, len(l.buf)-8<<10):]
-	return len(p), nil
-}
-
-func (l *tail) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.buf)
 }
 
 // redisson is a RedissonClient.

@@ -14,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	rueidisclient "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
@@ -52,38 +49,18 @@ func standalone(t *testing.T) *site {
 // cluster starts three masters that share the slots.
 func cluster(t *testing.T) *site {
 	t.Helper()
-	const slots = 16384
-	var servers []*redistest.Server
-	for range 3 {
-		servers = append(servers, redistest.Start(t, redistest.WithConfig("cluster-enabled yes", "cluster-node-timeout 5000")))
-	}
-	s := newSite(t, servers...)
-	for i, server := range s.servers {
-		server.Must("CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(slots*i/3), fmt.Sprint(slots*(i+1)/3-1))
-		host, port, err := net.SplitHostPort(s.servers[0].Addr())
-		harness.OK(t, err)
-		server.Must("CLUSTER", "MEET", host, port)
-	}
-	until(t, "each of the three masters to know all slots", func() bool {
-		for _, server := range s.servers {
-			info, _ := server.Must("CLUSTER", "INFO").(string)
-			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d", slots)) {
-				return false
-			}
-		}
-		return true
-	})
-	return s
+	return newSite(t, redistest.StartCluster(t, 3).Masters...)
 }
 
 func (s *site) cluster() bool { return len(s.servers) > 1 }
 
-func (s *site) addresses() []string {
-	var all []string
+// clients is the site as Go's clients are told of it.
+func (s *site) clients() harness.Site {
+	at := harness.Site{Cluster: s.cluster(), Name: "go"}
 	for _, server := range s.servers {
-		all = append(all, server.Addr())
+		at.Addrs = append(at.Addrs, server.Addr())
 	}
-	return all
+	return at
 }
 
 // must sends a command about a key to the server that has it.
@@ -225,9 +202,7 @@ func tagged(name string) string {
 // until waits for a condition that no event tells of.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(long); !holds(); time.Sleep(10 * time.Millisecond) {
-		harness.FatalIf(t, time.Now().After(end), "waited %v for %s", long, what)
-	}
+	harness.Await(t, long, what, holds)
 }
 
 // adapter is a Go client of Redis.
@@ -238,12 +213,7 @@ type adapter struct {
 
 var adapters = []adapter{
 	{"go-redis", func(t *testing.T, s *site) backend.Backend {
-		var rdb goredis.UniversalClient
-		if s.cluster() {
-			rdb = goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: s.addresses(), ClientName: "go"})
-		} else {
-			rdb = goredis.NewClient(&goredis.Options{Addr: s.servers[0].Addr(), ClientName: "go"})
-		}
+		rdb := s.clients().Universal()
 		t.Cleanup(func() { rdb.Close() })
 		mode := redisgo.ShardedOff
 		if s.sharded {
@@ -256,7 +226,7 @@ var adapters = []adapter{
 		if s.sharded {
 			mode = rueidis.ShardedAuto
 		}
-		return rueidis.New(rueidisclient.ClientOption{InitAddress: s.addresses(), ClientName: "go"}, rueidis.WithShardedPubSub(mode))
+		return rueidis.New(s.clients().Option(), rueidis.WithShardedPubSub(mode))
 	}},
 }
 
