@@ -150,9 +150,7 @@ func (s *etcdStore) empty(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := s.client.Delete(ctx, "/", clientv3.WithPrefix()); err != nil {
-		t.Errorf("etcd: %v", err)
-	}
+	harness.Checkf(t, harness.Err(s.client.Delete(ctx, "/", clientv3.WithPrefix())), "etcd")
 	leases, err := s.client.Leases(ctx)
 	if err != nil {
 		t.Errorf("etcd: %v", err)

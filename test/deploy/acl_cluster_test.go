@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // Who may not ask whether the servers know sharded pub/sub goes on without it. Who may needs all
@@ -57,12 +58,8 @@ func TestTheLeastUserOnACluster(t *testing.T) {
 			return <-done
 		}
 		visit := func(rules []string) error { return persist(func() error { return once(rules) }) }
-		if err := visit(slices.Concat(kinds, needed)); err != nil {
-			t.Errorf("the row is not enough: %v", err)
-		}
-		if err := visit(slices.Concat(kinds, needed, extras)); err != nil {
-			t.Fatalf("with all that may be left out: %v", err)
-		}
+		harness.Checkf(t, visit(slices.Concat(kinds, needed)), "the row is not enough")
+		harness.OKf(t, visit(slices.Concat(kinds, needed, extras)), "with all that may be left out")
 		for i, rule := range needed {
 			err := visit(slices.Concat(kinds, needed[:i], needed[i+1:], extras))
 			if err == nil {

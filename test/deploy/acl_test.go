@@ -192,9 +192,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 				visit := func(enough bool, rules []string) error {
 					return persist(func() error { return once(enough, rules) })
 				}
-				if err := visit(true, slices.Concat(others, rows[row])); err != nil {
-					t.Fatalf("the row is not enough: %v", err)
-				}
+				harness.OKf(t, visit(true, slices.Concat(others, rows[row])), "the row is not enough")
 				for i, rule := range rows[row] {
 					if slices.Contains(others, rule) {
 						t.Errorf("%s is in another row that this one needs", rule)

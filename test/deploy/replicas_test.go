@@ -155,18 +155,15 @@ func failover(t *testing.T, s stack, cut bool) {
 		taking.Wait()
 		load.end() // its names are held where their releases are not heard of
 		hole = harness.Must(a.Lock(ctx, "orders:hole"))(t)
-		if _, err := a.Lock(ctx, "orders:none", replicated); !errors.Is(err, mortise.ErrNotReplicated) {
-			t.Errorf("while the replica is cut off: %v", err)
-		}
+		harness.CheckIsf(t, harness.Err(a.Lock(ctx, "orders:none", replicated)), mortise.ErrNotReplicated,
+			"while the replica is cut off")
 	}
 	master.Stop()
 	taking.Wait()
 	harness.FatalIf(t, x.AwaitMasterAfter(master) != replica, "the replica is not the master")
 	t.Logf("%d locks were kept when the master died", len(kept))
 	for _, lease := range kept {
-		if err := lease.Err(); err != nil {
-			t.Errorf("%s: %v", lease.Name(), err)
-		}
+		harness.Checkf(t, lease.Err(), "%s", lease.Name())
 		stranger, err := tryUntilAvailable(ctx, b, lease.Name())
 		if !errors.Is(err, mortise.ErrNotAcquired) {
 			t.Errorf("%s is held, and another's TryLock comes to %v, %v", lease.Name(), stranger, err)
@@ -177,14 +174,12 @@ func failover(t *testing.T, s stack, cut bool) {
 		if _, err := tryUntilAvailable(ctx, b, hole.Name()); err != nil {
 			t.Errorf("what was taken without a replica is not lost: %v", err)
 		}
-		if err := hole.Unlock(ctx); !errors.Is(err, mortise.ErrLost) {
-			t.Errorf("and its holder's Unlock: %v", err)
-		}
+		harness.CheckIsf(t, hole.Unlock(ctx), mortise.ErrLost, "and its holder's Unlock")
 	}
 
 	// There is no replica any more, so no lock is had; with the next one, they are.
 	_, err := lockReplicated(ctx, a, "orders:alone")
-	harness.ErrorIf(t, !errors.Is(err, mortise.ErrNotReplicated), "without a replica: %v", err)
+	harness.CheckIsf(t, err, mortise.ErrNotReplicated, "without a replica")
 	redistest.StartReplica(t, replica, redistest.WithConfig("masteruser replicator", "masterauth secret"))
 	since := time.Now()
 	if cut {
@@ -270,9 +265,8 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 		load.progress()
 		load.end()
 		for _, lease := range []*mortise.Lease{kept, fresh} {
-			if _, err := tryUntilAvailable(ctx, b, lease.Name()); !errors.Is(err, mortise.ErrNotAcquired) {
-				t.Errorf("%s is held, and another's TryLock comes to %v", lease.Name(), err)
-			}
+			harness.CheckIsf(t, harness.Err(tryUntilAvailable(ctx, b, lease.Name())), mortise.ErrNotAcquired,
+				"%s is held, and another's TryLock comes to", lease.Name())
 			if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
 				t.Errorf("%s: %v", lease.Name(), err)
 			}
@@ -350,9 +344,7 @@ func TestWaitGoesOutWithTheScript(t *testing.T) {
 		if p.pairs.Load() != 1 {
 			t.Errorf("%d scripts with WAIT behind them, want 1", p.pairs.Load())
 		}
-		if _, err := locks.Lock(lease.Context(), "1", replicated); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, harness.Err(locks.Lock(lease.Context(), "1", replicated)))
 		if p.pairs.Load() != 2 {
 			t.Errorf("%d scripts with WAIT behind them, want 2", p.pairs.Load())
 		}

@@ -49,9 +49,7 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 			t.Helper()
 			then := renewed.Load() // the next may have been sent before
 			eventually(t, "renewed "+state, func() bool { return renewed.Load() > then+1 })
-			if err := lease.Err(); err != nil {
-				t.Fatalf("%s: %v", state, err)
-			}
+			harness.OKf(t, lease.Err(), "%s", state)
 			still(t, waits)
 		}
 

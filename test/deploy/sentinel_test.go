@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -97,9 +96,7 @@ func TestAFailoverUnderLoad(t *testing.T) {
 
 		eventually(t, "the watchdog renews it on the new master", func() bool { return renewed.Load() > 0 })
 		still(t, waits)
-		if err := held.Err(); err != nil {
-			t.Errorf("the lock that was held: %v", err)
-		}
+		harness.Checkf(t, held.Err(), "the lock that was held")
 		eventually(t, "it is waited for on the new master", func() bool {
 			return strings.Contains(fmt.Sprint(replica.Must("PUBSUB", "CHANNELS")), "{orders:held}")
 		})
@@ -131,12 +128,8 @@ func TestALockThatTheReplicaHadNotHeardOfIsLost(t *testing.T) {
 		next, err := lockUntilAvailable(ctx, b, "orders:1")
 		harness.FatalIf(t, err != nil, "the new master does not have the lock, and another does not get it: %v", err)
 		harness.Receive(t, patience, "the holder is told", lease.Context().Done())
-		if err := context.Cause(lease.Context()); !errors.Is(err, mortise.ErrLost) {
-			t.Errorf("the holder is told %v", err)
-		}
-		if err := lease.Unlock(ctx); !errors.Is(err, mortise.ErrLost) {
-			t.Errorf("its Unlock: %v", err)
-		}
+		harness.CheckIsf(t, context.Cause(lease.Context()), mortise.ErrLost, "the holder is told")
+		harness.CheckIsf(t, lease.Unlock(ctx), mortise.ErrLost, "its Unlock")
 		if err := next.Err(); err != nil { // that Unlock touched nothing
 			t.Error(err)
 		}

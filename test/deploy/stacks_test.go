@@ -163,9 +163,7 @@ func still(t *testing.T, done <-chan error) {
 
 func ended(t *testing.T, what string, done <-chan error) {
 	t.Helper()
-	if err := harness.Receive(t, patience, what, done); err != nil {
-		t.Errorf("%s: %v", what, err)
-	}
+	harness.Checkf(t, harness.Receive(t, patience, what, done), "%s", what)
 }
 
 // unavailable tells of errors that a deployment which changes may cause, and nothing else.

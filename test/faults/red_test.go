@@ -277,9 +277,7 @@ func TestRed_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
 						t.Errorf("Lock: %v", err)
 						return
 					}
-					if err := l.Err(); err != nil {
-						t.Errorf("just locked: %v", err)
-					}
+					harness.Checkf(t, l.Err(), "just locked")
 					if err := l.Unlock(ctx); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
 						t.Errorf("Unlock: %v", err)
 					}
@@ -399,9 +397,7 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 				closed(t, redWatchdog+patience, "the lease ended", l.Context().Done())
 				told := time.Now()
 				// By the clock, not by when this process got to run.
-				if err := l.Err(); !errors.Is(err, mortise.ErrLost) {
-					t.Errorf("Err: %v", err)
-				}
+				harness.CheckIsf(t, l.Err(), mortise.ErrLost, "Err")
 				t.Logf("lost after %v: %v", told.Sub(gone).Round(time.Millisecond), l.Err())
 				if d := told.Sub(gone); d > redWatchdog+patience/4 {
 					t.Errorf("the lease ended %v after the majority did", d)
@@ -612,9 +608,7 @@ func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
 				// Not one TryLock: its connections are new, or were broken, and a stall is a refusal.
 				m, err := b.Lock(within(t, patience), "n")
 				harness.FatalIf(t, err != nil, "the rule is off, and it was kept: %v", err)
-				if err := l.Err(); err != nil {
-					t.Errorf("the first was told: %v", err)
-				}
+				harness.Checkf(t, l.Err(), "the first was told")
 				unlock(t, m)
 			})
 		})

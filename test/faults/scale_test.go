@@ -203,9 +203,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			t.Errorf("%d goroutines after renewals: %v", m, kinds)
 		}
 		for i, l := range leases {
-			if err := l.Err(); err != nil {
-				t.Fatalf("lease %d: %v", i, err)
-			}
+			harness.OKf(t, l.Err(), "lease %d", i)
 		}
 
 		// The other side releases.

@@ -177,9 +177,7 @@ func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts
 
 func unlock(t testing.TB, l *mortise.Lease) {
 	t.Helper()
-	if err := l.Unlock(within(t, patience)); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
+	harness.Checkf(t, l.Unlock(within(t, patience)), "Unlock")
 }
 
 // exists tells whether a key is there.

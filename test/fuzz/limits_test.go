@@ -330,9 +330,8 @@ func TestLimit_TheLongestNames(t *testing.T) {
 			harness.OK(t, u.lock(ctx, u.client, u.client, fmt.Sprintf("{%s%08d}", fill, i), true))
 		}
 		p.idle(t)
-		if _, err := p.client.Lock(ctx, strings.Repeat("x", 65537)); !errors.Is(err, mortise.ErrBadName) {
-			t.Errorf("65537 bytes: %v", err)
-		}
+		harness.CheckIsf(t, harness.Err(p.client.Lock(ctx, strings.Repeat("x", 65537))), mortise.ErrBadName,
+			"65537 bytes")
 	})
 }
 
@@ -354,9 +353,7 @@ func TestLimit_TenThousandHolds(t *testing.T) {
 		harness.ErrorIf(t, err != nil || s.Holds != holds || !s.Mine,
 			"Inspect: %+v, %v; want %d holds", s, err, holds)
 		for i := holds - 1; i > 0; i-- {
-			if err := leases[i].Unlock(ctx); err != nil {
-				t.Fatalf("Unlock %d: %v", i+1, err)
-			}
+			harness.OKf(t, leases[i].Unlock(ctx), "Unlock %d", i+1)
 		}
 		if s, err = p.client.Inspect(ctx, "n"); err != nil || s.Holds != 1 || leases[0].Err() != nil {
 			t.Errorf("Inspect: %+v, %v; %v; want one hold", s, err, leases[0].Err())

@@ -66,13 +66,9 @@ func FuzzMessages(f *testing.F) {
 			t.Fatalf("%s, %s: over before its time: %v", by, k.name, err)
 		default:
 		}
-		if err := release(ctx); err != nil {
-			t.Fatalf("%s: %v", k.name, err)
-		}
+		harness.OKf(t, release(ctx), "%s", k.name)
 		released := time.Now()
-		if err := <-got; err != nil {
-			t.Fatalf("%s, %s: %v after the release: %v", by, k.name, time.Since(released), err)
-		}
+		harness.OKf(t, <-got, "%s, %s: %v after the release", by, k.name, time.Since(released))
 		if took := time.Since(released); took > slack/2 {
 			t.Errorf("%s, %s: it took %v after the release", by, k.name, took)
 		}

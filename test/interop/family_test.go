@@ -240,9 +240,8 @@ func readers(p *pair) {
 	if s := j.state().State; !s.Locked || !s.Held || s.Holds != 2 {
 		p.Errorf("Java holds it twice beside Go's readers and says: %+v", s)
 	}
-	if _, err := write.TryLock(ctx, p.name); !errors.Is(err, mortise.ErrNotAcquired) {
-		p.Errorf("Go writes while four holds read: %v", err)
-	}
+	harness.CheckIsf(p, harness.Err(write.TryLock(ctx, p.name)), mortise.ErrNotAcquired,
+		"Go writes while four holds read")
 	writer.refused()
 	writer.begin()
 	writer.rest()
@@ -430,9 +429,7 @@ func (p *pair) javaForces(f family) {
 	next.rest()
 	p.figure("Java's forceUnlock to Go's lease", next.woken(force()))
 	forced(holder.lease)
-	if err := next.lease.Err(); err != nil {
-		p.Errorf("the next holder lost its lease: %v", err)
-	}
+	harness.Checkf(p, next.lease.Err(), "the next holder lost its lease")
 	next.give()
 
 	// A Java waiter is woken.
@@ -483,9 +480,7 @@ func (p *pair) goForces(f family) {
 	g.rest()
 	g.woken(force())
 	notHeld(holder)
-	if err := g.lease.Err(); err != nil {
-		p.Errorf("Go lost the lease: %v", err)
-	}
+	harness.Checkf(p, g.lease.Err(), "Go lost the lease")
 	g.give()
 	harness.ErrorIf(p, operator.force(f.held, p.name), "Go says that there was a lock")
 }
@@ -597,9 +592,7 @@ func longReads(p *pair) {
 		s := g.inspectOf("read", p.name)
 		return time.Since(start) > watchdog*3/2 && s.Readers == 1 && s.Mine && s.Remaining > watchdog
 	})
-	if err := g.lease.Err(); err != nil {
-		p.Errorf("Go's reader: %v", err)
-	}
+	harness.Checkf(p, g.lease.Err(), "Go's reader")
 	g.give()
 	for _, w := range writers {
 		w.take(minutes)
@@ -738,9 +731,7 @@ func semaphoreCounts(p *pair) {
 	free(3)
 	harness.ErrorIf(p, !java("acquire", request{Count: 2}).OK || java("acquire", request{Count: 2}).OK,
 		"Java takes 2 of 3, and then 2 of 1")
-	if err := s.TryAcquire(ctx, 2); !errors.Is(err, mortise.ErrNotAcquired) {
-		p.Errorf("Go took 2 of 1: %v", err)
-	}
+	harness.CheckIsf(p, s.TryAcquire(ctx, 2), mortise.ErrNotAcquired, "Go took 2 of 1")
 	free(1)
 	// What one took the other may give back.
 	java("release", request{Count: 2})
@@ -851,15 +842,11 @@ func permitCounts(p *pair) {
 	// Each releases by its id what the other has.
 	g.must(s.Release(ctx, theirs))
 	harness.ErrorIf(p, java("tryRelease", request{Permit: theirs}).OK, "Java released what Go had released")
-	if err := s.Release(ctx, theirs); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Go releases it again: %v", err)
-	}
+	harness.CheckIsf(p, s.Release(ctx, theirs), mortise.ErrNotHeld, "Go releases it again")
 	g.must(s.Release(ctx, strings.ToUpper(forever)))
 	counts(2, 1)
 	harness.ErrorIf(p, !java("tryRelease", request{Permit: mine.ID()}).OK, "Java could not release the permit of Go")
-	if err := mine.Release(ctx); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Go releases what Java had released: %v", err)
-	}
+	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrNotHeld, "Go releases what Java had released")
 	ids()
 	counts(3, 0)
 
@@ -875,9 +862,8 @@ func permitCounts(p *pair) {
 	waiter.woken(time.Now())
 	notMine := func(permit *mortise.Permit) {
 		p.Helper()
-		if err := permit.Release(ctx); !errors.Is(err, mortise.ErrNotHeld) {
-			p.Errorf("Release of a permit that another has released by its id: %v", err)
-		}
+		harness.CheckIsf(p, permit.Release(ctx), mortise.ErrNotHeld,
+			"Release of a permit that another has released by its id")
 	}
 	notMine(mine)
 	back := p.javaUser(p.redisson, "permits", p.name, "waiter")
@@ -910,12 +896,8 @@ func permitsEnd(p *pair) {
 	g.must(err)
 	got := java("acquire", request{Wait: long.Milliseconds(), Lease: short.Milliseconds()})
 	harness.FatalIf(p, !got.OK, "Java did not get the permit that had ended")
-	if err := mine.Err(); !errors.Is(err, mortise.ErrLost) {
-		p.Errorf("Java has the permit, and Go's says %v", err)
-	}
-	if err := mine.Release(ctx); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Go releases a permit that had ended: %v", err)
-	}
+	harness.CheckIsf(p, mine.Err(), mortise.ErrLost, "Java has the permit, and Go's says")
+	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrNotHeld, "Go releases a permit that had ended")
 	next, err := g.Permits(p.name).Acquire(ctx, in(long))
 	g.must(err)
 	harness.ErrorIf(p, java("tryRelease", request{Permit: got.Text}).OK, "Java released a permit that had ended")

@@ -109,12 +109,8 @@ func onlyTheOwnerReleases(p *pair) {
 	// A lease that ran out, and the lock is another's.
 	lease = g.lock(mortise.Kind{}, p.name, mortise.WithLease(short))
 	j.lock(minutes)
-	if err := lease.Err(); !errors.Is(err, mortise.ErrLost) {
-		p.Errorf("Java has the lock, and Go's lease says %v", err)
-	}
-	if err := lease.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Unlock of a lock that Java holds: %v", err)
-	}
+	harness.CheckIsf(p, lease.Err(), mortise.ErrLost, "Java has the lock, and Go's lease says")
+	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that Java holds")
 	if s := j.state().State; !s.Held || s.Holds != 1 {
 		p.Errorf("Java's lock after Go tried to unlock it: %+v", s)
 	}
@@ -143,9 +139,7 @@ func javaIsWokenByTwoZeros(p *pair) {
 	p.site.publish(p.T, channelOf(p.name), "00")
 	d, _ := j.await(w, event)
 	p.figure("payload 00 to Java's lock", d)
-	if err := lease.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Unlock of a lock that was deleted: %v", err)
-	}
+	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that was deleted")
 	j.unlock()
 }
 
@@ -158,16 +152,13 @@ func readWriteIsAnotherKind(p *pair) {
 			if _, err := g.of(k.kind).Lock(context.Background(), p.name, in(long)); !errors.Is(err, mortise.ErrWrongKind) {
 				p.Errorf("%s lock held, Lock of the %s kind: %v", kind, k.java, err)
 			}
-			if _, err := g.of(k.kind).TryLock(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
-				p.Errorf("%s lock held, TryLock of the %s kind: %v", kind, k.java, err)
-			}
+			harness.CheckIsf(p, harness.Err(g.of(k.kind).TryLock(context.Background(), p.name)), mortise.ErrWrongKind,
+				"%s lock held, TryLock of the %s kind", kind, k.java)
 		}
-		if _, err := g.Inspect(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
-			p.Errorf("%s lock held, Inspect: %v", kind, err)
-		}
-		if _, err := g.ForceUnlock(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
-			p.Errorf("%s lock held, ForceUnlock: %v", kind, err)
-		}
+		harness.CheckIsf(p, harness.Err(g.Inspect(context.Background(), p.name)), mortise.ErrWrongKind,
+			"%s lock held, Inspect", kind)
+		harness.CheckIsf(p, harness.Err(g.ForceUnlock(context.Background(), p.name)), mortise.ErrWrongKind,
+			"%s lock held, ForceUnlock", kind)
 		if s := j.state().State; !s.Held || s.Holds != 1 {
 			p.Errorf("the %s lock after Go tried: %+v", kind, s)
 		}

@@ -311,9 +311,7 @@ func random(p *pair) {
 	for i, who := range all {
 		wg.Go(func() {
 			s := &play{r: rand.New(rand.NewPCG(seed, uint64(i))), who: who, party: parties[who], book: book, names: names, latch: latch}
-			if err := s.run(each); err != nil {
-				p.Errorf("%s: %v", who, err)
-			}
+			harness.Checkf(p, s.run(each), "%s", who)
 		})
 	}
 	wg.Wait()
@@ -340,9 +338,7 @@ func random(p *pair) {
 					got++
 				}
 				for range got {
-					if err := party.release(kind, name, amount); err != nil {
-						p.Errorf("at the end %s: %v", who, err)
-					}
+					harness.Checkf(p, party.release(kind, name, amount), "at the end %s", who)
 				}
 			}
 		}

@@ -258,9 +258,7 @@ func (p *pair) golang(opts ...mortise.ClientOption) *golang {
 	p.Helper()
 	c := harness.Must(mortise.New(p.adapter.open(p.T, p.site), opts...))(p)
 	p.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			p.Errorf("the Go client was closed: %v", err)
-		}
+		harness.Checkf(p, c.Close(), "the Go client was closed")
 	})
 	return &golang{c, p.T}
 }

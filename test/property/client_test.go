@@ -403,9 +403,7 @@ func (h *history) handover(t *rapid.T) {
 		h.unlockOf(t, k)
 	}
 	for range h.worlds {
-		if err := <-got; err != nil {
-			t.Fatalf("a waiter did not get what was released: %v", err)
-		}
+		harness.OKf(t, <-got, "a waiter did not get what was released")
 	}
 	h.add(t, d)
 }
@@ -512,8 +510,6 @@ func TestAnOwnerIsItsClientAndANumber(t *testing.T) {
 		if err != nil || s.Client != w.client[1].ID() || !strings.HasPrefix(s.Owner, s.Client+":") || s.Mine {
 			t.Errorf("%s: %+v, %v", w.label, s, err)
 		}
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Errorf("%s: %v", w.label, err)
-		}
+		harness.Checkf(t, l.Unlock(t.Context()), "%s", w.label)
 	}
 }

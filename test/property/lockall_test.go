@@ -137,12 +137,8 @@ func (x *together) unlock(t *rapid.T) {
 func (x *together) unlockOf(t *rapid.T, k int) {
 	for n, w := range x.worlds {
 		l := x.live[k].in[n]
-		if err := l.Err(); err != nil {
-			t.Fatalf("%s: the lease of %q ended: %v", w.label, x.live[k].names, err)
-		}
-		if err := l.Unlock(context.Background()); err != nil {
-			t.Fatalf("%s: Unlock of %q: %v", w.label, x.live[k].names, err)
-		}
+		harness.OKf(t, l.Err(), "%s: the lease of %q ended", w.label, x.live[k].names)
+		harness.OKf(t, l.Unlock(context.Background()), "%s: Unlock of %q", w.label, x.live[k].names)
 		if err := l.Context().Err(); err == nil {
 			t.Fatalf("%s: the context of %q goes on", w.label, x.live[k].names)
 		}

@@ -56,9 +56,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 				t.Errorf("unlocking that: %v", err)
 			}
 			in.Add(-1)
-			if err := l.Unlock(context.Background()); err != nil {
-				t.Errorf("Unlock: %v", err)
-			}
+			harness.Checkf(t, l.Unlock(context.Background()), "Unlock")
 			return true
 		}
 		const goroutines, times = 4, 3
@@ -141,12 +139,8 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 			after, err := other.Inspect(t.Context(), name)
 			harness.ErrorIf(t, err != nil || after.Owner != before.Owner || after.Holds != 1,
 				"%s: the other's record was %+v and is %+v, %v", how, before, after, err)
-			if err := theirs.Err(); err != nil {
-				t.Errorf("%s: the other holder: %v", how, err)
-			}
-			if err := theirs.Unlock(t.Context()); err != nil {
-				t.Errorf("%s: the other's Unlock: %v", how, err)
-			}
+			harness.Checkf(t, theirs.Err(), "%s: the other holder", how)
+			harness.Checkf(t, theirs.Unlock(t.Context()), "%s: the other's Unlock", how)
 
 			// Nobody has it: the kept context is as good as any, and its owner is new.
 			mine, err := c.Lock(kept, name, mortise.WithWait(soon))
@@ -154,9 +148,7 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 			st, err := c.Inspect(t.Context(), name)
 			harness.ErrorIf(t, err != nil || st.Holds != 1 || !st.Mine,
 				"%s: it should be held once, by a new owner: %+v, %v", how, st, err)
-			if err := mine.Unlock(t.Context()); err != nil {
-				t.Errorf("%s: %v", how, err)
-			}
+			harness.Checkf(t, mine.Unlock(t.Context()), "%s", how)
 		})
 	}
 }
@@ -177,9 +169,7 @@ func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
 			return inner
 		},
 		"another refused": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
-			if _, err := c.TryLock(t.Context(), l.Name()); !errors.Is(err, mortise.ErrNotAcquired) {
-				t.Error(err)
-			}
+			harness.CheckIs(t, harness.Err(c.TryLock(t.Context(), l.Name())), mortise.ErrNotAcquired)
 			return l
 		},
 	} {

@@ -5,6 +5,7 @@ package harness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,11 +41,27 @@ func OK(t T, err error) {
 	}
 }
 
+// OKf is OK with what failed.
+func OKf(t T, err error, what string, args ...any) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", fmt.Sprintf(what, args...), err)
+	}
+}
+
 // Check fails the test, which goes on, if err is not nil.
 func Check(t T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Checkf is Check with what failed.
+func Checkf(t T, err error, what string, args ...any) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", fmt.Sprintf(what, args...), err)
 	}
 }
 
@@ -55,6 +72,17 @@ func CheckIs(t T, err, target error) {
 		t.Errorf("error %v, want %v", err, target)
 	}
 }
+
+// CheckIsf is CheckIs with what failed, or did not.
+func CheckIsf(t T, err, target error, what string, args ...any) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("%s: %v, want %v", fmt.Sprintf(what, args...), err, target)
+	}
+}
+
+// Err is the error of a call that also returns a value.
+func Err[V any](_ V, err error) error { return err }
 
 // Await polls until ok, and ends the test when that takes longer than d.
 func Await(t T, d time.Duration, what string, ok func() bool) {
