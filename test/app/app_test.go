@@ -187,9 +187,8 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			}
 			t.Logf("%d served, %d refused", served, len(statuses)-served)
 			for key := range keys {
-				if n, err := store.Do("EXISTS", fmt.Sprintf("orders:%d", key)); err != nil || n != int64(0) {
-					t.Errorf("a lock is left on key %d: %v %v", key, n, err)
-				}
+				n, err := store.Do("EXISTS", fmt.Sprintf("orders:%d", key))
+				harness.ErrorIf(t, err != nil || n != int64(0), "a lock is left on key %d: %v %v", key, n, err)
 			}
 		})
 	}

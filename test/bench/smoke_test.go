@@ -68,12 +68,10 @@ func TestTheWindowIsTenTurnsOfEachWaiter(t *testing.T) {
 func TestThePageHasAPlaceForWhatIsMeasured(t *testing.T) {
 	page := harness.Must(os.ReadFile("../../docs/performance.md"))(t)
 	spliced := harness.Must(splice(page, []byte("measured\n")))(t)
-	if want := beginMark + "measured\n" + endMark; strings.Count(string(spliced), want) != 1 {
-		t.Errorf("%q is not in\n%s", want, spliced)
-	}
-	if again, err := splice(spliced, []byte("measured\n")); err != nil || string(again) != string(spliced) {
-		t.Errorf("a second time: %v\n%s", err, again)
-	}
+	want := beginMark + "measured\n" + endMark
+	harness.ErrorIf(t, strings.Count(string(spliced), want) != 1, "%q is not in\n%s", want, spliced)
+	again, err := splice(spliced, []byte("measured\n"))
+	harness.ErrorIf(t, err != nil || string(again) != string(spliced), "a second time: %v\n%s", err, again)
 }
 
 // All of the page is written, and the plots are drawn, from figures that are all there.
@@ -124,9 +122,8 @@ func TestTheWitnessSeesTwoInside(t *testing.T) {
 	w.enter(1)
 	w.enter(2)
 	w.leave(1)
-	if n := w.violations.Load(); n != 1 {
-		t.Errorf("%d violations, want 1", n)
-	}
+	n := w.violations.Load()
+	harness.ErrorIf(t, n != 1, "%d violations, want 1", n)
 	w.leave(1)
 	if n := w.violations.Load(); n != 2 {
 		t.Errorf("%d violations after a second leave, want 2", n)
@@ -143,22 +140,19 @@ func TestTheWitnessSeesTwoInside(t *testing.T) {
 
 func TestStatistics(t *testing.T) {
 	v := []float64{5, 1, 4, 2, 3}
-	if m, q, a := median(v), quantile(v, 0.99), mean(v); m != 3 || q != 5 || a != 3 {
-		t.Errorf("median %v, p99 %v, mean %v", m, q, a)
-	}
+	m, q, a := median(v), quantile(v, 0.99), mean(v)
+	harness.ErrorIf(t, m != 3 || q != 5 || a != 3, "median %v, p99 %v, mean %v", m, q, a)
 	if m := median([]float64{4, 1}); m != 2.5 {
 		t.Errorf("median of two: %v", m)
 	}
-	if a, b := jain([]int{7, 7, 7}), jain([]int{9, 0, 0}); a != 1 || b < 0.333 || b > 0.334 {
-		t.Errorf("Jain: %v and %v", a, b)
-	}
+	a, b := jain([]int{7, 7, 7}), jain([]int{9, 0, 0})
+	harness.ErrorIf(t, a != 1 || b < 0.333 || b > 0.334, "Jain: %v and %v", a, b)
 }
 
 func TestMediansAreOfEachFigureByItself(t *testing.T) {
 	m := medians([]outcome{{rate: 1, conns: 30, commands: 5}, {rate: 3, conns: 10}, {rate: 2, conns: 20}})
-	if want := (outcome{rate: 2, conns: 20}); m != want {
-		t.Errorf("%+v, want %+v", m, want)
-	}
+	want := (outcome{rate: 2, conns: 20})
+	harness.ErrorIf(t, m != want, "%+v, want %+v", m, want)
 }
 
 func TestTimeIsSortedByWhoSpendsIt(t *testing.T) {

@@ -79,9 +79,8 @@ func TestSoakTellsARise(t *testing.T) {
 		}
 		return all
 	}
-	if found := uneven(flat()); len(found) > 0 {
-		t.Errorf("found where there is nothing: %q", found)
-	}
+	found := uneven(flat())
+	harness.ErrorIf(t, len(found) > 0, "found where there is nothing: %q", found)
 	for j, m := range measures {
 		all := flat()
 		for i := range all {

@@ -212,16 +212,14 @@ func TestUndisturbedTime(t *testing.T) {
 		stalls = append(stalls, span{From: s[0], To: s[1]})
 	}
 	for _, tt := range []struct{ from, to, want int64 }{{0, 100, 100 - 5 - 20 - 10 - 10}, {12, 18, 0}, {30, 50, 20}, {5, 15, 5}} {
-		if got := harness.Undisturbed(tt.from, tt.to, stalls); got != tt.want {
-			t.Errorf("undisturbed from %d to %d: %d, want %d", tt.from, tt.to, got, tt.want)
-		}
+		got := harness.Undisturbed(tt.from, tt.to, stalls)
+		harness.ErrorIf(t, got != tt.want, "undisturbed from %d to %d: %d, want %d", tt.from, tt.to, got, tt.want)
 	}
 }
 
 func TestTheLongestLull(t *testing.T) {
 	visits := []visit{{First: 100}, {First: 20}, {First: 10}, {First: 400}, {}}
 	faults := []fault{{From: 110, To: 380}}
-	if took, over := lull(visits, faults); took != 80 || over != 100 {
-		t.Errorf("%d, over at %d", took, over)
-	}
+	took, over := lull(visits, faults)
+	harness.ErrorIf(t, took != 80 || over != 100, "%d, over at %d", took, over)
 }

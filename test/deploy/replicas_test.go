@@ -66,9 +66,8 @@ func (x *crew) turn(ctx context.Context, locks *mortise.Client, name string, ins
 		}
 		return true
 	}
-	if n := inside.Add(1); n != 1 && !x.forgets {
-		x.t.Errorf("%d of them hold %s", n, name)
-	}
+	n := inside.Add(1)
+	harness.ErrorIf(x.t, n != 1 && !x.forgets, "%d of them hold %s", n, name)
 	time.Sleep(rand.N(2 * time.Millisecond))
 	inside.Add(-1)
 	now := time.Now()
@@ -171,9 +170,8 @@ func failover(t *testing.T, s stack, cut bool) {
 	}
 
 	if cut {
-		if _, err := tryUntilAvailable(ctx, b, hole.Name()); err != nil {
-			t.Errorf("what was taken without a replica is not lost: %v", err)
-		}
+		_, err := tryUntilAvailable(ctx, b, hole.Name())
+		harness.ErrorIf(t, err != nil, "what was taken without a replica is not lost: %v", err)
 		harness.CheckIsf(t, hole.Unlock(ctx), mortise.ErrLost, "and its holder's Unlock")
 	}
 
@@ -320,9 +318,8 @@ func TestAReplicaThatHasStopped(t *testing.T) {
 		})
 		began := time.Now()
 		harness.Check(t, mortise.Do(ctx, a, "2", func(context.Context) error { return nil }))
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("one who wants no replica is held up for %v", took)
-		}
+		took := time.Since(began)
+		harness.ErrorIf(t, took > 10*time.Second, "one who wants no replica is held up for %v", took)
 		replica.Resume()
 		for range cap(done) {
 			ended(t, "who waits for the replica", done)

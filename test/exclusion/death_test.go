@@ -59,9 +59,8 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-told {
 			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
 		}
-		if late := b.First - answered - left; late > int64(slack) {
-			t.Errorf("it passed %v after the lease was over", time.Duration(late))
-		}
+		late := b.First - answered - left
+		harness.ErrorIf(t, late > int64(slack), "it passed %v after the lease was over", time.Duration(late))
 		c.Finish()
 		v := c.judge()
 		c.fails(v, v.Dead == 1)
@@ -77,9 +76,8 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		c.freeze(holder)
 		stopped := harness.Now()
 		next := c.hang(waiter)
-		if a := first.Read(0); a.Told != 0 || a.Last > stopped {
-			t.Fatalf("the process was not stopped: %v", a)
-		}
+		a := first.Read(0)
+		harness.FatalIf(t, a.Told != 0 || a.Last > stopped, "the process was not stopped: %v", a)
 		before, went := first.Wrote.Load(), harness.Now()
 		c.thaw(holder)
 		// Not before it has asked once more: it may have been stopped just after it did.

@@ -34,9 +34,8 @@ func (c *crew) run(at int64) {
 func TestExclusionHoldsWhileProcessesDieAndRedisStandsStill(t *testing.T) {
 	c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: time.Second, Overstay: 400})
 	c.fight(*runFor, 16, 16)
-	if n := c.server.Must("EXISTS", c.key(0)); n != int64(0) {
-		t.Errorf("the lock's record is there after all have left: %v", n)
-	}
+	n := c.server.Must("EXISTS", c.key(0))
+	harness.ErrorIf(t, n != int64(0), "the lock's record is there after all have left: %v", n)
 }
 
 // The same for the other kinds, side by side.
@@ -139,9 +138,8 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	dead := c.hang(0)
 	c.kill(0)
 	c.progress("a process was killed that held the lock", lease+time.Duration(c.rules.Slack)+patience)
-	if h := dead.Read(0); h.End != harness.Open || h.Last > c.Faults[0].To {
-		t.Errorf("the killed process should be dead: %v", h)
-	}
+	h := dead.Read(0)
+	harness.ErrorIf(t, h.End != harness.Open || h.Last > c.Faults[0].To, "the killed process should be dead: %v", h)
 
 	// Redis stands still for less than a lease: somebody is inside all the while.
 	c.run(part(35))

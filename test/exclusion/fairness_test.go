@@ -221,9 +221,8 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		x    []float64
 		want float64
 	}{{[]float64{3, 3, 3, 3}, 1}, {[]float64{8, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
-		if got := jain(tt.x); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("jain(%v) = %v, want %v", tt.x, got, tt.want)
-		}
+		got := jain(tt.x)
+		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "jain(%v) = %v, want %v", tt.x, got, tt.want)
 	}
 	// Four in turn, one of whom missed a hundred turns; and one who comes after each of the others.
 	var fair, favours []harness.Visit
@@ -240,9 +239,8 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 	for i := range 200 {
 		waits = append(waits, time.Duration(200-i))
 	}
-	if mean, p99 := meanAndP99(waits); mean != 100 || p99 != 198 {
-		t.Errorf("mean %d, p99 %d; want 100 and 198", mean, p99)
-	}
+	mean, p99 := meanAndP99(waits)
+	harness.ErrorIf(t, mean != 100 || p99 != 198, "mean %d, p99 %d; want 100 and 198", mean, p99)
 }
 
 // stand starts a process whose one goroutine then stands in the queue as the n-th.

@@ -105,9 +105,8 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 		for _, how := range []string{"unlocked before", "held meanwhile", "expired meanwhile"} {
 			t.Run(how, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
 				const watchdog = 6 * time.Second
-				c := s.client(t, srv.Addr(), config{}, mortise.WithWatchdogTimeout(watchdog))
+				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				first := lock(t, c, within(t, patience), "n")
 				switch how {
 				case "unlocked before":
@@ -234,10 +233,8 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 // The same rows: a renewal that is late ends the lease before another gets the lock.
 func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
 		const watchdog = 7500 * time.Millisecond // a third of it is how much sooner its context ends
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.Addr(), config{Timeout: patience}, mortise.WithWatchdogTimeout(watchdog))
+		srv, w, c := wired(t, s, config{Timeout: patience}, mortise.WithWatchdogTimeout(watchdog))
 		other := direct(t, srv.Addr())
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdReply, 1, script("renew"))
@@ -309,9 +306,8 @@ func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) 
 		for _, by := range []string{"DEL", "FLUSHALL", "RENAME"} {
 			t.Run(by, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
 				const watchdog = 15 * time.Second
-				c := s.client(t, srv.Addr(), config{}, mortise.WithWatchdogTimeout(watchdog))
+				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				l := lock(t, c, within(t, patience), "n")
 				at := time.Now()
 				switch by {
@@ -370,9 +366,7 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 // ran after its clean-up.
 func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.Addr(), config{Timeout: patience, Pool: 1})
+		srv, w, c := wired(t, s, config{Timeout: patience, Pool: 1})
 		f := w.arm(holdRequest, 1, about("first", script("acquire")))
 		defer f.let()
 		first := locking(c, within(t, patience), "first", mortise.WithLease(ample))
@@ -456,8 +450,7 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 // stayed until its TTL.
 func TestNcps913_UnlockWithACancelledContextReleases(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{})
+		srv, c := served(t, s, config{})
 		ctx, cancel := context.WithCancel(context.Background())
 		l := lock(t, c, ctx, "n", mortise.WithLease(ample))
 		cancel()

@@ -199,9 +199,8 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		if n := lost.Load(); n > 0 {
 			t.Fatalf("%d leases were lost", n)
 		}
-		if m, kinds := quiet(); m > few+extra {
-			t.Errorf("%d goroutines after renewals: %v", m, kinds)
-		}
+		m, kinds := quiet()
+		harness.ErrorIf(t, m > few+extra, "%d goroutines after renewals: %v", m, kinds)
 		for i, l := range leases {
 			harness.OKf(t, l.Err(), "lease %d", i)
 		}
@@ -227,9 +226,8 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			t.Fatal(<-failed)
 		}
 		await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
-		if n := srv.Must("DBSIZE"); n != int64(0) {
-			t.Errorf("%d keys are left", n)
-		}
+		n := srv.Must("DBSIZE")
+		harness.ErrorIf(t, n != int64(0), "%d keys are left", n)
 		harness.Check(t, c.Close())
 		if s.name == "go-redis" {
 			// The user's own client: only the subscription's connection was ours.

@@ -224,8 +224,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 // A wait on a bad server ends when it was to end.
 func TestRule13_WithWaitAndContextsBoundAWaitOnADeadServer(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{Timeout: patience})
+		srv, c := served(t, s, config{Timeout: patience})
 		srv.Pause()
 		t.Cleanup(srv.Resume)
 		begun := time.Now()
@@ -235,9 +234,8 @@ func TestRule13_WithWaitAndContextsBoundAWaitOnADeadServer(t *testing.T) {
 		defer cancel()
 		_, err = c.TryLock(ctx, "n")
 		check(t, err, context.DeadlineExceeded)
-		if took := time.Since(begun); took > soon {
-			t.Errorf("it took %v", took)
-		}
+		took := time.Since(begun)
+		harness.ErrorIf(t, took > soon, "it took %v", took)
 		// Closing is bounded too.
 		begun = time.Now()
 		c.Close()
@@ -317,8 +315,7 @@ func TestRule13_ANilClientIsAnErrorOfNew(t *testing.T) {
 // nobody's lock is touched.
 func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{})
+		srv, c := served(t, s, config{})
 		ctx := within(t, patience)
 
 		l := lock(t, c, ctx, "n", mortise.WithLease(ample))
@@ -345,9 +342,8 @@ func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 		err = next.Unlock(ctx)
 		check(t, err, mortise.ErrNotHeld)
 		check(t, err, mortise.ErrLost)
-		if _, owners := holds(t, srv, "n"); owners != 1 || !exists(srv, "n") {
-			t.Error("another's lock was touched")
-		}
+		_, owners := holds(t, srv, "n")
+		harness.ErrorIf(t, owners != 1 || !exists(srv, "n"), "another's lock was touched")
 		t.Log(err)
 
 		// Its lease ran out.

@@ -111,6 +111,13 @@ func (s stack) client(t testing.TB, addr string, c config, opts ...mortise.Clien
 	return m
 }
 
+// served is a server and a client of it.
+func served(t *testing.T, s stack, c config, opts ...mortise.ClientOption) (*redistest.Server, *mortise.Client) {
+	t.Helper()
+	srv := redistest.Start(t)
+	return srv, s.client(t, srv.Addr(), c, opts...)
+}
+
 // unproven is client that sends nothing yet.
 func (s stack) unproven(t testing.TB, addr string, c config, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()

@@ -68,8 +68,7 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 		for _, e := range events {
 			t.Run(e.what, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
-				c := s.client(t, srv.Addr(), config{})
+				srv, c := served(t, s, config{})
 				e.hold(t, srv)
 				if e.known {
 					lease := rest
@@ -129,8 +128,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 		for _, e := range events {
 			t.Run(e.what, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
-				c := s.client(t, srv.Addr(), config{})
+				srv, c := served(t, s, config{})
 				holder := direct(t, srv.Addr())
 				held := lock(t, holder, within(t, patience), "n", mortise.WithLease(ample))
 				ch := waiting(t, srv, c, "n")
@@ -151,8 +149,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 // not there: but one whose connection is silently dead finds out by itself.
 func TestRule08_AWaiterOnAPausedServerGoesOnWhenItIsResumed(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{Timeout: brief})
+		srv, c := served(t, s, config{Timeout: brief})
 		foreign(t, srv, "n", 5*time.Second)
 		ch := waiting(t, srv, c, "n")
 		left := pttl(srv, "n")
@@ -167,9 +164,7 @@ func TestRule08_AWaiterOnAPausedServerGoesOnWhenItIsResumed(t *testing.T) {
 // (#3839): a lost wake-up, at the mercy of where a read of 10,000 messages ends.
 func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.Addr(), config{})
+		srv, w, c := wired(t, s, config{})
 		for k := 1; k <= 48; k++ {
 			name := "torn" + strconv.Itoa(k)
 			foreign(t, srv, name, ample)

@@ -175,9 +175,8 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k morti
 	if !say("Lock", err) {
 		return
 	}
-	if token, is := lease.Token(); is != k.Fenced || is && token <= 0 {
-		t.Errorf("token %d, %v", token, is)
-	}
+	token, is := lease.Token()
+	harness.ErrorIf(t, is != k.Fenced || is && token <= 0, "token %d, %v", token, is)
 	inner, err := call(t, "Lock again", enough, func(context.Context) (*mortise.Lease, error) {
 		return l.Lock(lease.Context(), in.name, in.options()...)
 	})

@@ -409,9 +409,8 @@ func TestLimit_TenThousandReaders(t *testing.T) {
 		harness.Check(t, r.l.Unlock(ctx))
 		p.idle(t)
 		if p.server != nil {
-			if n := p.admin.DBSize(ctx).Val(); n != 0 {
-				t.Errorf("%d keys are left", n)
-			}
+			n := p.admin.DBSize(ctx).Val()
+			harness.ErrorIf(t, n != 0, "%d keys are left", n)
 		}
 	})
 }

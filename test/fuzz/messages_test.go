@@ -69,12 +69,10 @@ func FuzzMessages(f *testing.F) {
 		harness.OKf(t, release(ctx), "%s", k.name)
 		released := time.Now()
 		harness.OKf(t, <-got, "%s, %s: %v after the release", by, k.name, time.Since(released))
-		if took := time.Since(released); took > slack/2 {
-			t.Errorf("%s, %s: it took %v after the release", by, k.name, took)
-		}
-		if n := w.scripts(t); n > 40+4*mostMessages {
-			t.Errorf("%s, %s: %d scripts were sent", by, k.name, n)
-		}
+		took := time.Since(released)
+		harness.ErrorIf(t, took > slack/2, "%s, %s: it took %v after the release", by, k.name, took)
+		n := w.scripts(t)
+		harness.ErrorIf(t, n > 40+4*mostMessages, "%s, %s: %d scripts were sent", by, k.name, n)
 		for _, l := range w.unharmed(t, names, around, before) {
 			harness.ErrorIf(t, !l.expires && !k.counts, "%s, %s: %q is left behind", by, k.name, l.name)
 		}

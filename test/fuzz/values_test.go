@@ -50,9 +50,8 @@ func FuzzValues(f *testing.F) {
 
 		d.run()
 
-		if n := w.scripts(t); n > mostSent {
-			t.Errorf("%s: %d scripts were sent", d.store, n)
-		}
+		n := w.scripts(t)
+		harness.ErrorIf(t, n > mostSent, "%s: %d scripts were sent", d.store, n)
 		for _, k := range w.unharmed(t, names, around, before) {
 			harness.ErrorIf(t, strings.HasPrefix(k.name, "mortise:1:") && !k.expires && !d.damaged[k.name],
 				"%s: %q does not expire", d.store, k.name)
@@ -219,9 +218,8 @@ func (d *damage) run() {
 			c := uses[int(b&127)%len(uses)]
 			user := d.users[int(b>>6)&1^int(b)&1]
 			err := c.call(d, user)
-			if v := verdict(err); strings.HasPrefix(v, "?") {
-				d.t.Fatalf("%s: %s: an error of no kind: %v", d.store, c.name, err)
-			}
+			v := verdict(err)
+			harness.FatalIf(d.t, strings.HasPrefix(v, "?"), "%s: %s: an error of no kind: %v", d.store, c.name, err)
 			if errors.Is(err, mortise.ErrUnavailable) {
 				d.orderly = false
 			}

@@ -251,12 +251,10 @@ func call[R any](t testing.TB, what string, d time.Duration, f func(ctx context.
 	})
 	r, err := f(ctx)
 	hung.Stop()
-	if took := time.Since(began); took > d+slack {
-		t.Fatalf("%s took %v", what, took)
-	}
-	if v := verdict(err); strings.HasPrefix(v, "?") {
-		t.Fatalf("%s: an error of no kind: %v", what, err)
-	}
+	took := time.Since(began)
+	harness.FatalIf(t, took > d+slack, "%s took %v", what, took)
+	v := verdict(err)
+	harness.FatalIf(t, strings.HasPrefix(v, "?"), "%s: an error of no kind: %v", what, err)
 	return r, err
 }
 

@@ -26,9 +26,8 @@ func callees(p *pair) {
 		}
 		for _, callerFirst := range []bool{true, false} {
 			outer, inner := enter()
-			if _, ok := j.tryLock(0, minutes); ok {
-				p.Fatalf("%s: Java got a lock that caller and callee hold", kind.java)
-			}
+			_, ok := j.tryLock(0, minutes)
+			harness.FatalIf(p, ok, "%s: Java got a lock that caller and callee hold", kind.java)
 			w := j.startLock()
 			if kind.java != "fair" {
 				p.waiting(1)
@@ -56,9 +55,8 @@ func callees(p *pair) {
 		outer, inner := enter()
 		harness.ErrorIf(p, !j.forceUnlock(), "%s: Java's forceUnlock found no lock", kind.java)
 		for _, l := range []*mortise.Lease{inner, outer} {
-			if err := l.Unlock(context.Background()); err == nil {
-				p.Errorf("%s: a hold outlived Java's forceUnlock", kind.java)
-			}
+			err := l.Unlock(context.Background())
+			harness.ErrorIf(p, err == nil, "%s: a hold outlived Java's forceUnlock", kind.java)
 		}
 		j.lock(minutes)
 		j.unlock()

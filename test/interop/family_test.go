@@ -46,9 +46,8 @@ func (p *pair) wakes(holder, waiter, other user) {
 			return
 		}
 		if w.lease != nil {
-			if _, fenced := w.lease.Token(); fenced != (w.kind == "fenced") {
-				p.Errorf("the lease is fenced: %v", fenced)
-			}
+			_, fenced := w.lease.Token()
+			harness.ErrorIf(p, fenced != (w.kind == "fenced"), "the lease is fenced: %v", fenced)
 		}
 	case *javaUser:
 		switch w.kind {
@@ -56,9 +55,8 @@ func (p *pair) wakes(holder, waiter, other user) {
 			return
 		case "semaphore", "permits":
 		default:
-			if s := w.state().State; !s.Held || s.Holds != 1 {
-				p.Errorf("Java holds it: %+v", s)
-			}
+			s := w.state().State
+			harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java holds it: %+v", s)
 		}
 	}
 	switch h := holder.(type) {
@@ -148,16 +146,14 @@ func (p *pair) holdCounts(kind string) {
 		if !s.Held || s.Owner != j.owner() || s.Client != p.redisson.id || s.Holds != n || s.Mine || s.Writing != (kind == "write") {
 			p.Errorf("Inspect of what Java's %s holds %d times: %+v", j.owner(), n, s)
 		}
-		if got := j.state().State.Holds; got != n {
-			p.Errorf("Java holds it %d times and says %d", n, got)
-		}
+		got := j.state().State.Holds
+		harness.ErrorIf(p, got != n, "Java holds it %d times and says %d", n, got)
 	}
 	for n := 2; n >= 0; n-- {
 		g.refused()
 		j.unlock()
-		if s := g.inspectOf(kind, p.name); s.Holds != n || s.Held != (n > 0) {
-			p.Errorf("Inspect of what Java holds %d times: %+v", n, s)
-		}
+		s := g.inspectOf(kind, p.name)
+		harness.ErrorIf(p, s.Holds != n || s.Held != (n > 0), "Inspect of what Java holds %d times: %+v", n, s)
 	}
 
 	var leases []*mortise.Lease
@@ -190,26 +186,23 @@ func (p *pair) holdCounts(kind string) {
 		if got := p.hash(other); got != holds(n) {
 			p.Errorf("Java reads %s, want %s", got, holds(n))
 		}
-		if s := posing.inspectOf(kind, p.name); s.Holds != n || !s.Mine {
-			p.Errorf("Inspect of what Go holds %d times: %+v", n, s)
-		}
+		s := posing.inspectOf(kind, p.name)
+		harness.ErrorIf(p, s.Holds != n || !s.Mine, "Inspect of what Go holds %d times: %+v", n, s)
 		if n == 3 {
 			break
 		}
 		again()
 	}
 	for n := 2; n >= 0; n-- {
-		if _, ok := other.tryLock(0, minutes); ok {
-			p.Fatal("Java got the lock that Go holds")
-		}
+		_, ok := other.tryLock(0, minutes)
+		harness.FatalIf(p, ok, "Java got the lock that Go holds")
 		posing.unlock(leases[n])
 		if got := p.hash(other); got != holds(n) {
 			p.Errorf("Java reads %s, want %s", got, holds(n))
 		}
 	}
-	if s := other.state().State; s.Locked {
-		p.Errorf("Java says of a free lock: %+v", s)
-	}
+	s := other.state().State
+	harness.ErrorIf(p, s.Locked, "Java says of a free lock: %+v", s)
 }
 
 // readers of both languages read side by side, keep writers out to the last, and count as what
@@ -222,9 +215,8 @@ func readers(p *pair) {
 	ctx := context.Background()
 	inspect := func(readers int) {
 		p.Helper()
-		if s := g.inspectOf("read", p.name); !s.Held || s.Writing || s.Readers != readers {
-			p.Errorf("%d read, Inspect says %+v", readers, s)
-		}
+		s := g.inspectOf("read", p.name)
+		harness.ErrorIf(p, !s.Held || s.Writing || s.Readers != readers, "%d read, Inspect says %+v", readers, s)
 	}
 
 	j.lock(minutes)
@@ -439,9 +431,8 @@ func (p *pair) javaForces(f family) {
 	j.rest()
 	j.woken(force())
 	forced(holder.lease)
-	if s := j.state().State; !s.Held || s.Holds != 1 {
-		p.Errorf("Java holds it after Go unlocked what it had lost: %+v", s)
-	}
+	s := j.state().State
+	harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java holds it after Go unlocked what it had lost: %+v", s)
 	j.give()
 	harness.ErrorIf(p, operator.forceUnlock(), "Java says that there was a lock")
 }
@@ -469,9 +460,8 @@ func (p *pair) goForces(f family) {
 	p.figure("Go's ForceUnlock to Java's lock", j.woken(force()))
 	harness.ErrorIf(p, holder.state().State.Held, "Java says that it holds what was forced")
 	notHeld(holder)
-	if s := j.state().State; !s.Held || s.Holds != 1 {
-		p.Errorf("the next holder, after the last one unlocked: %+v", s)
-	}
+	s := j.state().State
+	harness.ErrorIf(p, !s.Held || s.Holds != 1, "the next holder, after the last one unlocked: %+v", s)
 	j.give()
 
 	holder.take(minutes)
@@ -660,9 +650,8 @@ func goWatchdogs(p *pair) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	event := time.Now()
-	if err := g.Shutdown(ended); err == nil {
-		p.Error("Shutdown says that nothing was held")
-	}
+	err := g.Shutdown(ended)
+	harness.ErrorIf(p, err == nil, "Shutdown says that nothing was held")
 	for name, x := range things {
 		p.figure("end of Go's client to Java's lock, "+name, x.waiter.woken(event))
 		held := x.holder.(*goUser)
@@ -723,9 +712,8 @@ func semaphoreCounts(p *pair) {
 	}
 	free(0)
 	harness.ErrorIf(p, !java("set", request{Count: 5}).OK, "Java could not set the semaphore")
-	if set, err := s.TrySetPermits(ctx, 9); err != nil || set {
-		p.Errorf("Go set what Java had set: %v, %v", set, err)
-	}
+	set, err := s.TrySetPermits(ctx, 9)
+	harness.ErrorIf(p, err != nil || set, "Go set what Java had set: %v, %v", set, err)
 	free(5)
 	g.must(s.Acquire(ctx, 2))
 	free(3)
@@ -741,9 +729,8 @@ func semaphoreCounts(p *pair) {
 	free(-2)
 	g.must(s.AddPermits(ctx, 6))
 	free(4)
-	if n, err := s.Drain(ctx); err != nil || n != 4 {
-		p.Errorf("Go drained %d of 4: %v", n, err)
-	}
+	n, err := s.Drain(ctx)
+	harness.ErrorIf(p, err != nil || n != 4, "Go drained %d of 4: %v", n, err)
 	java("add", request{Count: 3})
 	if n := java("drain", request{}).Number; n != 3 {
 		p.Errorf("Java drained %d of 3", n)
@@ -821,9 +808,8 @@ func permitCounts(p *pair) {
 		harness.ErrorIf(p, !slices.Equal(got, want), "the ids in the store are %q, not %q", got, want)
 	}
 	harness.ErrorIf(p, !java("set", request{Count: 3}).OK, "Java could not set the permits")
-	if set, err := s.TrySetPermits(ctx, 9); err != nil || set {
-		p.Errorf("Go set what Java had set: %v, %v", set, err)
-	}
+	set, err := s.TrySetPermits(ctx, 9)
+	harness.ErrorIf(p, err != nil || set, "Go set what Java had set: %v, %v", set, err)
 	counts(3, 0)
 	mine, err := s.Acquire(ctx)
 	g.must(err)
@@ -889,9 +875,8 @@ func permitsEnd(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang()
-	if set, err := g.Permits(p.name).TrySetPermits(ctx, 1); err != nil || !set {
-		p.Fatalf("Go sets the permits: %v, %v", set, err)
-	}
+	set, err := g.Permits(p.name).TrySetPermits(ctx, 1)
+	harness.FatalIf(p, err != nil || !set, "Go sets the permits: %v, %v", set, err)
 	mine, err := g.Permits(p.name).Acquire(ctx, mortise.WithLease(short))
 	g.must(err)
 	got := java("acquire", request{Wait: long.Milliseconds(), Lease: short.Milliseconds()})
@@ -966,13 +951,11 @@ func latchCounts(p *pair) {
 	waiter := p.goUser(p.golang(), "latch", p.name)
 	waiter.begin()
 	waiter.rest()
-	if deleted, err := l.Delete(ctx); err != nil || !deleted {
-		p.Errorf("Go deletes the latch: %v, %v", deleted, err)
-	}
+	deleted, err := l.Delete(ctx)
+	harness.ErrorIf(p, err != nil || !deleted, "Go deletes the latch: %v, %v", deleted, err)
 	waiter.woken(time.Now())
-	if set, err := l.TrySet(ctx, 2); err != nil || !set {
-		p.Errorf("Go sets the latch: %v, %v", set, err)
-	}
+	set, err := l.TrySet(ctx, 2)
+	harness.ErrorIf(p, err != nil || !set, "Go sets the latch: %v, %v", set, err)
 	waiter = p.goUser(p.golang(), "latch", p.name)
 	waiter.begin()
 	waiter.rest()

@@ -111,9 +111,8 @@ func onlyTheOwnerReleases(p *pair) {
 	j.lock(minutes)
 	harness.CheckIsf(p, lease.Err(), mortise.ErrLost, "Java has the lock, and Go's lease says")
 	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that Java holds")
-	if s := j.state().State; !s.Held || s.Holds != 1 {
-		p.Errorf("Java's lock after Go tried to unlock it: %+v", s)
-	}
+	s := j.state().State
+	harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java's lock after Go tried to unlock it: %+v", s)
 	j.unlock()
 
 	j.lock(short)
@@ -159,9 +158,8 @@ func readWriteIsAnotherKind(p *pair) {
 			"%s lock held, Inspect", kind)
 		harness.CheckIsf(p, harness.Err(g.ForceUnlock(context.Background(), p.name)), mortise.ErrWrongKind,
 			"%s lock held, ForceUnlock", kind)
-		if s := j.state().State; !s.Held || s.Holds != 1 {
-			p.Errorf("the %s lock after Go tried: %+v", kind, s)
-		}
+		s := j.state().State
+		harness.ErrorIf(p, !s.Held || s.Holds != 1, "the %s lock after Go tried: %+v", kind, s)
 		j.unlock()
 	}
 	g.unlock(g.lock(mortise.Kind{}, p.name))
@@ -225,9 +223,8 @@ func tokensOfReentry(p *pair) {
 	second := j.lock(minutes)
 	harness.ErrorIf(p, second <= first, "Java entered again and got token %d after %d", second, first)
 	j.unlock()
-	if s := g.inspect(p.name); s.Owner != j.owner() || s.Holds != 1 {
-		p.Errorf("Java unlocked one of two holds: %+v", s)
-	}
+	s := g.inspect(p.name)
+	harness.ErrorIf(p, s.Owner != j.owner() || s.Holds != 1, "Java unlocked one of two holds: %+v", s)
 	j.unlock()
 	_, outer := g.await(w, time.Now())
 	third, _ := outer.Token()
@@ -243,13 +240,11 @@ func tokensOfReentry(p *pair) {
 	}
 	g.unlock(plain)
 	g.unlock(inner)
-	if _, ok := j.tryLock(0, minutes); ok {
-		p.Fatal("Java got the lock that Go holds")
-	}
+	_, ok := j.tryLock(0, minutes)
+	harness.FatalIf(p, ok, "Java got the lock that Go holds")
 	g.unlock(outer)
-	if fourth := j.lock(minutes); fourth <= third {
-		p.Errorf("Java got token %d after Go's %d", fourth, third)
-	}
+	fourth := j.lock(minutes)
+	harness.ErrorIf(p, fourth <= third, "Java got token %d after Go's %d", fourth, third)
 	j.unlock()
 }
 
@@ -299,8 +294,7 @@ func (p *pair) clean() {
 			p.Errorf("the key %q is left", key)
 			continue
 		}
-		if left := p.site.pttl(p.T, key); left == -time.Millisecond || left > most {
-			p.Errorf("%q has a time to live of %v", key, left)
-		}
+		left := p.site.pttl(p.T, key)
+		harness.ErrorIf(p, left == -time.Millisecond || left > most, "%q has a time to live of %v", key, left)
 	}
 }

@@ -197,9 +197,8 @@ func (s *together) fight() {
 	var inside, total atomic.Int32
 	var wg sync.WaitGroup
 	within := func(who string) {
-		if n := inside.Add(1); n != 1 {
-			s.Errorf("%s is in with %d others", who, n-1)
-		}
+		n := inside.Add(1)
+		harness.ErrorIf(s, n != 1, "%s is in with %d others", who, n-1)
 		total.Add(1)
 		time.Sleep(time.Millisecond)
 		inside.Add(-1)

@@ -96,17 +96,15 @@ func (u *javaUser) refused() {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		if n := u.do(request{Op: "count", Kind: u.kind, Name: u.name}).Number; n <= 0 {
-			u.t.Errorf("Java says that the count is %d", n)
-		}
+		n := u.do(request{Op: "count", Kind: u.kind, Name: u.name}).Number
+		harness.ErrorIf(u.t, n <= 0, "Java says that the count is %d", n)
 	case "semaphore", "permits":
 		if u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: minutes.Milliseconds()}).OK {
 			u.t.Errorf("Java got a permit of %s, whose only one is out", u.name)
 		}
 	default:
-		if _, ok := u.tryLock(0, minutes); ok {
-			u.t.Errorf("Java got the %s lock %s, which Go holds", u.kind, u.name)
-		}
+		_, ok := u.tryLock(0, minutes)
+		harness.ErrorIf(u.t, ok, "Java got the %s lock %s, which Go holds", u.kind, u.name)
 	}
 }
 
@@ -377,9 +375,8 @@ func (p *pair) rest(u user, kind, name string, since int) {
 // gone deletes counts that tests leave on purpose, once they are what they should be.
 func (p *pair) gone(name string, value int) {
 	p.Helper()
-	if got := p.site.must(p.T, "GET", name); got != fmt.Sprint(value) {
-		p.Errorf("%s is %v at the end, not %d", name, got, value)
-	}
+	got := p.site.must(p.T, "GET", name)
+	harness.ErrorIf(p, got != fmt.Sprint(value), "%s is %v at the end, not %d", name, got, value)
 	p.site.must(p.T, "DEL", name)
 }
 

@@ -93,9 +93,8 @@ func (f *fleet) start(name string, listeners []*os.File) {
 			f.Errorf("service %s: %v\n%s", name, err, p.Output.String())
 		}
 	})
-	if line, err := p.Out.ReadString('\n'); err != nil || line != "ready\n" {
-		f.Fatalf("service %s did not start: %q, %v", name, line, err)
-	}
+	line, err := p.Out.ReadString('\n')
+	harness.FatalIf(f, err != nil || line != "ready\n", "service %s did not start: %q, %v", name, line, err)
 }
 
 // kill ends a process without a word, and returns when it has ended.

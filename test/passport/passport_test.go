@@ -58,9 +58,8 @@ func TestACalleeThatCallsBack(t *testing.T) {
 			f.until("all have left", func(inside []visit) bool { return len(inside) == 0 })
 			f.free(name)
 		}
-		if _, deep := f.seen(); deep < 4 {
-			t.Errorf("%d inside at most", deep)
-		}
+		_, deep := f.seen()
+		harness.ErrorIf(t, deep < 4, "%d inside at most", deep)
 	})
 }
 
@@ -147,9 +146,8 @@ func TestACallerIsKilled(t *testing.T) {
 		released := time.Now()
 		f.fine(f.result(stranger), 1)
 		// The dead caller's lease was over long before.
-		if after := time.Since(released); after > lease {
-			t.Errorf("the lock was free %v after the callee had left", after)
-		}
+		after := time.Since(released)
+		harness.ErrorIf(t, after > lease, "the lock was free %v after the callee had left", after)
 		f.free(name)
 	})
 }
@@ -178,9 +176,8 @@ func TestRedisIsRestarted(t *testing.T) {
 			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Lose: true}, "a", "b")
 			f.parkedNow("holder:a>b0") // nobody lets it go: only the loss does
 			f.redis.Restart()
-			if r := f.result(holder); r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: ") {
-				t.Errorf("the caller: %+v", r)
-			}
+			r := f.result(holder)
+			harness.ErrorIf(t, r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: "), "the caller: %+v", r)
 			f.until("both have left", func(inside []visit) bool { return len(inside) == 0 })
 			f.free(name)
 		})
@@ -209,9 +206,8 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 			f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "a", "b", "a", "c"), 4)
 
 			f.keys("a", "k1") // one that missed the rotation
-			if r := f.run(job{Lock: name, Visit: "late:", Via: via, Told: true}, "a", "b"); r.Kind != "call" || !strings.Contains(r.Err, "unknown_key") {
-				t.Errorf("%+v", r)
-			}
+			r := f.run(job{Lock: name, Visit: "late:", Via: via, Told: true}, "a", "b")
+			harness.ErrorIf(t, r.Kind != "call" || !strings.Contains(r.Err, "unknown_key"), "%+v", r)
 			f.free(name)
 		}
 	})
@@ -243,9 +239,8 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		if r := steal("c", job{Wait: time.Second}); !strings.Contains(r.Err, "403") || !strings.Contains(r.Err, "wrong_audience") {
 			t.Errorf("at another service: %+v", r)
 		}
-		if r := steal("b", job{Wait: time.Second}); r.Kind != "not acquired" || r.Visits != 0 {
-			t.Errorf("while the callee is inside: %+v", r)
-		}
+		r := steal("b", job{Wait: time.Second})
+		harness.ErrorIf(t, r.Kind != "not acquired" || r.Visits != 0, "while the callee is inside: %+v", r)
 		f.letGo("holder:a>b0")
 		f.fine(f.result(holder), 2)
 		if r := steal("b", job{}); r.Kind != "claim ended" {

@@ -70,9 +70,8 @@ func (s *traced) handle(ctx context.Context) {
 	if sc := trace.SpanContextFromContext(ctx); sc.TraceID() != s.root.TraceID() || sc.SpanID() == s.root.SpanID() {
 		s.Errorf("the callee's span is %v of trace %v, the caller's trace is %v", sc.SpanID(), sc.TraceID(), s.root.TraceID())
 	}
-	if got := baggage.FromContext(ctx).Member("tenant").Value(); got != "7" {
-		s.Errorf("baggage %q", got)
-	}
+	got := baggage.FromContext(ctx).Member("tenant").Value()
+	harness.ErrorIf(s, got != "7", "baggage %q", got)
 	lease, err := s.callee.TryLock(ctx, "orders:42")
 	if err != nil {
 		s.Error("the callee locks:", err)

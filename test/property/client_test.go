@@ -1,6 +1,7 @@
 package property
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,12 +91,11 @@ func (h *history) eachWith(t *rapid.T, what string, stale bool, op func(n int, w
 	want := op(0, h.worlds[0])
 	t.Logf("%s: %v", what, want)
 	for n, w := range h.worlds[1:] {
-		got := op(n+1, w)
-		if stale && w.lags && want == nil {
-			for end := time.Now().Add(soon); errors.Is(got, mortise.ErrNotAcquired) && time.Now().Before(end); got = op(n+1, w) {
-				time.Sleep(time.Millisecond)
-			}
-		}
+		var got error
+		w.again(func() bool {
+			got = op(n+1, w)
+			return !stale || want != nil || !errors.Is(got, mortise.ErrNotAcquired)
+		})
 		if h.verdict(got) != h.verdict(want) || !alike(remainingOf(got), remainingOf(want)) {
 			t.Fatalf("%s:\n%s: %v\n%s: %v", what, h.worlds[0].label, want, w.label, got)
 		}
@@ -192,22 +192,12 @@ func (h *history) compareTokens(t *rapid.T) {
 			}
 			model, _ := d.in[0].Token()
 			here, _ := d.in[n+1].Token()
-			if model != 0 && sign(want-model) != sign(got-here) {
+			if model != 0 && cmp.Compare(want, model) != cmp.Compare(got, here) {
 				t.Fatalf("tokens of leases %d and %d: %s has %d and %d, %s has %d and %d", k, len(h.leases)-1,
 					h.worlds[0].label, model, want, w.label, here, got)
 			}
 		}
 	}
-}
-
-func sign(n int64) int {
-	switch {
-	case n < 0:
-		return -1
-	case n > 0:
-		return 1
-	}
-	return 0
 }
 
 func (h *history) unlock(t *rapid.T) {
@@ -347,10 +337,11 @@ func (h *history) expire(t *rapid.T) {
 	}
 	late := false
 	for n, w := range h.worlds {
-		err := take(n, w)
-		for end := time.Now().Add(soon); w.lags && errors.Is(err, mortise.ErrNotAcquired) && time.Now().Before(end); err = take(n, w) {
-			time.Sleep(time.Millisecond)
-		}
+		var err error
+		w.again(func() bool {
+			err = take(n, w)
+			return !errors.Is(err, mortise.ErrNotAcquired)
+		})
 		if errors.Is(err, mortise.ErrUnavailable) && time.Since(sent) > lease-margin {
 			late = true // the machine was busy: the answer came when the lease was over
 			await(t, w.label+": what came late is given back", func() bool { return !h.state(t, w, name).Held })

@@ -4,101 +4,47 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise/backend"
-	"github.com/mortise-go/mortise/test/internal/harness"
 )
-
-// turns is a Handler that counts who was told of what.
-type turns struct {
-	mu       sync.Mutex
-	name     string // all that counts
-	watching int
-	told     map[string]int
-}
-
-func (e *turns) Watching(t backend.Topic) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t.Name == e.name {
-		e.watching++
-	}
-}
-
-func (e *turns) Released(t backend.Topic) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t.Name == e.name {
-		e.told[t.Owner]++
-	}
-}
-
-func (e *turns) Changed(backend.Topic) {}
-func (e *turns) ChangedAll()           {}
-
-func (e *turns) all() map[string]int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return maps.Clone(e.told)
-}
-
-// fairWorld is a store with one session, which listens for every owner's turn, so
-// that nobody is taken for dead: what happens then depends on time.
-type fairWorld struct {
-	*store
-	backend.Session
-	fair backend.FairSession
-	ears *turns
-}
 
 var fairOwners = []string{"c1:1", "c1:2", "c2:1", "uuid:77", "Ω \x00\n:9"}
 
 // Who is granted the lock, who has a place, and who is told of what is the same in
 // every store, after whatever sequence of operations.
 func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
-	var worlds []*fairWorld
-	for _, s := range openStores(t) {
-		w := &fairWorld{store: s, ears: &turns{told: map[string]int{}}}
-		x := harness.Must(s.Open(w.ears))(t)
-		t.Cleanup(func() { x.Close() })
-		w.Session, w.fair = x, x.(backend.FairSession)
-		worlds = append(worlds, w)
-	}
+	// One session of each listens for every owner's turn, so that no owner is taken for dead: what
+	// happens then depends on time.
+	worlds := openPorts(t)
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
 		name := fresh() + rapid.SampledFrom([]string{"n", "{tenant}:n"}).Draw(t, "name")
-		topics := func(w *fairWorld) (all []backend.Topic) {
+		topics := func(w *opened) (all []backend.Topic) {
 			for _, o := range fairOwners {
 				all = append(all, backend.Topic{Kind: backend.KindFair, Name: w.key(name), Owner: o})
 			}
 			return append(all, topic(w.key(name)))
 		}
 		for _, w := range worlds {
-			w.ears.mu.Lock()
-			w.ears.name, w.ears.told, w.ears.watching = w.key(name), map[string]int{}, 0
-			w.ears.mu.Unlock()
 			for _, x := range topics(w) {
-				w.Watch(x)
+				w.port[0].Watch(x)
 			}
 			await(t, w.label+": all is listened for", func() bool {
-				w.ears.mu.Lock()
-				defer w.ears.mu.Unlock()
-				return w.ears.watching >= len(fairOwners)+1
+				return len(w.ears[0].of(w.ears[0].watching, w.key(name))) == len(fairOwners)+1
 			})
 		}
 		defer func() {
 			for _, w := range worlds {
 				for _, x := range topics(w) {
-					w.Unwatch(x)
+					w.port[0].Unwatch(x)
 				}
 			}
 		}()
-		each := func(t *rapid.T, what string, op func(w *fairWorld) string) {
+		each := func(t *rapid.T, what string, op func(w *opened) string) {
 			t.Helper()
 			want := op(worlds[0])
 			t.Logf("%s: %s", what, want)
@@ -112,7 +58,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 		// holderOr is the holder two times of three, so that locks are released at all.
 		holderOr := func(t *rapid.T) string {
 			if rapid.IntRange(0, 2).Draw(t, "by whom") > 0 {
-				if rec, err := worlds[0].Inspect(ctx, topic(worlds[0].key(name))); err == nil && rec.Held {
+				if rec, err := worlds[0].port[0].Inspect(ctx, topic(worlds[0].key(name))); err == nil && rec.Held {
 					return rec.Owner
 				}
 			}
@@ -121,36 +67,36 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"ask": func(t *rapid.T) {
 				o, wait, fenced := owner(t), rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, time.Hour}).Draw(t, "wait"), rapid.Bool().Draw(t, "fenced")
-				each(t, fmt.Sprintf("%q asks, wait %v", o, wait), func(w *fairWorld) string {
-					r, err := w.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute, Wait: wait, Fenced: fenced})
+				each(t, fmt.Sprintf("%q asks, wait %v", o, wait), func(w *opened) string {
+					r, err := w.port[0].Acquire(ctx, backend.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute, Wait: wait, Fenced: fenced})
 					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0, r.Token > 0, wait > 0 && r.Look > r.Remaining)
 				})
 			},
 			"ask plainly": func(t *rapid.T) {
 				o := owner(t)
-				each(t, fmt.Sprintf("%q asks plainly", o), func(w *fairWorld) string {
-					r, err := w.Acquire(ctx, backend.AcquireRequest{Name: w.key(name), Owner: o, Lease: time.Minute})
+				each(t, fmt.Sprintf("%q asks plainly", o), func(w *opened) string {
+					r, err := w.port[0].Acquire(ctx, backend.AcquireRequest{Name: w.key(name), Owner: o, Lease: time.Minute})
 					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0)
 				})
 			},
 			"release": func(t *rapid.T) {
 				o, keep := holderOr(t), rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "keep")
 				kind := rapid.SampledFrom([]backend.Kind{backend.KindFair, backend.KindFair, backend.KindLock}).Draw(t, "kind")
-				each(t, fmt.Sprintf("%q releases as kind %d, keep %d", o, kind, keep), func(w *fairWorld) string {
-					r, err := w.Release(ctx, backend.ReleaseRequest{Kind: kind, Name: w.key(name), Owner: o, Keep: keep})
+				each(t, fmt.Sprintf("%q releases as kind %d, keep %d", o, kind, keep), func(w *opened) string {
+					r, err := w.port[0].Release(ctx, backend.ReleaseRequest{Kind: kind, Name: w.key(name), Owner: o, Keep: keep})
 					return fmt.Sprint(verdict(err), r)
 				})
 			},
 			"leave": func(t *rapid.T) {
 				o := owner(t)
-				each(t, fmt.Sprintf("%q leaves", o), func(w *fairWorld) string {
-					r, err := w.fair.Leave(ctx, backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute})
+				each(t, fmt.Sprintf("%q leaves", o), func(w *opened) string {
+					r, err := w.port[0].(backend.FairSession).Leave(ctx, backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute})
 					return fmt.Sprint(verdict(err), r)
 				})
 			},
 			"force": func(t *rapid.T) {
-				each(t, "ForceRelease", func(w *fairWorld) string {
-					ok, err := w.ForceRelease(ctx, topic(w.key(name)))
+				each(t, "ForceRelease", func(w *opened) string {
+					ok, err := w.port[0].ForceRelease(ctx, topic(w.key(name)))
 					return fmt.Sprint(verdict(err), ok)
 				})
 			},
@@ -161,27 +107,24 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				each(t, "Inspect", func(w *fairWorld) string {
-					r, err := w.Inspect(ctx, topic(w.key(name)))
+				each(t, "Inspect", func(w *opened) string {
+					r, err := w.port[0].Inspect(ctx, topic(w.key(name)))
 					return fmt.Sprint(verdict(err), r.Owner, r.Holds)
 				})
-				var want map[string]int
+				told := func(w *opened) map[backend.Topic]int { return w.ears[0].of(w.ears[0].released, w.key(name)) }
 				for _, w := range worlds[1:] {
-					await(t, w.label+": the same are told as in the model", func() bool {
-						want = worlds[0].ears.all()
-						return maps.Equal(want, w.ears.all())
-					})
+					await(t, w.label+": the same are told as in the model", func() bool { return maps.Equal(told(worlds[0]), told(w)) })
 				}
 			},
 		})
 		// Those who are left are served in one order.
 		for range fairOwners {
-			each(t, "whose turn it is", func(w *fairWorld) string {
-				if rec, _ := w.Inspect(ctx, topic(w.key(name))); rec.Held {
-					w.Release(ctx, backend.ReleaseRequest{Kind: backend.KindFair, Name: w.key(name), Owner: rec.Owner})
+			each(t, "whose turn it is", func(w *opened) string {
+				if rec, _ := w.port[0].Inspect(ctx, topic(w.key(name))); rec.Held {
+					w.port[0].Release(ctx, backend.ReleaseRequest{Kind: backend.KindFair, Name: w.key(name), Owner: rec.Owner})
 				}
 				for _, o := range fairOwners {
-					if r, _ := w.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute}); r.Granted {
+					if r, _ := w.port[0].Acquire(ctx, backend.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute}); r.Granted {
 						return o
 					}
 				}

@@ -182,10 +182,11 @@ func (c *company) lock(t *rapid.T) {
 			}
 			return verdict(err)
 		}
-		got := try()
-		for end := time.Now().Add(soon); w.lags && got == "NotAcquired" && came == "ok" && time.Now().Before(end); got = try() {
-			time.Sleep(time.Millisecond)
-		}
+		var got string
+		w.again(func() bool {
+			got = try()
+			return got != "NotAcquired" || came != "ok"
+		})
 		if n == 0 {
 			came = got
 			t.Logf("lock %d (wait=%v) by %d: %s", kind, wait, client, got)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,32 +12,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
-
-// ears is the Handler of a session: it counts what it is told.
-type ears struct {
-	mu       sync.Mutex
-	watching map[string]int
-	released map[string]int
-}
-
-func newEars() *ears { return &ears{watching: map[string]int{}, released: map[string]int{}} }
-
-func (e *ears) Watching(t backend.Topic) { e.note(e.watching, t) }
-func (e *ears) Released(t backend.Topic) { e.note(e.released, t) }
-func (e *ears) Changed(backend.Topic)    {}
-func (e *ears) ChangedAll()              {}
-
-func (e *ears) note(m map[string]int, t backend.Topic) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	m[t.Name]++
-}
-
-func (e *ears) count(m map[string]int, name string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return m[name]
-}
 
 // answer is what an operation came to, of whatever operation.
 type answer struct {
@@ -58,31 +31,6 @@ func (a answer) String() string {
 func (a answer) agrees(b answer) bool {
 	return a.err == b.err && a.yes == b.yes && alike(a.remaining, b.remaining) && a.owner == b.owner && a.holds == b.holds &&
 		(a.token != 0) == (b.token != 0)
-}
-
-const sessions = 2
-
-// opened is a store with its sessions.
-type opened struct {
-	*store
-	ears [sessions]*ears
-	port [sessions]backend.Session
-}
-
-func openPorts(t *testing.T) []*opened {
-	var all []*opened
-	for _, s := range openStores(t) {
-		o := &opened{store: s}
-		for i := range sessions {
-			o.ears[i] = newEars()
-			x, err := s.Open(o.ears[i])
-			harness.FatalIf(t, err != nil, "%s: Open: %v", s.label, err)
-			t.Cleanup(func() { x.Close() })
-			o.port[i] = x
-		}
-		all = append(all, o)
-	}
-	return all
 }
 
 // machine is one sequence of operations on the port.
@@ -115,12 +63,11 @@ func (m *machine) eachWith(t *rapid.T, name, what string, stale bool, op func(*o
 	want := op(m.worlds[0])
 	t.Logf("%.40q: %s: %v", name, what, want)
 	for _, w := range m.worlds[1:] {
-		got := op(w)
-		if stale && w.lags {
-			for end := time.Now().Add(soon); !got.agrees(want) && !got.yes && time.Now().Before(end); got = op(w) {
-				time.Sleep(time.Millisecond)
-			}
-		}
+		var got answer
+		w.again(func() bool {
+			got = op(w)
+			return !stale || got.yes || got.agrees(want)
+		})
 		if !got.agrees(want) {
 			t.Fatalf("%.40q: %s: %s answers %v, %s answers %v", name, what, m.worlds[0].label, want, w.label, got)
 		}
@@ -289,10 +236,10 @@ func (m *machine) watch(t *rapid.T) {
 	m.heard[i][name], m.base[i][name] = 0, make([]int, len(m.worlds))
 	for n, w := range m.worlds {
 		e, key := w.ears[i], w.key(name)
-		before := e.count(e.watching, key)
+		before := e.count(e.watching, topic(key))
 		w.port[i].Watch(topic(key))
-		await(t, w.label+": Watching is told", func() bool { return e.count(e.watching, key) > before })
-		m.base[i][name][n] = e.count(e.released, key)
+		await(t, w.label+": Watching is told", func() bool { return e.count(e.watching, topic(key)) > before })
+		m.base[i][name][n] = e.count(e.released, topic(key))
 	}
 }
 
@@ -310,7 +257,7 @@ func (m *machine) silence(t *rapid.T, i int, name string) {
 	t.Logf("%.40q: Unwatch at %d", name, i)
 	for n, w := range m.worlds {
 		e := w.ears[i]
-		if got := e.count(e.released, w.key(name)) - m.base[i][name][n]; got != m.heard[i][name] {
+		if got := e.count(e.released, topic(w.key(name))) - m.base[i][name][n]; got != m.heard[i][name] {
 			t.Fatalf("%.40q: %s: session %d heard of %d releases, there were %d", name, w.label, i, got, m.heard[i][name])
 		}
 		w.port[i].Unwatch(topic(w.key(name)))
@@ -328,7 +275,7 @@ func (m *machine) told(t *rapid.T, name string) {
 		for n, w := range m.worlds {
 			e := w.ears[i]
 			await(t, fmt.Sprintf("%.40q: %s: session %d is told of the release", name, w.label, i), func() bool {
-				return e.count(e.released, w.key(name))-m.base[i][name][n] >= m.heard[i][name]
+				return e.count(e.released, topic(w.key(name)))-m.base[i][name][n] >= m.heard[i][name]
 			})
 		}
 	}

@@ -115,6 +115,73 @@ func await(t harness.T, what string, ok func() bool) {
 	harness.Await(t, soon, what, ok)
 }
 
+// hearing is a Handler that counts, by topic, what it is told.
+type hearing struct {
+	mu       sync.Mutex
+	watching map[backend.Topic]int
+	released map[backend.Topic]int
+}
+
+func (e *hearing) Watching(t backend.Topic) { e.note(e.watching, t) }
+func (e *hearing) Released(t backend.Topic) { e.note(e.released, t) }
+func (e *hearing) Changed(backend.Topic)    {}
+func (e *hearing) ChangedAll()              {}
+
+func (e *hearing) note(m map[backend.Topic]int, t backend.Topic) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m[t]++
+}
+
+func (e *hearing) count(m map[backend.Topic]int, t backend.Topic) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return m[t]
+}
+
+// of is what was heard of a name, by topic without it.
+func (e *hearing) of(m map[backend.Topic]int, name string) map[backend.Topic]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	some := map[backend.Topic]int{}
+	for t, n := range m {
+		if t.Name == name {
+			some[backend.Topic{Kind: t.Kind, Owner: t.Owner}] = n
+		}
+	}
+	return some
+}
+
+const sessions = 2
+
+// opened is a store with its sessions, and what each of them hears.
+type opened struct {
+	*store
+	ears [sessions]*hearing
+	port [sessions]backend.Session
+}
+
+func openPorts(t *testing.T) (all []*opened) {
+	for _, s := range openStores(t) {
+		o := &opened{store: s}
+		for i := range sessions {
+			o.ears[i] = &hearing{watching: map[backend.Topic]int{}, released: map[backend.Topic]int{}}
+			x := harness.Must(s.Open(o.ears[i]))(t)
+			t.Cleanup(func() { x.Close() })
+			o.port[i] = x
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// again repeats an operation at a store that lags until it is done, for a while.
+func (s *store) again(done func() bool) {
+	for end := time.Now().Add(soon); !done() && s.lags && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 var names atomic.Int64
 
 // fresh is a part of names that no other test, and no other run of this one, uses.
