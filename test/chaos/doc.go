@@ -43,7 +43,7 @@
 //   - Two claims on a name overlap; those of readers may, and as many as there are permits.
 //   - A name's tokens do not rise.
 //   - The fenced store, a word for each name in the same file, refused a holder who, asked afterwards, still held the lock.
-//   - porcupine finds no order of events in which the history is a lock's (model_test.go): somebody takes it, or his share of it, when there
+//   - porcupine finds no order of events in which the history is a lock's (verdict_test.go): somebody takes it, or his share of it, when there
 //     is room, with a larger token; and has it no more, by Unlock, by time, or because the store forgot it.
 //   - A holder is not told within a lease that the store was emptied.
 //   - A lock that somebody waited for was free for longer than a lease and a second, after the
