@@ -226,10 +226,10 @@ func (d *damage) run() {
 		}
 	}
 	for _, l := range d.leases {
-		d.gaveBack(call(d.t, "Unlock", time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) }))
+		d.gaveBack(does(d.t, "Unlock", time.Second, l.Unlock))
 	}
 	for _, p := range d.permits {
-		d.gaveBack(call(d.t, "Release", time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Release(ctx) }))
+		d.gaveBack(does(d.t, "Release", time.Second, p.Release))
 	}
 	for _, c := range d.users {
 		if !shutdown(d.t, c, 50*time.Millisecond) {
@@ -238,7 +238,7 @@ func (d *damage) run() {
 	}
 }
 
-func (d *damage) gaveBack(_ struct{}, err error) {
+func (d *damage) gaveBack(err error) {
 	if err != nil && !errors.Is(err, mortise.ErrNotHeld) {
 		d.orderly = false
 	}
@@ -308,9 +308,8 @@ func (d *damage) kind(c *mortise.Client, k mortise.Kind) error {
 	return d.try(l)
 }
 
-func does[R any](d *damage, what string, f func(ctx context.Context) (R, error)) error {
-	_, err := call(d.t, what, answer, f)
-	return err
+func (d *damage) does(what string, f func(ctx context.Context) error) error {
+	return does(d.t, what, answer, f)
 }
 
 func state(s mortise.State, err error) (mortise.State, error) {
@@ -336,8 +335,8 @@ var uses = []struct {
 		}
 		l := d.leases[0]
 		d.leases = d.leases[1:]
-		err := does(d, "Unlock", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) })
-		d.gaveBack(struct{}{}, err)
+		err := d.does("Unlock", l.Unlock)
+		d.gaveBack(err)
 		return err
 	}},
 	{"read", func(d *damage, c *mortise.Client) error { read, _ := c.RW(); return d.lock(read) }},
@@ -345,26 +344,25 @@ var uses = []struct {
 	{"a semaphore", func(d *damage, c *mortise.Client) error {
 		s := c.Semaphore(d.name)
 		return errors.Join(
-			does(d, "TrySetPermits", func(ctx context.Context) (bool, error) { return s.TrySetPermits(ctx, 3) }),
-			does(d, "TryAcquire", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.TryAcquire(ctx, 2) }),
-			does(d, "Available", func(ctx context.Context) (int, error) { return s.Available(ctx) }))
+			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, 3)) }),
+			d.does("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, 2) }),
+			d.does("Available", func(ctx context.Context) error { return harness.Err(s.Available(ctx)) }))
 	}},
 	{"a semaphore's Acquire", func(d *damage, c *mortise.Client) error {
-		_, err := call(d.t, "Acquire", patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Semaphore(d.name).Acquire(ctx, 2) })
-		return err
+		return does(d.t, "Acquire", patience, func(ctx context.Context) error { return c.Semaphore(d.name).Acquire(ctx, 2) })
 	}},
 	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
 		s, n := c.Semaphore(d.name), int(d.tape.int())
 		return errors.Join(
-			does(d, "AddPermits", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.AddPermits(ctx, n) }),
-			does(d, "Release", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Release(ctx, n) }),
-			does(d, "Drain", func(ctx context.Context) (int, error) { return s.Drain(ctx) }))
+			d.does("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, n) }),
+			d.does("Release", func(ctx context.Context) error { return s.Release(ctx, n) }),
+			d.does("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) }))
 	}},
 	{"permits", func(d *damage, c *mortise.Client) error {
 		p := c.Permits(d.name)
 		err := errors.Join(
-			does(d, "TrySetPermits", func(ctx context.Context) (bool, error) { return p.TrySetPermits(ctx, 2) }),
-			does(d, "Available", func(ctx context.Context) (int, error) { return p.Available(ctx) }))
+			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, 2)) }),
+			d.does("Available", func(ctx context.Context) error { return harness.Err(p.Available(ctx)) }))
 		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) { return p.Acquire(ctx) })
 		if err2 == nil {
 			d.permits = append(d.permits, got)
@@ -374,33 +372,31 @@ var uses = []struct {
 	{"permits' size", func(d *damage, c *mortise.Client) error {
 		p, n := c.Permits(d.name), int(d.tape.int())
 		return errors.Join(
-			does(d, "AddPermits", func(ctx context.Context) (struct{}, error) { return struct{}{}, p.AddPermits(ctx, n) }),
-			does(d, "Release", func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, p.Release(ctx, "30313233343536373839616263646566")
-			}))
+			d.does("AddPermits", func(ctx context.Context) error { return p.AddPermits(ctx, n) }),
+			d.does("Release", func(ctx context.Context) error { return p.Release(ctx, "30313233343536373839616263646566") }))
 	}},
 	{"a latch", func(d *damage, c *mortise.Client) error {
 		l, n := c.Latch(d.name), d.tape.int()
 		return errors.Join(
-			does(d, "TrySet", func(ctx context.Context) (bool, error) { return l.TrySet(ctx, n) }),
-			does(d, "CountDown", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.CountDown(ctx) }),
-			does(d, "Count", func(ctx context.Context) (int64, error) { return l.Count(ctx) }))
+			d.does("TrySet", func(ctx context.Context) error { return harness.Err(l.TrySet(ctx, n)) }),
+			d.does("CountDown", l.CountDown),
+			d.does("Count", func(ctx context.Context) error { return harness.Err(l.Count(ctx)) }))
 	}},
 	{"a latch's Wait", func(d *damage, c *mortise.Client) error {
-		_, err := call(d.t, "Wait", patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Latch(d.name).Wait(ctx) })
-		return errors.Join(err, does(d, "Delete", func(ctx context.Context) (bool, error) { return c.Latch(d.name).Delete(ctx) }))
+		err := does(d.t, "Wait", patience, func(ctx context.Context) error { return c.Latch(d.name).Wait(ctx) })
+		return errors.Join(err, d.does("Delete", func(ctx context.Context) error { return harness.Err(c.Latch(d.name).Delete(ctx)) }))
 	}},
 	{"Inspect", func(d *damage, c *mortise.Client) error {
-		return does(d, "Inspect", func(ctx context.Context) (mortise.State, error) { return state(c.Inspect(ctx, d.name)) })
+		return d.does("Inspect", func(ctx context.Context) error { return harness.Err(state(c.Inspect(ctx, d.name))) })
 	}},
 	{"InspectRW", func(d *damage, c *mortise.Client) error {
-		return does(d, "InspectRW", func(ctx context.Context) (mortise.State, error) { return state(c.InspectRW(ctx, d.name)) })
+		return d.does("InspectRW", func(ctx context.Context) error { return harness.Err(state(c.InspectRW(ctx, d.name))) })
 	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
-		return does(d, "ForceUnlock", func(ctx context.Context) (bool, error) { return c.ForceUnlock(ctx, d.name) })
+		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name)) })
 	}},
 	{"ForceUnlockRW", func(d *damage, c *mortise.Client) error {
-		return does(d, "ForceUnlockRW", func(ctx context.Context) (bool, error) { return c.ForceUnlockRW(ctx, d.name) })
+		return d.does("ForceUnlockRW", func(ctx context.Context) error { return harness.Err(c.ForceUnlockRW(ctx, d.name)) })
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {

@@ -258,6 +258,13 @@ func call[R any](t testing.TB, what string, d time.Duration, f func(ctx context.
 	return r, err
 }
 
+// does is call of what returns nothing but an error.
+func does(t testing.TB, what string, d time.Duration, f func(ctx context.Context) error) error {
+	t.Helper()
+	_, err := call(t, what, d, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
+}
+
 // verdict names what an error is, in the terms that callers can tell apart.
 func verdict(err error) string {
 	if is := harness.ErrorNames(err); is != "" {
@@ -269,13 +276,12 @@ func verdict(err error) string {
 // shutdown ends a client, and tells whether it was orderly.
 func shutdown(t testing.TB, c *mortise.Client, d time.Duration) bool {
 	t.Helper()
-	_, err := call(t, "Shutdown", d, func(ctx context.Context) (struct{}, error) {
+	return nil == does(t, "Shutdown", d, func(ctx context.Context) error {
 		if err := c.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return struct{}{}, err
+			return err
 		}
-		return struct{}{}, ctx.Err()
+		return ctx.Err()
 	})
-	return err == nil
 }
 
 // whole stands for the whole run of the test binary, as a [testing.TB].
