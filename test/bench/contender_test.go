@@ -306,41 +306,29 @@ func (o *owners) next() string {
 
 func channelOf(name string) string { return "redisson_lock__channel:{" + name + "}" }
 
-type floorGoRedis struct {
+// floorLocks are locks by hand, with what runs their commands on a client.
+type floorLocks struct {
 	owners
-	rdb              *redis.Client
-	hash             bool
-	acquire, release *redis.Script
+	hash  bool
+	grant func(ctx context.Context, keys []string, owner string) (bool, error)
+	free  func(keys []string, owner string) (int64, error)
+	close func()
 }
 
-func openFloorGoRedis(hash bool) func(string) (locks, error) {
-	return func(addr string) (locks, error) {
-		f := &floorGoRedis{rdb: goRedis(addr), hash: hash, acquire: redis.NewScript(hashAcquire), release: redis.NewScript(bareRelease)}
-		if hash {
-			f.release = redis.NewScript(hashRelease)
-		}
-		return f, nil
-	}
-}
-
-func (f *floorGoRedis) TryLock(ctx context.Context, name string) (func() error, error) {
+func (f *floorLocks) TryLock(ctx context.Context, name string) (func() error, error) {
 	owner, keys := f.next(), []string{name}
-	if f.hash {
-		left, err := f.acquire.Run(ctx, f.rdb, keys, owner, leaseText).Int64()
-		if err != nil {
-			return nil, err
-		}
-		if left != 0 {
-			return nil, errHeld
-		}
-		keys = []string{name, channelOf(name)}
-	} else if ok, err := f.rdb.SetNX(ctx, name, owner, lease).Result(); err != nil {
+	granted, err := f.grant(ctx, keys, owner)
+	if err != nil {
 		return nil, err
-	} else if !ok {
+	}
+	if !granted {
 		return nil, errHeld
 	}
+	if f.hash {
+		keys = []string{name, channelOf(name)}
+	}
 	return func() error {
-		n, err := f.release.Run(context.Background(), f.rdb, keys, owner).Int64()
+		n, err := f.free(keys, owner)
 		if err == nil && n != 1 {
 			return errGone
 		}
@@ -348,17 +336,36 @@ func (f *floorGoRedis) TryLock(ctx context.Context, name string) (func() error, 
 	}, nil
 }
 
-func (f *floorGoRedis) Lock(ctx context.Context, name string) (func() error, error) {
+func (f *floorLocks) Lock(ctx context.Context, name string) (func() error, error) {
 	return mustGet(f.TryLock(ctx, name))
 }
 
-func (f *floorGoRedis) Close() { f.rdb.Close() }
+func (f *floorLocks) Close() { f.close() }
 
-type floorRueidis struct {
-	owners
-	client           rueidis.Client
-	hash             bool
-	acquire, release *rueidis.Lua
+// releaseOf is the script that a floor releases by.
+func releaseOf(hash bool) string {
+	if hash {
+		return hashRelease
+	}
+	return bareRelease
+}
+
+func openFloorGoRedis(hash bool) func(string) (locks, error) {
+	return func(addr string) (locks, error) {
+		rdb, acquire, release := goRedis(addr), redis.NewScript(hashAcquire), redis.NewScript(releaseOf(hash))
+		f := &floorLocks{hash: hash, close: func() { rdb.Close() }}
+		f.free = func(keys []string, owner string) (int64, error) {
+			return release.Run(context.Background(), rdb, keys, owner).Int64()
+		}
+		f.grant = func(ctx context.Context, keys []string, owner string) (bool, error) {
+			if !hash {
+				return rdb.SetNX(ctx, keys[0], owner, lease).Result()
+			}
+			left, err := acquire.Run(ctx, rdb, keys, owner, leaseText).Int64()
+			return left == 0, err
+		}
+		return f, nil
+	}
 }
 
 // openFloorRueidis is on a client as rueidis makes it, without caching; or tracked, on one with the
@@ -375,44 +382,25 @@ func openFloorRueidis(hash, tracked bool) func(string) (locks, error) {
 		if err != nil {
 			return nil, err
 		}
-		f := &floorRueidis{client: c, hash: hash, acquire: rueidis.NewLuaScript(hashAcquire), release: rueidis.NewLuaScript(bareRelease)}
-		if hash {
-			f.release = rueidis.NewLuaScript(hashRelease)
+		acquire, release := rueidis.NewLuaScript(hashAcquire), rueidis.NewLuaScript(releaseOf(hash))
+		f := &floorLocks{hash: hash, close: c.Close}
+		f.free = func(keys []string, owner string) (int64, error) {
+			return release.Exec(context.Background(), c, keys, []string{owner}).AsInt64()
+		}
+		f.grant = func(ctx context.Context, keys []string, owner string) (bool, error) {
+			if hash {
+				left, err := acquire.Exec(ctx, c, keys, []string{owner, leaseText}).AsInt64()
+				return left == 0, err
+			}
+			err := c.Do(ctx, c.B().Set().Key(keys[0]).Value(owner).Nx().Px(lease).Build()).Error()
+			if rueidis.IsRedisNil(err) {
+				return false, nil
+			}
+			return true, err
 		}
 		return f, nil
 	}
 }
-
-func (f *floorRueidis) TryLock(ctx context.Context, name string) (func() error, error) {
-	owner, keys := f.next(), []string{name}
-	if f.hash {
-		left, err := f.acquire.Exec(ctx, f.client, keys, []string{owner, leaseText}).AsInt64()
-		if err != nil {
-			return nil, err
-		}
-		if left != 0 {
-			return nil, errHeld
-		}
-		keys = []string{name, channelOf(name)}
-	} else if err := f.client.Do(ctx, f.client.B().Set().Key(name).Value(owner).Nx().Px(lease).Build()).Error(); rueidis.IsRedisNil(err) {
-		return nil, errHeld
-	} else if err != nil {
-		return nil, err
-	}
-	return func() error {
-		n, err := f.release.Exec(context.Background(), f.client, keys, []string{owner}).AsInt64()
-		if err == nil && n != 1 {
-			return errGone
-		}
-		return err
-	}, nil
-}
-
-func (f *floorRueidis) Lock(ctx context.Context, name string) (func() error, error) {
-	return mustGet(f.TryLock(ctx, name))
-}
-
-func (f *floorRueidis) Close() { f.client.Close() }
 
 // mustGet is for workloads in which nobody has to wait.
 func mustGet(unlock func() error, err error) (func() error, error) {

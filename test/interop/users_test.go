@@ -34,6 +34,13 @@ type user interface {
 	owner() string
 }
 
+// rested is a user that has begun to wait, and rests.
+func rested[U user](u U) U {
+	u.begin()
+	u.rest()
+	return u
+}
+
 // family is a kind of thing, as one holds it and others wait for it.
 type family struct {
 	name         string
@@ -243,12 +250,10 @@ func (u *goUser) take(lease time.Duration) {
 		set, err := u.Latch(u.name).TrySet(ctx, 1)
 		harness.FatalIf(u.t, err != nil || !set, "Go sets the latch %s: %v, %v", u.name, set, err)
 	case "semaphore":
-		_, err = u.Semaphore(u.name).TrySetPermits(ctx, 1)
-		u.must(err)
+		_ = harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
 		u.must(u.Semaphore(u.name).Acquire(ctx, 1, in(long)))
 	case "permits":
-		_, err = u.Permits(u.name).TrySetPermits(ctx, 1)
-		u.must(err)
+		_ = harness.Must(u.Permits(u.name).TrySetPermits(ctx, 1))(u.t)
 		u.permit, err = u.Permits(u.name).Acquire(ctx, options...)
 		u.must(err)
 	default:

@@ -179,12 +179,17 @@ func (c *contract) release(q backend.ReleaseRequest) reply {
 	return fine(true)
 }
 
-func (c *contract) force() reply {
-	switch {
-	case c.free():
+// none is the answer where no record is of the kind that is asked for.
+func (c *contract) none() reply {
+	if c.free() {
 		return fine(false)
-	case c.lock == nil:
-		return wrong
+	}
+	return wrong
+}
+
+func (c *contract) force() reply {
+	if c.lock == nil {
+		return c.none()
 	}
 	c.lock = nil
 	c.tell(backend.KindLock, "")
@@ -195,11 +200,8 @@ func (c *contract) force() reply {
 }
 
 func (c *contract) inspect() reply {
-	switch {
-	case c.free():
-		return fine(false)
-	case c.lock == nil:
-		return wrong
+	if c.lock == nil {
+		return c.none()
 	}
 	return reply{err: "ok", yes: true, owner: c.lock.owner, holds: c.lock.holds, left: c.lock.lease}
 }
@@ -374,11 +376,8 @@ func (c *contract) withdraw(claimant string) reply {
 }
 
 func (c *contract) inspectRW() reply {
-	switch {
-	case c.free():
-		return fine(false)
-	case c.rw == nil:
-		return wrong
+	if c.rw == nil {
+		return c.none()
 	}
 	r := reply{err: "ok", yes: true, left: c.rw.lease, owner: c.rw.writer, holds: c.rw.holds}
 	var reading []string
@@ -396,11 +395,8 @@ func (c *contract) inspectRW() reply {
 }
 
 func (c *contract) forceRW() reply {
-	switch {
-	case c.free():
-		return fine(false)
-	case c.rw == nil:
-		return wrong
+	if c.rw == nil {
+		return c.none()
 	}
 	c.rw = nil
 	c.tell(backend.KindWrite, "")
@@ -472,22 +468,29 @@ func (c *contract) add(n int64) int64 {
 
 func counts(yes bool, n int64) reply { return reply{err: "ok", yes: yes, n: n} }
 
-func (c *contract) setCount(q backend.CountRequest) reply {
+// decided is what a request did, or what it had done when it comes twice.
+func (c *contract) decided(q backend.CountRequest, can bool, do func()) reply {
 	took, twice := c.once[q.ID]
 	switch {
 	case c.misfit():
 		return wrong
 	case twice:
 		return fine(took == 1)
-	case c.count != nil:
+	case !can:
 		c.once[q.ID] = 0
 		return fine(false)
 	}
 	c.once[q.ID] = 1
-	if c.add(q.N); q.N > 0 {
-		c.tell(q.Topic.Kind, "")
-	}
+	do()
 	return fine(true)
+}
+
+func (c *contract) setCount(q backend.CountRequest) reply {
+	return c.decided(q, c.count == nil, func() {
+		if c.add(q.N); q.N > 0 {
+			c.tell(q.Topic.Kind, "")
+		}
+	})
 }
 
 func (c *contract) addCount(q backend.CountRequest) reply {
@@ -561,19 +564,10 @@ func (c *contract) countDown(q backend.CountRequest) reply {
 }
 
 func (c *contract) deleteCount(q backend.CountRequest) reply {
-	took, twice := c.once[q.ID]
-	switch {
-	case c.misfit():
-		return wrong
-	case twice:
-		return fine(took == 1)
-	case c.count == nil:
-		c.once[q.ID] = 0
-		return fine(false)
-	}
-	c.once[q.ID], c.count = 1, nil
-	c.tell(backend.KindLatch, "")
-	return fine(true)
+	return c.decided(q, c.count != nil, func() {
+		c.count = nil
+		c.tell(backend.KindLatch, "")
+	})
 }
 
 func (c *contract) readCount(k backend.Kind) reply {
