@@ -1,11 +1,9 @@
 package faults_test
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -215,17 +213,23 @@ func TestFencedFairTokensRise(t *testing.T) {
 
 const waiterEnv = "MORTISE_FAIR_WAITER"
 
-// TestFairWaiterProcess is the process that TestASIGKILLed... kills.
-func TestFairWaiterProcess(t *testing.T) {
-	spec := os.Getenv(waiterEnv)
-	if spec == "" {
-		return // not that process
+// fairWaiter is the process that TestRule04_AFirstInTheQueue... kills: it waits for a fair lock, on a
+// library, at an address.
+func fairWaiter(at [2]string) error {
+	s := stacks[slices.IndexFunc(stacks, func(s stack) bool { return s.name == at[0] })]
+	t := new(harness.WholeRun)
+	c, err := mortise.New(s.backend(t, at[1], config{}), mortise.WithObserver(mortise.Observer{
+		Waiting: func(mortise.WaitingEvent) { fmt.Println("waiting") },
+	}))
+	if err != nil {
+		return err
 	}
-	library, addr, _ := strings.Cut(spec, "=")
-	i := slices.IndexFunc(stacks, func(s stack) bool { return s.name == library })
-	c := stacks[i].client(t, addr, config{}, mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { fmt.Println("\nwaiting") }}))
-	lock(t, fair(t, c), context.Background(), "n")
-	t.Fatal("it got the lock")
+	l, err := c.Kind(mortise.Kind{Fair: true})
+	if err != nil {
+		return err
+	}
+	_, err = l.Lock(context.Background(), "n")
+	return errors.Join(errors.New("it got the lock"), err)
 }
 
 func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *testing.T) {
@@ -242,16 +246,14 @@ func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *
 			}
 			return n
 		}
-		var victims []*exec.Cmd
+		var victims []*harness.Process
 		for range 2 {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestFairWaiterProcess$")
-			cmd.Env = append(os.Environ(), waiterEnv+"="+s.name+"="+srv.Addr())
-			out := harness.Must(cmd.StdoutPipe())(t)
-			harness.OK(t, cmd.Start())
-			defer cmd.Process.Kill()
-			for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "waiting"; {
+			p := harness.Must(harness.Talk(harness.Self(waiterEnv, [2]string{s.name, srv.Addr()})))(t)
+			t.Cleanup(p.Kill)
+			if line := harness.Must(p.Out.ReadString('\n'))(t); line != "waiting\n" {
+				t.Fatalf("it said %q", line)
 			}
-			victims = append(victims, cmd)
+			victims = append(victims, p)
 		}
 		other := fair(t, s.client(t, srv.Addr(), config{}))
 		first := locking(other, within(t, time.Minute), "n")
@@ -259,8 +261,7 @@ func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *
 		second := locking(f, within(t, time.Minute), "n")
 		await(t, patience, "all are listened for", func() bool { return length() == 4 && subscribed() == 4 })
 		for _, v := range victims {
-			v.Process.Kill()
-			v.Wait()
+			v.Kill()
 		}
 		await(t, patience, "the server has noticed", func() bool { return subscribed() == 2 })
 

@@ -23,6 +23,38 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
+// started starts a server, and has something done to it.
+func started(do func(*redistest.Server), opts ...redistest.Option) func(*testing.T) string {
+	return func(t *testing.T) string {
+		srv := redistest.Start(t, opts...)
+		if do != nil {
+			do(srv)
+		}
+		return srv.Addr()
+	}
+}
+
+// listening is a server by hand. Its connections are closed at the end of the test.
+func listening(serve func(net.Conn)) func(*testing.T) string {
+	return func(t *testing.T) string {
+		l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				serve(c)
+			}
+		}()
+		t.Cleanup(func() { l.Close(); <-done })
+		return l.Addr().String()
+	}
+}
+
 // A server that is down, refuses, or never answers: Lock and TryLock return in
 // bounded time, even with a context without an end, and the error names the lock and
 // the operation, is ErrUnavailable (or ErrWrongKind), and says what to do.
@@ -37,83 +69,26 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		want   error  // ErrUnavailable unless set
 		says   string // or one of several, by |
 	}{
-		{what: "down", says: "connection refused", server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Stop()
-			return srv.Addr()
-		}},
-		{what: "a name without an address", says: "no such host", server: func(t *testing.T) string {
-			return "redis.invalid:6379"
-		}},
-		{what: "accepts and never answers", says: "timeout|deadline", server: func(t *testing.T) string {
-			l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-			var open []net.Conn
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					open = append(open, c)
-				}
-			}()
-			t.Cleanup(func() {
-				l.Close()
-				<-done
-				for _, c := range open {
-					c.Close()
-				}
-			})
-			return l.Addr().String()
-		}},
+		{what: "down", says: "connection refused", server: started(func(srv *redistest.Server) { srv.Stop() })},
+		{what: "a name without an address", says: "no such host", server: func(*testing.T) string { return "redis.invalid:6379" }},
+		{what: "accepts and never answers", says: "timeout|deadline", server: listening(func(net.Conn) {})},
 		{what: "stopped in its tracks", says: "timeout|deadline", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Pause()
 			t.Cleanup(srv.Resume)
 			return srv.Addr()
 		}},
-		{what: "not a Redis", says: "", server: func(t *testing.T) string {
-			l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-			t.Cleanup(func() { l.Close() })
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
-					c.Close()
-				}
-			}()
-			return l.Addr().String()
-		}},
-		{what: "NOAUTH", says: "NOAUTH", server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
-		}},
-		{what: "wrong password", says: "WRONGPASS", config: config{User: "default", Password: "guess"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
-		}},
-		{what: "a user without scripts", says: "NOPERM", config: config{User: "app", Password: "app"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -@scripting")).Addr()
-		}},
-		{what: "a user without the key", says: "NOPERM", config: config{User: "app", Password: "app"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithACL("app on >app ~others:* &* +@all")).Addr()
-		}},
-		{what: "a user without hset", says: "", config: config{User: "app", Password: "app"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -hset")).Addr()
-		}},
-		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind, server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Must("SET", "orders:42", "x")
-			return srv.Addr()
-		}},
-		{what: "the key is a read-write lock", says: "read-write", want: mortise.ErrWrongKind, server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Must("HSET", "orders:42", "mode", "write", "x:1:write", "1")
-			return srv.Addr()
-		}},
+		{what: "not a Redis", says: "", server: listening(func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
+			c.Close()
+		})},
+		{what: "NOAUTH", says: "NOAUTH", server: started(nil, redistest.WithPassword("secret"))},
+		{what: "wrong password", says: "WRONGPASS", config: config{User: "default", Password: "guess"}, server: started(nil, redistest.WithPassword("secret"))},
+		{what: "a user without scripts", says: "NOPERM", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~* &* +@all -@scripting"))},
+		{what: "a user without the key", says: "NOPERM", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~others:* &* +@all"))},
+		{what: "a user without hset", says: "", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~* &* +@all -hset"))},
+		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind, server: started(func(srv *redistest.Server) { srv.Must("SET", "orders:42", "x") })},
+		{what: "the key is a read-write lock", says: "read-write", want: mortise.ErrWrongKind, server: started(func(srv *redistest.Server) { srv.Must("HSET", "orders:42", "mode", "write", "x:1:write", "1") })},
 		{what: "a replica", says: "READONLY", server: func(t *testing.T) string {
 			primary, srv := redistest.Start(t), redistest.Start(t)
 			host, port, _ := net.SplitHostPort(primary.Addr())
@@ -135,11 +110,9 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			})
 			return srv.Addr()
 		}},
-		{what: "out of memory", says: "OOM", server: func(t *testing.T) string {
-			srv := redistest.Start(t)
+		{what: "out of memory", says: "OOM", server: started(func(srv *redistest.Server) {
 			srv.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
-			return srv.Addr()
-		}},
+		})},
 		{what: "cannot save", says: "MISCONF", server: func(t *testing.T) string {
 			srv := redistest.Start(t, redistest.WithConfig("enable-protected-configs yes"))
 			dir := filepath.Join(t.TempDir(), "gone")
@@ -154,11 +127,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			})
 			return srv.Addr()
 		}},
-		{what: "too few replicas", says: "NOREPLICAS", server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Must("CONFIG", "SET", "min-replicas-to-write", "1")
-			return srv.Addr()
-		}},
+		{what: "too few replicas", says: "NOREPLICAS", server: started(func(srv *redistest.Server) { srv.Must("CONFIG", "SET", "min-replicas-to-write", "1") })},
 		{what: "too many clients", says: "", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Must("CONFIG", "SET", "maxclients", "1")
@@ -167,13 +136,8 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			await(t, patience, "it refuses", func() bool { _, err := srv.Do("PING"); return err != nil })
 			return srv.Addr()
 		}},
-		{what: "EVALSHA is renamed", says: "unknown command", server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithConfig("rename-command EVALSHA nothing")).Addr()
-		}},
-		{what: "a cluster without this slot", says: "", server: func(t *testing.T) string {
-			srv := redistest.Start(t, redistest.WithConfig("cluster-enabled yes", "cluster-require-full-coverage no"))
-			return srv.Addr()
-		}},
+		{what: "EVALSHA is renamed", says: "unknown command", server: started(nil, redistest.WithConfig("rename-command EVALSHA nothing"))},
+		{what: "a cluster without this slot", says: "", server: started(nil, redistest.WithConfig("cluster-enabled yes", "cluster-require-full-coverage no"))},
 	}
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, tc := range cases {

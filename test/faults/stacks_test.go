@@ -30,6 +30,7 @@ import (
 var long = os.Getenv("MORTISE_FAULTS") == "long"
 
 func TestMain(m *testing.M) {
+	harness.Worker(waiterEnv, fairWaiter)
 	flag.Parse()
 	// Most of these tests wait; they can wait side by side.
 	if n := max(8, runtime.GOMAXPROCS(0)); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
