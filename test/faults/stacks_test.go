@@ -176,6 +176,12 @@ func stays(t testing.TB, d time.Duration, what string, ok func() bool) {
 	}
 }
 
+// quick checks how long something took.
+func quick(t testing.TB, what string, took, bound time.Duration) {
+	t.Helper()
+	harness.ErrorIf(t, took > bound, "%s took %v, want %v at most", what, took, bound)
+}
+
 func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
 	t.Helper()
 	l, err := c.Lock(ctx, name, opts...)
