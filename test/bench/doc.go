@@ -33,7 +33,7 @@
 // window, not those that scripts run. etcd's are the messages that it received, by its own metrics. Renewals are
 // counted by the server: scripts do not run scripts, and MONITOR would make them several times slower.
 //
-// The slow link is a toxiproxy before the server. Leases are held by a process for each client library,
+// The slow link is a relay before the server. Leases are held by a process for each client library,
 // all at the same time, on a server each: what is measured there is counts and bytes, not time.
 //
 // # Contenders

@@ -63,6 +63,16 @@ const bound = 2 * time.Minute
 
 var runs atomic.Int64
 
+// tellAll tells each member a line.
+func tellAll(crew []*member, line string) error {
+	for _, m := range crew {
+		if err := m.tell(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // run is one run, on a server that is emptied before.
 func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, what watch) (*outcome, error) {
 	t.Helper()
@@ -95,10 +105,8 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	if what == sending {
 		counted = s.meter(t)
 	}
-	for _, m := range crew {
-		if err := m.tell("begin"); err != nil {
-			return nil, err
-		}
+	if err := tellAll(crew, "begin"); err != nil {
+		return nil, err
 	}
 	began := time.Now()
 	for witness.served.Load() < int64(w.waiters()) && time.Since(began) < settle(window) {
@@ -111,10 +119,8 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	}
 	began = time.Now()
 	witness.phase.Store(measuring)
-	for _, m := range crew {
-		if err := m.tell("measure"); err != nil {
-			return nil, err
-		}
+	if err := tellAll(crew, "measure"); err != nil {
+		return nil, err
 	}
 	for time.Since(began) < window || witness.ops.Load() == 0 && time.Since(began) < 15*time.Second { // a machine may stand still
 		time.Sleep(max(time.Until(began.Add(window)), time.Millisecond))
@@ -126,10 +132,8 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		counted.mark(t)
 	}
 	used := s.cpu(t) - before
-	for _, m := range crew {
-		if err := m.tell("end"); err != nil {
-			return nil, err
-		}
+	if err := tellAll(crew, "end"); err != nil {
+		return nil, err
 	}
 
 	o := &outcome{}

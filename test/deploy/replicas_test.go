@@ -187,9 +187,7 @@ func failover(t *testing.T, s stack, cut bool) {
 	load.progress()
 	load.end()
 	for _, lease := range kept {
-		if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
-			t.Errorf("%s: %v", lease.Name(), err)
-		}
+		gives(t, ctx, lease)
 	}
 }
 
@@ -265,9 +263,7 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 		for _, lease := range []*mortise.Lease{kept, fresh} {
 			harness.CheckIsf(t, harness.Err(tryUntilAvailable(ctx, b, lease.Name())), mortise.ErrNotAcquired,
 				"%s is held, and another's TryLock comes to", lease.Name())
-			if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
-				t.Errorf("%s: %v", lease.Name(), err)
-			}
+			gives(t, ctx, lease)
 		}
 	})
 }

@@ -166,5 +166,13 @@ func ended(t *testing.T, what string, done <-chan error) {
 	harness.Checkf(t, harness.Receive(t, patience, what, done), "%s", what)
 }
 
+// gives unlocks a lease, where the deployment changes.
+func gives(t *testing.T, ctx context.Context, lease *mortise.Lease) {
+	t.Helper()
+	if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
+		t.Errorf("%s: %v", lease.Name(), err)
+	}
+}
+
 // unavailable tells of errors that a deployment which changes may cause, and nothing else.
 func unavailable(err error) bool { return errors.Is(err, mortise.ErrUnavailable) }
