@@ -250,9 +250,8 @@ func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *
 		for range 2 {
 			p := harness.Must(harness.Talk(harness.Self(waiterEnv, [2]string{s.name, srv.Addr()})))(t)
 			t.Cleanup(p.Kill)
-			if line := harness.Must(p.Out.ReadString('\n'))(t); line != "waiting\n" {
-				t.Fatalf("it said %q", line)
-			}
+			line := harness.Must(p.Out.ReadString('\n'))(t)
+			harness.FatalIf(t, line != "waiting\n", "it said %q", line)
 			victims = append(victims, p)
 		}
 		other := fair(t, s.client(t, srv.Addr(), config{}))

@@ -484,9 +484,8 @@ func TestEveryStoreAnswersThroughAClientAsTheModelDoes(t *testing.T) {
 		}
 		for _, name := range h.names {
 			for _, w := range worlds {
-				if s := h.state(t, w, name); s.Held {
-					t.Fatalf("%s: %q is held after every lease was unlocked: %+v", w.label, name, s)
-				}
+				s := h.state(t, w, name)
+				harness.FatalIf(t, s.Held, "%s: %q is held after every lease was unlocked: %+v", w.label, name, s)
 			}
 		}
 	})

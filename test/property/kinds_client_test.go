@@ -247,9 +247,8 @@ func (c *company) forceUnlock(t *rapid.T) {
 	client := rapid.IntRange(0, clients-1).Draw(t, "client")
 	t.Log("force unlock")
 	for n, w := range c.worlds {
-		if did, err := c.family.force(c.clients[n][client], w.key(c.name)); err != nil || did != held {
-			t.Fatalf("%s: forced %v, %v; held %v", w.label, did, err, held)
-		}
+		did, err := c.family.force(c.clients[n][client], w.key(c.name))
+		harness.FatalIf(t, err != nil || did != held, "%s: forced %v, %v; held %v", w.label, did, err, held)
 		if !w.tells {
 			w.hintOf(c.family.topic, c.name)
 		}
@@ -270,9 +269,8 @@ func (c *company) look(t *rapid.T) {
 	holders, readers := c.alive(false), c.alive(true)
 	for n, w := range c.worlds {
 		for k, p := range c.all {
-			if err := p.in[n].Err(); p.live != (err == nil) {
-				t.Fatalf("%s: lease %d, live=%v: %v", w.label, k, p.live, err)
-			}
+			err := p.in[n].Err()
+			harness.FatalIf(t, p.live != (err == nil), "%s: lease %d, live=%v: %v", w.label, k, p.live, err)
 		}
 		for i, x := range c.clients[n] {
 			s, err := c.family.inspect(x, w.key(c.name))
@@ -336,9 +334,8 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			i := rapid.IntRange(0, clients-1).Draw(t, "client")
 			t.Logf("%s by %d: %s", what, i, want)
 			for n, w := range worlds {
-				if got := op(n, cs[n][i], w.key(base)); got != want {
-					t.Fatalf("%s: the contract has %s, %s %s", what, want, w.label, got)
-				}
+				got := op(n, cs[n][i], w.key(base))
+				harness.FatalIf(t, got != want, "%s: the contract has %s, %s %s", what, want, w.label, got)
 			}
 		}
 		kind := rapid.SampledFrom([]backend.Kind{backend.KindSemaphore, backend.KindPermits, backend.KindLatch}).Draw(t, "kind")

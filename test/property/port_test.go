@@ -83,9 +83,8 @@ func (m *machine) rising(t *rapid.T, name string, w *opened, a answer) {
 	if a.token == 0 {
 		return
 	}
-	if last := m.tokens[w.key(name)]; a.token <= last {
-		t.Fatalf("%.40q: %s gave token %d after %d", name, w.label, a.token, last)
-	}
+	last := m.tokens[w.key(name)]
+	harness.FatalIf(t, a.token <= last, "%.40q: %s gave token %d after %d", name, w.label, a.token, last)
 	m.tokens[w.key(name)] = a.token
 }
 
@@ -248,9 +247,8 @@ func (m *machine) watch(t *rapid.T) {
 func (m *machine) silence(t *rapid.T, i int, name string) {
 	for _, w := range m.worlds {
 		w.store.remove(w.key(name))
-		if a := acquire(w, i, name, "last", time.Minute, false, false); !a.yes {
-			t.Fatalf("%.40q: %s: Acquire of a deleted name: %v", name, w.label, a)
-		}
+		a := acquire(w, i, name, "last", time.Minute, false, false)
+		harness.FatalIf(t, !a.yes, "%.40q: %s: Acquire of a deleted name: %v", name, w.label, a)
 		r, err := w.port[i].Release(context.Background(), backend.ReleaseRequest{Name: w.key(name), Owner: "last"})
 		harness.FatalIf(t, err != nil || !r.Held, "%.40q: %s: Release: %v, %v", name, w.label, r, err)
 	}
@@ -356,9 +354,8 @@ func TestASessionKnowsWhatItDidItself(t *testing.T) {
 			}
 			left("Reenter", 60*time.Second)
 			x.Release(ctx, backend.ReleaseRequest{Name: w.key(name), Owner: "c1:1"})
-			if a := acquire(w, 0, name, "c1:2", time.Minute, false, true); !a.yes {
-				t.Errorf("after Release: %v, want it granted", a)
-			}
+			a := acquire(w, 0, name, "c1:2", time.Minute, false, true)
+			harness.ErrorIf(t, !a.yes, "after Release: %v, want it granted", a)
 		})
 	}
 }

@@ -44,9 +44,8 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 				t.Errorf("entering again: %v", err)
 				return true
 			}
-			if n := in.Add(1); n != 1 {
-				t.Errorf("%d goroutines are in at once", n)
-			}
+			n := in.Add(1)
+			harness.ErrorIf(t, n != 1, "%d goroutines are in at once", n)
 			entered.Add(1)
 			// Whoever is in may enter again, with the context of its own lease.
 			inner, err := c.TryLock(l.Context(), name)
@@ -80,12 +79,10 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 		}
 		close(start)
 		wg.Wait()
-		if n := entered.Load(); n != goroutines*times {
-			t.Errorf("entered %d times, want %d", n, goroutines*times)
-		}
-		if st, err := c.Inspect(t.Context(), name); err != nil || st.Holds != 1 {
-			t.Errorf("the outer lease alone should be left: %+v, %v", st, err)
-		}
+		n := entered.Load()
+		harness.ErrorIf(t, n != goroutines*times, "entered %d times, want %d", n, goroutines*times)
+		st, err := c.Inspect(t.Context(), name)
+		harness.ErrorIf(t, err != nil || st.Holds != 1, "the outer lease alone should be left: %+v, %v", st, err)
 		harness.Check(t, outer.Unlock(t.Context()))
 		if st, err := c.Inspect(t.Context(), name); err != nil || st.Held {
 			t.Errorf("after the last Unlock: %+v, %v", st, err)
