@@ -373,7 +373,7 @@ func freePort(t testing.TB) int {
 	return 0
 }
 
-// inPlace tells whether a file that is locked is the one of its name: who had it before
+// inPlace tells whether a file that is locked is the one of its name: the test that had it before
 // removed it, perhaps, after it was opened here.
 func inPlace(f *os.File) bool {
 	mine, err := f.Stat()

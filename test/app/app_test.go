@@ -82,7 +82,7 @@ func serve(config []string) error {
 	return nil
 }
 
-// witness counts who is in a handler: outside Redis, and outside the servers.
+// witness counts the requests in a handler: outside Redis, and outside the servers.
 type witness struct {
 	mu      sync.Mutex
 	inside  map[string]int

@@ -30,7 +30,7 @@ const lease = 30 * time.Second
 type locks interface {
 	// Lock waits until it has the lock.
 	Lock(ctx context.Context, name string) (unlock func() error, err error)
-	// TryLock returns errHeld if somebody else has it.
+	// TryLock returns errHeld if another has it.
 	TryLock(ctx context.Context, name string) (unlock func() error, err error)
 	Close()
 }
@@ -147,7 +147,7 @@ func (m *mortiseLocks) TryLock(ctx context.Context, name string) (func() error, 
 
 func (m *mortiseLocks) Close() { m.client.Close(); m.close() }
 
-// endless calls Lock with a context that cannot end: nobody can leave before the store has
+// endless calls Lock with a context that cannot end: no caller can leave before the store has
 // answered.
 type endless struct{ locks }
 
@@ -248,7 +248,7 @@ func openRueidislock(addr string) (locks, error) {
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
 		KeyValidity:    lease,
 		KeyMajority:    1,           // one key a lock: the others do not lock several either
-		TryNextAfter:   time.Second, // by default 20 ms, in which a slow link's replies do not arrive: nobody gets the lock then
+		TryNextAfter:   time.Second, // by default 20 ms, in which a slow link's replies do not arrive: no caller gets the lock then
 		NoLoopTracking: true,
 	})
 	return &rueidislockLocks{l}, err
@@ -273,7 +273,7 @@ func cancelling(cancel context.CancelFunc) func() error {
 	return func() error { cancel(); return nil }
 }
 
-// What the floors send. They do not wait, do not renew, and tell nobody when a lock is lost.
+// What the floors send. They do not wait, do not renew, and do not tell when a lock is lost.
 const (
 	bareRelease = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`
 
@@ -402,7 +402,7 @@ func openFloorRueidis(hash, tracked bool) func(string) (locks, error) {
 	}
 }
 
-// mustGet is for workloads in which nobody has to wait.
+// mustGet is for workloads without waiters.
 func mustGet(unlock func() error, err error) (func() error, error) {
 	if errors.Is(err, errHeld) {
 		err = errWaits

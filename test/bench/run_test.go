@@ -54,7 +54,7 @@ func (o *outcome) figures() []*float64 {
 }
 
 // settle bounds how long is waited for everybody to have been served once, which is where
-// the window begins: with a queue that is not fair somebody may wait for ever. A window is ten turns of
+// the window begins: with a queue that is not fair a waiter may wait for ever. A window is ten turns of
 // each, so a fifth of it is two.
 func settle(window time.Duration) time.Duration { return 500*time.Millisecond + window/5 }
 
@@ -275,7 +275,7 @@ func jain(each []int) float64 {
 	return sum * sum / (float64(len(each)) * squares)
 }
 
-// witness is memory that all processes of a run share: who is inside, and how far the run is.
+// witness is memory that all processes of a run share: which worker is inside, and how far the run is.
 // Worker.java knows where its words are.
 type witness struct {
 	*words
@@ -284,7 +284,7 @@ type witness struct {
 }
 
 type words struct {
-	inside     word // 0, or who
+	inside     word // 0, or the worker that is
 	violations word
 	served     word // goroutines that had their turn
 	ops        word // in the window
@@ -314,8 +314,8 @@ func (w *witness) enter(who int64) { w.swap(0, who) }
 
 func (w *witness) leave(who int64) { w.swap(who, 0) }
 
-// swap counts a violation where somebody else was inside, or had been; unless the run is over
-// then, and locks may end with the context of those who took them (rueidislock's do).
+// swap counts a violation where another was inside, or had been; unless the run is over
+// then, and locks may end with the context that they were taken with (rueidislock's do).
 func (w *witness) swap(from, to int64) {
 	if !w.inside.CompareAndSwap(from, to) && !(w.tied && w.phase.Load() == over) {
 		w.violations.Add(1)
@@ -396,11 +396,11 @@ func (w workload) plays(c contender) bool {
 // profiled tells whether it is seen where the time goes.
 func (w workload) profiled() bool { return !w.shared && !w.try && !w.slow }
 
-// waiters are those who want the one lock.
+// waiters is how many goroutines want the one lock.
 func (w workload) waiters() int { return w.processes * w.goroutines }
 
 // window is how long w is measured: long enough for each waiter to have ten turns, if the queue
-// were perfect. Jain's index of less says who came when, not who is served how often.
+// were perfect. Jain's index of less says which came when, not which is served how often.
 func (w workload) window(least time.Duration) time.Duration {
 	if !w.shared && w.slow {
 		return max(least, 3*time.Second) // one more or less of a dozen is no difference

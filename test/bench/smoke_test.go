@@ -12,7 +12,7 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// Every contender that needs nothing but Redis gets through workloads of each sort, and nobody
+// Every contender that needs nothing but Redis gets through workloads of each sort, and none
 // is let in beside another. No figure is judged but those that do not depend on the machine.
 func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 	h := &hosts{redis: startRedis(t)}
@@ -35,7 +35,7 @@ func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 			harness.ErrorIf(t, o.rate <= 0 || o.mean <= 0 || o.jain <= 0, "%s, %s: %+v", w.name, c.name, o)
 			least := 2.0
 			if c.role == mine {
-				least /= float64(w.goroutines) // those who ask at the same time share a command
+				least /= float64(w.goroutines) // calls at the same time share a command
 			}
 			harness.ErrorIf(t, !w.shared && !w.try && o.sent < least,
 				"%s, %s: %.2f commands for Lock and Unlock, want %.2f at least", w.name, c.name, o.sent, least)

@@ -52,7 +52,7 @@ type report struct {
 	Error      string    // of a peer in Java; a Go process says it on standard error
 	All        int       // ops from the beginning to the end
 	Each       []int     // those in the window, by goroutine
-	Waits      []float64 // µs: of each Lock+Unlock if nobody has to wait, else of each Lock
+	Waits      []float64 // µs: of each Lock+Unlock if there are no waiters, else of each Lock
 	Held       float64   // µs: the mean time from Lock's return to Unlock's call
 	Between    int       // ops while the next three were measured, which is the window but for some ms
 	CPU        float64   // µs of this process, user and system
@@ -215,7 +215,7 @@ func (t *task) run(l locks, w *witness, lenient bool, next func() error) (*repor
 	}
 	runtime.ReadMemStats(&after)
 	r.Goroutines = runtime.NumGoroutine()
-	cancel() // who waits, leaves
+	cancel() // waiters leave
 	wg.Wait()
 	if err := failure.Load(); err != nil {
 		return nil, *err

@@ -88,7 +88,7 @@ func (c *crew) suffer(kinds []kind) {
 	c.progress("a calm")
 }
 
-// lookAtMaster notes a failover that nobody asked for: a machine that stands still for long
+// lookAtMaster notes a failover that was not asked for: a machine that stands still for long
 // looks to sentinels like a dead master.
 func (c *crew) lookAtMaster() {
 	c.t.Helper()
@@ -119,7 +119,7 @@ type outcome struct {
 	strays  int
 	remains int
 	verdict harness.Verdict
-	rate    []int // who came in, second by second
+	rate    []int // visits that came in, second by second
 }
 
 // round runs all deployments side by side, each of its faults once.

@@ -146,7 +146,7 @@ func (c *crew) kill(p int, f *harness.Fault) {
 	f.To = harness.Now()
 }
 
-// progress awaits some who get in from now on, in processes of both sides, and notes when the first did.
+// progress awaits some visits that get in from now on, in processes of both sides, and notes when the first did.
 func (c *crew) progress(what string) {
 	c.t.Helper()
 	first := c.Progress(what, 1000, patience) // a waiter has an entry
@@ -174,8 +174,8 @@ func (c *crew) finish() {
 }
 
 // left checks that no lock is left in the store when all have ended, after a lease, nor anything else of them but
-// the counters of tokens, for two minutes what was answered to who made permits, permits, none of them out, and
-// places in queues that those who died left behind.
+// the counters of tokens, for two minutes what was answered to makers of permits, permits, none of them out, and
+// places in queues that dead processes left behind.
 func (c *crew) left() {
 	c.t.Helper()
 	client, visits := c.client(), c.Book.All()
@@ -211,9 +211,9 @@ func (c *crew) left() {
 	}
 }
 
-// deadPlaces tells whether key is of a fair lock's queue in which none stands but who was killed, whose leaving the
-// store forgot, or whose time is over: a request that the network kept for longer than anybody undoes it. Nobody has
-// come since, who would have taken them out; and the key ends by itself.
+// deadPlaces tells whether key is of a fair lock's queue in which only waiters stand that were killed, whose leaving the
+// store forgot, or whose time is over: a request that the network kept for longer than it is undone. No waiter has
+// come since, which would have taken them out; and the key ends by itself.
 func (c *crew) deadPlaces(n *node, key string, visits []harness.Visit) bool {
 	tag, queue := strings.CutPrefix(key, "redisson_lock_queue:")
 	if !queue {
@@ -254,7 +254,7 @@ func (c *crew) deadPlaces(n *node, key string, visits []harness.Visit) bool {
 	})
 }
 
-// stuck tells whether somebody waits for a lock that nobody has had for long.
+// stuck reports whether a waiter waits for a lock that has been free for long.
 func (c *crew) stuck() bool {
 	visits, stalls, at := c.Book.All(), c.Book.Stalls(), harness.Now()
 	type lock struct {
@@ -299,8 +299,8 @@ func (c *crew) verdict() harness.Verdict {
 // pass lets time pass.
 func (c *crew) pass(d time.Duration) { harness.SleepUntil(harness.Now() + int64(d)) }
 
-// Permits are made by somebody. Workers do that before each visit, but where the store has forgotten
-// that there were any, those who wait already wait for somebody else: for an operator, which the test is.
+// Permits have to be made. Workers do that before each visit, but where the store has forgotten
+// that there were any, waiters wait for another to make them: for an operator, which the test is.
 
 // client is the test's own, past all wires. It lives as long as the test.
 func (c *crew) client() *mortise.Client {
@@ -312,7 +312,7 @@ func (c *crew) client() *mortise.Client {
 	return c.own
 }
 
-// permitsSince are the names of permits from a generation on, and those that somebody waits for.
+// permitsSince are the names of permits from a generation on, and those that are waited for.
 func (c *crew) permitsSince(first int64) map[int64]bool {
 	all := map[int64]bool{}
 	for name := max(0, first) * generation; name < (c.Book.Round.Load()+1)*generation; name++ {

@@ -26,7 +26,7 @@ type kind struct {
 	// could not be done; then nothing was.
 	run func(c *crew, f *harness.Fault) bool
 
-	// weather, if it is that, and for whom.
+	// weather, if it is that, and for which sides.
 	weather func(*crew) weather
 	sides   func(*crew) []int
 }
@@ -140,7 +140,7 @@ var catalog = []kind{
 		n := c.site.serving(key)
 		f.From = harness.Now()
 		v, err := n.server.Do("DEL", key, permitsOut(key))
-		// Whoever is inside when it is deleted is not necessarily e.
+		// The visit that is inside when it is deleted is not necessarily e.
 		return err == nil && v != int64(0)
 	}},
 	{name: "FLUSHALL", promise: harness.TokensRise, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
@@ -508,7 +508,7 @@ func (c *crew) taken(before *node) {
 	c.site.settle()
 }
 
-// moves moves the slot of a lock while somebody holds it.
+// moves moves the slot of a lock while it is held.
 func moves(slowly time.Duration) func(*crew, *harness.Fault) bool {
 	return func(c *crew, f *harness.Fault) bool {
 		p := c.any()

@@ -23,7 +23,7 @@ type tally struct {
 	name    string
 	promise harness.Promise
 	times   map[string]int // by site
-	again   []int64        // how long after it was over somebody was in again
+	again   []int64        // how long after it was over a visit was in again
 	class   int
 }
 

@@ -23,7 +23,7 @@ type (
 func TestTheVerdictOnALedger(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	var index int64
-	// h is a visit of process p who waited since the beginning, was in from first to last, and left.
+	// h is a visit of process p that waited since the beginning, was in from first to last, and left.
 	h := func(p, first, last int64) visit {
 		index++
 		return visit{Index: index, Family: index + 1, Process: p, Begun: ms, Got: first * ms, First: first * ms, Last: last * ms,
@@ -228,10 +228,10 @@ func TestTheLongestLull(t *testing.T) {
 	harness.ErrorIf(t, took != 80 || over != 100, "%d, over at %d", took, over)
 }
 
-// A lock as porcupine is told it: somebody gets in when there is room, with a token larger than
-// all before; and somebody's lease ends, by Unlock, by time, or because the store
+// A lock as porcupine is told it: a visit gets in when there is room, with a token larger than
+// all before; and a visit's lease ends, by Unlock, by time, or because the store
 // forgot it. A plain lock has room for one, a read-write lock for any number of readers or a writer,
-// who takes it all, permits for as many as were made. A visit is those two. When the second was is known from its two sides: not before the
+// which takes it all, permits for as many as were made. A visit is those two. When the second was is known from its two sides: not before the
 // lease last said that it is held, and, where Unlock returned nil, not after that.
 type (
 	record struct {
@@ -269,7 +269,7 @@ var model = porcupine.Model{
 
 // history is what porcupine is asked about: visits of one name and segment. Where several may be in
 // at once, each is said to have got in as late as it may have: earlier could only stand in others' way, so
-// this makes no history wrong that was right, nor the reverse; and spares it all subsets of those who waited.
+// this makes no history wrong that was right, nor the reverse; and spares it all subsets of the waiters.
 func history(name []harness.Claim) (all []porcupine.Operation) {
 	for _, c := range name {
 		client := len(all) / 2
@@ -280,7 +280,7 @@ func history(name []harness.Claim) (all []porcupine.Operation) {
 		in := step{true, c.Index, c.Takes, c.Room, c.Token}
 		out := in
 		out.in = false
-		gone := c.Until + 1 // at until it is still in; else one who looked only once might have gone before it came
+		gone := c.Until + 1 // at until it is still in; else a visit that looked only once might have gone before it came
 		over := int64(math.MaxInt64)
 		if c.End == harness.Released && !c.Cut {
 			over = max(c.Freed, gone)

@@ -222,7 +222,7 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 	return l.Lock(ctx, name, opts...)
 }
 
-// permit takes one, of those that it makes if nobody has.
+// permit takes one, of those that it makes if there are none.
 func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
 	p := m.client.Permits(name)
 	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
@@ -283,7 +283,7 @@ func (w *worker) visit(i int) {
 			stay = wants.lease + rand.N(20*time.Millisecond)
 		}
 	}
-	if i >= patient { // others give up, and give others room: who waits for one name does not ask for another
+	if i >= patient { // others give up, and give others room: a goroutine that waits for one name does not ask for another
 		wants.wait = 50*time.Millisecond + rand.N(200*time.Millisecond)
 	}
 

@@ -129,14 +129,14 @@ var tours = map[string]struct {
 	"... with `WithStayOutScope(\"orders\")`":      {[]string{"every kind", "locks, `LockAll`"}, tourRedScope},
 }
 
-// visitor is who takes a tour.
+// visitor takes a tour.
 type visitor struct {
 	t    *testing.T
 	ctx  context.Context
 	srv  *redistest.Server
 	open func(opts ...mortise.ClientOption) *mortise.Client
 	a, b *mortise.Client
-	as   string // whom the server knows
+	as   string // the user, as the server knows it
 	name string
 	// enough is whether the user has what he needs.
 	enough bool
@@ -240,7 +240,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 						t.Errorf("%s is not needed", rule)
 						continue
 					}
-					// The server tells who was refused what. It does not always tell the client.
+					// The server tells which user was refused what. It does not always tell the client.
 					as := fmt.Sprint("user", n)
 					eventually(t, "the server's log names "+rule, func() bool { return refused(srv, as, rule) })
 					harness.ErrorIf(t, err != nil && !permission(err),
@@ -265,12 +265,12 @@ func persist(visit func() error) error {
 	}
 }
 
-// inBackground are commands that are sent for nobody who could be told: who waited has gone.
+// inBackground are commands that are sent for no caller that could be told: the waiter has gone.
 var inBackground = map[string]bool{"+unsubscribe": true}
 
 // seldom are commands that a tour does not come to each time: for the queue of a fair lock whose
-// first place belongs to one who left it meanwhile, or who died with more than two of them; and for
-// those who wait in turn, if one waited when another released, and more than one.
+// first place belongs to a waiter that left it meanwhile, or that died with more than two of them; and for
+// waiters in turn, if one waited when another released, and more than one.
 var seldom = map[string]bool{
 	"+lrange": true, "+lpop": true, "+lrem": true,
 	"+hlen": true, "+time": true, "+zadd": true, "+zpopmin": true, "+zrange": true, "+zrem": true,
@@ -308,7 +308,7 @@ func (v *visitor) giveUp(wait func(ctx context.Context) error) {
 	}
 }
 
-// listening tells whether somebody waits for the visitor's name.
+// listening reports whether a client waits for the visitor's name.
 func (v *visitor) listening() bool {
 	return strings.Contains(fmt.Sprint(v.srv.Must("PUBSUB", "CHANNELS")), v.name+"}")
 }

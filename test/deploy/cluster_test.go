@@ -181,7 +181,7 @@ func TestCallersAtAHungNodeHoldUpNoOthers(t *testing.T) {
 	})
 }
 
-// Who may not ask whether the servers know sharded pub/sub goes on without it. Who may needs all
+// A user that may not ask whether the servers know sharded pub/sub goes on without it. One that may needs all
 // of the row of clusters, and where something is missing, the error says so.
 func TestTheLeastUserOnACluster(t *testing.T) {
 	t.Parallel()
@@ -242,7 +242,7 @@ func TestTheLeastUserOnACluster(t *testing.T) {
 	})
 }
 
-// listens tells whether somebody listens for releases of a name, sharded or not.
+// listens reports whether a client listens for releases of a name, sharded or not.
 func listens(c *redistest.Cluster, name string) bool {
 	return slices.ContainsFunc(c.Masters, func(m *redistest.Server) bool {
 		for _, kind := range []string{"CHANNELS", "SHARDCHANNELS"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// Who the server does not know gets nowhere, and is told why.
+// A client that the server does not know gets nowhere, and is told why.
 func TestTLSThatCannotWorkSaysSo(t *testing.T) {
 	t.Parallel()
 	x := redistest.NewTLS(t)

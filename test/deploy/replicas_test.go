@@ -102,7 +102,7 @@ func (x *crew) resumes(since time.Time, what string) {
 }
 
 // Under load, and while locks are being taken, the master dies. Every lock that was had with WithReplicas is
-// held on the new master, and nobody else gets one of them, nor one that is fought for. The master dies at
+// held on the new master, and no other client gets one of them, nor one that is fought for. The master dies at
 // once, or some time after its replica was cut off: then a lock that was taken without is lost.
 func TestAFailoverLosesNoLockThatAReplicaHad(t *testing.T) {
 	t.Parallel()
@@ -268,7 +268,7 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 	})
 }
 
-// A replica that has stopped, but is connected: the error comes in time, nothing is left, and nobody else
+// A replica that has stopped, but is connected: the error comes in time, nothing is left, and no other client
 // is held up. A timeout may be longer than the client library waits for other replies.
 func TestAReplicaThatHasStopped(t *testing.T) {
 	t.Parallel()

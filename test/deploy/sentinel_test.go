@@ -19,7 +19,7 @@ import (
 // printed only.
 var bound = flag.Duration("deploy.resume", 0, "how long after the sentinels name a new master the first lock may come")
 
-// sentinelUsers are one who may do what docs/deployments.md says of locks and of Sentinel, and one
+// sentinelUsers are one that may do what docs/deployments.md says of locks and of Sentinel, and one
 // without the latter.
 func sentinelUsers(t *testing.T) redistest.Option {
 	rows := permissions(t, least)
@@ -28,7 +28,7 @@ func sentinelUsers(t *testing.T) redistest.Option {
 	return redistest.WithACL("bare "+bare, user+" "+bare+" "+strings.Join(rows[sentinels], " "), replicator)
 }
 
-// replicator is the user as whom replicas log in: who may not any more, has no news.
+// replicator is the user as whom replicas log in: a replica that may not any more has no news.
 const replicator = "replicator on >secret +psync +replconf +ping"
 
 func startSentinels(t *testing.T, replicas int) *redistest.Sentinels {
@@ -43,7 +43,7 @@ func sentinelSite(x *redistest.Sentinels) site {
 }
 
 // Under load, the master dies. Locking resumes on the replica; a lock that the replica had heard
-// of is held all the time, and who waits for it gets it when it is released.
+// of is held all the time, and its waiter gets it when it is released.
 func TestAFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
@@ -106,7 +106,7 @@ func TestAFailoverUnderLoad(t *testing.T) {
 }
 
 // What docs/guarantees.md says of a failover: a lock of which the replica had not heard is lost.
-// Its holder is told so at its next renewal, and somebody else may have it by then.
+// Its holder is told so at its next renewal, and another may have it by then.
 func TestALockThatTheReplicaHadNotHeardOfIsLost(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {

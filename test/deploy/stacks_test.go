@@ -151,7 +151,7 @@ func waiting(locks mortise.Locker, ctx context.Context, name string, opts ...mor
 	return done
 }
 
-// still fails the test if somebody who waits does not any more.
+// still fails the test if a waiter does not wait any more.
 func still(t *testing.T, done <-chan error) {
 	t.Helper()
 	select {

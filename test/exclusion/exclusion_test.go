@@ -44,7 +44,7 @@ func TestExclusionOfTheOtherKinds(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c := newCrew(t, workerConfig{Workload: "crowd", What: what, Watchdog: time.Second, Overstay: 400})
-			c.rules.Slack = int64(slack + 2*time.Second) // two run at a time; and one who is first in a queue and dead has a second
+			c.rules.Slack = int64(slack + 2*time.Second) // two run at a time; and a dead waiter at the head of a queue has a second
 			victim := 4                                  // goroutines in the process that is killed
 			if what == "semaphore" {
 				victim = 2 // whose permits are gone for good
@@ -114,11 +114,11 @@ func (c *crew) left(v harness.Verdict) {
 
 // fight has processes fight for a while: one is killed, Redis stands still for less than a
 // lease and for more, and one process is stopped for more than a lease, each while
-// somebody in there is inside.
+// worker in there is inside.
 func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	t, lease := c.t, c.config.Watchdog
 	t.Helper()
-	owned := c.config.What != "semaphore" // whoever holds it can lose it
+	owned := c.config.What != "semaphore" // its holder can lose it
 	c.start("go-redis", victim)
 	c.start("rueidis", goroutines)
 	c.start("go-redis", goroutines)
@@ -141,7 +141,7 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	h := dead.Read(0)
 	harness.ErrorIf(t, h.End != harness.Open || h.Last > c.Faults[0].To, "the killed process should be dead: %v", h)
 
-	// Redis stands still for less than a lease: somebody is inside all the while.
+	// Redis stands still for less than a lease: a worker is inside all the while.
 	c.run(part(35))
 	survivor := c.hang(1)
 	c.pauseRedis(lease * 3 / 10)
@@ -149,7 +149,7 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	c.progress("Redis was paused for less than a lease", lease+time.Duration(c.rules.Slack)+patience)
 	t.Logf("whoever was inside during the short pause: %v", survivor.Read(0))
 
-	// And for more: whoever is inside is told before anybody else gets in.
+	// And for more: the holder is told before another gets in.
 	c.run(part(55))
 	loser := c.hang(2)
 	c.pauseRedis(2 * lease)
@@ -335,7 +335,7 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		if before != harness.Taken || first.Wrote.Load() != harness.Refused || next.Wrote.Load() != harness.Taken {
 			t.Errorf("writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.Wrote.Load(), next.Wrote.Load())
 		}
-		// And its Unlock touched nobody's lock.
+		// And its Unlock touched no lock.
 		harness.ErrorIf(t, a.End != harness.NotHeld, "its Unlock should be ErrNotHeld: %v", a)
 		c.Await("the new holder holds on", func() bool { return next.Last.Load() > a.Freed })
 		c.Await("and renews", func() bool { return next.Renewed.Load() > a.Freed })

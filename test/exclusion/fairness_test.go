@@ -48,7 +48,7 @@ func jain(x []float64) float64 {
 }
 
 // usual is for each waiter the reciprocal of how many acquisitions there usually were from one
-// of its own to its next, in the order of order: the median. One whom the machine stopped once has
+// of its own to its next, in the order of order: the median. A waiter that the machine stopped once has
 // missed as many turns as others had, and has a usual share all the same.
 func usual(order []harness.Visit) (shares []float64) {
 	last := map[[2]int64]int{}
@@ -224,7 +224,7 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		got := jain(tt.x)
 		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "jain(%v) = %v, want %v", tt.x, got, tt.want)
 	}
-	// Four in turn, one of whom missed a hundred turns; and one who comes after each of the others.
+	// Four in turn, one of which missed a hundred turns; and one that comes after each of the others.
 	var fair, favours []harness.Visit
 	for n := range int64(600) {
 		if who := n % 4; who != 3 || n < 100 || n >= 500 {
@@ -253,7 +253,7 @@ func (c *crew) stand(client string, n int64) int {
 	return p
 }
 
-// listened counts those in the queue whose channel somebody listens on.
+// listened counts the waiters in the queue whose channel has a subscriber.
 func (c *crew) listened() (n int) {
 	c.t.Helper()
 	for _, field := range c.server.Must("LRANGE", "redisson_lock_queue:{"+c.key(0)+"}", "0", "-1").([]any) {

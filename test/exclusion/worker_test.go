@@ -136,7 +136,7 @@ func (w *worker) crowd(i int) {
 }
 
 // rounds takes one lock in each round, together with everybody else, and then none
-// until the next round: nobody comes by later whose release would wake a waiter that
+// until the next round: no release comes later that would wake a waiter which
 // slept through an earlier one.
 func (w *worker) rounds(i int) {
 	self := &w.book.Worker[w.Process]
@@ -160,7 +160,7 @@ func (w *worker) turns(i int) {
 	}
 }
 
-// held is what somebody is inside of.
+// held is what a worker is inside of.
 type held interface{ Err() error }
 
 // always is held until it is released: a permit of a semaphore.
@@ -416,7 +416,7 @@ func (x releasesAnybodys) Release(ctx context.Context, r backend.ReleaseRequest)
 	return reply, err
 }
 
-// grantsInVain grants to one in so many who stand in a queue what another holds.
+// grantsInVain grants to one waiter in so many of a queue what another holds.
 type grantsInVain struct {
 	everything
 	refusals atomic.Int64

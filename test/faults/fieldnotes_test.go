@@ -78,7 +78,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 		}
 		last := map[any]time.Duration{} // by name and owner
 		await(t, watchdog-500*time.Millisecond, "every key was released, none had to expire", func() bool {
-			// First the commands that nobody waits for any more, then what they came to.
+			// First the commands that are not waited for any more, then what they came to.
 			_, kinds := machinery()
 			all := srv.Must(records...).([]any)
 			for i := 0; i < len(all); i += 2 {
@@ -297,7 +297,7 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 	})
 }
 
-// ... and so does one whose record somebody removed: with client-side caching at
+// ... and so does a holder whose record was removed: with client-side caching at
 // once, without it at the next renewal.
 func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
@@ -385,7 +385,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 
 // rueidis #604: under high load watchers got lost in a race: busy retries and
 // missed events. A thousand goroutines on ten names: as many commands per
-// acquisition as with few, and nobody starves.
+// acquisition as with few, and no goroutine starves.
 func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T) {
 	last := 3 * time.Second
 	if long {

@@ -230,7 +230,7 @@ func (v *visits) check(t *testing.T) {
 }
 
 // stalled tells that a Lock failed because the machine stood still for a few seconds: the three
-// servers that are left must all answer. One for whom that does not pass runs into ctx's end.
+// servers that are left must all answer. A caller for which that does not pass runs into ctx's end.
 func stalled(ctx context.Context, err error) bool {
 	return errors.Is(err, mortise.ErrUnavailable) && ctx.Err() == nil
 }
@@ -411,7 +411,7 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 	}
 }
 
-// While three are away and come back empty one who waits gets the lock only after
+// While three are away and come back empty a waiter gets the lock only after
 // the holder was told.
 func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
@@ -573,7 +573,7 @@ func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			forgotten(t, stacks[0], 0, time.Minute, func(f *fleet, srv *redistest.Server) {
-				if what != "FLUSHALL" { // the snapshot has no such key, as nobody asked
+				if what != "FLUSHALL" { // the snapshot has no such key, as it was not asked for
 					srv.Restart()
 					return
 				}

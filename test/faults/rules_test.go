@@ -54,7 +54,7 @@ func eachDeed(t *testing.T, f func(t *testing.T, s stack, d deed)) {
 }
 
 // released checks that nothing of a lock is left, long before its lease would have
-// run out, and that somebody else gets it and is left alone.
+// run out, and that another gets it and is left alone.
 func released(t *testing.T, srv *redistest.Server, name string) {
 	t.Helper()
 	await(t, soon, "the key is gone", func() bool { return !exists(srv, name) })
@@ -122,7 +122,7 @@ func TestRule09_AnAcquireThatTakesEffectAfterItsCallerGaveUpIsReleased(t *testin
 }
 
 // The first of two attempts is held back until the lock, which the second got, was
-// unlocked: it takes the lock for nobody, and is found.
+// unlocked: it takes the lock for no caller, and is found.
 func TestRule09_AnAttemptThatArrivesAfterTheUnlockIsReleased(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, w, c := wired(t, s, config{Timeout: brief})
@@ -267,7 +267,7 @@ func TestRule05_ARenewalThatArrivesAfterTheReleaseRevivesNothing(t *testing.T) {
 }
 
 // A lost reply of an unlock, retried, is a success; one that arrives late releases
-// nobody else's lock.
+// no other lock.
 func TestRule11_AReleaseThatMetAFaultIsASuccess(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
 		l := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))

@@ -169,7 +169,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		}
 
 		// A command whose caller may give up runs in a goroutine of its own until its
-		// reply is there, and where a server is slow there are more who send; what is counted is what stays: of the latter one
+		// reply is there, and where a server is slow there are more senders; what is counted is what stays: of the latter one
 		// for acquisitions, one for releases, and one for all other scripts.
 		quiet := func() (n int, kinds map[string]int) {
 			await(t, patience, "no command is on its way", func() bool {
@@ -241,7 +241,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 	})
 }
 
-// put makes records of somebody else's, n of them.
+// put makes records of another owner's, n of them.
 func put(t testing.TB, srv *redistest.Server, n int, name func(int) string, lease time.Duration) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {

@@ -273,7 +273,7 @@ func TestRule13_ANilClientIsAnErrorOfNew(t *testing.T) {
 }
 
 // Unlock twice, unlock what was lost, unlock what another has by now: ErrNotHeld, and
-// nobody's lock is touched.
+// no lock is touched.
 func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, c := served(t, s, config{})
@@ -297,7 +297,7 @@ func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 			t.Errorf("%d holds", n)
 		}
 
-		// Somebody took it away, and has it.
+		// Another took it away, and has it.
 		srv.Must("DEL", "n")
 		foreign(t, srv, "n", ample)
 		err = next.Unlock(ctx)

@@ -219,7 +219,7 @@ func holds(t testing.TB, srv *redistest.Server, key string) (count, owners int) 
 	return count, len(v)
 }
 
-// foreign puts a record of somebody else's into the store.
+// foreign puts a record of another owner's into the store.
 func foreign(t testing.TB, srv *redistest.Server, key string, lease time.Duration) {
 	t.Helper()
 	srv.Must("HSET", key, "somebody:1", "1")
@@ -237,7 +237,7 @@ func connections(t testing.TB, srv *redistest.Server, name string) (n int) {
 	return n
 }
 
-// waits tells how many channels somebody is subscribed to.
+// channels is how many channels have a subscriber.
 func channels(srv *redistest.Server) int {
 	v, err := srv.Do("PUBSUB", "CHANNELS")
 	if err != nil {

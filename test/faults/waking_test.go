@@ -11,7 +11,7 @@ import (
 )
 
 // waiting starts a Lock and waits until it is subscribed, so that what follows
-// happens to one who sleeps.
+// happens to a waiter that sleeps.
 func waiting(t *testing.T, srv *redistest.Server, c *mortise.Client, name string) <-chan result {
 	t.Helper()
 	runs := scriptRuns(srv)
@@ -36,7 +36,7 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 	const rest = 6 * time.Second
 	events := []struct {
 		what string
-		// hold takes the lock for somebody else; free frees it.
+		// hold takes the lock for another owner; free frees it.
 		hold func(t *testing.T, srv *redistest.Server)
 		free func(t *testing.T, srv *redistest.Server)
 		// known: only a client that caches can know, the others by expiry.

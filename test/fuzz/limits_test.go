@@ -33,7 +33,7 @@ func limit(usual, most int) int {
 	return usual
 }
 
-// place is a store for a test of its own: a server that nobody else uses, or none.
+// place is a store for a test of its own: a server that no other test uses, or none.
 type place struct {
 	store  string
 	server *redistest.Server // nil in memory
@@ -76,7 +76,7 @@ func (p *place) info(t *testing.T, section, field string) int {
 	return 0
 }
 
-// idle waits until nobody listens on the server any more.
+// idle waits until no client listens on the server any more.
 func (p *place) idle(t *testing.T) {
 	t.Helper()
 	if p.server == nil {
@@ -126,7 +126,7 @@ func crowd(t *testing.T, n int, f func(i int) error) {
 }
 
 // A million distinct names leave no memory behind, and no key but fencing tokens that were asked for, and the
-// counts of semaphores, which nobody but their users can take away.
+// counts of semaphores, which only their users can take away.
 func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, p *place) {
 		const warm = 3000
@@ -158,7 +158,7 @@ func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 	})
 }
 
-// usage is one who uses names, each in one way.
+// usage uses names, each in one way.
 type usage struct {
 	*place
 	fair, fenced, fairFenced mortise.Locker
@@ -366,7 +366,7 @@ func TestLimit_TenThousandHolds(t *testing.T) {
 	})
 }
 
-// 10,000 readers of one lock, each by itself, and a writer who waits for all of them.
+// 10,000 readers of one lock, each by itself, and a writer that waits for all of them.
 func TestLimit_TenThousandReaders(t *testing.T) {
 	readers := limit(2000, 10_000)
 	eachStore(t, func(t *testing.T, p *place) {

@@ -13,7 +13,7 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// FuzzMessages publishes what nobody of ours would on the channels that one who waits listens to. It must
+// FuzzMessages publishes what no client of ours would on the channels that a waiter listens to. It must
 // neither get in before its time, nor ask without end, nor miss the release that comes after.
 func FuzzMessages(f *testing.F) {
 	for kind := range byte(len(waits)) {
@@ -81,7 +81,7 @@ func FuzzMessages(f *testing.F) {
 
 const mostMessages = 12
 
-// listened waits until somebody listens, and returns to which channels.
+// listened waits until a client listens, and returns to which channels.
 func (w *world) listened(t *testing.T, ctx context.Context) []string {
 	t.Helper()
 	for {
@@ -95,7 +95,7 @@ func (w *world) listened(t *testing.T, ctx context.Context) []string {
 
 var payloads = []string{"0", "1", "2", "00", "", "-1", "3", "123456765432100003", "12345676543210000", "1234567654321000033", "9999999999999999999"}
 
-// payload is what anybody may publish; one in some knows what turns look like, and who waits.
+// payload is what any client may publish; one in some knows what turns look like, and which client waits.
 func (w *world) payload(ctx context.Context, p *tape) string {
 	b := p.next()
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// FuzzValues puts what nobody of ours wrote at a name's keys, before and while two clients use it: values of
+// FuzzValues puts what no client of ours wrote at a name's keys, before and while two clients use it: values of
 // other types, counts that are none, times to live from a millisecond to beyond what a clock can say.
 // The tape says what, and which calls come between.
 func FuzzValues(f *testing.F) {
@@ -145,7 +145,7 @@ var shapes = []func(p *tape, key string) [][]any{
 	5: func(p *tape, key string) [][]any {
 		return [][]any{{"del", key}, {"xadd", key, "*", p.text(), p.text()}}
 	},
-	6: func(p *tape, key string) [][]any { // a queue that somebody's stand in
+	6: func(p *tape, key string) [][]any { // a queue with places of others
 		a, b := p.text(), p.text()
 		zset := strings.Replace(key, "redisson_lock_queue:", "redisson_lock_timeout:", 1)
 		return [][]any{{"rpush", key, a, b, a}, {"zadd", zset, scores[int(p.next())%len(scores)], a, scores[int(p.next())%len(scores)], b}}
@@ -244,7 +244,7 @@ func (d *damage) gaveBack(err error) {
 	}
 }
 
-// harm writes what nobody of ours would.
+// harm writes what no client of ours would.
 func (d *damage) harm() {
 	which := d.tape.next()
 	key := nameKeys[int(which)%len(nameKeys)](d.name)
@@ -275,8 +275,8 @@ func (d *damage) harm() {
 }
 
 const (
-	patience = 6 * time.Millisecond // of one who waits for a lock
-	answer   = 5 * time.Second      // of one who does not wait
+	patience = 6 * time.Millisecond // of a call that waits for a lock
+	answer   = 5 * time.Second      // of a call that does not wait
 )
 
 func (d *damage) lock(l mortise.Locker, opts ...mortise.Option) error {

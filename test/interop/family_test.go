@@ -75,8 +75,8 @@ func (p *pair) wakes(holder, waiter, other user) {
 	}
 }
 
-// order: twenty who wait for a fair lock, Java and Go in turn, are served in the order in
-// which they asked. Who asked when is seen in the store's queue.
+// order: twenty waiters for a fair lock, Java and Go in turn, are served in the order in
+// which they asked. The store's queue shows which asked when.
 func order(p *pair) {
 	const waiters = 20
 	queue := "redisson_lock_queue:" + tagged(p.name)
@@ -124,7 +124,7 @@ func order(p *pair) {
 	p.figure(fmt.Sprintf("%d handovers in", waiters), time.Since(event))
 }
 
-// holdCounts: what one side holds n times, the other sees held n times, by whom.
+// holdCounts: what one side holds n times, the other sees held n times, and by which owner.
 func holdCounts(p *pair) {
 	for _, kind := range []string{"plain", "fenced", "fair", "write"} {
 		p.leaf(kind, kind, func(p *pair) { p.holdCounts(kind) })
@@ -369,8 +369,8 @@ func (p *pair) permitEnds(name string) (all []permitEnd) {
 	return nil
 }
 
-// forces: either side takes away by force what the other holds. The holder learns of it, who waits
-// is woken, and what the holder still does harms nobody.
+// forces: either side takes away by force what the other holds. The holder learns of it, the waiter
+// is woken, and what the holder still does harms no other.
 func forces(p *pair) {
 	for _, f := range []family{families[0], families[1], families[2], {"reads", "read", "write"}, {"writes", "write", "read"}} {
 		p.leaf(f.name+"/Java", f.name+"/j", func(p *pair) { p.javaForces(f) })
@@ -571,7 +571,7 @@ func longReads(p *pair) {
 }
 
 // javaReadsTwice shows what docs/redisson.md warns of: Redisson 3.52 does not renew the holds of a thread that
-// reads twice, though it renews the record, so whoever else reads and unlocks frees the lock. 4.7 does.
+// reads twice, though it renews the record, so another reader that unlocks frees the lock. 4.7 does.
 func javaReadsTwice(p *pair) {
 	short := p.java.open(p.T, p.site, "short", watchdog)
 	j := short.thread(p.T, "t").lockOf("read", p.name)
@@ -841,7 +841,7 @@ func permitCounts(p *pair) {
 	p.gone(p.name, 0)
 }
 
-// permitsEnd: what ran out is back, for both sides, and whoever waits takes it then.
+// permitsEnd: what ran out is back, for both sides, and a waiter takes it then.
 func permitsEnd(p *pair) {
 	const short = 2 * time.Second // that outlives its own request on a slow machine
 	ctx := context.Background()
@@ -861,7 +861,7 @@ func permitsEnd(p *pair) {
 	p.gone(p.name, 1)
 }
 
-// latchCounts: both sides count one latch down, and zero opens it for all who wait.
+// latchCounts: both sides count one latch down, and zero opens it for all waiters.
 func latchCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("latch", p.name)
@@ -915,7 +915,7 @@ func latchCounts(p *pair) {
 			u.woken(time.Now())
 		}
 	}
-	// Each deletes what the other set. (Who waits in Java then goes on waiting: Redisson's way.)
+	// Each deletes what the other set. (A waiter in Java then goes on waiting: Redisson's way.)
 	java("set", request{Count: 2})
 	waiter := rested(p.goUser(p.golang(), "latch", p.name))
 	deleted, err := l.Delete(ctx)

@@ -45,7 +45,7 @@ var tests = []struct {
 	{"Callees", callees},
 }
 
-// minutes is a lease that no test outlives: who gets the lock was woken by something
+// minutes is a lease that no test outlives: a waiter that gets the lock was woken by something
 // else than its end.
 const minutes = 20 * time.Minute
 
@@ -165,7 +165,7 @@ func readWriteIsAnotherKind(p *pair) {
 	g.unlock(g.lock(mortise.Kind{}, p.name))
 }
 
-// tokens rise whoever takes the lock, and agree where both can read one.
+// tokens rise whichever side takes the lock, and agree where both can read one.
 func tokens(p *pair) {
 	fenced := mortise.Kind{Fenced: true}
 	g := p.golang()
@@ -270,7 +270,7 @@ func (p *pair) rests(owner string) {
 	until(p.T, owner+" to have tried twice", func() bool { return p.site.tries(p.name, owner) >= 2 })
 }
 
-// quiet awaits that nobody listens any more.
+// quiet awaits that no client listens any more.
 func (p *pair) quiet() { p.Helper(); p.waiting(0) }
 
 // clean asserts that nothing of the test is left but what is known to stay: counters of tokens; what
@@ -300,7 +300,7 @@ func (p *pair) clean() {
 }
 
 // callees: a lock that a Go service has entered under another is one that is held, to Java, until the
-// last of them goes; whoever of Java's waits for it is woken then.
+// last of them goes; a waiter of Java's is woken then.
 func callees(p *pair) {
 	a, b := p.golang(), p.golang()
 	for _, kind := range []struct {

@@ -166,7 +166,7 @@ func (p *goParty) countDown(name string) error {
 	return p.client.Latch(name).CountDown(context.Background())
 }
 
-// ledger is where it is written down who holds what, outside of Redis: after it
+// ledger is where it is written down which owner holds what, outside of Redis: after it
 // was confirmed, until before its release is asked for.
 type ledger struct {
 	mu     sync.Mutex
@@ -181,9 +181,9 @@ type rule struct {
 	total int      // of permits; 0 for a lock
 
 	out      int                       // permits that are out
-	holds    map[string]map[string]int // by kind: "read", or "write" for all that excludes, who has how many holds
+	holds    map[string]map[string]int // by kind: "read", or "write" for all that excludes, which owner has how many holds
 	token    int64
-	language byte // of who took it last
+	language byte // of the owner that took it last
 }
 
 func excludes(kind string) string {
@@ -472,7 +472,7 @@ func (s *play) release(name string) error {
 		s.held = append(s.held[:i], s.held[i+1:]...)
 		s.book.exit(s.who, h.kind, name, h.amount)
 		err := s.party.release(h.kind, name, h.amount)
-		// Without a pause whoever released it takes it again before another is awake.
+		// Without a pause the owner that released it takes it again before another is awake.
 		time.Sleep(time.Duration(s.r.IntN(4)) * time.Millisecond)
 		return err
 	}

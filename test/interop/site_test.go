@@ -110,7 +110,7 @@ func (s *site) subscribers(t *testing.T, part string) int {
 	n := 0
 	kinds := []string{""}
 	if s.sharded {
-		kinds = []string{"SHARD"} // who listens elsewhere hears nothing
+		kinds = []string{"SHARD"} // a client that listens elsewhere hears nothing
 	}
 	for _, server := range s.servers {
 		for _, kind := range kinds {
@@ -152,7 +152,7 @@ func (s *site) monitor(t *testing.T, server *redistest.Server) {
 }
 
 // tries counts what was asked of a name for an owner, or for all owners of a Go client; for
-// anybody, if owner is "".
+// any, if owner is "".
 func (s *site) tries(name, owner string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

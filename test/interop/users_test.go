@@ -29,7 +29,7 @@ type user interface {
 	woken(event time.Time) time.Duration
 	// give gives up what take or woken got.
 	give()
-	// owner is who asks, as the store knows it, or the client of those that do; "" where
+	// owner is the one that asks, as the store knows it, or the client of those that do; "" where
 	// requests have no owner.
 	owner() string
 }
@@ -57,7 +57,7 @@ var families = []family{
 	{"semaphore", "semaphore", "semaphore"},
 	{"permits", "permits", "permits"},
 	{"latch", "latch", "latch"},
-	// Java's spin lock announces nothing, so only one who asks again and again hears of its release.
+	// Java's spin lock announces nothing, so only a waiter that asks again and again hears of its release.
 	{"spin", "spin", "spin"},
 }
 
@@ -131,8 +131,8 @@ func (u *javaUser) begin() {
 	u.call = u.start(r)
 }
 
-// rest awaits for a read-write lock also that the thread sleeps. A writer's release, the message "1", wakes in Redisson only those who do
-// already: one who has just been refused, and is about to, sleeps through it.
+// rest awaits for a read-write lock also that the thread sleeps. A writer's release, the message "1", wakes in Redisson only threads that do
+// already: one that has just been refused, and is about to, sleeps through it.
 func (u *javaUser) rest() {
 	u.t.Helper()
 	u.p.rest(u, u.kind, u.name, u.since)
@@ -345,7 +345,7 @@ func (u *goUser) give() {
 	}
 }
 
-// lost awaits the end of what it holds, which somebody took away.
+// lost awaits the end of what it holds, which was taken away.
 func (u *goUser) lost() {
 	u.t.Helper()
 	ended := u.lease.Context()

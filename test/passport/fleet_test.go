@@ -103,7 +103,7 @@ func (f *fleet) kill(name string) {
 	f.died(name)
 }
 
-// lock is a name that nobody has used yet.
+// lock is a name that has not been used yet.
 func (f *fleet) lock() string { return fmt.Sprint("orders:", f.visits.Add(1)) }
 
 // begin has the first of the path do the job.

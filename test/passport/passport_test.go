@@ -91,7 +91,7 @@ func TestParallelCallees(t *testing.T) {
 				f.fine(f.run(job{Lock: name, Visit: via + name, Via: via, Told: true, Fan: 6}, "a", "b|c|a", "c"), 13)
 				f.free(name)
 			}
-			// And beside others who want the lock for themselves.
+			// And beside others that want the lock for themselves.
 			name := f.lock()
 			var wg sync.WaitGroup
 			for i, first := range []string{"a", "b", "c"} {
@@ -108,7 +108,7 @@ func TestParallelCallees(t *testing.T) {
 	})
 }
 
-// A callee is killed: nobody enters under its caller until its own lease is over, and then somebody does. The caller goes on.
+// A callee is killed: no service enters under its caller until its own lease is over, and then one does. The caller goes on.
 func TestACalleeIsKilled(t *testing.T) {
 	eachWay(t, func(t *testing.T, client, via string) {
 		const lease = 4 * time.Second
@@ -129,7 +129,7 @@ func TestACalleeIsKilled(t *testing.T) {
 	})
 }
 
-// A caller is killed: its callee, who goes on, keeps the lock; a stranger gets it when both are over. Nothing else is left.
+// A caller is killed: its callee, which goes on, keeps the lock; a stranger gets it when both are over. Nothing else is left.
 func TestACallerIsKilled(t *testing.T) {
 	eachWay(t, func(t *testing.T, client, via string) {
 		const lease = 4 * time.Second
@@ -139,7 +139,7 @@ func TestACallerIsKilled(t *testing.T) {
 		f.parkedNow("caller:a>b0")
 		f.kill("a")
 		stranger := f.begin(context.Background(), job{Lock: name, Visit: "stranger:"}, "c")
-		// Longer than the lease of the dead, and than that of the callee if nobody renewed it.
+		// Longer than the lease of the dead, and than that of the callee if it were not renewed.
 		select {
 		case r := <-stranger:
 			t.Fatalf("a stranger was answered while the callee is inside: %+v", r)
@@ -178,7 +178,7 @@ func TestRedisIsRestarted(t *testing.T) {
 			f := newFleet(t, client, 3*time.Second)
 			name := f.lock()
 			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Lose: true}, "a", "b")
-			f.parkedNow("holder:a>b0") // nobody lets it go: only the loss does
+			f.parkedNow("holder:a>b0") // it is not let go: only the loss ends it
 			f.redis.Restart()
 			r := f.result(holder)
 			harness.ErrorIf(t, r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: "), "the caller: %+v", r)
@@ -262,7 +262,7 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 	})
 }
 
-// A fenced callee has its caller's token, as the entry says it; one that was never drawn, by somebody who has a key, is refused: the store that it
+// A fenced callee has its caller's token, as the entry says it; one that was never drawn, by a holder of a key, is refused: the store that it
 // is written to would refuse everybody after it.
 func TestFencingTokensGoAlong(t *testing.T) {
 	store := memory.New()

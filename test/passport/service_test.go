@@ -52,7 +52,7 @@ type job struct {
 	Lock    string
 	Visit   string   // names this visit; those of its callees begin so
 	Parent  string   // the visit that it comes from
-	Path    []string // whom to call next, with the rest; "b|c": of several calls, b and c in turns
+	Path    []string // which to call next, with the rest; "b|c": of several calls, b and c in turns
 	Fan     int      // how many calls at once; 0: one
 	Via     string   // http, grpc
 	Told    bool     // whether callees are told

@@ -307,7 +307,7 @@ func (h *history) indexes(of []*drawn) (ks []int) {
 	return ks
 }
 
-// lost awaits that everybody knows that nobody holds name any more.
+// lost awaits that all clients know that name is free.
 func (h *history) lost(t *rapid.T, name string) {
 	for n, w := range h.worlds {
 		if !w.tells {
@@ -367,7 +367,7 @@ func (h *history) expire(t *rapid.T) {
 	}
 }
 
-// handover has somebody wait for a lock whose holds are then unlocked one by one.
+// handover has a client wait for a lock whose holds are then unlocked one by one.
 func (h *history) handover(t *rapid.T) {
 	name, client := h.name(t), h.client(t)
 	live := h.liveOf(0, name)
@@ -518,7 +518,7 @@ type together struct {
 	live   []*taken
 }
 
-// parts draws names in any order, perhaps one of them twice, and who asks for each.
+// parts draws names in any order, perhaps one of them twice, and which kind asks for each.
 func (x *together) parts(t *rapid.T, client int) (names []string, parts func(w *world) []mortise.Part) {
 	names = rapid.Permutation(x.names).Draw(t, "order")[:rapid.IntRange(1, len(x.names)).Draw(t, "many")]
 	if rapid.IntRange(0, 4).Draw(t, "twice") == 0 {
@@ -592,7 +592,7 @@ func (x *together) attempt(t *rapid.T, w *world, ctx context.Context, parts []mo
 		case r := <-done:
 			if r.err != nil {
 				cancel()
-				// Under a context that has ended already it may have come back before anybody looked.
+				// Under a context that has ended already it may have come back before the test looked.
 				if waits || w.waiting.Load() > before {
 					return nil, "waits"
 				}

@@ -11,8 +11,8 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// contract is what the port promises of one name, in plain Go and with no store: who
-// may hold it, how many times, what is left, who is told. No time passes in it. A lease that is
+// contract is what the port promises of one name, in plain Go and with no store: which owner
+// may hold it, how many times, what is left, which owner is told. No time passes in it. A lease that is
 // over is said to be (over, permit.ended): the tests wait for that everywhere before
 // they go on, and all other leases are far longer than any test.
 type contract struct {
@@ -22,7 +22,7 @@ type contract struct {
 	count   *int64
 	foreign bool
 
-	line  []string // who stands in the fair queue
+	line  []string // the fair queue
 	claim string   // the claimant that keeps fresh readers out; "" for none
 	out   map[string]*outside
 	once  map[string]int64 // what each request that was carried out took, by its ID
@@ -264,7 +264,7 @@ func (c *contract) reads(owner string) bool {
 	return h != nil && !h.ended
 }
 
-// longest is the longest lease of those who read; zero if nobody does.
+// longest is the longest lease of its readers; zero if there are none.
 func (c *contract) longest() (most time.Duration) {
 	for _, h := range c.rw.readers {
 		if !h.ended {

@@ -207,7 +207,7 @@ func (c *company) lock(t *rapid.T) {
 	if own != nil && own.live {
 		p.outer = own
 	}
-	// Nobody else is in: whatever was right above, this is the rule.
+	// No other is in: whatever was right above, this is the rule.
 	for _, other := range c.all {
 		harness.FatalIf(t, other.live && !(p.shared && other.shared) && !p.chain(other) && !sameRoot(p, other),
 			"two are in who exclude each other")

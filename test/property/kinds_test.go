@@ -438,7 +438,7 @@ func (k *kinds) operator() actions {
 	}
 }
 
-// look compares all that can be read, and who was told.
+// look compares all that can be read, and what was told.
 func (k *kinds) look(t *rapid.T) {
 	t.Log("and all is read")
 	for _, kind := range []backend.Kind{backend.KindLock, backend.KindWrite} {

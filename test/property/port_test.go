@@ -264,7 +264,7 @@ func (m *machine) silence(t *rapid.T, i int, name string) {
 	delete(m.heard[i], name)
 }
 
-// told awaits that all who watch a name were told of one more release.
+// told awaits that all sessions that watch a name were told of one more release.
 func (m *machine) told(t *rapid.T, name string) {
 	for i := range sessions {
 		if _, watched := m.heard[i][name]; !watched {
@@ -362,7 +362,7 @@ func TestASessionKnowsWhatItDidItself(t *testing.T) {
 
 var fairOwners = []string{"c1:1", "c1:2", "c2:1", "uuid:77", "Ω \x00\n:9"}
 
-// Who is granted the lock, who has a place, and who is told of what is the same in
+// Which owner is granted the lock, which has a place, and which is told of what is the same in
 // every store, after whatever sequence of operations.
 func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 	// One session of each listens for every owner's turn, so that no owner is taken for dead: what
@@ -465,7 +465,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 				}
 			},
 		})
-		// Those who are left are served in one order.
+		// The waiters that are left are served in one order.
 		for range fairOwners {
 			each(t, "whose turn it is", func(w *opened) string {
 				if rec, _ := w.port[0].Inspect(ctx, topic(w.key(name))); rec.Held {

@@ -47,7 +47,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 			n := in.Add(1)
 			harness.ErrorIf(t, n != 1, "%d goroutines are in at once", n)
 			entered.Add(1)
-			// Whoever is in may enter again, with the context of its own lease.
+			// A holder may enter again, with the context of its own lease.
 			inner, err := c.TryLock(l.Context(), name)
 			if err != nil {
 				t.Errorf("entering a third time: %v", err)
@@ -120,7 +120,7 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 			kept := context.WithoutCancel(l.Context())
 			end(t, s, l)
 
-			// Somebody else has the lock: the kept context is no way in.
+			// Another has the lock: the kept context is no way in.
 			theirs, err := other.Lock(t.Context(), name, mortise.WithWait(soon))
 			harness.FatalIf(t, err != nil, "%s: the lock should be free: %v", how, err)
 			before := harness.Must(other.Inspect(t.Context(), name))(t)
@@ -139,7 +139,7 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 			harness.Checkf(t, theirs.Err(), "%s: the other holder", how)
 			harness.Checkf(t, theirs.Unlock(t.Context()), "%s: the other's Unlock", how)
 
-			// Nobody has it: the kept context is as good as any, and its owner is new.
+			// It is free: the kept context is as good as any, and its owner is new.
 			mine, err := c.Lock(kept, name, mortise.WithWait(soon))
 			harness.FatalIf(t, err != nil, "%s: Lock of a free name with the kept context: %v", how, err)
 			st, err := c.Inspect(t.Context(), name)

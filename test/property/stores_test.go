@@ -45,7 +45,7 @@ type store struct {
 	handlers []backend.Handler
 }
 
-// Open notes who listens, for hint.
+// Open notes the handler, for hint.
 func (s *store) Open(h backend.Handler) (backend.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

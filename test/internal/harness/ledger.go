@@ -130,8 +130,8 @@ var ends = [...]string{"open", "released", "not held", "unsure", "denied", "fail
 // Shape is a kind of lock.
 type Shape int
 
-// The shapes. A lock has room for one, a read-write lock for any number of readers or a writer,
-// who takes all of it, permits for as many as were made.
+// The shapes. A lock has room for one; a read-write lock for any number of readers, or for a writer,
+// which takes all of it; permits for as many as were made.
 const (
 	Plain Shape = iota
 	Fair

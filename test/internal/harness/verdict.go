@@ -71,7 +71,7 @@ type Rules struct {
 	// After is how long after a fault Slack begins: a server that stood still may have heard only
 	// afterwards what it was asked for.
 	After int64
-	// Gone is how many permits may be gone for good: they belong to nobody, and their process was
+	// Gone is how many permits may be gone for good: without a lease, and of a process that was
 	// killed.
 	Gone int
 }
@@ -95,7 +95,7 @@ type Verdict struct {
 
 	Violations  []string
 	Regressions []string // of tokens
-	Silences    []string // the lock was free and waited for, and nobody came
+	Silences    []string // the lock was free and waited for, and no visit came
 	Checked     int      // histories that porcupine has checked
 	Events      int      // operations in them
 
@@ -131,8 +131,9 @@ func (v Verdict) Bad() bool { return v.Overlaps() || len(v.Silences) > 0 }
 func (v Verdict) Overlaps() bool { return len(v.Violations)+len(v.Regressions) > 0 }
 
 func (v Verdict) String() string {
-	return fmt.Sprintf("%d operations, %d acquisitions, %d handoffs between processes, %d lost, %d dead holders, "+
-		"%d failed Locks, %d excused; %d violations, %d token regressions, %d stuck; %d histories of %d operations checked",
+	return fmt.Sprintf("%d operations, %d acquisitions, %d handoffs between processes, %d lost, "+
+		"%d dead holders, %d failed Locks, %d excused; "+
+		"%d violations, %d token regressions, %d stuck; %d histories of %d operations checked",
 		v.Operations, v.Acquisitions, v.Handoffs, v.Lost, v.Dead, v.Failed, v.Excused,
 		len(v.Violations), len(v.Regressions), len(v.Silences), v.Checked, v.Events)
 }
@@ -415,7 +416,8 @@ func (v *Verdict) heal(before, free int64, x Visit, faults []Fault, stalls []Spa
 		if due >= x.First {
 			continue
 		}
-		h := Heal{x.First - due, fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.Kind, Stamp(f.To), Stamp(free), x)}
+		what := fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.Kind, Stamp(f.To), Stamp(free), x)
+		h := Heal{x.First - due, what}
 		v.Heals = append(v.Heals, h.Took)
 		if h.Took > v.Longest.Took {
 			v.Longest = h
