@@ -20,7 +20,7 @@ type Cluster struct {
 	Masters []*Server // as they were at the start
 }
 
-// StartCluster starts masters and waits until each of them knows who has which slot.
+// StartCluster starts masters and waits until each of them knows which has which slot.
 func StartCluster(t testing.TB, masters int, opts ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -59,7 +59,7 @@ func (c *Cluster) Addrs() []string {
 	return all
 }
 
-// Settle waits until all masters are up, agree on who has which slot, and are linked with each
+// Settle waits until all masters are up, agree on which has which slot, and are linked with each
 // other: what one publishes reaches the others.
 func (c *Cluster) Settle() {
 	c.t.Helper()

@@ -2,7 +2,7 @@ package redistest
 
 import "syscall"
 
-// dieWithParent has the kernel kill the server when the test binary dies.
-func dieWithParent() *syscall.SysProcAttr {
+// DieWithParent has the kernel kill a process when the test binary dies.
+func DieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

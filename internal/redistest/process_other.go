@@ -4,4 +4,5 @@ package redistest
 
 import "syscall"
 
-func dieWithParent() *syscall.SysProcAttr { return nil }
+// DieWithParent is nothing here: only Linux ends a process with its parent.
+func DieWithParent() *syscall.SysProcAttr { return nil }

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,14 +18,8 @@ import (
 // wire; INFO commandstats would count what scripts run inside, too.
 // Its methods may be called concurrently.
 type Proxy struct {
-	listener net.Listener
-	upstream string
-	wg       sync.WaitGroup
-
+	*Relay
 	mu       sync.Mutex
-	closed   bool
-	accepted int
-	live     map[net.Conn]struct{}
 	commands []Command
 }
 
@@ -43,25 +36,10 @@ func (c Command) String() string { return strings.Join(c.Args, " ") }
 // NewProxy starts a proxy in front of the server at addr, until the end of the test.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("redistest: proxy: %v", err)
-	}
-	p := &Proxy{listener: l, upstream: addr, live: make(map[net.Conn]struct{})}
-	p.wg.Go(p.accept)
-	t.Cleanup(func() {
-		p.mu.Lock()
-		p.closed = true
-		p.mu.Unlock()
-		l.Close()
-		p.Cut()
-		p.wg.Wait()
-	})
+	p := &Proxy{}
+	p.Relay = NewRelay(t, addr, func(l *Line) (up, down func()) { return func() { p.pass(l) }, nil })
 	return p
 }
-
-// Addr is the host:port that clients connect to.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Commands returns what was sent since the last Reset, each as its name in upper
 // case and its arguments, separated by spaces.
@@ -99,13 +77,6 @@ func (p *Proxy) PerConnection() map[int]int {
 	return n
 }
 
-// Connections tells how many client connections are open.
-func (p *Proxy) Connections() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.live)
-}
-
 // Reset forgets what was sent so far.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
@@ -113,59 +84,15 @@ func (p *Proxy) Reset() {
 	p.commands = nil
 }
 
-// Cut closes every connection that is open. New ones are accepted.
-func (p *Proxy) Cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.live {
-		c.Close()
-	}
-}
-
 // Named is a filter for [Proxy.Count]: commands of these names, in upper case.
 func Named(names ...string) func(Command) bool {
 	return func(c Command) bool { return slices.Contains(names, c.Args[0]) }
 }
 
-func (p *Proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		if p.closed {
-			p.mu.Unlock()
-			client.Close()
-			return
-		}
-		p.accepted++
-		number := p.accepted
-		p.live[client] = struct{}{}
-		p.mu.Unlock()
-		p.wg.Go(func() {
-			p.serve(number, client)
-			p.mu.Lock()
-			delete(p.live, client)
-			p.mu.Unlock()
-		})
-	}
-}
-
-func (p *Proxy) serve(number int, client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", p.upstream)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	p.wg.Go(func() {
-		io.Copy(client, server)
-		client.Close()
-		server.Close()
-	})
-	in := bufio.NewReaderSize(client, 64<<10)
-	out := bufio.NewWriterSize(server, 64<<10)
+// pass carries one client's commands to the server, and notes them.
+func (p *Proxy) pass(l *Line) {
+	in := bufio.NewReaderSize(l.Client, 64<<10)
+	out := bufio.NewWriterSize(l.Server, 64<<10)
 	for {
 		args, raw, err := readCommand(in)
 		if err != nil {
@@ -174,7 +101,7 @@ func (p *Proxy) serve(number int, client net.Conn) {
 		if len(args) > 0 {
 			args[0] = strings.ToUpper(args[0])
 			p.mu.Lock()
-			p.commands = append(p.commands, Command{number, args})
+			p.commands = append(p.commands, Command{l.Number, args})
 			p.mu.Unlock()
 		}
 		out.Write(raw)

@@ -19,15 +19,15 @@ import (
 type Sentinels struct {
 	t       testing.TB
 	Servers []*Server // the first was the master at the start
-	watch   []*Server
+	Watch   []*Server // the sentinels
 }
 
 // MasterSet is the name of the master.
 const MasterSet = "mortise"
 
-// quiet is after how long without an answer a sentinel takes a server to be down. A machine
+// DownAfter is after how long without an answer a sentinel takes a server to be down. A machine
 // that stands still for less makes no failover.
-const quiet = 3 * time.Second
+const DownAfter = 4 * time.Second
 
 // StartSentinels waits until all replicas have the master's data, and the sentinels know them
 // and each other.
@@ -48,16 +48,16 @@ func StartSentinels(t testing.TB, replicas int, opts ...Option) *Sentinels {
 		})
 	}
 	for range 3 {
-		x.watch = append(x.watch, Start(t, func(s *Server) { s.sentinel = true }, WithConfig(
+		x.Watch = append(x.Watch, Start(t, func(s *Server) { s.sentinel = true }, WithConfig(
 			fmt.Sprint("sentinel monitor ", MasterSet, " 127.0.0.1 ", master.port, " 2"),
-			fmt.Sprint("sentinel down-after-milliseconds ", MasterSet, " ", quiet.Milliseconds()),
-			fmt.Sprint("sentinel failover-timeout ", MasterSet, " 6000"),
+			fmt.Sprint("sentinel down-after-milliseconds ", MasterSet, " ", DownAfter.Milliseconds()),
+			fmt.Sprint("sentinel failover-timeout ", MasterSet, " ", 2*DownAfter.Milliseconds()),
 		)))
 	}
-	for _, s := range x.watch {
+	for _, s := range x.Watch {
 		x.until("the sentinels to know each other, and the replicas", func() bool {
 			all := fmt.Sprint(s.Must("SENTINEL", "MASTER", MasterSet))
-			return strings.Contains(all, fmt.Sprint("num-other-sentinels ", len(x.watch)-1)) && strings.Contains(all, fmt.Sprint("num-slaves ", replicas)) &&
+			return strings.Contains(all, fmt.Sprint("num-other-sentinels ", len(x.Watch)-1)) && strings.Contains(all, fmt.Sprint("num-slaves ", replicas)) &&
 				strings.Contains(all, "flags master link-pending") &&
 				strings.Count(fmt.Sprint(s.Must("SENTINEL", "REPLICAS", MasterSet)), "flags slave link-pending") == replicas
 		})
@@ -68,7 +68,7 @@ func StartSentinels(t testing.TB, replicas int, opts ...Option) *Sentinels {
 // Addrs are the addresses of the sentinels.
 func (x *Sentinels) Addrs() []string {
 	var all []string
-	for _, s := range x.watch {
+	for _, s := range x.Watch {
 		all = append(all, s.Addr())
 	}
 	return all
@@ -76,7 +76,7 @@ func (x *Sentinels) Addrs() []string {
 
 // Master is the server that the sentinels name, the first of them that answers.
 func (x *Sentinels) Master() *Server {
-	for _, w := range x.watch {
+	for _, w := range x.Watch {
 		addr, err := w.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet)
 		if err != nil || addr == nil {
 			continue
@@ -106,7 +106,7 @@ func (x *Sentinels) until(what string, holds func() bool) {
 	// A sentinel that stood still for two seconds does nothing for half a minute.
 	for end := time.Now().Add(2 * patience); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			for _, s := range x.watch {
+			for _, s := range x.Watch {
 				all, err := s.Do("SENTINEL", "MASTER", MasterSet)
 				x.t.Logf("%s: %v %v\n%s", s.Addr(), all, err, s.process.output())
 			}
@@ -115,10 +115,13 @@ func (x *Sentinels) until(what string, holds func() bool) {
 	}
 }
 
-// watcher is the command that runs a sentinel, which has few of a server's settings and
-// writes its file anew.
+// watcher is the command that runs a sentinel, which has few of a server's settings. A sentinel
+// writes to its file what it knows, and goes on from there when it is restarted.
 func (s *Server) watcher(path string) (*exec.Cmd, error) {
 	conf := filepath.Join(s.dir, "sentinel.conf")
+	if s.started {
+		return exec.Command(path, conf, "--sentinel"), nil
+	}
 	lines := append([]string{"bind 127.0.0.1", "port " + strconv.Itoa(s.port), "dir " + s.dir, "daemonize no"}, s.config...)
 	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return nil, err

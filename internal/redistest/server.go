@@ -50,9 +50,11 @@ type Server struct {
 	cluster  bool // of one node
 	member   bool // of a Cluster
 	sentinel bool
+	started  bool // once, so a sentinel has a file of its own
 	tls      *TLS
 	tlsPort  int
-	front    *front // speaks TLS for a server that was built without; nil otherwise
+	noTLS    bool   // it was built without TLS
+	front    *Relay // ends TLS for such a server; nil otherwise
 	socket   string
 	process  *process
 }
@@ -142,11 +144,12 @@ func Start(t testing.TB, opts ...Option) *Server {
 		err := s.start()
 		if err != nil && s.tls != nil && strings.Contains(err.Error(), "Failed finding TLS support") {
 			s.Stop()
-			s.front = &front{}
+			s.noTLS = true
 			err = s.start()
 		}
 		if err == nil {
 			t.Cleanup(s.Stop) // before the port is given up
+			s.started = true
 			return s
 		}
 		s.Stop()
@@ -168,7 +171,8 @@ func (s *Server) Stop() {
 		s.process = nil
 	}
 	if s.front != nil {
-		s.front.close()
+		s.front.Close()
+		s.front = nil
 	}
 }
 
@@ -218,7 +222,7 @@ func (s *Server) start() error {
 		return err
 	}
 	p := &process{cmd: cmd, ready: make(chan struct{}), gone: make(chan struct{})}
-	p.cmd.SysProcAttr = dieWithParent()
+	p.cmd.SysProcAttr = DieWithParent()
 	if err := p.start(); err != nil {
 		return err
 	}
@@ -237,8 +241,8 @@ func (s *Server) start() error {
 		return err
 	}
 	c.Close()
-	if s.front != nil {
-		if err := s.front.open(s); err != nil {
+	if s.noTLS {
+		if s.front, err = s.endTLS(); err != nil {
 			return err
 		}
 	}
@@ -262,7 +266,7 @@ func (s *Server) server(path string) (*exec.Cmd, error) {
 	if s.cluster || s.member {
 		lines = append(lines, "cluster-port "+strconv.Itoa(s.bus))
 	}
-	if s.tls != nil && s.front == nil {
+	if s.tls != nil && !s.noTLS {
 		lines = append(lines, s.tls.lines(s.tlsPort)...)
 	}
 	return exec.Command(path, conf), os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
@@ -369,7 +373,7 @@ func freePort(t testing.TB) int {
 	return 0
 }
 
-// inPlace tells whether a file that is locked is the one of its name: who had it before
+// inPlace tells whether a file that is locked is the one of its name: the test that had it before
 // removed it, perhaps, after it was opened here.
 func inPlace(f *os.File) bool {
 	mine, err := f.Stat()

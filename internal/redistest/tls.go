@@ -10,13 +10,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 )
@@ -114,87 +112,14 @@ func (x *TLS) lines(port int) []string {
 	}
 }
 
-// front ends TLS before a server.
-type front struct {
-	listener net.Listener
-	wg       sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
-	conns  map[net.Conn]struct{}
-}
-
-func (f *front) open(s *Server) error {
+// endTLS starts a relay that ends TLS before a server which was built without.
+func (s *Server) endTLS() (*Relay, error) {
 	l, err := tls.Listen("tcp", s.TLSAddr(), &tls.Config{
-		Certificates: []tls.Certificate{s.tls.server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: s.tls.pool, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{s.tls.server}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: s.tls.pool, MinVersion: tls.VersionTLS12,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.listener, f.closed, f.conns = l, false, make(map[net.Conn]struct{})
-	addr := s.Addr()
-	f.wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f.wg.Go(func() { f.serve(client, addr) })
-		}
-	})
-	return nil
-}
-
-func (f *front) serve(client net.Conn, addr string) {
-	if !f.keep(client) {
-		return
-	}
-	defer f.drop(client)
-	if client.(*tls.Conn).Handshake() != nil {
-		return
-	}
-	server, err := net.Dial("tcp", addr)
-	if err != nil || !f.keep(server) {
-		return
-	}
-	defer f.drop(server)
-	f.wg.Go(func() {
-		io.Copy(client, server)
-		client.Close()
-		server.Close()
-	})
-	io.Copy(server, client)
-}
-
-// keep has close close a connection too; false if it was before.
-func (f *front) keep(c net.Conn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		c.Close()
-		return false
-	}
-	f.conns[c] = struct{}{}
-	return true
-}
-
-func (f *front) drop(c net.Conn) {
-	c.Close()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.conns, c)
-}
-
-func (f *front) close() {
-	if f.listener == nil {
-		return
-	}
-	f.listener.Close()
-	f.mu.Lock()
-	f.closed = true
-	for c := range f.conns {
-		c.Close()
-	}
-	f.mu.Unlock()
-	f.wg.Wait()
+	return relay(l, s.Addr(), nil), nil
 }

@@ -3,7 +3,6 @@
 package app
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,12 +11,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +26,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const patience = 60 * time.Second
@@ -38,13 +36,7 @@ const patience = 60 * time.Second
 const serverEnv = "MORTISE_APP_SERVER"
 
 func TestMain(m *testing.M) {
-	if config := os.Getenv(serverEnv); config != "" {
-		if err := serve(strings.Fields(config)); err != nil {
-			fmt.Fprintln(os.Stderr, "server:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	harness.Worker(serverEnv, serve)
 	os.Exit(m.Run())
 }
 
@@ -90,7 +82,7 @@ func serve(config []string) error {
 	return nil
 }
 
-// witness counts who is in a handler: outside Redis, and outside the servers.
+// witness counts the requests in a handler: outside Redis, and outside the servers.
 type witness struct {
 	mu      sync.Mutex
 	inside  map[string]int
@@ -114,34 +106,16 @@ func (w *witness) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func start(t *testing.T, config string) string {
+func start(t *testing.T, config ...string) string {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serverEnv+"="+config)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p := harness.Must(harness.Talk(harness.Self(serverEnv, config)))(t)
 	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error("a server process:", err)
+		p.In.Close()
+		if err := p.Ends(patience); err != nil {
+			t.Errorf("a server process: %v\n%s", err, p.Output.String())
 		}
 	})
-	url, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal("a server process did not start:", err)
-	}
-	return strings.TrimSpace(url)
+	return strings.TrimSpace(harness.Must(p.Out.ReadString('\n'))(t))
 }
 
 // Two server processes on one Redis, 200 concurrent requests on 5 keys: never are two of one key
@@ -156,7 +130,7 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			t.Cleanup(ws.Close)
 			var servers []string
 			for range 2 {
-				servers = append(servers, start(t, store.Addr()+" "+ws.URL+" "+mode))
+				servers = append(servers, start(t, store.Addr(), ws.URL, mode))
 			}
 			client := &http.Client{Timeout: patience, Transport: &http.Transport{}}
 			t.Cleanup(client.CloseIdleConnections)
@@ -177,9 +151,7 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 					}
 					defer resp.Body.Close()
 					body, err := io.ReadAll(resp.Body)
-					if err != nil {
-						t.Error(err)
-					}
+					harness.Check(t, err)
 					mu.Lock()
 					statuses = append(statuses, resp.StatusCode)
 					mu.Unlock()
@@ -206,21 +178,17 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for key, most := range w.most {
-				if most != 1 {
-					t.Errorf("%d at once in the handler of key %s", most, key)
-				}
+				harness.ErrorIf(t, most != 1, "%d at once in the handler of key %s", most, key)
 			}
-			if len(w.most) != keys || w.entries != served || served < keys {
-				t.Errorf("%d keys were served, %d entries, %d answers of 200", len(w.most), w.entries, served)
-			}
+			harness.ErrorIf(t, len(w.most) != keys || w.entries != served || served < keys,
+				"%d keys were served, %d entries, %d answers of 200", len(w.most), w.entries, served)
 			if refused := len(statuses) - served; mode == "wait" && refused > 0 || mode == "refuse" && refused == 0 {
 				t.Errorf("%d of %d were refused", refused, len(statuses))
 			}
 			t.Logf("%d served, %d refused", served, len(statuses)-served)
 			for key := range keys {
-				if n, err := store.Do("EXISTS", fmt.Sprintf("orders:%d", key)); err != nil || n != int64(0) {
-					t.Errorf("a lock is left on key %d: %v %v", key, n, err)
-				}
+				n, err := store.Do("EXISTS", fmt.Sprintf("orders:%d", key))
+				harness.ErrorIf(t, err != nil || n != int64(0), "a lock is left on key %d: %v %v", key, n, err)
 			}
 		})
 	}
@@ -228,10 +196,7 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 
 // Where chi's middleware knows the route: With, Route and Group, not Use.
 func TestChi(t *testing.T) {
-	locks, err := mortise.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks := harness.Must(mortise.New(memory.New()))(t)
 	t.Cleanup(func() { locks.Close() })
 	lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
 	name := func(w http.ResponseWriter, r *http.Request) {
@@ -260,10 +225,7 @@ func TestChi(t *testing.T) {
 		"/route/42/ship": "200 orders:42",
 		"/front/use/42":  "400",
 	} {
-		resp, err := http.Post(srv.URL+path, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := harness.Must(http.Post(srv.URL+path, "", nil))(t)
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		got := strings.Fields(fmt.Sprint(resp.StatusCode, " ", string(body)))

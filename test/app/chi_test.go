@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // chi hands over a path's segment as it was sent where net/http's server could not normalise it:
@@ -25,18 +26,13 @@ func TestOnChiAnAccountIsPaidOutOnceHoweverItsIDIsSpelt(t *testing.T) {
 		"a handler that asks chi": func(r *http.Request) string { return chi.URLParam(r, "id") },
 		"a handler that asks chi and decodes": func(r *http.Request) string {
 			s, err := url.PathUnescape(chi.URLParam(r, "id"))
-			if err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, err)
 			return s
 		},
 		"a handler that asks the request": func(r *http.Request) string { return r.PathValue("id") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			locks, err := mortise.New(memory.New())
-			if err != nil {
-				t.Fatal(err)
-			}
+			locks := harness.Must(mortise.New(memory.New()))(t)
 			defer locks.Close()
 			spellings := []string{"42", "042", "+42", "42%20", "4%32", "%34%32", "%2b42"}
 			var (
@@ -82,9 +78,7 @@ func TestOnChiAnAccountIsPaidOutOnceHoweverItsIDIsSpelt(t *testing.T) {
 				})
 			}
 			posts.Wait()
-			if inside != 1 {
-				t.Errorf("paid out %d times, want 1", inside)
-			}
+			harness.ErrorIf(t, inside != 1, "paid out %d times, want 1", inside)
 		})
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 var (
@@ -40,9 +42,7 @@ const extended = 4
 // BenchmarkCompare is `make bench-compare`. The workers of the old side run -base, the workers of the
 // new side run this binary. Driver, server, workloads and arithmetic are the same for both sides.
 func BenchmarkCompare(b *testing.B) {
-	if *base == "" {
-		b.Fatal("no old binary; run make bench-compare, or set -base")
-	}
+	harness.FatalIf(b, *base == "", "no old binary; run make bench-compare, or set -base")
 	began := time.Now()
 	h := &hosts{redis: startRedis(b)}
 	n, least := *rounds, *window
@@ -98,9 +98,7 @@ func compare(t testing.TB, h *hosts, w workload, c contender, rounds int, least 
 	p := &comparison{workload: w.name, contender: c.name, alone: w.waiters() == 1}
 	run := func(c contender, window time.Duration, what watch) outcome {
 		o, err := w.run(t, h, c, window, what)
-		if err != nil {
-			t.Fatalf("%s, %s, binary %q: %v", w.name, c.name, c.binary, err)
-		}
+		harness.FatalIf(t, err != nil, "%s, %s, binary %q: %v", w.name, c.name, c.binary, err)
 		return *o
 	}
 	for len(p.old) == 0 || len(p.old) < extended*rounds && len(p.faults()) > 0 {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -28,7 +30,7 @@ const lease = 30 * time.Second
 type locks interface {
 	// Lock waits until it has the lock.
 	Lock(ctx context.Context, name string) (unlock func() error, err error)
-	// TryLock returns errHeld if somebody else has it.
+	// TryLock returns errHeld if another has it.
 	TryLock(ctx context.Context, name string) (unlock func() error, err error)
 	Close()
 }
@@ -145,7 +147,7 @@ func (m *mortiseLocks) TryLock(ctx context.Context, name string) (func() error, 
 
 func (m *mortiseLocks) Close() { m.client.Close(); m.close() }
 
-// endless calls Lock with a context that cannot end: nobody can leave before the store has
+// endless calls Lock with a context that cannot end: no caller can leave before the store has
 // answered.
 type endless struct{ locks }
 
@@ -246,7 +248,7 @@ func openRueidislock(addr string) (locks, error) {
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
 		KeyValidity:    lease,
 		KeyMajority:    1,           // one key a lock: the others do not lock several either
-		TryNextAfter:   time.Second, // by default 20 ms, in which a slow link's replies do not arrive: nobody gets the lock then
+		TryNextAfter:   time.Second, // by default 20 ms, in which a slow link's replies do not arrive: no caller gets the lock then
 		NoLoopTracking: true,
 	})
 	return &rueidislockLocks{l}, err
@@ -269,4 +271,141 @@ func (r *rueidislockLocks) Close() { r.locker.Close() }
 
 func cancelling(cancel context.CancelFunc) func() error {
 	return func() error { cancel(); return nil }
+}
+
+// What the floors send. They do not wait, do not renew, and do not tell when a lock is lost.
+const (
+	bareRelease = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`
+
+	hashAcquire = `if redis.call('exists', KEYS[1]) == 0 then
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 0
+end
+return redis.call('pttl', KEYS[1])`
+
+	hashRelease = `if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then
+redis.call('publish', KEYS[2], '0')
+return 1
+end
+return 0`
+)
+
+var (
+	leaseText = strconv.FormatInt(lease.Milliseconds(), 10)
+	errGone   = errors.New("the lock was somebody else's")
+	errWaits  = errors.New("a floor does not wait")
+)
+
+// owners are as long as ours.
+type owners struct{ n atomic.Uint64 }
+
+func (o *owners) next() string {
+	return "9f1c7a6e-5b5e-4d2a-9d1e-2f8f0f5c7a11:" + strconv.FormatUint(o.n.Add(1), 10)
+}
+
+func channelOf(name string) string { return "redisson_lock__channel:{" + name + "}" }
+
+// floorLocks are locks by hand, with what runs their commands on a client.
+type floorLocks struct {
+	owners
+	hash  bool
+	grant func(ctx context.Context, keys []string, owner string) (bool, error)
+	free  func(keys []string, owner string) (int64, error)
+	close func()
+}
+
+func (f *floorLocks) TryLock(ctx context.Context, name string) (func() error, error) {
+	owner, keys := f.next(), []string{name}
+	granted, err := f.grant(ctx, keys, owner)
+	if err != nil {
+		return nil, err
+	}
+	if !granted {
+		return nil, errHeld
+	}
+	if f.hash {
+		keys = []string{name, channelOf(name)}
+	}
+	return func() error {
+		n, err := f.free(keys, owner)
+		if err == nil && n != 1 {
+			return errGone
+		}
+		return err
+	}, nil
+}
+
+func (f *floorLocks) Lock(ctx context.Context, name string) (func() error, error) {
+	return mustGet(f.TryLock(ctx, name))
+}
+
+func (f *floorLocks) Close() { f.close() }
+
+// releaseOf is the script that a floor releases by.
+func releaseOf(hash bool) string {
+	if hash {
+		return hashRelease
+	}
+	return bareRelease
+}
+
+func openFloorGoRedis(hash bool) func(string) (locks, error) {
+	return func(addr string) (locks, error) {
+		rdb, acquire, release := goRedis(addr), redis.NewScript(hashAcquire), redis.NewScript(releaseOf(hash))
+		f := &floorLocks{hash: hash, close: func() { rdb.Close() }}
+		f.free = func(keys []string, owner string) (int64, error) {
+			return release.Run(context.Background(), rdb, keys, owner).Int64()
+		}
+		f.grant = func(ctx context.Context, keys []string, owner string) (bool, error) {
+			if !hash {
+				return rdb.SetNX(ctx, keys[0], owner, lease).Result()
+			}
+			left, err := acquire.Run(ctx, rdb, keys, owner, leaseText).Int64()
+			return left == 0, err
+		}
+		return f, nil
+	}
+}
+
+// openFloorRueidis is on a client as rueidis makes it, without caching; or tracked, on one with the
+// options that ours sets: one connection, and the server tells of keys that change.
+func openFloorRueidis(hash, tracked bool) func(string) (locks, error) {
+	return func(addr string) (locks, error) {
+		opt := rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true}
+		if tracked {
+			opt.DisableCache, opt.PipelineMultiplex, opt.DisableRetry = false, -1, true
+			opt.ClientTrackingOptions = []string{"OPTOUT", "NOLOOP"}
+			opt.OnInvalidations = func([]rueidis.RedisMessage) {}
+		}
+		c, err := rueidis.NewClient(opt)
+		if err != nil {
+			return nil, err
+		}
+		acquire, release := rueidis.NewLuaScript(hashAcquire), rueidis.NewLuaScript(releaseOf(hash))
+		f := &floorLocks{hash: hash, close: c.Close}
+		f.free = func(keys []string, owner string) (int64, error) {
+			return release.Exec(context.Background(), c, keys, []string{owner}).AsInt64()
+		}
+		f.grant = func(ctx context.Context, keys []string, owner string) (bool, error) {
+			if hash {
+				left, err := acquire.Exec(ctx, c, keys, []string{owner, leaseText}).AsInt64()
+				return left == 0, err
+			}
+			err := c.Do(ctx, c.B().Set().Key(keys[0]).Value(owner).Nx().Px(lease).Build()).Error()
+			if rueidis.IsRedisNil(err) {
+				return false, nil
+			}
+			return true, err
+		}
+		return f, nil
+	}
+}
+
+// mustGet is for workloads without waiters.
+func mustGet(unlock func() error, err error) (func() error, error) {
+	if errors.Is(err, errHeld) {
+		err = errWaits
+	}
+	return unlock, err
 }

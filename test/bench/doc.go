@@ -20,20 +20,20 @@
 // one round unless -every is given.
 //
 // The window begins when everybody was served once, or after half a second and a fifth of the window:
-// where the queue is not fair, somebody may wait for ever. Of several who want one lock each would have
-// ten turns in the window, if the queue were perfect, so that Jain's index tells who is served how often and
-// not who came when. A wait counts if it ends in the window. Those that have not ended when it is over count nowhere, which
-// is kind to queues that starve somebody: Jain's index shows that.
+// where the queue is not fair, a waiter may wait for ever. Of several waiters each would have
+// ten turns in the window, if the queue were perfect, so that Jain's index tells which is served how often and
+// not which came when. A wait counts if it ends in the window. Those that have not ended when it is over count nowhere, which
+// is kind to queues that starve a waiter: Jain's index shows that.
 //
-// Exclusion is checked outside of Redis in each run: whoever gets in writes himself into a word
-// of a file that all processes have mapped, and finds nobody there. A run in which somebody was there has failed. So
-// has one in which nobody got anything for 15 s.
+// Exclusion is checked outside of Redis in each run: a worker that gets in writes itself into a word
+// of a file that all processes have mapped, and finds the word empty. A run in which it was not has failed. So
+// has one without any operation for 15 s.
 //
 // Commands are counted in a run of its own with MONITOR attached: those that clients send in the
 // window, not those that scripts run. etcd's are the messages that it received, by its own metrics. Renewals are
 // counted by the server: scripts do not run scripts, and MONITOR would make them several times slower.
 //
-// The slow link is a toxiproxy before the server. Leases are held by a process for each client library,
+// The slow link is a relay before the server. Leases are held by a process for each client library,
 // all at the same time, on a server each: what is measured there is counts and bytes, not time.
 //
 // # Contenders

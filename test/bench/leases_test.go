@@ -25,6 +25,7 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/redisgo"
 	ours "github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // leasesTask is what a process does that holds many leases: it takes them, says so, and holds
@@ -146,30 +147,10 @@ func (k *leasesTask) work(c contender, addr string, in *bufio.Reader) error {
 
 // take takes all names, each under a context of its own kind: one that never ends.
 func take(client *mortise.Client, names []string, leases []*mortise.Lease) error {
-	var next atomic.Int64
-	var failure atomic.Pointer[error]
-	var wg sync.WaitGroup
-	for range min(128, len(names)) {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(names) || failure.Load() != nil {
-					return
-				}
-				l, err := client.TryLock(context.Background(), names[i])
-				if err != nil {
-					failure.Store(&err)
-					return
-				}
-				leases[i] = l
-			}
-		})
-	}
-	wg.Wait()
-	if err := failure.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return harness.Workers(len(names), 128, func(i int) (err error) {
+		leases[i], err = client.TryLock(context.Background(), names[i])
+		return err
+	})
 }
 
 // heap is what is in use after everything was collected that can be.

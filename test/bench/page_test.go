@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"image/color"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,9 +17,17 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"text/tabwriter"
 	"time"
 
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+
 	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // What is generated of performance.md stands between these.
@@ -45,9 +55,7 @@ func describe(t testing.TB, h *hosts) string {
 		{"bsm/redislock", "github.com/bsm/redislock"},
 	} {
 		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", m.path).Output()
-		if err != nil {
-			t.Fatalf("go list -m %s: %v", m.path, err)
-		}
+		harness.FatalIf(t, err != nil, "go list -m %s: %v", m.path, err)
 		add("%s %s", m.name, strings.TrimPrefix(strings.TrimSpace(string(version)), "v"))
 	}
 	var missing []string
@@ -267,4 +275,226 @@ func (r *results) handoffs(workload string) func(name string) string {
 		}
 		return number(v, 0) + " / " + number(r.figure(workload, name, commands), 1)
 	}
+}
+
+// waiterSteps are the goroutines in each of 8 processes of the workloads that are plotted.
+var waiterSteps = []int{1, 4, 16, 32}
+
+func waitersWorkload(goroutines int) string { return fmt.Sprintf("contended 8x%d", goroutines) }
+
+// plots are written to docs, and shown by the page.
+var plots = []struct {
+	file, title, axis string
+	figure            func(outcome) float64
+	log               bool
+}{
+	{"bench-throughput.svg", "Handoffs per second, 8 processes, one name, held 1 ms", "handoffs per second", rate, false},
+	{"bench-commands.svg", "Commands for each handoff, 8 processes, one name, held 1 ms", "commands per handoff", commands, true},
+}
+
+// draw writes the plots into dir. They have what was measured with all numbers of waiters.
+func (r *results) draw(dir string) error {
+	for _, d := range plots {
+		plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+		p := plot.New()
+		p.Title.Text = d.title
+		p.X.Label.Text, p.Y.Label.Text = "waiters", d.axis
+		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticksAt(8*waiterSteps[0], 8*waiterSteps[1], 8*waiterSteps[2], 8*waiterSteps[3])
+		if d.log {
+			p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, ticksAt(1, 2, 5, 10, 20, 50, 100, 200)
+			p.Y.Min, p.Y.Max = 1, 1
+		} else {
+			p.Y.Min = 0
+		}
+		p.Add(plotter.NewGrid())
+		p.X.Max = 4 * float64(8*waiterSteps[len(waiterSteps)-1]) // room for the legend
+		p.Legend.Top, p.Legend.Left, p.Legend.XOffs = true, true, vg.Points(430)
+		p.Legend.Padding = vg.Points(2)
+		drawn := 0
+		for _, c := range contenders() {
+			var line plotter.XYs
+			for _, n := range waiterSteps {
+				if v := r.figure(waitersWorkload(n), c.name, d.figure); !math.IsNaN(v) && v > 0 {
+					line = append(line, plotter.XY{X: float64(8 * n), Y: v})
+				}
+			}
+			if len(line) != len(waiterSteps) {
+				continue
+			}
+			l, points, err := plotter.NewLinePoints(line)
+			if err != nil {
+				return err
+			}
+			l.Color, points.Color = colors[drawn%len(colors)], colors[drawn%len(colors)]
+			points.Shape = plotutil.Shape(drawn)
+			l.Width = vg.Points(1)
+			if c.role == mine {
+				l.Width = vg.Points(2.5)
+			}
+			p.Add(l, points)
+			p.Legend.Add(c.name, l, points)
+			drawn++
+		}
+		if drawn == 0 {
+			continue
+		}
+		if d.log {
+			p.Y.Max *= 1.5
+		}
+		if err := p.Save(9*vg.Inch, 4.5*vg.Inch, filepath.Join(dir, d.file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// colors are Tableau's ten.
+var colors = []color.Color{
+	rgb(0x1f77b4), rgb(0xff7f0e), rgb(0x2ca02c), rgb(0xd62728), rgb(0x9467bd),
+	rgb(0x8c564b), rgb(0xe377c2), rgb(0x7f7f7f), rgb(0xbcbd22), rgb(0x17becf),
+}
+
+func rgb(v uint32) color.Color {
+	return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff}
+}
+
+func ticksAt(values ...int) plot.ConstantTicks {
+	ticks := make(plot.ConstantTicks, len(values))
+	for i, v := range values {
+		ticks[i] = plot.Tick{Value: float64(v), Label: fmt.Sprint(v)}
+	}
+	return ticks
+}
+
+const (
+	oursGoRedis = "mortise, go-redis"
+	oursRueidis = "mortise, rueidis"
+	hashGoRedis = "hash floor, go-redis"
+	hashRueidis = "hash floor, rueidis"
+	bareRueidis = "bare floor, rueidis"
+	tracking    = ", tracking" // after a floor's name
+)
+
+// bar is one thing that this project wants of itself.
+type bar struct {
+	what  string
+	least bool // the bar is the least that is wanted, not the most
+	want  float64
+	got   float64
+}
+
+func (b bar) met() bool {
+	if b.least {
+		return b.got >= b.want
+	}
+	return b.got <= b.want
+}
+
+func (b bar) sign() string {
+	if b.least {
+		return ">="
+	}
+	return "<="
+}
+
+// bars are those that were measured.
+func (r *results) bars() []bar {
+	const (
+		u1, u32, u256 = "uncontended 1", "uncontended 32", "uncontended 256"
+		crowd, local  = "contended 8x16", "contended 1x64"
+	)
+	var list []bar
+	add := func(least bool, want, got float64, what string, args ...any) {
+		if !math.IsNaN(got) && !math.IsInf(got, 0) {
+			list = append(list, bar{fmt.Sprintf(what, args...), least, want, got})
+		}
+	}
+	least := func(want, got float64, what string, args ...any) { add(true, want, got, what, args...) }
+	most := func(want, got float64, what string, args ...any) { add(false, want, got, what, args...) }
+	ratio := func(workload, a, b string, get func(outcome) float64) float64 {
+		return r.figure(workload, a, get) / r.figure(workload, b, get)
+	}
+	client := func(name string) string { return strings.TrimPrefix(name, "mortise, ") }
+	both := []string{oursGoRedis, oursRueidis}
+
+	// The same client with its own defaults first, and then with the options that ours sets.
+	for _, options := range []string{"", tracking} {
+		least(0.97, ratio(u32, oursRueidis, hashRueidis+options, rate), "uncontended 32: mortise/rueidis to the hash floor%s", options)
+		least(0.88, ratio(u32, oursRueidis, bareRueidis+options, rate), "uncontended 32: mortise/rueidis to the bare floor%s", options)
+	}
+	least(1.2, ratio(u32, oursGoRedis, hashGoRedis, rate), "uncontended 32: mortise/go-redis to the hash floor")
+	least(1.5, ratio(u256, oursGoRedis, hashGoRedis, rate), "uncontended 256: mortise/go-redis to the hash floor")
+	most(0.4, ratio(u256, oursGoRedis, hashGoRedis, p99), "uncontended 256: p99 of mortise/go-redis to the hash floor's")
+	least(0.97, ratio(u1, oursGoRedis, hashGoRedis, rate), "uncontended 1: mortise/go-redis to the hash floor")
+	for _, options := range []string{"", tracking} {
+		least(0.97, ratio(u1, oursRueidis, hashRueidis+options, rate), "uncontended 1: mortise/rueidis to the hash floor%s", options)
+	}
+	least(1.6, r.best(u32, mine, rate)/r.best(u32, peer, rate), "uncontended 32: the best of ours to the best peer")
+
+	// A command's way and back, of one goroutine: half of the bare floor's two.
+	rtt := r.figure(u1, bareRueidis, func(o outcome) float64 { return o.p50 }) / 2
+	for _, name := range both {
+		perfect := 1e6 / (r.figure(crowd, name, func(o outcome) float64 { return o.held }) + rtt)
+		least(0.95, r.figure(crowd, name, rate)/perfect, "contended 8x16: mortise/%s to a perfect queue", client(name))
+	}
+	for _, name := range both {
+		most(2.5, r.figure(crowd, name, commands), "contended 8x16: commands per handoff, %s", client(name))
+	}
+	for _, name := range both {
+		fewest, highest := math.Inf(1), 0.0
+		for _, n := range waiterSteps {
+			v := r.figure(waitersWorkload(n), name, commands)
+			fewest, highest = min(fewest, v), max(highest, v) // NaN stays
+		}
+		most(1.2, highest/fewest, "8 to 256 waiters: most to fewest commands per handoff, %s", client(name))
+		most(1.2, highest/r.figure(waitersWorkload(waiterSteps[0]), name, commands), "8 to 256 waiters: most commands per handoff to those with 8, %s", client(name))
+	}
+	for _, name := range both {
+		most(4, r.figure(crowd, name, spread), "contended 8x16: p99 wait to the mean, %s", client(name))
+	}
+	for _, name := range both {
+		most(1.5, r.figure(crowd, strings.Replace(name, "mortise", "mortise fair", 1), spread), "contended 8x16: p99 wait to the mean, fair, %s", client(name))
+	}
+	least(2, r.best(local, mine, rate)/r.best(local, peer, rate), "contended 1x64: the best of ours to the best peer")
+	for _, name := range both {
+		most(1.1, r.figure(local, name, commands), "contended 1x64: commands per handoff, %s", client(name))
+	}
+	least(20, r.figure("refused", oursRueidis, rate)/r.best("refused", peer, rate), "refused: mortise/rueidis to the best peer")
+	most(0.01, r.figure("refused", oursRueidis, commands), "refused: commands, rueidis")
+	most(12, r.figure(u32, oursGoRedis, allocs)-r.figure(u32, hashGoRedis, allocs), "uncontended 32: allocations above the floor, go-redis")
+	for _, options := range []string{"", tracking} {
+		most(12, r.figure(u32, oursRueidis, allocs)-r.figure(u32, hashRueidis+options, allocs), "uncontended 32: allocations above the floor%s, rueidis", options)
+	}
+	for _, h := range r.held {
+		most(8, float64(h.goroutines), "%d leases: own goroutines, %s", h.leases, client(h.contender))
+		most(600, h.bytes, "%d leases: bytes each, %s", h.leases, client(h.contender))
+		most(0, float64(max(h.lost, h.missing)), "%d leases: lost, %s", h.leases, client(h.contender))
+		most(1.1, h.commands/h.want, "%d leases: commands to those expected, %s", h.leases, client(h.contender))
+	}
+	for _, w := range workloads() {
+		for _, name := range both {
+			least(1, ratio(w.name, name, "Redisson", rate), "%s: mortise/%s to Redisson", w.name, client(name))
+		}
+	}
+	return list
+}
+
+func (r *results) printBars(out io.Writer) {
+	list := r.bars()
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nThe bars\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, b := range list {
+		fmt.Fprintf(w, "%s\t%s %.2f\t%.2f\t%s\n", b.what, b.sign(), b.want, b.got, verdict(b))
+	}
+	w.Flush()
+}
+
+func verdict(b bar) string {
+	if b.met() {
+		return "met"
+	}
+	return "MISSED"
 }

@@ -22,7 +22,7 @@ type spent struct {
 	parts    [parts]float64
 }
 
-// A client's time, in parts of all. What the runtime does belongs to who has it done, if it is not one of the
+// A client's time, in parts of all. What the runtime does belongs to the code that has it done, if it is not one of the
 // first three.
 const (
 	partKernel = iota

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // outcome is one run of a workload by one contender.
@@ -51,7 +54,7 @@ func (o *outcome) figures() []*float64 {
 }
 
 // settle bounds how long is waited for everybody to have been served once, which is where
-// the window begins: with a queue that is not fair somebody may wait for ever. A window is ten turns of
+// the window begins: with a queue that is not fair a waiter may wait for ever. A window is ten turns of
 // each, so a fifth of it is two.
 func settle(window time.Duration) time.Duration { return 500*time.Millisecond + window/5 }
 
@@ -60,6 +63,16 @@ const bound = 2 * time.Minute
 
 var runs atomic.Int64
 
+// tellAll tells each member a line.
+func tellAll(crew []*member, line string) error {
+	for _, m := range crew {
+		if err := m.tell(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // run is one run, on a server that is emptied before.
 func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration, what watch) (*outcome, error) {
 	t.Helper()
@@ -67,10 +80,7 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	s.empty(t)
 	run := runs.Add(1)
 	path := filepath.Join(t.TempDir(), "witness")
-	witness, err := openWitness(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	witness := harness.Must(openWitness(path))(t)
 	defer witness.close()
 	crew, release, err := h.crew(c, w.processes)
 	defer release()
@@ -95,10 +105,8 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	if what == sending {
 		counted = s.meter(t)
 	}
-	for _, m := range crew {
-		if err := m.tell("begin"); err != nil {
-			return nil, err
-		}
+	if err := tellAll(crew, "begin"); err != nil {
+		return nil, err
 	}
 	began := time.Now()
 	for witness.served.Load() < int64(w.waiters()) && time.Since(began) < settle(window) {
@@ -111,10 +119,8 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	}
 	began = time.Now()
 	witness.phase.Store(measuring)
-	for _, m := range crew {
-		if err := m.tell("measure"); err != nil {
-			return nil, err
-		}
+	if err := tellAll(crew, "measure"); err != nil {
+		return nil, err
 	}
 	for time.Since(began) < window || witness.ops.Load() == 0 && time.Since(began) < 15*time.Second { // a machine may stand still
 		time.Sleep(max(time.Until(began.Add(window)), time.Millisecond))
@@ -126,10 +132,8 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		counted.mark(t)
 	}
 	used := s.cpu(t) - before
-	for _, m := range crew {
-		if err := m.tell("end"); err != nil {
-			return nil, err
-		}
+	if err := tellAll(crew, "end"); err != nil {
+		return nil, err
 	}
 
 	o := &outcome{}
@@ -228,4 +232,185 @@ func (h *hosts) crew(c contender, n int) (crew []*member, release func(), err er
 		all = append(all, m)
 	}
 	return all, release, nil
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// quantile is the nearest rank.
+func quantile(v []float64, q float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
+}
+
+func mean(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum / float64(len(v))
+}
+
+// jain is Jain's index of fairness: 1 if all got as much, 1/n if one got all.
+func jain(each []int) float64 {
+	var sum, squares float64
+	for _, n := range each {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(each)) * squares)
+}
+
+// witness is memory that all processes of a run share: which worker is inside, and how far the run is.
+// Worker.java knows where its words are.
+type witness struct {
+	*words
+	close func()
+	tied  bool // a lock that is held ends with the context that it was taken with
+}
+
+type words struct {
+	inside     word // 0, or the worker that is
+	violations word
+	served     word // goroutines that had their turn
+	ops        word // in the window
+	phase      word
+}
+
+// word has a cache line of its own.
+type word struct {
+	atomic.Int64
+	_ [7]int64
+}
+
+// The phases of a run.
+const (
+	settling  = iota // what comes now is not measured
+	measuring        // the window
+	over
+)
+
+// openWitness maps the file at path, which it makes if it is not there.
+func openWitness(path string) (*witness, error) {
+	w, unmap, err := harness.Map[words](path)
+	return &witness{words: w, close: unmap}, err
+}
+
+func (w *witness) enter(who int64) { w.swap(0, who) }
+
+func (w *witness) leave(who int64) { w.swap(who, 0) }
+
+// swap counts a violation where another was inside, or had been; unless the run is over
+// then, and locks may end with the context that they were taken with (rueidislock's do).
+func (w *witness) swap(from, to int64) {
+	if !w.inside.CompareAndSwap(from, to) && !(w.tied && w.phase.Load() == over) {
+		w.violations.Add(1)
+	}
+}
+
+// workload is what every contender does.
+type workload struct {
+	name       string
+	what       string
+	processes  int
+	goroutines int
+	shared     bool // all want one lock, instead of one each
+	try        bool
+	hold       time.Duration
+	slow       bool // the server is a slow link away
+	rows       bool // ours with contexts that cannot end, and the floors with the options of ours, take part
+	fair       bool // the fair locks take part
+	once       bool // no bar rests on its times: one round is enough
+	smoke      bool // one of those that the smoke test runs
+}
+
+// delay is the slow link's, each way.
+const delay = 10 * time.Millisecond
+
+func workloads() []workload {
+	alone := func(n int, what string) workload {
+		return workload{name: fmt.Sprintf("uncontended %d", n), what: what, processes: 1, goroutines: n, rows: n < 256, smoke: n == 32}
+	}
+	list := []workload{
+		alone(1, "1 goroutine, Lock and Unlock"),
+		alone(32, "32 goroutines, a name each"),
+		alone(256, "256 goroutines, a name each"),
+		{name: "refused", what: "1 goroutine, TryLock of a lock that is held", processes: 1, goroutines: 1, try: true, smoke: true},
+		{name: "contended 1x64", what: "one process, 64 goroutines, one name, held 0", processes: 1, goroutines: 64, shared: true, smoke: true},
+	}
+	crowd := func(processes, goroutines int, hold time.Duration) workload {
+		w := workload{
+			name: fmt.Sprintf("contended %dx%d", processes, goroutines), processes: processes, goroutines: goroutines, shared: true, hold: hold,
+			what: fmt.Sprintf("%d processes, %d goroutines each, one name, held %v", processes, goroutines, hold),
+			once: processes != 8 || goroutines != 16 || hold == 0,
+		}
+		if hold == 0 {
+			w.name += " held 0"
+		}
+		w.fair = processes == 8 && hold > 0
+		w.smoke = processes == 2 && hold > 0
+		return w
+	}
+	list = append(list, crowd(8, 16, time.Millisecond))
+	for _, n := range []int{1, 4, 32} {
+		list = append(list, crowd(8, n, time.Millisecond))
+	}
+	for _, n := range []int{2, 4, 16} {
+		list = append(list, crowd(n, 16, time.Millisecond))
+	}
+	for _, n := range []int{2, 4, 8, 16} {
+		list = append(list, crowd(n, 16, 0))
+	}
+	return append(list,
+		workload{name: "slow uncontended 1", what: "1 goroutine, Lock and Unlock, the server 10 ms away each way", processes: 1, goroutines: 1, slow: true, once: true},
+		workload{name: "slow contended 4x4", what: "4 processes, 4 goroutines each, one name, held 0, the server 10 ms away each way", processes: 4, goroutines: 4, shared: true, slow: true, once: true, smoke: true},
+	)
+}
+
+// plays tells whether c takes part.
+func (w workload) plays(c contender) bool {
+	switch {
+	case c.endless || c.tracked:
+		return w.rows
+	case w.shared:
+		return c.role != floor && (w.fair || !c.fair) // floors do not wait
+	default:
+		return !c.fair
+	}
+}
+
+// profiled tells whether it is seen where the time goes.
+func (w workload) profiled() bool { return !w.shared && !w.try && !w.slow }
+
+// waiters is how many goroutines want the one lock.
+func (w workload) waiters() int { return w.processes * w.goroutines }
+
+// window is how long w is measured: long enough for each waiter to have ten turns, if the queue
+// were perfect. Jain's index of less says which came when, not which is served how often.
+func (w workload) window(least time.Duration) time.Duration {
+	if !w.shared && w.slow {
+		return max(least, 3*time.Second) // one more or less of a dozen is no difference
+	}
+	if !w.shared {
+		return least
+	}
+	turn := w.hold + 200*time.Microsecond // a sleep is longer than what was asked for, and the wire's part
+	if w.slow {
+		turn += 2 * delay
+	}
+	return max(least, time.Duration(10*w.waiters())*turn)
 }

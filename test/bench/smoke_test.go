@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// Every contender that needs nothing but Redis gets through workloads of each sort, and nobody
+// Every contender that needs nothing but Redis gets through workloads of each sort, and none
 // is let in beside another. No figure is judged but those that do not depend on the machine.
 func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 	h := &hosts{redis: startRedis(t)}
@@ -30,19 +32,15 @@ func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 				t.Errorf("%s, %s: %v", w.name, c.name, err)
 				continue
 			}
-			if o.rate <= 0 || o.mean <= 0 || o.jain <= 0 {
-				t.Errorf("%s, %s: %+v", w.name, c.name, o)
-			}
+			harness.ErrorIf(t, o.rate <= 0 || o.mean <= 0 || o.jain <= 0, "%s, %s: %+v", w.name, c.name, o)
 			least := 2.0
 			if c.role == mine {
-				least /= float64(w.goroutines) // those who ask at the same time share a command
+				least /= float64(w.goroutines) // calls at the same time share a command
 			}
-			if !w.shared && !w.try && o.sent < least {
-				t.Errorf("%s, %s: %.2f commands for Lock and Unlock, want %.2f at least", w.name, c.name, o.sent, least)
-			}
-			if w.slow && o.max < float64(2*delay.Microseconds()) {
-				t.Errorf("%s, %s: the longest wait is %.0f µs, which is less than the way and back", w.name, c.name, o.max)
-			}
+			harness.ErrorIf(t, !w.shared && !w.try && o.sent < least,
+				"%s, %s: %.2f commands for Lock and Unlock, want %.2f at least", w.name, c.name, o.sent, least)
+			harness.ErrorIf(t, w.slow && o.max < float64(2*delay.Microseconds()),
+				"%s, %s: the longest wait is %.0f µs, which is less than the way and back", w.name, c.name, o.max)
 		}
 	}
 }
@@ -50,12 +48,10 @@ func TestEveryContenderGetsThroughWorkloadsOfEachSort(t *testing.T) {
 func TestLeasesAreHeldAndRenewedInBatches(t *testing.T) {
 	const count, watchdog = 2000, 15 * time.Second // each is renewed twice
 	for _, h := range hold(t, holders(), count, watchdog, watchdog*2/3, "") {
-		if h.lost != 0 || h.missing != 0 || h.bytes <= 0 || h.goroutines < 1 || h.goroutines > h.all {
-			t.Errorf("%+v", h)
-		}
-		if h.commands == 0 {
-			t.Errorf("%s: nothing was renewed in two thirds of the watchdog timeout", h.contender)
-		}
+		harness.ErrorIf(t, h.lost != 0 || h.missing != 0 || h.bytes <= 0 || h.goroutines < 1 || h.goroutines > h.all,
+			"%+v", h)
+		harness.ErrorIf(t, h.commands == 0,
+			"%s: nothing was renewed in two thirds of the watchdog timeout", h.contender)
 	}
 }
 
@@ -70,20 +66,12 @@ func TestTheWindowIsTenTurnsOfEachWaiter(t *testing.T) {
 
 // What make bench writes is what stands between the marks of docs/performance.md.
 func TestThePageHasAPlaceForWhatIsMeasured(t *testing.T) {
-	page, err := os.ReadFile("../../docs/performance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	spliced, err := splice(page, []byte("measured\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := beginMark + "measured\n" + endMark; strings.Count(string(spliced), want) != 1 {
-		t.Errorf("%q is not in\n%s", want, spliced)
-	}
-	if again, err := splice(spliced, []byte("measured\n")); err != nil || string(again) != string(spliced) {
-		t.Errorf("a second time: %v\n%s", err, again)
-	}
+	page := harness.Must(os.ReadFile("../../docs/performance.md"))(t)
+	spliced := harness.Must(splice(page, []byte("measured\n")))(t)
+	want := beginMark + "measured\n" + endMark
+	harness.ErrorIf(t, strings.Count(string(spliced), want) != 1, "%q is not in\n%s", want, spliced)
+	again, err := splice(spliced, []byte("measured\n"))
+	harness.ErrorIf(t, err != nil || string(again) != string(spliced), "a second time: %v\n%s", err, again)
 }
 
 // All of the page is written, and the plots are drawn, from figures that are all there.
@@ -102,16 +90,9 @@ func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 	}
 	r.held = []holding{{contender: oursGoRedis, leases: 7, want: 1}}
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/performance.md", []byte("# head\n"+beginMark+"old\n"+endMark+"foot\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.write(dir); err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(dir + "/performance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.OK(t, os.WriteFile(dir+"/performance.md", []byte("# head\n"+beginMark+"old\n"+endMark+"foot\n"), 0o600))
+	harness.OK(t, r.write(dir))
+	page := harness.Must(os.ReadFile(dir + "/performance.md"))(t)
 	if s := string(page); !strings.HasPrefix(s, "# head\n") || !strings.HasSuffix(s, "foot\n") || strings.Contains(s, "old\n") {
 		t.Errorf("what is not generated has changed, or what is has not:\n%s", s)
 	}
@@ -126,32 +107,23 @@ func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 		}
 	}
 	for _, p := range plots {
-		svg, err := os.ReadFile(dir + "/" + p.file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		svg := harness.Must(os.ReadFile(dir + "/" + p.file))(t)
 		for _, c := range contenders() {
 			if drawn := strings.Contains(string(svg), ">"+c.name+"<"); drawn != (workload{shared: true, fair: true}).plays(c) {
 				t.Errorf("%s: %s is drawn: %v", p.file, c.name, drawn)
 			}
 		}
-		if !strings.Contains(string(page), "("+p.file+")") {
-			t.Errorf("the page does not show %s", p.file)
-		}
+		harness.ErrorIf(t, !strings.Contains(string(page), "("+p.file+")"), "the page does not show %s", p.file)
 	}
 }
 
 func TestTheWitnessSeesTwoInside(t *testing.T) {
-	w, err := openWitness(t.TempDir() + "/witness")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := harness.Must(openWitness(t.TempDir() + "/witness"))(t)
 	w.enter(1)
 	w.enter(2)
 	w.leave(1)
-	if n := w.violations.Load(); n != 1 {
-		t.Errorf("%d violations, want 1", n)
-	}
+	n := w.violations.Load()
+	harness.ErrorIf(t, n != 1, "%d violations, want 1", n)
 	w.leave(1)
 	if n := w.violations.Load(); n != 2 {
 		t.Errorf("%d violations after a second leave, want 2", n)
@@ -168,22 +140,19 @@ func TestTheWitnessSeesTwoInside(t *testing.T) {
 
 func TestStatistics(t *testing.T) {
 	v := []float64{5, 1, 4, 2, 3}
-	if m, q, a := median(v), quantile(v, 0.99), mean(v); m != 3 || q != 5 || a != 3 {
-		t.Errorf("median %v, p99 %v, mean %v", m, q, a)
-	}
+	m, q, a := median(v), quantile(v, 0.99), mean(v)
+	harness.ErrorIf(t, m != 3 || q != 5 || a != 3, "median %v, p99 %v, mean %v", m, q, a)
 	if m := median([]float64{4, 1}); m != 2.5 {
 		t.Errorf("median of two: %v", m)
 	}
-	if a, b := jain([]int{7, 7, 7}), jain([]int{9, 0, 0}); a != 1 || b < 0.333 || b > 0.334 {
-		t.Errorf("Jain: %v and %v", a, b)
-	}
+	a, b := jain([]int{7, 7, 7}), jain([]int{9, 0, 0})
+	harness.ErrorIf(t, a != 1 || b < 0.333 || b > 0.334, "Jain: %v and %v", a, b)
 }
 
 func TestMediansAreOfEachFigureByItself(t *testing.T) {
 	m := medians([]outcome{{rate: 1, conns: 30, commands: 5}, {rate: 3, conns: 10}, {rate: 2, conns: 20}})
-	if want := (outcome{rate: 2, conns: 20}); m != want {
-		t.Errorf("%+v, want %+v", m, want)
-	}
+	want := (outcome{rate: 2, conns: 20})
+	harness.ErrorIf(t, m != want, "%+v, want %+v", m, want)
 }
 
 func TestTimeIsSortedByWhoSpendsIt(t *testing.T) {
@@ -212,18 +181,12 @@ func TestTimeIsSortedByWhoSpendsIt(t *testing.T) {
 // A run with the profiler on tells where the time goes: something of it is ours, and the parts are all.
 func TestAProfileTellsWhereTheTimeGoes(t *testing.T) {
 	h := &hosts{redis: startRedis(t)}
-	c, err := find(oursGoRedis)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := harness.Must(find(oursGoRedis))(t)
 	for _, w := range workloads() {
 		if !w.smoke || !w.profiled() {
 			continue
 		}
-		o, err := w.run(t, h, c, time.Second, profiling)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := harness.Must(w.run(t, h, c, time.Second, profiling))(t)
 		all := 0.0
 		for _, v := range o.parts {
 			all += v

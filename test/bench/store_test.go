@@ -14,10 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
-
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // store is a server, and what is measured there.
@@ -46,19 +44,21 @@ type meter interface {
 // way. What is on its way meanwhile overlaps, as on a wire.
 func slowLink(t testing.TB, addr string) string {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := toxiproxy.NewProxy(server, "slow", "127.0.0.1:0", addr)
-	for _, way := range []string{"upstream", "downstream"} {
-		toxic := fmt.Sprintf(`{"type":"latency","stream":%q,"attributes":{"latency":%d}}`, way, delay.Milliseconds())
-		if _, err := p.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
-			t.Fatal(err)
+	return redistest.NewRelay(t, addr, func(l *redistest.Line) (up, down func()) {
+		late := func(to, from net.Conn) func() {
+			return func() {
+				for c := range l.Chunks(from) {
+					if !l.Sleep(delay - time.Since(c.Came)) {
+						return
+					}
+					if _, err := to.Write(c.Data); err != nil {
+						return
+					}
+				}
+			}
 		}
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
-	return p.Listen
+		return late(l.Server, l.Client), late(l.Client, l.Server)
+	}).Addr()
 }
 
 type redisStore struct {
@@ -86,10 +86,7 @@ var cpuLine = regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`)
 func (s *redisStore) cpu(t testing.TB) (sum float64) {
 	t.Helper()
 	for _, m := range cpuLine.FindAllStringSubmatch(fmt.Sprint(s.Must("INFO", "cpu")), -1) {
-		v, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := harness.Must(strconv.ParseFloat(m[1], 64))(t)
 		sum += v * 1e6
 	}
 	return sum
@@ -100,9 +97,7 @@ func (s *redisStore) connections(t testing.TB) float64 {
 	_, after, ok := strings.Cut(fmt.Sprint(s.Must("INFO", "clients")), "connected_clients:")
 	line, _, _ := strings.Cut(after, "\r")
 	n, err := strconv.Atoi(line)
-	if !ok || err != nil {
-		t.Fatalf("INFO clients: %v", err)
-	}
+	harness.FatalIf(t, !ok || err != nil, "INFO clients: %v", err)
 	return float64(n - 1) // but this one
 }
 
@@ -113,14 +108,8 @@ var scriptLine = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=([0-9]+),usec=([
 func (s *redisStore) scripts(t testing.TB) (calls int, took time.Duration) {
 	t.Helper()
 	for _, m := range scriptLine.FindAllStringSubmatch(fmt.Sprint(s.Must("INFO", "commandstats")), -1) {
-		n, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := time.ParseDuration(m[2] + "us")
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := harness.Must(strconv.Atoi(m[1]))(t)
+		d := harness.Must(time.ParseDuration(m[2] + "us"))(t)
 		calls, took = calls+n, took+d
 	}
 	return calls, took
@@ -142,17 +131,10 @@ const (
 
 func (s *redisStore) meter(t testing.TB) meter {
 	t.Helper()
-	conn, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(conn, "MONITOR\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	conn := harness.Must(net.Dial("tcp", s.Addr()))(t)
+	harness.Must(io.WriteString(conn, "MONITOR\r\n"))(t)
 	in := bufio.NewReaderSize(conn, 1<<20)
-	if _, err := in.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(in.ReadString('\n'))(t)
 	m := &monitor{server: s.Server, conn: conn, done: make(chan struct{})}
 	go m.read(in)
 	return m
@@ -187,9 +169,7 @@ func (m *monitor) stop(t testing.TB) (window, all int64) {
 	m.server.Must("ECHO", lastText) // what was sent before comes before
 	end := time.AfterFunc(time.Minute, func() { m.conn.Close() })
 	<-m.done
-	if !end.Stop() {
-		t.Error("the monitor has fallen silent")
-	}
+	harness.ErrorIf(t, !end.Stop(), "the monitor has fallen silent")
 	m.conn.Close()
 	if len(m.marks) == 2 {
 		window = m.marks[1] - m.marks[0]

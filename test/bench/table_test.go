@@ -12,6 +12,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 var (
@@ -68,9 +70,7 @@ func BenchmarkTable(b *testing.B) {
 	if *docs == "" {
 		return
 	}
-	if err := all.write(*docs); err != nil {
-		b.Fatal(err)
-	}
+	harness.OK(b, all.write(*docs))
 }
 
 // result is a workload's outcomes: the medians of each contender, in the order of contenders().

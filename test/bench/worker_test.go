@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/pprof"
 	"sync"
@@ -17,19 +18,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const workerEnv = "MORTISE_BENCH_WORKER"
 
 // TestMain makes this binary a worker if it is told to be one.
 func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
-		if err := work(); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	harness.Worker(workerEnv, func(int) error { return work() })
 	os.Exit(m.Run())
 }
 
@@ -55,7 +52,7 @@ type report struct {
 	Error      string    // of a peer in Java; a Go process says it on standard error
 	All        int       // ops from the beginning to the end
 	Each       []int     // those in the window, by goroutine
-	Waits      []float64 // µs: of each Lock+Unlock if nobody has to wait, else of each Lock
+	Waits      []float64 // µs: of each Lock+Unlock if there are no waiters, else of each Lock
 	Held       float64   // µs: the mean time from Lock's return to Unlock's call
 	Between    int       // ops while the next three were measured, which is the window but for some ms
 	CPU        float64   // µs of this process, user and system
@@ -125,27 +122,18 @@ func work() error {
 
 // warm loads scripts, makes connections, and fills pools.
 func (t *task) warm(l locks, lenient bool) error {
-	var wg sync.WaitGroup
-	var failure atomic.Pointer[error]
-	for g := range t.Goroutines {
-		wg.Go(func() {
-			for n := range 10 {
-				unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d:%d", t.Run, t.Process, g))
-				if err == nil {
-					err = unlock()
-				}
-				if err != nil && !lenient {
-					err = fmt.Errorf("warming up, %d: %w", n, err)
-					failure.Store(&err)
-				}
+	return harness.Workers(t.Goroutines, t.Goroutines, func(g int) error {
+		for n := range 10 {
+			unlock, err := l.TryLock(context.Background(), fmt.Sprintf("warm:%d:%d:%d", t.Run, t.Process, g))
+			if err == nil {
+				err = unlock()
 			}
-		})
-	}
-	wg.Wait()
-	if err := failure.Load(); err != nil {
-		return *err
-	}
-	return nil
+			if err != nil && !lenient {
+				return fmt.Errorf("warming up, %d: %w", n, err)
+			}
+		}
+		return nil
+	})
 }
 
 func (t *task) name(g int) string {
@@ -227,7 +215,7 @@ func (t *task) run(l locks, w *witness, lenient bool, next func() error) (*repor
 	}
 	runtime.ReadMemStats(&after)
 	r.Goroutines = runtime.NumGoroutine()
-	cancel() // who waits, leaves
+	cancel() // waiters leave
 	wg.Wait()
 	if err := failure.Load(); err != nil {
 		return nil, *err
@@ -288,4 +276,93 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// member is a process that does tasks, one after the other. It is told, and answers, in lines:
+//
+//	a task as JSON    "ready"
+//	"begin"           nothing: the witness shows what goes on
+//	"measure"         nothing
+//	"end"             its report as JSON
+type member struct {
+	*harness.Process
+	busy  bool        // it has a task
+	guard *time.Timer // asks for its stacks and ends it, if a task takes for ever
+}
+
+// startMember starts a process that ends with this one. Its tasks are bounded, each.
+func startMember(cmd *exec.Cmd) (*member, error) {
+	p, err := harness.Talk(cmd)
+	return &member{Process: p}, err
+}
+
+// enlist starts a test binary as a worker: this one again, if binary is empty.
+func enlist(binary string) (*member, error) {
+	cmd := harness.Self(workerEnv, 1)
+	if binary != "" {
+		cmd.Path = binary
+	}
+	// The race detector makes a process sleep for a second at its end, by default.
+	cmd.Env = append(cmd.Env, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	return startMember(cmd)
+}
+
+// give starts a task, which takes bound at most.
+func (m *member) give(k task, bound time.Duration) error {
+	m.busy = true
+	m.guard = time.AfterFunc(bound, func() {
+		m.Cmd.Process.Signal(syscall.SIGQUIT)
+		time.AfterFunc(10*time.Second, func() { m.Cmd.Process.Kill() })
+	})
+	text, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	return m.tell(string(text))
+}
+
+func (m *member) tell(line string) error { return m.failed(m.Tell(line)) }
+
+// await is the next line.
+func (m *member) await() ([]byte, error) {
+	line, err := m.Out.ReadBytes('\n')
+	return line, m.failed(err)
+}
+
+func (m *member) ready() error {
+	line, err := m.await()
+	if err == nil && string(line) != "ready\n" {
+		err = m.failed(fmt.Errorf("it said %q", line))
+	}
+	return err
+}
+
+func (m *member) report(r any) error {
+	line, err := m.await()
+	if err != nil {
+		return err
+	}
+	m.guard.Stop()
+	m.busy = false
+	if err := json.Unmarshal(line, r); err != nil {
+		return m.failed(fmt.Errorf("%w in %.200q", err, line))
+	}
+	return nil
+}
+
+// failed ends the process if err is one, and says what the process said.
+func (m *member) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	m.dismiss()
+	return fmt.Errorf("a worker failed: %w\n%s", err, m.Output.String())
+}
+
+// dismiss ends it. It may be called again.
+func (m *member) dismiss() {
+	if m.guard != nil {
+		m.guard.Stop()
+	}
+	m.Kill()
 }

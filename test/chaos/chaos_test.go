@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 var (
@@ -24,13 +26,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if config := os.Getenv(workerEnv); config != "" {
-		if err := work(config); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	harness.Worker(workerEnv, work)
 	flag.Parse()
 	if *runChaos {
 		flag.Set("test.parallel", "4") // the deployments wait more than they work
@@ -75,26 +71,24 @@ func (c *crew) suffer(kinds []kind) {
 			c.progress("a fault that was not done: " + k.name)
 			continue
 		}
-		if k.promise == tellsLater {
-			c.master, c.seen = c.site.master(), now()
+		if k.promise == harness.TellsLater {
+			c.master, c.seen = c.site.master(), harness.Now()
 		}
 		c.progress(k.name)
-		if f := c.faults[len(c.faults)-1]; testing.Verbose() {
-			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v", seconds(f.from-c.began), seconds(f.to-c.began), k.name, behind,
-				time.Duration(f.again-f.to).Round(time.Millisecond))
+		if f := c.Faults[len(c.Faults)-1]; testing.Verbose() {
+			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v", seconds(f.From-c.Began), seconds(f.To-c.Began), k.name, behind,
+				time.Duration(f.Again-f.To).Round(time.Millisecond))
 		}
 		c.pass(c.between(50*time.Millisecond, 300*time.Millisecond))
 	}
 	c.lookAtMaster()
 	c.progress("all faults")
-	c.pass(time.Duration(c.rules.lease + c.rules.slack))
-	if c.stuck() {
-		c.t.Error("somebody waits for a lock that nobody has")
-	}
+	c.pass(time.Duration(c.rules.Slack))
+	harness.ErrorIf(c.t, c.stuck(), "somebody waits for a lock that nobody has")
 	c.progress("a calm")
 }
 
-// lookAtMaster notes a failover that nobody asked for: a machine that stands still for long
+// lookAtMaster notes a failover that was not asked for: a machine that stands still for long
 // looks to sentinels like a dead master.
 func (c *crew) lookAtMaster() {
 	c.t.Helper()
@@ -104,11 +98,11 @@ func (c *crew) lookAtMaster() {
 	if m := c.site.master(); m != c.master {
 		if c.master != nil {
 			c.site.settle()
-			c.faults = append(c.faults, fault{kind: "failover that nobody asked for", promise: tellsLater, from: c.seen - int64(10*time.Second), to: now(), name: noName})
+			c.Faults = append(c.Faults, harness.Fault{Kind: "failover that nobody asked for", Promise: harness.TellsLater, From: c.seen - int64(10*time.Second), To: harness.Now(), Name: harness.NoName, Process: harness.NoProcess})
 		}
 		c.master = c.site.master()
 	}
-	c.seen = now()
+	c.seen = harness.Now()
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
@@ -119,13 +113,13 @@ type outcome struct {
 	redis   string // its version
 	began   int64
 	ended   int64
-	faults  []fault
+	faults  []harness.Fault
 	skipped []string
 	illEnds int
 	strays  int
 	remains int
-	verdict verdict
-	rate    []int // who came in, second by second
+	verdict harness.Verdict
+	rate    []int // visits that came in, second by second
 }
 
 // round runs all deployments side by side, each of its faults once.
@@ -155,29 +149,29 @@ func round(t *testing.T, seed uint64) []outcome {
 // end ends a run and judges it.
 func (c *crew) end() outcome {
 	c.t.Helper()
-	ended := now()
+	ended := harness.Now()
 	c.finish()
 	c.lookAtMaster()
 	c.left()
 	v := c.verdict()
-	v.linearize(c.book.all(), c.faults)
-	c.t.Logf("%d faults, %v", len(c.faults), v)
+	linearize(&v, c.Book.All(), c.Faults)
+	c.t.Logf("%d faults, %v", len(c.Faults), v)
 	if len(c.skipped) > 0 {
 		c.t.Logf("could not be done: %q", c.skipped)
 	}
-	if took, over := lull(c.book.all(), c.faults); took > int64(time.Second) {
-		c.t.Logf("nobody came in anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond), seconds(over-c.began))
+	if took, over := lull(c.Book.All(), c.Faults); took > int64(time.Second) {
+		c.t.Logf("nobody came in anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond), seconds(over-c.Began))
 	}
-	if v.longest.took > 0 {
-		c.t.Logf("the longest after a partition, %v: %s", time.Duration(v.longest.took), v.longest.what)
+	if v.Longest.Took > 0 {
+		c.t.Logf("the longest after a partition, %v: %s", time.Duration(v.Longest.Took), v.Longest.What)
 	}
-	if v.bad() {
-		c.t.Errorf("%s", v.why())
+	if v.Bad() {
+		c.t.Errorf("%s", v.Why())
 	}
-	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.began, ended: ended, faults: c.faults, skipped: c.skipped, illEnds: c.illEnds, strays: int(c.book.strays.Load()), remains: len(c.remains), verdict: v}
-	o.rate = make([]int, (ended-c.began)/int64(time.Second)+1)
-	for _, x := range c.book.all() {
-		if i := (x.first - c.began) / int64(time.Second); x.first != 0 && int(i) < len(o.rate) {
+	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.Began, ended: ended, faults: c.Faults, skipped: c.skipped, illEnds: c.illEnds, strays: int(c.Book.Strays.Load()), remains: len(c.remains), verdict: v}
+	o.rate = make([]int, (ended-c.Began)/int64(time.Second)+1)
+	for _, x := range c.Book.All() {
+		if i := (x.First - c.Began) / int64(time.Second); x.First != 0 && int(i) < len(o.rate) {
 			o.rate[i]++
 		}
 	}
@@ -200,7 +194,7 @@ func TestChaos(t *testing.T) {
 		v, faults := total(all)
 		t.Logf("after %v: %d faults, %v", time.Since(began).Round(time.Second), faults, v)
 		write(t, seed, time.Since(began), all)
-		if t.Failed() || i+1 >= uint64(*chaosRounds) && time.Since(began) >= *chaosTime && v.operations >= *chaosOps && faults >= *chaosMany {
+		if t.Failed() || i+1 >= uint64(*chaosRounds) && time.Since(began) >= *chaosTime && v.Operations >= *chaosOps && faults >= *chaosMany {
 			break
 		}
 	}
@@ -211,9 +205,9 @@ func TestChaos(t *testing.T) {
 }
 
 // total sums up.
-func total(all []outcome) (v verdict, faults int) {
+func total(all []outcome) (v harness.Verdict, faults int) {
 	for _, o := range all {
-		v.add(o.verdict)
+		v.Add(o.verdict)
 		faults += len(o.faults)
 	}
 	return v, faults
@@ -231,12 +225,31 @@ func TestSmoke(t *testing.T) {
 			kinds = append(kinds, k)
 		}
 	}
-	if len(kinds) != len(smokeKinds) {
-		t.Fatalf("%d kinds of faults, want %q", len(kinds), smokeKinds)
-	}
+	harness.FatalIf(t, len(kinds) != len(smokeKinds), "%d kinds of faults, want %q", len(kinds), smokeKinds)
 	c.suffer(kinds)
 	o := c.end()
-	if len(o.skipped) > 0 {
-		t.Errorf("could not be done: %q", o.skipped)
+	harness.ErrorIf(t, len(o.skipped) > 0, "could not be done: %q", o.skipped)
+}
+
+// lull is the longest time between faults in which no visit came in anywhere, and when it was over.
+func lull(visits []harness.Visit, faults []harness.Fault) (longest, over int64) {
+	var came []int64
+	for _, x := range visits {
+		if x.First != 0 {
+			came = append(came, x.First)
+		}
 	}
+	slices.Sort(came)
+	for i := 1; i < len(came); i++ {
+		from := came[i-1]
+		for _, f := range faults {
+			if f.From < came[i] {
+				from = max(from, min(f.To, came[i]))
+			}
+		}
+		if came[i]-from > longest {
+			longest, over = came[i]-from, came[i]
+		}
+	}
+	return longest, over
 }

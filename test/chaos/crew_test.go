@@ -3,25 +3,20 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // patience bounds what takes no time worth speaking of.
@@ -31,34 +26,19 @@ var runs atomic.Int64
 
 // crew is a site and the worker processes on it.
 type crew struct {
+	*harness.Crew
 	t       *testing.T
 	site    *site
-	book    *ledger
 	config  workerConfig
-	rules   rules
-	members []*member
+	configs []workerConfig // by process
+	rules   harness.Rules
 	rand    *rand.Rand
-	began   int64
-	faults  []fault
 	skipped []string // faults that could not be done
 	master  *node    // as the sentinels had it, and when that was
 	seen    int64
 	illEnds int // processes that did not end well: goroutines were left, for one
 	own     *mortise.Client
 	remains []string // records in the store after all had ended
-
-	stopClock chan struct{}
-	clock     sync.WaitGroup
-}
-
-// member is a worker process.
-type member struct {
-	config workerConfig
-	cmd    *exec.Cmd
-	output *lockedBuffer
-	gone   chan struct{}
-	err    error
-	killed bool
 }
 
 // newCrew makes a site of servers and its workers' ledger. What is in config holds for all workers.
@@ -67,92 +47,47 @@ func newCrew(t *testing.T, where string, config workerConfig, seed uint64) *crew
 	h := fnv.New64a()
 	h.Write([]byte(where))
 	c := &crew{
-		t: t, site: newSite(t, where), config: config, began: now(), stopClock: make(chan struct{}),
-		rules: rules{lease: int64(config.Lease), slack: int64(time.Second)},
+		Crew: harness.NewCrew(t, patience), t: t, site: newSite(t, where), config: config,
+		rules: harness.Rules{Lease: int64(config.Lease), Slack: int64(config.Lease + time.Second)},
 		rand:  rand.New(rand.NewPCG(seed, h.Sum64())),
 	}
-	c.config.Ledger = filepath.Join(t.TempDir(), "ledger")
-	c.config.Site, c.config.Addrs = where, c.site.addrs
+	c.config.Ledger, c.config.Site = c.Path, c.site.clients
 	c.config.Prefix = fmt.Sprintf("chaos:%d:", runs.Add(1))
-	book, unmap, err := openLedger(c.config.Ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.book = book
 	// Names change every so often: a history is short enough to be checked whole.
-	c.clock.Go(func() {
-		book.feel(func() bool {
+	stop := make(chan struct{})
+	var clock sync.WaitGroup
+	clock.Go(func() {
+		c.Book.Feel(func() bool {
 			select {
-			case <-c.stopClock:
+			case <-stop:
 				return true
 			default:
-				book.generation.Store((now() - c.began) / int64(generationTime))
+				c.Book.Round.Store((harness.Now() - c.Began) / int64(generationTime))
 				return false
 			}
 		})
 	})
-	t.Cleanup(func() {
-		close(c.stopClock)
-		c.clock.Wait()
-		for p, m := range c.members {
-			m.cmd.Process.Kill()
-			<-m.gone
-			if out := m.output.String(); out != "" && t.Failed() {
-				t.Logf("process %d said:\n%s", p, out)
-			}
-		}
-		unmap()
-	})
+	t.Cleanup(func() { close(stop); clock.Wait() })
 	return c
 }
 
-const generationTime = 4 * time.Second // two leases: who holds on to a permit does so beside others
+// generationTime is two leases: a visit that holds on to a permit does so beside others.
+const generationTime = 4 * time.Second
 
 // start starts a worker process with a client, on one side of the wires, and waits until it is at work.
 func (c *crew) start(client string, side int) int {
 	c.t.Helper()
 	config := c.config
-	config.Process, config.Client, config.Wires = len(c.members), client, c.site.sides[side]
-	if config.Process >= maxProcesses {
-		c.t.Fatal("the ledger has no room for another process")
-	}
-	m := &member{config: config, output: new(lockedBuffer), gone: make(chan struct{})}
-	text, err := json.Marshal(config)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	m.cmd = exec.Command(self)
-	m.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
-	m.cmd.Stdout, m.cmd.Stderr = m.output, m.output
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.members = append(c.members, m)
-	go func() {
-		m.err = m.cmd.Wait()
-		close(m.gone)
-	}()
-	c.await("a worker is ready", func() bool {
-		select {
-		case <-m.gone:
-			c.t.Fatalf("process %d ended at once: %v\n%s", config.Process, m.err, m.output)
-		default:
-		}
-		return c.book.worker[config.Process].ready.Load() != 0
-	})
-	return config.Process
+	config.Process, config.Client, config.Site.Wires = len(c.Members), client, c.site.sides[side]
+	c.configs = append(c.configs, config)
+	return c.Start(harness.Self(workerEnv, config))
 }
 
 // startAll starts as many of each client on each side.
 func (c *crew) startAll() {
 	c.t.Helper()
 	for side := range 2 {
-		for _, client := range []string{goRedis, rueidisName} {
+		for _, client := range harness.Libraries {
 			c.start(client, side)
 		}
 	}
@@ -162,16 +97,16 @@ func (c *crew) startAll() {
 func (c *crew) replace(p int) {
 	c.t.Helper()
 	side := 0
-	if len(c.site.sides) > 1 && fmt.Sprint(c.members[p].config.Wires) == fmt.Sprint(c.site.sides[1]) {
+	if len(c.site.sides) > 1 && fmt.Sprint(c.configs[p].Site.Wires) == fmt.Sprint(c.site.sides[1]) {
 		side = 1
 	}
-	c.start(c.members[p].config.Client, side)
+	c.start(c.configs[p].Client, side)
 }
 
 // alive are the processes that were not killed.
 func (c *crew) alive() (all []int) {
-	for p, m := range c.members {
-		if !m.killed {
+	for p, m := range c.Members {
+		if !m.Killed {
 			all = append(all, p)
 		}
 	}
@@ -189,143 +124,63 @@ func (c *crew) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(c.rand.Int64N(int64(to-from)))
 }
 
-// hang has whoever of process p gets next into a lock that all want stay there, and
-// returns its entry; nil if nobody does for long.
-func (c *crew) hang(p int) *entry {
-	c.book.worker[p].linger.Store(1)
-	var index int64
-	inside := c.awaits(20*time.Second, func() bool {
-		index = c.book.worker[p].lingering.Load() - 1
-		return index >= 0
-	})
-	if !inside {
-		c.letGo(p)
-		return nil
-	}
-	return &c.book.entries[index]
-}
+// hang has the goroutine of process p that gets next into a lock that all want stay there, and
+// returns its entry; nil if none does for long.
+func (c *crew) hang(p int) *harness.Entry { return c.Hang(p, 20*time.Second) }
 
-// letGo ends that.
-func (c *crew) letGo(p int) { c.book.worker[p].linger.Store(0) }
-
-// kill is SIGKILL, and waits until the process is gone.
-func (c *crew) kill(p int) {
+// freeze stops process p for so long.
+func (c *crew) freeze(p int, d time.Duration, f *harness.Fault) {
 	c.t.Helper()
-	m := c.members[p]
-	m.killed = true
-	if err := m.cmd.Process.Kill(); err != nil {
-		c.t.Fatalf("process %d: %v\n%s", p, err, m.output)
-	}
-	<-m.gone
+	f.From = harness.Now()
+	harness.OK(c.t, c.Members[p].Freeze())
+	c.pass(d)
+	f.To = harness.Now()
+	harness.OK(c.t, c.Members[p].Thaw())
 }
 
-// freeze is SIGSTOP, and waits until the process has stopped.
-func (c *crew) freeze(p int) {
+// kill kills process p.
+func (c *crew) kill(p int, f *harness.Fault) {
 	c.t.Helper()
-	pid := c.members[p].cmd.Process.Pid
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		c.t.Fatal(err)
-	}
-	c.await("the process has stopped", func() bool {
-		// Its state is the first letter after the name in parentheses.
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		i := bytes.LastIndexByte(stat, ')')
-		return i >= 0 && i+2 < len(stat) && stat[i+2] == 'T'
-	})
+	f.From = harness.Now()
+	c.Members[p].Kill()
+	f.To = harness.Now()
 }
 
-// thaw is SIGCONT.
-func (c *crew) thaw(p int) {
-	c.t.Helper()
-	if err := c.members[p].cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// came counts those who got in after a time, from an entry on.
-func (c *crew) came(after, since int64) (n int) {
-	for i := since; i < min(c.book.used.Load(), maxEntries); i++ {
-		if c.book.entries[i].first.Load() > after {
-			n++
-		}
-	}
-	return n
-}
-
-// progress awaits some who get in from now on, in processes of both sides, and notes when the first did.
+// progress awaits some visits that get in from now on, in processes of both sides, and notes when the first did.
 func (c *crew) progress(what string) {
 	c.t.Helper()
-	const enough = 20
-	from, used := now(), max(0, c.book.used.Load()-1000) // who waits has an entry
-	if !c.awaits(patience, func() bool { return c.came(from, used) >= enough }) {
-		for p := range c.members {
-			c.members[p].cmd.Process.Signal(syscall.SIGQUIT) // it writes where it hangs
-		}
-		time.Sleep(time.Second)
-		c.t.Fatalf("%d got in within %v after: %s", c.came(from, used), patience, what)
-	}
-	var first int64
-	for i := used; i < min(c.book.used.Load(), maxEntries); i++ {
-		if at := c.book.entries[i].first.Load(); at > from && (first == 0 || at < first) {
-			first = at
-		}
-	}
-	for i := range c.faults {
-		if f := &c.faults[i]; f.again == 0 {
-			f.again = first
+	first := c.Progress(what, 1000, patience) // a waiter has an entry
+	for i := range c.Faults {
+		if f := &c.Faults[i]; f.Again == 0 {
+			f.Again = first
 		}
 	}
 }
-
-// waiting is the number of goroutines of a process in Lock for a lock that all want.
-func (c *crew) waiting(p int) int64 { return c.book.worker[p].waiting.Load() }
 
 // mostStrays is in how many processes of a run rueidis may leave a connection of its own: see leaks. More
 // would be one of ours.
-var mostStrays = map[string]int64{sentinels: maxProcesses, cluster: 1}
+var mostStrays = map[string]int64{sentinels: harness.MaxProcesses, cluster: 1}
 
 // finish ends all workers and checks that they end well, and leave nothing behind.
 func (c *crew) finish() {
 	c.t.Helper()
-	c.book.stop.Store(1)
-	end := time.After(patience)
-	for p, m := range c.members {
-		select {
-		case <-m.gone:
-			if !m.killed && m.err != nil {
-				c.illEnds++
-				c.t.Errorf("process %d (%s): %v\n%s", p, m.config.Client, m.err, m.output)
-			}
-		case <-end:
-			m.cmd.Process.Signal(syscall.SIGQUIT) // it writes where it hangs
-			<-m.gone
-			c.illEnds++
-			c.t.Errorf("process %d did not end within %v\n%s", p, patience, m.output)
-		}
-	}
-	if n := c.book.strays.Load(); n > mostStrays[c.site.kind] {
+	c.illEnds += c.Finish()
+	if n := c.Book.Strays.Load(); n > mostStrays[c.site.kind] {
 		c.illEnds += int(n)
 		c.t.Errorf("%d processes left connections of rueidis's behind", n)
 	}
-	if c.book.used.Load() > maxEntries {
-		c.t.Error("the ledger is full: the run was too long for it")
-	}
-	if c.book.generation.Load()*generation > maxNames {
-		c.t.Error("the fenced store is full: the run was too long for it")
-	}
+	harness.ErrorIf(c.t, c.Book.Round.Load()*generation > harness.MaxNames,
+		"the fenced store is full: the run was too long for it")
 }
 
 // left checks that no lock is left in the store when all have ended, after a lease, nor anything else of them but
-// the counters of tokens, for two minutes what was answered to who made permits, permits, none of them out, and
-// places in queues that those who died left behind.
+// the counters of tokens, for two minutes what was answered to makers of permits, permits, none of them out, and
+// places in queues that dead processes left behind.
 func (c *crew) left() {
 	c.t.Helper()
-	client, visits := c.client(), c.book.all()
+	client, visits := c.client(), c.Book.All()
 	var left []string
-	gone := c.awaits(time.Duration(c.rules.lease)+patience, func() bool {
+	gone := harness.Awaits(time.Duration(c.rules.Lease)+patience, func() bool {
 		left = nil
 		for _, n := range c.site.masters() {
 			keys, err := n.server.Do("KEYS", "*"+c.config.Prefix+"*")
@@ -338,7 +193,7 @@ func (c *crew) left() {
 				name, err := strconv.ParseInt(strings.TrimPrefix(key, c.config.Prefix), 10, 64)
 				switch {
 				case strings.HasPrefix(key, "redisson_lock_token:") || strings.HasPrefix(key, "mortise:1:once:"):
-				case err == nil && shapeOf(name) == permits:
+				case err == nil && shapeOf(name) == harness.Permits:
 					if n, err := client.Permits(key).Available(context.Background()); n != permitsMade {
 						left = append(left, fmt.Sprintf("%s: %d of %d permits, %v;", key, n, permitsMade, err))
 					}
@@ -356,10 +211,10 @@ func (c *crew) left() {
 	}
 }
 
-// deadPlaces tells whether key is of a fair lock's queue in which none stands but who was killed, whose leaving the
-// store forgot, or whose time is over: a request that the network kept for longer than anybody undoes it. Nobody has
-// come since, who would have taken them out; and the key ends by itself.
-func (c *crew) deadPlaces(n *node, key string, visits []visit) bool {
+// deadPlaces tells whether key is of a fair lock's queue in which only waiters stand that were killed, whose leaving the
+// store forgot, or whose time is over: a request that the network kept for longer than it is undone. No waiter has
+// come since, which would have taken them out; and the key ends by itself.
+func (c *crew) deadPlaces(n *node, key string, visits []harness.Visit) bool {
 	tag, queue := strings.CutPrefix(key, "redisson_lock_queue:")
 	if !queue {
 		var times bool
@@ -373,14 +228,14 @@ func (c *crew) deadPlaces(n *node, key string, visits []visit) bool {
 	_, name, _ := strings.Cut(strings.TrimSuffix(tag, "}"), c.config.Prefix)
 	var from, to int64 // when it was asked for
 	for _, x := range visits {
-		if fmt.Sprint(x.name) == name {
-			if from == 0 || x.begun < from {
-				from = x.begun
+		if fmt.Sprint(x.Name) == name {
+			if from == 0 || x.Begun < from {
+				from = x.Begun
 			}
-			to = max(to, x.begun, x.freed)
+			to = max(to, x.Begun, x.Freed)
 		}
 	}
-	forgot := slices.ContainsFunc(c.faults, func(f fault) bool { return f.promise != allHolds && f.from <= to && f.to >= from })
+	forgot := slices.ContainsFunc(c.Faults, func(f harness.Fault) bool { return f.Promise != harness.AllHolds && f.From <= to && f.To >= from })
 	if forgot {
 		return true
 	}
@@ -389,8 +244,8 @@ func (c *crew) deadPlaces(n *node, key string, visits []visit) bool {
 		return false
 	}
 	return !slices.ContainsFunc(places.([]any), func(p any) bool {
-		dead := slices.ContainsFunc(c.members, func(m *member) bool {
-			return m.killed && strings.Contains(p.(string), fmt.Sprintf("/%d/", m.cmd.Process.Pid))
+		dead := slices.ContainsFunc(c.Members, func(m *harness.Process) bool {
+			return m.Killed && strings.Contains(p.(string), fmt.Sprintf("/%d/", m.Cmd.Process.Pid))
 		})
 		score, err := n.server.Do("ZSCORE", "redisson_lock_timeout:"+tag, p.(string))
 		until, _ := strconv.ParseFloat(fmt.Sprint(score), 64)
@@ -399,37 +254,37 @@ func (c *crew) deadPlaces(n *node, key string, visits []visit) bool {
 	})
 }
 
-// stuck tells whether somebody waits for a lock that nobody has had for long.
+// stuck reports whether a waiter waits for a lock that has been free for long.
 func (c *crew) stuck() bool {
-	visits, stalls, at := c.book.all(), c.book.stalls(), now()
+	visits, stalls, at := c.Book.All(), c.Book.Stalls(), harness.Now()
 	type lock struct {
 		free, waits int64
 		taken       bool
 	}
 	locks := map[int64]*lock{}
 	for _, x := range visits {
-		l := locks[x.name]
+		l := locks[x.Name]
 		if l == nil {
 			l = new(lock)
-			locks[x.name] = l
+			locks[x.Name] = l
 		}
 		switch {
-		case x.got == 0 && x.end == open && !c.members[x.process].killed:
-			if l.waits == 0 || x.begun < l.waits {
-				l.waits = x.begun
+		case x.Got == 0 && x.End == harness.Open && !c.Members[x.Process].Killed:
+			if l.waits == 0 || x.Begun < l.waits {
+				l.waits = x.Begun
 			}
-		case x.end == open && !c.members[x.process].killed:
+		case x.End == harness.Open && !c.Members[x.Process].Killed:
 			l.taken = true
 		default:
-			l.free = max(l.free, x.frees(c.rules.lease))
+			l.free = max(l.free, x.Frees(c.rules.Lease))
 		}
 	}
 	for _, l := range locks {
 		due := max(l.free, l.waits)
-		for _, f := range c.faults {
-			due = max(due, f.to)
+		for _, f := range c.Faults {
+			due = max(due, f.To)
 		}
-		if l.waits != 0 && !l.taken && (undisturbed(due, at, stalls) > c.rules.lease+c.rules.slack || at-due > int64(patience/4)) {
+		if l.waits != 0 && !l.taken && (harness.Undisturbed(due, at, stalls) > c.rules.Slack || at-due > int64(patience/4)) {
 			return true
 		}
 	}
@@ -437,47 +292,72 @@ func (c *crew) stuck() bool {
 }
 
 // verdict judges what is in the ledger by now.
-func (c *crew) verdict() verdict {
-	return judge(c.book.all(), c.faults, c.book.stalls(), c.rules)
-}
-
-// await looks until ok says yes.
-func (c *crew) await(what string, ok func() bool) {
-	c.t.Helper()
-	if !c.awaits(patience, ok) {
-		c.t.Fatalf("not within %v: %s", patience, what)
-	}
-}
-
-func (c *crew) awaits(d time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(d); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			return ok()
-		}
-	}
-	return true
+func (c *crew) verdict() harness.Verdict {
+	return harness.Judge(c.Book.All(), c.Faults, c.Book.Stalls(), c.rules)
 }
 
 // pass lets time pass.
-func (c *crew) pass(d time.Duration) {
-	for end := now() + int64(d); now() < end; {
-		time.Sleep(time.Duration(end - now()))
+func (c *crew) pass(d time.Duration) { harness.SleepUntil(harness.Now() + int64(d)) }
+
+// Permits have to be made. Workers do that before each visit, but where the store has forgotten
+// that there were any, waiters wait for another to make them: for an operator, which the test is.
+
+// client is the test's own, past all wires. It lives as long as the test.
+func (c *crew) client() *mortise.Client {
+	c.t.Helper()
+	if c.own != nil {
+		return c.own
+	}
+	c.own = harness.Client(c.t, c.site.clients.Backend(c.t, harness.GoRedis))
+	return c.own
+}
+
+// permitsSince are the names of permits from a generation on, and those that are waited for.
+func (c *crew) permitsSince(first int64) map[int64]bool {
+	all := map[int64]bool{}
+	for name := max(0, first) * generation; name < (c.Book.Round.Load()+1)*generation; name++ {
+		all[name] = true
+	}
+	for i := range c.Book.Count() {
+		if e := &c.Book.Entries[i]; e.Begun.Load() != 0 && e.End.Load() == harness.Open {
+			all[e.Name.Load()] = true
+		}
+	}
+	for name := range all {
+		if shapeOf(name) != harness.Permits {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// makePermits makes those that are no more.
+func (c *crew) makePermits() {
+	c.t.Helper()
+	if c.config.Lock != "" {
+		return
+	}
+	for name := range c.permitsSince(c.Book.Round.Load() - 1) {
+		p := c.client().Permits(c.config.key(name))
+		c.Await("permits are made", func() bool {
+			_, err := p.TrySetPermits(context.Background(), permitsMade)
+			return err == nil
+		})
 	}
 }
 
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
+// permitsOut is the key of those that are out.
+func permitsOut(key string) string { return "{" + key + "}:timeout" }
 
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+// unmakePermits removes them, those that are out too: of the two keys one may be gone, and
+// then their number is wrong, and the other stays, until both are.
+func (c *crew) unmakePermits() {
+	c.t.Helper()
+	for name := range c.permitsSince(0) {
+		key := c.config.key(name)
+		c.Await("permits are removed", func() bool {
+			_, err := c.site.serving(key).server.Do("DEL", key, permitsOut(key))
+			return err == nil
+		})
+	}
 }

@@ -10,23 +10,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // kind is a kind of fault.
 type kind struct {
 	name    string
-	promise promise
+	promise harness.Promise
 	sites   []string
 	// run does it, and undoes it. It may narrow what is noted of it, and returns false where it
 	// could not be done; then nothing was.
-	run func(c *crew, f *fault) bool
+	run func(c *crew, f *harness.Fault) bool
 
-	// weather, if it is that, and for whom.
+	// weather, if it is that, and for which sides.
 	weather func(*crew) weather
 	sides   func(*crew) []int
 }
@@ -42,89 +42,42 @@ var (
 // catalog is all that can happen.
 var catalog = []kind{
 	// Processes.
-	{name: "holder killed", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+	{name: "holder killed", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
 		p := c.any()
-		e := c.hang(p)
-		if e == nil {
+		if c.hang(p) == nil {
 			return false
 		}
-		f.from = now()
-		c.kill(p)
-		f.to = now()
+		c.kill(p, f)
 		c.replace(p)
 		return true
 	}},
-	{name: "waiter killed", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
-		p := c.any()
-		if c.hang(p) == nil {
-			return false
-		}
-		q := c.any(p)
-		waits := c.awaits(20*time.Second, func() bool { return c.waiting(q) > 0 })
-		if waits {
-			f.from = now()
-			c.kill(q)
-			f.to = now()
-		}
-		c.letGo(p)
-		if waits {
-			c.replace(q)
-		}
-		return waits
-	}},
-	{name: "holder stopped past its lease", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
-		p := c.any()
-		if c.hang(p) == nil {
-			return false
-		}
-		f.from = now()
-		c.freeze(p)
-		c.pass(c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond))
-		f.to = now()
-		c.thaw(p)
-		c.letGo(p)
-		return true
-	}},
-	{name: "holder stopped briefly", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
-		p := c.any()
-		if c.hang(p) == nil {
-			return false
-		}
-		f.from = now()
-		c.freeze(p)
-		c.pass(c.between(100*time.Millisecond, c.config.Lease/2))
-		f.to = now()
-		c.thaw(p)
-		c.letGo(p)
-		return true
-	}},
-	{name: "waiter stopped", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
-		p := c.any()
-		if c.hang(p) == nil {
-			return false
-		}
-		q := c.any(p)
-		waits := c.awaits(20*time.Second, func() bool { return c.waiting(q) > 0 })
-		if waits {
-			f.from = now()
-			c.freeze(q)
-		}
-		c.letGo(p)
-		if waits {
-			c.pass(c.between(500*time.Millisecond, 2*c.config.Lease))
-			f.to = now()
-			c.thaw(q)
-		}
-		return waits
-	}},
+	{name: "waiter killed", promise: harness.AllHolds, sites: everywhere, run: toWaiter(func(c *crew, q int, f *harness.Fault, letGo func()) {
+		c.kill(q, f)
+		letGo()
+		c.replace(q)
+	})},
+	{name: "holder stopped past its lease", promise: harness.AllHolds, sites: everywhere, run: stopsHolder(func(c *crew) time.Duration {
+		return c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond)
+	})},
+	{name: "holder stopped briefly", promise: harness.AllHolds, sites: everywhere, run: stopsHolder(func(c *crew) time.Duration {
+		return c.between(100*time.Millisecond, c.config.Lease/2)
+	})},
+	{name: "waiter stopped", promise: harness.AllHolds, sites: everywhere, run: toWaiter(func(c *crew, q int, f *harness.Fault, letGo func()) {
+		f.From = harness.Now()
+		harness.OK(c.t, c.Members[q].Freeze())
+		letGo()
+		c.pass(c.between(500*time.Millisecond, 2*c.config.Lease))
+		f.To = harness.Now()
+		harness.OK(c.t, c.Members[q].Thaw())
+	})},
 
 	// The network.
-	{name: "partition, both ways", promise: allHolds, sites: everywhere, run: partitions(true, true, everybody)},
-	{name: "partition, requests only", promise: allHolds, sites: everywhere, run: partitions(true, false, everybody)},
-	{name: "partition, replies only", promise: allHolds, sites: everywhere, run: partitions(false, true, everybody)},
-	{name: "partition of half of the processes", promise: allHolds, sites: everywhere, run: partitions(true, true, half)},
-	{name: "partition of half of them, requests only", promise: allHolds, sites: everywhere, run: partitions(true, false, half)},
-	{name: "partition of half of them, replies only", promise: allHolds, sites: everywhere, run: partitions(false, true, half)},
+	{name: "partition, both ways", promise: harness.AllHolds, sites: everywhere, run: partitions(true, true, everybody)},
+	{name: "partition, requests only", promise: harness.AllHolds, sites: everywhere, run: partitions(true, false, everybody)},
+	{name: "partition, replies only", promise: harness.AllHolds, sites: everywhere, run: partitions(false, true, everybody)},
+	{name: "partition of half of the processes", promise: harness.AllHolds, sites: everywhere, run: partitions(true, true, half)},
+	{name: "partition of half of them, requests only", promise: harness.AllHolds, sites: everywhere, run: partitions(true, false, half)},
+	{name: "partition of half of them, replies only", promise: harness.AllHolds, sites: everywhere, run: partitions(false, true, half)},
 	weatherKind("latency", everybody, func(c *crew) weather {
 		d := c.between(5*time.Millisecond, 60*time.Millisecond)
 		return weather{delay: [2]time.Duration{d, d}}
@@ -142,24 +95,24 @@ var catalog = []kind{
 		return weather{rate: 4<<10 + c.rand.IntN(16<<10)}
 	}),
 	weatherKind("torn packets", everybody, func(*crew) weather { return weather{tear: true} }),
-	{name: "connections cut", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+	{name: "connections cut", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
 		n := 0
 		for _, w := range c.wires(everybody(c)) {
-			n += w.cut()
+			n += w.Cut()
 		}
 		return n > 0
 	}},
-	{name: "reply lost, connection mute", promise: allHolds, sites: everywhere, run: strikes(dropAndMute)},
-	{name: "reply lost, connection cut", promise: allHolds, sites: everywhere, run: strikes(dropAndCut)},
-	{name: "reply half-sent", promise: allHolds, sites: everywhere, run: strikes(halve)},
+	{name: "reply lost, connection mute", promise: harness.AllHolds, sites: everywhere, run: strikes(dropAndMute)},
+	{name: "reply lost, connection cut", promise: harness.AllHolds, sites: everywhere, run: strikes(dropAndCut)},
+	{name: "reply half-sent", promise: harness.AllHolds, sites: everywhere, run: strikes(halve)},
 
 	// What an operator, or Redis itself, does.
-	{name: "CLIENT KILL TYPE normal", promise: allHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "normal")},
-	{name: "CLIENT KILL TYPE pubsub", promise: allHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "pubsub")},
-	{name: "CLIENT PAUSE ALL", promise: allHolds, sites: everywhere, run: pauses("ALL")},
-	{name: "CLIENT PAUSE WRITE", promise: allHolds, sites: everywhere, run: pauses("WRITE")},
-	{name: "SCRIPT FLUSH", promise: allHolds, sites: everywhere, run: commands("SCRIPT", "FLUSH")},
-	{name: "out of memory, noeviction", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+	{name: "CLIENT KILL TYPE normal", promise: harness.AllHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "normal")},
+	{name: "CLIENT KILL TYPE pubsub", promise: harness.AllHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "pubsub")},
+	{name: "CLIENT PAUSE ALL", promise: harness.AllHolds, sites: everywhere, run: pauses("ALL")},
+	{name: "CLIENT PAUSE WRITE", promise: harness.AllHolds, sites: everywhere, run: pauses("WRITE")},
+	{name: "SCRIPT FLUSH", promise: harness.AllHolds, sites: everywhere, run: commands("SCRIPT", "FLUSH")},
+	{name: "out of memory, noeviction", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
 		for _, n := range c.site.masters() {
 			n.server.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
 		}
@@ -169,52 +122,45 @@ var catalog = []kind{
 		}
 		return true
 	}},
-	{name: "DEBUG SLEEP", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
+	{name: "DEBUG SLEEP", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
 		n := c.pick(c.site.masters())
 		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
 		n.server.Must("DEBUG", "SLEEP", fmt.Sprintf("%.3f", d.Seconds()))
 		return true
 	}},
-	{name: "DEL of a lock that is held", promise: tokensRise, sites: everywhere, run: func(c *crew, f *fault) bool {
+	{name: "DEL of a lock that is held", promise: harness.TokensRise, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
 		p := c.any()
 		e := c.hang(p)
 		if e == nil {
 			return false
 		}
-		defer c.letGo(p)
-		f.name = e.name.Load()
-		key := c.config.key(f.name)
+		defer c.LetGo(p)
+		f.Name = e.Name.Load()
+		key := c.config.key(f.Name)
 		n := c.site.serving(key)
-		f.from = now()
+		f.From = harness.Now()
 		v, err := n.server.Do("DEL", key, permitsOut(key))
-		// Whoever is inside when it is deleted is not necessarily e.
+		// The visit that is inside when it is deleted is not necessarily e.
 		return err == nil && v != int64(0)
 	}},
-	{name: "FLUSHALL", promise: tokensRise, sites: everywhere, run: func(c *crew, f *fault) bool {
-		f.certain = true
+	{name: "FLUSHALL", promise: harness.TokensRise, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
+		f.Certain = true
 		for _, n := range c.site.masters() {
 			n.server.Must("FLUSHALL")
 		}
 		return true
 	}},
-	{name: "eviction under maxmemory", promise: tokensRise, sites: everywhere, run: evicts},
+	{name: "eviction under maxmemory", promise: harness.TokensRise, sites: everywhere, run: evicts},
 
 	// Servers.
-	{name: "server stopped for less than a lease", promise: allHolds, sites: everywhere, run: func(c *crew, f *fault) bool {
-		n := c.pick(c.site.masters())
-		n.server.Pause()
-		c.pass(c.between(200*time.Millisecond, c.config.Lease/2))
-		n.server.Resume()
-		return true
+	{name: "server stopped for less than a lease", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
+		return c.stops(c.pick(c.site.masters()).server, c.between(200*time.Millisecond, c.config.Lease/2))
 	}},
-	{name: "server stopped for more than a lease", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
-		n := c.pick(c.site.masters())
-		n.server.Pause()
-		c.pass(c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond))
-		n.server.Resume()
-		return true
+	{name: "server stopped for more than a lease", promise: harness.AllHolds, sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
+		d := c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond)
+		return c.stops(c.pick(c.site.masters()).server, d)
 	}},
-	{name: "server killed, back with its AOF", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
+	{name: "server killed, back with its AOF", promise: harness.AllHolds, sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
 		n := c.pick(c.site.masters())
 		n.server.Stop()
 		c.pass(c.between(0, 800*time.Millisecond))
@@ -224,26 +170,24 @@ var catalog = []kind{
 		}
 		return true
 	}},
-	{name: "server killed, back empty", promise: tokensRise, sites: alone, run: func(c *crew, f *fault) bool {
-		f.certain = true
+	{name: "server killed, back empty", promise: harness.TokensRise, sites: alone, run: func(c *crew, f *harness.Fault) bool {
+		f.Certain = true
 		n := c.site.nodes[0]
 		n.server.Stop()
-		if err := os.RemoveAll(filepath.Join(n.dir, "appendonlydir")); err != nil {
-			c.t.Fatal(err)
-		}
+		harness.OK(c.t, os.RemoveAll(filepath.Join(n.dir, "appendonlydir")))
 		os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
 		c.pass(c.between(0, 500*time.Millisecond))
 		n.server.Restart()
 		return true
 	}},
-	{name: "AOF rewritten", promise: allHolds, sites: withAOF, run: func(c *crew, f *fault) bool {
+	{name: "AOF rewritten", promise: harness.AllHolds, sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
 		for _, n := range c.site.masters() {
 			if _, err := n.server.Do("BGREWRITEAOF"); err != nil {
 				return false
 			}
 		}
 		for _, n := range c.site.masters() {
-			c.await("the AOF is rewritten", func() bool {
+			c.Await("the AOF is rewritten", func() bool {
 				v, err := n.server.Do("INFO", "persistence")
 				return err == nil && strings.Contains(fmt.Sprint(v), "aof_rewrite_in_progress:0") && strings.Contains(fmt.Sprint(v), "aof_rewrite_scheduled:0")
 			})
@@ -252,7 +196,7 @@ var catalog = []kind{
 	}},
 
 	// Sentinels and replicas.
-	{name: "replica killed", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
+	{name: "replica killed", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
 		r, m := c.site.replica(), c.site.master()
 		r.server.Stop()
 		c.pass(c.between(100*time.Millisecond, time.Second))
@@ -261,37 +205,31 @@ var catalog = []kind{
 		c.site.settle()
 		return true
 	}},
-	{name: "replica stopped", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
-		r := c.site.replica()
-		r.server.Pause()
-		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
-		r.server.Resume()
+	{name: "replica stopped", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
+		c.stops(c.site.replica().server, c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
 		return true
 	}},
-	{name: "sentinel killed", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
-		x := c.site.sentinels[c.rand.IntN(3)]
-		x.cmd.kill()
+	{name: "sentinel killed", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
+		x := c.sentinel()
+		x.Stop()
 		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
-		x.start()
+		x.Restart()
 		c.site.settle()
 		return true
 	}},
-	{name: "sentinel stopped", promise: allHolds, sites: onSentinel, run: func(c *crew, f *fault) bool {
-		x := c.site.sentinels[c.rand.IntN(3)]
-		x.cmd.signal(syscall.SIGSTOP)
-		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
-		x.cmd.signal(syscall.SIGCONT)
+	{name: "sentinel stopped", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
+		c.stops(c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
 		return true
 	}},
-	{name: "SENTINEL FAILOVER", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
+	{name: "SENTINEL FAILOVER", promise: harness.TellsLater, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
 		before := c.site.master()
-		x := c.site.sentinels[c.rand.IntN(3)]
+		x := c.sentinel()
 		var asked time.Time // again, where it took the replica for one that cannot be promoted
-		c.await("a sentinel fails over", func() bool {
-			if time.Since(asked) > 3*downAfter {
-				x.do("SENTINEL", "FAILOVER", masterSet)
+		c.Await("a sentinel fails over", func() bool {
+			if time.Since(asked) > 3*redistest.DownAfter {
+				x.Do("SENTINEL", "FAILOVER", redistest.MasterSet)
 				asked = time.Now()
 			}
 			return c.site.master() != before
@@ -299,35 +237,76 @@ var catalog = []kind{
 		c.taken(before)
 		return true
 	}},
-	{name: "master killed, replica takes over", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
+	{name: "master killed, replica takes over", promise: harness.TellsLater, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
 		before, next := c.site.master(), c.site.replica()
 		before.server.Stop()
-		c.await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
+		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
 		before.server.Restart()
 		c.site.follow(before.server, next.server)
 		c.taken(before)
 		return true
 	}},
-	{name: "master stopped, replica takes over, master goes on", promise: tellsLater, sites: onSentinel, run: func(c *crew, f *fault) bool {
+	{name: "master stopped, replica takes over, master goes on", promise: harness.TellsLater, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
 		before, next := c.site.master(), c.site.replica()
 		before.server.Pause()
-		c.await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
+		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
 		before.server.Resume()
 		c.taken(before)
 		return true
 	}},
 
 	// Clusters.
-	{name: "slot of a held lock moved", promise: allHolds, sites: onCluster, run: moves(0)},
-	{name: "slot of a held lock moved, slowly", promise: allHolds, sites: onCluster, run: moves(500 * time.Millisecond)},
-	{name: "slots moved to and fro", promise: allHolds, sites: onCluster, run: func(c *crew, f *fault) bool {
-		gen := c.book.generation.Load() * generation
+	{name: "slot of a held lock moved", promise: harness.AllHolds, sites: onCluster, run: moves(0)},
+	{name: "slot of a held lock moved, slowly", promise: harness.AllHolds, sites: onCluster, run: moves(500 * time.Millisecond)},
+	{name: "slots moved to and fro", promise: harness.AllHolds, sites: onCluster, run: func(c *crew, f *harness.Fault) bool {
+		gen := c.Book.Round.Load() * generation
 		for range 4 {
 			c.move(c.config.key(gen+c.rand.Int64N(int64(hotNames+coldNames))), 0)
 		}
 		return true
 	}},
 }
+
+// stopsHolder stops a process that is inside for a while.
+func stopsHolder(d func(*crew) time.Duration) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		c.freeze(p, d(c), f)
+		c.LetGo(p)
+		return true
+	}
+}
+
+// toWaiter does something to a process that waits for one that is inside, and lets that one go.
+func toWaiter(do func(c *crew, q int, f *harness.Fault, letGo func())) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
+		p := c.any()
+		if c.hang(p) == nil {
+			return false
+		}
+		q := c.any(p)
+		waits := harness.Awaits(20*time.Second, func() bool { return c.Waiting(q) > 0 })
+		if waits {
+			do(c, q, f, func() { c.LetGo(p) })
+		}
+		c.LetGo(p)
+		return waits
+	}
+}
+
+// stops stops a server for a while.
+func (c *crew) stops(s *redistest.Server, d time.Duration) bool {
+	s.Pause()
+	c.pass(d)
+	s.Resume()
+	return true
+}
+
+// sentinel is one of them.
+func (c *crew) sentinel() *redistest.Server { return c.site.sentinels.Watch[c.rand.IntN(3)] }
 
 // pick is one of some servers.
 func (c *crew) pick(all []*node) *node { return all[c.rand.IntN(len(all))] }
@@ -346,40 +325,41 @@ func (c *crew) wires(sides []int) (all []*wire) {
 	return all
 }
 
+// during has the weather change while f runs.
+func during(wires []*wire, x weather, f func()) {
+	for _, w := range wires {
+		w.set(x)
+	}
+	f()
+	for _, w := range wires {
+		w.set(weather{})
+	}
+}
+
 // partitions keeps processes from the servers for a while, sometimes for more than a lease.
-func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *fault) bool {
-	return func(c *crew, f *fault) bool {
-		f.partition = true
+func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
+		f.Partition = true
 		wires := c.wires(of(c))
-		for _, w := range wires {
-			w.set(weather{hold: [2]bool{requests, replies}})
-		}
-		c.pass(c.between(300*time.Millisecond, c.config.Lease*3/2))
-		for _, w := range wires {
-			w.set(weather{})
-		}
+		during(wires, weather{hold: [2]bool{requests, replies}}, func() {
+			c.pass(c.between(300*time.Millisecond, c.config.Lease*3/2))
+		})
 		return true
 	}
 }
 
 // weatherKind changes what passes for a while.
 func weatherKind(name string, sides func(*crew) []int, x func(*crew) weather) kind {
-	return kind{name: name, promise: allHolds, sites: everywhere, sides: sides, weather: x, run: func(c *crew, f *fault) bool {
+	return kind{name: name, promise: harness.AllHolds, sites: everywhere, sides: sides, weather: x, run: func(c *crew, f *harness.Fault) bool {
 		wires, now := c.wires(sides(c)), x(c)
-		for _, w := range wires {
-			w.set(now)
-		}
-		c.pass(c.between(time.Second, 2500*time.Millisecond))
-		for _, w := range wires {
-			w.set(weather{})
-		}
+		during(wires, now, func() { c.pass(c.between(time.Second, 2500*time.Millisecond)) })
 		return true
 	}}
 }
 
 // strikes loses a reply of a script, and waits until its connection has ended.
-func strikes(d deed) func(*crew, *fault) bool {
-	return func(c *crew, f *fault) bool {
+func strikes(d deed) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
 		n := c.pick(c.site.masters())
 		s := &strike{deed: d, struck: make(chan struct{})}
 		w := n.wires[c.rand.IntN(2)]
@@ -391,7 +371,7 @@ func strikes(d deed) func(*crew, *fault) bool {
 			return false
 		}
 		select {
-		case <-s.line.dead:
+		case <-s.line.Dead():
 		case <-time.After(patience):
 			c.t.Fatalf("a client keeps a connection that a reply was lost of for %v", patience)
 		}
@@ -403,17 +383,17 @@ func strikes(d deed) func(*crew, *fault) bool {
 func (c *crew) strike(name string) bool {
 	c.t.Helper()
 	k := kindNamed(c.t, name)
-	f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
+	f := harness.Fault{Kind: k.name, Promise: k.promise, From: harness.Now(), Name: harness.NoName, Process: harness.NoProcess}
 	if !k.run(c, &f) {
 		return false
 	}
-	if f.promise != allHolds {
+	if f.Promise != harness.AllHolds {
 		c.makePermits()
 	}
-	if f.to == 0 {
-		f.to = now()
+	if f.To == 0 {
+		f.To = harness.Now()
 	}
-	c.faults = append(c.faults, f)
+	c.Faults = append(c.Faults, f)
 	return true
 }
 
@@ -424,18 +404,11 @@ var backgrounds = []string{"requests of half of the processes late", "replies to
 func (c *crew) before(background string, run func() bool) bool {
 	c.t.Helper()
 	k := kindNamed(c.t, background)
-	f := fault{kind: k.name, promise: k.promise, from: now(), name: noName}
-	wires := c.wires(k.sides(c))
-	x := k.weather(c)
-	for _, w := range wires {
-		w.set(x)
-	}
-	done := run()
-	for _, w := range wires {
-		w.set(weather{})
-	}
-	f.to = now()
-	c.faults = append(c.faults, f)
+	f := harness.Fault{Kind: k.name, Promise: k.promise, From: harness.Now(), Name: harness.NoName, Process: harness.NoProcess}
+	done := false
+	during(c.wires(k.sides(c)), k.weather(c), func() { done = run() })
+	f.To = harness.Now()
+	c.Faults = append(c.Faults, f)
 	return done
 }
 
@@ -451,8 +424,8 @@ func kindNamed(t testing.TB, name string) kind {
 }
 
 // commands sends a command to all servers that serve.
-func commands(args ...string) func(*crew, *fault) bool {
-	return func(c *crew, f *fault) bool {
+func commands(args ...string) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
 		for _, n := range c.site.masters() {
 			n.server.Must(args...)
 		}
@@ -460,8 +433,8 @@ func commands(args ...string) func(*crew, *fault) bool {
 	}
 }
 
-func pauses(mode string) func(*crew, *fault) bool {
-	return func(c *crew, f *fault) bool {
+func pauses(mode string) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
 		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
 		for _, n := range c.site.masters() {
 			n.server.Must("CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
@@ -472,7 +445,7 @@ func pauses(mode string) func(*crew, *fault) bool {
 }
 
 // evicts fills a server until it evicts.
-func evicts(c *crew, f *fault) bool {
+func evicts(c *crew, f *harness.Fault) bool {
 	n := c.pick(c.site.masters()).server
 	info := func(section, field string) int {
 		v, err := n.Do("INFO", section)
@@ -523,11 +496,11 @@ func evicts(c *crew, f *fault) bool {
 // taken waits until another is master, and all know.
 func (c *crew) taken(before *node) {
 	c.t.Helper()
-	c.await("another is master", func() bool { return c.site.master() != before })
+	c.Await("another is master", func() bool { return c.site.master() != before })
 	// Sentinels make the old master a replica when they see fit.
 	next := c.site.master()
-	c.await("the old master answers", func() bool { _, err := before.server.Do("PING"); return err == nil })
-	c.await("the old master follows", func() bool {
+	c.Await("the old master answers", func() bool { _, err := before.server.Do("PING"); return err == nil })
+	c.Await("the old master follows", func() bool {
 		host, port, _ := net.SplitHostPort(next.server.Addr())
 		_, err := before.server.Do("REPLICAOF", host, port)
 		return err == nil
@@ -535,17 +508,17 @@ func (c *crew) taken(before *node) {
 	c.site.settle()
 }
 
-// moves moves the slot of a lock while somebody holds it.
-func moves(slowly time.Duration) func(*crew, *fault) bool {
-	return func(c *crew, f *fault) bool {
+// moves moves the slot of a lock while it is held.
+func moves(slowly time.Duration) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
 		p := c.any()
 		e := c.hang(p)
 		if e == nil {
 			return false
 		}
-		f.from = now()
-		c.move(c.config.key(e.name.Load()), slowly)
-		c.letGo(p)
+		f.From = harness.Now()
+		c.move(c.config.key(e.Name.Load()), slowly)
+		c.LetGo(p)
 		return true
 	}
 }
@@ -566,10 +539,8 @@ func (c *crew) move(key string, slowly time.Duration) {
 	insist := func(on *redistest.Server, args ...string) (reply any) {
 		c.t.Helper()
 		var err error
-		if !c.awaits(patience, func() bool { reply, err = on.Do(args...); return err == nil }) {
-			c.t.Fatalf("%v: %v", args, err)
-		}
-		return reply
+		harness.Awaits(patience, func() bool { reply, err = on.Do(args...); return err == nil })
+		return harness.Must(reply, err)(c.t)
 	}
 	insist(to, "CLUSTER", "SETSLOT", n, "IMPORTING", source)
 	insist(from.server, "CLUSTER", "SETSLOT", n, "MIGRATING", target)

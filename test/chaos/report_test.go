@@ -14,34 +14,36 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // tally is what became of the faults of one kind.
 type tally struct {
 	name    string
-	promise promise
+	promise harness.Promise
 	times   map[string]int // by site
-	again   []int64        // how long after it was over somebody was in again
+	again   []int64        // how long after it was over a visit was in again
 	class   int
 }
 
 // Faults are drawn in these rows.
 var classes = []string{"processes", "network", "commands, servers", "the store forgets", "failover"}
 
-func (f fault) class() int {
+func classOf(f harness.Fault) int {
 	switch {
-	case f.promise == tellsLater:
+	case f.Promise == harness.TellsLater:
 		return 4
-	case f.promise == tokensRise:
+	case f.Promise == harness.TokensRise:
 		return 3
-	case strings.HasPrefix(f.kind, "holder") || strings.HasPrefix(f.kind, "waiter"):
+	case strings.HasPrefix(f.Kind, "holder") || strings.HasPrefix(f.Kind, "waiter"):
 		return 0
 	}
-	if strings.HasPrefix(f.kind, "replica") {
+	if strings.HasPrefix(f.Kind, "replica") {
 		return 2
 	}
 	for _, word := range []string{"partition", "latency", "jitter", "bandwidth", "torn", "requests", "connections", "repl"} {
-		if strings.Contains(f.kind, word) {
+		if strings.Contains(f.Kind, word) {
 			return 1
 		}
 	}
@@ -53,14 +55,14 @@ func tallies(all []outcome) []tally {
 	byKind := map[string]*tally{}
 	for _, o := range all {
 		for _, f := range o.faults {
-			x := byKind[f.kind]
+			x := byKind[f.Kind]
 			if x == nil {
-				x = &tally{name: f.kind, promise: f.promise, times: map[string]int{}, class: f.class()}
-				byKind[f.kind] = x
+				x = &tally{name: f.Kind, promise: f.Promise, times: map[string]int{}, class: classOf(f)}
+				byKind[f.Kind] = x
 			}
 			x.times[o.site]++
-			if f.again != 0 {
-				x.again = append(x.again, max(0, f.again-f.to))
+			if f.Again != 0 {
+				x.again = append(x.again, max(0, f.Again-f.To))
 			}
 		}
 	}
@@ -99,9 +101,7 @@ func write(t *testing.T, seed uint64, took time.Duration, all []outcome) {
 		return
 	}
 	for name, data := range map[string][]byte{"chaos.md": markdown(seed, took, all), "chaos.svg": timeline(all)} {
-		if err := os.WriteFile(filepath.Join(*chaosTo, name), data, 0o666); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, os.WriteFile(filepath.Join(*chaosTo, name), data, 0o666))
 	}
 }
 
@@ -126,7 +126,7 @@ other things besides.
 
 Holders and waiters are processes, on go-redis and rueidis, four on each of three deployments at a time: one
 Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. They fight for plain locks and fair ones, half of them with fencing tokens,
-for read-write locks, and for %d permits of a name. Every process reaches the servers through toxiproxy. All is judged outside Redis, by one clock: [test/chaos](../test/chaos/doc.go) says how.
+for read-write locks, and for %d permits of a name. Every process reaches the servers through a relay. All is judged outside Redis, by one clock: [test/chaos](../test/chaos/doc.go) says how.
 
 | | |
 |---|---|
@@ -150,9 +150,9 @@ any name: median and longest.
 
 | fault | promised | standalone | sentinel | cluster | next holder after |
 |---|---|---|---|---|---|
-`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade, v.operations, v.acquisitions, v.lost, v.dead,
-		v.kinds[plain], v.kinds[fair], v.kinds[readWrite]-v.readers, v.readers, v.kinds[permits], v.handoffs,
-		len(v.violations), len(v.regressions), len(v.silences), v.checked, v.events, v.excused, v.stale, illEnds, strays, remains, len(v.heals), figures(v.heals))
+`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade, v.Operations, v.Acquisitions, v.Lost, v.Dead,
+		v.Kinds[harness.Plain], v.Kinds[harness.Fair], v.Kinds[harness.ReadWrite]-v.Readers, v.Readers, v.Kinds[harness.Permits], v.Handoffs,
+		len(v.Violations), len(v.Regressions), len(v.Silences), v.Checked, v.Events, v.Excused, v.Stale, illEnds, strays, remains, len(v.Heals), figures(v.Heals))
 	for _, x := range list {
 		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
 		for _, site := range everywhere {
@@ -209,7 +209,7 @@ func timeline(all []outcome) []byte {
 			}
 			for _, f := range o.faults {
 				fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"><title>%s, %s</title></rect>`+"\n",
-					x(f.from), y+row*f.class()+11, max(1, x(f.to)-x(f.from)), row-2, colors[f.class()], html.EscapeString(f.kind), short(f.to-f.from))
+					x(f.From), y+row*classOf(f)+11, max(1, x(f.To)-x(f.From)), row-2, colors[classOf(f)], html.EscapeString(f.Kind), short(f.To-f.From))
 			}
 			fmt.Fprintf(&b, `<polyline fill="none" stroke="#555" stroke-width="0.8" points="`)
 			for s, n := range o.rate {

@@ -5,6 +5,8 @@ package chaos
 import (
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // Each broken lock must be caught, by what is wrong with it, in the same harness; and the
@@ -46,41 +48,37 @@ func caught(t *testing.T, lock string, shows symptom, faults []string) {
 	config.Lock = lock
 	c := newCrew(t, standalone, config, 1)
 	for side := range 2 {
-		c.start(goRedis, side)
-		c.start(goRedis, side)
+		c.start(harness.GoRedis, side)
+		c.start(harness.GoRedis, side)
 	}
-	began := now()
-	var v verdict
+	began := harness.Now()
+	var v harness.Verdict
 	sick := func() bool {
 		v = c.verdict()
 		switch shows {
 		case badTokens:
-			return len(v.regressions) > 0
+			return len(v.Regressions) > 0
 		case stuck:
 			return c.stuck()
 		}
-		return len(v.violations) > 0
+		return len(v.Violations) > 0
 	}
 	found := false
 	for end := time.Now().Add(patience); !found && time.Now().Before(end); {
 		for _, name := range faults {
 			c.strike(name)
 		}
-		found = c.awaits(10*time.Second, sick)
+		found = harness.Awaits(10*time.Second, sick)
 	}
-	t.Logf("after %v: %v\n%s", time.Duration(now()-began).Round(time.Millisecond), v, v.why())
-	if !found {
-		t.Errorf("not caught within %v: %s", patience, lock)
-	}
+	t.Logf("after %v: %v\n%s", time.Duration(harness.Now()-began).Round(time.Millisecond), v, v.Why())
+	harness.ErrorIf(t, !found, "not caught within %v: %s", patience, lock)
 	if shows == stuck {
 		return
 	}
 	// porcupine agrees.
-	before := len(v.violations)
-	v.linearize(c.book.all(), c.faults)
-	if len(v.violations) == before {
-		t.Error("porcupine took its history for a lock's")
-	}
+	before := len(v.Violations)
+	linearize(&v, c.Book.All(), c.Faults)
+	harness.ErrorIf(t, len(v.Violations) == before, "porcupine took its history for a lock's")
 }
 
 func TestSelftest(t *testing.T) {
@@ -103,8 +101,8 @@ func TestSelftestPassesALockThatIsRight(t *testing.T) {
 	config.Lock = rightLock
 	c := newCrew(t, standalone, config, 1)
 	for side := range 2 {
-		c.start(goRedis, side)
-		c.start(goRedis, side)
+		c.start(harness.GoRedis, side)
+		c.start(harness.GoRedis, side)
 	}
 	c.progress("the start")
 	for _, name := range []string{"holder stopped past its lease", "holder killed", "connections cut"} {
@@ -114,12 +112,10 @@ func TestSelftestPassesALockThatIsRight(t *testing.T) {
 	}
 	c.finish()
 	v := c.verdict()
-	v.linearize(c.book.all(), c.faults)
+	linearize(&v, c.Book.All(), c.Faults)
 	t.Log(v)
-	if v.bad() || c.stuck() {
-		t.Errorf("a lock that is right was taken for a broken one:\n%s", v.why())
+	if v.Bad() || c.stuck() {
+		t.Errorf("a lock that is right was taken for a broken one:\n%s", v.Why())
 	}
-	if len(c.faults) != 3 {
-		t.Errorf("%d faults of 3", len(c.faults))
-	}
+	harness.ErrorIf(t, len(c.Faults) != 3, "%d faults of 3", len(c.Faults))
 }

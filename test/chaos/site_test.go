@@ -5,14 +5,12 @@ package chaos
 import (
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // The deployments.
@@ -22,15 +20,18 @@ const (
 	cluster    = "cluster"  // three masters
 )
 
+// commandTimeout is the client libraries', of the lease's size.
+const commandTimeout = time.Second
+
 // site is a deployment. Each server stands behind two wires, and each worker process uses
 // one of them: so servers can be cut off from all, or from half of them.
 type site struct {
 	t         *testing.T
 	kind      string
 	nodes     []*node
-	sentinels []*sentinel
+	sentinels *redistest.Sentinels
 	cluster   *redistest.Cluster
-	addrs     []string             // what clients are told
+	clients   harness.Site         // what clients are told
 	sides     [2]map[string]string // where to connect to instead, by address
 }
 
@@ -45,31 +46,29 @@ func newSite(t *testing.T, kind string) *site {
 	t.Helper()
 	s := &site{t: t, kind: kind}
 	debug := redistest.WithConfig("enable-debug-command local", "repl-diskless-sync-delay 0", "repl-backlog-size 1mb")
+	s.clients.Timeout = commandTimeout
 	switch kind {
 	case standalone:
 		s.add(redistest.Start(t, debug, redistest.WithAOF()))
-		s.addrs = []string{s.nodes[0].server.Addr()}
+		s.clients.Addrs = []string{s.nodes[0].server.Addr()}
 	case sentinels:
-		s.add(redistest.Start(t, debug))
-		s.add(redistest.Start(t, debug))
-		master := s.nodes[0].server
-		s.follow(s.nodes[1].server, master)
-		for range 3 {
-			s.sentinels = append(s.sentinels, newSentinel(t, master.Addr()))
-			s.addrs = append(s.addrs, s.sentinels[len(s.sentinels)-1].addr())
+		s.sentinels = redistest.StartSentinels(t, 1, debug)
+		for _, server := range s.sentinels.Servers {
+			s.add(server)
 		}
+		s.clients.Addrs, s.clients.Sentinels = s.sentinels.Addrs(), true
 		s.settle()
 	case cluster:
 		s.cluster = redistest.StartCluster(t, 3, debug, redistest.WithAOF())
 		for _, m := range s.cluster.Masters {
 			s.add(m)
 		}
-		s.addrs = s.cluster.Addrs()
+		s.clients.Addrs, s.clients.Cluster = s.cluster.Addrs(), true
 	}
 	for side := range s.sides {
 		s.sides[side] = map[string]string{}
 		for _, n := range s.nodes {
-			s.sides[side][n.server.Addr()] = n.wires[side].addr()
+			s.sides[side][n.server.Addr()] = n.wires[side].Addr()
 		}
 	}
 	return s
@@ -111,21 +110,25 @@ func (s *site) masters() []*node {
 }
 
 // master is the one that the sentinels name.
-func (s *site) master() *node {
+func (s *site) master() (m *node) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		for _, x := range s.sentinels {
-			addr := x.master()
-			for _, n := range s.nodes {
-				if addr == n.server.Addr() {
-					return n
-				}
-			}
+	harness.Await(s.t, patience, "a sentinel names a master", func() bool {
+		if server := s.sentinels.Master(); server != nil {
+			m = s.node(server)
 		}
-		if time.Now().After(end) {
-			s.t.Fatalf("no sentinel names a master within %v", patience)
+		return m != nil
+	})
+	return m
+}
+
+// node is the one of a server.
+func (s *site) node(server *redistest.Server) *node {
+	for _, n := range s.nodes {
+		if n.server == server {
+			return n
 		}
 	}
+	return nil
 }
 
 // replica is the other.
@@ -145,20 +148,14 @@ func (s *site) serving(key string) *node {
 		return s.masters()[0]
 	}
 	slot := s.cluster.Masters[0].Must("CLUSTER", "KEYSLOT", key).(int64)
-	m := s.cluster.Master(int(slot))
-	for _, n := range s.nodes {
-		if n.server == m {
-			return n
-		}
-	}
-	return nil
+	return s.node(s.cluster.Master(int(slot)))
 }
 
 // agreed tells whether all sentinels name one master, which is one, and the other replicates it.
 func (s *site) agreed() bool {
 	var addr string
-	for _, x := range s.sentinels {
-		a := x.master()
+	for _, x := range s.sentinels.Watch {
+		a := masterOf(x)
 		if a == "" || addr != "" && a != addr {
 			return false
 		}
@@ -182,12 +179,12 @@ func (s *site) agreed() bool {
 		return false
 	}
 	// They know the replica as one that can be promoted, and each other.
-	for _, x := range s.sentinels {
-		v, err := x.do("SENTINEL", "CKQUORUM", masterSet)
+	for _, x := range s.sentinels.Watch {
+		v, err := x.Do("SENTINEL", "CKQUORUM", redistest.MasterSet)
 		if err != nil || !strings.HasPrefix(fmt.Sprint(v), "OK 3 ") {
 			return false
 		}
-		v, err = x.do("SENTINEL", "REPLICAS", masterSet)
+		v, err = x.Do("SENTINEL", "REPLICAS", redistest.MasterSet)
 		if err != nil || len(v.([]any)) != 1 {
 			return false
 		}
@@ -200,79 +197,29 @@ func (s *site) agreed() bool {
 	return true
 }
 
-// settle waits until the sentinels agree.
-func (s *site) settle() {
-	s.t.Helper()
-	for end := time.Now().Add(patience); !s.agreed(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			for _, n := range s.nodes {
-				role, err := n.server.Do("ROLE")
-				s.t.Log(n.server.Addr(), role, err)
-			}
-			for _, x := range s.sentinels {
-				v, err := x.do("SENTINEL", "REPLICAS", masterSet)
-				s.t.Log(x.addr(), x.master(), v, err)
-			}
-			s.t.Fatalf("the sentinels do not agree within %v", patience)
-		}
-	}
-}
-
-// sentinel is a process that watches the master.
-type sentinel struct {
-	t      testing.TB
-	port   int
-	config string
-	cmd    process
-}
-
-func (x *sentinel) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(x.port)) }
-
-// downAfter is after what silence sentinels take a server for dead: longer than a busy
-// machine stands still.
-const downAfter = 4 * time.Second
-
-func newSentinel(t *testing.T, master string) *sentinel {
-	t.Helper()
-	dir := t.TempDir()
-	x := &sentinel{t: t, port: freePort(t), config: filepath.Join(dir, "sentinel.conf")}
-	host, port, _ := net.SplitHostPort(master)
-	lines := []string{
-		"bind 127.0.0.1", "port " + strconv.Itoa(x.port), "dir " + dir,
-		fmt.Sprintf("sentinel monitor %s %s %s 2", masterSet, host, port),
-		fmt.Sprintf("sentinel down-after-milliseconds %s %d", masterSet, downAfter.Milliseconds()),
-		fmt.Sprintf("sentinel failover-timeout %s %d", masterSet, 2*downAfter.Milliseconds()),
-	}
-	if err := os.WriteFile(x.config, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x.start()
-	t.Cleanup(func() { x.cmd.kill() })
-	return x
-}
-
-// start starts it with what it has written down, and waits until it answers.
-func (x *sentinel) start() {
-	x.t.Helper()
-	if err := x.cmd.start("redis-server", x.config, "--sentinel"); err != nil {
-		x.t.Fatal(err)
-	}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := x.do("PING"); err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			x.t.Fatalf("a sentinel does not answer within %v:\n%s", patience, x.cmd.output.String())
-		}
-	}
-}
-
-// master is the address that it names; "" if it does not answer.
-func (x *sentinel) master() string {
-	v, err := x.do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", masterSet)
+// masterOf is the address that a sentinel names; "" if it does not answer.
+func masterOf(sentinel *redistest.Server) string {
+	v, err := sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.MasterSet)
 	if err != nil || v == nil {
 		return ""
 	}
 	at := v.([]any)
 	return net.JoinHostPort(at[0].(string), at[1].(string))
+}
+
+// settle waits until the sentinels agree.
+func (s *site) settle() {
+	s.t.Helper()
+	if harness.Awaits(patience, s.agreed) {
+		return
+	}
+	for _, n := range s.nodes {
+		role, err := n.server.Do("ROLE")
+		s.t.Log(n.server.Addr(), role, err)
+	}
+	for _, x := range s.sentinels.Watch {
+		v, err := x.Do("SENTINEL", "REPLICAS", redistest.MasterSet)
+		s.t.Log(x.Addr(), masterOf(x), v, err)
+	}
+	s.t.Fatalf("the sentinels do not agree within %v", patience)
 }

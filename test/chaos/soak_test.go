@@ -23,6 +23,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 var (
@@ -36,7 +37,7 @@ var (
 // counts, and of fair and read-write locks come again, since the first leave tokens and counts, and the last are
 // remembered by a server that tracks what rueidis read (see docs/guarantees.md).
 func TestSoak(t *testing.T) {
-	goredis.SetLogger(silent{})
+	goredis.SetLogger(harness.Silent{})
 	s := newSoak(t)
 	const each = 8
 	var wg sync.WaitGroup
@@ -78,9 +79,8 @@ func TestSoakTellsARise(t *testing.T) {
 		}
 		return all
 	}
-	if found := uneven(flat()); len(found) > 0 {
-		t.Errorf("found where there is nothing: %q", found)
-	}
+	found := uneven(flat())
+	harness.ErrorIf(t, len(found) > 0, "found where there is nothing: %q", found)
 	for j, m := range measures {
 		all := flat()
 		for i := range all {
@@ -184,24 +184,14 @@ func newSoak(t *testing.T) *soak {
 	for i := range s.wires {
 		s.wires[i] = newWire(t, s.server.Addr())
 	}
-	for i, client := range []string{goRedis, rueidisName, goRedis, rueidisName} {
+	for i, client := range slices.Repeat(harness.Libraries, 2) {
 		addr := s.server.Addr()
-		c := workerConfig{Site: standalone, Addrs: []string{addr}, Wires: map[string]string{addr: s.wires[i/2].addr()}, Client: client}
-		b, below, err := c.backend()
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := harness.Site{Addrs: []string{addr}, Timeout: commandTimeout, Wires: map[string]string{addr: s.wires[i/2].Addr()}}
+		b, below, err := at.Open(client)
+		harness.OK(t, err)
+		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
 		x := &soaked{Client: m, below: below}
-		if x.fair, err = m.Kind(mortise.Kind{Fair: true}); err != nil {
-			t.Fatal(err)
-		}
-		if x.fenced, err = m.Kind(mortise.Kind{Fenced: true}); err != nil {
-			t.Fatal(err)
-		}
+		x.fair, x.fenced = harness.Kind(t, m, mortise.Kind{Fair: true}), harness.Kind(t, m, mortise.Kind{Fenced: true})
 		x.read, x.write = m.RW()
 		s.clients = append(s.clients, x)
 	}
@@ -328,7 +318,7 @@ func (s *soak) suffer() {
 		dice := r.IntN(20)
 		switch {
 		case dice < 5:
-			w.cut()
+			w.Cut()
 		case dice < 11:
 			x := &strike{deed: []deed{dropAndMute, dropAndCut, halve}[dice%3], struck: make(chan struct{})}
 			w.arm(x)
@@ -336,7 +326,7 @@ func (s *soak) suffer() {
 			case <-x.struck:
 				if x.deed == dropAndMute { // its client notices by a timeout; not all are to wait for that
 					s.over(200 * time.Millisecond)
-					x.line.end()
+					x.line.End()
 				}
 			case <-time.After(time.Second):
 				w.disarm()
@@ -424,14 +414,8 @@ func told(info, field string) int {
 // resident is how much memory the kernel counts for this process.
 func resident(t *testing.T) int {
 	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.Atoi(strings.Fields(string(b))[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := harness.Must(os.ReadFile("/proc/self/statm"))(t)
+	pages := harness.Must(strconv.Atoi(strings.Fields(string(b))[1]))(t)
 	return pages * os.Getpagesize()
 }
 
@@ -483,10 +467,7 @@ func (s *soak) table() string {
 
 func (s *soak) write(file string) {
 	s.t.Helper()
-	f, err := os.Create(file)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	f := harness.Must(os.Create(file))(s.t)
 	defer f.Close()
 	w := csv.NewWriter(f)
 	w.Write(head())
@@ -506,9 +487,7 @@ func (s *soak) end() {
 	}
 	for _, c := range s.clients {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		if err := c.Shutdown(ctx); err != nil {
-			s.t.Error(err)
-		}
+		harness.Check(s.t, c.Shutdown(ctx))
 		cancel()
 		c.below()
 	}

@@ -4,8 +4,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const workerEnv = "MORTISE_CHAOS_WORKER"
@@ -24,9 +23,7 @@ const workerEnv = "MORTISE_CHAOS_WORKER"
 type workerConfig struct {
 	Process    int
 	Ledger     string
-	Site       string
-	Addrs      []string          // of the servers, or of the sentinels
-	Wires      map[string]string // where to connect to instead
+	Site       harness.Site
 	Client     string
 	Lock       string // "": mortise; else one made by hand, and how it is broken
 	Lease      time.Duration
@@ -38,7 +35,7 @@ type workerConfig struct {
 // worker is a process that takes locks, again and again.
 type worker struct {
 	workerConfig
-	book *ledger
+	book *harness.Ledger
 	lock locker
 	ctx  context.Context // ends when all is to end
 }
@@ -58,7 +55,7 @@ type locker interface {
 
 // want is how a lock is asked for.
 type want struct {
-	shape       shape
+	shape       harness.Shape
 	reads       bool // of a read-write lock
 	fenced, try bool
 	lease       time.Duration // 0: renewed
@@ -78,17 +75,17 @@ const (
 
 func (c workerConfig) key(name int64) string { return fmt.Sprint(c.Prefix, name) }
 
-type silent struct{}
+// shapes are those of names, in turn.
+var shapes = [...]harness.Shape{harness.Plain, harness.Plain, harness.Fair, harness.ReadWrite, harness.Permits}
 
-func (silent) Printf(context.Context, string, ...any) {}
+func shapeOf(name int64) harness.Shape { return shapes[name%generation%int64(len(shapes))] }
 
-func work(config string) error {
-	w := &worker{}
-	if err := json.Unmarshal([]byte(config), &w.workerConfig); err != nil {
-		return err
-	}
-	goredis.SetLogger(silent{})
-	book, unmap, err := openLedger(w.Ledger)
+const permitsMade = 2
+
+func work(config workerConfig) error {
+	w := &worker{workerConfig: config}
+	goredis.SetLogger(harness.Silent{})
+	book, unmap, err := harness.Map[harness.Ledger](w.Ledger)
 	if err != nil {
 		return err
 	}
@@ -101,7 +98,7 @@ func work(config string) error {
 	defer cancel()
 	w.ctx = ctx
 	var wg sync.WaitGroup
-	wg.Go(func() { book.feel(func() bool { return ctx.Err() != nil }) })
+	wg.Go(func() { book.Feel(func() bool { return ctx.Err() != nil }) })
 	for i := range w.Goroutines {
 		wg.Go(func() {
 			for w.ctx.Err() == nil {
@@ -110,8 +107,8 @@ func work(config string) error {
 			}
 		})
 	}
-	book.worker[w.Process].ready.Store(1)
-	for book.stop.Load() == 0 {
+	book.Worker[w.Process].Ready.Store(1)
+	for book.Stop.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
@@ -139,10 +136,10 @@ func (w *worker) leaks() (err error) {
 	// rueidis (1.0.71 to 1.0.79) keeps a connection for ever where a command, or its look at a cluster's slots, was
 	// dialling it while it was closed or another master took its place: mux.Close, then mux._pipe stores
 	// what it dialled. A test of how many there are is finish's.
-	if w.Site != standalone && goleak.Find(append(opts,
+	if (w.Site.Sentinels || w.Site.Cluster) && goleak.Find(append(opts,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)._backgroundRead"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*pipe)._backgroundWrite"))...) == nil {
-		w.book.strays.Add(1)
+		w.book.Strays.Add(1)
 		return nil
 	}
 	return err
@@ -171,7 +168,7 @@ func (w *worker) locker() (locker, error) {
 	if w.Lock != "" && !mutant {
 		return newHandmade(w.workerConfig, w.book), nil
 	}
-	b, below, err := w.backend()
+	b, below, err := w.Site.Open(w.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -208,13 +205,13 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 	}
 	var l mortise.Locker
 	switch {
-	case w.shape == permits:
+	case w.shape == harness.Permits:
 		return m.permit(ctx, name, w.try, opts)
 	case w.reads:
 		l = m.read
-	case w.shape == readWrite:
+	case w.shape == harness.ReadWrite:
 		l = m.write
-	case w.shape == fair:
+	case w.shape == harness.Fair:
 		l = m.fair[fenced]
 	default:
 		l = m.plain[fenced]
@@ -225,7 +222,7 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 	return l.Lock(ctx, name, opts...)
 }
 
-// permit takes one, of those that it makes if nobody has.
+// permit takes one, of those that it makes if there are none.
 func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
 	p := m.client.Permits(name)
 	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
@@ -255,7 +252,7 @@ func (m *mortises) close(ctx context.Context) error {
 
 // visit takes a lock, is inside for a while, and leaves, and writes it all down.
 func (w *worker) visit(i int) {
-	name := w.book.generation.Load() * generation
+	name := w.book.Round.Load() * generation
 	hot := rand.IntN(5) == 0
 	if hot {
 		name += rand.Int64N(int64(hotNames))
@@ -263,10 +260,10 @@ func (w *worker) visit(i int) {
 		name += int64(hotNames) + rand.Int64N(int64(coldNames))
 	}
 	s := shapeOf(name)
-	wants := want{shape: s, reads: s == readWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.fenced(), try: rand.IntN(8) == 0}
+	wants := want{shape: s, reads: s == harness.ReadWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.Fenced(), try: rand.IntN(8) == 0}
 	long := false // held for more than a lease, and renewed meanwhile
 	switch dice := rand.IntN(1000); {
-	case s == permits:
+	case s == harness.Permits:
 		long = hot && dice < 20
 	case wants.reads:
 		long = !hot && dice < 3
@@ -286,111 +283,70 @@ func (w *worker) visit(i int) {
 			stay = wants.lease + rand.N(20*time.Millisecond)
 		}
 	}
-	if i >= patient { // others give up, and give others room: who waits for one name does not ask for another
+	if i >= patient { // others give up, and give others room: a goroutine that waits for one name does not ask for another
 		wants.wait = 50*time.Millisecond + rand.N(200*time.Millisecond)
 	}
 
-	e, index := w.book.begin()
+	e, index := w.book.Begin()
 	if e == nil {
 		w.pause(time.Second)
 		return
 	}
-	self := &w.book.worker[w.Process]
-	e.name.Store(name)
-	e.process.Store(int64(w.Process))
-	e.who.Store(int64(i))
-	if wants.reads {
-		e.reads.Store(1)
-	}
-	e.begun.Store(now())
+	self := &w.book.Worker[w.Process]
+	e.Describe(name, int64(w.Process), int64(i), s, permitsMade, wants.reads)
+	e.Begun.Store(harness.Now())
 	waits := hot && !wants.try
 	if waits {
-		self.waiting.Add(1)
+		self.Waiting.Add(1)
 	}
 	l, err := w.lock.take(w.ctx, w.key(name), wants)
 	if waits {
-		self.waiting.Add(-1)
+		self.Waiting.Add(-1)
 	}
 	if err != nil {
-		e.freed.Store(now())
-		if errors.Is(err, mortise.ErrNotAcquired) {
-			e.end.Store(denied)
-			return
+		if e.Fail(err); e.End.Load() == harness.Failed {
+			w.pause(5 * time.Millisecond)
 		}
-		e.end.Store(failed)
-		w.pause(5 * time.Millisecond)
 		return
 	}
 	token, _ := l.Token()
-	e.token.Store(token)
-	e.got.Store(now())
+	e.Token.Store(token)
+	e.Got.Store(harness.Now())
 	w.stay(e, index, l, stay, hot, overstay)
-	e.leaving.Store(now())
-	err = l.Unlock(context.Background())
-	e.freed.Store(now())
-	switch {
-	case err == nil:
-		e.end.Store(released)
-	case errors.Is(err, mortise.ErrNotHeld):
-		e.end.Store(notHeld)
-	default:
-		e.end.Store(unsure)
-	}
+	e.Leaving.Store(harness.Now())
+	e.Leave(l.Unlock(context.Background()))
 }
 
 // stay is the critical section: it asks the lease, writes down what it says, and writes to
 // the fenced store.
-func (w *worker) stay(e *entry, index int64, l lease, stay time.Duration, hot, overstay bool) {
-	self := &w.book.worker[w.Process]
-	until := now() + int64(stay)
-	defer self.lingering.CompareAndSwap(index+1, 0)
+func (w *worker) stay(e *harness.Entry, index int64, l lease, stay time.Duration, hot, overstay bool) {
+	self := &w.book.Worker[w.Process]
+	until := harness.Now() + int64(stay)
+	defer self.Lingering.CompareAndSwap(index+1, 0)
 	for step := 200 * time.Microsecond; ; step = min(2*step, 5*time.Millisecond) {
-		at, err := now(), l.Err()
-		switch {
-		case err == nil:
-			e.last.Store(at)
-			e.first.CompareAndSwap(0, at)
-		case e.told.Load() == 0:
-			if errors.Is(err, mortise.ErrLost) {
-				e.lost.Store(1)
-			}
-			e.told.Store(at)
+		at, err := harness.Now(), l.Err()
+		if err == nil {
+			e.Claim(at)
+		} else {
+			e.Tell(at, err)
 		}
-		if !w.write(e) {
-			if at := now(); l.Err() == nil {
-				e.refused.CompareAndSwap(0, at)
+		if !w.book.Write(e) {
+			if at := harness.Now(); l.Err() == nil {
+				e.Refused.CompareAndSwap(0, at)
 			} else {
-				e.stale.CompareAndSwap(0, at)
+				e.Stale.CompareAndSwap(0, at)
 			}
 		}
 		if err != nil && !overstay {
 			return
 		}
-		linger := hot && self.linger.Load() != 0 && w.ctx.Err() == nil && err == nil
+		linger := hot && self.Linger.Load() != 0 && w.ctx.Err() == nil && err == nil
 		if linger {
-			self.lingering.CompareAndSwap(0, index+1)
+			self.Lingering.CompareAndSwap(0, index+1)
 		}
 		if at >= until && !linger || w.ctx.Err() != nil {
 			return
 		}
 		time.Sleep(step)
-	}
-}
-
-// write writes to the fenced store; it says no to a token that is smaller than one it has seen.
-func (w *worker) write(e *entry) bool {
-	token := e.token.Load()
-	if token == 0 {
-		return true
-	}
-	cell := &w.book.store[e.name.Load()%maxNames]
-	for {
-		seen := cell.Load()
-		if token < seen {
-			return false
-		}
-		if cell.CompareAndSwap(seen, token) {
-			return true
-		}
 	}
 }

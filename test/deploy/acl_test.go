@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/scripts"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // user and password are those of the Redis user under test.
@@ -24,14 +25,9 @@ const user, password = "locks", "secret"
 // permissions are the table of docs/deployments.md: what a Redis user needs for what.
 func permissions(t *testing.T, heading string) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/deployments.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := harness.Must(os.ReadFile("../../docs/deployments.md"))(t)
 	_, section, found := strings.Cut(string(text), "# "+heading+"\n")
-	if !found {
-		t.Fatalf("docs/deployments.md has no section %q", heading)
-	}
+	harness.FatalIf(t, !found, "docs/deployments.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n#")
 	rows := map[string][]string{}
 	for line := range strings.Lines(section) {
@@ -43,9 +39,7 @@ func permissions(t *testing.T, heading string) map[string][]string {
 			rows[name] = append(rows[name], strings.Fields(strings.ReplaceAll(strings.Trim(quoted, "`"), `\|`, "|"))...)
 		}
 	}
-	if len(rows) == 0 {
-		t.Fatalf("no table under %q", heading)
-	}
+	harness.FatalIf(t, len(rows) == 0, "no table under %q", heading)
 	return rows
 }
 
@@ -81,7 +75,9 @@ func TestTheSuiteOverTLSAsTheLeastUser(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		chosen := func(name string) bool { return s.name != "valkey-go" || connecting.MatchString(name) }
 		conformance.RunSomeOn(t, []redistest.Option{redistest.WithTLS(x), redistest.WithACL(acl)}, func(t *testing.T, srv *redistest.Server) backend.Backend {
-			return s.open(t, site{addrs: []string{srv.TLSAddr()}, tls: x.Config(), user: user, password: password})
+			at := server(srv.TLSAddr()).as(user, password)
+			at.TLS = x.Config()
+			return s.open(t, at)
 		}, chosen)
 	})
 }
@@ -100,26 +96,21 @@ func TestTheTablesHaveEveryCommandOfTheScripts(t *testing.T) {
 
 // The user that is shown for copying is that of the rows that it is shown for.
 func TestTheUserThatIsShownIsTheTables(t *testing.T) {
-	text, err := os.ReadFile("../../docs/deployments.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := harness.Must(os.ReadFile("../../docs/deployments.md"))(t)
 	_, shown, _ := strings.Cut(string(text), "ACL SETUSER locks on >secret resetchannels ")
 	shown, _, _ = strings.Cut(shown, "```")
 	rows := permissions(t, least)
 	got, want := strings.Fields(shown), slices.Concat(rows["every kind"], rows["locks, `LockAll`"])
 	slices.Sort(got)
 	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("it is shown with\n%v\nthe table has\n%v", got, want)
-	}
+	harness.ErrorIf(t, !slices.Equal(got, want), "it is shown with\n%v\nthe table has\n%v", got, want)
 }
 
 // tours go through what a row of the table is about, each with two clients of the user and
 // names that begin with orders:. A tour ends at its first error.
 var tours = map[string]struct {
 	besides []string // other rows that it needs
-	go_     func(v *visitor) error
+	go_     func(v *visitor)
 }{
 	"every kind":       {[]string{"locks, `LockAll`"}, tourLocks},
 	"locks, `LockAll`": {[]string{"every kind"}, tourLocks},
@@ -138,19 +129,52 @@ var tours = map[string]struct {
 	"... with `WithStayOutScope(\"orders\")`":      {[]string{"every kind", "locks, `LockAll`"}, tourRedScope},
 }
 
-// visitor is who takes a tour.
+// visitor takes a tour.
 type visitor struct {
 	t    *testing.T
 	ctx  context.Context
 	srv  *redistest.Server
 	open func(opts ...mortise.ClientOption) *mortise.Client
 	a, b *mortise.Client
-	as   string // whom the server knows
+	as   string // the user, as the server knows it
 	name string
 	// enough is whether the user has what he needs.
 	enough bool
 
 	clients []*mortise.Client
+}
+
+// ends is what a tour panics with: its first error.
+type ends struct{ error }
+
+// try ends the tour if err is not nil.
+func (v *visitor) try(err error) {
+	if err != nil {
+		panic(ends{err})
+	}
+}
+
+// tour is the first error of a tour.
+func (v *visitor) tour(take func(v *visitor)) (err error) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case ends:
+			err = e.error
+		default:
+			panic(e)
+		}
+	}()
+	take(v)
+	return nil
+}
+
+// had is what a call returned, unless the tour ends with its error.
+func had[V any](x V, err error) func(*visitor) V {
+	return func(v *visitor) V {
+		v.try(err)
+		return x
+	}
 }
 
 // leave closes the clients at once: what they may not give back, they would try to for long.
@@ -176,9 +200,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 		for row, tour := range tours {
 			t.Run(row, func(t *testing.T) {
 				t.Parallel()
-				if len(rows[row]) == 0 {
-					t.Fatalf("docs/deployments.md has no row %q", row)
-				}
+				harness.FatalIf(t, len(rows[row]) == 0, "docs/deployments.md has no row %q", row)
 				srv := redistest.Start(t)
 				var others []string
 				for _, other := range tour.besides {
@@ -191,23 +213,19 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					srv.Must(append([]string{"ACL", "SETUSER", as, "on", ">" + password, "resetchannels"}, rules...)...)
 					v := &visitor{t: t, as: as, ctx: within(t, patience), srv: srv, name: fmt.Sprint("orders:", n), enough: enough}
 					v.open = func(opts ...mortise.ClientOption) *mortise.Client {
-						locks, err := mortise.New(s.open(t, site{addrs: []string{srv.Addr()}, user: as, password: password}), opts...)
-						if err != nil {
-							t.Fatal(err)
-						}
+						locks, err := mortise.New(s.open(t, server(srv.Addr()).as(as, password)), opts...)
+						harness.OK(t, err)
 						v.clients = append(v.clients, locks)
 						return locks
 					}
 					defer v.leave()
 					v.a, v.b = v.open(), v.open()
-					return tour.go_(v)
+					return v.tour(tour.go_)
 				}
 				visit := func(enough bool, rules []string) error {
 					return persist(func() error { return once(enough, rules) })
 				}
-				if err := visit(true, slices.Concat(others, rows[row])); err != nil {
-					t.Fatalf("the row is not enough: %v", err)
-				}
+				harness.OKf(t, visit(true, slices.Concat(others, rows[row])), "the row is not enough")
 				for i, rule := range rows[row] {
 					if slices.Contains(others, rule) {
 						t.Errorf("%s is in another row that this one needs", rule)
@@ -222,12 +240,11 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 						t.Errorf("%s is not needed", rule)
 						continue
 					}
-					// The server tells who was refused what. It does not always tell the client.
+					// The server tells which user was refused what. It does not always tell the client.
 					as := fmt.Sprint("user", n)
 					eventually(t, "the server's log names "+rule, func() bool { return refused(srv, as, rule) })
-					if err != nil && !permission(err) {
-						t.Errorf("without %s the error does not say what to do: %v", rule, err)
-					}
+					harness.ErrorIf(t, err != nil && !permission(err),
+						"without %s the error does not say what to do: %v", rule, err)
 				}
 			})
 		}
@@ -248,12 +265,12 @@ func persist(visit func() error) error {
 	}
 }
 
-// inBackground are commands that are sent for nobody who could be told: who waited has gone.
+// inBackground are commands that are sent for no caller that could be told: the waiter has gone.
 var inBackground = map[string]bool{"+unsubscribe": true}
 
 // seldom are commands that a tour does not come to each time: for the queue of a fair lock whose
-// first place belongs to one who left it meanwhile, or who died with more than two of them; and for
-// those who wait in turn, if one waited when another released, and more than one.
+// first place belongs to a waiter that left it meanwhile, or that died with more than two of them; and for
+// waiters in turn, if one waited when another released, and more than one.
 var seldom = map[string]bool{
 	"+lrange": true, "+lpop": true, "+lrem": true,
 	"+hlen": true, "+time": true, "+zadd": true, "+zpopmin": true, "+zrange": true, "+zrem": true,
@@ -275,51 +292,40 @@ func refused(srv *redistest.Server, as, rule string) bool {
 }
 
 // handOver has one wait for what another holds, until it listens, and then gives it back.
-func (v *visitor) handOver(wait func(ctx context.Context) error, free func() error) error {
-	done, cancel, err := v.waits(wait)
+func (v *visitor) handOver(wait func(ctx context.Context) error, free func() error) {
+	done, cancel := v.waits(wait)
 	defer cancel()
-	if err != nil {
-		return err
-	}
-	if err := free(); err != nil {
-		return err
-	}
-	return <-done
+	v.try(free())
+	v.try(<-done)
 }
 
 // giveUp has one wait, until it listens, and then not any more.
-func (v *visitor) giveUp(wait func(ctx context.Context) error) error {
-	done, cancel, err := v.waits(wait)
-	defer cancel()
-	if err != nil {
-		return err
-	}
+func (v *visitor) giveUp(wait func(ctx context.Context) error) {
+	done, cancel := v.waits(wait)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		return errors.Join(errors.New("it did not give up"), err)
+		v.try(errors.Join(errors.New("it did not give up"), err))
 	}
-	return nil
 }
 
-// listening tells whether somebody waits for the visitor's name.
+// listening reports whether a client waits for the visitor's name.
 func (v *visitor) listening() bool {
 	return strings.Contains(fmt.Sprint(v.srv.Must("PUBSUB", "CHANNELS")), v.name+"}")
 }
 
-func (v *visitor) waits(wait func(ctx context.Context) error) (<-chan error, context.CancelFunc, error) {
+func (v *visitor) waits(wait func(ctx context.Context) error) (<-chan error, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(v.ctx)
 	done := make(chan error, 1)
 	go func() { done <- wait(ctx) }()
-	for {
-		if v.listening() {
-			return done, cancel, nil
-		}
+	for !v.listening() {
 		select {
 		case err := <-done:
-			return done, cancel, errors.Join(errors.New("it does not wait"), err)
+			cancel()
+			v.try(errors.Join(errors.New("it does not wait"), err))
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	return done, cancel
 }
 
 // taking returns a function that takes a lock and gives it back.
@@ -333,265 +339,154 @@ func taking(l mortise.Locker, name string) func(context.Context) error {
 	}
 }
 
-func (v *visitor) lock(a, b mortise.Locker) error {
-	lease, err := a.Lock(v.ctx, v.name)
-	if err != nil {
-		return err
-	}
-	return v.handOver(taking(b, v.name), func() error { return lease.Unlock(v.ctx) })
+func (v *visitor) lock(a, b mortise.Locker) {
+	lease := had(a.Lock(v.ctx, v.name))(v)
+	v.handOver(taking(b, v.name), func() error { return lease.Unlock(v.ctx) })
 }
 
-func tourLocks(v *visitor) error {
-	if err := v.a.Ping(v.ctx); err != nil {
-		return err
-	}
+func tourLocks(v *visitor) {
+	v.try(v.a.Ping(v.ctx))
 	v.srv.Must("SCRIPT", "FLUSH")
-	err := mortise.Do(v.ctx, v.a, v.name, func(ctx context.Context) error { return taking(v.a, v.name)(ctx) })
-	if err != nil {
-		return err
-	}
-	all, err := mortise.LockAll(v.ctx, []mortise.Part{{Locker: v.a, Name: v.name}, {Locker: v.a, Name: v.name + "/2"}})
-	if err != nil {
-		return err
-	}
-	if err := all.Unlock(v.ctx); err != nil {
-		return err
-	}
-	if err := v.lock(v.a, v.b); err != nil {
-		return err
-	}
-	// Who waited does not listen any more. That it may not is told to those who wait still: here, nobody.
+	v.try(mortise.Do(v.ctx, v.a, v.name, taking(v.a, v.name)))
+	all := had(mortise.LockAll(v.ctx, []mortise.Part{{Locker: v.a, Name: v.name}, {Locker: v.a, Name: v.name + "/2"}}))(v)
+	v.try(all.Unlock(v.ctx))
+	v.lock(v.a, v.b)
+	// The waiter does not listen any more. That it may not is told to waiters only: here there is none.
 	eventually(v.t, "they do not listen any more", func() bool {
 		return !v.listening() || !v.enough && refused(v.srv, v.as, "+unsubscribe")
 	})
-	return nil
 }
 
-func tourFenced(v *visitor) error {
-	a, err := v.a.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return err
-	}
-	b, err := v.b.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return err
-	}
-	return v.lock(a, b)
+// kinds are the lockers of a kind of both clients.
+func (v *visitor) kinds(k mortise.Kind) (a, b mortise.Locker) {
+	return harness.Kind(v.t, v.a, k), harness.Kind(v.t, v.b, k)
 }
+
+func tourFenced(v *visitor) { v.lock(v.kinds(mortise.Kind{Fenced: true})) }
 
 // tourReplicas is over when it is told that there are none.
-func tourReplicas(v *visitor) error {
+func tourReplicas(v *visitor) {
 	_, err := v.a.Lock(v.ctx, v.name, mortise.WithReplicas(1, 10*time.Millisecond))
-	if errors.Is(err, mortise.ErrNotReplicated) {
-		return nil
+	if !errors.Is(err, mortise.ErrNotReplicated) {
+		v.try(errors.Join(errors.New("it did not wait for replicas"), err))
 	}
-	return errors.Join(errors.New("it did not wait for replicas"), err)
 }
 
-func tourInspect(v *visitor) error {
-	lease, err := v.a.Lock(v.ctx, v.name)
-	if err != nil {
-		return err
-	}
+func tourInspect(v *visitor) {
+	lease := had(v.a.Lock(v.ctx, v.name))(v)
 	defer lease.Unlock(v.ctx)
-	_, err = v.b.Inspect(v.ctx, v.name)
-	return err
+	had(v.b.Inspect(v.ctx, v.name))(v)
 }
 
-func tourForce(v *visitor) error {
-	if _, err := v.a.Lock(v.ctx, v.name); err != nil {
-		return err
-	}
-	_, err := v.b.ForceUnlock(v.ctx, v.name)
-	return err
+func tourForce(v *visitor) {
+	had(v.a.Lock(v.ctx, v.name))(v)
+	had(v.b.ForceUnlock(v.ctx, v.name))(v)
 }
 
-func tourNested(v *visitor) error { return v.nested(v.a) }
+func tourNested(v *visitor) { v.nested(v.a) }
 
-func tourNestedFenced(v *visitor) error {
-	fenced, err := v.a.Kind(mortise.Kind{Fenced: true})
-	if err != nil {
-		return err
-	}
-	return v.nested(fenced)
+func tourNestedFenced(v *visitor) {
+	fenced, _ := v.kinds(mortise.Kind{Fenced: true})
+	v.nested(fenced)
 }
 
-func (v *visitor) nested(caller mortise.Locker) error {
-	outer, err := caller.Lock(v.ctx, v.name)
-	if err != nil {
-		return err
-	}
-	ctx, err := v.b.Adopt(v.ctx, mortise.ClaimsOf(outer.Context())...)
-	if err != nil {
-		return err
-	}
-	inner, err := v.b.Lock(ctx, v.name)
-	if err != nil {
-		return err
-	}
-	if err := inner.Unlock(v.ctx); err != nil {
-		return err
-	}
-	return outer.Unlock(v.ctx)
+func (v *visitor) nested(caller mortise.Locker) {
+	outer := had(caller.Lock(v.ctx, v.name))(v)
+	ctx := had(v.b.Adopt(v.ctx, mortise.ClaimsOf(outer.Context())...))(v)
+	inner := had(v.b.Lock(ctx, v.name))(v)
+	v.try(inner.Unlock(v.ctx))
+	v.try(outer.Unlock(v.ctx))
 }
 
-func tourFair(v *visitor) error {
-	a, err := v.a.Kind(mortise.Kind{Fair: true, Fenced: true})
-	if err != nil {
-		return err
-	}
-	b, err := v.b.Kind(mortise.Kind{Fair: true, Fenced: true})
-	if err != nil {
-		return err
-	}
-	if err := v.lock(a, b); err != nil {
-		return err
-	}
-	// One gives up, and leaves the queue. Where he may not, nobody stands behind him.
-	lease, err := a.Lock(v.ctx, v.name)
-	if err != nil {
-		return err
-	}
-	if err := v.giveUp(taking(b, v.name)); err != nil {
-		return err
-	}
+func tourFair(v *visitor) {
+	a, b := v.kinds(mortise.Kind{Fair: true, Fenced: true})
+	v.lock(a, b)
+	// One gives up, and leaves the queue. Where it may not, no waiter stands behind it.
+	lease := had(a.Lock(v.ctx, v.name))(v)
+	v.giveUp(taking(b, v.name))
 	if v.enough {
 		eventually(v.t, "the queue is empty", func() bool {
 			return v.srv.Must("EXISTS", "redisson_lock_queue:{"+v.name+"}") == int64(0)
 		})
 	}
-	return lease.Unlock(v.ctx)
+	v.try(lease.Unlock(v.ctx))
 }
 
-func tourRW(v *visitor) error {
+func tourRW(v *visitor) {
 	readA, writeA := v.a.RW()
 	readB, writeB := v.b.RW()
-	// A writer who reads as well, and goes on as a reader.
-	wrote, err := writeA.Lock(v.ctx, v.name)
-	if err != nil {
-		return err
-	}
-	read, err := readA.Lock(wrote.Context(), v.name)
-	if err != nil {
-		return err
-	}
-	if err := v.handOver(taking(readB, v.name), func() error { return wrote.Unlock(v.ctx) }); err != nil {
-		return err
-	}
-	// A writer who waits for it, and one who gives up.
-	if err := v.giveUp(taking(writeB, v.name)); err != nil {
-		return err
-	}
-	if err := v.handOver(taking(writeB, v.name), func() error { return read.Unlock(v.ctx) }); err != nil {
-		return err
-	}
-	if _, err := writeA.Lock(v.ctx, v.name); err != nil {
-		return err
-	}
-	if _, err := v.b.InspectRW(v.ctx, v.name); err != nil {
-		return err
-	}
-	_, err = v.b.ForceUnlockRW(v.ctx, v.name)
-	return err
+	// A writer that reads as well, and goes on as a reader.
+	wrote := had(writeA.Lock(v.ctx, v.name))(v)
+	read := had(readA.Lock(wrote.Context(), v.name))(v)
+	v.handOver(taking(readB, v.name), func() error { return wrote.Unlock(v.ctx) })
+	// A writer that waits for it, and one that gives up.
+	v.giveUp(taking(writeB, v.name))
+	v.handOver(taking(writeB, v.name), func() error { return read.Unlock(v.ctx) })
+	had(writeA.Lock(v.ctx, v.name))(v)
+	had(v.b.InspectRW(v.ctx, v.name))(v)
+	had(v.b.ForceUnlockRW(v.ctx, v.name))(v)
 }
 
-func tourSemaphore(v *visitor) error {
+func tourSemaphore(v *visitor) {
 	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
-	if _, err := a.TrySetPermits(v.ctx, 1); err != nil {
-		return err
-	}
-	if err := a.Acquire(v.ctx, 1); err != nil {
-		return err
-	}
-	err := v.handOver(func(ctx context.Context) error { return b.Acquire(ctx, 1) }, func() error { return a.Release(v.ctx, 1) })
-	if err != nil {
-		return err
-	}
-	if err := a.AddPermits(v.ctx, 2); err != nil {
-		return err
-	}
-	if _, err := a.Drain(v.ctx); err != nil {
-		return err
-	}
-	_, err = a.Available(v.ctx)
-	return err
+	had(a.TrySetPermits(v.ctx, 1))(v)
+	v.try(a.Acquire(v.ctx, 1))
+	v.handOver(func(ctx context.Context) error { return b.Acquire(ctx, 1) }, func() error { return a.Release(v.ctx, 1) })
+	v.try(a.AddPermits(v.ctx, 2))
+	had(a.Drain(v.ctx))(v)
+	had(a.Available(v.ctx))(v)
 }
 
-func tourPermits(v *visitor) error {
+func tourPermits(v *visitor) {
 	a, b := v.a.Permits(v.name), v.b.Permits(v.name)
-	if _, err := a.TrySetPermits(v.ctx, 1); err != nil {
-		return err
-	}
+	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.srv.Must("PEXPIRE", v.name, "3600000") // as Redisson may
-	permit, err := a.Acquire(v.ctx)
-	if err != nil {
-		return err
-	}
-	err = v.handOver(func(ctx context.Context) error {
+	permit := had(a.Acquire(v.ctx))(v)
+	v.handOver(func(ctx context.Context) error {
 		p, err := b.Acquire(ctx)
 		if err != nil {
 			return err
 		}
 		return p.Release(ctx)
 	}, func() error { return permit.Release(v.ctx) })
-	if err != nil {
-		return err
-	}
-	if err := a.AddPermits(v.ctx, 1); err != nil {
-		return err
-	}
-	_, err = a.Available(v.ctx)
-	return err
+	v.try(a.AddPermits(v.ctx, 1))
+	had(a.Available(v.ctx))(v)
 }
 
-func tourLatch(v *visitor) error {
+func tourLatch(v *visitor) {
 	a, b := v.a.Latch(v.name), v.b.Latch(v.name)
-	if _, err := a.TrySet(v.ctx, 2); err != nil {
-		return err
-	}
-	if err := a.CountDown(v.ctx); err != nil {
-		return err
-	}
-	err := v.handOver(func(ctx context.Context) error { return b.Wait(ctx) }, func() error { return a.CountDown(v.ctx) })
-	if err != nil {
-		return err
-	}
-	if _, err := a.TrySet(v.ctx, 1); err != nil {
-		return err
-	}
-	if _, err := b.Count(v.ctx); err != nil {
-		return err
-	}
-	_, err = a.Delete(v.ctx)
-	return err
+	had(a.TrySet(v.ctx, 2))(v)
+	v.try(a.CountDown(v.ctx))
+	v.handOver(func(ctx context.Context) error { return b.Wait(ctx) }, func() error { return a.CountDown(v.ctx) })
+	had(a.TrySet(v.ctx, 1))(v)
+	had(b.Count(v.ctx))(v)
+	had(a.Delete(v.ctx))(v)
 }
 
 // tourRed has three clients of one server in place of three servers: their users are the same.
-func tourRed(v *visitor) error {
+func tourRed(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since")
-	return tourOf(v, v.a, v.b, v.open())
+	tourOf(v, v.a, v.b, v.open())
 }
 
-func tourRedScope(v *visitor) error {
+func tourRedScope(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since:orders")
 	scope := mortise.WithStayOutScope("orders")
-	return tourOf(v, v.open(scope), v.open(scope), v.open(scope))
+	tourOf(v, v.open(scope), v.open(scope), v.open(scope))
 }
 
-func tourOf(v *visitor, clients ...*mortise.Client) error {
-	red, err := mortise.Red(clients...)
-	if err != nil {
-		return err
-	}
+func tourOf(v *visitor, clients ...*mortise.Client) {
+	red := had(mortise.Red(clients...))(v)
+	var err error
 	for v.ctx.Err() == nil {
 		_, err = red.TryLock(v.ctx, v.name)
 		if errors.Is(err, mortise.ErrUnavailable) && strings.Contains(err.Error(), "have no vote") {
-			return nil // these stores are new, and said so
+			return // these stores are new, and said so
 		}
 		if permission(err) {
-			return err
+			break
 		}
 		// On a machine that stands still, no store answers within a second.
 	}
-	return err
+	v.try(err)
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,58 +15,69 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // replicated asks for one replica. A master asks its replicas once for each WAIT how far they are, else each
 // second: one that comes while WAIT waits is heard of late, so WAITs are short.
 var replicated = mortise.WithReplicas(1, 300*time.Millisecond)
 
-// crew locks names again and again, each with several goroutines, and counts, outside Redis, who is
-// inside.
+// crew locks names again and again, each with several goroutines, and counts, outside Redis, which
+// of them are inside.
 type crew struct {
-	t     *testing.T
-	turns atomic.Int64
-	last  atomic.Pointer[time.Time] // of the last turn
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	t       *testing.T
+	opts    []mortise.Option
+	forgets bool // what is confirmed may be lost in a failover: docs/guarantees.md
+	turns   atomic.Int64
+	last    atomic.Pointer[time.Time] // of the last turn
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
 }
 
-// work has four goroutines fight for each name, with replicated locks of one of the clients each. An
-// Unlock must never say that the lock was not held.
+// work has a crew fight for names with replicated locks.
 func work(ctx context.Context, t *testing.T, names []string, clients ...*mortise.Client) *crew {
-	x := &crew{t: t}
+	return (&crew{t: t, opts: []mortise.Option{replicated}}).work(ctx, names, clients...)
+}
+
+// work has four goroutines fight for each name, with locks of one of the clients each. An Unlock must
+// never say that the lock was not held, unless the deployment forgets.
+func (x *crew) work(ctx context.Context, names []string, clients ...*mortise.Client) *crew {
 	ctx, x.stop = context.WithCancel(ctx)
 	for _, name := range names {
 		inside := new(atomic.Int64)
 		for i := range 4 {
-			locks := clients[i%len(clients)]
 			x.wg.Go(func() {
-				for ctx.Err() == nil {
-					lease, err := locks.Lock(ctx, name, replicated)
-					if err != nil {
-						if ctx.Err() == nil && !unavailable(err) {
-							t.Errorf("Lock: %v", err)
-							return
-						}
-						continue
-					}
-					if n := inside.Add(1); n != 1 {
-						t.Errorf("%d of them hold %s", n, name)
-					}
-					time.Sleep(rand.N(2 * time.Millisecond))
-					inside.Add(-1)
-					now := time.Now()
-					x.last.Store(&now)
-					x.turns.Add(1)
-					if err := lease.Unlock(ctx); err != nil && ctx.Err() == nil && !unavailable(err) {
-						t.Errorf("Unlock: %v", err)
-					}
+				for ctx.Err() == nil && x.turn(ctx, clients[i%len(clients)], name, inside) {
 				}
 			})
 		}
 	}
-	t.Cleanup(x.end)
+	x.t.Cleanup(x.end)
 	return x
+}
+
+// turn is false where the crew is to end.
+func (x *crew) turn(ctx context.Context, locks *mortise.Client, name string, inside *atomic.Int64) bool {
+	lease, err := locks.Lock(ctx, name, x.opts...)
+	if err != nil {
+		if ctx.Err() == nil && !unavailable(err) {
+			x.t.Errorf("Lock: %v", err)
+			return false
+		}
+		return true
+	}
+	n := inside.Add(1)
+	harness.ErrorIf(x.t, n != 1 && !x.forgets, "%d of them hold %s", n, name)
+	time.Sleep(rand.N(2 * time.Millisecond))
+	inside.Add(-1)
+	now := time.Now()
+	x.last.Store(&now)
+	x.turns.Add(1)
+	err = lease.Unlock(ctx)
+	if err != nil && ctx.Err() == nil && !unavailable(err) && !(x.forgets && errors.Is(err, mortise.ErrNotHeld)) {
+		x.t.Errorf("Unlock: %v", err)
+	}
+	return true
 }
 
 func (x *crew) end() {
@@ -89,13 +98,11 @@ func (x *crew) resumes(since time.Time, what string) {
 	eventually(x.t, "locking resumes", func() bool { last := x.last.Load(); return last != nil && last.After(since) })
 	took := x.last.Load().Sub(since)
 	x.t.Logf("%s: the first turn was over %v later", what, took.Round(time.Millisecond))
-	if *bound > 0 && took > *bound {
-		x.t.Errorf("%s: locking resumed %v later", what, took)
-	}
+	harness.ErrorIf(x.t, *bound > 0 && took > *bound, "%s: locking resumed %v later", what, took)
 }
 
 // Under load, and while locks are being taken, the master dies. Every lock that was had with WithReplicas is
-// held on the new master, and nobody else gets one of them, nor one that is fought for. The master dies at
+// held on the new master, and no other client gets one of them, nor one that is fought for. The master dies at
 // once, or some time after its replica was cut off: then a lock that was taken without is lost.
 func TestAFailoverLosesNoLockThatAReplicaHad(t *testing.T) {
 	t.Parallel()
@@ -107,7 +114,7 @@ func TestAFailoverLosesNoLockThatAReplicaHad(t *testing.T) {
 
 func failover(t *testing.T, s stack, cut bool) {
 	x := startSentinels(t, 1)
-	at := site{addrs: x.Addrs(), sentinels: true, user: user, password: password}
+	at := sentinelSite(x)
 	long := mortise.WithWatchdogTimeout(5 * patience)
 	a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
 	ctx := within(t, 4*patience)
@@ -146,24 +153,16 @@ func failover(t *testing.T, s stack, cut bool) {
 		master.Must("CLIENT", "KILL", "USER", "replicator")
 		taking.Wait()
 		load.end() // its names are held where their releases are not heard of
-		var err error
-		if hole, err = a.Lock(ctx, "orders:hole"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.Lock(ctx, "orders:none", replicated); !errors.Is(err, mortise.ErrNotReplicated) {
-			t.Errorf("while the replica is cut off: %v", err)
-		}
+		hole = harness.Must(a.Lock(ctx, "orders:hole"))(t)
+		harness.CheckIsf(t, harness.Err(a.Lock(ctx, "orders:none", replicated)), mortise.ErrNotReplicated,
+			"while the replica is cut off")
 	}
 	master.Stop()
 	taking.Wait()
-	if x.AwaitMasterAfter(master) != replica {
-		t.Fatal("the replica is not the master")
-	}
+	harness.FatalIf(t, x.AwaitMasterAfter(master) != replica, "the replica is not the master")
 	t.Logf("%d locks were kept when the master died", len(kept))
 	for _, lease := range kept {
-		if err := lease.Err(); err != nil {
-			t.Errorf("%s: %v", lease.Name(), err)
-		}
+		harness.Checkf(t, lease.Err(), "%s", lease.Name())
 		stranger, err := tryUntilAvailable(ctx, b, lease.Name())
 		if !errors.Is(err, mortise.ErrNotAcquired) {
 			t.Errorf("%s is held, and another's TryLock comes to %v, %v", lease.Name(), stranger, err)
@@ -171,19 +170,14 @@ func failover(t *testing.T, s stack, cut bool) {
 	}
 
 	if cut {
-		if _, err := tryUntilAvailable(ctx, b, hole.Name()); err != nil {
-			t.Errorf("what was taken without a replica is not lost: %v", err)
-		}
-		if err := hole.Unlock(ctx); !errors.Is(err, mortise.ErrLost) {
-			t.Errorf("and its holder's Unlock: %v", err)
-		}
+		_, err := tryUntilAvailable(ctx, b, hole.Name())
+		harness.ErrorIf(t, err != nil, "what was taken without a replica is not lost: %v", err)
+		harness.CheckIsf(t, hole.Unlock(ctx), mortise.ErrLost, "and its holder's Unlock")
 	}
 
 	// There is no replica any more, so no lock is had; with the next one, they are.
 	_, err := lockReplicated(ctx, a, "orders:alone")
-	if !errors.Is(err, mortise.ErrNotReplicated) {
-		t.Errorf("without a replica: %v", err)
-	}
+	harness.CheckIsf(t, err, mortise.ErrNotReplicated, "without a replica")
 	redistest.StartReplica(t, replica, redistest.WithConfig("masteruser replicator", "masterauth secret"))
 	since := time.Now()
 	if cut {
@@ -193,30 +187,39 @@ func failover(t *testing.T, s stack, cut bool) {
 	load.progress()
 	load.end()
 	for _, lease := range kept {
-		if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
-			t.Errorf("%s: %v", lease.Name(), err)
-		}
+		gives(t, ctx, lease)
 	}
 }
 
-// tryUntilAvailable is TryLock, again while the store is away.
-func tryUntilAvailable(ctx context.Context, locks *mortise.Client, name string) (*mortise.Lease, error) {
+// until asks again while the store is unavailable.
+func until(ctx context.Context, ask func() (*mortise.Lease, error)) (*mortise.Lease, error) {
 	for {
-		lease, err := locks.TryLock(ctx, name)
-		if err == nil || !unavailable(err) || ctx.Err() != nil {
-			return lease, err
-		}
-	}
-}
-
-// lockReplicated is Lock with a replica, again while the store is away.
-func lockReplicated(ctx context.Context, locks *mortise.Client, name string) (*mortise.Lease, error) {
-	for {
-		lease, err := locks.Lock(ctx, name, replicated)
+		lease, err := ask()
 		if err == nil || !unavailable(err) || errors.Is(err, mortise.ErrNotReplicated) || ctx.Err() != nil {
 			return lease, err
 		}
 	}
+}
+
+func tryUntilAvailable(ctx context.Context, locks *mortise.Client, name string) (*mortise.Lease, error) {
+	return until(ctx, func() (*mortise.Lease, error) { return locks.TryLock(ctx, name) })
+}
+
+func lockUntilAvailable(ctx context.Context, locks *mortise.Client, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+	return until(ctx, func() (*mortise.Lease, error) { return locks.Lock(ctx, name, opts...) })
+}
+
+// lockReplicated is Lock with a replica.
+func lockReplicated(ctx context.Context, locks *mortise.Client, name string) (*mortise.Lease, error) {
+	return lockUntilAvailable(ctx, locks, name, replicated)
+}
+
+// otherMaster is one that does not have a slot.
+func otherMaster(c *redistest.Cluster, slot int) *redistest.Server {
+	if c.Masters[0] == c.Master(slot) {
+		return c.Masters[1]
+	}
+	return c.Masters[0]
 }
 
 // A slot moves to another master, whose replicas then count, and that one fails over, while its
@@ -228,15 +231,11 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 		acl := redistest.WithACL(suiteUser(t))
 		stay := redistest.WithConfig("cluster-allow-replica-migration no") // where one has two, and another none
 		c := redistest.StartCluster(t, 3, acl, stay)
-		from := c.Master(slot)
-		to := c.Masters[0]
-		if to == from {
-			to = c.Masters[1]
-		}
+		from, to := c.Master(slot), otherMaster(c, slot)
 		c.Replica(from, acl, stay)
 		next := c.Replica(to, acl, stay)
 		c.Replica(to, acl, stay)
-		at := site{addrs: c.Addrs(), cluster: true, user: user, password: password}
+		at := clustered(c).as(user, password)
 		long := mortise.WithWatchdogTimeout(5 * patience)
 		a, b := ready(t, s.open(t, at), long), ready(t, s.open(t, at), long)
 		ctx := within(t, 5*patience)
@@ -251,10 +250,7 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 
 		m := c.Migrate(slot, to)
 		m.MoveKeys()
-		fresh, err := lockReplicated(ctx, a, "{orders}fresh") // which the new master has, by ASK
-		if err != nil {
-			t.Fatal(err)
-		}
+		fresh := harness.Must(lockReplicated(ctx, a, "{orders}fresh"))(t) // which the new master has, by ASK
 		m.MoveKeys()
 		m.Finish()
 		load.resumes(time.Now(), "the slot had moved")
@@ -265,24 +261,21 @@ func TestASlotMovesAndFailsOverUnderReplicatedLocks(t *testing.T) {
 		load.progress()
 		load.end()
 		for _, lease := range []*mortise.Lease{kept, fresh} {
-			if _, err := tryUntilAvailable(ctx, b, lease.Name()); !errors.Is(err, mortise.ErrNotAcquired) {
-				t.Errorf("%s is held, and another's TryLock comes to %v", lease.Name(), err)
-			}
-			if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
-				t.Errorf("%s: %v", lease.Name(), err)
-			}
+			harness.CheckIsf(t, harness.Err(tryUntilAvailable(ctx, b, lease.Name())), mortise.ErrNotAcquired,
+				"%s is held, and another's TryLock comes to", lease.Name())
+			gives(t, ctx, lease)
 		}
 	})
 }
 
-// A replica that has stopped, but is connected: the error comes in time, nothing is left, and nobody else
+// A replica that has stopped, but is connected: the error comes in time, nothing is left, and no other client
 // is held up. A timeout may be longer than the client library waits for other replies.
 func TestAReplicaThatHasStopped(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		replica := redistest.StartReplica(t, srv)
-		at := site{addrs: []string{srv.Addr()}}
+		at := server(srv.Addr())
 		a, b := ready(t, s.open(t, at)), ready(t, s.open(t, at))
 		ctx := within(t, 2*patience)
 		once := func(wait time.Duration) {
@@ -293,17 +286,13 @@ func TestAReplicaThatHasStopped(t *testing.T) {
 			if !errors.Is(err, mortise.ErrNotReplicated) || !strings.Contains(fmt.Sprint(err), "0 of 1 replicas") {
 				t.Errorf("after %v: %v", took, err)
 			}
-			if took < wait {
-				t.Errorf("after %v, want %v", took, wait)
-			}
+			harness.ErrorIf(t, took < wait, "after %v, want %v", took, wait)
 			lease, err := b.TryLock(ctx, "1")
 			if err != nil {
 				t.Errorf("it is not free: %v", err)
 				return
 			}
-			if err := lease.Unlock(ctx); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, lease.Unlock(ctx))
 		}
 		replica.Pause()
 		defer replica.Resume()
@@ -324,12 +313,9 @@ func TestAReplicaThatHasStopped(t *testing.T) {
 			return strings.Count(fmt.Sprint(srv.Must("CLIENT", "LIST")), "cmd=wait") >= min(cap(done), 5)
 		})
 		began := time.Now()
-		if err := mortise.Do(ctx, a, "2", func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("one who wants no replica is held up for %v", took)
-		}
+		harness.Check(t, mortise.Do(ctx, a, "2", func(context.Context) error { return nil }))
+		took := time.Since(began)
+		harness.ErrorIf(t, took > 10*time.Second, "one who wants no replica is held up for %v", took)
 		replica.Resume()
 		for range cap(done) {
 			ended(t, "who waits for the replica", done)
@@ -345,97 +331,64 @@ func TestWaitGoesOutWithTheScript(t *testing.T) {
 		srv := redistest.Start(t)
 		redistest.StartReplica(t, srv)
 		p := newHolding(t, srv.Addr())
-		locks := ready(t, s.open(t, site{addrs: []string{p.addr}}))
+		locks := ready(t, s.open(t, server(p.Addr())))
 		ctx := within(t, patience)
-		lease, err := locks.Lock(ctx, "1", replicated)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := harness.Must(locks.Lock(ctx, "1", replicated))(t)
 		if p.pairs.Load() != 1 {
 			t.Errorf("%d scripts with WAIT behind them, want 1", p.pairs.Load())
 		}
-		if _, err := locks.Lock(lease.Context(), "1", replicated); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, harness.Err(locks.Lock(lease.Context(), "1", replicated)))
 		if p.pairs.Load() != 2 {
 			t.Errorf("%d scripts with WAIT behind them, want 2", p.pairs.Load())
 		}
 	})
 }
 
-// holding is a proxy that keeps the reply to EVAL until WAIT has come on the same connection.
+// holding is a relay that keeps the reply to EVAL until WAIT has come on the same connection.
 type holding struct {
-	addr  string
+	*redistest.Relay
 	pairs atomic.Int64
 }
 
 func newHolding(t *testing.T, upstream string) *holding {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	p := &holding{addr: l.Addr().String()}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", upstream)
-			if err != nil {
-				client.Close()
-				return
-			}
-			go p.serve(client, server)
-		}
-	}()
+	p := new(holding)
+	p.Relay = redistest.NewRelay(t, upstream, func(l *redistest.Line) (up, down func()) {
+		waited := make(chan struct{}, 1) // full while no script is without WAIT
+		waited <- struct{}{}
+		return func() { p.requests(l, waited) }, func() { replies(l, waited) }
+	})
 	return p
 }
 
-func (p *holding) serve(client, server net.Conn) {
-	defer client.Close()
-	defer server.Close()
-	var held sync.Mutex // while a script has no WAIT behind it
-	go func() {
-		defer client.Close()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buf)
-			if err != nil {
-				return
-			}
-			held.Lock()
-			_, err = client.Write(buf[:n])
-			held.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
+func (p *holding) requests(l *redistest.Line, waited chan struct{}) {
 	waits := false
-	defer func() {
-		if waits {
-			held.Unlock()
-		}
-	}()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buf)
-		if err != nil {
-			return
-		}
-		sent := bytes.ToUpper(buf[:n])
+	for c := range l.Chunks(l.Client) {
+		sent := bytes.ToUpper(c.Data)
 		if !waits && bytes.Contains(sent, []byte("\r\nEVAL\r\n")) {
-			held.Lock()
+			<-waited
 			waits = true
 		}
 		if waits && bytes.Contains(sent, []byte("\r\nWAIT\r\n")) {
 			p.pairs.Add(1)
-			held.Unlock()
+			waited <- struct{}{}
 			waits = false
 		}
-		if _, err := io.Copy(server, bytes.NewReader(buf[:n])); err != nil {
+		if _, err := l.Server.Write(c.Data); err != nil {
+			return
+		}
+	}
+}
+
+func replies(l *redistest.Line, waited chan struct{}) {
+	for c := range l.Chunks(l.Server) {
+		select {
+		case <-waited:
+		case <-l.Dead():
+			return
+		}
+		_, err := l.Client.Write(c.Data)
+		waited <- struct{}{}
+		if err != nil {
 			return
 		}
 	}

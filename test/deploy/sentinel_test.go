@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -13,13 +12,14 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // bound is how long locking may take to resume: `make failover` sets it. Without, time is
 // printed only.
 var bound = flag.Duration("deploy.resume", 0, "how long after the sentinels name a new master the first lock may come")
 
-// sentinelUsers are one who may do what docs/deployments.md says of locks and of Sentinel, and one
+// sentinelUsers are one that may do what docs/deployments.md says of locks and of Sentinel, and one
 // without the latter.
 func sentinelUsers(t *testing.T) redistest.Option {
 	rows := permissions(t, least)
@@ -28,7 +28,7 @@ func sentinelUsers(t *testing.T) redistest.Option {
 	return redistest.WithACL("bare "+bare, user+" "+bare+" "+strings.Join(rows[sentinels], " "), replicator)
 }
 
-// replicator is the user as whom replicas log in: who may not any more, has no news.
+// replicator is the user as whom replicas log in: a replica that may not any more has no news.
 const replicator = "replicator on >secret +psync +replconf +ping"
 
 func startSentinels(t *testing.T, replicas int) *redistest.Sentinels {
@@ -37,13 +37,18 @@ func startSentinels(t *testing.T, replicas int) *redistest.Sentinels {
 		redistest.WithConfig("masteruser replicator", "masterauth secret"))
 }
 
+// sentinelSite is where a client finds its servers by sentinels.
+func sentinelSite(x *redistest.Sentinels) site {
+	return site{Site: harness.Site{Addrs: x.Addrs(), Sentinels: true, User: user, Password: password}}
+}
+
 // Under load, the master dies. Locking resumes on the replica; a lock that the replica had heard
-// of is held all the time, and who waits for it gets it when it is released.
+// of is held all the time, and its waiter gets it when it is released.
 func TestAFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
 		x := startSentinels(t, 1)
-		at := site{addrs: x.Addrs(), sentinels: true, user: user, password: password}
+		at := sentinelSite(x)
 		// Sentinels may take half a minute, on a machine that stands still.
 		var renewed atomic.Int64
 		opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(patience), mortise.WithObserver(mortise.Observer{
@@ -56,15 +61,12 @@ func TestAFailoverUnderLoad(t *testing.T) {
 		a, b := ready(t, s.open(t, at), opts...), ready(t, s.open(t, at), opts...)
 		ctx := within(t, 3*patience)
 		bare := at
-		bare.user = "bare"
+		bare.User = "bare"
 		if err := client(t, s.open(t, bare)).Ping(ctx); (s.name == "go-redis") != (err == nil) || err != nil && !unavailable(err) {
 			t.Errorf("without the row of Sentinel: %v", err)
 		}
 
-		held, err := lockUntilAvailable(ctx, a, "orders:held")
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := harness.Must(lockUntilAvailable(ctx, a, "orders:held"))(t)
 		waits := waiting(b, ctx, "orders:held")
 		master := x.Master()
 		eventually(t, "it waits", func() bool {
@@ -72,80 +74,44 @@ func TestAFailoverUnderLoad(t *testing.T) {
 		})
 
 		// Eight of them take turns at two names.
-		var turns atomic.Int64
-		var last atomic.Pointer[time.Time]
-		load, stop := context.WithCancel(ctx)
-		defer stop()
-		done := make(chan error, 8)
-		for i := range cap(done) {
-			locks := []*mortise.Client{a, b}[i%2]
-			go func() {
-				for load.Err() == nil {
-					lease, err := locks.Lock(load, fmt.Sprint("orders:", i/4))
-					if err == nil {
-						now := time.Now()
-						last.Store(&now)
-						turns.Add(1)
-						err = lease.Unlock(load)
-					}
-					// What is confirmed may be lost in a failover: docs/guarantees.md.
-					if err != nil && load.Err() == nil && !unavailable(err) && !errors.Is(err, mortise.ErrNotHeld) {
-						done <- err
-						return
-					}
-				}
-				done <- nil
-			}()
+		load := (&crew{t: t, forgets: true}).work(ctx, []string{"orders:0", "orders:1"}, a, b)
+		takeTurns := func(n int64) {
+			then := load.turns.Load()
+			eventually(t, "they take turns", func() bool { return load.turns.Load() > then+n })
 		}
-		eventually(t, "they take turns", func() bool { return turns.Load() > 100 })
+		takeTurns(100)
 		replica := x.Servers[1]
 		eventually(t, "the replica has heard of the lock", func() bool { return replica.Must("EXISTS", "orders:held") == int64(1) })
 
 		master.Stop()
 		stopped := time.Now()
-		if x.AwaitMasterAfter(master) != replica {
-			t.Fatal("the replica is not the master")
-		}
+		harness.FatalIf(t, x.AwaitMasterAfter(master) != replica, "the replica is not the master")
 		named := time.Now()
-		before := turns.Load()
-		if at := last.Load(); at.After(named) {
-			before-- // it resumed meanwhile
-		}
-		eventually(t, "locking resumes", func() bool { return turns.Load() > before })
+		eventually(t, "locking resumes", func() bool { return load.last.Load().After(named) })
 		took := time.Since(named)
 		t.Logf("the sentinels named a new master %v after the old one was killed; %v later somebody had a lock", named.Sub(stopped).Round(time.Millisecond), took.Round(time.Millisecond))
-		if *bound > 0 && took > *bound {
-			t.Errorf("locking resumed %v after the new master was named", took)
-		}
-		then := turns.Load()
-		eventually(t, "they take turns as before", func() bool { return turns.Load() > then+100 })
-		stop()
-		for range cap(done) {
-			ended(t, "the load", done)
-		}
+		harness.ErrorIf(t, *bound > 0 && took > *bound, "locking resumed %v after the new master was named", took)
+		takeTurns(100)
+		load.end()
 
 		eventually(t, "the watchdog renews it on the new master", func() bool { return renewed.Load() > 0 })
 		still(t, waits)
-		if err := held.Err(); err != nil {
-			t.Errorf("the lock that was held: %v", err)
-		}
+		harness.Checkf(t, held.Err(), "the lock that was held")
 		eventually(t, "it is waited for on the new master", func() bool {
 			return strings.Contains(fmt.Sprint(replica.Must("PUBSUB", "CHANNELS")), "{orders:held}")
 		})
-		if err := held.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, held.Unlock(ctx))
 		ended(t, "who waited for it", waits)
 	})
 }
 
 // What docs/guarantees.md says of a failover: a lock of which the replica had not heard is lost.
-// Its holder is told so at its next renewal, and somebody else may have it by then.
+// Its holder is told so at its next renewal, and another may have it by then.
 func TestALockThatTheReplicaHadNotHeardOfIsLost(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
 		x := startSentinels(t, 1)
-		at := site{addrs: x.Addrs(), sentinels: true, user: user, password: password}
+		at := sentinelSite(x)
 		// Its first renewal comes after ten seconds: after the failover.
 		a, b := ready(t, s.open(t, at)), ready(t, s.open(t, at))
 		ctx := within(t, 3*patience)
@@ -156,44 +122,17 @@ func TestALockThatTheReplicaHadNotHeardOfIsLost(t *testing.T) {
 		eventually(t, "the replica has no news", func() bool {
 			return strings.Contains(fmt.Sprint(replica.Must("INFO", "replication")), "master_link_status:down")
 		})
-		lease, err := lockUntilAvailable(ctx, a, "orders:1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := harness.Must(lockUntilAvailable(ctx, a, "orders:1"))(t)
 		master.Stop()
-		if x.AwaitMasterAfter(master) != replica {
-			t.Fatal("the replica is not the master")
-		}
+		harness.FatalIf(t, x.AwaitMasterAfter(master) != replica, "the replica is not the master")
 		next, err := lockUntilAvailable(ctx, b, "orders:1")
-		if err != nil {
-			t.Fatalf("the new master does not have the lock, and another does not get it: %v", err)
-		}
-		select {
-		case <-lease.Context().Done():
-		case <-time.After(patience):
-			t.Fatal("the holder is not told")
-		}
-		if err := context.Cause(lease.Context()); !errors.Is(err, mortise.ErrLost) {
-			t.Errorf("the holder is told %v", err)
-		}
-		if err := lease.Unlock(ctx); !errors.Is(err, mortise.ErrLost) {
-			t.Errorf("its Unlock: %v", err)
-		}
+		harness.FatalIf(t, err != nil, "the new master does not have the lock, and another does not get it: %v", err)
+		harness.Receive(t, patience, "the holder is told", lease.Context().Done())
+		harness.CheckIsf(t, context.Cause(lease.Context()), mortise.ErrLost, "the holder is told")
+		harness.CheckIsf(t, lease.Unlock(ctx), mortise.ErrLost, "its Unlock")
 		if err := next.Err(); err != nil { // that Unlock touched nothing
 			t.Error(err)
 		}
-		if err := next.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, next.Unlock(ctx))
 	})
-}
-
-// lockUntilAvailable goes on while the store is away.
-func lockUntilAvailable(ctx context.Context, locks *mortise.Client, name string) (*mortise.Lease, error) {
-	for {
-		lease, err := locks.Lock(ctx, name)
-		if err == nil || !unavailable(err) {
-			return lease, err
-		}
-	}
 }

@@ -12,13 +12,11 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	redisrueidis "github.com/redis/rueidis"
 	valkeygo "github.com/valkey-io/valkey-go"
 
 	"github.com/mortise-go/mortise"
@@ -26,6 +24,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 	"github.com/mortise-go/mortise/valkey"
 )
 
@@ -38,22 +37,14 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		flag.Set("test.parallel", "24")
 	}
-	redis.SetLogger(silent{}) // it tells each failed dial
+	redis.SetLogger(harness.Silent{}) // it tells each failed dial
 	os.Exit(m.Run())
 }
 
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-// site is where a client finds its servers, and as whom.
+// site is where a client finds its servers, and as which user.
 type site struct {
-	addrs          []string
-	user, password string
-	tls            *tls.Config
-	socket         string // instead of addrs
-	sentinels      bool   // that is what is at addrs
-	cluster        bool
+	harness.Site
+	socket string // instead of Addrs
 }
 
 // stack is a client library as users set it up.
@@ -65,53 +56,48 @@ type stack struct {
 var stacks = []stack{{"go-redis", openGoRedis}, {"rueidis", openRueidis}, {"valkey-go", openValkey}}
 
 func openGoRedis(t *testing.T, at site) backend.Backend {
-	var rdb redis.UniversalClient
-	switch {
-	case at.sentinels:
-		rdb = redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: redistest.MasterSet, SentinelAddrs: at.addrs,
-			Username: at.user, Password: at.password, TLSConfig: at.tls,
-		})
-	case at.cluster:
-		rdb = redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs:    slices.Clone(at.addrs), // it appends to the slice, which clients would share
-			Username: at.user, Password: at.password, TLSConfig: at.tls,
-		})
-	case at.socket != "":
-		rdb = redis.NewClient(&redis.Options{Network: "unix", Addr: at.socket, Username: at.user, Password: at.password})
-	default:
-		rdb = redis.NewClient(&redis.Options{Addr: at.addrs[0], Username: at.user, Password: at.password, TLSConfig: at.tls})
+	if at.socket == "" {
+		return at.Backend(t, harness.GoRedis)
 	}
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: at.socket, Username: at.User, Password: at.Password})
 	t.Cleanup(func() { rdb.Close() })
 	return redisgo.New(rdb)
 }
 
 func openRueidis(_ *testing.T, at site) backend.Backend {
-	opt := redisrueidis.ClientOption{InitAddress: at.addrs, Username: at.user, Password: at.password, TLSConfig: at.tls}
-	if at.sentinels {
-		opt.Sentinel.MasterSet = redistest.MasterSet
-	}
+	opt := at.Option()
 	if at.socket != "" {
-		opt.InitAddress = []string{at.socket}
-		opt.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
-		}
+		opt.InitAddress, opt.DialCtxFn = []string{at.socket}, dialUnix
 	}
 	return rueidis.New(opt)
 }
 
 func openValkey(_ *testing.T, at site) backend.Backend {
-	opt := valkeygo.ClientOption{InitAddress: at.addrs, Username: at.user, Password: at.password, TLSConfig: at.tls}
-	if at.sentinels {
+	opt := valkeygo.ClientOption{InitAddress: at.Addrs, Username: at.User, Password: at.Password, TLSConfig: at.TLS}
+	if at.Sentinels {
 		opt.Sentinel.MasterSet = redistest.MasterSet
 	}
 	if at.socket != "" {
-		opt.InitAddress = []string{at.socket}
-		opt.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
-		}
+		opt.InitAddress, opt.DialCtxFn = []string{at.socket}, dialUnix
 	}
 	return valkey.New(opt)
+}
+
+func dialUnix(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	return d.DialContext(ctx, "unix", path)
+}
+
+// server is the site of one server, and clustered that of a cluster's masters.
+func server(addr string) site { return site{Site: harness.At(addr)} }
+
+func clustered(c *redistest.Cluster) site {
+	return site{Site: harness.Site{Addrs: c.Addrs(), Cluster: true}}
+}
+
+// as is the site for another user.
+func (s site) as(user, password string) site {
+	s.User, s.Password = user, password
+	return s
 }
 
 // each runs a test on every stack.
@@ -127,16 +113,7 @@ func each(t *testing.T, f func(t *testing.T, s stack)) {
 // client makes a mortise client until the end of the test.
 func client(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	locks, err := mortise.New(b, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		locks.Shutdown(ctx)
-	})
-	return locks
+	return harness.Client(t, b, opts...)
 }
 
 // ready is client, once it has found its servers: on a busy machine that takes its time.
@@ -153,21 +130,12 @@ func ready(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *morti
 	return locks
 }
 
-// within is a context that ends a test which hangs.
-func within(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
+func within(t *testing.T, d time.Duration) context.Context { return harness.Within(t, d) }
 
 // eventually polls until holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	harness.Await(t, patience, what, holds)
 }
 
 // waiting runs a Lock that has to wait, and returns what it comes to.
@@ -183,7 +151,7 @@ func waiting(locks mortise.Locker, ctx context.Context, name string, opts ...mor
 	return done
 }
 
-// still fails the test if somebody who waits does not any more.
+// still fails the test if a waiter does not wait any more.
 func still(t *testing.T, done <-chan error) {
 	t.Helper()
 	select {
@@ -195,13 +163,14 @@ func still(t *testing.T, done <-chan error) {
 
 func ended(t *testing.T, what string, done <-chan error) {
 	t.Helper()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
+	harness.Checkf(t, harness.Receive(t, patience, what, done), "%s", what)
+}
+
+// gives unlocks a lease, where the deployment changes.
+func gives(t *testing.T, ctx context.Context, lease *mortise.Lease) {
+	t.Helper()
+	if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
+		t.Errorf("%s: %v", lease.Name(), err)
 	}
 }
 

@@ -8,7 +8,7 @@
 //
 // # What counts as a violation
 //
-// Workers write into a file that all of them map into memory (see ledger). Whoever is
+// Workers write into a file that all of them map into memory (see ledger). A worker that is
 // inside asks its lease again and again:
 //
 //	at := now()            // CLOCK_MONOTONIC, one clock for all processes of a machine
@@ -26,13 +26,13 @@
 // a holder that was told too late to stop its work (no lock service can do that, see
 // docs/guarantees.md), nor one that was killed: its claim ends with its last line.
 //
-// So it is with each kind: readers do not mind each other, nor the writer whom they were
+// So it is with each kind: readers do not mind each other, nor the writer that they were
 // entered under; of permits one more may not be claimed than there are. A permit of a
 // semaphore has no lease: it is claimed from when Acquire returned until Release is called.
 //
 // # What counts as a stuck lock
 //
-// While somebody waits, the next claim must begin within a second or two of the time at
+// While a worker waits, the next claim must begin within a second or two of the time at
 // which the lock was free: when Unlock returned, or, where the holder was killed or
 // its release failed, when its lease was over. Where there are permits, that is when
 // one was to be had. Faults that the test itself causes are

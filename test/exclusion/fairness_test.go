@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 var fairFor = flag.Duration("fairness.time", 500*time.Millisecond, "how long TestFairness measures, for each client and number of waiters")
@@ -24,21 +26,13 @@ const (
 // sent counts the commands that clients have sent: those that no script of ours runs.
 func (c *crew) sent() (n int64) {
 	c.t.Helper()
-	stats, err := c.server.Do("INFO", "commandstats")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for line := range strings.Lines(fmt.Sprint(stats)) {
+	for line := range strings.Lines(c.server.Must("INFO", "commandstats").(string)) {
 		name, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")
 		if !ok || !slices.Contains([]string{"evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe", "ping", "script|load", "client|tracking"}, name) {
 			continue
 		}
 		calls, _, _ := strings.Cut(rest, ",")
-		k, err := strconv.ParseInt(calls, 10, 64)
-		if err != nil {
-			c.t.Fatalf("INFO commandstats: %q", line)
-		}
-		n += k
+		n += harness.Must(strconv.ParseInt(calls, 10, 64))(c.t)
 	}
 	return n
 }
@@ -54,13 +48,13 @@ func jain(x []float64) float64 {
 }
 
 // usual is for each waiter the reciprocal of how many acquisitions there usually were from one
-// of its own to its next, in the order of order: the median. One whom the machine stopped once has
+// of its own to its next, in the order of order: the median. A waiter that the machine stopped once has
 // missed as many turns as others had, and has a usual share all the same.
-func usual(order []hold) (shares []float64) {
+func usual(order []harness.Visit) (shares []float64) {
 	last := map[[2]int64]int{}
 	apart := map[[2]int64][]int{}
 	for k, h := range order {
-		who := [2]int64{h.process, h.who}
+		who := [2]int64{h.Process, h.Who}
 		if before, ok := last[who]; ok {
 			apart[who] = append(apart[who], k-before)
 		}
@@ -119,13 +113,13 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 	for range fairProcesses {
 		c.start(client, waiters/fairProcesses)
 	}
-	entries := func() int64 { return min(c.book.used.Load(), maxHolds) }
+	entries := c.Book.Count
 	start := entries()
-	await(t, time.Minute, "all have begun to take turns", func() bool { return entries() >= start+int64(2*waiters) })
+	harness.Await(t, time.Minute, "all have begun to take turns", func() bool { return entries() >= start+int64(2*waiters) })
 	// count counts commands and acquisitions at one time: with none, or few, between.
 	count := func() (commands, acquired int64) {
 		closest := int64(math.MaxInt64)
-		for end := now() + int64(patience); closest > 1 && now() < end; {
+		for end := harness.Now() + int64(patience); closest > 1 && harness.Now() < end; {
 			a, n := entries(), c.sent()
 			if d := entries() - a; d < closest {
 				closest, commands, acquired = d, n, a
@@ -134,14 +128,14 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 		return commands, acquired
 	}
 	before, i := count()
-	from := now()
+	from := harness.Now()
 	turns := map[[2]int64]int{}
 	// Each has had its turns, also one that the machine stopped.
 	enough := func(j int64) bool {
 		clear(turns)
 		for k := i; k < j; k++ {
-			if h := c.book.holds[k].read(); h.first != 0 {
-				turns[[2]int64{h.process, h.who}]++
+			if h := c.Book.Entries[k].Read(k); h.First != 0 {
+				turns[[2]int64{h.Process, h.Who}]++
 			}
 		}
 		few := 0
@@ -154,38 +148,36 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 	}
 	var stall, stalled time.Duration
 	for looked := from; ; {
-		if at := now(); at >= from+int64(*fairFor) && at > looked+int64(20*time.Millisecond) {
+		if at := harness.Now(); at >= from+int64(*fairFor) && at > looked+int64(20*time.Millisecond) {
 			if enough(entries()) {
 				break
 			}
-			looked = now()
+			looked = harness.Now()
 		}
-		slept := now()
+		slept := harness.Now()
 		time.Sleep(time.Millisecond)
-		late := time.Duration(now()-slept) - time.Millisecond
+		late := time.Duration(harness.Now()-slept) - time.Millisecond
 		if stall = max(stall, late); late > 50*time.Millisecond {
 			stalled += late
 		}
-		if now() > from+int64(time.Minute+*fairFor) {
-			t.Fatalf("%d acquisitions within %v", entries()-i, time.Duration(now()-from))
+		if harness.Now() > from+int64(time.Minute+*fairFor) {
+			t.Fatalf("%d acquisitions within %v", entries()-i, time.Duration(harness.Now()-from))
 		}
 	}
 	after, j := count()
-	to := now()
+	to := harness.Now()
 	enough(j)
-	c.finish()
-	if v := c.judge(); v.bad() {
-		t.Errorf("%v\n%s", v, v.why())
-	}
+	c.Finish()
+	c.fails(c.judge(), true)
 
 	f := fairness{waiters: waiters, took: time.Duration(to - from), acquisitions: int(j - i), commands: float64(after-before) / float64(j-i), stall: stall, stalled: stalled}
-	var order []hold
+	var order []harness.Visit
 	var waits []time.Duration
 	for k := i; k < j; k++ {
-		h := c.book.holds[k].read()
-		if h.first != 0 {
+		h := c.Book.Entries[k].Read(k)
+		if h.First != 0 {
 			order = append(order, h)
-			waits = append(waits, time.Duration(h.first-h.begun))
+			waits = append(waits, time.Duration(h.First-h.Begun))
 		}
 	}
 	f.least = math.MaxInt
@@ -195,7 +187,7 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 		each = append(each, float64(n))
 	}
 	f.jain = jain(each)
-	slices.SortFunc(order, func(a, b hold) int { return cmp.Compare(a.first, b.first) })
+	slices.SortFunc(order, func(a, b harness.Visit) int { return cmp.Compare(a.First, b.First) })
 	f.usual = jain(usual(order))
 	f.mean, f.p99 = meanAndP99(waits)
 	return f
@@ -203,27 +195,23 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 
 // What is asserted is counted; the times are printed. `make fairness` measures for longer.
 func TestFairnessOfEightProcessesAndWhatAHandoffCosts(t *testing.T) {
-	for _, client := range []string{"go-redis", "rueidis"} {
+	for _, client := range harness.Libraries {
 		t.Run(client, func(t *testing.T) {
 			var commands []float64
 			for _, waiters := range []int{8, 32, 128} {
 				f := measure(t, workerConfig{What: "fair"}, client, waiters)
 				t.Log(f)
 				commands = append(commands, f.commands)
-				if f.commands > 4 {
-					t.Errorf("%d waiters: %.2f commands for each handoff, want at most 4", waiters, f.commands)
-				}
+				harness.ErrorIf(t, f.commands > 4,
+					"%d waiters: %.2f commands for each handoff, want at most 4", waiters, f.commands)
 				// Over a short time one process that the machine stops spoils the index itself.
-				if *fairFor >= 10*time.Second && f.jain < 0.98 {
-					t.Errorf("%d waiters: Jain's index is %.4f, want at least 0.98", waiters, f.jain)
-				}
-				if f.usual < 0.98 {
-					t.Errorf("%d waiters: Jain's index of the usual shares is %.4f, want at least 0.98", waiters, f.usual)
-				}
+				harness.ErrorIf(t, *fairFor >= 10*time.Second && f.jain < 0.98,
+					"%d waiters: Jain's index is %.4f, want at least 0.98", waiters, f.jain)
+				harness.ErrorIf(t, f.usual < 0.98,
+					"%d waiters: Jain's index of the usual shares is %.4f, want at least 0.98", waiters, f.usual)
 			}
-			if slices.Max(commands)-slices.Min(commands) > 0.75 {
-				t.Errorf("the commands for a handoff grow with the waiters: %.2f", commands)
-			}
+			harness.ErrorIf(t, slices.Max(commands)-slices.Min(commands) > 0.75,
+				"the commands for a handoff grow with the waiters: %.2f", commands)
 		})
 	}
 }
@@ -233,17 +221,16 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		x    []float64
 		want float64
 	}{{[]float64{3, 3, 3, 3}, 1}, {[]float64{8, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
-		if got := jain(tt.x); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("jain(%v) = %v, want %v", tt.x, got, tt.want)
-		}
+		got := jain(tt.x)
+		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "jain(%v) = %v, want %v", tt.x, got, tt.want)
 	}
-	// Four in turn, one of whom missed a hundred turns; and one who comes after each of the others.
-	var fair, favours []hold
+	// Four in turn, one of which missed a hundred turns; and one that comes after each of the others.
+	var fair, favours []harness.Visit
 	for n := range int64(600) {
 		if who := n % 4; who != 3 || n < 100 || n >= 500 {
-			fair = append(fair, hold{who: who})
+			fair = append(fair, harness.Visit{Who: who})
 		}
-		favours = append(favours, hold{who: 1 + n%3}, hold{who: 0})
+		favours = append(favours, harness.Visit{Who: 1 + n%3}, harness.Visit{Who: 0})
 	}
 	if a, b := jain(usual(fair)), jain(usual(favours)); a < 0.98 || b > 0.9 {
 		t.Errorf("Jain's index of the usual shares is %v in turn, and %v with a favourite", a, b)
@@ -252,37 +239,25 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 	for i := range 200 {
 		waits = append(waits, time.Duration(200-i))
 	}
-	if mean, p99 := meanAndP99(waits); mean != 100 || p99 != 198 {
-		t.Errorf("mean %d, p99 %d; want 100 and 198", mean, p99)
-	}
+	mean, p99 := meanAndP99(waits)
+	harness.ErrorIf(t, mean != 100 || p99 != 198, "mean %d, p99 %d; want 100 and 198", mean, p99)
 }
 
 // stand starts a process whose one goroutine then stands in the queue as the n-th.
 func (c *crew) stand(client string, n int64) int {
 	c.t.Helper()
 	p := c.start(client, 1)
-	await(c.t, patience, "it stands in the queue", func() bool {
-		length, err := c.server.Do("LLEN", "redisson_lock_queue:{"+c.key(0)+"}")
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		return length == n
+	c.Await("it stands in the queue", func() bool {
+		return c.server.Must("LLEN", "redisson_lock_queue:{"+c.key(0)+"}") == n
 	})
 	return p
 }
 
-// listened counts those in the queue whose channel somebody listens on.
+// listened counts the waiters in the queue whose channel has a subscriber.
 func (c *crew) listened() (n int) {
 	c.t.Helper()
-	queue, err := c.server.Do("LRANGE", "redisson_lock_queue:{"+c.key(0)+"}", "0", "-1")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, field := range queue.([]any) {
-		reply, err := c.server.Do("PUBSUB", "NUMSUB", "redisson_lock__channel:{"+c.key(0)+"}:"+field.(string))
-		if err != nil {
-			c.t.Fatal(err)
-		}
+	for _, field := range c.server.Must("LRANGE", "redisson_lock_queue:{"+c.key(0)+"}", "0", "-1").([]any) {
+		reply := c.server.Must("PUBSUB", "NUMSUB", "redisson_lock__channel:{"+c.key(0)+"}:"+field.(string))
 		if reply.([]any)[1] != int64(0) {
 			n++
 		}
@@ -292,12 +267,12 @@ func (c *crew) listened() (n int) {
 
 func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *testing.T) {
 	const lease = time.Minute // the others do not wait for it, nor for a place to be given up
-	for _, client := range []string{"go-redis", "rueidis"} {
+	for _, client := range harness.Libraries {
 		for _, dead := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s, %d in a row", client, dead), func(t *testing.T) {
 				t.Parallel()
 				c := newCrew(t, workerConfig{Workload: "crowd", What: "fair", Watchdog: lease})
-				c.book.linger.Store(1)
+				c.Book.Worker[0].Linger.Store(1)
 				holder := c.start(client, 1)
 				first := c.hang(holder)
 				for n := range dead {
@@ -306,29 +281,27 @@ func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *te
 				for n := range 3 {
 					c.stand(client, int64(dead+n+1))
 				}
-				await(t, patience, "each is listened for", func() bool { return c.listened() == dead+3 })
+				c.Await("each is listened for", func() bool { return c.listened() == dead+3 })
 				for n := range dead {
 					c.kill(1 + n)
 				}
-				await(t, patience, "the server has noticed", func() bool { return c.listened() == 3 })
+				c.Await("the server has noticed", func() bool { return c.listened() == 3 })
 
-				c.letGo(holder)
+				c.LetGo(holder)
 				c.progress("the head was killed", lease/3)
-				c.finish()
-				free := first.read().freed
+				c.Finish()
+				free := first.Read(0).Freed
 				next := int64(math.MaxInt64)
-				for _, h := range c.book.all() {
-					if h.first > free {
-						next = min(next, h.first)
+				for _, h := range c.Book.All() {
+					if h.First > free {
+						next = min(next, h.First)
 					}
 				}
 				held := time.Duration(next - free)
 				t.Logf("%v from the release to the next holder", held.Round(time.Millisecond))
-				if held > lease/4 {
-					t.Errorf("the lock was free for %v", held)
-				}
-				if v := c.judge(); len(v.violations) > 0 || v.dead != 0 {
-					t.Errorf("%v\n%s", v, v.why())
+				harness.ErrorIf(t, held > lease/4, "the lock was free for %v", held)
+				if v := c.judge(); v.Overlaps() || v.Dead != 0 {
+					t.Errorf("%v\n%s", v, v.Why())
 				}
 			})
 		}
@@ -337,25 +310,25 @@ func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *te
 
 // A process that is killed has as many places in the queue as it had waiters.
 func TestAKilledProcessWithManyPlacesInTheQueueHoldsTheOthersUpOnce(t *testing.T) {
-	for _, client := range []string{"go-redis", "rueidis"} {
+	for _, client := range harness.Libraries {
 		t.Run(client, func(t *testing.T) {
 			const waiters = 64
 			c := newCrew(t, workerConfig{Workload: "turns", What: "fair", Watchdog: time.Second})
 			for range fairProcesses {
 				c.start(client, waiters/fairProcesses)
 			}
-			await(t, time.Minute, "all have begun to take turns", func() bool { return c.book.used.Load() >= 3*waiters })
+			harness.Await(t, time.Minute, "all have begun to take turns", func() bool { return c.Book.Used.Load() >= 3*waiters })
 			c.kill(0)
-			killed := c.faults[0].to
-			at := c.book.used.Load()
-			await(t, 2*time.Minute, "the others go on", func() bool { return c.book.used.Load() >= at+3*waiters })
-			c.finish()
-			holds := c.book.all()
-			slices.SortFunc(holds, func(a, b hold) int { return int(a.first - b.first) })
+			killed := c.Faults[0].To
+			at := c.Book.Used.Load()
+			harness.Await(t, 2*time.Minute, "the others go on", func() bool { return c.Book.Used.Load() >= at+3*waiters })
+			c.Finish()
+			holds := c.Book.All()
+			slices.SortFunc(holds, func(a, b harness.Visit) int { return int(a.First - b.First) })
 			var worst, sum time.Duration
 			n := 0
 			for i, h := range holds[1:] {
-				if gap := time.Duration(h.first - holds[i].freed); h.first > killed && holds[i].freed > 0 {
+				if gap := time.Duration(h.First - holds[i].Freed); h.First > killed && holds[i].Freed > 0 {
 					worst = max(worst, gap)
 					if gap > 900*time.Millisecond {
 						n++
@@ -365,11 +338,9 @@ func TestAKilledProcessWithManyPlacesInTheQueueHoldsTheOthersUpOnce(t *testing.T
 			}
 			t.Logf("the lock was free for longer than 900ms %d times, %v together; %v at most", n, sum, worst)
 			// Once for all of its places, and not for each of the eight.
-			if n > 4 {
-				t.Errorf("a killed process held the others up %d times, for %v", n, sum)
-			}
-			if v := c.judge(); len(v.violations) > 0 {
-				t.Errorf("%v\n%s", v, v.why())
+			harness.ErrorIf(t, n > 4, "a killed process held the others up %d times, for %v", n, sum)
+			if v := c.judge(); v.Overlaps() {
+				t.Errorf("%v\n%s", v, v.Why())
 			}
 		})
 	}

@@ -5,78 +5,68 @@ package exclusion
 import (
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// Each broken lock must be caught, by what is wrong with it, in the same harness.
-
 // untilCaught runs until something is wrong, at most for a while.
-func (c *crew) untilCaught() verdict {
+func (c *crew) untilCaught() (v harness.Verdict) {
+	harness.Awaits(patience, func() bool {
+		time.Sleep(50 * time.Millisecond)
+		v = c.judge()
+		return v.Bad()
+	})
+	return v
+}
+
+// recorded reports whether the store has a record of the latest lock.
+func (c *crew) recorded(v harness.Verdict) bool {
 	c.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		if v := c.judge(); v.bad() || time.Now().After(end) {
-			return v
+	return c.server.Must("EXISTS", c.key(v.Latest.Name)) == int64(1)
+}
+
+// selftest has a broken lock run until it is caught, in two processes with so many goroutines. free
+// reports whether the store has no record then.
+func (c *crew) selftest(client string, goroutines int) (v harness.Verdict, free bool) {
+	c.t.Helper()
+	c.start(client, goroutines)
+	c.start(client, goroutines)
+	if began := time.Now(); c.config.Workload == "rounds" {
+		v = c.rounds(func(int64) bool { return time.Since(began) > patience })
+	} else {
+		v = c.untilCaught()
+	}
+	free = !c.recorded(v)
+	c.Finish()
+	c.t.Logf("%v\n%s", v, v.Why())
+	return v, free
+}
+
+// Each broken lock is caught in the same harness, by what is wrong with it.
+func TestSelftestCatchesBrokenPlainLocks(t *testing.T) {
+	for _, tt := range []struct {
+		broken     string
+		config     workerConfig
+		goroutines int
+		caught     func(v harness.Verdict, free bool) bool
+	}{
+		{"release without owner check", workerConfig{Workload: "crowd", Watchdog: time.Second, Overstay: 20}, 4,
+			func(v harness.Verdict, _ bool) bool { return v.Overlaps() }},
+		{"wake before subscribe", workerConfig{Workload: "rounds", Watchdog: 10 * time.Second}, 1, // a waiter beside a free lock
+			func(v harness.Verdict, free bool) bool { return len(v.Silences) > 0 && free && !v.Overlaps() }},
+		{"renewal after release", workerConfig{Workload: "crowd", Watchdog: 3 * time.Second}, 4, // a record without a holder
+			func(v harness.Verdict, free bool) bool {
+				return len(v.Silences) > 0 && !free && v.Latest.End == harness.Released
+			}},
+	} {
+		for _, client := range harness.Libraries {
+			t.Run(tt.broken+", "+client, func(t *testing.T) {
+				tt.config.Broken = tt.broken
+				v, free := newCrew(t, tt.config).selftest(client, tt.goroutines)
+				harness.ErrorIf(t, !tt.caught(v, free),
+					"not caught: the lock is free: %v; the latest holder is %v", free, v.Latest)
+			})
 		}
-	}
-}
-
-// recorded tells whether the store has a record of the latest lock.
-func (c *crew) recorded(v verdict) bool {
-	c.t.Helper()
-	n, err := c.server.Do("EXISTS", c.key(v.latest.name))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return n == int64(1)
-}
-
-func TestSelftestCatchesAReleaseWithoutOwnerCheck(t *testing.T) {
-	for _, client := range []string{"go-redis", "rueidis"} {
-		t.Run(client, func(t *testing.T) {
-			c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: time.Second, Overstay: 20, Broken: "release without owner check"})
-			c.start(client, 4)
-			c.start(client, 4)
-			v := c.untilCaught()
-			c.finish()
-			t.Logf("%v\n%s", v, v.why())
-			if len(v.violations) == 0 {
-				t.Error("two holders at once were not noticed")
-			}
-		})
-	}
-}
-
-func TestSelftestCatchesAWakeBeforeSubscribe(t *testing.T) {
-	for _, client := range []string{"go-redis", "rueidis"} {
-		t.Run(client, func(t *testing.T) {
-			c := newCrew(t, workerConfig{Workload: "rounds", Watchdog: 10 * time.Second, Broken: "wake before subscribe"})
-			c.start(client, 1)
-			c.start(client, 1)
-			began := time.Now()
-			v := c.rounds(func(int64) bool { return time.Since(began) > patience })
-			free := !c.recorded(v)
-			c.finish()
-			t.Logf("%v\n%s", v, v.why())
-			if len(v.silences) == 0 || !free || len(v.violations) != 0 {
-				t.Errorf("a waiter beside a free lock was not noticed: free=%v", free)
-			}
-		})
-	}
-}
-
-func TestSelftestCatchesARenewalAfterRelease(t *testing.T) {
-	for _, client := range []string{"go-redis", "rueidis"} {
-		t.Run(client, func(t *testing.T) {
-			c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: 3 * time.Second, Broken: "renewal after release"})
-			c.start(client, 4)
-			c.start(client, 4)
-			v := c.untilCaught()
-			free := !c.recorded(v)
-			c.finish()
-			t.Logf("%v\n%s", v, v.why())
-			if len(v.silences) == 0 || free || v.latest.end != released {
-				t.Errorf("a record without a holder was not noticed: free=%v, the latest holder %v", free, v.latest)
-			}
-		})
 	}
 }
 
@@ -94,7 +84,7 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 	} {
 		t.Run(tt.what+", "+tt.broken, func(t *testing.T) {
 			t.Parallel()
-			client := []string{"go-redis", "rueidis"}[i%2]
+			client := harness.Libraries[i%2]
 			c := newCrew(t, workerConfig{Workload: "crowd", What: tt.what, Watchdog: time.Second, Overstay: 4, Broken: tt.broken})
 			if tt.what == "fair" {
 				c.config.Overstay = 0
@@ -102,17 +92,10 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 			if tt.what == "permits" || tt.what == "semaphore" {
 				c.permits(3)
 			}
-			c.start(client, 4)
-			c.start(client, 4)
-			v := c.untilCaught()
-			c.finish()
-			t.Logf("%v\n%s", v, v.why())
-			if !tt.stuck && len(v.violations) == 0 {
-				t.Error("more holders at once than there may be were not noticed")
-			}
-			if tt.stuck && (len(v.silences) == 0 || len(v.violations) > 0) {
-				t.Error("permits that are gone were not noticed")
-			}
+			v, _ := c.selftest(client, 4)
+			harness.ErrorIf(t, !tt.stuck && !v.Overlaps(), "more holders at once than there may be were not noticed")
+			harness.ErrorIf(t, tt.stuck && (len(v.Silences) == 0 || v.Overlaps()),
+				"permits that are gone were not noticed")
 		})
 	}
 }

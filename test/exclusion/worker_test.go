@@ -4,7 +4,6 @@ package exclusion
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,13 +13,9 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	rueidisclient "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // workerConfig is what a worker is told by its environment.
@@ -47,19 +42,13 @@ const workerEnv = "MORTISE_EXCLUSION_WORKER"
 
 // TestMain makes this binary a worker if it is told to be one.
 func TestMain(m *testing.M) {
-	if config := os.Getenv(workerEnv); config != "" {
-		if err := work(config); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	harness.Worker(workerEnv, work)
 	os.Exit(m.Run())
 }
 
 type worker struct {
 	workerConfig
-	book   *ledger
+	book   *harness.Ledger
 	client *mortise.Client
 	plain  mortise.Locker // or fair, as the configuration says
 	fenced mortise.Locker
@@ -67,62 +56,56 @@ type worker struct {
 	inside sync.Map        // owner's name and holder's entry, for renewals; by lock name
 }
 
-func work(config string) error {
-	w := &worker{}
-	if err := json.Unmarshal([]byte(config), &w.workerConfig); err != nil {
-		return err
+// open makes the worker's client and its lockers.
+func (w *worker) open() (below func(), err error) {
+	b, below, err := harness.At(w.Addr).Open(w.Client)
+	if err != nil {
+		return nil, err
 	}
-	book, unmap, err := openLedger(w.Ledger)
+	if b, err = broken(w.Broken, b); err != nil {
+		return below, err
+	}
+	w.client, err = mortise.New(b, mortise.WithWatchdogTimeout(w.Watchdog), mortise.WithObserver(mortise.Observer{
+		Renewed: func(e mortise.RenewedEvent) {
+			if v, ok := w.inside.Load(e.Name); ok {
+				v.(*harness.Entry).Renewed.Store(harness.Now() - int64(e.Took))
+			}
+		},
+	}))
+	if err != nil {
+		return below, err
+	}
+	if w.plain, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair"}); err != nil {
+		return below, err
+	}
+	w.fenced, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair", Fenced: true})
+	return below, errors.Join(err, w.client.Ping(context.Background()))
+}
+
+func work(config workerConfig) error {
+	w := &worker{workerConfig: config}
+	book, unmap, err := harness.Map[harness.Ledger](w.Ledger)
 	if err != nil {
 		return err
 	}
 	defer unmap()
 	w.book = book
-
-	var b backend.Backend
-	switch w.Client {
-	case "go-redis":
-		rdb := goredis.NewClient(&goredis.Options{Addr: w.Addr})
-		defer rdb.Close()
-		b = redisgo.New(rdb)
-	case "rueidis":
-		b = rueidis.New(rueidisclient.ClientOption{InitAddress: []string{w.Addr}})
-	default:
-		return fmt.Errorf("no client %q", w.Client)
-	}
-	if b, err = broken(w.Broken, b); err != nil {
-		return err
-	}
-	w.client, err = mortise.New(b, mortise.WithWatchdogTimeout(w.Watchdog), mortise.WithObserver(mortise.Observer{
-		Renewed: func(e mortise.RenewedEvent) {
-			if v, ok := w.inside.Load(e.Name); ok {
-				v.(*entry).renewed.Store(now() - int64(e.Took))
-			}
-		},
-	}))
+	below, err := w.open()
 	if err != nil {
 		return err
 	}
-	if w.plain, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair"}); err != nil {
-		return err
-	}
-	if w.fenced, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair", Fenced: true}); err != nil {
-		return err
-	}
-	if err := w.client.Ping(context.Background()); err != nil {
-		return err
-	}
+	defer below()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.ctx = ctx
 	go func() {
-		for book.stop.Load() == 0 {
+		for book.Stop.Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()
 
-	book.worker[w.Process].ready.Store(1)
+	book.Worker[w.Process].Ready.Store(1)
 	var wg sync.WaitGroup
 	for i := range w.Goroutines {
 		wg.Go(func() {
@@ -153,12 +136,12 @@ func (w *worker) crowd(i int) {
 }
 
 // rounds takes one lock in each round, together with everybody else, and then none
-// until the next round: nobody comes by later whose release would wake a waiter that
+// until the next round: no release comes later that would wake a waiter which
 // slept through an earlier one.
 func (w *worker) rounds(i int) {
-	self := &w.book.worker[w.Process]
+	self := &w.book.Worker[w.Process]
 	for done := int64(0); w.ctx.Err() == nil; {
-		round := w.book.round.Load()
+		round := w.book.Round.Load()
 		if round == done {
 			time.Sleep(20 * time.Microsecond)
 			continue
@@ -166,7 +149,7 @@ func (w *worker) rounds(i int) {
 		for w.ctx.Err() == nil && !w.visit(i, round, time.Duration(rand.IntN(1000))*time.Microsecond) {
 		}
 		done = round
-		self.round.Store(round)
+		self.Round.Store(round)
 	}
 }
 
@@ -177,7 +160,7 @@ func (w *worker) turns(i int) {
 	}
 }
 
-// held is what somebody is inside of.
+// held is what a worker is inside of.
 type held interface{ Err() error }
 
 // always is held until it is released: a permit of a semaphore.
@@ -246,111 +229,95 @@ func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, ov
 // downgrade locks read with a writer's lease, unlocks write, stays, and unlocks read. It
 // returns what write's Unlock did; what became of read is written down in an entry of its own.
 func (w *worker) downgrade(i int, name int64, key string, stay time.Duration, read mortise.Locker, writer *mortise.Lease, own int64) error {
-	begun := now()
+	begun := harness.Now()
 	reader, err := read.Lock(writer.Context(), key, mortise.WithWait(time.Minute))
 	if err != nil {
 		return writer.Unlock(context.Background()) // the writer's lease is over
 	}
-	e, index := w.book.begin()
+	e, index := w.book.Begin()
 	if e == nil {
 		reader.Unlock(context.Background())
 		return writer.Unlock(context.Background())
 	}
-	e.under.Store(own + 1)
+	e.Under.Store(own + 1)
 	w.describe(e, i, name, begun, true)
-	at := now()
+	at := harness.Now()
 	if reader.Err() == nil {
-		e.last.Store(at)
-		e.first.Store(at)
+		e.Claim(at)
 	}
 	err = writer.Unlock(context.Background())
 	w.stay(e, index, reader, stay, false) // in the writer's place
-	e.leave(reader.Unlock(context.Background()))
+	e.Leave(reader.Unlock(context.Background()))
 	return err
 }
 
-func (w *worker) describe(e *entry, i int, name, begun int64, shared bool) {
-	e.name.Store(name)
-	e.process.Store(int64(w.Process))
-	e.who.Store(int64(i))
-	e.begun.Store(begun)
-	e.renewed.Store(begun)
-	if shared {
-		e.shared.Store(1)
-	}
+// shapes are what is fought for.
+var shapes = map[string]harness.Shape{
+	"": harness.Plain, "fair": harness.Fair, "rw": harness.ReadWrite, "semaphore": harness.Permits, "permits": harness.Permits,
 }
 
-// leave notes how a hold ended.
-func (e *entry) leave(err error) {
-	e.freed.Store(now())
-	switch {
-	case err == nil:
-		e.end.Store(released)
-	case errors.Is(err, mortise.ErrNotHeld):
-		e.end.Store(notHeld)
-	default:
-		e.end.Store(unsure)
-	}
+func (w *worker) describe(e *harness.Entry, i int, name, begun int64, shared bool) {
+	e.Describe(name, int64(w.Process), int64(i), shapes[w.What], w.Size, shared)
+	e.Renewed.Store(begun)
+	e.Got.Store(harness.Now())
+	e.Begun.Store(begun)
 }
 
 // enter takes what is fought for, stays inside, and leaves, and writes it all down. take
 // returns a fencing token if there is one, and how to leave.
 func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared bool, take func() (held, int64, leaving, error)) bool {
-	self := &w.book.worker[w.Process]
-	begun := now() // who is seen to wait has begun
-	self.waiting.Add(1)
+	self := &w.book.Worker[w.Process]
+	begun := harness.Now() // a worker that is seen to wait has begun
+	self.Waiting.Add(1)
 	what, token, leave, err := take()
-	self.waiting.Add(-1)
+	self.Waiting.Add(-1)
 	if err != nil {
 		if w.ctx.Err() == nil {
-			self.failures.Add(1)
+			self.Failures.Add(1)
 			time.Sleep(time.Millisecond)
 		}
 		return false
 	}
-	e, index := w.book.begin()
+	e, index := w.book.Begin()
 	if e == nil {
 		leave(index)
 		return false
 	}
+	e.Token.Store(token)
 	w.describe(e, i, name, begun, shared)
-	e.token.Store(token)
 	key := fmt.Sprint(w.Prefix, name)
 	w.inside.Store(key, e)
 	w.stay(e, index, what, stay, overstay)
-	e.end.Store(going)
+	e.Leaving.Store(harness.Now())
 	err = leave(index)
 	w.inside.CompareAndDelete(key, e)
-	e.leave(err)
+	e.Leave(err)
 	return true
 }
 
-// stay is the critical section. It does nothing but write down that it is in there.
-func (w *worker) stay(e *entry, index int64, lease held, stay time.Duration, overstay bool) {
+// stay is the critical section. It does nothing but write down that it is in there, and write to
+// the fenced store whether the lease is still held or not, as a holder would that was stopped
+// before it asked.
+func (w *worker) stay(e *harness.Entry, index int64, lease held, stay time.Duration, overstay bool) {
 	var (
-		self  = &w.book.worker[w.Process]
-		until = now() + int64(stay)
+		self  = &w.book.Worker[w.Process]
+		until = harness.Now() + int64(stay)
 	)
-	defer self.lingering.CompareAndSwap(index+1, 0)
+	defer self.Lingering.CompareAndSwap(index+1, 0)
 	for {
-		at := now()
+		at := harness.Now()
 		err := lease.Err()
-		w.write(e)
+		w.book.Write(e)
 		if err == nil {
-			e.last.Store(at)
-			e.first.CompareAndSwap(0, at)
-		} else if e.told.Load() == 0 {
-			if errors.Is(err, mortise.ErrLost) {
-				e.lost.Store(1)
-			}
-			e.told.Store(at)
-			if !overstay {
+			e.Claim(at)
+		} else if e.Told.Load() == 0 {
+			if e.Tell(at, err); !overstay {
 				return
 			}
 		}
-		linger := w.book.linger.Load()&(1<<w.Process) != 0 && w.ctx.Err() == nil
+		linger := self.Linger.Load() != 0 && w.ctx.Err() == nil
 		if linger {
-			self.lingering.CompareAndSwap(0, index+1)
+			self.Lingering.CompareAndSwap(0, index+1)
 		}
 		if at >= until && !linger {
 			return
@@ -363,72 +330,60 @@ func (w *worker) stay(e *entry, index int64, lease held, stay time.Duration, ove
 	}
 }
 
-// write writes to the fenced store, whether it still holds the lock or not, as who was stopped before it looked would.
-func (w *worker) write(e *entry) {
-	token := e.token.Load()
-	if token == 0 {
-		return
-	}
-	for {
-		seen := w.book.store.Load()
-		if token < seen {
-			e.wrote.Store(refused)
-			return
-		}
-		if w.book.store.CompareAndSwap(seen, token) {
-			e.wrote.Store(taken)
-			return
-		}
-	}
-}
-
 // brokenBackend wraps the sessions of a backend.
 type brokenBackend struct {
 	backend.Backend
-	handler func(backend.Handler) backend.Handler
+	deaf    bool // the session itself hears of releases only
 	session func(backend.Session, backend.Handler) backend.Session
 }
 
 func (b *brokenBackend) Open(h backend.Handler) (backend.Session, error) {
-	x, err := b.Backend.Open(b.handler(h))
+	heard := h
+	if b.deaf {
+		heard = deaf{h}
+	}
+	x, err := b.Backend.Open(heard)
 	if err != nil {
 		return nil, err
 	}
 	return b.session(x, h), nil
 }
 
+// sessions are the locks that are wrong in one way, by what is wrong with them.
+var sessions = map[string]func(backend.Session, backend.Handler) backend.Session{
+	"release without owner check": func(x backend.Session, _ backend.Handler) backend.Session {
+		return releasesAnybodys{x.(everything)}
+	},
+	"grant in vain": func(x backend.Session, _ backend.Handler) backend.Session {
+		return &grantsInVain{everything: x.(everything)}
+	},
+	"downgrade that frees": func(x backend.Session, _ backend.Handler) backend.Session {
+		return dropsReaders{x.(everything)}
+	},
+	"release that counts twice": func(x backend.Session, _ backend.Handler) backend.Session {
+		return &miscounts{everything: x.(everything), times: 2}
+	},
+	"release that does not count": func(x backend.Session, _ backend.Handler) backend.Session {
+		return &miscounts{everything: x.(everything), times: 0}
+	},
+	"wake before subscribe": func(x backend.Session, h backend.Handler) backend.Session {
+		return &wakesEarly{Session: x, handler: h}
+	},
+	"renewal after release": func(x backend.Session, _ backend.Handler) backend.Session {
+		return &renewsOn{Session: x, lease: map[string]time.Duration{}}
+	},
+}
+
 // broken makes a lock that is wrong in one way.
 func broken(how string, b backend.Backend) (backend.Backend, error) {
-	same := func(h backend.Handler) backend.Handler { return h }
-	switch how {
-	case "":
+	session := sessions[how]
+	switch {
+	case how == "":
 		return b, nil
-	case "release without owner check":
-		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session { return releasesAnybodys{x.(everything)} }}, nil
-	case "grant in vain":
-		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
-			return &grantsInVain{everything: x.(everything)}
-		}}, nil
-	case "downgrade that frees":
-		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session { return dropsReaders{x.(everything)} }}, nil
-	case "release that counts twice":
-		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
-			return &miscounts{everything: x.(everything), times: 2}
-		}}, nil
-	case "release that does not count":
-		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
-			return &miscounts{everything: x.(everything), times: 0}
-		}}, nil
-	case "wake before subscribe":
-		return &brokenBackend{b, func(h backend.Handler) backend.Handler { return deaf{h} }, func(x backend.Session, h backend.Handler) backend.Session {
-			return &wakesEarly{Session: x, handler: h}
-		}}, nil
-	case "renewal after release":
-		return &brokenBackend{b, same, func(x backend.Session, _ backend.Handler) backend.Session {
-			return &renewsOn{Session: x, lease: map[string]time.Duration{}}
-		}}, nil
+	case session == nil:
+		return nil, fmt.Errorf("no lock is broken like %q", how)
 	}
-	return nil, fmt.Errorf("no lock is broken like %q", how)
+	return &brokenBackend{b, how == "wake before subscribe", session}, nil
 }
 
 // everything is a session with all that Redis's have.
@@ -461,7 +416,7 @@ func (x releasesAnybodys) Release(ctx context.Context, r backend.ReleaseRequest)
 	return reply, err
 }
 
-// grantsInVain grants to one in so many who stand in a queue what another holds.
+// grantsInVain grants to one waiter in so many of a queue what another holds.
 type grantsInVain struct {
 	everything
 	refusals atomic.Int64

@@ -1,11 +1,9 @@
 package faults_test
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,14 +14,12 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 func fair(t testing.TB, c *mortise.Client) mortise.Locker {
 	t.Helper()
-	l, err := c.Kind(mortise.Kind{Fair: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Must(c.Kind(mortise.Kind{Fair: true}))(t)
 	return l
 }
 
@@ -51,9 +47,7 @@ func TestCost_AFairHandoffIsFourCommandsAtMostWhateverTheNumberOfWaiters(t *test
 								t.Errorf("Lock: %v", err)
 								return
 							}
-							if inside.Add(1) != 1 {
-								t.Error("two are inside")
-							}
+							harness.ErrorIf(t, inside.Add(1) != 1, "two are inside")
 							time.Sleep(time.Millisecond) // it works
 							inside.Add(-1)
 							unlock(t, l)
@@ -71,14 +65,11 @@ func TestCost_AFairHandoffIsFourCommandsAtMostWhateverTheNumberOfWaiters(t *test
 			each := float64(p.Count(work)) / float64(n*waiters)
 			t.Logf("%d waiters: %.2f commands for each handoff, %v: %d scripts, %d SUBSCRIBE, %d UNSUBSCRIBE", waiters, each, took/time.Duration(n*waiters),
 				p.Count(redistest.Named("EVALSHA", "EVAL")), p.Count(redistest.Named("SUBSCRIBE")), p.Count(redistest.Named("UNSUBSCRIBE")))
-			if each > 4 {
-				t.Errorf("%d waiters: %.2f commands for each handoff", waiters, each)
-			}
+			harness.ErrorIf(t, each > 4, "%d waiters: %.2f commands for each handoff", waiters, each)
 			per = append(per, each)
 		}
-		if slices.Max(per)-slices.Min(per) > 0.5 {
-			t.Errorf("the number of commands grows with the waiters: %.2f", per)
-		}
+		harness.ErrorIf(t, slices.Max(per)-slices.Min(per) > 0.5,
+			"the number of commands grows with the waiters: %.2f", per)
 		nothing(t, srv)
 	})
 }
@@ -150,9 +141,7 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		score := func(field string) int64 {
 			v, _ := srv.Must("ZSCORE", "redisson_lock_timeout:{n}", field).(string)
 			x, err := strconv.ParseFloat(v, 64)
-			if err != nil {
-				t.Fatalf("score of %q: %q", field, v)
-			}
+			harness.FatalIf(t, err != nil, "score of %q: %q", field, v)
 			return int64(x) - before
 		}
 		about := func(what string, got, want int64) {
@@ -162,9 +151,7 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 			}
 		}
 		q := queue()
-		if len(q) != 3 || !strings.HasPrefix(q[0], "go:") {
-			t.Fatalf("the queue is %q", q)
-		}
+		harness.FatalIf(t, len(q) != 3 || !strings.HasPrefix(q[0], "go:"), "the queue is %q", q)
 		about("the first", score(q[0]), 60_000+300_000)
 		about("the second", score(q[1]), 60_000+300_000+100_000)
 		about("the third", score(q[2]), 60_000+300_000+100_000+300_000)
@@ -186,19 +173,13 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		srv.Must("DEL", "n")
 		srv.Must("PUBLISH", "redisson_lock__channel:{n}:"+q[0], "0")
 		r := receive(t, patience, "the first is woken", results[0])
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
+		harness.OK(t, r.err)
 		if owner := srv.Must("HGET", "n", q[0]); owner != "1" {
 			t.Errorf("the record of %q is %v", q[0], owner)
 		}
 		about("the third, which is the first now", score(q[2]), 60_000+300_000)
 		unlock(t, r.lease)
-		r = receive(t, patience, "the third is woken", results[2])
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, patience, "the third is woken", results[2])
 		nothing(t, srv)
 	})
 }
@@ -211,17 +192,12 @@ func TestFencedFairTokensRise(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			c := s.client(t, srv.Addr(), config{})
-			f, err := c.Kind(mortise.Kind{Fair: true, Fenced: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := harness.Must(c.Kind(mortise.Kind{Fair: true, Fenced: true}))(t)
 			for range 4 {
 				wg.Go(func() {
 					l := lock(t, f, within(t, patience), "n")
 					token, fenced := l.Token()
-					if !fenced {
-						t.Error("no token")
-					}
+					harness.ErrorIf(t, !fenced, "no token")
 					mu.Lock()
 					tokens = append(tokens, token)
 					mu.Unlock()
@@ -230,25 +206,30 @@ func TestFencedFairTokensRise(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 16 {
-			t.Errorf("tokens in the order of the acquisitions: %v", tokens)
-		}
+		harness.ErrorIf(t, !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 16,
+			"tokens in the order of the acquisitions: %v", tokens)
 	})
 }
 
 const waiterEnv = "MORTISE_FAIR_WAITER"
 
-// TestFairWaiterProcess is the process that TestASIGKILLed... kills.
-func TestFairWaiterProcess(t *testing.T) {
-	spec := os.Getenv(waiterEnv)
-	if spec == "" {
-		return // not that process
+// fairWaiter is the process that TestRule04_AFirstInTheQueue... kills: it waits for a fair lock, on a
+// library, at an address.
+func fairWaiter(at [2]string) error {
+	s := stacks[slices.IndexFunc(stacks, func(s stack) bool { return s.name == at[0] })]
+	t := new(harness.WholeRun)
+	c, err := mortise.New(s.backend(t, at[1], config{}), mortise.WithObserver(mortise.Observer{
+		Waiting: func(mortise.WaitingEvent) { fmt.Println("waiting") },
+	}))
+	if err != nil {
+		return err
 	}
-	library, addr, _ := strings.Cut(spec, "=")
-	i := slices.IndexFunc(stacks, func(s stack) bool { return s.name == library })
-	c := stacks[i].client(t, addr, config{}, mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { fmt.Println("\nwaiting") }}))
-	lock(t, fair(t, c), context.Background(), "n")
-	t.Fatal("it got the lock")
+	l, err := c.Kind(mortise.Kind{Fair: true})
+	if err != nil {
+		return err
+	}
+	_, err = l.Lock(context.Background(), "n")
+	return errors.Join(errors.New("it got the lock"), err)
 }
 
 func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *testing.T) {
@@ -265,21 +246,13 @@ func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *
 			}
 			return n
 		}
-		var victims []*exec.Cmd
+		var victims []*harness.Process
 		for range 2 {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestFairWaiterProcess$")
-			cmd.Env = append(os.Environ(), waiterEnv+"="+s.name+"="+srv.Addr())
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer cmd.Process.Kill()
-			for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "waiting"; {
-			}
-			victims = append(victims, cmd)
+			p := harness.Must(harness.Talk(harness.Self(waiterEnv, [2]string{s.name, srv.Addr()})))(t)
+			t.Cleanup(p.Kill)
+			line := harness.Must(p.Out.ReadString('\n'))(t)
+			harness.FatalIf(t, line != "waiting\n", "it said %q", line)
+			victims = append(victims, p)
 		}
 		other := fair(t, s.client(t, srv.Addr(), config{}))
 		first := locking(other, within(t, time.Minute), "n")
@@ -287,8 +260,7 @@ func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *
 		second := locking(f, within(t, time.Minute), "n")
 		await(t, patience, "all are listened for", func() bool { return length() == 4 && subscribed() == 4 })
 		for _, v := range victims {
-			v.Process.Kill()
-			v.Wait()
+			v.Kill()
 		}
 		await(t, patience, "the server has noticed", func() bool { return subscribed() == 2 })
 
@@ -296,9 +268,7 @@ func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *
 		unlock(t, holder)
 		for i, w := range []<-chan result{first, second} {
 			r := receive(t, patience, "a waiter is served", w)
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
+			harness.OK(t, r.err)
 			d := r.at.Sub(released)
 			t.Logf("waiter %d: %v after the release", i, d)
 			if d > patience/2 { // a bound on what is broken; the log has the figure

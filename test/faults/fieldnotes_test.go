@@ -14,6 +14,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // deeper is a key of a context below a lease's.
@@ -63,9 +64,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 			cancel()
 		})
 		t.Logf("%d cancelled and %d acquired in %v", cancelled.Load(), got.Load(), time.Since(begun))
-		if cancelled.Load() < 100 || got.Load() < 100 {
-			t.Error("that does not test much")
-		}
+		harness.ErrorIf(t, cancelled.Load() < 100 || got.Load() < 100, "that does not test much")
 		records := []string{"EVAL", `local all = {}
 			for i, k in ipairs(KEYS) do
 				if redis.call('exists', k) == 1 then
@@ -79,7 +78,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 		}
 		last := map[any]time.Duration{} // by name and owner
 		await(t, watchdog-500*time.Millisecond, "every key was released, none had to expire", func() bool {
-			// First the commands that nobody waits for any more, then what they came to.
+			// First the commands that are not waited for any more, then what they came to.
 			_, kinds := machinery()
 			all := srv.Must(records...).([]any)
 			for i := 0; i < len(all); i += 2 {
@@ -106,9 +105,8 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 		for _, how := range []string{"unlocked before", "held meanwhile", "expired meanwhile"} {
 			t.Run(how, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
 				const watchdog = 6 * time.Second
-				c := s.client(t, srv.Addr(), config{}, mortise.WithWatchdogTimeout(watchdog))
+				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				first := lock(t, c, within(t, patience), "n")
 				switch how {
 				case "unlocked before":
@@ -179,9 +177,7 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 		leases := make([]*mortise.Lease, m)
 		workers(m, func(i int) {
 			l, err := c.Lock(context.Background(), fmt.Sprint("n", i))
-			if err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, err)
 			leases[i] = l
 		})
 		if t.Failed() {
@@ -237,10 +233,8 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 // The same rows: a renewal that is late ends the lease before another gets the lock.
 func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
 		const watchdog = 7500 * time.Millisecond // a third of it is how much sooner its context ends
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: patience}, mortise.WithWatchdogTimeout(watchdog))
+		srv, w, c := wired(t, s, config{Timeout: patience}, mortise.WithWatchdogTimeout(watchdog))
 		other := direct(t, srv.Addr())
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdReply, 1, script("renew"))
@@ -251,9 +245,7 @@ func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 		go func() { <-l.Context().Done(); ended <- time.Now() }()
 		next := lock(t, other, within(t, patience), "n")
 		at := time.Now()
-		if err := l.Err(); !errors.Is(err, mortise.ErrLost) {
-			t.Errorf("another holds the lock and the lease says %v", err)
-		}
+		harness.CheckIsf(t, l.Err(), mortise.ErrLost, "another holds the lock and the lease says")
 		if e := <-ended; e.After(at) {
 			t.Errorf("the lease ended %v after another got the lock", e.Sub(at))
 		}
@@ -273,7 +265,7 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 		const watchdog = 9 * time.Second // go-redis dials five times before a renewal fails
 		failed := make(chan mortise.RenewalFailedEvent, 1000)
 		lost := make(chan mortise.LostEvent, 10)
-		c := s.client(t, srv.Addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+		c := s.client(t, srv.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
 			RenewalFailed: func(e mortise.RenewalFailedEvent) { failed <- e },
 			Lost:          func(e mortise.LostEvent) { lost <- e },
 		}))
@@ -286,19 +278,13 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 			held = asked
 			time.Sleep(time.Millisecond)
 		}
-		if took := held.Sub(at); took > watchdog {
-			t.Errorf("Err was nil after %v", took)
-		}
+		quick(t, "the end of the lease", held.Sub(at), watchdog)
 		closed(t, soon, "the lease's context ended", l.Context().Done())
 		cause := context.Cause(l.Context())
 		check(t, cause, mortise.ErrLost)
 		check(t, l.Err(), mortise.ErrLost)
-		if !strings.Contains(cause.Error(), `"n"`) {
-			t.Errorf("the cause does not name the lock: %v", cause)
-		}
-		if len(failed) < 1 {
-			t.Error("the observer was told of no renewal that failed")
-		}
+		harness.ErrorIf(t, !strings.Contains(cause.Error(), `"n"`), "the cause does not name the lock: %v", cause)
+		harness.ErrorIf(t, len(failed) < 1, "the observer was told of no renewal that failed")
 		for i := range len(failed) { // the last may have failed as the lease ended
 			if e := <-failed; e.Name != "n" || e.Owner == "" || e.Err == nil || i == 0 && e.Remaining <= 0 {
 				t.Errorf("%+v", e)
@@ -311,16 +297,15 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 	})
 }
 
-// ... and so does one whose record somebody removed: with client-side caching at
+// ... and so does a holder whose record was removed: with client-side caching at
 // once, without it at the next renewal.
 func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, by := range []string{"DEL", "FLUSHALL", "RENAME"} {
 			t.Run(by, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
 				const watchdog = 15 * time.Second
-				c := s.client(t, srv.Addr(), config{}, mortise.WithWatchdogTimeout(watchdog))
+				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				l := lock(t, c, within(t, patience), "n")
 				at := time.Now()
 				switch by {
@@ -333,9 +318,7 @@ func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) 
 				}
 				closed(t, watchdog/3+soon, "the lease ended", l.Context().Done())
 				took := time.Since(at)
-				if s.cached && took > watchdog/4 {
-					t.Errorf("only after %v", took)
-				}
+				harness.ErrorIf(t, s.cached && took > watchdog/4, "only after %v", took)
 				check(t, l.Err(), mortise.ErrLost)
 				check(t, l.Unlock(within(t, patience)), mortise.ErrNotHeld)
 			})
@@ -356,9 +339,7 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 			var all sync.WaitGroup
 			for i := range n {
 				all.Go(func() {
-					if _, err := c.Lock(ctx, fmt.Sprint("n", i)); !errors.Is(err, context.Canceled) {
-						t.Error(err)
-					}
+					harness.CheckIs(t, harness.Err(c.Lock(ctx, fmt.Sprint("n", i))), context.Canceled)
 				})
 				// In waves: all at once, on a busy machine, is longer than a call waits for its turn.
 				if round == 0 && (i+1)%250 == 0 {
@@ -368,9 +349,7 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 			if round == 0 { // in the other rounds some leave before they are subscribed
 				await(t, patience, "all are subscribed", func() bool { return channels(srv) == n })
 				subscribers := strings.Count(srv.Must("CLIENT", "LIST", "TYPE", "pubsub").(string), "\n")
-				if subscribers != 1 {
-					t.Errorf("%d connections subscribe", subscribers)
-				}
+				harness.ErrorIf(t, subscribers != 1, "%d connections subscribe", subscribers)
 			} else {
 				await(t, patience, "some are subscribed", func() bool { return channels(srv) > n/10 })
 			}
@@ -385,9 +364,7 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 // ran after its clean-up.
 func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: patience, pool: 1})
+		srv, w, c := wired(t, s, config{Timeout: patience, Pool: 1})
 		f := w.arm(holdRequest, 1, about("first", script("acquire")))
 		defer f.let()
 		first := locking(c, within(t, patience), "first", mortise.WithLease(ample))
@@ -399,11 +376,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 		r := receive(t, soon, "Lock returned", second) // the library waits longer
 		check(t, r.err, context.Canceled)
 		f.let()
-		r = receive(t, soon, "the first has its lock", first)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, soon, "the first has its lock", first)
 		// It does not even have to be released if it was never sent; if it was, soon.
 		await(t, soon, "nothing is left", func() bool { return srv.Must("DBSIZE") == int64(0) })
 		stays(t, 300*time.Millisecond, "nothing comes back", func() bool { return srv.Must("DBSIZE") == int64(0) })
@@ -412,7 +385,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 
 // rueidis #604: under high load watchers got lost in a race: busy retries and
 // missed events. A thousand goroutines on ten names: as many commands per
-// acquisition as with few, and nobody starves.
+// acquisition as with few, and no goroutine starves.
 func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T) {
 	last := 3 * time.Second
 	if long {
@@ -443,14 +416,10 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 								t.Error(err)
 								return
 							}
-							if inside[name].Add(1) != 1 {
-								t.Error("two are inside")
-							}
+							harness.ErrorIf(t, inside[name].Add(1) != 1, "two are inside")
 							turns[i]++
 							inside[name].Add(-1)
-							if err := l.Unlock(ctx); err != nil {
-								t.Error(err)
-							}
+							harness.Check(t, l.Unlock(ctx))
 						}
 					})
 				}
@@ -479,8 +448,7 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 // stayed until its TTL.
 func TestNcps913_UnlockWithACancelledContextReleases(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{})
+		srv, c := served(t, s, config{})
 		ctx, cancel := context.WithCancel(context.Background())
 		l := lock(t, c, ctx, "n", mortise.WithLease(ample))
 		cancel()
@@ -488,9 +456,7 @@ func TestNcps913_UnlockWithACancelledContextReleases(t *testing.T) {
 		if err := l.Unlock(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("Unlock: %v", err)
 		}
-		if took := time.Since(begun); took > soon {
-			t.Errorf("Unlock took %v", took)
-		}
+		quick(t, "Unlock", time.Since(begun), soon)
 		await(t, soon, "the key is gone", func() bool { return !exists(srv, "n") })
 
 		// ... though the server does not answer for a while.
@@ -498,20 +464,14 @@ func TestNcps913_UnlockWithACancelledContextReleases(t *testing.T) {
 		srv.Pause()
 		begun = time.Now()
 		check(t, l.Unlock(ctx), context.Canceled)
-		if took := time.Since(begun); took > soon {
-			t.Errorf("Unlock took %v", took)
-		}
+		quick(t, "Unlock", time.Since(begun), soon)
 		srv.Resume()
 		await(t, soon, "the key is gone", func() bool { return !exists(srv, "n") })
 
 		// Do, whose function's context was cancelled, as a request's is.
 		ctx, cancel = context.WithCancel(context.Background())
 		err := mortise.Do(ctx, c, "n", func(context.Context) error { cancel(); return nil }, mortise.WithLease(ample))
-		if err != nil {
-			t.Errorf("Do: %v", err)
-		}
-		if exists(srv, "n") {
-			t.Error("Do returned and the key is there")
-		}
+		harness.Checkf(t, err, "Do")
+		harness.ErrorIf(t, exists(srv, "n"), "Do returned and the key is there")
 	})
 }

@@ -10,11 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // redWatchdog is the watchdog timeout of Red's tests: a lease outlives a stall of the machine
@@ -42,13 +44,40 @@ func (f *fleet) open(opts ...mortise.ClientOption) mortise.Locker {
 	opts = append([]mortise.ClientOption{mortise.WithWatchdogTimeout(redWatchdog)}, opts...)
 	var clients []*mortise.Client
 	for _, srv := range f.servers {
-		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{timeout: time.Second}, opts...))
+		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{Timeout: time.Second}, opts...))
 	}
-	red, err := mortise.Red(clients...)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	red := harness.Must(mortise.Red(clients...))(f.t)
 	return red
+}
+
+// twoReds is a fleet that has settled, and Red in two processes.
+func twoReds(t *testing.T, s stack) (f *fleet, a, b mortise.Locker) {
+	f = newFleet(t, s)
+	a, b = f.open(), f.open()
+	f.settle(a, redWatchdog)
+	return f, a, b
+}
+
+// freeze stops servers in their tracks, until thaw or the end of the test.
+func (f *fleet) freeze(which []int) {
+	for _, i := range which {
+		f.servers[i].Pause()
+		f.t.Cleanup(f.servers[i].Resume)
+	}
+}
+
+func (f *fleet) thaw(which []int) {
+	for _, i := range which {
+		f.servers[i].Resume()
+	}
+}
+
+// killSlowly kills servers, each after a while of its own.
+func (f *fleet) killSlowly(which []int, while time.Duration) {
+	for _, i := range which {
+		time.Sleep(rand.N(while))
+		f.servers[i].Stop()
+	}
 }
 
 // settle waits until all servers have a vote: they are new.
@@ -192,9 +221,7 @@ func (v *visits) check(t *testing.T) {
 	slices.SortFunc(v.all, func(a, b visit) int { return cmp.Compare(a.from, b.from) })
 	var last visit
 	for i, x := range v.all {
-		if i > 0 && x.from < last.to {
-			t.Errorf("two held the lock: %+v and %+v", last, x)
-		}
+		harness.ErrorIf(t, i > 0 && x.from < last.to, "two held the lock: %+v and %+v", last, x)
 		if i == 0 || x.to > last.to {
 			last = x
 		}
@@ -203,16 +230,20 @@ func (v *visits) check(t *testing.T) {
 }
 
 // stalled tells that a Lock failed because the machine stood still for a few seconds: the three
-// servers that are left must all answer. One for whom that does not pass runs into ctx's end.
+// servers that are left must all answer. A caller for which that does not pass runs into ctx's end.
 func stalled(ctx context.Context, err error) bool {
 	return errors.Is(err, mortise.ErrUnavailable) && ctx.Err() == nil
 }
 
+// leave unlocks a lease that may have had three parts, one of them on a server that died just now.
+func leave(ctx context.Context, t *testing.T, l *mortise.Lease) {
+	err := l.Unlock(ctx)
+	harness.ErrorIf(t, err != nil && !errors.Is(err, mortise.ErrUnavailable), "Unlock: %v", err)
+}
+
 func TestRed_AnyTwoOfFiveKilledWhileIdle(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f := newFleet(t, s)
-		a, b := f.open(), f.open()
-		f.settle(a, redWatchdog)
+		f, a, b := twoReds(t, s)
 		dead := f.some(2)
 		f.kill(dead)
 		ctx := within(t, 3*patience)
@@ -228,9 +259,7 @@ func TestRed_AnyTwoOfFiveKilledWhileIdle(t *testing.T) {
 
 func TestRed_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f := newFleet(t, s)
-		a, b := f.open(), f.open()
-		f.settle(a, redWatchdog)
+		f, a, b := twoReds(t, s)
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
 		inner := lock(t, a, l.Context(), "n")
@@ -253,11 +282,7 @@ func TestRed_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
 		unlock(t, inner)
 		unlock(t, l)
 		unlock(t, fresh)
-		r := receive(t, patience, "the next has it", waiting)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, patience, "the next has it", waiting)
 		f.free(dead, "n", "m")
 	})
 }
@@ -269,65 +294,36 @@ func TestRed_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
 		f.settle(reds[0], redWatchdog)
 		v := visits{epoch: time.Now()}
 		ctx := within(t, 5*patience)
-		stop := make(chan struct{})
+		var over atomic.Bool
 		var wg sync.WaitGroup
 		names := []string{"n"}
+		// take has a goroutine take a name again and again, and do something inside.
+		take := func(red mortise.Locker, name string, inside func(l *mortise.Lease)) {
+			wg.Go(func() {
+				for first := true; first || !over.Load(); {
+					l, err := red.Lock(ctx, name)
+					if stalled(ctx, err) {
+						continue
+					}
+					if first = false; err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					inside(l)
+					leave(ctx, t, l)
+				}
+			})
+		}
 		for i, red := range reds {
 			own := fmt.Sprint("own", i)
 			names = append(names, own)
-			wg.Go(func() { // fresh ones, all the time
-				for {
-					l, err := red.Lock(ctx, own)
-					if stalled(ctx, err) {
-						continue
-					}
-					if err != nil {
-						t.Errorf("Lock: %v", err)
-						return
-					}
-					if err := l.Err(); err != nil {
-						t.Errorf("just locked: %v", err)
-					}
-					if err := l.Unlock(ctx); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
-						t.Errorf("Unlock: %v", err)
-					}
-					select {
-					case <-stop:
-						return
-					default:
-					}
-				}
-			})
-			wg.Go(func() { // and one that they fight for
-				for {
-					l, err := red.Lock(ctx, "n")
-					if stalled(ctx, err) {
-						continue
-					}
-					if err != nil {
-						t.Errorf("Lock: %v", err)
-						return
-					}
-					v.stay(own, l, rand.N(5*time.Millisecond))
-					// It may have had three parts, one of them on a server that died just now.
-					if err := l.Unlock(ctx); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
-						t.Errorf("Unlock: %v", err)
-					}
-					select {
-					case <-stop:
-						return
-					default:
-					}
-				}
-			})
+			take(red, own, func(l *mortise.Lease) { harness.Checkf(t, l.Err(), "just locked") })
+			take(red, "n", func(l *mortise.Lease) { v.stay(own, l, rand.N(5*time.Millisecond)) })
 		}
 		dead := f.some(2)
-		for _, i := range dead {
-			time.Sleep(rand.N(time.Second))
-			f.servers[i].Stop()
-		}
+		f.killSlowly(dead, time.Second)
 		time.Sleep(2 * time.Second) // some more with the rest
-		close(stop)
+		over.Store(true)
 		wg.Wait()
 		v.check(t)
 		f.free(dead, names...)
@@ -336,9 +332,7 @@ func TestRed_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
 
 func TestRed_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f := newFleet(t, s)
-		a := f.open()
-		f.settle(a, redWatchdog)
+		f, a, _ := twoReds(t, s)
 		ctx := within(t, 5*patience)
 		var names []string
 		var leases []*mortise.Lease
@@ -352,17 +346,11 @@ func TestRed_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
 			pause := rand.N(300 * time.Millisecond)
 			wg.Go(func() {
 				time.Sleep(pause)
-				// One of three parts, where there were no more, may have died just now.
-				if err := l.Unlock(ctx); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
-					t.Errorf("Unlock: %v", err)
-				}
+				leave(ctx, t, l)
 			})
 		}
 		dead := f.some(2)
-		for _, i := range dead {
-			time.Sleep(rand.N(150 * time.Millisecond))
-			f.servers[i].Stop()
-		}
+		f.killSlowly(dead, 150*time.Millisecond)
 		wg.Wait()
 		f.free(dead, names...)
 		unlock(t, lock(t, a, ctx, names[0]))
@@ -374,9 +362,7 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 	for _, how := range []string{"killed", "frozen"} {
 		t.Run(how, func(t *testing.T) {
 			eachRed(t, func(t *testing.T, s stack) {
-				f := newFleet(t, s)
-				a, b := f.open(), f.open()
-				f.settle(a, redWatchdog)
+				f, a, b := twoReds(t, s)
 				ctx := within(t, 5*patience)
 				l := lock(t, a, ctx, "n")
 				which := f.some(3)
@@ -384,10 +370,7 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 				if how == "killed" {
 					f.kill(which)
 				} else {
-					for _, i := range which {
-						f.servers[i].Pause()
-						t.Cleanup(f.servers[i].Resume)
-					}
+					f.freeze(which)
 				}
 				for op, call := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease, error){"lock": b.Lock, "trylock": b.TryLock} {
 					begun := time.Now()
@@ -395,12 +378,9 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 					took := time.Since(begun)
 					t.Logf("after %v: %v", took.Round(time.Millisecond), err)
 					check(t, err, mortise.ErrUnavailable)
-					if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-						t.Errorf("%s: the caller's context has no end: %v", op, err)
-					}
-					if took > patience/2 {
-						t.Errorf("%s took %v", op, took)
-					}
+					harness.ErrorIf(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled),
+						"%s: the caller's context has no end: %v", op, err)
+					harness.ErrorIf(t, took > patience/2, "%s took %v", op, took)
 					for _, i := range which {
 						if says := fmt.Sprintf("store %d: ", i); err == nil || !strings.Contains(err.Error(), says) {
 							t.Errorf("%s: the error does not name store %d", op, i)
@@ -410,13 +390,10 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 				closed(t, redWatchdog+patience, "the lease ended", l.Context().Done())
 				told := time.Now()
 				// By the clock, not by when this process got to run.
-				if err := l.Err(); !errors.Is(err, mortise.ErrLost) {
-					t.Errorf("Err: %v", err)
-				}
+				harness.CheckIsf(t, l.Err(), mortise.ErrLost, "Err")
 				t.Logf("lost after %v: %v", told.Sub(gone).Round(time.Millisecond), l.Err())
-				if d := told.Sub(gone); d > redWatchdog+patience/4 {
-					t.Errorf("the lease ended %v after the majority did", d)
-				}
+				d := told.Sub(gone)
+				harness.ErrorIf(t, d > redWatchdog+patience/4, "the lease ended %v after the majority did", d)
 				for _, i := range which {
 					if how == "killed" {
 						f.servers[i].Restart()
@@ -426,9 +403,7 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 				}
 				m := lock(t, b, ctx, "n", mortise.WithWait(redWatchdog+patience))
 				check(t, l.Unlock(ctx), mortise.ErrLost)
-				if err := m.Err(); err != nil {
-					t.Error(err)
-				}
+				harness.Check(t, m.Err())
 				unlock(t, m)
 				f.free(nil, "n", "m")
 			})
@@ -436,13 +411,11 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 	}
 }
 
-// While three are away and come back empty one who waits gets the lock only after
+// While three are away and come back empty a waiter gets the lock only after
 // the holder was told.
 func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f := newFleet(t, s)
-		a, b := f.open(), f.open()
-		f.settle(a, redWatchdog)
+		f, a, b := twoReds(t, s)
 		ctx := within(t, 5*patience)
 		v := visits{epoch: time.Now()}
 		l := lock(t, a, ctx, "n")
@@ -478,17 +451,13 @@ func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 		}
 		wg.Wait()
 		v.check(t)
-		if len(v.all) != 2 {
-			t.Errorf("%d holds, want 2", len(v.all))
-		}
+		harness.ErrorIf(t, len(v.all) != 2, "%d holds, want 2", len(v.all))
 	})
 }
 
 func TestRed_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f := newFleet(t, s)
-		a := f.open()
-		f.settle(a, redWatchdog)
+		f, a, _ := twoReds(t, s)
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
 		inner := lock(t, a, l.Context(), "n")
@@ -518,34 +487,23 @@ func TestRed_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
 
 func TestRed_TwoOfFiveFrozen(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f := newFleet(t, s)
-		a, b := f.open(), f.open()
-		f.settle(a, redWatchdog)
+		f, a, b := twoReds(t, s)
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
 		f.complete(1, "n")
 		which := f.some(2)
-		for _, i := range which {
-			f.servers[i].Pause()
-			t.Cleanup(f.servers[i].Resume)
-		}
+		f.freeze(which)
 		begun := time.Now()
 		m := lock(t, b, ctx, "m")
 		check(t, tries(t, b, "n"), mortise.ErrNotAcquired)
 		took := time.Since(begun)
 		t.Logf("a Lock and a TryLock took %v", took.Round(time.Millisecond))
-		if took > patience/4 {
-			t.Errorf("a Lock and a TryLock took %v", took)
-		}
+		harness.ErrorIf(t, took > patience/4, "a Lock and a TryLock took %v", took)
 		stays(t, redWatchdog*3/2, "both are held", func() bool { return l.Err() == nil && m.Err() == nil })
 		begun = time.Now()
 		unlock(t, m)
-		if took := time.Since(begun); took > patience/4 {
-			t.Errorf("Unlock took %v", took)
-		}
-		for _, i := range which {
-			f.servers[i].Resume()
-		}
+		quick(t, "Unlock", time.Since(begun), patience/4)
+		f.thaw(which)
 		await(t, patience, "those that thawed are locked again", func() bool {
 			return exists(f.servers[which[0]], "n") && exists(f.servers[which[1]], "n")
 		})
@@ -566,36 +524,25 @@ func forgotten(t *testing.T, s stack, age time.Duration, lease time.Duration, fo
 	for _, srv := range f.servers[:3] {
 		srv.Must("SAVE") // before the lock is taken
 	}
-	for _, srv := range f.servers[3:] {
-		srv.Pause()
-		t.Cleanup(srv.Resume)
-	}
+	f.freeze([]int{3, 4})
 	l := lock(t, a, ctx, "n", mortise.WithLease(lease)) // which heals nothing
-	for _, srv := range f.servers[3:] {
-		srv.Resume()
-	}
+	f.thaw([]int{3, 4})
 	await(t, lease/2, "what arrived late is taken back", func() bool {
 		return !exists(f.servers[3], "n") && !exists(f.servers[4], "n")
 	})
 	stays(t, 500*time.Millisecond, "it is", func() bool { return l.Err() == nil })
 	for _, srv := range f.servers[:3] {
-		if !exists(srv, "n") {
-			t.Fatal("the first three have no record")
-		}
+		harness.FatalIf(t, !exists(srv, "n"), "the first three have no record")
 	}
 	forget(f, f.servers[2])
-	if exists(f.servers[2], "n") {
-		t.Fatal("the server has forgotten nothing")
-	}
+	harness.FatalIf(t, exists(f.servers[2], "n"), "the server has forgotten nothing")
 	check(f, l, b)
 }
 
 var forgetting = map[string]func(f *fleet, srv *redistest.Server){
 	"restarted with an old snapshot": func(f *fleet, srv *redistest.Server) {
 		srv.Restart()
-		if !exists(srv, "mortise:1:since") {
-			f.t.Fatal("the snapshot was not read")
-		}
+		harness.FatalIf(f.t, !exists(srv, "mortise:1:since"), "the snapshot was not read")
 	},
 	"FLUSHALL": func(f *fleet, srv *redistest.Server) { srv.Must("FLUSHALL") },
 }
@@ -626,7 +573,7 @@ func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			forgotten(t, stacks[0], 0, time.Minute, func(f *fleet, srv *redistest.Server) {
-				if what != "FLUSHALL" { // the snapshot has no such key, as nobody asked
+				if what != "FLUSHALL" { // the snapshot has no such key, as it was not asked for
 					srv.Restart()
 					return
 				}
@@ -634,12 +581,8 @@ func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
 			}, func(f *fleet, l *mortise.Lease, b mortise.Locker) {
 				// Not one TryLock: its connections are new, or were broken, and a stall is a refusal.
 				m, err := b.Lock(within(t, patience), "n")
-				if err != nil {
-					t.Fatalf("the rule is off, and it was kept: %v", err)
-				}
-				if err := l.Err(); err != nil {
-					t.Errorf("the first was told: %v", err)
-				}
+				harness.FatalIf(t, err != nil, "the rule is off, and it was kept: %v", err)
+				harness.Checkf(t, l.Err(), "the first was told")
 				unlock(t, m)
 			})
 		})
@@ -673,16 +616,14 @@ func TestRed_ARandomScheduleOfFailures(t *testing.T) {
 		who := fmt.Sprint(i)
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				var l *mortise.Lease
-				var err error
+				lock, opts := red.Lock, []mortise.Option{mortise.WithWait(time.Second + rand.N(5*time.Second))}
 				switch rand.IntN(5) {
 				case 0:
-					l, err = red.TryLock(ctx, "n")
+					lock, opts = red.TryLock, nil
 				case 1:
-					l, err = red.Lock(ctx, "n", mortise.WithWait(time.Second+rand.N(5*time.Second)), mortise.WithLease(watchdog))
-				default:
-					l, err = red.Lock(ctx, "n", mortise.WithWait(time.Second+rand.N(5*time.Second)))
+					opts = append(opts, mortise.WithLease(watchdog))
 				}
+				l, err := lock(ctx, "n", opts...)
 				if err != nil {
 					if !errors.Is(err, mortise.ErrUnavailable) && !errors.Is(err, mortise.ErrNotAcquired) && ctx.Err() == nil {
 						t.Errorf("Lock: %v", err)
@@ -701,59 +642,41 @@ func TestRed_ARandomScheduleOfFailures(t *testing.T) {
 			}
 		})
 	}
-	dead, frozen := make([]bool, 5), make([]bool, 5)
+	back := map[int]func(){} // what brings back a server that is down
 	for time.Since(v.epoch) < length {
 		i := draw.IntN(5)
 		srv := f.servers[i]
-		down := 0
-		for j := range dead {
-			if dead[j] || frozen[j] {
-				down++
-			}
-		}
-		switch {
-		case dead[i]:
-			srv.Restart()
-			dead[i] = false
-		case frozen[i]:
-			srv.Resume()
-			frozen[i] = false
-		case down >= 2 && draw.IntN(4) != 0:
+		switch up := back[i]; {
+		case up != nil:
+			up()
+			delete(back, i)
+		case len(back) >= 2 && draw.IntN(4) != 0:
 		default:
 			switch draw.IntN(3) {
 			case 0:
 				srv.Stop()
-				dead[i] = true
+				back[i] = srv.Restart
 			case 1:
 				srv.Restart()
 			case 2:
 				srv.Pause()
-				frozen[i] = true
+				back[i] = srv.Resume
 			}
 		}
 		time.Sleep(time.Duration(draw.Int64N(int64(1500 * time.Millisecond))))
 	}
-	for i, srv := range f.servers {
-		switch {
-		case dead[i]:
-			srv.Restart()
-		case frozen[i]:
-			srv.Resume()
-		}
+	for _, up := range back {
+		up()
 	}
 	l, err := reds[0].Lock(ctx, "m", mortise.WithWait(2*patience))
 	for end := time.Now().Add(2 * patience); errors.Is(err, mortise.ErrUnavailable) && time.Now().Before(end); {
 		l, err = reds[0].Lock(ctx, "m", mortise.WithWait(2*patience))
 	}
-	if err != nil {
-		t.Fatalf("with all servers back: %v", err)
-	}
+	harness.FatalIf(t, err != nil, "with all servers back: %v", err)
 	unlock(t, l)
 	stop()
 	wg.Wait()
 	v.check(t)
-	if len(v.all) == 0 {
-		t.Error("nobody ever got the lock")
-	}
+	harness.ErrorIf(t, len(v.all) == 0, "nobody ever got the lock")
 	f.free(nil, "n", "m")
 }

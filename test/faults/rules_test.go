@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // A command's timeout in tests of faults, and a lease that outlives them by far: a
@@ -18,22 +19,42 @@ const (
 	soon  = 8 * time.Second
 )
 
+// wired is a server, a wire before it, and a client behind that.
+func wired(t *testing.T, s stack, c config, opts ...mortise.ClientOption) (*redistest.Server, *wire, *mortise.Client) {
+	srv := redistest.Start(t)
+	w := newWire(t, srv.Addr())
+	return srv, w, s.client(t, w.Addr(), c, opts...)
+}
+
+// live checks how many holds of n the store has.
+func live(t *testing.T, srv *redistest.Server, want int, when string) {
+	t.Helper()
+	n, _ := holds(t, srv, "n")
+	harness.ErrorIf(t, n != want, "%d holds in the store%s, %d are live", n, when, want)
+}
+
 // point runs f for each fault at each point of an operation, on each client.
 func point(t *testing.T, f func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client)) {
+	eachDeed(t, func(t *testing.T, s stack, d deed) {
+		srv, w, c := wired(t, s, config{Timeout: brief})
+		f(t, s, d, srv, w, c)
+	})
+}
+
+// eachDeed runs f for each fault on each client, side by side.
+func eachDeed(t *testing.T, f func(t *testing.T, s stack, d deed)) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, d := range deeds {
 			t.Run(d.String(), func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
-				w := newWire(t, srv.Addr())
-				f(t, s, d, srv, w, s.client(t, w.addr(), config{timeout: brief}))
+				f(t, s, d)
 			})
 		}
 	})
 }
 
 // released checks that nothing of a lock is left, long before its lease would have
-// run out, and that somebody else gets it and is left alone.
+// run out, and that another gets it and is left alone.
 func released(t *testing.T, srv *redistest.Server, name string) {
 	t.Helper()
 	await(t, soon, "the key is gone", func() bool { return !exists(srv, name) })
@@ -56,20 +77,15 @@ func TestRule09And11_AnAcquireThatMetAFaultHoldsOnceOrLeavesNothing(t *testing.T
 		defer f.let()
 		begun := time.Now()
 		l, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample))
-		if took := time.Since(begun); took > soon {
-			t.Errorf("Lock took %v", took)
-		}
+		quick(t, "Lock", time.Since(begun), soon)
 		closed(t, 0, "the fault struck", f.struck)
 		f.let()
 		if err != nil {
 			check(t, err, mortise.ErrUnavailable)
 		} else {
-			if n, owners := holds(t, srv, "n"); n != 1 || owners != 1 {
-				t.Errorf("the store has %d holds of %d owners", n, owners)
-			}
-			if err := l.Err(); err != nil {
-				t.Error(err)
-			}
+			n, owners := holds(t, srv, "n")
+			harness.ErrorIf(t, n != 1 || owners != 1, "the store has %d holds of %d owners", n, owners)
+			harness.Check(t, l.Err())
 			unlock(t, l)
 		}
 		released(t, srv, "n")
@@ -88,9 +104,8 @@ func TestRule09_AnAcquireThatTakesEffectAfterItsCallerGaveUpIsReleased(t *testin
 		cancel()
 		at := time.Now()
 		r := receive(t, soon, "Lock returned", done)
-		if took := r.at.Sub(at); took > soon/2 {
-			t.Errorf("Lock returned %v after its context ended", took)
-		}
+		took := r.at.Sub(at)
+		harness.ErrorIf(t, took > soon/2, "Lock returned %v after its context ended", took)
 		if r.err == nil {
 			unlock(t, r.lease) // it was quicker
 		} else if !errors.Is(r.err, context.Canceled) {
@@ -107,12 +122,10 @@ func TestRule09_AnAcquireThatTakesEffectAfterItsCallerGaveUpIsReleased(t *testin
 }
 
 // The first of two attempts is held back until the lock, which the second got, was
-// unlocked: it takes the lock for nobody, and is found.
+// unlocked: it takes the lock for no caller, and is found.
 func TestRule09_AnAttemptThatArrivesAfterTheUnlockIsReleased(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: brief})
+		srv, w, c := wired(t, s, config{Timeout: brief})
 		f := w.arm(holdRequest, 1, script("acquire"))
 		defer f.let()
 		l, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample))
@@ -133,15 +146,13 @@ func TestRule09_WithWaitRunsOutWhileTheAcquireIsOnItsWay(t *testing.T) {
 		srv := redistest.Start(t)
 		w := newWire(t, srv.Addr())
 		// The wait is long enough for the acquire to be sent, and over before the library's.
-		c := s.client(t, w.addr(), config{timeout: patience})
+		c := s.client(t, w.Addr(), config{Timeout: patience})
 		f := w.arm(holdRequest, 1, script("acquire"))
 		defer f.let()
 		begun := time.Now()
 		_, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample), mortise.WithWait(3*time.Second))
 		check(t, err, mortise.ErrUnavailable)
-		if took := time.Since(begun); took > soon {
-			t.Errorf("it took %v", took)
-		}
+		quick(t, "it", time.Since(begun), soon)
 		f.let()
 		closed(t, soon, "what was held went on", f.passed)
 		released(t, srv, "n")
@@ -155,33 +166,25 @@ func TestRule11_AReentryThatMetAFaultLeavesTheCountRight(t *testing.T) {
 		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		f := w.arm(d, 1, script("reenter"))
 		defer f.let()
-		live := 1
+		held := 1
 		inner, err := c.Lock(outer.Context(), "n", mortise.WithLease(ample))
 		closed(t, 0, "the fault struck", f.struck)
 		f.arrive(t, srv)
 		parent := outer
 		if err == nil {
-			live, parent = 2, inner
+			held, parent = 2, inner
 		} else {
 			check(t, err, mortise.ErrUnavailable)
 		}
 		next := lock(t, c, parent.Context(), "n")
-		if n, _ := holds(t, srv, "n"); n != live+1 {
-			t.Errorf("%d holds in the store after the next Lock, %d are live", n, live+1)
-		}
+		live(t, srv, held+1, " after the next Lock")
 		unlock(t, next)
-		if n, _ := holds(t, srv, "n"); n != live {
-			t.Errorf("%d holds in the store after the next Unlock, %d are live", n, live)
-		}
+		live(t, srv, held, " after the next Unlock")
 		if inner != nil {
 			unlock(t, inner)
 		}
-		if n, _ := holds(t, srv, "n"); n != 1 {
-			t.Errorf("%d holds in the store, 1 is live", n)
-		}
-		if err := outer.Err(); err != nil {
-			t.Error(err)
-		}
+		live(t, srv, 1, "")
+		harness.Check(t, outer.Err())
 		unlock(t, outer)
 		released(t, srv, "n")
 	})
@@ -192,7 +195,7 @@ func TestRule09_AReentryWhoseCallerGaveUpIsTakenBack(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, _ *mortise.Client) {
 		// What is held goes on before its client sends it again: after what that took back,
 		// it would set the count once more, until the next operation.
-		c := s.client(t, w.addr(), config{timeout: 4 * time.Second})
+		c := s.client(t, w.Addr(), config{Timeout: 4 * time.Second})
 		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		f := w.arm(d, 1, script("reenter"))
 		defer f.let()
@@ -208,9 +211,7 @@ func TestRule09_AReentryWhoseCallerGaveUpIsTakenBack(t *testing.T) {
 		await(t, 2*soon, "the count is taken back", func() bool { n, _ := holds(t, srv, "n"); return n == 1 })
 		next := lock(t, c, outer.Context(), "n")
 		unlock(t, next)
-		if n, _ := holds(t, srv, "n"); n != 1 {
-			t.Errorf("%d holds in the store, 1 is live", n)
-		}
+		live(t, srv, 1, "")
 		unlock(t, outer)
 		released(t, srv, "n")
 	})
@@ -218,29 +219,21 @@ func TestRule09_AReentryWhoseCallerGaveUpIsTakenBack(t *testing.T) {
 
 // A renewal that meets a fault is repeated within the lease.
 func TestRule12_ARenewalThatMetAFaultIsRepeatedWithinTheLease(t *testing.T) {
-	eachParallel(t, func(t *testing.T, s stack) {
-		for _, d := range deeds {
-			t.Run(d.String(), func(t *testing.T) {
-				t.Parallel()
-				srv := redistest.Start(t)
-				w := newWire(t, srv.Addr())
-				const watchdog = 9 * time.Second
-				c := s.client(t, w.addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(watchdog))
-				l := lock(t, c, within(t, patience), "n")
-				f := w.arm(d, 1, script("renew"))
-				defer f.let()
-				closed(t, watchdog, "the fault struck", f.struck)
-				first := time.Now()
-				await(t, watchdog, "the renewal was repeated", func() bool { return pttl(srv, "n") > watchdog*5/6 })
-				if took := time.Since(first); took > watchdog*3/4 {
-					t.Errorf("only after %v", took)
-				}
-				f.let()
-				stays(t, watchdog/2, "it is held", func() bool { return l.Err() == nil && exists(srv, "n") })
-				unlock(t, l)
-				released(t, srv, "n")
-			})
-		}
+	eachDeed(t, func(t *testing.T, s stack, d deed) {
+		const watchdog = 9 * time.Second
+		srv, w, c := wired(t, s, config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog))
+		l := lock(t, c, within(t, patience), "n")
+		f := w.arm(d, 1, script("renew"))
+		defer f.let()
+		closed(t, watchdog, "the fault struck", f.struck)
+		first := time.Now()
+		await(t, watchdog, "the renewal was repeated", func() bool { return pttl(srv, "n") > watchdog*5/6 })
+		took := time.Since(first)
+		harness.ErrorIf(t, took > watchdog*3/4, "only after %v", took)
+		f.let()
+		stays(t, watchdog/2, "it is held", func() bool { return l.Err() == nil && exists(srv, "n") })
+		unlock(t, l)
+		released(t, srv, "n")
 	})
 }
 
@@ -248,9 +241,7 @@ func TestRule12_ARenewalThatMetAFaultIsRepeatedWithinTheLease(t *testing.T) {
 // does not touch the next holder's lease.
 func TestRule05_ARenewalThatArrivesAfterTheReleaseRevivesNothing(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: brief}, mortise.WithWatchdogTimeout(9*time.Second))
+		srv, w, c := wired(t, s, config{Timeout: brief}, mortise.WithWatchdogTimeout(9*time.Second))
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdRequest, 1, script("renew"))
 		defer f.let()
@@ -276,7 +267,7 @@ func TestRule05_ARenewalThatArrivesAfterTheReleaseRevivesNothing(t *testing.T) {
 }
 
 // A lost reply of an unlock, retried, is a success; one that arrives late releases
-// nobody else's lock.
+// no other lock.
 func TestRule11_AReleaseThatMetAFaultIsASuccess(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
 		l := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
@@ -284,9 +275,7 @@ func TestRule11_AReleaseThatMetAFaultIsASuccess(t *testing.T) {
 		defer f.let()
 		unlock(t, l)
 		closed(t, 0, "the fault struck", f.struck)
-		if exists(srv, "n") {
-			t.Error("Unlock succeeded and the lock is held")
-		}
+		harness.ErrorIf(t, exists(srv, "n"), "Unlock succeeded and the lock is held")
 		next := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(ample))
 		f.arrive(t, srv)
 		stays(t, 300*time.Millisecond, "the next holder holds", func() bool { return exists(srv, "n") && next.Err() == nil })
@@ -305,16 +294,12 @@ func TestRule11_APartialReleaseThatMetAFaultCountsOnce(t *testing.T) {
 		defer f.let()
 		unlock(t, inner)
 		closed(t, 0, "the fault struck", f.struck)
-		if n, _ := holds(t, srv, "n"); n != 2 {
-			t.Errorf("%d holds in the store, 2 are live", n)
-		}
+		live(t, srv, 2, "")
 		unlock(t, middle)
 		f.arrive(t, srv)
 		// It set the count to 2 again: absolute counts are right after the next one.
 		unlock(t, lock(t, c, outer.Context(), "n"))
-		if n, _ := holds(t, srv, "n"); n != 1 {
-			t.Errorf("%d holds in the store, 1 is live", n)
-		}
+		live(t, srv, 1, "")
 		unlock(t, outer)
 		released(t, srv, "n")
 	})
@@ -324,9 +309,7 @@ func TestRule11_APartialReleaseThatMetAFaultCountsOnce(t *testing.T) {
 // says that the outcome is unknown, and goes on in the background.
 func TestRule10_AReleaseIsRetriedInTheBackgroundUntilItIsConfirmed(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{timeout: brief})
+		srv, w, c := wired(t, s, config{Timeout: brief})
 		l := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		var last *fault
 		for range 5 {

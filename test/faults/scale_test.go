@@ -16,6 +16,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // machinery counts the goroutines that mortise or a client library started: not
@@ -72,18 +73,7 @@ func senders(kinds map[string]int) (n int) {
 }
 
 // workers runs f(0) to f(n-1) on a few goroutines.
-func workers(n int, f func(i int)) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
-}
+func workers(n int, f func(i int)) { harness.Workers(n, 16, func(i int) error { f(i); return nil }) }
 
 // 10,000 leases held and 10,000 names waited for by one client: no goroutine and no
 // connection more than with 10, no lease lost over several renewals, no waiter
@@ -106,7 +96,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		begun := time.Now()
 		renewed := make([]atomic.Int32, n)
 		index := func(name string) (i int) { fmt.Sscanf(name, "held:%d", &i); return i }
-		c, err := mortise.New(s.backend(t, srv.Addr(), config{name: "many", pool: pool}),
+		c, err := mortise.New(s.backend(t, srv.Addr(), config{Name: "many", Pool: pool}),
 			mortise.WithWatchdogTimeout(watchdog),
 			mortise.WithObserver(mortise.Observer{
 				Lost: func(e mortise.LostEvent) {
@@ -121,9 +111,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 				},
 				Renewed: func(e mortise.RenewedEvent) { renewed[index(e.Name)].Add(1) },
 			}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.OK(t, err)
 		t.Cleanup(func() { // where the test failed half-way; its observer logs
 			now, cancel := context.WithCancel(context.Background())
 			cancel()
@@ -131,9 +119,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		})
 		ctx, cancel := context.WithTimeout(context.Background(), 9*patience)
 		defer cancel()
-		if err := c.Ping(ctx); err != nil {
-			t.Fatal(err)
-		}
+		harness.OK(t, c.Ping(ctx))
 		held := func(i int) string { return fmt.Sprint("held:", i) }
 		wanted := func(i int) string { return fmt.Sprint("wanted:", i) }
 		put(t, srv, n, wanted, time.Hour)
@@ -183,7 +169,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		}
 
 		// A command whose caller may give up runs in a goroutine of its own until its
-		// reply is there, and where a server is slow there are more who send; what is counted is what stays: of the latter one
+		// reply is there, and where a server is slow there are more senders; what is counted is what stays: of the latter one
 		// for acquisitions, one for releases, and one for all other scripts.
 		quiet := func() (n int, kinds map[string]int) {
 			await(t, patience, "no command is on its way", func() bool {
@@ -201,28 +187,22 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		begin(10, n)
 		t.Logf("%v: %d waiters", time.Since(begun), n)
 		many, kinds := quiet()
-		if many > few+extra {
-			t.Errorf("%d goroutines with %d leases and waiters, %d with 10: %v", many, n, few, kinds)
-		}
+		harness.ErrorIf(t, many > few+extra,
+			"%d goroutines with %d leases and waiters, %d with 10: %v", many, n, few, kinds)
 		conns := connections(t, srv, "many")
 		// Clients open theirs when they first need them; one more subscribes.
 		bound := map[string]int{"go-redis": pool, "rueidis": 3, "rueidis/nocache": 4}[s.name] + 1
-		if conns > bound {
-			t.Errorf("%d connections with %d leases and waiters, %d with 10", conns, n, fewConns)
-		}
+		harness.ErrorIf(t, conns > bound, "%d connections with %d leases and waiters, %d with 10", conns, n, fewConns)
 		t.Logf("%d leases and %d waiters: %d goroutines, %d connections; 10: %d, %d", n, n, many, conns, few, fewConns)
 
 		await(t, patience, "each lease was renewed", func() bool { return least() >= 1 || lost.Load() > 0 })
 		if n := lost.Load(); n > 0 {
 			t.Fatalf("%d leases were lost", n)
 		}
-		if m, kinds := quiet(); m > few+extra {
-			t.Errorf("%d goroutines after renewals: %v", m, kinds)
-		}
+		m, kinds := quiet()
+		harness.ErrorIf(t, m > few+extra, "%d goroutines after renewals: %v", m, kinds)
 		for i, l := range leases {
-			if err := l.Err(); err != nil {
-				t.Fatalf("lease %d: %v", i, err)
-			}
+			harness.OKf(t, l.Err(), "lease %d", i)
 		}
 
 		// The other side releases.
@@ -235,9 +215,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			t.Fatal(<-failed)
 		}
 		for i := range got {
-			if !got[i].Load() {
-				t.Fatalf("waiter %d did not get its lock", i)
-			}
+			harness.FatalIf(t, !got[i].Load(), "waiter %d did not get its lock", i)
 		}
 		workers(n, func(i int) {
 			if err := leases[i].Unlock(ctx); err != nil {
@@ -248,12 +226,9 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			t.Fatal(<-failed)
 		}
 		await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
-		if n := srv.Must("DBSIZE"); n != int64(0) {
-			t.Errorf("%d keys are left", n)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		n := srv.Must("DBSIZE")
+		harness.ErrorIf(t, n != int64(0), "%d keys are left", n)
+		harness.Check(t, c.Close())
 		if s.name == "go-redis" {
 			// The user's own client: only the subscription's connection was ours.
 			await(t, patience, "the subscription's connection is closed", func() bool { return connections(t, srv, "many") <= pool })
@@ -266,7 +241,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 	})
 }
 
-// put makes records of somebody else's, n of them.
+// put makes records of another owner's, n of them.
 func put(t testing.TB, srv *redistest.Server, n int, name func(int) string, lease time.Duration) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {

@@ -20,7 +20,40 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
+
+// started starts a server, and has something done to it.
+func started(do func(*redistest.Server), opts ...redistest.Option) func(*testing.T) string {
+	return func(t *testing.T) string {
+		srv := redistest.Start(t, opts...)
+		if do != nil {
+			do(srv)
+		}
+		return srv.Addr()
+	}
+}
+
+// listening is a server by hand. Its connections are closed at the end of the test.
+func listening(serve func(net.Conn)) func(*testing.T) string {
+	return func(t *testing.T) string {
+		l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				serve(c)
+			}
+		}()
+		t.Cleanup(func() { l.Close(); <-done })
+		return l.Addr().String()
+	}
+}
 
 // A server that is down, refuses, or never answers: Lock and TryLock return in
 // bounded time, even with a context without an end, and the error names the lock and
@@ -36,89 +69,26 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		want   error  // ErrUnavailable unless set
 		says   string // or one of several, by |
 	}{
-		{what: "down", says: "connection refused", server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Stop()
-			return srv.Addr()
-		}},
-		{what: "a name without an address", says: "no such host", server: func(t *testing.T) string {
-			return "redis.invalid:6379"
-		}},
-		{what: "accepts and never answers", says: "timeout|deadline", server: func(t *testing.T) string {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var open []net.Conn
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					open = append(open, c)
-				}
-			}()
-			t.Cleanup(func() {
-				l.Close()
-				<-done
-				for _, c := range open {
-					c.Close()
-				}
-			})
-			return l.Addr().String()
-		}},
+		{what: "down", says: "connection refused", server: started(func(srv *redistest.Server) { srv.Stop() })},
+		{what: "a name without an address", says: "no such host", server: func(*testing.T) string { return "redis.invalid:6379" }},
+		{what: "accepts and never answers", says: "timeout|deadline", server: listening(func(net.Conn) {})},
 		{what: "stopped in its tracks", says: "timeout|deadline", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Pause()
 			t.Cleanup(srv.Resume)
 			return srv.Addr()
 		}},
-		{what: "not a Redis", says: "", server: func(t *testing.T) string {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { l.Close() })
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
-					c.Close()
-				}
-			}()
-			return l.Addr().String()
-		}},
-		{what: "NOAUTH", says: "NOAUTH", server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
-		}},
-		{what: "wrong password", says: "WRONGPASS", config: config{user: "default", password: "guess"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithPassword("secret")).Addr()
-		}},
-		{what: "a user without scripts", says: "NOPERM", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -@scripting")).Addr()
-		}},
-		{what: "a user without the key", says: "NOPERM", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithACL("app on >app ~others:* &* +@all")).Addr()
-		}},
-		{what: "a user without hset", says: "", config: config{user: "app", password: "app"}, server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithACL("app on >app ~* &* +@all -hset")).Addr()
-		}},
-		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind, server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Must("SET", "orders:42", "x")
-			return srv.Addr()
-		}},
-		{what: "the key is a read-write lock", says: "read-write", want: mortise.ErrWrongKind, server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Must("HSET", "orders:42", "mode", "write", "x:1:write", "1")
-			return srv.Addr()
-		}},
+		{what: "not a Redis", says: "", server: listening(func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
+			c.Close()
+		})},
+		{what: "NOAUTH", says: "NOAUTH", server: started(nil, redistest.WithPassword("secret"))},
+		{what: "wrong password", says: "WRONGPASS", config: config{User: "default", Password: "guess"}, server: started(nil, redistest.WithPassword("secret"))},
+		{what: "a user without scripts", says: "NOPERM", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~* &* +@all -@scripting"))},
+		{what: "a user without the key", says: "NOPERM", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~others:* &* +@all"))},
+		{what: "a user without hset", says: "", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~* &* +@all -hset"))},
+		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind, server: started(func(srv *redistest.Server) { srv.Must("SET", "orders:42", "x") })},
+		{what: "the key is a read-write lock", says: "read-write", want: mortise.ErrWrongKind, server: started(func(srv *redistest.Server) { srv.Must("HSET", "orders:42", "mode", "write", "x:1:write", "1") })},
 		{what: "a replica", says: "READONLY", server: func(t *testing.T) string {
 			primary, srv := redistest.Start(t), redistest.Start(t)
 			host, port, _ := net.SplitHostPort(primary.Addr())
@@ -140,22 +110,16 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			})
 			return srv.Addr()
 		}},
-		{what: "out of memory", says: "OOM", server: func(t *testing.T) string {
-			srv := redistest.Start(t)
+		{what: "out of memory", says: "OOM", server: started(func(srv *redistest.Server) {
 			srv.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
-			return srv.Addr()
-		}},
+		})},
 		{what: "cannot save", says: "MISCONF", server: func(t *testing.T) string {
 			srv := redistest.Start(t, redistest.WithConfig("enable-protected-configs yes"))
 			dir := filepath.Join(t.TempDir(), "gone")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, os.Mkdir(dir, 0o700))
 			srv.Must("CONFIG", "SET", "dir", dir)
 			srv.Must("CONFIG", "SET", "save", "3600 1")
-			if err := os.Remove(dir); err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, os.Remove(dir))
 			srv.Must("BGSAVE")
 			await(t, patience, "saving failed", func() bool {
 				_, err := srv.Do("SET", "x", "1")
@@ -163,36 +127,24 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			})
 			return srv.Addr()
 		}},
-		{what: "too few replicas", says: "NOREPLICAS", server: func(t *testing.T) string {
-			srv := redistest.Start(t)
-			srv.Must("CONFIG", "SET", "min-replicas-to-write", "1")
-			return srv.Addr()
-		}},
+		{what: "too few replicas", says: "NOREPLICAS", server: started(func(srv *redistest.Server) { srv.Must("CONFIG", "SET", "min-replicas-to-write", "1") })},
 		{what: "too many clients", says: "", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Must("CONFIG", "SET", "maxclients", "1")
-			c, err := net.Dial("tcp", srv.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := harness.Must(net.Dial("tcp", srv.Addr()))(t)
 			t.Cleanup(func() { c.Close() })
 			await(t, patience, "it refuses", func() bool { _, err := srv.Do("PING"); return err != nil })
 			return srv.Addr()
 		}},
-		{what: "EVALSHA is renamed", says: "unknown command", server: func(t *testing.T) string {
-			return redistest.Start(t, redistest.WithConfig("rename-command EVALSHA nothing")).Addr()
-		}},
-		{what: "a cluster without this slot", says: "", server: func(t *testing.T) string {
-			srv := redistest.Start(t, redistest.WithConfig("cluster-enabled yes", "cluster-require-full-coverage no"))
-			return srv.Addr()
-		}},
+		{what: "EVALSHA is renamed", says: "unknown command", server: started(nil, redistest.WithConfig("rename-command EVALSHA nothing"))},
+		{what: "a cluster without this slot", says: "", server: started(nil, redistest.WithConfig("cluster-enabled yes", "cluster-require-full-coverage no"))},
 	}
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, tc := range cases {
 			t.Run(tc.what, func(t *testing.T) {
 				t.Parallel()
 				conf := tc.config
-				conf.timeout = timeout
+				conf.Timeout = timeout
 				c := s.unproven(t, tc.server(t), conf)
 				want := tc.want
 				if want == nil {
@@ -206,13 +158,9 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 					begun := time.Now()
 					err := call()
 					took := time.Since(begun)
-					if err == nil {
-						t.Fatalf("%s: no error", op)
-					}
+					harness.FatalIf(t, err == nil, "%s: no error", op)
 					t.Logf("%s after %v: %v", s.name, took.Round(time.Millisecond), err)
-					if took > bound {
-						t.Errorf("%s took %v", op, took)
-					}
+					harness.ErrorIf(t, took > bound, "%s took %v", op, took)
 					check(t, err, want)
 					for _, other := range []error{mortise.ErrNotAcquired, context.Canceled, context.DeadlineExceeded} {
 						if errors.Is(err, other) { // the caller's context has no end
@@ -220,16 +168,14 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 						}
 					}
 					text := err.Error()
-					if !strings.HasPrefix(text, fmt.Sprintf("mortise: %s %q: ", op, name)) {
-						t.Errorf("%s: the text does not begin with operation and lock", op)
-					}
+					harness.ErrorIf(t, !strings.HasPrefix(text, fmt.Sprintf("mortise: %s %q: ", op, name)),
+						"%s: the text does not begin with operation and lock", op)
 					if !slices.ContainsFunc(strings.Split(tc.says, "|"), func(says string) bool { return strings.Contains(text, says) }) {
 						t.Errorf("%s: the text does not say %q", op, tc.says)
 					}
 					var f *backend.Fault
-					if !errors.As(err, &f) || f.Remedy == "" || !strings.Contains(text, f.Remedy) {
-						t.Errorf("%s: the text has no remedy", op)
-					}
+					harness.ErrorIf(t, !errors.As(err, &f) || f.Remedy == "" || !strings.Contains(text, f.Remedy),
+						"%s: the text has no remedy", op)
 				}
 				if err := c.Ping(within(t, bound)); want == mortise.ErrUnavailable && err != nil {
 					check(t, err, want)
@@ -242,8 +188,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 // A wait on a bad server ends when it was to end.
 func TestRule13_WithWaitAndContextsBoundAWaitOnADeadServer(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{timeout: patience})
+		srv, c := served(t, s, config{Timeout: patience})
 		srv.Pause()
 		t.Cleanup(srv.Resume)
 		begun := time.Now()
@@ -253,15 +198,11 @@ func TestRule13_WithWaitAndContextsBoundAWaitOnADeadServer(t *testing.T) {
 		defer cancel()
 		_, err = c.TryLock(ctx, "n")
 		check(t, err, context.DeadlineExceeded)
-		if took := time.Since(begun); took > soon {
-			t.Errorf("it took %v", took)
-		}
+		quick(t, "it", time.Since(begun), soon)
 		// Closing is bounded too.
 		begun = time.Now()
 		c.Close()
-		if took := time.Since(begun); took > patience*3/4 {
-			t.Errorf("Close took %v", took)
-		}
+		quick(t, "Close", time.Since(begun), patience*3/4)
 	})
 }
 
@@ -278,9 +219,7 @@ func TestRule13_BadInputIsRefusedWithoutACommand(t *testing.T) {
 		}{}
 		try := func(what string, want error, ctx context.Context, name string, opts ...mortise.Option) {
 			l, err := c.Lock(ctx, name, opts...)
-			if l != nil {
-				t.Errorf("%s: a lease", what)
-			}
+			harness.ErrorIf(t, l != nil, "%s: a lease", what)
 			refused[what] = struct{ err, want error }{err, want}
 		}
 		try("empty name", mortise.ErrBadName, ctx, "")
@@ -328,19 +267,16 @@ func TestRule13_ANilClientIsAnErrorOfNew(t *testing.T) {
 		"tracking by himself": rueidis.New(redisrueidis.ClientOption{InitAddress: []string{"x:1"}, ClientTrackingOptions: []string{"OPTIN"}}),
 	} {
 		c, err := mortise.New(b)
-		if c != nil || !errors.Is(err, mortise.ErrInvalid) {
-			t.Errorf("%s: %v", what, err)
-		}
+		harness.ErrorIf(t, c != nil || !errors.Is(err, mortise.ErrInvalid), "%s: %v", what, err)
 		t.Logf("%s: %v", what, err)
 	}
 }
 
 // Unlock twice, unlock what was lost, unlock what another has by now: ErrNotHeld, and
-// nobody's lock is touched.
+// no lock is touched.
 func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{})
+		srv, c := served(t, s, config{})
 		ctx := within(t, patience)
 
 		l := lock(t, c, ctx, "n", mortise.WithLease(ample))
@@ -361,15 +297,14 @@ func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 			t.Errorf("%d holds", n)
 		}
 
-		// Somebody took it away, and has it.
+		// Another took it away, and has it.
 		srv.Must("DEL", "n")
 		foreign(t, srv, "n", ample)
 		err = next.Unlock(ctx)
 		check(t, err, mortise.ErrNotHeld)
 		check(t, err, mortise.ErrLost)
-		if _, owners := holds(t, srv, "n"); owners != 1 || !exists(srv, "n") {
-			t.Error("another's lock was touched")
-		}
+		_, owners := holds(t, srv, "n")
+		harness.ErrorIf(t, owners != 1 || !exists(srv, "n"), "another's lock was touched")
 		t.Log(err)
 
 		// Its lease ran out.
@@ -380,9 +315,7 @@ func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
 		var none *mortise.Lease
 		check(t, none.Unlock(ctx), mortise.ErrNotHeld)
 		check(t, none.Err(), mortise.ErrNotHeld)
-		if none.Context().Err() == nil {
-			t.Error("a nil lease's context is live")
-		}
+		harness.ErrorIf(t, none.Context().Err() == nil, "a nil lease's context is live")
 		// A nil context is as good as Background where it cannot mislead.
 		unlock(t, lock(t, c, ctx, "k"))
 		l = lock(t, c, ctx, "k")

@@ -6,7 +6,6 @@ package faults_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,33 +17,30 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	redisrueidis "github.com/redis/rueidis"
 	"go.uber.org/goleak"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
-	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // long asks for the long variants: `MORTISE_FAULTS=long go test ./...`.
 var long = os.Getenv("MORTISE_FAULTS") == "long"
 
 func TestMain(m *testing.M) {
+	harness.Worker(waiterEnv, fairWaiter)
 	flag.Parse()
 	// Most of these tests wait; they can wait side by side.
 	if n := max(8, runtime.GOMAXPROCS(0)); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		flag.Set("test.parallel", strconv.Itoa(n))
 	}
-	redis.SetLogger(silent{}) // it tells each failed dial
+	redis.SetLogger(harness.Silent{}) // it tells each failed dial
 	code := m.Run()
 	if err := leaks(
 		// go-redis looks for its server once a second, and then sees that the client is closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
-		// toxiproxy leaves these behind when the side that they write to has gone.
-		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
-		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 	); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -62,10 +58,6 @@ func leaks(opts ...goleak.Option) error {
 	}
 }
 
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
 // stack is a client library as users set it up.
 type stack struct {
 	name string
@@ -75,41 +67,22 @@ type stack struct {
 }
 
 // config is what tests vary about a client.
-type config struct {
-	user, password string
-	// timeout of a command; zero for the library's own.
-	timeout time.Duration
-	// name that CLIENT LIST shows.
-	name string
-	// pool is go-redis's PoolSize; 1 is one connection for rueidis too.
-	pool int
-}
+type config = harness.Site
 
 var stacks = []stack{
 	{name: "go-redis", backend: func(t testing.TB, addr string, c config) backend.Backend {
-		rdb := redis.NewClient(&redis.Options{
-			Addr: addr, Username: c.user, Password: c.password, ClientName: c.name, PoolSize: c.pool,
-			ReadTimeout: c.timeout, WriteTimeout: c.timeout, DialTimeout: c.timeout,
-		})
-		t.Cleanup(func() { rdb.Close() })
-		return redisgo.New(rdb)
+		c.Addrs = []string{addr}
+		return c.Backend(t, harness.GoRedis)
 	}},
 	{name: "rueidis", cached: true, backend: rueidisBackend(false)},
 	{name: "rueidis/nocache", backend: rueidisBackend(true)},
 }
 
-func rueidisBackend(disableCache bool) func(testing.TB, string, config) backend.Backend {
+func rueidisBackend(noCache bool) func(testing.TB, string, config) backend.Backend {
 	return func(_ testing.TB, addr string, c config) backend.Backend {
-		opt := redisrueidis.ClientOption{
-			InitAddress: []string{addr}, Username: c.user, Password: c.password, ClientName: c.name,
-			// It looks twice for replies that are late, and then asks: no longer, in all, than the timeout.
-			ConnWriteTimeout: c.timeout / 2, DisableCache: disableCache,
-		}
-		if c.pool == 1 { // by default some four
-			opt.PipelineMultiplex = -1
-		}
-		opt.Dialer.Timeout = c.timeout
-		opt.Dialer.KeepAlive = c.timeout / 4
+		c.Addrs, c.NoCache = []string{addr}, noCache
+		opt := c.Option()
+		opt.ConnWriteTimeout /= 2 // it looks twice for replies that are late, and then asks: no longer, in all, than the timeout
 		return rueidis.New(opt)
 	}
 }
@@ -135,25 +108,21 @@ func eachParallel(t *testing.T, f func(t *testing.T, s stack)) {
 func (s stack) client(t testing.TB, addr string, c config, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
 	m := s.unproven(t, addr, c, opts...)
-	if err := m.Ping(within(t, patience)); err != nil {
-		t.Fatal(err)
-	}
+	harness.OK(t, m.Ping(within(t, patience)))
 	return m
+}
+
+// served is a server and a client of it.
+func served(t *testing.T, s stack, c config, opts ...mortise.ClientOption) (*redistest.Server, *mortise.Client) {
+	t.Helper()
+	srv := redistest.Start(t)
+	return srv, s.client(t, srv.Addr(), c, opts...)
 }
 
 // unproven is client that sends nothing yet.
 func (s stack) unproven(t testing.TB, addr string, c config, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	m, err := mortise.New(s.backend(t, addr, c), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		m.Shutdown(ctx)
-	})
-	return m
+	return harness.Client(t, s.backend(t, addr, c), opts...)
 }
 
 // direct is a client that no fault is put before.
@@ -171,39 +140,17 @@ func init() {
 	}
 }
 
-// within is a context that fails a test that hangs.
-func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
+func within(t testing.TB, d time.Duration) context.Context { return harness.Within(t, d) }
 
-// await polls until ok, and fails the test after d.
 func await(t testing.TB, d time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", d, what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	harness.Await(t, d, what, ok)
 }
 
 // closed waits for ch.
 func closed(t testing.TB, d time.Duration, what string, ch <-chan struct{}) {
 	t.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ch:
-		return
-	case <-timer.C:
-	}
-	select {
-	case <-ch:
-	default:
-		t.Fatalf("not within %v: %s", d, what)
-	}
+	harness.Receive(t, d, what, ch)
 }
 
 // scriptRuns tells how many scripts the server has run.
@@ -225,26 +172,26 @@ func scriptRuns(srv *redistest.Server) (n int) {
 func stays(t testing.TB, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if !ok() {
-			t.Fatalf("no longer so: %s", what)
-		}
+		harness.FatalIf(t, !ok(), "no longer so: %s", what)
 	}
+}
+
+// quick checks how long something took.
+func quick(t testing.TB, what string, took, bound time.Duration) {
+	t.Helper()
+	harness.ErrorIf(t, took > bound, "%s took %v, want %v at most", what, took, bound)
 }
 
 func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
 	t.Helper()
 	l, err := c.Lock(ctx, name, opts...)
-	if err != nil {
-		t.Fatalf("Lock: %v", err)
-	}
+	harness.FatalIf(t, err != nil, "Lock: %v", err)
 	return l
 }
 
 func unlock(t testing.TB, l *mortise.Lease) {
 	t.Helper()
-	if err := l.Unlock(within(t, patience)); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
+	harness.Checkf(t, l.Unlock(within(t, patience)), "Unlock")
 }
 
 // exists tells whether a key is there.
@@ -266,15 +213,13 @@ func holds(t testing.TB, srv *redistest.Server, key string) (count, owners int) 
 	v := srv.Must("HVALS", key).([]any)
 	for _, x := range v {
 		n, err := strconv.Atoi(x.(string))
-		if err != nil {
-			t.Fatalf("hold count %v", x)
-		}
+		harness.FatalIf(t, err != nil, "hold count %v", x)
 		count += n
 	}
 	return count, len(v)
 }
 
-// foreign puts a record of somebody else's into the store.
+// foreign puts a record of another owner's into the store.
 func foreign(t testing.TB, srv *redistest.Server, key string, lease time.Duration) {
 	t.Helper()
 	srv.Must("HSET", key, "somebody:1", "1")
@@ -292,7 +237,7 @@ func connections(t testing.TB, srv *redistest.Server, name string) (n int) {
 	return n
 }
 
-// waits tells how many channels somebody is subscribed to.
+// channels is how many channels have a subscriber.
 func channels(srv *redistest.Server) int {
 	v, err := srv.Do("PUBSUB", "CHANNELS")
 	if err != nil {
@@ -320,19 +265,19 @@ func locking(c mortise.Locker, ctx context.Context, name string, opts ...mortise
 
 func receive(t testing.TB, d time.Duration, what string, ch <-chan result) result {
 	t.Helper()
-	select {
-	case r := <-ch:
-		return r
-	case <-time.After(d):
-		t.Fatalf("not within %v: %s", d, what)
-		return result{}
-	}
+	return harness.Receive(t, d, what, ch)
 }
 
-// check fails unless err is target; it returns err's text.
+// got awaits a Lock in a goroutine and unlocks what it got. It returns when that was.
+func got(t testing.TB, d time.Duration, what string, ch <-chan result) time.Time {
+	t.Helper()
+	r := receive(t, d, what, ch)
+	unlock(t, harness.Must(r.lease, r.err)(t))
+	return r.at
+}
+
+// check fails the test, which goes on, unless err is target.
 func check(t testing.TB, err, target error) {
 	t.Helper()
-	if !errors.Is(err, target) {
-		t.Errorf("error %v, want %v", err, target)
-	}
+	harness.CheckIs(t, err, target)
 }

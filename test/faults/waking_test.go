@@ -7,10 +7,11 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // waiting starts a Lock and waits until it is subscribed, so that what follows
-// happens to one who sleeps.
+// happens to a waiter that sleeps.
 func waiting(t *testing.T, srv *redistest.Server, c *mortise.Client, name string) <-chan result {
 	t.Helper()
 	runs := scriptRuns(srv)
@@ -35,7 +36,7 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 	const rest = 6 * time.Second
 	events := []struct {
 		what string
-		// hold takes the lock for somebody else; free frees it.
+		// hold takes the lock for another owner; free frees it.
 		hold func(t *testing.T, srv *redistest.Server)
 		free func(t *testing.T, srv *redistest.Server)
 		// known: only a client that caches can know, the others by expiry.
@@ -67,8 +68,7 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 		for _, e := range events {
 			t.Run(e.what, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
-				c := s.client(t, srv.Addr(), config{})
+				srv, c := served(t, s, config{})
 				e.hold(t, srv)
 				if e.known {
 					lease := rest
@@ -82,9 +82,7 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 				e.free(t, srv)
 				freed := time.Now()
 				r := receive(t, patience, "the waiter woke", ch)
-				if r.err != nil {
-					t.Fatal(r.err)
-				}
+				harness.OK(t, r.err)
 				took := r.at.Sub(freed)
 				switch {
 				case e.known && s.cached && took > once:
@@ -130,8 +128,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 		for _, e := range events {
 			t.Run(e.what, func(t *testing.T) {
 				t.Parallel()
-				srv := redistest.Start(t)
-				c := s.client(t, srv.Addr(), config{})
+				srv, c := served(t, s, config{})
 				holder := direct(t, srv.Addr())
 				held := lock(t, holder, within(t, patience), "n", mortise.WithLease(ample))
 				ch := waiting(t, srv, c, "n")
@@ -139,9 +136,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 				unlock(t, held)
 				freed := time.Now()
 				r := receive(t, soon, "the waiter woke", ch)
-				if r.err != nil {
-					t.Fatal(r.err)
-				}
+				harness.OK(t, r.err)
 				t.Logf("%v", r.at.Sub(freed).Round(time.Millisecond))
 				unlock(t, r.lease)
 				await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
@@ -154,19 +149,14 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 // not there: but one whose connection is silently dead finds out by itself.
 func TestRule08_AWaiterOnAPausedServerGoesOnWhenItIsResumed(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		c := s.client(t, srv.Addr(), config{timeout: brief})
+		srv, c := served(t, s, config{Timeout: brief})
 		foreign(t, srv, "n", 5*time.Second)
 		ch := waiting(t, srv, c, "n")
 		left := pttl(srv, "n")
 		srv.Pause()
 		time.Sleep(max(left, 0) + 300*time.Millisecond) // the lease ends meanwhile
 		srv.Resume()
-		r := receive(t, 8*time.Second, "the waiter has the lock", ch)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		unlock(t, r.lease)
+		got(t, 8*time.Second, "the waiter has the lock", ch)
 	})
 }
 
@@ -174,9 +164,7 @@ func TestRule08_AWaiterOnAPausedServerGoesOnWhenItIsResumed(t *testing.T) {
 // (#3839): a lost wake-up, at the mercy of where a read of 10,000 messages ends.
 func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
-		c := s.client(t, w.addr(), config{})
+		srv, w, c := wired(t, s, config{})
 		for k := 1; k <= 48; k++ {
 			name := "torn" + strconv.Itoa(k)
 			foreign(t, srv, name, ample)

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,29 +12,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/Shopify/toxiproxy/v2/stream"
-	"github.com/Shopify/toxiproxy/v2/toxics"
-	"github.com/rs/zerolog"
-
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/scripts"
 )
 
-// wire is a toxiproxy before a server, with two toxics of our own: they know where
-// a command begins and which reply is whose, so a fault can be put at one point
-// of one operation.
+// wire is a relay before a server. It knows where a command begins and which reply is whose, so
+// that a fault can be put at one point of one operation.
 type wire struct {
-	proxy *toxiproxy.Proxy
-	stop  chan struct{}
+	*redistest.Relay
 
 	// tear, if positive, is after how many bytes what the server sends unasked is
 	// torn in two, as TCP may do anywhere.
 	tear atomic.Int64
 
-	mu     sync.Mutex
-	armed  []*fault
-	halves [2][]*line // lines whose upstream, downstream toxic has not started
+	mu    sync.Mutex
+	armed []*fault
 }
 
 // deed is what a fault does to the command that it waits for.
@@ -110,55 +103,25 @@ func about(key string, matches func([]string) bool) func([]string) bool {
 	return func(args []string) bool { return matches(args) && slices.Contains(args[2:], key) }
 }
 
-var (
-	wires    sync.Map // by name; toxics are made from JSON, and find their wire here
-	wireSeq  atomic.Int64
-	register = sync.OnceFunc(func() {
-		toxics.Register("mortise_requests", new(requests))
-		toxics.Register("mortise_replies", new(replies))
-	})
-)
-
 // newWire starts a wire before the server at upstream, until the end of the test.
 func newWire(t testing.TB, upstream string) *wire {
 	t.Helper()
-	register()
-	w := &wire{stop: make(chan struct{})}
-	name := fmt.Sprint("wire", wireSeq.Add(1))
-	wires.Store(name, w)
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	w.proxy = toxiproxy.NewProxy(server, name, "127.0.0.1:0", upstream)
-	for kind, direction := range map[string]string{"mortise_requests": "upstream", "mortise_replies": "downstream"} {
-		_, err := w.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(
-			`{"type":%q,"stream":%q,"attributes":{"wire":%q}}`, kind, direction, name)))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		close(w.stop)
-		w.proxy.Stop()
-		wires.Delete(name)
+	w := new(wire)
+	w.Relay = redistest.NewRelay(t, upstream, func(r *redistest.Line) (up, down func()) {
+		l := &line{Line: r, w: w}
+		return l.requests, l.replies
 	})
 	return w
 }
 
-func (w *wire) addr() string { return w.proxy.Listen }
-
-// line is one connection: what the toxics of its two directions share.
+// line is one connection: what its two directions share.
 type line struct {
+	*redistest.Line
 	w       *wire
 	mu      sync.Mutex
 	pending []*fault // one for each command that has no reply yet; nil: nothing planned
 	over    bool     // no reply comes any more
-	dead    chan struct{}
-	once    sync.Once
 }
-
-func (l *line) end() { l.once.Do(func() { close(l.dead) }) }
 
 // expect notes that a command has no reply yet.
 func (l *line) expect(f *fault) {
@@ -189,19 +152,14 @@ func (l *line) giveUp() {
 	l.pending = nil
 }
 
-// half gives the two toxics of a connection the same line. toxiproxy starts them one
-// after the other for each connection that it accepts.
-func (w *wire) half(i int) *line {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.halves[i]) == 0 {
-		l := &line{w: w, dead: make(chan struct{})}
-		w.halves[1-i] = append(w.halves[1-i], l)
-		return l
+// answered is the fault that waits for the next reply.
+func (l *line) answered() (f *fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.pending) > 0 {
+		f, l.pending = l.pending[0], l.pending[1:]
 	}
-	l := w.halves[i][0]
-	w.halves[i] = w.halves[i][1:]
-	return l
+	return f
 }
 
 // plan finds the fault that waits for a command.
@@ -222,153 +180,100 @@ func (w *wire) plan(args []string) *fault {
 	return nil
 }
 
-// pass hands bytes on; it is false when the test is over.
-func (w *wire) pass(stub *toxics.ToxicStub, data []byte) bool {
-	select {
-	case stub.Output <- &stream.StreamChunk{Data: data}:
-		return true
-	case <-w.stop:
+// strikes reports whether a fault is one of a deed, and says that it has struck.
+func (f *fault) strikes(d deed) bool {
+	if f == nil || f.deed != d {
 		return false
 	}
+	close(f.struck)
+	return true
 }
 
-// leave closes the stub, which closes the connection, and reads what still comes.
-func leave(stub *toxics.ToxicStub) {
-	stub.Close()
-	for range stub.Input {
+// waits waits until a fault that holds is let go, or the line has ended.
+func (f *fault) waits(l *line) {
+	select {
+	case <-f.gate:
+	case <-l.Dead():
 	}
 }
 
-// requests is the toxic on the way to the server.
-type requests struct {
-	Wire string `json:"wire"`
-}
-
-func (r *requests) NewState() any { return wireNamed(r.Wire).half(0) }
-
-func (r *requests) Pipe(stub *toxics.ToxicStub) {
-	l := stub.State.(*line)
-	defer leave(stub)
-	defer l.end()
+// values calls f with each RESP value that comes from a connection, until f says no.
+func (l *line) values(from net.Conn, f func(data []byte) bool) {
 	var buf []byte
-	for chunk := range stub.Input {
-		buf = append(buf, chunk.Data...)
-		for {
-			args, n := command(buf)
-			if n == 0 {
-				break
+	for c := range l.Chunks(from) {
+		buf = append(buf, c.Data...)
+		for n := frame(buf); n > 0; n = frame(buf) {
+			if !f(bytes.Clone(buf[:n])) {
+				return
 			}
-			data := bytes.Clone(buf[:n])
 			buf = buf[n:]
-			f := l.w.plan(args)
-			if f != nil && f.deed == cutBefore {
-				close(f.struck)
-				return
-			}
-			if f != nil && f.deed == holdRequest {
-				close(f.struck)
-				select {
-				case <-f.gate:
-				case <-l.w.stop:
-					return
-				}
-			}
-			if !strings.HasSuffix(args[0], "SUBSCRIBE") {
-				l.expect(f)
-			}
-			if !l.w.pass(stub, data) {
-				return
-			}
-			if f != nil && f.deed == holdRequest {
-				close(f.passed)
-			}
 		}
 	}
 }
 
-// replies is the toxic on the way back.
-type replies struct {
-	Wire string `json:"wire"`
+// requests is the way to the server.
+func (l *line) requests() {
+	l.values(l.Client, func(data []byte) bool {
+		args := command(data)
+		f := l.w.plan(args)
+		if f.strikes(cutBefore) {
+			l.End()
+			return false
+		}
+		held := f.strikes(holdRequest)
+		if held {
+			f.waits(l)
+		}
+		if !strings.HasSuffix(args[0], "SUBSCRIBE") {
+			l.expect(f)
+		}
+		_, err := l.Server.Write(data)
+		if held && err == nil {
+			close(f.passed)
+		}
+		return err == nil
+	})
 }
 
-func (r *replies) NewState() any { return wireNamed(r.Wire).half(1) }
-
-func (r *replies) Pipe(stub *toxics.ToxicStub) {
-	l := stub.State.(*line)
-	defer leave(stub)
-	defer l.end()
+// replies is the way back.
+func (l *line) replies() {
 	defer l.hangUp()
-	var buf []byte
 	mute := false
-	for chunk := range stub.Input {
+	l.values(l.Server, func(data []byte) bool {
 		if mute {
-			continue
+			return true
 		}
-		buf = append(buf, chunk.Data...)
-		for !mute {
-			n := frame(buf)
-			if n == 0 {
-				break
+		var f *fault
+		if !unasked(data) {
+			f = l.answered()
+		} else if k := int(l.w.tear.Load()); k > 0 && k < len(data) {
+			if _, err := l.Client.Write(data[:k]); err != nil || !l.Sleep(5*time.Millisecond) { // so that it arrives by itself
+				return false
 			}
-			data := bytes.Clone(buf[:n])
-			buf = buf[n:]
-			var f *fault
-			if unasked(data) {
-				if k := int(l.w.tear.Load()); k > 0 && k < len(data) {
-					if !l.w.pass(stub, data[:k]) {
-						return
-					}
-					time.Sleep(5 * time.Millisecond) // so that it arrives by itself
-					data = data[k:]
-				}
-			} else {
-				l.mu.Lock()
-				if len(l.pending) > 0 {
-					f, l.pending = l.pending[0], l.pending[1:]
-				}
-				l.mu.Unlock()
-			}
-			if f != nil {
-				switch f.deed {
-				case loseAndCut:
-					close(f.struck)
-					return
-				case loseAndMute:
-					close(f.struck)
-					mute = true
-					continue
-				case holdReply:
-					close(f.struck)
-					select {
-					case <-f.gate:
-					case <-l.dead:
-					case <-l.w.stop:
-						return
-					}
-				}
-			}
-			if !l.w.pass(stub, data) {
-				return
-			}
-			if f != nil && f.deed == holdReply {
-				close(f.passed)
-			}
+			data = data[k:]
 		}
-	}
+		if f.strikes(loseAndCut) {
+			return false
+		}
+		if f.strikes(loseAndMute) {
+			mute = true
+			return true
+		}
+		held := f.strikes(holdReply)
+		if held {
+			f.waits(l)
+		}
+		_, err := l.Client.Write(data)
+		if held {
+			close(f.passed)
+		}
+		return err == nil
+	})
 }
 
-func wireNamed(name string) *wire {
-	w, _ := wires.Load(name)
-	return w.(*wire)
-}
-
-// command finds the first command in buf and its length; 0 if it is not complete.
-func command(buf []byte) (args []string, n int) {
-	if n = frame(buf); n == 0 {
-		return nil, 0
-	}
-	rest := buf[:n]
-	_, rest, _ = bytes.Cut(rest, []byte("\r\n"))
+// command is a command's name, in upper case, and its arguments.
+func command(data []byte) (args []string) {
+	_, rest, _ := bytes.Cut(data, []byte("\r\n"))
 	for len(rest) > 0 {
 		head, body, _ := bytes.Cut(rest, []byte("\r\n"))
 		size, err := strconv.Atoi(string(head[1:]))
@@ -379,7 +284,7 @@ func command(buf []byte) (args []string, n int) {
 		rest = body[size+2:]
 	}
 	args[0] = strings.ToUpper(args[0])
-	return args, n
+	return args
 }
 
 // frame is the length of the first RESP2 or RESP3 value in buf; 0 if it is not complete.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // What the bits of FuzzCalls's kind say.
@@ -117,15 +118,11 @@ func (in calls) on(t *testing.T, w *world, store string) (said []string) {
 	b := w.backend(store)
 	c, err := mortise.New(b, append(opts, mortise.WithID(in.id))...)
 	if !say("New", err) {
-		if c, err = mortise.New(b); err != nil {
-			t.Fatal(err)
-		}
+		c = harness.Must(mortise.New(b))(t)
 		in.kind &^= withWatchdog
 	}
 	defer func() {
-		if !shutdown(t, c, enough) {
-			t.Errorf("%s: Shutdown was not over within %v", store, enough)
-		}
+		harness.ErrorIf(t, !shutdown(t, c, enough), "%s: Shutdown was not over within %v", store, enough)
 	}()
 	k := mortise.Kind{Fair: in.has(fair), Fenced: in.has(fenced), NonReentrant: in.has(nonReentrant)}
 	if in.has(spinning) {
@@ -178,9 +175,8 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k morti
 	if !say("Lock", err) {
 		return
 	}
-	if token, is := lease.Token(); is != k.Fenced || is && token <= 0 {
-		t.Errorf("token %d, %v", token, is)
-	}
+	token, is := lease.Token()
+	harness.ErrorIf(t, is != k.Fenced || is && token <= 0, "token %d, %v", token, is)
 	inner, err := call(t, "Lock again", enough, func(context.Context) (*mortise.Lease, error) {
 		return l.Lock(lease.Context(), in.name, in.options()...)
 	})
@@ -213,10 +209,9 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k morti
 		in.unlock(t, "Unlock", inner, say)
 	}
 	in.unlock(t, "Unlock", lease, say)
-	_, err = call(t, "Unlock twice", enough, func(ctx context.Context) (struct{}, error) { return struct{}{}, lease.Unlock(ctx) })
-	if say("Unlock twice", err); err == nil {
-		t.Error("unlocked twice")
-	}
+	err = does(t, "Unlock twice", enough, lease.Unlock)
+	say("Unlock twice", err)
+	harness.ErrorIf(t, err == nil, "unlocked twice")
 }
 
 // late gives back what was had because the holder's time is over, which it must be then.
@@ -232,8 +227,7 @@ func (in *calls) late(t *testing.T, wrong string, holder, got *mortise.Lease, er
 }
 
 func (in *calls) unlock(t *testing.T, what string, l *mortise.Lease, say func(string, error) bool) {
-	_, err := call(t, what, enough, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) })
-	say(what, err)
+	say(what, does(t, what, enough, l.Unlock))
 }
 
 func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, error) bool) {
@@ -263,36 +257,28 @@ func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, 
 }
 
 func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) bool) {
-	type none = struct{}
+	ask := func(what string, f func(ctx context.Context) error) bool { return say(what, does(t, what, enough, f)) }
 	n := int(in.lease)
 	s := c.Semaphore(in.name + "s")
-	_, err := call(t, "TrySetPermits", enough, func(ctx context.Context) (bool, error) { return s.TrySetPermits(ctx, n) })
-	if say("TrySetPermits", err) {
-		_, err = call(t, "Acquire", enough, func(ctx context.Context) (none, error) { return none{}, s.TryAcquire(ctx, int(in.hold)) })
-		say("TryAcquire", err)
-		_, err = call(t, "AddPermits", enough, func(ctx context.Context) (none, error) { return none{}, s.AddPermits(ctx, int(in.spin)) })
-		say("AddPermits", err)
-		_, err = call(t, "Available", enough, func(ctx context.Context) (int, error) { return s.Available(ctx) })
-		say("Available", err)
-		_, err = call(t, "Drain", enough, func(ctx context.Context) (int, error) { return s.Drain(ctx) })
-		say("Drain", err)
+	if ask("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, n)) }) {
+		ask("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, int(in.hold)) })
+		ask("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, int(in.spin)) })
+		ask("Available", func(ctx context.Context) error { return harness.Err(s.Available(ctx)) })
+		ask("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) })
 	}
+
 	p := c.Permits(in.name + "p")
-	_, err = call(t, "TrySetPermits", enough, func(ctx context.Context) (bool, error) { return p.TrySetPermits(ctx, n) })
-	if say("TrySetPermits of permits", err) {
+	if ask("TrySetPermits of permits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }) {
 		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) { return p.TryAcquire(ctx) })
 		if say("TryAcquire of permits", err) {
-			_, err = call(t, "Release", enough, func(ctx context.Context) (none, error) { return none{}, got.Release(ctx) })
-			say("Release", err)
+			ask("Release", got.Release)
 		}
 	}
+
 	latch := c.Latch(in.name + "l")
-	_, err = call(t, "TrySet", enough, func(ctx context.Context) (bool, error) { return latch.TrySet(ctx, int64(n)) })
-	if say("TrySet", err) {
-		_, err = call(t, "CountDown", enough, func(ctx context.Context) (none, error) { return none{}, latch.CountDown(ctx) })
-		say("CountDown", err)
-		call(t, "Wait", short, func(ctx context.Context) (none, error) { return none{}, latch.Wait(ctx) })
-		_, err = call(t, "Count", enough, func(ctx context.Context) (int64, error) { return latch.Count(ctx) })
-		say("Count", err)
+	if ask("TrySet", func(ctx context.Context) error { return harness.Err(latch.TrySet(ctx, int64(n))) }) {
+		ask("CountDown", latch.CountDown)
+		does(t, "Wait", short, func(ctx context.Context) error { return latch.Wait(ctx) })
+		ask("Count", func(ctx context.Context) error { return harness.Err(latch.Count(ctx)) })
 	}
 }

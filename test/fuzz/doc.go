@@ -9,7 +9,7 @@
 // # What must hold
 //
 // FuzzCalls: names of any bytes, client ids and durations. FuzzValues: values at our keys that
-// nobody of ours wrote. FuzzMessages: messages on our channels. After each input, on each store:
+// no client of ours wrote. FuzzMessages: messages on our channels. After each input, on each store:
 //
 //   - Nothing panicked: background goroutines included, since that ends the process.
 //   - No call outlived its own time, and none asked the server again and again.

@@ -10,20 +10,17 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	rueidisclient "github.com/redis/rueidis"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 var toTheLimit = flag.Bool("limits", false, "a million names, 10,000 holds and 10,000 readers, in each store; else fewer, in a minute")
@@ -36,7 +33,7 @@ func limit(usual, most int) int {
 	return usual
 }
 
-// place is a store for a test of its own: a server that nobody else uses, or none.
+// place is a store for a test of its own: a server that no other test uses, or none.
 type place struct {
 	store  string
 	server *redistest.Server // nil in memory
@@ -52,19 +49,9 @@ func newPlace(t *testing.T, store string) *place {
 		p.server = redistest.Start(t)
 		p.admin = goredis.NewClient(&goredis.Options{Addr: p.server.Addr(), ReadTimeout: time.Minute})
 		t.Cleanup(func() { p.admin.Close() })
+		b = harness.At(p.server.Addr()).Backend(t, store)
 	}
-	switch store {
-	case byRedis:
-		rdb := goredis.NewClient(&goredis.Options{Addr: p.server.Addr()})
-		t.Cleanup(func() { rdb.Close() })
-		b = redisgo.New(rdb)
-	case byCached:
-		b = rueidis.New(rueidisclient.ClientOption{InitAddress: []string{p.server.Addr()}})
-	}
-	var err error
-	if p.client, err = mortise.New(b); err != nil {
-		t.Fatal(err)
-	}
+	p.client = harness.Must(mortise.New(b))(t)
 	t.Cleanup(func() { p.client.Close() })
 	return p
 }
@@ -78,10 +65,7 @@ func eachStore(t *testing.T, f func(t *testing.T, p *place)) {
 // info is a number that INFO tells.
 func (p *place) info(t *testing.T, section, field string) int {
 	t.Helper()
-	all, err := p.admin.Info(t.Context(), section).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := harness.Must(p.admin.Info(t.Context(), section).Result())(t)
 	for l := range strings.Lines(all) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(l), field+":"); ok {
 			n, _ := strconv.Atoi(v)
@@ -92,7 +76,7 @@ func (p *place) info(t *testing.T, section, field string) int {
 	return 0
 }
 
-// idle waits until nobody listens on the server any more.
+// idle waits until no client listens on the server any more.
 func (p *place) idle(t *testing.T) {
 	t.Helper()
 	if p.server == nil {
@@ -133,26 +117,16 @@ func goroutines(most int) int {
 // crowd runs f(0) to f(n-1) on many goroutines.
 func crowd(t *testing.T, n int, f func(i int) error) {
 	t.Helper()
-	var next, failed atomic.Int64
-	var wg sync.WaitGroup
-	for range 128 {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && failed.Load() < 5; i = int(next.Add(1)) - 1 {
-				if err := f(i); err != nil {
-					failed.Add(1)
-					t.Errorf("name %d: %v", i, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
+	harness.OK(t, harness.Workers(n, 128, func(i int) error {
+		if err := f(i); err != nil {
+			return fmt.Errorf("name %d: %w", i, err)
+		}
+		return nil
+	}))
 }
 
 // A million distinct names leave no memory behind, and no key but fencing tokens that were asked for, and the
-// counts of semaphores, which nobody but their users can take away.
+// counts of semaphores, which only their users can take away.
 func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, p *place) {
 		const warm = 3000
@@ -174,12 +148,9 @@ func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 		if p.server == nil {
 			bound += 600 * int(kept.tokens.Load()+kept.counts.Load()+kept.once.Load())
 		}
-		if after-before > bound {
-			t.Errorf("%d names left %d bytes behind, want %d at most", names, after-before, bound)
-		}
-		if many > few+8 {
-			t.Errorf("%d goroutines, %d before", many, few)
-		}
+		harness.ErrorIf(t, after-before > bound,
+			"%d names left %d bytes behind, want %d at most", names, after-before, bound)
+		harness.ErrorIf(t, many > few+8, "%d goroutines, %d before", many, few)
 		if p.server != nil {
 			u.keys(t)
 			t.Logf("the server tracks %d keys, and holds %d bytes", p.info(t, "stats", "tracking_total_keys"), p.info(t, "memory", "used_memory"))
@@ -187,7 +158,7 @@ func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 	})
 }
 
-// usage is one who uses names, each in one way.
+// usage uses names, each in one way.
 type usage struct {
 	*place
 	fair, fenced, fairFenced mortise.Locker
@@ -209,13 +180,7 @@ func (r *remains) minus(o *remains) *remains {
 
 func newUsage(t *testing.T, p *place) *usage {
 	t.Helper()
-	kind := func(k mortise.Kind) mortise.Locker {
-		l, err := p.client.Kind(k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
+	kind := func(k mortise.Kind) mortise.Locker { t.Helper(); return harness.Kind(t, p.client, k) }
 	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Kind{Fair: true}), fenced: kind(mortise.Kind{Fenced: true}), fairFenced: kind(mortise.Kind{Fair: true, Fenced: true})}
 	u.read, u.write = p.client.RW()
 	return u
@@ -315,18 +280,14 @@ func (u *usage) keys(t *testing.T) {
 	var cursor uint64
 	for {
 		keys, next, err := u.admin.Scan(t.Context(), cursor, "*", 1000).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.OK(t, err)
 		pipe := u.admin.Pipeline()
 		ends := make([]*goredis.DurationCmd, len(keys))
 		for i, k := range keys {
 			ends[i] = pipe.PTTL(t.Context(), k)
 		}
 		if len(keys) > 0 {
-			if _, err := pipe.Exec(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(pipe.Exec(t.Context()))(t)
 		}
 		for i, k := range keys {
 			end := ends[i].Val()
@@ -364,20 +325,13 @@ func TestLimit_TheLongestNames(t *testing.T) {
 		u := newUsage(t, p)
 		for i := range 50 {
 			fill := strings.Repeat("x", 65536-len("00000000:00")-1)
-			if err := u.one(fmt.Sprintf("%s%08d", fill[:len(fill)-i%2], i), i); err != nil {
-				t.Fatal(err)
-			}
-			if err := u.lock(ctx, u.fair, u.fair, fmt.Sprintf("%s%08d:fair", fill[:len(fill)-4], i), true); err != nil {
-				t.Fatal(err)
-			}
-			if err := u.lock(ctx, u.client, u.client, fmt.Sprintf("{%s%08d}", fill, i), true); err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, u.one(fmt.Sprintf("%s%08d", fill[:len(fill)-i%2], i), i))
+			harness.OK(t, u.lock(ctx, u.fair, u.fair, fmt.Sprintf("%s%08d:fair", fill[:len(fill)-4], i), true))
+			harness.OK(t, u.lock(ctx, u.client, u.client, fmt.Sprintf("{%s%08d}", fill, i), true))
 		}
 		p.idle(t)
-		if _, err := p.client.Lock(ctx, strings.Repeat("x", 65537)); !errors.Is(err, mortise.ErrBadName) {
-			t.Errorf("65537 bytes: %v", err)
-		}
+		harness.CheckIsf(t, harness.Err(p.client.Lock(ctx, strings.Repeat("x", 65537))), mortise.ErrBadName,
+			"65537 bytes")
 	})
 }
 
@@ -391,27 +345,20 @@ func TestLimit_TenThousandHolds(t *testing.T) {
 		under := ctx
 		for i := range leases {
 			l, err := p.client.Lock(under, "n")
-			if err != nil {
-				t.Fatalf("hold %d: %v", i+1, err)
-			}
+			harness.FatalIf(t, err != nil, "hold %d: %v", i+1, err)
 			leases[i], under = l, l.Context()
 		}
 		locked := time.Now()
 		s, err := p.client.Inspect(ctx, "n")
-		if err != nil || s.Holds != holds || !s.Mine {
-			t.Errorf("Inspect: %+v, %v; want %d holds", s, err, holds)
-		}
+		harness.ErrorIf(t, err != nil || s.Holds != holds || !s.Mine,
+			"Inspect: %+v, %v; want %d holds", s, err, holds)
 		for i := holds - 1; i > 0; i-- {
-			if err := leases[i].Unlock(ctx); err != nil {
-				t.Fatalf("Unlock %d: %v", i+1, err)
-			}
+			harness.OKf(t, leases[i].Unlock(ctx), "Unlock %d", i+1)
 		}
 		if s, err = p.client.Inspect(ctx, "n"); err != nil || s.Holds != 1 || leases[0].Err() != nil {
 			t.Errorf("Inspect: %+v, %v; %v; want one hold", s, err, leases[0].Err())
 		}
-		if err := leases[0].Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, leases[0].Unlock(ctx))
 		if s, err = p.client.Inspect(ctx, "n"); err != nil || s.Held {
 			t.Errorf("Inspect: %+v, %v; want it free", s, err)
 		}
@@ -419,7 +366,7 @@ func TestLimit_TenThousandHolds(t *testing.T) {
 	})
 }
 
-// 10,000 readers of one lock, each by itself, and a writer who waits for all of them.
+// 10,000 readers of one lock, each by itself, and a writer that waits for all of them.
 func TestLimit_TenThousandReaders(t *testing.T) {
 	readers := limit(2000, 10_000)
 	eachStore(t, func(t *testing.T, p *place) {
@@ -459,14 +406,11 @@ func TestLimit_TenThousandReaders(t *testing.T) {
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
-		if err := r.l.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, r.l.Unlock(ctx))
 		p.idle(t)
 		if p.server != nil {
-			if n := p.admin.DBSize(ctx).Val(); n != 0 {
-				t.Errorf("%d keys are left", n)
-			}
+			n := p.admin.DBSize(ctx).Val()
+			harness.ErrorIf(t, n != 0, "%d keys are left", n)
 		}
 	})
 }

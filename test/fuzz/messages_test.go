@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// FuzzMessages publishes what nobody of ours would on the channels that one who waits listens to. It must
+// FuzzMessages publishes what no client of ours would on the channels that a waiter listens to. It must
 // neither get in before its time, nor ask without end, nor miss the release that comes after.
 func FuzzMessages(f *testing.F) {
 	for kind := range byte(len(waits)) {
@@ -33,25 +34,17 @@ func FuzzMessages(f *testing.F) {
 		w.reset(t, around)
 		before := w.digests(t, around)
 		w.scripts(t)
-		holder, err := mortise.New(w.backend(byRedis))
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder := harness.Must(mortise.New(w.backend(byRedis)))(t)
 		defer shutdown(t, holder, slack)
 		by := stores[1+int(store)%2]
-		waiter, err := mortise.New(w.backend(by))
-		if err != nil {
-			t.Fatal(err)
-		}
+		waiter := harness.Must(mortise.New(w.backend(by)))(t)
 		defer shutdown(t, waiter, slack)
 
 		k := waits[int(kind)%len(waits)]
 		ctx, cancel := context.WithTimeout(context.Background(), slack)
 		defer cancel()
 		release, err := k.hold(ctx, holder)
-		if err != nil {
-			t.Fatalf("%s: %v", k.name, err)
-		}
+		harness.FatalIf(t, err != nil, "%s: %v", k.name, err)
 		got := make(chan error, 1)
 		go func() {
 			back, err := k.wait(ctx, waiter)
@@ -65,9 +58,7 @@ func FuzzMessages(f *testing.F) {
 		for n := 0; n < mostMessages && len(p) > 0; n++ {
 			payload := w.payload(ctx, &p)
 			for _, c := range append(channels, "redisson_lock__channel:{other}") {
-				if err := w.admin.Publish(ctx, c, payload).Err(); err != nil {
-					t.Fatal(err)
-				}
+				harness.OK(t, w.admin.Publish(ctx, c, payload).Err())
 			}
 		}
 		select {
@@ -75,37 +66,27 @@ func FuzzMessages(f *testing.F) {
 			t.Fatalf("%s, %s: over before its time: %v", by, k.name, err)
 		default:
 		}
-		if err := release(ctx); err != nil {
-			t.Fatalf("%s: %v", k.name, err)
-		}
+		harness.OKf(t, release(ctx), "%s", k.name)
 		released := time.Now()
-		if err := <-got; err != nil {
-			t.Fatalf("%s, %s: %v after the release: %v", by, k.name, time.Since(released), err)
-		}
-		if took := time.Since(released); took > slack/2 {
-			t.Errorf("%s, %s: it took %v after the release", by, k.name, took)
-		}
-		if n := w.scripts(t); n > 40+4*mostMessages {
-			t.Errorf("%s, %s: %d scripts were sent", by, k.name, n)
-		}
+		harness.OKf(t, <-got, "%s, %s: %v after the release", by, k.name, time.Since(released))
+		took := time.Since(released)
+		harness.ErrorIf(t, took > slack/2, "%s, %s: it took %v after the release", by, k.name, took)
+		n := w.scripts(t)
+		harness.ErrorIf(t, n > 40+4*mostMessages, "%s, %s: %d scripts were sent", by, k.name, n)
 		for _, l := range w.unharmed(t, names, around, before) {
-			if !l.expires && !k.counts {
-				t.Errorf("%s, %s: %q is left behind", by, k.name, l.name)
-			}
+			harness.ErrorIf(t, !l.expires && !k.counts, "%s, %s: %q is left behind", by, k.name, l.name)
 		}
 	})
 }
 
 const mostMessages = 12
 
-// listened waits until somebody listens, and returns to which channels.
+// listened waits until a client listens, and returns to which channels.
 func (w *world) listened(t *testing.T, ctx context.Context) []string {
 	t.Helper()
 	for {
 		all, err := w.admin.PubSubChannels(ctx, "*").Result()
-		if err != nil {
-			t.Fatalf("nobody listens: %v", err)
-		}
+		harness.FatalIf(t, err != nil, "nobody listens: %v", err)
 		if len(all) > 0 {
 			return all
 		}
@@ -114,7 +95,7 @@ func (w *world) listened(t *testing.T, ctx context.Context) []string {
 
 var payloads = []string{"0", "1", "2", "00", "", "-1", "3", "123456765432100003", "12345676543210000", "1234567654321000033", "9999999999999999999"}
 
-// payload is what anybody may publish; one in some knows what turns look like, and who waits.
+// payload is what any client may publish; one in some knows what turns look like, and which client waits.
 func (w *world) payload(ctx context.Context, p *tape) string {
 	b := p.next()
 	switch {

@@ -15,9 +15,10 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// FuzzValues puts what nobody of ours wrote at a name's keys, before and while two clients use it: values of
+// FuzzValues puts what no client of ours wrote at a name's keys, before and while two clients use it: values of
 // other types, counts that are none, times to live from a millisecond to beyond what a clock can say.
 // The tape says what, and which calls come between.
 func FuzzValues(f *testing.F) {
@@ -49,13 +50,11 @@ func FuzzValues(f *testing.F) {
 
 		d.run()
 
-		if n := w.scripts(t); n > mostSent {
-			t.Errorf("%s: %d scripts were sent", d.store, n)
-		}
+		n := w.scripts(t)
+		harness.ErrorIf(t, n > mostSent, "%s: %d scripts were sent", d.store, n)
 		for _, k := range w.unharmed(t, names, around, before) {
-			if strings.HasPrefix(k.name, "mortise:1:") && !k.expires && !d.damaged[k.name] {
-				t.Errorf("%s: %q does not expire", d.store, k.name)
-			}
+			harness.ErrorIf(t, strings.HasPrefix(k.name, "mortise:1:") && !k.expires && !d.damaged[k.name],
+				"%s: %q does not expire", d.store, k.name)
 			// A queue whose times are gone, or the reverse, mends itself within backend.Absence of its turn.
 			broken := d.damaged["redisson_lock_queue:"+tagged(name)] || d.damaged["redisson_lock_timeout:"+tagged(name)]
 			for _, field := range k.fields {
@@ -146,7 +145,7 @@ var shapes = []func(p *tape, key string) [][]any{
 	5: func(p *tape, key string) [][]any {
 		return [][]any{{"del", key}, {"xadd", key, "*", p.text(), p.text()}}
 	},
-	6: func(p *tape, key string) [][]any { // a queue that somebody's stand in
+	6: func(p *tape, key string) [][]any { // a queue with places of others
 		a, b := p.text(), p.text()
 		zset := strings.Replace(key, "redisson_lock_queue:", "redisson_lock_timeout:", 1)
 		return [][]any{{"rpush", key, a, b, a}, {"zadd", zset, scores[int(p.next())%len(scores)], a, scores[int(p.next())%len(scores)], b}}
@@ -206,10 +205,7 @@ func (d *damage) run() {
 		if d.store == byCached && i > 0 {
 			b = d.w.backend(d.store)
 		}
-		c, err := mortise.New(b, mortise.WithID(ours+fmt.Sprint(i)))
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		c := harness.Must(mortise.New(b, mortise.WithID(ours+fmt.Sprint(i))))(d.t)
 		d.users[i] = c
 	}
 	for range mostSteps {
@@ -222,19 +218,18 @@ func (d *damage) run() {
 			c := uses[int(b&127)%len(uses)]
 			user := d.users[int(b>>6)&1^int(b)&1]
 			err := c.call(d, user)
-			if v := verdict(err); strings.HasPrefix(v, "?") {
-				d.t.Fatalf("%s: %s: an error of no kind: %v", d.store, c.name, err)
-			}
+			v := verdict(err)
+			harness.FatalIf(d.t, strings.HasPrefix(v, "?"), "%s: %s: an error of no kind: %v", d.store, c.name, err)
 			if errors.Is(err, mortise.ErrUnavailable) {
 				d.orderly = false
 			}
 		}
 	}
 	for _, l := range d.leases {
-		d.gaveBack(call(d.t, "Unlock", time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) }))
+		d.gaveBack(does(d.t, "Unlock", time.Second, l.Unlock))
 	}
 	for _, p := range d.permits {
-		d.gaveBack(call(d.t, "Release", time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Release(ctx) }))
+		d.gaveBack(does(d.t, "Release", time.Second, p.Release))
 	}
 	for _, c := range d.users {
 		if !shutdown(d.t, c, 50*time.Millisecond) {
@@ -243,13 +238,13 @@ func (d *damage) run() {
 	}
 }
 
-func (d *damage) gaveBack(_ struct{}, err error) {
+func (d *damage) gaveBack(err error) {
 	if err != nil && !errors.Is(err, mortise.ErrNotHeld) {
 		d.orderly = false
 	}
 }
 
-// harm writes what nobody of ours would.
+// harm writes what no client of ours would.
 func (d *damage) harm() {
 	which := d.tape.next()
 	key := nameKeys[int(which)%len(nameKeys)](d.name)
@@ -280,8 +275,8 @@ func (d *damage) harm() {
 }
 
 const (
-	patience = 6 * time.Millisecond // of one who waits for a lock
-	answer   = 5 * time.Second      // of one who does not wait
+	patience = 6 * time.Millisecond // of a call that waits for a lock
+	answer   = 5 * time.Second      // of a call that does not wait
 )
 
 func (d *damage) lock(l mortise.Locker, opts ...mortise.Option) error {
@@ -313,9 +308,8 @@ func (d *damage) kind(c *mortise.Client, k mortise.Kind) error {
 	return d.try(l)
 }
 
-func does[R any](d *damage, what string, f func(ctx context.Context) (R, error)) error {
-	_, err := call(d.t, what, answer, f)
-	return err
+func (d *damage) does(what string, f func(ctx context.Context) error) error {
+	return does(d.t, what, answer, f)
 }
 
 func state(s mortise.State, err error) (mortise.State, error) {
@@ -341,8 +335,8 @@ var uses = []struct {
 		}
 		l := d.leases[0]
 		d.leases = d.leases[1:]
-		err := does(d, "Unlock", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.Unlock(ctx) })
-		d.gaveBack(struct{}{}, err)
+		err := d.does("Unlock", l.Unlock)
+		d.gaveBack(err)
 		return err
 	}},
 	{"read", func(d *damage, c *mortise.Client) error { read, _ := c.RW(); return d.lock(read) }},
@@ -350,26 +344,25 @@ var uses = []struct {
 	{"a semaphore", func(d *damage, c *mortise.Client) error {
 		s := c.Semaphore(d.name)
 		return errors.Join(
-			does(d, "TrySetPermits", func(ctx context.Context) (bool, error) { return s.TrySetPermits(ctx, 3) }),
-			does(d, "TryAcquire", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.TryAcquire(ctx, 2) }),
-			does(d, "Available", func(ctx context.Context) (int, error) { return s.Available(ctx) }))
+			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, 3)) }),
+			d.does("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, 2) }),
+			d.does("Available", func(ctx context.Context) error { return harness.Err(s.Available(ctx)) }))
 	}},
 	{"a semaphore's Acquire", func(d *damage, c *mortise.Client) error {
-		_, err := call(d.t, "Acquire", patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Semaphore(d.name).Acquire(ctx, 2) })
-		return err
+		return does(d.t, "Acquire", patience, func(ctx context.Context) error { return c.Semaphore(d.name).Acquire(ctx, 2) })
 	}},
 	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
 		s, n := c.Semaphore(d.name), int(d.tape.int())
 		return errors.Join(
-			does(d, "AddPermits", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.AddPermits(ctx, n) }),
-			does(d, "Release", func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Release(ctx, n) }),
-			does(d, "Drain", func(ctx context.Context) (int, error) { return s.Drain(ctx) }))
+			d.does("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, n) }),
+			d.does("Release", func(ctx context.Context) error { return s.Release(ctx, n) }),
+			d.does("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) }))
 	}},
 	{"permits", func(d *damage, c *mortise.Client) error {
 		p := c.Permits(d.name)
 		err := errors.Join(
-			does(d, "TrySetPermits", func(ctx context.Context) (bool, error) { return p.TrySetPermits(ctx, 2) }),
-			does(d, "Available", func(ctx context.Context) (int, error) { return p.Available(ctx) }))
+			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, 2)) }),
+			d.does("Available", func(ctx context.Context) error { return harness.Err(p.Available(ctx)) }))
 		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) { return p.Acquire(ctx) })
 		if err2 == nil {
 			d.permits = append(d.permits, got)
@@ -379,33 +372,31 @@ var uses = []struct {
 	{"permits' size", func(d *damage, c *mortise.Client) error {
 		p, n := c.Permits(d.name), int(d.tape.int())
 		return errors.Join(
-			does(d, "AddPermits", func(ctx context.Context) (struct{}, error) { return struct{}{}, p.AddPermits(ctx, n) }),
-			does(d, "Release", func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, p.Release(ctx, "30313233343536373839616263646566")
-			}))
+			d.does("AddPermits", func(ctx context.Context) error { return p.AddPermits(ctx, n) }),
+			d.does("Release", func(ctx context.Context) error { return p.Release(ctx, "30313233343536373839616263646566") }))
 	}},
 	{"a latch", func(d *damage, c *mortise.Client) error {
 		l, n := c.Latch(d.name), d.tape.int()
 		return errors.Join(
-			does(d, "TrySet", func(ctx context.Context) (bool, error) { return l.TrySet(ctx, n) }),
-			does(d, "CountDown", func(ctx context.Context) (struct{}, error) { return struct{}{}, l.CountDown(ctx) }),
-			does(d, "Count", func(ctx context.Context) (int64, error) { return l.Count(ctx) }))
+			d.does("TrySet", func(ctx context.Context) error { return harness.Err(l.TrySet(ctx, n)) }),
+			d.does("CountDown", l.CountDown),
+			d.does("Count", func(ctx context.Context) error { return harness.Err(l.Count(ctx)) }))
 	}},
 	{"a latch's Wait", func(d *damage, c *mortise.Client) error {
-		_, err := call(d.t, "Wait", patience, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.Latch(d.name).Wait(ctx) })
-		return errors.Join(err, does(d, "Delete", func(ctx context.Context) (bool, error) { return c.Latch(d.name).Delete(ctx) }))
+		err := does(d.t, "Wait", patience, func(ctx context.Context) error { return c.Latch(d.name).Wait(ctx) })
+		return errors.Join(err, d.does("Delete", func(ctx context.Context) error { return harness.Err(c.Latch(d.name).Delete(ctx)) }))
 	}},
 	{"Inspect", func(d *damage, c *mortise.Client) error {
-		return does(d, "Inspect", func(ctx context.Context) (mortise.State, error) { return state(c.Inspect(ctx, d.name)) })
+		return d.does("Inspect", func(ctx context.Context) error { return harness.Err(state(c.Inspect(ctx, d.name))) })
 	}},
 	{"InspectRW", func(d *damage, c *mortise.Client) error {
-		return does(d, "InspectRW", func(ctx context.Context) (mortise.State, error) { return state(c.InspectRW(ctx, d.name)) })
+		return d.does("InspectRW", func(ctx context.Context) error { return harness.Err(state(c.InspectRW(ctx, d.name))) })
 	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
-		return does(d, "ForceUnlock", func(ctx context.Context) (bool, error) { return c.ForceUnlock(ctx, d.name) })
+		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name)) })
 	}},
 	{"ForceUnlockRW", func(d *damage, c *mortise.Client) error {
-		return does(d, "ForceUnlockRW", func(ctx context.Context) (bool, error) { return c.ForceUnlockRW(ctx, d.name) })
+		return d.does("ForceUnlockRW", func(ctx context.Context) error { return harness.Err(c.ForceUnlockRW(ctx, d.name)) })
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {

@@ -27,6 +27,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // slack is for how long a machine that does other things may stand still.
@@ -155,9 +156,7 @@ return 1`)
 // reset empties the server and puts decoys.
 func (w *world) reset(t testing.TB, decoys []string) {
 	t.Helper()
-	if err := putDecoys.Run(context.Background(), w.admin, decoys).Err(); err != nil {
-		t.Fatal(err)
-	}
+	harness.OK(t, putDecoys.Run(context.Background(), w.admin, decoys).Err())
 }
 
 var lookAround = goredis.NewScript(`
@@ -171,10 +170,7 @@ return out`)
 // digests are what decoys are.
 func (w *world) digests(t testing.TB, decoys []string) []string {
 	t.Helper()
-	out, err := lookAround.Run(context.Background(), w.admin, decoys).StringSlice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := harness.Must(lookAround.Run(context.Background(), w.admin, decoys).StringSlice())(t)
 	return out
 }
 
@@ -198,10 +194,7 @@ return out`)
 
 func (w *world) rest(t testing.TB, decoys []string) (all []leftover) {
 	t.Helper()
-	rows, err := lookAtRest.Run(context.Background(), w.admin, nil).Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := harness.Must(lookAtRest.Run(context.Background(), w.admin, nil).Slice())(t)
 	for _, row := range rows {
 		r := row.([]any)
 		l := leftover{name: r[0].(string), expires: r[1].(string) != "-1"}
@@ -218,10 +211,7 @@ func (w *world) rest(t testing.TB, decoys []string) (all []leftover) {
 // scripts is how many scripts clients have sent since the last call.
 func (w *world) scripts(t testing.TB) int {
 	t.Helper()
-	info, err := w.admin.Info(context.Background(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := harness.Must(w.admin.Info(context.Background(), "commandstats").Result())(t)
 	n := 0
 	for l := range strings.Lines(info) {
 		if rest, ok := strings.CutPrefix(l, "cmdstat_evalsha:calls="); ok {
@@ -244,9 +234,7 @@ func (w *world) unharmed(t testing.TB, names, decoys, before []string) []leftove
 	}
 	all, own := w.rest(t, decoys), ownOf(names)
 	for _, k := range all {
-		if !own(k.name) {
-			t.Fatalf("a key came to be that is not of %q: %q", names, k.name)
-		}
+		harness.FatalIf(t, !own(k.name), "a key came to be that is not of %q: %q", names, k.name)
 	}
 	return all
 }
@@ -263,83 +251,48 @@ func call[R any](t testing.TB, what string, d time.Duration, f func(ctx context.
 	})
 	r, err := f(ctx)
 	hung.Stop()
-	if took := time.Since(began); took > d+slack {
-		t.Fatalf("%s took %v", what, took)
-	}
-	if v := verdict(err); strings.HasPrefix(v, "?") {
-		t.Fatalf("%s: an error of no kind: %v", what, err)
-	}
+	took := time.Since(began)
+	harness.FatalIf(t, took > d+slack, "%s took %v", what, took)
+	v := verdict(err)
+	harness.FatalIf(t, strings.HasPrefix(v, "?"), "%s: an error of no kind: %v", what, err)
 	return r, err
+}
+
+// does is call of what returns nothing but an error.
+func does(t testing.TB, what string, d time.Duration, f func(ctx context.Context) error) error {
+	t.Helper()
+	_, err := call(t, what, d, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
 }
 
 // verdict names what an error is, in the terms that callers can tell apart.
 func verdict(err error) string {
-	if err == nil {
-		return "ok"
+	if is := harness.ErrorNames(err); is != "" {
+		return is
 	}
-	var is []string
-	for _, s := range []struct {
-		name string
-		err  error
-	}{
-		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", mortise.ErrNotHeld}, {"Lost", mortise.ErrLost},
-		{"Released", mortise.ErrReleased}, {"Closed", mortise.ErrClosed}, {"Unavailable", mortise.ErrUnavailable},
-		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrBadName}, {"Invalid", mortise.ErrInvalid},
-		{"DeadlineExceeded", context.DeadlineExceeded}, {"Canceled", context.Canceled},
-	} {
-		if errors.Is(err, s.err) {
-			is = append(is, s.name)
-		}
-	}
-	if len(is) == 0 {
-		return "? " + err.Error()
-	}
-	return strings.Join(is, " ")
+	return "? " + err.Error()
 }
 
 // shutdown ends a client, and tells whether it was orderly.
 func shutdown(t testing.TB, c *mortise.Client, d time.Duration) bool {
 	t.Helper()
-	_, err := call(t, "Shutdown", d, func(ctx context.Context) (struct{}, error) {
+	return nil == does(t, "Shutdown", d, func(ctx context.Context) error {
 		if err := c.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return struct{}{}, err
+			return err
 		}
-		return struct{}{}, ctx.Err()
+		return ctx.Err()
 	})
-	return err == nil
 }
 
 // whole stands for the whole run of the test binary, as a [testing.TB].
-var whole = &wholeRun{}
-
-type wholeRun struct {
-	testing.TB // nil: redistest uses no more than this
-	atEnd      []func()
-}
-
-func (*wholeRun) Helper()                        {}
-func (*wholeRun) Fatalf(format string, a ...any) { log.Panicf(format, a...) }
-func (w *wholeRun) Cleanup(f func())             { w.atEnd = append(w.atEnd, f) }
-
-func (w *wholeRun) TempDir() string {
-	dir, err := os.MkdirTemp("", "fuzz")
-	if err != nil {
-		log.Panic(err)
-	}
-	w.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
+var whole = new(harness.WholeRun)
 
 // crashes is a directory for what a process says that ends by a panic: go test keeps that of those
 // that fuzz to itself.
 const crashes = "MORTISE_FUZZ_CRASHES"
 
 func TestMain(m *testing.M) {
-	goredis.SetLogger(silent{})
+	goredis.SetLogger(harness.Silent{})
 	if dir := os.Getenv(crashes); dir != "" {
 		f, err := os.CreateTemp(dir, "crash")
 		if err != nil {
@@ -352,8 +305,6 @@ func TestMain(m *testing.M) {
 		f.Close()
 	}
 	code := m.Run()
-	for _, f := range slices.Backward(whole.atEnd) {
-		f()
-	}
+	whole.End()
 	os.Exit(code)
 }

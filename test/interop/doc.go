@@ -6,7 +6,7 @@
 // nothing of each other.
 //
 // Most of the time is waiting, so sixteen tests run side by side unless -parallel says otherwise.
-// Waits are bounded generously, and who is woken is told from who looked again by leases that
+// Waits are bounded generously, and a waiter that is woken is told from one that looked again by leases that
 // no test outlives.
 //
 //	go test ./...                                        # all; builds what it needs first

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // slow is for Go clients that wait: none of them asks again by itself while a test lasts.
@@ -34,8 +35,7 @@ func (p *pair) wakes(holder, waiter, other user) {
 	p.Helper()
 	holder.take(minutes)
 	other.refused()
-	waiter.begin()
-	waiter.rest()
+	rested(waiter)
 	event := time.Now()
 	holder.give()
 	p.figure("from the release to the waiter", waiter.woken(event))
@@ -45,9 +45,8 @@ func (p *pair) wakes(holder, waiter, other user) {
 			return
 		}
 		if w.lease != nil {
-			if _, fenced := w.lease.Token(); fenced != (w.kind == "fenced") {
-				p.Errorf("the lease is fenced: %v", fenced)
-			}
+			_, fenced := w.lease.Token()
+			harness.ErrorIf(p, fenced != (w.kind == "fenced"), "the lease is fenced: %v", fenced)
 		}
 	case *javaUser:
 		switch w.kind {
@@ -55,16 +54,13 @@ func (p *pair) wakes(holder, waiter, other user) {
 			return
 		case "semaphore", "permits":
 		default:
-			if s := w.state().State; !s.Held || s.Holds != 1 {
-				p.Errorf("Java holds it: %+v", s)
-			}
+			s := w.state().State
+			harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java holds it: %+v", s)
 		}
 	}
 	switch h := holder.(type) {
 	case *javaUser:
-		if h.owner() != "" && h.state().State.Held {
-			p.Error("Java still believes to hold it")
-		}
+		harness.ErrorIf(p, h.owner() != "" && h.state().State.Held, "Java still believes to hold it")
 		if h.kind != "read" { // which may read beside a reader
 			h.refused()
 		}
@@ -79,8 +75,8 @@ func (p *pair) wakes(holder, waiter, other user) {
 	}
 }
 
-// order: twenty who wait for a fair lock, Java and Go in turn, are served in the order in
-// which they asked. Who asked when is seen in the store's queue.
+// order: twenty waiters for a fair lock, Java and Go in turn, are served in the order in
+// which they asked. The store's queue shows which asked when.
 func order(p *pair) {
 	const waiters = 20
 	queue := "redisson_lock_queue:" + tagged(p.name)
@@ -103,9 +99,8 @@ func order(p *pair) {
 		all[i].begin()
 		until(p.T, fmt.Sprintf("waiter %d to stand in the queue", i), func() bool {
 			standing := p.site.must(p.T, "LRANGE", queue, "0", "-1").([]any)
-			if len(standing) > i+1 {
-				p.Fatalf("waiter %d has asked, %d stand in the queue: %v", i, len(standing), standing)
-			}
+			harness.FatalIf(p, len(standing) > i+1,
+				"waiter %d has asked, %d stand in the queue: %v", i, len(standing), standing)
 			return len(standing) == i+1 && strings.HasPrefix(standing[i].(string), all[i].owner())
 		})
 		go func() {
@@ -119,9 +114,7 @@ func order(p *pair) {
 	for want := range all {
 		select {
 		case got := <-turns:
-			if got != want {
-				p.Fatalf("number %d to ask was served as number %d", got, want)
-			}
+			harness.FatalIf(p, got != want, "number %d to ask was served as number %d", got, want)
 		case <-time.After(long):
 			p.Fatalf("number %d was not served; the queue is %v", want, p.site.must(p.T, "LRANGE", queue, "0", "-1"))
 		}
@@ -131,7 +124,7 @@ func order(p *pair) {
 	p.figure(fmt.Sprintf("%d handovers in", waiters), time.Since(event))
 }
 
-// holdCounts: what one side holds n times, the other sees held n times, by whom.
+// holdCounts: what one side holds n times, the other sees held n times, and by which owner.
 func holdCounts(p *pair) {
 	for _, kind := range []string{"plain", "fenced", "fair", "write"} {
 		p.leaf(kind, kind, func(p *pair) { p.holdCounts(kind) })
@@ -152,32 +145,26 @@ func (p *pair) holdCounts(kind string) {
 		if !s.Held || s.Owner != j.owner() || s.Client != p.redisson.id || s.Holds != n || s.Mine || s.Writing != (kind == "write") {
 			p.Errorf("Inspect of what Java's %s holds %d times: %+v", j.owner(), n, s)
 		}
-		if got := j.state().State.Holds; got != n {
-			p.Errorf("Java holds it %d times and says %d", n, got)
-		}
+		got := j.state().State.Holds
+		harness.ErrorIf(p, got != n, "Java holds it %d times and says %d", n, got)
 	}
 	for n := 2; n >= 0; n-- {
 		g.refused()
 		j.unlock()
-		if s := g.inspectOf(kind, p.name); s.Holds != n || s.Held != (n > 0) {
-			p.Errorf("Inspect of what Java holds %d times: %+v", n, s)
-		}
+		s := g.inspectOf(kind, p.name)
+		harness.ErrorIf(p, s.Holds != n || s.Held != (n > 0), "Inspect of what Java holds %d times: %+v", n, s)
 	}
 
 	var leases []*mortise.Lease
 	ctx := context.Background()
 	again := func() {
-		lease, err := posing.locker(kind).Lock(ctx, p.name, in(long))
-		posing.must(err)
+		lease := harness.Must(posing.locker(kind).Lock(ctx, p.name, in(long)))(posing.t)
 		leases = append(leases, lease)
 		ctx = lease.Context()
 	}
 	again()
 	owner := posing.inspectOf(kind, p.name).Owner
-	id, err := strconv.ParseInt(number(owner), 10, 64)
-	if err != nil {
-		p.Fatal(err)
-	}
+	id := harness.Must(strconv.ParseInt(number(owner), 10, 64))(p)
 	holds := func(n int) string {
 		switch {
 		case n == 0:
@@ -197,26 +184,23 @@ func (p *pair) holdCounts(kind string) {
 		if got := p.hash(other); got != holds(n) {
 			p.Errorf("Java reads %s, want %s", got, holds(n))
 		}
-		if s := posing.inspectOf(kind, p.name); s.Holds != n || !s.Mine {
-			p.Errorf("Inspect of what Go holds %d times: %+v", n, s)
-		}
+		s := posing.inspectOf(kind, p.name)
+		harness.ErrorIf(p, s.Holds != n || !s.Mine, "Inspect of what Go holds %d times: %+v", n, s)
 		if n == 3 {
 			break
 		}
 		again()
 	}
 	for n := 2; n >= 0; n-- {
-		if _, ok := other.tryLock(0, minutes); ok {
-			p.Fatal("Java got the lock that Go holds")
-		}
+		_, ok := other.tryLock(0, minutes)
+		harness.FatalIf(p, ok, "Java got the lock that Go holds")
 		posing.unlock(leases[n])
 		if got := p.hash(other); got != holds(n) {
 			p.Errorf("Java reads %s, want %s", got, holds(n))
 		}
 	}
-	if s := other.state().State; s.Locked {
-		p.Errorf("Java says of a free lock: %+v", s)
-	}
+	s := other.state().State
+	harness.ErrorIf(p, s.Locked, "Java says of a free lock: %+v", s)
 }
 
 // readers of both languages read side by side, keep writers out to the last, and count as what
@@ -229,9 +213,8 @@ func readers(p *pair) {
 	ctx := context.Background()
 	inspect := func(readers int) {
 		p.Helper()
-		if s := g.inspectOf("read", p.name); !s.Held || s.Writing || s.Readers != readers {
-			p.Errorf("%d read, Inspect says %+v", readers, s)
-		}
+		s := g.inspectOf("read", p.name)
+		harness.ErrorIf(p, !s.Held || s.Writing || s.Readers != readers, "%d read, Inspect says %+v", readers, s)
 	}
 
 	j.lock(minutes)
@@ -239,20 +222,16 @@ func readers(p *pair) {
 	if s := g.inspectOf("read", p.name); s.Readers != 1 || s.Holds != 2 || s.Owner != j.owner() || s.Client != p.redisson.id {
 		p.Errorf("Inspect of what one Java thread reads twice: %+v", s)
 	}
-	a, err := read.Lock(ctx, p.name, in(long), mortise.WithLease(minutes))
-	g.must(err)
-	b, err := read.Lock(a.Context(), p.name, in(long), mortise.WithLease(minutes))
-	g.must(err)
+	a := harness.Must(read.Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(g.t)
+	b := harness.Must(read.Lock(a.Context(), p.name, in(long), mortise.WithLease(minutes)))(g.t)
 	inspect(3)
 	if s := j.state().State; !s.Locked || !s.Held || s.Holds != 2 {
 		p.Errorf("Java holds it twice beside Go's readers and says: %+v", s)
 	}
-	if _, err := write.TryLock(ctx, p.name); !errors.Is(err, mortise.ErrNotAcquired) {
-		p.Errorf("Go writes while four holds read: %v", err)
-	}
+	harness.CheckIsf(p, harness.Err(write.TryLock(ctx, p.name)), mortise.ErrNotAcquired,
+		"Go writes while four holds read")
 	writer.refused()
-	writer.begin()
-	writer.rest()
+	rested(writer)
 	g.unlock(a)
 	j.unlock()
 	inspect(2)
@@ -267,25 +246,18 @@ func readers(p *pair) {
 	down.lock(minutes)
 	writer.give()
 	inspect(1)
-	c, err := read.Lock(ctx, p.name, in(long), mortise.WithLease(minutes))
-	g.must(err)
+	c := harness.Must(read.Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(g.t)
 	down.unlock()
 	inspect(1)
-	waits := p.javaUser(p.redisson, "write", p.name, "second")
-	waits.begin()
-	waits.rest()
+	waits := rested(p.javaUser(p.redisson, "write", p.name, "second"))
 	g.unlock(c)
 	waits.woken(time.Now())
 	waits.give()
 
 	// One of Go's, while a Java reader waits for it: the downgrade lets it in.
-	w, err := write.Lock(ctx, p.name, in(long), mortise.WithLease(minutes))
-	g.must(err)
-	reader := p.javaUser(p.redisson, "read", p.name, "third")
-	reader.begin()
-	reader.rest()
-	r, err := read.Lock(w.Context(), p.name, in(long), mortise.WithLease(minutes))
-	g.must(err)
+	w := harness.Must(write.Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(g.t)
+	reader := rested(p.javaUser(p.redisson, "read", p.name, "third"))
+	r := harness.Must(read.Lock(w.Context(), p.name, in(long), mortise.WithLease(minutes)))(g.t)
 	g.unlock(w)
 	reader.woken(time.Now())
 	inspect(2)
@@ -385,14 +357,9 @@ func (p *pair) permitEnds(name string) (all []permitEnd) {
 			now := server.Must("TIME").([]any)
 			s, err1 := strconv.ParseInt(now[0].(string), 10, 64)
 			us, err2 := strconv.ParseInt(now[1].(string), 10, 64)
-			if err := errors.Join(err1, err2); err != nil {
-				p.Fatal(err)
-			}
+			harness.OK(p, errors.Join(err1, err2))
 			for i := 0; i < len(members); i += 2 {
-				score, err := strconv.ParseFloat(members[i+1].(string), 64)
-				if err != nil {
-					p.Fatal(err)
-				}
+				score := harness.Must(strconv.ParseFloat(members[i+1].(string), 64))(p)
 				all = append(all, permitEnd{hex.EncodeToString([]byte(members[i].(string))),
 					time.Duration(int64(score)-s*1000-us/1000) * time.Millisecond})
 			}
@@ -402,8 +369,8 @@ func (p *pair) permitEnds(name string) (all []permitEnd) {
 	return nil
 }
 
-// forces: either side takes away by force what the other holds. The holder learns of it, who waits
-// is woken, and what the holder still does harms nobody.
+// forces: either side takes away by force what the other holds. The holder learns of it, the waiter
+// is woken, and what the holder still does harms no other.
 func forces(p *pair) {
 	for _, f := range []family{families[0], families[1], families[2], {"reads", "read", "write"}, {"writes", "write", "read"}} {
 		p.leaf(f.name+"/Java", f.name+"/j", func(p *pair) { p.javaForces(f) })
@@ -416,9 +383,7 @@ func (p *pair) javaForces(f family) {
 	force := func() time.Time {
 		p.Helper()
 		event := time.Now()
-		if !operator.forceUnlock() {
-			p.Error("Java says that there was no lock")
-		}
+		harness.ErrorIf(p, !operator.forceUnlock(), "Java says that there was no lock")
 		return event
 	}
 	forced := func(l *mortise.Lease) {
@@ -439,30 +404,21 @@ func (p *pair) javaForces(f family) {
 	// A Go waiter is woken.
 	holder = p.goUser(p.golang(slow), f.held, p.name)
 	holder.take(minutes)
-	next := p.goUser(p.golang(slow), f.wanted, p.name)
-	next.begin()
-	next.rest()
+	next := rested(p.goUser(p.golang(slow), f.wanted, p.name))
 	p.figure("Java's forceUnlock to Go's lease", next.woken(force()))
 	forced(holder.lease)
-	if err := next.lease.Err(); err != nil {
-		p.Errorf("the next holder lost its lease: %v", err)
-	}
+	harness.Checkf(p, next.lease.Err(), "the next holder lost its lease")
 	next.give()
 
 	// A Java waiter is woken.
 	holder.take(minutes)
-	j := p.javaUser(p.redisson, f.wanted, p.name, "waiter")
-	j.begin()
-	j.rest()
+	j := rested(p.javaUser(p.redisson, f.wanted, p.name, "waiter"))
 	j.woken(force())
 	forced(holder.lease)
-	if s := j.state().State; !s.Held || s.Holds != 1 {
-		p.Errorf("Java holds it after Go unlocked what it had lost: %+v", s)
-	}
+	s := j.state().State
+	harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java holds it after Go unlocked what it had lost: %+v", s)
 	j.give()
-	if operator.forceUnlock() {
-		p.Error("Java says that there was a lock")
-	}
+	harness.ErrorIf(p, operator.forceUnlock(), "Java says that there was a lock")
 }
 
 func (p *pair) goForces(f family) {
@@ -470,9 +426,7 @@ func (p *pair) goForces(f family) {
 	force := func() time.Time {
 		p.Helper()
 		event := time.Now()
-		if !operator.force(f.held, p.name) {
-			p.Error("Go says that there was no lock")
-		}
+		harness.ErrorIf(p, !operator.force(f.held, p.name), "Go says that there was no lock")
 		return event
 	}
 	notHeld := func(l *javaUser) {
@@ -484,32 +438,21 @@ func (p *pair) goForces(f family) {
 
 	holder := p.javaUser(p.redisson, f.held, p.name, "holder")
 	holder.take(0)
-	j := p.javaUser(p.redisson, f.wanted, p.name, "waiter")
-	j.begin()
-	j.rest()
+	j := rested(p.javaUser(p.redisson, f.wanted, p.name, "waiter"))
 	p.figure("Go's ForceUnlock to Java's lock", j.woken(force()))
-	if holder.state().State.Held {
-		p.Error("Java says that it holds what was forced")
-	}
+	harness.ErrorIf(p, holder.state().State.Held, "Java says that it holds what was forced")
 	notHeld(holder)
-	if s := j.state().State; !s.Held || s.Holds != 1 {
-		p.Errorf("the next holder, after the last one unlocked: %+v", s)
-	}
+	s := j.state().State
+	harness.ErrorIf(p, !s.Held || s.Holds != 1, "the next holder, after the last one unlocked: %+v", s)
 	j.give()
 
 	holder.take(minutes)
-	g := p.goUser(p.golang(slow), f.wanted, p.name)
-	g.begin()
-	g.rest()
+	g := rested(p.goUser(p.golang(slow), f.wanted, p.name))
 	g.woken(force())
 	notHeld(holder)
-	if err := g.lease.Err(); err != nil {
-		p.Errorf("Go lost the lease: %v", err)
-	}
+	harness.Checkf(p, g.lease.Err(), "Go lost the lease")
 	g.give()
-	if operator.force(f.held, p.name) {
-		p.Error("Go says that there was a lock")
-	}
+	harness.ErrorIf(p, operator.force(f.held, p.name), "Go says that there was a lock")
 }
 
 // renewed are the things of a watchdog test, and what is left of each.
@@ -619,9 +562,7 @@ func longReads(p *pair) {
 		s := g.inspectOf("read", p.name)
 		return time.Since(start) > watchdog*3/2 && s.Readers == 1 && s.Mine && s.Remaining > watchdog
 	})
-	if err := g.lease.Err(); err != nil {
-		p.Errorf("Go's reader: %v", err)
-	}
+	harness.Checkf(p, g.lease.Err(), "Go's reader")
 	g.give()
 	for _, w := range writers {
 		w.take(minutes)
@@ -630,7 +571,7 @@ func longReads(p *pair) {
 }
 
 // javaReadsTwice shows what docs/redisson.md warns of: Redisson 3.52 does not renew the holds of a thread that
-// reads twice, though it renews the record, so whoever else reads and unlocks frees the lock. 4.7 does.
+// reads twice, though it renews the record, so another reader that unlocks frees the lock. 4.7 does.
 func javaReadsTwice(p *pair) {
 	short := p.java.open(p.T, p.site, "short", watchdog)
 	j := short.thread(p.T, "t").lockOf("read", p.name)
@@ -648,9 +589,8 @@ func javaReadsTwice(p *pair) {
 	}
 	reader.take(minutes)
 	reader.give()
-	if j.state().State.Held != renewed {
-		p.Errorf("Redisson %s: its reader holds the lock: %v", p.java.version, !renewed)
-	}
+	harness.ErrorIf(p, j.state().State.Held != renewed,
+		"Redisson %s: its reader holds the lock: %v", p.java.version, !renewed)
 	if renewed {
 		writer.refused()
 		j.unlock()
@@ -663,10 +603,7 @@ func javaReadsTwice(p *pair) {
 
 // goWatchdogs: the same the other way round, and permits.
 func goWatchdogs(p *pair) {
-	client, err := mortise.New(p.adapter.open(p.T, p.site), mortise.WithWatchdogTimeout(watchdog))
-	if err != nil {
-		p.Fatal(err)
-	}
+	client := harness.Must(mortise.New(p.adapter.open(p.T, p.site), mortise.WithWatchdogTimeout(watchdog)))(p)
 	defer client.Close()
 	g := &golang{client, p.T}
 	things := make(map[string]*renewed)
@@ -693,9 +630,8 @@ func goWatchdogs(p *pair) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	event := time.Now()
-	if err := g.Shutdown(ended); err == nil {
-		p.Error("Shutdown says that nothing was held")
-	}
+	err := g.Shutdown(ended)
+	harness.ErrorIf(p, err == nil, "Shutdown says that nothing was held")
 	for name, x := range things {
 		p.figure("end of Go's client to Java's lock, "+name, x.waiter.woken(event))
 		held := x.holder.(*goUser)
@@ -703,9 +639,7 @@ func goWatchdogs(p *pair) {
 		if held.kind == "permits" {
 			err = held.permit.Err()
 		}
-		if !errors.Is(err, mortise.ErrClosed) {
-			p.Errorf("Java has %s, and Go's lease says %v", name, err)
-		}
+		harness.ErrorIf(p, !errors.Is(err, mortise.ErrClosed), "Java has %s, and Go's lease says %v", name, err)
 		x.waiter.give()
 	}
 	p.gone(name, 1)
@@ -717,12 +651,10 @@ func plainAmongFair(p *pair) {
 	j := p.javaUser(p.redisson, "plain", p.name, "t")
 	g := p.goUser(p.golang(slow), "fair", p.name)
 	j.take(minutes)
-	g.begin()
-	g.rest()
+	rested(g)
 	j.give()
 	g.woken(time.Now())
-	j.begin()
-	j.rest()
+	rested(j)
 	g.give()
 	j.woken(time.Now())
 	j.give()
@@ -740,9 +672,8 @@ func (p *pair) java1(kind, name string) func(op string, r request) reply {
 // agree asserts that both sides count the same.
 func (p *pair) agree(what string, byJava int64, byGo int, err error, want int) {
 	p.Helper()
-	if err != nil || byJava != int64(want) || byGo != want {
-		p.Errorf("%s: Java says %d, Go says %d (%v), it should be %d", what, byJava, byGo, err, want)
-	}
+	harness.ErrorIf(p, err != nil || byJava != int64(want) || byGo != want,
+		"%s: Java says %d, Go says %d (%v), it should be %d", what, byJava, byGo, err, want)
 }
 
 // semaphoreCounts: both sides count the same permits, and a message wakes as many as there are
@@ -758,21 +689,15 @@ func semaphoreCounts(p *pair) {
 		p.agree("free permits", java("available", request{}).Number, n, err, want)
 	}
 	free(0)
-	if !java("set", request{Count: 5}).OK {
-		p.Error("Java could not set the semaphore")
-	}
-	if set, err := s.TrySetPermits(ctx, 9); err != nil || set {
-		p.Errorf("Go set what Java had set: %v, %v", set, err)
-	}
+	harness.ErrorIf(p, !java("set", request{Count: 5}).OK, "Java could not set the semaphore")
+	set, err := s.TrySetPermits(ctx, 9)
+	harness.ErrorIf(p, err != nil || set, "Go set what Java had set: %v, %v", set, err)
 	free(5)
 	g.must(s.Acquire(ctx, 2))
 	free(3)
-	if !java("acquire", request{Count: 2}).OK || java("acquire", request{Count: 2}).OK {
-		p.Error("Java takes 2 of 3, and then 2 of 1")
-	}
-	if err := s.TryAcquire(ctx, 2); !errors.Is(err, mortise.ErrNotAcquired) {
-		p.Errorf("Go took 2 of 1: %v", err)
-	}
+	harness.ErrorIf(p, !java("acquire", request{Count: 2}).OK || java("acquire", request{Count: 2}).OK,
+		"Java takes 2 of 3, and then 2 of 1")
+	harness.CheckIsf(p, s.TryAcquire(ctx, 2), mortise.ErrNotAcquired, "Go took 2 of 1")
 	free(1)
 	// What one took the other may give back.
 	java("release", request{Count: 2})
@@ -782,9 +707,8 @@ func semaphoreCounts(p *pair) {
 	free(-2)
 	g.must(s.AddPermits(ctx, 6))
 	free(4)
-	if n, err := s.Drain(ctx); err != nil || n != 4 {
-		p.Errorf("Go drained %d of 4: %v", n, err)
-	}
+	n, err := s.Drain(ctx)
+	harness.ErrorIf(p, err != nil || n != 4, "Go drained %d of 4: %v", n, err)
 	java("add", request{Count: 3})
 	if n := java("drain", request{}).Number; n != 3 {
 		p.Errorf("Java drained %d of 3", n)
@@ -815,9 +739,7 @@ func semaphoreCounts(p *pair) {
 				default:
 				}
 			}
-			if n > want {
-				p.Fatalf("%d have a permit of %d", n, want)
-			}
+			harness.FatalIf(p, n > want, "%d have a permit of %d", n, want)
 			return n == want
 		})
 	}
@@ -861,71 +783,50 @@ func permitCounts(p *pair) {
 		}
 		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			p.Errorf("the ids in the store are %q, not %q", got, want)
-		}
+		harness.ErrorIf(p, !slices.Equal(got, want), "the ids in the store are %q, not %q", got, want)
 	}
-	if !java("set", request{Count: 3}).OK {
-		p.Error("Java could not set the permits")
-	}
-	if set, err := s.TrySetPermits(ctx, 9); err != nil || set {
-		p.Errorf("Go set what Java had set: %v, %v", set, err)
-	}
+	harness.ErrorIf(p, !java("set", request{Count: 3}).OK, "Java could not set the permits")
+	set, err := s.TrySetPermits(ctx, 9)
+	harness.ErrorIf(p, err != nil || set, "Go set what Java had set: %v, %v", set, err)
 	counts(3, 0)
-	mine, err := s.Acquire(ctx)
-	g.must(err)
+	mine := harness.Must(s.Acquire(ctx))(g.t)
 	theirs := java("acquire", request{Lease: minutes.Milliseconds()}).Text
 	forever := java("acquire", request{}).Text
 	counts(0, 3)
 	ids(mine.ID(), theirs, forever)
 
 	// Java prolongs Go's permit, and Go's renewals do not shorten it.
-	if !java("lease", request{Permit: mine.ID(), Lease: (3 * minutes).Milliseconds()}).OK {
-		p.Error("Java does not know the permit that Go holds")
-	}
+	harness.ErrorIf(p, !java("lease", request{Permit: mine.ID(), Lease: (3 * minutes).Milliseconds()}).OK,
+		"Java does not know the permit that Go holds")
 	if end := p.permitEnds(p.name)[1]; end.id != mine.ID() || end.left < 2*minutes {
 		p.Errorf("Java prolonged %s to %v; the store says %+v", mine.ID(), 3*minutes, end)
 	}
 
 	// Each releases by its id what the other has.
 	g.must(s.Release(ctx, theirs))
-	if java("tryRelease", request{Permit: theirs}).OK {
-		p.Error("Java released what Go had released")
-	}
-	if err := s.Release(ctx, theirs); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Go releases it again: %v", err)
-	}
+	harness.ErrorIf(p, java("tryRelease", request{Permit: theirs}).OK, "Java released what Go had released")
+	harness.CheckIsf(p, s.Release(ctx, theirs), mortise.ErrNotHeld, "Go releases it again")
 	g.must(s.Release(ctx, strings.ToUpper(forever)))
 	counts(2, 1)
-	if !java("tryRelease", request{Permit: mine.ID()}).OK {
-		p.Error("Java could not release the permit of Go")
-	}
-	if err := mine.Release(ctx); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Go releases what Java had released: %v", err)
-	}
+	harness.ErrorIf(p, !java("tryRelease", request{Permit: mine.ID()}).OK, "Java could not release the permit of Go")
+	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrNotHeld, "Go releases what Java had released")
 	ids()
 	counts(3, 0)
 
 	// A permit of Go's that Java releases wakes Go's waiter, and the reverse.
 	java("resize", request{Count: 1})
 	counts(1, 0)
-	mine, err = s.Acquire(ctx, mortise.WithLease(minutes))
-	g.must(err)
-	waiter := p.goUser(p.golang(slow), "permits", p.name)
-	waiter.begin()
-	waiter.rest()
+	mine = harness.Must(s.Acquire(ctx, mortise.WithLease(minutes)))(g.t)
+	waiter := rested(p.goUser(p.golang(slow), "permits", p.name))
 	java("release", request{Permit: mine.ID()})
 	waiter.woken(time.Now())
 	notMine := func(permit *mortise.Permit) {
 		p.Helper()
-		if err := permit.Release(ctx); !errors.Is(err, mortise.ErrNotHeld) {
-			p.Errorf("Release of a permit that another has released by its id: %v", err)
-		}
+		harness.CheckIsf(p, permit.Release(ctx), mortise.ErrNotHeld,
+			"Release of a permit that another has released by its id")
 	}
 	notMine(mine)
-	back := p.javaUser(p.redisson, "permits", p.name, "waiter")
-	back.begin()
-	back.rest()
+	back := rested(p.javaUser(p.redisson, "permits", p.name, "waiter"))
 	g.must(s.Release(ctx, waiter.permit.ID()))
 	back.woken(time.Now())
 	notMine(waiter.permit)
@@ -940,38 +841,27 @@ func permitCounts(p *pair) {
 	p.gone(p.name, 0)
 }
 
-// permitsEnd: what ran out is back, for both sides, and whoever waits takes it then.
+// permitsEnd: what ran out is back, for both sides, and a waiter takes it then.
 func permitsEnd(p *pair) {
 	const short = 2 * time.Second // that outlives its own request on a slow machine
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang()
-	if set, err := g.Permits(p.name).TrySetPermits(ctx, 1); err != nil || !set {
-		p.Fatalf("Go sets the permits: %v, %v", set, err)
-	}
-	mine, err := g.Permits(p.name).Acquire(ctx, mortise.WithLease(short))
-	g.must(err)
+	set, err := g.Permits(p.name).TrySetPermits(ctx, 1)
+	harness.FatalIf(p, err != nil || !set, "Go sets the permits: %v, %v", set, err)
+	mine := harness.Must(g.Permits(p.name).Acquire(ctx, mortise.WithLease(short)))(g.t)
 	got := java("acquire", request{Wait: long.Milliseconds(), Lease: short.Milliseconds()})
-	if !got.OK {
-		p.Fatal("Java did not get the permit that had ended")
-	}
-	if err := mine.Err(); !errors.Is(err, mortise.ErrLost) {
-		p.Errorf("Java has the permit, and Go's says %v", err)
-	}
-	if err := mine.Release(ctx); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Go releases a permit that had ended: %v", err)
-	}
-	next, err := g.Permits(p.name).Acquire(ctx, in(long))
-	g.must(err)
-	if java("tryRelease", request{Permit: got.Text}).OK {
-		p.Error("Java released a permit that had ended")
-	}
+	harness.FatalIf(p, !got.OK, "Java did not get the permit that had ended")
+	harness.CheckIsf(p, mine.Err(), mortise.ErrLost, "Java has the permit, and Go's says")
+	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrNotHeld, "Go releases a permit that had ended")
+	next := harness.Must(g.Permits(p.name).Acquire(ctx, in(long)))(g.t)
+	harness.ErrorIf(p, java("tryRelease", request{Permit: got.Text}).OK, "Java released a permit that had ended")
 	g.must(next.Err())
 	g.must(next.Release(ctx))
 	p.gone(p.name, 1)
 }
 
-// latchCounts: both sides count one latch down, and zero opens it for all who wait.
+// latchCounts: both sides count one latch down, and zero opens it for all waiters.
 func latchCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("latch", p.name)
@@ -990,25 +880,20 @@ func latchCounts(p *pair) {
 		g.must(l.CountDown(ctx)) // of a latch that is open: nothing
 		left(0)
 		if round.set == "java" {
-			if !java("set", request{Count: 3}).OK {
-				p.Error("Java could not set the latch")
-			}
+			harness.ErrorIf(p, !java("set", request{Count: 3}).OK, "Java could not set the latch")
 		} else if set, err := l.TrySet(ctx, 3); err != nil || !set {
 			p.Errorf("Go sets the latch: %v, %v", set, err)
 		}
 		if set, err := l.TrySet(ctx, 9); err != nil || set {
 			p.Errorf("Go set a latch that was set: %v, %v", set, err)
 		}
-		if java("set", request{Count: 9}).OK {
-			p.Error("Java set a latch that was set")
-		}
+		harness.ErrorIf(p, java("set", request{Count: 9}).OK, "Java set a latch that was set")
 		var waiting []user
 		for i := range 2 {
 			waiting = append(waiting, p.javaUser(p.redisson, "latch", p.name, fmt.Sprint(round.set, i)), p.goUser(p.golang(), "latch", p.name))
 		}
 		for _, u := range waiting {
-			u.begin()
-			u.rest()
+			rested(u)
 		}
 		java("countDown", request{})
 		left(2)
@@ -1030,24 +915,16 @@ func latchCounts(p *pair) {
 			u.woken(time.Now())
 		}
 	}
-	// Each deletes what the other set. (Who waits in Java then goes on waiting: Redisson's way.)
+	// Each deletes what the other set. (A waiter in Java then goes on waiting: Redisson's way.)
 	java("set", request{Count: 2})
-	waiter := p.goUser(p.golang(), "latch", p.name)
-	waiter.begin()
-	waiter.rest()
-	if deleted, err := l.Delete(ctx); err != nil || !deleted {
-		p.Errorf("Go deletes the latch: %v, %v", deleted, err)
-	}
+	waiter := rested(p.goUser(p.golang(), "latch", p.name))
+	deleted, err := l.Delete(ctx)
+	harness.ErrorIf(p, err != nil || !deleted, "Go deletes the latch: %v, %v", deleted, err)
 	waiter.woken(time.Now())
-	if set, err := l.TrySet(ctx, 2); err != nil || !set {
-		p.Errorf("Go sets the latch: %v, %v", set, err)
-	}
-	waiter = p.goUser(p.golang(), "latch", p.name)
-	waiter.begin()
-	waiter.rest()
-	if !java("delete", request{}).OK {
-		p.Error("Java could not delete the latch")
-	}
+	set, err := l.TrySet(ctx, 2)
+	harness.ErrorIf(p, err != nil || !set, "Go sets the latch: %v, %v", set, err)
+	waiter = rested(p.goUser(p.golang(), "latch", p.name))
+	harness.ErrorIf(p, !java("delete", request{}).OK, "Java could not delete the latch")
 	waiter.woken(time.Now())
 	left(0)
 }

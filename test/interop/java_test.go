@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // versions of Redisson: the last of 2023, of 3.x, and of all.
@@ -100,13 +101,10 @@ type reply struct {
 
 // java is a running Driver. Its methods may be called from any goroutine.
 type java struct {
+	*harness.Process
 	version string
-	cmd     *exec.Cmd
-	gone    chan struct{} // closed when it has ended
-	log     tail
 
 	mu      sync.Mutex
-	in      io.WriteCloser
 	last    int64
 	pending map[int64]*call
 }
@@ -129,24 +127,19 @@ var javas struct {
 // theJava is the program for a version. It says in t's log what Redisson said, if t fails.
 func theJava(t *testing.T, version string) *java {
 	t.Helper()
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
+	harness.OK(t, build())
 	javas.mu.Lock()
 	defer javas.mu.Unlock()
 	j := javas.running[version]
 	if j == nil {
-		var err error
-		if j, err = startJava(version); err != nil {
-			t.Fatal(err)
-		}
+		j = harness.Must(startJava(version))(t)
 		if javas.running == nil {
 			javas.running = make(map[string]*java)
 		}
 		javas.running[version] = j
 	}
 	t.Cleanup(func() {
-		if said := j.log.String(); t.Failed() && said != "" {
+		if said := j.Output.String(); t.Failed() && said != "" {
 			t.Logf("Redisson %s said:\n%s", version, said)
 		}
 	})
@@ -157,13 +150,9 @@ func theJava(t *testing.T, version string) *java {
 func stopJava() error {
 	var errs []error
 	for version, j := range javas.running {
-		j.in.Close() // the program ends with it
-		select {
-		case <-j.gone:
-		case <-time.After(long):
-			errs = append(errs, fmt.Errorf("Java %s did not end with its input and was killed", version))
-			j.cmd.Process.Kill()
-			<-j.gone
+		j.In.Close() // the program ends with it
+		if err := j.Ends(long); err != nil {
+			errs = append(errs, fmt.Errorf("Java %s: %w", version, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -175,32 +164,23 @@ func startJava(version string) (*java, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &java{version: version, gone: make(chan struct{}), pending: make(map[int64]*call)}
 	// The first compiler only: most of such a short life would go into the second.
-	j.cmd = exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m",
+	p, err := harness.Talk(exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", filepath.Join(target, "classes")+string(os.PathListSeparator)+strings.TrimSpace(string(jars)), "Driver")
-	j.cmd.Stderr = &j.log
-	if j.in, err = j.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := j.cmd.StdoutPipe()
+		"-cp", filepath.Join(target, "classes")+string(os.PathListSeparator)+strings.TrimSpace(string(jars)), "Driver"))
 	if err != nil {
 		return nil, err
 	}
-	if err := j.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go j.read(out)
+	j := &java{Process: p, version: version, pending: make(map[int64]*call)}
+	go j.read()
 	return j, nil
 }
 
-func (j *java) read(out io.Reader) {
-	defer close(j.gone)
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+func (j *java) read() {
+	for lines := bufio.NewScanner(j.Out); lines.Scan(); {
 		var r reply
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			fmt.Fprintf(&j.log, "not a reply: %s\n", lines.Bytes())
+			fmt.Fprintf(&j.Output, "not a reply: %s\n", lines.Bytes())
 			continue
 		}
 		j.mu.Lock()
@@ -212,7 +192,6 @@ func (j *java) read(out io.Reader) {
 			close(c.done)
 		}
 	}
-	j.cmd.Wait()
 }
 
 // start sends a request.
@@ -228,7 +207,7 @@ func (j *java) start(r request) *call {
 		panic(err) // it is made of plain fields
 	}
 	j.pending[r.ID] = c
-	if _, err := j.in.Write(append(line, '\n')); err != nil {
+	if err := j.Tell(string(line)); err != nil {
 		delete(j.pending, r.ID)
 		c.reply.Error, c.reply.Message = "Gone", err.Error()
 		close(c.done)
@@ -246,34 +225,14 @@ func (j *java) wait(c *call, d time.Duration) reply {
 		return c.reply
 	case <-timer.C:
 		return reply{Error: "Timeout", Message: fmt.Sprintf("no reply to %s within %v", c.request.Op, d)}
-	case <-j.gone:
+	case <-j.Gone:
 		select {
 		case <-c.done:
 			return c.reply
 		default:
-			return reply{Error: "Gone", Message: "Java has ended:\n" + j.log.String()}
+			return reply{Error: "Gone", Message: "Java has ended:\n" + j.Output.String()}
 		}
 	}
-}
-
-// tail keeps the last of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (l *tail) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf = append(l.buf, p...)
-	l.buf = l.buf[max(0, len(l.buf)-8<<10):]
-	return len(p), nil
-}
-
-func (l *tail) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.buf)
 }
 
 // redisson is a RedissonClient.
@@ -295,9 +254,7 @@ func (j *java) open(t *testing.T, s *site, name string, watchdog time.Duration) 
 		r.Nodes = append(r.Nodes, "redis://"+server.Addr())
 	}
 	got := j.wait(j.start(r), 2*long)
-	if got.Error != "" {
-		t.Fatalf("Redisson %s could not be opened: %s: %s", j.version, got.Error, got.Message)
-	}
+	harness.FatalIf(t, got.Error != "", "Redisson %s could not be opened: %s: %s", j.version, got.Error, got.Message)
 	c.id = got.Text
 	t.Cleanup(func() { c.close(t) })
 	return c
@@ -307,9 +264,8 @@ func (j *java) open(t *testing.T, s *site, name string, watchdog time.Duration) 
 func (c *redisson) close(t *testing.T) {
 	c.closed.Do(func() {
 		got := c.java.wait(c.java.start(request{Op: "close", Client: c.name, Thread: c.name}), long)
-		if got.Error != "" {
-			t.Errorf("Redisson %s could not be closed: %s: %s", c.java.version, got.Error, got.Message)
-		}
+		harness.ErrorIf(t, got.Error != "",
+			"Redisson %s could not be closed: %s: %s", c.java.version, got.Error, got.Message)
 	})
 }
 
@@ -340,9 +296,7 @@ func (th *thread) start(r request) *call {
 func (th *thread) try(r request) reply {
 	th.t.Helper()
 	got := th.client.java.wait(th.start(r), long)
-	if got.Error == "Timeout" || got.Error == "Gone" {
-		th.t.Fatalf("Java, %s %s: %s", r.Op, r.Name, got.Message)
-	}
+	harness.FatalIf(th.t, got.Error == "Timeout" || got.Error == "Gone", "Java, %s %s: %s", r.Op, r.Name, got.Message)
 	return got
 }
 
@@ -350,9 +304,7 @@ func (th *thread) try(r request) reply {
 func (th *thread) do(r request) reply {
 	th.t.Helper()
 	got := th.try(r)
-	if got.Error != "" {
-		th.t.Fatalf("Java, %s %s: %s: %s", r.Op, r.Name, got.Error, got.Message)
-	}
+	harness.FatalIf(th.t, got.Error != "", "Java, %s %s: %s: %s", r.Op, r.Name, got.Error, got.Message)
 	return got
 }
 
@@ -397,8 +349,6 @@ func (l *rlock) heldBy(n int64) bool { l.t.Helper(); r := l.ask("heldBy"); r.Of 
 func (l *rlock) await(c *call, event time.Time) (time.Duration, reply) {
 	l.t.Helper()
 	got := l.client.java.wait(c, long)
-	if got.Error != "" {
-		l.t.Fatalf("Java waits for %s: %s: %s", l.name, got.Error, got.Message)
-	}
+	harness.FatalIf(l.t, got.Error != "", "Java waits for %s: %s: %s", l.name, got.Error, got.Message)
 	return c.at.Sub(event), got
 }

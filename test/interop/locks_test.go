@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // tests run on each pair, side by side. Each releases what it takes; that nothing is
@@ -44,7 +45,7 @@ var tests = []struct {
 	{"Callees", callees},
 }
 
-// minutes is a lease that no test outlives: who gets the lock was woken by something
+// minutes is a lease that no test outlives: a waiter that gets the lock was woken by something
 // else than its end.
 const minutes = 20 * time.Minute
 
@@ -74,9 +75,8 @@ func names(p *pair) {
 		g.unlock(lease)
 		_, got := j.await(back, time.Now())
 		third := got.Number
-		if first >= second || second >= third {
-			p.Errorf("%q: tokens %d (Java), %d (Go), %d (Java)", name, first, second, third)
-		}
+		harness.ErrorIf(p, first >= second || second >= third,
+			"%q: tokens %d (Java), %d (Go), %d (Java)", name, first, second, third)
 		j.unlock()
 		p.quiet()
 	}
@@ -109,15 +109,10 @@ func onlyTheOwnerReleases(p *pair) {
 	// A lease that ran out, and the lock is another's.
 	lease = g.lock(mortise.Kind{}, p.name, mortise.WithLease(short))
 	j.lock(minutes)
-	if err := lease.Err(); !errors.Is(err, mortise.ErrLost) {
-		p.Errorf("Java has the lock, and Go's lease says %v", err)
-	}
-	if err := lease.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Unlock of a lock that Java holds: %v", err)
-	}
-	if s := j.state().State; !s.Held || s.Holds != 1 {
-		p.Errorf("Java's lock after Go tried to unlock it: %+v", s)
-	}
+	harness.CheckIsf(p, lease.Err(), mortise.ErrLost, "Java has the lock, and Go's lease says")
+	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that Java holds")
+	s := j.state().State
+	harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java's lock after Go tried to unlock it: %+v", s)
 	j.unlock()
 
 	j.lock(short)
@@ -143,9 +138,7 @@ func javaIsWokenByTwoZeros(p *pair) {
 	p.site.publish(p.T, channelOf(p.name), "00")
 	d, _ := j.await(w, event)
 	p.figure("payload 00 to Java's lock", d)
-	if err := lease.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) {
-		p.Errorf("Unlock of a lock that was deleted: %v", err)
-	}
+	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that was deleted")
 	j.unlock()
 }
 
@@ -158,25 +151,21 @@ func readWriteIsAnotherKind(p *pair) {
 			if _, err := g.of(k.kind).Lock(context.Background(), p.name, in(long)); !errors.Is(err, mortise.ErrWrongKind) {
 				p.Errorf("%s lock held, Lock of the %s kind: %v", kind, k.java, err)
 			}
-			if _, err := g.of(k.kind).TryLock(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
-				p.Errorf("%s lock held, TryLock of the %s kind: %v", kind, k.java, err)
-			}
+			harness.CheckIsf(p, harness.Err(g.of(k.kind).TryLock(context.Background(), p.name)), mortise.ErrWrongKind,
+				"%s lock held, TryLock of the %s kind", kind, k.java)
 		}
-		if _, err := g.Inspect(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
-			p.Errorf("%s lock held, Inspect: %v", kind, err)
-		}
-		if _, err := g.ForceUnlock(context.Background(), p.name); !errors.Is(err, mortise.ErrWrongKind) {
-			p.Errorf("%s lock held, ForceUnlock: %v", kind, err)
-		}
-		if s := j.state().State; !s.Held || s.Holds != 1 {
-			p.Errorf("the %s lock after Go tried: %+v", kind, s)
-		}
+		harness.CheckIsf(p, harness.Err(g.Inspect(context.Background(), p.name)), mortise.ErrWrongKind,
+			"%s lock held, Inspect", kind)
+		harness.CheckIsf(p, harness.Err(g.ForceUnlock(context.Background(), p.name)), mortise.ErrWrongKind,
+			"%s lock held, ForceUnlock", kind)
+		s := j.state().State
+		harness.ErrorIf(p, !s.Held || s.Holds != 1, "the %s lock after Go tried: %+v", kind, s)
 		j.unlock()
 	}
 	g.unlock(g.lock(mortise.Kind{}, p.name))
 }
 
-// tokens rise whoever takes the lock, and agree where both can read one.
+// tokens rise whichever side takes the lock, and agree where both can read one.
 func tokens(p *pair) {
 	fenced := mortise.Kind{Fenced: true}
 	g := p.golang()
@@ -205,9 +194,8 @@ func tokens(p *pair) {
 		plain.unlock()
 		g.unlock(g.lock(mortise.Kind{}, p.name))
 	}
-	if !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
-		p.Errorf("tokens do not rise: %v", all)
-	}
+	harness.ErrorIf(p, !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all),
+		"tokens do not rise: %v", all)
 
 	// The counter is lost with the store: Go starts it above what was given out, for
 	// Java too. (Where Java comes first it starts at 1: that is Redisson.)
@@ -218,9 +206,8 @@ func tokens(p *pair) {
 	g.unlock(lease)
 	next := threads[0].lock(minutes)
 	threads[0].unlock()
-	if seeded <= last || next <= seeded {
-		p.Errorf("tokens %d, then lost, then %d (Go), %d (Java)", last, seeded, next)
-	}
+	harness.ErrorIf(p, seeded <= last || next <= seeded,
+		"tokens %d, then lost, then %d (Go), %d (Java)", last, seeded, next)
 }
 
 // tokensOfReentry: Redisson draws another token when it enters again, which makes its
@@ -234,19 +221,14 @@ func tokensOfReentry(p *pair) {
 	w := g.startLock(fenced, p.name)
 	p.waiting(1)
 	second := j.lock(minutes)
-	if second <= first {
-		p.Errorf("Java entered again and got token %d after %d", second, first)
-	}
+	harness.ErrorIf(p, second <= first, "Java entered again and got token %d after %d", second, first)
 	j.unlock()
-	if s := g.inspect(p.name); s.Owner != j.owner() || s.Holds != 1 {
-		p.Errorf("Java unlocked one of two holds: %+v", s)
-	}
+	s := g.inspect(p.name)
+	harness.ErrorIf(p, s.Owner != j.owner() || s.Holds != 1, "Java unlocked one of two holds: %+v", s)
 	j.unlock()
 	_, outer := g.await(w, time.Now())
 	third, _ := outer.Token()
-	if third <= second {
-		p.Errorf("Go got token %d after Java's %d", third, second)
-	}
+	harness.ErrorIf(p, third <= second, "Go got token %d after Java's %d", third, second)
 
 	inner := g.again(fenced, outer)
 	if token, ok := inner.Token(); !ok || token != third || j.lastToken() != third {
@@ -258,13 +240,11 @@ func tokensOfReentry(p *pair) {
 	}
 	g.unlock(plain)
 	g.unlock(inner)
-	if _, ok := j.tryLock(0, minutes); ok {
-		p.Fatal("Java got the lock that Go holds")
-	}
+	_, ok := j.tryLock(0, minutes)
+	harness.FatalIf(p, ok, "Java got the lock that Go holds")
 	g.unlock(outer)
-	if fourth := j.lock(minutes); fourth <= third {
-		p.Errorf("Java got token %d after Go's %d", fourth, third)
-	}
+	fourth := j.lock(minutes)
+	harness.ErrorIf(p, fourth <= third, "Java got token %d after Go's %d", fourth, third)
 	j.unlock()
 }
 
@@ -290,7 +270,7 @@ func (p *pair) rests(owner string) {
 	until(p.T, owner+" to have tried twice", func() bool { return p.site.tries(p.name, owner) >= 2 })
 }
 
-// quiet awaits that nobody listens any more.
+// quiet awaits that no client listens any more.
 func (p *pair) quiet() { p.Helper(); p.waiting(0) }
 
 // clean asserts that nothing of the test is left but what is known to stay: counters of tokens; what
@@ -314,8 +294,62 @@ func (p *pair) clean() {
 			p.Errorf("the key %q is left", key)
 			continue
 		}
-		if left := p.site.pttl(p.T, key); left == -time.Millisecond || left > most {
-			p.Errorf("%q has a time to live of %v", key, left)
+		left := p.site.pttl(p.T, key)
+		harness.ErrorIf(p, left == -time.Millisecond || left > most, "%q has a time to live of %v", key, left)
+	}
+}
+
+// callees: a lock that a Go service has entered under another is one that is held, to Java, until the
+// last of them goes; a waiter of Java's is woken then.
+func callees(p *pair) {
+	a, b := p.golang(), p.golang()
+	for _, kind := range []struct {
+		java string
+		kind mortise.Kind
+	}{{"plain", mortise.Kind{}}, {"fenced", mortise.Kind{Fenced: true}}, {"fair", mortise.Kind{Fair: true}}} {
+		j := p.redisson.thread(p.T, "t").lockOf(kind.java, p.name)
+		enter := func() (outer, inner *mortise.Lease) {
+			p.Helper()
+			outer = a.lock(kind.kind, p.name)
+			ctx := harness.Must(b.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...))(p)
+			inner = harness.Must(b.of(kind.kind).Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(p)
+			return outer, inner
 		}
+		for _, callerFirst := range []bool{true, false} {
+			outer, inner := enter()
+			_, ok := j.tryLock(0, minutes)
+			harness.FatalIf(p, ok, "%s: Java got a lock that caller and callee hold", kind.java)
+			w := j.startLock()
+			if kind.java != "fair" {
+				p.waiting(1)
+				p.rests(j.owner())
+			}
+			last := inner
+			if callerFirst {
+				a.unlock(outer)
+			} else {
+				b.unlock(inner)
+				last = outer
+			}
+			select {
+			case <-w.done:
+				p.Fatalf("%s: Java got a lock that one of two still holds", kind.java)
+			case <-time.After(200 * time.Millisecond): // that nothing comes is the subject
+			}
+			event := time.Now()
+			harness.OK(p, last.Unlock(context.Background()))
+			d, _ := j.await(w, event)
+			p.figure("the last of caller and callee to Java's "+kind.java+" lock", d)
+			j.unlock()
+		}
+
+		outer, inner := enter()
+		harness.ErrorIf(p, !j.forceUnlock(), "%s: Java's forceUnlock found no lock", kind.java)
+		for _, l := range []*mortise.Lease{inner, outer} {
+			err := l.Unlock(context.Background())
+			harness.ErrorIf(p, err == nil, "%s: a hold outlived Java's forceUnlock", kind.java)
+		}
+		j.lock(minutes)
+		j.unlock()
 	}
 }

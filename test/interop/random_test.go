@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // party is one owner of the random test.
@@ -165,7 +166,7 @@ func (p *goParty) countDown(name string) error {
 	return p.client.Latch(name).CountDown(context.Background())
 }
 
-// ledger is where it is written down who holds what, outside of Redis: after it
+// ledger is where it is written down which owner holds what, outside of Redis: after it
 // was confirmed, until before its release is asked for.
 type ledger struct {
 	mu     sync.Mutex
@@ -180,9 +181,9 @@ type rule struct {
 	total int      // of permits; 0 for a lock
 
 	out      int                       // permits that are out
-	holds    map[string]map[string]int // by kind: "read", or "write" for all that excludes, who has how many holds
+	holds    map[string]map[string]int // by kind: "read", or "write" for all that excludes, which owner has how many holds
 	token    int64
-	language byte // of who took it last
+	language byte // of the owner that took it last
 }
 
 func excludes(kind string) string {
@@ -310,9 +311,7 @@ func random(p *pair) {
 	for i, who := range all {
 		wg.Go(func() {
 			s := &play{r: rand.New(rand.NewPCG(seed, uint64(i))), who: who, party: parties[who], book: book, names: names, latch: latch}
-			if err := s.run(each); err != nil {
-				p.Errorf("%s: %v", who, err)
-			}
+			harness.Checkf(p, s.run(each), "%s", who)
 		})
 	}
 	wg.Wait()
@@ -320,9 +319,7 @@ func random(p *pair) {
 	if p.Failed() {
 		return
 	}
-	if book.handed < 20 {
-		p.Errorf("only %d handovers between Java and Go: this shows little", book.handed)
-	}
+	harness.ErrorIf(p, book.handed < 20, "only %d handovers between Java and Go: this shows little", book.handed)
 	// None is stuck.
 	for _, name := range names {
 		rule := book.rules[name]
@@ -341,9 +338,7 @@ func random(p *pair) {
 					got++
 				}
 				for range got {
-					if err := party.release(kind, name, amount); err != nil {
-						p.Errorf("at the end %s: %v", who, err)
-					}
+					harness.Checkf(p, party.release(kind, name, amount), "at the end %s", who)
 				}
 			}
 		}
@@ -477,7 +472,7 @@ func (s *play) release(name string) error {
 		s.held = append(s.held[:i], s.held[i+1:]...)
 		s.book.exit(s.who, h.kind, name, h.amount)
 		err := s.party.release(h.kind, name, h.amount)
-		// Without a pause whoever released it takes it again before another is awake.
+		// Without a pause the owner that released it takes it again before another is awake.
 		time.Sleep(time.Duration(s.r.IntN(4)) * time.Millisecond)
 		return err
 	}

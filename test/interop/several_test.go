@@ -12,6 +12,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // seat is where one of several locks is: a name on a store, with a client of either
@@ -84,10 +85,7 @@ func redOf(s *together) func(fresh, backwards bool) func(context.Context, ...mor
 			}
 			clients = append(clients, g.Client)
 		}
-		red, err := mortise.Red(clients...)
-		if err != nil {
-			s.Fatal(err)
-		}
+		red := harness.Must(mortise.Red(clients...))(s)
 		return func(ctx context.Context, opts ...mortise.Option) (*mortise.Lease, error) {
 			return red.Lock(ctx, s.seats[0].name, opts...)
 		}
@@ -123,9 +121,7 @@ func (s *together) test() {
 	j, other := s.thread("j"), s.thread("other")
 
 	// Java holds, Go waits.
-	if !j.do(s.ask("tryLock", 0)).OK {
-		s.Fatal("Java cannot take what is free")
-	}
+	harness.FatalIf(s, !j.do(s.ask("tryLock", 0)).OK, "Java cannot take what is free")
 	for _, seat := range s.seats {
 		seat.golang.refused(mortise.Kind{}, seat.name)
 	}
@@ -154,18 +150,14 @@ func (s *together) test() {
 	s.figure("Java's release of all to Go's lease", d)
 
 	// Go holds, Java waits.
-	if j.do(s.ask("tryLock", 0)).OK {
-		s.Fatal("Java got what Go holds")
-	}
+	harness.FatalIf(s, j.do(s.ask("tryLock", 0)).OK, "Java got what Go holds")
 	asked := s.seats[0].pair.site.tries(s.seats[0].name, j.owner())
 	call := j.start(s.ask("tryLock", minutes))
 	until(s.T, "Java to wait", func() bool { return s.seats[0].pair.site.tries(s.seats[0].name, j.owner()) >= asked+2 })
 	event = time.Now()
 	s.seats[0].golang.unlock(lease)
 	got := j.client.java.wait(call, 3*long) // in turns, each for a share of its patience
-	if got.Error != "" || !got.OK {
-		s.Fatalf("Java waits: %+v", got)
-	}
+	harness.FatalIf(s, got.Error != "" || !got.OK, "Java waits: %+v", got)
 	s.figure("Go's release of all to Java's lock", call.at.Sub(event))
 	s.refused(lock)
 	j.do(s.ask("unlock", 0))
@@ -173,14 +165,9 @@ func (s *together) test() {
 	// One is a stranger's. Of several locks none can be had then, and none is left held; of a Red one
 	// of three does not matter: still only one gets it.
 	last := s.seats[len(s.seats)-1]
-	stranger, err := last.pair.golang(slow).Lock(ctx, last.name, in(long))
-	if err != nil {
-		s.Fatal(err)
-	}
+	stranger := harness.Must(last.pair.golang(slow).Lock(ctx, last.name, in(long)))(s)
 	if s.kind == "multi" {
-		if j.do(s.ask("tryLock", 0)).OK {
-			s.Error("Java got all where Go holds one")
-		}
+		harness.ErrorIf(s, j.do(s.ask("tryLock", 0)).OK, "Java got all where Go holds one")
 		s.refused(lock)
 		for _, seat := range s.seats[:len(s.seats)-1] {
 			l := seat.redisson.thread(s.T, "other").lockOf("plain", seat.name)
@@ -191,23 +178,15 @@ func (s *together) test() {
 			l.unlock()
 		}
 	} else {
-		if !j.do(s.ask("tryLock", 0)).OK {
-			s.Error("Java cannot take two of three")
-		}
+		harness.ErrorIf(s, !j.do(s.ask("tryLock", 0)).OK, "Java cannot take two of three")
 		s.refused(lock)
 		j.do(s.ask("unlock", 0))
 		lease, err := lock(ctx, in(long))
-		if err != nil {
-			s.Fatalf("Go takes two of three: %v", err)
-		}
-		if other.do(s.ask("tryLock", 0)).OK {
-			s.Error("Java got what Go holds with two of three")
-		}
+		harness.FatalIf(s, err != nil, "Go takes two of three: %v", err)
+		harness.ErrorIf(s, other.do(s.ask("tryLock", 0)).OK, "Java got what Go holds with two of three")
 		last.golang.unlock(lease)
 	}
-	if err := stranger.Unlock(ctx); err != nil {
-		s.Error(err)
-	}
+	harness.Check(s, stranger.Unlock(ctx))
 	s.fight()
 }
 
@@ -218,9 +197,8 @@ func (s *together) fight() {
 	var inside, total atomic.Int32
 	var wg sync.WaitGroup
 	within := func(who string) {
-		if n := inside.Add(1); n != 1 {
-			s.Errorf("%s is in with %d others", who, n-1)
-		}
+		n := inside.Add(1)
+		harness.ErrorIf(s, n != 1, "%s is in with %d others", who, n-1)
 		total.Add(1)
 		time.Sleep(time.Millisecond)
 		inside.Add(-1)

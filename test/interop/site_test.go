@@ -14,14 +14,12 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	rueidisclient "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // site is where Java and Go meet: a server, or the masters of a cluster.
@@ -51,40 +49,18 @@ func standalone(t *testing.T) *site {
 // cluster starts three masters that share the slots.
 func cluster(t *testing.T) *site {
 	t.Helper()
-	const slots = 16384
-	var servers []*redistest.Server
-	for range 3 {
-		servers = append(servers, redistest.Start(t, redistest.WithConfig("cluster-enabled yes", "cluster-node-timeout 5000")))
-	}
-	s := newSite(t, servers...)
-	for i, server := range s.servers {
-		server.Must("CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(slots*i/3), fmt.Sprint(slots*(i+1)/3-1))
-		host, port, err := net.SplitHostPort(s.servers[0].Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		server.Must("CLUSTER", "MEET", host, port)
-	}
-	until(t, "each of the three masters to know all slots", func() bool {
-		for _, server := range s.servers {
-			info, _ := server.Must("CLUSTER", "INFO").(string)
-			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d", slots)) {
-				return false
-			}
-		}
-		return true
-	})
-	return s
+	return newSite(t, redistest.StartCluster(t, 3).Masters...)
 }
 
 func (s *site) cluster() bool { return len(s.servers) > 1 }
 
-func (s *site) addresses() []string {
-	var all []string
+// clients is the site as Go's clients are told of it.
+func (s *site) clients() harness.Site {
+	at := harness.Site{Cluster: s.cluster(), Name: "go"}
 	for _, server := range s.servers {
-		all = append(all, server.Addr())
+		at.Addrs = append(at.Addrs, server.Addr())
 	}
-	return all
+	return at
 }
 
 // must sends a command about a key to the server that has it.
@@ -134,7 +110,7 @@ func (s *site) subscribers(t *testing.T, part string) int {
 	n := 0
 	kinds := []string{""}
 	if s.sharded {
-		kinds = []string{"SHARD"} // who listens elsewhere hears nothing
+		kinds = []string{"SHARD"} // a client that listens elsewhere hears nothing
 	}
 	for _, server := range s.servers {
 		for _, kind := range kinds {
@@ -155,10 +131,7 @@ var asked = regexp.MustCompile(`^\S+ \[\d+ \S+:\d+\] (?i:"eval(?:sha)?" "(?:[^"\
 // monitor writes down what a server is asked for.
 func (s *site) monitor(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	conn, err := net.Dial("tcp", server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := harness.Must(net.Dial("tcp", server.Addr()))(t)
 	done := make(chan struct{})
 	t.Cleanup(func() { conn.Close(); <-done })
 	lines := bufio.NewScanner(conn)
@@ -179,7 +152,7 @@ func (s *site) monitor(t *testing.T, server *redistest.Server) {
 }
 
 // tries counts what was asked of a name for an owner, or for all owners of a Go client; for
-// anybody, if owner is "".
+// any, if owner is "".
 func (s *site) tries(name, owner string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,11 +202,7 @@ func tagged(name string) string {
 // until waits for a condition that no event tells of.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(long); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v for %s", long, what)
-		}
-	}
+	harness.Await(t, long, what, holds)
 }
 
 // adapter is a Go client of Redis.
@@ -244,12 +213,7 @@ type adapter struct {
 
 var adapters = []adapter{
 	{"go-redis", func(t *testing.T, s *site) backend.Backend {
-		var rdb goredis.UniversalClient
-		if s.cluster() {
-			rdb = goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: s.addresses(), ClientName: "go"})
-		} else {
-			rdb = goredis.NewClient(&goredis.Options{Addr: s.servers[0].Addr(), ClientName: "go"})
-		}
+		rdb := s.clients().Universal()
 		t.Cleanup(func() { rdb.Close() })
 		mode := redisgo.ShardedOff
 		if s.sharded {
@@ -262,7 +226,7 @@ var adapters = []adapter{
 		if s.sharded {
 			mode = rueidis.ShardedAuto
 		}
-		return rueidis.New(rueidisclient.ClientOption{InitAddress: s.addresses(), ClientName: "go"}, rueidis.WithShardedPubSub(mode))
+		return rueidis.New(s.clients().Option(), rueidis.WithShardedPubSub(mode))
 	}},
 }
 
@@ -292,14 +256,9 @@ type golang struct {
 
 func (p *pair) golang(opts ...mortise.ClientOption) *golang {
 	p.Helper()
-	c, err := mortise.New(p.adapter.open(p.T, p.site), opts...)
-	if err != nil {
-		p.Fatal(err)
-	}
+	c := harness.Must(mortise.New(p.adapter.open(p.T, p.site), opts...))(p)
 	p.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			p.Errorf("the Go client was closed: %v", err)
-		}
+		harness.Checkf(p, c.Close(), "the Go client was closed")
 	})
 	return &golang{c, p.T}
 }
@@ -310,46 +269,32 @@ func in(d time.Duration) mortise.Option { return mortise.WithWait(d) }
 
 func (g *golang) of(k mortise.Kind) mortise.Locker {
 	g.t.Helper()
-	l, err := g.Kind(k)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	l := harness.Must(g.Kind(k))(g.t)
 	return l
 }
 
 // lock takes a lock that is free, or is about to be.
 func (g *golang) lock(k mortise.Kind, name string, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease, err := g.of(k).Lock(context.Background(), name, append(opts, in(long))...)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	lease := harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
 	return lease
 }
 
 // again enters a lock again.
 func (g *golang) again(k mortise.Kind, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease, err := g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	lease := harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
 	return lease
 }
 
 func (g *golang) unlock(l *mortise.Lease) {
 	g.t.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		g.t.Fatal(err)
-	}
+	harness.OK(g.t, l.Unlock(context.Background()))
 }
 
 func (g *golang) inspect(name string) mortise.State {
 	g.t.Helper()
-	s, err := g.Inspect(context.Background(), name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	s := harness.Must(g.Inspect(context.Background(), name))(g.t)
 	return s
 }
 
@@ -362,9 +307,8 @@ func (g *golang) refused(k mortise.Kind, name string) time.Duration {
 		lease.Unlock(context.Background())
 	}
 	var e *mortise.Error
-	if !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e) {
-		g.t.Fatalf("TryLock of a lock that another holds: %v", err)
-	}
+	harness.FatalIf(g.t, !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e),
+		"TryLock of a lock that another holds: %v", err)
 	return e.Remaining
 }
 
@@ -397,9 +341,7 @@ func (g *golang) await(w *waiting, event time.Time) (time.Duration, *mortise.Lea
 	case <-time.After(long):
 		g.t.Fatalf("a Go waiter was not woken within %v", long)
 	}
-	if w.err != nil {
-		g.t.Fatalf("a Go waiter: %v", w.err)
-	}
+	harness.FatalIf(g.t, w.err != nil, "a Go waiter: %v", w.err)
 	return w.at.Sub(event), w.lease
 }
 
@@ -422,13 +364,8 @@ func loadScripts(t *testing.T, s *site, client *redisson) {
 		}
 	}
 	for _, a := range adapters {
-		c, err := mortise.New(a.open(t, s))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(c.Ping(context.Background()), c.Close()); err != nil {
-			t.Fatal(err)
-		}
+		c := harness.Must(mortise.New(a.open(t, s)))(t)
+		harness.OK(t, errors.Join(c.Ping(context.Background()), c.Close()))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // user is an owner of one thing, in either language: what a test does to it is the same
@@ -28,9 +29,16 @@ type user interface {
 	woken(event time.Time) time.Duration
 	// give gives up what take or woken got.
 	give()
-	// owner is who asks, as the store knows it, or the client of those that do; "" where
+	// owner is the one that asks, as the store knows it, or the client of those that do; "" where
 	// requests have no owner.
 	owner() string
+}
+
+// rested is a user that has begun to wait, and rests.
+func rested[U user](u U) U {
+	u.begin()
+	u.rest()
+	return u
 }
 
 // family is a kind of thing, as one holds it and others wait for it.
@@ -49,7 +57,7 @@ var families = []family{
 	{"semaphore", "semaphore", "semaphore"},
 	{"permits", "permits", "permits"},
 	{"latch", "latch", "latch"},
-	// Java's spin lock announces nothing, so only one who asks again and again hears of its release.
+	// Java's spin lock announces nothing, so only a waiter that asks again and again hears of its release.
 	{"spin", "spin", "spin"},
 }
 
@@ -79,15 +87,12 @@ func (u *javaUser) take(lease time.Duration) {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		if !u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1}).OK {
-			u.t.Fatalf("Java could not set the latch %s", u.name)
-		}
+		harness.FatalIf(u.t, !u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1}).OK,
+			"Java could not set the latch %s", u.name)
 	case "semaphore", "permits":
 		u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1})
 		got := u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: lease.Milliseconds()})
-		if !got.OK {
-			u.t.Fatalf("Java could not take the permit of %s", u.name)
-		}
+		harness.FatalIf(u.t, !got.OK, "Java could not take the permit of %s", u.name)
 		u.permit = got.Text
 	default:
 		u.lock(lease)
@@ -98,17 +103,15 @@ func (u *javaUser) refused() {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		if n := u.do(request{Op: "count", Kind: u.kind, Name: u.name}).Number; n <= 0 {
-			u.t.Errorf("Java says that the count is %d", n)
-		}
+		n := u.do(request{Op: "count", Kind: u.kind, Name: u.name}).Number
+		harness.ErrorIf(u.t, n <= 0, "Java says that the count is %d", n)
 	case "semaphore", "permits":
 		if u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: minutes.Milliseconds()}).OK {
 			u.t.Errorf("Java got a permit of %s, whose only one is out", u.name)
 		}
 	default:
-		if _, ok := u.tryLock(0, minutes); ok {
-			u.t.Errorf("Java got the %s lock %s, which Go holds", u.kind, u.name)
-		}
+		_, ok := u.tryLock(0, minutes)
+		harness.ErrorIf(u.t, ok, "Java got the %s lock %s, which Go holds", u.kind, u.name)
 	}
 }
 
@@ -128,8 +131,8 @@ func (u *javaUser) begin() {
 	u.call = u.start(r)
 }
 
-// rest awaits for a read-write lock also that the thread sleeps. A writer's release, the message "1", wakes in Redisson only those who do
-// already: one who has just been refused, and is about to, sleeps through it.
+// rest awaits for a read-write lock also that the thread sleeps. A writer's release, the message "1", wakes in Redisson only threads that do
+// already: one that has just been refused, and is about to, sleeps through it.
 func (u *javaUser) rest() {
 	u.t.Helper()
 	u.p.rest(u, u.kind, u.name, u.since)
@@ -205,10 +208,7 @@ func (g *golang) inspectOf(kind, name string) mortise.State {
 	if kind != "read" && kind != "write" {
 		return g.inspect(name)
 	}
-	s, err := g.InspectRW(context.Background(), name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	s := harness.Must(g.InspectRW(context.Background(), name))(g.t)
 	return s
 }
 
@@ -219,19 +219,14 @@ func (g *golang) force(kind, name string) bool {
 	if kind == "read" || kind == "write" {
 		force = g.ForceUnlockRW
 	}
-	was, err := force(context.Background(), name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	was := harness.Must(force(context.Background(), name))(g.t)
 	return was
 }
 
 // must fails the test on an error.
 func (g *golang) must(err error) {
 	g.t.Helper()
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	harness.OK(g.t, err)
 }
 
 func (u *goUser) owner() string {
@@ -253,16 +248,12 @@ func (u *goUser) take(lease time.Duration) {
 	switch u.kind {
 	case "latch":
 		set, err := u.Latch(u.name).TrySet(ctx, 1)
-		if err != nil || !set {
-			u.t.Fatalf("Go sets the latch %s: %v, %v", u.name, set, err)
-		}
+		harness.FatalIf(u.t, err != nil || !set, "Go sets the latch %s: %v, %v", u.name, set, err)
 	case "semaphore":
-		_, err = u.Semaphore(u.name).TrySetPermits(ctx, 1)
-		u.must(err)
+		_ = harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
 		u.must(u.Semaphore(u.name).Acquire(ctx, 1, in(long)))
 	case "permits":
-		_, err = u.Permits(u.name).TrySetPermits(ctx, 1)
-		u.must(err)
+		_ = harness.Must(u.Permits(u.name).TrySetPermits(ctx, 1))(u.t)
 		u.permit, err = u.Permits(u.name).Acquire(ctx, options...)
 		u.must(err)
 	default:
@@ -284,9 +275,7 @@ func (u *goUser) left() time.Duration {
 	switch u.kind {
 	case "latch":
 		n, err := u.Latch(u.name).Count(ctx)
-		if err != nil || n <= 0 {
-			u.t.Errorf("Go says that the count is %d, %v", n, err)
-		}
+		harness.ErrorIf(u.t, err != nil || n <= 0, "Go says that the count is %d, %v", n, err)
 		return 0
 	case "semaphore":
 		err = u.Semaphore(u.name).TryAcquire(ctx, 1)
@@ -296,9 +285,8 @@ func (u *goUser) left() time.Duration {
 		_, err = u.locker(u.kind).TryLock(ctx, u.name)
 	}
 	var e *mortise.Error
-	if !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e) {
-		u.t.Fatalf("Go tries to get what another holds, %s %s: %v", u.kind, u.name, err)
-	}
+	harness.FatalIf(u.t, !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e),
+		"Go tries to get what another holds, %s %s: %v", u.kind, u.name, err)
 	return e.Remaining
 }
 
@@ -357,7 +345,7 @@ func (u *goUser) give() {
 	}
 }
 
-// lost awaits the end of what it holds, which somebody took away.
+// lost awaits the end of what it holds, which was taken away.
 func (u *goUser) lost() {
 	u.t.Helper()
 	ended := u.lease.Context()
@@ -373,9 +361,7 @@ func (u *goUser) lost() {
 	if u.permit != nil {
 		err = u.permit.Err()
 	}
-	if !errors.Is(err, mortise.ErrLost) {
-		u.t.Errorf("what was taken away says %v", err)
-	}
+	harness.ErrorIf(u.t, !errors.Is(err, mortise.ErrLost), "what was taken away says %v", err)
 }
 
 // rest is what users do to rest. A spinning one asks for ever and listens to nothing.
@@ -394,9 +380,8 @@ func (p *pair) rest(u user, kind, name string, since int) {
 // gone deletes counts that tests leave on purpose, once they are what they should be.
 func (p *pair) gone(name string, value int) {
 	p.Helper()
-	if got := p.site.must(p.T, "GET", name); got != fmt.Sprint(value) {
-		p.Errorf("%s is %v at the end, not %d", name, got, value)
-	}
+	got := p.site.must(p.T, "GET", name)
+	harness.ErrorIf(p, got != fmt.Sprint(value), "%s is %v at the end, not %d", name, got, value)
 	p.site.must(p.T, "DEL", name)
 }
 

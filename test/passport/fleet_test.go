@@ -3,7 +3,6 @@
 package passport
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,16 +10,14 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // patience bounds everything that a test waits for.
@@ -28,11 +25,7 @@ const patience = 60 * time.Second
 
 func await(t testing.TB, what string, c <-chan struct{}) {
 	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
-	}
+	harness.Receive(t, patience, what, c)
 }
 
 func key(id string) passport.Key {
@@ -54,36 +47,25 @@ type fleet struct {
 	client   string
 	watchdog time.Duration
 	peers    map[string]peer
-	running  map[string]*running
+	running  map[string]*harness.Process
 	visits   atomic.Int64
 	http     *http.Client
-}
-
-type running struct {
-	cmd    *exec.Cmd
-	wait   func() error
-	killed bool
 }
 
 func newFleet(t *testing.T, client string, watchdog time.Duration, opts ...redistest.Option) *fleet {
 	f := &fleet{
 		T: t, witness: newWitness(t), redis: redistest.Start(t, opts...), client: client, watchdog: watchdog,
-		peers: make(map[string]peer), running: make(map[string]*running), http: &http.Client{Transport: new(http.Transport)},
+		peers: make(map[string]peer), running: make(map[string]*harness.Process), http: &http.Client{Transport: new(http.Transport)},
 	}
 	t.Cleanup(f.http.CloseIdleConnections)
 	files := make(map[string][]*os.File)
 	for _, name := range []string{"a", "b", "c"} {
 		var addrs []string
 		for range 2 {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 			file, err := l.(*net.TCPListener).File()
 			l.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.OK(t, err)
 			defer file.Close()
 			files[name] = append(files[name], file)
 			addrs = append(addrs, l.Addr().String())
@@ -98,55 +80,30 @@ func newFleet(t *testing.T, client string, watchdog time.Duration, opts ...redis
 
 func (f *fleet) start(name string, listeners []*os.File) {
 	f.Helper()
-	text, err := json.Marshal(config{
+	cmd := harness.Self(serviceEnv, config{
 		Name: name, Redis: f.redis.Addr(), Client: f.client, Witness: f.witness.server.URL, Watchdog: f.watchdog,
 		Keys: []string{"k1"}, Peers: f.peers,
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serviceEnv+"="+string(text))
-	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = listeners
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		f.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		f.Fatal(err)
-	}
-	r := &running{cmd: cmd, wait: sync.OnceValue(cmd.Wait)}
-	f.running[name] = r
+	p := harness.Must(harness.Talk(cmd))(f)
+	f.running[name] = p
 	f.Cleanup(func() {
-		in.Close()
-		if err := r.wait(); err != nil && !r.killed {
-			f.Errorf("service %s: %v", name, err)
+		p.In.Close()
+		if err := p.Ends(patience); err != nil && !p.Killed {
+			f.Errorf("service %s: %v\n%s", name, err, p.Output.String())
 		}
 	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		f.Fatalf("service %s did not start: %q, %v", name, line, err)
-	}
+	line, err := p.Out.ReadString('\n')
+	harness.FatalIf(f, err != nil || line != "ready\n", "service %s did not start: %q, %v", name, line, err)
 }
 
 // kill ends a process without a word, and returns when it has ended.
 func (f *fleet) kill(name string) {
-	f.Helper()
-	r := f.running[name]
-	r.killed = true
-	if err := r.cmd.Process.Kill(); err != nil {
-		f.Fatal(err)
-	}
-	r.wait()
+	f.running[name].Kill()
 	f.died(name)
 }
 
-// lock is a name that nobody has used yet.
+// lock is a name that has not been used yet.
 func (f *fleet) lock() string { return fmt.Sprint("orders:", f.visits.Add(1)) }
 
 // begin has the first of the path do the job.
@@ -160,13 +117,7 @@ func (f *fleet) begin(ctx context.Context, j job, path ...string) <-chan result 
 
 func (f *fleet) result(c <-chan result) result {
 	f.Helper()
-	select {
-	case r := <-c:
-		return r
-	case <-time.After(patience):
-		f.Fatalf("no answer within %v", patience)
-	}
-	return result{}
+	return harness.Receive(f, patience, "an answer", c)
 }
 
 func (f *fleet) run(j job, path ...string) result {
@@ -176,36 +127,22 @@ func (f *fleet) run(j job, path ...string) result {
 
 func (f *fleet) fine(r result, visits int) {
 	f.Helper()
-	if r.Err != "" || r.Visits != visits {
-		f.Fatalf("%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
-	}
+	harness.FatalIf(f, r.Err != "" || r.Visits != visits,
+		"%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
 }
 
 // free waits until nothing of a lock is left in Redis.
 func (f *fleet) free(name string) {
 	f.Helper()
-	var keys any
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		var err error
-		if keys, err = f.redis.Do("KEYS", "*"); err == nil {
-			left := false
-			for _, k := range keys.([]any) {
-				left = left || strings.Contains(fmt.Sprint(k), name)
-			}
-			if !left {
-				return
-			}
-		}
-	}
-	f.Fatalf("%s is not gone from Redis: %v", name, keys)
+	harness.Await(f, patience, name+" is gone from Redis", func() bool {
+		keys, err := f.redis.Do("KEYS", "*")
+		return err == nil && !strings.Contains(fmt.Sprint(keys), name)
+	})
 }
 
 func (f *fleet) keys(name string, ids ...string) {
 	f.Helper()
-	body, err := json.Marshal(ids)
-	if err != nil {
-		f.Fatal(err)
-	}
+	body := harness.Must(json.Marshal(ids))(f)
 	resp, err := f.http.Post(f.peers[name].HTTP+"/keys", "", bytes.NewReader(body))
 	if err != nil || resp.StatusCode != 200 {
 		f.Fatal(resp, err)

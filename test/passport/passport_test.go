@@ -5,6 +5,7 @@ package passport
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,25 +15,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
-
-// each runs a test with each client library.
-func each(t *testing.T, test func(t *testing.T, client string)) {
-	for _, client := range []string{"go-redis", "rueidis"} {
-		t.Run(client, func(t *testing.T) {
-			t.Parallel()
-			test(t, client)
-		})
-	}
-}
 
 var transports = []string{"http", "grpc"}
 
 // eachWay runs a test with each client library over each transport.
 func eachWay(t *testing.T, test func(t *testing.T, client, via string)) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		for _, via := range transports {
 			t.Run(via, func(t *testing.T) {
 				t.Parallel()
@@ -48,7 +43,7 @@ const long = 30 * time.Second
 // a holds the lock and calls b, which locks it and calls a, which locks it. Told, each enters; not told, the same program waits for itself
 // until its deadline.
 func TestACalleeThatCallsBack(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		for _, via := range transports {
 			name := f.lock()
@@ -67,14 +62,13 @@ func TestACalleeThatCallsBack(t *testing.T) {
 			f.until("all have left", func(inside []visit) bool { return len(inside) == 0 })
 			f.free(name)
 		}
-		if _, deep := f.seen(); deep < 4 {
-			t.Errorf("%d inside at most", deep)
-		}
+		_, deep := f.seen()
+		harness.ErrorIf(t, deep < 4, "%d inside at most", deep)
 	})
 }
 
 func TestAChainOfFour(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		for _, via := range transports {
 			name := f.lock()
@@ -89,7 +83,7 @@ var rounds = flag.Int("rounds", 3, "how often TestParallelCallees does it all")
 
 // Many calls at once of one caller, to three services, itself among them: one after the other, each inside alone. The witness judges.
 func TestParallelCallees(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		for range *rounds {
 			for _, via := range transports {
@@ -97,15 +91,13 @@ func TestParallelCallees(t *testing.T) {
 				f.fine(f.run(job{Lock: name, Visit: via + name, Via: via, Told: true, Fan: 6}, "a", "b|c|a", "c"), 13)
 				f.free(name)
 			}
-			// And beside others who want the lock for themselves.
+			// And beside others that want the lock for themselves.
 			name := f.lock()
 			var wg sync.WaitGroup
 			for i, first := range []string{"a", "b", "c"} {
 				wg.Go(func() {
 					r := f.run(job{Lock: name, Visit: fmt.Sprint("tree", name, i, ":"), Via: transports[i%2], Told: true, Fan: 4}, first, "a|b|c", "b")
-					if r.Err != "" || r.Visits != 9 {
-						t.Errorf("%+v", r)
-					}
+					harness.ErrorIf(t, r.Err != "" || r.Visits != 9, "%+v", r)
 				})
 			}
 			wg.Wait()
@@ -116,7 +108,7 @@ func TestParallelCallees(t *testing.T) {
 	})
 }
 
-// A callee is killed: nobody enters under its caller until its own lease is over, and then somebody does. The caller goes on.
+// A callee is killed: no service enters under its caller until its own lease is over, and then one does. The caller goes on.
 func TestACalleeIsKilled(t *testing.T) {
 	eachWay(t, func(t *testing.T, client, via string) {
 		const lease = 4 * time.Second
@@ -128,19 +120,16 @@ func TestACalleeIsKilled(t *testing.T) {
 		killed := time.Now()
 		r := f.result(holder) // a's call of b failed; then it locked again, behind the dead
 		after := time.Since(killed)
-		if r.Kind != "call" || r.Visits != 2 {
-			t.Fatalf("%+v", r)
-		}
+		harness.FatalIf(t, r.Kind != "call" || r.Visits != 2, "%+v", r)
 		// It was renewed a third of the lease before; and this machine may stand still for a while.
-		if after < lease/4 || after > lease+3*time.Second {
-			t.Errorf("the dead callee's hold was free after %v, its lease is %v", after, lease)
-		}
+		harness.ErrorIf(t, after < lease/4 || after > lease+3*time.Second,
+			"the dead callee's hold was free after %v, its lease is %v", after, lease)
 		f.free(name)
 		f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "c", "a"), 2)
 	})
 }
 
-// A caller is killed: its callee, who goes on, keeps the lock; a stranger gets it when both are over. Nothing else is left.
+// A caller is killed: its callee, which goes on, keeps the lock; a stranger gets it when both are over. Nothing else is left.
 func TestACallerIsKilled(t *testing.T) {
 	eachWay(t, func(t *testing.T, client, via string) {
 		const lease = 4 * time.Second
@@ -150,22 +139,19 @@ func TestACallerIsKilled(t *testing.T) {
 		f.parkedNow("caller:a>b0")
 		f.kill("a")
 		stranger := f.begin(context.Background(), job{Lock: name, Visit: "stranger:"}, "c")
-		// Longer than the lease of the dead, and than that of the callee if nobody renewed it.
+		// Longer than the lease of the dead, and than that of the callee if it were not renewed.
 		select {
 		case r := <-stranger:
 			t.Fatalf("a stranger was answered while the callee is inside: %+v", r)
 		case <-time.After(2 * lease):
 		}
-		if !f.isNow("caller:a>b0") {
-			t.Fatal("the callee has left")
-		}
+		harness.FatalIf(t, !f.isNow("caller:a>b0"), "the callee has left")
 		f.letGo("caller:a>b0")
 		released := time.Now()
 		f.fine(f.result(stranger), 1)
 		// The dead caller's lease was over long before.
-		if after := time.Since(released); after > lease {
-			t.Errorf("the lock was free %v after the callee had left", after)
-		}
+		after := time.Since(released)
+		harness.ErrorIf(t, after > lease, "the lock was free %v after the callee had left", after)
 		f.free(name)
 	})
 }
@@ -192,11 +178,10 @@ func TestRedisIsRestarted(t *testing.T) {
 			f := newFleet(t, client, 3*time.Second)
 			name := f.lock()
 			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Lose: true}, "a", "b")
-			f.parkedNow("holder:a>b0") // nobody lets it go: only the loss does
+			f.parkedNow("holder:a>b0") // it is not let go: only the loss ends it
 			f.redis.Restart()
-			if r := f.result(holder); r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: ") {
-				t.Errorf("the caller: %+v", r)
-			}
+			r := f.result(holder)
+			harness.ErrorIf(t, r.Kind != "lost" || !strings.HasPrefix(r.Err, "a: "), "the caller: %+v", r)
 			f.until("both have left", func(inside []visit) bool { return len(inside) == 0 })
 			f.free(name)
 		})
@@ -206,7 +191,7 @@ func TestRedisIsRestarted(t *testing.T) {
 // The keys are rotated while a callee is inside: what is under way goes on, what begins afterwards is signed by the new
 // key, and what was signed by the old one is refused.
 func TestKeysAreRotatedMidCall(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		for _, via := range transports {
 			f := newFleet(t, client, long)
 			name := f.lock()
@@ -225,9 +210,8 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 			f.fine(f.run(job{Lock: name, Visit: "next:", Via: via, Told: true}, "a", "b", "a", "c"), 4)
 
 			f.keys("a", "k1") // one that missed the rotation
-			if r := f.run(job{Lock: name, Visit: "late:", Via: via, Told: true}, "a", "b"); r.Kind != "call" || !strings.Contains(r.Err, "unknown_key") {
-				t.Errorf("%+v", r)
-			}
+			r := f.run(job{Lock: name, Visit: "late:", Via: via, Told: true}, "a", "b")
+			harness.ErrorIf(t, r.Kind != "call" || !strings.Contains(r.Err, "unknown_key"), "%+v", r)
 			f.free(name)
 		}
 	})
@@ -236,15 +220,12 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 // An entry that was overheard, and is sent again: to the same service while the hold lasts it is one more callee, which takes its
 // turn; to another it is refused; after the release it confers nothing.
 func TestAnEntryThatWasOverheard(t *testing.T) {
-	each(t, func(t *testing.T, client string) {
+	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		name := f.lock()
 		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: "http", Told: true, Park: true}, "a", "b")
 		f.parkedNow("holder:a>b0")
-		resp, err := f.http.Get(f.peers["a"].HTTP + "/last")
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := harness.Must(f.http.Get(f.peers["a"].HTTP + "/last"))(t)
 		entry, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || len(entry) == 0 {
@@ -262,9 +243,8 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		if r := steal("c", job{Wait: time.Second}); !strings.Contains(r.Err, "403") || !strings.Contains(r.Err, "wrong_audience") {
 			t.Errorf("at another service: %+v", r)
 		}
-		if r := steal("b", job{Wait: time.Second}); r.Kind != "not acquired" || r.Visits != 0 {
-			t.Errorf("while the callee is inside: %+v", r)
-		}
+		r := steal("b", job{Wait: time.Second})
+		harness.ErrorIf(t, r.Kind != "not acquired" || r.Visits != 0, "while the callee is inside: %+v", r)
 		f.letGo("holder:a>b0")
 		f.fine(f.result(holder), 2)
 		if r := steal("b", job{}); r.Kind != "claim ended" {
@@ -278,8 +258,55 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		f.letGo("next:a>b0")
 		f.fine(f.result(next), 2)
 		f.free(name)
-		if bytes.Contains(entry, []byte(name)) {
-			t.Error("nothing of base64 in it")
-		}
+		harness.ErrorIf(t, bytes.Contains(entry, []byte(name)), "nothing of base64 in it")
 	})
+}
+
+// A fenced callee has its caller's token, as the entry says it; one that was never drawn, by a holder of a key, is refused: the store that it
+// is written to would refuse everybody after it.
+func TestFencingTokensGoAlong(t *testing.T) {
+	store := memory.New()
+	for _, on := range []string{"memory", "go-redis", "rueidis"} {
+		t.Run(on, func(t *testing.T) {
+			server := redistest.Start(t)
+			open := func() (*mortise.Client, mortise.Locker) {
+				var b backend.Backend = store
+				if on != "memory" {
+					b = harness.At(server.Addr()).Backend(t, on)
+				}
+				c := harness.Client(t, b)
+				return c, harness.Kind(t, c, mortise.Kind{Fenced: true})
+			}
+			ctx := context.Background()
+			_, caller := open()
+			adopter, callee := open()
+			lease := harness.Must(caller.Lock(ctx, "orders:42"))(t)
+			defer lease.Unlock(ctx)
+			ring := harness.Must(passport.NewRing(key("k1")))(t)
+			issuer := harness.Must(passport.NewIssuer(ring))(t)
+			checker := harness.Must(passport.NewChecker(ring, "b"))(t)
+			entry := harness.Must(issuer.Issue(lease.Context(), "b"))(t)
+			enter := func(entry string) (*mortise.Lease, error) {
+				within := harness.Must(checker.Adopt(ctx, adopter, entry))(t)
+				return callee.TryLock(within, "orders:42")
+			}
+			got := harness.Must(enter(entry))(t)
+			mine, _ := lease.Token()
+			if token, fenced := got.Token(); !fenced || token != mine {
+				t.Errorf("the callee's token is %d, %v, the caller's %d", token, fenced, mine)
+			}
+			harness.Check(t, got.Unlock(ctx))
+
+			p := harness.Must(passport.Decode(entry))(t)
+			for _, token := range []int64{mine + 1, mine + int64(time.Hour), 1<<63 - 1} {
+				p.Claims[0].Token = token
+				forged := harness.Must(p.Sign(ctx, ring))(t)
+				if got, err := enter(forged); !errors.Is(err, mortise.ErrClaimEnded) {
+					stolen, _ := got.Token()
+					t.Errorf("token %d: %v, a lease with %d", token, err, stolen)
+					got.Unlock(ctx)
+				}
+			}
+		})
+	}
 }

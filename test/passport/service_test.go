@@ -19,19 +19,15 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	gorueidis "github.com/redis/rueidis"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/middleware/grpclock"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/passport"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // serviceEnv tells this binary to be a service.
@@ -56,7 +52,7 @@ type job struct {
 	Lock    string
 	Visit   string   // names this visit; those of its callees begin so
 	Parent  string   // the visit that it comes from
-	Path    []string // whom to call next, with the rest; "b|c": of several calls, b and c in turns
+	Path    []string // which to call next, with the rest; "b|c": of several calls, b and c in turns
 	Fan     int      // how many calls at once; 0: one
 	Via     string   // http, grpc
 	Told    bool     // whether callees are told
@@ -75,18 +71,7 @@ type result struct {
 }
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(serviceEnv); text != "" {
-		var c config
-		err := json.Unmarshal([]byte(text), &c)
-		if err == nil {
-			err = serve(c)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "service:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	harness.Worker(serviceEnv, serve)
 	os.Exit(m.Run())
 }
 
@@ -104,15 +89,11 @@ type service struct {
 // serve ends with standard input.
 func serve(c config) error {
 	s := &service{config: c, witness: new(http.Client), plain: new(http.Client)}
-	var store backend.Backend
-	if c.Client == "rueidis" {
-		store = rueidis.New(gorueidis.ClientOption{InitAddress: []string{c.Redis}})
-	} else {
-		rdb := goredis.NewClient(&goredis.Options{Addr: c.Redis})
-		defer rdb.Close()
-		store = redisgo.New(rdb)
+	store, below, err := harness.At(c.Redis).Open(c.Client)
+	if err != nil {
+		return err
 	}
-	var err error
+	defer below()
 	if s.locks, err = mortise.New(store, mortise.WithWatchdogTimeout(c.Watchdog)); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/passport"
 	"github.com/mortise-go/mortise/telemetry"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // traced is a caller that holds orders:42, under a span and with baggage, and a callee which locks it.
@@ -44,43 +45,21 @@ type traced struct {
 func newTraced(t *testing.T) *traced {
 	s := &traced{T: t, spans: tracetest.NewSpanRecorder(), w3c: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
 	s.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(s.spans))
-	observer, err := telemetry.New(telemetry.WithTracerProvider(s.provider))
-	if err != nil {
-		t.Fatal(err)
-	}
+	observer := harness.Must(telemetry.New(telemetry.WithTracerProvider(s.provider)))(t)
 	store := memory.New()
 	client := func() *mortise.Client {
-		c, err := mortise.New(store, mortise.WithObserver(observer))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := harness.Must(mortise.New(store, mortise.WithObserver(observer)))(t)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
 	s.callee = client()
-	ring, err := passport.NewRing(key("k1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.issuer, err = passport.NewIssuer(ring); err != nil {
-		t.Fatal(err)
-	}
-	if s.checker, err = passport.NewChecker(ring, "b"); err != nil {
-		t.Fatal(err)
-	}
-	member, err := baggage.NewMember("tenant", "7")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bag, err := baggage.New(member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring := harness.Must(passport.NewRing(key("k1")))(t)
+	s.issuer = harness.Must(passport.NewIssuer(ring))(t)
+	s.checker = harness.Must(passport.NewChecker(ring, "b"))(t)
+	member := harness.Must(baggage.NewMember("tenant", "7"))(t)
+	bag := harness.Must(baggage.New(member))(t)
 	ctx, span := s.provider.Tracer("test").Start(baggage.ContextWithBaggage(context.Background(), bag), "the caller's work")
-	lease, err := client().Lock(ctx, "orders:42")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := harness.Must(client().Lock(ctx, "orders:42"))(t)
 	t.Cleanup(func() { lease.Unlock(context.Background()); span.End() })
 	s.ctx, s.root = lease.Context(), span.SpanContext()
 	return s
@@ -91,17 +70,14 @@ func (s *traced) handle(ctx context.Context) {
 	if sc := trace.SpanContextFromContext(ctx); sc.TraceID() != s.root.TraceID() || sc.SpanID() == s.root.SpanID() {
 		s.Errorf("the callee's span is %v of trace %v, the caller's trace is %v", sc.SpanID(), sc.TraceID(), s.root.TraceID())
 	}
-	if got := baggage.FromContext(ctx).Member("tenant").Value(); got != "7" {
-		s.Errorf("baggage %q", got)
-	}
+	got := baggage.FromContext(ctx).Member("tenant").Value()
+	harness.ErrorIf(s, got != "7", "baggage %q", got)
 	lease, err := s.callee.TryLock(ctx, "orders:42")
 	if err != nil {
 		s.Error("the callee locks:", err)
 		return
 	}
-	if err := lease.Unlock(ctx); err != nil {
-		s.Error(err)
-	}
+	harness.Check(s, lease.Unlock(ctx))
 }
 
 // check looks for one trace: the callee's hold within what it served, that within the call, that within the caller's work.
@@ -117,13 +93,9 @@ func (s *traced) check() {
 			}
 		}
 	}
-	if hold == nil {
-		s.Fatalf("no hold among %v", spans)
-	}
+	harness.FatalIf(s, hold == nil, "no hold among %v", spans)
 	served := spans[hold.Parent().SpanID()]
-	if served == nil || served.SpanKind() != trace.SpanKindServer {
-		s.Fatalf("the hold is within %v", served)
-	}
+	harness.FatalIf(s, served == nil || served.SpanKind() != trace.SpanKindServer, "the hold is within %v", served)
 	call := spans[served.Parent().SpanID()]
 	if call == nil || call.SpanKind() != trace.SpanKindClient || call.Parent().SpanID() != s.root.SpanID() {
 		s.Errorf("what was served is within %v", call)
@@ -146,14 +118,8 @@ func TestTraceContextGoesAlongOverHTTP(t *testing.T) {
 			} else {
 				tr = otelhttp.NewTransport(httplock.NewTransport(nil, s.issuer, origins), opts...)
 			}
-			req, err := http.NewRequestWithContext(s.ctx, "POST", srv.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := (&http.Client{Transport: tr}).Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := harness.Must(http.NewRequestWithContext(s.ctx, "POST", srv.URL, nil))(t)
+			resp := harness.Must((&http.Client{Transport: tr}).Do(req))(t)
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
 				t.Error(resp.Status)
@@ -177,10 +143,7 @@ func (s tracedServer) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.S
 func TestTraceContextGoesAlongOverGRPC(t *testing.T) {
 	s := newTraced(t)
 	opts := []otelgrpc.Option{otelgrpc.WithTracerProvider(s.provider), otelgrpc.WithPropagators(s.w3c)}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	srv := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler(opts...)), grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.callee, s.checker)))
 	pb.RegisterTestServiceServer(srv, tracedServer{traced: s})
 	go srv.Serve(l)
@@ -188,13 +151,9 @@ func TestTraceContextGoesAlongOverGRPC(t *testing.T) {
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(opts...)),
 		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(s.issuer, grpclock.Services{"grpc.testing.TestService": "b"})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.OK(t, err)
 	defer conn.Close()
-	if _, err := pb.NewTestServiceClient(conn).UnaryCall(s.ctx, new(pb.SimpleRequest)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(pb.NewTestServiceClient(conn).UnaryCall(s.ctx, new(pb.SimpleRequest)))(t)
 	srv.GracefulStop()
 	s.check()
 }

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// witness knows who is inside a lock, by what the services tell it from within: a stack of visits, for whoever enters
-// must have been called by the innermost, or find nobody. A service that enters otherwise is a violation.
+// witness knows which services are inside a lock, by what the services tell it from within: a stack of visits, for a service that enters
+// must have been called by the innermost, or find none. A service that enters otherwise is a violation.
 type witness struct {
 	t      testing.TB
 	server *httptest.Server
@@ -21,7 +23,7 @@ type witness struct {
 	inside []visit
 	ended  map[string]bool // visits that are over, with their processes too
 	parked map[string]*parking
-	come   chan struct{} // closed, and made anew, when somebody came or left
+	come   chan struct{} // closed, and made anew, when a service came or left
 	total  int
 	deep   int // how many were inside at most
 }
@@ -128,7 +130,7 @@ func (w *witness) parkedNow(id string) {
 // letGo has it go on.
 func (w *witness) letGo(id string) { close(w.parking(id).leave) }
 
-// until waits until who is inside is as ok says.
+// until waits until what is inside is as ok says.
 func (w *witness) until(what string, ok func(inside []visit) bool) {
 	w.t.Helper()
 	for {
@@ -175,9 +177,7 @@ func TestTheWitnessSeesTwoAtOnce(t *testing.T) {
 		f := &failures{TB: t}
 		w := &witness{t: f, ended: make(map[string]bool), come: make(chan struct{})}
 		act(w)
-		if len(f.said) != 1 {
-			t.Errorf("%s: %v", name, f.said)
-		}
+		harness.ErrorIf(t, len(f.said) != 1, "%s: %v", name, f.said)
 	}
 	f := &failures{TB: t}
 	w := &witness{t: f, ended: make(map[string]bool), come: make(chan struct{})}
@@ -187,9 +187,7 @@ func TestTheWitnessSeesTwoAtOnce(t *testing.T) {
 	w.out(visit{id: "c"})
 	w.out(visit{id: "a"})
 	w.out(visit{id: "b"})
-	if len(f.said) != 0 || w.deep != 3 {
-		t.Errorf("%v, %d deep", f.said, w.deep)
-	}
+	harness.ErrorIf(t, len(f.said) != 0 || w.deep != 3, "%v, %d deep", f.said, w.deep)
 }
 
 type failures struct {

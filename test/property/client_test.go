@@ -1,6 +1,7 @@
 package property
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const clients = 3
@@ -34,10 +36,7 @@ func openClients(t *testing.T) []*world {
 			w.client[i] = newClient(t, s, mortise.WithID(fmt.Sprintf("%s%d", fresh(), i)), mortise.WithObserver(mortise.Observer{
 				Waiting: func(mortise.WaitingEvent) { w.waiting.Add(1) },
 			}))
-			var err error
-			if w.fenced[i], err = w.client[i].Kind(mortise.Kind{Fenced: true}); err != nil {
-				t.Fatal(err)
-			}
+			w.fenced[i] = harness.Must(w.client[i].Kind(mortise.Kind{Fenced: true}))(t)
 		}
 		all = append(all, w)
 	}
@@ -92,12 +91,11 @@ func (h *history) eachWith(t *rapid.T, what string, stale bool, op func(n int, w
 	want := op(0, h.worlds[0])
 	t.Logf("%s: %v", what, want)
 	for n, w := range h.worlds[1:] {
-		got := op(n+1, w)
-		if stale && w.lags && want == nil {
-			for end := time.Now().Add(soon); errors.Is(got, mortise.ErrNotAcquired) && time.Now().Before(end); got = op(n+1, w) {
-				time.Sleep(time.Millisecond)
-			}
-		}
+		var got error
+		w.again(func() bool {
+			got = op(n+1, w)
+			return !stale || want != nil || !errors.Is(got, mortise.ErrNotAcquired)
+		})
 		if h.verdict(got) != h.verdict(want) || !alike(remainingOf(got), remainingOf(want)) {
 			t.Fatalf("%s:\n%s: %v\n%s: %v", what, h.worlds[0].label, want, w.label, got)
 		}
@@ -194,22 +192,12 @@ func (h *history) compareTokens(t *rapid.T) {
 			}
 			model, _ := d.in[0].Token()
 			here, _ := d.in[n+1].Token()
-			if model != 0 && sign(want-model) != sign(got-here) {
+			if model != 0 && cmp.Compare(want, model) != cmp.Compare(got, here) {
 				t.Fatalf("tokens of leases %d and %d: %s has %d and %d, %s has %d and %d", k, len(h.leases)-1,
 					h.worlds[0].label, model, want, w.label, here, got)
 			}
 		}
 	}
-}
-
-func sign(n int64) int {
-	switch {
-	case n < 0:
-		return -1
-	case n > 0:
-		return 1
-	}
-	return 0
 }
 
 func (h *history) unlock(t *rapid.T) {
@@ -247,9 +235,8 @@ func (h *history) unlockInVain(t *rapid.T) {
 		if held && err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: Unlock: %v", w.label, err)
 		}
-		if !held && !errors.Is(err, context.Canceled) && !errors.Is(err, mortise.ErrNotHeld) {
-			t.Fatalf("%s: Unlock of an ended lease: %v", w.label, err)
-		}
+		harness.FatalIf(t, !held && !errors.Is(err, context.Canceled) && !errors.Is(err, mortise.ErrNotHeld),
+			"%s: Unlock of an ended lease: %v", w.label, err)
 		if held {
 			await(t, fmt.Sprintf("%s: %d of %d holds are left", w.label, left, before.Holds), func() bool {
 				s := h.state(t, w, name)
@@ -272,9 +259,7 @@ func (h *history) liveOf(n int, name string) (live []*drawn) {
 func (h *history) state(t *rapid.T, w *world, name string) mortise.State {
 	t.Helper()
 	s, err := w.client[0].Inspect(context.Background(), w.key(name))
-	if err != nil {
-		t.Fatalf("%s: Inspect: %v", w.label, err)
-	}
+	harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)
 	return s
 }
 
@@ -322,7 +307,7 @@ func (h *history) indexes(of []*drawn) (ks []int) {
 	return ks
 }
 
-// lost awaits that everybody knows that nobody holds name any more.
+// lost awaits that all clients know that name is free.
 func (h *history) lost(t *rapid.T, name string) {
 	for n, w := range h.worlds {
 		if !w.tells {
@@ -352,18 +337,17 @@ func (h *history) expire(t *rapid.T) {
 	}
 	late := false
 	for n, w := range h.worlds {
-		err := take(n, w)
-		for end := time.Now().Add(soon); w.lags && errors.Is(err, mortise.ErrNotAcquired) && time.Now().Before(end); err = take(n, w) {
-			time.Sleep(time.Millisecond)
-		}
+		var err error
+		w.again(func() bool {
+			err = take(n, w)
+			return !errors.Is(err, mortise.ErrNotAcquired)
+		})
 		if errors.Is(err, mortise.ErrUnavailable) && time.Since(sent) > lease-margin {
 			late = true // the machine was busy: the answer came when the lease was over
 			await(t, w.label+": what came late is given back", func() bool { return !h.state(t, w, name).Held })
 			continue
 		}
-		if err != nil {
-			t.Fatalf("%s: TryLock of a free name: %v", w.label, err)
-		}
+		harness.FatalIf(t, err != nil, "%s: TryLock of a free name: %v", w.label, err)
 		await(t, w.label+": the lease is over", func() bool {
 			s := h.state(t, w, name)
 			err, now := d.in[n].Err(), time.Now()
@@ -383,7 +367,7 @@ func (h *history) expire(t *rapid.T) {
 	}
 }
 
-// handover has somebody wait for a lock whose holds are then unlocked one by one.
+// handover has a client wait for a lock whose holds are then unlocked one by one.
 func (h *history) handover(t *rapid.T) {
 	name, client := h.name(t), h.client(t)
 	live := h.liveOf(0, name)
@@ -410,9 +394,7 @@ func (h *history) handover(t *rapid.T) {
 		h.unlockOf(t, k)
 	}
 	for range h.worlds {
-		if err := <-got; err != nil {
-			t.Fatalf("a waiter did not get what was released: %v", err)
-		}
+		harness.OKf(t, <-got, "a waiter did not get what was released")
 	}
 	h.add(t, d)
 }
@@ -502,9 +484,8 @@ func TestEveryStoreAnswersThroughAClientAsTheModelDoes(t *testing.T) {
 		}
 		for _, name := range h.names {
 			for _, w := range worlds {
-				if s := h.state(t, w, name); s.Held {
-					t.Fatalf("%s: %q is held after every lease was unlocked: %+v", w.label, name, s)
-				}
+				s := h.state(t, w, name)
+				harness.FatalIf(t, s.Held, "%s: %q is held after every lease was unlocked: %+v", w.label, name, s)
 			}
 		}
 	})
@@ -514,16 +495,195 @@ func TestEveryStoreAnswersThroughAClientAsTheModelDoes(t *testing.T) {
 func TestAnOwnerIsItsClientAndANumber(t *testing.T) {
 	for _, w := range openClients(t) {
 		name := fresh() + "n"
-		l, err := w.client[1].TryLock(t.Context(), w.key(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := harness.Must(w.client[1].TryLock(t.Context(), w.key(name)))(t)
 		s, err := w.client[0].Inspect(t.Context(), w.key(name))
 		if err != nil || s.Client != w.client[1].ID() || !strings.HasPrefix(s.Owner, s.Client+":") || s.Mine {
 			t.Errorf("%s: %+v, %v", w.label, s, err)
 		}
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Errorf("%s: %v", w.label, err)
+		harness.Checkf(t, l.Unlock(t.Context()), "%s", w.label)
+	}
+}
+
+// taken is a lease of LockAll, or of one lock, that was taken in every world.
+type taken struct {
+	in     []*mortise.Lease // by world
+	client int
+	names  []string // of the model
+}
+
+// together is one sequence of LockAlls.
+type together struct {
+	worlds []*world // the first is the model
+	names  []string
+	live   []*taken
+}
+
+// parts draws names in any order, perhaps one of them twice, and which kind asks for each.
+func (x *together) parts(t *rapid.T, client int) (names []string, parts func(w *world) []mortise.Part) {
+	names = rapid.Permutation(x.names).Draw(t, "order")[:rapid.IntRange(1, len(x.names)).Draw(t, "many")]
+	if rapid.IntRange(0, 4).Draw(t, "twice") == 0 {
+		names = append(names[:len(names):len(names)], names[0])
+	}
+	fenced := rapid.SliceOfN(rapid.Bool(), len(names), len(names)).Draw(t, "fenced")
+	return names, func(w *world) []mortise.Part {
+		var p []mortise.Part
+		for i, n := range names {
+			p = append(p, mortise.Part{Locker: w.locker(client, fenced[i]), Name: w.key(n)})
+		}
+		return p
+	}
+}
+
+// lockAll takes names, under the background or under a lease that its client holds. One that
+// would wait is cancelled.
+func (x *together) lockAll(t *rapid.T) {
+	client := rapid.IntRange(0, clients-1).Draw(t, "client")
+	names, parts := x.parts(t, client)
+	under := -1
+	if len(x.live) > 0 && rapid.Bool().Draw(t, "under") {
+		under = rapid.IntRange(0, len(x.live)-1).Draw(t, "lease")
+		client = x.live[under].client
+		names, parts = x.parts(t, client)
+	}
+	d := &taken{client: client, names: names}
+	var verdicts []string
+	for n, w := range x.worlds {
+		ctx := context.Background()
+		if under >= 0 {
+			ctx = x.live[under].in[n].Context()
+		}
+		l, v := x.attempt(t, w, ctx, parts(w))
+		verdicts, d.in = append(verdicts, v), append(d.in, l)
+	}
+	for n, v := range verdicts {
+		if v != verdicts[0] {
+			for _, l := range d.in {
+				if l != nil {
+					l.Unlock(context.Background())
+				}
+			}
+			t.Fatalf("LockAll(%q) by client %d: %s in %s, %s in %s", names, client, verdicts[0], x.worlds[0].label, v, x.worlds[n].label)
 		}
 	}
+	if verdicts[0] == "ok" {
+		x.live = append(x.live, d)
+	}
+}
+
+// attempt is LockAll that is cancelled when it waits.
+func (x *together) attempt(t *rapid.T, w *world, ctx context.Context, parts []mortise.Part) (*mortise.Lease, string) {
+	ctx, cancel := context.WithCancel(ctx)
+	type result struct {
+		lease *mortise.Lease
+		err   error
+	}
+	done := make(chan result, 1)
+	before := w.waiting.Load()
+	go func() {
+		l, err := mortise.LockAll(ctx, parts)
+		done <- result{l, err}
+	}()
+	look := time.NewTicker(200 * time.Microsecond)
+	defer look.Stop()
+	timeout := time.After(2 * soon)
+	waits := false
+	for {
+		select {
+		case r := <-done:
+			if r.err != nil {
+				cancel()
+				// Under a context that has ended already it may have come back before the test looked.
+				if waits || w.waiting.Load() > before {
+					return nil, "waits"
+				}
+				return nil, verdict(r.err)
+			}
+			if waits { // it was granted after all
+				r.lease.Unlock(context.Background())
+				cancel()
+				t.Fatalf("%s: LockAll(%v) waited, and was granted though nobody unlocked", w.label, parts)
+			}
+			context.AfterFunc(r.lease.Context(), cancel)
+			return r.lease, "ok"
+		case <-look.C:
+			if !waits && w.waiting.Load() > before {
+				waits = true
+				cancel()
+			}
+		case <-timeout:
+			cancel()
+			t.Fatalf("%s: LockAll(%v) did not return within %v", w.label, parts, 2*soon)
+		}
+	}
+}
+
+// unlock unlocks any of them; the innermost need not be first.
+func (x *together) unlock(t *rapid.T) {
+	if len(x.live) == 0 {
+		t.Skip("nothing is held")
+	}
+	k := rapid.IntRange(0, len(x.live)-1).Draw(t, "lease")
+	x.unlockOf(t, k)
+}
+
+func (x *together) unlockOf(t *rapid.T, k int) {
+	for n, w := range x.worlds {
+		l := x.live[k].in[n]
+		harness.OKf(t, l.Err(), "%s: the lease of %q ended", w.label, x.live[k].names)
+		harness.OKf(t, l.Unlock(context.Background()), "%s: Unlock of %q", w.label, x.live[k].names)
+		if err := l.Context().Err(); err == nil {
+			t.Fatalf("%s: the context of %q goes on", w.label, x.live[k].names)
+		}
+	}
+	x.live = append(x.live[:k], x.live[k+1:]...)
+}
+
+// compare looks at every record, in every world: as many holds as live leases name it, by one client.
+func (x *together) compare(t *rapid.T) {
+	for _, name := range x.names {
+		holds, client := 0, -1
+		for _, d := range x.live {
+			for _, n := range d.names {
+				if n == name {
+					holds++
+					client = d.client
+				}
+			}
+		}
+		for _, w := range x.worlds {
+			s, err := w.client[0].Inspect(context.Background(), w.key(name))
+			harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)
+			if s.Holds != holds || s.Held != (holds > 0) || s.Held && s.Client != w.client[client].ID() {
+				t.Fatalf("%s: %q: %+v, want %d holds of client %d", w.label, name, s, holds, client)
+			}
+		}
+	}
+}
+
+// Random LockAlls come to the same on every store; each leaves as many holds as it should, and
+// none where it was given up.
+func TestEveryStoreAnswersLockAllAsTheModelDoes(t *testing.T) {
+	worlds := openClients(t)
+	rapid.Check(t, func(t *rapid.T) {
+		x := &together{worlds: worlds}
+		unique := fresh()
+		for i := range 3 {
+			x.names = append(x.names, fmt.Sprintf("{%s}:%d", unique, i))
+		}
+		x.names = append(x.names, unique+"a", unique+"b")
+		defer func() {
+			for _, d := range x.live {
+				for _, l := range d.in {
+					l.Unlock(context.Background())
+				}
+			}
+		}()
+		t.Repeat(map[string]func(*rapid.T){
+			"lock all": x.lockAll, "lock all too": x.lockAll, "unlock": x.unlock, "": x.compare,
+		})
+		for len(x.live) > 0 {
+			x.unlockOf(t, len(x.live)-1)
+			x.compare(t)
+		}
+	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// contract is what the port promises of one name, in plain Go and with no store: who
-// may hold it, how many times, what is left, who is told. No time passes in it. A lease that is
+// contract is what the port promises of one name, in plain Go and with no store: which owner
+// may hold it, how many times, what is left, which owner is told. No time passes in it. A lease that is
 // over is said to be (over, permit.ended): the tests wait for that everywhere before
 // they go on, and all other leases are far longer than any test.
 type contract struct {
@@ -22,7 +22,7 @@ type contract struct {
 	count   *int64
 	foreign bool
 
-	line  []string // who stands in the fair queue
+	line  []string // the fair queue
 	claim string   // the claimant that keeps fresh readers out; "" for none
 	out   map[string]*outside
 	once  map[string]int64 // what each request that was carried out took, by its ID
@@ -179,12 +179,17 @@ func (c *contract) release(q backend.ReleaseRequest) reply {
 	return fine(true)
 }
 
-func (c *contract) force() reply {
-	switch {
-	case c.free():
+// none is the answer where no record is of the kind that is asked for.
+func (c *contract) none() reply {
+	if c.free() {
 		return fine(false)
-	case c.lock == nil:
-		return wrong
+	}
+	return wrong
+}
+
+func (c *contract) force() reply {
+	if c.lock == nil {
+		return c.none()
 	}
 	c.lock = nil
 	c.tell(backend.KindLock, "")
@@ -195,11 +200,8 @@ func (c *contract) force() reply {
 }
 
 func (c *contract) inspect() reply {
-	switch {
-	case c.free():
-		return fine(false)
-	case c.lock == nil:
-		return wrong
+	if c.lock == nil {
+		return c.none()
 	}
 	return reply{err: "ok", yes: true, owner: c.lock.owner, holds: c.lock.holds, left: c.lock.lease}
 }
@@ -262,7 +264,7 @@ func (c *contract) reads(owner string) bool {
 	return h != nil && !h.ended
 }
 
-// longest is the longest lease of those who read; zero if nobody does.
+// longest is the longest lease of its readers; zero if there are none.
 func (c *contract) longest() (most time.Duration) {
 	for _, h := range c.rw.readers {
 		if !h.ended {
@@ -374,11 +376,8 @@ func (c *contract) withdraw(claimant string) reply {
 }
 
 func (c *contract) inspectRW() reply {
-	switch {
-	case c.free():
-		return fine(false)
-	case c.rw == nil:
-		return wrong
+	if c.rw == nil {
+		return c.none()
 	}
 	r := reply{err: "ok", yes: true, left: c.rw.lease, owner: c.rw.writer, holds: c.rw.holds}
 	var reading []string
@@ -396,11 +395,8 @@ func (c *contract) inspectRW() reply {
 }
 
 func (c *contract) forceRW() reply {
-	switch {
-	case c.free():
-		return fine(false)
-	case c.rw == nil:
-		return wrong
+	if c.rw == nil {
+		return c.none()
 	}
 	c.rw = nil
 	c.tell(backend.KindWrite, "")
@@ -472,22 +468,29 @@ func (c *contract) add(n int64) int64 {
 
 func counts(yes bool, n int64) reply { return reply{err: "ok", yes: yes, n: n} }
 
-func (c *contract) setCount(q backend.CountRequest) reply {
+// decided is what a request did, or what it had done when it comes twice.
+func (c *contract) decided(q backend.CountRequest, can bool, do func()) reply {
 	took, twice := c.once[q.ID]
 	switch {
 	case c.misfit():
 		return wrong
 	case twice:
 		return fine(took == 1)
-	case c.count != nil:
+	case !can:
 		c.once[q.ID] = 0
 		return fine(false)
 	}
 	c.once[q.ID] = 1
-	if c.add(q.N); q.N > 0 {
-		c.tell(q.Topic.Kind, "")
-	}
+	do()
 	return fine(true)
+}
+
+func (c *contract) setCount(q backend.CountRequest) reply {
+	return c.decided(q, c.count == nil, func() {
+		if c.add(q.N); q.N > 0 {
+			c.tell(q.Topic.Kind, "")
+		}
+	})
 }
 
 func (c *contract) addCount(q backend.CountRequest) reply {
@@ -561,19 +564,10 @@ func (c *contract) countDown(q backend.CountRequest) reply {
 }
 
 func (c *contract) deleteCount(q backend.CountRequest) reply {
-	took, twice := c.once[q.ID]
-	switch {
-	case c.misfit():
-		return wrong
-	case twice:
-		return fine(took == 1)
-	case c.count == nil:
-		c.once[q.ID] = 0
-		return fine(false)
-	}
-	c.once[q.ID], c.count = 1, nil
-	c.tell(backend.KindLatch, "")
-	return fine(true)
+	return c.decided(q, c.count != nil, func() {
+		c.count = nil
+		c.tell(backend.KindLatch, "")
+	})
 }
 
 func (c *contract) readCount(k backend.Kind) reply {

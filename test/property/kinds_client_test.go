@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // family is a kind of locks as the API offers it: the two sides of a read-write lock, or
@@ -31,10 +32,7 @@ var families = map[string]family{
 	"lock": {
 		lockers: func(t *testing.T, c *mortise.Client) (all []mortise.Locker) {
 			for _, k := range allKinds {
-				l, err := c.Kind(k)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := harness.Must(c.Kind(k))(t)
 				all = append(all, l)
 			}
 			return all
@@ -184,10 +182,11 @@ func (c *company) lock(t *rapid.T) {
 			}
 			return verdict(err)
 		}
-		got := try()
-		for end := time.Now().Add(soon); w.lags && got == "NotAcquired" && came == "ok" && time.Now().Before(end); got = try() {
-			time.Sleep(time.Millisecond)
-		}
+		var got string
+		w.again(func() bool {
+			got = try()
+			return got != "NotAcquired" || came != "ok"
+		})
 		if n == 0 {
 			came = got
 			t.Logf("lock %d (wait=%v) by %d: %s", kind, wait, client, got)
@@ -208,11 +207,10 @@ func (c *company) lock(t *rapid.T) {
 	if own != nil && own.live {
 		p.outer = own
 	}
-	// Nobody else is in: whatever was right above, this is the rule.
+	// No other is in: whatever was right above, this is the rule.
 	for _, other := range c.all {
-		if other.live && !(p.shared && other.shared) && !p.chain(other) && !sameRoot(p, other) {
-			t.Fatalf("two are in who exclude each other")
-		}
+		harness.FatalIf(t, other.live && !(p.shared && other.shared) && !p.chain(other) && !sameRoot(p, other),
+			"two are in who exclude each other")
 	}
 	c.all = append(c.all, p)
 	t.Logf("that is lease %d", len(c.all)-1)
@@ -234,9 +232,8 @@ func (c *company) unlock(t *rapid.T) {
 	t.Logf("unlock of lease %d", k)
 	for n, w := range c.worlds {
 		err := p.in[n].Unlock(context.Background())
-		if p.live != (err == nil) || !p.live && !errors.Is(err, mortise.ErrNotHeld) {
-			t.Fatalf("%s: Unlock of lease %d, live=%v: %v", w.label, k, p.live, err)
-		}
+		harness.FatalIf(t, p.live != (err == nil) || !p.live && !errors.Is(err, mortise.ErrNotHeld),
+			"%s: Unlock of lease %d, live=%v: %v", w.label, k, p.live, err)
 	}
 	p.live = false
 }
@@ -250,9 +247,8 @@ func (c *company) forceUnlock(t *rapid.T) {
 	client := rapid.IntRange(0, clients-1).Draw(t, "client")
 	t.Log("force unlock")
 	for n, w := range c.worlds {
-		if did, err := c.family.force(c.clients[n][client], w.key(c.name)); err != nil || did != held {
-			t.Fatalf("%s: forced %v, %v; held %v", w.label, did, err, held)
-		}
+		did, err := c.family.force(c.clients[n][client], w.key(c.name))
+		harness.FatalIf(t, err != nil || did != held, "%s: forced %v, %v; held %v", w.label, did, err, held)
 		if !w.tells {
 			w.hintOf(c.family.topic, c.name)
 		}
@@ -273,9 +269,8 @@ func (c *company) look(t *rapid.T) {
 	holders, readers := c.alive(false), c.alive(true)
 	for n, w := range c.worlds {
 		for k, p := range c.all {
-			if err := p.in[n].Err(); p.live != (err == nil) {
-				t.Fatalf("%s: lease %d, live=%v: %v", w.label, k, p.live, err)
-			}
+			err := p.in[n].Err()
+			harness.FatalIf(t, p.live != (err == nil), "%s: lease %d, live=%v: %v", w.label, k, p.live, err)
 		}
 		for i, x := range c.clients[n] {
 			s, err := c.family.inspect(x, w.key(c.name))
@@ -339,9 +334,8 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			i := rapid.IntRange(0, clients-1).Draw(t, "client")
 			t.Logf("%s by %d: %s", what, i, want)
 			for n, w := range worlds {
-				if got := op(n, cs[n][i], w.key(base)); got != want {
-					t.Fatalf("%s: the contract has %s, %s %s", what, want, w.label, got)
-				}
+				got := op(n, cs[n][i], w.key(base))
+				harness.FatalIf(t, got != want, "%s: the contract has %s, %s %s", what, want, w.label, got)
 			}
 		}
 		kind := rapid.SampledFrom([]backend.Kind{backend.KindSemaphore, backend.KindPermits, backend.KindLatch}).Draw(t, "kind")

@@ -5,19 +5,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // kinds is a sequence of operations of some kinds on one name, at the port. Each
 // answer, of each store, is compared with that of the contract.
 type kinds struct {
-	worlds []*listening
+	worlds []*opened
 	c      *contract
 	name   string
 	sent   []resend
@@ -29,44 +29,6 @@ type resend struct {
 	q    backend.CountRequest
 	want func(backend.CountRequest) reply
 	op   func(backend.Session, backend.CountRequest) reply
-}
-
-// listening is a store with two sessions, the first of which watches the name.
-type listening struct {
-	*store
-	port [sessions]backend.Session
-	ears *hearing
-}
-
-// hearing is a Handler that counts, by topic, what it is told.
-type hearing struct {
-	mu       sync.Mutex
-	watching map[backend.Topic]int
-	released map[backend.Topic]int
-}
-
-func (e *hearing) Watching(t backend.Topic) { e.note(e.watching, t) }
-func (e *hearing) Released(t backend.Topic) { e.note(e.released, t) }
-func (e *hearing) Changed(backend.Topic)    {}
-func (e *hearing) ChangedAll()              {}
-
-func (e *hearing) note(m map[backend.Topic]int, t backend.Topic) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	m[t]++
-}
-
-// of is what was heard of a name, by topic without it.
-func (e *hearing) of(m map[backend.Topic]int, name string) map[backend.Topic]int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	some := map[backend.Topic]int{}
-	for t, n := range m {
-		if t.Name == name {
-			some[backend.Topic{Kind: t.Kind, Owner: t.Owner}] = n
-		}
-	}
-	return some
 }
 
 // Owners of each kind are others: an owner's id is never used for a second lease.
@@ -92,24 +54,23 @@ func longLease(t *rapid.T) time.Duration {
 func oneOf(t *rapid.T, label string, of []string) string { return rapid.SampledFrom(of).Draw(t, label) }
 
 // each asks every store and the contract.
-func (k *kinds) each(t *rapid.T, what string, want reply, op func(w *listening, x backend.Session) reply) {
+func (k *kinds) each(t *rapid.T, what string, want reply, op func(w *opened, x backend.Session) reply) {
 	t.Helper()
 	k.eachWith(t, what, false, want, op)
 }
 
 // eachWith: a session that refuses from what it believes to know may lag, and is asked again.
-func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op func(w *listening, x backend.Session) reply) {
+func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op func(w *opened, x backend.Session) reply) {
 	t.Helper()
 	i := which.Draw(t, "session")
 	t.Logf("%s: %v", what, want)
 	for _, w := range k.worlds {
-		got := op(w, w.port[i])
-		for end := time.Now().Add(soon); cached && w.lags && !got.yes && !got.agrees(want) && time.Now().Before(end); got = op(w, w.port[i]) {
-			time.Sleep(time.Millisecond)
-		}
-		if !got.agrees(want) {
-			t.Fatalf("%s:\nthe contract: %v\n%s: %v", what, want, w.label, got)
-		}
+		var got reply
+		w.again(func() bool {
+			got = op(w, w.port[i])
+			return !cached || got.yes || got.agrees(want)
+		})
+		harness.FatalIf(t, !got.agrees(want), "%s:\nthe contract: %v\n%s: %v", what, want, w.label, got)
 	}
 }
 
@@ -122,7 +83,7 @@ func (k *kinds) asked(t *rapid.T, q backend.AcquireRequest, does func(backend.Ac
 	t.Helper()
 	what := fmt.Sprintf("Acquire %+v", q)
 	want := does(q)
-	k.eachWith(t, what, q.Cached, want, func(w *listening, x backend.Session) reply {
+	k.eachWith(t, what, q.Cached, want, func(w *opened, x backend.Session) reply {
 		q := q
 		q.Name = w.key(k.name)
 		return ofAcquire(x.Acquire(context.Background(), q))
@@ -153,7 +114,7 @@ func lease(t *rapid.T, anew bool) time.Duration {
 
 func (k *kinds) released(t *rapid.T, q backend.ReleaseRequest, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("Release %+v", q), want, func(w *listening, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("Release %+v", q), want, func(w *opened, x backend.Session) reply {
 		q := q
 		q.Name = w.key(k.name)
 		r, err := x.Release(context.Background(), q)
@@ -163,7 +124,7 @@ func (k *kinds) released(t *rapid.T, q backend.ReleaseRequest, want reply) {
 
 func (k *kinds) reentered(t *rapid.T, q backend.ReenterRequest, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("Reenter %+v", q), want, func(w *listening, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("Reenter %+v", q), want, func(w *opened, x backend.Session) reply {
 		q := q
 		q.Name = w.key(k.name)
 		r, err := x.Reenter(context.Background(), q)
@@ -173,7 +134,7 @@ func (k *kinds) reentered(t *rapid.T, q backend.ReenterRequest, want reply) {
 
 func (k *kinds) forced(t *rapid.T, kind backend.Kind, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("ForceRelease of kind %d", kind), want, func(w *listening, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("ForceRelease of kind %d", kind), want, func(w *opened, x backend.Session) reply {
 		yes, err := x.ForceRelease(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 		return reply{err: sentence(err), yes: yes}
 	})
@@ -193,7 +154,7 @@ func (k *kinds) renewals(of ...backend.Kind) func(*rapid.T) {
 			in = append(in, q)
 			want += fmt.Sprintf("ok %v; ", k.c.renew(q))
 		}
-		k.each(t, fmt.Sprintf("Renew %+v", in), reply{owner: want}, func(w *listening, x backend.Session) (r reply) {
+		k.each(t, fmt.Sprintf("Renew %+v", in), reply{owner: want}, func(w *opened, x backend.Session) (r reply) {
 			there, out := slices.Clone(in), make([]backend.RenewResult, len(in))
 			for i := range there {
 				there[i].Name = w.key(k.name)
@@ -253,7 +214,7 @@ func (k *kinds) fair() actions {
 		},
 		"leave": func(t *rapid.T) {
 			q := backend.LeaveRequest{Owner: oneOf(t, "owner", lockOwners), Wait: time.Hour}
-			k.each(t, fmt.Sprintf("Leave %+v", q), c.leave(q), func(w *listening, x backend.Session) reply {
+			k.each(t, fmt.Sprintf("Leave %+v", q), c.leave(q), func(w *opened, x backend.Session) reply {
 				q := q
 				q.Name = w.key(k.name)
 				r, err := x.(backend.FairSession).Leave(context.Background(), q)
@@ -306,7 +267,7 @@ func (k *kinds) sides() actions {
 		},
 		"withdraw": func(t *rapid.T) {
 			claimant := oneOf(t, "claimant", claimants)
-			k.each(t, fmt.Sprintf("Withdraw %q", claimant), c.withdraw(claimant), func(w *listening, x backend.Session) reply {
+			k.each(t, fmt.Sprintf("Withdraw %q", claimant), c.withdraw(claimant), func(w *opened, x backend.Session) reply {
 				err := x.(backend.RWSession).Withdraw(context.Background(), backend.Topic{Kind: backend.KindWrite, Name: w.key(k.name)}, claimant)
 				return reply{err: sentence(err)}
 			})
@@ -326,7 +287,7 @@ func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, wan
 
 func (k *kinds) send(t *rapid.T, r resend) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("%s %+v", r.what, r.q), r.want(r.q), func(w *listening, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("%s %+v", r.what, r.q), r.want(r.q), func(w *opened, x backend.Session) reply {
 		q := r.q
 		q.Topic.Name = w.key(k.name)
 		return r.op(x, q)
@@ -342,7 +303,7 @@ func (k *kinds) repeat(t *rapid.T) {
 }
 
 func (k *kinds) read(t *rapid.T, kind backend.Kind) {
-	k.each(t, fmt.Sprintf("Count of kind %d", kind), k.c.readCount(kind), func(w *listening, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("Count of kind %d", kind), k.c.readCount(kind), func(w *opened, x backend.Session) reply {
 		n, err := x.(backend.LatchSession).Count(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 		return reply{err: sentence(err), n: n}
 	})
@@ -374,13 +335,15 @@ func setCount(x backend.Session, q backend.CountRequest) reply {
 	return reply{err: sentence(err), yes: yes}
 }
 
+func takeCount(x backend.Session, q backend.CountRequest) reply {
+	r, err := x.(backend.SemaphoreSession).TakeCount(context.Background(), q)
+	return reply{err: sentence(err), yes: r.Granted, n: r.Available}
+}
+
 func (k *kinds) semaphore() actions {
 	all := k.semaphores(backend.KindSemaphore)
 	take := func(t *rapid.T) {
-		k.counted(t, "TakeCount", backend.KindSemaphore, rapid.Int64Range(1, 4).Draw(t, "permits"), k.c.take, func(x backend.Session, q backend.CountRequest) reply {
-			r, err := x.(backend.SemaphoreSession).TakeCount(context.Background(), q)
-			return reply{err: sentence(err), yes: r.Granted, n: r.Available}
-		})
+		k.counted(t, "TakeCount", backend.KindSemaphore, rapid.Int64Range(1, 4).Draw(t, "permits"), k.c.take, takeCount)
 	}
 	all["take"], all["take too"] = take, take
 	all["cancel"] = func(t *rapid.T) {
@@ -395,11 +358,7 @@ func (k *kinds) semaphore() actions {
 			r = rapid.SampledFrom(takes).Draw(t, "take")
 		} else {
 			late := r
-			late.what, late.want = "TakeCount", k.c.take
-			late.op = func(x backend.Session, q backend.CountRequest) reply {
-				r, err := x.(backend.SemaphoreSession).TakeCount(context.Background(), q)
-				return reply{err: sentence(err), yes: r.Granted, n: r.Available}
-			}
+			late.what, late.want, late.op = "TakeCount", k.c.take, takeCount
 			k.sent = append(k.sent, late)
 		}
 		r.what, r.want = "CancelTake", k.c.cancel
@@ -479,7 +438,7 @@ func (k *kinds) operator() actions {
 	}
 }
 
-// look compares all that can be read, and who was told.
+// look compares all that can be read, and what was told.
 func (k *kinds) look(t *rapid.T) {
 	t.Log("and all is read")
 	for _, kind := range []backend.Kind{backend.KindLock, backend.KindWrite} {
@@ -487,7 +446,7 @@ func (k *kinds) look(t *rapid.T) {
 		if kind == backend.KindWrite {
 			want = k.c.inspectRW
 		}
-		k.each(t, fmt.Sprintf("Inspect of kind %d", kind), want(), func(w *listening, x backend.Session) reply {
+		k.each(t, fmt.Sprintf("Inspect of kind %d", kind), want(), func(w *opened, x backend.Session) reply {
 			r, err := x.Inspect(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 			return reply{err: sentence(err), yes: r.Held, owner: r.Owner, holds: r.Holds, readers: r.Readers, left: r.Remaining, reading: r.Kind == backend.KindRead}
 		})
@@ -496,10 +455,9 @@ func (k *kinds) look(t *rapid.T) {
 	for _, w := range k.worlds {
 		var heard map[backend.Topic]int
 		until := time.Now().Add(soon)
-		for heard = w.ears.of(w.ears.released, w.key(k.name)); !maps.Equal(heard, k.c.told); heard = w.ears.of(w.ears.released, w.key(k.name)) {
-			if time.Now().After(until) || tooMany(heard, k.c.told) {
-				t.Fatalf("%s: told, by topic, %v; the contract: %v", w.label, heard, k.c.told)
-			}
+		for heard = w.ears[0].of(w.ears[0].released, w.key(k.name)); !maps.Equal(heard, k.c.told); heard = w.ears[0].of(w.ears[0].released, w.key(k.name)) {
+			harness.FatalIf(t, time.Now().After(until) || tooMany(heard, k.c.told),
+				"%s: told, by topic, %v; the contract: %v", w.label, heard, k.c.told)
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
@@ -515,33 +473,13 @@ func tooMany(heard, told map[backend.Topic]int) bool {
 	return false
 }
 
-func openListening(t *testing.T) (all []*listening) {
-	for _, s := range openStores(t) {
-		w := &listening{store: s, ears: &hearing{watching: map[backend.Topic]int{}, released: map[backend.Topic]int{}}}
-		for i := range sessions {
-			var h backend.Handler = w.ears
-			if i > 0 {
-				h = &hearing{watching: map[backend.Topic]int{}, released: map[backend.Topic]int{}}
-			}
-			x, err := s.Open(h)
-			if err != nil {
-				t.Fatalf("%s: Open: %v", s.label, err)
-			}
-			t.Cleanup(func() { x.Close() })
-			w.port[i] = x
-		}
-		all = append(all, w)
-	}
-	return all
-}
-
 // watch has the first session of each store told of all about the name.
 func (k *kinds) watch(t *rapid.T) (unwatch func()) {
 	topics := []backend.Topic{{Kind: backend.KindLock}, {Kind: backend.KindLatch}, {Kind: backend.KindSemaphore}, {Kind: backend.KindPermits}, {Kind: backend.KindWrite}}
 	for _, o := range lockOwners {
 		topics = append(topics, backend.Topic{Kind: backend.KindFair, Owner: o})
 	}
-	on := func(f func(w *listening, x backend.Topic)) {
+	on := func(f func(w *opened, x backend.Topic)) {
 		for _, w := range k.worlds {
 			for _, x := range topics {
 				x.Name = w.key(k.name)
@@ -549,11 +487,11 @@ func (k *kinds) watch(t *rapid.T) (unwatch func()) {
 			}
 		}
 	}
-	on(func(w *listening, x backend.Topic) { w.port[0].Watch(x) })
+	on(func(w *opened, x backend.Topic) { w.port[0].Watch(x) })
 	for _, w := range k.worlds {
-		await(t, w.label+": all is watched", func() bool { return len(w.ears.of(w.ears.watching, w.key(k.name))) == len(topics) })
+		await(t, w.label+": all is watched", func() bool { return len(w.ears[0].of(w.ears[0].watching, w.key(k.name))) == len(topics) })
 	}
-	return func() { on(func(w *listening, x backend.Topic) { w.port[0].Unwatch(x) }) }
+	return func() { on(func(w *opened, x backend.Topic) { w.port[0].Unwatch(x) }) }
 }
 
 func TestEveryKindAnswersAtThePortAsTheContractSays(t *testing.T) {
@@ -581,7 +519,7 @@ func TestEveryKindAnswersAtThePortAsTheContractSays(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			worlds := openListening(t)
+			worlds := openPorts(t)
 			rapid.Check(t, func(t *rapid.T) {
 				k := &kinds{worlds: worlds, c: newContract(), name: fresh() + rapid.SampledFrom([]string{"n", "{tenant}:ü\n"}).Draw(t, "name")}
 				defer k.watch(t)()

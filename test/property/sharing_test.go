@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // These are quick, to be repeated: go test -race -run Context -count=200
@@ -27,10 +28,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 	onEach(t, "", func(t *testing.T, s *store) {
 		c := newClient(t, s)
 		name := s.key(fresh() + "n")
-		outer, err := c.Lock(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outer := harness.Must(c.Lock(t.Context(), name))(t)
 		var (
 			in, entered atomic.Int64
 			wg          sync.WaitGroup
@@ -46,11 +44,10 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 				t.Errorf("entering again: %v", err)
 				return true
 			}
-			if n := in.Add(1); n != 1 {
-				t.Errorf("%d goroutines are in at once", n)
-			}
+			n := in.Add(1)
+			harness.ErrorIf(t, n != 1, "%d goroutines are in at once", n)
 			entered.Add(1)
-			// Whoever is in may enter again, with the context of its own lease.
+			// A holder may enter again, with the context of its own lease.
 			inner, err := c.TryLock(l.Context(), name)
 			if err != nil {
 				t.Errorf("entering a third time: %v", err)
@@ -58,9 +55,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 				t.Errorf("unlocking that: %v", err)
 			}
 			in.Add(-1)
-			if err := l.Unlock(context.Background()); err != nil {
-				t.Errorf("Unlock: %v", err)
-			}
+			harness.Checkf(t, l.Unlock(context.Background()), "Unlock")
 			return true
 		}
 		const goroutines, times = 4, 3
@@ -84,15 +79,11 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 		}
 		close(start)
 		wg.Wait()
-		if n := entered.Load(); n != goroutines*times {
-			t.Errorf("entered %d times, want %d", n, goroutines*times)
-		}
-		if st, err := c.Inspect(t.Context(), name); err != nil || st.Holds != 1 {
-			t.Errorf("the outer lease alone should be left: %+v, %v", st, err)
-		}
-		if err := outer.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		n := entered.Load()
+		harness.ErrorIf(t, n != goroutines*times, "entered %d times, want %d", n, goroutines*times)
+		st, err := c.Inspect(t.Context(), name)
+		harness.ErrorIf(t, err != nil || st.Holds != 1, "the outer lease alone should be left: %+v, %v", st, err)
+		harness.Check(t, outer.Unlock(t.Context()))
 		if st, err := c.Inspect(t.Context(), name); err != nil || st.Held {
 			t.Errorf("after the last Unlock: %+v, %v", st, err)
 		}
@@ -102,9 +93,7 @@ func TestGoroutinesThatShareALeasesContextTakeTurns(t *testing.T) {
 func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 	for how, end := range map[string]func(t *testing.T, s *store, l *mortise.Lease){
 		"unlocked": func(t *testing.T, _ *store, l *mortise.Lease) {
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, l.Unlock(t.Context()))
 		},
 		"expired": func(t *testing.T, _ *store, l *mortise.Lease) {
 			await(t, "the lease is over", func() bool { return errors.Is(l.Err(), mortise.ErrLost) })
@@ -131,15 +120,10 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 			kept := context.WithoutCancel(l.Context())
 			end(t, s, l)
 
-			// Somebody else has the lock: the kept context is no way in.
+			// Another has the lock: the kept context is no way in.
 			theirs, err := other.Lock(t.Context(), name, mortise.WithWait(soon))
-			if err != nil {
-				t.Fatalf("%s: the lock should be free: %v", how, err)
-			}
-			before, err := other.Inspect(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.FatalIf(t, err != nil, "%s: the lock should be free: %v", how, err)
+			before := harness.Must(other.Inspect(t.Context(), name))(t)
 			for range 2 { // the first try may be how the client learns that it lost the lock
 				if l, err := c.TryLock(kept, name); err == nil {
 					t.Errorf("%s: TryLock with the kept context got in beside another holder: %v", how, l.Err())
@@ -150,28 +134,18 @@ func TestAContextKeptPastItsLeaseConfersNothing(t *testing.T) {
 				t.Errorf("%s: Lock with the kept context: %v, want ErrNotAcquired", how, err)
 			}
 			after, err := other.Inspect(t.Context(), name)
-			if err != nil || after.Owner != before.Owner || after.Holds != 1 {
-				t.Errorf("%s: the other's record was %+v and is %+v, %v", how, before, after, err)
-			}
-			if err := theirs.Err(); err != nil {
-				t.Errorf("%s: the other holder: %v", how, err)
-			}
-			if err := theirs.Unlock(t.Context()); err != nil {
-				t.Errorf("%s: the other's Unlock: %v", how, err)
-			}
+			harness.ErrorIf(t, err != nil || after.Owner != before.Owner || after.Holds != 1,
+				"%s: the other's record was %+v and is %+v, %v", how, before, after, err)
+			harness.Checkf(t, theirs.Err(), "%s: the other holder", how)
+			harness.Checkf(t, theirs.Unlock(t.Context()), "%s: the other's Unlock", how)
 
-			// Nobody has it: the kept context is as good as any, and its owner is new.
+			// It is free: the kept context is as good as any, and its owner is new.
 			mine, err := c.Lock(kept, name, mortise.WithWait(soon))
-			if err != nil {
-				t.Fatalf("%s: Lock of a free name with the kept context: %v", how, err)
-			}
+			harness.FatalIf(t, err != nil, "%s: Lock of a free name with the kept context: %v", how, err)
 			st, err := c.Inspect(t.Context(), name)
-			if err != nil || st.Holds != 1 || !st.Mine {
-				t.Errorf("%s: it should be held once, by a new owner: %+v, %v", how, st, err)
-			}
-			if err := mine.Unlock(t.Context()); err != nil {
-				t.Errorf("%s: %v", how, err)
-			}
+			harness.ErrorIf(t, err != nil || st.Holds != 1 || !st.Mine,
+				"%s: it should be held once, by a new owner: %+v, %v", how, st, err)
+			harness.Checkf(t, mine.Unlock(t.Context()), "%s", how)
 		})
 	}
 }
@@ -183,22 +157,16 @@ func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
 		"acquired":  func(_ *testing.T, _ *mortise.Client, l *mortise.Lease) *mortise.Lease { return l },
 		"reentered": reenter,
 		"inner unlocked": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
-			if err := reenter(t, c, l).Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, reenter(t, c, l).Unlock(t.Context()))
 			return l
 		},
 		"outer unlocked": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
 			inner := reenter(t, c, l)
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			harness.Check(t, l.Unlock(t.Context()))
 			return inner
 		},
 		"another refused": func(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
-			if _, err := c.TryLock(t.Context(), l.Name()); !errors.Is(err, mortise.ErrNotAcquired) {
-				t.Error(err)
-			}
+			harness.CheckIs(t, harness.Err(c.TryLock(t.Context(), l.Name())), mortise.ErrNotAcquired)
 			return l
 		},
 	} {
@@ -207,10 +175,7 @@ func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
 				return
 			}
 			c := newClient(t, s)
-			l, err := c.Lock(t.Context(), s.key(fresh()+what), mortise.WithLease(time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := harness.Must(c.Lock(t.Context(), s.key(fresh()+what), mortise.WithLease(time.Minute)))(t)
 			last := before(t, c, l)
 			s.remove(l.Name())
 			await(t, what+", then deleted: the lease is lost", func() bool { return errors.Is(last.Err(), mortise.ErrLost) })
@@ -219,9 +184,6 @@ func TestAHolderIsToldOfADeletionWhateverItDidBefore(t *testing.T) {
 }
 
 func reenter(t *testing.T, c *mortise.Client, l *mortise.Lease) *mortise.Lease {
-	inner, err := c.TryLock(context.WithoutCancel(l.Context()), l.Name(), mortise.WithLease(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := harness.Must(c.TryLock(context.WithoutCancel(l.Context()), l.Name(), mortise.WithLease(time.Minute)))(t)
 	return inner
 }

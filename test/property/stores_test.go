@@ -1,8 +1,6 @@
 package property
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -12,15 +10,11 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-	rueidisclient "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 const (
@@ -51,7 +45,7 @@ type store struct {
 	handlers []backend.Handler
 }
 
-// Open notes who listens, for hint.
+// Open notes the handler, for hint.
 func (s *store) Open(h backend.Handler) (backend.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,65 +81,103 @@ func openStores(t testing.TB) []*store {
 	}
 
 	server := sharedServer()
-	rdb := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { rdb.Close() })
-	plain := &store{Backend: redisgo.New(rdb), label: "go-redis", prefix: "g:"}
-	cached := &store{
-		Backend: rueidis.New(rueidisclient.ClientOption{InitAddress: []string{server.Addr()}}),
-		label:   "rueidis", prefix: "r:", tells: true, lags: true,
-	}
-	uncached := &store{
-		Backend: rueidis.New(rueidisclient.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true}),
-		label:   "rueidis, no cache", prefix: "u:",
-	}
+	at, uncachedAt := harness.At(server.Addr()), harness.At(server.Addr())
+	uncachedAt.NoCache = true
+	plain := &store{Backend: at.Backend(t, harness.GoRedis), label: "go-redis", prefix: "g:"}
+	cached := &store{Backend: at.Backend(t, harness.Rueidis), label: "rueidis", prefix: "r:", tells: true, lags: true}
+	uncached := &store{Backend: uncachedAt.Backend(t, harness.Rueidis), label: "rueidis, no cache", prefix: "u:"}
 	for _, s := range []*store{plain, cached, uncached} {
-		s.remove = func(name string) { do(t, server, "DEL", name) }
+		s.remove = func(name string) { server.Must("DEL", name) }
 		s.occupy = func(name, what string) {
-			do(t, server, "DEL", name)
+			server.Must("DEL", name)
 			switch what {
 			case "string":
-				do(t, server, "SET", name, "1")
+				server.Must("SET", name, "1")
 			case "list":
-				do(t, server, "RPUSH", name, "1")
+				server.Must("RPUSH", name, "1")
 			case "rwlock":
-				do(t, server, "HSET", name, "mode", "write", "uuid:1:write", "1")
+				server.Must("HSET", name, "mode", "write", "uuid:1:write", "1")
 			}
 		}
 	}
 	return []*store{model, plain, cached, uncached}
 }
 
-func do(t testing.TB, s *redistest.Server, args ...string) {
-	if _, err := s.Do(args...); err != nil {
-		t.Fatalf("%q: %v", args, err)
-	}
-}
-
 // newClient opens a client that is closed with the test.
 func newClient(t testing.TB, s *store, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	c, err := mortise.New(s, opts...)
-	if err != nil {
-		t.Fatalf("%s: %v", s.label, err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		c.Shutdown(ctx)
-	})
-	return c
+	return harness.Client(t, s, opts...)
 }
 
 // await looks until ok says yes.
-func await(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, what string, ok func() bool) {
+func await(t harness.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(soon); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", soon, what)
+	harness.Await(t, soon, what, ok)
+}
+
+// hearing is a Handler that counts, by topic, what it is told.
+type hearing struct {
+	mu       sync.Mutex
+	watching map[backend.Topic]int
+	released map[backend.Topic]int
+}
+
+func (e *hearing) Watching(t backend.Topic) { e.note(e.watching, t) }
+func (e *hearing) Released(t backend.Topic) { e.note(e.released, t) }
+func (e *hearing) Changed(backend.Topic)    {}
+func (e *hearing) ChangedAll()              {}
+
+func (e *hearing) note(m map[backend.Topic]int, t backend.Topic) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m[t]++
+}
+
+func (e *hearing) count(m map[backend.Topic]int, t backend.Topic) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return m[t]
+}
+
+// of is what was heard of a name, by topic without it.
+func (e *hearing) of(m map[backend.Topic]int, name string) map[backend.Topic]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	some := map[backend.Topic]int{}
+	for t, n := range m {
+		if t.Name == name {
+			some[backend.Topic{Kind: t.Kind, Owner: t.Owner}] = n
 		}
+	}
+	return some
+}
+
+const sessions = 2
+
+// opened is a store with its sessions, and what each of them hears.
+type opened struct {
+	*store
+	ears [sessions]*hearing
+	port [sessions]backend.Session
+}
+
+func openPorts(t *testing.T) (all []*opened) {
+	for _, s := range openStores(t) {
+		o := &opened{store: s}
+		for i := range sessions {
+			o.ears[i] = &hearing{watching: map[backend.Topic]int{}, released: map[backend.Topic]int{}}
+			x := harness.Must(s.Open(o.ears[i]))(t)
+			t.Cleanup(func() { x.Close() })
+			o.port[i] = x
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// again repeats an operation at a store that lags until it is done, for a while.
+func (s *store) again(done func() bool) {
+	for end := time.Now().Add(soon); !done() && s.lags && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -160,25 +192,7 @@ func fresh() string { return fmt.Sprintf("%d-%d:", os.Getpid(), names.Add(1)) }
 var sharedServer = sync.OnceValue(func() *redistest.Server { return redistest.Start(binary) })
 
 // binary stands for the whole run of the test binary, as a [testing.TB].
-var binary = &wholeRun{}
-
-type wholeRun struct {
-	testing.TB // nil: redistest uses no more than this
-	atEnd      []func()
-}
-
-func (*wholeRun) Helper()                        {}
-func (*wholeRun) Fatalf(format string, a ...any) { log.Panicf(format, a...) }
-func (w *wholeRun) Cleanup(f func())             { w.atEnd = append(w.atEnd, f) }
-
-func (w *wholeRun) TempDir() string {
-	dir, err := os.MkdirTemp("", "property")
-	if err != nil {
-		log.Panic(err)
-	}
-	w.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
+var binary = new(harness.WholeRun)
 
 // With rapid's own default of 100 sequences for each test the module would take minutes
 // on a machine of two cores. What the command line says comes later, and wins.
@@ -196,36 +210,16 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	for i := len(binary.atEnd) - 1; i >= 0; i-- {
-		binary.atEnd[i]()
-	}
+	binary.End()
 	os.Exit(code)
 }
 
 // verdict names what an error is, in the terms that callers can tell apart.
 func verdict(err error) string {
-	if err == nil {
-		return "ok"
+	if is := harness.ErrorNames(err); is != "" {
+		return is
 	}
-	is := ""
-	for _, s := range []struct {
-		name string
-		err  error
-	}{
-		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", mortise.ErrNotHeld}, {"Lost", mortise.ErrLost},
-		{"Released", mortise.ErrReleased}, {"Closed", mortise.ErrClosed}, {"Unavailable", mortise.ErrUnavailable},
-		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrBadName}, {"Invalid", mortise.ErrInvalid},
-		{"backend.WrongKind", backend.ErrWrongKind}, {"backend.SessionClosed", backend.ErrSessionClosed},
-		{"Canceled", context.Canceled}, {"DeadlineExceeded", context.DeadlineExceeded},
-	} {
-		if errors.Is(err, s.err) {
-			is += s.name + " "
-		}
-	}
-	if is == "" {
-		return "an error of no known kind: " + err.Error()
-	}
-	return is[:len(is)-1]
+	return "an error of no known kind: " + err.Error()
 }
 
 // alike tells whether two remaining times agree.

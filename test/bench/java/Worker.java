@@ -54,7 +54,7 @@ public final class Worker {
     int Failures;
   }
 
-  /** The words of witness_test.go, each in a cache line. */
+  /** The words of run_test.go, each in a cache line. */
   private static final int INSIDE = 0, VIOLATIONS = 64, SERVED = 128, OPS = 192, PHASE = 256, SIZE = 320;
 
   private static final long MEASURING = 1, OVER = 2;

@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // handmade is a lock of the kind that is written in an afternoon. It is right, but for
@@ -21,7 +22,7 @@ import (
 type handmade struct {
 	workerConfig
 	rdb   goredis.UniversalClient
-	book  *ledger
+	book  *harness.Ledger
 	local sync.Map // of *sync.Mutex, by name
 }
 
@@ -59,8 +60,8 @@ return 0`)
 	renewScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`)
 )
 
-func newHandmade(c workerConfig, book *ledger) locker {
-	return &handmade{workerConfig: c, rdb: c.universal(), book: book}
+func newHandmade(c workerConfig, book *harness.Ledger) locker {
+	return &handmade{workerConfig: c, rdb: c.Site.Universal(), book: book}
 }
 
 func (m *handmade) close(context.Context) error { return m.rdb.Close() }
@@ -166,7 +167,7 @@ func (t *taken) watch(d time.Duration, renewed bool) {
 		case <-time.After(d / 3):
 		}
 		if forgets {
-			if t.m.book.stop.Load() != 0 {
+			if t.m.book.Stop.Load() != 0 {
 				return
 			}
 			t.m.rdb.Set(ctx, t.name, t.owner, d)
@@ -241,4 +242,51 @@ func (t *taken) Unlock(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// Mortise, with something wrong with one of its kinds.
+const (
+	readsBeside  = "a reader who is let in beside a writer"
+	writesBeside = "a writer who is let in beside readers"
+	onePermitToo = "a permit more than were made"
+	givesTwice   = "a permit that is given back twice"
+)
+
+var mutants = []string{readsBeside, writesBeside, onePermitToo, givesTwice}
+
+type mutated struct {
+	*mortises
+	how string
+}
+
+func (m *mutated) take(ctx context.Context, name string, w want) (lease, error) {
+	switch {
+	case m.how == readsBeside && w.reads && rand.IntN(20) == 0:
+		name += ":readers" // another record than the writers'
+	case m.how == writesBeside && w.shape == harness.ReadWrite && !w.reads && rand.IntN(20) == 0:
+		w.reads = true
+	case m.how == onePermitToo && w.shape == harness.Permits:
+		if _, err := m.client.Permits(name).TrySetPermits(ctx, permitsMade+1); err != nil {
+			return nil, err
+		}
+	}
+	l, err := m.mortises.take(ctx, name, w)
+	if err == nil && m.how == givesTwice && w.shape == harness.Permits && rand.IntN(20) == 0 {
+		return twice{l, m.client.Permits(name)}, nil
+	}
+	return l, err
+}
+
+// twice is a permit that is given back twice.
+type twice struct {
+	lease
+	permits *mortise.Permits
+}
+
+func (t twice) Unlock(ctx context.Context) error {
+	err := t.lease.Unlock(ctx)
+	if err == nil {
+		err = t.permits.AddPermits(ctx, 1)
+	}
+	return err
 }

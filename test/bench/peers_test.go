@@ -13,15 +13,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
+
+	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // --- the contender
@@ -113,17 +115,11 @@ func startEtcd(t testing.TB, path string) (*etcdStore, error) {
 	s.cmd = exec.Command(path, "--data-dir", t.TempDir(), "--log-level", "error",
 		"--listen-client-urls", url, "--advertise-client-urls", url,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var said tail
-	s.cmd.Stderr = &said
-	if err := s.cmd.Start(); err != nil {
+	p, err := harness.Start(s.cmd)
+	if err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() {
-		s.cmd.Process.Kill()
-		s.cmd.Wait()
-	})
-	var err error
+	t.Cleanup(p.Kill)
 	if s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()}); err != nil {
 		return nil, err
 	}
@@ -131,7 +127,7 @@ func startEtcd(t testing.TB, path string) (*etcdStore, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if _, err := s.client.Get(ctx, "/"); err != nil { // it waits for the server
-		return nil, fmt.Errorf("etcd does not answer: %w\n%s", err, said.String())
+		return nil, fmt.Errorf("etcd does not answer: %w\n%s", err, p.Output.String())
 	}
 	s.slow = slowLink(t, s.address)
 	return s, nil
@@ -139,10 +135,7 @@ func startEtcd(t testing.TB, path string) (*etcdStore, error) {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -158,9 +151,7 @@ func (s *etcdStore) empty(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := s.client.Delete(ctx, "/", clientv3.WithPrefix()); err != nil {
-		t.Errorf("etcd: %v", err)
-	}
+	harness.Checkf(t, harness.Err(s.client.Delete(ctx, "/", clientv3.WithPrefix())), "etcd")
 	leases, err := s.client.Leases(ctx)
 	if err != nil {
 		t.Errorf("etcd: %v", err)
@@ -229,4 +220,120 @@ func (m *messages) stop(t testing.TB) (window, all int64) {
 		return 0, 0
 	}
 	return m.at[2] - m.at[1], m.at[3] - m.at[0]
+}
+
+// What ./peers has built.
+const (
+	redissonVersion = "4.7.0"
+	javaClasses     = "target/java"
+	javaClasspath   = "../interop/java/target/" + redissonVersion + "/classpath"
+)
+
+// javas are virtual machines with Worker.java. They are kept from run to run, so that their
+// compilers have seen the code; between runs they have no client and nothing to do.
+//
+// One that is alone has both of Java's compilers. Several on a few cores would spend most of
+// their time in the second one, for minutes, and hand over a fifth as often meanwhile: they have the first.
+type javas struct {
+	classpath string
+	alone     *member
+	crowd     []*member
+	all       []*member
+}
+
+// findJava returns nil where Worker.java is not built.
+func findJava(t testing.TB) *javas {
+	t.Helper()
+	jars, err := os.ReadFile(javaClasspath)
+	if err != nil {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(javaClasses, "Worker.class")); err != nil {
+		return nil
+	}
+	if _, err := exec.LookPath("java"); err != nil {
+		return nil
+	}
+	j := &javas{classpath: javaClasses + string(os.PathListSeparator) + strings.TrimSpace(string(jars))}
+	t.Cleanup(func() {
+		for _, m := range j.all {
+			m.dismiss()
+		}
+	})
+	return j
+}
+
+func (j *javas) start(options ...string) (*member, error) {
+	options = append(options, "-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", j.classpath, "Worker")
+	m, err := startMember(exec.Command("java", options...))
+	if err == nil {
+		j.all = append(j.all, m)
+	}
+	return m, err
+}
+
+// crew are n of them, the same ones each time. One whose run was broken off is not used again.
+func (j *javas) crew(n int) (crew []*member, release func(), err error) {
+	if n == 1 {
+		if j.alone == nil {
+			if j.alone, err = j.start(); err != nil {
+				return nil, func() {}, err
+			}
+		}
+		crew = []*member{j.alone}
+	} else {
+		for len(j.crowd) < n {
+			m, err := j.start("-XX:TieredStopAtLevel=1")
+			if err != nil {
+				return nil, func() {}, err
+			}
+			j.crowd = append(j.crowd, m)
+		}
+		crew = slices.Clone(j.crowd[:n])
+	}
+	return crew, func() {
+		for _, m := range crew {
+			if !m.busy {
+				continue
+			}
+			m.dismiss()
+			if m == j.alone {
+				j.alone = nil
+			}
+			j.crowd = slices.DeleteFunc(j.crowd, func(x *member) bool { return x == m })
+		}
+	}, nil
+}
+
+// warm has those that list needs compile what they will run. What these runs tell is not shown.
+func (j *javas) warm(t testing.TB, h *hosts, list []workload) {
+	t.Helper()
+	c := harness.Must(find("Redisson"))(t)
+	most, one := 0, false
+	for _, w := range list {
+		one = one || w.processes == 1
+		most = max(most, w.processes)
+	}
+	var warming []workload
+	if most > 1 {
+		warming = append(warming, workload{name: "warming up", processes: most, goroutines: 8}, workload{name: "warming up", processes: most, goroutines: 2, shared: true})
+	}
+	if one {
+		warming = append(warming, workload{name: "warming up", processes: 1, goroutines: 32}, workload{name: "warming up", processes: 1, goroutines: 32, shared: true})
+	}
+	for _, w := range warming {
+		if _, err := w.run(t, h, c, 3*time.Second, nothing); err != nil {
+			t.Logf("Redisson: %v", err)
+		}
+	}
+}
+
+// javaVersion is what `java -version` says first.
+func javaVersion() string {
+	out, err := exec.Command("java", "-version").CombinedOutput()
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line
 }
