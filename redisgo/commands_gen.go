@@ -942,7 +942,7 @@ func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a re
 
 // FairAcquire sends fair_acquire.lua.
 //
-//	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
+//	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is free, look or left -1 where there is no end
 func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.FairAcquireSHA, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish)
 	left := c.process(ctx, cmd)
@@ -1084,7 +1084,7 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 
 // NestEnter sends nest_enter.lua.
 //
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs) ([]int64, error) {
 	cmd := newIntsCmd(ctx, "evalsha", scripts.NestEnterSHA, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
 	left := c.process(ctx, cmd)

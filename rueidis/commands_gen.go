@@ -1106,7 +1106,7 @@ func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a re
 
 // FairAcquire sends fair_acquire.lua.
 //
-//	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
+//	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is free, look or left -1 where there is no end
 func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs) ([]int64, error) {
 	client, err := c.connect(ctx)
 	if err != nil {
@@ -1296,7 +1296,7 @@ func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys
 
 // NestEnter sends nest_enter.lua.
 //
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+//	1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs) ([]int64, error) {
 	client, err := c.connect(ctx)
 	if err != nil {

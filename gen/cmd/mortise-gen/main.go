@@ -37,9 +37,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/mortise-go/mortise/gen/commands"
-	"github.com/mortise-go/mortise/gen/constants"
-	"github.com/mortise-go/mortise/gen/luascript"
+	"github.com/mortise-go/mortise/gen/internal/commands"
+	"github.com/mortise-go/mortise/gen/internal/constants"
+	"github.com/mortise-go/mortise/gen/internal/luascript"
 )
 
 const module = "github.com/mortise-go/mortise"

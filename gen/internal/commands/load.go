@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/tools/go/packages"
 
-	"github.com/mortise-go/mortise/gen/luascript"
-	"github.com/mortise-go/mortise/gen/mistake"
+	"github.com/mortise-go/mortise/gen/internal/luascript"
+	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
 const directive = "//mortise:script"

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mortise-go/mortise/gen/constants"
-	"github.com/mortise-go/mortise/gen/luascript"
+	"github.com/mortise-go/mortise/gen/internal/constants"
+	"github.com/mortise-go/mortise/gen/internal/luascript"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-const goldenPath = "github.com/mortise-go/mortise/gen/commands/testdata/golden"
+const goldenPath = "github.com/mortise-go/mortise/gen/internal/commands/testdata/golden"
 
 func TestGolden(t *testing.T) {
 	all, err := luascript.ParseDir("testdata/golden/scripts")

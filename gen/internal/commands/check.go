@@ -7,8 +7,8 @@ import (
 	"go/types"
 	"strings"
 
-	"github.com/mortise-go/mortise/gen/constants"
-	"github.com/mortise-go/mortise/gen/luascript"
+	"github.com/mortise-go/mortise/gen/internal/constants"
+	"github.com/mortise-go/mortise/gen/internal/luascript"
 )
 
 // goTypes says how a method takes each type of a header.

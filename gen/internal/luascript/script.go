@@ -9,6 +9,8 @@
 //	--! arg N NAME TYPE          ARGV[N]; TYPE is string, ms, int or bool
 //	--! arg * NAME TYPE          after the numbered ones, once for each key
 //	--! reply TYPE COMMENT       TYPE is int, ints or strings
+//
+// A line "--! include NAME PARAM=EXPRESSION..." below it stands for the fragment include/NAME.lua.
 package luascript
 
 import (
@@ -20,7 +22,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mortise-go/mortise/gen/mistake"
+	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
 // Script is one script whose header and body agree.
@@ -63,16 +65,19 @@ func Each(params []Param) []Param {
 	return slices.DeleteFunc(slices.Clone(params), func(p Param) bool { return !p.Each })
 }
 
-// Parse reads a script and checks it. A failure is a [mistake.List].
-func Parse(file string, src []byte) (*Script, error) {
-	text := string(src)
+// Parse reads a script that includes nothing, and checks it. A failure is a [mistake.List].
+func Parse(file string, src []byte) (*Script, error) { return fragments(nil).parse(file, src) }
+
+func (all fragments) parse(file string, src []byte) (*Script, error) {
+	expanded := all.expand(file, string(src))
+	text := strings.Join(expanded.lines, "\n")
 	s, mistakes := parseHeader(file, text)
 	if i := strings.IndexByte(strings.ReplaceAll(text, "\r\n", "\n\n"), '\r'); i >= 0 {
 		// To Lua it ends a line, and with it a comment; not to those who strip comments.
 		mistakes.Addf(file, 1+strings.Count(text[:i], "\n"), "end lines with LF or CR LF", "a CR without an LF ends a line")
 	}
 	mistakes = append(mistakes, checkBody(s, text)...)
-	if err := mistakes.Err(); err != nil {
+	if err := expanded.located(mistakes).Err(); err != nil {
 		return nil, err
 	}
 	s.Source = strip(text)
@@ -81,16 +86,18 @@ func Parse(file string, src []byte) (*Script, error) {
 	return s, nil
 }
 
-// ParseDir reads every .lua file of a folder, in the order of their names.
+// ParseDir reads every .lua file of a folder, in the order of their names, and what they include: the
+// fragments in its folder include.
 func ParseDir(dir string) ([]*Script, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.lua"))
 	if err != nil {
 		return nil, err
 	}
-	var (
-		all      []*Script
-		mistakes mistake.List
-	)
+	shared, mistakes, err := readFragments(filepath.Join(dir, "include"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*Script
 	if len(files) == 0 {
 		mistakes.Addf(mistake.Path(dir), 0, "run the command where the scripts are, or name their folder", "there is no .lua file")
 	}
@@ -99,14 +106,14 @@ func ParseDir(dir string) ([]*Script, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := Parse(mistake.Path(file), src)
+		s, err := shared.parse(mistake.Path(file), src)
 		if err != nil {
 			mistakes = append(mistakes, err.(mistake.List)...)
 			continue
 		}
 		all = append(all, s)
 	}
-	if err := mistakes.Err(); err != nil {
+	if err := append(mistakes, shared.unused()...).Err(); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(all, func(a, b *Script) int { return cmp.Compare(a.Name, b.Name) })

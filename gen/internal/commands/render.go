@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/tools/go/ast/astutil"
 
-	"github.com/mortise-go/mortise/gen/constants"
-	"github.com/mortise-go/mortise/gen/mistake"
+	"github.com/mortise-go/mortise/gen/internal/constants"
+	"github.com/mortise-go/mortise/gen/internal/mistake"
 	"github.com/mortise-go/mortise/gen/profiles"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
 
-	"github.com/mortise-go/mortise/gen/mistake"
+	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
 // globals are the names that a Redis script may read without declaring them.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/tools/go/packages"
 
-	"github.com/mortise-go/mortise/gen/luascript"
+	"github.com/mortise-go/mortise/gen/internal/luascript"
 )
 
 const lockLua = `--! script lock

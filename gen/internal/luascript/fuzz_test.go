@@ -10,13 +10,13 @@ import (
 
 	"github.com/yuin/gopher-lua/parse"
 
-	"github.com/mortise-go/mortise/gen/mistake"
+	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
 // FuzzParse reads scripts that nobody wrote: what is wrong with one is told as mistakes with a line
 // and a remedy, and what is accepted is still the same script when its comments are gone, as any other Lua is.
 func FuzzParse(f *testing.F) {
-	files, err := filepath.Glob("../../scripts/*.lua")
+	files, err := filepath.Glob("../../../scripts/*.lua")
 	if err != nil || len(files) == 0 {
 		f.Fatal("there are no scripts: ", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mortise-go/mortise/gen/mistake"
+	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
 const headerMark = "--!"
