@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/mortise-go/mortise/backend"
@@ -163,4 +165,13 @@ func strange(script string, reply any) error {
 		Remedy:     "something that is not Redis answers here: look for a proxy between client and server",
 		MayHaveRun: true,
 	}
+}
+
+// Broke reports whether err says that a connection ended under a command.
+func Broke(err error) bool {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	op, is := errors.AsType[*net.OpError](err)
+	return is && op.Op != "dial" && !op.Timeout()
 }

@@ -12,10 +12,8 @@ var _ backend.MultiSession = (*session)(nil)
 
 // Groups is one group, on a cluster one for each slot.
 func (s *session) Groups(names []string) [][]int {
-	if f := s.adapter.Features(); f.Cluster || f.Unsettled {
-		return BySlot(len(names), func(i int) string { return names[i] })
-	}
-	return Together(len(names))
+	f := s.adapter.Features()
+	return Groups(f.Cluster || f.Unsettled, len(names), func(i int) string { return names[i] })
 }
 
 func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {

@@ -6,7 +6,6 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -22,7 +21,7 @@ import (
 
 // blocks are what a profile has to define.
 var blocks = []string{
-	"imports", "receiver", "commands", "call", "batch", "noscript",
+	"imports", "receiver", "commands", "call", "batch",
 	"string", "ms", "int", "bool",
 	"decode-int", "decode-ints", "decode-strings",
 }
@@ -36,11 +35,11 @@ type Profile struct {
 // LoadProfile reads a profile: one that is built in, by its name, or a file.
 func LoadProfile(name string) (*Profile, error) {
 	file := name
-	src, err := fs.ReadFile(profiles.FS, name+".tmpl")
-	if err != nil {
+	src, known := profiles.Source(name)
+	if !known {
+		var err error
 		if src, err = os.ReadFile(name); err != nil {
-			known, _ := fs.Glob(profiles.FS, "*.tmpl")
-			return nil, fmt.Errorf("profile %s: it is neither a file nor one of %s", name, strings.ReplaceAll(strings.Join(known, ", "), ".tmpl", ""))
+			return nil, fmt.Errorf("profile %s: it is neither a file nor one of %s", name, strings.Join(profiles.Names, ", "))
 		}
 		file = mistake.Path(name)
 	}
@@ -60,9 +59,6 @@ func parseProfile(file, src string) (*Profile, error) {
 			return fmt.Sprintf("%d*%s", n, expr)
 		},
 		"decode": func(reply, expr string) (string, error) { return p.block("decode-"+reply, expr) },
-		"noscript": func(expr string) (string, error) {
-			return p.block("noscript", expr)
-		},
 	})
 	if _, err := p.tmpl.Parse(src); err != nil {
 		return nil, err
@@ -101,6 +97,24 @@ func (p *Profile) values(values []Value) (string, error) {
 	return strings.Join(words, ", "), nil
 }
 
+// fill breaks a statement of no strings with blanks in them into lines, after commas.
+func fill(stmt string) string {
+	var b strings.Builder
+	line := 0
+	for i, part := range strings.Split(strings.Join(strings.Fields(stmt), " "), ", ") {
+		switch {
+		case i > 0 && line+len(part) > width-len(",  {"):
+			b.WriteString(",\n")
+			line = 0
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(part)
+		line += len(part) + len(", ")
+	}
+	return b.String()
+}
+
 // File is what the blocks imports, receiver and commands see.
 type File struct {
 	*Interface
@@ -119,7 +133,7 @@ type Call struct {
 	SHA, Source string // the constants of the script
 
 	Keys, Args         []Value // the numbered ones; of a batch, those that all items share
-	EachKeys, EachArgs []Value // of a batch, in terms of items[i]
+	EachKeys, EachArgs []Value // of a batch, in terms of an item i
 	Reply              string  // int, ints or strings
 	Zero               string  // the reply's zero value
 	Result             string  // the reply's Go type
@@ -159,11 +173,12 @@ func Render(pkg string, in *Interface, p *Profile) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.WriteString("\n")
-		for _, line := range m.doc() {
-			b.WriteString(strings.TrimSpace("// "+line) + "\n")
+		if !m.Batch && !strings.Contains(body, "\n\t}") {
+			body = fill(body)
 		}
-		fmt.Fprintf(&b, "func (%s) %s%s {\n%s\n}\n", strings.TrimSpace(receiver), m.Name, m.signature(), body)
+		b.WriteString("\n" + in.doc(m))
+		start := fmt.Sprintf("func (%s) %s", strings.TrimSpace(receiver), m.Name)
+		fmt.Fprintf(&b, "%s%s {\n%s\n}\n", start, m.signature(len(start)), body)
 	}
 	return tidy(p.file, b.Bytes())
 }
@@ -188,7 +203,7 @@ func (in *Interface) call(m *Method) Call {
 		Name: m.Name, Proto: in.Package,
 		SHA: name + "SHA", Source: name + "Source",
 		Keys: values("k.", m.keys), Args: values("a.", m.args),
-		EachKeys: values("items[i].", m.eachKeys), EachArgs: values("items[i].", m.eachArgs),
+		EachKeys: values("i.", m.eachKeys), EachArgs: values("i.", m.eachArgs),
 		Reply: m.Script.Reply, Zero: map[string]string{"int": "0", "ints": "nil", "strings": "nil"}[m.Script.Reply],
 		Result:   map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}[m.Script.Reply],
 		ItemType: m.ItemType, ReplyType: m.ReplyType, Split: m.Split,
@@ -203,19 +218,20 @@ func values(of string, fields []field) []Value {
 	return out
 }
 
+// width is where the lines of what is generated end, about.
+const width = 116
+
 // doc is the method's comment.
-func (m *Method) doc() []string {
-	lines := []string{fmt.Sprintf("%s sends %s.lua.", m.Name, m.Script.Name)}
+func (in *Interface) doc(m *Method) string {
+	items := ""
 	if m.Batch {
-		lines[0] = fmt.Sprintf("%s sends %s.lua for all items, on a cluster once for each slot.", m.Name, m.Script.Name)
+		items = " for all items, on a cluster once for each slot"
 	}
-	if m.Script.ReplyComment != "" {
-		lines = append(lines, "", "\t"+m.Script.ReplyComment)
-	}
-	return lines
+	return fmt.Sprintf("// %s sends [%s.%sSource]%s.\n", m.Name, in.ScriptsPackage, constants.GoName(m.Script.Name), items)
 }
 
-func (m *Method) signature() string {
+// signature is what follows the method's name.
+func (m *Method) signature(before int) string {
 	params := []string{"ctx context.Context"}
 	if m.KeysType != "" {
 		params = append(params, "k "+m.KeysType)
@@ -223,10 +239,17 @@ func (m *Method) signature() string {
 	if m.ArgsType != "" {
 		params = append(params, "a "+m.ArgsType)
 	}
+	result := ""
 	if m.Batch {
-		return fmt.Sprintf("(%s, items []%s, out []%s)", strings.Join(params, ", "), m.ItemType, m.ReplyType)
+		params = append(params, "items []"+m.ItemType, "out []"+m.ReplyType)
+	} else {
+		result = fmt.Sprintf(" (%s, error)", replies[m.Script.Reply])
 	}
-	return fmt.Sprintf("(%s) (%s, error)", strings.Join(params, ", "), replies[m.Script.Reply])
+	list := strings.Join(params, ", ")
+	if before+len(list)+len(result) > width {
+		list = "\n" + list + ",\n"
+	}
+	return "(" + list + ")" + result
 }
 
 // tidy drops standard imports that nothing uses, and formats.
