@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/backend/redisproto/batcher"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -19,7 +20,7 @@ import (
 type commands struct {
 	client  redis.UniversalClient
 	cluster bool                                       // a batch goes out as one script for each slot
-	outbox  *redisproto.Outbox[redis.Cmder]            // nil if scripts are sent one by one
+	batcher *batcher.Batcher[redis.Cmder]              // nil if scripts are sent one by one
 	way     func(ctx context.Context, cmd redis.Cmder) // by which a script is sent then; nil for the client's
 }
 
@@ -28,7 +29,7 @@ var _ redisproto.Commands = (*commands)(nil)
 func newCommands(client redis.UniversalClient, cluster bool) commands {
 	c := commands{client: client, cluster: cluster}
 	if !cluster {
-		c.outbox = redisproto.NewOutbox(func(ctx context.Context, cmds []redis.Cmder) { send(ctx, client, cmds) })
+		c.batcher = batcher.New(func(ctx context.Context, cmds []redis.Cmder) { send(ctx, client, cmds) })
 	}
 	return c
 }
@@ -62,8 +63,8 @@ func eval[C interface {
 // process has a script sent. Its error is the command's; if ctx ends first, left is not nil.
 func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan struct{}) {
 	switch {
-	case c.outbox != nil:
-		return c.outbox.Do(ctx, cmd)
+	case c.batcher != nil:
+		return c.batcher.Do(ctx, cmd)
 	case c.way != nil:
 		c.way(ctx, cmd)
 	default:

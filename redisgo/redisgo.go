@@ -91,7 +91,7 @@ var (
 )
 
 func (a *adapter) Features() redisproto.Features {
-	return redisproto.Features{Cluster: a.cluster, Leaves: a.outbox != nil}
+	return redisproto.Features{Cluster: a.cluster, Leaves: a.batcher != nil}
 }
 
 func (a *adapter) Ping(ctx context.Context) error { return a.client.Ping(ctx).Err() }
@@ -117,8 +117,8 @@ func (a *adapter) Hello(ctx context.Context) (server, version string, err error)
 }
 
 func (a *adapter) Close() error {
-	if a.outbox != nil {
-		a.outbox.Close()
+	if a.batcher != nil {
+		a.batcher.Close()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

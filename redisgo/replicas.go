@@ -23,7 +23,7 @@ func (a *adapter) Replicates() bool {
 
 func (a *adapter) Replicated(w *redisproto.Wait) redisproto.Commands {
 	c := a.commands
-	c.outbox = nil
+	c.batcher = nil
 	c.way = func(ctx context.Context, cmd redis.Cmder) { a.replicate(ctx, cmd, w) }
 	return &c
 }

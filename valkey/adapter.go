@@ -123,7 +123,7 @@ func (a *adapter) Unsent(err error) bool {
 }
 
 func (a *adapter) Close() error {
-	a.outbox.Close()
+	a.batcher.Close()
 	var both sync.WaitGroup
 	both.Go(a.client.Close)
 	if a.plain != nil {

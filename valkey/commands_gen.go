@@ -11,6 +11,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/backend/redisproto/batcher"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -20,8 +21,8 @@ type commands struct {
 	connect func(ctx context.Context) (valkey.Client, error) // called for each command
 	cluster bool                                             // a batch goes out as one script for each slot
 	most    int                                              // that one script takes of a batch; 0 for any number
-	outbox  *redisproto.Outbox[*call]                        // not used for a cluster; nil if scripts are sent one by one
-	// way is by which a script is sent; nil for the outbox, or the client's.
+	batcher *batcher.Batcher[*call]                          // not used for a cluster; nil if scripts are sent one by one
+	// way is by which a script is sent; nil for the batcher, or the client's.
 	way func(ctx context.Context, x *call)
 }
 
@@ -35,7 +36,7 @@ type call struct {
 }
 
 func newCommands() commands {
-	return commands{outbox: redisproto.NewOutbox(send)}
+	return commands{batcher: batcher.New(send)}
 }
 
 // script is a script by its SHA-1 and by its source.
@@ -90,12 +91,12 @@ func (c *commands) do(
 		c.way(ctx, x)
 		return x.reply, nil
 	}
-	if c.cluster || c.outbox == nil {
+	if c.cluster || c.batcher == nil {
 		return client.Do(ctx, cmd), nil
 	}
 	x := calls.Get().(*call)
 	x.client, x.cmd = client, cmd
-	if done := c.outbox.Do(ctx, x); done != nil {
+	if done := c.batcher.Do(ctx, x); done != nil {
 		return reply, &behind{x, done}
 	}
 	reply = x.reply

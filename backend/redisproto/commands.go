@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Commands is one method per script. Adapters do not write it: cmd/mortise-gen
+// Commands is one method per script, in an interface for each kind of lock. Adapters do not write it: cmd/mortise-gen
 // generates an implementation from this interface, the scripts' headers and the
 // client's profile.
 //
@@ -13,6 +13,22 @@ import (
 // header's names, and returns its reply. Errors come as the client library gave
 // them; [Adapter.ServerError] tells those that the server sent from the rest.
 type Commands interface {
+	LockCommands
+	CountCommands
+	LatchCommands
+	SemaphoreCommands
+	PermitCommands
+	RWCommands
+	TurnCommands
+	FairCommands
+	MultiCommands
+	AgeCommands
+	NestCommands
+	JointCommands
+}
+
+// LockCommands are the scripts of plain locks.
+type LockCommands interface {
 	//mortise:script acquire
 	Acquire(ctx context.Context, k AcquireKeys, a AcquireArgs) (int64, error)
 	//mortise:script acquire_fenced
@@ -28,15 +44,6 @@ type Commands interface {
 	Inspect(ctx context.Context, k InspectKeys) ([]string, error)
 	//mortise:script force_release
 	ForceRelease(ctx context.Context, k ForceReleaseKeys, a ForceReleaseArgs) (int64, error)
-
-	CountCommands
-	RWCommands
-	TurnCommands
-	FairCommands
-	MultiCommands
-	AgeCommands
-	NestCommands
-	JointCommands
 }
 
 // AcquireKeys are the keys of scripts/acquire.lua.

@@ -5,18 +5,24 @@ import (
 	"time"
 )
 
-// CountCommands are the scripts of latches and semaphores.
+// CountCommands read a count.
 type CountCommands interface {
 	//mortise:script count
 	Count(ctx context.Context, k CountKeys) (int64, error)
+}
 
+// LatchCommands are the scripts of latches.
+type LatchCommands interface {
 	//mortise:script latch_set
 	LatchSet(ctx context.Context, k LatchKeys, a LatchSetArgs) (int64, error)
 	//mortise:script latch_count_down
 	LatchCountDown(ctx context.Context, k LatchKeys, a LatchArgs) (int64, error)
 	//mortise:script latch_delete
 	LatchDelete(ctx context.Context, k LatchKeys, a LatchArgs) (int64, error)
+}
 
+// SemaphoreCommands are the scripts of semaphores. A semaphore of permits is made, and changed in size, by them too.
+type SemaphoreCommands interface {
 	//mortise:script semaphore_set
 	SemaphoreSet(ctx context.Context, k SemaphoreKeys, a SemaphoreArgs) (int64, error)
 	//mortise:script semaphore_take
@@ -27,7 +33,10 @@ type CountCommands interface {
 	SemaphoreAdd(ctx context.Context, k SemaphoreKeys, a SemaphoreArgs) (int64, error)
 	//mortise:script semaphore_drain
 	SemaphoreDrain(ctx context.Context, k SemaphoreTakeKeys, a SemaphoreDrainArgs) (int64, error)
+}
 
+// PermitCommands are the scripts of permits that expire.
+type PermitCommands interface {
 	//mortise:script permits_acquire
 	PermitsAcquire(ctx context.Context, k PermitsKeys, a PermitsAcquireArgs) ([]int64, error)
 	//mortise:script permits_release

@@ -25,7 +25,7 @@ func fairKeys(name string) FairKeys {
 	return FairKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
 }
 
-func (s *session) acquireFair(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+func (s fairLock) acquireFair(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	k := fairKeys(r.Name)
 	reply, err := c.FairAcquire(ctx,
 		FairAcquireKeys{Lock: k.Lock, Queue: k.Queue, Timeouts: k.Timeouts, Token: tokenKey(r.Name), Channel: k.Channel},
@@ -60,7 +60,7 @@ func (s *session) acquireFair(ctx context.Context, c Commands, r backend.Acquire
 	return out, nil
 }
 
-func (s *session) releaseFair(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s fairLock) releaseFair(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.FairRelease(ctx, fairKeys(r.Name), FairReleaseArgs{
 		Owner: r.Owner, Keep: int64(r.Keep), Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 	})
@@ -69,7 +69,7 @@ func (s *session) releaseFair(ctx context.Context, r backend.ReleaseRequest) (ba
 }
 
 // Leave implements [backend.FairSession].
-func (s *session) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
+func (s fairLock) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.LeaveReply{}, err
 	}

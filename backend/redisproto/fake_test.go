@@ -16,13 +16,7 @@ func (e serverError) Error() string { return string(e) }
 
 // fakeAdapter answers what it is told to, and keeps a pub/sub server in memory.
 type fakeAdapter struct {
-	CountCommands // none
-	RWCommands    // none
-	FairCommands  // none
-	MultiCommands // none
-	AgeCommands   // none
-	NestCommands  // none
-	JointCommands // none
+	Commands // none: see the methods
 
 	features  Features
 	untracked Commands

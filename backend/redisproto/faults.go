@@ -85,11 +85,11 @@ const (
 )
 
 // fault says what err, which came of a command, means.
-func (s *session) fault(err error) error { return s.faultOf(err, false) }
+func (s *core) fault(err error) error { return s.faultOf(err, false) }
 
 // faultOf is fault for a script that writes before it can meet a key of a wrong
 // type: those that draw a fencing token.
-func (s *session) faultOf(err error, fenced bool) error {
+func (s *core) faultOf(err error, fenced bool) error {
 	if err == nil {
 		return nil
 	}
@@ -116,6 +116,15 @@ func (s *session) faultOf(err error, fenced bool) error {
 		return &backend.Fault{Err: err, Remedy: remedyLost, MayHaveRun: true, Temporary: true}
 	}
 }
+
+// answered reports whether a server answered with err.
+func (s *core) answered(err error) bool {
+	_, answered := s.adapter.ServerError(err)
+	return answered
+}
+
+// undone reports whether it is certain after err that nothing was done.
+func (s *core) undone(err error) bool { return !backend.FaultOf(s.fault(err)).MayHaveRun }
 
 // serverFault classifies an error reply. Redis answers with an error before it runs
 // a command, so the command has not run; not so where the error was raised within

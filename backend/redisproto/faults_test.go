@@ -66,7 +66,7 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 		{text: "ERR something nobody has seen yet"},
 		{text: "ERR something raised in a script script: 3942, on @user_script:4.", mayHaveRun: true},
 	} {
-		s := &session{adapter: &fakeAdapter{}}
+		s := &core{adapter: &fakeAdapter{}}
 		err := s.fault(serverError(c.text))
 		var f *backend.Fault
 		if !errors.As(err, &f) {
@@ -88,7 +88,7 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 }
 
 func TestATokenOfAWrongTypeMayHaveTakenTheLock(t *testing.T) {
-	s := &session{adapter: &fakeAdapter{}}
+	s := &core{adapter: &fakeAdapter{}}
 	raised := serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: 00f9, on @user_script:12.")
 	if f := backend.FaultOf(s.faultOf(raised, true)); !f.MayHaveRun || f.Temporary {
 		t.Errorf("%+v", f)
@@ -96,7 +96,7 @@ func TestATokenOfAWrongTypeMayHaveTakenTheLock(t *testing.T) {
 }
 
 func TestASlotThatMovesPassesOnACluster(t *testing.T) {
-	s := &session{adapter: &fakeAdapter{features: Features{Cluster: true}}}
+	s := &core{adapter: &fakeAdapter{features: Features{Cluster: true}}}
 	if f := backend.FaultOf(s.fault(serverError("MOVED 3999 127.0.0.1:6381"))); !f.Temporary {
 		t.Errorf("%+v", f)
 	}
@@ -104,7 +104,7 @@ func TestASlotThatMovesPassesOnACluster(t *testing.T) {
 
 func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
 	refused := errors.New("dial tcp 127.0.0.1:1: connection refused")
-	s := &session{adapter: &fakeAdapter{unsent: refused}}
+	s := &core{adapter: &fakeAdapter{unsent: refused}}
 	for _, c := range []struct {
 		err        error
 		mayHaveRun bool

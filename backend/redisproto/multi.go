@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
 )
 
 var _ backend.MultiSession = (*session)(nil)
 
 // Groups is one group, on a cluster one for each slot.
-func (s *session) Groups(names []string) [][]int {
+func (s multiLock) Groups(names []string) [][]int {
 	f := s.adapter.Features()
 	return Groups(f.Cluster || f.Unsettled, len(names), func(i int) string { return names[i] })
 }
 
-func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
+func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -26,11 +27,11 @@ func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 	out := make([]backend.AcquireReply, len(in))
 	track := s.adapter.Features().Tracking
 	sent := time.Now()
-	looks := make([]look, 0, len(in))
+	queries := make([]heldcache.Query, 0, len(in))
 	if track {
 		known := false
 		for i, r := range in {
-			if left, held := s.seen.held(r.Name, sent); held && r.Cached {
+			if left, held := s.seen.Held(r.Name, sent); held && r.Cached {
 				out[i].Remaining, known = left, true
 			}
 		}
@@ -38,7 +39,7 @@ func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 			return out, nil
 		}
 		for _, r := range in {
-			looks = append(looks, s.seen.look(r.Name))
+			queries = append(queries, s.seen.Begin(r.Name))
 		}
 	}
 	items, replies := make([]AcquireAllItem, len(in)), make([]AcquireAllReply, len(in))
@@ -50,15 +51,15 @@ func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 	s.adapter.AcquireAll(ctx, AcquireAllArgs{Track: track}, items, replies)
 	granted, err := s.decodeAll(in, replies, out, fenced)
 	track = track && s.adapter.Features().Tracking // the connection may have turned out to have none
-	for i, l := range looks {
+	for i, l := range queries {
 		switch {
 		case err == nil && !granted && out[i].Remaining != 0 && track:
-			s.seen.learnHeld(l, sent, out[i].Remaining)
+			s.seen.Refused(l, sent, out[i].Remaining)
 		default:
-			s.seen.learnNothing(l)
+			s.seen.End(l)
 		}
 		if err == nil && granted {
-			s.seen.forget(in[i].Name)
+			s.seen.Forget(in[i].Name)
 		}
 	}
 	if err != nil {
@@ -68,7 +69,7 @@ func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 }
 
 // together refuses what one script cannot take, or what it would take twice.
-func (s *session) together(in []backend.AcquireRequest) error {
+func (s multiLock) together(in []backend.AcquireRequest) error {
 	names := make([]string, len(in))
 	seen := make(map[string]bool, len(in))
 	for i, r := range in {
@@ -86,7 +87,7 @@ func (s *session) together(in []backend.AcquireRequest) error {
 }
 
 // decodeAll tells whether all were granted.
-func (s *session) decodeAll(in []backend.AcquireRequest, replies []AcquireAllReply, out []backend.AcquireReply, fenced bool) (bool, error) {
+func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []AcquireAllReply, out []backend.AcquireReply, fenced bool) (bool, error) {
 	granted := true
 	for i, r := range replies {
 		if r.Err != nil {
@@ -120,7 +121,7 @@ func (s *session) decodeAll(in []backend.AcquireRequest, replies []AcquireAllRep
 }
 
 // ReleaseAll sends a script for renewBatch of them, on a cluster one for each slot.
-func (s *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+func (s multiLock) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	for len(in) > 0 {
 		n := min(len(in), renewBatch)
 		s.releaseSome(ctx, in[:n], out[:n])
@@ -128,7 +129,7 @@ func (s *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, o
 	}
 }
 
-func (s *session) releaseSome(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+func (s multiLock) releaseSome(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	if err := s.ready(ctx); err != nil {
 		for i := range out {
 			out[i] = backend.ReleaseResult{Err: err}

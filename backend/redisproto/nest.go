@@ -17,10 +17,10 @@ func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
 func underChannel(name, owner string) string { return channelOf(name) + ":under:" + owner }
 
 // Nests implements [backend.NestSession].
-func (s *session) Nests() bool { return true }
+func (s nested) Nests() bool { return true }
 
 // enterUnder neither asks the picture, which knows of holders and not of their callees, nor adds to it.
-func (s *session) enterUnder(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s nested) enterUnder(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	reply, err := c.NestEnter(ctx,
 		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
 		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Drawn: r.UnderToken, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
@@ -33,8 +33,8 @@ func (s *session) enterUnder(ctx context.Context, c Commands, r backend.AcquireR
 	return s.entered(name, reply, err)
 }
 
-func (s *session) entered(name string, reply []int64, err error) (backend.AcquireReply, error) {
-	s.seen.forget(name)
+func (s nested) entered(name string, reply []int64, err error) (backend.AcquireReply, error) {
+	s.seen.Forget(name)
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.faultOf(err, true)
@@ -58,14 +58,14 @@ func (s *session) entered(name string, reply []int64, err error) (backend.Acquir
 	return out, nil
 }
 
-func (s *session) releaseNested(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s nested) releaseNested(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.NestRelease(ctx,
 		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name), Queue: queueKey(r.Name)},
 		NestReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
 	return s.releaseReply(r.Name, "nest_release", reply, err)
 }
 
-func (s *session) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+func (s nested) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	items, replies := make([]NestRenewItem, len(in)), make([]RenewReply, len(in))
 	for i, r := range in {
 		items[i] = NestRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}

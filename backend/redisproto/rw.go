@@ -29,7 +29,7 @@ func timeoutKey(name, reader string) string {
 	return tagged("", name) + ":" + reader + ":rwlock_timeout:1"
 }
 
-func (s *session) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	s.sides.Store(true)
 	if r.Kind == backend.KindRead {
 		return s.acquireRead(ctx, c, r)
@@ -37,7 +37,7 @@ func (s *session) acquireSide(ctx context.Context, c Commands, r backend.Acquire
 	return s.acquireWrite(ctx, c, r)
 }
 
-func (s *session) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	track := s.adapter.Features().Tracking
 	timeout := timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
@@ -55,7 +55,7 @@ func (s *session) acquireRead(ctx context.Context, c Commands, r backend.Acquire
 	return backend.AcquireReply{Granted: granted, Absent: err == nil && !granted}, err
 }
 
-func (s *session) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	reply, err := c.WriteAcquire(ctx, WriteAcquireKeys{Lock: r.Name, Writer: claimKey(r.Name)}, WriteAcquireArgs{
 		Owner:    writerField(r.Owner),
 		Lease:    r.Lease,
@@ -75,7 +75,7 @@ func (s *session) acquireWrite(ctx context.Context, c Commands, r backend.Acquir
 }
 
 // answer decodes what an acquire script says: 0 granted, else for how long not.
-func (s *session) answer(script string, left int64, err error) (backend.AcquireReply, error) {
+func (s *core) answer(script string, left int64, err error) (backend.AcquireReply, error) {
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.fault(err)
@@ -89,7 +89,7 @@ func (s *session) answer(script string, left int64, err error) (backend.AcquireR
 	return backend.AcquireReply{}, strange(script, left)
 }
 
-func (s *session) releaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s readWrite) releaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.ReadRelease(ctx,
 		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name), Channel: rwChannel(r.Name)},
 		ReadReleaseArgs{Owner: r.Owner, Publish: s.publish()})
@@ -97,7 +97,7 @@ func (s *session) releaseRead(ctx context.Context, r backend.ReleaseRequest) (ba
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s *session) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s readWrite) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.WriteRelease(ctx, rwReleaseKeys(r.Name), WriteReleaseArgs{
 		Owner:   writerField(r.Owner),
 		Keep:    int64(r.Keep),
@@ -107,7 +107,7 @@ func (s *session) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (b
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s *session) renewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+func (s readWrite) renewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	items, replies := make([]ReadRenewItem, len(in)), make([]ReadRenewReply, len(in))
 	for i, r := range in {
 		items[i] = ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}
@@ -119,7 +119,7 @@ func (s *session) renewReads(ctx context.Context, in []backend.RenewRequest, out
 	}
 }
 
-func (s *session) inspectRW(ctx context.Context, name string) (backend.Record, error) {
+func (s readWrite) inspectRW(ctx context.Context, name string) (backend.Record, error) {
 	reply, err := s.adapter.RWInspect(ctx, RWInspectKeys{Lock: name, Prefix: tagged("", name)})
 	if err != nil {
 		return backend.Record{}, s.fault(err)
@@ -155,13 +155,13 @@ func (s *session) inspectRW(ctx context.Context, name string) (backend.Record, e
 	return rec, nil
 }
 
-func (s *session) forceRelease(ctx context.Context, name string) (bool, error) {
+func (s readWrite) forceRelease(ctx context.Context, name string) (bool, error) {
 	reply, err := s.adapter.RWForceRelease(ctx, rwReleaseKeys(name), ForceReleaseArgs{Publish: s.publish()})
 	return s.yes("rw_force_release", reply, err)
 }
 
 // Withdraw implements [backend.RWSession].
-func (s *session) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
+func (s readWrite) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
 // ShardedPubSub tells how releases are announced on a Redis Cluster: to every node of
@@ -64,18 +65,6 @@ type Sharder interface {
 	SubscribeShard(ctx context.Context, node, name string, ev ShardEvents) (Subscription, error)
 }
 
-// ShardEvents receives what arrives on a subscription to one node of a cluster.
-type ShardEvents interface {
-	// Events, of which Down is called for a lost connection only.
-	Events
-	// Unsubscribed tells that a subscription ended: by an Unsubscribe, or because the
-	// server let the channel's slot go.
-	Unsubscribed(channel string)
-	// Refused tells that the server answered a Subscribe of these channels with an error.
-	// The connection lives on. A refused Unsubscribe is Alive.
-	Refused(channels []string, err error)
-}
-
 const (
 	commandPublish  = "publish"
 	commandSPublish = "spublish"
@@ -92,7 +81,7 @@ func newSharding(ctx context.Context, a Adapter, fault func(error) error) (Shard
 		return nil, nil
 	}
 	return sharder, NewLazy(func() (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, pubsub.Patience)
 		defer cancel()
 		err := sharder.AskSharded(ctx)
 		text, answered := a.ServerError(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
 // fakeCluster is an adapter to a cluster in memory: who has which slot, and what the client
@@ -274,7 +275,7 @@ func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
 		synctest.Wait()
 		want(t, r)
 		c.set(func() { c.truth[Slot(channelOf("n"))] = "1" })
-		time.Sleep(lastPause + time.Second)
+		time.Sleep(pubsub.LastPause + time.Second)
 		synctest.Wait()
 		want(t, r, "watching n")
 		if c.spublish(channelOf("n")) != 1 {
@@ -432,7 +433,7 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 			want(t, r, "released {a}b")
 			s.Unwatch(latch)
 			s.Unwatch(topic("n"))
-			time.Sleep(2 * linger)
+			time.Sleep(2 * pubsub.Linger)
 			synctest.Wait()
 			if n := c.spublish("redisson_countdownlatch__channel__{a}b") + c.publish("redisson_countdownlatch__channel__{{a}b}", "0"); n != 0 {
 				t.Error("the latch is still listened for")

@@ -29,11 +29,11 @@ const (
 func newTag() string { return strconv.Itoa(1_000_000 + rand.IntN(9_000_000)) }
 
 // counts tells whether PUBLISH counts all who listen, and not those only who do at the node it ran on.
-func (s *session) counts() bool {
+func (s *core) counts() bool {
 	return !s.adapter.Features().Cluster || s.sharded.Load()
 }
 
-func (s *session) acquireWaiting(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+func (s relay) acquireWaiting(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
 	reply, err := c.WaiterAcquire(ctx,
 		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
 		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept})
@@ -43,7 +43,7 @@ func (s *session) acquireWaiting(ctx context.Context, c Commands, r backend.Acqu
 	return s.acquiredWaiting(reply, err)
 }
 
-func (s *session) acquiredWaiting(reply []int64, err error) (backend.AcquireReply, error) {
+func (s relay) acquiredWaiting(reply []int64, err error) (backend.AcquireReply, error) {
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.faultOf(err, true)
@@ -58,10 +58,10 @@ func (s *session) acquiredWaiting(reply []int64, err error) (backend.AcquireRepl
 }
 
 // Relays implements [backend.RelaySession].
-func (s *session) Relays() bool { return true }
+func (s relay) Relays() bool { return true }
 
 // HandOver implements [backend.RelaySession].
-func (s *session) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+func (s relay) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.HandOverReply{}, err
 	}
@@ -70,7 +70,7 @@ func (s *session) HandOver(ctx context.Context, r backend.HandOverRequest) (back
 		Owner: r.Owner, Successor: r.Successor, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
 		Track: s.adapter.Features().Tracking, Keep: r.Lease + nextKept, Publish: s.publish(), Counts: s.counts(),
 	}
-	if s.subs.listens(channel) {
+	if s.subs.Listens(channel) {
 		args.Own = 1
 		if r.Waits {
 			args.Tag = s.tag
@@ -86,13 +86,13 @@ func (s *session) HandOver(ctx context.Context, r backend.HandOverRequest) (back
 	return s.handedOver(r.Name, reply, err)
 }
 
-func (s *session) handedOver(name string, reply []int64, err error) (backend.HandOverReply, error) {
-	s.seen.forget(name)
+func (s relay) handedOver(name string, reply []int64, err error) (backend.HandOverReply, error) {
+	s.seen.Forget(name)
 	switch {
 	case err != nil:
 		err = s.faultOf(err, true)
 		if backend.FaultOf(err).MayHaveRun {
-			s.seen.doubt(name, time.Now())
+			s.seen.Exclude(name, time.Now())
 		}
 		return backend.HandOverReply{}, err
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
@@ -102,12 +102,30 @@ func (s *session) handedOver(name string, reply []int64, err error) (backend.Han
 }
 
 // StepBack implements [backend.RelaySession].
-func (s *session) StepBack(ctx context.Context, t backend.Topic) error {
+func (s relay) StepBack(ctx context.Context, t backend.Topic) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	_, err := s.adapter.StepBack(ctx, StepBackKeys{Lock: t.Name, Channel: channelOf(t.Name), Next: nextKey(t.Name)}, StepBackArgs{Tag: s.tag, Publish: s.publish()})
 	return s.fault(err)
+}
+
+// ignoredPayload is published to wake Java only, which parses it as 0: the clients of mortise that are to wake are told
+// elsewhere.
+const ignoredPayload = "00"
+
+// message hands on what was published on the channel of a topic.
+func (s *core) message(t backend.Topic, payload string) {
+	if !heeds(t.Kind, payload) {
+		return
+	}
+	if turns, is := s.handler.(backend.TurnHandler); is && t.Kind == backend.KindLock {
+		if next, passed := turn(payload, s.tag); passed {
+			turns.Passed(t, next)
+			return
+		}
+	}
+	s.handler.Released(t)
 }
 
 // turn is what a message on a plain lock's channel says to the client called tag, if it is another's turn.

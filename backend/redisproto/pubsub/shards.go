@@ -1,4 +1,4 @@
-package redisproto
+package pubsub
 
 import (
 	"context"
@@ -11,20 +11,12 @@ import (
 )
 
 // lastSearch is the longest pause between two looks at who has which slot, while slots
-// move or are refused; the first is firstPause.
+// move or are refused; the first is FirstPause.
 const lastSearch = 300 * time.Millisecond
 
 // newsTravels is when it is looked once more after slots moved: the node that was asked
 // may not have heard of it. A former master, now a replica, takes subscriptions like a master.
 const newsTravels = 2 * time.Second
-
-// watcher is how topics are watched: subscriptions, or shards of them.
-type watcher interface {
-	watch(channel string, t backend.Topic)
-	unwatch(channel string, t backend.Topic)
-	listens(channel string) bool
-	close()
-}
 
 // shards keeps subscriptions on each node of a cluster that has channels which are
 // watched. One goroutine finds the node of a slot that it does not know, and moves channels
@@ -37,33 +29,29 @@ type watcher interface {
 //
 // Locks are taken in the order shards, subscriptions.
 type shards struct {
-	sharder Sharder
-	decide  func(context.Context) (bool, error)
-	plain   func() *subscriptions
-	node    func(name string) *subscriptions
-	handler backend.Handler
-	fault   func(error) error
+	Config
+	Sharding
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	wake   chan struct{} // has room for one
-	ended  chan struct{} // closed when run has returned
-	gone   sync.WaitGroup
+	loop
+	gone sync.WaitGroup
 
 	mu      sync.Mutex
-	started bool
-	closed  bool
 	decided bool
 	all     *subscriptions // where nothing is sharded
 	routes  map[string]*route
 	slots   map[int]*shardSlot
 	nodes   map[string]*subscriptions
 	lost    map[int]bool // slots to be found by what is known, or anew
-	search  bool         // who has which slot is to be asked for
-	pauses  int          // how many searches followed each other closely
-	last    time.Time    // of the last search
-	next    time.Time    // no search before
-	verify  time.Time    // a search is due then; or zero
+	searches
+}
+
+// searches says when the nodes of the slots are to be asked for.
+type searches struct {
+	search bool      // they are
+	pauses int       // how many searches followed each other closely
+	last   time.Time // of the last search
+	next   time.Time // no search before
+	verify time.Time // a search is due then; or zero
 }
 
 // route is a channel that is watched.
@@ -79,35 +67,31 @@ type shardSlot struct {
 	moved    bool // what is known about it was wrong
 }
 
-func newShards(sharder Sharder, decide func(context.Context) (bool, error), h backend.Handler, fault func(error) error) *shards {
-	s := &shards{
-		sharder: sharder,
-		decide:  decide,
-		handler: h,
-		fault:   fault,
-		wake:    make(chan struct{}, 1),
-		ended:   make(chan struct{}),
-		routes:  map[string]*route{},
-		slots:   map[int]*shardSlot{},
-		nodes:   map[string]*subscriptions{},
-		lost:    map[int]bool{},
+// NewSharded makes a watcher with one connection for each node, or one for all if it turns out that nothing is sharded.
+func NewSharded(c Config, sharding Sharding) Watcher {
+	return &shards{
+		Config:   c,
+		Sharding: sharding,
+		loop:     newLoop(),
+		routes:   map[string]*route{},
+		slots:    map[int]*shardSlot{},
+		nodes:    map[string]*subscriptions{},
+		lost:     map[int]bool{},
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s
 }
 
-func (s *shards) watch(channel string, t backend.Topic) {
+func (s *shards) Watch(channel string, t backend.Topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
 	if s.all != nil {
-		s.all.watch(channel, t)
+		s.all.Watch(channel, t)
 		return
 	}
 	if s.decided {
-		channel = shardChannel(t)
+		channel = s.Channel(t)
 	}
 	s.add(channel, t)
 	if !s.started {
@@ -118,7 +102,7 @@ func (s *shards) watch(channel string, t backend.Topic) {
 
 // add is called with s.mu held.
 func (s *shards) add(channel string, t backend.Topic) {
-	slot := Slot(channel)
+	slot := s.Slot(channel)
 	x := s.slots[slot]
 	if x == nil {
 		x = &shardSlot{channels: map[string]*route{}}
@@ -134,22 +118,22 @@ func (s *shards) add(channel string, t backend.Topic) {
 	}
 	if x.at != nil {
 		r.at = x.at
-		r.at.watch(channel, t)
+		r.at.Watch(channel, t)
 		return
 	}
 	s.lost[slot] = true
 	s.signal()
 }
 
-func (s *shards) unwatch(channel string, t backend.Topic) {
+func (s *shards) Unwatch(channel string, t backend.Topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all != nil {
-		s.all.unwatch(channel, t)
+		s.all.Unwatch(channel, t)
 		return
 	}
 	if s.decided {
-		channel = shardChannel(t)
+		channel = s.Channel(t)
 	}
 	r := s.routes[channel]
 	if r == nil {
@@ -157,12 +141,12 @@ func (s *shards) unwatch(channel string, t backend.Topic) {
 	}
 	r.topics = slices.DeleteFunc(r.topics, func(o backend.Topic) bool { return o == t })
 	if r.at != nil {
-		r.at.unwatch(channel, t)
+		r.at.Unwatch(channel, t)
 	}
 	if len(r.topics) > 0 {
 		return
 	}
-	slot := Slot(channel)
+	slot := s.Slot(channel)
 	delete(s.routes, channel)
 	delete(s.slots[slot].channels, channel)
 	if len(s.slots[slot].channels) == 0 {
@@ -171,19 +155,19 @@ func (s *shards) unwatch(channel string, t backend.Topic) {
 	}
 }
 
-// close ends all connections and goroutines. No event is delivered after it.
-// listens tells whether a channel that is watched is subscribed.
-func (s *shards) listens(channel string) bool {
+// Listens reports whether a channel that is watched is subscribed.
+func (s *shards) Listens(channel string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.all
 	if r := s.routes[channel]; at == nil && r != nil {
 		at = r.at
 	}
-	return at != nil && at.listens(channel)
+	return at != nil && at.Listens(channel)
 }
 
-func (s *shards) close() {
+// Close ends all connections and goroutines. No event is delivered after it.
+func (s *shards) Close() {
 	s.mu.Lock()
 	s.closed = true
 	started := s.started
@@ -200,16 +184,19 @@ func (s *shards) close() {
 	}
 	s.mu.Unlock()
 	for _, n := range nodes {
-		s.gone.Go(n.close)
+		s.gone.Go(n.Close)
 	}
 	s.gone.Wait()
 }
 
-func (s *shards) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// newNode makes the subscriptions of one node.
+func (s *shards) newNode(name string) *subscriptions {
+	n := newSubscriptions(s.Config)
+	n.Open = func(ctx context.Context, ev ShardEvents) (Subscription, error) {
+		return s.SubscribeShard(ctx, name, n.anyName(), ev)
 	}
+	n.shards = s
+	return n
 }
 
 // moved hears from a node that it does not have the slots of these channels any more, or
@@ -218,7 +205,7 @@ func (s *shards) moved(at *subscriptions, channels []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, channel := range channels {
-		slot := Slot(channel)
+		slot := s.Slot(channel)
 		if x := s.slots[slot]; x != nil && x.at == at {
 			x.at, x.moved = nil, true
 			s.lost[slot], s.search = true, true
@@ -271,7 +258,7 @@ func (s *shards) step() time.Duration {
 	case !decided && wait > 0:
 		return wait
 	case !decided:
-		sharded, err := s.decide(s.ctx)
+		sharded, err := s.Decide(s.ctx)
 		if err != nil {
 			s.tell(err)
 			return s.pause()
@@ -284,8 +271,8 @@ func (s *shards) step() time.Duration {
 		s.mu.Lock()
 		s.search = false
 		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
-		err := s.sharder.FindMasters(ctx)
+		ctx, cancel := context.WithTimeout(s.ctx, Patience)
+		err := s.FindMasters(ctx)
 		cancel()
 		if err != nil {
 			s.tell(err)
@@ -319,7 +306,7 @@ func (s *shards) pause() time.Duration {
 	if now.Sub(s.last) > 2*lastSearch {
 		s.pauses = 0
 	}
-	pause := min(firstPause<<min(s.pauses, 10), lastSearch)
+	pause := min(FirstPause<<min(s.pauses, 10), lastSearch)
 	s.pauses++
 	s.last = now
 	s.next = now.Add(pause - rand.N(pause/2))
@@ -368,7 +355,7 @@ func (s *shards) find(searched bool) error {
 
 	var failed error
 	for _, l := range lookups {
-		name, err := s.sharder.Master(s.ctx, l.channel)
+		name, err := s.Master(s.ctx, l.channel)
 		if err != nil {
 			failed = err
 			continue
@@ -391,7 +378,7 @@ func (s *shards) settle(slot int, name string, searched bool) {
 	}
 	at := s.nodes[name]
 	if at == nil {
-		at = s.node(name)
+		at = s.newNode(name)
 		s.nodes[name] = at
 	}
 	if x.at == at && !s.lost[slot] {
@@ -407,13 +394,13 @@ func (s *shards) settle(slot int, name string, searched bool) {
 			continue
 		}
 		for _, t := range r.topics {
-			at.watch(channel, t)
+			at.Watch(channel, t)
 		}
 		if from == nil {
 			continue
 		}
 		for _, t := range r.topics {
-			from.unwatch(channel, t)
+			from.Unwatch(channel, t)
 		}
 	}
 }
@@ -432,7 +419,7 @@ func (s *shards) sweep() {
 	for name, n := range s.nodes {
 		if !used[n] && !s.closed {
 			delete(s.nodes, name)
-			s.gone.Go(n.close)
+			s.gone.Go(n.Close)
 		}
 	}
 }
@@ -444,26 +431,25 @@ func (s *shards) shard(sharded bool) {
 	s.decided = true
 	s.routes, s.slots, s.lost = map[string]*route{}, map[int]*shardSlot{}, map[int]bool{}
 	if !sharded {
-		s.all = s.plain()
+		s.all = newSubscriptions(s.Config)
 		for channel, r := range early {
 			for _, t := range r.topics {
-				s.all.watch(channel, t)
+				s.all.Watch(channel, t)
 			}
 		}
 		return
 	}
 	for _, r := range early {
 		for _, t := range r.topics {
-			s.add(shardChannel(t), t)
+			s.add(s.Channel(t), t)
 		}
 	}
 }
 
-// tell tells those whose channels have no node if the reason will not pass by itself.
+// tell tells of the topics whose channels have no node, if the reason will not pass by itself.
 func (s *shards) tell(err error) {
-	fault := backend.FaultOf(s.fault(err))
-	teller, ok := s.handler.(backend.WatchFailer)
-	if !ok || fault.Temporary || s.ctx.Err() != nil {
+	tell := s.Failed(err)
+	if tell == nil || s.ctx.Err() != nil {
 		return
 	}
 	var topics []backend.Topic
@@ -477,6 +463,6 @@ func (s *shards) tell(err error) {
 	}
 	s.mu.Unlock()
 	for _, t := range topics {
-		teller.WatchFailed(t, &fault)
+		tell(t)
 	}
 }

@@ -1,4 +1,4 @@
-package redisproto
+package batcher
 
 import (
 	"context"
@@ -44,10 +44,10 @@ func cancellable(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestOutboxSendsTogetherWhatWaits(t *testing.T) {
+func TestBatcherSendsTogetherWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p post
-		o := NewOutbox(p.send)
+		o := New(p.send)
 		ctx := cancellable(t)
 		var done sync.WaitGroup
 		do := func(call int) {
@@ -62,12 +62,12 @@ func TestOutboxSendsTogetherWhatWaits(t *testing.T) {
 			do(i)
 		}
 		got := p.sent()
-		if len(got) != outboxSenders {
-			t.Fatalf("%d round trips are on their way, want %d", len(got), outboxSenders)
+		if len(got) != fewSenders {
+			t.Fatalf("%d round trips are on their way, want %d", len(got), fewSenders)
 		}
 		close(got[0].answer)
 		synctest.Wait()
-		if got = p.sent(); len(got) != outboxSenders+1 || len(got[outboxSenders].calls) != 6-outboxSenders {
+		if got = p.sent(); len(got) != fewSenders+1 || len(got[fewSenders].calls) != 6-fewSenders {
 			t.Fatalf("after one answer %d round trips were sent, the last with %v; want one more, with all that waited", len(got), got[len(got)-1].calls)
 		}
 		for _, x := range got[1:] {
@@ -79,17 +79,17 @@ func TestOutboxSendsTogetherWhatWaits(t *testing.T) {
 }
 
 // Near a server two round trips at a time take all that is there; far from it calls do not wait for each other's.
-func TestOutboxSendsAsManyAsTheServerIsFar(t *testing.T) {
+func TestBatcherSendsAsManyAsTheServerIsFar(t *testing.T) {
 	for trip, want := range map[time.Duration]int{
-		20 * time.Microsecond:  outboxSenders,
-		150 * time.Microsecond: outboxSenders + 1,
-		500 * time.Microsecond: outboxSenders + 5,
-		20 * time.Millisecond:  outboxMostSenders,
+		20 * time.Microsecond:  fewSenders,
+		150 * time.Microsecond: fewSenders + 1,
+		500 * time.Microsecond: fewSenders + 5,
+		20 * time.Millisecond:  mostSenders,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			under, most := 0, 0
-			o := NewOutbox(func(context.Context, []int) {
+			o := New(func(context.Context, []int) {
 				mu.Lock()
 				under++
 				most = max(most, under)
@@ -112,7 +112,7 @@ func TestOutboxSendsAsManyAsTheServerIsFar(t *testing.T) {
 				})
 			}
 			done.Wait()
-			if far := most - want; far < 0 || far > 0 && trip < outboxStuck {
+			if far := most - want; far < 0 || far > 0 && trip < stuckAfter {
 				t.Errorf("%d round trips at once, of %v each; want %d", most, trip, want)
 			}
 			o.Close()
@@ -125,9 +125,9 @@ func TestOutboxSendsAsManyAsTheServerIsFar(t *testing.T) {
 }
 
 // Alone, and with a context that cannot end, no goroutine is started.
-func TestOutboxLeadsInPlace(t *testing.T) {
+func TestBatcherLeadsInPlace(t *testing.T) {
 	calls := 0
-	o := NewOutbox(func(ctx context.Context, c []string) { calls += len(c) })
+	o := New(func(ctx context.Context, c []string) { calls += len(c) })
 	for range 3 {
 		if left := o.Do(context.Background(), "x"); left != nil {
 			t.Error("a call that nobody can leave was left")
@@ -139,10 +139,10 @@ func TestOutboxLeadsInPlace(t *testing.T) {
 }
 
 // Others do not wait for a caller who sends its own.
-func TestOutboxIsNotHeldUpByALeader(t *testing.T) {
+func TestBatcherIsNotHeldUpByALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p post
-		o := NewOutbox(p.send)
+		o := New(p.send)
 		var done sync.WaitGroup
 		for i := range 4 {
 			done.Go(func() { o.Do(context.Background(), i) })
@@ -157,10 +157,10 @@ func TestOutboxIsNotHeldUpByALeader(t *testing.T) {
 	})
 }
 
-func TestOutboxGoesOnWithoutTheCallerWhoLeft(t *testing.T) {
+func TestBatcherGoesOnWithoutTheCallerWhoLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p post
-		o := NewOutbox(p.send)
+		o := New(p.send)
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		for i := range 2 { // a context that has ended is no reason not to send
@@ -194,16 +194,16 @@ func TestOutboxGoesOnWithoutTheCallerWhoLeft(t *testing.T) {
 
 // A connection that is broken and does not show it holds up those whose calls it took, and
 // nobody else.
-func TestOutboxPassesWhatIsStuck(t *testing.T) {
+func TestBatcherPassesWhatIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p post
-		o := NewOutbox(p.send)
+		o := New(p.send)
 		ctx := cancellable(t)
-		const stuck = outboxSenders + 3
+		const stuck = fewSenders + 3
 		for i := range stuck { // each in a round trip of its own, none is answered
 			go o.Do(ctx, i)
 			synctest.Wait()
-			time.Sleep(2 * outboxStuck)
+			time.Sleep(2 * stuckAfter)
 			synctest.Wait()
 		}
 		if got := len(p.sent()); got != stuck {
@@ -211,7 +211,7 @@ func TestOutboxPassesWhatIsStuck(t *testing.T) {
 		}
 		done := make(chan struct{})
 		go func() { defer close(done); o.Do(ctx, 100) }()
-		time.Sleep(2 * outboxStuck)
+		time.Sleep(2 * stuckAfter)
 		synctest.Wait()
 		all := p.sent()
 		if last := all[len(all)-1]; len(all) != stuck+1 || last.calls[0] != 100 {
@@ -224,7 +224,7 @@ func TestOutboxPassesWhatIsStuck(t *testing.T) {
 		}
 		synctest.Wait()
 		o.mu.Lock()
-		if o.extra != 0 || o.senders > outboxSenders {
+		if o.extra != 0 || o.senders > fewSenders {
 			t.Errorf("%d senders and %d more are left", o.senders, o.extra)
 		}
 		o.mu.Unlock()
@@ -232,10 +232,10 @@ func TestOutboxPassesWhatIsStuck(t *testing.T) {
 	})
 }
 
-func TestOutboxClosesAndStillAnswers(t *testing.T) {
+func TestBatcherClosesAndStillAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p post
-		o := NewOutbox(p.send)
+		o := New(p.send)
 		ctx := cancellable(t)
 		done := make(chan struct{}, 2)
 		for i := range 2 {
@@ -260,10 +260,10 @@ func TestOutboxClosesAndStillAnswers(t *testing.T) {
 }
 
 // Many callers who come and leave: every call is sent once, every reply goes to its caller.
-func TestOutboxUnderLoad(t *testing.T) {
+func TestBatcherUnderLoad(t *testing.T) {
 	var mu sync.Mutex
 	sent := map[*int]int{}
-	o := NewOutbox(func(ctx context.Context, calls []*int) {
+	o := New(func(ctx context.Context, calls []*int) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range calls {
@@ -307,12 +307,12 @@ func TestOutboxUnderLoad(t *testing.T) {
 }
 
 // No call is lost, sent twice, or left behind by parking, shares and changing most.
-func TestOutboxIsAtRestAfterAll(t *testing.T) {
+func TestBatcherIsAtRestAfterAll(t *testing.T) {
 	for round := range 8 {
 		var mu sync.Mutex
 		sent := map[*int]int{}
 		var slow atomic.Int64
-		o := NewOutbox(func(ctx context.Context, calls []*int) {
+		o := New(func(ctx context.Context, calls []*int) {
 			if d := slow.Load(); d > 0 {
 				time.Sleep(time.Duration(rand.Int64N(d)))
 			}

@@ -1,4 +1,4 @@
-package redisproto
+package pubsub
 
 import (
 	"context"
@@ -13,53 +13,40 @@ import (
 
 // The times that subscriptions keep.
 const (
-	// linger is how long a channel stays subscribed after its last Unwatch, so
+	// Linger is how long a channel stays subscribed after its last Unwatch, so
 	// that a name that is waited for again and again is not subscribed each time.
-	linger = 50 * time.Millisecond
-	// silence is how long a connection with channels may be silent before it is
-	// asked for a sign of life, and patience how long it may take to give one.
-	silence  = 10 * time.Second
-	patience = 5 * time.Second
-	// idleClose is how long a connection without channels is kept.
-	idleClose = 30 * time.Second
+	Linger = 50 * time.Millisecond
+	// Silence is how long a connection with channels may be silent before it is
+	// asked for a sign of life, and Patience how long it may take to give one.
+	Silence  = 10 * time.Second
+	Patience = 5 * time.Second
+	// IdleClose is how long a connection without channels is kept.
+	IdleClose = 30 * time.Second
 	// The pause before dialling again doubles from the first to the last, and is
 	// shortened by up to half at random, so that a fleet does not come back at once.
-	firstPause = 50 * time.Millisecond
-	lastPause  = 3 * time.Second
-	// subscribeBatch is how many channels one SUBSCRIBE or UNSUBSCRIBE names.
-	subscribeBatch = 1000
+	FirstPause = 50 * time.Millisecond
+	LastPause  = 3 * time.Second
+	// SubscribeBatch is how many channels one SUBSCRIBE or UNSUBSCRIBE names.
+	SubscribeBatch = 1000
 )
 
 var errSilent = errors.New("the subscription connection gave no sign of life")
 
-// ignoredPayload is published to wake Java only: it parses it as 0, and those of
-// mortise who are to wake are told elsewhere.
-const ignoredPayload = "00"
-
 // subscriptions keeps one subscription connection for all topics that are watched.
 // It is opened when it is first needed and closed when no channel was subscribed
-// for idleClose. One goroutine brings what the connection is subscribed to in line
+// for IdleClose. One goroutine brings what the connection is subscribed to in line
 // with what is wanted, many channels to a command; one more, the adapter's, reads.
 // Neither their number nor that of connections grows with topics.
 //
 // Where pub/sub is sharded there is one for each node of the cluster, and shards tells
 // each which channels are its own.
 type subscriptions struct {
-	open    func(context.Context, ShardEvents) (Subscription, error)
-	handler backend.Handler
-	fault   func(error) error
-	shards  *shards // nil where there is one for all
+	Config
+	shards *shards // nil where there is one for all
 
-	tag string // what this client is called in turns
-
-	ctx    context.Context
-	cancel context.CancelFunc
-	wake   chan struct{} // has room for one
-	ended  chan struct{} // closed when run has returned
+	loop
 
 	mu       sync.Mutex
-	started  bool
-	closed   bool
 	channels map[string]*channel
 	watched  int           // channels with topics
 	todo     []string      // channels that wait for run: to subscribe, or to confirm
@@ -89,21 +76,14 @@ type leftChannel struct {
 	at   time.Time
 }
 
-func newSubscriptions(open func(context.Context, ShardEvents) (Subscription, error), h backend.Handler, tag string, fault func(error) error) *subscriptions {
-	s := &subscriptions{
-		open:     open,
-		handler:  h,
-		tag:      tag,
-		fault:    fault,
-		wake:     make(chan struct{}, 1),
-		ended:    make(chan struct{}),
-		channels: map[string]*channel{},
-	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s
+// New makes a watcher with one connection.
+func New(c Config) Watcher { return newSubscriptions(c) }
+
+func newSubscriptions(c Config) *subscriptions {
+	return &subscriptions{Config: c, loop: newLoop(), channels: map[string]*channel{}}
 }
 
-func (s *subscriptions) watch(name string, t backend.Topic) {
+func (s *subscriptions) Watch(name string, t backend.Topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -139,7 +119,7 @@ func (s *subscriptions) resubscribe(name string) {
 	s.signal()
 }
 
-func (s *subscriptions) unwatch(name string, t backend.Topic) {
+func (s *subscriptions) Unwatch(name string, t backend.Topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.channels[name]
@@ -163,16 +143,16 @@ func (s *subscriptions) unwatch(name string, t backend.Topic) {
 	}
 }
 
-// listens tells whether the server confirmed that a channel is subscribed, watched or not.
-func (s *subscriptions) listens(name string) bool {
+// Listens reports whether the server confirmed that a channel is subscribed, watched or not.
+func (s *subscriptions) Listens(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.channels[name]
 	return c != nil && c.live() && s.conn != nil && !s.conn.down
 }
 
-// close ends the connection and the goroutines. No event is delivered after it.
-func (s *subscriptions) close() {
+// Close ends the connection and the goroutines. No event is delivered after it.
+func (s *subscriptions) Close() {
 	s.mu.Lock()
 	s.closed = true
 	started := s.started
@@ -180,13 +160,6 @@ func (s *subscriptions) close() {
 	s.cancel()
 	if started {
 		<-s.ended
-	}
-}
-
-func (s *subscriptions) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -234,15 +207,15 @@ func (s *subscriptions) step() {
 	s.mu.Unlock()
 
 	for _, t := range confirm {
-		s.handler.Watching(t)
+		s.Watching(t)
 	}
 	if !s.send(c, subscribe, c.sub.Subscribe) || !s.send(c, unsubscribe, c.sub.Unsubscribe) {
 		return
 	}
 	s.mu.Lock()
 	now := time.Now()
-	ask := s.watched > 0 && c.asked.IsZero() && now.Sub(c.heard) >= silence
-	idle := len(s.channels) == 0 && now.Sub(c.emptySince) >= idleClose
+	ask := s.watched > 0 && c.asked.IsZero() && now.Sub(c.heard) >= Silence
+	idle := len(s.channels) == 0 && now.Sub(c.emptySince) >= IdleClose
 	if ask {
 		c.asked = now
 	}
@@ -254,7 +227,7 @@ func (s *subscriptions) step() {
 	case idle:
 		_ = c.sub.Close()
 	case ask:
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		ctx, cancel := context.WithTimeout(s.ctx, Patience)
 		defer cancel()
 		if err := c.sub.Ping(ctx); err != nil {
 			s.drop(c, err)
@@ -283,15 +256,15 @@ func (s *subscriptions) nextLook() time.Time {
 	case c.down:
 		earlier(time.Now())
 	case !c.asked.IsZero():
-		earlier(c.asked.Add(patience))
+		earlier(c.asked.Add(Patience))
 	case s.watched > 0:
-		earlier(c.heard.Add(silence))
+		earlier(c.heard.Add(Silence))
 	}
 	if len(s.left) > 0 {
-		earlier(s.left[0].at.Add(linger))
+		earlier(s.left[0].at.Add(Linger))
 	}
 	if len(s.channels) == 0 {
-		earlier(c.emptySince.Add(idleClose))
+		earlier(c.emptySince.Add(IdleClose))
 	}
 	return next
 }
@@ -305,7 +278,7 @@ func (s *subscriptions) broken() (*connection, error) {
 		return nil, nil
 	case c.down:
 		return c, c.err
-	case !c.asked.IsZero() && time.Since(c.asked) >= patience:
+	case !c.asked.IsZero() && time.Since(c.asked) >= Patience:
 		return c, errSilent
 	default:
 		return nil, nil
@@ -332,7 +305,7 @@ func (s *subscriptions) anyName() string {
 
 // dial opens a connection and puts all that is wanted on the list for it.
 func (s *subscriptions) dial() {
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	ctx, cancel := context.WithTimeout(s.ctx, Patience)
 	defer cancel()
 	c := &connection{s: s}
 	sub, err := s.openWithin(ctx, c)
@@ -359,7 +332,7 @@ func (s *subscriptions) dial() {
 func (s *subscriptions) openWithin(ctx context.Context, c *connection) (Subscription, error) {
 	got, failed := make(chan Subscription), make(chan error, 1)
 	go func() {
-		sub, err := s.open(ctx, c)
+		sub, err := s.Open(ctx, c)
 		if err != nil {
 			failed <- err
 			return
@@ -384,7 +357,7 @@ func (s *subscriptions) openWithin(ctx context.Context, c *connection) (Subscrip
 func (s *subscriptions) drop(c *connection, err error) {
 	s.mu.Lock()
 	s.conn = nil
-	if c.confirmed && time.Since(c.opened) > lastPause {
+	if c.confirmed && time.Since(c.opened) > LastPause {
 		s.pauses = 0 // it was good for a while
 	}
 	for name, ch := range s.channels {
@@ -402,22 +375,20 @@ func (s *subscriptions) drop(c *connection, err error) {
 // retreat sets the time of the next attempt, and tells those who watch if the
 // reason for it will not pass by itself.
 func (s *subscriptions) retreat(err error) {
-	fault := backend.FaultOf(s.fault(err))
-	teller, ok := s.handler.(backend.WatchFailer)
-	tell := ok && !fault.Temporary && s.ctx.Err() == nil
+	tell := s.Failed(err)
 	var topics []backend.Topic
 	s.mu.Lock()
-	pause := min(firstPause<<min(s.pauses, 10), lastPause)
+	pause := min(FirstPause<<min(s.pauses, 10), LastPause)
 	s.pauses++
 	s.redialAt = time.Now().Add(pause - rand.N(pause/2))
-	if tell {
+	if tell != nil && s.ctx.Err() == nil {
 		for _, ch := range s.channels {
 			topics = append(topics, ch.topics...)
 		}
 	}
 	s.mu.Unlock()
 	for _, t := range topics {
-		teller.WatchFailed(t, &fault)
+		tell(t)
 	}
 	if s.shards != nil {
 		s.shards.broken(s)
@@ -446,9 +417,9 @@ func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic)
 
 // takeLeft takes the channels that nobody came back to.
 func (s *subscriptions) takeLeft(now time.Time) (unsubscribe []string) {
-	due := linger
-	if len(s.left) > 0 && now.Sub(s.left[0].at) >= linger {
-		due = linger / 2 // those go along that are due soon
+	due := Linger
+	if len(s.left) > 0 && now.Sub(s.left[0].at) >= Linger {
+		due = Linger / 2 // those go along that are due soon
 	}
 	for len(s.left) > 0 && now.Sub(s.left[0].at) >= due {
 		l := s.left[0]
@@ -493,13 +464,13 @@ func (s *subscriptions) remove(name string) {
 
 // send sends names in batches. It reports whether c is still good.
 func (s *subscriptions) send(c *connection, names []string, do func(context.Context, ...string) error) bool {
-	for batch := range slices.Chunk(names, subscribeBatch) {
+	for batch := range slices.Chunk(names, SubscribeBatch) {
 		s.mu.Lock()
 		if c.asked.IsZero() {
 			c.asked = time.Now()
 		}
 		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		ctx, cancel := context.WithTimeout(s.ctx, Patience)
 		err := do(ctx, batch...)
 		cancel()
 		if err != nil {
@@ -552,7 +523,7 @@ func (c *connection) Subscribed(name string) {
 	}
 	s.mu.Unlock()
 	for _, t := range topics {
-		s.handler.Watching(t)
+		s.Watching(t)
 	}
 }
 
@@ -577,9 +548,7 @@ func (c *connection) Unsubscribed(name string) {
 // elsewhere. Those who watch are told if the reason will not pass by itself.
 func (c *connection) Refused(names []string, err error) {
 	s := c.s
-	fault := backend.FaultOf(s.fault(err))
-	teller, ok := s.handler.(backend.WatchFailer)
-	tell := ok && !fault.Temporary
+	tell := s.Failed(err)
 	var refused []string
 	var topics []backend.Topic
 	s.mu.Lock()
@@ -596,7 +565,7 @@ func (c *connection) Refused(names []string, err error) {
 		case ch.live():
 			ch.sent = false
 			refused = append(refused, name)
-			if tell {
+			if tell != nil {
 				topics = append(topics, ch.topics...)
 			}
 		case ch.unanswered == 0 && len(ch.topics) == 0:
@@ -605,7 +574,7 @@ func (c *connection) Refused(names []string, err error) {
 	}
 	s.mu.Unlock()
 	for _, t := range topics {
-		teller.WatchFailed(t, &fault)
+		tell(t)
 	}
 	if len(refused) > 0 && s.shards != nil {
 		s.shards.moved(s, refused)
@@ -622,16 +591,7 @@ func (c *connection) Message(name, payload string) {
 	}
 	s.mu.Unlock()
 	for _, t := range topics {
-		if !heeds(t.Kind, payload) {
-			continue
-		}
-		if turns, is := s.handler.(backend.TurnHandler); is && t.Kind == backend.KindLock {
-			if next, passed := turn(payload, s.tag); passed {
-				turns.Passed(t, next)
-				continue
-			}
-		}
-		s.handler.Released(t)
+		s.Message(t, payload)
 	}
 }
 
