@@ -119,23 +119,3 @@ const (
 	ShardedOn   = redisproto.ShardedOn
 	ShardedOff  = redisproto.ShardedOff
 )
-
-func newAdapter(opts []Option) *adapter {
-	a := &adapter{commands: newCommands()}
-	for _, opt := range opts {
-		opt(&a.options)
-	}
-	return a
-}
-
-func (a *adapter) over(build func() (valkey.Client, error), discard func(valkey.Client)) *adapter {
-	a.client = redisproto.NewLazy(func() (valkey.Client, error) {
-		client, err := build()
-		if err == nil {
-			a.cluster = client.Mode() == valkey.ClientModeCluster
-		}
-		return client, err
-	}, discard)
-	a.connect = a.client.Get
-	return a
-}

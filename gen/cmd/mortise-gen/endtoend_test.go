@@ -22,10 +22,13 @@ func TestTheTreeIsGenerated(t *testing.T) {
 	}{
 		{"scripts", "scripts_gen.go", []string{"scripts"}},
 		{"redisgo", "commands_gen.go", []string{"commands", "-profile", "goredis"}},
+		{"redisgo", "adapter_gen.go", []string{"adapter", "-profile", "goredis"}},
+		{"rueidis", "adapter_gen.go", []string{"adapter", "-profile", "rueidis"}},
+		{"valkey", "adapter_gen.go", []string{"adapter", "-profile", "valkey"}},
 		{"rueidis", "commands_gen.go", []string{"commands", "-profile", "rueidis"}},
 		{"valkey", "commands_gen.go", []string{"commands", "-profile", "valkey"}},
 	} {
-		t.Run(test.dir, func(t *testing.T) {
+		t.Run(test.dir+"/"+test.args[0], func(t *testing.T) {
 			t.Chdir(filepath.Join(root, test.dir))
 			want, err := os.ReadFile(test.file)
 			if err != nil {
@@ -76,7 +79,7 @@ func TestNothingIsWrittenWhenAnythingIsWrong(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"mocks"}, {"commands"}, {"commands", "-profile", "goredis", "more"}} {
+	for _, args := range [][]string{nil, {"mocks"}, {"adapter"}, {"adapter", "-profile", "radix"}, {"commands"}, {"commands", "-profile", "goredis", "more"}} {
 		if err := run(args); err != errUsage {
 			t.Errorf("%v: got %v", args, err)
 		}
