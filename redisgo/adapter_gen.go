@@ -221,7 +221,8 @@ func (a *adapter) FindMasters(ctx context.Context) error {
 	return c.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
-func (a *adapter) SubscribeShard(ctx context.Context, addr, _ string, ev redisproto.ShardEvents) (redisproto.Subscription, error) {
+func (a *adapter) SubscribeShard(ctx context.Context, addr, _ string,
+	ev redisproto.ShardEvents) (redisproto.Subscription, error) {
 	a.mu.Lock()
 	rdb := a.masters[addr]
 	a.mu.Unlock()

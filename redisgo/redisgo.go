@@ -28,7 +28,7 @@ import (
 // a *redis.Ring, is an error of mortise.New. The client stays open when the
 // locks are closed.
 //
-// One connection more than the client's pool is used while somebody waits for a
+// One connection more than the client's pool is used while a goroutine waits for a
 // lock, and some 30 s longer, or with sharded pub/sub one for each master of the cluster; it
 // does not count towards PoolSize. A command takes ReadTimeout (3 s by default) at most: do
 // not switch that off.
@@ -39,10 +39,12 @@ func New(rdb redis.UniversalClient, opts ...Option) backend.Backend {
 	}
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil, errors.New("redisgo.New: the client is nil: pass what redis.NewClient or redis.NewClusterClient returned")
+			return nil, errors.New("redisgo.New: the client is nil: pass what redis.NewClient or " +
+				"redis.NewClusterClient returned")
 		}
 		if _, ring := rdb.(*redis.Ring); ring {
-			return nil, errors.New("redisgo.New: a *redis.Ring moves a name to another server when a shard is down, and the lock would be granted twice: pass a *redis.Client or a *redis.ClusterClient")
+			return nil, errors.New("redisgo.New: a *redis.Ring moves a name to another server when a shard is " +
+				"down, and the lock would be granted twice: pass a *redis.Client or a *redis.ClusterClient")
 		}
 		_, cluster := rdb.(*redis.ClusterClient)
 		if !cluster && o.sharded == ShardedOn {
@@ -58,7 +60,7 @@ type Option func(*options)
 type options struct{ sharded redisproto.ShardedPubSub }
 
 // WithShardedPubSub sets how releases are announced on a cluster; without it, it is
-// [ShardedAuto]. All who share locks must agree: see [redisproto.ShardedPubSub].
+// [ShardedAuto]. All clients that share locks must agree: see [redisproto.ShardedPubSub].
 func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
 	return func(o *options) { o.sharded = mode }
 }

@@ -38,7 +38,7 @@ import (
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
 // DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
 //
-// While somebody waits for a lock, and some 30 s longer, there is one more connection for
+// While a goroutine waits for a lock, and some 30 s longer, there is one more connection for
 // subscriptions, or with sharded pub/sub one for each master of the cluster.
 func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
@@ -46,7 +46,8 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 		case len(opt.InitAddress) == 0:
 			return nil, errors.New("rueidis.New: ClientOption.InitAddress is empty")
 		case opt.ConnLifetime > 0:
-			return nil, errors.New("rueidis.New: ClientOption.ConnLifetime makes rueidis send commands a second time: leave it zero")
+			return nil, errors.New("rueidis.New: ClientOption.ConnLifetime makes rueidis send commands a second " +
+				"time: leave it zero")
 		case len(opt.ClientTrackingOptions) > 0:
 			return nil, errors.New("rueidis.New: ClientOption.ClientTrackingOptions is set by mortise: leave it empty")
 		case opt.DisableAutoPipelining && !opt.DisableCache:
@@ -69,11 +70,14 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true    // it is not asked for while there may be a cluster
-			if untold.PipelineMultiplex >= 0 { // two connections, for as many round trips as there are at once; or one, where that is wanted
+			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
+			// two connections, for as many round trips as there are at once; or one, where that is
+			// wanted
+			if untold.PipelineMultiplex >= 0 {
 				untold.PipelineMultiplex = 1
 			}
-			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) }, rueidis.Client.Close)
+			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) },
+				rueidis.Client.Close)
 		}
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
@@ -114,9 +118,11 @@ const settling = 5 * time.Second
 func NewWithClient(client rueidis.Client, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil, errors.New("rueidis.NewWithClient: the client is nil: pass what rueidis.NewClient returned without an error")
+			return nil, errors.New("rueidis.NewWithClient: the client is nil: pass what rueidis.NewClient " +
+				"returned without an error")
 		}
-		return newAdapter(opts).over(func() (rueidis.Client, error) { return client, nil }, func(rueidis.Client) {}), nil
+		return newAdapter(opts).over(func() (rueidis.Client, error) { return client, nil }, func(rueidis.Client) {}),
+			nil
 	})
 }
 
@@ -126,7 +132,7 @@ type Option func(*options)
 type options struct{ sharded redisproto.ShardedPubSub }
 
 // WithShardedPubSub sets how releases are announced on a cluster; without it, it is
-// [ShardedAuto]. All who share locks must agree: see [redisproto.ShardedPubSub].
+// [ShardedAuto]. All clients that share locks must agree: see [redisproto.ShardedPubSub].
 func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
 	return func(o *options) { o.sharded = mode }
 }

@@ -55,7 +55,8 @@ func (a *adapter) over(build func() (valkey.Client, error), discard func(valkey.
 
 func (a *adapter) Features() redisproto.Features {
 	built := a.client.Built()
-	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built, Leaves: built && !a.cluster}
+	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built,
+		Leaves: built && !a.cluster}
 }
 
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
@@ -173,7 +174,8 @@ func (a *adapter) Subscribe(ctx context.Context, ev redisproto.Events) (redispro
 	})
 }
 
-func subscribe(ctx context.Context, client valkey.Client, ev redisproto.Events, on func(valkey.PubSubSubscription)) (*subscription, error) {
+func subscribe(ctx context.Context, client valkey.Client, ev redisproto.Events,
+	on func(valkey.PubSubSubscription)) (*subscription, error) {
 	conn, _ := client.Dedicate()
 	if err := conn.Do(ctx, conn.B().Ping().Build()).Error(); err != nil { // connects, on a cluster
 		conn.Close()
@@ -224,7 +226,7 @@ func (s *subscription) Close() error {
 }
 
 const (
-	// nodePatience is how long one node may take to tell who has which slot.
+	// nodePatience is how long one node may take to answer CLUSTER SLOTS.
 	nodePatience = time.Second
 	// inFlight is how many SSUBSCRIBE or SUNSUBSCRIBE are on their way at once.
 	inFlight = 64
@@ -245,7 +247,7 @@ func (a *adapter) AskSharded(ctx context.Context) error {
 	return client.Do(ctx, client.B().PubsubShardnumsub().Build()).Error()
 }
 
-// slotRange is who has the slots from first to last.
+// slotRange is the node that has the slots from first to last.
 type slotRange struct {
 	first, last int64
 	node        string
@@ -347,7 +349,8 @@ func parseRange(r valkey.ValkeyMessage, asked string) (m slotRange, err error) {
 
 // SubscribeShard connects by way of valkey, which does not hear of a node that took slots
 // over before it sends it a command: the reply of the old one says where it is.
-func (a *adapter) SubscribeShard(ctx context.Context, addr, name string, ev redisproto.ShardEvents) (redisproto.Subscription, error) {
+func (a *adapter) SubscribeShard(ctx context.Context, addr, name string,
+	ev redisproto.ShardEvents) (redisproto.Subscription, error) {
 	client, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -384,7 +387,8 @@ type shardSubscription struct {
 
 // send sends a command for each slot and awaits their replies: valkey does not tell when a
 // command is written. refused hears of error replies.
-func (s *shardSubscription) send(ctx context.Context, channels []string, build func([]string) valkey.Completed, refused func([]string, error)) error {
+func (s *shardSubscription) send(ctx context.Context, channels []string, build func([]string) valkey.Completed,
+	refused func([]string, error)) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -444,7 +448,8 @@ func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 	defer cancel()
 	args := x.cmd.Commands() // EVALSHA, its sum, the number of keys, the keys and the arguments
 	keys, _ := strconv.Atoi(args[2])
-	x.cmd = x.client.B().Arbitrary("EVAL", redisproto.Source(args[1]), args[2]).Keys(args[3 : 3+keys]...).Args(args[3+keys:]...).Build().Pin()
+	x.cmd = x.client.B().Arbitrary("EVAL", redisproto.Source(args[1]),
+		args[2]).Keys(args[3 : 3+keys]...).Args(args[3+keys:]...).Build().Pin()
 	if !a.cluster {
 		x.waited(w, x.client.DoMulti(ctx, x.cmd, waiting(x.client, w)))
 		return

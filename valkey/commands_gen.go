@@ -22,7 +22,7 @@ type commands struct {
 	cluster bool                                             // a batch goes out as one script for each slot
 	most    int                                              // that one script takes of a batch; 0 for any number
 	batcher *batcher.Batcher[*call]                          // not used for a cluster; nil if scripts are sent one by one
-	// way is by which a script is sent; nil for the batcher, or the client's.
+	// way is by which a script is sent; nil for the batcher's, or the client's.
 	way func(ctx context.Context, x *call)
 }
 
@@ -79,7 +79,7 @@ type behind struct {
 	done <-chan struct{} // gets a value when the reply is there
 }
 
-// calls are those that nobody uses any more.
+// calls are free for the next caller.
 var calls = sync.Pool{New: func() any { return new(call) }}
 
 // do has a script sent. If ctx ends before its reply is there, left is not nil.

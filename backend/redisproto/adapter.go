@@ -64,10 +64,12 @@ type Greeter interface {
 	Hello(ctx context.Context) (server, version string, err error)
 }
 
-// Untracker may be implemented by a [Tracker]. Tracking costs the server, and the client library, a fourth of what a lock costs.
+// Untracker may be implemented by a [Tracker]. Tracking costs the server, and the client library, a
+// fourth of what a lock costs.
 type Untracker interface {
-	// Untracked are the commands over another connection, which tracks nothing, and is another client to the server: of
-	// its writes the first is told. It is not used on a cluster. Nil if there is no other.
+	// Untracked are the commands over another connection, which tracks nothing, and is another
+	// client to the server: of its writes the first is told. It is not used on a cluster. Nil if
+	// there is no other.
 	Untracked() Commands
 }
 

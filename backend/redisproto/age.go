@@ -17,7 +17,8 @@ const (
 	sinceKept = 2 * 366 * 24 * time.Hour
 )
 
-// sinceKey is the key of a scope. A user that may write it can keep the scope's Red out of the server, or switch the rule off.
+// sinceKey is the key of a scope. A user that may write it can keep the scope's Red out of the
+// server, or switch the rule off.
 func sinceKey(scope string) string {
 	if scope == "" {
 		return sinceShared

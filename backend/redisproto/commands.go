@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Commands is one method per script, in an interface for each kind of lock. Adapters do not write it: cmd/mortise-gen
-// generates an implementation from this interface, the scripts' headers and the
+// Commands is one method per script, in an interface for each kind of lock. Adapters do not write
+// it: cmd/mortise-gen generates an implementation from this interface, the scripts' headers and the
 // client's profile.
 //
 // A method takes the script's keys and arguments in structs whose fields bear the

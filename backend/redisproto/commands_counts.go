@@ -21,7 +21,8 @@ type LatchCommands interface {
 	LatchDelete(ctx context.Context, k LatchKeys, a LatchArgs) (int64, error)
 }
 
-// SemaphoreCommands are the scripts of semaphores. A semaphore of permits is made, and changed in size, by them too.
+// SemaphoreCommands are the scripts of semaphores. A semaphore of permits is made, and changed in
+// size, by them too.
 type SemaphoreCommands interface {
 	//mortise:script semaphore_set
 	SemaphoreSet(ctx context.Context, k SemaphoreKeys, a SemaphoreArgs) (int64, error)

@@ -40,7 +40,7 @@ func onceKey(r backend.CountRequest) string {
 
 // heeds tells whether a message on the channel of a topic of this kind may mean that
 // it was released. A semaphore's says how many permits there are; one that is not
-// positive is for nobody.
+// positive is for no waiter.
 func heeds(k backend.Kind, payload string) bool {
 	switch k {
 	case backend.KindLatch:
@@ -57,7 +57,8 @@ func (s counters) SetCount(ctx context.Context, r backend.CountRequest) (bool, e
 		return false, err
 	}
 	if r.Topic.Kind == backend.KindLatch {
-		reply, err := s.adapter.LatchSet(ctx, latchKeys(r), LatchSetArgs{Count: r.N, Keep: backend.Remembered, Publish: s.publish()})
+		reply, err := s.adapter.LatchSet(ctx, latchKeys(r),
+			LatchSetArgs{Count: r.N, Keep: backend.Remembered, Publish: s.publish()})
 		return s.yes("latch_set", reply, err)
 	}
 	reply, err := s.adapter.SemaphoreSet(ctx, semaphoreKeys(r), s.semaphoreArgs(r))
@@ -132,7 +133,8 @@ func (s counters) DrainCount(ctx context.Context, r backend.CountRequest) (int64
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
-	n, err := s.adapter.SemaphoreDrain(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)}, SemaphoreDrainArgs{Keep: backend.Remembered})
+	n, err := s.adapter.SemaphoreDrain(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
+		SemaphoreDrainArgs{Keep: backend.Remembered})
 	return n, s.fault(err)
 }
 
@@ -144,7 +146,8 @@ func (s permits) acquirePermit(ctx context.Context, r backend.AcquireRequest) (b
 	if err != nil {
 		return backend.AcquireReply{}, err
 	}
-	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name), PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish()})
+	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name),
+		PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish()})
 	if err != nil {
 		return backend.AcquireReply{}, s.fault(err)
 	}
@@ -179,7 +182,8 @@ func (s permits) renewPermits(ctx context.Context, in []backend.RenewRequest, ou
 			out[i] = backend.RenewResult{Err: err}
 			continue
 		}
-		items, at = append(items, PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}), append(at, i)
+		items, at = append(items, PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}),
+			append(at, i)
 	}
 	if len(items) == 0 {
 		return

@@ -73,8 +73,10 @@ const (
 )
 
 func known(err error) bool {
-	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased, mortise.ErrClosed,
-		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrBadName, mortise.ErrInvalid, context.DeadlineExceeded} {
+	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased,
+		mortise.ErrClosed,
+		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrBadName, mortise.ErrInvalid,
+		context.DeadlineExceeded} {
 		if errors.Is(err, is) {
 			return true
 		}
@@ -199,7 +201,8 @@ var calls = []struct {
 		if err3 == nil {
 			err3 = got.Release(ctx)
 		}
-		return errors.Join(err, err2, err3, p.AddPermits(ctx, 1+int(op)), p.Release(ctx, "00112233445566778899aabbccddeeff"))
+		return errors.Join(err, err2, err3, p.AddPermits(ctx, 1+int(op)),
+			p.Release(ctx, "00112233445566778899aabbccddeeff"))
 	}},
 	{"a latch", func(ctx context.Context, u *user, op byte) error {
 		l := u.client.Latch("l")
@@ -253,13 +256,17 @@ func (h *hostile) next() byte {
 }
 
 var (
-	numbers = []int64{0, 1, -1, 2, 3, -2, -3, math.MaxInt64, maxMillis, maxMillis + 1, 9223372036854, 9223372036855, math.MinInt64, 30000, 1 << 53, math.MaxInt32}
-	texts   = []string{"", "0", "1", "-1", "mode", "read", "write", "x:1", "x:1:write", "9223372036854", "9223372036854775807", "-9223372036854775808",
+	numbers = []int64{0, 1, -1, 2, 3, -2, -3, math.MaxInt64, maxMillis, maxMillis + 1, 9223372036854, 9223372036855,
+		math.MinInt64, 30000, 1 << 53, math.MaxInt32}
+	texts = []string{"", "0", "1", "-1", "mode", "read", "write", "x:1", "x:1:write", "9223372036854",
+		"9223372036854775807", "-9223372036854775808",
 		"99999999999999999999", "1e300", "nan", "inf", " 1", "0x7f", "\x00\xff"}
 	failures = []error{
 		serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: f, on @user_script:1."),
-		serverError("WRONGKIND the key holds a read-write lock"), serverError("OOM command not allowed"), serverError("READONLY"), serverError(""),
-		serverError("ERR value is not an integer or out of range script: f, on @user_script:1."), serverError("NOPERM"), serverError("ERR Error running script (call to f_): @user_script:"),
+		serverError("WRONGKIND the key holds a read-write lock"), serverError("OOM command not allowed"),
+		serverError("READONLY"), serverError(""),
+		serverError("ERR value is not an integer or out of range script: f, on @user_script:1."),
+		serverError("NOPERM"), serverError("ERR Error running script (call to f_): @user_script:"),
 		errors.New("garbage"), context.Canceled, context.DeadlineExceeded,
 	}
 )

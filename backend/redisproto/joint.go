@@ -13,8 +13,8 @@ const jointMost = 64
 // askAlone is what a script for several answers for a lock that it cannot serve.
 const askAlone = -2
 
-// joint sends acquisitions of plain locks, and releases that set the hold count to zero, to a server that is no cluster:
-// those that are ready at the same time by one script.
+// joint sends acquisitions of plain locks, and releases that set the hold count to zero, to a
+// server that is no cluster: those that are ready at the same time by one script.
 type joint struct {
 	*batcher.Merger[JointItem, JointReply]
 }
@@ -28,7 +28,8 @@ func (j *joint) do(ctx context.Context, item JointItem) (int64, error) {
 	return value, err
 }
 
-// Leave makes the error of a call that was left: done gets a value when the reply is there, which reply then reads.
+// Leave makes the error of a call that was left: done gets a value when the reply is there, which
+// reply then reads.
 func Leave[R any](done <-chan struct{}, reply func() (R, error)) error {
 	return &backend.Left[R]{Wait: func() (R, error) { <-done; return reply() }}
 }
@@ -48,13 +49,15 @@ func (s *core) newJoint() *joint {
 				if i.Lease > 0 {
 					value, err = c.Acquire(ctx, AcquireKeys{Lock: i.Lock}, AcquireArgs{Owner: i.Owner, Lease: i.Lease})
 				} else {
-					value, err = c.Release(ctx, ReleaseKeys{Lock: i.Lock, Channel: i.Channel}, ReleaseArgs{Owner: i.Owner, Publish: commandPublish})
+					value, err = c.Release(ctx, ReleaseKeys{Lock: i.Lock, Channel: i.Channel},
+						ReleaseArgs{Owner: i.Owner, Publish: commandPublish})
 				}
 				return err
 			})
 			return value, err
 		},
-		// A script that the server refuses may be refused for what one lock asks (by an ACL), and has done nothing.
+		// A script that the server refuses may be refused for what one lock asks (by an ACL), and
+		// has done nothing.
 		Again: func(value int64, err error) bool {
 			return err == nil && value == askAlone || err != nil && s.answered(err) && s.undone(err)
 		},

@@ -46,7 +46,8 @@ func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) 
 	fenced := false
 	for i, r := range in {
 		fenced = fenced || r.Fenced
-		items[i] = AcquireAllItem{Lock: r.Name, Token: tokenKey(r.Name), Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced}
+		items[i] = AcquireAllItem{Lock: r.Name, Token: tokenKey(r.Name), Owner: r.Owner, Lease: r.Lease,
+			Fenced: r.Fenced}
 	}
 	s.adapter.AcquireAll(ctx, AcquireAllArgs{Track: track}, items, replies)
 	granted, err := s.decodeAll(in, replies, out, fenced)
@@ -75,19 +76,22 @@ func (s multiLock) together(in []backend.AcquireRequest) error {
 	for i, r := range in {
 		if r.Kind != backend.KindLock || seen[r.Name] {
 			return &backend.RequestError{Index: i, Err: &backend.Fault{
-				Err: fmt.Errorf("AcquireAll takes different locks of KindLock: %q is there twice, or of kind %d", r.Name, r.Kind),
+				Err: fmt.Errorf("AcquireAll takes different locks of KindLock: %q is there twice, or of kind %d",
+					r.Name, r.Kind),
 			}}
 		}
 		names[i], seen[r.Name] = r.Name, true
 	}
 	if len(s.Groups(names)) > 1 {
-		return &backend.Fault{Err: fmt.Errorf("%q and %d more are not of one slot", names[0], len(names)-1), Remedy: "ask for each of the groups of Groups by itself"}
+		return &backend.Fault{Err: fmt.Errorf("%q and %d more are not of one slot", names[0], len(names)-1),
+			Remedy: "ask for each of the groups of Groups by itself"}
 	}
 	return nil
 }
 
 // decodeAll tells whether all were granted.
-func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []AcquireAllReply, out []backend.AcquireReply, fenced bool) (bool, error) {
+func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []AcquireAllReply, out []backend.AcquireReply,
+	fenced bool) (bool, error) {
 	granted := true
 	for i, r := range replies {
 		if r.Err != nil {

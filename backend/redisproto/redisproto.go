@@ -66,7 +66,8 @@ func (s *core) watcher() pubsub.Watcher {
 		return pubsub.New(config)
 	}
 	s.sharding = sharding
-	return pubsub.NewSharded(config, pubsub.Sharding{Decide: sharding.Get, Slot: Slot, Channel: shardChannel, Cluster: sharder})
+	return pubsub.NewSharded(config, pubsub.Sharding{Decide: sharding.Get, Slot: Slot, Channel: shardChannel,
+		Cluster: sharder})
 }
 
 // watchFailed tells the handler of an error that does not pass by itself, if it wants to hear of it.

@@ -16,7 +16,7 @@ type Replicator interface {
 	Replicates() bool
 	// Replicated is for one call of a method that sends one script, as EVAL, which is then followed by WAIT
 	// on the same connection and in the same round trip: WAIT counts the replicas that have what its own
-	// connection wrote, and holds that connection up, which therefore is nobody else's. What WAIT came
+	// connection wrote, and holds that connection up, which therefore is not shared. What WAIT came
 	// to is in w when the call returns. The call cannot be left.
 	Replicated(w *Wait) Commands
 }
@@ -97,7 +97,8 @@ func (s *core) had(w *Wait, wrote bool) (int, error) {
 }
 
 // acquireReplicated does not learn from a refusal: it comes over a connection that others do not use.
-func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (reply backend.AcquireReply, err error) {
+func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (reply backend.AcquireReply,
+	err error) {
 	track := s.adapter.Features().Tracking
 	c, w := s.by(r.Replicas, r.ReplicaWait)
 	switch r.Kind {

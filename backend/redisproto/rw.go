@@ -19,7 +19,7 @@ var _ backend.RWSession = (*session)(nil)
 // rwChannel is where releases of both sides are announced.
 func rwChannel(name string) string { return tagged("redisson_rwlock:", name) }
 
-// claimKey names the waiting writer who keeps fresh readers out. Redisson does not know
+// claimKey names the waiting writer that keeps fresh readers out. Redisson does not know
 // it, and it always expires.
 func claimKey(name string) string { return companion("writer", name) }
 
@@ -29,7 +29,8 @@ func timeoutKey(name, reader string) string {
 	return tagged("", name) + ":" + reader + ":rwlock_timeout:1"
 }
 
-func (s readWrite) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
+	error) {
 	s.sides.Store(true)
 	if r.Kind == backend.KindRead {
 		return s.acquireRead(ctx, c, r)
@@ -37,7 +38,8 @@ func (s readWrite) acquireSide(ctx context.Context, c Commands, r backend.Acquir
 	return s.acquireWrite(ctx, c, r)
 }
 
-func (s readWrite) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
+	error) {
 	track := s.adapter.Features().Tracking
 	timeout := timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
@@ -55,7 +57,8 @@ func (s readWrite) acquireRead(ctx context.Context, c Commands, r backend.Acquir
 	return backend.AcquireReply{Granted: granted, Absent: err == nil && !granted}, err
 }
 
-func (s readWrite) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
+	error) {
 	reply, err := c.WriteAcquire(ctx, WriteAcquireKeys{Lock: r.Name, Writer: claimKey(r.Name)}, WriteAcquireArgs{
 		Owner:    writerField(r.Owner),
 		Lease:    r.Lease,
@@ -91,7 +94,8 @@ func (s *core) answer(script string, left int64, err error) (backend.AcquireRepl
 
 func (s readWrite) releaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.ReadRelease(ctx,
-		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name), Channel: rwChannel(r.Name)},
+		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name),
+			Channel: rwChannel(r.Name)},
 		ReadReleaseArgs{Owner: r.Owner, Publish: s.publish()})
 	held, err := s.yes("read_release", reply, err)
 	return backend.ReleaseReply{Held: held}, err

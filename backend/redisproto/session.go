@@ -123,10 +123,11 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	query, sent := s.seen.Begin(r.Name), time.Now()
 	reply, err := s.acquire(ctx, s.adapter, r, true)
 	if left := leftIn[backend.AcquireReply](err); left != nil {
-		return backend.AcquireReply{}, behind(left, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
-			s.learn(query, sent, reply, err)
-			return reply, err
-		})
+		return backend.AcquireReply{}, behind(left,
+			func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
+				s.learn(query, sent, reply, err)
+				return reply, err
+			})
 	}
 	s.learn(query, sent, reply, err)
 	if r.Kind == backend.KindLock && !r.Waits {
@@ -136,10 +137,10 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 }
 
 // confirmWithin is when a lock that is still held is to be asked after, over a connection that tracks: most
-// are released by then, and need no server to remember who is told of the end of their record.
+// are released by then, and need no server to remember which client is told of the end of their record.
 const confirmWithin = 250 * time.Millisecond
 
-// confirmed is the reply to a request that does not have the server remember whom it granted.
+// confirmed is the reply to a request that does not have the server remember its client.
 func (s *core) confirmed(reply backend.AcquireReply) backend.AcquireReply {
 	if reply.Granted && s.adapter.Features().Tracking {
 		reply.Confirm = confirmWithin
@@ -154,7 +155,7 @@ func (s *core) learn(query heldcache.Query, sent time.Time, reply backend.Acquir
 		s.seen.End(query)
 	case reply.Granted:
 		s.seen.Free(query)
-	case reply.Remaining == 0: // a fair lock that nobody holds
+	case reply.Remaining == 0: // a fair lock that is free
 		s.seen.End(query)
 	case !s.adapter.Features().Tracking: // the connection turned out to have none
 		s.seen.End(query)
@@ -184,7 +185,8 @@ func (s *session) Leaves(k backend.Kind) bool {
 }
 
 // acquire sends an acquisition by c.
-func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest,
+	track bool) (backend.AcquireReply, error) {
 	if r.Kind == backend.KindFair {
 		return s.acquireFair(ctx, c, r, track)
 	}
@@ -323,7 +325,9 @@ func (s *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 	if sided(t.Kind) {
 		return s.forceRelease(ctx, t.Name)
 	}
-	reply, err := s.adapter.ForceRelease(ctx, ForceReleaseKeys{Lock: t.Name, Channel: channelOf(t.Name), Queue: queueKey(t.Name)}, ForceReleaseArgs{Publish: s.publish()})
+	reply, err := s.adapter.ForceRelease(ctx,
+		ForceReleaseKeys{Lock: t.Name, Channel: channelOf(t.Name), Queue: queueKey(t.Name)},
+		ForceReleaseArgs{Publish: s.publish()})
 	return s.wrote(t.Name, "force_release", reply, err)
 }
 
@@ -388,7 +392,7 @@ func (s *core) renewed(script string, in []backend.RenewRequest, replies []Renew
 		held, err := s.yes(script, r.Value, r.Err)
 		out[i] = backend.RenewResult{Held: held, Err: err}
 		if in[i].Lease > 0 {
-			s.seen.Forget(in[i].Name) // our own write, of which nobody tells us
+			s.seen.Forget(in[i].Name) // our own write, which no invalidation follows
 		}
 	}
 }

@@ -75,12 +75,15 @@ func TestInspectTakesAnyHash(t *testing.T) {
 		want  backend.Record
 	}{
 		{[]string{"-2"}, backend.Record{}},
-		{[]string{"1500", "c:1", "2"}, backend.Record{Held: true, Owner: "c:1", Holds: 2, Remaining: 1500 * time.Millisecond}},
+		{[]string{"1500", "c:1", "2"}, backend.Record{Held: true, Owner: "c:1", Holds: 2,
+			Remaining: 1500 * time.Millisecond}},
 		{[]string{"-1", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
-		{[]string{"9", "marker", "x", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: 9 * time.Millisecond}},
+		{[]string{"9", "marker", "x", "c:1", "1"},
+			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: 9 * time.Millisecond}},
 		{[]string{"9", "c:1", "99999999999999999999999"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
 		{[]string{"9", "c:1", "-4"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
-		{[]string{"9223372036854775807", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
+		{[]string{"9223372036854775807", "c:1", "1"},
+			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
 	} {
 		a.strings = c.reply
 		got, err := s.Inspect(t.Context(), topic("n"))

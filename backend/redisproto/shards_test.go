@@ -357,15 +357,18 @@ func TestHowReleasesAreAnnouncedIsDecidedOnce(t *testing.T) {
 		later   bool   // it may pass
 	}{
 		{"Auto, known", ShardedAuto, nil, "spublish", false},
-		{"Auto, unknown", ShardedAuto, serverError("ERR Unknown subcommand or wrong number of arguments for 'shardnumsub'. Try PUBSUB HELP."), "publish", false},
-		{"Auto, not allowed", ShardedAuto, serverError("NOPERM User u has no permissions to run the 'pubsub|shardnumsub' command"), "publish", false},
+		{"Auto, unknown", ShardedAuto, serverError("ERR Unknown subcommand or wrong number of arguments for " +
+			"'shardnumsub'. Try PUBSUB HELP."), "publish", false},
+		{"Auto, not allowed", ShardedAuto, serverError("NOPERM User u has no permissions to run the " +
+			"'pubsub|shardnumsub' command"), "publish", false},
 		{"Auto, no cluster", ShardedAuto, ErrNoCluster, "publish", false},
 		{"Auto, loading", ShardedAuto, serverError("LOADING Redis is loading the dataset in memory"), "", true},
 		{"Auto, no password", ShardedAuto, serverError("NOAUTH Authentication required."), "", false},
 		{"Auto, away", ShardedAuto, errors.New("EOF"), "", true},
 		{"On, known", ShardedOn, nil, "spublish", false},
 		{"On, unknown", ShardedOn, serverError("ERR unknown command 'PUBSUB'"), "", false},
-		{"On, not allowed", ShardedOn, serverError("NOPERM User u has no permissions to run the 'pubsub|shardnumsub' command"), "spublish", false},
+		{"On, not allowed", ShardedOn, serverError("NOPERM User u has no permissions to run the " +
+			"'pubsub|shardnumsub' command"), "spublish", false},
 		{"On, no cluster", ShardedOn, ErrNoCluster, "", false},
 		{"Off", ShardedOff, nil, "publish", false},
 	} {

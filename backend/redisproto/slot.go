@@ -38,7 +38,8 @@ func BySlot(n int, key func(i int) string) [][]int {
 	return groups
 }
 
-// Groups splits a batch of n items into what one script may touch: on a cluster the items of one slot, else all.
+// Groups splits a batch of n items into what one script may touch: on a cluster the items of one
+// slot, else all.
 func Groups(cluster bool, n int, key func(i int) string) [][]int {
 	if cluster {
 		return BySlot(n, key)

@@ -72,13 +72,18 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 	})
 }
 
-// A plain lock that is free costs one command on the connection that tracks nothing, and one more where it is released; the
-// store wants to be asked after it then, over the other. Only who wants to be refused without asking asks twice.
+// A plain lock that is free costs one command on the connection that tracks nothing, and one more
+// where it is released; the store wants to be asked after it then, over the other. Only who wants
+// to be refused without asking asks twice.
 func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plain, tracking int
 		left := int64(0)
-		other := &fakeAdapter{int: 1, acquire: func(context.Context, AcquireArgs) (int64, error) { plain++; return left, nil }}
+		other := &fakeAdapter{int: 1, acquire: func(context.Context, AcquireArgs) (int64,
+			error) {
+			plain++
+			return left, nil
+		}}
 		a := &fakeAdapter{
 			features: Features{Tracking: true, Leaves: true}, untracked: other, ints: []int64{0, 7},
 			acquire: func(context.Context, AcquireArgs) (int64, error) { tracking++; return left, nil },
@@ -90,7 +95,8 @@ func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 			plain, tracking = 0, 0
 			got, err := s.Acquire(t.Context(), r)
 			if err != nil || got != want || plain != onPlain || tracking != onTracking {
-				t.Errorf("%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking, want, onPlain, onTracking)
+				t.Errorf("%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking,
+					want, onPlain, onTracking)
 			}
 		}
 		uncached, fenced := try, try
@@ -247,13 +253,18 @@ func TestTheCacheIsTrueOnceAllIsQuiet(t *testing.T) {
 
 type nameKey struct{}
 
-// What cannot be sent over the other connection goes over the one that tracks; so does all for a second after it failed.
+// What cannot be sent over the other connection goes over the one that tracks; so does all for a
+// second after it failed.
 func TestWhileTheOtherConnectionFailsAllGoesOverTheOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away, broken := errors.New("no connection"), errors.New("broken")
 		var fails error
 		used := ""
-		other := &fakeAdapter{acquire: func(context.Context, AcquireArgs) (int64, error) { used += "other "; return 0, fails }}
+		other := &fakeAdapter{acquire: func(context.Context, AcquireArgs) (int64, error) {
+			used += "other "
+			return 0,
+				fails
+		}}
 		a := &fakeAdapter{
 			features: Features{Tracking: true, Leaves: true}, untracked: other, unsent: away,
 			acquire: func(context.Context, AcquireArgs) (int64, error) { used += "one "; return 0, nil },

@@ -15,11 +15,12 @@ import (
 // the client that is to ask, seven for the one that asks if that one stays silent, four for how many
 // were told. See docs/decisions.md, 24.
 
-// nextKey is the zset of the clients that wait for a lock, by when they came. release.lua and joint.lua build it, too.
+// nextKey is the zset of the clients that wait for a lock, by when they came. release.lua and
+// joint.lua build it, too.
 func nextKey(name string) string { return companion("next", name) }
 
 const (
-	// nextKept is for how long nextKey is kept beyond the holder's lease: those who wait ask by then.
+	// nextKept is for how long nextKey is kept beyond the holder's lease: the waiters ask by then.
 	nextKept = time.Minute
 	tagLen   = 7
 )
@@ -28,12 +29,13 @@ const (
 // that share one are told of a release both.
 func newTag() string { return strconv.Itoa(1_000_000 + rand.IntN(9_000_000)) }
 
-// counts tells whether PUBLISH counts all who listen, and not those only who do at the node it ran on.
+// counts reports whether PUBLISH counts all subscribers, and not only those of the node it ran on.
 func (s *core) counts() bool {
 	return !s.adapter.Features().Cluster || s.sharded.Load()
 }
 
-func (s relay) acquireWaiting(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+func (s relay) acquireWaiting(ctx context.Context, c Commands, r backend.AcquireRequest,
+	track bool) (backend.AcquireReply, error) {
 	reply, err := c.WaiterAcquire(ctx,
 		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
 		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept})
@@ -76,7 +78,8 @@ func (s relay) HandOver(ctx context.Context, r backend.HandOverRequest) (backend
 			args.Tag = s.tag
 		}
 	}
-	reply, err := s.adapter.HandOver(ctx, HandOverKeys{Lock: r.Name, Channel: channel, Next: nextKey(r.Name), Token: tokenKey(r.Name)}, args)
+	reply, err := s.adapter.HandOver(ctx, HandOverKeys{Lock: r.Name, Channel: channel, Next: nextKey(r.Name),
+		Token: tokenKey(r.Name)}, args)
 	if left := leftIn[[]int64](err); left != nil {
 		name := r.Name
 		return backend.HandOverReply{}, behind(left, func(reply []int64, err error) (backend.HandOverReply, error) {
@@ -106,12 +109,13 @@ func (s relay) StepBack(ctx context.Context, t backend.Topic) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	_, err := s.adapter.StepBack(ctx, StepBackKeys{Lock: t.Name, Channel: channelOf(t.Name), Next: nextKey(t.Name)}, StepBackArgs{Tag: s.tag, Publish: s.publish()})
+	_, err := s.adapter.StepBack(ctx, StepBackKeys{Lock: t.Name, Channel: channelOf(t.Name), Next: nextKey(t.Name)},
+		StepBackArgs{Tag: s.tag, Publish: s.publish()})
 	return s.fault(err)
 }
 
-// ignoredPayload is published to wake Java only, which parses it as 0: the clients of mortise that are to wake are told
-// elsewhere.
+// ignoredPayload is published to wake Java only, which parses it as 0: the clients of mortise that
+// are to wake are told elsewhere.
 const ignoredPayload = "00"
 
 // message hands on what was published on the channel of a topic.
@@ -129,7 +133,7 @@ func (s *core) message(t backend.Topic, payload string) {
 }
 
 // turn is what a message on a plain lock's channel says to the client called tag, if it is another's turn.
-// Whatever is not of that form, whoever sent it, is a release like any other.
+// Whatever is not of that form is a release like any other.
 func turn(payload, tag string) (next backend.Turn, passed bool) {
 	if len(payload) != 2*tagLen+4 || payload[:tagLen] == tag || strings.Trim(payload, "0123456789") != "" {
 		return backend.Turn{}, false

@@ -17,7 +17,8 @@ var files embed.FS
 var Names = []string{"goredis", "rueidis", "valkey"}
 
 // toValkey gives the API of rueidis the names that it has in valkey-go, which began as a copy.
-var toValkey = strings.NewReplacer("github.com/redis/rueidis", "github.com/valkey-io/valkey-go", "IsRedisErr", "IsValkeyErr",
+var toValkey = strings.NewReplacer("github.com/redis/rueidis", "github.com/valkey-io/valkey-go", "IsRedisErr",
+	"IsValkeyErr",
 	"IsRedisNil", "IsValkeyNil", "NonRedisError", "NonValkeyError", "RedisResult", "ValkeyResult",
 	"RedisMessage", "ValkeyMessage", "RedisError", "ValkeyError", "rueidis", "valkey")
 

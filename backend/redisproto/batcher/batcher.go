@@ -1,5 +1,5 @@
-// Package batcher sends calls that are ready at the same time together. It holds no call back for that, and knows
-// nothing of what the calls say.
+// Package batcher sends calls that are ready at the same time together. It holds no call back for
+// that, and knows nothing of what the calls say.
 package batcher
 
 import (
@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// fewSenders is how many round trips are on their way at once, near a server that answers: one of them is in the
-	// client while the other is in the server. More are smaller, and cost both sides more.
+	// fewSenders is how many round trips are on their way at once, near a server that answers: one
+	// of them is in the client while the other is in the server. More are smaller, and cost both
+	// sides more.
 	fewSenders = 2
 	// waits is how long a call may wait for others' round trips, about: the longer they are, the more there are
 	// at once, mostSenders at most.
@@ -236,8 +237,8 @@ type batch[C any] struct {
 	several bool          // went out together the last time
 }
 
-// yieldForBatch lets runnable callers join the batch, if there were several the last time. For a lone caller it would
-// only take time.
+// yieldForBatch lets runnable callers join the batch, if there were several the last time. For a
+// lone caller it would only take time.
 func (b *batch[C]) yieldForBatch() {
 	if b.several {
 		runtime.Gosched()

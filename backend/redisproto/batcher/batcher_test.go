@@ -78,7 +78,8 @@ func TestBatcherSendsTogetherWhatWaits(t *testing.T) {
 	})
 }
 
-// Near a server two round trips at a time take all that is there; far from it calls do not wait for each other's.
+// Near a server two round trips at a time take all that is there; far from it calls do not wait for
+// each other's.
 func TestBatcherSendsAsManyAsTheServerIsFar(t *testing.T) {
 	for trip, want := range map[time.Duration]int{
 		20 * time.Microsecond:  fewSenders,
@@ -333,7 +334,8 @@ func TestBatcherIsAtRestAfterAll(t *testing.T) {
 			wg.Go(func() {
 				for j := range each {
 					if j%20 == 0 {
-						slow.Store([]int64{0, 1000, int64(300 * time.Microsecond), int64(2 * time.Millisecond)}[rand.IntN(4)])
+						slow.Store([]int64{0, 1000, int64(300 * time.Microsecond),
+							int64(2 * time.Millisecond)}[rand.IntN(4)])
 					}
 					if rand.IntN(8) == 0 {
 						time.Sleep(time.Duration(rand.IntN(400)) * time.Microsecond)
@@ -375,8 +377,10 @@ func TestBatcherIsAtRestAfterAll(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		o.mu.Lock()
-		if o.parked > 1 || o.parked < 0 || o.extra != 0 || o.leading != 0 || o.senders != o.parked || len(o.wake) != 0 || len(o.pending) != 0 {
-			t.Errorf("round %d: of %d senders %d are parked; %d more, %d lead, %d are woken, %d calls pending", round, o.senders, o.parked, o.extra, o.leading, len(o.wake), len(o.pending))
+		if o.parked > 1 || o.parked < 0 || o.extra != 0 || o.leading != 0 || o.senders != o.parked ||
+			len(o.wake) != 0 || len(o.pending) != 0 {
+			t.Errorf("round %d: of %d senders %d are parked; %d more, %d lead, %d are woken, %d calls pending", round,
+				o.senders, o.parked, o.extra, o.leading, len(o.wake), len(o.pending))
 		}
 		o.mu.Unlock()
 		mu.Lock()

@@ -13,8 +13,8 @@ type Reply interface {
 	}
 }
 
-// Merger sends items that are ready at the same time by one command for all of them: a command costs the server, and
-// the client library, about as much as what it does for one item.
+// Merger sends items that are ready at the same time by one command for all of them: a command
+// costs the server, and the client library, about as much as what it does for one item.
 type Merger[I any, R Reply] struct {
 	batcher *Batcher[*item[I]]
 	send    Sender[I, R]
@@ -56,7 +56,8 @@ func NewMerger[I any, R Reply](send Sender[I, R]) *Merger[I, R] {
 	return m
 }
 
-// Do has an item sent. Where ctx ends before its reply is there, left gets a value once it is, and reply returns it.
+// Do has an item sent. Where ctx ends before its reply is there, left gets a value once it is, and
+// reply returns it.
 func (m *Merger[I, R]) Do(ctx context.Context, i I) (value int64, left *Left, err error) {
 	c := m.calls.Get().(*item[I])
 	c.item = i

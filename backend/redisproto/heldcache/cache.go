@@ -1,5 +1,6 @@
-// Package heldcache is what a client knows of held locks by client-side caching: the cache of names that others hold,
-// which refuses without a command, and the second connection, for commands that the server need not track.
+// Package heldcache is what a client knows of held locks by client-side caching: the cache of names
+// that others hold, which refuses without a command, and the second connection, for commands that
+// the server need not track.
 package heldcache
 
 import (

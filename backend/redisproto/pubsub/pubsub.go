@@ -1,6 +1,7 @@
-// Package pubsub keeps the subscriptions of one client: one connection for all channels, or where pub/sub is sharded
-// one for each node of a cluster that has channels. It dials, dials again, subscribes, gives silent connections up,
-// and follows slots that move. What a message says is not its business.
+// Package pubsub keeps the subscriptions of one client: one connection for all channels, or where
+// pub/sub is sharded one for each node of a cluster that has channels. It dials, dials again,
+// subscribes, gives silent connections up, and follows slots that move. What a message says is not
+// its business.
 package pubsub
 
 import (
@@ -11,8 +12,8 @@ import (
 
 // Watcher is how topics are watched. Its methods may be called concurrently, and do no I/O.
 type Watcher interface {
-	// Watch subscribes to a channel for a topic. Config.Watching is called when the server has confirmed it, and
-	// again after each interruption.
+	// Watch subscribes to a channel for a topic. Config.Watching is called when the server has
+	// confirmed it, and again after each interruption.
 	Watch(channel string, t backend.Topic)
 	// Unwatch takes Watch back.
 	Unwatch(channel string, t backend.Topic)
@@ -29,7 +30,8 @@ type Config struct {
 	// Watching is told that a topic's releases will be heard from now on, Message of each message for a topic.
 	Watching func(t backend.Topic)
 	Message  func(t backend.Topic, payload string)
-	// Failed returns what to tell of each topic that cannot be watched because of err; nil if err passes by itself.
+	// Failed returns what to tell of each topic that cannot be watched because of err; nil if err
+	// passes by itself.
 	Failed func(err error) (tell func(t backend.Topic))
 }
 

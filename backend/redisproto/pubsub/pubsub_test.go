@@ -80,7 +80,8 @@ func TestWhatIsToldOfTopics(t *testing.T) {
 			synctest.Wait()
 			s.ev.Refused([]string{"d", "e"}, errors.New("denied"))
 		}, []string{"watching a", "watching b", "denied for b"}},
-		{"no connection", errors.New("no"), func(w Watcher, s *server) { w.Watch("c", a); synctest.Wait() }, []string{"no for a"}},
+		{"no connection", errors.New("no"), func(w Watcher, s *server) { w.Watch("c", a); synctest.Wait() },
+			[]string{"no for a"}},
 		{"closed", nil, func(w Watcher, s *server) { w.Close(); w.Watch("c", a) }, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -116,7 +117,8 @@ func TestTopicsLeaveNothingBehind(t *testing.T) {
 		time.Sleep(2 * Linger)
 		synctest.Wait()
 		if len(w.channels)+len(w.left)+len(w.todo)+w.watched != 0 {
-			t.Errorf("left behind: %d channels, %d left, %d to do, %d watched", len(w.channels), len(w.left), len(w.todo), w.watched)
+			t.Errorf("left behind: %d channels, %d left, %d to do, %d watched", len(w.channels), len(w.left),
+				len(w.todo), w.watched)
 		}
 		w.Close()
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// lastSearch is the longest pause between two looks at who has which slot, while slots
+// lastSearch is the longest pause between two searches for the nodes of slots, while slots
 // move or are refused; the first is FirstPause.
 const lastSearch = 300 * time.Millisecond
 
@@ -67,7 +67,8 @@ type shardSlot struct {
 	moved    bool // what is known about it was wrong
 }
 
-// NewSharded makes a watcher with one connection for each node, or one for all if it turns out that nothing is sharded.
+// NewSharded makes a watcher with one connection for each node, or one for all if it turns out that
+// nothing is sharded.
 func NewSharded(c Config, sharding Sharding) Watcher {
 	return &shards{
 		Config:   c,

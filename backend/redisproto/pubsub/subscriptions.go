@@ -235,7 +235,7 @@ func (s *subscriptions) step() {
 	}
 }
 
-// nextLook tells when something will be due though nobody calls.
+// nextLook tells when something will be due without a call.
 func (s *subscriptions) nextLook() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,7 +372,7 @@ func (s *subscriptions) drop(c *connection, err error) {
 	s.retreat(err)
 }
 
-// retreat sets the time of the next attempt, and tells those who watch if the
+// retreat sets the time of the next attempt, and tells the watching topics if the
 // reason for it will not pass by itself.
 func (s *subscriptions) retreat(err error) {
 	tell := s.Failed(err)
@@ -415,7 +415,7 @@ func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic)
 	return subscribe, confirm
 }
 
-// takeLeft takes the channels that nobody came back to.
+// takeLeft takes the channels that are not wanted again.
 func (s *subscriptions) takeLeft(now time.Time) (unsubscribe []string) {
 	due := Linger
 	if len(s.left) > 0 && now.Sub(s.left[0].at) >= Linger {
@@ -442,7 +442,7 @@ func (s *subscriptions) takeLeft(now time.Time) (unsubscribe []string) {
 	return unsubscribe
 }
 
-// forgetLeft removes, while there is no connection, the channels that nobody wants.
+// forgetLeft removes, while there is no connection, the channels that are not wanted.
 func (s *subscriptions) forgetLeft() {
 	for _, l := range s.left {
 		if ch := s.channels[l.name]; ch != nil && len(ch.topics) == 0 {
@@ -545,7 +545,7 @@ func (c *connection) Unsubscribed(name string) {
 }
 
 // Refused gives channels back to shards, which finds out whether they have a node
-// elsewhere. Those who watch are told if the reason will not pass by itself.
+// elsewhere. The watching topics are told if the reason will not pass by itself.
 func (c *connection) Refused(names []string, err error) {
 	s := c.s
 	tell := s.Failed(err)

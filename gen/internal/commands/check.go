@@ -12,7 +12,8 @@ import (
 )
 
 // goTypes says how a method takes each type of a header.
-var goTypes = map[string]string{"key": "string", "string": "string", "ms": "time.Duration", "int": "int64", "bool": "bool"}
+var goTypes = map[string]string{"key": "string", "string": "string", "ms": "time.Duration", "int": "int64",
+	"bool": "bool"}
 
 // replies says how a method returns each reply of a header.
 var replies = map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}
@@ -32,7 +33,8 @@ func (c *checker) methods(list *ast.InterfaceType) []*Method {
 			_, embedded, _ = c.find(name.Name)
 		}
 		if embedded == nil {
-			c.bad(m.Pos(), "list its methods here, each with its directive, or embed an interface that this package declares",
+			c.bad(m.Pos(), "list its methods here, each with its directive, or embed an interface that this "+
+				"package declares",
 				"the interface embeds what is not an interface of its package")
 			continue
 		}
@@ -54,7 +56,8 @@ func (c *checker) method(m *ast.Field) *Method {
 	c.used[script.Name] = true
 	if batch != script.Batch() {
 		if batch {
-			c.bad(pos, fmt.Sprintf(`write "%s %s", or declare the keys with "--! key * NAME TYPE"`, directive, script.Name),
+			c.bad(pos, fmt.Sprintf(`write "%s %s", or declare the keys with "--! key * NAME TYPE"`, directive,
+				script.Name),
 				"%s is a batch, but %s:%d declares numbered keys", name.Name, script.File, script.Keys[0].Line)
 		} else {
 			c.bad(pos, fmt.Sprintf(`write "%s %s batch"`, directive, script.Name),
@@ -80,7 +83,8 @@ func (c *checker) method(m *ast.Field) *Method {
 }
 
 // directive reads //mortise:script NAME [batch [split]] above a method.
-func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Script, batch, split bool, pos token.Pos) {
+func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Script, batch, split bool,
+	pos token.Pos) {
 	var lines []*ast.Comment
 	if m.Doc != nil {
 		for _, line := range m.Doc.List {
@@ -90,13 +94,16 @@ func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Sc
 		}
 	}
 	if len(lines) != 1 {
-		c.bad(name.Pos(), fmt.Sprintf(`write one line "%s NAME" above it`, directive), "%s has %d directives", name.Name, len(lines))
+		c.bad(name.Pos(), fmt.Sprintf(`write one line "%s NAME" above it`, directive), "%s has %d directives",
+			name.Name, len(lines))
 		return nil, false, false, 0
 	}
 	pos = lines[0].Pos()
 	words := strings.Fields(lines[0].Text)
-	if len(words) < 2 || len(words) > 4 || len(words) > 2 && words[2] != "batch" || len(words) > 3 && words[3] != "split" || words[0] != directive {
-		c.bad(pos, fmt.Sprintf(`write "%s NAME" or "%s NAME batch", or "batch split"`, directive, directive), "the directive of %s is malformed", name.Name)
+	if len(words) < 2 || len(words) > 4 || len(words) > 2 && words[2] != "batch" || len(words) > 3 &&
+		words[3] != "split" || words[0] != directive {
+		c.bad(pos, fmt.Sprintf(`write "%s NAME" or "%s NAME batch", or "batch split"`, directive, directive),
+			"the directive of %s is malformed", name.Name)
 		return nil, false, false, 0
 	}
 	var names []string
@@ -109,7 +116,8 @@ func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Sc
 		}
 		names = append(names, s.Name)
 	}
-	c.bad(pos, fmt.Sprintf("write %s.lua, or name one of %s", words[1], strings.Join(names, ", ")), "there is no script %s", words[1])
+	c.bad(pos, fmt.Sprintf("write %s.lua, or name one of %s", words[1], strings.Join(names, ", ")),
+		"there is no script %s", words[1])
 	return nil, false, false, 0
 }
 
@@ -131,10 +139,12 @@ func (c *checker) single(m *Method, name *ast.Ident, sig *types.Signature) {
 		n = 3
 	}
 	if !c.takes(sig, n) || structs[1] == nil || structs[n-1] == nil || sig.Variadic() {
-		c.bad(name.Pos(), "write "+want, "%s takes other parameters than %s:%d and the lines below it declare", m.Name, s.File, s.Keys[0].Line)
+		c.bad(name.Pos(), "write "+want, "%s takes other parameters than %s:%d and the lines below it declare",
+			m.Name, s.File, s.Keys[0].Line)
 		return
 	}
-	if r := sig.Results(); r.Len() != 2 || c.str(r.At(0).Type()) != replies[s.Reply] || c.str(r.At(1).Type()) != "error" {
+	if r := sig.Results(); r.Len() != 2 || c.str(r.At(0).Type()) != replies[s.Reply] ||
+		c.str(r.At(1).Type()) != "error" {
 		c.bad(name.Pos(), fmt.Sprintf("return (%s, error)", replies[s.Reply]), "%s returns %s, but %s:%d replies %s",
 			m.Name, c.str(r), s.File, s.ReplyLine, s.Reply)
 	}
@@ -170,7 +180,8 @@ func (c *checker) batch(m *Method, name *ast.Ident, sig *types.Signature) {
 		ok = args != nil
 	}
 	if !ok {
-		c.bad(name.Pos(), "write "+want, "%s takes other parameters than the batch that %s:%d declares", m.Name, s.File, s.Keys[0].Line)
+		c.bad(name.Pos(), "write "+want, "%s takes other parameters than the batch that %s:%d declares", m.Name,
+			s.File, s.Keys[0].Line)
 		return
 	}
 	if args != nil {
@@ -186,7 +197,8 @@ func (c *checker) batch(m *Method, name *ast.Ident, sig *types.Signature) {
 	if r := out.Underlying().(*types.Struct); r.NumFields() != 2 ||
 		r.Field(0).Name() != "Value" || c.str(r.Field(0).Type()) != "int64" ||
 		r.Field(1).Name() != "Err" || c.str(r.Field(1).Type()) != "error" {
-		c.bad(out.Obj().Pos(), "write struct { Value int64; Err error }", "%s is not what %s answers for each item by %s:%d", m.ReplyType, m.Name, s.File, s.ReplyLine)
+		c.bad(out.Obj().Pos(), "write struct { Value int64; Err error }",
+			"%s is not what %s answers for each item by %s:%d", m.ReplyType, m.Name, s.File, s.ReplyLine)
 	}
 }
 
@@ -217,7 +229,8 @@ func (c *checker) fields(m *Method, named *types.Named, params []luascript.Param
 		if !declared[fold(f.Name())] {
 			complete = false
 			c.bad(f.Pos(), fmt.Sprintf("remove it, or declare it in %s", s.File),
-				"%s.%s is not in the header that starts at %s:%d, for %s", typeName, f.Name(), s.File, max(s.Line, 1), m.Name)
+				"%s.%s is not in the header that starts at %s:%d, for %s", typeName, f.Name(), s.File, max(s.Line, 1),
+				m.Name)
 		}
 	}
 	var out []field
@@ -227,10 +240,12 @@ func (c *checker) fields(m *Method, named *types.Named, params []luascript.Param
 			continue
 		}
 		if !f.Exported() {
-			c.bad(f.Pos(), "write "+constants.GoName(p.Name), "%s.%s is not exported, so that no adapter can read it", typeName, f.Name())
+			c.bad(f.Pos(), "write "+constants.GoName(p.Name), "%s.%s is not exported, so that no adapter can read it",
+				typeName, f.Name())
 		}
 		if complete && st.Field(i) != f {
-			c.bad(f.Pos(), "put the fields in the header's order", "%s.%s is not field %d of its struct, where %s:%d declares %s",
+			c.bad(f.Pos(), "put the fields in the header's order",
+				"%s.%s is not field %d of its struct, where %s:%d declares %s",
 				typeName, f.Name(), i+1, s.File, p.Line, p.Name)
 		}
 		if have := c.str(f.Type()); have != goTypes[p.Type] {

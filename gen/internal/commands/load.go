@@ -101,7 +101,8 @@ const loadMode = packages.NeedName | packages.NeedFiles | packages.NeedImports |
 
 // check compares an interface with the scripts.
 func check(fset *token.FileSet, pkg *packages.Package, name string, scripts []*luascript.Script) (*Interface, error) {
-	c := &checker{fset: fset, pkg: pkg, scripts: scripts, used: map[string]bool{}, embedded: map[*ast.InterfaceType]bool{}}
+	c := &checker{fset: fset, pkg: pkg, scripts: scripts, used: map[string]bool{},
+		embedded: map[*ast.InterfaceType]bool{}}
 	if err := c.syntax(); err != nil {
 		return nil, err
 	}
@@ -113,7 +114,8 @@ func check(fset *token.FileSet, pkg *packages.Package, name string, scripts []*l
 	in.Methods = c.methods(list)
 	for _, s := range scripts {
 		if !c.used[s.Name] {
-			c.mistakes.Addf(s.File, s.Line, fmt.Sprintf(`add a method with the directive "%s %s" to %s at %s`, directive, s.Name, name, c.at(spec.Pos())),
+			c.mistakes.Addf(s.File, s.Line, fmt.Sprintf(`add a method with the directive "%s %s" to %s at %s`,
+				directive, s.Name, name, c.at(spec.Pos())),
 				"no method sends the script %s", s.Name)
 		}
 	}

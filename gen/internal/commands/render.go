@@ -39,7 +39,8 @@ func LoadProfile(name string) (*Profile, error) {
 	if !known {
 		var err error
 		if src, err = os.ReadFile(name); err != nil {
-			return nil, fmt.Errorf("profile %s: it is neither a file nor one of %s", name, strings.Join(profiles.Names, ", "))
+			return nil, fmt.Errorf("profile %s: it is neither a file nor one of %s", name,
+				strings.Join(profiles.Names, ", "))
 		}
 		file = mistake.Path(name)
 	}
@@ -66,7 +67,8 @@ func parseProfile(file, src string) (*Profile, error) {
 	var mistakes mistake.List
 	for _, name := range blocks {
 		if p.tmpl.Lookup(name) == nil {
-			mistakes.Addf(file, 0, fmt.Sprintf(`add {{define %q}}...{{end}}; docs/generation.md says what it holds`, name), "the profile has no block %q", name)
+			mistakes.Addf(file, 0, fmt.Sprintf(`add {{define %q}}...{{end}}; docs/generation.md says what it holds`,
+				name), "the profile has no block %q", name)
 		}
 	}
 	if err := mistakes.Err(); err != nil {
@@ -227,7 +229,8 @@ func (in *Interface) doc(m *Method) string {
 	if m.Batch {
 		items = " for all items, on a cluster once for each slot"
 	}
-	return fmt.Sprintf("// %s sends [%s.%sSource]%s.\n", m.Name, in.ScriptsPackage, constants.GoName(m.Script.Name), items)
+	return fmt.Sprintf("// %s sends [%s.%sSource]%s.\n", m.Name, in.ScriptsPackage, constants.GoName(m.Script.Name),
+		items)
 }
 
 // signature is what follows the method's name.

@@ -55,7 +55,8 @@ func compare(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Errorf("%s is not what is generated; look at the difference with\n\tgo test ./gen/commands -update && git diff\ngot:\n%s", file, got)
+		t.Errorf("%s is not what is generated; look at the difference with\n\tgo test ./gen/commands -update && "+
+			"git diff\ngot:\n%s", file, got)
 	}
 }
 
@@ -69,12 +70,14 @@ func TestAProfileMustBeComplete(t *testing.T) {
 	}
 	write(t, file, src)
 	_, err := LoadProfile(file)
-	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; docs/generation.md says what it holds`; err == nil || err.Error() != want {
+	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; docs/generation.md ` +
+		`says what it holds`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 
 	_, err = LoadProfile("radix")
-	if want := "profile radix: it is neither a file nor one of goredis, rueidis, valkey"; err == nil || err.Error() != want {
+	if want := "profile radix: it is neither a file nor one of goredis, rueidis, valkey"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -92,7 +95,8 @@ func TestAProfileThatWritesNoGoIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Render("adapter", in, p); err == nil || !strings.HasPrefix(err.Error(), "profile mine.tmpl: what it generates is not Go: ") {
+	if _, err := Render("adapter", in, p); err == nil ||
+		!strings.HasPrefix(err.Error(), "profile mine.tmpl: what it generates is not Go: ") {
 		t.Errorf("got %v", err)
 	}
 }

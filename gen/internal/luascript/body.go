@@ -84,7 +84,8 @@ func checkBody(s *Script, text string) mistake.List {
 	b.block(chunk)
 	for _, k := range b.keyArgs {
 		if !b.isKey(k.expr) {
-			b.mistakes.Addf(s.File, k.line, "use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)", "the key of redis.call(%s, ...) is not one of KEYS", k.command)
+			b.mistakes.Addf(s.File, k.line, "use a KEYS[i], a local assigned from one, a concatenation with one, "+
+				"or string.sub(KEYS[i], n)", "the key of redis.call(%s, ...) is not one of KEYS", k.command)
 		}
 	}
 	b.compare("key", "KEYS", s.Keys, b.keys)
@@ -108,7 +109,8 @@ func (b *body) checkPieces(text string) {
 		case space, newline:
 			continue
 		case comment, str:
-			if strings.HasPrefix(strings.TrimPrefix(p.text, "--"), "[[") && strings.Contains(strings.TrimPrefix(p.text, "--")[2:], "[[") {
+			if strings.HasPrefix(strings.TrimPrefix(p.text, "--"), "[[") &&
+				strings.Contains(strings.TrimPrefix(p.text, "--")[2:], "[[") {
 				b.bad(p.line, "use [=[ and ]=]", "Lua 5.1 does not nest [[ in [[")
 			}
 			if p.kind == comment {
@@ -120,8 +122,10 @@ func (b *body) checkPieces(text string) {
 			if p.text == ";" && opened {
 				b.bad(p.line, "remove the semicolon", "Lua 5.1 has no empty statement")
 			}
-			if p.text == "(" && last.kind == word && last.line < p.line && isName(strings.ToLower(strings.TrimLeft(last.text, "_"))) && !keyword(last.text) {
-				b.bad(p.line, "put a call's parenthesis on the line of its function", "Lua 5.1 finds a parenthesis at the start of a line ambiguous")
+			if p.text == "(" && last.kind == word && last.line < p.line &&
+				isName(strings.ToLower(strings.TrimLeft(last.text, "_"))) && !keyword(last.text) {
+				b.bad(p.line, "put a call's parenthesis on the line of its function",
+					"Lua 5.1 finds a parenthesis at the start of a line ambiguous")
 			}
 		}
 		last = p
@@ -129,7 +133,8 @@ func (b *body) checkPieces(text string) {
 }
 
 func keyword(s string) bool {
-	return slices.Contains(strings.Fields("and break do else elseif end false for function if in local nil not or repeat return then true until while"), s)
+	return slices.Contains(strings.Fields("and break do else elseif end false for function if in local nil not or "+
+		"repeat return then true until while"), s)
 }
 
 // compare reports what is used and not declared, or declared and not used.
@@ -137,11 +142,13 @@ func (b *body) compare(kind, table string, params []Param, u uses) {
 	fixed, each := Fixed(params), Each(params)
 	for i, p := range fixed {
 		if !u.numbered[i+1] {
-			b.bad(p.Line, fmt.Sprintf("use %s[%d] or remove the line", table, i+1), "%s %d %s is declared, but the body does not use %s[%d]", kind, i+1, p.Name, table, i+1)
+			b.bad(p.Line, fmt.Sprintf("use %s[%d] or remove the line", table, i+1),
+				"%s %d %s is declared, but the body does not use %s[%d]", kind, i+1, p.Name, table, i+1)
 		}
 	}
 	if len(each) > 0 && !u.whole {
-		b.bad(each[0].Line, fmt.Sprintf("use %s[EXPRESSION] or remove the line", table), "%s * %s is declared, but the body does not index %s by an expression", kind, each[0].Name, table)
+		b.bad(each[0].Line, fmt.Sprintf("use %s[EXPRESSION] or remove the line", table),
+			"%s * %s is declared, but the body does not index %s by an expression", kind, each[0].Name, table)
 	}
 }
 
@@ -158,7 +165,8 @@ func (b *body) use(table string, index ast.Expr, line int) {
 			b.expr(index)
 		}
 		if len(Each(params)) == 0 {
-			b.bad(line, fmt.Sprintf(`index it by a number, or declare "--! %s * NAME TYPE"`, kind), "%s is used other than by a number, but no %s * is declared", table, kind)
+			b.bad(line, fmt.Sprintf(`index it by a number, or declare "--! %s * NAME TYPE"`, kind),
+				"%s is used other than by a number, but no %s * is declared", table, kind)
 		}
 		return
 	}
@@ -167,7 +175,8 @@ func (b *body) use(table string, index ast.Expr, line int) {
 	case err != nil || n < 1:
 		b.bad(line, "count from 1", "%s[%s] never exists", table, number.Value)
 	case n > fixed && len(params) == fixed:
-		b.bad(line, fmt.Sprintf(`add a line "--! %s %d NAME TYPE" to the header`, kind, n), "%s[%d] is used but not declared", table, n)
+		b.bad(line, fmt.Sprintf(`add a line "--! %s %d NAME TYPE" to the header`, kind, n),
+			"%s[%d] is used but not declared", table, n)
 	case n > fixed:
 		u.whole = true
 	default:
@@ -462,7 +471,8 @@ func (b *body) assignTo(left ast.Expr, right []ast.Expr, i int) {
 	case *ast.IdentExpr:
 		l := b.lookup(left.Value)
 		if l == nil {
-			b.bad(left.Line(), "declare it with local", "%s is a global, and Redis forbids scripts to make any", left.Value)
+			b.bad(left.Line(), "declare it with local", "%s is a global, and Redis forbids scripts to make any",
+				left.Value)
 			return
 		}
 		if right == nil {
@@ -582,7 +592,8 @@ func (b *body) ident(e *ast.IdentExpr) {
 	case e.Value == "KEYS" || e.Value == "ARGV":
 		b.use(e.Value, nil, e.Line())
 	case e.Value == "redis":
-		b.bad(e.Line(), "write redis.call where it is called", "redis is passed on, and the keys of its calls cannot be checked")
+		b.bad(e.Line(), "write redis.call where it is called",
+			"redis is passed on, and the keys of its calls cannot be checked")
 	case !slices.Contains(globals, e.Value):
 		b.bad(e.Line(), "declare it with local", "%s is a global that Redis does not have", e.Value)
 	}

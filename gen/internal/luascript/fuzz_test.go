@@ -29,11 +29,15 @@ func FuzzParse(f *testing.F) {
 		f.Add(strings.Replace(string(src), "--! script "+baseName(file), "--! script fuzz", 1))
 	}
 	for _, src := range []string{
-		"", "--!", "--! script", "--! script fuzz\n--! key 1 a hash\n--! reply int\nreturn 1", "--! key * a hash\n--! key 1 b hash",
-		"--! script fuzz\n--! key * a hash\n--! arg * b ms\n--! reply ints ok\nreturn {redis.call('get', KEYS[1]), ARGV[1]}",
-		"--! script fuzz\n--! key 1 a hash\n--! reply int ok\nlocal s = [==[\n--! key ]==] return #s + #KEYS[1] --[[ open",
+		"", "--!", "--! script", "--! script fuzz\n--! key 1 a hash\n--! reply int\nreturn 1",
+		"--! key * a hash\n--! key 1 b hash",
+		"--! script fuzz\n--! key * a hash\n--! arg * b ms\n--! reply ints ok\nreturn {redis.call('get', " +
+			"KEYS[1]), ARGV[1]}",
+		"--! script fuzz\n--! key 1 a hash\n--! reply int ok\nlocal s = [==[\n--! key ]==] return #s + #KEYS[1] " +
+			"--[[ open",
 		"--! script fuzz\n--! key 1 a hash\n--! reply int ok\nreturn KEYS[1] .. '\\\\' .. \"\\\"--\" --[=[ ]] ]=]",
-		"a = [==[ --x ]==] --[[ y ]] b = '\\'' -- z", "return 1 - - 1, 2--[[]]-1", "goto x ::x::", "return 0x", "x = function() x() end", "\x00", "--! key 99999999999999999999 a hash",
+		"a = [==[ --x ]==] --[[ y ]] b = '\\'' -- z", "return 1 - - 1, 2--[[]]-1", "goto x ::x::", "return 0x",
+		"x = function() x() end", "\x00", "--! key 99999999999999999999 a hash",
 	} {
 		f.Add(src)
 	}
@@ -47,7 +51,8 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%T, want mistakes: %v", err, err)
 			}
 			for _, m := range mistakes {
-				if m.What == "" || m.Remedy == "" || m.Line < 0 || m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
+				if m.What == "" || m.Remedy == "" || m.Line < 0 ||
+					m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
 					t.Errorf("a mistake that helps nobody: %+v", m)
 				}
 			}

@@ -33,7 +33,8 @@ func parseHeader(file, text string) (*Script, mistake.List) {
 	}
 	for i := n; i < len(lines); i++ {
 		if strings.HasPrefix(strings.TrimSpace(lines[i]), headerMark) {
-			h.mistakes.Addf(file, i+1, "move it up: the header is the file's first lines, with none between them", "a header line stands outside the header")
+			h.mistakes.Addf(file, i+1, "move it up: the header is the file's first lines, with none between them",
+				"a header line stands outside the header")
 		}
 	}
 	h.finish()
@@ -63,7 +64,8 @@ func (h *header) parseLine(words []string) {
 		case h.Name != "":
 			h.bad("remove one", "a second script line; line %d names the script", h.Line)
 		case words[1] != baseName(h.File):
-			h.bad(`write "--! script `+baseName(h.File)+`" or rename the file`, "the script is called %q, its file %q", words[1], baseName(h.File))
+			h.bad(`write "--! script `+baseName(h.File)+`" or rename the file`,
+				"the script is called %q, its file %q", words[1], baseName(h.File))
 		}
 		if len(words) > 1 && h.Name == "" {
 			h.Name, h.Line = words[1], h.line
@@ -75,21 +77,24 @@ func (h *header) parseLine(words []string) {
 	case "reply":
 		switch {
 		case len(words) < 2 || !slices.Contains(replyTypes, words[1]):
-			h.bad(`write "--! reply TYPE COMMENT" with a type of `+strings.Join(replyTypes, ", "), "the reply has no known type")
+			h.bad(`write "--! reply TYPE COMMENT" with a type of `+strings.Join(replyTypes, ", "),
+				"the reply has no known type")
 		case h.Reply != "":
 			h.bad("remove one", "a second reply line; line %d declares the reply", h.ReplyLine)
 		default:
 			h.Reply, h.ReplyLine, h.ReplyComment = words[1], h.line, strings.Join(words[2:], " ")
 		}
 	default:
-		h.bad(`write "--! script", "--! key", "--! arg" or "--! reply"`, "a header line says %q, which is not known", words[0])
+		h.bad(`write "--! script", "--! key", "--! arg" or "--! reply"`, "a header line says %q, which is not known",
+			words[0])
 	}
 }
 
 // param reads "key N NAME TYPE" or "arg N NAME TYPE".
 func (h *header) param(params []Param, kind string, types, words []string) []Param {
 	if len(words) != 4 {
-		h.bad(`write "--! `+kind+` N NAME TYPE", or * for N where there is one for each item of a batch`, "the %s line has %d words after --!, not 4", kind, len(words))
+		h.bad(`write "--! `+kind+` N NAME TYPE", or * for N where there is one for each item of a batch`,
+			"the %s line has %d words after --!, not 4", kind, len(words))
 		return params
 	}
 	p := Param{Name: words[2], Type: words[3], Each: words[1] == "*", Line: h.line}
@@ -105,7 +110,8 @@ func (h *header) param(params []Param, kind string, types, words []string) []Par
 	each := len(params) > 0 && params[len(params)-1].Each
 	switch {
 	case p.Each && kind == "key" && len(params) > 0 && !each, !p.Each && kind == "key" && each:
-		h.bad("give each item of the batch its own key, or pass the other as an argument", "numbered keys and * are mixed: a batch is split by slot, and no key is in every slot")
+		h.bad("give each item of the batch its own key, or pass the other as an argument",
+			"numbered keys and * are mixed: a batch is split by slot, and no key is in every slot")
 	case p.Each:
 	case each:
 		h.bad("move it above the lines with *", "the numbered arg %s follows those that repeat", words[1])
@@ -123,15 +129,19 @@ func (h *header) finish() {
 		h.Name = baseName(h.File)
 	}
 	if len(h.Keys) == 0 {
-		h.bad(`add a line "--! key 1 NAME TYPE"`, "the header declares no key: a cluster would not know where to run the script")
+		h.bad(`add a line "--! key 1 NAME TYPE"`,
+			"the header declares no key: a cluster would not know where to run the script")
 	}
-	if h.Reply == "" && !slices.ContainsFunc(h.mistakes, func(m mistake.Mistake) bool { return strings.HasPrefix(m.What, "the reply ") }) {
-		h.bad(`add a line "--! reply TYPE COMMENT" with a type of `+strings.Join(replyTypes, ", "), "the header declares no reply")
+	if h.Reply == "" && !slices.ContainsFunc(h.mistakes,
+		func(m mistake.Mistake) bool { return strings.HasPrefix(m.What, "the reply ") }) {
+		h.bad(`add a line "--! reply TYPE COMMENT" with a type of `+strings.Join(replyTypes, ", "),
+			"the header declares no reply")
 	}
 	for _, p := range h.Args {
 		if p.Each && len(h.Keys) > 0 && !h.Batch() {
 			h.line = p.Line
-			h.bad(`declare the keys with "--! key * NAME TYPE", or number the argument`, "arg * %s repeats for each key, but the keys are numbered", p.Name)
+			h.bad(`declare the keys with "--! key * NAME TYPE", or number the argument`,
+				"arg * %s repeats for each key, but the keys are numbered", p.Name)
 		}
 	}
 	if h.Batch() && h.Reply != "ints" && h.Reply != "" {

@@ -10,10 +10,11 @@ import (
 	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
-// A fragment is Lua that several scripts share: a file of the folder include beside the scripts. Its
-// first line names its parameters, "--! fragment NAME PARAM...", and comment lines may follow.
-// The line "--! include NAME PARAM=EXPRESSION..." of a script, or of another fragment, stands for the rest of the
-// file, with the expression (no blanks in it) for each word that is the parameter's name.
+// A fragment is Lua that several scripts share: a file of the folder include beside the scripts.
+// Its first line names its parameters, "--! fragment NAME PARAM...", and comment lines may follow.
+// The line "--! include NAME PARAM=EXPRESSION..." of a script, or of another fragment, stands for
+// the rest of the file, with the expression (no blanks in it) for each word that is the parameter's
+// name.
 type fragment struct {
 	file   string
 	params []string
@@ -41,10 +42,12 @@ func readFragments(dir string) (fragments, mistake.List, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		f := &fragment{file: mistake.Path(file), lines: strings.Split(strings.TrimSuffix(string(src), "\n"), "\n"), first: 1}
+		f := &fragment{file: mistake.Path(file), lines: strings.Split(strings.TrimSuffix(string(src), "\n"), "\n"),
+			first: 1}
 		words := strings.Fields(strings.TrimPrefix(f.lines[0], fragmentMark))
 		if !strings.HasPrefix(f.lines[0], fragmentMark) || len(words) == 0 || words[0] != baseName(file) {
-			mistakes.Addf(f.file, 1, `start it with "--! fragment `+baseName(file)+` PARAM..."`, "the fragment does not name itself")
+			mistakes.Addf(f.file, 1, `start it with "--! fragment `+baseName(file)+` PARAM..."`,
+				"the fragment does not name itself")
 			continue
 		}
 		f.params = words[1:]
@@ -99,7 +102,8 @@ func (x *expansion) add(file string, first int, lines []string) {
 func (x *expansion) include(at place, words []string) {
 	known := strings.Join(slices.Sorted(maps.Keys(x.all)), ", ")
 	if len(words) == 0 || x.all[words[0]] == nil {
-		x.mistakes.Addf(at.file, at.line, "name one of the folder include: "+known, "there is no fragment %q", strings.Join(words, " "))
+		x.mistakes.Addf(at.file, at.line, "name one of the folder include: "+known, "there is no fragment %q",
+			strings.Join(words, " "))
 		return
 	}
 	f := x.all[words[0]]

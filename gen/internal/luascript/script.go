@@ -73,8 +73,9 @@ func (all fragments) parse(file string, src []byte) (*Script, error) {
 	text := strings.Join(expanded.lines, "\n")
 	s, mistakes := parseHeader(file, text)
 	if i := strings.IndexByte(strings.ReplaceAll(text, "\r\n", "\n\n"), '\r'); i >= 0 {
-		// To Lua it ends a line, and with it a comment; not to those who strip comments.
-		mistakes.Addf(file, 1+strings.Count(text[:i], "\n"), "end lines with LF or CR LF", "a CR without an LF ends a line")
+		// To Lua it ends a line, and with it a comment; not to tools that strip comments.
+		mistakes.Addf(file, 1+strings.Count(text[:i], "\n"), "end lines with LF or CR LF",
+			"a CR without an LF ends a line")
 	}
 	mistakes = append(mistakes, checkBody(s, text)...)
 	if err := expanded.located(mistakes).Err(); err != nil {
@@ -99,7 +100,8 @@ func ParseDir(dir string) ([]*Script, error) {
 	}
 	var all []*Script
 	if len(files) == 0 {
-		mistakes.Addf(mistake.Path(dir), 0, "run the command where the scripts are, or name their folder", "there is no .lua file")
+		mistakes.Addf(mistake.Path(dir), 0, "run the command where the scripts are, or name their folder",
+			"there is no .lua file")
 	}
 	for _, file := range files {
 		src, err := os.ReadFile(file)

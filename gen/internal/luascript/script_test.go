@@ -85,7 +85,8 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		},
 		{
 			"ambiguous call", "return 1\n", "left = tonumber\n('1')\nreturn 1\n",
-			`scripts/lock.lua:16: Lua 5.1 finds a parenthesis at the start of a line ambiguous; put a call's parenthesis on the line of its function`,
+			`scripts/lock.lua:16: Lua 5.1 finds a parenthesis at the start of a line ambiguous; put a call's ` +
+				`parenthesis on the line of its function`,
 		},
 		{
 			"break", "  return 0\n", "  break\n",
@@ -126,84 +127,113 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		},
 		{
 			"unused KEYS", "redis.call('publish', KEYS[2], '0')\n", "",
-			`scripts/lock.lua:3: key 2 note is declared, but the body does not use KEYS[2]; use KEYS[2] or remove the line`,
+			`scripts/lock.lua:3: key 2 note is declared, but the body does not use KEYS[2]; use KEYS[2] or remove ` +
+				`the line`,
 		},
 		{
 			"unused ARGV", "tonumber(ARGV[2])", "5",
-			`scripts/lock.lua:5: arg 2 lease is declared, but the body does not use ARGV[2]; use ARGV[2] or remove the line`,
+			`scripts/lock.lua:5: arg 2 lease is declared, but the body does not use ARGV[2]; use ARGV[2] or ` +
+				`remove the line`,
 		},
 		{
 			"index by expression", "'0')", "ARGV[left])",
-			`scripts/lock.lua:14: ARGV is used other than by a number, but no arg * is declared; index it by a number, or declare "--! arg * NAME TYPE"`,
+			`scripts/lock.lua:14: ARGV is used other than by a number, but no arg * is declared; index it by a ` +
+				`number, or declare "--! arg * NAME TYPE"`,
 		},
 		{
 			"length", "return 1\n", "return #KEYS\n",
-			`scripts/lock.lua:15: KEYS is used other than by a number, but no key * is declared; index it by a number, or declare "--! key * NAME TYPE"`,
+			`scripts/lock.lua:15: KEYS is used other than by a number, but no key * is declared; index it by a ` +
+				`number, or declare "--! key * NAME TYPE"`,
 		},
 		{
 			"key is a literal", "'pttl', KEYS[1]", "'pttl', 'lock'",
-			`scripts/lock.lua:9: the key of redis.call('pttl', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			`scripts/lock.lua:9: the key of redis.call('pttl', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"key is the beginning of one", "'pttl', KEYS[1]", "'pttl', string.sub(KEYS[1], 1, 4)",
-			`scripts/lock.lua:9: the key of redis.call('pttl', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			`scripts/lock.lua:9: the key of redis.call('pttl', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"key is an argument", "return 1\n", "return redis.pcall(ARGV[1], ARGV[2])\n",
-			`scripts/lock.lua:15: the key of redis.call(..., ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			`scripts/lock.lua:15: the key of redis.call(..., ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"one key of several", "return 1\n", "return redis.call('del', KEYS[1], 'b')\n",
-			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"all of what are no keys", "return 1\n", "return redis.call('del', unpack({'a'}))\n",
-			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"some of the keys", "return 1\n", "return redis.call('del', unpack(KEYS, 2))\n",
-			"scripts/lock.lua:15: KEYS is used other than by a number, but no key * is declared; index it by a number, or declare \"--! key * NAME TYPE\"\n" +
-				`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"scripts/lock.lua:15: KEYS is used other than by a number, but no key * is declared; index it by a " +
+				"number, or declare \"--! key * NAME TYPE\"\n" +
+				`scripts/lock.lua:15: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a ` +
+				`local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table is sometimes of keys", "return 1\n", "local t = {KEYS[1]}\nt[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table is sometimes of keys", "return 1\n",
+			"local t = {KEYS[1]}\nt[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table is filled by a function", "return 1\n", "local t = {KEYS[1]}\ntable.insert(t, 'b')\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table is filled by a function", "return 1\n",
+			"local t = {KEYS[1]}\ntable.insert(t, 'b')\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table is what a call returns", "return 1\n", "local t = redis.call('hkeys', KEYS[1])\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table is what a call returns", "return 1\n",
+			"local t = redis.call('hkeys', KEYS[1])\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table has another name", "return 1\n", "local t = {KEYS[1]}\nlocal u = t\nu[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table has another name", "return 1\n",
+			"local t = {KEYS[1]}\nlocal u = t\nu[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table has another name, perhaps", "return 1\n", "local t = {KEYS[1]}\nlocal u = true and t\nu[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table has another name, perhaps", "return 1\n",
+			"local t = {KEYS[1]}\nlocal u = true and t\nu[2] = 'b'\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table is in another", "return 1\n", "local t = {KEYS[1]}\nlocal h = {t}\nh[1][2] = 'b'\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table is in another", "return 1\n", "local t = {KEYS[1]}\nlocal h = {t}\nh[1][2] = 'b'\nreturn " +
+				"redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:18: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table is filled by a function, perhaps", "return 1\n", "local t = {KEYS[1]}\ntable.insert(t or {}, 'b')\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table is filled by a function, perhaps", "return 1\n",
+			"local t = {KEYS[1]}\ntable.insert(t or {}, 'b')\nreturn redis.call('del', unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
-			"table is of itself", "return 1\n", "local t = {KEYS[1]}\nt[2] = unpack(t)\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			"table is of itself", "return 1\n", "local t = {KEYS[1]}\nt[2] = unpack(t)\nreturn redis.call('del', " +
+				"unpack(t))\n",
+			`scripts/lock.lua:17: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"table is empty", "return 1\n", "local t = {}\nreturn redis.call('del', unpack(t))\n",
-			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"local is sometimes a key", "return 1\n", "local k = KEYS[1]\nredis.call('del', k)\nk = 'b'\nreturn 1\n",
-			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
+			`scripts/lock.lua:16: the key of redis.call('del', ...) is not one of KEYS; use a KEYS[i], a local ` +
+				`assigned from one, a concatenation with one, or string.sub(KEYS[i], n)`,
 		},
 		{
 			"no key", "return 1\n", "return redis.call('get')\n",
@@ -215,11 +245,13 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		},
 		{
 			"redis passed on", "return 1\n", "local r = redis\nreturn r.call('get', 'x')\n",
-			`scripts/lock.lua:15: redis is passed on, and the keys of its calls cannot be checked; write redis.call where it is called`,
+			`scripts/lock.lua:15: redis is passed on, and the keys of its calls cannot be checked; write ` +
+				`redis.call where it is called`,
 		},
 		{
 			"other name", "--! script lock", "--! script unlock",
-			`scripts/lock.lua:1: the script is called "unlock", its file "lock"; write "--! script lock" or rename the file`,
+			`scripts/lock.lua:1: the script is called "unlock", its file "lock"; write "--! script lock" or ` +
+				`rename the file`,
 		},
 		{
 			"no name", "--! script lock\n", "",
@@ -227,13 +259,15 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		},
 		{
 			"unknown line", "--! key 1", "--! kez 1",
-			"scripts/lock.lua:2: a header line says \"kez\", which is not known; write \"--! script\", \"--! key\", \"--! arg\" or \"--! reply\"\n" +
+			"scripts/lock.lua:2: a header line says \"kez\", which is not known; write \"--! script\", \"--! " +
+				"key\", \"--! arg\" or \"--! reply\"\n" +
 				`scripts/lock.lua:3: key "2" should be key 1; number the lines 1, 2, 3 in order` + "\n" +
 				`scripts/lock.lua:14: KEYS[2] is used but not declared; add a line "--! key 2 NAME TYPE" to the header`,
 		},
 		{
 			"too few words", "--! arg 2 lease ms", "--! arg 2 lease",
-			"scripts/lock.lua:5: the arg line has 3 words after --!, not 4; write \"--! arg N NAME TYPE\", or * for N where there is one for each item of a batch\n" +
+			"scripts/lock.lua:5: the arg line has 3 words after --!, not 4; write \"--! arg N NAME TYPE\", or * " +
+				"for N where there is one for each item of a batch\n" +
 				`scripts/lock.lua:10: ARGV[2] is used but not declared; add a line "--! arg 2 NAME TYPE" to the header`,
 		},
 		{
@@ -242,7 +276,8 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		},
 		{
 			"bad name", "lease ms", "Lease-Time ms",
-			`scripts/lock.lua:5: "Lease-Time" is no name; use lower case letters, digits and _, and start with a letter`,
+			`scripts/lock.lua:5: "Lease-Time" is no name; use lower case letters, digits and _, and start with a ` +
+				`letter`,
 		},
 		{
 			"name twice", "lease ms", "owner ms",
@@ -254,24 +289,29 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		},
 		{
 			"no reply", "--! reply int   1 done; 0 not\n", "",
-			`scripts/lock.lua:1: the header declares no reply; add a line "--! reply TYPE COMMENT" with a type of int, ints, strings`,
+			`scripts/lock.lua:1: the header declares no reply; add a line "--! reply TYPE COMMENT" with a type of ` +
+				`int, ints, strings`,
 		},
 		{
 			"unknown reply", "reply int ", "reply number ",
-			`scripts/lock.lua:6: the reply has no known type; write "--! reply TYPE COMMENT" with a type of int, ints, strings`,
+			`scripts/lock.lua:6: the reply has no known type; write "--! reply TYPE COMMENT" with a type of int, ` +
+				`ints, strings`,
 		},
 		{
 			"header below", "return 1\n", "return 1\n--! arg 3 late int\n",
-			`scripts/lock.lua:16: a header line stands outside the header; move it up: the header is the file's first lines, with none between them`,
+			`scripts/lock.lua:16: a header line stands outside the header; move it up: the header is the file's ` +
+				`first lines, with none between them`,
 		},
 		{
 			"mixed keys", "--! key 2 note  channel", "--! key * note  channel",
-			"scripts/lock.lua:3: numbered keys and * are mixed: a batch is split by slot, and no key is in every slot; give each item of the batch its own key, or pass the other as an argument\n" +
+			"scripts/lock.lua:3: numbered keys and * are mixed: a batch is split by slot, and no key is in every " +
+				"slot; give each item of the batch its own key, or pass the other as an argument\n" +
 				`scripts/lock.lua:6: a script with key * replies int; reply ints, one for each key`,
 		},
 		{
 			"arg * without key *", "--! arg 2 lease ms", "--! arg * lease ms",
-			`scripts/lock.lua:5: arg * lease repeats for each key, but the keys are numbered; declare the keys with "--! key * NAME TYPE", or number the argument`,
+			`scripts/lock.lua:5: arg * lease repeats for each key, but the keys are numbered; declare the keys ` +
+				`with "--! key * NAME TYPE", or number the argument`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -296,11 +336,13 @@ func TestBatchMistakes(t *testing.T) {
 		{"good, by number", "redis.call('pexpire', KEYS[1], ARGV[2]) return ARGV[1]", ""},
 		{
 			"keys unused", "return {ARGV[1], ARGV[#ARGV]}",
-			"many.lua:2: key * lock is declared, but the body does not index KEYS by an expression; use KEYS[EXPRESSION] or remove the line",
+			"many.lua:2: key * lock is declared, but the body does not index KEYS by an expression; use " +
+				"KEYS[EXPRESSION] or remove the line",
 		},
 		{
 			"args unused", "return {ARGV[1], #KEYS}",
-			"many.lua:4: arg * lease is declared, but the body does not index ARGV by an expression; use ARGV[EXPRESSION] or remove the line",
+			"many.lua:4: arg * lease is declared, but the body does not index ARGV by an expression; use " +
+				"ARGV[EXPRESSION] or remove the line",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -323,10 +365,12 @@ func TestKeysMayBeBuilt(t *testing.T) {
 	const header = "--! script f\n--! key 1 a hash\n--! key 2 b hash\n--! reply int\n"
 	for _, body := range []string{
 		"local k = KEYS[1] local j = k redis.call('get', j) return redis.call('del', k, KEYS[2])",
-		"local k if redis.call('exists', KEYS[1]) == 1 then k = KEYS[1] else k = KEYS[2] end return redis.call('get', k)",
+		"local k if redis.call('exists', KEYS[1]) == 1 then k = KEYS[1] else k = KEYS[2] end return " +
+			"redis.call('get', k)",
 		"return redis.call('get', KEYS[1] .. ':' .. redis.call('get', 'x' .. KEYS[2]))",
 		"return redis.call('get', redis.call('time')[1] == '0' and KEYS[1] or KEYS[2])",
-		"local function f(n) return redis.call('get', KEYS[1]) + n end return f(1) + redis.call('BITOP', 'and', KEYS[1], KEYS[2])",
+		"local function f(n) return redis.call('get', KEYS[1]) + n end return f(1) + redis.call('BITOP', 'and', " +
+			"KEYS[1], KEYS[2])",
 		"local t = {KEYS[1]} for i = 1, 2 do t[#t + 1] = KEYS[2] .. i end return redis.call('del', unpack(t))",
 		"local k = nil for i = 1, 2 do k = KEYS[1] .. i end return redis.call('rename', k, KEYS[2], 'x')",
 	} {
