@@ -279,7 +279,7 @@ func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redi
 
 // Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
 func (c *commands) Renew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.RenewReply,
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.RenewItem]{
 		sha: scripts.RenewSHA, source: scripts.RenewSource, nkeys: 1, nargs: 2,
@@ -382,9 +382,7 @@ func (c *commands) PermitsRelease(
 }
 
 // PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
-func (c *commands) PermitsRenew(
-	ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.PermitsRenewReply,
-) {
+func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
 	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
 		sha: scripts.PermitsRenewSHA, source: scripts.PermitsRenewSource, nkeys: 1, nargs: 2,
 		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
@@ -427,7 +425,7 @@ func (c *commands) ReadRelease(
 
 // ReadRenew sends [scripts.ReadRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) ReadRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.ReadRenewReply,
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
 		sha: scripts.ReadRenewSHA, source: scripts.ReadRenewSource, nkeys: 2, nargs: 2,
@@ -523,7 +521,7 @@ func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redis
 
 // AcquireAll sends [scripts.AcquireAllSource] for all items, on a cluster once for each slot.
 func (c *commands) AcquireAll(
-	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.AcquireAllReply,
+	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.AcquireAllItem]{
 		sha: scripts.AcquireAllSHA, source: scripts.AcquireAllSource, nkeys: 2, nargs: 3,
@@ -537,7 +535,7 @@ func (c *commands) AcquireAll(
 
 // ReleaseAll sends [scripts.ReleaseAllSource] for all items, on a cluster once for each slot.
 func (c *commands) ReleaseAll(
-	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.ReleaseAllReply,
+	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReleaseAllItem]{
 		sha: scripts.ReleaseAllSHA, source: scripts.ReleaseAllSource, nkeys: 2, nargs: 2,
@@ -573,7 +571,7 @@ func (c *commands) NestRelease(
 
 // NestRenew sends [scripts.NestRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) NestRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.RenewReply,
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.NestRenewItem]{
 		sha: scripts.NestRenewSHA, source: scripts.NestRenewSource, nkeys: 2, nargs: 2,
@@ -585,7 +583,7 @@ func (c *commands) NestRenew(
 
 // Joint sends [scripts.JointSource] for all items, on a cluster once for each slot.
 func (c *commands) Joint(
-	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.JointReply,
+	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.JointItem]{
 		sha: scripts.JointSHA, source: scripts.JointSource, nkeys: 2, nargs: 2,

@@ -237,7 +237,7 @@ func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redi
 
 // Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
 func (c *commands) Renew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.RenewReply,
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.RenewItem]{
 		script: script{scripts.RenewSHA, scripts.RenewSource}, nkeys: 1, nargs: 2, split: true,
@@ -345,9 +345,7 @@ func (c *commands) PermitsRelease(
 }
 
 // PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
-func (c *commands) PermitsRenew(
-	ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.PermitsRenewReply,
-) {
+func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
 	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
 		script: script{scripts.PermitsRenewSHA, scripts.PermitsRenewSource}, nkeys: 1, nargs: 2, split: true,
 		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
@@ -390,7 +388,7 @@ func (c *commands) ReadRelease(
 
 // ReadRenew sends [scripts.ReadRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) ReadRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.ReadRenewReply,
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
 		script: script{scripts.ReadRenewSHA, scripts.ReadRenewSource}, nkeys: 2, nargs: 2, split: true,
@@ -489,7 +487,7 @@ func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redis
 
 // AcquireAll sends [scripts.AcquireAllSource] for all items, on a cluster once for each slot.
 func (c *commands) AcquireAll(
-	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.AcquireAllReply,
+	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.AcquireAllItem]{
 		script: script{scripts.AcquireAllSHA, scripts.AcquireAllSource}, nkeys: 2, nargs: 3,
@@ -503,7 +501,7 @@ func (c *commands) AcquireAll(
 
 // ReleaseAll sends [scripts.ReleaseAllSource] for all items, on a cluster once for each slot.
 func (c *commands) ReleaseAll(
-	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.ReleaseAllReply,
+	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReleaseAllItem]{
 		script: script{scripts.ReleaseAllSHA, scripts.ReleaseAllSource}, nkeys: 2, nargs: 2,
@@ -543,7 +541,7 @@ func (c *commands) NestRelease(
 
 // NestRenew sends [scripts.NestRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) NestRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.RenewReply,
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.NestRenewItem]{
 		script: script{scripts.NestRenewSHA, scripts.NestRenewSource}, nkeys: 2, nargs: 2, split: true,
@@ -555,7 +553,7 @@ func (c *commands) NestRenew(
 
 // Joint sends [scripts.JointSource] for all items, on a cluster once for each slot.
 func (c *commands) Joint(
-	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.JointReply,
+	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.JointItem]{
 		script: script{scripts.JointSHA, scripts.JointSource}, nkeys: 2, nargs: 2,

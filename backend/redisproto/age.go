@@ -60,12 +60,8 @@ func (s agedLock) acquireAged(ctx context.Context, r backend.AcquireRequest) (ba
 		return backend.AcquireReply{}, s.fault(err)
 	}
 	out := backend.AcquireReply{Granted: reply[0] == 0, Young: reply[1] == 1}
-	switch {
-	case out.Granted:
-	case reply[0] > 0 && reply[0] <= maxMillis:
-		out.Remaining = millis(reply[0])
-	default:
-		out.Remaining = -1
+	if !out.Granted {
+		out.Remaining = remaining(reply[0])
 	}
 	if !out.Granted && !out.Young && s.adapter.Features().Tracking {
 		s.seen.Refused(query, sent, out.Remaining)

@@ -39,7 +39,7 @@ type LockCommands interface {
 	Release(ctx context.Context, k ReleaseKeys, a ReleaseArgs) (int64, error)
 	// Renew sends one script for all items, or on a cluster one per slot, pipelined.
 	//mortise:script renew batch split
-	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []RenewReply)
+	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []BatchReply)
 	//mortise:script inspect
 	Inspect(ctx context.Context, k InspectKeys) ([]string, error)
 	//mortise:script force_release
@@ -103,8 +103,8 @@ type RenewItem struct {
 	Lease time.Duration
 }
 
-// RenewReply is what scripts/renew.lua answers for each lock.
-type RenewReply struct {
+// BatchReply is what a script answers for each item of a batch.
+type BatchReply struct {
 	Value int64
 	Err   error
 }

@@ -44,7 +44,7 @@ type PermitCommands interface {
 	PermitsRelease(ctx context.Context, k PermitsKeys, a PermitsReleaseArgs) (int64, error)
 	// PermitsRenew sends one script for all items, or on a cluster one per slot, pipelined.
 	//mortise:script permits_renew batch split
-	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []PermitsRenewReply)
+	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []BatchReply)
 	//mortise:script permits_count
 	PermitsCount(ctx context.Context, k PermitsKeys, a PermitsCountArgs) (int64, error)
 }
@@ -133,12 +133,6 @@ type PermitsRenewItem struct {
 	Timeouts string
 	ID       string
 	Lease    time.Duration
-}
-
-// PermitsRenewReply is what scripts/permits_renew.lua answers for each permit.
-type PermitsRenewReply struct {
-	Value int64
-	Err   error
 }
 
 // PermitsCountArgs are the arguments of scripts/permits_count.lua.

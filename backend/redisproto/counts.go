@@ -155,11 +155,8 @@ func (s permits) acquirePermit(ctx context.Context, r backend.AcquireRequest) (b
 		return backend.AcquireReply{}, strange("permits_acquire", reply)
 	}
 	out := backend.AcquireReply{Granted: reply[0] == 0, Available: reply[1]}
-	switch left := reply[0]; {
-	case left == -1 || left > maxMillis:
-		out.Remaining = -1
-	case left > 0:
-		out.Remaining = millis(left)
+	if !out.Granted {
+		out.Remaining = remaining(reply[0])
 	}
 	return out, nil
 }
@@ -188,7 +185,7 @@ func (s permits) renewPermits(ctx context.Context, in []backend.RenewRequest, ou
 	if len(items) == 0 {
 		return
 	}
-	replies := make([]PermitsRenewReply, len(items))
+	replies := make([]BatchReply, len(items))
 	s.adapter.PermitsRenew(ctx, items, replies)
 	for j, r := range replies {
 		held, err := s.yes("permits_renew", r.Value, r.Err)

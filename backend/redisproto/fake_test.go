@@ -27,7 +27,7 @@ type fakeAdapter struct {
 	int     int64
 	strings []string
 	err     error
-	renew   func(items []RenewItem, out []RenewReply)
+	renew   func(items []RenewItem, out []BatchReply)
 
 	mu         sync.Mutex
 	refuse     error // of Subscribe
@@ -61,7 +61,7 @@ func (a *fakeAdapter) HandOver(context.Context, HandOverKeys, HandOverArgs) ([]i
 func (a *fakeAdapter) StepBack(context.Context, StepBackKeys, StepBackArgs) (int64, error) {
 	return a.int, a.err
 }
-func (a *fakeAdapter) Renew(_ context.Context, _ RenewArgs, items []RenewItem, out []RenewReply) {
+func (a *fakeAdapter) Renew(_ context.Context, _ RenewArgs, items []RenewItem, out []BatchReply) {
 	a.renew(items, out)
 }
 func (a *fakeAdapter) Inspect(context.Context, InspectKeys) ([]string, error) {

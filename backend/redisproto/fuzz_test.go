@@ -358,7 +358,7 @@ func (h *hostile) Inspect(context.Context, InspectKeys) ([]string, error)       
 func (h *hostile) ForceRelease(context.Context, ForceReleaseKeys, ForceReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []RenewReply) {
+func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
@@ -382,17 +382,17 @@ func (h *hostile) FairRelease(context.Context, FairKeys, FairReleaseArgs) (int64
 	return h.one()
 }
 func (h *hostile) FairLeave(context.Context, FairKeys, FairLeaveArgs) (int64, error) { return h.one() }
-func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []AcquireAllReply) {
+func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) ReleaseAll(_ context.Context, _ ReleaseAllArgs, _ []ReleaseAllItem, out []ReleaseAllReply) {
+func (h *hostile) ReleaseAll(_ context.Context, _ ReleaseAllArgs, _ []ReleaseAllItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) Joint(_ context.Context, _ JointArgs, _ []JointItem, out []JointReply) {
+func (h *hostile) Joint(_ context.Context, _ JointArgs, _ []JointItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
@@ -406,7 +406,7 @@ func (h *hostile) ReadEnter(context.Context, ReadEnterKeys, ReadEnterArgs) (int6
 func (h *hostile) ReadRelease(context.Context, ReadReleaseKeys, ReadReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) ReadRenew(_ context.Context, _ RenewArgs, _ []ReadRenewItem, out []ReadRenewReply) {
+func (h *hostile) ReadRenew(_ context.Context, _ RenewArgs, _ []ReadRenewItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
@@ -451,7 +451,7 @@ func (h *hostile) PermitsAcquire(context.Context, PermitsKeys, PermitsAcquireArg
 func (h *hostile) PermitsRelease(context.Context, PermitsKeys, PermitsReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []PermitsRenewReply) {
+func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}

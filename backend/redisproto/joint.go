@@ -16,7 +16,7 @@ const askAlone = -2
 // joint sends acquisitions of plain locks, and releases that set the hold count to zero, to a
 // server that is no cluster: those that are ready at the same time by one script.
 type joint struct {
-	*batcher.Merger[JointItem, JointReply]
+	*batcher.Merger[JointItem, BatchReply]
 }
 
 // do has item sent. Where ctx ends before its reply is there, the error is a [backend.Left].
@@ -35,9 +35,9 @@ func Leave[R any](done <-chan struct{}, reply func() (R, error)) error {
 }
 
 func (s *core) newJoint() *joint {
-	return &joint{batcher.NewMerger(batcher.Sender[JointItem, JointReply]{
+	return &joint{batcher.NewMerger(batcher.Sender[JointItem, BatchReply]{
 		Most: jointMost,
-		Many: func(ctx context.Context, items []JointItem, out []JointReply) {
+		Many: func(ctx context.Context, items []JointItem, out []BatchReply) {
 			s.second.Send(func(c Commands) error {
 				c.Joint(ctx, JointArgs{Publish: commandPublish}, items, out)
 				return out[0].Err // they went by one script

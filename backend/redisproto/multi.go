@@ -42,7 +42,7 @@ func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) 
 			queries = append(queries, s.seen.Begin(r.Name))
 		}
 	}
-	items, replies := make([]AcquireAllItem, len(in)), make([]AcquireAllReply, len(in))
+	items, replies := make([]AcquireAllItem, len(in)), make([]BatchReply, len(in))
 	fenced := false
 	for i, r := range in {
 		fenced = fenced || r.Fenced
@@ -90,7 +90,7 @@ func (s multiLock) together(in []backend.AcquireRequest) error {
 }
 
 // decodeAll tells whether all were granted.
-func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []AcquireAllReply, out []backend.AcquireReply,
+func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []BatchReply, out []backend.AcquireReply,
 	fenced bool) (bool, error) {
 	granted := true
 	for i, r := range replies {
@@ -110,15 +110,11 @@ func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []AcquireAllRe
 		}
 	}
 	for i, r := range replies {
-		left := -r.Value - 2
 		switch {
 		case granted:
 			out[i] = backend.AcquireReply{Granted: true, Token: r.Value}
-		case r.Value >= 0:
-		case r.Value == -1 || left > maxMillis:
-			out[i].Remaining = -1
-		default:
-			out[i].Remaining = millis(left)
+		case r.Value < 0:
+			out[i].Remaining = remaining(-r.Value - 2)
 		}
 	}
 	return granted, nil
@@ -140,7 +136,7 @@ func (s multiLock) releaseSome(ctx context.Context, in []backend.ReleaseRequest,
 		}
 		return
 	}
-	items, replies := make([]ReleaseAllItem, len(in)), make([]ReleaseAllReply, len(in))
+	items, replies := make([]ReleaseAllItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = ReleaseAllItem{Lock: r.Name, Channel: channelOf(r.Name), Owner: r.Owner, Keep: int64(r.Keep)}
 	}

@@ -47,10 +47,7 @@ func (s nested) entered(name string, reply []int64, err error) (backend.AcquireR
 	case reply[0] == 3:
 		return backend.AcquireReply{Absent: true}, nil
 	}
-	out := backend.AcquireReply{Remaining: -1}
-	if reply[1] >= 0 && reply[1] <= maxMillis {
-		out.Remaining = millis(max(reply[1], 1))
-	}
+	out := backend.AcquireReply{Remaining: remaining(reply[1])}
 	if reply[0] == 2 {
 		out.Look = backend.HoldsLook
 		if out.Remaining > 0 {
@@ -69,7 +66,7 @@ func (s nested) releaseNested(ctx context.Context, r backend.ReleaseRequest) (ba
 }
 
 func (s nested) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]NestRenewItem, len(in)), make([]RenewReply, len(in))
+	items, replies := make([]NestRenewItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = NestRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}
 	}

@@ -27,7 +27,7 @@ const learnApart = 5 * time.Second
 
 // Node is 0 until the client library is known to have a picture of the cluster, for which it may have
 // to ask: that happens in the background.
-func (s *core) Node(name string) int {
+func (s *session) Node(name string) int {
 	if !s.adapter.Features().Cluster {
 		return 0
 	}

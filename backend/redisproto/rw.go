@@ -84,10 +84,8 @@ func (s *core) answer(script string, left int64, err error) (backend.AcquireRepl
 		return backend.AcquireReply{}, s.fault(err)
 	case left == 0:
 		return backend.AcquireReply{Granted: true}, nil
-	case left == -1 || left > maxMillis:
-		return backend.AcquireReply{Remaining: -1}, nil
-	case left > 0:
-		return backend.AcquireReply{Remaining: millis(left)}, nil
+	case left >= -1:
+		return backend.AcquireReply{Remaining: remaining(left)}, nil
 	}
 	return backend.AcquireReply{}, strange(script, left)
 }
@@ -112,7 +110,7 @@ func (s readWrite) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (
 }
 
 func (s readWrite) renewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]ReadRenewItem, len(in)), make([]ReadRenewReply, len(in))
+	items, replies := make([]ReadRenewItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}
 	}
@@ -135,10 +133,7 @@ func (s readWrite) inspectRW(ctx context.Context, name string) (backend.Record, 
 	if err != nil || left < -2 || len(reply)%2 != 0 {
 		return backend.Record{}, strange("rw_inspect", reply)
 	}
-	rec := backend.Record{Held: true, Remaining: -1, Kind: backend.KindRead}
-	if left >= 0 && left <= maxMillis {
-		rec.Remaining = millis(max(left, 1))
-	}
+	rec := backend.Record{Held: true, Remaining: remaining(left), Kind: backend.KindRead}
 	if reply[1] == "write" {
 		rec.Kind = backend.KindWrite
 	}

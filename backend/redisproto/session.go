@@ -231,18 +231,7 @@ func (s *session) acquiredFenced(reply []int64, err error) (backend.AcquireReply
 }
 
 func (s *session) acquired(left int64, err error) (backend.AcquireReply, error) {
-	switch {
-	case err != nil:
-		return backend.AcquireReply{}, s.fault(err)
-	case left == 0:
-		return backend.AcquireReply{Granted: true}, nil
-	case left == -1 || left > maxMillis:
-		return backend.AcquireReply{Remaining: -1}, nil
-	case left > 0:
-		return backend.AcquireReply{Remaining: millis(left)}, nil
-	default:
-		return backend.AcquireReply{}, strange("acquire", left)
-	}
+	return s.answer("acquire", left, err)
 }
 
 func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
@@ -373,7 +362,7 @@ func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 }
 
 func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]RenewItem, len(in)), make([]RenewReply, len(in))
+	items, replies := make([]RenewItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}
 		if r.Kind == backend.KindWrite {
@@ -384,7 +373,7 @@ func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out
 	s.renewed("renew", in, replies, out)
 }
 
-func (s *core) renewed(script string, in []backend.RenewRequest, replies []RenewReply, out []backend.RenewResult) {
+func (s *core) renewed(script string, in []backend.RenewRequest, replies []BatchReply, out []backend.RenewResult) {
 	for i, r := range replies {
 		if r.Err != nil {
 			s.movedNodes()
@@ -422,10 +411,7 @@ func (s *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record,
 	if len(fields) == 0 {
 		return backend.Record{}, nil
 	}
-	rec := backend.Record{Held: true, Remaining: -1}
-	if left >= 0 && left <= maxMillis {
-		rec.Remaining = millis(max(left, 1))
-	}
+	rec := backend.Record{Held: true, Remaining: remaining(left)}
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i] == "mode" {
 			return backend.Record{}, &backend.Fault{
@@ -526,3 +512,11 @@ func (s *core) invalidated(keys []string) {
 const maxMillis = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// remaining is the time that a script says is left; negative where there is no end.
+func remaining(ms int64) time.Duration {
+	if ms < 0 || ms > maxMillis {
+		return -1
+	}
+	return millis(max(ms, 1))
+}

@@ -53,10 +53,8 @@ func (s relay) acquiredWaiting(reply []int64, err error) (backend.AcquireReply, 
 		return backend.AcquireReply{}, strange("waiter_acquire", reply)
 	case reply[0] == 1:
 		return backend.AcquireReply{Granted: true, Token: reply[1]}, nil
-	case reply[1] == -1 || reply[1] > maxMillis:
-		return backend.AcquireReply{Remaining: -1, Waits: reply[0] == 0}, nil
 	}
-	return backend.AcquireReply{Remaining: millis(max(reply[1], 1)), Waits: reply[0] == 0}, nil
+	return backend.AcquireReply{Remaining: remaining(reply[1]), Waits: reply[0] == 0}, nil
 }
 
 // Relays implements [backend.RelaySession].
