@@ -5,9 +5,6 @@ package redisgo
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -15,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/backend/redisproto/batcher"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -22,7 +20,7 @@ import (
 type commands struct {
 	client  redis.UniversalClient
 	cluster bool                                       // a batch goes out as one script for each slot
-	outbox  *redisproto.Outbox[redis.Cmder]            // nil if scripts are sent one by one
+	batcher *batcher.Batcher[redis.Cmder]              // nil if scripts are sent one by one
 	way     func(ctx context.Context, cmd redis.Cmder) // by which a script is sent then; nil for the client's
 }
 
@@ -31,21 +29,47 @@ var _ redisproto.Commands = (*commands)(nil)
 func newCommands(client redis.UniversalClient, cluster bool) commands {
 	c := commands{client: client, cluster: cluster}
 	if !cluster {
-		c.outbox = redisproto.NewOutbox(func(ctx context.Context, cmds []redis.Cmder) { send(ctx, client, cmds) })
+		c.batcher = batcher.New(func(ctx context.Context, cmds []redis.Cmder) { send(ctx, client, cmds) })
 	}
 	return c
 }
 
+// eval sends a script by its SHA-1, which the arguments name behind EVALSHA, and by its source to a server that does
+// not know it. If ctx ends first, the error is that of a call that was left.
+func eval[C interface {
+	redis.Cmder
+	Result() (R, error)
+}, R any](
+	ctx context.Context, c *commands, command func(context.Context, ...any) C, source string, args ...any,
+) (none R, err error) {
+	cmd := command(ctx, args...)
+	left := c.process(ctx, cmd)
+	if left == nil && isNoScript(cmd.Err()) {
+		cmd = command(ctx, append([]any{"eval", source}, args[2:]...)...)
+		left = c.process(ctx, cmd)
+	}
+	if left == nil {
+		return cmd.Result()
+	}
+	sent := cmd
+	return none, redisproto.Leave(left, func() (R, error) {
+		if isNoScript(sent.Err()) {
+			return eval(context.Background(), c, command, source, args...)
+		}
+		return sent.Result()
+	})
+}
+
 // process has a script sent. Its error is the command's; if ctx ends first, left is not nil.
 func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan struct{}) {
-	if c.outbox != nil {
-		return c.outbox.Do(ctx, cmd)
-	}
-	if c.way != nil {
+	switch {
+	case c.batcher != nil:
+		return c.batcher.Do(ctx, cmd)
+	case c.way != nil:
 		c.way(ctx, cmd)
-		return nil
+	default:
+		send(ctx, c.client, []redis.Cmder{cmd})
 	}
-	send(ctx, c.client, []redis.Cmder{cmd})
 	return nil
 }
 
@@ -87,13 +111,11 @@ const looking = 250 * time.Millisecond
 // them, over TLS and on Windows, and each of them would cost a caller a try: so all that are idle
 // now are asked for a PING, at once, and those that are dead leave the pool.
 func discardDead(ctx context.Context, client redis.UniversalClient, err error) {
-	if !broke(err) {
+	if !redisproto.Broke(err) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), looking)
-	done := make(chan struct{})
 	go func() {
-		defer close(done)
 		defer cancel()
 		switch c := client.(type) {
 		case *redis.Client:
@@ -105,19 +127,7 @@ func discardDead(ctx context.Context, client redis.UniversalClient, err error) {
 			})
 		}
 	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-// broke reports whether a connection ended under a command.
-func broke(err error) bool {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return true
-	}
-	op, is := errors.AsType[*net.OpError](err)
-	return is && op.Op != "dial" && !op.Timeout()
+	<-ctx.Done()
 }
 
 // pingIdle holds each idle connection until it has asked all: one that answers would be the next
@@ -127,7 +137,7 @@ func pingIdle(ctx context.Context, rdb *redis.Client) {
 	var all sync.WaitGroup
 	for i := range conns {
 		conns[i] = rdb.Conn()
-		all.Go(func() { _ = conns[i].Process(ctx, once{redis.NewStatusCmd(ctx, "ping")}) })
+		all.Go(func() { _ = conns[i].Process(ctx, statusCmd{redis.NewStatusCmd(ctx, "ping")}) })
 	}
 	all.Wait()
 	for _, c := range conns {
@@ -135,18 +145,10 @@ func pingIdle(ctx context.Context, rdb *redis.Client) {
 	}
 }
 
-// once is a command that go-redis does not repeat.
-type once struct{ *redis.StatusCmd }
-
-func (once) NoRetry() bool { return true }
-
-func (c once) Clone() redis.Cmder { return once{c.StatusCmd.Clone().(*redis.StatusCmd)} }
-
 // hookError is not taken for a reply of the server, whatever it wraps.
 type hookError struct{ error }
 
 func (e hookError) Is(target error) bool { return errors.Is(e.error, target) }
-
 func (e hookError) As(target any) bool {
 	if _, reply := target.(*redis.Error); reply {
 		return false
@@ -158,38 +160,29 @@ func isNoScript(err error) bool {
 	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") // which allocates even for nil
 }
 
-// intCmd is a redis.IntCmd that go-redis does not retry: it would send the
-// script again without knowing whether the first one ran.
-type intCmd struct{ *redis.IntCmd }
+// These are commands that go-redis does not retry: it would send the script again without knowing whether the
+// first one ran.
+type (
+	intCmd     struct{ *redis.IntCmd }
+	intsCmd    struct{ *redis.IntSliceCmd }
+	stringsCmd struct{ *redis.StringSliceCmd }
+	statusCmd  struct{ *redis.StatusCmd }
+)
 
-func newIntCmd(ctx context.Context, args ...any) intCmd {
-	return intCmd{redis.NewIntCmd(ctx, args...)}
-}
-
-func (intCmd) NoRetry() bool { return true }
-
-func (c intCmd) Clone() redis.Cmder { return intCmd{c.IntCmd.Clone().(*redis.IntCmd)} }
-
-// intsCmd is a redis.IntSliceCmd that go-redis does not retry.
-type intsCmd struct{ *redis.IntSliceCmd }
-
+func (statusCmd) NoRetry() bool                         { return true }
+func (c statusCmd) Clone() redis.Cmder                  { return statusCmd{c.StatusCmd.Clone().(*redis.StatusCmd)} }
+func newIntCmd(ctx context.Context, args ...any) intCmd { return intCmd{redis.NewIntCmd(ctx, args...)} }
+func (intCmd) NoRetry() bool                            { return true }
+func (c intCmd) Clone() redis.Cmder                     { return intCmd{c.IntCmd.Clone().(*redis.IntCmd)} }
 func newIntsCmd(ctx context.Context, args ...any) intsCmd {
 	return intsCmd{redis.NewIntSliceCmd(ctx, args...)}
 }
-
-func (intsCmd) NoRetry() bool { return true }
-
+func (intsCmd) NoRetry() bool        { return true }
 func (c intsCmd) Clone() redis.Cmder { return intsCmd{c.IntSliceCmd.Clone().(*redis.IntSliceCmd)} }
-
-// stringsCmd is a redis.StringSliceCmd that go-redis does not retry.
-type stringsCmd struct{ *redis.StringSliceCmd }
-
 func newStringsCmd(ctx context.Context, args ...any) stringsCmd {
 	return stringsCmd{redis.NewStringSliceCmd(ctx, args...)}
 }
-
 func (stringsCmd) NoRetry() bool { return true }
-
 func (c stringsCmd) Clone() redis.Cmder {
 	return stringsCmd{c.StringSliceCmd.Clone().(*redis.StringSliceCmd)}
 }
@@ -211,973 +204,391 @@ func flag(b bool) any {
 	return "0"
 }
 
-// groups splits a batch into what one script may touch.
-func (c *commands) groups(n int, key func(i int) string) [][]int {
-	if c.cluster {
-		return redisproto.BySlot(n, key)
-	}
-	return redisproto.Together(n)
+// batch is a script for several items of type I. Its functions capture nothing, so that they cost no memory.
+type batch[I any] struct {
+	sha, source  string
+	nkeys, nargs int                        // of an item
+	key          func(i *I) string          // the first key of an item
+	keys, args   func(to []any, i *I) []any // what an item appends
 }
 
-// pipeline sends one command for each group, and those again whose node does not
-// know the script.
-func (c *commands) pipeline(ctx context.Context, groups [][]int, sha, source string, build func(command, script string, group []int) intsCmd) []intsCmd {
+// command is the command for a group of items.
+func (b *batch[I]) command(ctx context.Context, name, script string, items []I, group []int, shared []any) intsCmd {
+	args := make([]any, 0, 3+len(shared)+len(group)*(b.nkeys+b.nargs))
+	args = append(args, name, script, strconv.Itoa(b.nkeys*len(group)))
+	for _, i := range group {
+		args = b.keys(args, &items[i])
+	}
+	args = append(args, shared...)
+	for _, i := range group {
+		args = b.args(args, &items[i])
+	}
+	return newIntsCmd(ctx, args...)
+}
+
+// evalBatch sends one command for all items, on a cluster one for each slot, and those again whose node does not
+// know the script. All commands have the arguments shared.
+func evalBatch[I any, R redisproto.ItemReply](
+	ctx context.Context, c *commands, b batch[I], items []I, out []R, shared ...any,
+) {
+	groups := redisproto.Groups(c.cluster, len(items), func(i int) string { return b.key(&items[i]) })
 	cmds := make([]intsCmd, len(groups))
 	for g, group := range groups {
-		cmds[g] = build("evalsha", sha, group)
+		cmds[g] = b.command(ctx, "evalsha", b.sha, items, group, shared)
 	}
 	send(ctx, c.client, cmds)
-
 	var again []intsCmd
 	for g, group := range groups {
 		if isNoScript(cmds[g].Err()) {
-			cmds[g] = build("eval", source, group)
+			cmds[g] = b.command(ctx, "eval", b.source, items, group, shared)
 			again = append(again, cmds[g])
 		}
 	}
 	send(ctx, c.client, again)
-
 	for g, group := range groups {
-		if got := len(cmds[g].Val()); cmds[g].Err() == nil && got != len(group) {
-			cmds[g].SetErr(fmt.Errorf("the script answered %d of %d items", got, len(group)))
-		}
+		vals, err := cmds[g].Result()
+		redisproto.Fill(out, group, vals, err)
 	}
-	return cmds
 }
 
-// Acquire sends acquire.lua.
-//
-//	0 granted; n>0 refused, n ms left; -1 refused, no expiry
+// Acquire sends [scripts.AcquireSource].
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.AcquireSHA, "1", k.Lock, a.Owner, millis(a.Lease))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.AcquireSource, "1", k.Lock, a.Owner, millis(a.Lease))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.Acquire(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.AcquireSource, "evalsha", scripts.AcquireSHA, "1", k.Lock, a.Owner,
+		millis(a.Lease))
 }
 
-// AcquireFenced sends acquire_fenced.lua.
-//
-//	0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
-func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock, k.Token, a.Owner, millis(a.Lease))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.AcquireFencedSource, "2", k.Lock, k.Token, a.Owner, millis(a.Lease))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.AcquireFenced(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// AcquireFenced sends [scripts.AcquireFencedSource].
+func (c *commands) AcquireFenced(
+	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.AcquireFencedSource, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock,
+		k.Token, a.Owner, millis(a.Lease))
 }
 
-// Reenter sends reenter.lua.
-//
-//	1, token (0 unless fenced): held; 0, 0: the owner does not hold the lock
+// Reenter sends [scripts.ReenterSource].
 func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redisproto.ReenterArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.ReenterSHA, "2", k.Lock, k.Token, a.Owner, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.ReenterSource, "2", k.Lock, k.Token, a.Owner, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.Reenter(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntsCmd, scripts.ReenterSource, "evalsha", scripts.ReenterSHA, "2", k.Lock, k.Token,
+		a.Owner, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
 }
 
-// Release sends release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
+// Release sends [scripts.ReleaseSource].
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ReleaseSource, "2", k.Lock, k.Channel, a.Owner, a.Keep, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.Release(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.ReleaseSource, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel,
+		a.Owner, a.Keep, a.Publish)
 }
 
-// Renew sends renew.lua for all items, on a cluster once for each slot.
-//
-//	for each key: 1 held; 0 the owner does not hold the lock
-func (c *commands) Renew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.RenewReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+3*len(group))
-		args = append(args, command, script, strconv.Itoa(len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Lock)
-		}
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.RenewSHA, scripts.RenewSource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.RenewReply{Err: err}
-			} else {
-				out[i] = redisproto.RenewReply{Value: vals[j]}
-			}
-		}
-	}
+// Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
+func (c *commands) Renew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.RenewItem]{
+		sha: scripts.RenewSHA, source: scripts.RenewSource, nkeys: 1, nargs: 2,
+		key:  func(i *redisproto.RenewItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.RenewItem) []any { return append(to, i.Lock) },
+		args: func(to []any, i *redisproto.RenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, flag(a.Track))
 }
 
-// Inspect sends inspect.lua.
-//
-//	pttl, then owner and hold count in turn; pttl is -2 where the key is absent
+// Inspect sends [scripts.InspectSource].
 func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]string, error) {
-	cmd := newStringsCmd(ctx, "evalsha", scripts.InspectSHA, "1", k.Lock)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newStringsCmd(ctx, "eval", scripts.InspectSource, "1", k.Lock)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]string, error) {
-			if isNoScript(cmd.Err()) {
-				return c.Inspect(context.Background(), k)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newStringsCmd, scripts.InspectSource, "evalsha", scripts.InspectSHA, "1", k.Lock)
 }
 
-// ForceRelease sends force_release.lua.
-//
-//	1 released; 0 there was no lock
-func (c *commands) ForceRelease(ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ForceReleaseSHA, "3", k.Lock, k.Channel, k.Queue, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ForceReleaseSource, "3", k.Lock, k.Channel, k.Queue, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.ForceRelease(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// ForceRelease sends [scripts.ForceReleaseSource].
+func (c *commands) ForceRelease(
+	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.ForceReleaseSource, "evalsha", scripts.ForceReleaseSHA, "3", k.Lock,
+		k.Channel, k.Queue, a.Publish)
 }
 
-// Count sends count.lua.
-//
-//	the count; 0 where there is none
+// Count sends [scripts.CountSource].
 func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.CountSHA, "1", k.Count)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.CountSource, "1", k.Count)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.Count(context.Background(), k)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.CountSource, "evalsha", scripts.CountSHA, "1", k.Count)
 }
 
-// LatchSet sends latch_set.lua.
-//
-//	1 set; 0 there is a count already
+// LatchSet sends [scripts.LatchSetSource].
 func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchSetArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.LatchSetSHA, "2", k.Latch, k.Once, a.Count, millis(a.Keep), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.LatchSetSource, "2", k.Latch, k.Once, a.Count, millis(a.Keep), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.LatchSet(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.LatchSetSource, "evalsha", scripts.LatchSetSHA, "2", k.Latch, k.Once,
+		a.Count, millis(a.Keep), a.Publish)
 }
 
-// LatchCountDown sends latch_count_down.lua.
-//
-//	n left; 0 at zero, or there is no count
+// LatchCountDown sends [scripts.LatchCountDownSource].
 func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.LatchCountDownSHA, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.LatchCountDownSource, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.LatchCountDown(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.LatchCountDownSource, "evalsha", scripts.LatchCountDownSHA, "2", k.Latch,
+		k.Once, millis(a.Keep), a.Publish)
 }
 
-// LatchDelete sends latch_delete.lua.
-//
-//	1 deleted; 0 there was no count
+// LatchDelete sends [scripts.LatchDeleteSource].
 func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.LatchDeleteSHA, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.LatchDeleteSource, "2", k.Latch, k.Once, millis(a.Keep), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.LatchDelete(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.LatchDeleteSource, "evalsha", scripts.LatchDeleteSHA, "2", k.Latch,
+		k.Once, millis(a.Keep), a.Publish)
 }
 
-// SemaphoreSet sends semaphore_set.lua.
-//
-//	1 set; 0 there is a count already
-func (c *commands) SemaphoreSet(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreSetSHA, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreSetSource, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.SemaphoreSet(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// SemaphoreSet sends [scripts.SemaphoreSetSource].
+func (c *commands) SemaphoreSet(
+	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.SemaphoreSetSource, "evalsha", scripts.SemaphoreSetSHA, "3", k.Semaphore,
+		k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
 }
 
-// SemaphoreTake sends semaphore_take.lua.
-//
-//	1, n: taken, n are left; 0, n: refused, n are there
-func (c *commands) SemaphoreTake(ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.SemaphoreTakeSHA, "2", k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.SemaphoreTakeSource, "2", k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.SemaphoreTake(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// SemaphoreTake sends [scripts.SemaphoreTakeSource].
+func (c *commands) SemaphoreTake(
+	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.SemaphoreTakeSource, "evalsha", scripts.SemaphoreTakeSHA, "2",
+		k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again))
 }
 
-// SemaphoreCancel sends semaphore_cancel.lua.
-//
-//	1 given back; 0 nothing was taken
-func (c *commands) SemaphoreCancel(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreCancelSHA, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreCancelSource, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.SemaphoreCancel(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// SemaphoreCancel sends [scripts.SemaphoreCancelSource].
+func (c *commands) SemaphoreCancel(
+	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.SemaphoreCancelSource, "evalsha", scripts.SemaphoreCancelSHA, "3",
+		k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
 }
 
-// SemaphoreAdd sends semaphore_add.lua.
-//
-//	the sum
-func (c *commands) SemaphoreAdd(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreAddSHA, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreAddSource, "3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.SemaphoreAdd(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// SemaphoreAdd sends [scripts.SemaphoreAddSource].
+func (c *commands) SemaphoreAdd(
+	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.SemaphoreAddSource, "evalsha", scripts.SemaphoreAddSHA, "3", k.Semaphore,
+		k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
 }
 
-// SemaphoreDrain sends semaphore_drain.lua.
-//
-//	how many there were
-func (c *commands) SemaphoreDrain(ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreDrainArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.SemaphoreDrainSHA, "2", k.Semaphore, k.Once, millis(a.Keep))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.SemaphoreDrainSource, "2", k.Semaphore, k.Once, millis(a.Keep))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.SemaphoreDrain(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// SemaphoreDrain sends [scripts.SemaphoreDrainSource].
+func (c *commands) SemaphoreDrain(
+	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreDrainArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.SemaphoreDrainSource, "evalsha", scripts.SemaphoreDrainSHA, "2",
+		k.Semaphore, k.Once, millis(a.Keep))
 }
 
-// PermitsAcquire sends permits_acquire.lua.
-//
-//	0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n: refused, none ends
-func (c *commands) PermitsAcquire(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsAcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.PermitsAcquireSHA, "3", k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.PermitsAcquireSource, "3", k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.PermitsAcquire(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// PermitsAcquire sends [scripts.PermitsAcquireSource].
+func (c *commands) PermitsAcquire(
+	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA, "3",
+		k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish)
 }
 
-// PermitsRelease sends permits_release.lua.
-//
-//	1 released; 0 the id is not out, or its lease had ended
-func (c *commands) PermitsRelease(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.PermitsReleaseSHA, "3", k.Permits, k.Timeouts, k.Channel, a.ID, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.PermitsReleaseSource, "3", k.Permits, k.Timeouts, k.Channel, a.ID, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.PermitsRelease(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// PermitsRelease sends [scripts.PermitsReleaseSource].
+func (c *commands) PermitsRelease(
+	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.PermitsReleaseSource, "evalsha", scripts.PermitsReleaseSHA, "3",
+		k.Permits, k.Timeouts, k.Channel, a.ID, a.Publish)
 }
 
-// PermitsRenew sends permits_renew.lua for all items, on a cluster once for each slot.
-//
-//	for each key: 1 out; 0 the id is not out, or its lease had ended
-func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.PermitsRenewReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 3+3*len(group))
-		args = append(args, command, script, strconv.Itoa(len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Timeouts)
-		}
-		for _, i := range group {
-			args = append(args, items[i].ID, millis(items[i].Lease))
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Timeouts })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.PermitsRenewSHA, scripts.PermitsRenewSource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.PermitsRenewReply{Err: err}
-			} else {
-				out[i] = redisproto.PermitsRenewReply{Value: vals[j]}
-			}
-		}
-	}
+// PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
+	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
+		sha: scripts.PermitsRenewSHA, source: scripts.PermitsRenewSource, nkeys: 1, nargs: 2,
+		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
+		keys: func(to []any, i *redisproto.PermitsRenewItem) []any { return append(to, i.Timeouts) },
+		args: func(to []any, i *redisproto.PermitsRenewItem) []any { return append(to, i.ID, millis(i.Lease)) },
+	}, items, out)
 }
 
-// PermitsCount sends permits_count.lua.
-//
-//	how many are free
-func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsCountArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.PermitsCountSHA, "3", k.Permits, k.Timeouts, k.Channel, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.PermitsCountSource, "3", k.Permits, k.Timeouts, k.Channel, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.PermitsCount(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// PermitsCount sends [scripts.PermitsCountSource].
+func (c *commands) PermitsCount(
+	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsCountArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.PermitsCountSource, "evalsha", scripts.PermitsCountSHA, "3", k.Permits,
+		k.Timeouts, k.Channel, a.Publish)
 }
 
-// ReadAcquire sends read_acquire.lua.
-//
-//	0 granted; n>0 refused, n ms left; -1 refused, no expiry
-func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ReadAcquireSHA, "3", k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ReadAcquireSource, "3", k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.ReadAcquire(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// ReadAcquire sends [scripts.ReadAcquireSource].
+func (c *commands) ReadAcquire(
+	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.ReadAcquireSource, "evalsha", scripts.ReadAcquireSHA, "3", k.Lock,
+		k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track))
 }
 
-// ReadEnter sends read_enter.lua.
-//
-//	1 granted; 0 there is no such hold to enter under
-func (c *commands) ReadEnter(ctx context.Context, k redisproto.ReadEnterKeys, a redisproto.ReadEnterArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ReadEnterSHA, "3", k.Lock, k.Timeout, k.Proof, a.Owner, a.Under, millis(a.Lease), flag(a.Track))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ReadEnterSource, "3", k.Lock, k.Timeout, k.Proof, a.Owner, a.Under, millis(a.Lease), flag(a.Track))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.ReadEnter(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// ReadEnter sends [scripts.ReadEnterSource].
+func (c *commands) ReadEnter(
+	ctx context.Context, k redisproto.ReadEnterKeys, a redisproto.ReadEnterArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.ReadEnterSource, "evalsha", scripts.ReadEnterSHA, "3", k.Lock, k.Timeout,
+		k.Proof, a.Owner, a.Under, millis(a.Lease), flag(a.Track))
 }
 
-// ReadRelease sends read_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) ReadRelease(ctx context.Context, k redisproto.ReadReleaseKeys, a redisproto.ReadReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.ReadReleaseSHA, "4", k.Lock, k.Timeout, k.Prefix, k.Channel, a.Owner, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.ReadReleaseSource, "4", k.Lock, k.Timeout, k.Prefix, k.Channel, a.Owner, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.ReadRelease(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// ReadRelease sends [scripts.ReadReleaseSource].
+func (c *commands) ReadRelease(
+	ctx context.Context, k redisproto.ReadReleaseKeys, a redisproto.ReadReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.ReadReleaseSource, "evalsha", scripts.ReadReleaseSHA, "4", k.Lock,
+		k.Timeout, k.Prefix, k.Channel, a.Owner, a.Publish)
 }
 
-// ReadRenew sends read_renew.lua for all items, on a cluster once for each slot.
-//
-//	for each: 1 held; 0 the owner does not hold the lock
-func (c *commands) ReadRenew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.ReadRenewReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+4*len(group))
-		args = append(args, command, script, strconv.Itoa(2*len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Lock, items[i].Timeout)
-		}
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.ReadRenewSHA, scripts.ReadRenewSource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.ReadRenewReply{Err: err}
-			} else {
-				out[i] = redisproto.ReadRenewReply{Value: vals[j]}
-			}
-		}
-	}
+// ReadRenew sends [scripts.ReadRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) ReadRenew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
+		sha: scripts.ReadRenewSHA, source: scripts.ReadRenewSource, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.ReadRenewItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.ReadRenewItem) []any { return append(to, i.Lock, i.Timeout) },
+		args: func(to []any, i *redisproto.ReadRenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, flag(a.Track))
 }
 
-// WriteAcquire sends write_acquire.lua.
-//
-//	0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1 where there is a claim now
-func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.WriteAcquireSHA, "2", k.Lock, k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.WriteAcquireSource, "2", k.Lock, k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.WriteAcquire(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// WriteAcquire sends [scripts.WriteAcquireSource].
+func (c *commands) WriteAcquire(
+	ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.WriteAcquireSource, "evalsha", scripts.WriteAcquireSHA, "2", k.Lock,
+		k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track))
 }
 
-// WriteRelease sends write_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.WriteReleaseSHA, "3", k.Lock, k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.WriteReleaseSource, "3", k.Lock, k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.WriteRelease(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// WriteRelease sends [scripts.WriteReleaseSource].
+func (c *commands) WriteRelease(
+	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.WriteReleaseSource, "evalsha", scripts.WriteReleaseSHA, "3", k.Lock,
+		k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
 }
 
-// RWForceRelease sends rw_force_release.lua.
-//
-//	1 released; 0 there was no lock
-func (c *commands) RWForceRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ForceReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.RwForceReleaseSHA, "3", k.Lock, k.Prefix, k.Channel, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.RwForceReleaseSource, "3", k.Lock, k.Prefix, k.Channel, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.RWForceRelease(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// RWForceRelease sends [scripts.RwForceReleaseSource].
+func (c *commands) RWForceRelease(
+	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ForceReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.RwForceReleaseSource, "evalsha", scripts.RwForceReleaseSHA, "3", k.Lock,
+		k.Prefix, k.Channel, a.Publish)
 }
 
-// RWInspect sends rw_inspect.lua.
-//
-//	pttl, mode, then field and hold count in turn; nothing where the key is absent
+// RWInspect sends [scripts.RwInspectSource].
 func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([]string, error) {
-	cmd := newStringsCmd(ctx, "evalsha", scripts.RwInspectSHA, "2", k.Lock, k.Prefix)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newStringsCmd(ctx, "eval", scripts.RwInspectSource, "2", k.Lock, k.Prefix)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]string, error) {
-			if isNoScript(cmd.Err()) {
-				return c.RWInspect(context.Background(), k)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newStringsCmd, scripts.RwInspectSource, "evalsha", scripts.RwInspectSHA, "2", k.Lock,
+		k.Prefix)
 }
 
-// RWWithdraw sends rw_withdraw.lua.
-//
-//	1 withdrawn; 0 the claim is not the claimant's
-func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, a redisproto.RWWithdrawArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.RwWithdrawSHA, "2", k.Writer, k.Channel, a.Claimant, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.RwWithdrawSource, "2", k.Writer, k.Channel, a.Claimant, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.RWWithdraw(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// RWWithdraw sends [scripts.RwWithdrawSource].
+func (c *commands) RWWithdraw(
+	ctx context.Context, k redisproto.RWWithdrawKeys, a redisproto.RWWithdrawArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.RwWithdrawSource, "evalsha", scripts.RwWithdrawSHA, "2", k.Writer,
+		k.Channel, a.Claimant, a.Publish)
 }
 
-// WaiterAcquire sends waiter_acquire.lua.
-//
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
-func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.WaiterAcquireSHA, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.WaiterAcquireSource, "3", k.Lock, k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.WaiterAcquire(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// WaiterAcquire sends [scripts.WaiterAcquireSource].
+func (c *commands) WaiterAcquire(
+	ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.WaiterAcquireSource, "evalsha", scripts.WaiterAcquireSHA, "3", k.Lock,
+		k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
 }
 
-// HandOver sends hand_over.lua.
-//
-//	0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
-func (c *commands) HandOver(ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.HandOverSHA, "4", k.Lock, k.Channel, k.Next, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, a.Own, millis(a.Keep), a.Publish, flag(a.Counts))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.HandOverSource, "4", k.Lock, k.Channel, k.Next, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, a.Own, millis(a.Keep), a.Publish, flag(a.Counts))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.HandOver(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// HandOver sends [scripts.HandOverSource].
+func (c *commands) HandOver(
+	ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.HandOverSource, "evalsha", scripts.HandOverSHA, "4", k.Lock, k.Channel,
+		k.Next, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag,
+		a.Own, millis(a.Keep), a.Publish, flag(a.Counts))
 }
 
-// StepBack sends step_back.lua.
-//
-//	1 the client was in next; 0 it was not
+// StepBack sends [scripts.StepBackSource].
 func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a redisproto.StepBackArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.StepBackSHA, "3", k.Lock, k.Channel, k.Next, a.Tag, a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.StepBackSource, "3", k.Lock, k.Channel, k.Next, a.Tag, a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.StepBack(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.StepBackSource, "evalsha", scripts.StepBackSHA, "3", k.Lock, k.Channel,
+		k.Next, a.Tag, a.Publish)
 }
 
-// FairAcquire sends fair_acquire.lua.
-//
-//	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
-func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.FairAcquireSHA, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.FairAcquireSource, "5", k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.FairAcquire(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// FairAcquire sends [scripts.FairAcquireSource].
+func (c *commands) FairAcquire(
+	ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.FairAcquireSource, "evalsha", scripts.FairAcquireSHA, "5", k.Lock,
+		k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track),
+		millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
-// FairRelease sends fair_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.FairReleaseSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.FairReleaseSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.FairRelease(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// FairRelease sends [scripts.FairReleaseSource].
+func (c *commands) FairRelease(
+	ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.FairReleaseSource, "evalsha", scripts.FairReleaseSHA, "4", k.Lock,
+		k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
-// FairLeave sends fair_leave.lua.
-//
-//	0 neither; 1 the owner had a place; 2 it held the lock; 3 both
+// FairLeave sends [scripts.FairLeaveSource].
 func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redisproto.FairLeaveArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.FairLeaveSource, "4", k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.FairLeave(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+	return eval(ctx, c, newIntCmd, scripts.FairLeaveSource, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue,
+		k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
-// AcquireAll sends acquire_all.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
-func (c *commands) AcquireAll(ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.AcquireAllReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+5*len(group))
-		args = append(args, command, script, strconv.Itoa(2*len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Lock, items[i].Token)
-		}
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			args = append(args, items[i].Owner, millis(items[i].Lease), flag(items[i].Fenced))
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.AcquireAllSHA, scripts.AcquireAllSource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.AcquireAllReply{Err: err}
-			} else {
-				out[i] = redisproto.AcquireAllReply{Value: vals[j]}
-			}
-		}
-	}
+// AcquireAll sends [scripts.AcquireAllSource] for all items, on a cluster once for each slot.
+func (c *commands) AcquireAll(
+	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.AcquireAllItem]{
+		sha: scripts.AcquireAllSHA, source: scripts.AcquireAllSource, nkeys: 2, nargs: 3,
+		key:  func(i *redisproto.AcquireAllItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.AcquireAllItem) []any { return append(to, i.Lock, i.Token) },
+		args: func(to []any, i *redisproto.AcquireAllItem) []any {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Fenced))
+		},
+	}, items, out, flag(a.Track))
 }
 
-// ReleaseAll sends release_all.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
-func (c *commands) ReleaseAll(ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.ReleaseAllReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+4*len(group))
-		args = append(args, command, script, strconv.Itoa(2*len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Lock, items[i].Channel)
-		}
-		args = append(args, a.Publish)
-		for _, i := range group {
-			args = append(args, items[i].Owner, items[i].Keep)
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.ReleaseAllSHA, scripts.ReleaseAllSource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.ReleaseAllReply{Err: err}
-			} else {
-				out[i] = redisproto.ReleaseAllReply{Value: vals[j]}
-			}
-		}
-	}
+// ReleaseAll sends [scripts.ReleaseAllSource] for all items, on a cluster once for each slot.
+func (c *commands) ReleaseAll(
+	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.ReleaseAllItem]{
+		sha: scripts.ReleaseAllSHA, source: scripts.ReleaseAllSource, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.ReleaseAllItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.ReleaseAllItem) []any { return append(to, i.Lock, i.Channel) },
+		args: func(to []any, i *redisproto.ReleaseAllItem) []any { return append(to, i.Owner, i.Keep) },
+	}, items, out, a.Publish)
 }
 
-// AgedAcquire sends aged_acquire.lua.
-//
-//	0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
-func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.AgedAcquireSHA, "2", k.Lock, k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.AgedAcquireSource, "2", k.Lock, k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.AgedAcquire(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// AgedAcquire sends [scripts.AgedAcquireSource].
+func (c *commands) AgedAcquire(
+	ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.AgedAcquireSource, "evalsha", scripts.AgedAcquireSHA, "2", k.Lock,
+		k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
 }
 
-// NestEnter sends nest_enter.lua.
-//
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
-func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs) ([]int64, error) {
-	cmd := newIntsCmd(ctx, "evalsha", scripts.NestEnterSHA, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntsCmd(ctx, "eval", scripts.NestEnterSource, "3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return nil, redisproto.Leave(left, func() ([]int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.NestEnter(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// NestEnter sends [scripts.NestEnterSource].
+func (c *commands) NestEnter(
+	ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.NestEnterSource, "evalsha", scripts.NestEnterSHA, "3", k.Lock, k.Nest,
+		k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
 }
 
-// NestRelease sends nest_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) NestRelease(ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs) (int64, error) {
-	cmd := newIntCmd(ctx, "evalsha", scripts.NestReleaseSHA, "5", k.Lock, k.Nest, k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
-	left := c.process(ctx, cmd)
-	if left == nil && isNoScript(cmd.Err()) {
-		cmd = newIntCmd(ctx, "eval", scripts.NestReleaseSource, "5", k.Lock, k.Nest, k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
-		left = c.process(ctx, cmd)
-	}
-	if left != nil {
-		return 0, redisproto.Leave(left, func() (int64, error) {
-			if isNoScript(cmd.Err()) {
-				return c.NestRelease(context.Background(), k, a)
-			}
-			return cmd.Result()
-		})
-	}
-	return cmd.Result()
+// NestRelease sends [scripts.NestReleaseSource].
+func (c *commands) NestRelease(
+	ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.NestReleaseSource, "evalsha", scripts.NestReleaseSHA, "5", k.Lock, k.Nest,
+		k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
 }
 
-// NestRenew sends nest_renew.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 1 held; 0 the owner does not hold the lock
-func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.RenewReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+4*len(group))
-		args = append(args, command, script, strconv.Itoa(2*len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Lock, items[i].Nest)
-		}
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.NestRenewSHA, scripts.NestRenewSource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.RenewReply{Err: err}
-			} else {
-				out[i] = redisproto.RenewReply{Value: vals[j]}
-			}
-		}
-	}
+// NestRenew sends [scripts.NestRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) NestRenew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.NestRenewItem]{
+		sha: scripts.NestRenewSHA, source: scripts.NestRenewSource, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.NestRenewItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.NestRenewItem) []any { return append(to, i.Lock, i.Nest) },
+		args: func(to []any, i *redisproto.NestRenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, flag(a.Track))
 }
 
-// Joint sends joint.lua for all items, on a cluster once for each slot.
-//
-//	for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
-func (c *commands) Joint(ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.JointReply) {
-	build := func(command, script string, group []int) intsCmd {
-		args := make([]any, 0, 4+4*len(group))
-		args = append(args, command, script, strconv.Itoa(2*len(group)))
-		for _, i := range group {
-			args = append(args, items[i].Lock, items[i].Channel)
-		}
-		args = append(args, a.Publish)
-		for _, i := range group {
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return newIntsCmd(ctx, args...)
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	for g, cmd := range c.pipeline(ctx, groups, scripts.JointSHA, scripts.JointSource, build) {
-		vals, err := cmd.Result()
-		for j, i := range groups[g] {
-			if err != nil {
-				out[i] = redisproto.JointReply{Err: err}
-			} else {
-				out[i] = redisproto.JointReply{Value: vals[j]}
-			}
-		}
-	}
+// Joint sends [scripts.JointSource] for all items, on a cluster once for each slot.
+func (c *commands) Joint(
+	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.JointItem]{
+		sha: scripts.JointSHA, source: scripts.JointSource, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.JointItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.JointItem) []any { return append(to, i.Lock, i.Channel) },
+		args: func(to []any, i *redisproto.JointItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, a.Publish)
 }

@@ -28,7 +28,8 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			return redis.NewClusterClient(&redis.ClusterOptions{
 				Addrs: []string{s.TLSAddr()}, TLSConfig: config, PoolSize: idle,
 				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-					return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: s.TLSAddr()}}}}, nil
+					return []redis.ClusterSlot{{Start: 0, End: 16383,
+						Nodes: []redis.ClusterNode{{Addr: s.TLSAddr()}}}}, nil
 				},
 			})
 		},

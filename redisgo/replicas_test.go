@@ -57,7 +57,9 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	} {
 		r.Name, r.Owner, r.Lease = what, "a:2", time.Hour
 		if r.Under != "" {
-			if reply, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under, Lease: time.Hour}); err != nil || !reply.Granted {
+			if reply, err := s.Acquire(t.Context(),
+				backend.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under,
+					Lease: time.Hour}); err != nil || !reply.Granted {
 				t.Fatalf("%s: %+v, %v", what, reply, err)
 			}
 		}
@@ -86,7 +88,8 @@ func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close()
-	if _, err := locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second)); !errors.Is(err, mortise.ErrInvalid) {
+	if _, err := locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second)); !errors.Is(err,
+		mortise.ErrInvalid) {
 		t.Errorf("%v, want ErrInvalid", err)
 	}
 	lease, err := locks.Lock(context.Background(), "n")

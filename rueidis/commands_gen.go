@@ -4,7 +4,6 @@ package rueidis
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/backend/redisproto/batcher"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -21,8 +21,8 @@ type commands struct {
 	connect func(ctx context.Context) (rueidis.Client, error) // called for each command
 	cluster bool                                              // a batch goes out as one script for each slot
 	most    int                                               // that one script takes of a batch; 0 for any number
-	outbox  *redisproto.Outbox[*call]                         // not used for a cluster; nil if scripts are sent one by one
-	// way is by which a script is sent; nil for the outbox, or the client's.
+	batcher *batcher.Batcher[*call]                           // not used for a cluster; nil if scripts are sent one by one
+	// way is by which a script is sent; nil for the batcher's, or the client's.
 	way func(ctx context.Context, x *call)
 }
 
@@ -36,7 +36,41 @@ type call struct {
 }
 
 func newCommands() commands {
-	return commands{outbox: redisproto.NewOutbox(send)}
+	return commands{batcher: batcher.New(send)}
+}
+
+// script is a script by its SHA-1 and by its source.
+type script struct{ sha, source string }
+
+// eval sends a script by its SHA-1, and by its source to a server that does not know it. If ctx ends first, the error
+// is that of a call that was left. Neither keys nor args are kept, so that they cost no memory.
+func eval[R any](
+	ctx context.Context, c *commands, s script, decode func(rueidis.RedisResult) (R, error), keys, args []string,
+) (none R, err error) {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return none, err
+	}
+	n := int64(len(keys))
+	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(s.sha).Numkeys(n).Key(keys...).Arg(args...).Build())
+	if left == nil {
+		value, err := decode(reply)
+		if !isNoScript(err) {
+			return value, err
+		}
+		reply, left = c.do(ctx, client, client.B().Eval().Script(s.source).Numkeys(n).Key(keys...).Arg(args...).Build())
+	}
+	if left == nil {
+		return decode(reply)
+	}
+	x, sent := left, append(append([]string(nil), keys...), args...)
+	return none, redisproto.Leave(x.done, func() (R, error) {
+		value, err := decode(x.reply)
+		if isNoScript(err) {
+			return eval(context.Background(), c, s, decode, sent[:n], sent[n:])
+		}
+		return value, err
+	})
 }
 
 // behind is a call whose caller has left it to itself.
@@ -45,22 +79,24 @@ type behind struct {
 	done <-chan struct{} // gets a value when the reply is there
 }
 
-// calls are those that nobody uses any more.
+// calls are free for the next caller.
 var calls = sync.Pool{New: func() any { return new(call) }}
 
 // do has a script sent. If ctx ends before its reply is there, left is not nil.
-func (c *commands) do(ctx context.Context, client rueidis.Client, cmd rueidis.Completed) (reply rueidis.RedisResult, left *behind) {
+func (c *commands) do(
+	ctx context.Context, client rueidis.Client, cmd rueidis.Completed,
+) (reply rueidis.RedisResult, left *behind) {
 	if c.way != nil {
 		x := &call{client: client, cmd: cmd}
 		c.way(ctx, x)
 		return x.reply, nil
 	}
-	if c.cluster || c.outbox == nil {
+	if c.cluster || c.batcher == nil {
 		return client.Do(ctx, cmd), nil
 	}
 	x := calls.Get().(*call)
 	x.client, x.cmd = client, cmd
-	if done := c.outbox.Do(ctx, x); done != nil {
+	if done := c.batcher.Do(ctx, x); done != nil {
 		return reply, &behind{x, done}
 	}
 	reply = x.reply
@@ -106,26 +142,48 @@ func flag(b bool) string {
 	return "0"
 }
 
-// groups splits a batch into what one script may touch.
-func (c *commands) groups(n int, key func(i int) string) [][]int {
-	if c.cluster {
-		return redisproto.BySlot(n, key)
-	}
-	return redisproto.Together(n)
+// batch is a script for several items of type I. Its functions capture nothing, so that they cost no memory.
+type batch[I any] struct {
+	script
+	split        bool                             // it may go out as several scripts
+	nkeys, nargs int                              // of an item
+	key          func(i *I) string                // the first key of an item
+	keys, args   func(to []string, i *I) []string // what an item appends
 }
 
-// sendGroups sends the script for each group in one round trip, and again to the
-// nodes that do not know it. It calls done once for each group.
-func sendGroups(ctx context.Context, client rueidis.Client, groups [][]int, sha, source string,
-	split func(group []int) (keys, args []string), done func(group []int, vals []int64, err error),
+// of are the keys and the arguments of a group of items.
+func (b *batch[I]) of(items []I, group []int, shared []string) (keys, args []string) {
+	keys, args = make([]string, 0, b.nkeys*len(group)), make([]string, 0, len(shared)+b.nargs*len(group))
+	args = append(args, shared...)
+	for _, i := range group {
+		keys, args = b.keys(keys, &items[i]), b.args(args, &items[i])
+	}
+	return keys, args
+}
+
+// evalBatch sends a script for each group of items in one round trip, and again to the nodes that do not know it.
+// All have the arguments shared.
+func evalBatch[I any, R redisproto.ItemReply](
+	ctx context.Context, c *commands, b batch[I], items []I, out []R, shared ...string,
 ) {
+	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
+	if err != nil {
+		for i := range out {
+			out[i] = R{Err: err}
+		}
+		return
+	}
+	groups := redisproto.Groups(c.cluster, len(items), func(i int) string { return b.key(&items[i]) })
 	if len(groups) == 0 {
 		return
 	}
+	if b.split {
+		groups = redisproto.Split(groups, c.most)
+	}
 	cmds := make(rueidis.Commands, len(groups))
 	for g, group := range groups {
-		keys, args := split(group)
-		cmds[g] = client.B().Evalsha().Sha1(sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+		keys, args := b.of(items, group, shared)
+		cmds[g] = client.B().Evalsha().Sha1(b.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 	}
 	var again [][]int
 	for g, reply := range client.DoMulti(ctx, cmds...) {
@@ -134,1295 +192,373 @@ func sendGroups(ctx context.Context, client rueidis.Client, groups [][]int, sha,
 			again = append(again, groups[g])
 			continue
 		}
-		done(groups[g], vals, err)
+		redisproto.Fill(out, groups[g], vals, err)
 	}
 	if len(again) == 0 {
 		return
 	}
 	cmds = cmds[:0] // their commands are used up
 	for _, group := range again {
-		keys, args := split(group)
-		cmds = append(cmds, client.B().Eval().Script(source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+		keys, args := b.of(items, group, shared)
+		cmds = append(cmds, client.B().Eval().Script(b.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 	}
 	for g, reply := range client.DoMulti(ctx, cmds...) {
 		vals, err := reply.AsIntSlice()
-		done(again[g], vals, err)
+		redisproto.Fill(out, again[g], vals, err)
 	}
 }
 
-// Acquire sends acquire.lua.
-//
-//	0 granted; n>0 refused, n ms left; -1 refused, no expiry
+// Acquire sends [scripts.AcquireSource].
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireSHA).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease)).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireSource).Numkeys(1).Key(k.Lock).Arg(a.Owner, millis(a.Lease)).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.Acquire(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.AcquireSHA, scripts.AcquireSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock}, []string{a.Owner, millis(a.Lease)})
 }
 
-// AcquireFenced sends acquire_fenced.lua.
-//
-//	0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
-func (c *commands) AcquireFenced(ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AcquireFencedSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AcquireFencedSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, millis(a.Lease)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.AcquireFenced(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// AcquireFenced sends [scripts.AcquireFencedSource].
+func (c *commands) AcquireFenced(
+	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.AcquireFencedSHA, scripts.AcquireFencedSource},
+		rueidis.RedisResult.AsIntSlice, []string{k.Lock, k.Token}, []string{a.Owner, millis(a.Lease)})
 }
 
-// Reenter sends reenter.lua.
-//
-//	1, token (0 unless fenced): held; 0, 0: the owner does not hold the lock
+// Reenter sends [scripts.ReenterSource].
 func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redisproto.ReenterArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReenterSHA).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReenterSource).Numkeys(2).Key(k.Lock, k.Token).Arg(a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.Reenter(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+	return eval(ctx, c, script{scripts.ReenterSHA, scripts.ReenterSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Lock, k.Token}, []string{a.Owner, strconv.FormatInt(a.Holds, 10), millis(a.Lease), flag(a.Fenced),
+			flag(a.Track)})
 }
 
-// Release sends release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
+// Release sends [scripts.ReleaseSource].
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReleaseSHA).Numkeys(2).Key(k.Lock, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReleaseSource).Numkeys(2).Key(k.Lock, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.Release(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.ReleaseSHA, scripts.ReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
 }
 
-// Renew sends renew.lua for all items, on a cluster once for each slot.
-//
-//	for each key: 1 held; 0 the owner does not hold the lock
-func (c *commands) Renew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.RenewReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.RenewReply{Err: err}
-			} else {
-				out[i] = redisproto.RenewReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.RenewReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	groups = redisproto.Split(groups, c.most)
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, len(group))
-		args = make([]string, 0, 1+2*len(group))
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			keys = append(keys, items[i].Lock)
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.RenewSHA, scripts.RenewSource, split, done)
+// Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
+func (c *commands) Renew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.RenewItem]{
+		script: script{scripts.RenewSHA, scripts.RenewSource}, nkeys: 1, nargs: 2, split: true,
+		key:  func(i *redisproto.RenewItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.RenewItem) []string { return append(to, i.Lock) },
+		args: func(to []string, i *redisproto.RenewItem) []string { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, flag(a.Track))
 }
 
-// Inspect sends inspect.lua.
-//
-//	pttl, then owner and hold count in turn; pttl is -2 where the key is absent
+// Inspect sends [scripts.InspectSource].
 func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]string, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.InspectSHA).Numkeys(1).Key(k.Lock).Build())
-	if left == nil {
-		value, err := reply.AsStrSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.InspectSource).Numkeys(1).Key(k.Lock).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]string, error) {
-			value, err := x.reply.AsStrSlice()
-			if isNoScript(err) {
-				return c.Inspect(context.Background(), k)
-			}
-			return value, err
-		})
-	}
-	return reply.AsStrSlice()
+	return eval(ctx, c, script{scripts.InspectSHA, scripts.InspectSource}, rueidis.RedisResult.AsStrSlice,
+		[]string{k.Lock}, nil)
 }
 
-// ForceRelease sends force_release.lua.
-//
-//	1 released; 0 there was no lock
-func (c *commands) ForceRelease(ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ForceReleaseSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Queue).Arg(a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ForceReleaseSource).Numkeys(3).Key(k.Lock, k.Channel, k.Queue).Arg(a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.ForceRelease(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// ForceRelease sends [scripts.ForceReleaseSource].
+func (c *commands) ForceRelease(
+	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.ForceReleaseSHA, scripts.ForceReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Channel, k.Queue}, []string{a.Publish})
 }
 
-// Count sends count.lua.
-//
-//	the count; 0 where there is none
+// Count sends [scripts.CountSource].
 func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.CountSHA).Numkeys(1).Key(k.Count).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.CountSource).Numkeys(1).Key(k.Count).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.Count(context.Background(), k)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.CountSHA, scripts.CountSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Count}, nil)
 }
 
-// LatchSet sends latch_set.lua.
-//
-//	1 set; 0 there is a count already
+// LatchSet sends [scripts.LatchSetSource].
 func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchSetArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchSetSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchSetSource).Numkeys(2).Key(k.Latch, k.Once).Arg(strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.LatchSet(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.LatchSetSHA, scripts.LatchSetSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Latch, k.Once}, []string{strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish})
 }
 
-// LatchCountDown sends latch_count_down.lua.
-//
-//	n left; 0 at zero, or there is no count
+// LatchCountDown sends [scripts.LatchCountDownSource].
 func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchCountDownSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchCountDownSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.LatchCountDown(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.LatchCountDownSHA, scripts.LatchCountDownSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Latch, k.Once}, []string{millis(a.Keep), a.Publish})
 }
 
-// LatchDelete sends latch_delete.lua.
-//
-//	1 deleted; 0 there was no count
+// LatchDelete sends [scripts.LatchDeleteSource].
 func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.LatchDeleteSHA).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.LatchDeleteSource).Numkeys(2).Key(k.Latch, k.Once).Arg(millis(a.Keep), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.LatchDelete(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.LatchDeleteSHA, scripts.LatchDeleteSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Latch, k.Once}, []string{millis(a.Keep), a.Publish})
 }
 
-// SemaphoreSet sends semaphore_set.lua.
-//
-//	1 set; 0 there is a count already
-func (c *commands) SemaphoreSet(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreSetSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreSetSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.SemaphoreSet(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// SemaphoreSet sends [scripts.SemaphoreSetSource].
+func (c *commands) SemaphoreSet(
+	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.SemaphoreSetSHA, scripts.SemaphoreSetSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Semaphore, k.Once, k.Channel}, []string{strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish})
 }
 
-// SemaphoreTake sends semaphore_take.lua.
-//
-//	1, n: taken, n are left; 0, n: refused, n are there
-func (c *commands) SemaphoreTake(ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreTakeSHA).Numkeys(2).Key(k.Semaphore, k.Once).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), flag(a.Again)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreTakeSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), flag(a.Again)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.SemaphoreTake(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// SemaphoreTake sends [scripts.SemaphoreTakeSource].
+func (c *commands) SemaphoreTake(
+	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.SemaphoreTakeSHA, scripts.SemaphoreTakeSource},
+		rueidis.RedisResult.AsIntSlice, []string{k.Semaphore, k.Once}, []string{strconv.FormatInt(a.Permits, 10),
+			millis(a.Keep), flag(a.Again)})
 }
 
-// SemaphoreCancel sends semaphore_cancel.lua.
-//
-//	1 given back; 0 nothing was taken
-func (c *commands) SemaphoreCancel(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreCancelSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreCancelSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.SemaphoreCancel(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// SemaphoreCancel sends [scripts.SemaphoreCancelSource].
+func (c *commands) SemaphoreCancel(
+	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.SemaphoreCancelSHA, scripts.SemaphoreCancelSource},
+		rueidis.RedisResult.AsInt64, []string{k.Semaphore, k.Once, k.Channel}, []string{strconv.FormatInt(a.Permits, 10),
+			millis(a.Keep), a.Publish})
 }
 
-// SemaphoreAdd sends semaphore_add.lua.
-//
-//	the sum
-func (c *commands) SemaphoreAdd(ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreAddSHA).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreAddSource).Numkeys(3).Key(k.Semaphore, k.Once, k.Channel).Arg(strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.SemaphoreAdd(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// SemaphoreAdd sends [scripts.SemaphoreAddSource].
+func (c *commands) SemaphoreAdd(
+	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.SemaphoreAddSHA, scripts.SemaphoreAddSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Semaphore, k.Once, k.Channel}, []string{strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish})
 }
 
-// SemaphoreDrain sends semaphore_drain.lua.
-//
-//	how many there were
-func (c *commands) SemaphoreDrain(ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreDrainArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.SemaphoreDrainSHA).Numkeys(2).Key(k.Semaphore, k.Once).Arg(millis(a.Keep)).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.SemaphoreDrainSource).Numkeys(2).Key(k.Semaphore, k.Once).Arg(millis(a.Keep)).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.SemaphoreDrain(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// SemaphoreDrain sends [scripts.SemaphoreDrainSource].
+func (c *commands) SemaphoreDrain(
+	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreDrainArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.SemaphoreDrainSHA, scripts.SemaphoreDrainSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Semaphore, k.Once}, []string{millis(a.Keep)})
 }
 
-// PermitsAcquire sends permits_acquire.lua.
-//
-//	0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n: refused, none ends
-func (c *commands) PermitsAcquire(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsAcquireArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsAcquireSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, millis(a.Lease), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsAcquireSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, millis(a.Lease), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.PermitsAcquire(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// PermitsAcquire sends [scripts.PermitsAcquireSource].
+func (c *commands) PermitsAcquire(
+	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.PermitsAcquireSHA, scripts.PermitsAcquireSource},
+		rueidis.RedisResult.AsIntSlice, []string{k.Permits, k.Timeouts, k.Channel}, []string{a.ID, millis(a.Lease),
+			a.Publish})
 }
 
-// PermitsRelease sends permits_release.lua.
-//
-//	1 released; 0 the id is not out, or its lease had ended
-func (c *commands) PermitsRelease(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsReleaseSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsReleaseSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.ID, a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.PermitsRelease(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// PermitsRelease sends [scripts.PermitsReleaseSource].
+func (c *commands) PermitsRelease(
+	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.PermitsReleaseSHA, scripts.PermitsReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Permits, k.Timeouts, k.Channel}, []string{a.ID, a.Publish})
 }
 
-// PermitsRenew sends permits_renew.lua for all items, on a cluster once for each slot.
-//
-//	for each key: 1 out; 0 the id is not out, or its lease had ended
-func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.PermitsRenewReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.PermitsRenewReply{Err: err}
-			} else {
-				out[i] = redisproto.PermitsRenewReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.PermitsRenewReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Timeouts })
-	groups = redisproto.Split(groups, c.most)
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, len(group))
-		args = make([]string, 0, 2*len(group))
-		for _, i := range group {
-			keys = append(keys, items[i].Timeouts)
-			args = append(args, items[i].ID, millis(items[i].Lease))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.PermitsRenewSHA, scripts.PermitsRenewSource, split, done)
+// PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
+	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
+		script: script{scripts.PermitsRenewSHA, scripts.PermitsRenewSource}, nkeys: 1, nargs: 2, split: true,
+		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
+		keys: func(to []string, i *redisproto.PermitsRenewItem) []string { return append(to, i.Timeouts) },
+		args: func(to []string, i *redisproto.PermitsRenewItem) []string { return append(to, i.ID, millis(i.Lease)) },
+	}, items, out)
 }
 
-// PermitsCount sends permits_count.lua.
-//
-//	how many are free
-func (c *commands) PermitsCount(ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsCountArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.PermitsCountSHA).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.PermitsCountSource).Numkeys(3).Key(k.Permits, k.Timeouts, k.Channel).Arg(a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.PermitsCount(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// PermitsCount sends [scripts.PermitsCountSource].
+func (c *commands) PermitsCount(
+	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsCountArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.PermitsCountSHA, scripts.PermitsCountSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Permits, k.Timeouts, k.Channel}, []string{a.Publish})
 }
 
-// ReadAcquire sends read_acquire.lua.
-//
-//	0 granted; n>0 refused, n ms left; -1 refused, no expiry
-func (c *commands) ReadAcquire(ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadAcquireSHA).Numkeys(3).Key(k.Lock, k.Timeout, k.Writer).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadAcquireSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Writer).Arg(a.Owner, millis(a.Lease), flag(a.Track)).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.ReadAcquire(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// ReadAcquire sends [scripts.ReadAcquireSource].
+func (c *commands) ReadAcquire(
+	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.ReadAcquireSHA, scripts.ReadAcquireSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Timeout, k.Writer}, []string{a.Owner, millis(a.Lease), flag(a.Track)})
 }
 
-// ReadEnter sends read_enter.lua.
-//
-//	1 granted; 0 there is no such hold to enter under
-func (c *commands) ReadEnter(ctx context.Context, k redisproto.ReadEnterKeys, a redisproto.ReadEnterArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadEnterSHA).Numkeys(3).Key(k.Lock, k.Timeout, k.Proof).Arg(a.Owner, a.Under, millis(a.Lease), flag(a.Track)).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadEnterSource).Numkeys(3).Key(k.Lock, k.Timeout, k.Proof).Arg(a.Owner, a.Under, millis(a.Lease), flag(a.Track)).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.ReadEnter(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// ReadEnter sends [scripts.ReadEnterSource].
+func (c *commands) ReadEnter(
+	ctx context.Context, k redisproto.ReadEnterKeys, a redisproto.ReadEnterArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.ReadEnterSHA, scripts.ReadEnterSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Timeout, k.Proof}, []string{a.Owner, a.Under, millis(a.Lease), flag(a.Track)})
 }
 
-// ReadRelease sends read_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) ReadRelease(ctx context.Context, k redisproto.ReadReleaseKeys, a redisproto.ReadReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.ReadReleaseSHA).Numkeys(4).Key(k.Lock, k.Timeout, k.Prefix, k.Channel).Arg(a.Owner, a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.ReadReleaseSource).Numkeys(4).Key(k.Lock, k.Timeout, k.Prefix, k.Channel).Arg(a.Owner, a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.ReadRelease(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// ReadRelease sends [scripts.ReadReleaseSource].
+func (c *commands) ReadRelease(
+	ctx context.Context, k redisproto.ReadReleaseKeys, a redisproto.ReadReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.ReadReleaseSHA, scripts.ReadReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Timeout, k.Prefix, k.Channel}, []string{a.Owner, a.Publish})
 }
 
-// ReadRenew sends read_renew.lua for all items, on a cluster once for each slot.
-//
-//	for each: 1 held; 0 the owner does not hold the lock
-func (c *commands) ReadRenew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.ReadRenewReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.ReadRenewReply{Err: err}
-			} else {
-				out[i] = redisproto.ReadRenewReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.ReadRenewReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	groups = redisproto.Split(groups, c.most)
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, 2*len(group))
-		args = make([]string, 0, 1+2*len(group))
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			keys = append(keys, items[i].Lock, items[i].Timeout)
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.ReadRenewSHA, scripts.ReadRenewSource, split, done)
+// ReadRenew sends [scripts.ReadRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) ReadRenew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
+		script: script{scripts.ReadRenewSHA, scripts.ReadRenewSource}, nkeys: 2, nargs: 2, split: true,
+		key:  func(i *redisproto.ReadRenewItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.ReadRenewItem) []string { return append(to, i.Lock, i.Timeout) },
+		args: func(to []string, i *redisproto.ReadRenewItem) []string { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, flag(a.Track))
 }
 
-// WriteAcquire sends write_acquire.lua.
-//
-//	0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1 where there is a claim now
-func (c *commands) WriteAcquire(ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WriteAcquireSHA).Numkeys(2).Key(k.Lock, k.Writer).Arg(a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteAcquireSource).Numkeys(2).Key(k.Lock, k.Writer).Arg(a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.WriteAcquire(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// WriteAcquire sends [scripts.WriteAcquireSource].
+func (c *commands) WriteAcquire(
+	ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.WriteAcquireSHA, scripts.WriteAcquireSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Lock, k.Writer}, []string{a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)})
 }
 
-// WriteRelease sends write_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) WriteRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WriteReleaseSHA).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.WriteReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.WriteRelease(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// WriteRelease sends [scripts.WriteReleaseSource].
+func (c *commands) WriteRelease(
+	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.WriteReleaseSHA, scripts.WriteReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Prefix, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
 }
 
-// RWForceRelease sends rw_force_release.lua.
-//
-//	1 released; 0 there was no lock
-func (c *commands) RWForceRelease(ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ForceReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwForceReleaseSHA).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwForceReleaseSource).Numkeys(3).Key(k.Lock, k.Prefix, k.Channel).Arg(a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.RWForceRelease(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// RWForceRelease sends [scripts.RwForceReleaseSource].
+func (c *commands) RWForceRelease(
+	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ForceReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.RwForceReleaseSHA, scripts.RwForceReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Prefix, k.Channel}, []string{a.Publish})
 }
 
-// RWInspect sends rw_inspect.lua.
-//
-//	pttl, mode, then field and hold count in turn; nothing where the key is absent
+// RWInspect sends [scripts.RwInspectSource].
 func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([]string, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwInspectSHA).Numkeys(2).Key(k.Lock, k.Prefix).Build())
-	if left == nil {
-		value, err := reply.AsStrSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwInspectSource).Numkeys(2).Key(k.Lock, k.Prefix).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]string, error) {
-			value, err := x.reply.AsStrSlice()
-			if isNoScript(err) {
-				return c.RWInspect(context.Background(), k)
-			}
-			return value, err
-		})
-	}
-	return reply.AsStrSlice()
+	return eval(ctx, c, script{scripts.RwInspectSHA, scripts.RwInspectSource}, rueidis.RedisResult.AsStrSlice,
+		[]string{k.Lock, k.Prefix}, nil)
 }
 
-// RWWithdraw sends rw_withdraw.lua.
-//
-//	1 withdrawn; 0 the claim is not the claimant's
-func (c *commands) RWWithdraw(ctx context.Context, k redisproto.RWWithdrawKeys, a redisproto.RWWithdrawArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.RwWithdrawSHA).Numkeys(2).Key(k.Writer, k.Channel).Arg(a.Claimant, a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.RwWithdrawSource).Numkeys(2).Key(k.Writer, k.Channel).Arg(a.Claimant, a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.RWWithdraw(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// RWWithdraw sends [scripts.RwWithdrawSource].
+func (c *commands) RWWithdraw(
+	ctx context.Context, k redisproto.RWWithdrawKeys, a redisproto.RWWithdrawArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.RwWithdrawSHA, scripts.RwWithdrawSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Writer, k.Channel}, []string{a.Claimant, a.Publish})
 }
 
-// WaiterAcquire sends waiter_acquire.lua.
-//
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
-func (c *commands) WaiterAcquire(ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.WaiterAcquireSHA).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.WaiterAcquireSource).Numkeys(3).Key(k.Lock, k.Next, k.Token).Arg(a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.WaiterAcquire(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// WaiterAcquire sends [scripts.WaiterAcquireSource].
+func (c *commands) WaiterAcquire(
+	ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.WaiterAcquireSHA, scripts.WaiterAcquireSource},
+		rueidis.RedisResult.AsIntSlice, []string{k.Lock, k.Next, k.Token}, []string{a.Owner, millis(a.Lease),
+			flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)})
 }
 
-// HandOver sends hand_over.lua.
-//
-//	0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
-func (c *commands) HandOver(ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.HandOverSHA).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.HandOverSource).Numkeys(4).Key(k.Lock, k.Channel, k.Next, k.Token).Arg(a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.HandOver(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// HandOver sends [scripts.HandOverSource].
+func (c *commands) HandOver(
+	ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.HandOverSHA, scripts.HandOverSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Lock, k.Channel, k.Next, k.Token}, []string{a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced),
+			flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)})
 }
 
-// StepBack sends step_back.lua.
-//
-//	1 the client was in next; 0 it was not
+// StepBack sends [scripts.StepBackSource].
 func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a redisproto.StepBackArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.StepBackSHA).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.StepBackSource).Numkeys(3).Key(k.Lock, k.Channel, k.Next).Arg(a.Tag, a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.StepBack(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.StepBackSHA, scripts.StepBackSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Channel, k.Next}, []string{a.Tag, a.Publish})
 }
 
-// FairAcquire sends fair_acquire.lua.
-//
-//	1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
-func (c *commands) FairAcquire(ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairAcquireSHA).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairAcquireSource).Numkeys(5).Key(k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel).Arg(a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.FairAcquire(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// FairAcquire sends [scripts.FairAcquireSource].
+func (c *commands) FairAcquire(
+	ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.FairAcquireSHA, scripts.FairAcquireSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel}, []string{a.Owner, millis(a.Lease), millis(a.Wait),
+			flag(a.Fenced), flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish})
 }
 
-// FairRelease sends fair_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) FairRelease(ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairReleaseSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), flag(a.Counts), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairReleaseSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), millis(a.Absence), flag(a.Counts), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.FairRelease(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// FairRelease sends [scripts.FairReleaseSource].
+func (c *commands) FairRelease(
+	ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.FairReleaseSHA, scripts.FairReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10),
+			millis(a.Absence), flag(a.Counts), a.Publish})
 }
 
-// FairLeave sends fair_leave.lua.
-//
-//	0 neither; 1 the owner had a place; 2 it held the lock; 3 both
+// FairLeave sends [scripts.FairLeaveSource].
 func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redisproto.FairLeaveArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.FairLeaveSHA).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.FairLeaveSource).Numkeys(4).Key(k.Lock, k.Queue, k.Timeouts, k.Channel).Arg(a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.FairLeave(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+	return eval(ctx, c, script{scripts.FairLeaveSHA, scripts.FairLeaveSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, millis(a.Wait), millis(a.Absence),
+			flag(a.Counts), a.Publish})
 }
 
-// AcquireAll sends acquire_all.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
-func (c *commands) AcquireAll(ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.AcquireAllReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.AcquireAllReply{Err: err}
-			} else {
-				out[i] = redisproto.AcquireAllReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.AcquireAllReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, 2*len(group))
-		args = make([]string, 0, 1+3*len(group))
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			keys = append(keys, items[i].Lock, items[i].Token)
-			args = append(args, items[i].Owner, millis(items[i].Lease), flag(items[i].Fenced))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.AcquireAllSHA, scripts.AcquireAllSource, split, done)
+// AcquireAll sends [scripts.AcquireAllSource] for all items, on a cluster once for each slot.
+func (c *commands) AcquireAll(
+	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.AcquireAllItem]{
+		script: script{scripts.AcquireAllSHA, scripts.AcquireAllSource}, nkeys: 2, nargs: 3,
+		key:  func(i *redisproto.AcquireAllItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.AcquireAllItem) []string { return append(to, i.Lock, i.Token) },
+		args: func(to []string, i *redisproto.AcquireAllItem) []string {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Fenced))
+		},
+	}, items, out, flag(a.Track))
 }
 
-// ReleaseAll sends release_all.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
-func (c *commands) ReleaseAll(ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.ReleaseAllReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.ReleaseAllReply{Err: err}
-			} else {
-				out[i] = redisproto.ReleaseAllReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.ReleaseAllReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, 2*len(group))
-		args = make([]string, 0, 1+2*len(group))
-		args = append(args, a.Publish)
-		for _, i := range group {
-			keys = append(keys, items[i].Lock, items[i].Channel)
-			args = append(args, items[i].Owner, strconv.FormatInt(items[i].Keep, 10))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.ReleaseAllSHA, scripts.ReleaseAllSource, split, done)
+// ReleaseAll sends [scripts.ReleaseAllSource] for all items, on a cluster once for each slot.
+func (c *commands) ReleaseAll(
+	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.ReleaseAllItem]{
+		script: script{scripts.ReleaseAllSHA, scripts.ReleaseAllSource}, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.ReleaseAllItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.ReleaseAllItem) []string { return append(to, i.Lock, i.Channel) },
+		args: func(to []string, i *redisproto.ReleaseAllItem) []string {
+			return append(to, i.Owner, strconv.FormatInt(i.Keep, 10))
+		},
+	}, items, out, a.Publish)
 }
 
-// AgedAcquire sends aged_acquire.lua.
-//
-//	0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
-func (c *commands) AgedAcquire(ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.AgedAcquireSHA).Numkeys(2).Key(k.Lock, k.Since).Arg(a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.AgedAcquireSource).Numkeys(2).Key(k.Lock, k.Since).Arg(a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.AgedAcquire(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// AgedAcquire sends [scripts.AgedAcquireSource].
+func (c *commands) AgedAcquire(
+	ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.AgedAcquireSHA, scripts.AgedAcquireSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Lock, k.Since}, []string{a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)})
 }
 
-// NestEnter sends nest_enter.lua.
-//
-//	1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
-func (c *commands) NestEnter(ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs) ([]int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.NestEnterSHA).Numkeys(3).Key(k.Lock, k.Nest, k.Token).Arg(a.Owner, a.Under, strconv.FormatInt(a.Holds, 10), strconv.FormatInt(a.Drawn, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
-	if left == nil {
-		value, err := reply.AsIntSlice()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.NestEnterSource).Numkeys(3).Key(k.Lock, k.Nest, k.Token).Arg(a.Owner, a.Under, strconv.FormatInt(a.Holds, 10), strconv.FormatInt(a.Drawn, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)).Build())
-	}
-	if left != nil {
-		x := left
-		return nil, redisproto.Leave(x.done, func() ([]int64, error) {
-			value, err := x.reply.AsIntSlice()
-			if isNoScript(err) {
-				return c.NestEnter(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsIntSlice()
+// NestEnter sends [scripts.NestEnterSource].
+func (c *commands) NestEnter(
+	ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.NestEnterSHA, scripts.NestEnterSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Lock, k.Nest, k.Token}, []string{a.Owner, a.Under, strconv.FormatInt(a.Holds, 10),
+			strconv.FormatInt(a.Drawn, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)})
 }
 
-// NestRelease sends nest_release.lua.
-//
-//	1 done; 0 the owner does not hold the lock
-func (c *commands) NestRelease(ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs) (int64, error) {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(scripts.NestReleaseSHA).Numkeys(5).Key(k.Lock, k.Nest, k.Channel, k.Next, k.Queue).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
-	if left == nil {
-		value, err := reply.AsInt64()
-		if !isNoScript(err) {
-			return value, err
-		}
-		reply, left = c.do(ctx, client, client.B().Eval().Script(scripts.NestReleaseSource).Numkeys(5).Key(k.Lock, k.Nest, k.Channel, k.Next, k.Queue).Arg(a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)).Build())
-	}
-	if left != nil {
-		x := left
-		return 0, redisproto.Leave(x.done, func() (int64, error) {
-			value, err := x.reply.AsInt64()
-			if isNoScript(err) {
-				return c.NestRelease(context.Background(), k, a)
-			}
-			return value, err
-		})
-	}
-	return reply.AsInt64()
+// NestRelease sends [scripts.NestReleaseSource].
+func (c *commands) NestRelease(
+	ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.NestReleaseSHA, scripts.NestReleaseSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Nest, k.Channel, k.Next, k.Queue}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish,
+			flag(a.Counts)})
 }
 
-// NestRenew sends nest_renew.lua for all items, on a cluster once for each slot.
-//
-//	for each lock: 1 held; 0 the owner does not hold the lock
-func (c *commands) NestRenew(ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.RenewReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.RenewReply{Err: err}
-			} else {
-				out[i] = redisproto.RenewReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.RenewReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	groups = redisproto.Split(groups, c.most)
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, 2*len(group))
-		args = make([]string, 0, 1+2*len(group))
-		args = append(args, flag(a.Track))
-		for _, i := range group {
-			keys = append(keys, items[i].Lock, items[i].Nest)
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.NestRenewSHA, scripts.NestRenewSource, split, done)
+// NestRenew sends [scripts.NestRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) NestRenew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.NestRenewItem]{
+		script: script{scripts.NestRenewSHA, scripts.NestRenewSource}, nkeys: 2, nargs: 2, split: true,
+		key:  func(i *redisproto.NestRenewItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.NestRenewItem) []string { return append(to, i.Lock, i.Nest) },
+		args: func(to []string, i *redisproto.NestRenewItem) []string { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, flag(a.Track))
 }
 
-// Joint sends joint.lua for all items, on a cluster once for each slot.
-//
-//	for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
-func (c *commands) Joint(ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.JointReply) {
-	done := func(group []int, vals []int64, err error) {
-		if err == nil && len(vals) != len(group) {
-			err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
-		}
-		for j, i := range group {
-			if err != nil {
-				out[i] = redisproto.JointReply{Err: err}
-			} else {
-				out[i] = redisproto.JointReply{Value: vals[j]}
-			}
-		}
-	}
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
-	if err != nil {
-		for i := range out {
-			out[i] = redisproto.JointReply{Err: err}
-		}
-		return
-	}
-	groups := c.groups(len(items), func(i int) string { return items[i].Lock })
-	split := func(group []int) (keys, args []string) {
-		keys = make([]string, 0, 2*len(group))
-		args = make([]string, 0, 1+2*len(group))
-		args = append(args, a.Publish)
-		for _, i := range group {
-			keys = append(keys, items[i].Lock, items[i].Channel)
-			args = append(args, items[i].Owner, millis(items[i].Lease))
-		}
-		return keys, args
-	}
-	sendGroups(ctx, client, groups, scripts.JointSHA, scripts.JointSource, split, done)
+// Joint sends [scripts.JointSource] for all items, on a cluster once for each slot.
+func (c *commands) Joint(
+	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.JointItem]{
+		script: script{scripts.JointSHA, scripts.JointSource}, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.JointItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Lock, i.Channel) },
+		args: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Owner, millis(i.Lease)) },
+	}, items, out, a.Publish)
 }

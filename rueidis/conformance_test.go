@@ -38,7 +38,8 @@ func TestConformance(t *testing.T) {
 // Pub/sub is sharded there. Without the cache, waiters hear of releases by nothing else.
 func TestOnCluster(t *testing.T) {
 	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
-		return rueidis.New(redis.ClientOption{InitAddress: addrs, DisableCache: true}, rueidis.WithShardedPubSub(rueidis.ShardedOn))
+		return rueidis.New(redis.ClientOption{InitAddress: addrs, DisableCache: true},
+			rueidis.WithShardedPubSub(rueidis.ShardedOn))
 	})
 }
 

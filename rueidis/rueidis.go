@@ -12,10 +12,7 @@ package rueidis
 import (
 	"context"
 	"errors"
-	"net"
 	"reflect"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -41,7 +38,7 @@ import (
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
 // DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
 //
-// While somebody waits for a lock, and some 30 s longer, there is one more connection for
+// While a goroutine waits for a lock, and some 30 s longer, there is one more connection for
 // subscriptions, or with sharded pub/sub one for each master of the cluster.
 func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
@@ -49,7 +46,8 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 		case len(opt.InitAddress) == 0:
 			return nil, errors.New("rueidis.New: ClientOption.InitAddress is empty")
 		case opt.ConnLifetime > 0:
-			return nil, errors.New("rueidis.New: ClientOption.ConnLifetime makes rueidis send commands a second time: leave it zero")
+			return nil, errors.New("rueidis.New: ClientOption.ConnLifetime makes rueidis send commands a second " +
+				"time: leave it zero")
 		case len(opt.ClientTrackingOptions) > 0:
 			return nil, errors.New("rueidis.New: ClientOption.ClientTrackingOptions is set by mortise: leave it empty")
 		case opt.DisableAutoPipelining && !opt.DisableCache:
@@ -72,11 +70,14 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true    // it is not asked for while there may be a cluster
-			if untold.PipelineMultiplex >= 0 { // two connections, for as many round trips as there are at once; or one, where that is wanted
+			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
+			// two connections, for as many round trips as there are at once; or one, where that is
+			// wanted
+			if untold.PipelineMultiplex >= 0 {
 				untold.PipelineMultiplex = 1
 			}
-			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) }, rueidis.Client.Close)
+			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) },
+				rueidis.Client.Close)
 		}
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
@@ -117,9 +118,11 @@ const settling = 5 * time.Second
 func NewWithClient(client rueidis.Client, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil, errors.New("rueidis.NewWithClient: the client is nil: pass what rueidis.NewClient returned without an error")
+			return nil, errors.New("rueidis.NewWithClient: the client is nil: pass what rueidis.NewClient " +
+				"returned without an error")
 		}
-		return newAdapter(opts).over(func() (rueidis.Client, error) { return client, nil }, func(rueidis.Client) {}), nil
+		return newAdapter(opts).over(func() (rueidis.Client, error) { return client, nil }, func(rueidis.Client) {}),
+			nil
 	})
 }
 
@@ -129,7 +132,7 @@ type Option func(*options)
 type options struct{ sharded redisproto.ShardedPubSub }
 
 // WithShardedPubSub sets how releases are announced on a cluster; without it, it is
-// [ShardedAuto]. All who share locks must agree: see [redisproto.ShardedPubSub].
+// [ShardedAuto]. All clients that share locks must agree: see [redisproto.ShardedPubSub].
 func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
 	return func(o *options) { o.sharded = mode }
 }
@@ -140,209 +143,3 @@ const (
 	ShardedOn   = redisproto.ShardedOn
 	ShardedOff  = redisproto.ShardedOff
 )
-
-type adapter struct {
-	commands
-	options
-	client       *redisproto.Lazy[rueidis.Client]
-	plain        *redisproto.Lazy[rueidis.Client] // tracks nothing; nil if there is none
-	tracking     atomic.Bool
-	onInvalidate func(keys []string)
-	masters      atomic.Pointer[[]slotRange]
-}
-
-var (
-	_ redisproto.Sharder   = (*adapter)(nil)
-	_ redisproto.Untracker = (*adapter)(nil)
-	_ redisproto.Greeter   = (*adapter)(nil)
-)
-
-func newAdapter(opts []Option) *adapter {
-	a := &adapter{commands: newCommands()}
-	for _, opt := range opts {
-		opt(&a.options)
-	}
-	return a
-}
-
-func (a *adapter) over(build func() (rueidis.Client, error), discard func(rueidis.Client)) *adapter {
-	a.client = redisproto.NewLazy(func() (rueidis.Client, error) {
-		client, err := build()
-		if err == nil {
-			a.cluster = client.Mode() == rueidis.ClientModeCluster
-		}
-		return client, err
-	}, discard)
-	a.connect = a.client.Get
-	return a
-}
-
-func (a *adapter) Features() redisproto.Features {
-	built := a.client.Built()
-	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built, Leaves: built && !a.cluster}
-}
-
-func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
-
-func (a *adapter) Untracked() redisproto.Commands {
-	if a.plain == nil {
-		return nil
-	}
-	return &commands{connect: a.connectPlain}
-}
-
-// connectPlain is for what need not be tracked: the one client there is, if it turned out to track nothing.
-func (a *adapter) connectPlain(ctx context.Context) (rueidis.Client, error) {
-	if a.tracking.Load() {
-		return a.plain.Get(ctx)
-	}
-	return a.connect(ctx)
-}
-
-// invalidated is called with nil when all was flushed, and when a connection ended.
-func (a *adapter) invalidated(messages []rueidis.RedisMessage) {
-	var keys []string
-	for _, m := range messages {
-		if key, err := m.ToString(); err == nil {
-			keys = append(keys, key)
-		}
-	}
-	a.onInvalidate(keys)
-}
-
-func (a *adapter) Ping(ctx context.Context) error {
-	client, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	return client.Do(ctx, client.B().Ping().Build()).Error()
-}
-
-// Hello implements [redisproto.Greeter].
-func (a *adapter) Hello(ctx context.Context) (server, version string, err error) {
-	client, err := a.connect(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	fields, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
-	if err != nil {
-		return "", "", err
-	}
-	name, number := fields["server"], fields["version"]
-	server, _ = name.ToString()
-	version, _ = number.ToString()
-	return server, version, nil
-}
-
-// LoadScripts loads them on the replicas of a cluster too, which rueidis does not tell
-// apart; so a node that fails does not count as long as another does not.
-func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
-	client, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	loaded := false
-	for _, node := range client.Nodes() {
-		var failed error
-		for _, source := range sources {
-			if e := node.Do(ctx, node.B().ScriptLoad().Script(source).Build()).Error(); e != nil {
-				failed, err = e, e
-				break
-			}
-		}
-		loaded = loaded || failed == nil
-	}
-	if loaded {
-		return nil
-	}
-	return err
-}
-
-func (a *adapter) ServerError(err error) (string, bool) {
-	var reply *rueidis.RedisError
-	if !errors.As(err, &reply) || reply.IsNil() {
-		return "", false
-	}
-	return reply.Error(), true
-}
-
-func (a *adapter) Unsent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
-}
-
-func (a *adapter) Close() error {
-	a.outbox.Close()
-	var both sync.WaitGroup
-	both.Go(a.client.Close)
-	if a.plain != nil {
-		both.Go(a.plain.Close)
-	}
-	both.Wait()
-	return nil
-}
-
-// Subscribe takes a connection of its own. Dedicate dials and takes no context.
-func (a *adapter) Subscribe(ctx context.Context, ev redisproto.Events) (redisproto.Subscription, error) {
-	client, err := a.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return subscribe(ctx, client, ev, func(c rueidis.PubSubSubscription) {
-		if c.Kind == "subscribe" {
-			ev.Subscribed(c.Channel)
-			return
-		}
-		ev.Alive()
-	})
-}
-
-func subscribe(ctx context.Context, client rueidis.Client, ev redisproto.Events, on func(rueidis.PubSubSubscription)) (*subscription, error) {
-	conn, _ := client.Dedicate()
-	if err := conn.Do(ctx, conn.B().Ping().Build()).Error(); err != nil { // connects, on a cluster
-		conn.Close()
-		return nil, err
-	}
-	s := &subscription{conn: conn, ev: ev, done: make(chan struct{})}
-	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{
-		OnMessage:      func(m rueidis.PubSubMessage) { ev.Message(m.Channel, m.Message) },
-		OnSubscription: on,
-	})
-	go func() {
-		defer close(s.done)
-		if err := <-lost; !s.closing.Load() {
-			ev.Down(err)
-		}
-	}()
-	return s, nil
-}
-
-type subscription struct {
-	conn    rueidis.DedicatedClient
-	ev      redisproto.Events
-	closing atomic.Bool
-	done    chan struct{}
-}
-
-func (s *subscription) Subscribe(ctx context.Context, channels ...string) error {
-	return s.conn.Do(ctx, s.conn.B().Subscribe().Channel(channels...).Build()).Error()
-}
-
-func (s *subscription) Unsubscribe(ctx context.Context, channels ...string) error {
-	return s.conn.Do(ctx, s.conn.B().Unsubscribe().Channel(channels...).Build()).Error()
-}
-
-func (s *subscription) Ping(ctx context.Context) error {
-	if err := s.conn.Do(ctx, s.conn.B().Ping().Build()).Error(); err != nil {
-		return err
-	}
-	s.ev.Alive()
-	return nil
-}
-
-func (s *subscription) Close() error {
-	s.closing.Store(true)
-	s.conn.Close()
-	<-s.done
-	return nil
-}

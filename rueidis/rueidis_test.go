@@ -79,7 +79,8 @@ func at(addr string) backend.Backend {
 
 func try(t *testing.T, s backend.Session, name, owner string) backend.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second, Cached: true})
+	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second,
+		Cached: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,8 @@ func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
 		},
 		"re-entry": func() {
 			try(t, s, "n", "a")
-			if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "n", Owner: "a", Holds: 2, Lease: time.Hour}); err != nil || !r.Held {
+			if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "n", Owner: "a", Holds: 2,
+				Lease: time.Hour}); err != nil || !r.Held {
 				t.Fatal(r, err)
 			}
 		},
@@ -215,7 +217,8 @@ func TestALostConnectionForgetsAll(t *testing.T) {
 	do(t, srv, "DEL", "n") // nobody tells
 	ask := backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute, Cached: true}
 	r, err := s.Acquire(t.Context(), ask)
-	for cut := 0; err != nil && backend.FaultOf(err).Temporary && cut < 2; cut++ { // the connections on which nobody listens break when they are used
+	// the connections on which nobody listens break when they are used
+	for cut := 0; err != nil && backend.FaultOf(err).Temporary && cut < 2; cut++ {
 		r, err = s.Acquire(t.Context(), ask)
 	}
 	if err != nil || !r.Granted {
@@ -302,7 +305,8 @@ func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			_, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Second})
+			_, err := s.Acquire(context.Background(),
+				backend.AcquireRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Second})
 			if err != nil {
 				t.Error(err)
 			}
@@ -317,9 +321,10 @@ func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
 func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
 	to := []string{"127.0.0.1:1"}
 	for text, b := range map[string]backend.Backend{
-		"InitAddress":             rueidis.New(redis.ClientOption{}),
-		"ConnLifetime":            rueidis.New(redis.ClientOption{InitAddress: to, ConnLifetime: time.Hour}),
-		"ClientTrackingOptions":   rueidis.New(redis.ClientOption{InitAddress: to, ClientTrackingOptions: []string{"BCAST"}}),
+		"InitAddress":  rueidis.New(redis.ClientOption{}),
+		"ConnLifetime": rueidis.New(redis.ClientOption{InitAddress: to, ConnLifetime: time.Hour}),
+		"ClientTrackingOptions": rueidis.New(redis.ClientOption{InitAddress: to,
+			ClientTrackingOptions: []string{"BCAST"}}),
 		"DisableAutoPipelining":   rueidis.New(redis.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
 		"NewWithClient: the clie": rueidis.NewWithClient(nil),
 	} {
@@ -332,15 +337,18 @@ func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
 // That a store is a cluster, which has no age, shows when the client is built: at this very command.
 func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
-	for _, sharded := range []rueidis.Option{rueidis.WithShardedPubSub(rueidis.ShardedAuto), rueidis.WithShardedPubSub(rueidis.ShardedOff)} {
+	for _, sharded := range []rueidis.Option{rueidis.WithShardedPubSub(rueidis.ShardedAuto),
+		rueidis.WithShardedPubSub(rueidis.ShardedOff)} {
 		b := rueidis.New(redis.ClientOption{InitAddress: cluster.Addrs()}, sharded)
 		s, _ := open(t, b)
 		for i := range 8 { // one of them is not in the slot of the key that says the age
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second, Age: &backend.Age{Least: time.Minute}})
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o",
+				Lease: time.Second, Age: &backend.Age{Least: time.Minute}})
 			if err != nil || !r.Granted {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			if _, err := s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i), Owner: "o"}); err != nil {
+			if _, err := s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i),
+				Owner: "o"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -359,7 +367,8 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	yes := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
 	// The same in answer to CLUSTER SHARDS, which rueidis sends to Redis 8 and Valkey 8.
 	yesShards := fmt.Sprintf("*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n*8\r\n$4\r\nport\r\n:%s\r\n"+
-		"$8\r\nendpoint\r\n$%d\r\n%s\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$6\r\nhealth\r\n$6\r\nonline\r\n", port, len(host), host)
+		"$8\r\nendpoint\r\n$%d\r\n%s\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$6\r\nhealth\r\n$6\r\nonline\r\n", port,
+		len(host), host)
 	var asked atomic.Int64
 	var conns sync.WaitGroup
 	conns.Go(func() {
@@ -400,7 +409,8 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	})
 	t.Cleanup(func() { l.Close(); conns.Wait() }) // after the session
 	s, e := open(t, at(l.Addr().String()))
-	if _, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second}); !backend.FaultOf(err).Temporary {
+	if _, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o",
+		Lease: time.Second}); !backend.FaultOf(err).Temporary {
 		t.Fatalf("the first build: %v", err)
 	}
 	if !try(t, s, "n", "o").Granted {
@@ -413,8 +423,8 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	}
 }
 
-// Plain and fenced locks that are taken, released and not waited for leave nothing at the server to tell anybody about, taken one by one or
-// many at a time. One that is asked after is heard of.
+// Plain and fenced locks that are taken, released and not waited for leave nothing at the server to
+// tell anybody about, taken one by one or many at a time. One that is asked after is heard of.
 func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	srv := redistest.Start(t)
 	s, e := open(t, at(srv.Addr()))
@@ -444,7 +454,8 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	}
 	all.Wait()
 	for range 2 {
-		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute, Fenced: true}); err != nil || !r.Granted || r.Confirm <= 0 {
+		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute,
+			Fenced: true}); err != nil || !r.Granted || r.Confirm <= 0 {
 			t.Fatal(r, err)
 		}
 		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "fenced", Owner: "a"}); err != nil || !r.Held {
@@ -467,11 +478,13 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 func TestNoRoomForTheOtherConnections(t *testing.T) {
 	srv := redistest.Start(t)
 	s, _ := open(t, at(srv.Addr()))
-	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "o", Lease: time.Minute, Fenced: true}); err != nil || !r.Granted {
+	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "o", Lease: time.Minute,
+		Fenced: true}); err != nil || !r.Granted {
 		t.Fatal(r, err)
 	}
 	do(t, srv, "CONFIG", "SET", "maxclients", "1")
-	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute}); err != nil || !r.Granted {
+	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o",
+		Lease: time.Minute}); err != nil || !r.Granted {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, name := range []string{"fenced", "n"} {

@@ -18,9 +18,7 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('pexpire', KEYS[1], left > 0 and left or ARGV[2])
   return 0
 end
-if redis.call('hexists', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGKIND the key holds a read-write lock')
-end
+--! include not_read_write
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then
   return -1

@@ -44,13 +44,7 @@ end
 for i = 1, #KEYS / 2 do
   if ARGV[3 * i + 1] == '1' then
     local token = KEYS[2 * i]
-    if redis.call('exists', token) == 1 then
-      reply[i] = redis.call('incr', token)
-    else
-      local now = redis.call('time')
-      reply[i] = now[1] * 1000 + math.floor(now[2] / 1000)
-      redis.call('set', token, string.format('%.0f', reply[i]))
-    end
+    --! include draw_token counter=token token=reply[i]
   end
 end
 for i = 1, #KEYS / 2 do
@@ -59,8 +53,6 @@ for i = 1, #KEYS / 2 do
     redis.call('hset', lock, ARGV[3 * i - 1], 1)
     redis.call('pexpire', lock, ARGV[3 * i])
   end
-  if ARGV[1] == '1' then
-    redis.call('exists', lock)
-  end
+  --! include read_back track=ARGV[1] lock=lock
 end
 return reply

@@ -10,9 +10,7 @@
 -- a flushed store does not start again below tokens that are out.
 local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  if redis.call('hexists', KEYS[1], 'mode') == 1 then
-    return redis.error_reply('WRONGKIND the key holds a read-write lock')
-  end
+  --! include not_read_write
   local left = redis.call('pttl', KEYS[1])
   if left < 0 then
     return {-1, 0}
@@ -21,13 +19,7 @@ if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token
-if redis.call('exists', KEYS[2]) == 1 then
-  token = redis.call('incr', KEYS[2])
-else
-  local now = redis.call('time')
-  token = now[1] * 1000 + math.floor(now[2] / 1000)
-  redis.call('set', KEYS[2], string.format('%.0f', token))
-end
+--! include draw_token counter=KEYS[2] token=token
 if free then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])

@@ -8,15 +8,14 @@
 --! arg 5 track   bool
 --! reply ints    0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
 --
--- As acquire, where the server has kept its data for as long as age. since says from when
--- on, and which run of the server it is about. Whoever finds it missing, or of another run, writes it:
--- the server was emptied, or restarted and may have lost its last writes, or this is a replica that took over.
--- It is kept for so long that only disuse ends it; it has an end, since all our keys do.
+-- As acquire, where the server has kept its data for as long as age. since holds the time from which the
+-- server has its data, and the run of the server that the time is about. The script writes since where it
+-- is missing or of another run: the server was emptied, or restarted and may have lost its last writes, or
+-- a replica took over. It is kept for so long that only disuse ends it; it has an end, since all our keys do.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   return {0, 0}
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--! include server_time
 local run = string.match(redis.call('info', 'server'), 'run_id:(%w+)') or ''
 local value = redis.call('get', KEYS[2]) or ''
 local begun, of = string.match(value, '^(%d+):(%w*)$')
@@ -34,16 +33,8 @@ end
 if redis.call('exists', KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-  if ARGV[5] == '1' then
-    redis.call('exists', KEYS[1])
-  end
+  --! include read_back track=ARGV[5] lock=KEYS[1]
   return {0, 0}
 end
-if redis.call('hexists', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGKIND the key holds a read-write lock')
-end
-left = redis.call('pttl', KEYS[1])
-if left < 0 then
-  return {-1, 0}
-end
-return {math.max(left, 1), 0}
+--! include not_read_write
+--! include refuse_pair second=0

@@ -3,8 +3,5 @@
 --! reply int   the count; 0 where there is none
 --
 -- Reads the count of a latch or a semaphore.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
+--! include count_value
 return math.min(tonumber(value or '0'), 9007199254740992) -- a reply beyond int64 would be negative

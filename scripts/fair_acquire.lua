@@ -12,28 +12,27 @@
 --! arg 6 absence  ms
 --! arg 7 counts   bool
 --! arg 8 publish  string
---! reply ints     1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
+--! reply ints     1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is free, look or left -1 where there is no end
 --
 -- Grants the lock to an owner that holds nothing, if it is free and the owner is the
--- first in the queue, or there is none. The same request a second time, while the
+-- first in the queue, or there is no queue. The same request a second time, while the
 -- owner holds it, is granted again and counts once. An owner that is refused gets
--- a place in the queue, unless wait is 0, or keeps the one that it has.
+-- a place in the queue, unless wait is 0, or keeps the place that it has.
 --
--- A place's score is when it is given up, by the server's clock, which is to be
--- Java's clock too. Redisson sets it when the place is taken, to the last one's plus
--- wait, and lowers it by the wait of each one who goes before. Here it is raised when its owner
--- asks, who is alive, and a grant lowers none below what a first one would get.
+-- The score of a place is the time at which it is given up, by the server's clock, which is to be
+-- Java's clock too. Redisson sets it when the place is taken, to the last place's plus
+-- wait, and lowers it by the wait of each owner that goes before. Here it is raised when its owner
+-- asks, which shows that the owner is alive, and a grant lowers no score below what a first place would get.
 local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], 'mode') == 1 then
   return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--! include server_time
 local wait = tonumber(ARGV[3])
 
--- Those are gone who stood first and whose time is over; not so the one who asks. One
--- without a time, which only damage leaves behind, gets one.
+-- First places whose time is over are removed, but not the caller's. A place
+-- without a time, which only damage leaves behind, gets a time.
 local head = redis.call('lindex', KEYS[2], 0)
 while head and head ~= ARGV[1] do
   local score = redis.call('zscore', KEYS[3], head)
@@ -54,12 +53,7 @@ if held or free and (not head or head == ARGV[1]) then
   -- The token first: where it cannot be drawn, nothing is locked.
   local token = 0
   if ARGV[4] == '1' then
-    if redis.call('exists', KEYS[4]) == 1 then
-      token = redis.call('incr', KEYS[4])
-    else
-      token = now
-      redis.call('set', KEYS[4], string.format('%.0f', token))
-    end
+    --! include draw_token counter=KEYS[4] token=token
   end
   if free then
     redis.call('hset', KEYS[1], ARGV[1], 1)
@@ -75,14 +69,9 @@ if held or free and (not head or head == ARGV[1]) then
       end
     end
   else -- a write for WAIT, as in acquire
-    local left = redis.call('pttl', KEYS[1])
-    if left > 0 then
-      redis.call('pexpire', KEYS[1], left)
-    end
+    --! include write_again
   end
-  if ARGV[5] == '1' then
-    redis.call('exists', KEYS[1])
-  end
+  --! include read_back track=ARGV[5] lock=KEYS[1]
   return {1, token, 0}
 end
 
@@ -119,7 +108,7 @@ if wait > 0 then
     score = base + wait * place
     redis.call('zadd', KEYS[3], score, ARGV[1])
   end
-  -- A queue that everybody has forgotten goes an hour after its last one.
+  -- A queue without waiters expires an hour after its last place.
   local keep = tonumber(score) - now + 3600000
   if redis.call('pttl', KEYS[3]) < keep then
     redis.call('pexpire', KEYS[2], keep)
@@ -134,9 +123,9 @@ if not free then
   return {0, left, left + math.ceil(ARGV[6] / 10)}
 end
 
--- It is free, and others are before: they are told, in case they were not, until one hears it.
--- Each that does not has a moment to come; one of Redisson's only when it is the
--- first: one that has just come does not listen yet, and never raises its score.
+-- The lock is free, and others are before the caller: they are told, in case they were not, until the message
+-- reaches a waiter. Each waiter that it does not reach has a moment to come; a waiter of Redisson's only when it
+-- is the first: a new waiter of Redisson's does not listen yet, and never raises its score.
 -- Where PUBLISH counts the subscribers of one node only (counts is 0), its count decides nothing: 64
 -- places are told, and a waiter that lives asks, which raises its score.
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
@@ -171,16 +160,7 @@ while i < places do
   end
   i = i + 1
 end
--- Other places of a silent client that nobody listens for are dead, too, perhaps: they need not hold
--- the queue up one by one. A waiter that lives asks once it listens, which raises its score.
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-  if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
-    local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
-    if count[2] == 0 then
-      redis.call('zadd', KEYS[3], limit, other)
-    end
-  end
-end
+--! include silent_clients publish=ARGV[8] channel=KEYS[5]
 local score = redis.call('zscore', KEYS[3], head)
 if score then
   limit = math.min(limit, math.max(tonumber(score), now + 1))

@@ -16,10 +16,10 @@
 --! arg 11 counts   bool
 --! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
 --
--- Releases the lock and grants it to a successor, of the same client, in one step: nobody is told.
--- With yield only if nobody else waits; otherwise it is released, as by release, and the
--- client, which has waiters of its own, gets a place at the end of next, if it has a tag. Who listens on the
--- channel beyond own, the number of the client's own subscriptions, may be waiting.
+-- Releases the lock and grants it to a successor of the same client in one step, without a message.
+-- With yield only if no other client waits; otherwise it is released, as by release, and the
+-- client, which has waiters of its own, gets a place at the end of next, if it has a tag. A subscriber of the
+-- channel beyond own, the number of the client's own subscriptions, may be a waiter.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
@@ -45,26 +45,16 @@ if others then
     end
   end
   heard = heard or redis.call(ARGV[10], KEYS[2], '00')
-  local first = redis.pcall('zpopmin', KEYS[3])[1] -- an error has none
-  local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-  redis.call(ARGV[10], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+  --! include announce_release queue=KEYS[3] publish=ARGV[10] channel=KEYS[2] call=call
   return {out, 0}
 end
 -- The token first: where it cannot be drawn, nothing is handed over.
 local token = 0
 if ARGV[4] == '1' then
-  if redis.call('exists', KEYS[4]) == 1 then
-    token = redis.call('incr', KEYS[4])
-  else
-    local now = redis.call('time')
-    token = now[1] * 1000 + math.floor(now[2] / 1000)
-    redis.call('set', KEYS[4], string.format('%.0f', token))
-  end
+  --! include draw_token counter=KEYS[4] token=token
 end
 redis.call('hset', KEYS[1], ARGV[2], 1)
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
-if ARGV[5] == '1' then
-  redis.call('exists', KEYS[1])
-end
+--! include read_back track=ARGV[5] lock=KEYS[1]
 return {3, token}

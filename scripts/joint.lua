@@ -6,7 +6,7 @@
 --! arg * lease   ms
 --! reply ints    for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
 --
--- For several at once that have nothing to do with each other. What goes wrong for one, acquire or
+-- Acquires and releases several locks that have nothing to do with each other. What goes wrong for one lock, acquire or
 -- release tells; it spoils no other. An error of the script means that nothing was done.
 -- Where a lease is asked for, channel is the lock: nothing is said there.
 local answers, asked, named = {}, {}, {}
@@ -29,13 +29,8 @@ for i = 1, #KEYS / 2 do
     if type(heard) == 'number' then
       local held = redis.pcall('hdel', lock, owner)
       if held == 1 and heard > 0 then
-        local next = 'mortise:1:next:' .. string.sub(channel, 24)
-        if string.sub(channel, 24) == lock then -- as in release
-          next = next .. ':'
-        end
-        local first = redis.pcall('zpopmin', next)[1] -- an error has none
-        local second = first and redis.pcall('zrange', next, 0, 0)[1]
-        redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+        --! include queue_key channel=channel lock=lock
+        --! include announce_release queue=queue publish=ARGV[1] channel=channel call=pcall
       end
       answer = type(held) == 'number' and held or -2
     end

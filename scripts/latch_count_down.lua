@@ -5,12 +5,9 @@
 --! arg 2 publish string
 --! reply int     n left; 0 at zero, or there is no count
 --
--- Takes one off a latch's count. At zero the latch is removed and those who wait
+-- Takes one off a latch's count. At zero the latch is removed and its waiters
 -- are told, as Redisson does both. once remembers that this request was carried out.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
+--! include count_value
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[1], 'nx') then
   return math.min(tonumber(value or '0'), 9007199254740992) -- see count
 end
@@ -22,9 +19,5 @@ if left > 0 then
   return math.min(left, 9007199254740992)
 end
 redis.call('del', KEYS[1])
-local channel = 'redisson_countdownlatch__channel__{' .. KEYS[1] .. '}'
-if ARGV[2] == 'spublish' and string.find(KEYS[1], '{', 1, true) then
-  channel = 'redisson_countdownlatch__channel__' .. KEYS[1] -- in the slot of the latch
-end
-redis.call(ARGV[2], channel, '0')
+--! include tell_latch publish=ARGV[2] message='0'
 return 0

@@ -6,13 +6,8 @@
 --! arg 3 publish string
 --! reply int     1 set; 0 there is a count already
 --
--- Makes a latch with a count, and tells those who wait. once remembers, for keep, what
--- this request came to. The channel's name is made here and is no
--- key: Redisson puts braces around a name that has some, which is another slot.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
+-- Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
+--! include count_value
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
   return tonumber(redis.call('get', KEYS[2]))
 end
@@ -20,9 +15,5 @@ if value then
   return 0
 end
 redis.call('set', KEYS[1], ARGV[1])
-local channel = 'redisson_countdownlatch__channel__{' .. KEYS[1] .. '}'
-if ARGV[3] == 'spublish' and string.find(KEYS[1], '{', 1, true) then
-  channel = 'redisson_countdownlatch__channel__' .. KEYS[1] -- in the slot of the latch
-end
-redis.call(ARGV[3], channel, '1')
+--! include tell_latch publish=ARGV[3] message='1'
 return 1

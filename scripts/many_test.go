@@ -25,7 +25,8 @@ func states() []state {
 		{"held by the owner", [][]string{{"HSET", "me", "1"}, {"PEXPIRE", "50000"}}},
 		{"held by the owner, twice", [][]string{{"HSET", "me", "2"}, {"PEXPIRE", "50000"}}},
 		{"held by the owner, for ever", [][]string{{"HSET", "me", "1"}}},
-		{"held by the owner, and by a reader of Redisson's", [][]string{{"HSET", "me", "1", "mode", "read", "uuid:1", "1"}}},
+		{"held by the owner, and by a reader of Redisson's",
+			[][]string{{"HSET", "me", "1", "mode", "read", "uuid:1", "1"}}},
 		{"a read-write lock", [][]string{{"HSET", "mode", "write", "uuid:1:write", "1"}}},
 		{"a string", [][]string{{"SET", "x"}}},
 		{"a list", [][]string{{"RPUSH", "x"}}},
@@ -62,7 +63,8 @@ func record(t *testing.T, srv *redistest.Server, key string) string {
 	return fmt.Sprint(kind, left, call(t, srv, "HGETALL", key))
 }
 
-// joint asks for a lease for an owner of each key by the script for several, or, where that is 0, releases them.
+// joint asks for a lease for an owner of each key by the script for several, or, where that is 0,
+// releases them.
 func joint(lease, owner string, keys ...string) []string {
 	list := make([]item, len(keys))
 	for i, key := range keys {
@@ -134,7 +136,8 @@ func TestManyAreServedAsOneIs(t *testing.T) {
 					got, after := answers[i].(int64), record(t, srv, keys[i])
 					if err != nil {
 						if got != -2 || after != before[i] {
-							t.Errorf("%s, %s: answers %d and leaves %s; %v says acquire or release", many.what, s.name, got, after, err)
+							t.Errorf("%s, %s: answers %d and leaves %s; %v says acquire or release", many.what,
+								s.name, got, after, err)
 						}
 						continue
 					}
@@ -142,7 +145,8 @@ func TestManyAreServedAsOneIs(t *testing.T) {
 						one = got // time has passed
 					}
 					if want := record(t, srv, fmt.Sprint("one", i)); got != one || after != want {
-						t.Errorf("%s, %s: answers %d and leaves %s, want %d and %s", many.what, s.name, got, after, one, want)
+						t.Errorf("%s, %s: answers %d and leaves %s, want %d and %s", many.what, s.name, got, after,
+							one, want)
 					}
 				}
 			}
@@ -182,7 +186,8 @@ func TestSomeAskAndSomeRelease(t *testing.T) {
 			got, after := answers[i].(int64), record(t, srv, x.key)
 			if err != nil {
 				if got != -2 || after != before[i] {
-					t.Errorf("%+v, %s: answers %d and leaves %s; %v says the script for one", x, before[i], got, after, err)
+					t.Errorf("%+v, %s: answers %d and leaves %s; %v says the script for one", x, before[i], got,
+						after, err)
 				}
 				continue
 			}
@@ -196,7 +201,8 @@ func TestSomeAskAndSomeRelease(t *testing.T) {
 	}
 }
 
-// Whatever is asked for and released in one script, of few locks and by few, it is as if each were asked for alone, one after the other.
+// Whatever is asked for and released in one script, of few locks and by few, it is as if each were
+// asked for alone, one after the other.
 func TestJointIsAsOneAfterAnother(t *testing.T) {
 	a, b := redistest.Start(t), redistest.Start(t)
 	all := states()
@@ -212,7 +218,8 @@ func TestJointIsAsOneAfterAnother(t *testing.T) {
 		}
 		var items []item
 		for range 1 + random.IntN(8) {
-			items = append(items, item{fmt.Sprint("k", random.IntN(4)), []string{"me", "other", "third"}[random.IntN(3)], []string{"0", "30000"}[random.IntN(2)]})
+			items = append(items, item{fmt.Sprint("k", random.IntN(4)),
+				[]string{"me", "other", "third"}[random.IntN(3)], []string{"0", "30000"}[random.IntN(2)]})
 		}
 		answers := call(t, a, jointOf(items...)...).([]any)
 		for i, x := range items {
@@ -245,7 +252,8 @@ func TestJointIsAsOneAfterAnother(t *testing.T) {
 func TestOneOfManyGetsALock(t *testing.T) {
 	srv := redistest.Start(t)
 	for range 2 { // free, and held beside a free one
-		got := call(t, srv, jointOf(item{"a", "x", "30000"}, item{"b", "x", "30000"}, item{"a", "y", "30000"})...).([]any)
+		got := call(t, srv, jointOf(item{"a", "x", "30000"}, item{"b", "x", "30000"},
+			item{"a", "y", "30000"})...).([]any)
 		if got[0] != int64(0) || got[1] != int64(0) || got[2].(int64) <= 0 {
 			t.Errorf("%v, want the second to be refused a", got)
 		}
@@ -256,11 +264,12 @@ func TestOneOfManyGetsALock(t *testing.T) {
 	}
 }
 
-// A server whose users may not do all that the scripts do refuses all of it, or some of one lock's: that lock is
-// as it was then.
+// A server whose users may not do all that the scripts do refuses all of it, or some of one lock's:
+// that lock is as it was then.
 func TestManyForWhomNotAllIsAllowed(t *testing.T) {
 	srv := redistest.Start(t)
-	for _, denied := range []string{"exists", "hset", "pexpire", "hexists", "pttl", "hdel", "publish", "zpopmin", "zrange"} {
+	for _, denied := range []string{"exists", "hset", "pexpire", "hexists", "pttl", "hdel", "publish", "zpopmin",
+		"zrange"} {
 		call(t, srv, "FLUSHALL")
 		call(t, srv, "ACL", "SETUSER", "default", "+@all", "&*", "-"+denied)
 		restore := func() { call(t, srv, "ACL", "SETUSER", "default", "+@all") }
@@ -294,8 +303,8 @@ func TestManyForWhomNotAllIsAllowed(t *testing.T) {
 	}
 }
 
-// A server that may not write any more grants nothing, not even what its data says is held by who asks: they may
-// be old.
+// A server that may not write any more grants nothing, not even what its data says is held by who
+// asks: they may be old.
 func TestManyAreNotGrantedWhereOneIsNot(t *testing.T) {
 	for name, block := range map[string][]string{
 		"too few replicas":    {"CONFIG", "SET", "min-replicas-to-write", "1"},

@@ -9,21 +9,19 @@
 --! arg 5 lease   ms
 --! arg 6 fenced  bool
 --! arg 7 track   bool
---! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+--! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 --
--- Grants the lock to an owner under another that holds it, if that one's count is holds and nobody came after it.
--- The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing token that it
--- will use, zero for none: one that the counter has not come to is nobody's.
+-- Grants the lock to an owner under another that holds it, if the other's count is holds and no owner came after it.
+-- The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing
+-- token that it will use, zero for none: a token that the counter has not come to was never drawn.
 --
--- nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
--- by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
--- field in the lock says nothing: {n} and n share the key, and it may be of the other; it goes an hour
--- after its deadline; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
-if redis.call('hexists', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGKIND the key holds a read-write lock')
-end
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
+-- the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its deadline is
+-- removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the entry may be
+-- the other's; it goes an hour after its deadline. A field without an entry, where there are several, is an owner of
+-- which nothing is known, and keeps all out.
+--! include not_read_write
+--! include server_time
 local entries = redis.call('hgetall', KEYS[2])
 local known, last, latest, above = 0, 0, 0, 0
 local place, alone
@@ -85,12 +83,7 @@ end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token = 0
 if ARGV[6] == '1' then
-  if redis.call('exists', KEYS[3]) == 1 then
-    token = redis.call('incr', KEYS[3])
-  else
-    token = now
-    redis.call('set', KEYS[3], string.format('%.0f', token))
-  end
+  --! include draw_token counter=KEYS[3] token=token
 end
 if not again then
   if alone then
@@ -109,7 +102,5 @@ if not again then
 else
   redis.call('hset', KEYS[1], ARGV[1], redis.call('hget', KEYS[1], ARGV[1])) -- a write for WAIT, as in acquire
 end
-if ARGV[7] == '1' then
-  redis.call('exists', KEYS[1])
-end
+--! include read_back track=ARGV[7] lock=KEYS[1]
 return {1, token}

@@ -10,12 +10,11 @@
 --! arg 4 counts  bool
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The lock's time
--- becomes the latest of what is left; where one owner is left, the lock is as if there had never been another.
--- Who waits to enter under an owner is told on a channel of that one's: that it has gone, that nobody is after it any more, that its count
--- was set. When the last goes, those who wait for the lock are told, of whatever kind.
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The
+-- lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
+-- another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
+-- owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock are told.
+--! include server_time
 local held = redis.call('hexists', KEYS[1], ARGV[1])
 local entries = redis.call('hgetall', KEYS[2])
 local gone = {}
@@ -69,14 +68,9 @@ if #gone > 0 then
   if left == 0 then
     local heard = redis.call(ARGV[3], KEYS[3], '00')
     if heard > 0 or ARGV[4] == '0' then
-      local first = redis.pcall('zpopmin', KEYS[4])[1] -- an error has none
-      local second = first and redis.call('zrange', KEYS[4], 0, 0)[1]
-      redis.call(ARGV[3], KEYS[3], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+      --! include announce_release queue=KEYS[4] publish=ARGV[3] channel=KEYS[3] call=call
     end
-    local first = redis.call('lindex', KEYS[5], 0)
-    if first then
-      redis.call(ARGV[3], KEYS[3] .. ':' .. first, '0')
-    end
+    --! include tell_queue_head queue=KEYS[5] publish=ARGV[3] channel=KEYS[3]
   end
 end
 redis.call('exists', KEYS[1]) -- so that a connection that tracks hears of what it still holds

@@ -9,8 +9,7 @@
 -- As renew, for owners that others may have entered under, or that entered under another: see nest_enter. Each
 -- has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
 local held = {}
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--! include server_time
 for i = 1, #KEYS / 2 do
   local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
@@ -26,13 +25,7 @@ for i = 1, #KEYS / 2 do
           redis.call('pexpire', nest, lease + 1000)
         end
       end
-      local left = redis.call('pttl', lock)
-      if left >= 0 and left < lease then
-        redis.call('pexpire', lock, lease)
-        if ARGV[1] == '1' then
-          redis.call('exists', lock)
-        end
-      end
+      --! include extend_lease lock=lock lease=lease track=ARGV[1]
     end
   end
 end

@@ -7,21 +7,13 @@
 --! arg 3 publish  string
 --! reply ints     0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n: refused, none ends
 --
--- Takes a permit out under an id of 16 bytes, once those that have ended are back. The
+-- Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back. The
 -- same request again, while the id is out, is granted again and counts once. The
 -- zset lives as long as the count does.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--! include count_value
+--! include server_time
 local there = tonumber(value or '0')
-local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
-if #ended > 0 then
-  redis.call('zrem', KEYS[2], unpack(ended))
-  there = redis.call('incrby', KEYS[1], #ended)
-end
+--! include return_ended
 local reply = {0, there}
 if not redis.call('zscore', KEYS[2], ARGV[1]) then
   if there > 0 then

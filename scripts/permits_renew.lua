@@ -6,8 +6,7 @@
 --
 -- Sets the lease of each permit to max(remaining, lease), where it is out. A lease of 0
 -- only asks. What is no zset has none out; it spoils no other.
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--! include server_time
 local out = {}
 for i = 1, #KEYS do
   local score = redis.pcall('zscore', KEYS[i], ARGV[2 * i - 1])

@@ -7,18 +7,13 @@
 --! arg 3 track   bool
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
 --
--- Grants a read-write lock for reading, unless a writer holds it, or one of mortise's
+-- Grants a read-write lock for reading, unless a writer holds it, or a writer of mortise's
 -- waits for it. The same request a second time, while the owner holds it, is granted again
 -- and counts once. Each owner has one hold; its timeout key is the first of its field.
-local mode = redis.call('hget', KEYS[1], 'mode')
-if not mode and redis.call('exists', KEYS[1]) == 1 then
-  return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
-end
+--! include read_write_mode
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
-  if ARGV[3] == '1' then
-    redis.call('exists', KEYS[1])
-  end
+  --! include read_back track=ARGV[3] lock=KEYS[1]
   return 0
 end
 local left = -2
@@ -39,7 +34,5 @@ left = redis.call('pttl', KEYS[1])
 if not mode or left >= 0 and left < tonumber(ARGV[2]) then
   redis.call('pexpire', KEYS[1], ARGV[2])
 end
-if ARGV[3] == '1' then
-  redis.call('exists', KEYS[1])
-end
+--! include read_back track=ARGV[3] lock=KEYS[1]
 return 0

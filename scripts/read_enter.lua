@@ -9,13 +9,11 @@
 --! reply int     1 granted; 0 there is no such hold to enter under
 --
 -- Grants a read-write lock for reading to an owner that comes from another's hold, for
--- reading or writing: whoever else waits. under is that hold's field, proof the key that
+-- reading or writing, ahead of all waiters. under is that hold's field, proof the key that
 -- lives as long as it does: a reader's timeout key, or for a writer the lock.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
-  if ARGV[4] == '1' then
-    redis.call('exists', KEYS[1])
-  end
+  --! include read_back track=ARGV[4] lock=KEYS[1]
   return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
@@ -27,7 +25,5 @@ local left = redis.call('pttl', KEYS[1])
 if left >= 0 and left < tonumber(ARGV[3]) then
   redis.call('pexpire', KEYS[1], ARGV[3])
 end
-if ARGV[4] == '1' then
-  redis.call('exists', KEYS[1])
-end
+--! include read_back track=ARGV[4] lock=KEYS[1]
 return 1

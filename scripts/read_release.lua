@@ -7,7 +7,7 @@
 --! arg 2 publish string
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- Takes a reader out. When none is left whose time is not over, the lock is free and its
+-- Takes a reader out. When no live reader is left, the lock is free and its
 -- waiters are told; otherwise it lives as long as the longest of them. Under a writer
 -- its time is left alone, since the writer's is nowhere else. publish: publish or spublish.
 -- What leaves the lock held ends with a read, so that a connection that tracks hears of

@@ -19,13 +19,7 @@ for i = 1, #KEYS / 2 do
       if left >= 0 and left < lease then
         redis.call('pexpire', timeout, lease)
       end
-      left = redis.call('pttl', lock)
-      if left >= 0 and left < lease then
-        redis.call('pexpire', lock, lease)
-        if ARGV[1] == '1' then
-          redis.call('exists', lock)
-        end
-      end
+      --! include extend_lease lock=lock lease=lease track=ARGV[1]
     end
   end
 end

@@ -15,20 +15,12 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 end
 local token = 0
 if ARGV[4] == '1' then
-  if redis.call('exists', KEYS[2]) == 1 then
-    token = redis.call('incr', KEYS[2])
-  else
-    local now = redis.call('time')
-    token = now[1] * 1000 + math.floor(now[2] / 1000)
-    redis.call('set', KEYS[2], string.format('%.0f', token))
-  end
+  --! include draw_token counter=KEYS[2] token=token
 end
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
 local left = redis.call('pttl', KEYS[1])
 if left >= 0 and left < tonumber(ARGV[3]) then
   redis.call('pexpire', KEYS[1], ARGV[3])
 end
-if ARGV[5] == '1' then
-  redis.call('exists', KEYS[1])
-end
+--! include read_back track=ARGV[5] lock=KEYS[1]
 return {1, token}

@@ -11,13 +11,7 @@ local held = {}
 for i = 1, #KEYS do
   local lease = tonumber(ARGV[2 * i + 1])
   if redis.pcall('hexists', KEYS[i], ARGV[2 * i]) == 1 then
-    local left = redis.call('pttl', KEYS[i])
-    if left >= 0 and left < lease then
-      redis.call('pexpire', KEYS[i], lease)
-      if ARGV[1] == '1' then
-        redis.call('exists', KEYS[i])
-      end
-    end
+    --! include extend_lease lock=KEYS[i] lease=lease track=ARGV[1]
     held[i] = 1
   else
     held[i] = 0

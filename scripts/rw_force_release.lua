@@ -5,14 +5,11 @@
 --! arg 1 publish string
 --! reply int     1 released; 0 there was no lock
 --
--- Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
+-- Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells
 -- its waiters. publish: publish or spublish. The budget of 10000: see
 -- read_release; timeout keys beyond it expire by themselves.
-local mode = redis.call('hget', KEYS[1], 'mode')
+--! include read_write_mode
 if not mode then
-  if redis.call('exists', KEYS[1]) == 1 then
-    return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
-  end
   return 0
 end
 local budget = 10000

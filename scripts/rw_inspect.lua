@@ -3,13 +3,10 @@
 --! key 2 prefix  string
 --! reply strings pttl, mode, then field and hold count in turn; nothing where the key is absent
 --
--- Reads a read-write lock, without readers whose time is over. The budget of 10000: see
+-- Reads a read-write lock, without readers past their time. The budget of 10000: see
 -- read_release; a reader beyond it counts as live.
-local mode = redis.call('hget', KEYS[1], 'mode')
+--! include read_write_mode
 if not mode then
-  if redis.call('exists', KEYS[1]) == 1 then
-    return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
-  end
   return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}

@@ -125,8 +125,9 @@ local token = KEYS[2 * i]
 if redis.call('exists', token) == 1 then
 reply[i] = redis.call('incr', token)
 else
-local now = redis.call('time')
-reply[i] = now[1] * 1000 + math.floor(now[2] / 1000)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+reply[i] = now
 redis.call('set', token, string.format('%.0f', reply[i]))
 end
 end
@@ -144,7 +145,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "2641c879bd65007f8d97cb6df59ebb1f949c4768"
+const AcquireAllSHA = "d17f550a6848367092d8b3ce2ef22db2f7bc233f"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -170,8 +171,9 @@ local token
 if redis.call('exists', KEYS[2]) == 1 then
 token = redis.call('incr', KEYS[2])
 else
-local now = redis.call('time')
-token = now[1] * 1000 + math.floor(now[2] / 1000)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
 if free then
@@ -181,7 +183,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "b70d71f5172966d49443082f007c12d2df532f90"
+const AcquireFencedSHA = "314cdf8d9f5f4240543775ad631159b3d5f3f067"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -189,10 +191,10 @@ const AcquireFencedSHA = "b70d71f5172966d49443082f007c12d2df532f90"
 //	arguments: owner string, lease ms, age ms, keep ms, track bool
 //	reply:     ints  0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
 //
-// As acquire, where the server has kept its data for as long as age. since says from when
-// on, and which run of the server it is about. Whoever finds it missing, or of another run, writes it:
-// the server was emptied, or restarted and may have lost its last writes, or this is a replica that took over.
-// It is kept for so long that only disuse ends it; it has an end, since all our keys do.
+// As acquire, where the server has kept its data for as long as age. since holds the time from which the
+// server has its data, and the run of the server that the time is about. The script writes since where it
+// is missing or of another run: the server was emptied, or restarted and may have lost its last writes, or
+// a replica took over. It is kept for so long that only disuse ends it; it has an end, since all our keys do.
 const AgedAcquireSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 return {0, 0}
 end
@@ -223,14 +225,14 @@ end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-left = redis.call('pttl', KEYS[1])
+local left = redis.call('pttl', KEYS[1])
 if left < 0 then
 return {-1, 0}
 end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "06ab9c26601e61a51dd197aa3b2f4bb7c5f95f0c"
+const AgedAcquireSHA = "08700f1a7ae1cf0987d3556b94cd58f292f51605"
 
 // CountSource is count.lua.
 //
@@ -251,17 +253,17 @@ const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
 //
 //	keys:      lock hash, queue list, timeouts zset, token string, channel channel
 //	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, counts bool, publish string
-//	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where nobody holds it, look or left -1 where there is no end
+//	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is free, look or left -1 where there is no end
 //
 // Grants the lock to an owner that holds nothing, if it is free and the owner is the
-// first in the queue, or there is none. The same request a second time, while the
+// first in the queue, or there is no queue. The same request a second time, while the
 // owner holds it, is granted again and counts once. An owner that is refused gets
-// a place in the queue, unless wait is 0, or keeps the one that it has.
+// a place in the queue, unless wait is 0, or keeps the place that it has.
 //
-// A place's score is when it is given up, by the server's clock, which is to be
-// Java's clock too. Redisson sets it when the place is taken, to the last one's plus
-// wait, and lowers it by the wait of each one who goes before. Here it is raised when its owner
-// asks, who is alive, and a grant lowers none below what a first one would get.
+// The score of a place is the time at which it is given up, by the server's clock, which is to be
+// Java's clock too. Redisson sets it when the place is taken, to the last place's plus
+// wait, and lowers it by the wait of each owner that goes before. Here it is raised when its owner
+// asks, which shows that the owner is alive, and a grant lowers no score below what a first place would get.
 const FairAcquireSource = `local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], 'mode') == 1 then
@@ -291,6 +293,8 @@ if ARGV[4] == '1' then
 if redis.call('exists', KEYS[4]) == 1 then
 token = redis.call('incr', KEYS[4])
 else
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
@@ -410,7 +414,7 @@ end
 return {0, 0, limit - now}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "7fc0b932020a79d84921ad7a8852f2a6efe3bf3c"
+const FairAcquireSHA = "2d60099087ce7ca00d54832290ec7eb0b97ef453"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -418,10 +422,10 @@ const FairAcquireSHA = "7fc0b932020a79d84921ad7a8852f2a6efe3bf3c"
 //	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
-// Takes an owner out of the queue, and releases the lock if it holds it. Those
+// Takes an owner out of the queue, and releases the lock if the owner holds it. The places
 // behind it need not wait for it any more: their scores go down by its wait, yet not
-// below what a first one would get. If the lock is free and the owner was
-// first, the next is told, as fair_release does. A key that is no lock is not held.
+// below what a first place would get. If the lock is free and the owner was
+// first, the next is told, as by fair_release. A key that is no lock is not held.
 const FairLeaveSource = `local out = 0
 if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hdel', KEYS[1], ARGV[1])
@@ -517,14 +521,8 @@ const FairLeaveSHA = "8b25c4311afa5b80f728390ec4b74b8791da89ab"
 //	arguments: owner string, keep int, absence ms, counts bool, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Sets the hold count of an owner to keep; at zero the lock is free, and the first in
-// the queue is told, on a channel of its own, or those who wait for the plain lock
-// if nobody in the queue can be reached. One whom the message does not reach may be dead, or not be
-// listening yet: it has a moment to come, and the next is told, and so on.
-// On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
-// decides nothing there (counts is 0): the first is told, and the first of another client, which asks
-// and so gives the places before its own a moment to come (see fair_acquire).
-// The lease's time is left alone.
+// Sets the hold count of an owner to keep; at zero the lock is free, and a waiter is told (see
+// include/tell_next.lua). The lease's time is left alone.
 const FairReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
@@ -604,9 +602,9 @@ const FairReleaseSHA = "23b398aa0ba82ff5cbe8ffc662f0b0f255bf64bb"
 //	arguments: publish string
 //	reply:     int  1 released; 0 there was no lock
 //
-// Removes the lock, whoever holds it, and tells its waiters, and the first of those
-// who stand in the queue of a fair lock. Where several hold it, those who wait to enter under one of them are
-// told, too (see nest_enter).
+// Removes the lock, whatever its owner, and tells its waiters and the first waiter in the queue of
+// a fair lock. Where several owners hold it, the waiters that would enter under each of them are told, too
+// (see nest_enter).
 const ForceReleaseSource = `local several = redis.call('hlen', KEYS[1])
 if several == 0 then
 return 0
@@ -620,14 +618,14 @@ for i = 1, math.min(#owners, 128), 2 do
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
 redis.call(ARGV[1], KEYS[2], '0')
-local first = redis.call('lindex', KEYS[3], 0)
-if first then
-redis.call(ARGV[1], KEYS[2] .. ':' .. first, '0')
+local head = redis.call('lindex', KEYS[3], 0)
+if head then
+redis.call(ARGV[1], KEYS[2] .. ':' .. head, '0')
 end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "72aa1ed981735034d337dec280efda0e7f2b0121"
+const ForceReleaseSHA = "bf2d5fc30aa8aae05a80080f4861ca7203c3e949"
 
 // HandOverSource is hand_over.lua.
 //
@@ -635,10 +633,10 @@ const ForceReleaseSHA = "72aa1ed981735034d337dec280efda0e7f2b0121"
 //	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, tag string, own int, keep ms, publish string, counts bool
 //	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
 //
-// Releases the lock and grants it to a successor, of the same client, in one step: nobody is told.
-// With yield only if nobody else waits; otherwise it is released, as by release, and the
-// client, which has waiters of its own, gets a place at the end of next, if it has a tag. Who listens on the
-// channel beyond own, the number of the client's own subscriptions, may be waiting.
+// Releases the lock and grants it to a successor of the same client in one step, without a message.
+// With yield only if no other client waits; otherwise it is released, as by release, and the
+// client, which has waiters of its own, gets a place at the end of next, if it has a tag. A subscriber of the
+// channel beyond own, the number of the client's own subscriptions, may be a waiter.
 const HandOverSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
@@ -666,7 +664,8 @@ end
 heard = heard or redis.call(ARGV[10], KEYS[2], '00')
 local first = redis.pcall('zpopmin', KEYS[3])[1]
 local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-redis.call(ARGV[10], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
+redis.call(ARGV[10], KEYS[2], turn or '2')
 return {out, 0}
 end
 local token = 0
@@ -674,8 +673,9 @@ if ARGV[4] == '1' then
 if redis.call('exists', KEYS[4]) == 1 then
 token = redis.call('incr', KEYS[4])
 else
-local now = redis.call('time')
-token = now[1] * 1000 + math.floor(now[2] / 1000)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
 end
@@ -688,7 +688,7 @@ end
 return {3, token}`
 
 // HandOverSHA is the SHA-1 of [HandOverSource].
-const HandOverSHA = "613dcd44c262f6b1397a75753c68c47126f38ed3"
+const HandOverSHA = "7ed04d75c4a55c9bc6c8b76158a39f81f141218b"
 
 // InspectSource is inspect.lua.
 //
@@ -707,7 +707,7 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 //	arguments: publish string, owner string (each), lease ms (each)
 //	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
 //
-// For several at once that have nothing to do with each other. What goes wrong for one, acquire or
+// Acquires and releases several locks that have nothing to do with each other. What goes wrong for one lock, acquire or
 // release tells; it spoils no other. An error of the script means that nothing was done.
 // Where a lease is asked for, channel is the lock: nothing is said there.
 const JointSource = `local answers, asked, named = {}, {}, {}
@@ -729,13 +729,14 @@ local heard = redis.pcall(ARGV[1], channel, '00')
 if type(heard) == 'number' then
 local held = redis.pcall('hdel', lock, owner)
 if held == 1 and heard > 0 then
-local next = 'mortise:1:next:' .. string.sub(channel, 24)
+local queue = 'mortise:1:next:' .. string.sub(channel, 24)
 if string.sub(channel, 24) == lock then
-next = next .. ':'
+queue = queue .. ':'
 end
-local first = redis.pcall('zpopmin', next)[1]
-local second = first and redis.pcall('zrange', next, 0, 0)[1]
-redis.pcall(ARGV[1], channel, first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local first = redis.pcall('zpopmin', queue)[1]
+local second = first and redis.pcall('zrange', queue, 0, 0)[1]
+local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
+redis.pcall(ARGV[1], channel, turn or '2')
 end
 answer = type(held) == 'number' and held or -2
 end
@@ -762,7 +763,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "56bc55f1af57c7ae11ee35e1bbe027f78b8b2ea7"
+const JointSHA = "fa0824940ede436ea518bbc7a57dd98a2a2964e5"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -770,7 +771,7 @@ const JointSHA = "56bc55f1af57c7ae11ee35e1bbe027f78b8b2ea7"
 //	arguments: keep ms, publish string
 //	reply:     int  n left; 0 at zero, or there is no count
 //
-// Takes one off a latch's count. At zero the latch is removed and those who wait
+// Takes one off a latch's count. At zero the latch is removed and its waiters
 // are told, as Redisson does both. once remembers that this request was carried out.
 const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
@@ -803,8 +804,7 @@ const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
 //	arguments: keep ms, publish string
 //	reply:     int  1 deleted; 0 there was no count
 //
-// Removes a latch and tells those who wait. once remembers, for keep, what this
-// request came to.
+// Removes a latch and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchDeleteSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -832,9 +832,7 @@ const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
 //	arguments: count int, keep ms, publish string
 //	reply:     int  1 set; 0 there is a count already
 //
-// Makes a latch with a count, and tells those who wait. once remembers, for keep, what
-// this request came to. The channel's name is made here and is no
-// key: Redisson puts braces around a name that has some, which is another slot.
+// Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchSetSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -860,16 +858,17 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 //	keys:      lock hash, nest hash, token string
 //	arguments: owner string, under string, holds int, drawn int, lease ms, fenced bool, track bool
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until those who came after are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 //
-// Grants the lock to an owner under another that holds it, if that one's count is holds and nobody came after it.
-// The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing token that it
-// will use, zero for none: one that the counter has not come to is nobody's.
+// Grants the lock to an owner under another that holds it, if the other's count is holds and no owner came after it.
+// The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing
+// token that it will use, zero for none: a token that the counter has not come to was never drawn.
 //
-// nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of its lease in ms
-// by the server's clock. The lock's own time is the latest of them. What is past its deadline is removed here. An entry without its
-// field in the lock says nothing: {n} and n share the key, and it may be of the other; it goes an hour
-// after its deadline; a field without an entry, where there are several, is an owner of whom nothing is known, and keeps all out.
+// nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
+// the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its deadline is
+// removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the entry may be
+// the other's; it goes an hour after its deadline. A field without an entry, where there are several, is an owner of
+// which nothing is known, and keeps all out.
 const NestEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
@@ -938,6 +937,8 @@ if ARGV[6] == '1' then
 if redis.call('exists', KEYS[3]) == 1 then
 token = redis.call('incr', KEYS[3])
 else
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
@@ -964,7 +965,7 @@ end
 return {1, token}`
 
 // NestEnterSHA is the SHA-1 of [NestEnterSource].
-const NestEnterSHA = "e7a7a14d4160927a3834afcf17d2d097d1ef16ca"
+const NestEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
 
 // NestReleaseSource is nest_release.lua.
 //
@@ -972,10 +973,10 @@ const NestEnterSHA = "e7a7a14d4160927a3834afcf17d2d097d1ef16ca"
 //	arguments: owner string, keep int, publish string, counts bool
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The lock's time
-// becomes the latest of what is left; where one owner is left, the lock is as if there had never been another.
-// Who waits to enter under an owner is told on a channel of that one's: that it has gone, that nobody is after it any more, that its count
-// was set. When the last goes, those who wait for the lock are told, of whatever kind.
+// As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The
+// lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
+// another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
+// owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock are told.
 const NestReleaseSource = `local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('hexists', KEYS[1], ARGV[1])
@@ -1033,11 +1034,12 @@ local heard = redis.call(ARGV[3], KEYS[3], '00')
 if heard > 0 or ARGV[4] == '0' then
 local first = redis.pcall('zpopmin', KEYS[4])[1]
 local second = first and redis.call('zrange', KEYS[4], 0, 0)[1]
-redis.call(ARGV[3], KEYS[3], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
+redis.call(ARGV[3], KEYS[3], turn or '2')
 end
-local first = redis.call('lindex', KEYS[5], 0)
-if first then
-redis.call(ARGV[3], KEYS[3] .. ':' .. first, '0')
+local head = redis.call('lindex', KEYS[5], 0)
+if head then
+redis.call(ARGV[3], KEYS[3] .. ':' .. head, '0')
 end
 end
 end
@@ -1045,7 +1047,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // NestReleaseSHA is the SHA-1 of [NestReleaseSource].
-const NestReleaseSHA = "3c521a4e381d4ee6b06984bd23b152ba1eab88e7"
+const NestReleaseSHA = "947271b42363fbc4ddcbf98f59e9b3c33672b218"
 
 // NestRenewSource is nest_renew.lua.
 //
@@ -1094,7 +1096,7 @@ const NestRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //	arguments: id string, lease ms, publish string
 //	reply:     ints  0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n: refused, none ends
 //
-// Takes a permit out under an id of 16 bytes, once those that have ended are back. The
+// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back. The
 // same request again, while the id is out, is granted again and counts once. The
 // zset lives as long as the count does.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
@@ -1141,26 +1143,26 @@ const PermitsAcquireSHA = "0fa71c950930ec58b26fe3be0376034633917d5b"
 //	arguments: publish string
 //	reply:     int  how many are free
 //
-// Reads how many permits are free, once those that have ended are back.
+// Reads how many permits are free, after permits whose leases have ended are back.
 const PermitsCountSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there = tonumber(value or '0')
 local time = redis.call('time')
-local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-local ended = redis.call('zrangebyscore', KEYS[2], 0, now, 'limit', 0, 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
 if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
-if there > 0 then
-redis.call(ARGV[1], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
 end
+if #ended > 0 and there > 0 then
+redis.call(ARGV[1], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "43b4b32cd639d13873396b5574bc7f47002319b8"
+const PermitsCountSHA = "e860b1af57e3935e207e87c5a5bf0e9c250c9062"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -1168,7 +1170,7 @@ const PermitsCountSHA = "43b4b32cd639d13873396b5574bc7f47002319b8"
 //	arguments: id string, publish string
 //	reply:     int  1 released; 0 the id is not out, or its lease had ended
 //
-// Puts a permit back and tells those who wait.
+// Puts a permit back and tells the waiters.
 const PermitsReleaseSource = `local score = redis.call('zscore', KEYS[2], ARGV[1])
 if not score then
 return 0
@@ -1183,13 +1185,14 @@ if there > 0 then
 redis.call(ARGV[2], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
 end
 local time = redis.call('time')
-if tonumber(score) <= time[1] * 1000 + math.floor(time[2] / 1000) then
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if tonumber(score) <= now then
 return 0
 end
 return 1`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "f67c408978ca429cf7f5893184ee04cb640eabe3"
+const PermitsReleaseSHA = "b7bbec62368b5560e163d1577fcc5188f0d5de85"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -1224,7 +1227,7 @@ const PermitsRenewSHA = "3fd597f83538908b587fbbef69869fcc60d3db2a"
 //	arguments: owner string, lease ms, track bool
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
-// Grants a read-write lock for reading, unless a writer holds it, or one of mortise's
+// Grants a read-write lock for reading, unless a writer holds it, or a writer of mortise's
 // waits for it. The same request a second time, while the owner holds it, is granted again
 // and counts once. Each owner has one hold; its timeout key is the first of its field.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
@@ -1271,7 +1274,7 @@ const ReadAcquireSHA = "e4c22c485c662562aff71f8f1bd9425a0dab6396"
 //	reply:     int  1 granted; 0 there is no such hold to enter under
 //
 // Grants a read-write lock for reading to an owner that comes from another's hold, for
-// reading or writing: whoever else waits. under is that hold's field, proof the key that
+// reading or writing, ahead of all waiters. under is that hold's field, proof the key that
 // lives as long as it does: a reader's timeout key, or for a writer the lock.
 const ReadEnterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
@@ -1303,7 +1306,7 @@ const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
 //	arguments: owner string, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Takes a reader out. When none is left whose time is not over, the lock is free and its
+// Takes a reader out. When no live reader is left, the lock is free and its
 // waiters are told; otherwise it lives as long as the longest of them. Under a writer
 // its time is left alone, since the writer's is nowhere else. publish: publish or spublish.
 // What leaves the lock held ends with a read, so that a connection that tracks hears of
@@ -1375,7 +1378,7 @@ held[i] = 1
 if left >= 0 and left < lease then
 redis.call('pexpire', timeout, lease)
 end
-left = redis.call('pttl', lock)
+local left = redis.call('pttl', lock)
 if left >= 0 and left < lease then
 redis.call('pexpire', lock, lease)
 if ARGV[1] == '1' then
@@ -1388,7 +1391,7 @@ end
 return held`
 
 // ReadRenewSHA is the SHA-1 of [ReadRenewSource].
-const ReadRenewSHA = "297cec2f1544886495337559484b757e190d9811"
+const ReadRenewSHA = "e1343640c473f1e4fb2a39eb4b0ed8d496744ef3"
 
 // ReenterSource is reenter.lua.
 //
@@ -1406,8 +1409,9 @@ if ARGV[4] == '1' then
 if redis.call('exists', KEYS[2]) == 1 then
 token = redis.call('incr', KEYS[2])
 else
-local now = redis.call('time')
-token = now[1] * 1000 + math.floor(now[2] / 1000)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
 end
@@ -1422,7 +1426,7 @@ end
 return {1, token}`
 
 // ReenterSHA is the SHA-1 of [ReenterSource].
-const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
+const ReenterSHA = "9caa7e30f77fa657617a61a1dfff9555e8ac0d33"
 
 // ReleaseSource is release.lua.
 //
@@ -1430,14 +1434,12 @@ const ReenterSHA = "f6bf9a70f657f969b1ec40932c83cde4e1e66ba5"
 //	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Sets the hold count of an owner to keep; at zero the lock is free and those who wait are
-// told. The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
-// count all whom it reaches.
+// Sets the hold count of an owner to keep; at zero the lock is free and a waiter is told.
+// The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
+// count all subscribers that it reaches.
 //
-// 00 is 0 to Redisson, which wakes; mortise does not heed it. Of its clients one is told, the
-// first in next (see waiter_acquire; its key ends as the channel does, with a colon behind a name
-// that has its own braces), which is taken out, and a second, which asks if the first stays silent: seven
-// digits each, and four for how many listen, in one number that says nothing to Redisson. Where none is in next, 2 wakes all.
+// 00 is 0 to Redisson, which wakes; mortise does not heed it. Of mortise's clients the first in the queue is
+// told (see waiter_acquire and include/announce_release.lua).
 //
 // A partial release ends with a read, so that a connection that tracks hears of
 // changes to what it still holds (its own write dropped the registration).
@@ -1448,13 +1450,14 @@ end
 local publish = ARGV[3] ~= '' and ARGV[3] or 'publish'
 local heard = redis.call(publish, KEYS[2], '00')
 if heard > 0 or ARGV[3] == '' then
-local next = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
+local queue = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
 if string.sub(KEYS[2], 24) == KEYS[1] then
-next = next .. ':'
+queue = queue .. ':'
 end
-local first = redis.pcall('zpopmin', next)[1]
-local second = first and redis.call('zrange', next, 0, 0)[1]
-redis.call(publish, KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local first = redis.pcall('zpopmin', queue)[1]
+local second = first and redis.call('zrange', queue, 0, 0)[1]
+local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
+redis.call(publish, KEYS[2], turn or '2')
 end
 return 1
 end
@@ -1466,7 +1469,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "c1ed30e0929aa75f265ba1ee483e1068ed5a861b"
+const ReleaseSHA = "d1a3d202747c722af1f934a1e494a1a490bee320"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -1536,14 +1539,14 @@ const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
 //	arguments: publish string
 //	reply:     int  1 released; 0 there was no lock
 //
-// Removes a read-write lock and its readers' timeout keys, whoever holds it, and tells
+// Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells
 // its waiters. publish: publish or spublish. The budget of 10000: see
 // read_release; timeout keys beyond it expire by themselves.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
-if not mode then
-if redis.call('exists', KEYS[1]) == 1 then
+if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
+if not mode then
 return 0
 end
 local budget = 10000
@@ -1563,20 +1566,20 @@ redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "ef0a80937c7120d6fa181ae468fd538476d19fa0"
+const RwForceReleaseSHA = "e84bfc02d233f149638e0237551d04a61c72fc4c"
 
 // RwInspectSource is rw_inspect.lua.
 //
 //	keys:      lock hash, prefix string
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is absent
 //
-// Reads a read-write lock, without readers whose time is over. The budget of 10000: see
+// Reads a read-write lock, without readers past their time. The budget of 10000: see
 // read_release; a reader beyond it counts as live.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
-if not mode then
-if redis.call('exists', KEYS[1]) == 1 then
+if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
+if not mode then
 return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
@@ -1597,7 +1600,7 @@ end
 return out`
 
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
-const RwInspectSHA = "8b81335dd9bf83261865d51c2d079a8c8341d955"
+const RwInspectSHA = "036f92a04a54b80fa2de177137b05ad2a9f03de7"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -1623,9 +1626,9 @@ const RwWithdrawSHA = "17430147801215746fa502d07592a21f6417bb2c"
 //	reply:     int  the sum
 //
 // Adds permits, or takes some away without asking whether they are there, and tells
-// those who wait: a release, and a change of the size. once remembers, for keep,
-// that this request was carried out. Redisson wakes as many as the message
-// says, and cannot bear a negative one.
+// the waiters: a release, and a change of the size. once remembers, for keep,
+// that this request was carried out. Redisson wakes as many waiters as the message
+// says, and fails on a negative number.
 const SemaphoreAddSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -1696,8 +1699,8 @@ const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
 //	arguments: permits int, keep ms, publish string
 //	reply:     int  1 set; 0 there is a count already
 //
-// Makes a semaphore, of permits that expire too, and tells those who wait. once
-// remembers, for keep, what this request came to.
+// Makes a semaphore, of permits that expire too, and tells the waiters. once
+// remembers, for keep, the outcome of this request.
 const SemaphoreSetSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -1756,12 +1759,13 @@ if redis.call('exists', KEYS[1]) == 0 then
 local heard = redis.call(ARGV[2], KEYS[2], '00')
 local first = redis.pcall('zpopmin', KEYS[3])[1]
 local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-redis.call(ARGV[2], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
+redis.call(ARGV[2], KEYS[2], turn or '2')
 end
 return there`
 
 // StepBackSHA is the SHA-1 of [StepBackSource].
-const StepBackSHA = "47546e375967a51b81cc11e48ab496fd47b56487"
+const StepBackSHA = "d531cecd14ea2559cd8b9bb224990b9eaf8f5d02"
 
 // WaiterAcquireSource is waiter_acquire.lua.
 //
@@ -1769,8 +1773,8 @@ const StepBackSHA = "47546e375967a51b81cc11e48ab496fd47b56487"
 //	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms
 //	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
 //
-// As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
-// tag, seven digits, behind those in next, if it is not there: releases are told to the first
+// As acquire, for a waiter whose client hears of releases. A refusal puts the client's
+// tag, seven digits, behind the tags in next, if it is not there: releases are told to the first
 // (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
 const WaiterAcquireSource = `local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
@@ -1794,8 +1798,9 @@ if ARGV[3] == '1' then
 if redis.call('exists', KEYS[3]) == 1 then
 token = redis.call('incr', KEYS[3])
 else
-local now = redis.call('time')
-token = now[1] * 1000 + math.floor(now[2] / 1000)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
 end
@@ -1815,7 +1820,7 @@ end
 return {1, token}`
 
 // WaiterAcquireSHA is the SHA-1 of [WaiterAcquireSource].
-const WaiterAcquireSHA = "8e0022b48882efdfe00cce24edf7af3990724d38"
+const WaiterAcquireSHA = "18b0a4b925fc127333ad26800070bf588d7d5375"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -1823,15 +1828,15 @@ const WaiterAcquireSHA = "8e0022b48882efdfe00cce24edf7af3990724d38"
 //	arguments: owner string, lease ms, claimant string, claim ms, track bool
 //	reply:     ints  0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1 where there is a claim now
 //
-// Grants a read-write lock for writing while nobody holds it. The same request a second
-// time, while the owner holds it, is granted again and counts once. One that readers stand
-// in the way of leaves a claim, if it wants one: until the claim ends, no fresh reader of
+// Grants a read-write lock for writing while it is free. The same request a second
+// time, while the owner holds it, is granted again and counts once. A request that readers
+// refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
 // mortise's gets in. A grant takes the claimant's claim away.
 const WriteAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
-if not mode then
-if redis.call('exists', KEYS[1]) == 1 then
+if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
+if not mode then
 if redis.call('get', KEYS[2]) == ARGV[3] then
 redis.call('del', KEYS[2])
 end
@@ -1861,7 +1866,7 @@ end
 return {math.max(left, 1), claimed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "ad0fe7f4ea7bcf8ddcca74beb1e6dceee214636c"
+const WriteAcquireSHA = "df92e2ec063a5d5c13dde720e273206fc5b9b12c"
 
 // WriteReleaseSource is write_release.lua.
 //

@@ -8,13 +8,10 @@
 --! reply int       the sum
 --
 -- Adds permits, or takes some away without asking whether they are there, and tells
--- those who wait: a release, and a change of the size. once remembers, for keep,
--- that this request was carried out. Redisson wakes as many as the message
--- says, and cannot bear a negative one.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
+-- the waiters: a release, and a change of the size. once remembers, for keep,
+-- that this request was carried out. Redisson wakes as many waiters as the message
+-- says, and fails on a negative number.
+--! include count_value
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
   return tonumber(value or '0')
 end

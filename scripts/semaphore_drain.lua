@@ -5,10 +5,7 @@
 --! reply int       how many there were
 --
 -- Takes all permits. once remembers, for keep, how many this request took.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
+--! include count_value
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
   return tonumber(redis.call('get', KEYS[2]))
 end

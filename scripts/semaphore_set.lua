@@ -7,12 +7,9 @@
 --! arg 3 publish   string
 --! reply int       1 set; 0 there is a count already
 --
--- Makes a semaphore, of permits that expire too, and tells those who wait. once
--- remembers, for keep, what this request came to.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
+-- Makes a semaphore, of permits that expire too, and tells the waiters. once
+-- remembers, for keep, the outcome of this request.
+--! include count_value
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
   return tonumber(redis.call('get', KEYS[2]))
 end

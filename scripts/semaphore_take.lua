@@ -9,10 +9,7 @@
 -- Takes permits, if there are as many. once remembers, for keep, that this request
 -- was carried out (1) or cancelled (0). again: it was sent before, and may have been;
 -- else a refusal need not look.
-local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
-  return redis.error_reply('WRONGKIND the key holds no count')
-end
+--! include count_value
 local there = tonumber(value or '0')
 if there >= tonumber(ARGV[1]) then
   if redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then

@@ -11,8 +11,6 @@
 local there = redis.call('zrem', KEYS[3], ARGV[1])
 if redis.call('exists', KEYS[1]) == 0 then
   local heard = redis.call(ARGV[2], KEYS[2], '00')
-  local first = redis.pcall('zpopmin', KEYS[3])[1] -- an error has none
-  local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-  redis.call(ARGV[2], KEYS[2], first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999)) or '2')
+  --! include announce_release queue=KEYS[3] publish=ARGV[2] channel=KEYS[2] call=call
 end
 return there

@@ -10,14 +10,12 @@
 --! arg 6 keep    ms
 --! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
 --
--- As acquire, for one who waits, and whose client hears of releases. A refusal puts the client's
--- tag, seven digits, behind those in next, if it is not there: releases are told to the first
+-- As acquire, for a waiter whose client hears of releases. A refusal puts the client's
+-- tag, seven digits, behind the tags in next, if it is not there: releases are told to the first
 -- (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
 local free = redis.call('exists', KEYS[1]) == 0
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  if redis.call('hexists', KEYS[1], 'mode') == 1 then
-    return redis.error_reply('WRONGKIND the key holds a read-write lock')
-  end
+  --! include not_read_write
   local left = redis.call('pttl', KEYS[1])
   if left == 0 then
     left = 1
@@ -33,25 +31,14 @@ end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token = 0
 if ARGV[3] == '1' then
-  if redis.call('exists', KEYS[3]) == 1 then
-    token = redis.call('incr', KEYS[3])
-  else
-    local now = redis.call('time')
-    token = now[1] * 1000 + math.floor(now[2] / 1000)
-    redis.call('set', KEYS[3], string.format('%.0f', token))
-  end
+  --! include draw_token counter=KEYS[3] token=token
 end
 if free then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   redis.call('zrem', KEYS[2], ARGV[5])
 else -- a write for WAIT, as in acquire
-  local left = redis.call('pttl', KEYS[1])
-  if left > 0 then
-    redis.call('pexpire', KEYS[1], left)
-  end
+  --! include write_again
 end
-if ARGV[4] == '1' then
-  redis.call('exists', KEYS[1])
-end
+--! include read_back track=ARGV[4] lock=KEYS[1]
 return {1, token}

@@ -33,7 +33,8 @@ func TestConformance(t *testing.T) {
 // Pub/sub is sharded there. Without the cache, waiters hear of releases by nothing else.
 func TestOnCluster(t *testing.T) {
 	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
-		return valkey.New(valkeygo.ClientOption{InitAddress: addrs, DisableCache: true}, valkey.WithShardedPubSub(valkey.ShardedOn))
+		return valkey.New(valkeygo.ClientOption{InitAddress: addrs, DisableCache: true},
+			valkey.WithShardedPubSub(valkey.ShardedOn))
 	})
 }
 

@@ -8,7 +8,7 @@
 //
 // where valkeygo is github.com/valkey-io/valkey-go.
 //
-// It is a module of its own: who uses another client does not get this one's. valkey-go
+// It is a module of its own: a user of another client does not get this one's. valkey-go
 // began as a copy of rueidis, so this package and package rueidis differ in names.
 package valkey
 
@@ -39,7 +39,7 @@ import (
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
 // DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
 //
-// While somebody waits for a lock, and some 30 s longer, there is one more connection for
+// While a goroutine waits for a lock, and some 30 s longer, there is one more connection for
 // subscriptions, or with sharded pub/sub one for each master of the cluster.
 func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
@@ -47,7 +47,8 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 		case len(opt.InitAddress) == 0:
 			return nil, errors.New("valkey.New: ClientOption.InitAddress is empty")
 		case opt.ConnLifetime > 0:
-			return nil, errors.New("valkey.New: ClientOption.ConnLifetime makes valkey-go send commands a second time: leave it zero")
+			return nil, errors.New("valkey.New: ClientOption.ConnLifetime makes valkey-go send commands a second " +
+				"time: leave it zero")
 		case len(opt.ClientTrackingOptions) > 0:
 			return nil, errors.New("valkey.New: ClientOption.ClientTrackingOptions is set by mortise: leave it empty")
 		case opt.DisableAutoPipelining && !opt.DisableCache:
@@ -70,11 +71,14 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true    // it is not asked for while there may be a cluster
-			if untold.PipelineMultiplex >= 0 { // two connections, for as many round trips as there are at once; or one, where that is wanted
+			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
+			// two connections, for as many round trips as there are at once; or one, where that is
+			// wanted
+			if untold.PipelineMultiplex >= 0 {
 				untold.PipelineMultiplex = 1
 			}
-			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) }, valkey.Client.Close)
+			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) },
+				valkey.Client.Close)
 		}
 		return a.over(func() (valkey.Client, error) {
 			if a.tracking.Load() {
@@ -96,7 +100,8 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 func NewWithClient(client valkey.Client, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil, errors.New("valkey.NewWithClient: the client is nil: pass what valkey.NewClient returned without an error")
+			return nil, errors.New("valkey.NewWithClient: the client is nil: pass what valkey.NewClient returned " +
+				"without an error")
 		}
 		return newAdapter(opts).over(func() (valkey.Client, error) { return client, nil }, func(valkey.Client) {}), nil
 	})
@@ -108,7 +113,7 @@ type Option func(*options)
 type options struct{ sharded redisproto.ShardedPubSub }
 
 // WithShardedPubSub sets how releases are announced on a cluster; without it, it is
-// [ShardedAuto]. All who share locks must agree: see [redisproto.ShardedPubSub].
+// [ShardedAuto]. All clients that share locks must agree: see [redisproto.ShardedPubSub].
 func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
 	return func(o *options) { o.sharded = mode }
 }
@@ -119,23 +124,3 @@ const (
 	ShardedOn   = redisproto.ShardedOn
 	ShardedOff  = redisproto.ShardedOff
 )
-
-func newAdapter(opts []Option) *adapter {
-	a := &adapter{commands: newCommands()}
-	for _, opt := range opts {
-		opt(&a.options)
-	}
-	return a
-}
-
-func (a *adapter) over(build func() (valkey.Client, error), discard func(valkey.Client)) *adapter {
-	a.client = redisproto.NewLazy(func() (valkey.Client, error) {
-		client, err := build()
-		if err == nil {
-			a.cluster = client.Mode() == valkey.ClientModeCluster
-		}
-		return client, err
-	}, discard)
-	a.connect = a.client.Get
-	return a
-}

@@ -82,9 +82,10 @@ func TestClientSideCaching(t *testing.T) {
 func TestOptionsThatCannotWorkAreErrorsOfNew(t *testing.T) {
 	to := []string{"127.0.0.1:1"}
 	for text, b := range map[string]backend.Backend{
-		"InitAddress":             valkey.New(valkeygo.ClientOption{}),
-		"ConnLifetime":            valkey.New(valkeygo.ClientOption{InitAddress: to, ConnLifetime: time.Hour}),
-		"ClientTrackingOptions":   valkey.New(valkeygo.ClientOption{InitAddress: to, ClientTrackingOptions: []string{"BCAST"}}),
+		"InitAddress":  valkey.New(valkeygo.ClientOption{}),
+		"ConnLifetime": valkey.New(valkeygo.ClientOption{InitAddress: to, ConnLifetime: time.Hour}),
+		"ClientTrackingOptions": valkey.New(valkeygo.ClientOption{InitAddress: to,
+			ClientTrackingOptions: []string{"BCAST"}}),
 		"DisableAutoPipelining":   valkey.New(valkeygo.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
 		"NewWithClient: the clie": valkey.NewWithClient(nil),
 	} {

@@ -1,6 +1,10 @@
 package redisproto
 
-import "context"
+import (
+	"context"
+
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
+)
 
 // Adapter is what a Redis client must be able to do. Commands is generated; the
 // rest is written by hand, in under a hundred lines, and holds no logic: counting
@@ -41,7 +45,7 @@ type Features struct {
 	// Unsettled tells that there was no connection yet, and that it may turn out
 	// that Cluster is true.
 	Unsettled bool
-	// Leaves tells that scripts go through an [Outbox]: a call whose ctx ends, or had ended,
+	// Leaves tells that scripts go through a [batcher.Batcher]: a call whose ctx ends, or had ended,
 	// goes on, and its error is a [backend.Left].
 	Leaves bool
 }
@@ -60,40 +64,18 @@ type Greeter interface {
 	Hello(ctx context.Context) (server, version string, err error)
 }
 
-// Untracker may be implemented by a [Tracker]. Tracking costs the server, and the client library, a fourth of what a lock costs.
+// Untracker may be implemented by a [Tracker]. Tracking costs the server, and the client library, a
+// fourth of what a lock costs.
 type Untracker interface {
-	// Untracked are the commands over another connection, which tracks nothing, and is another client to the server: of
-	// its writes the first is told. It is not used on a cluster. Nil if there is no other.
+	// Untracked are the commands over another connection, which tracks nothing, and is another
+	// client to the server: of its writes the first is told. It is not used on a cluster. Nil if
+	// there is no other.
 	Untracked() Commands
 }
 
-// Subscription is one subscription connection. Its methods but Close are called
-// from one goroutine. They send; they need not wait for the server's confirmation,
-// which arrives at Events.
-type Subscription interface {
-	// Subscribe names at least one channel.
-	Subscribe(ctx context.Context, channels ...string) error
-	// Unsubscribe names at least one channel.
-	Unsubscribe(ctx context.Context, channels ...string) error
-	// Ping asks for a sign of life, which arrives at Events.Alive.
-	Ping(ctx context.Context) error
-	// Close ends it, and returns when no event will be delivered any more.
-	// Events.Down is not called for it. It is called once, also after Down.
-	Close() error
-}
-
-// Events receives what arrives on a Subscription, in the order of arrival. Its
-// methods return at once.
-type Events interface {
-	// Subscribed tells that the server confirmed a Subscribe: once for each channel
-	// and command, also for a channel that was subscribed already.
-	Subscribed(channel string)
-	// Message delivers what was published.
-	Message(channel, payload string)
-	// Alive is any other sign of life: the answer to Ping, the confirmation of
-	// Unsubscribe. It may be called from another goroutine.
-	Alive()
-	// Down tells that the connection is lost, or that the server refused a command on
-	// it. It is called once at most, and nothing after it.
-	Down(err error)
-}
+// What a subscription connection is, and hears: see package pubsub.
+type (
+	Subscription = pubsub.Subscription
+	Events       = pubsub.Events
+	ShardEvents  = pubsub.ShardEvents
+)

@@ -17,7 +17,8 @@ const (
 	sinceKept = 2 * 366 * 24 * time.Hour
 )
 
-// sinceKey is the key of a scope. A user that may write it can keep the scope's Red out of the server, or switch the rule off.
+// sinceKey is the key of a scope. A user that may write it can keep the scope's Red out of the
+// server, or switch the rule off.
 func sinceKey(scope string) string {
 	if scope == "" {
 		return sinceShared
@@ -27,11 +28,11 @@ func sinceKey(scope string) string {
 
 // KnowsAge implements [backend.AgeSession]. A cluster has no key that scripts on all
 // slots may read.
-func (s *session) KnowsAge() bool { return !s.adapter.Features().Cluster }
+func (s agedLock) KnowsAge() bool { return !s.adapter.Features().Cluster }
 
 // aged is KnowsAge once it is known for good: a client that is built at the first command may
 // turn out to be of a cluster.
-func (s *session) aged(ctx context.Context) (bool, error) {
+func (s agedLock) aged(ctx context.Context) (bool, error) {
 	if s.adapter.Features().Unsettled {
 		if err := s.adapter.Ping(ctx); err != nil {
 			return false, s.fault(err)
@@ -40,39 +41,35 @@ func (s *session) aged(ctx context.Context) (bool, error) {
 	return s.KnowsAge(), nil
 }
 
-func (s *session) acquireAged(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s agedLock) acquireAged(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	track := s.adapter.Features().Tracking
 	sent := time.Now()
 	if track && r.Cached {
-		if left, held := s.seen.held(r.Name, sent); held {
+		if left, held := s.seen.Held(r.Name, sent); held {
 			return backend.AcquireReply{Remaining: left}, nil
 		}
 	}
-	look := s.seen.look(r.Name)
+	query := s.seen.Begin(r.Name)
 	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey(r.Age.Scope)},
 		AgedAcquireArgs{Owner: r.Owner, Lease: r.Lease, Age: r.Age.Least, Keep: sinceKept, Track: track})
 	if err == nil && (len(reply) != 2 || reply[0] < -1 || reply[1] < 0 || reply[1] > 1) {
 		err = strange("aged_acquire", reply)
 	}
 	if err != nil {
-		s.seen.learnNothing(look)
+		s.seen.End(query)
 		return backend.AcquireReply{}, s.fault(err)
 	}
 	out := backend.AcquireReply{Granted: reply[0] == 0, Young: reply[1] == 1}
-	switch {
-	case out.Granted:
-	case reply[0] > 0 && reply[0] <= maxMillis:
-		out.Remaining = millis(reply[0])
-	default:
-		out.Remaining = -1
+	if !out.Granted {
+		out.Remaining = remaining(reply[0])
 	}
 	if !out.Granted && !out.Young && s.adapter.Features().Tracking {
-		s.seen.learnHeld(look, sent, out.Remaining)
+		s.seen.Refused(query, sent, out.Remaining)
 		return out, nil
 	}
-	s.seen.learnNothing(look)
+	s.seen.End(query)
 	if out.Granted {
-		s.seen.forget(r.Name)
+		s.seen.Forget(r.Name)
 	}
 	return out, nil
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 )
 
-// Another user of the server, who may write the record of its age that clients without a scope have, neither keeps a
-// scope's Red out nor makes an emptied server look old to it.
+// Another user of the server, who may write the record of its age that clients without a scope
+// have, neither keeps a scope's Red out nor makes an emptied server look old to it.
 func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
 		ask := func(age time.Duration) backend.AcquireReply {
 			t.Helper()
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "orders:1", Owner: "a:1", Lease: time.Minute, Age: &backend.Age{Least: age, Scope: "orders"}})
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "orders:1", Owner: "a:1",
+				Lease: time.Minute, Age: &backend.Age{Least: age, Scope: "orders"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +70,8 @@ func TestRedAsksForTheAgeInTheScopeOfItsClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := red.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "have no vote") {
+		if _, err := red.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrUnavailable) ||
+			!strings.Contains(fmt.Sprint(err), "have no vote") {
 			t.Fatalf("%v, want the new server to have no vote", err)
 		}
 		equal(t, "the keys", keys(t, srv), []string{"mortise:1:since:orders"})

@@ -5,14 +5,30 @@ import (
 	"time"
 )
 
-// Commands is one method per script. Adapters do not write it: cmd/mortise-gen
-// generates an implementation from this interface, the scripts' headers and the
+// Commands is one method per script, in an interface for each kind of lock. Adapters do not write
+// it: cmd/mortise-gen generates an implementation from this interface, the scripts' headers and the
 // client's profile.
 //
 // A method takes the script's keys and arguments in structs whose fields bear the
 // header's names, and returns its reply. Errors come as the client library gave
 // them; [Adapter.ServerError] tells those that the server sent from the rest.
 type Commands interface {
+	LockCommands
+	CountCommands
+	LatchCommands
+	SemaphoreCommands
+	PermitCommands
+	RWCommands
+	TurnCommands
+	FairCommands
+	MultiCommands
+	AgeCommands
+	NestCommands
+	JointCommands
+}
+
+// LockCommands are the scripts of plain locks.
+type LockCommands interface {
 	//mortise:script acquire
 	Acquire(ctx context.Context, k AcquireKeys, a AcquireArgs) (int64, error)
 	//mortise:script acquire_fenced
@@ -23,20 +39,11 @@ type Commands interface {
 	Release(ctx context.Context, k ReleaseKeys, a ReleaseArgs) (int64, error)
 	// Renew sends one script for all items, or on a cluster one per slot, pipelined.
 	//mortise:script renew batch split
-	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []RenewReply)
+	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []BatchReply)
 	//mortise:script inspect
 	Inspect(ctx context.Context, k InspectKeys) ([]string, error)
 	//mortise:script force_release
 	ForceRelease(ctx context.Context, k ForceReleaseKeys, a ForceReleaseArgs) (int64, error)
-
-	CountCommands
-	RWCommands
-	TurnCommands
-	FairCommands
-	MultiCommands
-	AgeCommands
-	NestCommands
-	JointCommands
 }
 
 // AcquireKeys are the keys of scripts/acquire.lua.
@@ -96,8 +103,8 @@ type RenewItem struct {
 	Lease time.Duration
 }
 
-// RenewReply is what scripts/renew.lua answers for each lock.
-type RenewReply struct {
+// BatchReply is what a script answers for each item of a batch.
+type BatchReply struct {
 	Value int64
 	Err   error
 }

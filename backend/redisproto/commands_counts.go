@@ -5,18 +5,25 @@ import (
 	"time"
 )
 
-// CountCommands are the scripts of latches and semaphores.
+// CountCommands read a count.
 type CountCommands interface {
 	//mortise:script count
 	Count(ctx context.Context, k CountKeys) (int64, error)
+}
 
+// LatchCommands are the scripts of latches.
+type LatchCommands interface {
 	//mortise:script latch_set
 	LatchSet(ctx context.Context, k LatchKeys, a LatchSetArgs) (int64, error)
 	//mortise:script latch_count_down
 	LatchCountDown(ctx context.Context, k LatchKeys, a LatchArgs) (int64, error)
 	//mortise:script latch_delete
 	LatchDelete(ctx context.Context, k LatchKeys, a LatchArgs) (int64, error)
+}
 
+// SemaphoreCommands are the scripts of semaphores. A semaphore of permits is made, and changed in
+// size, by them too.
+type SemaphoreCommands interface {
 	//mortise:script semaphore_set
 	SemaphoreSet(ctx context.Context, k SemaphoreKeys, a SemaphoreArgs) (int64, error)
 	//mortise:script semaphore_take
@@ -27,14 +34,17 @@ type CountCommands interface {
 	SemaphoreAdd(ctx context.Context, k SemaphoreKeys, a SemaphoreArgs) (int64, error)
 	//mortise:script semaphore_drain
 	SemaphoreDrain(ctx context.Context, k SemaphoreTakeKeys, a SemaphoreDrainArgs) (int64, error)
+}
 
+// PermitCommands are the scripts of permits that expire.
+type PermitCommands interface {
 	//mortise:script permits_acquire
 	PermitsAcquire(ctx context.Context, k PermitsKeys, a PermitsAcquireArgs) ([]int64, error)
 	//mortise:script permits_release
 	PermitsRelease(ctx context.Context, k PermitsKeys, a PermitsReleaseArgs) (int64, error)
 	// PermitsRenew sends one script for all items, or on a cluster one per slot, pipelined.
 	//mortise:script permits_renew batch split
-	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []PermitsRenewReply)
+	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []BatchReply)
 	//mortise:script permits_count
 	PermitsCount(ctx context.Context, k PermitsKeys, a PermitsCountArgs) (int64, error)
 }
@@ -123,12 +133,6 @@ type PermitsRenewItem struct {
 	Timeouts string
 	ID       string
 	Lease    time.Duration
-}
-
-// PermitsRenewReply is what scripts/permits_renew.lua answers for each permit.
-type PermitsRenewReply struct {
-	Value int64
-	Err   error
 }
 
 // PermitsCountArgs are the arguments of scripts/permits_count.lua.

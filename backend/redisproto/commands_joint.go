@@ -8,7 +8,7 @@ import (
 // JointCommands are the scripts that do for several callers at once what others do for one.
 type JointCommands interface {
 	//mortise:script joint batch
-	Joint(ctx context.Context, a JointArgs, items []JointItem, out []JointReply)
+	Joint(ctx context.Context, a JointArgs, items []JointItem, out []BatchReply)
 }
 
 // JointArgs are the arguments of scripts/joint.lua that all items share.
@@ -22,10 +22,4 @@ type JointItem struct {
 	Channel string
 	Owner   string
 	Lease   time.Duration
-}
-
-// JointReply is what scripts/joint.lua answers for each lock.
-type JointReply struct {
-	Value int64
-	Err   error
 }

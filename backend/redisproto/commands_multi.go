@@ -9,10 +9,10 @@ import (
 type MultiCommands interface {
 	// AcquireAll is one script if the locks are of one slot; else it would not be all or none.
 	//mortise:script acquire_all batch
-	AcquireAll(ctx context.Context, a AcquireAllArgs, items []AcquireAllItem, out []AcquireAllReply)
+	AcquireAll(ctx context.Context, a AcquireAllArgs, items []AcquireAllItem, out []BatchReply)
 	// ReleaseAll sends one script for all items, or on a cluster one per slot, pipelined.
 	//mortise:script release_all batch
-	ReleaseAll(ctx context.Context, a ReleaseAllArgs, items []ReleaseAllItem, out []ReleaseAllReply)
+	ReleaseAll(ctx context.Context, a ReleaseAllArgs, items []ReleaseAllItem, out []BatchReply)
 }
 
 // AcquireAllArgs are the arguments of scripts/acquire_all.lua that all items share.
@@ -29,12 +29,6 @@ type AcquireAllItem struct {
 	Fenced bool
 }
 
-// AcquireAllReply is what scripts/acquire_all.lua answers for each lock.
-type AcquireAllReply struct {
-	Value int64
-	Err   error
-}
-
 // ReleaseAllArgs are the arguments of scripts/release_all.lua that all items share.
 type ReleaseAllArgs struct {
 	Publish string
@@ -46,10 +40,4 @@ type ReleaseAllItem struct {
 	Channel string
 	Owner   string
 	Keep    int64
-}
-
-// ReleaseAllReply is what scripts/release_all.lua answers for each lock.
-type ReleaseAllReply struct {
-	Value int64
-	Err   error
 }

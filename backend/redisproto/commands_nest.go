@@ -13,7 +13,7 @@ type NestCommands interface {
 	NestRelease(ctx context.Context, k NestReleaseKeys, a NestReleaseArgs) (int64, error)
 	// NestRenew is Renew for them.
 	//mortise:script nest_renew batch split
-	NestRenew(ctx context.Context, a RenewArgs, items []NestRenewItem, out []RenewReply)
+	NestRenew(ctx context.Context, a RenewArgs, items []NestRenewItem, out []BatchReply)
 }
 
 // NestEnterKeys are the keys of scripts/nest_enter.lua.

@@ -16,7 +16,7 @@ type RWCommands interface {
 	ReadRelease(ctx context.Context, k ReadReleaseKeys, a ReadReleaseArgs) (int64, error)
 	// ReadRenew sends one script for all items, or on a cluster one per slot, pipelined.
 	//mortise:script read_renew batch split
-	ReadRenew(ctx context.Context, a RenewArgs, items []ReadRenewItem, out []ReadRenewReply)
+	ReadRenew(ctx context.Context, a RenewArgs, items []ReadRenewItem, out []BatchReply)
 
 	//mortise:script write_acquire
 	WriteAcquire(ctx context.Context, k WriteAcquireKeys, a WriteAcquireArgs) ([]int64, error)
@@ -87,12 +87,6 @@ type ReadRenewItem struct {
 	Timeout string
 	Owner   string
 	Lease   time.Duration
-}
-
-// ReadRenewReply is what scripts/read_renew.lua answers for each reader.
-type ReadRenewReply struct {
-	Value int64
-	Err   error
 }
 
 // WriteAcquireKeys are the keys of scripts/write_acquire.lua.

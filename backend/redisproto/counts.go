@@ -40,7 +40,7 @@ func onceKey(r backend.CountRequest) string {
 
 // heeds tells whether a message on the channel of a topic of this kind may mean that
 // it was released. A semaphore's says how many permits there are; one that is not
-// positive is for nobody.
+// positive is for no waiter.
 func heeds(k backend.Kind, payload string) bool {
 	switch k {
 	case backend.KindLatch:
@@ -52,12 +52,13 @@ func heeds(k backend.Kind, payload string) bool {
 	return payload != ignoredPayload
 }
 
-func (s *session) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+func (s counters) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
 	if err := s.ready(ctx); err != nil {
 		return false, err
 	}
 	if r.Topic.Kind == backend.KindLatch {
-		reply, err := s.adapter.LatchSet(ctx, latchKeys(r), LatchSetArgs{Count: r.N, Keep: backend.Remembered, Publish: s.publish()})
+		reply, err := s.adapter.LatchSet(ctx, latchKeys(r),
+			LatchSetArgs{Count: r.N, Keep: backend.Remembered, Publish: s.publish()})
 		return s.yes("latch_set", reply, err)
 	}
 	reply, err := s.adapter.SemaphoreSet(ctx, semaphoreKeys(r), s.semaphoreArgs(r))
@@ -66,7 +67,7 @@ func (s *session) SetCount(ctx context.Context, r backend.CountRequest) (bool, e
 
 // Count of permits that expire puts those back that have ended; other counts are
 // only read.
-func (s *session) Count(ctx context.Context, t backend.Topic) (int64, error) {
+func (s counters) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
@@ -80,7 +81,7 @@ func (s *session) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return n, s.fault(err)
 }
 
-func (s *session) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
+func (s counters) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
@@ -88,7 +89,7 @@ func (s *session) CountDown(ctx context.Context, r backend.CountRequest) (int64,
 	return n, s.fault(err)
 }
 
-func (s *session) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+func (s counters) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
 	if err := s.ready(ctx); err != nil {
 		return false, err
 	}
@@ -96,7 +97,7 @@ func (s *session) DeleteCount(ctx context.Context, r backend.CountRequest) (bool
 	return s.yes("latch_delete", reply, err)
 }
 
-func (s *session) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+func (s counters) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
@@ -104,7 +105,7 @@ func (s *session) AddCount(ctx context.Context, r backend.CountRequest) (int64, 
 	return n, s.fault(err)
 }
 
-func (s *session) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
+func (s counters) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.TakeReply{}, err
 	}
@@ -119,7 +120,7 @@ func (s *session) TakeCount(ctx context.Context, r backend.CountRequest) (backen
 	return backend.TakeReply{Granted: reply[0] == 1, Available: reply[1]}, nil
 }
 
-func (s *session) CancelTake(ctx context.Context, r backend.CountRequest) error {
+func (s counters) CancelTake(ctx context.Context, r backend.CountRequest) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -128,23 +129,25 @@ func (s *session) CancelTake(ctx context.Context, r backend.CountRequest) error 
 	return err
 }
 
-func (s *session) DrainCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+func (s counters) DrainCount(ctx context.Context, r backend.CountRequest) (int64, error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
-	n, err := s.adapter.SemaphoreDrain(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)}, SemaphoreDrainArgs{Keep: backend.Remembered})
+	n, err := s.adapter.SemaphoreDrain(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
+		SemaphoreDrainArgs{Keep: backend.Remembered})
 	return n, s.fault(err)
 }
 
 // Permits implements [backend.PermitSession].
-func (s *session) Permits() {}
+func (s permits) Permits() {}
 
-func (s *session) acquirePermit(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s permits) acquirePermit(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	id, err := rawID(r.Owner)
 	if err != nil {
 		return backend.AcquireReply{}, err
 	}
-	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name), PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish()})
+	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name),
+		PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish()})
 	if err != nil {
 		return backend.AcquireReply{}, s.fault(err)
 	}
@@ -152,16 +155,13 @@ func (s *session) acquirePermit(ctx context.Context, r backend.AcquireRequest) (
 		return backend.AcquireReply{}, strange("permits_acquire", reply)
 	}
 	out := backend.AcquireReply{Granted: reply[0] == 0, Available: reply[1]}
-	switch left := reply[0]; {
-	case left == -1 || left > maxMillis:
-		out.Remaining = -1
-	case left > 0:
-		out.Remaining = millis(left)
+	if !out.Granted {
+		out.Remaining = remaining(reply[0])
 	}
 	return out, nil
 }
 
-func (s *session) releasePermit(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s permits) releasePermit(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	id, err := rawID(r.Owner)
 	if err != nil {
 		return backend.ReleaseReply{}, err
@@ -171,7 +171,7 @@ func (s *session) releasePermit(ctx context.Context, r backend.ReleaseRequest) (
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s *session) renewPermits(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+func (s permits) renewPermits(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	items, at := make([]PermitsRenewItem, 0, len(in)), make([]int, 0, len(in))
 	for i, r := range in {
 		id, err := rawID(r.Owner)
@@ -179,12 +179,13 @@ func (s *session) renewPermits(ctx context.Context, in []backend.RenewRequest, o
 			out[i] = backend.RenewResult{Err: err}
 			continue
 		}
-		items, at = append(items, PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}), append(at, i)
+		items, at = append(items, PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}),
+			append(at, i)
 	}
 	if len(items) == 0 {
 		return
 	}
-	replies := make([]PermitsRenewReply, len(items))
+	replies := make([]BatchReply, len(items))
 	s.adapter.PermitsRenew(ctx, items, replies)
 	for j, r := range replies {
 		held, err := s.yes("permits_renew", r.Value, r.Err)
@@ -193,7 +194,7 @@ func (s *session) renewPermits(ctx context.Context, in []backend.RenewRequest, o
 }
 
 // yes decodes a reply of 1 or 0.
-func (s *session) yes(script string, reply int64, err error) (bool, error) {
+func (s *core) yes(script string, reply int64, err error) (bool, error) {
 	if err != nil {
 		return false, s.fault(err)
 	}
@@ -211,7 +212,7 @@ func semaphoreKeys(r backend.CountRequest) SemaphoreKeys {
 	return SemaphoreKeys{Semaphore: r.Topic.Name, Once: onceKey(r), Channel: semaphoreChannel(r.Topic.Name)}
 }
 
-func (s *session) semaphoreArgs(r backend.CountRequest) SemaphoreArgs {
+func (s counters) semaphoreArgs(r backend.CountRequest) SemaphoreArgs {
 	return SemaphoreArgs{Permits: r.N, Keep: backend.Remembered, Publish: s.publish()}
 }
 

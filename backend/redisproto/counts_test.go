@@ -86,7 +86,8 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 			}
 		}
 
-		for name, channel := range map[string]string{"l": "redisson_countdownlatch__channel__{l}", "{l}x": "redisson_countdownlatch__channel__{{l}x}"} {
+		for name, channel := range map[string]string{"l": "redisson_countdownlatch__channel__{l}",
+			"{l}x": "redisson_countdownlatch__channel__{{l}x}"} {
 			next := listen(t, srv, channel)
 			must(s.SetCount(ctx, request(backend.KindLatch, name, 2)))
 			get("2", "GET", name)
@@ -121,7 +122,8 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		next := listen(t, srv, "redisson_sc:{p}")
 		must(s.SetCount(ctx, request(backend.KindPermits, "p", 2)))
 		srv.Must("PEXPIRE", "p", "3600000")
-		if r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p", Owner: permitID, Lease: time.Minute}); err != nil || !r.Granted || r.Available != 1 {
+		if r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p", Owner: permitID,
+			Lease: time.Minute}); err != nil || !r.Granted || r.Available != 1 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		get("1", "GET", "p")
@@ -143,7 +145,8 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		for _, key := range srv.Must("KEYS", "*").([]any) {
 			if key := key.(string); strings.HasPrefix(key, "mortise:") {
 				ours++
-				if ttl := srv.Must("PTTL", key).(int64); ttl <= 0 || ttl > backend.Remembered.Milliseconds() || !strings.HasPrefix(key, "mortise:1:once:{") {
+				if ttl := srv.Must("PTTL", key).(int64); ttl <= 0 || ttl > backend.Remembered.Milliseconds() ||
+					!strings.HasPrefix(key, "mortise:1:once:{") {
 					t.Errorf("%s lives for %d ms", key, ttl)
 				}
 			}
@@ -161,7 +164,8 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 		id, _ := hex.DecodeString(permitID)
 		acquire := func() backend.AcquireReply {
 			t.Helper()
-			r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p", Owner: strings.Repeat("ab", 16), Lease: time.Minute})
+			r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p",
+				Owner: strings.Repeat("ab", 16), Lease: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,11 +177,13 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 			t.Errorf("one is out for ever, and another: %+v", r)
 		}
 		out := make([]backend.RenewResult, 1)
-		s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: "p", Owner: permitID, Lease: time.Hour}}, out)
+		s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: "p", Owner: permitID,
+			Lease: time.Hour}}, out)
 		if !out[0].Held || srv.Must("ZSCORE", "{p}:timeout", string(id)) != "922337203685477" {
 			t.Errorf("a renewal shortened it: %+v", out)
 		}
-		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id)) // its JVM died
+		// its JVM died
+		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id))
 		if n, err := s.Count(ctx, backend.Topic{Kind: backend.KindPermits, Name: "p"}); n != 1 || err != nil {
 			t.Errorf("%d, %v are free", n, err)
 		}
@@ -226,16 +232,18 @@ func TestCountsWorkOnACluster(t *testing.T) {
 			s.Watch(top)
 			h.await(t, "watching "+name, 1)
 			for what, err := range map[string]error{
-				"set":     second(s.SetCount(ctx, request(k, name, 1))),
-				"add":     second(s.AddCount(ctx, request(k, name, 1))),
-				"down":    second(s.CountDown(ctx, request(k, name, 0))),
-				"take":    second(s.TakeCount(ctx, request(k, name, 1))),
-				"cancel":  s.CancelTake(ctx, request(k, name, 1)),
-				"drain":   second(s.DrainCount(ctx, request(k, name, 0))),
-				"acquire": second(s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name, Owner: permitID, Lease: time.Minute})),
-				"release": second(s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: name, Owner: permitID})),
-				"count":   second(s.Count(ctx, top)),
-				"delete":  second(s.DeleteCount(ctx, request(k, name, 0))),
+				"set":    second(s.SetCount(ctx, request(k, name, 1))),
+				"add":    second(s.AddCount(ctx, request(k, name, 1))),
+				"down":   second(s.CountDown(ctx, request(k, name, 0))),
+				"take":   second(s.TakeCount(ctx, request(k, name, 1))),
+				"cancel": s.CancelTake(ctx, request(k, name, 1)),
+				"drain":  second(s.DrainCount(ctx, request(k, name, 0))),
+				"acquire": second(s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name,
+					Owner: permitID, Lease: time.Minute})),
+				"release": second(s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: name,
+					Owner: permitID})),
+				"count":  second(s.Count(ctx, top)),
+				"delete": second(s.DeleteCount(ctx, request(k, name, 0))),
 			} {
 				if err != nil {
 					t.Errorf("%s of %q: %v", what, name, err)
@@ -274,7 +282,8 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 		kinds := []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits}
 		past := map[string][]backend.CountRequest{} // some arrive again
 		step := func() (string, func(counter) (any, error)) {
-			op := []string{"set", "count", "down", "down", "delete", "add", "add", "take", "take", "cancel", "drain", "acquire", "acquire", "release", "renew"}[r.IntN(15)]
+			op := []string{"set", "count", "down", "down", "delete", "add", "add", "take", "take", "cancel", "drain",
+				"acquire", "acquire", "release", "renew"}[r.IntN(15)]
 			k := kinds[r.IntN(3)]
 			name := fmt.Sprint(k, "-", r.IntN(2))
 			if r.IntN(30) == 0 {
@@ -314,20 +323,23 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 				case "drain":
 					return s.DrainCount(ctx, q)
 				case "acquire":
-					a, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name, Owner: id, Lease: time.Hour})
+					a, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name, Owner: id,
+						Lease: time.Hour})
 					a.Remaining = a.Remaining.Round(time.Hour)
 					return a, err
 				case "release":
 					return s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: name, Owner: id})
 				default:
 					out := make([]backend.RenewResult, 1)
-					s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: name, Owner: id, Lease: time.Hour}}, out)
+					s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: name, Owner: id,
+						Lease: time.Hour}}, out)
 					return out[0].Held, out[0].Err
 				}
 			}
 		}
 		for _, s := range []counter{on, in} {
-			if a, err := s.Acquire(ctx, backend.AcquireRequest{Name: "lock", Owner: "a:1", Lease: time.Hour}); !a.Granted || err != nil {
+			if a, err := s.Acquire(ctx, backend.AcquireRequest{Name: "lock", Owner: "a:1",
+				Lease: time.Hour}); !a.Granted || err != nil {
 				t.Fatal(a, err)
 			}
 		}
@@ -337,8 +349,10 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 			a, errA := do(on)
 			c, errC := do(in)
 			log = append(log, fmt.Sprintf("%s: %+v, %v", what, a, errA))
-			if fmt.Sprint(a) != fmt.Sprint(c) || errors.Is(errA, backend.ErrWrongKind) != errors.Is(errC, backend.ErrWrongKind) || (errA == nil) != (errC == nil) {
-				t.Fatalf("seed %d: in memory it is %+v, %v, after\n%s", seed, c, errC, strings.Join(log[max(0, len(log)-25):], "\n"))
+			if fmt.Sprint(a) != fmt.Sprint(c) || errors.Is(errA, backend.ErrWrongKind) != errors.Is(errC,
+				backend.ErrWrongKind) || (errA == nil) != (errC == nil) {
+				t.Fatalf("seed %d: in memory it is %+v, %v, after\n%s", seed, c, errC,
+					strings.Join(log[max(0, len(log)-25):], "\n"))
 			}
 		}
 	})
@@ -387,7 +401,8 @@ func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 				if err := x.do(); err != nil {
 					t.Errorf("%s: %v", x.what, err)
 				}
-				sent := proxy.Count(func(c redistest.Command) bool { // all but what opens a connection, and looks after one that is idle
+				// all but what opens a connection, and looks after one that is idle
+				sent := proxy.Count(func(c redistest.Command) bool {
 					return !slices.Contains([]string{"HELLO", "CLIENT", "PING"}, c.Args[0])
 				})
 				if sent != 1 {

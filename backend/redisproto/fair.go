@@ -9,15 +9,15 @@ import (
 
 var _ backend.FairSession = (*session)(nil)
 
-// queueKey is the list of those who wait for a fair lock, timesKey the zset of when
+// queueKey is the list of the waiters for a fair lock, timesKey the zset of when
 // their places are given up.
 func queueKey(name string) string { return tagged("redisson_lock_queue:", name) }
 func timesKey(name string) string { return tagged("redisson_lock_timeout:", name) }
 
-// fairChannel is where one who waits for a fair lock is told that it is its turn.
+// fairChannel is where a waiter for a fair lock is told that it is next.
 func fairChannel(name, owner string) string { return channelOf(name) + ":" + owner }
 
-// recheck is when a waiter asks again though the lock is held, where the store cannot count whom it told: those
+// recheck is when a waiter asks again though the lock is held, where the store cannot count the clients that it told: those
 // before it may all be dead, and the release may have reached none.
 const recheck = 5 * time.Second
 
@@ -25,10 +25,12 @@ func fairKeys(name string) FairKeys {
 	return FairKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
 }
 
-func (s *session) acquireFair(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+func (s fairLock) acquireFair(ctx context.Context, c Commands, r backend.AcquireRequest,
+	track bool) (backend.AcquireReply, error) {
 	k := fairKeys(r.Name)
 	reply, err := c.FairAcquire(ctx,
-		FairAcquireKeys{Lock: k.Lock, Queue: k.Queue, Timeouts: k.Timeouts, Token: tokenKey(r.Name), Channel: k.Channel},
+		FairAcquireKeys{Lock: k.Lock, Queue: k.Queue, Timeouts: k.Timeouts, Token: tokenKey(r.Name),
+			Channel: k.Channel},
 		FairAcquireArgs{
 			Owner: r.Owner, Lease: r.Lease, Wait: r.Wait, Fenced: r.Fenced, Track: track,
 			Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
@@ -60,7 +62,7 @@ func (s *session) acquireFair(ctx context.Context, c Commands, r backend.Acquire
 	return out, nil
 }
 
-func (s *session) releaseFair(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s fairLock) releaseFair(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.FairRelease(ctx, fairKeys(r.Name), FairReleaseArgs{
 		Owner: r.Owner, Keep: int64(r.Keep), Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 	})
@@ -69,7 +71,7 @@ func (s *session) releaseFair(ctx context.Context, r backend.ReleaseRequest) (ba
 }
 
 // Leave implements [backend.FairSession].
-func (s *session) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
+func (s fairLock) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.LeaveReply{}, err
 	}

@@ -25,7 +25,8 @@ const fairWait = 5 * time.Minute
 
 func ask(t *testing.T, s backend.Session, name, owner string, wait time.Duration) backend.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner, Lease: time.Minute, Wait: wait, Fenced: true})
+	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner,
+		Lease: time.Minute, Wait: wait, Fenced: true})
 	if err != nil {
 		t.Fatalf("%s: %v", owner, err)
 	}
@@ -60,7 +61,8 @@ func passOn(t *testing.T, s backend.Session, e *ears, name string) {
 		case 0:
 			free(t, s, name, owner)
 		case 1:
-			if r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait}); err != nil || !r.Held {
+			if r, err := s.(backend.FairSession).Leave(t.Context(),
+				backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait}); err != nil || !r.Held {
 				t.Fatalf("%+v %v", r, err)
 			}
 		case 2:
@@ -101,7 +103,8 @@ func TestFairLocksNeedTheirPermissionsOnly(t *testing.T) {
 	for name, adapter := range adapters {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t, redistest.WithACL("fair on >pw ~* resetchannels &redisson_* -@all "+
-				"+evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time "+
+				"+evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel "+
+				"+hlen +hgetall +pexpire +pttl +del +incr +set +time "+
 				"+lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange "+
 				"+hello +auth +client +select"))
 			s, e := session(t, adapter(t, srv.Addr(), login{"fair", "pw"}))
@@ -187,13 +190,15 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		}{
 			"behind a dead one, a release": {"dead:1", func() { free(t, s, "n", "go:1") }},
 			"behind a dead one, a leaver": {"dead:1", func() {
-				r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
+				r, err := s.(backend.FairSession).Leave(t.Context(),
+					backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
 				if err != nil || !r.Held {
 					t.Fatalf("%+v %v", r, err)
 				}
 			}},
-			"behind a dead one, a question": {"dead:1", func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "go:3", fairWait) }},
-			"behind one of its own":         {java + "7", func() { free(t, s, "n", "go:1") }},
+			"behind a dead one, a question": {"dead:1",
+				func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "go:3", fairWait) }},
+			"behind one of its own": {java + "7", func() { free(t, s, "n", "go:1") }},
 		} {
 			do(t, srv, "FLUSHALL")
 			ask(t, s, "n", "go:1", fairWait)
@@ -286,7 +291,8 @@ func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testi
 			served := make(chan int, 2)
 			var leaving sync.WaitGroup
 			for i := range 2 {
-				waiter, err := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedOff)).Kind(mortise.Kind{Fair: true})
+				waiter, err := client(t, adapter(t, c.Addrs(), login{},
+					redisproto.ShardedOff)).Kind(mortise.Kind{Fair: true})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,13 +16,7 @@ func (e serverError) Error() string { return string(e) }
 
 // fakeAdapter answers what it is told to, and keeps a pub/sub server in memory.
 type fakeAdapter struct {
-	CountCommands // none
-	RWCommands    // none
-	FairCommands  // none
-	MultiCommands // none
-	AgeCommands   // none
-	NestCommands  // none
-	JointCommands // none
+	Commands // none: see the methods
 
 	features  Features
 	untracked Commands
@@ -33,7 +27,7 @@ type fakeAdapter struct {
 	int     int64
 	strings []string
 	err     error
-	renew   func(items []RenewItem, out []RenewReply)
+	renew   func(items []RenewItem, out []BatchReply)
 
 	mu         sync.Mutex
 	refuse     error // of Subscribe
@@ -67,7 +61,7 @@ func (a *fakeAdapter) HandOver(context.Context, HandOverKeys, HandOverArgs) ([]i
 func (a *fakeAdapter) StepBack(context.Context, StepBackKeys, StepBackArgs) (int64, error) {
 	return a.int, a.err
 }
-func (a *fakeAdapter) Renew(_ context.Context, _ RenewArgs, items []RenewItem, out []RenewReply) {
+func (a *fakeAdapter) Renew(_ context.Context, _ RenewArgs, items []RenewItem, out []BatchReply) {
 	a.renew(items, out)
 }
 func (a *fakeAdapter) Inspect(context.Context, InspectKeys) ([]string, error) {
@@ -80,9 +74,12 @@ func (a *fakeAdapter) Features() Features                          { return a.fe
 func (a *fakeAdapter) Ping(context.Context) error                  { return a.err }
 func (a *fakeAdapter) LoadScripts(context.Context, []string) error { return a.err }
 func (a *fakeAdapter) Close() error                                { return nil }
-func (a *fakeAdapter) Unsent(err error) bool                       { return a.unsent != nil && errors.Is(err, a.unsent) }
-func (a *fakeAdapter) OnInvalidate(fn func([]string))              { a.invalidate = fn }
-func (a *fakeAdapter) Untracked() Commands                         { return a.untracked }
+func (a *fakeAdapter) Unsent(err error) bool {
+	return a.unsent != nil &&
+		errors.Is(err, a.unsent)
+}
+func (a *fakeAdapter) OnInvalidate(fn func([]string)) { a.invalidate = fn }
+func (a *fakeAdapter) Untracked() Commands            { return a.untracked }
 func (a *fakeAdapter) ServerError(err error) (string, bool) {
 	var e serverError
 	ok := errors.As(err, &e)

@@ -4,16 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/mortise-go/mortise/backend"
 )
 
 const (
-	remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or use the calls of that kind (of a read-write lock RW, InspectRW and ForceUnlockRW); delete the key if TYPE and its value show that it is no lock"
+	remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or use the " +
+		"calls of that kind (of a read-write lock RW, InspectRW and ForceUnlockRW); delete the key if TYPE and " +
+		"its value show that it is no lock"
 	// remedyReadWrite is for a call of another kind on a read-write lock, remedyNotReadWrite for the reverse.
-	remedyReadWrite    = "the name is in use for a read-write lock: choose another name, or use RW, InspectRW and ForceUnlockRW"
-	remedyNotReadWrite = "the name is in use for a lock that is no read-write lock: choose another name, or use Lock, Inspect and ForceUnlock"
+	remedyReadWrite = "the name is in use for a read-write lock: choose another name, or use RW, InspectRW and " +
+		"ForceUnlockRW"
+	remedyNotReadWrite = "the name is in use for a lock that is no read-write lock: choose another name, or use " +
+		"Lock, Inspect and ForceUnlock"
 )
 
 // reply is what an error reply of Redis means for a lock.
@@ -36,58 +42,91 @@ var replies = []reply{
 	{prefix: "WRONGPASS", remedy: "the Redis client's username or password is wrong, or the user is disabled"},
 	{prefix: "AUTH failed", remedy: "the Redis client's username or password is wrong"},
 	{prefix: "invalid password", remedy: "the Redis client's password is wrong"},
-	{prefix: "Client sent AUTH, but no password is set", remedy: "the server has no password: take it out of the Redis client's options"},
-	{prefix: "AUTH <password> called without any password", remedy: "the server has no password: take it out of the Redis client's options"},
+	{prefix: "Client sent AUTH, but no password is set",
+		remedy: "the server has no password: take it out of the Redis client's options"},
+	{prefix: "AUTH <password> called without any password",
+		remedy: "the server has no password: take it out of the Redis client's options"},
 	{prefix: "DENIED", remedy: "the server is in protected mode: set a password, or bind it to the right addresses"},
 	{prefix: "NOPERM", dirty: true, remedy: remedyNoPermission},
 	{prefix: "ACL failure in script", dirty: true, remedy: remedyNoPermission},
 	{prefix: "The user executing the script", dirty: true, remedy: remedyNoPermission},
 	{prefix: "WRONGTYPE", dirty: true, kind: backend.ErrWrongKind, remedy: remedyWrongKind},
 	{prefix: "WRONGKIND the key holds a read-write lock", kind: backend.ErrWrongKind, remedy: remedyReadWrite},
-	{prefix: "WRONGKIND the key holds a lock that is no read-write lock", kind: backend.ErrWrongKind, remedy: remedyNotReadWrite},
+	{prefix: "WRONGKIND the key holds a lock that is no read-write lock", kind: backend.ErrWrongKind,
+		remedy: remedyNotReadWrite},
 	{prefix: "WRONGKIND", kind: backend.ErrWrongKind, remedy: remedyWrongKind},
-	{prefix: "READONLY", temporary: true, remedy: "the server is a replica: let the client find the primary (Sentinel or Cluster), or wait for the failover to end"},
+	{prefix: "READONLY", temporary: true, remedy: "the server is a replica: let the client find the primary " +
+		"(Sentinel or Cluster), or wait for the failover to end"},
 	{prefix: "LOADING", temporary: true, remedy: "the server is loading its data: wait"},
 	{prefix: "BUSYLOADING", temporary: true, remedy: "the server is loading its data: wait"},
-	{prefix: "CLUSTERDOWN", temporary: true, remedy: "the cluster does not serve this slot: repair it with redis-cli --cluster fix, or wait for the failover to end"},
-	{prefix: "MASTERDOWN", temporary: true, remedy: "the replica has lost its primary: wait for the failover, or connect to the primary"},
+	{prefix: "CLUSTERDOWN", temporary: true,
+		remedy: "the cluster does not serve this slot: repair it with redis-cli --cluster fix, or wait for the " +
+			"failover to end"},
+	{prefix: "MASTERDOWN", temporary: true, remedy: "the replica has lost its primary: wait for the failover, or " +
+		"connect to the primary"},
 	{prefix: "TRYAGAIN", temporary: true, remedy: "the slot is being moved: it passes"},
-	{prefix: "CROSSSLOT", remedy: "the server is a cluster: give mortise a cluster client, and names whose braces form one hash tag"},
-	{prefix: "This instance has cluster support disabled", temporary: true, remedy: "the server is no cluster: give mortise a client of a single server"},
+	{prefix: "CROSSSLOT", remedy: "the server is a cluster: give mortise a cluster client, and names whose braces " +
+		"form one hash tag"},
+	{prefix: "This instance has cluster support disabled", temporary: true,
+		remedy: "the server is no cluster: give mortise a client of a single server"},
 	{prefix: "MOVED", remedy: remedyCluster},
 	{prefix: "ASK", remedy: remedyCluster},
 	{prefix: "REDIRECT", temporary: true, remedy: "the server hands over to another: let the client follow it"},
 	{prefix: "OOM", temporary: true, remedy: "the server is out of memory: raise maxmemory, or let it evict"},
-	{prefix: "MISCONF", temporary: true, remedy: "the server cannot write its snapshot and refuses writes: look at its log and disk"},
-	{prefix: "NOREPLICAS", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): bring them back"},
-	{prefix: "NOGOODSLAVE", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): bring them back"},
-	{prefix: "BUSY", temporary: true, remedy: "a script or function runs too long on the server: find it, and end it with SCRIPT KILL or FUNCTION KILL"},
-	{prefix: "UNKILLABLE", temporary: true, remedy: "a script runs too long on the server and has written: wait, or SHUTDOWN NOSAVE"},
-	{prefix: "Script killed", dirty: true, temporary: true, remedy: "somebody ended the script with SCRIPT KILL; it had taken too long"},
-	{prefix: "WAIT cannot be used with replica", temporary: true, remedy: "the server has become a replica: let the client find the primary (Sentinel or Cluster)"},
-	{prefix: "UNBLOCKED", temporary: true, remedy: "the server has become a replica: let the client find the primary (Sentinel or Cluster)"},
-	{prefix: "NOSCRIPT", temporary: true, remedy: "the server forgets its scripts at once: does somebody run SCRIPT FLUSH, or does a proxy lack SCRIPT LOAD?"},
-	{prefix: "max number of clients", temporary: true, remedy: "raise the server's maxclients, or find who leaks connections"},
-	{prefix: "unknown command", remedy: "the server or a proxy before it lacks a command that mortise needs: EVALSHA, SCRIPT LOAD, SUBSCRIBE"},
-	{prefix: "Unknown Redis command", dirty: true, remedy: "the server lacks or renames a command that mortise's scripts call: exists, hexists, hset, hdel, pexpire, pttl, del, publish, for semaphores get, set, incrby, zadd and their like, for fair locks lindex, rpush, zadd and their like"},
-	{prefix: "This Redis command is not allowed from script", dirty: true, remedy: "the server does not let scripts call a command that mortise needs"},
+	{prefix: "MISCONF", temporary: true, remedy: "the server cannot write its snapshot and refuses writes: look " +
+		"at its log and disk"},
+	{prefix: "NOREPLICAS", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): " +
+		"bring them back"},
+	{prefix: "NOGOODSLAVE", temporary: true,
+		remedy: "too few replicas are connected (min-replicas-to-write): bring them back"},
+	{prefix: "BUSY", temporary: true, remedy: "a script or function runs too long on the server: find it, and end " +
+		"it with SCRIPT KILL or FUNCTION KILL"},
+	{prefix: "UNKILLABLE", temporary: true, remedy: "a script runs too long on the server and has written: wait, " +
+		"or SHUTDOWN NOSAVE"},
+	{prefix: "Script killed", dirty: true, temporary: true,
+		remedy: "SCRIPT KILL ended the script; it had taken too long"},
+	{prefix: "WAIT cannot be used with replica", temporary: true,
+		remedy: "the server has become a replica: let the client find the primary (Sentinel or Cluster)"},
+	{prefix: "UNBLOCKED", temporary: true, remedy: "the server has become a replica: let the client find the " +
+		"primary (Sentinel or Cluster)"},
+	{prefix: "NOSCRIPT", temporary: true, remedy: "the server forgets its scripts at once: is SCRIPT FLUSH " +
+		"run, or does a proxy lack SCRIPT LOAD?"},
+	{prefix: "max number of clients", temporary: true,
+		remedy: "raise the server's maxclients, or find what leaks connections"},
+	{prefix: "unknown command", remedy: "the server or a proxy before it lacks a command that mortise needs: " +
+		"EVALSHA, SCRIPT LOAD, SUBSCRIBE"},
+	{prefix: "Unknown Redis command", dirty: true,
+		remedy: "the server lacks or renames a command that mortise's scripts call: exists, hexists, hset, hdel, " +
+			"pexpire, pttl, del, publish, for semaphores get, set, incrby, zadd and their like, for fair locks " +
+			"lindex, rpush, zadd and their like"},
+	{prefix: "This Redis command is not allowed from script", dirty: true,
+		remedy: "the server does not let scripts call a command that mortise needs"},
 	{prefix: "NOPROTO", remedy: "the server speaks RESP2 only: set the Redis client's protocol to 2"},
 }
 
 const (
 	// The least permissions for each kind are in docs/deployments.md.
-	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping +exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin +zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr +incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd +zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards; for WithReplicas also +wait; for Red also ~mortise:1:since (with WithStayOutScope ~mortise:1:since:SCOPE) and +info +get +set"
-	remedyCluster      = "the server is a cluster: give mortise a cluster client"
-	remedyUnreachable  = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
-	remedyLost         = "the connection broke or timed out before the reply"
+	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or " +
+		"the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
+		"+exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin " +
+		"+zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr " +
+		"+incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another " +
+		"process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd " +
+		"+zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe " +
+		"+sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards; for " +
+		"WithReplicas also +wait; for Red also ~mortise:1:since (with " +
+		"WithStayOutScope ~mortise:1:since:SCOPE) and +info +get +set"
+	remedyCluster     = "the server is a cluster: give mortise a cluster client"
+	remedyUnreachable = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
+	remedyLost        = "the connection broke or timed out before the reply"
 )
 
 // fault says what err, which came of a command, means.
-func (s *session) fault(err error) error { return s.faultOf(err, false) }
+func (s *core) fault(err error) error { return s.faultOf(err, false) }
 
 // faultOf is fault for a script that writes before it can meet a key of a wrong
 // type: those that draw a fencing token.
-func (s *session) faultOf(err error, fenced bool) error {
+func (s *core) faultOf(err error, fenced bool) error {
 	if err == nil {
 		return nil
 	}
@@ -114,6 +153,15 @@ func (s *session) faultOf(err error, fenced bool) error {
 		return &backend.Fault{Err: err, Remedy: remedyLost, MayHaveRun: true, Temporary: true}
 	}
 }
+
+// answered reports whether a server answered with err.
+func (s *core) answered(err error) bool {
+	_, answered := s.adapter.ServerError(err)
+	return answered
+}
+
+// undone reports whether it is certain after err that nothing was done.
+func (s *core) undone(err error) bool { return !backend.FaultOf(s.fault(err)).MayHaveRun }
 
 // serverFault classifies an error reply. Redis answers with an error before it runs
 // a command, so the command has not run; not so where the error was raised within
@@ -163,4 +211,13 @@ func strange(script string, reply any) error {
 		Remedy:     "something that is not Redis answers here: look for a proxy between client and server",
 		MayHaveRun: true,
 	}
+}
+
+// Broke reports whether err says that a connection ended under a command.
+func Broke(err error) bool {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	op, is := errors.AsType[*net.OpError](err)
+	return is && op.Op != "dial" && !op.Timeout()
 }

@@ -20,53 +20,73 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 		wrongKind  bool
 	}{
 		{text: "NOAUTH Authentication required.", remedy: "password"},
-		{text: "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time", remedy: "password"},
+		{text: "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> " +
+			"AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol " +
+			"version at the same time", remedy: "password"},
 		{text: "WRONGPASS invalid username-password pair or user is disabled.", remedy: "password"},
-		{text: "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?", remedy: "has no password"},
+		{text: "ERR AUTH <password> called without any password configured for the default user. Are you sure " +
+			"your configuration is correct?", remedy: "has no password"},
 		{text: "ERR invalid password", remedy: "password is wrong"},
 		{text: "NOPERM this user has no permissions to run the 'evalsha' command", remedy: "permission"},
 		{text: "NOPERM User alice has no permissions to run the 'subscribe' command", remedy: "permission"},
 		{text: "NOPERM No permissions to access a channel", remedy: "&redisson_"},
-		{text: "ERR ACL failure in script: User alice has no permissions to run the 'publish' command script: 7adc, on @user_script:9.", remedy: "permission", mayHaveRun: true},
-		{text: "NOPERM User alice has no permissions to run the 'pexpire' command script: 3942, on @user_script:3.", remedy: "permission", mayHaveRun: true},
-		{text: "ERR Error running script (call to f_3942): @user_script:3: The user executing the script can't run this command or subcommand", remedy: "permission", mayHaveRun: true},
-		{text: "WRONGTYPE Operation against a key holding the wrong kind of value", wrongKind: true, remedy: "another name"},
-		{text: "WRONGTYPE Operation against a key holding the wrong kind of value script: 3942, on @user_script:9.", wrongKind: true, remedy: "another name"},
-		{text: "ERR Error running script (call to f_3942): @user_script:9: WRONGTYPE Operation against a key holding the wrong kind of value", wrongKind: true, remedy: "another name"},
-		{text: "ERR Error running script (call to f_3942): @user_script:9: @user_script: 9: WRONGTYPE Operation against a key holding the wrong kind of value", wrongKind: true, remedy: "another name"},
+		{text: "ERR ACL failure in script: User alice has no permissions to run the 'publish' command script: " +
+			"7adc, on @user_script:9.", remedy: "permission", mayHaveRun: true},
+		{text: "NOPERM User alice has no permissions to run the 'pexpire' command script: 3942, on @user_script:3.",
+			remedy: "permission", mayHaveRun: true},
+		{text: "ERR Error running script (call to f_3942): @user_script:3: The user executing the script can't " +
+			"run this command or subcommand", remedy: "permission", mayHaveRun: true},
+		{text: "WRONGTYPE Operation against a key holding the wrong kind of value", wrongKind: true,
+			remedy: "another name"},
+		{text: "WRONGTYPE Operation against a key holding the wrong kind of value script: 3942, on @user_script:9.",
+			wrongKind: true, remedy: "another name"},
+		{text: "ERR Error running script (call to f_3942): @user_script:9: WRONGTYPE Operation against a key " +
+			"holding the wrong kind of value", wrongKind: true, remedy: "another name"},
+		{text: "ERR Error running script (call to f_3942): @user_script:9: @user_script: 9: WRONGTYPE Operation " +
+			"against a key holding the wrong kind of value", wrongKind: true, remedy: "another name"},
 		{text: "WRONGKIND the key holds a read-write lock", wrongKind: true, remedy: "RW, InspectRW and ForceUnlockRW"},
-		{text: "WRONGKIND the key holds a lock that is no read-write lock", wrongKind: true, remedy: "Lock, Inspect and ForceUnlock"},
+		{text: "WRONGKIND the key holds a lock that is no read-write lock", wrongKind: true,
+			remedy: "Lock, Inspect and ForceUnlock"},
 		{text: "WRONGKIND the key holds no count", wrongKind: true, remedy: "another name"},
 		{text: "READONLY You can't write against a read only replica.", temporary: true, remedy: "primary"},
-		{text: "READONLY You can't write against a read only replica. script: 3942, on @user_script:2.", temporary: true, remedy: "primary"},
-		{text: "ERR Error running script (call to f_3942): @user_script:2: @user_script: 2: -READONLY You can't write against a read only replica.", temporary: true, remedy: "primary"},
+		{text: "READONLY You can't write against a read only replica. script: 3942, on @user_script:2.",
+			temporary: true, remedy: "primary"},
+		{text: "ERR Error running script (call to f_3942): @user_script:2: @user_script: 2: -READONLY You can't " +
+			"write against a read only replica.", temporary: true, remedy: "primary"},
 		{text: "LOADING Redis is loading the dataset in memory", temporary: true, remedy: "wait"},
 		{text: "CLUSTERDOWN Hash slot not served", temporary: true, remedy: "slot"},
 		{text: "CLUSTERDOWN The cluster is down", temporary: true, remedy: "cluster"},
-		{text: "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", temporary: true, remedy: "failover"},
+		{text: "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", temporary: true,
+			remedy: "failover"},
 		{text: "TRYAGAIN Multiple keys request during rehashing of slot", temporary: true, remedy: "passes"},
 		{text: "CROSSSLOT Keys in request don't hash to the same slot", remedy: "hash tag"},
 		{text: "MOVED 3999 127.0.0.1:6381", remedy: "cluster client"},
 		{text: "ASK 3999 127.0.0.1:6381", remedy: "cluster client"},
 		{text: "OOM command not allowed when used memory > 'maxmemory'.", temporary: true, remedy: "maxmemory"},
-		{text: "OOM command not allowed when used memory > 'maxmemory'. script: 3942, on @user_script:2.", temporary: true, remedy: "maxmemory"},
-		{text: "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled.", temporary: true, remedy: "disk"},
+		{text: "OOM command not allowed when used memory > 'maxmemory'. script: 3942, on @user_script:2.",
+			temporary: true, remedy: "maxmemory"},
+		{text: "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. " +
+			"Commands that may modify the data set are disabled.", temporary: true, remedy: "disk"},
 		{text: "NOREPLICAS Not enough good replicas to write.", temporary: true, remedy: "replicas"},
-		{text: "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", temporary: true, remedy: "SCRIPT KILL"},
-		{text: "UNKILLABLE Sorry the script already executed write commands against the dataset.", temporary: true, remedy: "SHUTDOWN"},
-		{text: "ERR Error running script (call to f_3942): @user_script:1: Script killed by user with SCRIPT KILL...", temporary: true, mayHaveRun: true, remedy: "SCRIPT KILL"},
+		{text: "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+			temporary: true, remedy: "SCRIPT KILL"},
+		{text: "UNKILLABLE Sorry the script already executed write commands against the dataset.", temporary: true,
+			remedy: "SHUTDOWN"},
+		{text: "ERR Error running script (call to f_3942): @user_script:1: Script killed by user with SCRIPT KILL...",
+			temporary: true, mayHaveRun: true, remedy: "SCRIPT KILL"},
 		{text: "NOSCRIPT No matching script. Please use EVAL.", temporary: true, remedy: "SCRIPT FLUSH"},
 		{text: "ERR max number of clients reached", temporary: true, remedy: "maxclients"},
 		{text: "ERR max number of clients + cluster connections reached", temporary: true, remedy: "maxclients"},
 		{text: "ERR unknown command 'evalsha', with args beginning with: '3942' ", remedy: "EVALSHA"},
 		{text: "ERR unknown command `EVALSHA`, with args beginning with: `3942`", remedy: "EVALSHA"},
-		{text: "ERR Unknown Redis command called from script script: 3942, on @user_script:3.", mayHaveRun: true, remedy: "pexpire"},
+		{text: "ERR Unknown Redis command called from script script: 3942, on @user_script:3.", mayHaveRun: true,
+			remedy: "pexpire"},
 		{text: "DENIED Redis is running in protected mode because protected mode is enabled", remedy: "protected mode"},
 		{text: "NOPROTO unsupported protocol version", remedy: "RESP2"},
 		{text: "ERR something nobody has seen yet"},
 		{text: "ERR something raised in a script script: 3942, on @user_script:4.", mayHaveRun: true},
 	} {
-		s := &session{adapter: &fakeAdapter{}}
+		s := &core{adapter: &fakeAdapter{}}
 		err := s.fault(serverError(c.text))
 		var f *backend.Fault
 		if !errors.As(err, &f) {
@@ -88,15 +108,16 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 }
 
 func TestATokenOfAWrongTypeMayHaveTakenTheLock(t *testing.T) {
-	s := &session{adapter: &fakeAdapter{}}
-	raised := serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: 00f9, on @user_script:12.")
+	s := &core{adapter: &fakeAdapter{}}
+	raised := serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: 00f9, on " +
+		"@user_script:12.")
 	if f := backend.FaultOf(s.faultOf(raised, true)); !f.MayHaveRun || f.Temporary {
 		t.Errorf("%+v", f)
 	}
 }
 
 func TestASlotThatMovesPassesOnACluster(t *testing.T) {
-	s := &session{adapter: &fakeAdapter{features: Features{Cluster: true}}}
+	s := &core{adapter: &fakeAdapter{features: Features{Cluster: true}}}
 	if f := backend.FaultOf(s.fault(serverError("MOVED 3999 127.0.0.1:6381"))); !f.Temporary {
 		t.Errorf("%+v", f)
 	}
@@ -104,7 +125,7 @@ func TestASlotThatMovesPassesOnACluster(t *testing.T) {
 
 func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
 	refused := errors.New("dial tcp 127.0.0.1:1: connection refused")
-	s := &session{adapter: &fakeAdapter{unsent: refused}}
+	s := &core{adapter: &fakeAdapter{unsent: refused}}
 	for _, c := range []struct {
 		err        error
 		mayHaveRun bool
@@ -115,7 +136,8 @@ func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
 		{refused, false},
 		{unsentError{io.EOF}, false},
 	} {
-		if f := backend.FaultOf(s.fault(c.err)); f.MayHaveRun != c.mayHaveRun || !f.Temporary || !errors.Is(f.Err, c.err) {
+		if f := backend.FaultOf(s.fault(c.err)); f.MayHaveRun != c.mayHaveRun || !f.Temporary ||
+			!errors.Is(f.Err, c.err) {
 			t.Errorf("%v: %+v", c.err, f)
 		}
 	}

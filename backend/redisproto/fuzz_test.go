@@ -73,8 +73,10 @@ const (
 )
 
 func known(err error) bool {
-	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased, mortise.ErrClosed,
-		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrBadName, mortise.ErrInvalid, context.DeadlineExceeded} {
+	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased,
+		mortise.ErrClosed,
+		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrBadName, mortise.ErrInvalid,
+		context.DeadlineExceeded} {
 		if errors.Is(err, is) {
 			return true
 		}
@@ -199,7 +201,8 @@ var calls = []struct {
 		if err3 == nil {
 			err3 = got.Release(ctx)
 		}
-		return errors.Join(err, err2, err3, p.AddPermits(ctx, 1+int(op)), p.Release(ctx, "00112233445566778899aabbccddeeff"))
+		return errors.Join(err, err2, err3, p.AddPermits(ctx, 1+int(op)),
+			p.Release(ctx, "00112233445566778899aabbccddeeff"))
 	}},
 	{"a latch", func(ctx context.Context, u *user, op byte) error {
 		l := u.client.Latch("l")
@@ -253,13 +256,17 @@ func (h *hostile) next() byte {
 }
 
 var (
-	numbers = []int64{0, 1, -1, 2, 3, -2, -3, math.MaxInt64, maxMillis, maxMillis + 1, 9223372036854, 9223372036855, math.MinInt64, 30000, 1 << 53, math.MaxInt32}
-	texts   = []string{"", "0", "1", "-1", "mode", "read", "write", "x:1", "x:1:write", "9223372036854", "9223372036854775807", "-9223372036854775808",
+	numbers = []int64{0, 1, -1, 2, 3, -2, -3, math.MaxInt64, maxMillis, maxMillis + 1, 9223372036854, 9223372036855,
+		math.MinInt64, 30000, 1 << 53, math.MaxInt32}
+	texts = []string{"", "0", "1", "-1", "mode", "read", "write", "x:1", "x:1:write", "9223372036854",
+		"9223372036854775807", "-9223372036854775808",
 		"99999999999999999999", "1e300", "nan", "inf", " 1", "0x7f", "\x00\xff"}
 	failures = []error{
 		serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: f, on @user_script:1."),
-		serverError("WRONGKIND the key holds a read-write lock"), serverError("OOM command not allowed"), serverError("READONLY"), serverError(""),
-		serverError("ERR value is not an integer or out of range script: f, on @user_script:1."), serverError("NOPERM"), serverError("ERR Error running script (call to f_): @user_script:"),
+		serverError("WRONGKIND the key holds a read-write lock"), serverError("OOM command not allowed"),
+		serverError("READONLY"), serverError(""),
+		serverError("ERR value is not an integer or out of range script: f, on @user_script:1."),
+		serverError("NOPERM"), serverError("ERR Error running script (call to f_): @user_script:"),
 		errors.New("garbage"), context.Canceled, context.DeadlineExceeded,
 	}
 )
@@ -351,7 +358,7 @@ func (h *hostile) Inspect(context.Context, InspectKeys) ([]string, error)       
 func (h *hostile) ForceRelease(context.Context, ForceReleaseKeys, ForceReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []RenewReply) {
+func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
@@ -375,17 +382,17 @@ func (h *hostile) FairRelease(context.Context, FairKeys, FairReleaseArgs) (int64
 	return h.one()
 }
 func (h *hostile) FairLeave(context.Context, FairKeys, FairLeaveArgs) (int64, error) { return h.one() }
-func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []AcquireAllReply) {
+func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) ReleaseAll(_ context.Context, _ ReleaseAllArgs, _ []ReleaseAllItem, out []ReleaseAllReply) {
+func (h *hostile) ReleaseAll(_ context.Context, _ ReleaseAllArgs, _ []ReleaseAllItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) Joint(_ context.Context, _ JointArgs, _ []JointItem, out []JointReply) {
+func (h *hostile) Joint(_ context.Context, _ JointArgs, _ []JointItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
@@ -399,7 +406,7 @@ func (h *hostile) ReadEnter(context.Context, ReadEnterKeys, ReadEnterArgs) (int6
 func (h *hostile) ReadRelease(context.Context, ReadReleaseKeys, ReadReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) ReadRenew(_ context.Context, _ RenewArgs, _ []ReadRenewItem, out []ReadRenewReply) {
+func (h *hostile) ReadRenew(_ context.Context, _ RenewArgs, _ []ReadRenewItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
@@ -444,7 +451,7 @@ func (h *hostile) PermitsAcquire(context.Context, PermitsKeys, PermitsAcquireArg
 func (h *hostile) PermitsRelease(context.Context, PermitsKeys, PermitsReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []PermitsRenewReply) {
+func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}

@@ -14,7 +14,7 @@ import (
 const oldest = 7
 
 // newGreeting asks which server there is, until there is an answer; nil if the adapter cannot ask.
-func (s *session) newGreeting() *Lazy[struct{}] {
+func (s *core) newGreeting() *Lazy[struct{}] {
 	g, ok := s.adapter.(Greeter)
 	if !ok {
 		return nil
@@ -39,7 +39,7 @@ func (s *session) newGreeting() *Lazy[struct{}] {
 }
 
 // greet returns an error where the server is too old, or was not reached.
-func (s *session) greet(ctx context.Context) error {
+func (s *core) greet(ctx context.Context) error {
 	if s.greeting == nil || s.greeting.Built() {
 		return nil
 	}

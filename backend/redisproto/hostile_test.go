@@ -62,7 +62,8 @@ func TestARecordThatEndsInCenturiesHasNoEnd(t *testing.T) {
 			}
 			for _, ms := range []string{"9223372036854", "9000000000000000", "3153700000000"} {
 				do(t, srv, "PEXPIRE", "n", ms)
-				r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: kind, Name: "n", Owner: "a:1", Lease: time.Minute})
+				r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: kind, Name: "n", Owner: "a:1",
+					Lease: time.Minute})
 				if err != nil || r.Granted || r.Remaining >= 0 {
 					t.Errorf("kind %d, which ends in %s ms: %+v, %v; want it refused, without an end", kind, ms, r, err)
 				}
@@ -183,7 +184,8 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 		for what, act := range map[string]func(){
 			"a release": func() { free(t, s, "n", "me:1") },
 			"a leaver": func() {
-				if r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
+				if r, err := s.(backend.FairSession).Leave(t.Context(),
+					backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
 					t.Errorf("%+v, %v", r, err)
 				}
 			},

@@ -45,7 +45,8 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 				acquire(t, s, "first", "x", time.Minute)
 				proxy.Reset()
 				atOnce(srv, n, func(i int) {
-					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i), Lease: time.Minute})
+					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i),
+						Lease: time.Minute})
 					if err != nil || !r.Granted {
 						t.Errorf("%d: %+v, %v", i, r, err)
 					}
@@ -63,7 +64,8 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 				}
 				// Every other one is asked for by somebody else: refused, and left alone.
 				atOnce(srv, n, func(i int) {
-					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: "other", Lease: time.Minute})
+					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: "other",
+						Lease: time.Minute})
 					if err != nil || r.Granted || r.Remaining <= 30*time.Second {
 						t.Errorf("%d, held: %+v, %v", i, r, err)
 					}
@@ -153,7 +155,8 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 		if script == scripts.JointSource {
 			args = []any{"publish", "x", "0"}
 		}
-		if held, err := rdb.Eval(t.Context(), script, []string{name, "redisson_lock__channel:{n}"}, args...).Result(); err != nil {
+		if held, err := rdb.Eval(t.Context(), script, []string{name, "redisson_lock__channel:{n}"},
+			args...).Result(); err != nil {
 			t.Fatal(held, err)
 		}
 		rdb.Publish(t.Context(), "redisson_lock__channel:{n}", "over")
@@ -169,7 +172,8 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 		}
 	}
 	for name, next := range map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"} {
-		for _, waiting := range [][]string{nil, {"1000001"}, {"1000001", "1000002"}, {"1000003", "1000001", "1000002"}} {
+		for _, waiting := range [][]string{nil, {"1000001"}, {"1000001", "1000002"},
+			{"1000003", "1000001", "1000002"}} {
 			var said, left [2]string
 			for i, script := range []string{scripts.ReleaseSource, scripts.JointSource} {
 				do(t, srv, "FLUSHALL")
@@ -181,7 +185,8 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 				left[i] = fmt.Sprint(do(t, srv, "ZRANGE", next, "0", "-1"))
 			}
 			if said[0] != said[1] || left[0] != left[1] {
-				t.Errorf("with %v waiting for %q, one says %s and leaves %s, many %s and %s", waiting, name, said[0], left[0], said[1], left[1])
+				t.Errorf("with %v waiting for %q, one says %s and leaves %s, many %s and %s", waiting, name, said[0],
+					left[0], said[1], left[1])
 			}
 			if len(waiting) > 0 && strings.Contains(left[0], waiting[0]) {
 				t.Errorf("with %v waiting for %q, the first stays: %s", waiting, name, left[0])

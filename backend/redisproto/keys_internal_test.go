@@ -9,8 +9,9 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// companions are the keys of mortise's own that stand beside a name's record, each built for a name. Redisson's
-// are Redisson's: n and {n} share those. So do they share nestKey, whose entries are each one owner's; see there.
+// companions are the keys of mortise's own that stand beside a name's record, each built for a
+// name. Redisson's are Redisson's: n and {n} share those. So do they share nestKey, whose entries
+// are each one owner's; see there.
 var companions = map[string]func(name string) string{
 	"next":   nextKey,
 	"writer": claimKey,
@@ -53,7 +54,8 @@ func TestCompanionKeysStandInTheSlotAndUnderThePrefixOfTheirName(t *testing.T) {
 	all := maps.Clone(companions)
 	all["nest"] = nestKey
 	for kind, key := range all {
-		for _, name := range []string{"n", "orders:7", "{orders:7}", "{orders:7}:x", "orders:{7}", "orders:{7}{8}", "a b"} {
+		for _, name := range []string{"n", "orders:7", "{orders:7}", "{orders:7}:x", "orders:{7}", "orders:{7}{8}",
+			"a b"} {
 			k := key(name)
 			if Slot(k) != Slot(name) {
 				t.Errorf("%s of %q, %q, is in slot %d, the name in %d", kind, name, k, Slot(k), Slot(name))

@@ -33,7 +33,8 @@ func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
 			}
 		}
 		for _, owner := range []string{"go:2", "go:3"} {
-			for what, score := range map[string]time.Duration{"its place is to be kept longer": time.Minute, "it is kept long enough": time.Hour} {
+			for what, score := range map[string]time.Duration{"its place is to be kept longer": time.Minute,
+				"it is kept long enough": time.Hour} {
 				at := time.Now().Add(score).UnixMilli()
 				do(t, srv, "ZADD", keys[1], strconv.FormatInt(at, 10), owner)
 				later()
@@ -58,14 +59,17 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 		ask(t, s, "n", "dead:2", fairWait)
 		free(t, s, "n", "go:1")
 		e.await(t, "released n", 1)
-		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "plain:1", Lease: time.Minute}); err != nil || !r.Granted {
+		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "plain:1",
+			Lease: time.Minute}); err != nil || !r.Granted {
 			t.Fatal(r, err)
 		}
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "plain:1"}); err != nil || !r.Held {
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "plain:1"}); err != nil ||
+			!r.Held {
 			t.Fatal(r, err)
 		}
 		e.await(t, "released n", 2)
-		if r, err := s.(backend.FairSession).Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "dead:1", Wait: fairWait}); err != nil || !r.Queued {
+		if r, err := s.(backend.FairSession).Leave(t.Context(),
+			backend.LeaveRequest{Name: "n", Owner: "dead:1", Wait: fairWait}); err != nil || !r.Queued {
 			t.Fatal(r, err)
 		}
 		e.await(t, "released n", 3)
@@ -99,7 +103,8 @@ func TestALeaseOfMillenniaIsRead(t *testing.T) {
 		}
 		do(t, srv, "HSET", "rw", "mode", "write", "uuid:1:write", "1")
 		do(t, srv, "PEXPIRE", "rw", "180000000000000000")
-		if r, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "rw"}); err != nil || r.Owner != "uuid:1" || r.Remaining != -1 {
+		if r, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "rw"}); err != nil ||
+			r.Owner != "uuid:1" || r.Remaining != -1 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -114,7 +119,8 @@ func TestALargeCountIsNotNegative(t *testing.T) {
 			if n, err := s.(backend.LatchSession).Count(t.Context(), latch); err != nil || n <= 0 {
 				t.Errorf("%d, %v", n, err)
 			}
-			if n, err := s.(backend.LatchSession).CountDown(t.Context(), backend.CountRequest{Topic: latch, ID: "a", N: 1}); err != nil || n <= 0 {
+			if n, err := s.(backend.LatchSession).CountDown(t.Context(),
+				backend.CountRequest{Topic: latch, ID: "a", N: 1}); err != nil || n <= 0 {
 				t.Errorf("counted down to %d, %v", n, err)
 			}
 		}

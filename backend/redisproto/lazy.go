@@ -28,7 +28,7 @@ type attempt[C any] struct {
 	err    error
 }
 
-// NewLazy makes a Lazy. What build writes before it returns is seen by whoever got
+// NewLazy makes a Lazy. What build writes before it returns is seen by each caller that got
 // the client. Close calls discard for a client that was built.
 func NewLazy[C any](build func() (C, error), discard func(C)) *Lazy[C] {
 	return &Lazy[C]{build: build, discard: discard}

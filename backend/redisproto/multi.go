@@ -6,19 +6,18 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
 )
 
 var _ backend.MultiSession = (*session)(nil)
 
 // Groups is one group, on a cluster one for each slot.
-func (s *session) Groups(names []string) [][]int {
-	if f := s.adapter.Features(); f.Cluster || f.Unsettled {
-		return BySlot(len(names), func(i int) string { return names[i] })
-	}
-	return Together(len(names))
+func (s multiLock) Groups(names []string) [][]int {
+	f := s.adapter.Features()
+	return Groups(f.Cluster || f.Unsettled, len(names), func(i int) string { return names[i] })
 }
 
-func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
+func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -28,11 +27,11 @@ func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 	out := make([]backend.AcquireReply, len(in))
 	track := s.adapter.Features().Tracking
 	sent := time.Now()
-	looks := make([]look, 0, len(in))
+	queries := make([]heldcache.Query, 0, len(in))
 	if track {
 		known := false
 		for i, r := range in {
-			if left, held := s.seen.held(r.Name, sent); held && r.Cached {
+			if left, held := s.seen.Held(r.Name, sent); held && r.Cached {
 				out[i].Remaining, known = left, true
 			}
 		}
@@ -40,27 +39,28 @@ func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 			return out, nil
 		}
 		for _, r := range in {
-			looks = append(looks, s.seen.look(r.Name))
+			queries = append(queries, s.seen.Begin(r.Name))
 		}
 	}
-	items, replies := make([]AcquireAllItem, len(in)), make([]AcquireAllReply, len(in))
+	items, replies := make([]AcquireAllItem, len(in)), make([]BatchReply, len(in))
 	fenced := false
 	for i, r := range in {
 		fenced = fenced || r.Fenced
-		items[i] = AcquireAllItem{Lock: r.Name, Token: tokenKey(r.Name), Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced}
+		items[i] = AcquireAllItem{Lock: r.Name, Token: tokenKey(r.Name), Owner: r.Owner, Lease: r.Lease,
+			Fenced: r.Fenced}
 	}
 	s.adapter.AcquireAll(ctx, AcquireAllArgs{Track: track}, items, replies)
 	granted, err := s.decodeAll(in, replies, out, fenced)
 	track = track && s.adapter.Features().Tracking // the connection may have turned out to have none
-	for i, l := range looks {
+	for i, l := range queries {
 		switch {
 		case err == nil && !granted && out[i].Remaining != 0 && track:
-			s.seen.learnHeld(l, sent, out[i].Remaining)
+			s.seen.Refused(l, sent, out[i].Remaining)
 		default:
-			s.seen.learnNothing(l)
+			s.seen.End(l)
 		}
 		if err == nil && granted {
-			s.seen.forget(in[i].Name)
+			s.seen.Forget(in[i].Name)
 		}
 	}
 	if err != nil {
@@ -70,25 +70,28 @@ func (s *session) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 }
 
 // together refuses what one script cannot take, or what it would take twice.
-func (s *session) together(in []backend.AcquireRequest) error {
+func (s multiLock) together(in []backend.AcquireRequest) error {
 	names := make([]string, len(in))
 	seen := make(map[string]bool, len(in))
 	for i, r := range in {
 		if r.Kind != backend.KindLock || seen[r.Name] {
 			return &backend.RequestError{Index: i, Err: &backend.Fault{
-				Err: fmt.Errorf("AcquireAll takes different locks of KindLock: %q is there twice, or of kind %d", r.Name, r.Kind),
+				Err: fmt.Errorf("AcquireAll takes different locks of KindLock: %q is there twice, or of kind %d",
+					r.Name, r.Kind),
 			}}
 		}
 		names[i], seen[r.Name] = r.Name, true
 	}
 	if len(s.Groups(names)) > 1 {
-		return &backend.Fault{Err: fmt.Errorf("%q and %d more are not of one slot", names[0], len(names)-1), Remedy: "ask for each of the groups of Groups by itself"}
+		return &backend.Fault{Err: fmt.Errorf("%q and %d more are not of one slot", names[0], len(names)-1),
+			Remedy: "ask for each of the groups of Groups by itself"}
 	}
 	return nil
 }
 
 // decodeAll tells whether all were granted.
-func (s *session) decodeAll(in []backend.AcquireRequest, replies []AcquireAllReply, out []backend.AcquireReply, fenced bool) (bool, error) {
+func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []BatchReply, out []backend.AcquireReply,
+	fenced bool) (bool, error) {
 	granted := true
 	for i, r := range replies {
 		if r.Err != nil {
@@ -107,22 +110,18 @@ func (s *session) decodeAll(in []backend.AcquireRequest, replies []AcquireAllRep
 		}
 	}
 	for i, r := range replies {
-		left := -r.Value - 2
 		switch {
 		case granted:
 			out[i] = backend.AcquireReply{Granted: true, Token: r.Value}
-		case r.Value >= 0:
-		case r.Value == -1 || left > maxMillis:
-			out[i].Remaining = -1
-		default:
-			out[i].Remaining = millis(left)
+		case r.Value < 0:
+			out[i].Remaining = remaining(-r.Value - 2)
 		}
 	}
 	return granted, nil
 }
 
 // ReleaseAll sends a script for renewBatch of them, on a cluster one for each slot.
-func (s *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+func (s multiLock) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	for len(in) > 0 {
 		n := min(len(in), renewBatch)
 		s.releaseSome(ctx, in[:n], out[:n])
@@ -130,14 +129,14 @@ func (s *session) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, o
 	}
 }
 
-func (s *session) releaseSome(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+func (s multiLock) releaseSome(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	if err := s.ready(ctx); err != nil {
 		for i := range out {
 			out[i] = backend.ReleaseResult{Err: err}
 		}
 		return
 	}
-	items, replies := make([]ReleaseAllItem, len(in)), make([]ReleaseAllReply, len(in))
+	items, replies := make([]ReleaseAllItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = ReleaseAllItem{Lock: r.Name, Channel: channelOf(r.Name), Owner: r.Owner, Keep: int64(r.Keep)}
 	}

@@ -70,7 +70,8 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 			t.Errorf("the field: %v", held)
 		}
 		release := make([]backend.ReleaseResult, 3)
-		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "a", Owner: "c:1"}, {Name: "{t}:b", Owner: "c:1"}, {Name: "c", Owner: "c:1"}}, release)
+		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "a", Owner: "c:1"}, {Name: "{t}:b", Owner: "c:1"},
+			{Name: "c", Owner: "c:1"}}, release)
 		for i, r := range in {
 			if !release[i].Held || release[i].Err != nil {
 				t.Errorf("%+v", release[i])
@@ -126,14 +127,16 @@ func TestAPermissionThatIsMissingIsNotAWrongKind(t *testing.T) {
 			do(t, srv, "HSET", tagged[2], "uuid:1", "1")
 			s, _ := multi(t, adapter(t, srv.Addr(), login{"u", "p"}))
 			_, err := s.AcquireAll(t.Context(), asks("c:1", tagged...))
-			if err == nil || errors.Is(err, backend.ErrWrongKind) || !strings.Contains(backend.FaultOf(err).Remedy, "permission") {
+			if err == nil || errors.Is(err, backend.ErrWrongKind) ||
+				!strings.Contains(backend.FaultOf(err).Remedy, "permission") {
 				t.Errorf("%v: %+v", err, backend.FaultOf(err))
 			}
 			if n := do(t, srv, "DBSIZE"); n != int64(1) || backend.FaultOf(err).MayHaveRun {
 				t.Errorf("%v keys, %+v", n, backend.FaultOf(err))
 			}
 			out := make([]backend.ReleaseResult, 3)
-			s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"}, {Name: tagged[2], Owner: "c:1"}, {Name: tagged[1], Owner: "c:1"}}, out)
+			s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"},
+				{Name: tagged[2], Owner: "c:1"}, {Name: tagged[1], Owner: "c:1"}}, out)
 			for _, r := range out {
 				if r.Err == nil || errors.Is(r.Err, backend.ErrWrongKind) {
 					t.Errorf("%+v", r)
@@ -160,10 +163,12 @@ func TestLocksOfSeveralSlotsAreNotTakenTogether(t *testing.T) {
 			names := []string{"{x}:1", "{y}:1", "{x}:2", "{z}:1", "{y}:2"}
 			for range 2 {
 				groups := s.Groups(names)
-				if len(groups) != 3 || !slices.Equal(groups[0], []int{0, 2}) || !slices.Equal(groups[1], []int{1, 4}) || !slices.Equal(groups[2], []int{3}) {
+				if len(groups) != 3 || !slices.Equal(groups[0], []int{0, 2}) ||
+					!slices.Equal(groups[1], []int{1, 4}) || !slices.Equal(groups[2], []int{3}) {
 					t.Errorf("%v", groups)
 				}
-				if _, err := s.AcquireAll(t.Context(), asks("c:1", names...)); err == nil || backend.FaultOf(err).MayHaveRun {
+				if _, err := s.AcquireAll(t.Context(), asks("c:1", names...)); err == nil ||
+					backend.FaultOf(err).MayHaveRun {
 					t.Errorf("of three slots: %v", err)
 				}
 				for _, g := range groups {
@@ -171,7 +176,8 @@ func TestLocksOfSeveralSlotsAreNotTakenTogether(t *testing.T) {
 					for _, i := range g {
 						of = append(of, names[i])
 					}
-					if out, err := s.AcquireAll(context.Background(), asks("c:1", of...)); err != nil || !out[0].Granted {
+					if out, err := s.AcquireAll(context.Background(), asks("c:1", of...)); err != nil ||
+						!out[0].Granted {
 						t.Errorf("%v: %+v, %v", of, out, err)
 					}
 				}

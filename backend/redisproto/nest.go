@@ -8,22 +8,24 @@ import (
 
 var _ backend.NestSession = (*session)(nil)
 
-// nestKey says of each owner of a lock that has several in which order they came, and when its lease
-// ends: scripts/nest_enter.lua. n and {n} share it, as two versions of mortise do, which have to agree on where
-// an owner's lease is written down: each entry is one owner's, whose id is no other's, and a script heeds those of its own lock.
+// nestKey says of each owner of a lock that has several in which order they came, and when its
+// lease ends: scripts/nest_enter.lua. n and {n} share it, as two versions of mortise do, which have
+// to agree on where an owner's lease is written down: each entry is one owner's, whose id is no
+// other's, and a script heeds those of its own lock.
 func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
 
-// underChannel is where those who wait to enter under an owner are told that they may, or never will.
+// underChannel is where waiters that would enter under an owner are told that they may, or never will.
 func underChannel(name, owner string) string { return channelOf(name) + ":under:" + owner }
 
 // Nests implements [backend.NestSession].
-func (s *session) Nests() bool { return true }
+func (s nested) Nests() bool { return true }
 
 // enterUnder neither asks the picture, which knows of holders and not of their callees, nor adds to it.
-func (s *session) enterUnder(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s nested) enterUnder(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	reply, err := c.NestEnter(ctx,
 		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
-		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Drawn: r.UnderToken, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
+		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Drawn: r.UnderToken, Lease: r.Lease,
+			Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
 	name := r.Name
 	if left := leftIn[[]int64](err); left != nil {
 		return backend.AcquireReply{}, behind(left, func(reply []int64, err error) (backend.AcquireReply, error) {
@@ -33,8 +35,8 @@ func (s *session) enterUnder(ctx context.Context, c Commands, r backend.AcquireR
 	return s.entered(name, reply, err)
 }
 
-func (s *session) entered(name string, reply []int64, err error) (backend.AcquireReply, error) {
-	s.seen.forget(name)
+func (s nested) entered(name string, reply []int64, err error) (backend.AcquireReply, error) {
+	s.seen.Forget(name)
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.faultOf(err, true)
@@ -45,10 +47,7 @@ func (s *session) entered(name string, reply []int64, err error) (backend.Acquir
 	case reply[0] == 3:
 		return backend.AcquireReply{Absent: true}, nil
 	}
-	out := backend.AcquireReply{Remaining: -1}
-	if reply[1] >= 0 && reply[1] <= maxMillis {
-		out.Remaining = millis(max(reply[1], 1))
-	}
+	out := backend.AcquireReply{Remaining: remaining(reply[1])}
 	if reply[0] == 2 {
 		out.Look = backend.HoldsLook
 		if out.Remaining > 0 {
@@ -58,15 +57,16 @@ func (s *session) entered(name string, reply []int64, err error) (backend.Acquir
 	return out, nil
 }
 
-func (s *session) releaseNested(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s nested) releaseNested(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.NestRelease(ctx,
-		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name), Queue: queueKey(r.Name)},
+		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name),
+			Queue: queueKey(r.Name)},
 		NestReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
 	return s.releaseReply(r.Name, "nest_release", reply, err)
 }
 
-func (s *session) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]NestRenewItem, len(in)), make([]RenewReply, len(in))
+func (s nested) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	items, replies := make([]NestRenewItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = NestRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
 var _ backend.NodeSession = (*session)(nil)
@@ -60,14 +61,14 @@ func (s *session) Node(name string) int {
 }
 
 // learnNodes asks for the slots of the masters in the background, at most once in learnApart.
-func (s *session) learnNodes(name string, ask func(context.Context) error) {
+func (s *core) learnNodes(name string, ask func(context.Context) error) {
 	n := &s.nodes
 	now := time.Now().UnixNano()
 	if s.closed.Load() || now < n.next.Load() || !n.asking.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		ctx, cancel := context.WithTimeout(s.ctx, pubsub.Patience)
 		defer cancel()
 		if ask(ctx) == nil {
 			n.known.Store(true)
@@ -78,7 +79,7 @@ func (s *session) learnNodes(name string, ask func(context.Context) error) {
 }
 
 // movedNodes has the picture made anew in the background, after commands failed: their node may be gone.
-func (s *session) movedNodes() {
+func (s *core) movedNodes() {
 	if !s.nodes.known.Load() {
 		return
 	}

@@ -13,9 +13,10 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
 // New makes a backend of an adapter. open is called once for each
@@ -33,11 +34,13 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{adapter: a, handler: h, seen: newPicture(pictureSize), tag: newTag()}
+	s := &core{adapter: a, handler: h, seen: heldcache.New(heldcache.DefaultSize), tag: newTag()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.untracked = untracked{own: a, epoch: time.Now(), answered: s.answered, undone: s.undone}
+	s.second = heldcache.NewSecond[Commands](a, s.answered, s.undone)
 	if u, ok := a.(Untracker); ok {
-		s.untracked.other = u.Untracked()
+		if other := u.Untracked(); other != nil {
+			s.second.Use(other)
+		}
 	}
 	s.joint = s.newJoint()
 	s.greeting = s.newGreeting()
@@ -45,33 +48,36 @@ func (open opener) Open(h backend.Handler) (backend.Session, error) {
 	if t, ok := a.(Tracker); ok {
 		t.OnInvalidate(s.invalidated)
 	}
-	return s, nil
+	return newSession(s), nil
 }
 
-// watcher makes what watches topics: one connection, or where pub/sub is sharded one for
-// each node.
-func (s *session) watcher() watcher {
-	plain := func() *subscriptions {
-		return newSubscriptions(func(ctx context.Context, ev ShardEvents) (Subscription, error) {
+// watcher makes what watches topics.
+func (s *core) watcher() pubsub.Watcher {
+	config := pubsub.Config{
+		Open: func(ctx context.Context, ev ShardEvents) (Subscription, error) {
 			return s.adapter.Subscribe(ctx, ev)
-		}, s.handler, s.tag, s.fault)
+		},
+		Watching: s.handler.Watching,
+		Message:  s.message,
+		Failed:   s.watchFailed,
 	}
 	sharder, sharding := newSharding(s.ctx, s.adapter, s.fault)
 	if sharding == nil {
-		return plain()
+		return pubsub.New(config)
 	}
 	s.sharding = sharding
-	all := newShards(sharder, sharding.Get, s.handler, s.fault)
-	all.plain = plain
-	all.node = func(name string) *subscriptions {
-		n := newSubscriptions(nil, s.handler, s.tag, s.fault)
-		n.open = func(ctx context.Context, ev ShardEvents) (Subscription, error) {
-			return sharder.SubscribeShard(ctx, name, n.anyName(), ev)
-		}
-		n.shards = all
-		return n
+	return pubsub.NewSharded(config, pubsub.Sharding{Decide: sharding.Get, Slot: Slot, Channel: shardChannel,
+		Cluster: sharder})
+}
+
+// watchFailed tells the handler of an error that does not pass by itself, if it wants to hear of it.
+func (s *core) watchFailed(err error) (tell func(t backend.Topic)) {
+	fault := backend.FaultOf(s.fault(err))
+	teller, ok := s.handler.(backend.WatchFailer)
+	if !ok || fault.Temporary {
+		return nil
 	}
-	return all
+	return func(t backend.Topic) { teller.WatchFailed(t, &fault) }
 }
 
 // topicChannel is where releases of a topic are announced.

@@ -16,7 +16,7 @@ type Replicator interface {
 	Replicates() bool
 	// Replicated is for one call of a method that sends one script, as EVAL, which is then followed by WAIT
 	// on the same connection and in the same round trip: WAIT counts the replicas that have what its own
-	// connection wrote, and holds that connection up, which therefore is nobody else's. What WAIT came
+	// connection wrote, and holds that connection up, which therefore is not shared. What WAIT came
 	// to is in w when the call returns. The call cannot be left.
 	Replicated(w *Wait) Commands
 }
@@ -74,7 +74,7 @@ func (s *session) Replicates() bool {
 }
 
 // by is what sends the script of a request that wants replicas, or does not.
-func (s *session) by(replicas int, timeout time.Duration) (Commands, *Wait) {
+func (s *core) by(replicas int, timeout time.Duration) (Commands, *Wait) {
 	if r, can := s.adapter.(Replicator); can && replicas > 0 {
 		w := &Wait{Replicas: replicas, Timeout: timeout}
 		return r.Replicated(w), w
@@ -84,7 +84,7 @@ func (s *session) by(replicas int, timeout time.Duration) (Commands, *Wait) {
 
 // had is how many replicas have what a script wrote, if it did. Where that is not known, the same
 // request will tell.
-func (s *session) had(w *Wait, wrote bool) (int, error) {
+func (s *core) had(w *Wait, wrote bool) (int, error) {
 	switch {
 	case w == nil || !wrote:
 		return 0, nil
@@ -97,7 +97,8 @@ func (s *session) had(w *Wait, wrote bool) (int, error) {
 }
 
 // acquireReplicated does not learn from a refusal: it comes over a connection that others do not use.
-func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (reply backend.AcquireReply, err error) {
+func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (reply backend.AcquireReply,
+	err error) {
 	track := s.adapter.Features().Tracking
 	c, w := s.by(r.Replicas, r.ReplicaWait)
 	switch r.Kind {
@@ -109,14 +110,14 @@ func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireReques
 		reply, err = s.enterUnder(ctx, c, r)
 	default:
 		if track && r.Cached {
-			if left, held := s.seen.held(r.Name, time.Now()); held {
+			if left, held := s.seen.Held(r.Name, time.Now()); held {
 				return backend.AcquireReply{Remaining: left}, nil
 			}
 		}
 		reply, err = s.acquire(ctx, c, r, track)
 	}
 	if err != nil || reply.Granted {
-		s.seen.forget(r.Name)
+		s.seen.Forget(r.Name)
 	}
 	if err != nil {
 		return reply, err

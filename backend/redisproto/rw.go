@@ -19,7 +19,7 @@ var _ backend.RWSession = (*session)(nil)
 // rwChannel is where releases of both sides are announced.
 func rwChannel(name string) string { return tagged("redisson_rwlock:", name) }
 
-// claimKey names the waiting writer who keeps fresh readers out. Redisson does not know
+// claimKey names the waiting writer that keeps fresh readers out. Redisson does not know
 // it, and it always expires.
 func claimKey(name string) string { return companion("writer", name) }
 
@@ -29,7 +29,8 @@ func timeoutKey(name, reader string) string {
 	return tagged("", name) + ":" + reader + ":rwlock_timeout:1"
 }
 
-func (s *session) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
+	error) {
 	s.sides.Store(true)
 	if r.Kind == backend.KindRead {
 		return s.acquireRead(ctx, c, r)
@@ -37,7 +38,8 @@ func (s *session) acquireSide(ctx context.Context, c Commands, r backend.Acquire
 	return s.acquireWrite(ctx, c, r)
 }
 
-func (s *session) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
+	error) {
 	track := s.adapter.Features().Tracking
 	timeout := timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
@@ -55,7 +57,8 @@ func (s *session) acquireRead(ctx context.Context, c Commands, r backend.Acquire
 	return backend.AcquireReply{Granted: granted, Absent: err == nil && !granted}, err
 }
 
-func (s *session) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s readWrite) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
+	error) {
 	reply, err := c.WriteAcquire(ctx, WriteAcquireKeys{Lock: r.Name, Writer: claimKey(r.Name)}, WriteAcquireArgs{
 		Owner:    writerField(r.Owner),
 		Lease:    r.Lease,
@@ -75,29 +78,28 @@ func (s *session) acquireWrite(ctx context.Context, c Commands, r backend.Acquir
 }
 
 // answer decodes what an acquire script says: 0 granted, else for how long not.
-func (s *session) answer(script string, left int64, err error) (backend.AcquireReply, error) {
+func (s *core) answer(script string, left int64, err error) (backend.AcquireReply, error) {
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.fault(err)
 	case left == 0:
 		return backend.AcquireReply{Granted: true}, nil
-	case left == -1 || left > maxMillis:
-		return backend.AcquireReply{Remaining: -1}, nil
-	case left > 0:
-		return backend.AcquireReply{Remaining: millis(left)}, nil
+	case left >= -1:
+		return backend.AcquireReply{Remaining: remaining(left)}, nil
 	}
 	return backend.AcquireReply{}, strange(script, left)
 }
 
-func (s *session) releaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s readWrite) releaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.ReadRelease(ctx,
-		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name), Channel: rwChannel(r.Name)},
+		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name),
+			Channel: rwChannel(r.Name)},
 		ReadReleaseArgs{Owner: r.Owner, Publish: s.publish()})
 	held, err := s.yes("read_release", reply, err)
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s *session) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+func (s readWrite) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := s.adapter.WriteRelease(ctx, rwReleaseKeys(r.Name), WriteReleaseArgs{
 		Owner:   writerField(r.Owner),
 		Keep:    int64(r.Keep),
@@ -107,8 +109,8 @@ func (s *session) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (b
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s *session) renewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]ReadRenewItem, len(in)), make([]ReadRenewReply, len(in))
+func (s readWrite) renewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	items, replies := make([]ReadRenewItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}
 	}
@@ -119,7 +121,7 @@ func (s *session) renewReads(ctx context.Context, in []backend.RenewRequest, out
 	}
 }
 
-func (s *session) inspectRW(ctx context.Context, name string) (backend.Record, error) {
+func (s readWrite) inspectRW(ctx context.Context, name string) (backend.Record, error) {
 	reply, err := s.adapter.RWInspect(ctx, RWInspectKeys{Lock: name, Prefix: tagged("", name)})
 	if err != nil {
 		return backend.Record{}, s.fault(err)
@@ -131,10 +133,7 @@ func (s *session) inspectRW(ctx context.Context, name string) (backend.Record, e
 	if err != nil || left < -2 || len(reply)%2 != 0 {
 		return backend.Record{}, strange("rw_inspect", reply)
 	}
-	rec := backend.Record{Held: true, Remaining: -1, Kind: backend.KindRead}
-	if left >= 0 && left <= maxMillis {
-		rec.Remaining = millis(max(left, 1))
-	}
+	rec := backend.Record{Held: true, Remaining: remaining(left), Kind: backend.KindRead}
 	if reply[1] == "write" {
 		rec.Kind = backend.KindWrite
 	}
@@ -155,13 +154,13 @@ func (s *session) inspectRW(ctx context.Context, name string) (backend.Record, e
 	return rec, nil
 }
 
-func (s *session) forceRelease(ctx context.Context, name string) (bool, error) {
+func (s readWrite) forceRelease(ctx context.Context, name string) (bool, error) {
 	reply, err := s.adapter.RWForceRelease(ctx, rwReleaseKeys(name), ForceReleaseArgs{Publish: s.publish()})
 	return s.yes("rw_force_release", reply, err)
 }
 
 // Withdraw implements [backend.RWSession].
-func (s *session) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
+func (s readWrite) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}

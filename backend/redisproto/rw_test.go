@@ -30,7 +30,8 @@ func rwOf(t *testing.T, b backend.Backend) backend.RWSession {
 }
 
 // side takes a side of a read-write lock, or does not.
-func side(t *testing.T, s backend.Session, k backend.Kind, name, owner string, more ...func(*backend.AcquireRequest)) backend.AcquireReply {
+func side(t *testing.T, s backend.Session, k backend.Kind, name, owner string,
+	more ...func(*backend.AcquireRequest)) backend.AcquireReply {
 	t.Helper()
 	q := backend.AcquireRequest{Kind: k, Name: name, Owner: owner, Lease: time.Minute}
 	for _, f := range more {
@@ -129,7 +130,8 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 
 			side(t, s, backend.KindWrite, name, "c:4", claiming("c"), lease(30*time.Second))
 			equal(t, "keys", keys(t, srv), []string{name})
-			if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Kind: backend.KindWrite, Name: name, Owner: "c:4", Holds: 2, Lease: time.Minute}); !r.Held || err != nil {
+			if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Kind: backend.KindWrite, Name: name,
+				Owner: "c:4", Holds: 2, Lease: time.Minute}); !r.Held || err != nil {
 				t.Fatal(r, err)
 			}
 			side(t, s, backend.KindRead, name, "c:5", under(backend.KindWrite, "c:4"))
@@ -178,7 +180,8 @@ func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 		srv.Must("PEXPIRE", "n", "40000")
 		srv.Must("SET", "{n}:uuid:7:rwlock_timeout:1", "1", "PX", "40000")
 		srv.Must("SET", "{n}:uuid:7:rwlock_timeout:2", "1", "PX", "20000")
-		if r := side(t, s, backend.KindWrite, "n", "c:1"); r.Granted || r.Remaining < 30*time.Second || r.Remaining > 40*time.Second {
+		if r := side(t, s, backend.KindWrite, "n", "c:1"); r.Granted || r.Remaining < 30*time.Second ||
+			r.Remaining > 40*time.Second {
 			t.Errorf("beside a reader: %+v", r)
 		}
 		side(t, s, backend.KindRead, "n", "c:2")
@@ -208,7 +211,8 @@ func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 				t.Errorf("beside a writer: %+v", r)
 			}
 		}
-		if rec, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "n"}); err != nil || rec.Owner != "uuid:8" || rec.Holds != 1 {
+		if rec, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "n"}); err != nil ||
+			rec.Owner != "uuid:8" || rec.Holds != 1 {
 			t.Errorf("%+v, %v", rec, err)
 		}
 		srv.Must("DEL", "n")
@@ -279,7 +283,8 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	for what, f := range map[string]func(){
 		"a partial release": func() {
 			side(t, a, backend.KindWrite, "n", "a:3")
-			a.Reenter(t.Context(), backend.ReenterRequest{Kind: backend.KindWrite, Name: "n", Owner: "a:3", Holds: 2, Lease: time.Minute})
+			a.Reenter(t.Context(), backend.ReenterRequest{Kind: backend.KindWrite, Name: "n", Owner: "a:3", Holds: 2,
+				Lease: time.Minute})
 			release(backend.KindWrite, "a:3", 1)
 		},
 		"a downgrade": func() {
@@ -305,7 +310,8 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	// A renewal registers again.
 	side(t, a, backend.KindRead, "n", "a:2", lease(20*time.Second))
 	out := make([]backend.RenewResult, 1)
-	a.Renew(t.Context(), []backend.RenewRequest{{Kind: backend.KindRead, Name: "n", Owner: "a:2", Lease: time.Minute}}, out)
+	a.Renew(t.Context(), []backend.RenewRequest{{Kind: backend.KindRead, Name: "n", Owner: "a:2",
+		Lease: time.Minute}}, out)
 	if !out[0].Held {
 		t.Fatal(out[0].Err)
 	}
@@ -325,12 +331,14 @@ func TestReadWriteLocksWorkOnACluster(t *testing.T) {
 			s := rwOf(t, b)
 			var in []backend.RenewRequest
 			for _, name := range []string{"a", "b", "{x}c", "d"} {
-				if !side(t, s, backend.KindRead, name, "c:1").Granted || !side(t, s, backend.KindRead, name, "c:2", under(backend.KindRead, "c:1")).Granted {
+				if !side(t, s, backend.KindRead, name, "c:1").Granted ||
+					!side(t, s, backend.KindRead, name, "c:2", under(backend.KindRead, "c:1")).Granted {
 					t.Fatal("not granted")
 				}
 				side(t, s, backend.KindWrite, name, "c:3", claiming("c"))
 				for _, owner := range []string{"c:1", "c:2"} {
-					in = append(in, backend.RenewRequest{Kind: backend.KindRead, Name: name, Owner: owner, Lease: 2 * time.Minute})
+					in = append(in, backend.RenewRequest{Kind: backend.KindRead, Name: name, Owner: owner,
+						Lease: 2 * time.Minute})
 				}
 			}
 			out := make([]backend.RenewResult, len(in))
@@ -339,7 +347,9 @@ func TestReadWriteLocksWorkOnACluster(t *testing.T) {
 				if !r.Held {
 					t.Errorf("%+v: %+v", in[i], r)
 				}
-				if rec, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindRead, Name: in[i].Name}); err != nil || rec.Remaining < time.Minute {
+				if rec, err := s.Inspect(t.Context(),
+					backend.Topic{Kind: backend.KindRead, Name: in[i].Name}); err != nil ||
+					rec.Remaining < time.Minute {
 					t.Errorf("%+v, %v", rec, err)
 				}
 				unside(t, s, backend.KindRead, in[i].Name, in[i].Owner)
@@ -348,7 +358,8 @@ func TestReadWriteLocksWorkOnACluster(t *testing.T) {
 				side(t, s, backend.KindWrite, name, "c:4", claiming("c"))
 				side(t, s, backend.KindRead, name, "c:5", under(backend.KindWrite, "c:4"))
 				unside(t, s, backend.KindWrite, name, "c:4")
-				if did, err := s.ForceRelease(t.Context(), backend.Topic{Kind: backend.KindRead, Name: name}); !did || err != nil {
+				if did, err := s.ForceRelease(t.Context(), backend.Topic{Kind: backend.KindRead, Name: name}); !did ||
+					err != nil {
 					t.Error(did, err)
 				}
 			}
@@ -376,7 +387,8 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 		minutes := func(d time.Duration) time.Duration { return d.Round(time.Minute) }
 		pick := func(of ...string) string { return of[r.IntN(len(of))] }
 		step := func() (string, func(backend.Session) (any, error)) {
-			op := pick("acquire", "acquire", "acquire", "acquire", "enter", "enter", "reenter", "release", "release", "release", "release", "renew", "inspect", "force", "withdraw")
+			op := pick("acquire", "acquire", "acquire", "acquire", "enter", "enter", "reenter", "release", "release",
+				"release", "release", "renew", "inspect", "force", "withdraw")
 			k := []backend.Kind{backend.KindRead, backend.KindWrite}[r.IntN(2)]
 			if r.IntN(20) == 0 {
 				k = backend.KindLock
@@ -391,7 +403,8 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 			n := r.IntN(3)
 			claim := time.Duration(r.IntN(2)*30) * time.Minute
 			t := backend.Topic{Kind: k, Name: name}
-			what := fmt.Sprintf("%s of kind %d by %s, %s, n=%d, claim %v, under %s %d, %s", op, k, owner, span, n, claim, outer, outerKind, name)
+			what := fmt.Sprintf("%s of kind %d by %s, %s, n=%d, claim %v, under %s %d, %s", op, k, owner, span, n,
+				claim, outer, outerKind, name)
 			return what, func(s backend.Session) (any, error) {
 				switch op {
 				case "acquire", "enter":
@@ -412,12 +425,14 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 					if k == backend.KindRead {
 						return nil, nil
 					}
-					return s.Reenter(ctx, backend.ReenterRequest{Kind: k, Name: name, Owner: owner, Holds: 2 + n, Lease: span})
+					return s.Reenter(ctx, backend.ReenterRequest{Kind: k, Name: name, Owner: owner, Holds: 2 + n,
+						Lease: span})
 				case "release":
 					return s.Release(ctx, backend.ReleaseRequest{Kind: k, Name: name, Owner: owner, Keep: max(n-1, 0)})
 				case "renew":
 					out := make([]backend.RenewResult, 2)
-					s.Renew(ctx, []backend.RenewRequest{{Kind: k, Name: name, Owner: owner, Lease: span}, {Kind: k, Name: name, Owner: owner}}, out)
+					s.Renew(ctx, []backend.RenewRequest{{Kind: k, Name: name, Owner: owner, Lease: span},
+						{Kind: k, Name: name, Owner: owner}}, out)
 					return out, nil
 				case "inspect":
 					rec, err := s.Inspect(ctx, t)
@@ -438,8 +453,10 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 			a, errA := do(on)
 			c, errC := do(in)
 			log = append(log, fmt.Sprintf("%s: %+v, %v", what, a, errA))
-			if fmt.Sprint(a) != fmt.Sprint(c) || errors.Is(errA, backend.ErrWrongKind) != errors.Is(errC, backend.ErrWrongKind) || (errA == nil) != (errC == nil) {
-				t.Fatalf("seed %d: in memory it is %+v, %v, after\n%s", seed, c, errC, strings.Join(log[max(0, len(log)-25):], "\n"))
+			if fmt.Sprint(a) != fmt.Sprint(c) || errors.Is(errA, backend.ErrWrongKind) != errors.Is(errC,
+				backend.ErrWrongKind) || (errA == nil) != (errC == nil) {
+				t.Fatalf("seed %d: in memory it is %+v, %v, after\n%s", seed, c, errC,
+					strings.Join(log[max(0, len(log)-25):], "\n"))
 			}
 		}
 		// What is announced arrives in order.

@@ -29,23 +29,28 @@ import (
 // adapters are the ways to Redis that every test here runs over.
 var adapters = map[string]func(t *testing.T, addr string, as login) backend.Backend{
 	"go-redis": func(t *testing.T, addr string, as login) backend.Backend {
-		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password, ReadTimeout: 5 * time.Second})
+		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password,
+			ReadTimeout: 5 * time.Second})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return redisgo.New(rdb)
 	},
 	"go-redis RESP2": func(t *testing.T, addr string, as login) backend.Backend {
-		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password, Protocol: 2, ReadTimeout: 5 * time.Second})
+		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password, Protocol: 2,
+			ReadTimeout: 5 * time.Second})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return redisgo.New(rdb)
 	},
 	"rueidis": func(_ *testing.T, addr string, as login) backend.Backend {
-		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user, Password: as.password})
+		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user,
+			Password: as.password})
 	},
 	"rueidis RESP2": func(_ *testing.T, addr string, as login) backend.Backend {
-		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user, Password: as.password, AlwaysRESP2: true})
+		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user,
+			Password: as.password, AlwaysRESP2: true})
 	},
 	"rueidis, own client": func(t *testing.T, addr string, as login) backend.Backend {
-		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user, Password: as.password})
+		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user,
+			Password: as.password})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +177,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func noChannels(t *testing.T, srv *redistest.Server) {
 	t.Helper()
-	eventually(t, "no channel is subscribed", func() bool { return fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")) == "[]" })
+	eventually(t, "no channel is subscribed",
+		func() bool { return fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")) == "[]" })
 }
 
 func TestTheRecordIsRedissons(t *testing.T) {
@@ -191,20 +197,24 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		if ms := do(t, srv, "PTTL", "orders:42").(int64); ms < 15_000 || ms > 30_000 {
 			t.Errorf("PTTL %d", ms)
 		}
-		if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "orders:42", Owner: "c:1", Holds: 2, Lease: time.Second}); err != nil || !r.Held {
+		if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "orders:42", Owner: "c:1", Holds: 2,
+			Lease: time.Second}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
-		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42"), do(t, srv, "PTTL", "orders:42").(int64) > 15_000); got != "[c:1 2] true" {
+		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42"),
+			do(t, srv, "PTTL", "orders:42").(int64) > 15_000); got != "[c:1 2] true" {
 			t.Errorf("after re-entry %s", got)
 		}
-		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining < 15*time.Second || r.Remaining > 30*time.Second {
+		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining < 15*time.Second ||
+			r.Remaining > 30*time.Second {
 			t.Errorf("%+v", r)
 		}
 		rec, err := s.Inspect(t.Context(), topic("orders:42"))
 		if err != nil || !rec.Held || rec.Owner != "c:1" || rec.Holds != 2 || rec.Remaining < 15*time.Second {
 			t.Errorf("%+v %v", rec, err)
 		}
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "orders:42", Owner: "c:1", Keep: 1}); err != nil || !r.Held {
+		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "orders:42", Owner: "c:1",
+			Keep: 1}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
 		release(t, s, "orders:42", "c:1")
@@ -228,7 +238,8 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		if n := javaEars.heard["released orders:42"]; n != 3 {
 			t.Errorf("%d releases", n)
 		}
-		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second, Fenced: true})
+		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second,
+			Fenced: true})
 		if err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli() {
 			t.Errorf("%+v %v", r, err)
 		}
@@ -266,7 +277,8 @@ func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
 		}
 		flush()
 		out := make([]backend.RenewResult, 2)
-		s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "o", Lease: time.Minute}, {Name: "m", Owner: "o", Lease: time.Minute}}, out)
+		s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "o", Lease: time.Minute},
+			{Name: "m", Owner: "o", Lease: time.Minute}}, out)
 		if out[0] != (backend.RenewResult{Held: true}) || out[1] != (backend.RenewResult{}) {
 			t.Errorf("%+v", out)
 		}
@@ -419,10 +431,12 @@ func TestOtherKindsAreRefusedNotGranted(t *testing.T) {
 		do(t, srv, "RPUSH", "list", "x")
 		for _, name := range []string{"rw", "string", "list"} {
 			_, acquired := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Second})
-			_, fenced := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Second, Fenced: true})
+			_, fenced := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Second,
+				Fenced: true})
 			_, inspected := s.Inspect(t.Context(), topic(name))
 			_, forced := s.ForceRelease(t.Context(), topic(name))
-			for what, err := range map[string]error{"acquire": acquired, "fenced": fenced, "inspect": inspected, "force": forced} {
+			for what, err := range map[string]error{"acquire": acquired, "fenced": fenced, "inspect": inspected,
+				"force": forced} {
 				f := backend.FaultOf(err)
 				if !errors.Is(err, backend.ErrWrongKind) || f.Remedy == "" || f.Temporary {
 					t.Errorf("%s %s: %v %+v", what, name, err, f)
@@ -465,7 +479,8 @@ func TestFaultsOfARealServer(t *testing.T) {
 				{login{"half", "pw"}, "pexpire", true},
 			} {
 				f, err := try(c.as)
-				if err == nil || !strings.Contains(err.Error(), c.text) || f.Remedy == "" || f.Temporary || f.MayHaveRun != c.mayHaveRun {
+				if err == nil || !strings.Contains(err.Error(), c.text) || f.Remedy == "" || f.Temporary ||
+					f.MayHaveRun != c.mayHaveRun {
 					t.Errorf("%v: %+v", c.as, f)
 				}
 			}
@@ -474,7 +489,8 @@ func TestFaultsOfARealServer(t *testing.T) {
 			s, e := session(t, adapter(t, srv.Addr(), login{"mute", "pw"}))
 			acquire(t, s, "n", "o", time.Minute)
 			_, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"})
-			if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || f.Temporary || !strings.Contains(f.Remedy, "&redisson_*") {
+			if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || f.Temporary ||
+				!strings.Contains(f.Remedy, "&redisson_*") {
 				t.Errorf("release without permission for the channel: %v %+v", err, f)
 			}
 			if do(t, srv, "EXISTS", "n").(int64) != 0 {
@@ -482,7 +498,10 @@ func TestFaultsOfARealServer(t *testing.T) {
 			}
 			s.Watch(topic("n"))
 			eventually(t, "the watcher is told", func() bool {
-				return slices.ContainsFunc(e.all(), func(s string) bool { return strings.HasPrefix(s, "failed n: NOPERM") })
+				return slices.ContainsFunc(e.all(), func(s string) bool {
+					return strings.HasPrefix(s,
+						"failed n: NOPERM")
+				})
 			})
 			do(t, srv, "ACL", "SETUSER", "mute", "&*")
 			e.await(t, "watching n", 1)
@@ -538,7 +557,8 @@ func TestAReplyThatIsLostIsNotSentAgain(t *testing.T) {
 			proxy.Reset()
 			done := make(chan error)
 			go func() {
-				_, err := s.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+				_, err := s.Acquire(context.Background(),
+					backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 				done <- err
 			}()
 			eventually(t, "it is sent", func() bool { return proxy.Count(redistest.Named("EVALSHA")) > 0 })
@@ -619,7 +639,8 @@ func TestOnAClusterOfOneNode(t *testing.T) {
 			e.await(t, "released 7", 1)
 			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
 			e.await(t, "watching 7", 2)
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second, Fenced: true})
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second,
+				Fenced: true})
 			if err != nil || !r.Granted || r.Token == 0 {
 				t.Error(r, err)
 			}

@@ -9,35 +9,68 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 	"github.com/mortise-go/mortise/scripts"
 )
 
 // renewBatch bounds how long one renewal occupies the server: some 0.3 ms.
 const renewBatch = 256
 
-// session is one client's way into Redis. Each operation is one command; the
+// core is one client's way into Redis, and what its kinds of locks share.
+type core struct {
+	adapter Adapter
+	handler backend.Handler
+	subs    pubsub.Watcher
+	seen    *heldcache.Cache
+	second  *heldcache.Second[Commands]
+	joint   *joint
+	nodes   nodes
+	closed  atomic.Bool
+	sides   atomic.Bool // a read-write lock was asked for
+	tag     string      // what the client is called in nextKey: seven digits
+
+	greeting *Lazy[struct{}] // nil if the server is not asked
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	sharded  atomic.Bool
+	// sharding decides at the first command whether sharded is true; nil if it never is.
+	sharding *Lazy[bool]
+}
+
+// The kinds of locks, and what locks can do beyond being taken. Each is the core with methods of its own.
+type (
+	readWrite struct{ *core }
+	fairLock  struct{ *core }
+	counters  struct{ *core }
+	permits   struct{ *core }
+	nested    struct{ *core }
+	agedLock  struct{ *core }
+	multiLock struct{ *core }
+	relay     struct{ *core }
+)
+
+// session is the session of one client. Each operation is one command; the
 // exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, and a
 // cached refusal, which sends none. A script that the server does not know yet
 // costs one more, and so does the first operation of a session: HELLO.
 type session struct {
-	adapter Adapter
-	handler backend.Handler
-	subs    watcher
-	seen    *picture
-	closed  atomic.Bool
-	sides   atomic.Bool // a read-write lock was asked for
-	tag     string      // what it is called in nextKey: nine digits
+	*core
+	readWrite
+	fairLock
+	counters
+	permits
+	nested
+	agedLock
+	multiLock
+	relay
+}
 
-	nodes     nodes
-	untracked untracked
-	joint     *joint
-	greeting  *Lazy[struct{}] // nil if the server is not asked
-
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	sharded atomic.Bool
-	// sharding decides at the first command whether sharded is true; nil if it never is.
-	sharding *Lazy[bool]
+func newSession(s *core) *session {
+	return &session{
+		core: s, readWrite: readWrite{s}, fairLock: fairLock{s}, counters: counters{s}, permits: permits{s},
+		nested: nested{s}, agedLock: agedLock{s}, multiLock: multiLock{s}, relay: relay{s},
+	}
 }
 
 var (
@@ -73,12 +106,12 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	track := s.adapter.Features().Tracking
 	if track && r.Cached {
-		if left, held := s.seen.held(r.Name, time.Now()); held {
+		if left, held := s.seen.Held(r.Name, time.Now()); held {
 			return backend.AcquireReply{Remaining: left}, nil
 		}
 	}
 	switch joint := r.Kind == backend.KindLock && !r.Waits && !r.Fenced && s.adapter.Features().Leaves; {
-	case joint && (s.untracked.apart() || !track):
+	case joint && (s.second.Apart() || !track):
 		reply, err := s.acquireJoint(ctx, r)
 		if err != nil || reply.Granted || !track || !r.Cached {
 			return s.confirmed(reply), err
@@ -87,15 +120,16 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	case !track:
 		return s.acquire(ctx, s.adapter, r, false)
 	}
-	look, sent := s.seen.look(r.Name), time.Now()
+	query, sent := s.seen.Begin(r.Name), time.Now()
 	reply, err := s.acquire(ctx, s.adapter, r, true)
 	if left := leftIn[backend.AcquireReply](err); left != nil {
-		return backend.AcquireReply{}, behind(left, func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
-			s.learn(look, sent, reply, err)
-			return reply, err
-		})
+		return backend.AcquireReply{}, behind(left,
+			func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
+				s.learn(query, sent, reply, err)
+				return reply, err
+			})
 	}
-	s.learn(look, sent, reply, err)
+	s.learn(query, sent, reply, err)
 	if r.Kind == backend.KindLock && !r.Waits {
 		reply = s.confirmed(reply)
 	}
@@ -103,30 +137,30 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 }
 
 // confirmWithin is when a lock that is still held is to be asked after, over a connection that tracks: most
-// are released by then, and need no server to remember who is told of the end of their record.
+// are released by then, and need no server to remember which client is told of the end of their record.
 const confirmWithin = 250 * time.Millisecond
 
-// confirmed is the reply to a request that does not have the server remember whom it granted.
-func (s *session) confirmed(reply backend.AcquireReply) backend.AcquireReply {
+// confirmed is the reply to a request that does not have the server remember its client.
+func (s *core) confirmed(reply backend.AcquireReply) backend.AcquireReply {
 	if reply.Granted && s.adapter.Features().Tracking {
 		reply.Confirm = confirmWithin
 	}
 	return reply
 }
 
-// learn keeps in the picture what an acquisition showed.
-func (s *session) learn(look look, sent time.Time, reply backend.AcquireReply, err error) {
+// learn keeps in the held cache what an acquisition showed.
+func (s *core) learn(query heldcache.Query, sent time.Time, reply backend.AcquireReply, err error) {
 	switch {
 	case err != nil:
-		s.seen.learnNothing(look)
+		s.seen.End(query)
 	case reply.Granted:
-		s.seen.learnFree(look)
-	case reply.Remaining == 0: // a fair lock that nobody holds
-		s.seen.learnNothing(look)
+		s.seen.Free(query)
+	case reply.Remaining == 0: // a fair lock that is free
+		s.seen.End(query)
 	case !s.adapter.Features().Tracking: // the connection turned out to have none
-		s.seen.learnNothing(look)
+		s.seen.End(query)
 	default:
-		s.seen.learnHeld(look, sent, reply.Remaining)
+		s.seen.Refused(query, sent, reply.Remaining)
 	}
 }
 
@@ -151,7 +185,8 @@ func (s *session) Leaves(k backend.Kind) bool {
 }
 
 // acquire sends an acquisition by c.
-func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest, track bool) (backend.AcquireReply, error) {
+func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest,
+	track bool) (backend.AcquireReply, error) {
 	if r.Kind == backend.KindFair {
 		return s.acquireFair(ctx, c, r, track)
 	}
@@ -196,18 +231,7 @@ func (s *session) acquiredFenced(reply []int64, err error) (backend.AcquireReply
 }
 
 func (s *session) acquired(left int64, err error) (backend.AcquireReply, error) {
-	switch {
-	case err != nil:
-		return backend.AcquireReply{}, s.fault(err)
-	case left == 0:
-		return backend.AcquireReply{Granted: true}, nil
-	case left == -1 || left > maxMillis:
-		return backend.AcquireReply{Remaining: -1}, nil
-	case left > 0:
-		return backend.AcquireReply{Remaining: millis(left)}, nil
-	default:
-		return backend.AcquireReply{}, strange("acquire", left)
-	}
+	return s.answer("acquire", left, err)
 }
 
 func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
@@ -229,7 +253,7 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 		Fenced: r.Fenced,
 		Track:  s.adapter.Features().Tracking,
 	})
-	s.seen.forget(r.Name)
+	s.seen.Forget(r.Name)
 	if err != nil {
 		return backend.ReenterReply{}, s.faultOf(err, r.Fenced)
 	}
@@ -273,7 +297,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 }
 
 // releaseReply is what a release came to that can be left.
-func (s *session) releaseReply(name, script string, reply int64, err error) (backend.ReleaseReply, error) {
+func (s *core) releaseReply(name, script string, reply int64, err error) (backend.ReleaseReply, error) {
 	if left := leftIn[int64](err); left != nil {
 		return backend.ReleaseReply{}, behind(left, func(reply int64, err error) (backend.ReleaseReply, error) {
 			return s.releaseReply(name, script, reply, err)
@@ -290,20 +314,22 @@ func (s *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 	if sided(t.Kind) {
 		return s.forceRelease(ctx, t.Name)
 	}
-	reply, err := s.adapter.ForceRelease(ctx, ForceReleaseKeys{Lock: t.Name, Channel: channelOf(t.Name), Queue: queueKey(t.Name)}, ForceReleaseArgs{Publish: s.publish()})
+	reply, err := s.adapter.ForceRelease(ctx,
+		ForceReleaseKeys{Lock: t.Name, Channel: channelOf(t.Name), Queue: queueKey(t.Name)},
+		ForceReleaseArgs{Publish: s.publish()})
 	return s.wrote(t.Name, "force_release", reply, err)
 }
 
 // wrote decodes the reply of a script that may have freed a lock: 0 or 1.
-func (s *session) wrote(name, script string, reply int64, err error) (bool, error) {
+func (s *core) wrote(name, script string, reply int64, err error) (bool, error) {
 	if err != nil {
 		err = s.fault(err)
 		if backend.FaultOf(err).MayHaveRun {
-			s.seen.doubt(name, time.Now())
+			s.seen.Exclude(name, time.Now())
 		}
 		return false, err
 	}
-	s.seen.forget(name)
+	s.seen.Forget(name)
 	if reply != 0 && reply != 1 {
 		return false, strange(script, reply)
 	}
@@ -336,7 +362,7 @@ func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 }
 
 func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]RenewItem, len(in)), make([]RenewReply, len(in))
+	items, replies := make([]RenewItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
 		items[i] = RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}
 		if r.Kind == backend.KindWrite {
@@ -347,7 +373,7 @@ func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out
 	s.renewed("renew", in, replies, out)
 }
 
-func (s *session) renewed(script string, in []backend.RenewRequest, replies []RenewReply, out []backend.RenewResult) {
+func (s *core) renewed(script string, in []backend.RenewRequest, replies []BatchReply, out []backend.RenewResult) {
 	for i, r := range replies {
 		if r.Err != nil {
 			s.movedNodes()
@@ -355,7 +381,7 @@ func (s *session) renewed(script string, in []backend.RenewRequest, replies []Re
 		held, err := s.yes(script, r.Value, r.Err)
 		out[i] = backend.RenewResult{Held: held, Err: err}
 		if in[i].Lease > 0 {
-			s.seen.forget(in[i].Name) // our own write, of which nobody tells us
+			s.seen.Forget(in[i].Name) // our own write, which no invalidation follows
 		}
 	}
 }
@@ -385,10 +411,7 @@ func (s *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record,
 	if len(fields) == 0 {
 		return backend.Record{}, nil
 	}
-	rec := backend.Record{Held: true, Remaining: -1}
-	if left >= 0 && left <= maxMillis {
-		rec.Remaining = millis(max(left, 1))
-	}
+	rec := backend.Record{Held: true, Remaining: remaining(left)}
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i] == "mode" {
 			return backend.Record{}, &backend.Fault{
@@ -404,8 +427,8 @@ func (s *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record,
 	return rec, nil
 }
 
-func (s *session) Watch(t backend.Topic)   { s.subs.watch(topicChannel(t), t) }
-func (s *session) Unwatch(t backend.Topic) { s.subs.unwatch(topicChannel(t), t) }
+func (s *session) Watch(t backend.Topic)   { s.subs.Watch(topicChannel(t), t) }
+func (s *session) Unwatch(t backend.Topic) { s.subs.Unwatch(topicChannel(t), t) }
 
 // Ping costs two commands: PING, and a pipeline of SCRIPT LOAD per master.
 func (s *session) Ping(ctx context.Context) error {
@@ -415,11 +438,7 @@ func (s *session) Ping(ctx context.Context) error {
 	if err := s.adapter.Ping(ctx); err != nil {
 		return s.fault(err)
 	}
-	sources := make([]string, len(scripts.All))
-	for i, script := range scripts.All {
-		sources[i] = script.Source
-	}
-	return s.fault(s.adapter.LoadScripts(ctx, sources))
+	return s.fault(s.adapter.LoadScripts(ctx, scripts.Sources()))
 }
 
 func (s *session) Close() error {
@@ -427,8 +446,8 @@ func (s *session) Close() error {
 		return nil
 	}
 	s.cancel()
-	s.joint.close()
-	s.subs.close()
+	s.joint.Close()
+	s.subs.Close()
 	if s.greeting != nil {
 		s.greeting.Close()
 	}
@@ -436,7 +455,7 @@ func (s *session) Close() error {
 }
 
 // publish is the command that announces a release.
-func (s *session) publish() string {
+func (s *core) publish() string {
 	if s.sharded.Load() {
 		return commandSPublish
 	}
@@ -445,7 +464,7 @@ func (s *session) publish() string {
 
 // ready refuses what need not be sent: after Close, and with a context that ended. The
 // first command of a client of a cluster is preceded by one more, which tells how to publish.
-func (s *session) ready(ctx context.Context) error {
+func (s *core) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return &backend.Fault{Err: backend.ErrSessionClosed}
 	}
@@ -468,16 +487,16 @@ func (s *session) ready(ctx context.Context) error {
 }
 
 // invalidated hears from the client library of keys that changed; nil for all.
-func (s *session) invalidated(keys []string) {
+func (s *core) invalidated(keys []string) {
 	if keys == nil {
-		s.seen.forgetAll()
+		s.seen.ForgetAll()
 		if !s.closed.Load() {
 			s.handler.ChangedAll()
 		}
 		return
 	}
 	for _, key := range keys {
-		s.seen.forget(key)
+		s.seen.Forget(key)
 		if !s.closed.Load() {
 			// What the key holds is not told.
 			s.handler.Changed(backend.Topic{Kind: backend.KindLock, Name: key})
@@ -493,3 +512,11 @@ func (s *session) invalidated(keys []string) {
 const maxMillis = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// remaining is the time that a script says is left; negative where there is no end.
+func remaining(ms int64) time.Duration {
+	if ms < 0 || ms > maxMillis {
+		return -1
+	}
+	return millis(max(ms, 1))
+}

@@ -61,7 +61,7 @@ func TestStrangeRepliesAreFaults(t *testing.T) {
 		_, err := s.Inspect(ctx, topic("n"))
 		check("inspect", err)
 	}
-	a.renew = func(_ []RenewItem, out []RenewReply) { out[0] = RenewReply{Value: 7} }
+	a.renew = func(_ []RenewItem, out []BatchReply) { out[0] = BatchReply{Value: 7} }
 	out := make([]backend.RenewResult, 1)
 	s.Renew(ctx, []backend.RenewRequest{{Name: "n", Owner: "o"}}, out)
 	check("renew", out[0].Err)
@@ -75,12 +75,15 @@ func TestInspectTakesAnyHash(t *testing.T) {
 		want  backend.Record
 	}{
 		{[]string{"-2"}, backend.Record{}},
-		{[]string{"1500", "c:1", "2"}, backend.Record{Held: true, Owner: "c:1", Holds: 2, Remaining: 1500 * time.Millisecond}},
+		{[]string{"1500", "c:1", "2"}, backend.Record{Held: true, Owner: "c:1", Holds: 2,
+			Remaining: 1500 * time.Millisecond}},
 		{[]string{"-1", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
-		{[]string{"9", "marker", "x", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: 9 * time.Millisecond}},
+		{[]string{"9", "marker", "x", "c:1", "1"},
+			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: 9 * time.Millisecond}},
 		{[]string{"9", "c:1", "99999999999999999999999"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
 		{[]string{"9", "c:1", "-4"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
-		{[]string{"9223372036854775807", "c:1", "1"}, backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
+		{[]string{"9223372036854775807", "c:1", "1"},
+			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
 	} {
 		a.strings = c.reply
 		got, err := s.Inspect(t.Context(), topic("n"))
@@ -98,7 +101,7 @@ func TestRenewSplitsAndMapsBack(t *testing.T) {
 	a := &fakeAdapter{}
 	s, _ := open(t, a)
 	var batches []int
-	a.renew = func(items []RenewItem, out []RenewReply) {
+	a.renew = func(items []RenewItem, out []BatchReply) {
 		batches = append(batches, len(items))
 		for i, it := range items {
 			switch {
@@ -135,7 +138,7 @@ func TestRenewSplitsAndMapsBack(t *testing.T) {
 }
 
 func TestAfterCloseNothingIsSent(t *testing.T) {
-	a := &fakeAdapter{renew: func([]RenewItem, []RenewReply) { t.Error("sent") }}
+	a := &fakeAdapter{renew: func([]RenewItem, []BatchReply) { t.Error("sent") }}
 	a.acquire = func(context.Context, AcquireArgs) (int64, error) {
 		t.Error("sent")
 		return 0, nil

@@ -7,20 +7,21 @@ import (
 	"strings"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
 // ShardedPubSub tells how releases are announced on a Redis Cluster: to every node of
-// it, with PUBLISH, or with SPUBLISH to the one that has the lock's slot. All who share
+// it, with PUBLISH, or with SPUBLISH to the one that has the lock's slot. All clients that share
 // locks must do the same, Redisson included, whose shardedSubscriptionMode has the same
-// three values and the same default: who listens with SUBSCRIBE does not hear SPUBLISH.
-// Exclusion does not depend on it; those who differ do not wake each other, and wait
+// three values and the same default: a client that listens with SUBSCRIBE does not hear SPUBLISH.
+// Exclusion does not depend on it; clients that differ do not wake each other, and wait
 // until the holder's lease is over.
 type ShardedPubSub int8
 
 const (
 	// ShardedAuto is ShardedOn where the client is one of a cluster whose servers know
 	// sharded pub/sub, Redis 7 and newer, and ShardedOff elsewhere. It asks once for each
-	// client, as Redisson does: PUBSUB SHARDNUMSUB. A user who may not run that gets
+	// client, as Redisson does: PUBSUB SHARDNUMSUB. A user that may not run it gets
 	// ShardedOff.
 	ShardedAuto ShardedPubSub = iota
 	// ShardedOn is an error where it cannot be had, before any lock is taken.
@@ -55,7 +56,7 @@ type Sharder interface {
 	// Master names the node that has a channel's slot, as far as the client knows. It is
 	// called often, and should be answered from memory.
 	Master(ctx context.Context, channel string) (node string, err error)
-	// FindMasters asks the cluster again who has which slot.
+	// FindMasters asks the cluster again for the nodes of the slots.
 	FindMasters(ctx context.Context) error
 	// SubscribeShard is [Adapter.Subscribe] to one node, with SSUBSCRIBE and
 	// SUNSUBSCRIBE. The channels of a call may be of several slots, and then are as many
@@ -64,24 +65,13 @@ type Sharder interface {
 	SubscribeShard(ctx context.Context, node, name string, ev ShardEvents) (Subscription, error)
 }
 
-// ShardEvents receives what arrives on a subscription to one node of a cluster.
-type ShardEvents interface {
-	// Events, of which Down is called for a lost connection only.
-	Events
-	// Unsubscribed tells that a subscription ended: by an Unsubscribe, or because the
-	// server let the channel's slot go.
-	Unsubscribed(channel string)
-	// Refused tells that the server answered a Subscribe of these channels with an error.
-	// The connection lives on. A refused Unsubscribe is Alive.
-	Refused(channels []string, err error)
-}
-
 const (
 	commandPublish  = "publish"
 	commandSPublish = "spublish"
 )
 
-const remedySharded = "sharded pub/sub is on: it needs a client of a cluster and Redis 7 or newer; leave it at ShardedAuto, or switch it off for all who share the locks"
+const remedySharded = "sharded pub/sub is on: it needs a client of a cluster and Redis 7 or newer; leave it at " +
+	"ShardedAuto, or switch it off for all who share the locks"
 
 // newSharding makes what decides, at the first command, whether pub/sub is sharded: nil if
 // it certainly is not. What the server answered is kept; where it gave no answer the next command
@@ -92,7 +82,7 @@ func newSharding(ctx context.Context, a Adapter, fault func(error) error) (Shard
 		return nil, nil
 	}
 	return sharder, NewLazy(func() (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, pubsub.Patience)
 		defer cancel()
 		err := sharder.AskSharded(ctx)
 		text, answered := a.ServerError(err)

@@ -25,14 +25,16 @@ import (
 
 // clusterAdapters are the ways to a cluster that tests run over. Client-side caching is off:
 // it would wake waiters too.
-var clusterAdapters = map[string]func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend{
+var clusterAdapters = map[string]func(t *testing.T, addrs []string, as login,
+	mode redisproto.ShardedPubSub) backend.Backend{
 	"go-redis": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: as.user, Password: as.password})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return redisgo.New(rdb, redisgo.WithShardedPubSub(mode))
 	},
 	"go-redis RESP2": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: as.user, Password: as.password, Protocol: 2})
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: as.user, Password: as.password,
+			Protocol: 2})
 		t.Cleanup(func() { _ = rdb.Close() })
 		return redisgo.New(rdb, redisgo.WithShardedPubSub(mode))
 	},
@@ -40,8 +42,10 @@ var clusterAdapters = map[string]func(t *testing.T, addrs []string, as login, mo
 		opt := rueidislib.ClientOption{InitAddress: addrs, Username: as.user, Password: as.password, DisableCache: true}
 		return rueidis.New(opt, rueidis.WithShardedPubSub(mode))
 	},
-	"rueidis RESP2, own client": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: addrs, Username: as.user, Password: as.password, DisableCache: true, AlwaysRESP2: true})
+	"rueidis RESP2, own client": func(t *testing.T, addrs []string, as login,
+		mode redisproto.ShardedPubSub) backend.Backend {
+		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: addrs, Username: as.user,
+			Password: as.password, DisableCache: true, AlwaysRESP2: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -457,7 +461,8 @@ func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 				case <-time.After(soon):
 					t.Fatal("waits on a channel that it may not listen to")
 				}
-				if w.err == nil || !strings.Contains(w.err.Error(), "NOPERM") || !strings.Contains(w.err.Error(), "ssubscribe") {
+				if w.err == nil || !strings.Contains(w.err.Error(), "NOPERM") ||
+					!strings.Contains(w.err.Error(), "ssubscribe") {
 					t.Errorf("%v", w.err)
 				}
 			}
@@ -479,7 +484,8 @@ func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 func TestShardedModes(t *testing.T) {
 	t.Parallel()
 	// A stand-in for a server that does not know sharded pub/sub.
-	old := redistest.StartCluster(t, 1, redistest.WithConfig(`rename-command SPUBLISH ""`, `rename-command SSUBSCRIBE ""`, `rename-command PUBSUB ""`))
+	old := redistest.StartCluster(t, 1, redistest.WithConfig(`rename-command SPUBLISH ""`,
+		`rename-command SSUBSCRIBE ""`, `rename-command PUBSUB ""`))
 	new := redistest.StartCluster(t, 3, redistest.WithACL("blind on >pw ~* &* +@all -pubsub"))
 	blind := login{"blind", "pw"}
 	for as, adapter := range clusterAdapters {
@@ -502,7 +508,8 @@ func TestShardedModes(t *testing.T) {
 				b := client(t, adapter(t, test.cluster.Addrs(), test.as, test.mode))
 				free := hold(t, a, "plain", name)
 				w := waitFor(t, b, "plain", name)
-				eventually(t, name+" is listened for", func() bool { return subscribers(test.cluster, test.sharded, name) == 1 })
+				eventually(t, name+" is listened for",
+					func() bool { return subscribers(test.cluster, test.sharded, name) == 1 })
 				if n := subscribers(test.cluster, !test.sharded, name); n != 0 {
 					t.Errorf("%s: it listens in the other way too", test.what)
 				}
@@ -519,11 +526,15 @@ func TestShardedModes(t *testing.T) {
 
 			on, e := session(t, adapter(t, old.Addrs(), login{}, redisproto.ShardedOn))
 			_, err := on.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
-			if f := backend.FaultOf(err); err == nil || f.Temporary || f.MayHaveRun || !strings.Contains(f.Remedy, "Redis 7") {
+			if f := backend.FaultOf(err); err == nil || f.Temporary || f.MayHaveRun ||
+				!strings.Contains(f.Remedy, "Redis 7") {
 				t.Errorf("On, without sharded pub/sub: %+v", f)
 			}
 			on.Watch(topic("n"))
-			eventually(t, "the watch fails", func() bool { return strings.Contains(strings.Join(e.all(), ""), "failed n: ") })
+			eventually(t, "the watch fails", func() bool {
+				return strings.Contains(strings.Join(e.all(), ""),
+					"failed n: ")
+			})
 			if n := old.Masters[0].Must("EXISTS", "n"); n != int64(0) {
 				t.Error("a lock was taken though nobody can be told of its release")
 			}
@@ -536,10 +547,12 @@ func TestShardedOnNeedsACluster(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer rdb.Close()
-	if _, err := mortise.New(redisgo.New(rdb, redisgo.WithShardedPubSub(redisgo.ShardedOn))); err == nil || !strings.Contains(err.Error(), "ClusterClient") {
+	if _, err := mortise.New(redisgo.New(rdb, redisgo.WithShardedPubSub(redisgo.ShardedOn))); err == nil ||
+		!strings.Contains(err.Error(), "ClusterClient") {
 		t.Errorf("go-redis: %v", err)
 	}
-	c := client(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}, rueidis.WithShardedPubSub(rueidis.ShardedOn)))
+	c := client(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}},
+		rueidis.WithShardedPubSub(rueidis.ShardedOn)))
 	_, err := c.Lock(t.Context(), "n")
 	if !errors.Is(err, redisproto.ErrNoCluster) || !strings.Contains(err.Error(), "needs a client of a cluster") {
 		t.Errorf("rueidis: %v", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
 // fakeCluster is an adapter to a cluster in memory: who has which slot, and what the client
@@ -274,7 +275,7 @@ func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
 		synctest.Wait()
 		want(t, r)
 		c.set(func() { c.truth[Slot(channelOf("n"))] = "1" })
-		time.Sleep(lastPause + time.Second)
+		time.Sleep(pubsub.LastPause + time.Second)
 		synctest.Wait()
 		want(t, r, "watching n")
 		if c.spublish(channelOf("n")) != 1 {
@@ -356,15 +357,18 @@ func TestHowReleasesAreAnnouncedIsDecidedOnce(t *testing.T) {
 		later   bool   // it may pass
 	}{
 		{"Auto, known", ShardedAuto, nil, "spublish", false},
-		{"Auto, unknown", ShardedAuto, serverError("ERR Unknown subcommand or wrong number of arguments for 'shardnumsub'. Try PUBSUB HELP."), "publish", false},
-		{"Auto, not allowed", ShardedAuto, serverError("NOPERM User u has no permissions to run the 'pubsub|shardnumsub' command"), "publish", false},
+		{"Auto, unknown", ShardedAuto, serverError("ERR Unknown subcommand or wrong number of arguments for " +
+			"'shardnumsub'. Try PUBSUB HELP."), "publish", false},
+		{"Auto, not allowed", ShardedAuto, serverError("NOPERM User u has no permissions to run the " +
+			"'pubsub|shardnumsub' command"), "publish", false},
 		{"Auto, no cluster", ShardedAuto, ErrNoCluster, "publish", false},
 		{"Auto, loading", ShardedAuto, serverError("LOADING Redis is loading the dataset in memory"), "", true},
 		{"Auto, no password", ShardedAuto, serverError("NOAUTH Authentication required."), "", false},
 		{"Auto, away", ShardedAuto, errors.New("EOF"), "", true},
 		{"On, known", ShardedOn, nil, "spublish", false},
 		{"On, unknown", ShardedOn, serverError("ERR unknown command 'PUBSUB'"), "", false},
-		{"On, not allowed", ShardedOn, serverError("NOPERM User u has no permissions to run the 'pubsub|shardnumsub' command"), "spublish", false},
+		{"On, not allowed", ShardedOn, serverError("NOPERM User u has no permissions to run the " +
+			"'pubsub|shardnumsub' command"), "spublish", false},
 		{"On, no cluster", ShardedOn, ErrNoCluster, "", false},
 		{"Off", ShardedOff, nil, "publish", false},
 	} {
@@ -432,7 +436,7 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 			want(t, r, "released {a}b")
 			s.Unwatch(latch)
 			s.Unwatch(topic("n"))
-			time.Sleep(2 * linger)
+			time.Sleep(2 * pubsub.Linger)
 			synctest.Wait()
 			if n := c.spublish("redisson_countdownlatch__channel__{a}b") + c.publish("redisson_countdownlatch__channel__{{a}b}", "0"); n != 0 {
 				t.Error("the latch is still listened for")

@@ -1,6 +1,7 @@
 package redisproto
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -37,9 +38,12 @@ func BySlot(n int, key func(i int) string) [][]int {
 	return groups
 }
 
-// Together is n items as one group, and none if n is zero: what BySlot is for a
-// server that is no cluster.
-func Together(n int) [][]int {
+// Groups splits a batch of n items into what one script may touch: on a cluster the items of one
+// slot, else all.
+func Groups(cluster bool, n int, key func(i int) string) [][]int {
+	if cluster {
+		return BySlot(n, key)
+	}
 	if n == 0 {
 		return nil
 	}
@@ -48,6 +52,28 @@ func Together(n int) [][]int {
 		group[i] = i
 	}
 	return [][]int{group}
+}
+
+// ItemReply is what a script answers for one item of a batch.
+type ItemReply interface {
+	~struct {
+		Value int64
+		Err   error
+	}
+}
+
+// Fill gives each item of a group its part of a script's reply, or the script's error.
+func Fill[R ItemReply](out []R, group []int, vals []int64, err error) {
+	if err == nil && len(vals) != len(group) {
+		err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
+	}
+	for j, i := range group {
+		if err != nil {
+			out[i] = R{Err: err}
+		} else {
+			out[i] = R{Value: vals[j]}
+		}
+	}
 }
 
 // TrackedBatch is how many leases one script renews over a connection that tracks what it reads. There

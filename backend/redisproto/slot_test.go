@@ -48,11 +48,11 @@ func TestBySlotKeepsTheOrder(t *testing.T) {
 	}
 }
 
-func TestTogetherIsOneGroup(t *testing.T) {
-	if got := Together(3); !reflect.DeepEqual(got, [][]int{{0, 1, 2}}) {
-		t.Errorf("groups %v", got)
+func TestOffAClusterAllIsOneGroup(t *testing.T) {
+	if got := Groups(false, 3, nil); !reflect.DeepEqual(got, [][]int{{0, 1, 2}}) {
+		t.Errorf("got %v", got)
 	}
-	if got := Together(0); got != nil {
-		t.Errorf("no items make groups %v", got)
+	if got := Groups(false, 0, nil); got != nil {
+		t.Errorf("got %v", got)
 	}
 }

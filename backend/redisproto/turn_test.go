@@ -18,14 +18,16 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		refused := func(what, name string) {
 			t.Helper()
 			acquire(t, holder, name, "h", time.Minute)
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Minute, Waits: true})
+			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Minute,
+				Waits: true})
 			if err != nil || r.Granted || r.Waits || r.Remaining <= 0 {
 				t.Errorf("%s: %+v, %v; want it refused, without a place", what, r, err)
 			}
 		}
 		free := func(what, name string) {
 			t.Helper()
-			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h"}); err != nil || !r.Held {
+			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h"}); err != nil ||
+				!r.Held {
 				t.Errorf("%s: the release: %+v, %v", what, r, err)
 			}
 		}
@@ -68,12 +70,14 @@ func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
 			heard.await(t, "watching "+name, 1)
 			for n := range waiting {
 				acquire(t, holder, n, "h:1", time.Minute)
-				r, err := waits.Acquire(t.Context(), backend.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute, Waits: true})
+				r, err := waits.Acquire(t.Context(), backend.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute,
+					Waits: true})
 				if err != nil || r.Granted || !r.Waits {
 					t.Fatal(r, err)
 				}
 			}
-			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil || !r.Held {
+			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil ||
+				!r.Held {
 				t.Fatal(r, err)
 			}
 			for n, key := range waiting {
@@ -97,7 +101,8 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 		enter := func(name string) {
 			t.Helper()
 			acquire(t, s, name, "a:1", time.Minute)
-			if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindNested, Name: name, Owner: "b:1", Under: "a:1", UnderHolds: 1, Lease: time.Minute}); err != nil || !r.Granted {
+			if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindNested, Name: name,
+				Owner: "b:1", Under: "a:1", UnderHolds: 1, Lease: time.Minute}); err != nil || !r.Granted {
 				t.Fatal(r, err)
 			}
 		}

@@ -162,7 +162,7 @@ func TestTimeIsSortedByWhoSpendsIt(t *testing.T) {
 	}{
 		{partKernel, []string{"internal/runtime/syscall/linux.Syscall6", "syscall.Syscall", "net.(*conn).Write", "github.com/redis/rueidis.(*pipe)._backgroundWrite"}},
 		{partKernel, []string{"runtime.futex", "runtime.futexwakeup", "runtime.ready", "github.com/mortise-go/mortise.(*Client).Lock"}},
-		{partScheduler, []string{"runtime.lock2", "runtime.selectgo", "github.com/mortise-go/mortise/backend/redisproto.(*Outbox[...]).Do"}},
+		{partScheduler, []string{"runtime.lock2", "runtime.selectgo", "github.com/mortise-go/mortise/backend/redisproto/batcher.(*Batcher[...]).Do"}},
 		{partScheduler, []string{"runtime.runqget", "runtime.findRunnable", "runtime.schedule", "runtime.park_m", "runtime.mcall"}},
 		{partMemory, []string{"runtime.nextFreeFast", "runtime.mallocgcSmallScanNoHeader", "runtime.mallocgc", "github.com/mortise-go/mortise.newRequest"}},
 		{partMemory, []string{"runtime.scanObject", "runtime.gcDrain", "runtime.gcBgMarkWorker"}},

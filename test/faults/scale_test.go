@@ -65,7 +65,7 @@ func underWay(kinds map[string]int) (n int) {
 // senders counts those of commands.
 func senders(kinds map[string]int) (n int) {
 	for began, count := range kinds {
-		if strings.Contains(began, "redisproto.(*Outbox[") {
+		if strings.Contains(began, "batcher.(*Batcher[") {
 			n += count
 		}
 	}

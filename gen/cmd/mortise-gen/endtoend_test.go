@@ -22,10 +22,13 @@ func TestTheTreeIsGenerated(t *testing.T) {
 	}{
 		{"scripts", "scripts_gen.go", []string{"scripts"}},
 		{"redisgo", "commands_gen.go", []string{"commands", "-profile", "goredis"}},
+		{"redisgo", "adapter_gen.go", []string{"adapter", "-profile", "goredis"}},
+		{"rueidis", "adapter_gen.go", []string{"adapter", "-profile", "rueidis"}},
+		{"valkey", "adapter_gen.go", []string{"adapter", "-profile", "valkey"}},
 		{"rueidis", "commands_gen.go", []string{"commands", "-profile", "rueidis"}},
 		{"valkey", "commands_gen.go", []string{"commands", "-profile", "valkey"}},
 	} {
-		t.Run(test.dir, func(t *testing.T) {
+		t.Run(test.dir+"/"+test.args[0], func(t *testing.T) {
 			t.Chdir(filepath.Join(root, test.dir))
 			want, err := os.ReadFile(test.file)
 			if err != nil {
@@ -51,8 +54,10 @@ func TestTheTreeIsGenerated(t *testing.T) {
 func TestNothingIsWrittenWhenAnythingIsWrong(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "go.mod", "module example.test\n")
-	write(t, "scripts/good.lua", "--! script good\n--! key 1 a hash\n--! reply int\nreturn redis.call('del', KEYS[1])\n")
-	write(t, "scripts/bad.lua", "--! script bad\n--! key 1 a hash\n--! reply int\nreturn redis.call('get', KEYS[1], ARGV[1])\n")
+	write(t, "scripts/good.lua", "--! script good\n--! key 1 a hash\n--! reply int\nreturn redis.call('del', "+
+		"KEYS[1])\n")
+	write(t, "scripts/bad.lua", "--! script bad\n--! key 1 a hash\n--! reply int\nreturn redis.call('get', "+
+		"KEYS[1], ARGV[1])\n")
 	err := run([]string{"scripts", "-o", "scripts/scripts_gen.go", "scripts"})
 	want := `scripts/bad.lua:4: ARGV[1] is used but not declared; add a line "--! arg 1 NAME TYPE" to the header`
 	if err == nil || err.Error() != want {
@@ -76,7 +81,8 @@ func TestNothingIsWrittenWhenAnythingIsWrong(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"mocks"}, {"commands"}, {"commands", "-profile", "goredis", "more"}} {
+	for _, args := range [][]string{nil, {"mocks"}, {"adapter"}, {"adapter", "-profile", "radix"}, {"commands"},
+		{"commands", "-profile", "goredis", "more"}} {
 		if err := run(args); err != errUsage {
 			t.Errorf("%v: got %v", args, err)
 		}
@@ -111,10 +117,12 @@ func TestAStrangersModule(t *testing.T) {
 		write(t, filepath.Join(dir, pkg, "own_test.go"), read(t, "testdata/"+pkg+"_test.go.txt"))
 	}
 	single, cluster := redistest.Start(t), redistest.Start(t, redistest.WithCluster())
-	for _, command := range []string{"generate ./...", "vet ./...", "test -count=1 -p=1 ./..."} { // one package after the other: they flush the same servers
+	// one package after the other: they flush the same servers
+	for _, command := range []string{"generate ./...", "vet ./...", "test -count=1 -p=1 ./..."} {
 		cmd := exec.Command("go", strings.Fields(command)...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "SINGLE="+single.Addr(), "CLUSTER="+cluster.Addr())
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "SINGLE="+single.Addr(),
+			"CLUSTER="+cluster.Addr())
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", command, err, out)
 		}

@@ -18,7 +18,11 @@
 //	-interface PATH.NAME  another interface than redisproto.Commands
 //	-scripts PATH         the package that holds the scripts and their constants
 //
-// Both take -package NAME, which under go generate is the package that the
+//	mortise-gen adapter -profile NAME [-o adapter_gen.go]
+//
+// writes the type adapter of a built-in profile: what the client does beside sending scripts.
+//
+// All take -package NAME, which under go generate is the package that the
 // directive stands in. An adapter of your own says:
 //
 //	//go:generate go run github.com/mortise-go/mortise/gen/cmd/mortise-gen commands -profile myclient.tmpl
@@ -34,17 +38,19 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/format"
 	"os"
 	"path/filepath"
 
-	"github.com/mortise-go/mortise/gen/commands"
-	"github.com/mortise-go/mortise/gen/constants"
-	"github.com/mortise-go/mortise/gen/luascript"
+	"github.com/mortise-go/mortise/gen/internal/commands"
+	"github.com/mortise-go/mortise/gen/internal/constants"
+	"github.com/mortise-go/mortise/gen/internal/luascript"
+	"github.com/mortise-go/mortise/gen/profiles"
 )
 
 const module = "github.com/mortise-go/mortise"
 
-var errUsage = errors.New("usage: mortise-gen scripts|commands [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
+var errUsage = errors.New("usage: mortise-gen scripts|commands|adapter [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -94,6 +100,19 @@ func run(args []string) error {
 			return err
 		}
 		src, err := commands.Render(packageName(*pkg, *out), in, p)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(*out, src, 0o644)
+	case "adapter":
+		out := flags.String("o", "adapter_gen.go", "file to write")
+		profile := flags.String("profile", "", "a built-in profile's name")
+		_ = flags.Parse(args[1:])
+		src, known := profiles.Adapter(*profile, packageName(*pkg, *out))
+		if !known || flags.NArg() > 0 {
+			return errUsage
+		}
+		src, err := format.Source(src)
 		if err != nil {
 			return err
 		}

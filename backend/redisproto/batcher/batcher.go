@@ -1,0 +1,279 @@
+// Package batcher sends calls that are ready at the same time together. It holds no call back for
+// that, and knows nothing of what the calls say.
+package batcher
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// fewSenders is how many round trips are on their way at once, near a server that answers: one
+	// of them is in the client while the other is in the server. More are smaller, and cost both
+	// sides more.
+	fewSenders = 2
+	// waits is how long a call may wait for others' round trips, about: the longer they are, the more there are
+	// at once, mostSenders at most.
+	waits       = 100 * time.Microsecond
+	mostSenders = 8
+	// stuckAfter is how long they may be, before another is begun beside them: a connection
+	// that is broken, and does not show it, holds up only the calls that it took.
+	stuckAfter = 5 * time.Millisecond
+	// mostExtra bounds those.
+	mostExtra = 64
+)
+
+// Batcher sends calls to one server: those that are ready at the same time in one round
+// trip, without holding any back for that. A caller whose context ends leaves its call
+// to itself. Its goroutines are few, and end with Close.
+//
+// It is of no use for a cluster: a node that hangs would hold up the calls for others that
+// were sent with its own.
+type Batcher[C any] struct {
+	send   func(ctx context.Context, calls []C) // returns when each has its reply
+	share  int                                  // the most that go out together; 0 for any number
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // a token for each sender that is to look
+	free   sync.Pool     // of *queued[C]
+
+	mu      sync.Mutex
+	pending []*queued[C]
+	parked  int // senders that sleep: one at most
+	senders int // that stay while there is something to send, and those that are parked
+	extra   int // that end when there is nothing left
+	leading int // callers that send their own
+	most    int // senders and leading ones at once, save the extra ones
+	// quickest is what a round trip took that took little, of the last ones; 0 if there was none.
+	quickest time.Duration
+	stuck    patience
+}
+
+// patience is how long the senders may be busy.
+type patience struct {
+	timer *time.Timer
+	armed bool // timer is
+	taken bool // something was sent since it was armed
+}
+
+type queued[C any] struct {
+	call C
+	done chan struct{} // has room for one
+}
+
+// New makes a batcher. send gets at least one call, and returns when each has its reply.
+func New[C any](send func(ctx context.Context, calls []C)) *Batcher[C] { return newLimited(0, send) }
+
+// newLimited makes a batcher that sends so many calls together at most, zero for any number.
+func newLimited[C any](share int, send func(ctx context.Context, calls []C)) *Batcher[C] {
+	x := &Batcher[C]{send: send, share: share, wake: make(chan struct{}, mostSenders), most: fewSenders}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
+	return x
+}
+
+// Do sends call, also where ctx has ended. It returns nil when the reply is there. When ctx
+// ends first it returns a channel, which gets one value when the reply is there.
+func (x *Batcher[C]) Do(ctx context.Context, call C) (left <-chan struct{}) {
+	leave := ctx.Done()
+	x.mu.Lock()
+	if leave == nil && len(x.pending) == 0 && x.senders == x.parked && x.extra == 0 && x.leading == 0 {
+		// No other call to go with, and a caller that never leaves: no other goroutine is needed.
+		x.leading++
+		x.mu.Unlock()
+		defer x.led()
+		x.send(x.ctx, []C{call})
+		return nil
+	}
+	l, _ := x.free.Get().(*queued[C])
+	if l == nil {
+		l = &queued[C]{done: make(chan struct{}, 1)}
+	}
+	l.call = call
+	x.pending = append(x.pending, l)
+	x.dispatch()
+	x.mu.Unlock()
+	if leave == nil {
+		<-l.done
+	} else {
+		select {
+		case <-l.done:
+		case <-leave:
+			return l.done
+		}
+	}
+	var none C
+	l.call = none
+	x.free.Put(l)
+	return nil
+}
+
+// Close ends the goroutines once they have sent what was handed in, and has the client
+// library give up what is on its way, where it can.
+func (x *Batcher[C]) Close() {
+	x.cancel()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.stuck.timer != nil {
+		x.stuck.timer.Stop()
+	}
+}
+
+// led comes after a caller's own call.
+func (x *Batcher[C]) led() {
+	x.mu.Lock()
+	x.leading--
+	if len(x.pending) > 0 {
+		x.dispatch()
+	}
+	x.mu.Unlock()
+}
+
+// dispatch has what is pending sent. It is called with the mutex.
+func (x *Batcher[C]) dispatch() {
+	switch {
+	case x.ctx.Err() != nil:
+		x.extra++
+		go x.carry()
+	case x.senders-x.parked+x.leading >= x.most:
+		if x.stuck.armed {
+			return
+		}
+		x.stuck.armed, x.stuck.taken = true, false
+		if x.stuck.timer == nil {
+			x.stuck.timer = time.AfterFunc(stuckAfter, x.unstick)
+		} else {
+			x.stuck.timer.Reset(stuckAfter)
+		}
+	case x.parked > 0:
+		x.parked--
+		x.wake <- struct{}{} // has room: there is one for each sender at most
+	default:
+		x.senders++
+		go x.run()
+	}
+}
+
+// timed notes what a round trip took.
+func (x *Batcher[C]) timed(took time.Duration) {
+	if later := x.quickest + x.quickest/64 + 1; x.quickest == 0 || took < later {
+		x.quickest = took
+	} else {
+		x.quickest = later
+	}
+	x.most = min(fewSenders+int(x.quickest/waits), mostSenders)
+}
+
+// unstick is called a moment after all senders were busy.
+func (x *Batcher[C]) unstick() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stuck.armed = false
+	if len(x.pending) == 0 {
+		return
+	}
+	if !x.stuck.taken && x.extra < mostExtra {
+		x.extra++
+		go x.carry()
+	}
+	x.stuck.armed, x.stuck.taken = true, false
+	x.stuck.timer.Reset(stuckAfter)
+}
+
+// run is a sender that stays.
+func (x *Batcher[C]) run() {
+	var b batch[C]
+	for {
+		for b.yieldForBatch(); x.take(&b); b.yieldForBatch() {
+			x.deliver(&b)
+		}
+		x.mu.Lock()
+		if len(x.pending) > 0 {
+			x.mu.Unlock()
+			continue
+		}
+		if x.ctx.Err() != nil || x.parked > 0 { // one is enough to wait for what comes
+			x.senders--
+			x.mu.Unlock()
+			return
+		}
+		x.parked++
+		x.mu.Unlock()
+		select {
+		case <-x.wake:
+		case <-x.ctx.Done():
+			x.mu.Lock()
+			select {
+			case <-x.wake: // was told to, and is not parked any more
+			default:
+				x.parked--
+			}
+			x.mu.Unlock()
+		}
+	}
+}
+
+// carry is a sender that does not.
+func (x *Batcher[C]) carry() {
+	var b batch[C]
+	for x.take(&b) {
+		x.deliver(&b)
+	}
+	x.mu.Lock()
+	x.extra--
+	if len(x.pending) > 0 {
+		x.dispatch()
+	}
+	x.mu.Unlock()
+}
+
+// batch is what goes out together.
+type batch[C any] struct {
+	queued  []*queued[C]
+	calls   []C
+	took    time.Duration // the last round trip; 0 if there was none
+	several bool          // went out together the last time
+}
+
+// yieldForBatch lets runnable callers join the batch, if there were several the last time. For a
+// lone caller it would only take time.
+func (b *batch[C]) yieldForBatch() {
+	if b.several {
+		runtime.Gosched()
+	}
+}
+
+func (x *Batcher[C]) take(b *batch[C]) bool {
+	x.mu.Lock()
+	if n := x.share; n > 0 && n < len(x.pending) {
+		b.queued = append(b.queued, x.pending[:n]...)
+		x.pending = slices.Delete(x.pending, 0, n)
+	} else {
+		b.queued, x.pending = x.pending, b.queued[:0]
+	}
+	x.stuck.taken = true
+	if b.took > 0 {
+		x.timed(b.took)
+		b.took = 0
+	}
+	x.mu.Unlock()
+	return len(b.queued) > 0
+}
+
+func (x *Batcher[C]) deliver(b *batch[C]) {
+	for _, l := range b.queued {
+		b.calls = append(b.calls, l.call)
+	}
+	b.several = len(b.calls) > 1
+	sent := time.Now()
+	x.send(x.ctx, b.calls)
+	b.took = time.Since(sent)
+	for i, l := range b.queued {
+		b.queued[i] = nil
+		l.done <- struct{}{}
+	}
+	clear(b.calls)
+	b.queued, b.calls = b.queued[:0], b.calls[:0]
+}

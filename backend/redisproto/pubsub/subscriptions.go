@@ -1,0 +1,609 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// The times that subscriptions keep.
+const (
+	// Linger is how long a channel stays subscribed after its last Unwatch, so
+	// that a name that is waited for again and again is not subscribed each time.
+	Linger = 50 * time.Millisecond
+	// Silence is how long a connection with channels may be silent before it is
+	// asked for a sign of life, and Patience how long it may take to give one.
+	Silence  = 10 * time.Second
+	Patience = 5 * time.Second
+	// IdleClose is how long a connection without channels is kept.
+	IdleClose = 30 * time.Second
+	// The pause before dialling again doubles from the first to the last, and is
+	// shortened by up to half at random, so that a fleet does not come back at once.
+	FirstPause = 50 * time.Millisecond
+	LastPause  = 3 * time.Second
+	// SubscribeBatch is how many channels one SUBSCRIBE or UNSUBSCRIBE names.
+	SubscribeBatch = 1000
+)
+
+var errSilent = errors.New("the subscription connection gave no sign of life")
+
+// subscriptions keeps one subscription connection for all topics that are watched.
+// It is opened when it is first needed and closed when no channel was subscribed
+// for IdleClose. One goroutine brings what the connection is subscribed to in line
+// with what is wanted, many channels to a command; one more, the adapter's, reads.
+// Neither their number nor that of connections grows with topics.
+//
+// Where pub/sub is sharded there is one for each node of the cluster, and shards tells
+// each which channels are its own.
+type subscriptions struct {
+	Config
+	shards *shards // nil where there is one for all
+
+	loop
+
+	mu       sync.Mutex
+	channels map[string]*channel
+	watched  int           // channels with topics
+	todo     []string      // channels that wait for run: to subscribe, or to confirm
+	left     []leftChannel // channels whose last topic went, oldest first
+	conn     *connection   // nil while there is none
+	pauses   int           // how often in a row a connection could not be had or kept
+	redialAt time.Time
+}
+
+// channel is one channel that is wanted, or was, and may be subscribed yet.
+type channel struct {
+	topics []backend.Topic // wanted; copied on write
+	fresh  []backend.Topic // those that wait for their Handler.Watching
+	// sent tells that SUBSCRIBE was the last command sent about it, unanswered how
+	// many SUBSCRIBEs have no confirmation yet. An earlier one's confirmation says
+	// nothing about a later one, should UNSUBSCRIBE have been between them.
+	sent       bool
+	unanswered int
+	leftAt     time.Time
+}
+
+// live tells that the server confirmed the last SUBSCRIBE.
+func (c *channel) live() bool { return c.sent && c.unanswered == 0 }
+
+type leftChannel struct {
+	name string
+	at   time.Time
+}
+
+// New makes a watcher with one connection.
+func New(c Config) Watcher { return newSubscriptions(c) }
+
+func newSubscriptions(c Config) *subscriptions {
+	return &subscriptions{Config: c, loop: newLoop(), channels: map[string]*channel{}}
+}
+
+func (s *subscriptions) Watch(name string, t backend.Topic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	c := s.channels[name]
+	if c == nil {
+		c = &channel{}
+		s.channels[name] = c
+	}
+	if len(c.topics) == 0 {
+		s.watched++
+	}
+	if !slices.Contains(c.topics, t) {
+		c.topics = append(slices.Clip(c.topics), t)
+	}
+	if !slices.Contains(c.fresh, t) {
+		c.fresh = append(c.fresh, t)
+	}
+	s.todo = append(s.todo, name)
+	if !s.started {
+		s.started = true
+		go s.run()
+	}
+	s.signal()
+}
+
+// resubscribe subscribes a channel that is watched, and is not subscribed any more.
+func (s *subscriptions) resubscribe(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.todo = append(s.todo, name)
+	s.signal()
+}
+
+func (s *subscriptions) Unwatch(name string, t backend.Topic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.channels[name]
+	if c == nil {
+		return
+	}
+	isT := func(o backend.Topic) bool { return o == t }
+	c.fresh = slices.DeleteFunc(c.fresh, isT)
+	if !slices.Contains(c.topics, t) {
+		return
+	}
+	c.topics = slices.DeleteFunc(slices.Clone(c.topics), isT)
+	if len(c.topics) > 0 {
+		return
+	}
+	s.watched--
+	c.leftAt = time.Now()
+	s.left = append(s.left, leftChannel{name, c.leftAt})
+	if len(s.left) == 1 {
+		s.signal()
+	}
+}
+
+// Listens reports whether the server confirmed that a channel is subscribed, watched or not.
+func (s *subscriptions) Listens(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.channels[name]
+	return c != nil && c.live() && s.conn != nil && !s.conn.down
+}
+
+// Close ends the connection and the goroutines. No event is delivered after it.
+func (s *subscriptions) Close() {
+	s.mu.Lock()
+	s.closed = true
+	started := s.started
+	s.mu.Unlock()
+	s.cancel()
+	if started {
+		<-s.ended
+	}
+}
+
+// run owns the connection: it alone opens it, sends on it and closes it.
+func (s *subscriptions) run() {
+	defer close(s.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for s.ctx.Err() == nil {
+		s.step()
+		timer.Reset(time.Until(s.nextLook()))
+		select {
+		case <-s.ctx.Done():
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+	s.mu.Lock()
+	c := s.conn
+	s.conn = nil
+	s.mu.Unlock()
+	if c != nil {
+		_ = c.sub.Close()
+	}
+}
+
+// step does what is due.
+func (s *subscriptions) step() {
+	if c, err := s.broken(); c != nil {
+		s.drop(c, err)
+	}
+	if s.dialDue() {
+		s.dial()
+	}
+	s.mu.Lock()
+	c := s.conn
+	if c == nil {
+		s.todo = nil // dial makes it anew
+		s.forgetLeft()
+		s.mu.Unlock()
+		return
+	}
+	subscribe, confirm := s.takeTodo()
+	unsubscribe := s.takeLeft(time.Now())
+	s.mu.Unlock()
+
+	for _, t := range confirm {
+		s.Watching(t)
+	}
+	if !s.send(c, subscribe, c.sub.Subscribe) || !s.send(c, unsubscribe, c.sub.Unsubscribe) {
+		return
+	}
+	s.mu.Lock()
+	now := time.Now()
+	ask := s.watched > 0 && c.asked.IsZero() && now.Sub(c.heard) >= Silence
+	idle := len(s.channels) == 0 && now.Sub(c.emptySince) >= IdleClose
+	if ask {
+		c.asked = now
+	}
+	if idle {
+		s.conn = nil
+	}
+	s.mu.Unlock()
+	switch {
+	case idle:
+		_ = c.sub.Close()
+	case ask:
+		ctx, cancel := context.WithTimeout(s.ctx, Patience)
+		defer cancel()
+		if err := c.sub.Ping(ctx); err != nil {
+			s.drop(c, err)
+		}
+	}
+}
+
+// nextLook tells when something will be due without a call.
+func (s *subscriptions) nextLook() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := time.Now().Add(time.Hour)
+	earlier := func(t time.Time) {
+		if t.Before(next) {
+			next = t
+		}
+	}
+	c := s.conn
+	if c == nil {
+		if s.watched > 0 {
+			earlier(s.redialAt)
+		}
+		return next
+	}
+	switch {
+	case c.down:
+		earlier(time.Now())
+	case !c.asked.IsZero():
+		earlier(c.asked.Add(Patience))
+	case s.watched > 0:
+		earlier(c.heard.Add(Silence))
+	}
+	if len(s.left) > 0 {
+		earlier(s.left[0].at.Add(Linger))
+	}
+	if len(s.channels) == 0 {
+		earlier(c.emptySince.Add(IdleClose))
+	}
+	return next
+}
+
+// broken returns the connection if it is to be given up, and why.
+func (s *subscriptions) broken() (*connection, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch c := s.conn; {
+	case c == nil:
+		return nil, nil
+	case c.down:
+		return c, c.err
+	case !c.asked.IsZero() && time.Since(c.asked) >= Patience:
+		return c, errSilent
+	default:
+		return nil, nil
+	}
+}
+
+func (s *subscriptions) dialDue() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn == nil && s.watched > 0 && !time.Now().Before(s.redialAt)
+}
+
+// anyName is a name that is watched.
+func (s *subscriptions) anyName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ch := range s.channels {
+		if len(ch.topics) > 0 {
+			return ch.topics[0].Name
+		}
+	}
+	return ""
+}
+
+// dial opens a connection and puts all that is wanted on the list for it.
+func (s *subscriptions) dial() {
+	ctx, cancel := context.WithTimeout(s.ctx, Patience)
+	defer cancel()
+	c := &connection{s: s}
+	sub, err := s.openWithin(ctx, c)
+	if err != nil {
+		s.retreat(err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.sub = sub
+	c.opened = time.Now()
+	c.heard, c.emptySince = c.opened, c.opened
+	s.conn = c
+	s.todo = s.todo[:0]
+	for name, ch := range s.channels {
+		if len(ch.topics) > 0 {
+			s.todo = append(s.todo, name)
+		}
+	}
+}
+
+// openWithin opens a connection for as long as ctx lasts. One that comes too late is
+// closed; its goroutine lives as long as the client library takes to give up.
+func (s *subscriptions) openWithin(ctx context.Context, c *connection) (Subscription, error) {
+	got, failed := make(chan Subscription), make(chan error, 1)
+	go func() {
+		sub, err := s.Open(ctx, c)
+		if err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case got <- sub:
+		case <-ctx.Done():
+			_ = sub.Close()
+		}
+	}()
+	select {
+	case sub := <-got:
+		return sub, nil
+	case err := <-failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// drop gives a connection up.
+func (s *subscriptions) drop(c *connection, err error) {
+	s.mu.Lock()
+	s.conn = nil
+	if c.confirmed && time.Since(c.opened) > LastPause {
+		s.pauses = 0 // it was good for a while
+	}
+	for name, ch := range s.channels {
+		ch.sent, ch.unanswered, ch.fresh = false, 0, nil
+		if len(ch.topics) == 0 {
+			delete(s.channels, name)
+		}
+	}
+	s.todo, s.left = nil, nil
+	s.mu.Unlock()
+	_ = c.sub.Close()
+	s.retreat(err)
+}
+
+// retreat sets the time of the next attempt, and tells the watching topics if the
+// reason for it will not pass by itself.
+func (s *subscriptions) retreat(err error) {
+	tell := s.Failed(err)
+	var topics []backend.Topic
+	s.mu.Lock()
+	pause := min(FirstPause<<min(s.pauses, 10), LastPause)
+	s.pauses++
+	s.redialAt = time.Now().Add(pause - rand.N(pause/2))
+	if tell != nil && s.ctx.Err() == nil {
+		for _, ch := range s.channels {
+			topics = append(topics, ch.topics...)
+		}
+	}
+	s.mu.Unlock()
+	for _, t := range topics {
+		tell(t)
+	}
+	if s.shards != nil {
+		s.shards.broken(s)
+	}
+}
+
+// takeTodo sorts the channels on the list: those to subscribe now, and topics of
+// channels that are subscribed already and only wait to be told.
+func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic) {
+	for _, name := range s.todo {
+		ch := s.channels[name]
+		switch {
+		case ch == nil || len(ch.topics) == 0:
+		case !ch.sent:
+			ch.sent = true
+			ch.unanswered++
+			subscribe = append(subscribe, name)
+		case ch.live():
+			confirm = append(confirm, ch.fresh...)
+			ch.fresh = nil
+		}
+	}
+	s.todo = nil
+	return subscribe, confirm
+}
+
+// takeLeft takes the channels that are not wanted again.
+func (s *subscriptions) takeLeft(now time.Time) (unsubscribe []string) {
+	due := Linger
+	if len(s.left) > 0 && now.Sub(s.left[0].at) >= Linger {
+		due = Linger / 2 // those go along that are due soon
+	}
+	for len(s.left) > 0 && now.Sub(s.left[0].at) >= due {
+		l := s.left[0]
+		s.left = s.left[1:]
+		ch := s.channels[l.name]
+		if ch == nil || len(ch.topics) > 0 || ch.leftAt != l.at {
+			continue
+		}
+		if ch.sent {
+			ch.sent = false
+			unsubscribe = append(unsubscribe, l.name)
+		}
+		if ch.unanswered == 0 {
+			s.remove(l.name)
+		}
+	}
+	if len(s.left) == 0 {
+		s.left = nil
+	}
+	return unsubscribe
+}
+
+// forgetLeft removes, while there is no connection, the channels that are not wanted.
+func (s *subscriptions) forgetLeft() {
+	for _, l := range s.left {
+		if ch := s.channels[l.name]; ch != nil && len(ch.topics) == 0 {
+			s.remove(l.name)
+		}
+	}
+	s.left = nil
+}
+
+func (s *subscriptions) remove(name string) {
+	delete(s.channels, name)
+	if len(s.channels) == 0 {
+		s.channels = map[string]*channel{} // a map never shrinks
+		if s.conn != nil {
+			s.conn.emptySince = time.Now()
+		}
+	}
+}
+
+// send sends names in batches. It reports whether c is still good.
+func (s *subscriptions) send(c *connection, names []string, do func(context.Context, ...string) error) bool {
+	for batch := range slices.Chunk(names, SubscribeBatch) {
+		s.mu.Lock()
+		if c.asked.IsZero() {
+			c.asked = time.Now()
+		}
+		s.mu.Unlock()
+		ctx, cancel := context.WithTimeout(s.ctx, Patience)
+		err := do(ctx, batch...)
+		cancel()
+		if err != nil {
+			s.drop(c, err)
+			return false
+		}
+	}
+	return true
+}
+
+// connection is one subscription connection, and hears what arrives on it. All
+// fields but sub are guarded by the mutex of subscriptions.
+type connection struct {
+	s          *subscriptions
+	sub        Subscription
+	heard      time.Time // last sign of life
+	asked      time.Time // when something was sent that has no answer; or zero
+	opened     time.Time
+	emptySince time.Time // when the last channel was unsubscribed
+	confirmed  bool      // a subscription was
+	down       bool
+	err        error
+}
+
+func (c *connection) alive() {
+	c.heard = time.Now()
+	c.asked = time.Time{}
+}
+
+func (c *connection) Subscribed(name string) {
+	s := c.s
+	s.mu.Lock()
+	c.alive()
+	ch := s.channels[name]
+	if s.conn != c || ch == nil {
+		s.mu.Unlock()
+		return
+	}
+	c.confirmed = true
+	if ch.unanswered > 0 {
+		ch.unanswered--
+	}
+	var topics []backend.Topic
+	switch {
+	case ch.live():
+		topics = ch.topics
+		ch.fresh = nil
+	case ch.unanswered == 0 && len(ch.topics) == 0:
+		s.remove(name)
+	}
+	s.mu.Unlock()
+	for _, t := range topics {
+		s.Watching(t)
+	}
+}
+
+// Unsubscribed does nothing for a channel that was to be unsubscribed: it may be wanted
+// again, and then its SUBSCRIBE is unanswered yet.
+func (c *connection) Unsubscribed(name string) {
+	s := c.s
+	s.mu.Lock()
+	c.alive()
+	ch := s.channels[name]
+	moved := s.conn == c && ch != nil && ch.live()
+	if moved {
+		ch.sent = false
+	}
+	s.mu.Unlock()
+	if moved && s.shards != nil {
+		s.shards.moved(s, []string{name})
+	}
+}
+
+// Refused gives channels back to shards, which finds out whether they have a node
+// elsewhere. The watching topics are told if the reason will not pass by itself.
+func (c *connection) Refused(names []string, err error) {
+	s := c.s
+	tell := s.Failed(err)
+	var refused []string
+	var topics []backend.Topic
+	s.mu.Lock()
+	c.alive()
+	for _, name := range names {
+		ch := s.channels[name]
+		if s.conn != c || ch == nil {
+			continue
+		}
+		if ch.unanswered > 0 {
+			ch.unanswered--
+		}
+		switch {
+		case ch.live():
+			ch.sent = false
+			refused = append(refused, name)
+			if tell != nil {
+				topics = append(topics, ch.topics...)
+			}
+		case ch.unanswered == 0 && len(ch.topics) == 0:
+			s.remove(name)
+		}
+	}
+	s.mu.Unlock()
+	for _, t := range topics {
+		tell(t)
+	}
+	if len(refused) > 0 && s.shards != nil {
+		s.shards.moved(s, refused)
+	}
+}
+
+func (c *connection) Message(name, payload string) {
+	s := c.s
+	s.mu.Lock()
+	c.alive()
+	var topics []backend.Topic
+	if ch := s.channels[name]; s.conn == c && ch != nil {
+		topics = ch.topics
+	}
+	s.mu.Unlock()
+	for _, t := range topics {
+		s.Message(t, payload)
+	}
+}
+
+func (c *connection) Alive() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.alive()
+}
+
+func (c *connection) Down(err error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.down, c.err = true, err
+	c.s.signal()
+}

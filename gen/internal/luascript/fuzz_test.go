@@ -1,0 +1,114 @@
+package luascript
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/mortise-go/mortise/gen/internal/mistake"
+)
+
+// FuzzParse reads scripts that nobody wrote: what is wrong with one is told as mistakes with a line
+// and a remedy, and what is accepted is still the same script when its comments are gone, as any other Lua is.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("../../../scripts/*.lua")
+	if err != nil || len(files) == 0 {
+		f.Fatal("there are no scripts: ", err)
+	}
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		// A script's name is its file's.
+		f.Add(strings.Replace(string(src), "--! script "+baseName(file), "--! script fuzz", 1))
+	}
+	for _, src := range []string{
+		"", "--!", "--! script", "--! script fuzz\n--! key 1 a hash\n--! reply int\nreturn 1",
+		"--! key * a hash\n--! key 1 b hash",
+		"--! script fuzz\n--! key * a hash\n--! arg * b ms\n--! reply ints ok\nreturn {redis.call('get', " +
+			"KEYS[1]), ARGV[1]}",
+		"--! script fuzz\n--! key 1 a hash\n--! reply int ok\nlocal s = [==[\n--! key ]==] return #s + #KEYS[1] " +
+			"--[[ open",
+		"--! script fuzz\n--! key 1 a hash\n--! reply int ok\nreturn KEYS[1] .. '\\\\' .. \"\\\"--\" --[=[ ]] ]=]",
+		"a = [==[ --x ]==] --[[ y ]] b = '\\'' -- z", "return 1 - - 1, 2--[[]]-1", "goto x ::x::", "return 0x",
+		"x = function() x() end", "\x00", "--! key 99999999999999999999 a hash",
+	} {
+		f.Add(src)
+	}
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, src string) {
+		stripKeepsTheMeaning(t, src)
+		s, err := Parse("fuzz.lua", []byte(src))
+		if err != nil {
+			var mistakes mistake.List
+			if !errors.As(err, &mistakes) || len(mistakes) == 0 {
+				t.Fatalf("%T, want mistakes: %v", err, err)
+			}
+			for _, m := range mistakes {
+				if m.What == "" || m.Remedy == "" || m.Line < 0 ||
+					m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
+					t.Errorf("a mistake that helps nobody: %+v", m)
+				}
+			}
+			return
+		}
+		if s.Name != "fuzz" || len(s.Keys) == 0 || s.Reply == "" {
+			t.Errorf("accepted without a name, a key or a reply: %+v", s)
+		}
+		stripKeepsTheMeaning(t, s.Source)
+		if twice := strip(s.Source); twice != s.Source {
+			t.Errorf("stripped twice it differs:\n%q\n%q", s.Source, twice)
+		}
+	})
+}
+
+func stripKeepsTheMeaning(t *testing.T, src string) {
+	t.Helper()
+	before, err := parse.Parse(strings.NewReader(src), "")
+	if err != nil || strings.ContainsAny(src, "\v\f\r") {
+		return
+	}
+	after, err := parse.Parse(strings.NewReader(strip(src)), "")
+	if err != nil {
+		t.Fatalf("stripped to %q: %v", strip(src), err)
+	}
+	if !sameTree(reflect.ValueOf(before), reflect.ValueOf(after)) {
+		t.Errorf("%q is stripped to %q", src, strip(src))
+	}
+}
+
+// sameTree compares all but the lines. parse.Dump takes time that doubles with each level.
+func sameTree(a, b reflect.Value) bool {
+	if a.Kind() != b.Kind() || a.Kind() != reflect.Invalid && a.Type() != b.Type() {
+		return false
+	}
+	switch a.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return a.IsNil() && b.IsNil() || !a.IsNil() && !b.IsNil() && sameTree(a.Elem(), b.Elem())
+	case reflect.Slice:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for i := range a.Len() {
+			if !sameTree(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+	case reflect.Struct:
+		for i := range a.NumField() {
+			if a.Type().Field(i).IsExported() && !sameTree(a.Field(i), b.Field(i)) {
+				return false
+			}
+		}
+	case reflect.Invalid:
+	default:
+		return a.Equal(b)
+	}
+	return true
+}

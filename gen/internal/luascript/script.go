@@ -1,0 +1,127 @@
+// Package luascript reads one Redis script: its declared header, its body, and
+// whether the two agree.
+//
+// The header is the first lines of the file, each of which starts with "--!":
+//
+//	--! script NAME              the file's name without .lua
+//	--! key N NAME TYPE          KEYS[N]; TYPE is what the key holds
+//	--! key * NAME TYPE          KEYS, any number of them, instead of numbered ones
+//	--! arg N NAME TYPE          ARGV[N]; TYPE is string, ms, int or bool
+//	--! arg * NAME TYPE          after the numbered ones, once for each key
+//	--! reply TYPE COMMENT       TYPE is int, ints or strings
+//
+// A line "--! include NAME PARAM=EXPRESSION..." below it stands for the fragment include/NAME.lua.
+package luascript
+
+import (
+	"cmp"
+	"crypto/sha1"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mortise-go/mortise/gen/internal/mistake"
+)
+
+// Script is one script whose header and body agree.
+type Script struct {
+	Name string
+	File string // as errors name it
+	Line int    // of "--! script"
+	Doc  []string
+	Keys []Param
+	Args []Param
+
+	Reply        string // int, ints or strings
+	ReplyLine    int
+	ReplyComment string
+
+	Source string // the body without comments, blank lines and indentation
+	SHA1   string // of Source, as EVALSHA takes it
+}
+
+// Param is one declared key or argument.
+type Param struct {
+	Name string
+	Type string
+	Each bool // declared with *: once for each item of a batch
+	Line int
+}
+
+// Batch tells whether the script takes any number of keys.
+func (s *Script) Batch() bool {
+	return slices.ContainsFunc(s.Keys, func(p Param) bool { return p.Each })
+}
+
+// Fixed are the numbered ones of params.
+func Fixed(params []Param) []Param {
+	return slices.DeleteFunc(slices.Clone(params), func(p Param) bool { return p.Each })
+}
+
+// Each are those of params that are declared with *.
+func Each(params []Param) []Param {
+	return slices.DeleteFunc(slices.Clone(params), func(p Param) bool { return !p.Each })
+}
+
+// Parse reads a script that includes nothing, and checks it. A failure is a [mistake.List].
+func Parse(file string, src []byte) (*Script, error) { return fragments(nil).parse(file, src) }
+
+func (all fragments) parse(file string, src []byte) (*Script, error) {
+	expanded := all.expand(file, string(src))
+	text := strings.Join(expanded.lines, "\n")
+	s, mistakes := parseHeader(file, text)
+	if i := strings.IndexByte(strings.ReplaceAll(text, "\r\n", "\n\n"), '\r'); i >= 0 {
+		// To Lua it ends a line, and with it a comment; not to tools that strip comments.
+		mistakes.Addf(file, 1+strings.Count(text[:i], "\n"), "end lines with LF or CR LF",
+			"a CR without an LF ends a line")
+	}
+	mistakes = append(mistakes, checkBody(s, text)...)
+	if err := expanded.located(mistakes).Err(); err != nil {
+		return nil, err
+	}
+	s.Source = strip(text)
+	sum := sha1.Sum([]byte(s.Source))
+	s.SHA1 = hex.EncodeToString(sum[:])
+	return s, nil
+}
+
+// ParseDir reads every .lua file of a folder, in the order of their names, and what they include: the
+// fragments in its folder include.
+func ParseDir(dir string) ([]*Script, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.lua"))
+	if err != nil {
+		return nil, err
+	}
+	shared, mistakes, err := readFragments(filepath.Join(dir, "include"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*Script
+	if len(files) == 0 {
+		mistakes.Addf(mistake.Path(dir), 0, "run the command where the scripts are, or name their folder",
+			"there is no .lua file")
+	}
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		s, err := shared.parse(mistake.Path(file), src)
+		if err != nil {
+			mistakes = append(mistakes, err.(mistake.List)...)
+			continue
+		}
+		all = append(all, s)
+	}
+	if err := append(mistakes, shared.unused()...).Err(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b *Script) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func baseName(file string) string {
+	return strings.TrimSuffix(filepath.Base(file), ".lua")
+}

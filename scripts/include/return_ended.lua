@@ -1,0 +1,8 @@
+--! fragment return_ended
+--
+-- Puts permits back whose leases have ended, at most 1000 at once.
+local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
+if #ended > 0 then
+  redis.call('zrem', KEYS[2], unpack(ended))
+  there = redis.call('incrby', KEYS[1], #ended)
+end

@@ -1,0 +1,12 @@
+--! fragment silent_clients publish channel
+--
+-- Other places of a silent client without a subscriber may be dead, too: they need not hold the queue up one by
+-- one. A live waiter asks once it listens, which raises its score.
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+  if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+    local count = redis.pcall('pubsub', publish == 'spublish' and 'shardnumsub' or 'numsub', channel .. ':' .. other)
+    if count[2] == 0 then
+      redis.call('zadd', KEYS[3], limit, other)
+    end
+  end
+end
