@@ -129,7 +129,8 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 func (c *Client) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	if err := with(&r, opts); err != nil {
+	r, err := with(r, opts)
+	if err != nil {
 		return nil, err
 	}
 	return public(c.inner().Acquire(ctx, ctx, r))

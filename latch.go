@@ -57,7 +57,8 @@ func (l *Latch) Wait(ctx context.Context, opts ...Option) error {
 	r := engine.Request{
 		Name: l.count.Topic.Name, Verb: "wait", Lacks: "the count was not zero", Family: backend.KindLatch,
 	}
-	if err := with(&r, opts); err != nil {
+	r, err := with(r, opts)
+	if err != nil {
 		return err
 	}
 	return l.count.Wait(ctx, r)

@@ -55,8 +55,8 @@ func partsOf(ctx context.Context, parts []Part, opts []Option) (set []lockset.Pa
 	if ctx == nil {
 		return set, 0, fail.NilContext
 	}
-	probe := engine.Request{Name: "any"}
-	if err := with(&probe, opts); err != nil {
+	probe, err := with(engine.Request{Name: "any"}, opts)
+	if err != nil {
 		return set, 0, fail.Of(err).Err
 	}
 	if len(parts) == 0 {
@@ -87,7 +87,7 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 		if err := engine.CheckName(p.Name); err != nil {
 			return fmt.Errorf("part %q: %w", fail.Shorten(p.Name), err)
 		}
-		_ = with(&x.Request, opts) // checked before
+		x.Request, _ = with(x.Request, opts) // checked before
 		return nil
 	}
 	x.Other = func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error) {

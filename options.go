@@ -12,7 +12,9 @@ import (
 // Option changes one call of Lock or TryLock. Options are comparable values, so
 // that a mock can match them: mortise.WithWait(time.Second) == mortise.WithWait(time.Second).
 // One that does not apply to a call is refused with [ErrInvalid], never ignored.
-type Option interface{ apply(*engine.Request) error }
+type Option interface {
+	apply(engine.Request) (engine.Request, error)
+}
 
 // MinLease is the shortest lease: less would be over, by the safety margin that
 // every lease has, about when it began.
@@ -79,66 +81,68 @@ type (
 	}
 )
 
-func (o leaseOption) apply(r *engine.Request) error {
+func (o leaseOption) apply(r engine.Request) (engine.Request, error) {
 	d := time.Duration(o)
 	if d < MinLease || d > MaxLease {
-		return fail.Invalidf("WithLease(%v): a lease is between %v and %v", d, MinLease, MaxLease)
+		return r, fail.Invalidf("WithLease(%v): a lease is between %v and %v", d, MinLease, MaxLease)
 	}
 	r.Lease = clock.CeilMilli(d)
-	return nil
+	return r, nil
 }
 
-func (o waitOption) apply(r *engine.Request) error {
+func (o waitOption) apply(r engine.Request) (engine.Request, error) {
 	d := time.Duration(o)
 	switch {
 	case r.Try:
-		return fail.Invalidf("WithWait does not apply to %s, which does not wait; use Lock, or Acquire, to wait", r.Op())
+		return r, fail.Invalidf("WithWait does not apply to %s, which does not wait; use Lock, or Acquire, to wait", r.Op())
 	case d <= 0:
-		return fail.Invalidf("WithWait(%v): a wait is positive; use TryLock not to wait", d)
+		return r, fail.Invalidf("WithWait(%v): a wait is positive; use TryLock not to wait", d)
 	}
 	r.Wait = d
-	return nil
+	return r, nil
 }
 
-func (o maxHoldOption) apply(r *engine.Request) error {
+func (o maxHoldOption) apply(r engine.Request) (engine.Request, error) {
 	d := time.Duration(o)
 	if d < MinLease || d > MaxLease {
-		return fail.Invalidf("WithMaxHold(%v): between %v and %v", d, MinLease, MaxLease)
+		return r, fail.Invalidf("WithMaxHold(%v): between %v and %v", d, MinLease, MaxLease)
 	}
 	r.MaxHold = clock.CeilMilli(d)
-	return nil
+	return r, nil
 }
 
-func (o replicasOption) apply(r *engine.Request) error {
+func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
 	switch {
 	case o.n < 1:
-		return fail.Invalidf("WithReplicas(%d, %v): at least one replica; leave it out to wait for none", o.n, o.timeout)
+		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; leave it out to wait for none", o.n, o.timeout)
 	case o.timeout <= 0 || o.timeout > MaxLease:
-		return fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
+		return r, fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
 	}
 	switch r.Family {
 	case backend.KindLatch, backend.KindSemaphore, backend.KindPermits:
-		return fail.Invalidf("WithReplicas does not apply to %s, only to locks", r.Op())
+		return r, fail.Invalidf("WithReplicas does not apply to %s, only to locks", r.Op())
 	}
 	r.Replicas = engine.Replicas{N: o.n, Timeout: clock.CeilMilli(o.timeout)}
-	return nil
+	return r, nil
 }
 
 // with applies options to a request and checks the whole.
-func with(r *engine.Request, opts []Option) error {
-	if err := engine.CheckName(r.Name); err != nil {
-		return r.Fail(err)
-	}
+func with(r engine.Request, opts []Option) (engine.Request, error) {
+	err := engine.CheckName(r.Name)
 	for _, o := range opts {
-		if o == nil {
-			return r.Fail(fail.Invalidf("a nil Option"))
-		}
-		if err := o.apply(r); err != nil {
-			return r.Fail(err)
+		switch {
+		case err != nil:
+		case o == nil:
+			err = fail.Invalidf("a nil Option")
+		default:
+			r, err = o.apply(r)
 		}
 	}
-	if r.Lease > 0 && r.MaxHold > 0 {
-		return r.Fail(fail.Invalidf("WithMaxHold does not apply together with WithLease, which is never renewed; use one of them"))
+	if err == nil && r.Lease > 0 && r.MaxHold > 0 {
+		err = fail.Invalidf("WithMaxHold does not apply together with WithLease, which is never renewed; use one of them")
 	}
-	return nil
+	if err != nil {
+		return r, r.Fail(err)
+	}
+	return r, nil
 }

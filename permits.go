@@ -68,7 +68,8 @@ func (p *Permits) TryAcquire(ctx context.Context, opts ...Option) (*Permit, erro
 
 func (p *Permits) acquire(ctx context.Context, r engine.Request, opts []Option) (*Permit, error) {
 	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindPermits, "no permit was free"
-	if err := with(&r, opts); err != nil {
+	r, err := with(r, opts)
+	if err != nil {
 		return nil, err
 	}
 	if err := p.count.Check(); err != nil {

@@ -78,7 +78,8 @@ func (r *red) TryLock(ctx context.Context, name string, opts ...Option) (*Lease,
 }
 
 func (r *red) acquire(ctx context.Context, q engine.Request, opts []Option) (*Lease, error) {
-	if err := with(&q, opts); err != nil {
+	q, err := with(q, opts)
+	if err != nil {
 		return nil, err
 	}
 	if q.Replicas.N > 0 {

@@ -66,7 +66,8 @@ func (s *side) TryLock(ctx context.Context, name string, opts ...Option) (*Lease
 }
 
 func (s *side) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	if err := with(&r, opts); err != nil {
+	r, err := with(r, opts)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.client.hasRW(); err != nil {

@@ -63,7 +63,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
 
 func (s *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
 	r.Name, r.Family, r.Lacks = s.count.Topic.Name, backend.KindSemaphore, fmt.Sprintf("fewer than %d permits were free", n)
-	if err := with(&r, opts); err != nil {
+	r, err := with(r, opts)
+	if err != nil {
 		return err
 	}
 	return s.count.Acquire(ctx, n, r)

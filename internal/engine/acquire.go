@@ -289,13 +289,13 @@ func (c *call) admit(t *tenure, now clock.Instant) {
 		for _, x := range lost {
 			ofTenure(x).lose(now, why)
 		}
-		if w := n.waiters; w != nil {
-			w.failing = time.Time{}
+		if n.waits {
+			n.failing = time.Time{}
 			if t.Mode != lease.Shared {
-				w.Hold(true)
+				n.Hold(true)
 			}
 			if !c.grant.passed {
-				w.Refill()
+				n.Refill()
 			}
 		}
 	}

@@ -138,7 +138,7 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.waiter.Wants = wants
-	if err = c.waitIn(w.topic, ask); err == nil {
+	if err = c.waitIn(w.topic, askerFunc(ask)); err == nil {
 		return nil, nil
 	}
 	c.engine.lock()

@@ -247,21 +247,10 @@ func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
 		}
 		return h, err
 	}
-	var h *lease.Hold
-	err := c.waitIn(c.topic(), func() (a Answer, err error) {
-		if h, err = c.attempt(); err != nil {
-			return a, err
-		}
-		reply := &c.grant.reply
-		if reply.Absent {
-			return a, c.claimEnded()
-		}
-		return Answer{Got: h != nil, Left: reply.Remaining, Look: reply.Look, Failure: c.grant.err}, nil
-	})
-	if err != nil {
+	if err := c.waitIn(c.topic(), c); err != nil {
 		return nil, err
 	}
-	return &h.Handle, nil
+	return &c.got.Handle, nil
 }
 
 func (c *call) claimEnded() error {

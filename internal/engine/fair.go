@@ -98,13 +98,13 @@ func (c *call) waitInLine() (*lease.Handle, error) {
 		f := &fairCall{call: c, place: e.findPlace(c.Name)}
 		var h *lease.Hold
 		var late error // not nil: it was granted, too late
-		err := c.waitIn(f.place.topic, func() (a Answer, err error) {
+		err := c.waitIn(f.place.topic, askerFunc(func() (a Answer, err error) {
 			h, a, err = f.attempt()
 			if late = nil; err == nil && a.Got && h == nil {
 				late, a.Failure = a.Failure, nil
 			}
 			return a, err
-		})
+		}))
 		if h == nil && !f.place.orphan {
 			f.abandon()
 		}

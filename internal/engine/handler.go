@@ -64,7 +64,7 @@ func (h *handler) WatchFailed(t backend.Topic, err error) {
 
 // heard has the first waiter look; deaf is why releases cannot be heard of, if so.
 func (e *Engine) heard(t backend.Topic, deaf error) {
-	if n := e.names.records[t]; n != nil && n.waiters != nil { // otherwise it comes late and concerns no call
+	if n := e.names.records[t]; n != nil && n.waits { // otherwise it comes late and concerns no call
 		n.deaf = deaf
 		n.Notify()
 	}

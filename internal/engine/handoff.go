@@ -17,8 +17,8 @@ type handoff struct {
 	owner string // the successor's id
 	sent  clock.Instant
 	req   backend.HandOverRequest
-	// waiters, events and enrolled are as of then.
-	waiters  *waiters
+	// round, events and enrolled are those of the waiters then.
+	round    int
 	events   uint64
 	enrolled bool
 	// changes of the record that were told before: if there are more, the successor asks whether it is there.
@@ -45,7 +45,7 @@ func (t *tenure) handoff() *handoff {
 	}
 	h := &handoff{
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
-		waiters: n.waiters, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
+		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
 	h.isLocal = t.passes(w, h.sent) && n.Budget() > 0
 	h.req = backend.HandOverRequest{
@@ -133,7 +133,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	if h.failure != nil && !held {
 		g.blame(h.failure, h.req.Lease)
 	}
-	if !h.reply.Waits && n.waiters != nil {
+	if !h.reply.Waits && n.waits {
 		n.enrolled = n.enrolled && h.enrolled
 	}
 	switch {
@@ -149,7 +149,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Waits && n.first() != nil:
 		n.enrolled, n.refused = true, true
 		n.RetryAt(e.Now().Mono + int64(e.Config.Watchdog))
-		if n.waiters == h.waiters { // otherwise they came later, and are to ask
+		if n.round == h.round { // otherwise they came later, and are to ask
 			n.Heard(h.events)
 		}
 		return false

@@ -101,10 +101,10 @@ func (b *bundle) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
 func (b *bundle) queueUp(ctx context.Context) (leases []*lease.Handle, failed int, err error) {
 	for at := 0; ; {
 		c, next := &b.calls[at], at
-		err := c.waitIn(c.topic(), func() (a Answer, err error) {
+		err := c.waitIn(c.topic(), askerFunc(func() (a Answer, err error) {
 			leases, a, next, err = b.question(ctx, at)
 			return a, err
-		})
+		}))
 		switch {
 		case err == nil:
 			return leases, 0, nil

@@ -32,7 +32,8 @@ func newNames() names {
 type name struct {
 	topic backend.Topic
 	lease.Record
-	*waiters // nil where nothing waits
+	waits bool // a call waits, and what follows means something
+	waiters
 }
 
 // waiters are the calls that wait for one name.
@@ -45,6 +46,7 @@ type waiters struct {
 	deaf     error     // why releases cannot be heard of, if so: waiting makes no sense then
 	hinted   int64     // when a change of the record last made the first ask
 	hint     timerq.Timer
+	round    int // numbers the times that calls waited
 }
 
 // waiter is a call that waits.
@@ -57,10 +59,10 @@ type waiter struct {
 
 // queue is the local queue, nil where nothing waits.
 func (n *name) queue() *localqueue.Queue {
-	if n == nil || n.waiters == nil {
+	if n == nil || !n.waits {
 		return nil
 	}
-	return &n.waiters.Queue
+	return &n.Queue
 }
 
 // first is the waiter that asks the store; nil if nothing waits.
@@ -91,8 +93,9 @@ func (s *names) of(t backend.Topic) *name {
 
 // expect makes room for a waiter.
 func (n *name) expect() {
-	if n.waiters == nil {
-		n.waiters = &waiters{Queue: *localqueue.New(n.Holder != nil)}
+	if !n.waits {
+		n.waits = true
+		n.waiters = waiters{Queue: *localqueue.New(n.Holder != nil), round: n.round + 1}
 	}
 }
 
@@ -101,10 +104,10 @@ func (e *Engine) tidy(n *name) {
 	if n.first() != nil {
 		return
 	}
-	if w := n.waiters; w != nil { // what the next waiter knows of the answer is nothing
+	if n.waits { // what the next waiter knows of the answer is nothing
 		e.withdrawEntry(n)
-		e.renewer.timers.Remove(&w.hint)
-		n.waiters = nil
+		e.renewer.timers.Remove(&n.hint)
+		n.waits = false
 	}
 	if !n.InUse() && e.names.records[n.topic] == n {
 		delete(e.names.records, n.topic)

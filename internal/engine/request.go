@@ -124,8 +124,9 @@ type call struct {
 	claim  *Claim          // that it enters under; nil if it does not
 	key    lease.Key       // what its hold is found by in a context
 	waiter waiter
-	handed *grant // what a tenure of this process has got for it; nil if it is to ask
-	grant  grant  // what its last question came to
+	got    *lease.Hold // the lease that its last question came to; nil if none
+	handed *grant      // what a tenure of this process has got for it; nil if it is to ask
+	grant  grant       // what its last question came to
 	marks  callMarks
 }
 

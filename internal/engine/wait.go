@@ -43,28 +43,45 @@ func (c *call) queueUp() (*lease.Handle, error) {
 		defer e.end()
 	}
 	c.marks.relays = e.store.relay != nil && c.Family == backend.KindLock && c.Age == nil && c.Polling == 0
-	var h *lease.Hold
-	err := c.waitIn(c.topic(), func() (a Answer, err error) {
-		if h, err = c.attempt(); err != nil {
-			return a, err
-		}
-		return c.answer(h), nil
-	})
-	if err != nil {
+	if err := c.waitIn(c.topic(), c); err != nil {
 		if c.marks.claims {
 			c.withdrawClaim()
 		}
 		return nil, err
 	}
-	return &h.Handle, nil
+	return &c.got.Handle, nil
 }
 
-// answer is what the last question came to; h is the lease that it got, or nil.
-func (c *call) answer(h *lease.Hold) Answer {
+// asker is what a waiter asks the store for. Its error is *fail.CallerGone, when the wait ended, or what users see.
+type asker interface {
+	ask() (Answer, error)
+}
+
+// askerFunc is an asker.
+type askerFunc func() (Answer, error)
+
+func (f askerFunc) ask() (Answer, error) { return f() }
+
+func (c *call) ask() (a Answer, err error) {
+	c.got, err = c.attempt()
+	switch {
+	case err != nil:
+		return a, err
+	case c.grant.reply.Absent:
+		return a, c.claimEnded()
+	}
+	return c.answer(), nil
+}
+
+// answer is what the last question came to.
+func (c *call) answer() Answer {
 	r := &c.grant.reply
 	a := Answer{
-		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
+		Got: c.got != nil, More: r.Available > 0 || c.Family == backend.KindRead,
 		Left: r.Remaining, Enrolled: r.Waits, Failure: c.grant.err,
+	}
+	if c.claim != nil {
+		a.Look = r.Look
 	}
 	if r.Claimed {
 		a.Again = c.engine.Config.Watchdog / 3
@@ -72,13 +89,12 @@ func (c *call) answer(h *lease.Hold) Answer {
 	return a
 }
 
-// waitIn waits in t's local queue until ask gets what it asks for. While the call is the first there it asks each time
+// waitIn waits in t's local queue until an asker gets what it asks for. While the call is the first there it asks each time
 // that something may have changed the answer. Before it first sleeps on the store it has t watched and asks again, so
-// that no release falls between; one that polls backs off instead. Ask returns *fail.CallerGone when the wait ended;
-// what waitIn returns is what users see.
-func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
+// that no release falls between; one that polls backs off instead. What waitIn returns is what users see.
+func (c *call) waitIn(t backend.Topic, a asker) error {
 	e := c.engine
-	w := wait{call: c, waiter: &c.waiter, ask: ask, pause: c.Polling}
+	w := wait{call: c, waiter: &c.waiter, asker: a, pause: c.Polling}
 	e.lock()
 	if e.calls.shut {
 		e.unlock()
@@ -113,7 +129,7 @@ type wait struct {
 	*call
 	name   *name
 	waiter *waiter
-	ask    func() (Answer, error)
+	asker  asker
 	pause  time.Duration // the next between the asks of a call that polls
 	timer  *time.Timer
 	last   error // the store's last failure, nil after an answer
@@ -163,7 +179,7 @@ func (w *wait) question() (got bool, err error) {
 			w.leave()
 		}
 	}()
-	a, gone := w.ask()
+	a, gone := w.asker.ask()
 	answered = true
 	if !a.Got {
 		bound.Begins(w.call.wait)

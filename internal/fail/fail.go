@@ -61,11 +61,8 @@ func New(op, name string, err error) error { return Public(&Error{Op: op, Name: 
 
 // Of finds the Error in err; nil if there is none.
 func Of(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return nil
+	e, _ := errors.AsType[*Error](err)
+	return e
 }
 
 func (e *Error) Error() string {
@@ -109,14 +106,14 @@ func Gone(ctx context.Context) error {
 
 // IsGone reports whether err is, or wraps, a CallerGone.
 func IsGone(err error) bool {
-	var gone *CallerGone
-	return errors.As(err, &gone)
+	_, gone := errors.AsType[*CallerGone](err)
+	return gone
 }
 
 // WaitIsOver reports whether err is a CallerGone because WithWait's time is over.
 func WaitIsOver(err error) bool {
-	var gone *CallerGone
-	return errors.As(err, &gone) && errors.Is(gone.cause, WaitOver)
+	gone, is := errors.AsType[*CallerGone](err)
+	return is && errors.Is(gone.cause, WaitOver)
 }
 
 func (e *CallerGone) Error() string {
