@@ -294,9 +294,9 @@ func (c *call) admit(t *tenure, now clock.Instant) {
 			if t.Mode != lease.Shared {
 				n.Hold(true)
 			}
-			if !c.grant.passed {
-				n.Refill()
-			}
+		}
+		if !c.grant.passed {
+			n.budget.Refill(n.queue())
 		}
 	}
 	if c.Family == backend.KindNested {

@@ -47,10 +47,10 @@ func (t *tenure) handoff() *handoff {
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
 		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
-	h.isLocal = t.passes(w, h.sent) && n.Budget() > 0
+	h.isLocal = t.passes(w, h.sent) && n.budget > 0
 	h.req = backend.HandOverRequest{
 		Name: n.topic.Name, Owner: t.Owner, Successor: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
-		Yield: n.Budget() <= 0, Waits: e.names.watches.confirmed(n.topic),
+		Yield: n.budget <= 0, Waits: e.names.watches.confirmed(n.topic),
 	}
 	// What it tells may arrive before its reply.
 	n.enrolled = n.enrolled || h.req.Yield && h.req.Waits
@@ -107,7 +107,7 @@ func (h *handoff) local() bool {
 	}
 	h.to.handed = g
 	e.calls.running++
-	n.Spend()
+	n.budget.Spend()
 	t.State = lease.Over
 	t.passed = true
 	t.vacate(true)
@@ -140,8 +140,8 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case g.granted && !w.Left():
 		w.handed = g
 		e.calls.running++
-		if n.Spend(); h.req.Yield {
-			n.Refill()
+		if n.budget.Spend(); h.req.Yield {
+			n.budget.Refill(n.queue())
 		}
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}

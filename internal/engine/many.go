@@ -338,13 +338,12 @@ func (e *Engine) unlockTogether(ctx context.Context, holds []*lease.Hold) []erro
 	if len(sent) == 0 {
 		return errs
 	}
-	results := make([]error, len(holds))
-	err := e.SendOff(ctx, func() error { e.releaseTogether(sent, results); return nil }, nil)
+	err := e.SendOff(ctx, func() error { e.releaseTogether(sent); return nil }, nil)
 	for _, x := range sent {
 		if err != nil { // the caller has left, and sent is not its own any more
 			errs[x.at] = us[x.at].finish(0, err)
 		} else {
-			errs[x.at] = us[x.at].finish(x.keep, results[x.at])
+			errs[x.at] = us[x.at].finish(x.keep, x.err)
 		}
 	}
 	return errs
@@ -352,7 +351,7 @@ func (e *Engine) unlockTogether(ctx context.Context, holds []*lease.Hold) []erro
 
 // releaseTogether sends several releases. One whose tenure has an operation on its way comes afterwards, by itself. The others are
 // settled as soon as they are answered, so that a waiter for one here need not wait for all.
-func (e *Engine) releaseTogether(all []*releasing, results []error) {
+func (e *Engine) releaseTogether(all []*releasing) {
 	todo := make([]*releasing, 0, len(all))
 	var alone []*releasing
 	e.lock()
@@ -371,22 +370,22 @@ func (e *Engine) releaseTogether(all []*releasing, results []error) {
 	first := time.Now()
 	for n := 0; len(todo) > 0; n++ {
 		var passing error
-		todo, passing = e.sendReleases(todo, results)
+		todo, passing = e.sendReleases(todo)
 		if len(todo) > 0 && !e.retry.Again(passing, n, first) {
 			for _, x := range todo {
-				results[x.at] = x.settle(results[x.at])
+				x.err = x.settle(x.err)
 			}
 			break
 		}
 	}
 	for _, x := range alone {
-		results[x.at] = x.run(context.Background())
+		x.err = x.run(context.Background())
 	}
 }
 
 // sendReleases sends several releases once, and settles those that need not be repeated. It returns the others, and the
 // failure of one of them.
-func (e *Engine) sendReleases(todo []*releasing, results []error) (again []*releasing, passing error) {
+func (e *Engine) sendReleases(todo []*releasing) (again []*releasing, passing error) {
 	in := make([]backend.ReleaseRequest, len(todo))
 	out := make([]backend.ReleaseResult, len(todo))
 	for i, x := range todo {
@@ -400,11 +399,11 @@ func (e *Engine) sendReleases(todo []*releasing, results []error) (again []*rele
 			f := backend.FaultOf(err)
 			x.unsure = x.unsure || f.MayHaveRun
 			if f.Temporary {
-				again, passing, results[x.at] = append(again, x), err, err
+				again, passing, x.err = append(again, x), err, err
 				continue
 			}
 		}
-		results[x.at] = x.settle(err)
+		x.err = x.settle(err)
 	}
 	return again, passing
 }

@@ -32,7 +32,8 @@ func newNames() names {
 type name struct {
 	topic backend.Topic
 	lease.Record
-	waits bool // a call waits, and what follows means something
+	budget localqueue.Budget
+	waits  bool // a call waits, and what follows means something
 	waiters
 }
 

@@ -127,7 +127,8 @@ type releasing struct {
 	held   bool
 	unsure bool // an attempt whose reply was lost may have done it: then nothing held is as it should be
 	sent   time.Time
-	at     int // its place among those of one call
+	at     int   // its place among those of one call
+	err    error // what it came to there
 }
 
 // begin takes the tenure's turn if no other operation comes before. It is called with the mutex.

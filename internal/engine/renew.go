@@ -191,9 +191,12 @@ func (t *tenure) renewed(r renewal) {
 		t.verify()
 	}
 	if f := t.engine.Config.Observer.Renewed; f != nil && extended {
-		v := t.event()
-		v.Took, v.Remaining = r.now.Sub(r.sent), t.Deadline.Until(r.now)
-		t.engine.tell(func() { f(v) })
+		took, left := r.now.Sub(r.sent), t.Deadline.Until(r.now)
+		t.engine.tell(func() {
+			v := t.event()
+			v.Took, v.Remaining = took, left
+			f(v)
+		})
 	}
 	t.reschedule()
 }
@@ -211,9 +214,11 @@ func (t *tenure) renewalFailed(r renewal) {
 		e.announce.Sum(announce.RenewalFailed, "name", name, "owner", t.Owner, "left", left, "err", err)
 	}
 	if f := e.Config.Observer.RenewalFailed; f != nil {
-		v := t.event()
-		v.Remaining, v.Err = left, err
-		e.tell(func() { f(v) })
+		e.tell(func() {
+			v := t.event()
+			v.Remaining, v.Err = left, err
+			f(v)
+		})
 	}
 	t.reschedule()
 }

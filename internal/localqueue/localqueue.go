@@ -31,8 +31,6 @@ type Queue struct {
 	sleeps int64
 	// free is how many permits of a semaphore there were when the first was last refused.
 	free int64
-	// budget is how many more times a record goes on within the process before others have their turn.
-	budget int
 }
 
 // Ticket is a waiter's place.
@@ -50,7 +48,7 @@ type Ticket struct {
 
 // New makes a queue that nothing waits in. Held tells that the record is held in this process.
 func New(held bool) *Queue {
-	q := &Queue{held: held, events: 1, budget: 1}
+	q := &Queue{held: held, events: 1}
 	q.retryAt, q.ends, q.recheckAt = clock.Never, clock.Never, clock.Never
 	return q
 }
@@ -100,7 +98,12 @@ func (q *Queue) First() *Ticket {
 }
 
 // Len is the number of waiters.
-func (q *Queue) Len() int { return q.length }
+func (q *Queue) Len() int {
+	if q == nil {
+		return 0
+	}
+	return q.length
+}
 
 // Joined is the number of the last ticket.
 func (q *Queue) Joined() uint64 { return q.joined }
@@ -224,19 +227,16 @@ func (q *Queue) Taker(free int64) *Ticket {
 	return nil
 }
 
+// Budget is how many more times a record goes on within the process before others have their turn. It outlives the
+// waiters: a waiter that comes after them does not begin anew.
+type Budget int
+
 // Refill gives a new tenure its budget: the waiters of now may follow within the process, those that come later
 // do not keep others out.
-func (q *Queue) Refill() {
-	if q != nil {
-		q.budget = min(max(q.length, 1), maxBudget)
-	}
-}
-
-// Budget is how many more times a record goes on within the process before others have their turn.
-func (q *Queue) Budget() int { return q.budget }
+func (b *Budget) Refill(q *Queue) { *b = Budget(min(max(q.Len(), 1), maxBudget)) }
 
 // Spend notes that a record goes on within the process.
-func (q *Queue) Spend() { q.budget-- }
+func (b *Budget) Spend() { *b-- }
 
 // Ready is what a sleeping waiter is told on.
 func (t *Ticket) Ready() <-chan struct{} {

@@ -113,11 +113,12 @@ func TestTheBudgetIsTheWaitersOfTheBeginning(t *testing.T) {
 		for range waiters {
 			q.Join(new(Ticket))
 		}
-		q.Refill()
-		if got := q.Budget(); got != want {
+		var b Budget
+		b.Refill(q)
+		if got := int(b); got != want {
 			t.Errorf("%d waiters: %d handoffs, want %d", waiters, got, want)
 		}
-		if q.Spend(); q.Budget() != want-1 {
+		if b.Spend(); int(b) != want-1 {
 			t.Error("a handoff costs none")
 		}
 	}
