@@ -229,22 +229,22 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{})},
-	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 27}, {2, 9}, {2, 11}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{})},
+	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.Lock(context.Background(), "n")) }
 	}},
-	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 28}, {2, 11}, {2, 12}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 50}, {2, 28}, {2, 28}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
-	{name: "read: Lock, Unlock", want: [4]cost{{2, 39}, {2, 19}, {2, 19}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
+	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
 		read, _ := b.RW()
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
 	}},
-	{name: "write: Lock, Unlock", want: [4]cost{{2, 36}, {2, 18}, {2, 18}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "write: Lock, Unlock", want: [4]cost{{2, 35}, {2, 17}, {2, 17}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
 		_, write := b.RW()
 		return func() error { return ended(write.Lock(t.Context(), "n")) }
 	}},
-	{name: "TryLock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "TryLock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.TryLock(t.Context(), "n")) }
 	}},
 	{name: "TryLock, held by another client", want: [4]cost{{1, 16}, {0, 7}, {1, 9}, {0, 11}}, prepare: func(t *testing.T, b *setup) func() error {
@@ -255,11 +255,11 @@ var operations = []operation{
 		held(t, b.Client, "n")
 		return refused(t, b)
 	}},
-	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 33}, {2, 17}, {2, 17}, {0, 11}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 31}, {2, 15}, {2, 15}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		ctx := held(t, b.Client, "n").Context()
 		return func() error { return ended(b.Lock(ctx, "n")) }
 	}},
-	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 139}, {2, 118}, {2, 118}, {0, 91}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 138}, {2, 117}, {2, 117}, {0, 91}}, prepare: func(t *testing.T, b *setup) func() error {
 		parts := []mortise.Part{{Locker: b.Client, Name: "a"}, {Locker: b.Client, Name: "b"}, {Locker: b.Client, Name: "c"}}
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
@@ -273,7 +273,7 @@ var operations = []operation{
 			return s.Release(t.Context(), 1)
 		}
 	}},
-	{name: "permits: Acquire, Release", want: [4]cost{{2, 46}, {2, 27}, {2, 27}, {0, 19}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "permits: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}}, prepare: func(t *testing.T, b *setup) func() error {
 		p := b.Permits("n")
 		harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 		return func() error {
@@ -285,7 +285,7 @@ var operations = []operation{
 		}
 	}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
-	{name: "local handoff", want: [4]cost{{0.5, 19}, {0.5, 13}, {0.5, 13}, {0, 14}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "local handoff", want: [4]cost{{0.5, 18}, {0.5, 13}, {0.5, 13}, {0, 14}}, prepare: func(t *testing.T, b *setup) func() error {
 		lease := held(t, b.Client, "n")
 		ask, granted := make(chan struct{}), make(chan result)
 		t.Cleanup(func() { close(ask); lease.Unlock(context.Background()) })

@@ -2,7 +2,7 @@ package house
 
 // The sets of packages that several rows of arrows have.
 const (
-	leaves  = " internal/clock internal/retry internal/timerq "
+	leaves  = " internal/announce internal/bound internal/clock internal/fail internal/fifo internal/retry internal/timerq "
 	below   = " backend/redisproto/batcher backend/redisproto/heldcache backend/redisproto/pubsub "
 	adapter = "backend backend/redisproto scripts" + below
 )
@@ -11,17 +11,21 @@ const (
 // to mortise's, which is ".". Test files and what is below test/ and examples/ may import anything; nothing here
 // may import those.
 var arrows = map[string]string{
-	".": "backend internal/engine internal/lockset internal/quorum internal/counters" + leaves,
+	".": "backend internal/engine internal/lease internal/lockset internal/quorum internal/counters" + leaves,
 
-	"internal/lockset":    "backend internal/engine" + leaves,
-	"internal/quorum":     "backend internal/engine" + leaves,
+	"internal/lockset":    "backend internal/engine internal/lease" + leaves,
+	"internal/quorum":     "backend internal/engine internal/lease" + leaves,
 	"internal/counters":   "backend internal/engine" + leaves,
 	"internal/engine":     "backend internal/lease internal/localqueue" + leaves,
-	"internal/lease":      "internal/clock internal/timerq",
-	"internal/localqueue": "",
-	"internal/retry":      "internal/clock",
+	"internal/lease":      "internal/clock internal/fail",
+	"internal/localqueue": "internal/clock",
+	"internal/announce":   "internal/fifo",
+	"internal/bound":      "internal/fail",
+	"internal/fail":       "backend",
+	"internal/retry":      "",
 	"internal/timerq":     "internal/clock",
 	"internal/clock":      "",
+	"internal/fifo":       "",
 
 	"backend":                      "",
 	"backend/memory":               "backend",
@@ -44,12 +48,12 @@ var arrows = map[string]string{
 	"middleware/internal/template": "",
 	"middleware/telemetry":         ". middleware/delegation",
 
-	"gen/cmd/mortise-gen": "gen/commands gen/constants gen/luascript",
-	"gen/commands":        "gen/constants gen/luascript gen/mistake gen/profiles",
-	"gen/constants":       "gen/luascript",
-	"gen/luascript":       "gen/mistake",
-	"gen/mistake":         "",
-	"gen/profiles":        "",
+	"gen/cmd/mortise-gen":    "gen/internal/commands gen/internal/constants gen/internal/luascript gen/profiles",
+	"gen/internal/commands":  "gen/internal/constants gen/internal/luascript gen/internal/mistake gen/profiles",
+	"gen/internal/constants": "gen/internal/luascript",
+	"gen/internal/luascript": "gen/internal/mistake",
+	"gen/internal/mistake":   "",
+	"gen/profiles":           "",
 
 	"internal/cmd/rules":             "",
 	"internal/redistest":             "",
