@@ -139,8 +139,8 @@ func (p *comparison) faults() (list []string) {
 		add("the median ratio of rates is %.3f, want %.2f at least", r, leastRatio)
 	}
 	judge := func(what string, old, new, exact, shared float64) {
-		if p.alone && !(math.Abs(new-old) <= exact) {
-			add("%.2f %s an operation, want %.2f, as the old revision", new, what, old)
+		if p.alone && !(new-old <= exact) {
+			add("%.2f %s an operation, want no more than the old revision's %.2f", new, what, old)
 		}
 		if !p.alone && !(new <= old*(1+shared)+exact) {
 			add("%.2f %s an operation, old %.2f; want %.0f %% more at most", new, what, old, 100*shared)
