@@ -7,14 +7,14 @@ import (
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// Claim says which hold of a lock a call comes from, so that the one who is called, in another
+// Claim says which hold of a lock a call comes from, so that the called service, in another
 // process, can enter the lock under it. [ClaimsOf] makes claims from a context, [Client.Adopt] puts them
 // into one. A Claim is plain data: comparable, and to be sent in any encoding. By itself it
-// proves nothing: who adopts one must know that it comes from somebody who may give it, unaltered (see
+// proves nothing: the adopting service must know that it comes, unaltered, from a service that may give it (see
 // docs/threat-model.md).
 //
 // It confers something for as long as that hold is live and the innermost of its owner, and nothing afterwards,
-// whoever sends it how often.
+// however often it is sent.
 type Claim struct {
 	// Name is the lock's name.
 	Name string
@@ -27,7 +27,7 @@ type Claim struct {
 	// entered under the claim has the same token: a larger one would make the caller's own writes stale.
 	Token int64
 	// Expires is when the caller's lease ends if it is not renewed from now on, by its clock: UTC, whole
-	// milliseconds. It is for those who send claims and want to bound their life; Lock does not look at it, the store
+	// milliseconds. It is for services that send claims and bound their life; Lock does not look at it, the store
 	// knows better.
 	Expires time.Time
 }
@@ -61,8 +61,8 @@ func ClaimsOf(ctx context.Context) []Claim {
 //   - One at a time enters under a hold, of whatever process; the others wait for their turn, so does the caller
 //     that wants to enter again itself. TryLock then returns [ErrNotAcquired].
 //   - What is got is a lease of this client: renewed here, with a time of its own, released by its own Unlock. The lock is free for
-//     others when all who entered and the caller itself have ended. A caller that unlocks, dies or loses its lease takes
-//     nothing from one who has entered; nor the reverse. Loss of the lock itself (its record is removed,
+//     others when all that entered and the caller itself have ended. A caller that unlocks, dies or loses its lease takes
+//     nothing from a service that has entered; nor the reverse. Loss of the lock itself (its record is removed,
 //     the store is emptied) reaches each of them.
 //   - Where the hold has ended, they return [ErrClaimEnded]. Kind{NonReentrant} returns [ErrInvalid].
 //

@@ -24,7 +24,7 @@ const DefaultWatchdogTimeout = 30 * time.Second
 // ClientOption changes a client.
 type ClientOption func(*engine.Config) error
 
-// WithID sets the client's id, by which others see who holds a lock. It must be
+// WithID sets the client's id, by which others see which client holds a lock. It must be
 // unique among all clients of the store, at all times: two that share one would release each
 // other's locks. It is 1 to 256 bytes of UTF-8 without control characters. By default it is
 // "host/pid/random".
@@ -143,7 +143,7 @@ func (c *Client) Close() error {
 	return c.Shutdown(ctx)
 }
 
-// Shutdown refuses new locks, wakes those who wait ([ErrClosed]), and waits for
+// Shutdown refuses new locks, wakes waiters ([ErrClosed]), and waits for
 // the Unlocks of leases that are held, which are renewed meanwhile, until ctx ends.
 // Leases that remain then end with [ErrClosed] and their locks are left to run out: a
 // lock is never released under running work. An error, which wraps ctx's, tells how

@@ -9,12 +9,12 @@ import (
 // What can go wrong, for errors.Is. A web handler answers 423 for
 // ErrNotAcquired and 503 for ErrUnavailable.
 var (
-	// ErrNotAcquired: somebody else holds the lock, and the wait, if any, ran out.
+	// ErrNotAcquired: another owner holds the lock, and the wait, if any, ran out.
 	ErrNotAcquired = fail.NotAcquired
 	// ErrNotHeld: Unlock of a lock that its lease does not hold: lost, released
 	// before, or taken away. Nothing was released.
 	ErrNotHeld = fail.NotHeld
-	// ErrLost: the lease ended though nobody unlocked it: it could not be renewed
+	// ErrLost: the lease ended without Unlock: it could not be renewed
 	// in time, ran out, or its record was removed.
 	ErrLost = fail.Lost
 	// ErrReleased: the lease was ended by Unlock.
@@ -35,7 +35,7 @@ var (
 	ErrNotReplicated = fail.NotReplicated
 	// ErrClaimEnded is wrapped by the error of a Lock or TryLock under a claim ([Client.Adopt]) whose hold has
 	// ended: it was unlocked or lost, or its time was over. Nothing was locked. To compete for the
-	// lock like anybody, lock it with a context without the claim.
+	// lock like any other call, lock it with a context without the claim.
 	ErrClaimEnded = fail.ClaimEnded
 )
 

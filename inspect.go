@@ -11,10 +11,10 @@ import (
 // State is what the store says of a lock.
 type State struct {
 	Name string
-	// Held is false where nobody holds it; what follows is then zero.
+	// Held is false where no owner holds it; what follows is then zero.
 	Held bool
 	// Owner is the holder as the store knows it, "client:number"; from Redisson,
-	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.Adopt]), it is the first who came, of
+	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.Adopt]), it is the first that came, of
 	// those that are there.
 	Owner string
 	// Client is the holder's client, Owner without its number. By default it names
@@ -33,7 +33,7 @@ type State struct {
 	Writing bool
 }
 
-// Inspect reads who holds a lock. It is for people and tools: what it says may be
+// Inspect reads which owner holds a lock. It is for people and tools: what it says may be
 // outdated when it arrives. Errors are those of Lock. It costs one command.
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	return c.inspect(ctx, backend.KindLock, name)
@@ -52,7 +52,7 @@ func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) 
 	return s, nil
 }
 
-// ForceUnlock removes a lock, whoever holds it, and wakes its waiters; it reports
+// ForceUnlock removes a lock, whichever owner holds it, and wakes its waiters; it reports
 // whether there was one. It breaks exclusion: the holder learns of it at its next
 // renewal only, or at once where its client caches. It is for operators, when a holder is known to be gone.
 // Errors are those of Lock. It costs one command.

@@ -13,23 +13,23 @@ import (
 // fields combine. All these kinds share one record in the store, so they exclude
 // each other on one name, and enter each other's leases again.
 type Kind struct {
-	// Fair serves those who wait in the order in which they asked, over all processes,
+	// Fair serves waiters in all processes in the order in which they asked,
 	// Java's too: they stand in a queue in the store, and a release tells the first of
 	// them only. Redisson: RFairLock, with which it shares lock and queue.
 	//
 	// Cost: while others wait, Lock and Unlock together are three commands, however many
-	// wait, and a fraction of one for listening; when nobody of this
+	// wait, and a fraction of one for listening; when no call of this
 	// client has waited for the name lately, one to three more. An acquisition takes the
 	// store time that grows with the queue, as Redisson's does.
 	//
 	// A waiter that leaves gives its place up. Those of a process that died hold the others up
-	// for a second at most, however many they are: it is noticed at the first one's turn, because nobody
+	// for a second at most, however many they are: it is noticed at the first one's turn, because no client
 	// listens. One that listens and does not come, because its process was stopped, has five
 	// seconds from when another asks, which is when the last holder's lease would have been over. One
 	// whose connection is broken for longer than that at its turn stands at the end of the queue then.
 	// A waiter of Redisson's loses its place when Redisson's own fairLockWaitTimeout runs out.
 	//
-	// TryLock does not jump the queue: it is refused while somebody waits. The plain lock does
+	// TryLock does not jump the queue: it is refused while another call waits. The plain lock does
 	// not look at the queue, neither here nor in Redisson: a Lock or TryLock of
 	// another kind on the same name may come in between. Not together with Spin.
 	Fair bool
@@ -44,7 +44,7 @@ type Kind struct {
 	// announced to them. It saves the subscription where a great many names are
 	// waited for briefly, and costs commands. At least a millisecond. In a process
 	// still only the first waiter of a name asks. Its Unlock announces the release all the
-	// same, for those who wait without spinning; Redisson's RedissonSpinLock does not.
+	// same, for waiters that do not spin; Redisson's RedissonSpinLock does not.
 	Spin time.Duration
 }
 

@@ -8,14 +8,14 @@ import (
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// Latch is a count that goes down to zero, and those who wait for that: the
+// Latch is a count that goes down to zero, and calls that wait for that: the
 // CountDownLatch of a fleet. It shares its record with Redisson's RCountDownLatch.
 // Its methods may be called concurrently.
 //
 // A latch at zero is gone from the store, so one that was never set is open. Set the
-// count before anybody waits for it.
+// count before a call waits for it.
 //
-// Nobody owns a count: that of a worker who died is not counted down by itself. Bound
+// A count has no owner: that of a worker that died is not counted down by itself. Bound
 // the wait. On the wire a latch is an integer, as a semaphore is; using one name
 // for both is not noticed.
 type Latch struct{ count counters.Latch }
@@ -30,7 +30,7 @@ func (c *Client) Latch(name string) *Latch { return &Latch{counters.NewLatch(c.i
 // Redisson: trySetCount. Cost: one command.
 func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) { return l.count.TrySet(ctx, n) }
 
-// CountDown takes one off the count; at zero all who wait go on. On a latch that is
+// CountDown takes one off the count; at zero all waiters go on. On a latch that is
 // open, or not set, it does nothing.
 //
 // It counts once, however often it is sent: a reply that was lost is asked for again.
@@ -52,7 +52,7 @@ func (l *Latch) Count(ctx context.Context) (int64, error) { return l.count.Count
 // applies; then it returns [ErrNotAcquired]. The other errors are those of Lock.
 //
 // Redisson: await. Cost: one command if it is open. Otherwise one more when the client
-// listens, and one when it opened, for all who wait in this client together.
+// listens, and one when it opened, for all waiters of this client together.
 func (l *Latch) Wait(ctx context.Context, opts ...Option) error {
 	r := engine.Request{
 		Name: l.count.Topic.Name, Verb: "wait", Lacks: "the count was not zero", Family: backend.KindLatch,
@@ -64,7 +64,7 @@ func (l *Latch) Wait(ctx context.Context, opts ...Option) error {
 	return l.count.Wait(ctx, r)
 }
 
-// Delete removes the latch, and reports whether it was set. Those who wait go on, as the
+// Delete removes the latch, and reports whether it was set. Waiters go on, as the
 // count is zero then; Redisson's go on waiting.
 //
 // Redisson: delete. Cost: one command.

@@ -15,8 +15,8 @@
 // A lock is held for a lease. By default the lease is short and renewed in the
 // background while the holder lives (the watchdog), so that the lock of a process
 // that died frees itself; [WithLease] asks for one that is not renewed. A holder
-// that cannot renew in time, or whose lock was taken away, is told before anybody
-// else can get the lock: [Lease.Context] ends and [Lease.Err] answers [ErrLost].
+// that cannot renew in time, or whose lock was taken away, is told before another owner
+// can get the lock: [Lease.Context] ends and [Lease.Err] answers [ErrLost].
 // Work that must not outlive the lock runs under that context.
 //
 // # Re-entry

@@ -46,7 +46,7 @@ type Subject struct {
 	// Kind is the family: "lock" (plain, fenced, spin and non-reentrant ones), "fair",
 	// "read", "write", "semaphore", "permits" or "latch".
 	Kind string
-	// Owner is who holds it in the store; empty where there is none (yet).
+	// Owner is the holder in the store; empty where there is none (yet).
 	Owner string
 	// Lease numbers the client's leases from one: the same in Acquired, Lost and Released of
 	// one. Zero where there is none: of waits, refusals, semaphores and latches, and of

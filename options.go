@@ -65,7 +65,7 @@ func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 // Cost: a second command, WAIT, in the same round trip, and the time that replication takes. A
 // refusal costs as much; that of TryLock which needs no command is as quick as ever. A request occupies a connection
 // while it is on its way: on go-redis of its pool, of which half is used for that at most, on
-// rueidis and valkey-go of those for commands that block. Who waits with this option is not handed the lock inside
+// rueidis and valkey-go of those for commands that block. A waiter with this option is not handed the lock inside
 // its client, but asks for it when it is released.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return replicasOption{n, timeout}

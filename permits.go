@@ -43,7 +43,7 @@ func (p *Permits) Available(ctx context.Context) (int, error) { return p.count.A
 
 // Acquire takes a permit, waiting while none is free: until ctx ends, or for as long as
 // [WithWait] says. It is woken by a release, or when the first of the permits that are out
-// expires. Those who wait in this client are served in the order in which they came.
+// expires. Waiters of this client are served in the order in which they came.
 // The permit is renewed until it is released; [WithLease] takes one that is
 // not, [WithMaxHold] bounds the renewal. A call that ends without a permit leaves
 // none behind.
@@ -59,7 +59,7 @@ func (p *Permits) Acquire(ctx context.Context, opts ...Option) (*Permit, error) 
 
 // TryAcquire takes a permit or returns [ErrNotAcquired] if none is free;
 // [Error.Remaining] then tells when the first of those that are out ends unless renewed. It
-// does not wait its turn behind those who wait. The other errors are those of Lock.
+// does not wait its turn behind waiters. The other errors are those of Lock.
 //
 // Redisson: tryAcquire. Cost: one command.
 func (p *Permits) TryAcquire(ctx context.Context, opts ...Option) (*Permit, error) {
@@ -82,7 +82,7 @@ func (p *Permits) acquire(ctx context.Context, r engine.Request, opts []Option) 
 	return &Permit{lease: (*Lease)(l), id: l.Holding().(*lease.Hold).Tenure.Owner}, nil
 }
 
-// Release releases a permit by its id, whoever acquired it: a permit of this client
+// Release releases a permit by its id, whichever client acquired it: a permit of this client
 // then ends as by [Permit.Release]. [ErrNotHeld] if it is not out, or has expired;
 // [ErrInvalid] if id is none.
 //

@@ -29,14 +29,14 @@ import (
 // Lock on new stores waits for one watchdog timeout, and TryLock answers
 // [ErrUnavailable] until then, as Lock does whose [WithWait] is shorter. The rule is not kept for stores that are clusters, nor by Redisson's
 // clients: there, keep a server that lost its data down for as long. Single records that vanish,
-// by DEL or eviction, are noticed by nobody but their holder.
+// by DEL or eviction, are noticed by their holder only.
 //
 // The clients should have one watchdog timeout, and connect to stores that share
 // nothing. Options and errors are those of [Locker]; [ErrUnavailable] when too few
 // stores answered, which takes Lock a few seconds at most, and names each that failed. [WithLease]
 // may not be longer than WithStayOut. The kind is the reentrant lock, without fencing tokens.
 //
-// Cost: one command to each store for Lock and for Unlock. One who waits asks all again
+// Cost: one command to each store for Lock and for Unlock. A waiter asks all again
 // each time that the lock was released, and about every second.
 func Red(clients ...*Client) (Locker, error) {
 	refuse := func(format string, args ...any) (Locker, error) {
@@ -90,7 +90,7 @@ func (r *red) acquire(ctx context.Context, q engine.Request, opts []Option) (*Le
 
 // WithStayOut sets for how long a store that lost its data, or may have, has no vote in
 // [Red]: after it was emptied or restarted, or when it is new. d must be no shorter than
-// the longest lease that anybody takes on the store, Redisson's RedLock included; all clients
+// the longest lease that any client takes on the store, Redisson's RedLock included; all clients
 // of a store should agree. The default is the watchdog timeout, which is right as long as [WithLease] is
 // not longer.
 //

@@ -22,15 +22,15 @@ import (
 // it is refused at once with [ErrInvalid]. Goroutines that share a context and both lock write
 // take turns, also with those that lock read; those that lock read do not.
 //
-// # Who waits for whom
+// # What waits for what
 //
 // A writer that waits is not starved by readers: as long as it waits, a Lock or TryLock
 // of read by any client of this package waits behind it. So lock read with the context of
 // the lease that you have, as with any Go RWMutex: with a fresh context you would wait for a
-// writer that waits for you. Readers who waited and writers who wait compete for
+// writer that waits for you. Readers that waited and writers that wait compete for
 // what a writer releases. In a client all wait in the order in which they came. A writer whose process died
 // while it waited keeps fresh readers out for at most the watchdog timeout. Redisson's
-// readers know nothing of writers who wait: a stream of them starves writers, here as
+// readers know nothing of waiting writers: a stream of them starves writers, here as
 // there; its writers leave no sign that they wait, so a stream of readers starves them.
 //
 // # Leases

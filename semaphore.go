@@ -12,8 +12,8 @@ import (
 // Semaphore is a number of permits that a fleet shares. It shares its record with
 // Redisson's RSemaphore. Its methods may be called concurrently.
 //
-// Nobody owns a permit: any process may release what another acquired, and those of
-// a process that died are gone until somebody adds them. Where that matters use
+// A permit has no owner: any process may release what another acquired, and those of
+// a process that died are gone until they are added again. Where that matters use
 // [Permits], which expire. On the wire a semaphore is an integer, as a latch is; using one
 // name for both is not noticed.
 //
@@ -48,13 +48,13 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 //
 // Redisson: acquire(n), and tryAcquire(n, wait) with WithWait. Cost: one command if
 // they are there. Otherwise one more when the client listens, and one for each message
-// of a release, for all who wait in this client together, and one for each waiter that then overtakes the first.
+// of a release, for all waiters of this client together, and one for each waiter that then overtakes the first.
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
 	return s.acquire(ctx, n, engine.Request{Verb: "acquire"}, opts)
 }
 
 // TryAcquire takes n permits, one or more, or returns [ErrNotAcquired] if there are
-// fewer. It does not wait its turn behind those who wait. The other errors are those of Lock.
+// fewer. It does not wait its turn behind waiters. The other errors are those of Lock.
 //
 // Redisson: tryAcquire(n). Cost: one command.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
@@ -70,8 +70,8 @@ func (s *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 	return s.count.Acquire(ctx, n, r)
 }
 
-// Release gives n permits back, one or more, whoever acquired them, and wakes those
-// who wait. Nothing checks that so many were acquired. On a semaphore that is not set it sets n.
+// Release gives n permits back, one or more, whichever client acquired them, and wakes waiters.
+// Nothing checks that so many were acquired. On a semaphore that is not set it sets n.
 //
 // It counts once, however often it is sent. A ctx that ends, even beforehand, bounds how
 // long Release waits for the answer; it is sent all the same. On [ErrUnavailable]

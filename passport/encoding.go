@@ -71,7 +71,7 @@ func size(c *mortise.Claim) int { return 2 + len(c.Name) + 2 + len(c.Owner) + 8 
 // room is how many bytes the signature and all before it may take together.
 const room = (MaxEntry - len(prefix)) * 3 / 4
 
-// Decode reads an entry WITHOUT verifying it, for tools that look at one: anybody can have written what it
+// Decode reads an entry WITHOUT verifying it, for tools that look at one: any process can have written what it
 // returns. [Checker.Check] is what services use.
 //
 // Errors: [ErrOversize], [ErrVersion], [ErrMalformed].
@@ -139,7 +139,7 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 	return p, message, signature, nil
 }
 
-// twice tells whether there is a claim of that name already: who looks at claims one by one and who looks for
+// twice tells whether there is a claim of that name already: a reader that looks at claims one by one and one that looks for
 // one by its name are to see the same.
 func twice(before []mortise.Claim, name string) bool {
 	return slices.ContainsFunc(before, func(c mortise.Claim) bool { return c.Name == name })

@@ -110,7 +110,7 @@ func (i *Issuer) tell(e IssuedEvent) {
 }
 
 // Sign makes an entry of p, signed by s's current key: p.Key and the claims' Expires are not looked at. Services have an [Issuer] for that;
-// this is for tests, and for who has claims from elsewhere.
+// this is for tests, and for services that have claims from elsewhere.
 //
 // Errors: the signer's; [mortise.ErrInvalid] for what no entry may say, [ErrExpired] if p expires before it is issued, [ErrOversize].
 func (p Passport) Sign(ctx context.Context, s Signer) (string, error) {

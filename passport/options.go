@@ -80,7 +80,7 @@ func WithSkew(d time.Duration) Option {
 }
 
 // WithPolicy, of a checker, has the last word on entries that are in order otherwise: whether that key may make
-// these claims. What it returns is wrapped with [ErrForbidden]. It is called concurrently. Without it, whoever
+// these claims. What it returns is wrapped with [ErrForbidden]. It is called concurrently. Without it, any service that
 // has a key may claim a hold of any lock.
 func WithPolicy(allow func(ctx context.Context, p Passport) error) Option {
 	return Option{name: "WithPolicy", check: func(c *Checker) error {

@@ -31,8 +31,8 @@ const (
 
 // Why an entry is refused, for errors.Is. Nothing of a refused entry is to be relied upon.
 var (
-	// ErrDuplicated: there is more than one entry. A service puts one; who adds another hopes that
-	// somebody looks at one and somebody else at the other.
+	// ErrDuplicated: there is more than one entry. A service puts one; an attacker that adds another hopes that
+	// one service looks at one and another at the other.
 	ErrDuplicated = errors.New("duplicated")
 	// ErrOversize: the entry, or a part of it, is beyond the bounds above.
 	ErrOversize = errors.New("oversize")

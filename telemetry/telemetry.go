@@ -17,7 +17,7 @@
 //	mortise.renewal.failures  counter    renewals that the store did not answer; kind
 //
 // The attribute mortise.kind is [mortise.Subject]'s Kind; mortise.outcome is one of
-// "acquired", "not_acquired" (somebody else held it), "cancelled" (the caller's context
+// "acquired", "not_acquired" (another owner held it), "cancelled" (the caller's context
 // ended), "unavailable" (the store), "closed" (this client) and "error" of a wait; "released", "lost" or "closed" of a
 // hold, the last being one that was still held when its client was shut down.
 // Names of locks are no attribute, for there may be millions: see [WithNames].

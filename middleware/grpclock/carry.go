@@ -24,11 +24,11 @@ type Services map[string]string
 // UnaryClientInterceptor makes an interceptor that tells the services which locks the context of a call holds, so that they enter
 // them instead of waiting for them (see package passport, and [UnaryAdoptInterceptor]). Calls of others
 // pass as they are, and so does a call whose context holds nothing. Give it to the connections to those services only: it
-// knows their names, not who answers.
+// knows their names, not the server that answers.
 //
 //	grpc.NewClient(target, creds, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, grpclock.Services{"shop.v1.Stock": "stock"})))
 //
-// Metadata of [MetadataKey] that a call has already is removed, whoever it goes to: what came in with another call is never sent on.
+// Metadata of [MetadataKey] that a call has already is removed, whatever server it goes to: what came in with another call is never sent on.
 // What is sent is valid for a while only ([passport.WithLifetime]), so a call that waits longer for its connection, or that gRPC repeats
 // after that, is refused.
 //

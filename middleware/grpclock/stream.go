@@ -23,7 +23,7 @@ func (s *stream) Context() context.Context { return s.ctx }
 
 // RecvMsg returns when the lock is lost, also while the client is silent: below, only
 // the client or the end of the call would wake it. What is left behind ends with
-// the call; nobody may look at m any more.
+// the call; m must not be read any more.
 func (s *stream) RecvMsg(m any) error {
 	if err := s.lost(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *stream) whileHeld(f func() error) (left bool, err error) {
 	return false, <-done // the call has ended, or the handler has unlocked
 }
 
-// lost is why the lease ended, if nobody unlocked it.
+// lost is why the lease ended without Unlock.
 func (s *stream) lost() error {
 	if s.lease == nil || s.ctx.Err() == nil {
 		return nil

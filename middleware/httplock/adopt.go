@@ -15,7 +15,7 @@ import (
 //
 // A request that tells nothing passes as it is. One that tells what does not hold is answered with [TypeBadPassport]:
 // 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if the verifier failed. It is never served as if it
-// had told nothing, which would wait for its own caller. The header is removed, from the trailer too, so that handlers pass it on to nobody.
+// had told nothing, which would wait for its own caller. The header is removed, from the trailer too, so that handlers do not pass it on.
 //
 // A request whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
 // mortise.ErrClaimEnded, which [New]'s middleware answers with 412.

@@ -188,7 +188,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, name string, 
 	}
 }
 
-// over tells that a lease ended though nobody unlocked it.
+// over tells that a lease ended without Unlock.
 func over(err error) bool {
 	return errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrClosed)
 }
@@ -199,7 +199,7 @@ func release(ctx context.Context, lease *mortise.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
 	if over(lease.Err()) {
-		cancel() // nothing is held that somebody could wait for
+		cancel() // nothing is held that a call could wait for
 	}
 	lease.Unlock(ctx)
 }

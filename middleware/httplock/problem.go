@@ -41,7 +41,7 @@ const (
 	TypeClosing     = problems + "#shutting-down"     // 503
 	TypeLost        = problems + "#lock-lost"         // 503
 	TypeTimeout     = problems + "#timed-out"         // 503
-	TypeClientGone  = problems + "#client-gone"       // 499, which nobody hears but the access log
+	TypeClientGone  = problems + "#client-gone"       // 499, which only the access log hears
 	TypeBadKey      = problems + "#bad-key"           // 400
 	TypeClaimEnded  = problems + "#claim-ended"       // 412
 	TypeBadPassport = problems + "#bad-passport"      // 400 or 403, by Adopt
@@ -50,7 +50,7 @@ const (
 )
 
 // statusClientGone is what nginx and others log for a client that did not wait. It
-// is not registered; nobody receives it.
+// is not registered; no client receives it.
 const statusClientGone = 499
 
 // soon is the Retry-After where nothing is known of a holder's lease.
