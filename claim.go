@@ -35,14 +35,16 @@ type Claim struct {
 // MaxClaims is how many claims a context gives and takes.
 const MaxClaims = engine.MaxClaims
 
-// ClaimsOf returns claims on the locks that ctx holds: of the live leases whose contexts ctx descends from, of any
-// [Client], innermost first, one for each client and name, at most [MaxClaims]. They are of the
-// reentrant lock in all its kinds (plain, fenced, fair, spinning, non-reentrant) and of LockAll's parts; not of
-// read-write locks, permits and Red. Claims that ctx carries by [Client.Adopt] and that nothing was locked under are among them, as they came, until they expire:
-// so a service may stand between. It is empty where ctx holds nothing. It costs no command.
+// ClaimsOf returns claims on the locks that ctx holds: of the live leases whose contexts ctx descends from, of
+// any [Client], innermost first, one for each client and name, at most [MaxClaims]. They are of the reentrant
+// lock in all its kinds (plain, fenced, fair, spinning, non-reentrant) and of LockAll's parts; not of read-write
+// locks, permits and Red. Claims that ctx carries by [Client.Adopt] and that nothing was locked under are among
+// them, as they came, until they expire: so a service may stand between. It is empty where ctx holds nothing. It
+// costs no command.
 //
-// It marks those leases as lent, for the rest of their lives: the lock is then entered again, by this process as by others, as an owner of
-// its own in the store, one at a time; and their releases are not handed over within the process.
+// It marks those leases as lent, for the rest of their lives: the lock is then entered again, by this process as
+// by others, as an owner of its own in the store, one at a time; and their releases are not handed over within
+// the process.
 func ClaimsOf(ctx context.Context) []Claim {
 	inner := engine.Claims(ctx)
 	if len(inner) == 0 {
@@ -55,8 +57,8 @@ func ClaimsOf(ctx context.Context) []Claim {
 	return claims
 }
 
-// Adopt returns a context under which Lock and TryLock of this client, of its kinds too, enter the locks that the claims
-// name, under the holds that they are about, as if the caller's context had come here:
+// Adopt returns a context under which Lock and TryLock of this client, of its kinds too, enter the locks that
+// the claims name, under the holds that they are about, as if the caller's context had come here:
 //
 //   - One at a time enters under a hold, of whatever process; the others wait for their turn, so does the caller
 //     that wants to enter again itself. TryLock then returns [ErrNotAcquired].
@@ -72,8 +74,8 @@ func ClaimsOf(ctx context.Context) []Claim {
 //
 // A claim's token must be one that a lease of that name has had, else the claim has ended.
 //
-// Errors wrap [ErrInvalid]: a claim that cannot be one, more than [MaxClaims], or a backend that cannot do it. It costs no
-// command; to enter costs one, as Lock does, and Unlock one.
+// Errors wrap [ErrInvalid]: a claim that cannot be one, more than [MaxClaims], or a backend that cannot do it.
+// It costs no command; to enter costs one, as Lock does, and Unlock one.
 func (c *Client) Adopt(ctx context.Context, claims ...Claim) (context.Context, error) {
 	inner := make([]engine.Claim, len(claims))
 	for i, x := range claims {

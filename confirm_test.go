@@ -78,8 +78,8 @@ func overUnheard(t *testing.T, test func(t *testing.T, c *Client, s *unheard)) {
 	})
 }
 
-// Whoever still holds what the store granted a moment ago is asked after, once; those of one period together, and without
-// putting their renewals off.
+// Whoever still holds what the store granted a moment ago is asked after, once; those of one period together,
+// and without putting their renewals off.
 func TestALeaseIsConfirmedOnce(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		var leases []*Lease

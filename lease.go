@@ -73,8 +73,9 @@ func (l *Lease) Token() (token int64, fenced bool) {
 // no lock was touched. [ErrUnavailable], [ErrClosed] or ctx's own error if the release
 // is not confirmed; the lock frees itself, at the latest when its lease runs out.
 //
-// Cost: one command; none where the lock is passed on to a waiter of this client, both leases are
-// renewed ones (neither [WithLease] nor [WithMaxHold]), without a token, and the store has confirmed the lease within a quarter of a second.
+// Cost: one command; none where the lock is passed on to a waiter of this client, both leases are renewed ones
+// (neither [WithLease] nor [WithMaxHold]), without a token, and the store has confirmed the lease within a
+// quarter of a second.
 func (l *Lease) Unlock(ctx context.Context) error {
 	h := l.held()
 	if h == nil {

@@ -82,8 +82,8 @@ type Locker interface {
 // Do takes the lock, runs fn under the lease's context, and releases the lock,
 // also when fn panics.
 //
-// It returns fn's error. If the lock was lost while fn ran, or the client closed, the error wraps
-// [ErrLost] or [ErrClosed], beside fn's error if there is one: what fn did may have overlapped with another holder. If fn
+// It returns fn's error. If the lock was lost while fn ran, or the client closed, the error wraps [ErrLost] or
+// [ErrClosed], beside fn's error if there is one: what fn did may have overlapped with another holder. If fn
 // succeeded and the release failed, it returns the error of [Lease.Unlock].
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	if l == nil || fn == nil {

@@ -123,8 +123,8 @@ func (f *forest) dice(n int) int {
 
 func (f *forest) pause() { time.Sleep(time.Duration(f.dice(40_000)) * time.Microsecond) }
 
-// call locks in a process, under the hold above, if there is one; calls others meanwhile, and goes, or dies, before or after they
-// have come back.
+// call locks in a process, under the hold above, if there is one; calls others meanwhile, and goes, or dies,
+// before or after they have come back.
 func (f *forest) call(above *node, depth int) {
 	c := f.clients[f.dice(len(f.clients))]
 	ctx := context.Background()

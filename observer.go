@@ -15,11 +15,11 @@ import (
 // are about, before it returns: a slow one delays that call, and a slow Waiting also the calls of the
 // client that wait behind it for the same name.
 //
-// Renewed, RenewalFailed and Lost are called one after the other by a goroutine of the
-// client's, after the contexts of leases that are over have ended; so Released may be told
-// before Lost. Up to 1,024 of these events and of log lines wait for their turn. The newest is dropped if there are more,
-// and the log says how many were. [Client.Shutdown] has all told before it returns, if its ctx
-// leaves the time, and reports handlers that did not return.
+// Renewed, RenewalFailed and Lost are called one after the other by a goroutine of the client's, after the
+// contexts of leases that are over have ended; so Released may be told before Lost. Up to 1,024 of these events
+// and of log lines wait for their turn. The newest is dropped if there are more, and the log says how many were.
+// [Client.Shutdown] has all told before it returns, if its ctx leaves the time, and reports handlers that did
+// not return.
 type Observer struct {
 	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
 	// or NotAcquired follows.

@@ -145,7 +145,8 @@ func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 			must(t, next.Err())
 			lease = next.Lease
 		}
-		// Nobody waited when the first came, and it is passed on once; after each command then as often as some wait, 32 times at most.
+		// Nobody waited when the first came, and it is passed on once; after each command then as often as some
+		// wait, 32 times at most.
 		if sent, want := s.all(), (n-1+32)/(32+1); sent != want {
 			t.Errorf("%d commands for %d handoffs, want %d", sent, n, want)
 		}

@@ -22,14 +22,13 @@ import (
 // was away, is locked again while the lease lives, within a third of the watchdog
 // timeout. The lease ends when fewer than a majority of its parts live.
 //
-// A store that lost its data, or may have, has no vote for one longest lease: A holds 1,
-// 2, 3; 3 comes back empty; B could get 3, 4, 5. On Redis a key says since when the server has
-// its data, and of which run of it that is true, so restarts, fail-overs to a replica and FLUSHALL are
-// noticed; see [WithStayOut]. To such a server a new one looks the same: the very first
-// Lock on new stores waits for one watchdog timeout, and TryLock answers
-// [ErrUnavailable] until then, as Lock does whose [WithWait] is shorter. The rule is not kept for stores that are clusters, nor by Redisson's
-// clients: there, keep a server that lost its data down for as long. Single records that vanish,
-// by DEL or eviction, are noticed by their holder only.
+// A store that lost its data, or may have, has no vote for one longest lease: A holds 1, 2, 3; 3 comes back
+// empty; B could get 3, 4, 5. On Redis a key says since when the server has its data, and of which run of it
+// that is true, so restarts, fail-overs to a replica and FLUSHALL are noticed; see [WithStayOut]. To such a
+// server a new one looks the same: the very first Lock on new stores waits for one watchdog timeout, and TryLock
+// answers [ErrUnavailable] until then, as Lock does whose [WithWait] is shorter. The rule is not kept for stores
+// that are clusters, nor by Redisson's clients: there, keep a server that lost its data down for as long. Single
+// records that vanish, by DEL or eviction, are noticed by their holder only.
 //
 // The clients should have one watchdog timeout, and connect to stores that share
 // nothing. Options and errors are those of [Locker]; [ErrUnavailable] when too few
@@ -106,13 +105,14 @@ func WithStayOut(d time.Duration) ClientOption {
 	}
 }
 
-// WithStayOutScope gives this client a record of its own of since when its store has its data: the record on which
-// the rule of [WithStayOut] rests. All clients of a store that lock the same names with [Red] should name the same scope.
+// WithStayOutScope gives this client a record of its own of since when its store has its data: the record on
+// which the rule of [WithStayOut] rests. All clients of a store that lock the same names with [Red] should name
+// the same scope.
 //
-// On Redis the record is a key, "mortise:1:since" for clients without the option, and "mortise:1:since:" and the scope
-// with it. A Redis user that can write the key can keep the store out of every Red of the scope, or make an emptied store look
-// old. So where services with different users share a server, each service names a scope of its own, its prefix
-// for example, and its user may write that key only.
+// On Redis the record is a key, "mortise:1:since" for clients without the option, and "mortise:1:since:" and the
+// scope with it. A Redis user that can write the key can keep the store out of every Red of the scope, or make
+// an emptied store look old. So where services with different users share a server, each service names a scope
+// of its own, its prefix for example, and its user may write that key only.
 //
 // The store is new in a scope in which it was never asked: the first Lock in it waits for as long as WithStayOut says.
 // The scope is 1 to 256 bytes of UTF-8 without control characters; otherwise New returns [ErrInvalid].

@@ -36,13 +36,12 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return s.count.TrySet(ctx, n)
 }
 
-// Acquire takes n permits, one or more, waiting while there are fewer: until ctx ends,
-// or for as long as [WithWait] says, the only option that applies. All or none are taken.
-// A waiter of this client is served as soon as there are as many as it wants. Waiters that want
-// the same number are served in the order in which they came; one that wants fewer may overtake
-// one that wants more. So a steady stream of calls for few permits can keep a call for many
-// waiting, as in Redisson. Between clients there is no order. A call that ends without permits leaves none behind: what it may have taken is
-// given back.
+// Acquire takes n permits, one or more, waiting while there are fewer: until ctx ends, or for as long as
+// [WithWait] says, the only option that applies. All or none are taken. A waiter of this client is served as
+// soon as there are as many as it wants. Waiters that want the same number are served in the order in which they
+// came; one that wants fewer may overtake one that wants more. So a steady stream of calls for few permits can
+// keep a call for many waiting, as in Redisson. Between clients there is no order. A call that ends without
+// permits leaves none behind: what it may have taken is given back.
 //
 // Errors are those of Lock: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable], ...
 //

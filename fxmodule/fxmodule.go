@@ -19,8 +19,8 @@
 //
 // All of it is optional but a Redis client: [GoRedis] needs one of redis.UniversalClient, *redis.Client,
 // *redis.ClusterClient, *redis.UniversalOptions, *redis.Options, *redis.FailoverOptions and
-// *redis.ClusterOptions; [Rueidis] one of rueidis.Client and rueidis.ClientOption. Several are an error, so is none. A client from
-// the graph is left open at the end; what is made of options is closed.
+// *redis.ClusterOptions; [Rueidis] one of rueidis.Client and rueidis.ClientOption. Several are an error, so is
+// none. A client from the graph is left open at the end; what is made of options is closed.
 //
 // # Lifecycle
 //

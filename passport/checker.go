@@ -44,9 +44,9 @@ func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 	return c, nil
 }
 
-// Check returns what the entry of a request says, if it is in order. entries are all that the request has: with more
-// than one it is refused. It looks at the bounds first, then parses, then at the signature, and at all else after that: so only
-// a holder of a key learns more than that the signature is wrong.
+// Check returns what the entry of a request says, if it is in order. entries are all that the request has: with
+// more than one it is refused. It looks at the bounds first, then parses, then at the signature, and at all else
+// after that: so only a holder of a key learns more than that the signature is wrong.
 //
 // Errors: those of this package. Cost: no command; some microseconds.
 func (c *Checker) Check(ctx context.Context, entries ...string) (Passport, error) {

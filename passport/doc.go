@@ -12,17 +12,19 @@
 //	checker, err := passport.NewChecker(ring, "stock", passport.WithLogger(logger))
 //	handler = httplock.Adopt(locks, checker)(handler)
 //
-// Nothing is sent to a service that is not named, and nothing is taken up by a service that did not ask. For gRPC, grpclock has
-// the same as interceptors. Other transports carry the text that [Issuer.Issue] makes, and hand it to [Checker.Adopt].
+// Nothing is sent to a service that is not named, and nothing is taken up by a service that did not ask. For
+// gRPC, grpclock has the same as interceptors. Other transports carry the text that [Issuer.Issue] makes, and
+// hand it to [Checker.Adopt].
 //
 // # What an entry is
 //
-// One line of text in the header [Header], of about 200 bytes and [MaxEntry] at most: a few claims ([mortise.Claim]), signed (HMAC-SHA-256 by a
-// [Ring] of keys), made out to one service, for half a minute at most. It says that its bearer calls on behalf of a holder of these locks. It is no
-// authentication of the call: what that does with requests from strangers it has to do still.
+// One line of text in the header [Header], of about 200 bytes and [MaxEntry] at most: a few claims
+// ([mortise.Claim]), signed (HMAC-SHA-256 by a [Ring] of keys), made out to one service, for half a minute at
+// most. It says that its bearer calls on behalf of a holder of these locks. It is no authentication of the call:
+// what that does with requests from strangers it has to do still.
 //
-// It is good until it expires, to get in: what the callee locks afterwards, it locks for as long as the caller's hold lasts, which the store
-// knows. After that the claim confers nothing: Lock returns [mortise.ErrClaimEnded].
+// It is good until it expires, to get in: what the callee locks afterwards, it locks for as long as the caller's
+// hold lasts, which the store knows. After that the claim confers nothing: Lock returns [mortise.ErrClaimEnded].
 //
 // docs/threat-model.md says which service is trusted with what, and what each attack comes to.
 package passport

@@ -139,8 +139,8 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 	return p, message, signature, nil
 }
 
-// twice tells whether there is a claim of that name already: a reader that looks at claims one by one and one that looks for
-// one by its name are to see the same.
+// twice tells whether there is a claim of that name already: a reader that looks at claims one by one and one
+// that looks for one by its name are to see the same.
 func twice(before []mortise.Claim, name string) bool {
 	return slices.ContainsFunc(before, func(c mortise.Claim) bool { return c.Name == name })
 }

@@ -42,9 +42,9 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 	return i, nil
 }
 
-// Issue makes an entry for a call to the service of that name, of the live leases that ctx carries; "" if it carries none.
-// Claims for which there is no room are left out, the outermost first; names beyond MaxName wherever they stand; of one name in two
-// stores the outer.
+// Issue makes an entry for a call to the service of that name, of the live leases that ctx carries; "" if it
+// carries none. Claims for which there is no room are left out, the outermost first; names beyond MaxName
+// wherever they stand; of one name in two stores the outer.
 //
 // It expires after the lifetime, or with the lease, whichever is first.
 //
@@ -109,10 +109,11 @@ func (i *Issuer) tell(e IssuedEvent) {
 	}
 }
 
-// Sign makes an entry of p, signed by s's current key: p.Key and the claims' Expires are not looked at. Services have an [Issuer] for that;
-// this is for tests, and for services that have claims from elsewhere.
+// Sign makes an entry of p, signed by s's current key: p.Key and the claims' Expires are not looked at. Services
+// have an [Issuer] for that; this is for tests, and for services that have claims from elsewhere.
 //
-// Errors: the signer's; [mortise.ErrInvalid] for what no entry may say, [ErrExpired] if p expires before it is issued, [ErrOversize].
+// Errors: the signer's; [mortise.ErrInvalid] for what no entry may say, [ErrExpired] if p expires before it is
+// issued, [ErrOversize].
 func (p Passport) Sign(ctx context.Context, s Signer) (string, error) {
 	p.Key = s.Current()
 	if err := p.check(); err != nil {

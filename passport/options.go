@@ -28,8 +28,8 @@ type Option struct {
 	check  func(*Checker) error
 }
 
-// WithLifetime, of an issuer, has entries expire after d at the latest: between a second and [MaxLifetime]. They expire with
-// the lease if that ends before, unless renewed.
+// WithLifetime, of an issuer, has entries expire after d at the latest: between a second and [MaxLifetime]. They
+// expire with the lease if that ends before, unless renewed.
 func WithLifetime(d time.Duration) Option {
 	return Option{name: "WithLifetime", issuer: func(i *Issuer) error {
 		i.lifetime = d.Truncate(time.Millisecond)
@@ -37,8 +37,8 @@ func WithLifetime(d time.Duration) Option {
 	}}
 }
 
-// WithSignerFor, of an issuer, signs what is for that service by s instead. With a ring of its own for each pair of services, a service that
-// is broken into can make entries to those only whom it calls itself.
+// WithSignerFor, of an issuer, signs what is for that service by s instead. With a ring of its own for each pair
+// of services, a service that is broken into can make entries to those only whom it calls itself.
 func WithSignerFor(audience string, s Signer) Option {
 	return Option{name: "WithSignerFor", issuer: func(i *Issuer) error {
 		if audience == "" || s == nil {
@@ -50,7 +50,8 @@ func WithSignerFor(audience string, s Signer) Option {
 }
 
 // WithNames, of an issuer, says of which locks a service is told: claims of names for which may returns false
-// are left out. It is called concurrently, for each claim. Without it a service is told of all that the context carries.
+// are left out. It is called concurrently, for each claim. Without it a service is told of all that the context
+// carries.
 func WithNames(may func(audience, name string) bool) Option {
 	return Option{name: "WithNames", issuer: func(i *Issuer) error {
 		i.may = may
@@ -70,8 +71,8 @@ func WithLongest(d time.Duration) Option {
 	}}
 }
 
-// WithSkew, of a checker, says by how much the clocks of services may differ: from 0 to [MaxLifetime]. An entry is accepted
-// that much before it was issued, and after it has expired.
+// WithSkew, of a checker, says by how much the clocks of services may differ: from 0 to [MaxLifetime]. An entry
+// is accepted that much before it was issued, and after it has expired.
 func WithSkew(d time.Duration) Option {
 	return Option{name: "WithSkew", check: func(c *Checker) error {
 		c.skew = d

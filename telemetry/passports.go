@@ -22,8 +22,8 @@ const (
 //	mortise.passport.left_out  counter  claims that were not, though held: beyond the bounds, or by WithNames; audience
 //	mortise.passport.checked   counter  requests that told; reason where it was refused
 //
-// The attribute mortise.reason is what [passport.Reason] says, "" where all is well; mortise.audience is the service that is called, as
-// the program names it. Nothing of what a request says becomes an attribute.
+// The attribute mortise.reason is what [passport.Reason] says, "" where all is well; mortise.audience is the
+// service that is called, as the program names it. Nothing of what a request says becomes an attribute.
 //
 // Of the options, [WithMeterProvider] applies. An error wraps [mortise.ErrInvalid], or is the meter's.
 func Passports(opts ...Option) (passport.Observer, error) {

@@ -22,8 +22,8 @@
 // hold, the last being one that was still held when its client was shut down.
 // Names of locks are no attribute, for there may be millions: see [WithNames].
 //
-// Every lease that is taken under another one, a re-entry, counts for itself. What goes from service to service is counted by
-// [Passports].
+// Every lease that is taken under another one, a re-entry, counts for itself. What goes from service to service
+// is counted by [Passports].
 //
 // # Spans
 //

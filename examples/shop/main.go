@@ -15,7 +15,8 @@
 //
 // serves one replica until it is interrupted; README.md has what to send to it.
 //
-// replica.go, http.go and grpc.go are the shop, stock.go is a service that it calls while it holds a lock. warehouse.go stands for its database, show.go for its customers.
+// replica.go, http.go and grpc.go are the shop, stock.go is a service that it calls while it holds a lock.
+// warehouse.go stands for its database, show.go for its customers.
 package main
 
 import (

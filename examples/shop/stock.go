@@ -18,10 +18,12 @@ import (
 	"github.com/mortise-go/mortise/passport"
 )
 
-// The stock is a service of its own. It takes an order's goods from the shelf, under the order's lock: its own people call it, and so
-// does the shop, in the middle of shipping the order, while it holds that very lock. What the shop sends along lets the stock enter it.
+// The stock is a service of its own. It takes an order's goods from the shelf, under the order's lock: its own
+// people call it, and so does the shop, in the middle of shipping the order, while it holds that very lock. What
+// the shop sends along lets the stock enter it.
 
-// newKeys makes the key that the shop signs by and the stock verifies by. In yours it comes from where your secrets are, the same for both.
+// newKeys makes the key that the shop signs by and the stock verifies by. In yours it comes from where your
+// secrets are, the same for both.
 func newKeys() (*passport.Ring, error) {
 	secret := make([]byte, passport.MinSecret)
 	rand.Read(secret)

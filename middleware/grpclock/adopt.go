@@ -14,19 +14,21 @@ import (
 )
 
 // UnaryAdoptInterceptor makes an interceptor that has calls enter the locks of their callers: what a caller's
-// [UnaryClientInterceptor] told is checked, and the call's context is one from which locks, a [*mortise.Client], enters those locks. It stands before all that
-// locks:
+// [UnaryClientInterceptor] told is checked, and the call's context is one from which locks, a [*mortise.Client],
+// enters those locks. It stands before all that locks:
 //
 //	grpc.ChainUnaryInterceptor(grpclock.UnaryAdoptInterceptor(locks, checker), grpclock.UnaryServerInterceptor(locks, methods))
 //
-// A call that tells nothing passes as it is. One that tells what does not hold is answered with [ReasonBadPassport]: InvalidArgument
-// if it makes no sense, PermissionDenied if it is not to be believed; with Unavailable ([ReasonUnverified]) if the verifier failed. It is never
-// served as if it had told nothing, which would wait for its own caller. The metadata is removed, so that no handler passes it on.
+// A call that tells nothing passes as it is. One that tells what does not hold is answered with
+// [ReasonBadPassport]: InvalidArgument if it makes no sense, PermissionDenied if it is not to be believed; with
+// Unavailable ([ReasonUnverified]) if the verifier failed. It is never served as if it had told nothing, which
+// would wait for its own caller. The metadata is removed, so that no handler passes it on.
 //
 // A call whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
 // mortise.ErrClaimEnded, which [UnaryServerInterceptor] answers with FailedPrecondition.
 //
-// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply. Cost: no command.
+// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply.
+// Cost: no command.
 func UnaryAdoptInterceptor(locks passport.Adopter, checker *passport.Checker, opts ...Option) grpc.UnaryServerInterceptor {
 	a := newAdopter("UnaryAdoptInterceptor", locks, checker, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

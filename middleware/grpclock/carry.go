@@ -16,24 +16,24 @@ import (
 // MetadataKey is that of what [UnaryClientInterceptor] sends: [passport.Header] in lower case.
 const MetadataKey = "mortise-passport"
 
-// Services names the gRPC services that are told which locks a call holds: the name by which the service checks it (its audience), by the full
-// name in the .proto, such as "shop.v1.Orders". One that does not exist is a panic when the program starts, so the
-// generated code must be linked in, as it is where its client is made.
+// Services names the gRPC services that are told which locks a call holds: the name by which the service checks
+// it (its audience), by the full name in the .proto, such as "shop.v1.Orders". One that does not exist is a
+// panic when the program starts, so the generated code must be linked in, as it is where its client is made.
 type Services map[string]string
 
-// UnaryClientInterceptor makes an interceptor that tells the services which locks the context of a call holds, so that they enter
-// them instead of waiting for them (see package passport, and [UnaryAdoptInterceptor]). Calls of others
-// pass as they are, and so does a call whose context holds nothing. Give it to the connections to those services only: it
-// knows their names, not the server that answers.
+// UnaryClientInterceptor makes an interceptor that tells the services which locks the context of a call holds,
+// so that they enter them instead of waiting for them (see package passport, and [UnaryAdoptInterceptor]). Calls
+// of others pass as they are, and so does a call whose context holds nothing. Give it to the connections to
+// those services only: it knows their names, not the server that answers.
 //
 //	grpc.NewClient(target, creds, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, grpclock.Services{"shop.v1.Stock": "stock"})))
 //
-// Metadata of [MetadataKey] that a call has already is removed, whatever server it goes to: what came in with another call is never sent on.
-// What is sent is valid for a while only ([passport.WithLifetime]), so a call that waits longer for its connection, or that gRPC repeats
-// after that, is refused.
+// Metadata of [MetadataKey] that a call has already is removed, whatever server it goes to: what came in with
+// another call is never sent on. What is sent is valid for a while only ([passport.WithLifetime]), so a call
+// that waits longer for its connection, or that gRPC repeats after that, is refused.
 //
-// A call fails, without being sent, if the issuer's signer fails. It panics if issuer is nil or services do not fit. Cost: no
-// command, and metadata of about 200 bytes.
+// A call fails, without being sent, if the issuer's signer fails. It panics if issuer is nil or services do not
+// fit. Cost: no command, and metadata of about 200 bytes.
 func UnaryClientInterceptor(issuer *passport.Issuer, services Services) grpc.UnaryClientInterceptor {
 	c := newCarrier("UnaryClientInterceptor", issuer, services)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -45,7 +45,8 @@ func UnaryClientInterceptor(issuer *passport.Issuer, services Services) grpc.Una
 	}
 }
 
-// StreamClientInterceptor is [UnaryClientInterceptor] for streams: what is sent is what the context holds when the stream begins.
+// StreamClientInterceptor is [UnaryClientInterceptor] for streams: what is sent is what the context holds when
+// the stream begins.
 func StreamClientInterceptor(issuer *passport.Issuer, services Services) grpc.StreamClientInterceptor {
 	c := newCarrier("StreamClientInterceptor", issuer, services)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -55,6 +55,7 @@
 //
 // # One owner across services
 //
-// A handler that holds a lock and calls a service which takes the same one waits for itself. [UnaryClientInterceptor], at the
-// caller, and [UnaryAdoptInterceptor], at the service, have it enter the caller's lock instead. Package passport says what is sent.
+// A handler that holds a lock and calls a service which takes the same one waits for itself.
+// [UnaryClientInterceptor], at the caller, and [UnaryAdoptInterceptor], at the service, have it enter the
+// caller's lock instead. Package passport says what is sent.
 package grpclock

@@ -7,20 +7,23 @@ import (
 	"github.com/mortise-go/mortise/passport"
 )
 
-// Adopt makes a middleware that has requests enter the locks of their callers: what a caller's [NewTransport] told is checked, and
-// the request's context is one from which locks, a [*mortise.Client], enters those locks. It stands before all that locks:
+// Adopt makes a middleware that has requests enter the locks of their callers: what a caller's [NewTransport]
+// told is checked, and the request's context is one from which locks, a [*mortise.Client], enters those locks.
+// It stands before all that locks:
 //
 //	adopt, lock := httplock.Adopt(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}"))
 //	mux.Handle("POST /orders/{id}/reserve", adopt(lock(reserve)))
 //
-// A request that tells nothing passes as it is. One that tells what does not hold is answered with [TypeBadPassport]:
-// 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if the verifier failed. It is never served as if it
-// had told nothing, which would wait for its own caller. The header is removed, from the trailer too, so that handlers do not pass it on.
+// A request that tells nothing passes as it is. One that tells what does not hold is answered with
+// [TypeBadPassport]: 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if
+// the verifier failed. It is never served as if it had told nothing, which would wait for its own caller. The
+// header is removed, from the trailer too, so that handlers do not pass it on.
 //
 // A request whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
 // mortise.ErrClaimEnded, which [New]'s middleware answers with 412.
 //
-// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply. Cost: no command.
+// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply.
+// Cost: no command.
 func Adopt(locks passport.Adopter, checker *passport.Checker, opts ...Option) func(http.Handler) http.Handler {
 	if locks == nil || checker == nil {
 		panic("httplock: Adopt: the client of locks and the Checker must not be nil")

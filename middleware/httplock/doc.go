@@ -71,8 +71,9 @@
 //
 // # One owner across services
 //
-// A handler that holds a lock and calls a service which takes the same one waits for itself. [NewTransport], at the caller, and
-// [Adopt], at the service, have it enter the caller's lock instead. Package passport says what is sent.
+// A handler that holds a lock and calls a service which takes the same one waits for itself. [NewTransport], at
+// the caller, and [Adopt], at the service, have it enter the caller's lock instead. Package passport says what
+// is sent.
 //
 // # Shutdown
 //

@@ -12,24 +12,28 @@ import (
 )
 
 // Origins names the services that are told which locks a call holds: the service's name by its origin, such as
-// "https://stock.internal" or "http://127.0.0.1:8080". An origin is scheme, host and, if it is not the scheme's own, port. Who can read
-// what is sent to it can use it: take https where others can listen.
+// "https://stock.internal" or "http://127.0.0.1:8080". An origin is scheme, host and, if it is not the scheme's
+// own, port. Who can read what is sent to it can use it: take https where others can listen.
 type Origins map[string]string
 
-// NewTransport makes a client's transport that tells the services of origins which locks the context of a request holds, so
-// that they enter them instead of waiting for them (see package passport, and [Adopt]). Requests to others go
-// to base as they are, and so does a request whose context holds nothing. A nil base is http.DefaultTransport.
+// NewTransport makes a client's transport that tells the services of origins which locks the context of a
+// request holds, so that they enter them instead of waiting for them (see package passport, and [Adopt]).
+// Requests to others go to base as they are, and so does a request whose context holds nothing. A nil base is
+// http.DefaultTransport.
 //
 //	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
 //
-// A [passport.Header] that a request has already, also in its trailer, is removed, wherever the request goes: one that came in with another request is never sent
-// on. When a server redirects to another origin, that one is told nothing, even if it is among origins; nor is who is
-// reached in another way than its URL says: with an Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's Host.
+// A [passport.Header] that a request has already, also in its trailer, is removed, wherever the request goes:
+// one that came in with another request is never sent on. When a server redirects to another origin, that one is
+// told nothing, even if it is among origins; nor is who is reached in another way than its URL says: with an
+// Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's
+// Host.
 //
-// RoundTrip fails, without sending, if the issuer's signer fails. It is to be called concurrently, as any transport, and alters no request.
+// RoundTrip fails, without sending, if the issuer's signer fails. It is to be called concurrently, as any
+// transport, and alters no request.
 //
-// It panics if issuer is nil, an origin is none (an international domain name is to be written in its ASCII form, xn--...), or a service's name is empty or too long. Cost: no command, and a
-// header of about 200 bytes.
+// It panics if issuer is nil, an origin is none (an international domain name is to be written in its ASCII
+// form, xn--...), or a service's name is empty or too long. Cost: no command, and a header of about 200 bytes.
 func NewTransport(base http.RoundTripper, issuer *passport.Issuer, origins Origins) http.RoundTripper {
 	if issuer == nil {
 		panic("httplock: NewTransport: the Issuer must not be nil")

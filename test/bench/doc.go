@@ -19,11 +19,11 @@
 // a table: a ratio holds, a figure is this machine's. Workloads on whose times no bar rests have
 // one round unless -every is given.
 //
-// The window begins when everybody was served once, or after half a second and a fifth of the window:
-// where the queue is not fair, a waiter may wait for ever. Of several waiters each would have
-// ten turns in the window, if the queue were perfect, so that Jain's index tells which is served how often and
-// not which came when. A wait counts if it ends in the window. Those that have not ended when it is over count nowhere, which
-// is kind to queues that starve a waiter: Jain's index shows that.
+// The window begins when everybody was served once, or after half a second and a fifth of the window: where the
+// queue is not fair, a waiter may wait for ever. Of several waiters each would have ten turns in the window, if
+// the queue were perfect, so that Jain's index tells which is served how often and not which came when. A wait
+// counts if it ends in the window. Those that have not ended when it is over count nowhere, which is kind to
+// queues that starve a waiter: Jain's index shows that.
 //
 // Exclusion is checked outside of Redis in each run: a worker that gets in writes itself into a word
 // of a file that all processes have mapped, and finds the word empty. A run in which it was not has failed. So

@@ -211,9 +211,9 @@ func (c *crew) left() {
 	}
 }
 
-// deadPlaces tells whether key is of a fair lock's queue in which only waiters stand that were killed, whose leaving the
-// store forgot, or whose time is over: a request that the network kept for longer than it is undone. No waiter has
-// come since, which would have taken them out; and the key ends by itself.
+// deadPlaces tells whether key is of a fair lock's queue in which only waiters stand that were killed, whose
+// leaving the store forgot, or whose time is over: a request that the network kept for longer than it is undone.
+// No waiter has come since, which would have taken them out; and the key ends by itself.
 func (c *crew) deadPlaces(n *node, key string, visits []harness.Visit) bool {
 	tag, queue := strings.CutPrefix(key, "redisson_lock_queue:")
 	if !queue {

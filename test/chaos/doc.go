@@ -19,14 +19,16 @@
 // renewed, some are overstayed, most waits end before they got anything. Clients connect through a relay, half of
 // the processes through another one than the other half.
 //
-// Faults come one after the other, one in four while messages are late, from the list in faults_test.go,
-// which also says what docs/guarantees.md promises while each lasts. After each, and at the end of all, locking must go on.
+// Faults come one after the other, one in four while messages are late, from the list in faults_test.go, which
+// also says what docs/guarantees.md promises while each lasts. After each, and at the end of all, locking must
+// go on.
 //
 // # The ledger
 //
-// All processes have mapped one file. Every visit to a lock is an entry in it, with the times of CLOCK_MONOTONIC,
-// one clock for all processes of a machine: Lock called, returned; the first and the last time at which the lease
-// said that it was held; Unlock called, returned; by which process, with which token, and how it ended. A worker that is inside asks again and again:
+// All processes have mapped one file. Every visit to a lock is an entry in it, with the times of
+// CLOCK_MONOTONIC, one clock for all processes of a machine: Lock called, returned; the first and the last time
+// at which the lease said that it was held; Unlock called, returned; by which process, with which token, and how
+// it ended. A worker that is inside asks again and again:
 //
 //	at := now()
 //	if lease.Err() == nil {
@@ -51,10 +53,11 @@
 //     a partition was the fault, for longer than a second.
 //   - A process left goroutines behind, or a store has a lock when all have ended, or fewer or more permits than were made.
 //
-// Where the store forgets what it confirmed (FLUSHALL, DEL, eviction, an empty restart) nothing is promised of the holder of a
-// lock at that time, but that tokens rise and that holders are told; the test makes permits anew then, as an operator would. Where a replica takes over, tokens may have been
-// forgotten too; what was begun before the old master was gone is left out, and what comes after it is judged by itself. Leaving visits
-// out cannot make a history wrong that was right, so this excuses, but never accuses.
+// Where the store forgets what it confirmed (FLUSHALL, DEL, eviction, an empty restart) nothing is promised of
+// the holder of a lock at that time, but that tokens rise and that holders are told; the test makes permits anew
+// then, as an operator would. Where a replica takes over, tokens may have been forgotten too; what was begun
+// before the old master was gone is left out, and what comes after it is judged by itself. Leaving visits out
+// cannot make a history wrong that was right, so this excuses, but never accuses.
 //
 // None of it is a bound on how long things take, except the last but one, which is in
 // undisturbed time: the verdict does not depend on how busy the machine is.

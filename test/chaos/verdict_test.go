@@ -228,11 +228,11 @@ func TestTheLongestLull(t *testing.T) {
 	harness.ErrorIf(t, took != 80 || over != 100, "%d, over at %d", took, over)
 }
 
-// A lock as porcupine is told it: a visit gets in when there is room, with a token larger than
-// all before; and a visit's lease ends, by Unlock, by time, or because the store
-// forgot it. A plain lock has room for one, a read-write lock for any number of readers or a writer,
-// which takes it all, permits for as many as were made. A visit is those two. When the second was is known from its two sides: not before the
-// lease last said that it is held, and, where Unlock returned nil, not after that.
+// A lock as porcupine is told it: a visit gets in when there is room, with a token larger than all before; and a
+// visit's lease ends, by Unlock, by time, or because the store forgot it. A plain lock has room for one, a
+// read-write lock for any number of readers or a writer, which takes it all, permits for as many as were made. A
+// visit is those two. When the second was is known from its two sides: not before the lease last said that it is
+// held, and, where Unlock returned nil, not after that.
 type (
 	record struct {
 		used  int   // of the room

@@ -1,9 +1,8 @@
-// Package interop holds tests that share locks with Redisson: the real one, in a Java
-// program (java/) that the tests start once for each of its versions and drive over its
-// standard input. Whatever Java and Go must agree on is tested on all of them, with
-// go-redis and with rueidis, on a standalone server and on a cluster of three masters, with
-// and without sharded pub/sub: each site runs all tests of the table in locks_test.go. TestServers has three servers that know
-// nothing of each other.
+// Package interop holds tests that share locks with Redisson: the real one, in a Java program (java/) that the
+// tests start once for each of its versions and drive over its standard input. Whatever Java and Go must agree
+// on is tested on all of them, with go-redis and with rueidis, on a standalone server and on a cluster of three
+// masters, with and without sharded pub/sub: each site runs all tests of the table in locks_test.go. TestServers
+// has three servers that know nothing of each other.
 //
 // Most of the time is waiting, so sixteen tests run side by side unless -parallel says otherwise.
 // Waits are bounded generously, and a waiter that is woken is told from one that looked again by leases that

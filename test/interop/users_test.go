@@ -131,8 +131,8 @@ func (u *javaUser) begin() {
 	u.call = u.start(r)
 }
 
-// rest awaits for a read-write lock also that the thread sleeps. A writer's release, the message "1", wakes in Redisson only threads that do
-// already: one that has just been refused, and is about to, sleeps through it.
+// rest awaits for a read-write lock also that the thread sleeps. A writer's release, the message "1", wakes in
+// Redisson only threads that do already: one that has just been refused, and is about to, sleeps through it.
 func (u *javaUser) rest() {
 	u.t.Helper()
 	u.p.rest(u, u.kind, u.name, u.since)

@@ -40,8 +40,8 @@ func eachWay(t *testing.T, test func(t *testing.T, client, via string)) {
 // long is a watchdog timeout that no test waits for.
 const long = 30 * time.Second
 
-// a holds the lock and calls b, which locks it and calls a, which locks it. Told, each enters; not told, the same program waits for itself
-// until its deadline.
+// a holds the lock and calls b, which locks it and calls a, which locks it. Told, each enters; not told, the
+// same program waits for itself until its deadline.
 func TestACalleeThatCallsBack(t *testing.T) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
@@ -81,7 +81,8 @@ func TestAChainOfFour(t *testing.T) {
 // rounds is for how long TestParallelCallees tries: -rounds=100 takes half a minute.
 var rounds = flag.Int("rounds", 3, "how often TestParallelCallees does it all")
 
-// Many calls at once of one caller, to three services, itself among them: one after the other, each inside alone. The witness judges.
+// Many calls at once of one caller, to three services, itself among them: one after the other, each inside
+// alone. The witness judges.
 func TestParallelCallees(t *testing.T) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
@@ -108,7 +109,8 @@ func TestParallelCallees(t *testing.T) {
 	})
 }
 
-// A callee is killed: no service enters under its caller until its own lease is over, and then one does. The caller goes on.
+// A callee is killed: no service enters under its caller until its own lease is over, and then one does. The
+// caller goes on.
 func TestACalleeIsKilled(t *testing.T) {
 	eachWay(t, func(t *testing.T, client, via string) {
 		const lease = 4 * time.Second
@@ -129,7 +131,8 @@ func TestACalleeIsKilled(t *testing.T) {
 	})
 }
 
-// A caller is killed: its callee, which goes on, keeps the lock; a stranger gets it when both are over. Nothing else is left.
+// A caller is killed: its callee, which goes on, keeps the lock; a stranger gets it when both are over. Nothing
+// else is left.
 func TestACallerIsKilled(t *testing.T) {
 	eachWay(t, func(t *testing.T, client, via string) {
 		const lease = 4 * time.Second
@@ -156,7 +159,8 @@ func TestACallerIsKilled(t *testing.T) {
 	})
 }
 
-// Redis is restarted while a callee is inside. With its data, all go on; without, caller and callee are both told that the lock is lost.
+// Redis is restarted while a callee is inside. With its data, all go on; without, caller and callee are both
+// told that the lock is lost.
 func TestRedisIsRestarted(t *testing.T) {
 	t.Run("with its data", func(t *testing.T) {
 		eachWay(t, func(t *testing.T, client, via string) {
@@ -217,8 +221,8 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 	})
 }
 
-// An entry that was overheard, and is sent again: to the same service while the hold lasts it is one more callee, which takes its
-// turn; to another it is refused; after the release it confers nothing.
+// An entry that was overheard, and is sent again: to the same service while the hold lasts it is one more
+// callee, which takes its turn; to another it is refused; after the release it confers nothing.
 func TestAnEntryThatWasOverheard(t *testing.T) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
@@ -262,8 +266,8 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 	})
 }
 
-// A fenced callee has its caller's token, as the entry says it; one that was never drawn, by a holder of a key, is refused: the store that it
-// is written to would refuse everybody after it.
+// A fenced callee has its caller's token, as the entry says it; one that was never drawn, by a holder of a key,
+// is refused: the store that it is written to would refuse everybody after it.
 func TestFencingTokensGoAlong(t *testing.T) {
 	store := memory.New()
 	for _, on := range []string{"memory", "go-redis", "rueidis"} {

@@ -80,7 +80,8 @@ func (s *traced) handle(ctx context.Context) {
 	harness.Check(s, lease.Unlock(ctx))
 }
 
-// check looks for one trace: the callee's hold within what it served, that within the call, that within the caller's work.
+// check looks for one trace: the callee's hold within what it served, that within the call, that within the
+// caller's work.
 func (s *traced) check() {
 	s.Helper()
 	spans := make(map[trace.SpanID]sdk.ReadOnlySpan)

@@ -13,8 +13,9 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// witness knows which services are inside a lock, by what the services tell it from within: a stack of visits, for a service that enters
-// must have been called by the innermost, or find none. A service that enters otherwise is a violation.
+// witness knows which services are inside a lock, by what the services tell it from within: a stack of visits,
+// for a service that enters must have been called by the innermost, or find none. A service that enters
+// otherwise is a violation.
 type witness struct {
 	t      testing.TB
 	server *httptest.Server

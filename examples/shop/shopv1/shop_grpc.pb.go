@@ -24,7 +24,8 @@ const (
 
 // OrdersClient is the client API for Orders service.
 //
-// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to
+// https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type OrdersClient interface {
 	// Ship sends a paid order out. It is locked by order_id.
 	Ship(ctx context.Context, in *ShipRequest, opts ...grpc.CallOption) (*Order, error)
