@@ -137,7 +137,7 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 // is the request by which another question got them, if the wait ended with an error nevertheless.
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
-	c.waiter.Wants = wants
+	c.Wants = wants
 	if err = c.waitIn(w.topic, askerFunc(ask)); err == nil {
 		return nil, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/internal/localqueue"
 )
 
 // Request is what one call asks for.
@@ -18,6 +19,7 @@ type Request struct {
 	Name  string
 	Verb  string // what to call it in errors, if it is not lock or trylock
 	Lacks string // what was missing, in errors; "" for a lock
+	localqueue.Wish
 	// Family is the record that it is about.
 	Family       backend.Kind
 	Try          bool

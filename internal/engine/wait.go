@@ -145,7 +145,7 @@ func (w *wait) join(t backend.Topic) {
 	if w.marks.relays && w.Replicas.N == 0 { // what is handed over is not replicated
 		w.waiter.call = w.call
 	}
-	w.waiter.Waiter = w.waiter
+	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
 	w.name = w.engine.names.of(t)
 	w.name.expect()
 	w.name.Join(&w.waiter.Ticket)

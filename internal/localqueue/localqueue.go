@@ -40,10 +40,15 @@ type Ticket struct {
 	number     uint64
 	served     bool
 	left       bool
-	// Wants is how many permits of a semaphore it waits for; zero elsewhere.
-	Wants int64
+	Wish
 	// Waiter is the caller's own record of the waiter.
 	Waiter any
+}
+
+// Wish is what a call asks of the queue.
+type Wish struct {
+	// Wants is how many permits of a semaphore it waits for; zero elsewhere.
+	Wants int64
 }
 
 // New makes a queue that nothing waits in. Held tells that the record is held in this process.
