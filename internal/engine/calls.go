@@ -23,13 +23,13 @@ func (c *calls) init() {
 }
 
 // begin and end bracket what Shutdown waits for.
-func (e *Engine) begin() {
+func (e *state) begin() {
 	e.lock()
 	e.calls.running++
 	e.unlock()
 }
 
-func (e *Engine) end() {
+func (e *state) end() {
 	e.lock()
 	e.calls.ended()
 	e.unlock()
@@ -50,7 +50,7 @@ func (c *calls) check() {
 }
 
 // Begin is begin for what is not begun any more once Shutdown has; End ends it.
-func (e *Engine) Begin() bool {
+func (e *state) Begin() bool {
 	e.lock()
 	defer e.unlock()
 	if e.calls.shut {
@@ -61,13 +61,13 @@ func (e *Engine) Begin() bool {
 }
 
 // Hold is Begin though Shutdown may have begun; End ends it.
-func (e *Engine) Hold() { e.begin() }
+func (e *state) Hold() { e.begin() }
 
 // End ends what Begin or Hold began.
-func (e *Engine) End() { e.end() }
+func (e *state) End() { e.end() }
 
 // Shut reports whether Shutdown has begun.
-func (e *Engine) Shut() bool {
+func (e *state) Shut() bool {
 	e.lock()
 	defer e.unlock()
 	return e.calls.shut

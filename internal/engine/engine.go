@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/mortise-go/mortise/internal/announce"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/fail"
-	"github.com/mortise-go/mortise/internal/retry"
 )
 
 // Config is what a client was made with.
@@ -38,32 +36,23 @@ type Config struct {
 // Engine is the locks of one client. Its methods may be called concurrently.
 type Engine struct {
 	clock.Clock
-	Config   Config
-	store    store
-	retry    retry.Policy
-	announce *announce.Announcer
-	limits   limits
-	ids      ids
-
-	// base is the context of commands. A caller's ends only its wait: a command that was sent is always awaited, so
-	// that what it got is not left behind.
-	base   context.Context
-	cancel context.CancelFunc
-
-	mu      sync.Mutex // guards what follows
-	effects effects
-	calls   calls
+	Config Config
+	store  store
+	limits limits
+	ids    ids
+	state
+	sender
 	names   names
 	renewer renewer
 }
 
 // New makes the engine of a client on a backend.
 func New(b backend.Backend, cfg Config) (*Engine, error) {
-	e := &Engine{Clock: clock.New(), Config: cfg, announce: announce.New(cfg.Log), limits: newLimits(), names: newNames()}
+	e := &Engine{Clock: clock.New(), Config: cfg, limits: newLimits(), names: newNames()}
+	e.state.announce = announce.New(cfg.Log)
 	e.ids.begin(cfg.ID)
 	e.Config.ID = e.ids.client
-	e.base, e.cancel = context.WithCancel(context.Background())
-	e.retry = retry.Policy{Temporary: temporary, Done: e.base.Done()}
+	e.sender = newSender(&e.state)
 	e.calls.init()
 	e.renewer.init(e)
 	session, err := b.Open(e.Handler())
@@ -74,8 +63,6 @@ func New(b backend.Backend, cfg Config) (*Engine, error) {
 	e.store = newStore(session)
 	return e, nil
 }
-
-func temporary(err error) bool { return backend.FaultOf(err).Temporary }
 
 // ids draws the client's ids.
 type ids struct {
@@ -102,12 +89,6 @@ func (e *Engine) OwnerID() string {
 	var b [20]byte
 	return e.ids.prefix + string(strconv.AppendUint(b[:0], e.ids.first+e.ids.owners.Add(1), 10))
 }
-
-// Base is the context of commands that no caller can end.
-func (e *Engine) Base() context.Context { return e.base }
-
-// Explain puts the sentinel before a backend's error.
-func (e *Engine) Explain(err error) error { return fail.FromStore(err, e.base.Err() != nil) }
 
 // Ping asks the store for a sign of life.
 func (e *Engine) Ping(ctx context.Context) error {

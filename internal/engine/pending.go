@@ -7,7 +7,33 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/retry"
 )
+
+// sender carries commands out for callers that may leave.
+type sender struct {
+	*state
+	retry retry.Policy
+	// base is the context of commands. A caller's ends only its wait: a command that was sent is always awaited, so
+	// that what it got is not left behind.
+	base   context.Context
+	cancel context.CancelFunc
+}
+
+func newSender(s *state) sender {
+	x := sender{state: s}
+	x.base, x.cancel = context.WithCancel(context.Background())
+	x.retry = retry.Policy{Temporary: temporary, Done: x.base.Done()}
+	return x
+}
+
+func temporary(err error) bool { return backend.FaultOf(err).Temporary }
+
+// Base is the context of commands that no caller can end.
+func (e *sender) Base() context.Context { return e.base }
+
+// Explain puts the sentinel before a backend's error.
+func (e *sender) Explain(err error) error { return fail.FromStore(err, e.base.Err() != nil) }
 
 // pending is a command whose caller may leave before the store has answered.
 type pending interface {
@@ -33,7 +59,7 @@ func (x *errand) flag() *atomic.Bool { return &x.claimed }
 // carryOut sends p and returns what finish does, or *fail.CallerGone as soon as ctx ends: p then goes on by itself. Leaves
 // tells that the store lets callers leave p. A context that cannot end costs no goroutine, nor does a store that lets
 // callers leave, unless the first attempt fails. Shutdown waits for p.
-func (e *Engine) carryOut(ctx context.Context, p pending, leaves bool) error {
+func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
 	if ctx.Done() == nil {
 		sends := e.base
 		if leaves {
@@ -62,7 +88,7 @@ func (e *Engine) carryOut(ctx context.Context, p pending, leaves bool) error {
 }
 
 // inBackground does the rest of p in a goroutine, and waits until it is done or ctx ends.
-func (e *Engine) inBackground(ctx context.Context, p pending, rest func() error) error {
+func (e *sender) inBackground(ctx context.Context, p pending, rest func() error) error {
 	reply := make(chan error, 1)
 	p.flag().Store(false)
 	e.begin()
@@ -102,7 +128,7 @@ func leftBehind[R any](err error, heard func(R, error)) func() error {
 // Await runs op, which sends commands under Base, and returns its error. When ctx ends first it returns
 // *fail.CallerGone at once and leaves op to itself: its result is then found by orphan, which may be nil. What op
 // came to may be read only if Await did not return *fail.CallerGone.
-func (e *Engine) Await(ctx context.Context, op func() error, orphan func()) error {
+func (e *sender) Await(ctx context.Context, op func() error, orphan func()) error {
 	if ctx.Err() != nil {
 		return fail.Gone(ctx)
 	}
@@ -110,7 +136,7 @@ func (e *Engine) Await(ctx context.Context, op func() error, orphan func()) erro
 }
 
 // SendOff is Await for what must be sent though ctx has ended already.
-func (e *Engine) SendOff(ctx context.Context, op func() error, orphan func()) error {
+func (e *sender) SendOff(ctx context.Context, op func() error, orphan func()) error {
 	if ctx.Done() == nil {
 		return op()
 	}

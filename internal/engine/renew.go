@@ -39,7 +39,7 @@ type lane struct {
 
 func (s *renewer) init(e *Engine) {
 	s.engine, s.lanes = e, make(map[int]*lane)
-	s.timers = timerq.New(e.Clock, timerq.Hooks{Locker: (*locker)(e), Idle: s.idle, Done: e.base.Done()})
+	s.timers = timerq.New(e.Clock, timerq.Hooks{Locker: (*locker)(&e.state), Idle: s.idle, Done: e.base.Done()})
 }
 
 // lane is that of a name's node.
