@@ -355,6 +355,9 @@ func (p *Permits) Check() error {
 
 // Release releases a permit by its id.
 func (p *Permits) Release(ctx context.Context, id string) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	id = strings.ToLower(id)
 	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
 		return p.fail("release", fail.Invalidf("the id %q is not 32 hexadecimal digits", fail.Shorten(id)))
@@ -385,9 +388,6 @@ func (p *Permits) releaseOther(ctx context.Context, id string) error {
 	}
 	if err := p.Check(); err != nil {
 		return err
-	}
-	if ctx == nil {
-		ctx = context.Background()
 	}
 	p.Hold()
 	defer p.End()

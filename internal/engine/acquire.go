@@ -28,6 +28,7 @@ type grant struct {
 	passed  bool          // by the tenure before, within the process
 	changes int           // of the record, that were told before it was passed
 	slot    limiter
+	left    bool // its caller left while it was on its way
 	err     error
 }
 
@@ -88,7 +89,7 @@ func (c *call) attempt() (*lease.Hold, error) {
 		return nil, err
 	}
 	returned := false
-	defer c.grant.slot.leaveUnless(&returned)
+	defer c.grant.leaveUnless(&returned)
 	err := e.carryOut(c.wait, c, c.Replicas.N == 0 && e.store.leaves(c.Family))
 	if returned = true; err != nil {
 		return nil, err
@@ -100,7 +101,11 @@ func (c *call) attempt() (*lease.Hold, error) {
 func (c *call) enterLimit() error {
 	e := c.engine
 	slot := e.limits.of(e.store.node(c.Name), c.Replicas.N > 0)
-	if err := slot.enter(c.wait, e.calls.closing); err != nil {
+	waited, err := slot.enter(c.wait, e.calls.closing)
+	if waited {
+		c.marks.fresh = false // a lease counts from when its request is sent
+	}
+	if err != nil {
 		if fail.IsGone(err) {
 			return err
 		}
@@ -123,15 +128,18 @@ func (c *call) send(ctx context.Context) error {
 }
 
 func (c *call) left(err error) func() error {
-	return leftBehind(err, func(reply backend.AcquireReply, err error) { c.grant.heard(&reply, err, c.ttl) })
+	return leftBehind(err, func(reply backend.AcquireReply, err error) {
+		c.grant.left = true
+		c.grant.heard(&reply, err, c.ttl)
+	})
 }
 
-// finish repeats a request that failed for a reason that may pass: the same request counts once however often it
-// arrives. It gives the slot back.
+// finish repeats a request that failed for a reason that may pass, unless the caller has left: the same request counts
+// once however often it arrives. It gives the slot back.
 func (c *call) finish(err error) error {
-	defer c.grant.slot.leave()
+	defer c.grant.leave()
 	e := c.engine
-	if err != nil {
+	if err != nil && !c.grant.left {
 		first := time.Now().Add(-e.Since(c.grant.first))
 		_ = e.retry.Resume(err, first, func() error { return c.send(e.base) })
 	}

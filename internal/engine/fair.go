@@ -128,7 +128,7 @@ func (f *fairCall) attempt() (*lease.Hold, Answer, error) {
 		return nil, Answer{Failure: c.grant.err}, err
 	}
 	returned := false
-	defer c.grant.slot.leaveUnless(&returned)
+	defer c.grant.leaveUnless(&returned)
 	err := e.carryOut(c.wait, f, false)
 	if returned = true; err != nil {
 		p.orphan = true

@@ -51,16 +51,21 @@ func (l *limits) of(node int, replicas bool) limiter {
 	return x.(limiter)
 }
 
-// enter takes a slot; leave gives it back.
-func (l limiter) enter(wait context.Context, closing <-chan struct{}) error {
+// enter takes a slot; leave gives it back. It reports whether it had to wait for one.
+func (l limiter) enter(wait context.Context, closing <-chan struct{}) (waited bool, err error) {
 	if wait.Err() != nil {
-		return fail.Gone(wait)
+		return false, fail.Gone(wait)
 	}
 	select {
 	case l <- struct{}{}:
-		return nil
+		return false, nil
 	default:
+		return true, l.await(wait, closing)
 	}
+}
+
+// await waits for a slot.
+func (l limiter) await(wait context.Context, closing <-chan struct{}) error {
 	t := time.NewTimer(retry.Patience)
 	defer t.Stop()
 	select {
@@ -82,9 +87,17 @@ func (l limiter) enter(wait context.Context, closing <-chan struct{}) error {
 
 func (l limiter) leave() { <-l }
 
-// leaveUnless gives a slot back where a command did not return: a backend panicked.
-func (l limiter) leaveUnless(returned *bool) {
+// leave gives the slot back, once.
+func (g *grant) leave() {
+	if slot := g.slot; slot != nil {
+		g.slot = nil
+		slot.leave()
+	}
+}
+
+// leaveUnless gives the slot back where a command did not return: a backend panicked.
+func (g *grant) leaveUnless(returned *bool) {
 	if !*returned {
-		l.leave()
+		g.leave()
 	}
 }

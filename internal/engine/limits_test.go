@@ -9,16 +9,22 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
+func enter(t *testing.T, l limiter) {
+	t.Helper()
+	_, err := l.enter(t.Context(), nil)
+	must(t, err)
+}
+
 // Callers leave the in-flight limiter in any order, each at the same cost: with a search for each it took minutes.
 func TestManyCallersLeaveALimiterAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := make(limiter, 1)
-		must(t, l.enter(t.Context(), nil))
+		enter(t, l)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 50_000 {
 			wg.Go(func() {
-				if err := l.enter(ctx, nil); !fail.IsGone(err) {
+				if _, err := l.enter(ctx, nil); !fail.IsGone(err) {
 					t.Errorf("a caller that left: %v", err)
 				}
 			})
@@ -27,7 +33,7 @@ func TestManyCallersLeaveALimiterAtOnce(t *testing.T) {
 		cancel()
 		wg.Wait()
 		l.leave()
-		must(t, l.enter(t.Context(), nil))
+		enter(t, l)
 	})
 }
 
@@ -35,11 +41,11 @@ func TestManyCallersLeaveALimiterAtOnce(t *testing.T) {
 func TestASlotIsNotLostWithACallerThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := make(limiter, 1)
-		must(t, l.enter(t.Context(), nil))
+		enter(t, l)
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error, 2)
 		for _, ctx := range []context.Context{ctx, t.Context()} {
-			go func() { got <- l.enter(ctx, nil) }()
+			go func() { _, err := l.enter(ctx, nil); got <- err }()
 			synctest.Wait()
 		}
 		cancel()
@@ -57,10 +63,10 @@ func TestASlotIsNotLostWithACallerThatLeaves(t *testing.T) {
 
 func TestACallerLeavesALimiterWhenTheClientCloses(t *testing.T) {
 	l := make(limiter, 1)
-	must(t, l.enter(t.Context(), nil))
+	enter(t, l)
 	closing := make(chan struct{})
 	close(closing)
-	if err := l.enter(t.Context(), closing); err != fail.Closing {
+	if _, err := l.enter(t.Context(), closing); err != fail.Closing {
 		t.Errorf("got %v", err)
 	}
 }

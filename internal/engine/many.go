@@ -193,7 +193,7 @@ func (b *bundle) attempt(ctx context.Context) ([]*lease.Handle, error) {
 		b.owners[i] = e.OwnerID()
 	}
 	returned := false
-	defer b.grant.slot.leaveUnless(&returned)
+	defer b.grant.leaveUnless(&returned)
 	err := e.carryOut(b.wait, b, false)
 	if returned = true; err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (b *bundle) send(ctx context.Context) error {
 func (*bundle) left(error) func() error { return nil }
 
 func (b *bundle) finish(err error) error {
-	defer b.grant.slot.leave()
+	defer b.grant.leave()
 	_ = b.engine.retry.Resume(err, time.Now().Add(-b.engine.Since(b.grant.first)), func() error {
 		return b.send(b.engine.base)
 	})

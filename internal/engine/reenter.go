@@ -200,7 +200,9 @@ func (x *reentry) send(ctx context.Context) error {
 func (*reentry) left(error) func() error { return nil }
 
 func (x *reentry) finish(err error) error {
-	_ = x.call.engine.retry.Resume(err, time.Now(), func() error { return x.send(x.call.engine.base) })
+	e := x.call.engine
+	first := time.Now().Add(-e.Since(x.grant.first))
+	_ = e.retry.Resume(err, first, func() error { return x.send(e.base) })
 	return nil
 }
 

@@ -184,8 +184,8 @@ func (t *tenure) over() {
 		e.lock()
 		t.sweep()
 		t.vacate(true)
+		e.watch(t.name.topic)
 		e.unlock()
-		e.syncWatch(t.name.topic)
 	})
 }
 

@@ -37,8 +37,7 @@ type Answer struct {
 // queueUp waits for the lock.
 func (c *call) queueUp() (*lease.Handle, error) {
 	e := c.engine
-	c.marks.claims = c.Family == backend.KindWrite
-	if c.marks.claims {
+	if c.Family == backend.KindWrite {
 		e.begin() // Shutdown waits until its claim is being withdrawn
 		defer e.end()
 	}
@@ -63,6 +62,7 @@ type askerFunc func() (Answer, error)
 func (f askerFunc) ask() (Answer, error) { return f() }
 
 func (c *call) ask() (a Answer, err error) {
+	c.marks.claims = c.Family == backend.KindWrite
 	c.got, err = c.attempt()
 	switch {
 	case err != nil:

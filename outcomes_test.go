@@ -1,0 +1,235 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func timedOut() error {
+	return &backend.Fault{Err: errors.New("i/o timeout"), Temporary: true, MayHaveRun: true}
+}
+
+// Time spent waiting for a slot of the in-flight limiter was counted as time of the lease.
+func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var slow atomic.Bool
+		slow.Store(true)
+		c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			if slow.Load() {
+				time.Sleep(2 * time.Second)
+			}
+			return s.Acquire(context.Background(), r)
+		}})
+		for i := range 256 {
+			go c.Lock(t.Context(), fmt.Sprint(i))
+		}
+		synctest.Wait()
+		slow.Store(false)
+		l, err := c.Lock(context.Background(), "x", WithLease(time.Second))
+		must(t, err)
+		must(t, l.Err())
+	})
+}
+
+// Rule 11: a lost reply of an Unlock is no failure, also where it was awaited for as long as a client library waits.
+func TestRule11_AReleaseThatTimedOutIsRepeatedInTheCallersTime(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		n := 0
+		c := on(t, tapped{Backend: s, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+			if n++; n == 1 {
+				time.Sleep(3 * time.Second)
+				return backend.ReleaseReply{}, timedOut()
+			}
+			return s.Release(context.Background(), r)
+		}})
+		l, err := c.Lock(t.Context(), "x")
+		must(t, err)
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+// claiming counts the claims that are taken back.
+type claiming struct {
+	backend.Backend
+	asked, withdrawn *atomic.Int32
+}
+
+type claimingSession struct {
+	backend.RWSession
+	claiming
+}
+
+func (b claiming) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return claimingSession{s.(backend.RWSession), b}, err
+}
+
+func (s claimingSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	s.asked.Add(1)
+	return s.RWSession.Acquire(ctx, r)
+}
+
+func (s claimingSession) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
+	s.withdrawn.Add(1)
+	return s.RWSession.Withdraw(ctx, t, claimant)
+}
+
+// The claims of a client's writers are one: a writer that left, and had never asked, took back that of the writer
+// before it.
+func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := claiming{s, new(atomic.Int32), new(atomic.Int32)}
+		c := on(t, b)
+		read, _ := open().RW()
+		_, write := c.RW()
+		held, err := read.Lock(t.Context(), "x")
+		must(t, err)
+		go func() {
+			if l, err := write.Lock(context.Background(), "x"); err == nil {
+				l.Unlock(context.Background())
+			}
+		}()
+		synctest.Wait()
+		asked := b.asked.Load()
+		_, err = write.Lock(t.Context(), "x", WithWait(50*time.Millisecond)) // behind the first
+		wants(t, err, ErrNotAcquired)
+		synctest.Wait()
+		if n := b.withdrawn.Load(); n != 0 || b.asked.Load() != asked {
+			t.Errorf("%d claims taken back, %d more questions", n, b.asked.Load()-asked)
+		}
+		must(t, held.Unlock(t.Context()))
+		synctest.Wait()
+		must(t, c.Close())
+		_, err = write.Lock(t.Context(), "x")
+		wants(t, err, ErrClosed)
+		synctest.Wait()
+		if n := b.withdrawn.Load(); n != 0 {
+			t.Errorf("%d claims taken back after Close", n)
+		}
+	})
+}
+
+func TestAPermitIsReleasedByItsIDThoughTheContextIsNil(t *testing.T) {
+	c, err := New(memory.New())
+	must(t, err)
+	p := c.Permits("x")
+	_, err = p.TrySetPermits(t.Context(), 1)
+	must(t, err)
+	permit, err := p.TryAcquire(t.Context())
+	must(t, err)
+	must(t, p.Release(nil, permit.ID())) //nolint:staticcheck // a nil context is the subject
+	must(t, c.Close())
+}
+
+// A backend that panics in a repeated question, on a caller that cannot leave, left its slot twice: it hung.
+func TestABackendThatPanicsInARepeatedQuestionLeavesItsSlotOnce(t *testing.T) {
+	n := 0
+	c := on(t, tapped{
+		Backend: memory.New(),
+		acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+			if n++; n == 2 {
+				panic("a hook of the client library")
+			}
+			return backend.AcquireReply{}, &backend.Fault{Err: errGone, Temporary: true}
+		},
+	})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("it did not panic")
+			}
+		}()
+		_, _ = c.TryLock(context.Background(), "x")
+	}()
+	if n := c.engine.Snapshot().Slots; n != 0 {
+		t.Errorf("%d slots are taken", n)
+	}
+}
+
+// left is a store that lets callers leave; its first question fails after its caller has left.
+type left struct {
+	backend.Backend
+	asked *atomic.Int32
+}
+
+type leftSession struct {
+	backend.Session
+	left
+}
+
+func (b left) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return leftSession{s, b}, err
+}
+
+func (leftSession) Leaves(k backend.Kind) bool { return k == backend.KindLock }
+
+func (s leftSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	if s.asked.Add(1) > 1 {
+		return s.Session.Acquire(context.Background(), r)
+	}
+	<-ctx.Done()
+	return backend.AcquireReply{}, &backend.Left[backend.AcquireReply]{Wait: func() (backend.AcquireReply, error) {
+		time.Sleep(time.Second)
+		return backend.AcquireReply{}, &backend.Fault{Err: errGone, Temporary: true}
+	}}
+}
+
+func TestAQuestionWhoseCallerHasLeftIsNotRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := left{s, new(atomic.Int32)}
+		c := on(t, b)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := c.Lock(ctx, "x")
+		wants(t, err, context.DeadlineExceeded)
+		time.Sleep(5 * time.Second)
+		if n := b.asked.Load(); n != 1 {
+			t.Errorf("the store was asked %d times", n)
+		}
+	})
+}
+
+// slowReentry is a store whose re-entries time out.
+type slowReentry struct {
+	backend.Backend
+	asked *atomic.Int32
+}
+
+type slowReentrySession struct {
+	backend.Session
+	slowReentry
+}
+
+func (b slowReentry) Open(h backend.Handler) (backend.Session, error) {
+	s, err := b.Backend.Open(h)
+	return slowReentrySession{s, b}, err
+}
+
+func (s slowReentrySession) Reenter(context.Context, backend.ReenterRequest) (backend.ReenterReply, error) {
+	s.asked.Add(1)
+	time.Sleep(3 * time.Second)
+	return backend.ReenterReply{}, timedOut()
+}
+
+func TestAReentryIsNotRepeatedBeyondItsPatience(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := slowReentry{s, new(atomic.Int32)}
+		c := on(t, b)
+		l, err := c.Lock(t.Context(), "x")
+		must(t, err)
+		_, err = c.Lock(l.Context(), "x")
+		wants(t, err, ErrUnavailable)
+		if n := b.asked.Load(); n != 1 {
+			t.Errorf("it was sent %d times", n)
+		}
+	})
+}
