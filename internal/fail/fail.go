@@ -1,6 +1,8 @@
 // Package fail has the errors of all layers: what errors.Is finds, and the form in which users see them.
 package fail
 
+//lint:file-ignore ST1012 the package name says that these are errors: fail.Lost
+
 import (
 	"context"
 	"errors"
