@@ -116,21 +116,23 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 // fairTapped is tapped with the queues of fair locks.
 type fairTapped struct {
 	tapped
-	leave func(backend.FairSession, backend.LeaveRequest) (backend.LeaveReply, error)
+	leave func(backend.FairStore, backend.LeaveRequest) (backend.LeaveReply, error)
 }
 
 type fairTappedSession struct {
 	*tappedSession
-	of fairTapped
+	fair backend.FairStore
+	of   fairTapped
 }
 
 func (b fairTapped) Open(h backend.Handler) (backend.Session, error) {
 	s, err := b.Backend.Open(h)
-	return fairTappedSession{&tappedSession{s, b.tapped}, b}, err
+	x := fairTappedSession{&tappedSession{only{Session: s}, b.tapped}, s.Capabilities().Fair, b}
+	return only{x, backend.Capabilities{Fair: x}}, err
 }
 
 func (s fairTappedSession) Leave(_ context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
-	return s.of.leave(s.Session.(backend.FairSession), r)
+	return s.of.leave(s.fair, r)
 }
 
 // An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its
@@ -141,7 +143,7 @@ func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t
 		var longest time.Duration
 		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
-		}}, func(s backend.FairSession, r backend.LeaveRequest) (backend.LeaveReply, error) {
+		}}, func(s backend.FairStore, r backend.LeaveRequest) (backend.LeaveReply, error) {
 			if !last.IsZero() {
 				longest = max(longest, time.Since(last))
 			}

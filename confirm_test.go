@@ -49,10 +49,14 @@ func (s *unheard) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 	}
 }
 
-func (s *unheard) Relays() bool { return true }
+func (s *unheard) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
+
+func (s *unheard) StepBack(ctx context.Context, t backend.Topic) error {
+	return s.Session.Capabilities().Queue.StepBack(ctx, t)
+}
 
 func (s *unheard) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
-	return s.Session.(backend.RelaySession).HandOver(ctx, r)
+	return s.Session.Capabilities().Queue.HandOver(ctx, r)
 }
 
 // told checks when the store was asked, since it was last checked.

@@ -16,6 +16,7 @@ type granting struct {
 }
 
 func (granting) Open(backend.Handler) (backend.Session, error) { return granting{}, nil }
+func (granting) Capabilities() backend.Capabilities            { return backend.Capabilities{Leaver: granting{}} }
 func (granting) Leaves(backend.Kind) bool                      { return true }
 func (granting) Close() error                                  { return nil }
 func (granting) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {

@@ -242,5 +242,5 @@ type withoutQueues struct{ backend.Backend }
 
 func (b withoutQueues) Open(h backend.Handler) (backend.Session, error) {
 	s, err := b.Backend.Open(h)
-	return struct{ backend.Session }{s}, err
+	return only{Session: s}, err
 }

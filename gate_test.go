@@ -23,7 +23,7 @@ type slow struct {
 
 func (s *slow) Open(h backend.Handler) (backend.Session, error) {
 	x, err := s.store.Open(h)
-	return &slowSession{x, s}, err
+	return &slowSession{only{Session: x}, s}, err
 }
 
 type slowSession struct {

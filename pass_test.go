@@ -74,15 +74,15 @@ func (s *asked) Renew(ctx context.Context, in []backend.RenewRequest, out []back
 	s.Session.Renew(ctx, in, out)
 }
 
-func (s *asked) Relays() bool { return true }
+func (s *asked) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
 
 func (s *asked) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
 	s.count(&s.handed)
-	return s.Session.(backend.RelaySession).HandOver(ctx, r)
+	return s.Session.Capabilities().Queue.HandOver(ctx, r)
 }
 
 func (s *asked) StepBack(ctx context.Context, t backend.Topic) error {
-	return s.Session.(backend.RelaySession).StepBack(ctx, t)
+	return s.Session.Capabilities().Queue.StepBack(ctx, t)
 }
 
 func newAsked(t *testing.T, opts ...ClientOption) (*Client, *asked) {

@@ -23,15 +23,13 @@ type laggard struct {
 
 func (s laggard) Open(h backend.Handler) (backend.Session, error) {
 	under, err := s.unaware.Open(h)
-	return lateSession{under, s.most}, err
+	return lateSession{only{under, backend.Capabilities{Age: under.Capabilities().Age}}, s.most}, err
 }
 
 type lateSession struct {
 	backend.Session
 	most *atomic.Int64
 }
-
-func (lateSession) KnowsAge() bool { return true }
 
 func (s lateSession) late() {
 	d := 2 * time.Millisecond

@@ -553,7 +553,7 @@ type slowlyDead struct{ *memory.Store }
 
 func (s slowlyDead) Open(h backend.Handler) (backend.Session, error) {
 	under, err := s.Store.Open(h)
-	return dyingSession{under}, err
+	return dyingSession{only{Session: under}}, err
 }
 
 type dyingSession struct{ backend.Session }

@@ -76,14 +76,14 @@ type yieldingSession struct {
 	sent, answer chan struct{}
 }
 
-func (s *yieldingSession) Relays() bool { return true }
+func (s *yieldingSession) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
 
 func (s *yieldingSession) Watch(backend.Topic) {}
 
 func (s *yieldingSession) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
 	if !s.handed {
 		s.handed = true
-		return s.Session.(backend.RelaySession).HandOver(ctx, r)
+		return s.Session.Capabilities().Queue.HandOver(ctx, r)
 	}
 	close(s.sent)
 	<-s.answer

@@ -24,7 +24,7 @@ type tapped struct {
 
 func (b tapped) Open(h backend.Handler) (backend.Session, error) {
 	s, err := b.Backend.Open(h)
-	return &tappedSession{s, b}, err
+	return &tappedSession{only{Session: s}, b}, err
 }
 
 type tappedSession struct {
@@ -306,7 +306,7 @@ type panicking struct{ backend.Backend }
 
 func (p panicking) Open(h backend.Handler) (backend.Session, error) {
 	s, err := p.Backend.Open(h)
-	return panickingSession{s}, err
+	return panickingSession{only{Session: s}}, err
 }
 
 type panickingSession struct{ backend.Session }

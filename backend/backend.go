@@ -39,18 +39,18 @@ type Kind uint8
 const (
 	// KindLock is the reentrant lock: plain or fenced, they share one record.
 	KindLock Kind = iota
-	// KindLatch is a count that goes down to zero: [LatchSession].
+	// KindLatch is a count that goes down to zero: [LatchStore].
 	KindLatch
-	// KindSemaphore is a count of free permits: [SemaphoreSession].
+	// KindSemaphore is a count of free permits: [SemaphoreStore].
 	KindSemaphore
-	// KindPermits is a count of free permits, and those that are out: [PermitSession].
+	// KindPermits is a count of free permits, and those that are out: [PermitStore].
 	KindPermits
-	// KindRead and KindWrite are the two sides of a read-write lock: [RWSession].
+	// KindRead and KindWrite are the two sides of a read-write lock: [ReadWriteStore].
 	KindRead
 	KindWrite
-	// KindFair is the reentrant lock with a queue: [FairSession].
+	// KindFair is the reentrant lock with a queue: [FairStore].
 	KindFair
-	// KindNested is the reentrant lock, entered under another owner that holds it: [NestSession].
+	// KindNested is the reentrant lock, entered under another owner that holds it: [DelegationStore].
 	KindNested
 )
 
@@ -106,6 +106,8 @@ type Turn struct {
 // by the client library under it, except where the first is known not to have
 // run (a script that was not loaded).
 type Session interface {
+	// Capabilities returns what the session can do besides. It does no I/O, and the answer never changes.
+	Capabilities() Capabilities
 	// Acquire takes the lock for an owner that holds nothing, or refuses.
 	// The same request a second time while the owner holds it changes nothing
 	// and is granted again: it counts once.
@@ -144,18 +146,17 @@ type Session interface {
 	Close() error
 }
 
-// NodeSession is a [Session] of a store that may consist of several nodes, each with a share of the names.
+// NodeStore is a store that may consist of several nodes, each with a share of the names.
 // A client then keeps what it sends to one apart from what it sends to others, so that a node that
 // hangs holds up nothing elsewhere.
-type NodeSession interface {
-	Session
+type NodeStore interface {
 	// Node numbers the node that has a name, from one, as far as the session knows; 0 where there is one only, or it
 	// does not know yet. Numbers are small, and stay those of their nodes. It neither blocks nor does I/O, nor
 	// calls the Handler. That it is wrong costs promptness only.
 	Node(name string) int
 }
 
-// Leaver is a [Session] whose Acquire and Release can be left: when their ctx ends, also if it had
+// Leaver is a store whose Acquire, Enter, Release and HandOver can be left: when their ctx ends, also if it had
 // before the call, they return a [*Left] at once, and the operation goes on. A caller of another
 // Session that wants to leave calls it in a goroutine of its own, and so does one who asks for replicas.
 type Leaver interface {
@@ -173,11 +174,9 @@ func (*Left[R]) Error() string { return "the caller's context ended before the s
 
 func (*Left[R]) Unwrap() error { return context.Canceled }
 
-// RelaySession is a [Session] whose plain locks go from one who waits to the next. Its
+// QueueStore is a store whose plain locks go from one waiter to the next. Its
 // HandOver can be left where its Release can: see [Leaver].
-type RelaySession interface {
-	// Relays tells whether that is so. It does no I/O.
-	Relays() bool
+type QueueStore interface {
 	// HandOver is Release, Keep being zero, and grants the lock to r.Successor in the
 	// same step, if the owner held it. Nobody is told of that.
 	HandOver(ctx context.Context, r HandOverRequest) (HandOverReply, error)
@@ -228,13 +227,9 @@ type AcquireRequest struct {
 	// takes to arrive. It never grants that way.
 	Cached bool
 	// Under, if not empty, is for KindRead an owner that the request comes from: one that
-	// holds the lock by UnderKind, KindRead or KindWrite. For KindNested it is the owner that is entered under, whose
-	// hold count is to be UnderHolds.
-	Under      string
-	UnderKind  Kind
-	UnderHolds int
-	// UnderToken is for KindNested a fencing token of that name that the owner will use; zero for none.
-	UnderToken int64
+	// holds the lock by UnderKind, KindRead or KindWrite.
+	Under     string
+	UnderKind Kind
 	// Claim is for KindWrite how long a refusal that readers are the reason of keeps fresh
 	// readers out, in Claimant's name; a claim replaces that of another. Zero for no
 	// claim. A grant ends the claim if it is Claimant's.
@@ -243,13 +238,13 @@ type AcquireRequest struct {
 	// Wait is for how long a place in the queue is kept, from when the places before
 	// it are gone; for KindFair. Zero asks for no place. It is the same each time that an owner asks.
 	Wait time.Duration
-	// Age is for KindLock how old the store must be: [AgeSession]. Nil for any age.
+	// Age is for KindLock how old the store must be: [AgeStore]. Nil for any age.
 	Age *Age
-	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
+	// Waits tells a [QueueStore] that the owner is one who waits, and that the topic is
 	// watched and was confirmed to be. For KindLock without Age.
 	Waits bool
 	// Replicas is how many replicas are to have a grant before it is answered, and ReplicaWait how
-	// long that is waited for at most: [ReplicaSession].
+	// long that is waited for at most: [Capabilities.Replicas].
 	Replicas    int
 	ReplicaWait time.Duration
 }
@@ -270,8 +265,8 @@ type AcquireReply struct {
 	Available int64
 	// Claimed tells that the refusal left a claim: AcquireRequest.Claim.
 	Claimed bool
-	// Absent tells that Under holds nothing, or less than UnderHolds, or that
-	// UnderToken is larger than any that was drawn: the request is not granted.
+	// Absent tells that Under holds nothing, or, for an [EnterRequest], less than Holds, or that
+	// its Drawn is larger than any token that was drawn: the request is not granted.
 	Absent bool
 	// Young tells that the store is younger than AcquireRequest.Age: the request is not granted.
 	Young bool

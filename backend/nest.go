@@ -1,19 +1,18 @@
 package backend
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
-// HoldsLook bounds AcquireReply.Look where KindNested is refused because the owner that is entered under has more
-// holds than UnderHolds: those that it took before it was known to be entered under may end without a word.
+// HoldsLook bounds AcquireReply.Look where Enter is refused because the owner that is entered under has more
+// holds than EnterRequest.Holds: those that it took before it was known to be entered under may end without a word.
 const HoldsLook = time.Second
 
-// NestSession has locks that several owners hold, each under the one before it: the reentrant lock,
-// entered from elsewhere. It is a capability, see [LatchSession]. Acquire, Release, Renew, Watch and Unwatch then take
+// DelegationStore has locks that several owners hold, each under the one before it: the reentrant lock,
+// entered from elsewhere. It is a capability: [Capabilities.Delegation]. Release, Renew, Watch and Unwatch then take
 // [KindNested], whose record is that of KindLock, under the obligations of [Session] and these:
 //
-//   - Acquire enters under an owner, AcquireRequest.Under, that holds the lock by any of KindLock, KindFair and KindNested.
-//     It is granted if that owner's hold count is UnderHolds (where it is more, it is refused with Look, at most [HoldsLook]), and if of all owners that hold the lock it is the one that came
-//     last. Each owner has a lease of its own. A refusal tells in Remaining when those who came after it will have gone if they are not renewed. Where the
-//     owner holds nothing, or less than UnderHolds, it answers Absent, likewise for an UnderToken that no lease of this name has had.
 //   - The lock is held as long as one of its owners holds it, and free when the last has gone, at its
 //     release or the end of its lease. One's end is not another's.
 //   - An owner that others enter under, and one that entered, is released and renewed by KindNested, and not entered again by
@@ -23,7 +22,30 @@ const HoldsLook = time.Second
 //     have gone, when its hold count was set, and when it is gone. That its lease, or that of those after it, ran out is not announced.
 //   - KindLock and KindFair see a lock that is held, for what is left of the longest lease. Inspect shows one of the owners, the first
 //     that came if it is there. ForceRelease removes them all.
-type NestSession interface {
-	// Nests tells whether that is so. It does no I/O.
-	Nests() bool
+type DelegationStore interface {
+	// Enter enters under an owner that holds the lock by any of KindLock, KindFair and KindNested. It is granted if that
+	// owner's hold count is Holds, and if of all owners that hold the lock it is the one that came last; a higher count is
+	// refused with Look, at most [HoldsLook]. Each owner has a lease of its own. A refusal tells in Remaining when the
+	// owners that came after it will have gone if they are not renewed. Where the owner holds nothing, or less than Holds,
+	// Enter answers Absent, likewise for a Drawn that no lease of this name has had. The same request a second time
+	// counts once.
+	Enter(ctx context.Context, r EnterRequest) (AcquireReply, error)
+}
+
+// EnterRequest asks for a lock that another owner holds.
+type EnterRequest struct {
+	Name  string
+	Owner string
+	// Lease is how long the owner's part of the record lives unless renewed.
+	Lease time.Duration
+	// Under is the owner that is entered under, and Holds its hold count.
+	Under string
+	Holds int
+	// Drawn is a fencing token of that name that the owner will use; zero for none.
+	Drawn int64
+	// Fenced asks for a token of the owner's own.
+	Fenced bool
+	// Replicas and ReplicaWait are as in AcquireRequest.
+	Replicas    int
+	ReplicaWait time.Duration
 }

@@ -2,7 +2,7 @@ package backend
 
 import "context"
 
-// RWSession has read-write locks: any number of readers, or one writer, who may read
+// ReadWriteStore has read-write locks: any number of readers, or one writer, who may read
 // as well. Acquire, Reenter, Release, Renew, Inspect, ForceRelease, Watch and Unwatch then
 // take [KindRead] and [KindWrite], under the obligations of [Session] and these:
 //
@@ -21,8 +21,7 @@ import "context"
 //     reader's, not one under a writer.
 //   - Operations of other kinds on such a record, and of these on others, answer
 //     [ErrWrongKind], or that the owner holds nothing.
-type RWSession interface {
-	Session
+type ReadWriteStore interface {
 	// Withdraw takes back a claim, if it is still the claimant's, and announces a
 	// release: fresh readers may try again.
 	Withdraw(ctx context.Context, t Topic, claimant string) error

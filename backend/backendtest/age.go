@@ -77,6 +77,6 @@ var ageTests = where((*env).knowsAge, []test{
 })
 
 func (e *env) knowsAge() bool {
-	a, has := e.bare().Session.(backend.AgeSession)
-	return has && a.KnowsAge()
+	a := e.bare().Capabilities().Age
+	return a != nil && a.KnowsAge()
 }

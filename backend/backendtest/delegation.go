@@ -16,7 +16,7 @@ import (
 // nests reports whether the backend has locks of several owners; where it has none, its clients say so.
 func (e *env) nests() bool {
 	e.Helper()
-	if n, is := e.bare().Session.(backend.NestSession); is && n.Nests() {
+	if e.bare().Session.Capabilities().Delegation != nil {
 		return true
 	}
 	_, err := e.client().Adopt(background, mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
@@ -24,11 +24,14 @@ func (e *env) nests() bool {
 	return false
 }
 
+func (s *raw) enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
+	return s.Capabilities().Delegation.Enter(ctx, r)
+}
+
 // enterUnder asks to enter under an owner.
 func (s *raw) enterUnder(name, owner, under string, holds int, lease time.Duration) backend.AcquireReply {
 	s.e.Helper()
-	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease,
-		Under: under, UnderHolds: holds})
+	return call(s.e, s.enter, backend.EnterRequest{Name: name, Owner: owner, Lease: lease, Under: under, Holds: holds})
 }
 
 // takeUnder enters, and must.
@@ -235,9 +238,8 @@ var nestTests = where((*env).nests, []test{
 	{"Port_WhatIsEnteredDrawsATokenIfAsked", func(e *env) {
 		s := e.bare()
 		first := s.fenced("n", "a:1")
-		r, err := s.Acquire(background,
-			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1",
-				UnderHolds: 1})
+		r, err := s.enter(background,
+			backend.EnterRequest{Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1", Holds: 1})
 		e.fatalIf(err != nil || !r.Granted || r.Token <= first, "%+v, %v, want a token above %d", r, err, first)
 		if r := s.enterUnder("n", "c:1", "b:1", 1, long); !r.Granted || r.Token != 0 {
 			e.Errorf("%+v, want no token that was not asked for", r)
@@ -246,9 +248,9 @@ var nestTests = where((*env).nests, []test{
 	{"Port_EnteringUnderWhatIsNoLockIsAnError", func(e *env) {
 		s := e.bare()
 		e.store.Occupy("n")
-		_, err := s.Acquire(background,
-			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Under: "a:1", UnderHolds: 1})
-		e.is("Acquire", err, backend.ErrWrongKind)
+		_, err := s.enter(background,
+			backend.EnterRequest{Name: "n", Owner: "b:1", Lease: long, Under: "a:1", Holds: 1})
+		e.is("Enter", err, backend.ErrWrongKind)
 		e.errorIf(s.renewNested("n", "b:1", long), "what is no lock is held")
 		s.take("m", "a:1", long)
 		out := make([]backend.RenewResult, 2)

@@ -270,7 +270,7 @@ var fairTests = []test{
 		_, err = s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
 		e.is("Release", err, backend.ErrWrongKind)
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
-		if _, has := s.Session.(backend.RWSession); !has {
+		if s.Capabilities().ReadWrite == nil {
 			return
 		}
 		e.store.Delete("n")
@@ -601,15 +601,15 @@ var fairTests = []test{
 // rawFair is a bare session on the fair lock n.
 type rawFair struct {
 	*raw
-	fair backend.FairSession
+	fair backend.FairStore
 }
 
 // fair opens a bare session on fair locks, or skips the test.
 func (e *env) fair() (*rawFair, *ears) {
 	e.Helper()
 	s, h := e.session()
-	f, ok := s.Session.(backend.FairSession)
-	if !ok {
+	f := s.Capabilities().Fair
+	if f == nil {
 		e.Skip("the backend has no fair locks")
 	}
 	return &rawFair{s, f}, h

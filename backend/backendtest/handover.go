@@ -22,8 +22,7 @@ func (h *turnEars) Passed(t backend.Topic, next backend.Turn) {
 
 // handsOver reports whether the backend hands locks over, which is an obligation of a backend that says so only.
 func (e *env) handsOver() bool {
-	r, is := e.bare().Session.(backend.RelaySession)
-	return is && r.Relays()
+	return e.bare().Capabilities().Queue != nil
 }
 
 // relays opens sessions that hear of turns.
@@ -41,7 +40,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 
 func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
 	s.e.Helper()
-	return call(s.e, s.Session.(backend.RelaySession).HandOver, r)
+	return call(s.e, s.Capabilities().Queue.HandOver, r)
 }
 
 // waits asks for name as a waiter, and is refused. It reports whether the session is told of releases in turn.
@@ -194,7 +193,7 @@ var relayTests = where((*env).handsOver, []test{
 		}
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
-		e.must("StepBack", all[0].Session.(backend.RelaySession).StepBack(background, topic("n")))
+		e.must("StepBack", all[0].Session.Capabilities().Queue.StepBack(background, topic("n")))
 		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {

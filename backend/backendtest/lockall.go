@@ -71,7 +71,7 @@ var multiTests = []test{
 		}
 		e.errorIf(backend.FaultOf(err).MayHaveRun, "%v may have run", err)
 		s.isFree(three[1])
-		if _, ok := s.Session.(backend.RWSession); !ok {
+		if s.Capabilities().ReadWrite == nil {
 			return
 		}
 		if _, err := s.Acquire(background,
@@ -546,14 +546,14 @@ var three = []string{"{t}:a", "{t}:b", "{t}:c"}
 // rawMulti is raw with several locks at once.
 type rawMulti struct {
 	*raw
-	m backend.MultiSession
+	m backend.BatchStore
 }
 
 func (e *env) multi() (*rawMulti, *ears) {
 	e.Helper()
 	s, h := e.session()
-	m, ok := s.Session.(backend.MultiSession)
-	if !ok {
+	m := s.Capabilities().Batch
+	if m == nil {
 		e.Skip("the backend does not take several locks at once")
 	}
 	return &rawMulti{s, m}, h

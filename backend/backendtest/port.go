@@ -437,8 +437,7 @@ var portTests = []test{
 	{"Port_AnOperationThatIsLeftGoesOn", func(e *env) {
 		s := e.bare()
 		s.take("warm", "a:0", long) // what is not connected yet need not let its callers leave
-		l, is := s.Session.(backend.Leaver)
-		if !is || !l.Leaves(backend.KindLock) {
+		if l := s.Capabilities().Leaver; l == nil || !l.Leaves(backend.KindLock) {
 			return // an obligation of those only that say so
 		}
 		ended, cancel := context.WithCancel(background)

@@ -7,7 +7,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// rwPortTests hold a backend to the obligations of backend.RWSession. They skip one that
+// rwPortTests hold a backend to the obligations of backend.ReadWriteStore. They skip one that
 // is none, and so do rwRuleTests.
 var rwPortTests = []test{
 	{"Port_RW_ReadersShareAndAWriterExcludes", func(e *env) {
@@ -252,7 +252,8 @@ var rwTopic = backend.Topic{Kind: backend.KindWrite, Name: "n"}
 
 // rwSession is a session without its errors, for the read-write lock n.
 type rwSession struct {
-	backend.RWSession
+	backend.Session
+	backend.ReadWriteStore
 	raw *raw
 	e   *env
 }
@@ -261,11 +262,11 @@ type rwSession struct {
 func (e *env) rw() (*rwSession, *ears) {
 	e.Helper()
 	s, h := e.session()
-	x, ok := s.Session.(backend.RWSession)
-	if !ok {
+	x := s.Capabilities().ReadWrite
+	if x == nil {
 		e.Skip("it has no read-write locks")
 	}
-	return &rwSession{x, s, e}, h
+	return &rwSession{s.Session, x, s, e}, h
 }
 
 func (s *rwSession) acquire(r backend.AcquireRequest) backend.AcquireReply {

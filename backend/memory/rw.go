@@ -10,8 +10,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.RWSession = (*session)(nil)
-
 // sides is what a record holds that is a read-write lock. To a lock's operations it
 // is a record with no owner.
 type sides struct {
@@ -237,7 +235,7 @@ func (r *record) inspectSides() backend.Record {
 	return rec
 }
 
-// Withdraw implements [backend.RWSession].
+// Withdraw implements [backend.ReadWriteStore].
 func (x sided) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
 	_, err := locked(ctx, x.client, func(s *Store) (struct{}, error) {
 		if c, ok := s.claims[t.Name]; ok && c.by == claimant && time.Now().Before(c.until) {

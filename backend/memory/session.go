@@ -8,22 +8,28 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.AgeSession = (*session)(nil)
-
 // session is one client's way into the store. What belongs to a kind of lock is a component.
 type session struct {
 	*client
-	counts
-	permits
-	sided
-	fair
-	nested
-	multi
-	relay
+	counts  counts
+	permits permits
+	sided   sided
+	fair    fair
+	nested  nested
+	multi   multi
+	relay   relay
 }
 
 func newSession(c *client) *session {
 	return &session{c, counts{c}, permits{counts{c}}, sided{c}, fair{c}, nested{c}, multi{c}, relay{c}}
+}
+
+// Capabilities implements [backend.Session]: it has all but replicas, nodes and calls that can be left.
+func (x *session) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		ReadWrite: x.sided, Fair: x.fair, Batch: x.multi, Semaphores: x.counts, Latches: x.counts, Permits: x.permits,
+		Delegation: x.nested, Queue: x.relay, Age: x,
+	}
 }
 
 // locked runs an operation under the store's mutex, unless the session refuses it.
@@ -44,13 +50,11 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 		case backend.KindPermits:
 			return x.permits.acquire(q)
 		case backend.KindRead:
-			return x.acquireRead(q)
+			return x.sided.acquireRead(q)
 		case backend.KindWrite:
-			return x.acquireWrite(q)
+			return x.sided.acquireWrite(q)
 		case backend.KindFair:
 			return x.fair.acquire(q)
-		case backend.KindNested:
-			return x.nested.acquire(q)
 		}
 		r, err := s.lookup(q.Kind, q.Name)
 		if left := x.young(q, r); left > 0 {
@@ -72,7 +76,7 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 func (x *session) Reenter(ctx context.Context, q backend.ReenterRequest) (backend.ReenterReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.ReenterReply, error) {
 		if isSide(q.Kind) {
-			return x.reenterWrite(q)
+			return x.sided.reenterWrite(q)
 		}
 		r, err := s.held(q.Name, q.Owner)
 		if r == nil {
@@ -177,7 +181,7 @@ func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 	})
 }
 
-// KnowsAge implements [backend.AgeSession]. A new store has lost nothing, so it is of any age until
+// KnowsAge implements [backend.AgeStore]. A new store has lost nothing, so it is of any age until
 // [Store.Flush].
 func (x *session) KnowsAge() bool { return true }
 

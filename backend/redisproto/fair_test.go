@@ -61,7 +61,7 @@ func passOn(t *testing.T, s backend.Session, e *ears, name string) {
 		case 0:
 			free(t, s, name, owner)
 		case 1:
-			if r, err := s.(backend.FairSession).Leave(t.Context(),
+			if r, err := s.Capabilities().Fair.Leave(t.Context(),
 				backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait}); err != nil || !r.Held {
 				t.Fatalf("%+v %v", r, err)
 			}
@@ -190,7 +190,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		}{
 			"behind a dead one, a release": {"dead:1", func() { free(t, s, "n", "go:1") }},
 			"behind a dead one, a leaver": {"dead:1", func() {
-				r, err := s.(backend.FairSession).Leave(t.Context(),
+				r, err := s.Capabilities().Fair.Leave(t.Context(),
 					backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
 				if err != nil || !r.Held {
 					t.Fatalf("%+v %v", r, err)

@@ -184,7 +184,7 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 		for what, act := range map[string]func(){
 			"a release": func() { free(t, s, "n", "me:1") },
 			"a leaver": func() {
-				if r, err := s.(backend.FairSession).Leave(t.Context(),
+				if r, err := s.Capabilities().Fair.Leave(t.Context(),
 					backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
 					t.Errorf("%+v, %v", r, err)
 				}

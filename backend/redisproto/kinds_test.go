@@ -68,7 +68,7 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		e.await(t, "released n", 2)
-		if r, err := s.(backend.FairSession).Leave(t.Context(),
+		if r, err := s.Capabilities().Fair.Leave(t.Context(),
 			backend.LeaveRequest{Name: "n", Owner: "dead:1", Wait: fairWait}); err != nil || !r.Queued {
 			t.Fatal(r, err)
 		}
@@ -116,10 +116,10 @@ func TestALargeCountIsNotNegative(t *testing.T) {
 		do(t, srv, "SET", "n", strconv.FormatInt(math.MaxInt64, 10))
 		latch := backend.Topic{Kind: backend.KindLatch, Name: "n"}
 		for range 2 {
-			if n, err := s.(backend.LatchSession).Count(t.Context(), latch); err != nil || n <= 0 {
+			if n, err := s.Capabilities().Latches.Count(t.Context(), latch); err != nil || n <= 0 {
 				t.Errorf("%d, %v", n, err)
 			}
-			if n, err := s.(backend.LatchSession).CountDown(t.Context(),
+			if n, err := s.Capabilities().Latches.CountDown(t.Context(),
 				backend.CountRequest{Topic: latch, ID: "a", N: 1}); err != nil || n <= 0 {
 				t.Errorf("counted down to %d, %v", n, err)
 			}

@@ -23,10 +23,15 @@ import (
 // tagged are names of one slot of a cluster.
 var tagged = []string{"{t}:a", "{t}:b", "{t}:c"}
 
-func multi(t *testing.T, b backend.Backend) (backend.MultiSession, *ears) {
+func multi(t *testing.T, b backend.Backend) (multiSession, *ears) {
 	t.Helper()
 	s, h := session(t, b)
-	return s.(backend.MultiSession), h
+	return multiSession{s, s.Capabilities().Batch}, h
+}
+
+type multiSession struct {
+	backend.Session
+	backend.BatchStore
 }
 
 func asks(owner string, names ...string) []backend.AcquireRequest {

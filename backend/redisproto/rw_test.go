@@ -23,10 +23,10 @@ import (
 	"github.com/mortise-go/mortise/rueidis"
 )
 
-func rwOf(t *testing.T, b backend.Backend) backend.RWSession {
+func rwOf(t *testing.T, b backend.Backend) backend.Session {
 	t.Helper()
 	s, _ := session(t, b)
-	return s.(backend.RWSession)
+	return s
 }
 
 // side takes a side of a read-write lock, or does not.
@@ -160,7 +160,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 			equal(t, "the keys that are left", keys(t, srv), []string{})
 			side(t, s, backend.KindRead, name, "c:8")
 			side(t, s, backend.KindWrite, name, "c:9", claiming("c"))
-			if err := s.Withdraw(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: name}, "c"); err != nil {
+			if err := s.Capabilities().ReadWrite.Withdraw(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: name}, "c"); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "a claim withdrawn", next(), "redisson_rwlock:"+tag+" 0")
@@ -173,8 +173,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 // What Redisson leaves in a record, and when it wakes us.
 func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
-		raw, h := session(t, b)
-		s := raw.(backend.RWSession)
+		s, h := session(t, b)
 		// A thread that reads twice, for 40 s and 20 s.
 		srv.Must("HSET", "n", "mode", "read", "uuid:7", "2")
 		srv.Must("PEXPIRE", "n", "40000")
@@ -444,7 +443,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 					}
 					return s.ForceRelease(ctx, t)
 				}
-				return nil, s.(backend.RWSession).Withdraw(ctx, t, outer)
+				return nil, s.Capabilities().ReadWrite.Withdraw(ctx, t, outer)
 			}
 		}
 		var log []string

@@ -73,11 +73,14 @@ func newSession(s *core) *session {
 	}
 }
 
-var (
-	_ backend.Session      = (*session)(nil)
-	_ backend.Leaver       = (*session)(nil)
-	_ backend.RelaySession = (*session)(nil)
-)
+// Capabilities implements [backend.Session].
+func (s *session) Capabilities() backend.Capabilities {
+	r, replicates := s.adapter.(Replicator)
+	return backend.Capabilities{
+		ReadWrite: s, Fair: s, Batch: s, Semaphores: s, Latches: s, Permits: s, Delegation: s, Queue: s, Age: s, Nodes: s,
+		Leaver: s, Replicas: replicates && r.Replicates(),
+	}
+}
 
 func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
@@ -91,8 +94,6 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		return s.acquirePermit(ctx, r)
 	case backend.KindRead, backend.KindWrite:
 		return s.acquireSide(ctx, s.adapter, r)
-	case backend.KindNested:
-		return s.enterUnder(ctx, s.adapter, r)
 	case backend.KindLock:
 		if r.Age != nil {
 			aged, err := s.aged(ctx)

@@ -101,8 +101,8 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 		enter := func(name string) {
 			t.Helper()
 			acquire(t, s, name, "a:1", time.Minute)
-			if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindNested, Name: name,
-				Owner: "b:1", Under: "a:1", UnderHolds: 1, Lease: time.Minute}); err != nil || !r.Granted {
+			if r, err := s.Capabilities().Delegation.Enter(t.Context(), backend.EnterRequest{Name: name,
+				Owner: "b:1", Under: "a:1", Holds: 1, Lease: time.Minute}); err != nil || !r.Granted {
 				t.Fatal(r, err)
 			}
 		}

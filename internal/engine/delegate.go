@@ -68,7 +68,7 @@ func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, er
 			return fails(x.Name, err)
 		}
 	}
-	if !e.store.nests() {
+	if e.store.can.Delegation == nil {
 		return fails("", fail.Invalidf("on the backend (%T) a lock that another process holds cannot be entered; "+
 			"on those of redisgo, rueidis and memory it can", e.store.Session))
 	}
@@ -162,7 +162,7 @@ func (g *gathering) hold(h *lease.Hold) {
 func lend(h *lease.Hold) (Claim, bool) {
 	t := of(h)
 	e := t.engine
-	if !t.nestable() || !e.store.nests() || h.Err() != nil {
+	if !t.nestable() || e.store.can.Delegation == nil || h.Err() != nil {
 		return Claim{}, false
 	}
 	e.lock()

@@ -286,8 +286,8 @@ func (x *reentry) undo() {
 // client are one: another writer that waits makes it anew.
 func (c *call) withdrawClaim() {
 	e, t := c.engine, c.topic()
-	s, is := e.store.Session.(backend.RWSession)
-	if !is {
+	s := e.store.can.ReadWrite
+	if s == nil {
 		return
 	}
 	e.begin()

@@ -70,7 +70,7 @@ func (e *Engine) watchSettled(t backend.Topic) bool {
 		return w != nil
 	case w == nil:
 		return true
-	case t.Kind != backend.KindLock || e.store.relay == nil || e.calls.shut:
+	case t.Kind != backend.KindLock || e.store.can.Queue == nil || e.calls.shut:
 		e.renewer.timers.Remove(&w.idle)
 		return false
 	case !w.expiring:

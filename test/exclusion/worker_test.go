@@ -352,25 +352,25 @@ func (b *brokenBackend) Open(h backend.Handler) (backend.Session, error) {
 // sessions are the locks that are wrong in one way, by what is wrong with them.
 var sessions = map[string]func(backend.Session, backend.Handler) backend.Session{
 	"release without owner check": func(x backend.Session, _ backend.Handler) backend.Session {
-		return releasesAnybodys{x.(everything)}
+		return releasesAnybodys{everything{x}}
 	},
 	"grant in vain": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &grantsInVain{everything: x.(everything)}
+		return &grantsInVain{everything: everything{x}}
 	},
 	"downgrade that frees": func(x backend.Session, _ backend.Handler) backend.Session {
-		return dropsReaders{x.(everything)}
+		return dropsReaders{everything{x}}
 	},
 	"release that counts twice": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &miscounts{everything: x.(everything), times: 2}
+		return &miscounts{everything: everything{x}, times: 2}
 	},
 	"release that does not count": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &miscounts{everything: x.(everything), times: 0}
+		return &miscounts{everything: everything{x}, times: 0}
 	},
 	"wake before subscribe": func(x backend.Session, h backend.Handler) backend.Session {
-		return &wakesEarly{Session: x, handler: h}
+		return &wakesEarly{Session: bare{x}, handler: h}
 	},
 	"renewal after release": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &renewsOn{Session: x, lease: map[string]time.Duration{}}
+		return &renewsOn{Session: bare{x}, lease: map[string]time.Duration{}}
 	},
 }
 
@@ -386,15 +386,20 @@ func broken(how string, b backend.Backend) (backend.Backend, error) {
 	return &brokenBackend{b, how == "wake before subscribe", session}, nil
 }
 
-// everything is a session with all that Redis's have.
-type everything interface {
-	backend.Session
-	backend.FairSession
-	backend.RWSession
-	backend.LatchSession
-	backend.SemaphoreSession
-	backend.PermitSession
+// everything is a session with all kinds of locks and counts, which go from one owner to the next by the methods of a
+// session only.
+type everything struct{ backend.Session }
+
+func (x everything) Capabilities() backend.Capabilities {
+	can := x.Session.Capabilities()
+	return backend.Capabilities{Fair: can.Fair, ReadWrite: can.ReadWrite, Latches: can.Latches, Semaphores: can.Semaphores,
+		Permits: can.Permits}
 }
+
+// bare is a session of plain locks.
+type bare struct{ backend.Session }
+
+func (bare) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
 // releasesAnybodys does what DEL in place of the owner-checked script does.
 type releasesAnybodys struct{ everything }
@@ -406,7 +411,7 @@ func (x releasesAnybodys) Release(ctx context.Context, r backend.ReleaseRequest)
 	}
 	switch r.Kind {
 	case backend.KindPermits:
-		_, err = x.AddCount(ctx, backend.CountRequest{Topic: backend.Topic{Kind: r.Kind, Name: r.Name}, ID: "twice " + r.Owner, N: 1})
+		_, err = x.Capabilities().Permits.AddCount(ctx, backend.CountRequest{Topic: backend.Topic{Kind: r.Kind, Name: r.Name}, ID: "twice " + r.Owner, N: 1})
 		reply.Held = true
 	case backend.KindRead, backend.KindWrite:
 		reply.Held, err = x.ForceRelease(ctx, backend.Topic{Kind: backend.KindWrite, Name: r.Name})
@@ -425,7 +430,7 @@ type grantsInVain struct {
 func (x *grantsInVain) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	reply, err := x.everything.Acquire(ctx, r)
 	if err == nil && !reply.Granted && reply.Remaining > 0 && r.Kind == backend.KindFair && x.refusals.Add(1)%20 == 0 {
-		x.Leave(ctx, backend.LeaveRequest{Name: r.Name, Owner: r.Owner, Wait: r.Wait})
+		x.Capabilities().Fair.Leave(ctx, backend.LeaveRequest{Name: r.Name, Owner: r.Owner, Wait: r.Wait})
 		return backend.AcquireReply{Granted: true}, nil
 	}
 	return reply, err
@@ -449,15 +454,26 @@ type miscounts struct {
 	releases atomic.Int64
 }
 
-func (x *miscounts) AddCount(ctx context.Context, r backend.CountRequest) (sum int64, err error) {
+func (x *miscounts) Capabilities() backend.Capabilities {
+	can := x.everything.Capabilities()
+	can.Semaphores = miscounted{can.Semaphores, x}
+	return can
+}
+
+type miscounted struct {
+	backend.SemaphoreStore
+	by *miscounts
+}
+
+func (s miscounted) AddCount(ctx context.Context, r backend.CountRequest) (sum int64, err error) {
 	times := 1
-	if x.releases.Add(1)%50 == 0 {
-		times = x.times
+	if s.by.releases.Add(1)%50 == 0 {
+		times = s.by.times
 	}
 	for i := range times {
 		q := r
 		q.ID = fmt.Sprint(r.ID, ":", i)
-		if sum, err = x.everything.AddCount(ctx, q); err != nil {
+		if sum, err = s.SemaphoreStore.AddCount(ctx, q); err != nil {
 			return sum, err
 		}
 	}

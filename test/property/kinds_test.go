@@ -217,7 +217,7 @@ func (k *kinds) fair() actions {
 			k.each(t, fmt.Sprintf("Leave %+v", q), c.leave(q), func(w *opened, x backend.Session) reply {
 				q := q
 				q.Name = w.key(k.name)
-				r, err := x.(backend.FairSession).Leave(context.Background(), q)
+				r, err := x.Capabilities().Fair.Leave(context.Background(), q)
 				return reply{err: sentence(err), yes: r.Held, queued: r.Queued}
 			})
 		},
@@ -268,7 +268,7 @@ func (k *kinds) sides() actions {
 		"withdraw": func(t *rapid.T) {
 			claimant := oneOf(t, "claimant", claimants)
 			k.each(t, fmt.Sprintf("Withdraw %q", claimant), c.withdraw(claimant), func(w *opened, x backend.Session) reply {
-				err := x.(backend.RWSession).Withdraw(context.Background(), backend.Topic{Kind: backend.KindWrite, Name: w.key(k.name)}, claimant)
+				err := x.Capabilities().ReadWrite.Withdraw(context.Background(), backend.Topic{Kind: backend.KindWrite, Name: w.key(k.name)}, claimant)
 				return reply{err: sentence(err)}
 			})
 		},
@@ -304,7 +304,7 @@ func (k *kinds) repeat(t *rapid.T) {
 
 func (k *kinds) read(t *rapid.T, kind backend.Kind) {
 	k.each(t, fmt.Sprintf("Count of kind %d", kind), k.c.readCount(kind), func(w *opened, x backend.Session) reply {
-		n, err := x.(backend.LatchSession).Count(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
+		n, err := x.Capabilities().Latches.Count(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 		return reply{err: sentence(err), n: n}
 	})
 }
@@ -317,7 +317,7 @@ func (k *kinds) semaphores(kind backend.Kind) actions {
 			n = 1
 		}
 		k.counted(t, "AddCount", kind, n, k.c.addCount, func(x backend.Session, q backend.CountRequest) reply {
-			n, err := x.(backend.SemaphoreSession).AddCount(context.Background(), q)
+			n, err := x.Capabilities().Semaphores.AddCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -331,12 +331,12 @@ func (k *kinds) semaphores(kind backend.Kind) actions {
 }
 
 func setCount(x backend.Session, q backend.CountRequest) reply {
-	yes, err := x.(backend.LatchSession).SetCount(context.Background(), q)
+	yes, err := x.Capabilities().Latches.SetCount(context.Background(), q)
 	return reply{err: sentence(err), yes: yes}
 }
 
 func takeCount(x backend.Session, q backend.CountRequest) reply {
-	r, err := x.(backend.SemaphoreSession).TakeCount(context.Background(), q)
+	r, err := x.Capabilities().Semaphores.TakeCount(context.Background(), q)
 	return reply{err: sentence(err), yes: r.Granted, n: r.Available}
 }
 
@@ -363,13 +363,13 @@ func (k *kinds) semaphore() actions {
 		}
 		r.what, r.want = "CancelTake", k.c.cancel
 		r.op = func(x backend.Session, q backend.CountRequest) reply {
-			return reply{err: sentence(x.(backend.SemaphoreSession).CancelTake(context.Background(), q))}
+			return reply{err: sentence(x.Capabilities().Semaphores.CancelTake(context.Background(), q))}
 		}
 		k.send(t, r)
 	}
 	all["drain"] = func(t *rapid.T) {
 		k.counted(t, "DrainCount", backend.KindSemaphore, 0, k.c.drain, func(x backend.Session, q backend.CountRequest) reply {
-			n, err := x.(backend.SemaphoreSession).DrainCount(context.Background(), q)
+			n, err := x.Capabilities().Semaphores.DrainCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -379,7 +379,7 @@ func (k *kinds) semaphore() actions {
 func (k *kinds) latch() actions {
 	down := func(t *rapid.T) {
 		k.counted(t, "CountDown", backend.KindLatch, 1, k.c.countDown, func(x backend.Session, q backend.CountRequest) reply {
-			n, err := x.(backend.LatchSession).CountDown(context.Background(), q)
+			n, err := x.Capabilities().Latches.CountDown(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -390,7 +390,7 @@ func (k *kinds) latch() actions {
 		"down": down, "down too": down, "repeat": k.repeat,
 		"unlatch": func(t *rapid.T) {
 			k.counted(t, "DeleteCount", backend.KindLatch, 0, k.c.deleteCount, func(x backend.Session, q backend.CountRequest) reply {
-				yes, err := x.(backend.LatchSession).DeleteCount(context.Background(), q)
+				yes, err := x.Capabilities().Latches.DeleteCount(context.Background(), q)
 				return reply{err: sentence(err), yes: yes}
 			})
 		},

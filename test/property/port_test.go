@@ -438,7 +438,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 			"leave": func(t *rapid.T) {
 				o := owner(t)
 				each(t, fmt.Sprintf("%q leaves", o), func(w *opened) string {
-					r, err := w.port[0].(backend.FairSession).Leave(ctx, backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute})
+					r, err := w.port[0].Capabilities().Fair.Leave(ctx, backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute})
 					return fmt.Sprint(verdict(err), r)
 				})
 			},
