@@ -8,7 +8,7 @@ import (
 
 // ageTests are about stores that know since when they have their data. They do nothing on a
 // backend that does not.
-var ageTests = where((*env).knowsAge, []test{
+var ageTests = where((*env).knowsAge, "a store that knows its age", []test{
 	{"Port_AStoreThatWasEmptiedRefusesUntilItIsOldEnough", func(e *env) {
 		s := e.bare()
 		ask := func(owner string, age time.Duration) backend.AcquireReply {

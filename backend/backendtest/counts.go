@@ -880,7 +880,7 @@ func (e *env) counter() *counts {
 	s := e.bare()
 	can := s.Capabilities()
 	if can.Latches == nil || can.Semaphores == nil || can.Permits == nil {
-		e.Skip("the backend has no latches, semaphores and permits")
+		e.lacks("latches, semaphores and permits")
 	}
 	return &counts{s.Session, can, e}
 }

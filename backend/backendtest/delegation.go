@@ -20,7 +20,7 @@ func (e *env) nests() bool {
 		return true
 	}
 	_, err := e.client().Adopt(background, mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
-	e.named(err, "adopt", "n", mortise.ErrInvalid)
+	e.named(err, "adopt", "", mortise.ErrInvalid)
 	return false
 }
 
@@ -81,7 +81,7 @@ func (s *raw) watchUnder(h *ears, name, owner string) {
 const grain = 5 * time.Millisecond
 
 // nestTests are about locks that are entered from another process. They do nothing on a backend that has none.
-var nestTests = where((*env).nests, []test{
+var nestTests = where((*env).nests, "delegation", []test{
 	{"Port_OneEntersUnderTheOwnerThatCameLast", func(e *env) {
 		s := e.bare()
 		s.absentUnder("n", "b:1", "a:1", 1)

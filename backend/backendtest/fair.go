@@ -292,6 +292,7 @@ var fairTests = []test{
 
 	// the rules
 	{"Rule01_FairAndPlainExcludeEachOther", func(e *env) {
+		e.fair()
 		var inside, most atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 3 {
@@ -342,6 +343,7 @@ var fairTests = []test{
 		e.unlock(l.served(second))
 	}},
 	{"Rule07_AFairLockIsEnteredAgain", func(e *env) {
+		e.fair()
 		c := e.client()
 		fair := e.kind(c, mortise.Kind{Fair: true})
 		outer := e.lock(fair, background, "n")
@@ -610,7 +612,7 @@ func (e *env) fair() (*rawFair, *ears) {
 	s, h := e.session()
 	f := s.Capabilities().Fair
 	if f == nil {
-		e.Skip("the backend has no fair locks")
+		e.lacks("fair locks")
 	}
 	return &rawFair{s, f}, h
 }

@@ -87,7 +87,7 @@ func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64)
 }
 
 // relayTests are about locks that are handed over, and releases that are told to one.
-var relayTests = where((*env).handsOver, []test{
+var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 	{"Port_AHandOverReleasesAndGrantsInOneStep", func(e *env) {
 		all, _ := e.relays(2)
 		a, b := all[0], all[1]

@@ -554,7 +554,7 @@ func (e *env) multi() (*rawMulti, *ears) {
 	s, h := e.session()
 	m := s.Capabilities().Batch
 	if m == nil {
-		e.Skip("the backend does not take several locks at once")
+		e.lacks("several locks in one step")
 	}
 	return &rawMulti{s, m}, h
 }

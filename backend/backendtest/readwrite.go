@@ -576,7 +576,7 @@ func (e *env) sides(c *mortise.Client) (read, write mortise.Locker) {
 	e.Helper()
 	s := e.bare()
 	if s.Capabilities().ReadWrite == nil {
-		e.Skip("it has no read-write locks")
+		e.lacks("read-write locks")
 	}
 	return c.RW()
 }

@@ -264,7 +264,7 @@ func (e *env) rw() (*rwSession, *ears) {
 	s, h := e.session()
 	x := s.Capabilities().ReadWrite
 	if x == nil {
-		e.Skip("it has no read-write locks")
+		e.lacks("read-write locks")
 	}
 	return &rwSession{s.Session, x, s, e}, h
 }
