@@ -16,9 +16,9 @@ import (
 func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
-		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
-		}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+		}, release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 			if releases++; !r.Undo {
 				t.Error("the store is asked to announce what it may not find")
 			}
@@ -38,7 +38,7 @@ func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
-		c := on(t, tapped{Backend: memory.New(), release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+		c := on(t, tapped{Backend: memory.New(), release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 			reply, err := s.Release(t.Context(), r)
 			if releases++; releases <= 10 {
 				return backend.ReleaseReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
@@ -59,7 +59,7 @@ func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 // What is looked for rarely holds Shutdown up for a second all the same.
 func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
 		}})
 		_, err := c.Lock(t.Context(), "x", WithLease(10*time.Hour))
@@ -81,13 +81,13 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 			var late func()
 			var down atomic.Bool
 			n := 0
-			c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			c := on(t, tapped{Backend: s, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 				if n++; n == 1 {
 					late = func() { s.Acquire(context.Background(), r) }
 					return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
 				}
 				return s.Acquire(context.Background(), r)
-			}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+			}, release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 				if down.Load() {
 					return backend.ReleaseReply{}, &backend.Fault{Err: errGone, Temporary: true}
 				}
@@ -125,9 +125,9 @@ type fairTappedSession struct {
 	of   fairTapped
 }
 
-func (b fairTapped) Open(h backend.Handler) (backend.Session, error) {
+func (b fairTapped) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	x := fairTappedSession{&tappedSession{only{Session: s}, b.tapped}, s.Capabilities().Fair, b}
+	x := fairTappedSession{&tappedSession{only{Store: s}, b.tapped}, s.Capabilities().Fair, b}
 	return only{x, backend.Capabilities{Fair: x}}, err
 }
 
@@ -141,7 +141,7 @@ func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t
 	synctest.Test(t, func(t *testing.T) {
 		var last time.Time
 		var longest time.Duration
-		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
 		}}, func(s backend.FairStore, r backend.LeaveRequest) (backend.LeaveReply, error) {
 			if !last.IsZero() {

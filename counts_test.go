@@ -246,15 +246,15 @@ type plain struct{ backend.Backend }
 
 // only is a session that has these capabilities and no others.
 type only struct {
-	backend.Session
+	backend.Store
 	can backend.Capabilities
 }
 
 func (s only) Capabilities() backend.Capabilities { return s.can }
 
-func (p plain) Open(h backend.Handler) (backend.Session, error) {
+func (p plain) Open(h backend.Handler) (backend.Store, error) {
 	s, err := p.Backend.Open(h)
-	return only{Session: s}, err
+	return only{Store: s}, err
 }
 
 // lossy loses the replies of TakeCount while lost is set, and calls it then.
@@ -268,7 +268,7 @@ type lossySession struct {
 	b *lossy
 }
 
-func (l *lossy) Open(h backend.Handler) (backend.Session, error) {
+func (l *lossy) Open(h backend.Handler) (backend.Store, error) {
 	s, err := l.Backend.Open(h)
 	return only{s, backend.Capabilities{Semaphores: &lossySession{s.Capabilities().Semaphores, l}}}, err
 }

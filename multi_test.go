@@ -20,7 +20,7 @@ type counting struct {
 	all, one atomic.Int32
 }
 
-func (b *counting) Open(h backend.Handler) (backend.Session, error) {
+func (b *counting) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
 	if err != nil {
 		return nil, err
@@ -31,19 +31,19 @@ func (b *counting) Open(h backend.Handler) (backend.Session, error) {
 }
 
 type countingSession struct {
-	backend.Session
+	backend.Store
 	backend.BatchStore
 	b *counting
 }
 
 func (s *countingSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	s.b.one.Add(1)
-	return s.Session.Acquire(ctx, r)
+	return s.Store.Acquire(ctx, r)
 }
 
 func (s *countingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	s.b.one.Add(1)
-	return s.Session.Release(ctx, r)
+	return s.Store.Release(ctx, r)
 }
 
 func (s *countingSession) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
@@ -511,7 +511,7 @@ type keeping struct {
 	name string
 }
 
-func (b *keeping) Open(h backend.Handler) (backend.Session, error) {
+func (b *keeping) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 
 // all is all that a session of the memory store can do.
 type all interface {
-	backend.Session
+	backend.Store
 	backend.SemaphoreStore
 }
 
@@ -30,11 +30,11 @@ type spied struct {
 	add     func(ctx context.Context, s all, r backend.CountRequest) (int64, error)
 }
 
-func (b *spied) Open(h backend.Handler) (backend.Session, error) {
+func (b *spied) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Store.Open(h)
 	can := s.Capabilities()
 	x := &spiedSession{struct {
-		backend.Session
+		backend.Store
 		backend.SemaphoreStore
 	}{s, can.Semaphores}, b}
 	return only{x, backend.Capabilities{ReadWrite: can.ReadWrite, Fair: can.Fair, Permits: can.Permits,

@@ -123,7 +123,7 @@ type slowNestSession struct {
 	backend.DelegationStore
 }
 
-func (s slowToNest) Open(h backend.Handler) (backend.Session, error) {
+func (s slowToNest) Open(h backend.Handler) (backend.Store, error) {
 	x, err := s.Backend.Open(h)
 	return only{x, backend.Capabilities{Delegation: slowNestSession{x.Capabilities().Delegation}}}, err
 }

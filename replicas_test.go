@@ -22,7 +22,7 @@ type copied struct {
 	under atomic.Int64  // acquisitions that wait
 }
 
-func (s *copied) Open(h backend.Handler) (backend.Session, error) {
+func (s *copied) Open(h backend.Handler) (backend.Store, error) {
 	x, err := s.store.Open(h)
 	if err != nil {
 		return nil, err
@@ -31,12 +31,12 @@ func (s *copied) Open(h backend.Handler) (backend.Session, error) {
 }
 
 type copiedSession struct {
-	backend.Session
+	backend.Store
 	of *copied
 }
 
 func (x *copiedSession) Capabilities() backend.Capabilities {
-	can := x.Session.Capabilities()
+	can := x.Store.Capabilities()
 	return backend.Capabilities{Replicas: true, Fair: can.Fair, Semaphores: can.Semaphores, Latches: can.Latches,
 		Permits: can.Permits}
 }
@@ -53,15 +53,15 @@ func (x *copiedSession) wait(replicas int, wait time.Duration) int {
 }
 
 func (x *copiedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := x.Session.Acquire(ctx, r)
+	reply, err := x.Store.Acquire(ctx, r)
 	if err == nil && reply.Granted && r.Replicas > 0 {
 		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
 	}
 	return reply, err
 }
 
-func (x *copiedSession) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
-	reply, err := x.Session.Reenter(ctx, r)
+func (x *copiedSession) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	reply, err := x.Store.SetHolds(ctx, r)
 	if err == nil && reply.Held && r.Replicas > 0 {
 		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
 	}
@@ -72,7 +72,7 @@ func (x *copiedSession) Release(ctx context.Context, r backend.ReleaseRequest) (
 	if x.of.deaf.Add(-1) >= 0 {
 		return backend.ReleaseReply{}, &backend.Fault{Err: errors.New("not heard"), MayHaveRun: true, Temporary: true}
 	}
-	return x.Session.Release(ctx, r)
+	return x.Store.Release(ctx, r)
 }
 
 func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {

@@ -12,7 +12,7 @@ import "time"
 //
 // A store may keep its age for each Age.Scope by itself; it is then new in a scope in which it was never asked.
 //
-// [Session.Acquire] of KindLock with AcquireRequest.Age is refused, with
+// [Store.Acquire] of KindLock with AcquireRequest.Age is refused, with
 // AcquireReply.Young, while the store is younger than that, whoever holds the lock.
 // Remaining is then for how long it still is. An owner that holds the lock is granted
 // again all the same.

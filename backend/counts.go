@@ -81,7 +81,7 @@ type TakeReply struct {
 // out an owner and the end of its lease by the store's clock. Owners are 32
 // lower-case hexadecimal digits, drawn at random and never used again.
 //
-// [Session.Acquire], Release and Renew take requests of [KindPermits]: one permit for
+// [Store.Acquire], Release and Renew take requests of [KindPermits]: one permit for
 // the owner, under the same obligations as a lock's, except that others
 // may be out at the same time. A refusal's Remaining is the time after which the first
 // of those that are out ends unless renewed. Acquire and Count first add to the count

@@ -10,7 +10,7 @@ import (
 // [Capabilities.Fair].
 //
 // The record of a fair lock is that of the plain lock; the queue stands beside it.
-// [Session.Acquire] and Release take requests of [KindFair]. Reenter, Renew, Inspect
+// [Store.Acquire] and Release take requests of [KindFair]. SetHolds, Renew, Inspect
 // and ForceRelease are the plain lock's, except that ForceRelease also tells the first in
 // the queue. An Acquire or Release of [KindLock] does not look at the queue.
 //

@@ -6,7 +6,7 @@
 //	}
 //
 // The tests whose names begin with Port go through the obligations of
-// [backend.Session] one by one. Those that begin with a rule's number run the whole
+// [backend.Store] one by one. Those that begin with a rule's number run the whole
 // of mortise over the backend and hold it to the rules of docs/guarantees.md;
 // each rule has tests on each backend.
 //

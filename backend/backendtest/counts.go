@@ -97,7 +97,7 @@ var countTests = func() []test {
 			o, h := e.session()
 			for _, k := range countKinds {
 				t := backend.Topic{Kind: k, Name: "n"}
-				o.Watch(t)
+				o.Subscribe(t)
 				e.until("watching", func() bool { return h.count("watching n") > 0 })
 				h.reset()
 				s.set(t, fmt.Sprint("set", k), 2)
@@ -115,7 +115,7 @@ var countTests = func() []test {
 					s.putBack(id(1))
 				}
 				e.until(fmt.Sprintf("kind %d: a release is announced", k), func() bool { return h.count("released n") > 0 })
-				o.Unwatch(t)
+				o.Unsubscribe(t)
 				e.store.Delete("n")
 				h.reset()
 			}
@@ -857,7 +857,7 @@ func (e leases) quiet(f *Faults) {
 			if c.Ended == 0 {
 				return false
 			}
-			if c.Op == OpWatch {
+			if c.Op == OpSubscribe {
 				watched, asked = c.Began, false
 			} else if watched > 0 {
 				asked = true
@@ -869,7 +869,7 @@ func (e leases) quiet(f *Faults) {
 
 // counts is a bare session whose operations must succeed.
 type counts struct {
-	backend.Session
+	backend.Store
 	can backend.Capabilities
 	e   *env
 }
@@ -882,7 +882,7 @@ func (e *env) counter() *counts {
 	if can.Latches == nil || can.Semaphores == nil || can.Permits == nil {
 		e.lacks("latches, semaphores and permits")
 	}
-	return &counts{s.Session, can, e}
+	return &counts{s.Store, can, e}
 }
 
 // of is what counts of a kind are asked by.

@@ -16,7 +16,7 @@ import (
 // nests reports whether the backend has locks of several owners; where it has none, its clients say so.
 func (e *env) nests() bool {
 	e.Helper()
-	if e.bare().Session.Capabilities().Delegation != nil {
+	if e.bare().Store.Capabilities().Delegation != nil {
 		return true
 	}
 	_, err := e.client().Adopt(background, mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
@@ -59,21 +59,21 @@ func (s *raw) absentUnder(name, owner, under string, holds int) {
 
 func (s *raw) releaseNested(name, owner string, keep int) bool {
 	s.e.Helper()
-	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner,
+	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner,
 		Keep: keep}).Held
 }
 
 func (s *raw) renewNested(name, owner string, lease time.Duration) bool {
 	s.e.Helper()
-	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease})
+	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: lease})
 }
 
 // watchUnder has the session watch for the turn to enter under an owner.
 func (s *raw) watchUnder(h *ears, name, owner string) {
 	s.e.Helper()
-	t := backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
+	t := backend.Topic{Kind: backend.KindDelegated, Name: name, Owner: owner}
 	before := h.count("watching " + said(t))
-	s.Watch(t)
+	s.Subscribe(t)
 	s.e.until("watching "+said(t), func() bool { return h.count("watching "+said(t)) > before })
 }
 
@@ -255,8 +255,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.take("m", "a:1", long)
 		out := make([]backend.RenewResult, 2)
 		s.Renew(background, []backend.RenewRequest{
-			{Kind: backend.KindNested, Name: "n", Owner: "a:1", Lease: long},
-			{Kind: backend.KindNested, Name: "m", Owner: "a:1", Lease: long},
+			{Kind: backend.KindDelegated, Name: "n", Owner: "a:1", Lease: long},
+			{Kind: backend.KindDelegated, Name: "m", Owner: "a:1", Lease: long},
 		}, out)
 		e.errorIf(out[0].Held || !out[1].Held || out[1].Err != nil, "%+v, want what is no lock to spoil no other", out)
 	}},
@@ -268,7 +268,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			name, owner := fmt.Sprintf("n%d", i), fmt.Sprintf("b:%d", i)
 			s.take(name, "a:1", long/4)
 			s.takeUnder(name, owner, "a:1", long/4)
-			in[i] = backend.RenewRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: long}
+			in[i] = backend.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: long}
 			if i%3 == 0 {
 				in[i].Owner = "c:1"
 			}
@@ -560,7 +560,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			b := e.client()
 			outer := e.lock(a, background, name)
 			held := make(chan struct{})
-			hook, asks := first(fate(held), OpReenter)
+			hook, asks := first(fate(held), OpSetHolds)
 			fa.Hook(hook)
 			self := locking(a, outer.Context(), name, mortise.WithWait(patience))
 			receive(e, "it asks", asks)

@@ -664,7 +664,7 @@ func (s *rawFair) leaves(owner string, want backend.LeaveReply) {
 func (s *rawFair) watchTurn(h *ears, owner string) {
 	s.e.Helper()
 	t := backend.Topic{Kind: backend.KindFair, Name: "n", Owner: owner}
-	s.Watch(t)
+	s.Subscribe(t)
 	s.e.until("watching "+owner, func() bool { return h.count("watching "+said(t)) > 0 })
 }
 

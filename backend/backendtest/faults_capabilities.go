@@ -52,7 +52,7 @@ type faultyDelegation struct {
 }
 
 func (s faultyDelegation) Enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
-	leaves := s.s.leaves(backend.KindNested) && r.Replicas == 0
+	leaves := s.s.leaves(backend.KindDelegated) && r.Replicas == 0
 	return leaving(ctx, leaves, func(ctx context.Context) (backend.AcquireReply, error) {
 		return pass(s.s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.Enter))
 	})

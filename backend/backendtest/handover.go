@@ -33,7 +33,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 		s, err := e.store.Backend().Open(h)
 		e.fatalIf(err != nil, "Open: %v", err)
 		e.Cleanup(func() { s.Close() })
-		all, ears = append(all, &raw{Session: s, e: e}), append(ears, h)
+		all, ears = append(all, &raw{Store: s, e: e}), append(ears, h)
 	}
 	return all, ears
 }
@@ -193,7 +193,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		}
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
-		e.must("StepBack", all[0].Session.Capabilities().Queue.StepBack(background, topic("n")))
+		e.must("StepBack", all[0].Store.Capabilities().Queue.StepBack(background, topic("n")))
 		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {

@@ -343,7 +343,7 @@ var multiTests = []test{
 			if i == len(three)-1 {
 				break
 			}
-			e.until("it moved on", func() bool { return len(f.Calls(OpWatch)) >= i+2 && len(f.Calls(OpUnwatch)) >= i+1 })
+			e.until("it moved on", func() bool { return len(f.Calls(OpSubscribe)) >= i+2 && len(f.Calls(OpUnsubscribe)) >= i+1 })
 			e.settledAll(f)
 		}
 		got := e.granted("it gets all", waiting)
@@ -640,7 +640,7 @@ func (e leases) settledAll(f *Faults) {
 			switch {
 			case c.Ended == 0:
 				return false
-			case c.Op == OpWatch:
+			case c.Op == OpSubscribe:
 				asked, watches = false, watches+1
 			case c.Op == OpAcquireAll:
 				asked = true

@@ -144,8 +144,8 @@ var rwPortTests = []test{
 	{"Port_RW_AWriterEntersAgain", func(e *env) {
 		s, _ := e.rw()
 		reenter := func(kind backend.Kind, owner string, holds int, lease time.Duration) (bool, error) {
-			r, err := s.Reenter(background,
-				backend.ReenterRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
+			r, err := s.SetHolds(background,
+				backend.HoldsRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
 			return r.Held, err
 		}
 		held, err := reenter(backend.KindWrite, "a:1", 2, long)
@@ -252,7 +252,7 @@ var rwTopic = backend.Topic{Kind: backend.KindWrite, Name: "n"}
 
 // rwSession is a session without its errors, for the read-write lock n.
 type rwSession struct {
-	backend.Session
+	backend.Store
 	backend.ReadWriteStore
 	raw *raw
 	e   *env
@@ -266,7 +266,7 @@ func (e *env) rw() (*rwSession, *ears) {
 	if x == nil {
 		e.lacks("read-write locks")
 	}
-	return &rwSession{s.Session, x, s, e}, h
+	return &rwSession{s.Store, x, s, e}, h
 }
 
 func (s *rwSession) acquire(r backend.AcquireRequest) backend.AcquireReply {
@@ -344,6 +344,6 @@ func (s *rwSession) rec() backend.Record {
 // listen has the session watch n, and waits until it does.
 func (s *rwSession) listen(h *ears) {
 	s.e.Helper()
-	s.Watch(rwTopic)
+	s.Subscribe(rwTopic)
 	s.e.until("watching", func() bool { return h.count("watching n") > 0 })
 }

@@ -24,7 +24,7 @@ func (e *env) tooFew() mortise.Option {
 }
 
 // lockers are a client's locks, by kind; those that the backend has.
-func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.Locker {
+func (e *env) lockers(c *mortise.Client, s backend.Store) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
 	kinds := map[string]mortise.Kind{"fenced": {Fenced: true}, "spin": {Spin: time.Millisecond},
@@ -131,9 +131,9 @@ var replicaTests = []test{
 		}
 		s.take("n", "a:1", long)
 		k := e.replicas()
-		ask := func(owner string, replicas int, wait time.Duration) backend.ReenterReply {
+		ask := func(owner string, replicas int, wait time.Duration) backend.HoldsReply {
 			e.Helper()
-			return call(e, s.Reenter, backend.ReenterRequest{Name: "n", Owner: owner, Holds: 2, Lease: long,
+			return call(e, s.SetHolds, backend.HoldsRequest{Name: "n", Owner: owner, Holds: 2, Lease: long,
 				Replicas: replicas, ReplicaWait: wait})
 		}
 		if k > 0 {
@@ -150,7 +150,7 @@ var replicaTests = []test{
 		s := e.bare()
 		c := e.client()
 		k := e.replicas()
-		for name, l := range e.lockers(c, s.Session) {
+		for name, l := range e.lockers(c, s.Store) {
 			for what, lock := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease,
 				error){"lock": l.Lock, "trylock": l.TryLock} {
 				_, err := lock(background, name, e.tooFew())
@@ -245,7 +245,7 @@ var replicaTests = []test{
 			return
 		}
 		c := e.client()
-		for name, l := range e.lockers(c, s.Session) {
+		for name, l := range e.lockers(c, s.Store) {
 			ctx, cancel := context.WithCancel(background)
 			const wait = 6 * time.Second
 			got := locking(l, ctx, name, mortise.WithReplicas(e.replicas()+1, wait))
@@ -260,7 +260,7 @@ var replicaTests = []test{
 			d = time.Since(left)
 			e.errorIf(d > wait/2, "%s: another is held up for %v", name, d)
 		}
-		for name := range e.lockers(c, s.Session) {
+		for name := range e.lockers(c, s.Store) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })
 		}
 	}},
@@ -271,7 +271,7 @@ var replicaTests = []test{
 			return
 		}
 		c := e.client()
-		for name, l := range e.lockers(c, s.Session) {
+		for name, l := range e.lockers(c, s.Store) {
 			if name == "read" {
 				continue
 			}

@@ -15,12 +15,12 @@ func (s bare) Backend() backend.Backend { return bareBackend{s.Store.Backend()} 
 
 type bareBackend struct{ backend.Backend }
 
-func (b bareBackend) Open(h backend.Handler) (backend.Session, error) {
+func (b bareBackend) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
 	return bareSession{s}, err
 }
 
-type bareSession struct{ backend.Session }
+type bareSession struct{ backend.Store }
 
 func (bareSession) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 

@@ -21,7 +21,7 @@ type part struct {
 type nested struct{ *client }
 
 func nestTopic(name, owner string) backend.Topic {
-	return backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
+	return backend.Topic{Kind: backend.KindDelegated, Name: name, Owner: owner}
 }
 
 // of reports whether an owner is among r's.
@@ -78,7 +78,7 @@ func (x nested) Enter(ctx context.Context, q backend.EnterRequest) (backend.Acqu
 }
 
 func (x nested) enter(s *Store, q backend.EnterRequest) (backend.AcquireReply, error) {
-	r, err := s.lookup(backend.KindNested, q.Name)
+	r, err := s.lookup(backend.KindDelegated, q.Name)
 	if err != nil {
 		return backend.AcquireReply{}, err
 	}

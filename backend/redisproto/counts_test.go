@@ -25,12 +25,12 @@ import (
 
 // counter is a session on counts. Semaphores set, read and change counts of all kinds.
 type counter struct {
-	backend.Session
+	backend.Store
 	backend.SemaphoreStore
 	latches backend.LatchStore
 }
 
-func counterOf(s backend.Session) counter {
+func counterOf(s backend.Store) counter {
 	can := s.Capabilities()
 	return counter{s, can.Semaphores, can.Latches}
 }
@@ -219,7 +219,7 @@ func TestMessagesThatAreForNobodyWakeNobody(t *testing.T) {
 			{backend.Topic{Kind: backend.KindPermits, Name: "p"}, "redisson_sc:{p}", 2},
 			{backend.Topic{Kind: backend.KindLatch, Name: "l"}, "redisson_countdownlatch__channel__{l}", 5},
 		} {
-			s.Watch(x.topic)
+			s.Subscribe(x.topic)
 			h.await(t, "watching "+x.topic.Name, 1)
 			for _, payload := range []string{"0", "-3", "7", "00", "1"} {
 				srv.Must("PUBLISH", x.channel, payload)
@@ -241,7 +241,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 	for _, name := range []string{"n", "{t}n", "a{t}"} {
 		for _, k := range []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits} {
 			top := backend.Topic{Kind: k, Name: name}
-			s.Watch(top)
+			s.Subscribe(top)
 			h.await(t, "watching "+name, 1)
 			for what, err := range map[string]error{
 				"set":    second(s.SetCount(ctx, request(k, name, 1))),
@@ -262,7 +262,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 				}
 			}
 			h.await(t, "released "+name, 1)
-			s.Unwatch(top)
+			s.Unsubscribe(top)
 		}
 	}
 	in := []backend.RenewRequest{

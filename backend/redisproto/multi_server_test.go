@@ -30,7 +30,7 @@ func multi(t *testing.T, b backend.Backend) (multiSession, *ears) {
 }
 
 type multiSession struct {
-	backend.Session
+	backend.Store
 	backend.BatchStore
 }
 
@@ -64,7 +64,7 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 			if i == 1 && fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:b")) != fmt.Sprint(out[1].Token) {
 				t.Errorf("the token is %d", out[1].Token)
 			}
-			s.Watch(topic(r.Name))
+			s.Subscribe(topic(r.Name))
 			h.await(t, "watching "+r.Name, 1)
 		}
 		if keys := do(t, srv, "DBSIZE"); keys != int64(4) {

@@ -66,7 +66,7 @@ func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
 		for name := range waiting {
 			holder, _ := session(t, b)
 			waits, heard := session(t, b)
-			waits.Watch(topic(name))
+			waits.Subscribe(topic(name))
 			heard.await(t, "watching "+name, 1)
 			for n := range waiting {
 				acquire(t, holder, n, "h:1", time.Minute)
@@ -108,7 +108,7 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 		}
 		leave := func(name, owner string) bool {
 			t.Helper()
-			r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner})
+			r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner})
 			if err != nil {
 				t.Fatal(err)
 			}

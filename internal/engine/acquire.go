@@ -250,14 +250,14 @@ func (c *call) tenure() *tenure {
 		t.Mode = lease.Shared
 	case backend.KindWrite:
 		t.Mode = lease.Admitting
-	case backend.KindNested:
+	case backend.KindDelegated:
 		t.Lent.Store(true)
 		if c.claim.Token != 0 {
 			t.Fence = lease.Fence{Token: c.claim.Token, Drawn: true}
 		}
 	}
 	var outer *lease.Tenure
-	if c.outer != nil && c.Family != backend.KindNested {
+	if c.outer != nil && c.Family != backend.KindDelegated {
 		outer = c.outer.Tenure
 	}
 	t.Under(outer)
@@ -316,7 +316,7 @@ func (c *call) admit(t *tenure, now clock.Instant) {
 			n.budget.Refill(n.queue())
 		}
 	}
-	if c.Family == backend.KindNested {
+	if c.Family == backend.KindDelegated {
 		e.names.join(t)
 	}
 	e.calls.held++
@@ -365,7 +365,7 @@ func (c *call) replicable() error {
 	}
 	if !e.store.can.Replicas {
 		return fail.Invalidf("WithReplicas does not apply: the backend (%T) has no replicas that can be waited for; "+
-			"those of redisgo (with a *redis.Client or *redis.ClusterClient), rueidis and valkey have", e.store.Session)
+			"those of redisgo (with a *redis.Client or *redis.ClusterClient), rueidis and valkey have", e.store.Store)
 	}
 	if r.Timeout >= c.ttl {
 		return fail.Invalidf("WithReplicas(%d, %v): the timeout is to be less than the lease, which is %v", r.N, r.Timeout, c.ttl)

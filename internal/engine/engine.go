@@ -125,7 +125,7 @@ func (e *Engine) Ping(ctx context.Context) error {
 
 // Usable refuses an engine that New did not make.
 func (e *Engine) Usable() error {
-	if e == nil || e.store.Session == nil {
+	if e == nil || e.store.Store == nil {
 		return fail.Zero
 	}
 	return nil
@@ -133,7 +133,7 @@ func (e *Engine) Usable() error {
 
 // store is the session, and what it can do besides.
 type store struct {
-	backend.Session
+	backend.Store
 	can backend.Capabilities
 }
 
@@ -158,7 +158,7 @@ func (e *Engine) Can(has bool, things string) error {
 	}
 	if !has {
 		return fail.Invalidf("the backend (%T) has no %s; those of redisgo, rueidis and memory have",
-			e.store.Session, things)
+			e.store.Store, things)
 	}
 	return nil
 }

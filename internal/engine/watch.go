@@ -51,9 +51,9 @@ func (e *Engine) syncWatch(t backend.Topic) {
 	}
 	e.unlock()
 	if w == nil {
-		e.store.Watch(t)
+		e.store.Subscribe(t)
 	} else {
-		e.store.Unwatch(t)
+		e.store.Unsubscribe(t)
 	}
 }
 

@@ -3,11 +3,11 @@ package backend
 import "context"
 
 // ReadWriteStore has read-write locks: any number of readers, or one writer, who may read
-// as well. Acquire, Reenter, Release, Renew, Inspect, ForceRelease, Watch and Unwatch then
-// take [KindRead] and [KindWrite], under the obligations of [Session] and these:
+// as well. Acquire, SetHolds, Release, Renew, Inspect, ForceRelease, Subscribe and Unsubscribe then
+// take [KindRead] and [KindWrite], under the obligations of [Store] and these:
 //
 //   - Both sides share one record, and one topic: that of KindWrite.
-//   - Each reader has one hold and a lease of its own; there is no Reenter of KindRead, and
+//   - Each reader has one hold and a lease of its own; there is no SetHolds of KindRead, and
 //     Release ignores Keep. The record lives as long as the longest lease in it. One reader's
 //     end is not another's: Release and Renew answer Held: false to one whose lease is over,
 //     though the record lives.
