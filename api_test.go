@@ -168,7 +168,7 @@ var errRefused = errors.New("the client is nil")
 
 type refusing struct{}
 
-func (refusing) Open(backend.Handler) (backend.Session, error) { return nil, errRefused }
+func (refusing) Open(backend.Handler) (backend.Store, error) { return nil, errRefused }
 
 func TestReentryIsForTheInnermostLeaseOnly(t *testing.T) {
 	c := newClient(t)

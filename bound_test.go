@@ -13,7 +13,7 @@ import (
 
 // far is a store that is 20 ms away.
 func far(s *memory.Store) backend.Backend {
-	return tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	return tapped{Backend: s, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 		time.Sleep(20 * time.Millisecond)
 		return s.Acquire(context.Background(), r)
 	}}
@@ -100,7 +100,7 @@ func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
 func TestAStoreThatDoesNotAnswerEndsAShortWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		let := make(chan struct{})
-		c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: s, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 			<-let
 			return s.Acquire(context.Background(), r)
 		}})

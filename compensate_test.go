@@ -16,9 +16,9 @@ import (
 func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
-		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
-		}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+		}, release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 			if releases++; !r.Undo {
 				t.Error("the store is asked to announce what it may not find")
 			}
@@ -38,7 +38,7 @@ func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
-		c := on(t, tapped{Backend: memory.New(), release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+		c := on(t, tapped{Backend: memory.New(), release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 			reply, err := s.Release(t.Context(), r)
 			if releases++; releases <= 10 {
 				return backend.ReleaseReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
@@ -59,7 +59,7 @@ func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 // What is looked for rarely holds Shutdown up for a second all the same.
 func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
 		}})
 		_, err := c.Lock(t.Context(), "x", WithLease(10*time.Hour))
@@ -81,13 +81,13 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 			var late func()
 			var down atomic.Bool
 			n := 0
-			c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			c := on(t, tapped{Backend: s, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 				if n++; n == 1 {
 					late = func() { s.Acquire(context.Background(), r) }
 					return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
 				}
 				return s.Acquire(context.Background(), r)
-			}, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+			}, release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 				if down.Load() {
 					return backend.ReleaseReply{}, &backend.Fault{Err: errGone, Temporary: true}
 				}
@@ -116,21 +116,23 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 // fairTapped is tapped with the queues of fair locks.
 type fairTapped struct {
 	tapped
-	leave func(backend.FairSession, backend.LeaveRequest) (backend.LeaveReply, error)
+	leave func(backend.FairStore, backend.LeaveRequest) (backend.LeaveReply, error)
 }
 
 type fairTappedSession struct {
 	*tappedSession
-	of fairTapped
+	fair backend.FairStore
+	of   fairTapped
 }
 
-func (b fairTapped) Open(h backend.Handler) (backend.Session, error) {
+func (b fairTapped) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	return fairTappedSession{&tappedSession{s, b.tapped}, b}, err
+	x := fairTappedSession{&tappedSession{only{Store: s}, b.tapped}, s.Capabilities().Fair, b}
+	return only{x, backend.Capabilities{Fair: x}}, err
 }
 
 func (s fairTappedSession) Leave(_ context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
-	return s.of.leave(s.Session.(backend.FairSession), r)
+	return s.of.leave(s.fair, r)
 }
 
 // An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its
@@ -139,9 +141,9 @@ func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t
 	synctest.Test(t, func(t *testing.T) {
 		var last time.Time
 		var longest time.Duration
-		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
-		}}, func(s backend.FairSession, r backend.LeaveRequest) (backend.LeaveReply, error) {
+		}}, func(s backend.FairStore, r backend.LeaveRequest) (backend.LeaveReply, error) {
 			if !last.IsZero() {
 				longest = max(longest, time.Since(last))
 			}

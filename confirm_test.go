@@ -16,7 +16,7 @@ import (
 // unheard is a store that hears of a record's end only when it is asked after it, and says so.
 type unheard struct {
 	backend.Backend
-	backend.Session
+	backend.Store
 	begun time.Time
 	mu    sync.Mutex
 	asked []string // when, for how many, and for how long
@@ -25,14 +25,14 @@ type unheard struct {
 
 const confirmAfter = 250 * time.Millisecond
 
-func (s *unheard) Open(h backend.Handler) (backend.Session, error) {
+func (s *unheard) Open(h backend.Handler) (backend.Store, error) {
 	var err error
-	s.Session, err = s.Backend.Open(h)
+	s.Store, err = s.Backend.Open(h)
 	return s, err
 }
 
 func (s *unheard) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := s.Session.Acquire(ctx, r)
+	reply, err := s.Store.Acquire(ctx, r)
 	if reply.Granted {
 		reply.Confirm = confirmAfter
 	}
@@ -45,14 +45,18 @@ func (s *unheard) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 	gone := s.gone
 	s.mu.Unlock()
 	if !gone {
-		s.Session.Renew(ctx, in, out)
+		s.Store.Renew(ctx, in, out)
 	}
 }
 
-func (s *unheard) Relays() bool { return true }
+func (s *unheard) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
+
+func (s *unheard) StepBack(ctx context.Context, t backend.Topic) error {
+	return s.Store.Capabilities().Queue.StepBack(ctx, t)
+}
 
 func (s *unheard) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
-	return s.Session.(backend.RelaySession).HandOver(ctx, r)
+	return s.Store.Capabilities().Queue.HandOver(ctx, r)
 }
 
 // told checks when the store was asked, since it was last checked.

@@ -11,13 +11,14 @@ import (
 
 // granting is a store that grants everything at once, and whose callers may leave.
 type granting struct {
-	backend.Session
+	backend.Store
 	backend.Backend
 }
 
-func (granting) Open(backend.Handler) (backend.Session, error) { return granting{}, nil }
-func (granting) Leaves(backend.Kind) bool                      { return true }
-func (granting) Close() error                                  { return nil }
+func (granting) Open(backend.Handler) (backend.Store, error) { return granting{}, nil }
+func (granting) Capabilities() backend.Capabilities          { return backend.Capabilities{Leaver: granting{}} }
+func (granting) Leaves(backend.Kind) bool                    { return true }
+func (granting) Close() error                                { return nil }
 func (granting) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
 	return backend.AcquireReply{Granted: true}, nil
 }

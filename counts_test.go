@@ -177,7 +177,7 @@ func TestNothingIsRememberedForEver(t *testing.T) {
 			if i == 2 {
 				time.Sleep(backend.Remembered + time.Second)
 			}
-			if _, err := c.engine.Session().(backend.SemaphoreSession).AddCount(ctx, q); err != nil {
+			if _, err := c.engine.Capabilities().Semaphores.AddCount(ctx, q); err != nil {
 				t.Fatal(err)
 			}
 			if n, err := s.Available(ctx); n != want || err != nil {
@@ -201,7 +201,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 		"release":   c.Semaphore("n").Release(ctx, 1),
 	} {
 		var e *Error
-		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.bare") {
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.only") {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
@@ -244,11 +244,17 @@ func TestContextsOfCounts(t *testing.T) {
 // plain is a backend whose sessions have no capability.
 type plain struct{ backend.Backend }
 
-type bare struct{ backend.Session }
+// only is a session that has these capabilities and no others.
+type only struct {
+	backend.Store
+	can backend.Capabilities
+}
 
-func (p plain) Open(h backend.Handler) (backend.Session, error) {
+func (s only) Capabilities() backend.Capabilities { return s.can }
+
+func (p plain) Open(h backend.Handler) (backend.Store, error) {
 	s, err := p.Backend.Open(h)
-	return bare{s}, err
+	return only{Store: s}, err
 }
 
 // lossy loses the replies of TakeCount while lost is set, and calls it then.
@@ -258,18 +264,17 @@ type lossy struct {
 }
 
 type lossySession struct {
-	backend.Session
-	backend.SemaphoreSession
+	backend.SemaphoreStore
 	b *lossy
 }
 
-func (l *lossy) Open(h backend.Handler) (backend.Session, error) {
+func (l *lossy) Open(h backend.Handler) (backend.Store, error) {
 	s, err := l.Backend.Open(h)
-	return &lossySession{s, s.(backend.SemaphoreSession), l}, err
+	return only{s, backend.Capabilities{Semaphores: &lossySession{s.Capabilities().Semaphores, l}}}, err
 }
 
 func (s *lossySession) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
-	reply, err := s.SemaphoreSession.TakeCount(ctx, r)
+	reply, err := s.SemaphoreStore.TakeCount(ctx, r)
 	if s.b.lost != nil && err == nil {
 		s.b.lost()
 		return backend.TakeReply{}, &backend.Fault{Err: errors.New("lost"), MayHaveRun: true, Temporary: true}

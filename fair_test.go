@@ -240,7 +240,7 @@ func TestKindsOfFairLocks(t *testing.T) {
 // withoutQueues is a backend that has no fair locks.
 type withoutQueues struct{ backend.Backend }
 
-func (b withoutQueues) Open(h backend.Handler) (backend.Session, error) {
+func (b withoutQueues) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	return struct{ backend.Session }{s}, err
+	return only{Store: s}, err
 }

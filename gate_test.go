@@ -21,13 +21,13 @@ type slow struct {
 	now   atomic.Int32
 }
 
-func (s *slow) Open(h backend.Handler) (backend.Session, error) {
+func (s *slow) Open(h backend.Handler) (backend.Store, error) {
 	x, err := s.store.Open(h)
-	return &slowSession{x, s}, err
+	return &slowSession{only{Store: x}, s}, err
 }
 
 type slowSession struct {
-	backend.Session
+	backend.Store
 	slow *slow
 }
 
@@ -37,7 +37,7 @@ func (x *slowSession) Acquire(ctx context.Context, r backend.AcquireRequest) (ba
 	}
 	defer x.slow.now.Add(-1)
 	<-x.slow.let
-	return x.Session.Acquire(ctx, r)
+	return x.Store.Acquire(ctx, r)
 }
 
 func TestABurstOfCallersIsSentAFewAtATimeAndHoldsUpNoRenewal(t *testing.T) {

@@ -61,7 +61,7 @@ func (c *Client) Kind(k Kind) (Locker, error) {
 	case k.Fair && k.Spin > 0:
 		err = fail.Invalidf("Kind{Fair, Spin}: a waiter in a queue is told of its turn and does not ask; take one of them")
 	case k.Fair:
-		_, err = engine.Capability[backend.FairSession](c.engine, "fair locks")
+		err = c.engine.Can(c.engine.Capabilities().Fair != nil, "fair locks")
 	}
 	if err != nil {
 		return nil, fail.New("kind", "", err)

@@ -20,42 +20,40 @@ type counting struct {
 	all, one atomic.Int32
 }
 
-func (b *counting) Open(h backend.Handler) (backend.Session, error) {
+func (b *counting) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
 	if err != nil {
 		return nil, err
 	}
-	return &countingSession{s.(multiFair), b}, nil
-}
-
-type multiFair interface {
-	backend.MultiSession
-	backend.FairSession
+	can := s.Capabilities()
+	x := &countingSession{s, can.Batch, b}
+	return only{x, backend.Capabilities{Batch: x, Fair: can.Fair}}, nil
 }
 
 type countingSession struct {
-	multiFair
+	backend.Store
+	backend.BatchStore
 	b *counting
 }
 
 func (s *countingSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	s.b.one.Add(1)
-	return s.multiFair.Acquire(ctx, r)
+	return s.Store.Acquire(ctx, r)
 }
 
 func (s *countingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	s.b.one.Add(1)
-	return s.multiFair.Release(ctx, r)
+	return s.Store.Release(ctx, r)
 }
 
 func (s *countingSession) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
 	s.b.all.Add(1)
-	return s.multiFair.AcquireAll(ctx, in)
+	return s.BatchStore.AcquireAll(ctx, in)
 }
 
 func (s *countingSession) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	s.b.all.Add(1)
-	s.multiFair.ReleaseAll(ctx, in, out)
+	s.BatchStore.ReleaseAll(ctx, in, out)
 }
 
 func (b *counting) wants(t *testing.T, what string, all, one int32) {
@@ -513,16 +511,17 @@ type keeping struct {
 	name string
 }
 
-func (b *keeping) Open(h backend.Handler) (backend.Session, error) {
+func (b *keeping) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
 	if err != nil {
 		return nil, err
 	}
-	return &keepingSession{s.(multiFair), b.name}, nil
+	can := s.Capabilities()
+	return only{s, backend.Capabilities{Batch: &keepingSession{can.Batch, b.name}, Fair: can.Fair}}, nil
 }
 
 type keepingSession struct {
-	multiFair
+	backend.BatchStore
 	name string
 }
 
@@ -531,7 +530,7 @@ func (s *keepingSession) ReleaseAll(ctx context.Context, in []backend.ReleaseReq
 		if in[i].Name == s.name {
 			out[i] = backend.ReleaseResult{Err: &backend.Fault{Err: errors.New("its node is away"), Temporary: true}}
 		} else {
-			s.multiFair.ReleaseAll(ctx, in[i:i+1], out[i:i+1])
+			s.BatchStore.ReleaseAll(ctx, in[i:i+1], out[i:i+1])
 		}
 	}
 }

@@ -19,15 +19,15 @@ import (
 // asked counts what is asked of a store, and refuses renewals when it is told to.
 type asked struct {
 	backend.Backend
-	backend.Session
+	backend.Store
 	mu                                    sync.Mutex
 	acquired, handed, released, reentered int
 	silent                                bool
 }
 
-func (s *asked) Open(h backend.Handler) (backend.Session, error) {
+func (s *asked) Open(h backend.Handler) (backend.Store, error) {
 	var err error
-	s.Session, err = s.Backend.Open(h)
+	s.Store, err = s.Backend.Open(h)
 	return s, err
 }
 
@@ -48,17 +48,17 @@ func (s *asked) all() int {
 
 func (s *asked) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	s.count(&s.acquired)
-	return s.Session.Acquire(ctx, r)
+	return s.Store.Acquire(ctx, r)
 }
 
 func (s *asked) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	s.count(&s.released)
-	return s.Session.Release(ctx, r)
+	return s.Store.Release(ctx, r)
 }
 
-func (s *asked) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
+func (s *asked) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
 	s.count(&s.reentered)
-	return s.Session.Reenter(ctx, r)
+	return s.Store.SetHolds(ctx, r)
 }
 
 func (s *asked) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
@@ -71,18 +71,18 @@ func (s *asked) Renew(ctx context.Context, in []backend.RenewRequest, out []back
 		}
 		return
 	}
-	s.Session.Renew(ctx, in, out)
+	s.Store.Renew(ctx, in, out)
 }
 
-func (s *asked) Relays() bool { return true }
+func (s *asked) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
 
 func (s *asked) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
 	s.count(&s.handed)
-	return s.Session.(backend.RelaySession).HandOver(ctx, r)
+	return s.Store.Capabilities().Queue.HandOver(ctx, r)
 }
 
 func (s *asked) StepBack(ctx context.Context, t backend.Topic) error {
-	return s.Session.(backend.RelaySession).StepBack(ctx, t)
+	return s.Store.Capabilities().Queue.StepBack(ctx, t)
 }
 
 func newAsked(t *testing.T, opts ...ClientOption) (*Client, *asked) {

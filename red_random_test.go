@@ -21,17 +21,15 @@ type laggard struct {
 	most *atomic.Int64
 }
 
-func (s laggard) Open(h backend.Handler) (backend.Session, error) {
+func (s laggard) Open(h backend.Handler) (backend.Store, error) {
 	under, err := s.unaware.Open(h)
-	return lateSession{under, s.most}, err
+	return lateSession{only{under, backend.Capabilities{Age: under.Capabilities().Age}}, s.most}, err
 }
 
 type lateSession struct {
-	backend.Session
+	backend.Store
 	most *atomic.Int64
 }
-
-func (lateSession) KnowsAge() bool { return true }
 
 func (s lateSession) late() {
 	d := 2 * time.Millisecond
@@ -44,7 +42,7 @@ func (s lateSession) late() {
 func (s lateSession) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
 	s.late()
 	defer s.late()
-	r, err := s.Session.Acquire(ctx, q)
+	r, err := s.Store.Acquire(ctx, q)
 	if rand.IntN(20) == 0 {
 		return backend.AcquireReply{}, &backend.Fault{Err: errGone, Temporary: true, MayHaveRun: true}
 	}
@@ -54,13 +52,13 @@ func (s lateSession) Acquire(ctx context.Context, q backend.AcquireRequest) (bac
 func (s lateSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	s.late()
 	defer s.late()
-	s.Session.Renew(ctx, in, out)
+	s.Store.Renew(ctx, in, out)
 }
 
 func (s lateSession) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	s.late()
 	defer s.late()
-	return s.Session.Release(ctx, q)
+	return s.Store.Release(ctx, q)
 }
 
 // Stores are emptied, fail, come back and are slow at random, any number of them at a time: no

@@ -199,7 +199,7 @@ func held(t *testing.T, c *Client) (holds int, mine bool) {
 // unaware is a store whose client hears of no change.
 type unaware struct{ *memory.Store }
 
-func (u unaware) Open(h backend.Handler) (backend.Session, error) {
+func (u unaware) Open(h backend.Handler) (backend.Store, error) {
 	return u.Store.Open(noHints{h})
 }
 
@@ -551,12 +551,12 @@ func TestRedRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 // slowlyDead is a store that fails a while after it was asked.
 type slowlyDead struct{ *memory.Store }
 
-func (s slowlyDead) Open(h backend.Handler) (backend.Session, error) {
+func (s slowlyDead) Open(h backend.Handler) (backend.Store, error) {
 	under, err := s.Store.Open(h)
-	return dyingSession{under}, err
+	return dyingSession{only{Store: under}}, err
 }
 
-type dyingSession struct{ backend.Session }
+type dyingSession struct{ backend.Store }
 
 func (dyingSession) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
 	time.Sleep(100 * time.Millisecond)

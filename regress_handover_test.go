@@ -57,9 +57,9 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 // subscription is dead and does not show it.
 type yielding struct{ backend.Backend }
 
-func (b yielding) Open(backend.Handler) (backend.Session, error) {
+func (b yielding) Open(backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(deaf{})
-	return &yieldingSession{Session: s, sent: make(chan struct{}), answer: make(chan struct{})}, err
+	return &yieldingSession{Store: s, sent: make(chan struct{}), answer: make(chan struct{})}, err
 }
 
 // deaf hears nothing.
@@ -71,19 +71,19 @@ func (deaf) Changed(backend.Topic)  {}
 func (deaf) ChangedAll()            {}
 
 type yieldingSession struct {
-	backend.Session
+	backend.Store
 	handed       bool
 	sent, answer chan struct{}
 }
 
-func (s *yieldingSession) Relays() bool { return true }
+func (s *yieldingSession) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
 
-func (s *yieldingSession) Watch(backend.Topic) {}
+func (s *yieldingSession) Subscribe(backend.Topic) {}
 
 func (s *yieldingSession) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
 	if !s.handed {
 		s.handed = true
-		return s.Session.(backend.RelaySession).HandOver(ctx, r)
+		return s.Store.Capabilities().Queue.HandOver(ctx, r)
 	}
 	close(s.sent)
 	<-s.answer

@@ -16,11 +16,8 @@ import (
 
 // all is all that a session of the memory store can do.
 type all interface {
-	backend.RWSession
-	backend.FairSession
-	backend.LatchSession
-	backend.SemaphoreSession
-	backend.PermitSession
+	backend.Store
+	backend.SemaphoreStore
 }
 
 // spied is a store whose operations on any kind a test gets between.
@@ -28,14 +25,20 @@ type spied struct {
 	*memory.Store
 	acquire func(s all, r backend.AcquireRequest) (backend.AcquireReply, error)
 	take    func(s all, r backend.CountRequest) (backend.TakeReply, error)
-	count   func(ctx context.Context, s all, t backend.Topic) (int64, error)
+	count   func(ctx context.Context) (int64, error) // of a latch
 	release func(ctx context.Context, s all, r backend.ReleaseRequest) (backend.ReleaseReply, error)
 	add     func(ctx context.Context, s all, r backend.CountRequest) (int64, error)
 }
 
-func (b *spied) Open(h backend.Handler) (backend.Session, error) {
+func (b *spied) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Store.Open(h)
-	return &spiedSession{s.(all), b}, err
+	can := s.Capabilities()
+	x := &spiedSession{struct {
+		backend.Store
+		backend.SemaphoreStore
+	}{s, can.Semaphores}, b}
+	return only{x, backend.Capabilities{ReadWrite: can.ReadWrite, Fair: can.Fair, Permits: can.Permits,
+		Latches: spiedLatches{can.Latches, b}, Semaphores: x}}, err
 }
 
 type spiedSession struct {
@@ -64,11 +67,16 @@ func (s *spiedSession) TakeCount(ctx context.Context, r backend.CountRequest) (b
 	return s.all.TakeCount(ctx, r)
 }
 
-func (s *spiedSession) Count(ctx context.Context, t backend.Topic) (int64, error) {
+type spiedLatches struct {
+	backend.LatchStore
+	spy *spied
+}
+
+func (s spiedLatches) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	if s.spy.count != nil {
-		return s.spy.count(ctx, s.all, t)
+		return s.spy.count(ctx)
 	}
-	return s.all.Count(ctx, t)
+	return s.LatchStore.Count(ctx, t)
 }
 
 func (s *spiedSession) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
@@ -189,7 +197,7 @@ func TestRule14_WhatShutdownCutsOffSaysSo(t *testing.T) {
 			<-ctx.Done()
 			return &backend.Fault{Err: ctx.Err(), MayHaveRun: true, Temporary: true}
 		}
-		b.count = func(ctx context.Context, _ all, _ backend.Topic) (int64, error) { return 0, cutOff(ctx) }
+		b.count = func(ctx context.Context) (int64, error) { return 0, cutOff(ctx) }
 		b.add = func(ctx context.Context, _ all, _ backend.CountRequest) (int64, error) { return 0, cutOff(ctx) }
 		errs := make(chan error, 4)
 		go func() { errs <- c.Latch("l").Wait(context.Background()) }()

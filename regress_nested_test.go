@@ -120,20 +120,17 @@ func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
 type slowToNest struct{ backend.Backend }
 
 type slowNestSession struct {
-	backend.Session
-	backend.NestSession
+	backend.DelegationStore
 }
 
-func (s slowToNest) Open(h backend.Handler) (backend.Session, error) {
+func (s slowToNest) Open(h backend.Handler) (backend.Store, error) {
 	x, err := s.Backend.Open(h)
-	return slowNestSession{x, x.(backend.NestSession)}, err
+	return only{x, backend.Capabilities{Delegation: slowNestSession{x.Capabilities().Delegation}}}, err
 }
 
-func (s slowNestSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	if r.Kind == backend.KindNested {
-		time.Sleep(time.Millisecond)
-	}
-	return s.Session.Acquire(ctx, r)
+func (s slowNestSession) Enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
+	time.Sleep(time.Millisecond)
+	return s.DelegationStore.Enter(ctx, r)
 }
 
 // A lease counts from when its request was sent, not from when Lock was called.

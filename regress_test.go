@@ -17,40 +17,40 @@ import (
 // tapped is a store whose operations a test gets between.
 type tapped struct {
 	backend.Backend
-	acquire func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error)
-	release func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error)
-	force   func(s backend.Session, t backend.Topic) (bool, error)
+	acquire func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error)
+	release func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error)
+	force   func(s backend.Store, t backend.Topic) (bool, error)
 }
 
-func (b tapped) Open(h backend.Handler) (backend.Session, error) {
+func (b tapped) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	return &tappedSession{s, b}, err
+	return &tappedSession{only{Store: s}, b}, err
 }
 
 type tappedSession struct {
-	backend.Session
+	backend.Store
 	tap tapped
 }
 
 func (s *tappedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if s.tap.acquire != nil {
-		return s.tap.acquire(s.Session, r)
+		return s.tap.acquire(s.Store, r)
 	}
-	return s.Session.Acquire(ctx, r)
+	return s.Store.Acquire(ctx, r)
 }
 
 func (s *tappedSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	if s.tap.release != nil {
-		return s.tap.release(s.Session, r)
+		return s.tap.release(s.Store, r)
 	}
-	return s.Session.Release(ctx, r)
+	return s.Store.Release(ctx, r)
 }
 
 func (s *tappedSession) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
 	if s.tap.force != nil {
-		return s.tap.force(s.Session, t)
+		return s.tap.force(s.Store, t)
 	}
-	return s.Session.ForceRelease(ctx, t)
+	return s.Store.ForceRelease(ctx, t)
 }
 
 // on opens clients of b and ends them with the test, without waiting for Unlocks.
@@ -87,7 +87,7 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
 		other := on(t, st)
-		c := on(t, tapped{Backend: st, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: st, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 			time.Sleep(5 * time.Millisecond)
 			return s.Acquire(context.Background(), r)
 		}})
@@ -189,7 +189,7 @@ func TestRule11_AClientWithTheIDOfOneThatWasIsNotAnsweredInItsPlace(t *testing.T
 func TestRule14_ShutdownTakesNothingBackFromUnderRunningWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st, first := memory.New(), true
-		c := on(t, tapped{Backend: st, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: st, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 			reply, err := s.Acquire(context.Background(), r)
 			if first {
 				first = false
@@ -211,7 +211,7 @@ func TestRule14_ShutdownTakesNothingBackFromUnderRunningWork(t *testing.T) {
 func TestRule09_AnAbandonedGrantIsTakenBackHoweverLongTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		c := on(t, tapped{Backend: st, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, tapped{Backend: st, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 			reply, err := s.Acquire(context.Background(), r)
 			time.Sleep(100 * time.Millisecond)
 			st.SetDown(errors.New("gone"))
@@ -235,7 +235,7 @@ func TestRule09_AnAbandonedGrantIsTakenBackHoweverLongTheStoreIsAway(t *testing.
 func TestForceUnlockLeavesAloneWhoCameAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		c := on(t, tapped{Backend: st, force: func(s backend.Session, topic backend.Topic) (bool, error) {
+		c := on(t, tapped{Backend: st, force: func(s backend.Store, topic backend.Topic) (bool, error) {
 			removed, err := s.ForceRelease(context.Background(), topic)
 			time.Sleep(time.Millisecond) // meanwhile the waiter has it
 			return removed, err
@@ -304,12 +304,12 @@ func TestABackendThatPanicsTakesNoPlaceAtTheGate(t *testing.T) {
 
 type panicking struct{ backend.Backend }
 
-func (p panicking) Open(h backend.Handler) (backend.Session, error) {
+func (p panicking) Open(h backend.Handler) (backend.Store, error) {
 	s, err := p.Backend.Open(h)
-	return panickingSession{s}, err
+	return panickingSession{only{Store: s}}, err
 }
 
-type panickingSession struct{ backend.Session }
+type panickingSession struct{ backend.Store }
 
 func (panickingSession) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
 	panic("a hook of the client library")

@@ -22,29 +22,24 @@ type copied struct {
 	under atomic.Int64  // acquisitions that wait
 }
 
-func (s *copied) Open(h backend.Handler) (backend.Session, error) {
+func (s *copied) Open(h backend.Handler) (backend.Store, error) {
 	x, err := s.store.Open(h)
 	if err != nil {
 		return nil, err
 	}
-	return &copiedSession{x.(memorySession), s}, nil
-}
-
-// memorySession is what a session of the memory backend has that matters here.
-type memorySession interface {
-	backend.Session
-	backend.SemaphoreSession
-	backend.FairSession
-	backend.LatchSession
-	backend.PermitSession
+	return &copiedSession{x, s}, nil
 }
 
 type copiedSession struct {
-	memorySession
+	backend.Store
 	of *copied
 }
 
-func (*copiedSession) Replicates() bool { return true }
+func (x *copiedSession) Capabilities() backend.Capabilities {
+	can := x.Store.Capabilities()
+	return backend.Capabilities{Replicas: true, Fair: can.Fair, Semaphores: can.Semaphores, Latches: can.Latches,
+		Permits: can.Permits}
+}
 
 func (x *copiedSession) wait(replicas int, wait time.Duration) int {
 	have := int(x.of.have.Load())
@@ -58,15 +53,15 @@ func (x *copiedSession) wait(replicas int, wait time.Duration) int {
 }
 
 func (x *copiedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := x.memorySession.Acquire(ctx, r)
+	reply, err := x.Store.Acquire(ctx, r)
 	if err == nil && reply.Granted && r.Replicas > 0 {
 		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
 	}
 	return reply, err
 }
 
-func (x *copiedSession) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
-	reply, err := x.memorySession.Reenter(ctx, r)
+func (x *copiedSession) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	reply, err := x.Store.SetHolds(ctx, r)
 	if err == nil && reply.Held && r.Replicas > 0 {
 		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
 	}
@@ -77,7 +72,7 @@ func (x *copiedSession) Release(ctx context.Context, r backend.ReleaseRequest) (
 	if x.of.deaf.Add(-1) >= 0 {
 		return backend.ReleaseReply{}, &backend.Fault{Err: errors.New("not heard"), MayHaveRun: true, Temporary: true}
 	}
-	return x.memorySession.Release(ctx, r)
+	return x.Store.Release(ctx, r)
 }
 
 func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {

@@ -77,8 +77,8 @@ func (s *side) acquire(ctx context.Context, r engine.Request, opts []Option) (*L
 }
 
 func (c *Client) hasRW() error {
-	_, err := engine.Capability[backend.RWSession](c.inner(), "read-write locks")
-	return err
+	e := c.inner()
+	return e.Can(e != nil && e.Capabilities().ReadWrite != nil, "read-write locks")
 }
 
 // InspectRW is [Client.Inspect] for a read-write lock.

@@ -78,26 +78,26 @@ func TestALongLeaseOfReadIsUpheld(t *testing.T) {
 // cutting is a store in which another program cuts the time of readers.
 type cutting struct {
 	*memory.Store
-	session  backend.RWSession
+	session  backend.Store
 	asserted *atomic.Int64
 }
 
-func (b *cutting) Open(h backend.Handler) (backend.Session, error) {
+func (b *cutting) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Store.Open(h)
 	if b.session == nil {
-		b.session = s.(backend.RWSession)
+		b.session = s
 	}
-	return &cuttingSession{s.(backend.RWSession), b}, err
+	return &cuttingSession{only{s, backend.Capabilities{ReadWrite: s.Capabilities().ReadWrite}}, b}, err
 }
 
 type cuttingSession struct {
-	backend.RWSession
+	backend.Store
 	b *cutting
 }
 
 func (s *cuttingSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	s.b.asserted.Add(int64(len(in)))
-	s.RWSession.Renew(ctx, in, out)
+	s.Store.Renew(ctx, in, out)
 }
 
 // cut leaves d of what l's record has left, if it is more.
@@ -207,21 +207,21 @@ type telling struct {
 	renewals atomic.Int64
 }
 
-func (b *telling) Open(h backend.Handler) (backend.Session, error) {
+func (b *telling) Open(h backend.Handler) (backend.Store, error) {
 	b.handlers = append(b.handlers, h)
 	s, err := b.Store.Open(h)
-	return &tellingSession{RWSession: s.(backend.RWSession), b: b, h: h}, err
+	return &tellingSession{only{s, backend.Capabilities{ReadWrite: s.Capabilities().ReadWrite}}, b, h}, err
 }
 
 type tellingSession struct {
-	backend.RWSession
+	backend.Store
 	b *telling
 	h backend.Handler
 }
 
 func (s *tellingSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	s.b.renewals.Add(1)
-	s.RWSession.Renew(ctx, in, out)
+	s.Store.Renew(ctx, in, out)
 	for _, r := range in {
 		if r.Lease == 0 {
 			continue
@@ -266,9 +266,9 @@ func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 // A backend that has locks and nothing else.
 type locksOnly struct{ *memory.Store }
 
-func (b locksOnly) Open(h backend.Handler) (backend.Session, error) {
+func (b locksOnly) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Store.Open(h)
-	return struct{ backend.Session }{s}, err
+	return only{Store: s}, err
 }
 
 func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {

@@ -2,8 +2,8 @@ package backend
 
 import "time"
 
-// AgeSession knows since when its store has kept all its data. It is a capability, see
-// [LatchSession].
+// AgeStore knows since when its store has kept all its data. It is a capability:
+// [Capabilities.Age].
 //
 // The age of a store is the time since it was first asked for it after it had lost
 // data, or may have: after it was emptied, started (though it read a file), or took over from
@@ -12,12 +12,13 @@ import "time"
 //
 // A store may keep its age for each Age.Scope by itself; it is then new in a scope in which it was never asked.
 //
-// [Session.Acquire] of KindLock with AcquireRequest.Age is refused, with
+// [Store.Acquire] of KindLock with AcquireRequest.Age is refused, with
 // AcquireReply.Young, while the store is younger than that, whoever holds the lock.
 // Remaining is then for how long it still is. An owner that holds the lock is granted
 // again all the same.
-type AgeSession interface {
-	// KnowsAge tells whether AcquireRequest.Age is heeded; on some kinds of servers it cannot be.
+type AgeStore interface {
+	// KnowsAge reports whether AcquireRequest.Age is heeded. The answer may depend on the server, and change when the
+	// first command has found out which server there is. It does no I/O.
 	KnowsAge() bool
 }
 

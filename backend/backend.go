@@ -3,9 +3,16 @@
 // waiting, owners, leases and renewal; a backend holds the record of who has
 // what, and answers each question about it in one atomic step.
 //
-// Users never call this package. They pass a [Backend] to mortise.New. Those who
-// write one follow the obligations below, and prove them by running the suite in
-// backend/backendtest.
+// Users never call this package; they pass a [Backend] to mortise.New. An implementation
+// keeps these obligations, and proves them by running the suite in backend/backendtest:
+//
+//   - Each operation of a [Store] is one atomic step, by the store's clock.
+//   - A lease that is over is over, though its record has not been deleted yet.
+//   - Owners and hold counts are absolute: the same request twice counts once.
+//   - A [Fault] says whether the operation may have taken effect; nothing is retried below mortise.
+//   - After [Handler].Watching no release is missed. Handlers are called in order and outside of locks.
+//   - Fencing tokens of a name rise for good.
+//   - [Capabilities] says what else the store can do; a nil field is no fault.
 package backend
 
 import (
@@ -20,7 +27,7 @@ type Backend interface {
 	// be reached shows in the first operation. Bad configuration, a nil client
 	// for one, is an error here. Open may be called more than once; the sessions
 	// then share the store.
-	Open(h Handler) (Session, error)
+	Open(h Handler) (Store, error)
 }
 
 // Topic names what can be watched: a lock, or what else Kind says. Releases of
@@ -28,7 +35,7 @@ type Backend interface {
 type Topic struct {
 	Kind Kind
 	Name string
-	// Owner is who waits, for KindFair, where each hears of its own turn only; for KindNested, who
+	// Owner is who waits, for KindFair, where each hears of its own turn only; for KindDelegated, who
 	// is to be entered under.
 	Owner string
 }
@@ -39,26 +46,26 @@ type Kind uint8
 const (
 	// KindLock is the reentrant lock: plain or fenced, they share one record.
 	KindLock Kind = iota
-	// KindLatch is a count that goes down to zero: [LatchSession].
+	// KindLatch is a count that goes down to zero: [LatchStore].
 	KindLatch
-	// KindSemaphore is a count of free permits: [SemaphoreSession].
+	// KindSemaphore is a count of free permits: [SemaphoreStore].
 	KindSemaphore
-	// KindPermits is a count of free permits, and those that are out: [PermitSession].
+	// KindPermits is a count of free permits, and those that are out: [PermitStore].
 	KindPermits
-	// KindRead and KindWrite are the two sides of a read-write lock: [RWSession].
+	// KindRead and KindWrite are the two sides of a read-write lock: [ReadWriteStore].
 	KindRead
 	KindWrite
-	// KindFair is the reentrant lock with a queue: [FairSession].
+	// KindFair is the reentrant lock with a queue: [FairStore].
 	KindFair
-	// KindNested is the reentrant lock, entered under another owner that holds it: [NestSession].
-	KindNested
+	// KindDelegated is the reentrant lock, entered under another owner that holds it: [DelegationStore].
+	KindDelegated
 )
 
 // Handler receives what a session learns unasked. Its methods return at once,
 // may be called from any goroutine, and never call back into the session.
 type Handler interface {
 	// Watching tells that t is watched from now on: each release after this call
-	// is followed by a call of Released. It is called after each [Session.Watch],
+	// is followed by a call of Released. It is called after each [Store.Subscribe],
 	// and again whenever watching was interrupted and works again. Whatever
 	// happened before it may have been missed, so waiters try again.
 	Watching(t Topic)
@@ -81,21 +88,7 @@ type WatchFailer interface {
 	WatchFailed(t Topic, err error)
 }
 
-// TurnHandler may be implemented by a [Handler]. The others are told Released for every release.
-type TurnHandler interface {
-	// Passed tells that t, of KindLock, was released, and that another session is to ask for it.
-	Passed(t Topic, next Turn)
-}
-
-// Turn is what a session is told of a release that another one is to ask after.
-type Turn struct {
-	// Second tells that this one is to ask, if the other stays silent.
-	Second bool
-	// Waiting is how many sessions were told, about.
-	Waiting int
-}
-
-// Session is one client's way into a store. All methods may be called
+// Store is one client's session with a store. All methods may be called
 // concurrently. Durations are whole milliseconds, at least one, unless said
 // otherwise. Names and owners are not empty. An owner asks for one name by one kind
 // only, KindLock and KindFair being one; a session need not tell its holds of two kinds apart.
@@ -105,15 +98,17 @@ type Turn struct {
 // operation may have taken effect. An operation is never sent twice by the session or
 // by the client library under it, except where the first is known not to have
 // run (a script that was not loaded).
-type Session interface {
+type Store interface {
+	// Capabilities returns what the store can do besides. It does no I/O, and the answer never changes.
+	Capabilities() Capabilities
 	// Acquire takes the lock for an owner that holds nothing, or refuses.
 	// The same request a second time while the owner holds it changes nothing
 	// and is granted again: it counts once.
 	Acquire(ctx context.Context, r AcquireRequest) (AcquireReply, error)
-	// Reenter sets the hold count of an owner that holds the lock already and
+	// SetHolds sets the hold count of an owner that holds the lock already and
 	// sets what remains of its lease to max(remaining, r.Lease). Where the owner
 	// holds nothing, it changes nothing and answers Held: false.
-	Reenter(ctx context.Context, r ReenterRequest) (ReenterReply, error)
+	SetHolds(ctx context.Context, r HoldsRequest) (HoldsReply, error)
 	// Release sets the hold count of an owner to r.Keep. At zero it removes the
 	// record and announces the release to all who watch. It leaves the lease's
 	// time alone. Where the owner holds nothing, it changes nothing, announces
@@ -130,87 +125,18 @@ type Session interface {
 	// It reports whether there was one.
 	ForceRelease(ctx context.Context, t Topic) (bool, error)
 
-	// Watch asks to be told of t's releases, until Unwatch. It returns at once;
+	// Subscribe asks to be told of t's releases, until Unsubscribe. It returns at once;
 	// Handler.Watching tells when it is so. While the store is away the session
 	// keeps trying. A session watches a topic once, however often it is asked.
-	Watch(t Topic)
-	// Unwatch ends it. It returns at once.
-	Unwatch(t Topic)
+	Subscribe(t Topic)
+	// Unsubscribe ends it. It returns at once.
+	Unsubscribe(t Topic)
 
 	// Ping asks the store for a sign of life and prepares it (loads scripts).
 	Ping(ctx context.Context) error
 	// Close ends the session, its goroutines and connections, but no record and
 	// no client that was given to the adapter ready-made. Operations after it fail.
 	Close() error
-}
-
-// NodeSession is a [Session] of a store that may consist of several nodes, each with a share of the names.
-// A client then keeps what it sends to one apart from what it sends to others, so that a node that
-// hangs holds up nothing elsewhere.
-type NodeSession interface {
-	Session
-	// Node numbers the node that has a name, from one, as far as the session knows; 0 where there is one only, or it
-	// does not know yet. Numbers are small, and stay those of their nodes. It neither blocks nor does I/O, nor
-	// calls the Handler. That it is wrong costs promptness only.
-	Node(name string) int
-}
-
-// Leaver is a [Session] whose Acquire and Release can be left: when their ctx ends, also if it had
-// before the call, they return a [*Left] at once, and the operation goes on. A caller of another
-// Session that wants to leave calls it in a goroutine of its own, and so does one who asks for replicas.
-type Leaver interface {
-	// Leaves tells whether that is so for a kind, as far as is known now. It does no I/O.
-	Leaves(k Kind) bool
-}
-
-// Left is the error of an operation that was left.
-type Left[R any] struct {
-	// Wait waits until it is over and returns what became of it. It is called once.
-	Wait func() (R, error)
-}
-
-func (*Left[R]) Error() string { return "the caller's context ended before the store answered" }
-
-func (*Left[R]) Unwrap() error { return context.Canceled }
-
-// RelaySession is a [Session] whose plain locks go from one who waits to the next. Its
-// HandOver can be left where its Release can: see [Leaver].
-type RelaySession interface {
-	// Relays tells whether that is so. It does no I/O.
-	Relays() bool
-	// HandOver is Release, Keep being zero, and grants the lock to r.Successor in the
-	// same step, if the owner held it. Nobody is told of that.
-	HandOver(ctx context.Context, r HandOverRequest) (HandOverReply, error)
-	// StepBack takes back that the session waits for t: AcquireReply.Waits, HandOverReply.Waits.
-	// If it was told of a release, and t is free, another is.
-	StepBack(ctx context.Context, t Topic) error
-}
-
-// HandOverRequest releases a lock of KindLock for a successor.
-type HandOverRequest struct {
-	Name      string
-	Owner     string
-	Successor string
-	// Lease and Fenced are the successor's, as in AcquireRequest.
-	Lease  time.Duration
-	Fenced bool
-	// Yield asks that it be released for all, as by Release, if others than this session
-	// may be waiting.
-	Yield bool
-	// Waits tells, for Yield, that the session has owners that wait: it then waits as after
-	// a refused AcquireRequest with Waits.
-	Waits bool
-}
-
-// HandOverReply answers a HandOverRequest.
-type HandOverReply struct {
-	// Held tells whether the owner held the lock when the request arrived. It does not any more.
-	Held bool
-	// Granted tells that the successor holds it, with Token where Fenced.
-	Granted bool
-	Token   int64
-	// Waits tells that it was released, and that the session will be told when it is its turn.
-	Waits bool
 }
 
 // AcquireRequest asks for a lock that the owner does not hold yet.
@@ -228,13 +154,9 @@ type AcquireRequest struct {
 	// takes to arrive. It never grants that way.
 	Cached bool
 	// Under, if not empty, is for KindRead an owner that the request comes from: one that
-	// holds the lock by UnderKind, KindRead or KindWrite. For KindNested it is the owner that is entered under, whose
-	// hold count is to be UnderHolds.
-	Under      string
-	UnderKind  Kind
-	UnderHolds int
-	// UnderToken is for KindNested a fencing token of that name that the owner will use; zero for none.
-	UnderToken int64
+	// holds the lock by UnderKind, KindRead or KindWrite.
+	Under     string
+	UnderKind Kind
 	// Claim is for KindWrite how long a refusal that readers are the reason of keeps fresh
 	// readers out, in Claimant's name; a claim replaces that of another. Zero for no
 	// claim. A grant ends the claim if it is Claimant's.
@@ -243,13 +165,13 @@ type AcquireRequest struct {
 	// Wait is for how long a place in the queue is kept, from when the places before
 	// it are gone; for KindFair. Zero asks for no place. It is the same each time that an owner asks.
 	Wait time.Duration
-	// Age is for KindLock how old the store must be: [AgeSession]. Nil for any age.
+	// Age is for KindLock how old the store must be: [AgeStore]. Nil for any age.
 	Age *Age
-	// Waits tells a [RelaySession] that the owner is one who waits, and that the topic is
+	// Waits tells a [QueueStore] that the owner is one who waits, and that the topic is
 	// watched and was confirmed to be. For KindLock without Age.
 	Waits bool
 	// Replicas is how many replicas are to have a grant before it is answered, and ReplicaWait how
-	// long that is waited for at most: [ReplicaSession].
+	// long that is waited for at most: [Capabilities.Replicas].
 	Replicas    int
 	ReplicaWait time.Duration
 }
@@ -263,15 +185,15 @@ type AcquireReply struct {
 	// if the record has no end. For KindFair it is zero where nobody holds it and
 	// others are before.
 	Remaining time.Duration
-	// Look is, for KindFair and KindNested where refused, when to ask again though nothing was
+	// Look is, for KindFair and KindDelegated where refused, when to ask again though nothing was
 	// announced: because the holder may be dead, or those who are before; negative if never.
 	Look time.Duration
 	// Available is how many permits are free after the operation, for KindPermits.
 	Available int64
 	// Claimed tells that the refusal left a claim: AcquireRequest.Claim.
 	Claimed bool
-	// Absent tells that Under holds nothing, or less than UnderHolds, or that
-	// UnderToken is larger than any that was drawn: the request is not granted.
+	// Absent tells that Under holds nothing, or, for an [EnterRequest], less than Holds, or that
+	// its Drawn is larger than any token that was drawn: the request is not granted.
 	Absent bool
 	// Young tells that the store is younger than AcquireRequest.Age: the request is not granted.
 	Young bool
@@ -285,8 +207,8 @@ type AcquireReply struct {
 	Confirm time.Duration
 }
 
-// ReenterRequest asks for one more hold by an owner.
-type ReenterRequest struct {
+// HoldsRequest asks for one more hold by an owner.
+type HoldsRequest struct {
 	Kind  Kind
 	Name  string
 	Owner string
@@ -301,8 +223,8 @@ type ReenterRequest struct {
 	ReplicaWait time.Duration
 }
 
-// ReenterReply answers a ReenterRequest.
-type ReenterReply struct {
+// HoldsReply answers a HoldsRequest.
+type HoldsReply struct {
 	Held  bool
 	Token int64
 	// Replicas is how many replicas had the count by then, where asked for.

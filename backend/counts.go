@@ -5,10 +5,6 @@ import (
 	"time"
 )
 
-// The interfaces below are capabilities: what a [Session] may implement besides, and
-// a client finds out by type assertion. Where a session lacks one, the client
-// answers that its backend has no such thing.
-
 // Remembered is how long a store remembers a [CountRequest] at the least, from when
 // it carried it out.
 const Remembered = 2 * time.Minute
@@ -37,9 +33,9 @@ const MaxCount = 1<<31 - 1
 // MaxLatch bounds the counts of latches: Redis's scripts count in doubles.
 const MaxLatch = 1 << 53
 
-// LatchSession has latches: a count that goes down to zero, and is gone then.
+// LatchStore has latches: a count that goes down to zero, and is gone then.
 // Operations answer ErrWrongKind where the name holds something else than a count.
-type LatchSession interface {
+type LatchStore interface {
 	// SetCount makes a count of r.N, one to MaxLatch, and announces it; where there is
 	// one it changes nothing and reports false.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
@@ -52,9 +48,9 @@ type LatchSession interface {
 	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
 }
 
-// SemaphoreSession has semaphores: a count of free permits. Nobody owns those that
+// SemaphoreStore has semaphores: a count of free permits. Nobody owns those that
 // are taken, and nothing gives them back by itself.
-type SemaphoreSession interface {
+type SemaphoreStore interface {
 	// SetCount makes a count of r.N and announces it, if it is above zero; where
 	// there is one it changes nothing and reports false.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
@@ -74,28 +70,26 @@ type SemaphoreSession interface {
 	DrainCount(ctx context.Context, r CountRequest) (int64, error)
 }
 
-// TakeReply answers SemaphoreSession.TakeCount.
+// TakeReply answers SemaphoreStore.TakeCount.
 type TakeReply struct {
 	Granted bool
 	// Available is the count after the operation.
 	Available int64
 }
 
-// PermitSession has permits that expire: a count of free ones, and for each that is
+// PermitStore has permits that expire: a count of free ones, and for each that is
 // out an owner and the end of its lease by the store's clock. Owners are 32
 // lower-case hexadecimal digits, drawn at random and never used again.
 //
-// [Session.Acquire], Release and Renew take requests of [KindPermits]: one permit for
+// [Store.Acquire], Release and Renew take requests of [KindPermits]: one permit for
 // the owner, under the same obligations as a lock's, except that others
 // may be out at the same time. A refusal's Remaining is the time after which the first
 // of those that are out ends unless renewed. Acquire and Count first add to the count
 // those that have ended, and announce that; Release does not find them, and Renew does
 // not revive them. There is no re-entry and no ForceRelease.
-type PermitSession interface {
-	// SetCount, Count and AddCount are as in SemaphoreSession.
+type PermitStore interface {
+	// SetCount, Count and AddCount are as in SemaphoreStore.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
 	Count(ctx context.Context, t Topic) (int64, error)
 	AddCount(ctx context.Context, r CountRequest) (int64, error)
-	// Permits does nothing: it says that requests of KindPermits are understood.
-	Permits()
 }

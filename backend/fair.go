@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// FairSession has fair locks: those who wait for one stand in a queue in the store
-// and get it in the order in which they asked. It is a capability, see [LatchSession].
+// FairStore has fair locks: those who wait for one stand in a queue in the store
+// and get it in the order in which they asked. It is a capability:
+// [Capabilities.Fair].
 //
 // The record of a fair lock is that of the plain lock; the queue stands beside it.
-// [Session.Acquire] and Release take requests of [KindFair]. Reenter, Renew, Inspect
+// [Store.Acquire] and Release take requests of [KindFair]. SetHolds, Renew, Inspect
 // and ForceRelease are the plain lock's, except that ForceRelease also tells the first in
 // the queue. An Acquire or Release of [KindLock] does not look at the queue.
 //
@@ -30,7 +31,7 @@ import (
 // has not asked meanwhile; and one who can be reached, and yet has not asked five times
 // Absence after another found the lock free. Where nobody in the queue can be
 // reached, those are told who watch the lock's topic of KindLock.
-type FairSession interface {
+type FairStore interface {
 	// Leave takes an owner out of the queue, and releases the lock if it holds it:
 	// what undoes an Acquire of KindFair, whatever it came to. If that was the first, and
 	// the lock is free, the next is told. Where it has no place and holds nothing it

@@ -62,7 +62,7 @@ func (e *ears) silent(t *testing.T, what string) {
 	}
 }
 
-func open(t *testing.T, b backend.Backend) (backend.Session, *ears) {
+func open(t *testing.T, b backend.Backend) (backend.Store, *ears) {
 	t.Helper()
 	e := &ears{}
 	s, err := b.Open(e)
@@ -77,7 +77,7 @@ func at(addr string) backend.Backend {
 	return rueidis.New(redis.ClientOption{InitAddress: []string{addr}})
 }
 
-func try(t *testing.T, s backend.Session, name, owner string) backend.AcquireReply {
+func try(t *testing.T, s backend.Store, name, owner string) backend.AcquireReply {
 	t.Helper()
 	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second,
 		Cached: true})
@@ -190,7 +190,7 @@ func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
 		},
 		"re-entry": func() {
 			try(t, s, "n", "a")
-			if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "n", Owner: "a", Holds: 2,
+			if r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Name: "n", Owner: "a", Holds: 2,
 				Lease: time.Hour}); err != nil || !r.Held {
 				t.Fatal(r, err)
 			}
@@ -259,7 +259,7 @@ func TestWithoutTrackingAllElseWorks(t *testing.T) {
 					t.Fatal("granted")
 				}
 			}
-			s.Watch(backend.Topic{Name: "n"})
+			s.Subscribe(backend.Topic{Name: "n"})
 			e.await(t, "watching n")
 			do(t, srv, "DEL", "n")
 			do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "0")
@@ -416,7 +416,7 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	if !try(t, s, "n", "o").Granted {
 		t.Error("not granted")
 	}
-	s.Watch(backend.Topic{Name: "n"})
+	s.Subscribe(backend.Topic{Name: "n"})
 	e.await(t, "watching n")
 	if asked.Load() < 3 {
 		t.Errorf("asked %d times", asked.Load())

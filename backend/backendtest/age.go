@@ -8,7 +8,7 @@ import (
 
 // ageTests are about stores that know since when they have their data. They do nothing on a
 // backend that does not.
-var ageTests = where((*env).knowsAge, []test{
+var ageTests = where((*env).knowsAge, "a store that knows its age", []test{
 	{"Port_AStoreThatWasEmptiedRefusesUntilItIsOldEnough", func(e *env) {
 		s := e.bare()
 		ask := func(owner string, age time.Duration) backend.AcquireReply {
@@ -77,6 +77,6 @@ var ageTests = where((*env).knowsAge, []test{
 })
 
 func (e *env) knowsAge() bool {
-	a, has := e.bare().Session.(backend.AgeSession)
-	return has && a.KnowsAge()
+	a := e.bare().Capabilities().Age
+	return a != nil && a.KnowsAge()
 }

@@ -6,7 +6,7 @@
 //	}
 //
 // The tests whose names begin with Port go through the obligations of
-// [backend.Session] one by one. Those that begin with a rule's number run the whole
+// [backend.Store] one by one. Those that begin with a rule's number run the whole
 // of mortise over the backend and hold it to the rules of docs/guarantees.md;
 // each rule has tests on each backend.
 //
@@ -88,14 +88,21 @@ type test struct {
 	run  func(*env)
 }
 
-// where leaves the tests out on a backend that has not what they are about.
-func where(has func(*env) bool, tests []test) []test {
+// where skips the tests on a backend that lacks what they are about.
+func where(has func(*env) bool, things string, tests []test) []test {
 	for i, x := range tests {
 		tests[i].run = func(e *env) {
-			if has(e) {
-				x.run(e)
+			if !has(e) {
+				e.lacks(things)
 			}
+			x.run(e)
 		}
 	}
 	return tests
+}
+
+// lacks skips a test of a capability that the backend has not. The rules' matrix lists what it says.
+func (e *env) lacks(things string) {
+	e.Helper()
+	e.Skipf("the backend lacks %s", things)
 }

@@ -97,7 +97,7 @@ var countTests = func() []test {
 			o, h := e.session()
 			for _, k := range countKinds {
 				t := backend.Topic{Kind: k, Name: "n"}
-				o.Watch(t)
+				o.Subscribe(t)
 				e.until("watching", func() bool { return h.count("watching n") > 0 })
 				h.reset()
 				s.set(t, fmt.Sprint("set", k), 2)
@@ -115,7 +115,7 @@ var countTests = func() []test {
 					s.putBack(id(1))
 				}
 				e.until(fmt.Sprintf("kind %d: a release is announced", k), func() bool { return h.count("released n") > 0 })
-				o.Unwatch(t)
+				o.Unsubscribe(t)
 				e.store.Delete("n")
 				h.reset()
 			}
@@ -725,13 +725,13 @@ var countTests = func() []test {
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
 			e.store.Cut()
 			e.eventually("a change", func() error {
-				return second(s.c.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}))
+				return second(s.can.Latches.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}))
 			})
 			e.eventually("a change", func() error {
-				return second(s.c.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
+				return second(s.can.Semaphores.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
 			})
 			e.eventually("a change", func() error {
-				return second(s.c.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}))
+				return second(s.can.Permits.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}))
 			})
 			for _, w := range all {
 				e.done("it", receive(e, "it goes on", w))
@@ -857,7 +857,7 @@ func (e leases) quiet(f *Faults) {
 			if c.Ended == 0 {
 				return false
 			}
-			if c.Op == OpWatch {
+			if c.Op == OpSubscribe {
 				watched, asked = c.Began, false
 			} else if watched > 0 {
 				asked = true
@@ -869,60 +869,75 @@ func (e leases) quiet(f *Faults) {
 
 // counts is a bare session whose operations must succeed.
 type counts struct {
-	backend.Session
-	c counter
-	e *env
+	backend.Store
+	can backend.Capabilities
+	e   *env
 }
 
 // counter opens a bare session on counts, or skips the test.
 func (e *env) counter() *counts {
 	e.Helper()
 	s := e.bare()
-	c, ok := s.Session.(counter)
-	if !ok {
-		e.Skip("the backend has no latches, semaphores and permits")
+	can := s.Capabilities()
+	if can.Latches == nil || can.Semaphores == nil || can.Permits == nil {
+		e.lacks("latches, semaphores and permits")
 	}
-	return &counts{s.Session, c, e}
+	return &counts{s.Store, can, e}
+}
+
+// of is what counts of a kind are asked by.
+func (s *counts) of(t backend.Topic) countStore {
+	switch t.Kind {
+	case backend.KindLatch:
+		return s.can.Latches
+	case backend.KindSemaphore:
+		return s.can.Semaphores
+	}
+	return s.can.Permits
 }
 
 func (s *counts) set(t backend.Topic, id string, n int64) bool {
 	s.e.Helper()
-	return call(s.e, s.c.SetCount, backend.CountRequest{Topic: t, ID: id, N: n})
+	return call(s.e, s.of(t).SetCount, backend.CountRequest{Topic: t, ID: id, N: n})
 }
 
 func (s *counts) count(t backend.Topic) int64 {
 	s.e.Helper()
-	return call(s.e, s.c.Count, t)
+	return call(s.e, s.of(t).Count, t)
 }
 
 func (s *counts) countDown(id string) int64 {
 	s.e.Helper()
-	return call(s.e, s.c.CountDown, backend.CountRequest{Topic: latch, ID: id})
+	return call(s.e, s.can.Latches.CountDown, backend.CountRequest{Topic: latch, ID: id})
 }
 
 func (s *counts) deleteCount(id string) bool {
 	s.e.Helper()
-	return call(s.e, s.c.DeleteCount, backend.CountRequest{Topic: latch, ID: id})
+	return call(s.e, s.can.Latches.DeleteCount, backend.CountRequest{Topic: latch, ID: id})
 }
 
 func (s *counts) add(t backend.Topic, id string, n int64) int64 {
 	s.e.Helper()
-	return call(s.e, s.c.AddCount, backend.CountRequest{Topic: t, ID: id, N: n})
+	add := s.can.Semaphores.AddCount
+	if t.Kind == backend.KindPermits {
+		add = s.can.Permits.AddCount
+	}
+	return call(s.e, add, backend.CountRequest{Topic: t, ID: id, N: n})
 }
 
 func (s *counts) take(id string, n int64, again bool) backend.TakeReply {
 	s.e.Helper()
-	return call(s.e, s.c.TakeCount, backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again})
+	return call(s.e, s.can.Semaphores.TakeCount, backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again})
 }
 
 func (s *counts) cancel(id string, n int64) {
 	s.e.Helper()
-	s.e.done("CancelTake", s.c.CancelTake(background, backend.CountRequest{Topic: semaphore, ID: id, N: n}))
+	s.e.done("CancelTake", s.can.Semaphores.CancelTake(background, backend.CountRequest{Topic: semaphore, ID: id, N: n}))
 }
 
 func (s *counts) drain(id string) int64 {
 	s.e.Helper()
-	return call(s.e, s.c.DrainCount, backend.CountRequest{Topic: semaphore, ID: id})
+	return call(s.e, s.can.Semaphores.DrainCount, backend.CountRequest{Topic: semaphore, ID: id})
 }
 
 func (s *counts) permit(id string, lease time.Duration) backend.AcquireReply {

@@ -16,19 +16,22 @@ import (
 // nests reports whether the backend has locks of several owners; where it has none, its clients say so.
 func (e *env) nests() bool {
 	e.Helper()
-	if n, is := e.bare().Session.(backend.NestSession); is && n.Nests() {
+	if e.bare().Store.Capabilities().Delegation != nil {
 		return true
 	}
 	_, err := e.client().Adopt(background, mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
-	e.named(err, "adopt", "n", mortise.ErrInvalid)
+	e.named(err, "adopt", "", mortise.ErrInvalid)
 	return false
+}
+
+func (s *raw) enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
+	return s.Capabilities().Delegation.Enter(ctx, r)
 }
 
 // enterUnder asks to enter under an owner.
 func (s *raw) enterUnder(name, owner, under string, holds int, lease time.Duration) backend.AcquireReply {
 	s.e.Helper()
-	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease,
-		Under: under, UnderHolds: holds})
+	return call(s.e, s.enter, backend.EnterRequest{Name: name, Owner: owner, Lease: lease, Under: under, Holds: holds})
 }
 
 // takeUnder enters, and must.
@@ -56,21 +59,21 @@ func (s *raw) absentUnder(name, owner, under string, holds int) {
 
 func (s *raw) releaseNested(name, owner string, keep int) bool {
 	s.e.Helper()
-	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner,
+	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner,
 		Keep: keep}).Held
 }
 
 func (s *raw) renewNested(name, owner string, lease time.Duration) bool {
 	s.e.Helper()
-	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: lease})
+	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: lease})
 }
 
 // watchUnder has the session watch for the turn to enter under an owner.
 func (s *raw) watchUnder(h *ears, name, owner string) {
 	s.e.Helper()
-	t := backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
+	t := backend.Topic{Kind: backend.KindDelegated, Name: name, Owner: owner}
 	before := h.count("watching " + said(t))
-	s.Watch(t)
+	s.Subscribe(t)
 	s.e.until("watching "+said(t), func() bool { return h.count("watching "+said(t)) > before })
 }
 
@@ -78,7 +81,7 @@ func (s *raw) watchUnder(h *ears, name, owner string) {
 const grain = 5 * time.Millisecond
 
 // nestTests are about locks that are entered from another process. They do nothing on a backend that has none.
-var nestTests = where((*env).nests, []test{
+var nestTests = where((*env).nests, "delegation", []test{
 	{"Port_OneEntersUnderTheOwnerThatCameLast", func(e *env) {
 		s := e.bare()
 		s.absentUnder("n", "b:1", "a:1", 1)
@@ -235,9 +238,8 @@ var nestTests = where((*env).nests, []test{
 	{"Port_WhatIsEnteredDrawsATokenIfAsked", func(e *env) {
 		s := e.bare()
 		first := s.fenced("n", "a:1")
-		r, err := s.Acquire(background,
-			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1",
-				UnderHolds: 1})
+		r, err := s.enter(background,
+			backend.EnterRequest{Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1", Holds: 1})
 		e.fatalIf(err != nil || !r.Granted || r.Token <= first, "%+v, %v, want a token above %d", r, err, first)
 		if r := s.enterUnder("n", "c:1", "b:1", 1, long); !r.Granted || r.Token != 0 {
 			e.Errorf("%+v, want no token that was not asked for", r)
@@ -246,15 +248,15 @@ var nestTests = where((*env).nests, []test{
 	{"Port_EnteringUnderWhatIsNoLockIsAnError", func(e *env) {
 		s := e.bare()
 		e.store.Occupy("n")
-		_, err := s.Acquire(background,
-			backend.AcquireRequest{Kind: backend.KindNested, Name: "n", Owner: "b:1", Lease: long, Under: "a:1", UnderHolds: 1})
-		e.is("Acquire", err, backend.ErrWrongKind)
+		_, err := s.enter(background,
+			backend.EnterRequest{Name: "n", Owner: "b:1", Lease: long, Under: "a:1", Holds: 1})
+		e.is("Enter", err, backend.ErrWrongKind)
 		e.errorIf(s.renewNested("n", "b:1", long), "what is no lock is held")
 		s.take("m", "a:1", long)
 		out := make([]backend.RenewResult, 2)
 		s.Renew(background, []backend.RenewRequest{
-			{Kind: backend.KindNested, Name: "n", Owner: "a:1", Lease: long},
-			{Kind: backend.KindNested, Name: "m", Owner: "a:1", Lease: long},
+			{Kind: backend.KindDelegated, Name: "n", Owner: "a:1", Lease: long},
+			{Kind: backend.KindDelegated, Name: "m", Owner: "a:1", Lease: long},
 		}, out)
 		e.errorIf(out[0].Held || !out[1].Held || out[1].Err != nil, "%+v, want what is no lock to spoil no other", out)
 	}},
@@ -266,7 +268,7 @@ var nestTests = where((*env).nests, []test{
 			name, owner := fmt.Sprintf("n%d", i), fmt.Sprintf("b:%d", i)
 			s.take(name, "a:1", long/4)
 			s.takeUnder(name, owner, "a:1", long/4)
-			in[i] = backend.RenewRequest{Kind: backend.KindNested, Name: name, Owner: owner, Lease: long}
+			in[i] = backend.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: long}
 			if i%3 == 0 {
 				in[i].Owner = "c:1"
 			}
@@ -558,7 +560,7 @@ var nestTests = where((*env).nests, []test{
 			b := e.client()
 			outer := e.lock(a, background, name)
 			held := make(chan struct{})
-			hook, asks := first(fate(held), OpReenter)
+			hook, asks := first(fate(held), OpSetHolds)
 			fa.Hook(hook)
 			self := locking(a, outer.Context(), name, mortise.WithWait(patience))
 			receive(e, "it asks", asks)

@@ -26,7 +26,7 @@ type stack struct {
 }
 
 // modelTests hold a backend to the stack, with random requests.
-var modelTests = where((*env).nests, []test{
+var modelTests = where((*env).nests, "delegation", []test{
 	{"Port_RandomCallersAndCalleesAreAStack", func(e *env) {
 		s := e.bare()
 		for round := range 4 {

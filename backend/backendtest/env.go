@@ -85,7 +85,7 @@ func (e *env) session() (*raw, *ears) {
 	s, err := e.store.Backend().Open(h)
 	e.fatalIf(err != nil, "Open: %v", err)
 	e.Cleanup(func() { s.Close() })
-	return &raw{Session: s, e: e}, h
+	return &raw{Store: s, e: e}, h
 }
 
 // bare opens a session whose events do not matter.
@@ -241,7 +241,7 @@ func (e checks) named(err error, op, name string, sentinel error) {
 
 // raw is a session without its errors: an operation that fails fails the test.
 type raw struct {
-	backend.Session
+	backend.Store
 	e *env
 }
 
@@ -254,7 +254,7 @@ func call[Q, R any](e *env, op func(context.Context, Q) (R, error), q Q) R {
 }
 
 // renewed sends one renewal, which must be answered, and reports whether the lease is held.
-func renewed(e *env, s backend.Session, q backend.RenewRequest) bool {
+func renewed(e *env, s backend.Store, q backend.RenewRequest) bool {
 	e.Helper()
 	out := make([]backend.RenewResult, 1)
 	s.Renew(background, []backend.RenewRequest{q}, out)
@@ -282,7 +282,7 @@ func (s *raw) fenced(name, owner string) int64 {
 
 func (s *raw) reenter(name, owner string, holds int, lease time.Duration) bool {
 	s.e.Helper()
-	return call(s.e, s.Reenter, backend.ReenterRequest{Name: name, Owner: owner, Holds: holds, Lease: lease}).Held
+	return call(s.e, s.SetHolds, backend.HoldsRequest{Name: name, Owner: owner, Holds: holds, Lease: lease}).Held
 }
 
 func (s *raw) release(name, owner string, keep int) bool {
@@ -371,7 +371,7 @@ func (h *ears) count(what string) int {
 func (s *raw) watch(h *ears, name string) {
 	s.e.Helper()
 	before := h.count("watching " + name)
-	s.Watch(topic(name))
+	s.Subscribe(topic(name))
 	s.e.until("watching "+name, func() bool { return h.count("watching "+name) > before })
 }
 

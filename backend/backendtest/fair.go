@@ -270,7 +270,7 @@ var fairTests = []test{
 		_, err = s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
 		e.is("Release", err, backend.ErrWrongKind)
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
-		if _, has := s.Session.(backend.RWSession); !has {
+		if s.Capabilities().ReadWrite == nil {
 			return
 		}
 		e.store.Delete("n")
@@ -292,6 +292,7 @@ var fairTests = []test{
 
 	// the rules
 	{"Rule01_FairAndPlainExcludeEachOther", func(e *env) {
+		e.fair()
 		var inside, most atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 3 {
@@ -342,6 +343,7 @@ var fairTests = []test{
 		e.unlock(l.served(second))
 	}},
 	{"Rule07_AFairLockIsEnteredAgain", func(e *env) {
+		e.fair()
 		c := e.client()
 		fair := e.kind(c, mortise.Kind{Fair: true})
 		outer := e.lock(fair, background, "n")
@@ -601,16 +603,16 @@ var fairTests = []test{
 // rawFair is a bare session on the fair lock n.
 type rawFair struct {
 	*raw
-	fair backend.FairSession
+	fair backend.FairStore
 }
 
 // fair opens a bare session on fair locks, or skips the test.
 func (e *env) fair() (*rawFair, *ears) {
 	e.Helper()
 	s, h := e.session()
-	f, ok := s.Session.(backend.FairSession)
-	if !ok {
-		e.Skip("the backend has no fair locks")
+	f := s.Capabilities().Fair
+	if f == nil {
+		e.lacks("fair locks")
 	}
 	return &rawFair{s, f}, h
 }
@@ -662,7 +664,7 @@ func (s *rawFair) leaves(owner string, want backend.LeaveReply) {
 func (s *rawFair) watchTurn(h *ears, owner string) {
 	s.e.Helper()
 	t := backend.Topic{Kind: backend.KindFair, Name: "n", Owner: owner}
-	s.Watch(t)
+	s.Subscribe(t)
 	s.e.until("watching "+owner, func() bool { return h.count("watching "+said(t)) > 0 })
 }
 

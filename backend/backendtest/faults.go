@@ -16,16 +16,14 @@ type Op string
 // The operations that Faults sees.
 const (
 	OpAcquire      Op = "acquire"
-	OpReenter      Op = "reenter"
+	OpSetHolds     Op = "reenter"
 	OpRelease      Op = "release"
 	OpRenew        Op = "renew"
 	OpInspect      Op = "inspect"
 	OpForceRelease Op = "force release"
-	OpWatch        Op = "watch"
-	OpUnwatch      Op = "unwatch"
+	OpSubscribe    Op = "watch"
+	OpUnsubscribe  Op = "unwatch"
 	OpPing         Op = "ping"
-	OpLeave        Op = "leave"     // where the backend has fair locks
-	OpStepBack     Op = "step back" // where the backend hands locks over
 )
 
 // Call is one call of a session's method.
@@ -44,8 +42,8 @@ type Call struct {
 	Err error
 }
 
-// Fate is what becomes of a call. The zero Fate lets it pass. For OpWatch and
-// OpUnwatch, which return at once, there is no other.
+// Fate is what becomes of a call. The zero Fate lets it pass. For OpSubscribe and
+// OpUnsubscribe, which return at once, there is no other.
 type Fate struct {
 	// Before holds the call until it is closed, and then runs it.
 	Before <-chan struct{}
@@ -81,12 +79,12 @@ var errInjected = errors.New("injected fault")
 func NewFaults(b backend.Backend) *Faults { return &Faults{under: b} }
 
 // Open implements [backend.Backend].
-func (f *Faults) Open(h backend.Handler) (backend.Session, error) {
+func (f *Faults) Open(h backend.Handler) (backend.Store, error) {
 	s, err := f.under.Open(watchCounter{h, f})
 	if err != nil {
 		return nil, err
 	}
-	return withMulti(withFair(withRW(&faulty{Session: s, f: f}), s, f), s, f), nil
+	return &faulty{Store: s, f: f}, nil
 }
 
 // Hook sets the function that is asked what becomes of each call, in the
@@ -303,52 +301,53 @@ type batch[Q, R any] struct {
 	failed func(error) R
 }
 
-// faultySession is what every session with faults is: it says itself what the one under it can do.
-type faultySession interface {
-	backend.Session
-	backend.Leaver
-	backend.RelaySession
-	backend.AgeSession
-	backend.NestSession
-	backend.ReplicaSession
-}
-
 // faulty is a session with faults.
 type faulty struct {
-	backend.Session
+	backend.Store
 	f *Faults
 }
 
+// Capabilities implements [backend.Store]: what the session under it can do, with faults.
+func (s *faulty) Capabilities() backend.Capabilities {
+	can := s.Store.Capabilities()
+	can.Nodes = nil // rules count the commands of a client, not of a client and a node
+	if can.ReadWrite != nil {
+		can.ReadWrite = faultyReadWrite{s.f, can.ReadWrite}
+	}
+	if can.Fair != nil {
+		can.Fair = faultyFair{s.f, can.Fair}
+	}
+	if can.Batch != nil {
+		can.Batch = faultyBatch{can.Batch, s.f}
+	}
+	if can.Semaphores != nil {
+		can.Semaphores = faultySemaphores{faultyCount[backend.SemaphoreStore]{s.f, can.Semaphores}}
+	}
+	if can.Latches != nil {
+		can.Latches = faultyLatches{faultyCount[backend.LatchStore]{s.f, can.Latches}}
+	}
+	if can.Permits != nil {
+		can.Permits = faultyPermits{faultyCount[backend.PermitStore]{s.f, can.Permits}}
+	}
+	if can.Delegation != nil {
+		can.Delegation = faultyDelegation{s, can.Delegation}
+	}
+	if can.Queue != nil {
+		can.Queue = faultyQueue{s, can.Queue}
+	}
+	return can
+}
+
 func (s *faulty) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	return leaving(ctx, s.Leaves(r.Kind) && r.Replicas == 0, func(ctx context.Context) (backend.AcquireReply, error) {
-		return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.Session.Acquire))
+	return leaving(ctx, s.leaves(r.Kind) && r.Replicas == 0, func(ctx context.Context) (backend.AcquireReply, error) {
+		return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.Store.Acquire))
 	})
 }
 
-// Leaves implements [backend.Leaver]; it is false where the session under it is none.
-func (s *faulty) Leaves(k backend.Kind) bool {
-	l, is := s.Session.(backend.Leaver)
-	return is && l.Leaves(k)
-}
-
-// Relays implements [backend.RelaySession]; it is false where the session under it is none.
-func (s *faulty) Relays() bool {
-	r, is := s.Session.(backend.RelaySession)
-	return is && r.Relays()
-}
-
-// HandOver implements [backend.RelaySession]; it is a release.
-func (s *faulty) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
-	return leaving(ctx, s.Leaves(backend.KindLock), func(ctx context.Context) (backend.HandOverReply, error) {
-		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner},
-			with(r, s.Session.(backend.RelaySession).HandOver))
-	})
-}
-
-// StepBack implements [backend.RelaySession].
-func (s *faulty) StepBack(ctx context.Context, t backend.Topic) error {
-	_, err := pass(s.f, ctx, Call{Op: OpStepBack, Name: t.Name}, only(t, s.Session.(backend.RelaySession).StepBack))
-	return err
+// leaves reports whether callers of the session under it can leave.
+func (s *faulty) leaves(k backend.Kind) bool {
+	l := s.Store.Capabilities().Leaver
+	return l != nil && l.Leaves(k)
 }
 
 // leaving runs op so that its caller can leave, if leaves.
@@ -372,13 +371,13 @@ func leaving[R any](ctx context.Context, leaves bool, op func(context.Context) (
 	}
 }
 
-func (s *faulty) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
-	return pass(s.f, ctx, Call{Op: OpReenter, Name: r.Name, Owner: r.Owner}, with(r, s.Session.Reenter))
+func (s *faulty) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	return pass(s.f, ctx, Call{Op: OpSetHolds, Name: r.Name, Owner: r.Owner}, with(r, s.Store.SetHolds))
 }
 
 func (s *faulty) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return leaving(ctx, s.Leaves(r.Kind), func(ctx context.Context) (backend.ReleaseReply, error) {
-		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, with(r, s.Session.Release))
+	return leaving(ctx, s.leaves(r.Kind), func(ctx context.Context) (backend.ReleaseReply, error) {
+		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, with(r, s.Store.Release))
 	})
 }
 
@@ -389,91 +388,33 @@ func (s *faulty) Renew(ctx context.Context, in []backend.RenewRequest, out []bac
 		c.Name, c.Owner = in[0].Name, in[0].Owner
 	}
 	passBatch(s.f, ctx, c, in, out, batch[backend.RenewRequest, backend.RenewResult]{
-		s.Session.Renew, func(err error) backend.RenewResult { return backend.RenewResult{Err: err} },
+		s.Store.Renew, func(err error) backend.RenewResult { return backend.RenewResult{Err: err} },
 	})
 }
 
 func (s *faulty) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
-	return pass(s.f, ctx, Call{Op: OpInspect, Name: t.Name}, with(t, s.Session.Inspect))
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: t.Name}, with(t, s.Store.Inspect))
 }
 
 func (s *faulty) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
-	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: t.Name}, with(t, s.Session.ForceRelease))
+	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: t.Name}, with(t, s.Store.ForceRelease))
 }
 
 func (s *faulty) Ping(ctx context.Context) error {
 	_, err := pass(s.f, ctx, Call{Op: OpPing}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.Session.Ping(ctx)
+		return struct{}{}, s.Store.Ping(ctx)
 	})
 	return err
 }
 
-func (s *faulty) Watch(t backend.Topic) {
-	i, _ := s.f.begin(Call{Op: OpWatch, Name: t.Name, Owner: t.Owner})
-	s.Session.Watch(t)
+func (s *faulty) Subscribe(t backend.Topic) {
+	i, _ := s.f.begin(Call{Op: OpSubscribe, Name: t.Name, Owner: t.Owner})
+	s.Store.Subscribe(t)
 	s.f.end(i, nil)
 }
 
-func (s *faulty) Unwatch(t backend.Topic) {
-	i, _ := s.f.begin(Call{Op: OpUnwatch, Name: t.Name, Owner: t.Owner})
-	s.Session.Unwatch(t)
+func (s *faulty) Unsubscribe(t backend.Topic) {
+	i, _ := s.f.begin(Call{Op: OpUnsubscribe, Name: t.Name, Owner: t.Owner})
+	s.Store.Unsubscribe(t)
 	s.f.end(i, nil)
-}
-
-// KnowsAge implements [backend.AgeSession]; it is false where the session under it is none.
-func (s *faulty) KnowsAge() bool {
-	a, has := s.Session.(backend.AgeSession)
-	return has && a.KnowsAge()
-}
-
-// Nests implements [backend.NestSession]; it is false where the session under it is none.
-func (s *faulty) Nests() bool {
-	n, is := s.Session.(backend.NestSession)
-	return is && n.Nests()
-}
-
-// Replicates implements [backend.ReplicaSession]; it is false where the session under it is none.
-func (s *faulty) Replicates() bool {
-	r, is := s.Session.(backend.ReplicaSession)
-	return is && r.Replicates()
-}
-
-// faultyFair is what a faulty session has besides if the one under it has fair locks.
-type faultyFair struct {
-	f     *Faults
-	under backend.FairSession
-}
-
-// withFair gives a faulty session fair locks, if the one under it has them.
-func withFair(x faultySession, under backend.Session, f *Faults) faultySession {
-	s, has := under.(backend.FairSession)
-	if !has {
-		return x
-	}
-	fair := faultyFair{f, s}
-	switch x := x.(type) {
-	case *faultyBoth:
-		return struct {
-			*faultyBoth
-			faultyFair
-		}{x, fair}
-	case *faultyRW:
-		return struct {
-			*faultyRW
-			faultyFair
-		}{x, fair}
-	case *faultyCounter:
-		return struct {
-			*faultyCounter
-			faultyFair
-		}{x, fair}
-	}
-	return struct {
-		faultySession
-		faultyFair
-	}{x, fair}
-}
-
-func (s faultyFair) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
-	return pass(s.f, ctx, Call{Op: OpLeave, Name: r.Name, Owner: r.Owner}, with(r, s.under.Leave))
 }

@@ -22,8 +22,7 @@ func (h *turnEars) Passed(t backend.Topic, next backend.Turn) {
 
 // handsOver reports whether the backend hands locks over, which is an obligation of a backend that says so only.
 func (e *env) handsOver() bool {
-	r, is := e.bare().Session.(backend.RelaySession)
-	return is && r.Relays()
+	return e.bare().Capabilities().Queue != nil
 }
 
 // relays opens sessions that hear of turns.
@@ -34,14 +33,14 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 		s, err := e.store.Backend().Open(h)
 		e.fatalIf(err != nil, "Open: %v", err)
 		e.Cleanup(func() { s.Close() })
-		all, ears = append(all, &raw{Session: s, e: e}), append(ears, h)
+		all, ears = append(all, &raw{Store: s, e: e}), append(ears, h)
 	}
 	return all, ears
 }
 
 func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
 	s.e.Helper()
-	return call(s.e, s.Session.(backend.RelaySession).HandOver, r)
+	return call(s.e, s.Capabilities().Queue.HandOver, r)
 }
 
 // waits asks for name as a waiter, and is refused. It reports whether the session is told of releases in turn.
@@ -88,7 +87,7 @@ func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64)
 }
 
 // relayTests are about locks that are handed over, and releases that are told to one.
-var relayTests = where((*env).handsOver, []test{
+var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 	{"Port_AHandOverReleasesAndGrantsInOneStep", func(e *env) {
 		all, _ := e.relays(2)
 		a, b := all[0], all[1]
@@ -194,7 +193,7 @@ var relayTests = where((*env).handsOver, []test{
 		}
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
-		e.must("StepBack", all[0].Session.(backend.RelaySession).StepBack(background, topic("n")))
+		e.must("StepBack", all[0].Store.Capabilities().Queue.StepBack(background, topic("n")))
 		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {

@@ -71,7 +71,7 @@ var multiTests = []test{
 		}
 		e.errorIf(backend.FaultOf(err).MayHaveRun, "%v may have run", err)
 		s.isFree(three[1])
-		if _, ok := s.Session.(backend.RWSession); !ok {
+		if s.Capabilities().ReadWrite == nil {
 			return
 		}
 		if _, err := s.Acquire(background,
@@ -343,7 +343,7 @@ var multiTests = []test{
 			if i == len(three)-1 {
 				break
 			}
-			e.until("it moved on", func() bool { return len(f.Calls(OpWatch)) >= i+2 && len(f.Calls(OpUnwatch)) >= i+1 })
+			e.until("it moved on", func() bool { return len(f.Calls(OpSubscribe)) >= i+2 && len(f.Calls(OpUnsubscribe)) >= i+1 })
 			e.settledAll(f)
 		}
 		got := e.granted("it gets all", waiting)
@@ -546,15 +546,15 @@ var three = []string{"{t}:a", "{t}:b", "{t}:c"}
 // rawMulti is raw with several locks at once.
 type rawMulti struct {
 	*raw
-	m backend.MultiSession
+	m backend.BatchStore
 }
 
 func (e *env) multi() (*rawMulti, *ears) {
 	e.Helper()
 	s, h := e.session()
-	m, ok := s.Session.(backend.MultiSession)
-	if !ok {
-		e.Skip("the backend does not take several locks at once")
+	m := s.Capabilities().Batch
+	if m == nil {
+		e.lacks("several locks in one step")
 	}
 	return &rawMulti{s, m}, h
 }
@@ -640,7 +640,7 @@ func (e leases) settledAll(f *Faults) {
 			switch {
 			case c.Ended == 0:
 				return false
-			case c.Op == OpWatch:
+			case c.Op == OpSubscribe:
 				asked, watches = false, watches+1
 			case c.Op == OpAcquireAll:
 				asked = true

@@ -12,7 +12,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// portTests hold a backend to the obligations of backend.Session.
+// portTests hold a backend to the obligations of backend.Store.
 var portTests = []test{
 	{"Port_AcquireGrantsAFreeLockAndRefusesAHeldOneWithWhatIsLeft", func(e *env) {
 		a, b := e.bare(), e.bare()
@@ -234,8 +234,8 @@ var portTests = []test{
 			e.fatalIf(again < token, "the same request again drew %d after %d", again, token)
 			s.release("n", owner, 0)
 			s.take("n", owner+"plain", long)
-			r, err := s.Reenter(background,
-				backend.ReenterRequest{Name: "n", Owner: owner + "plain", Holds: 2, Lease: long, Fenced: true})
+			r, err := s.SetHolds(background,
+				backend.HoldsRequest{Name: "n", Owner: owner + "plain", Holds: 2, Lease: long, Fenced: true})
 			e.fatalIf(err != nil || !r.Held || r.Token <= token,
 				"a fenced re-entry of a plain hold: %+v, %v after token %d", r, err, token)
 			last = r.Token
@@ -257,7 +257,7 @@ var portTests = []test{
 				return second(s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Fenced: true}))
 			},
 			"Reenter": func() error {
-				return second(s.Reenter(ctx, backend.ReenterRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
+				return second(s.SetHolds(ctx, backend.HoldsRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
 			},
 			"Release":      func() error { return second(s.Release(ctx, backend.ReleaseRequest{Name: "n", Owner: "a:1"})) },
 			"Inspect":      func() error { _, err := s.Inspect(ctx, topic("n")); return err },
@@ -291,7 +291,7 @@ var portTests = []test{
 			b.fenced(name+"x", "b:1")
 			a.release(name, "a:1", 0)
 			e.until("the release is announced", func() bool { return h.count("released "+name) > before })
-			b.Unwatch(topic(name))
+			b.Unsubscribe(topic(name))
 		}
 	}},
 	{"Port_EachReleaseAfterWatchingIsTold", func(e *env) {
@@ -315,18 +315,18 @@ var portTests = []test{
 		for range 3 {
 			a.watch(h, "n")
 		}
-		a.Unwatch(topic("n"))
+		a.Unsubscribe(topic("n"))
 		// Watching anew after Unwatch works, in quick succession too.
 		for range 50 {
-			a.Watch(topic("n"))
-			a.Unwatch(topic("n"))
+			a.Subscribe(topic("n"))
+			a.Unsubscribe(topic("n"))
 		}
 		a.watch(h, "n")
 		b.take("n", "b:1", long)
 		b.release("n", "b:1", 0)
 		e.until("the release is told", func() bool { return h.count("released n") > 0 })
 
-		a.Unwatch(topic("n"))
+		a.Unsubscribe(topic("n"))
 		a.watch(h, "last") // requests of one session take effect in order
 		before := h.count("released n")
 		b.take("n", "b:2", long)
@@ -343,7 +343,7 @@ var portTests = []test{
 		const n = 1000
 		name := func(i int) string { return fmt.Sprintf("n%d", i) }
 		for i := range n {
-			a.Watch(topic(name(i)))
+			a.Subscribe(topic(name(i)))
 		}
 		for i := range n {
 			e.until("each is confirmed", func() bool { return h.count("watching "+name(i)) > 0 })
@@ -381,9 +381,9 @@ var portTests = []test{
 	{"Port_AWatchBegunWhileTheStoreIsAwayIsConfirmedWhenItIsBack", func(e *env) {
 		a, h := e.session()
 		e.store.Down()
-		a.Watch(topic("n"))
-		a.Watch(topic("gone"))
-		a.Unwatch(topic("gone"))
+		a.Subscribe(topic("n"))
+		a.Subscribe(topic("gone"))
+		a.Unsubscribe(topic("gone"))
 		e.always(200*time.Millisecond, "not confirmed while the store is away",
 			func() bool { return h.count("watching n") == 0 })
 		e.store.Up()
@@ -397,7 +397,7 @@ var portTests = []test{
 		s := e.bare()
 		s.take("n", "a:1", long)
 		e.store.Down()
-		for op, run := range operations(s.Session, background) {
+		for op, run := range operations(s.Store, background) {
 			begin := time.Now()
 			err := receive(e, op+" returns", async(run))
 			f := backend.FaultOf(err)
@@ -437,8 +437,7 @@ var portTests = []test{
 	{"Port_AnOperationThatIsLeftGoesOn", func(e *env) {
 		s := e.bare()
 		s.take("warm", "a:0", long) // what is not connected yet need not let its callers leave
-		l, is := s.Session.(backend.Leaver)
-		if !is || !l.Leaves(backend.KindLock) {
+		if l := s.Capabilities().Leaver; l == nil || !l.Leaves(backend.KindLock) {
 			return // an obligation of those only that say so
 		}
 		ended, cancel := context.WithCancel(background)
@@ -463,7 +462,7 @@ var portTests = []test{
 		h := new(ears)
 		s, err := b.Open(h)
 		e.fatalIf(err != nil, "%v", err)
-		used := &raw{Session: s, e: e}
+		used := &raw{Store: s, e: e}
 		used.take("n", "a:1", long)
 		used.watch(h, "n")
 		e.must("Close", s.Close())
@@ -473,8 +472,8 @@ var portTests = []test{
 			e.errorIf(!errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary,
 				"%s: %v (%+v), want ErrSessionClosed, for good, not having run", op, err, f)
 		}
-		s.Watch(topic("m"))
-		s.Unwatch(topic("n"))
+		s.Subscribe(topic("m"))
+		s.Unsubscribe(topic("n"))
 		e.done("second Close", s.Close())
 		other, _ := e.session()
 		e.errorIf(!other.record("n").Held, "Close removed a record")
@@ -491,7 +490,7 @@ var portTests = []test{
 		s, h := e.session()
 		s.watch(h, "n")
 		e.store.Down()
-		s.Watch(topic("m"))
+		s.Subscribe(topic("m"))
 		e.done("Close", receive(e, "Close returns", async(s.Close)))
 	}},
 	{"Port_PingTellsWhetherTheStoreIsThere", func(e *env) {
@@ -510,7 +509,7 @@ var portTests = []test{
 			s, err := b.Open(new(ears))
 			e.fatalIf(err != nil, "Open: %v", err)
 			e.Cleanup(func() { s.Close() })
-			all = append(all, &raw{Session: s, e: e})
+			all = append(all, &raw{Store: s, e: e})
 		}
 		all[0].take("n", "a:1", long)
 		e.errorIf(all[1].acquire("n", "b:1", long).Granted, "they do not share the store")
@@ -521,13 +520,13 @@ var portTests = []test{
 }
 
 // operations is every operation of a session that can fail.
-func operations(s backend.Session, ctx context.Context) map[string]func() error {
+func operations(s backend.Store, ctx context.Context) map[string]func() error {
 	return map[string]func() error{
 		"Acquire": func() error {
 			return second(s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "z:1", Lease: long}))
 		},
 		"Reenter": func() error {
-			return second(s.Reenter(ctx, backend.ReenterRequest{Name: "n", Owner: "z:1", Holds: 2, Lease: long}))
+			return second(s.SetHolds(ctx, backend.HoldsRequest{Name: "n", Owner: "z:1", Holds: 2, Lease: long}))
 		},
 		"Release": func() error { return second(s.Release(ctx, backend.ReleaseRequest{Name: "n", Owner: "z:1"})) },
 		"Renew": func() error {

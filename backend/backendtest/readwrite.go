@@ -11,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/backend"
 )
 
 // rwRuleTests hold the read-write lock to the rules that apply to it.
@@ -576,8 +575,8 @@ var rwRuleTests = []test{
 func (e *env) sides(c *mortise.Client) (read, write mortise.Locker) {
 	e.Helper()
 	s := e.bare()
-	if _, ok := s.Session.(backend.RWSession); !ok {
-		e.Skip("it has no read-write locks")
+	if s.Capabilities().ReadWrite == nil {
+		e.lacks("read-write locks")
 	}
 	return c.RW()
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// rwPortTests hold a backend to the obligations of backend.RWSession. They skip one that
+// rwPortTests hold a backend to the obligations of backend.ReadWriteStore. They skip one that
 // is none, and so do rwRuleTests.
 var rwPortTests = []test{
 	{"Port_RW_ReadersShareAndAWriterExcludes", func(e *env) {
@@ -144,8 +144,8 @@ var rwPortTests = []test{
 	{"Port_RW_AWriterEntersAgain", func(e *env) {
 		s, _ := e.rw()
 		reenter := func(kind backend.Kind, owner string, holds int, lease time.Duration) (bool, error) {
-			r, err := s.Reenter(background,
-				backend.ReenterRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
+			r, err := s.SetHolds(background,
+				backend.HoldsRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
 			return r.Held, err
 		}
 		held, err := reenter(backend.KindWrite, "a:1", 2, long)
@@ -252,7 +252,8 @@ var rwTopic = backend.Topic{Kind: backend.KindWrite, Name: "n"}
 
 // rwSession is a session without its errors, for the read-write lock n.
 type rwSession struct {
-	backend.RWSession
+	backend.Store
+	backend.ReadWriteStore
 	raw *raw
 	e   *env
 }
@@ -261,11 +262,11 @@ type rwSession struct {
 func (e *env) rw() (*rwSession, *ears) {
 	e.Helper()
 	s, h := e.session()
-	x, ok := s.Session.(backend.RWSession)
-	if !ok {
-		e.Skip("it has no read-write locks")
+	x := s.Capabilities().ReadWrite
+	if x == nil {
+		e.lacks("read-write locks")
 	}
-	return &rwSession{x, s, e}, h
+	return &rwSession{s.Store, x, s, e}, h
 }
 
 func (s *rwSession) acquire(r backend.AcquireRequest) backend.AcquireReply {
@@ -343,6 +344,6 @@ func (s *rwSession) rec() backend.Record {
 // listen has the session watch n, and waits until it does.
 func (s *rwSession) listen(h *ears) {
 	s.e.Helper()
-	s.Watch(rwTopic)
+	s.Subscribe(rwTopic)
 	s.e.until("watching", func() bool { return h.count("watching n") > 0 })
 }

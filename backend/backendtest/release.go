@@ -66,9 +66,9 @@ var releaseTests = []test{
 	{"Rule11_AReentryWhoseReplyWasLostCountsOnce", func(e *env) {
 		c, f := e.tapped()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		lose(f, OpReenter, 1)
+		lose(f, OpSetHolds, 1)
 		inner := e.lock(c, outer.Context(), "n")
-		e.fatalIf(f.Count(OpReenter) < 2, "no reply was lost")
+		e.fatalIf(f.Count(OpSetHolds) < 2, "no reply was lost")
 		e.holds(c, "n", 2)
 		e.unlock(inner)
 		e.holds(c, "n", 1)
@@ -102,7 +102,7 @@ var releaseTests = []test{
 			k := key{call.Op, call.Owner}
 			count[k]++
 			switch call.Op {
-			case OpAcquire, OpReenter, OpRelease:
+			case OpAcquire, OpSetHolds, OpRelease:
 				return Fate{Lost: count[k]%2 == 1}
 			}
 			return Fate{}

@@ -18,23 +18,18 @@ func (e *env) replicas() int {
 	return 0
 }
 
-func replicates(s backend.Session) bool {
-	r, can := s.(backend.ReplicaSession)
-	return can && r.Replicates()
-}
-
 // tooFew is a wait for one replica more than there are.
 func (e *env) tooFew() mortise.Option {
 	return mortise.WithReplicas(e.replicas()+1, 50*time.Millisecond)
 }
 
 // lockers are a client's locks, by kind; those that the backend has.
-func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.Locker {
+func (e *env) lockers(c *mortise.Client, s backend.Store) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
 	kinds := map[string]mortise.Kind{"fenced": {Fenced: true}, "spin": {Spin: time.Millisecond},
 		"not reentrant": {NonReentrant: true}}
-	if _, has := s.(backend.FairSession); has {
+	if s.Capabilities().Fair != nil {
 		kinds["fair"], kinds["fair and fenced"] = mortise.Kind{Fair: true}, mortise.Kind{Fair: true, Fenced: true}
 	}
 	for name, kind := range kinds {
@@ -42,7 +37,7 @@ func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.L
 		e.fatalIf(err != nil, "%s: %v", name, err)
 		all[name] = l
 	}
-	if _, has := s.(backend.RWSession); has {
+	if s.Capabilities().ReadWrite != nil {
 		all["read"], all["write"] = c.RW()
 	}
 	return all
@@ -52,7 +47,7 @@ func (e *env) lockers(c *mortise.Client, s backend.Session) map[string]mortise.L
 func (e *env) held(s *raw, name string) bool {
 	e.Helper()
 	kinds := []backend.Kind{backend.KindLock}
-	if _, has := s.Session.(backend.RWSession); has {
+	if s.Capabilities().ReadWrite != nil {
 		kinds = append(kinds, backend.KindWrite)
 	}
 	for _, k := range kinds {
@@ -70,28 +65,28 @@ func (e *env) held(s *raw, name string) bool {
 var replicaTests = []test{
 	{"Port_ReplicasThatHaveAGrantAreCounted", func(e *env) {
 		s, h := e.session()
-		if !replicates(s.Session) {
+		if !s.Capabilities().Replicas {
 			return
 		}
 		requests := map[string]backend.AcquireRequest{
 			"plain":  {},
 			"fenced": {Fenced: true},
 		}
-		if r, is := s.Session.(backend.RelaySession); is && r.Relays() {
+		if s.Capabilities().Queue != nil {
 			s.watch(h, "waits")
 			requests["waits"] = backend.AcquireRequest{Waits: true}
 		}
-		if _, has := s.Session.(backend.FairSession); has {
+		if s.Capabilities().Fair != nil {
 			requests["fair"] = backend.AcquireRequest{Kind: backend.KindFair, Wait: long}
 			requests["fair and fenced"] = backend.AcquireRequest{Kind: backend.KindFair, Wait: long, Fenced: true}
 		}
-		if _, has := s.Session.(backend.RWSession); has {
+		if s.Capabilities().ReadWrite != nil {
 			requests["read"] = backend.AcquireRequest{Kind: backend.KindRead}
 			requests["write"] = backend.AcquireRequest{Kind: backend.KindWrite}
 		}
-		if n, is := s.Session.(backend.NestSession); is && n.Nests() {
+		if s.Capabilities().Delegation != nil {
 			s.take("nested", "caller:1", long)
-			requests["nested"] = backend.AcquireRequest{Kind: backend.KindNested, Under: "caller:1", UnderHolds: 1}
+			requests["nested"] = backend.AcquireRequest{}
 		}
 		k := e.replicas()
 		const brief = 50 * time.Millisecond
@@ -102,7 +97,13 @@ var replicaTests = []test{
 				r := r
 				r.Owner, r.Replicas, r.ReplicaWait = owner, replicas, wait
 				began := time.Now()
-				reply := call(e, s.Acquire, r)
+				var reply backend.AcquireReply
+				if name == "nested" {
+					reply = call(e, s.Capabilities().Delegation.Enter, backend.EnterRequest{Name: name, Owner: owner, Lease: long,
+						Under: "caller:1", Holds: 1, Replicas: replicas, ReplicaWait: wait})
+				} else {
+					reply = call(e, s.Acquire, r)
+				}
 				took := time.Since(began)
 				e.errorIf(reply.Granted && replicas > k && took < wait,
 					"%s, %s: answered after %v, want %v", name, what, took, wait)
@@ -125,14 +126,14 @@ var replicaTests = []test{
 	}},
 	{"Port_ReplicasThatHaveAReentryAreCounted", func(e *env) {
 		s := e.bare()
-		if !replicates(s.Session) {
+		if !s.Capabilities().Replicas {
 			return
 		}
 		s.take("n", "a:1", long)
 		k := e.replicas()
-		ask := func(owner string, replicas int, wait time.Duration) backend.ReenterReply {
+		ask := func(owner string, replicas int, wait time.Duration) backend.HoldsReply {
 			e.Helper()
-			return call(e, s.Reenter, backend.ReenterRequest{Name: "n", Owner: owner, Holds: 2, Lease: long,
+			return call(e, s.SetHolds, backend.HoldsRequest{Name: "n", Owner: owner, Holds: 2, Lease: long,
 				Replicas: replicas, ReplicaWait: wait})
 		}
 		if k > 0 {
@@ -149,11 +150,11 @@ var replicaTests = []test{
 		s := e.bare()
 		c := e.client()
 		k := e.replicas()
-		for name, l := range e.lockers(c, s.Session) {
+		for name, l := range e.lockers(c, s.Store) {
 			for what, lock := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease,
 				error){"lock": l.Lock, "trylock": l.TryLock} {
 				_, err := lock(background, name, e.tooFew())
-				if !replicates(s.Session) {
+				if !s.Capabilities().Replicas {
 					e.named(err, what, name, mortise.ErrInvalid)
 					continue
 				}
@@ -164,7 +165,7 @@ var replicaTests = []test{
 					e.Errorf("%s, %s: it is held when that returns", name, what)
 				}
 			}
-			if !replicates(s.Session) || k == 0 {
+			if !s.Capabilities().Replicas || k == 0 {
 				continue
 			}
 			lease, err := l.Lock(background, name, mortise.WithReplicas(k, patience))
@@ -182,7 +183,7 @@ var replicaTests = []test{
 		s := e.bare()
 		c := e.client()
 		want := mortise.ErrNotReplicated
-		if !replicates(s.Session) {
+		if !s.Capabilities().Replicas {
 			want = mortise.ErrInvalid
 		}
 		parts := []mortise.Part{{Locker: c, Name: "{n}:1"}, {Locker: c, Name: "{n}:2"}, {Locker: c, Name: "{n}:3"}}
@@ -201,7 +202,7 @@ var replicaTests = []test{
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
 		s := e.bare()
-		if !replicates(s.Session) {
+		if !s.Capabilities().Replicas {
 			return
 		}
 		c := e.client()
@@ -221,7 +222,7 @@ var replicaTests = []test{
 	}},
 	{"Rule07_ACalleeWithTooFewReplicasHasNotEntered", func(e *env) {
 		s := e.bare()
-		if n, is := s.Session.(backend.NestSession); !is || !n.Nests() || !replicates(s.Session) {
+		if can := s.Capabilities(); can.Delegation == nil || !can.Replicas {
 			return
 		}
 		c, callee := e.client(), e.client()
@@ -240,11 +241,11 @@ var replicaTests = []test{
 	}},
 	{"Rule09_AnAbandonedLockThatWaitsForReplicasLeavesNothing", func(e *env) {
 		s := e.bare()
-		if !replicates(s.Session) {
+		if !s.Capabilities().Replicas {
 			return
 		}
 		c := e.client()
-		for name, l := range e.lockers(c, s.Session) {
+		for name, l := range e.lockers(c, s.Store) {
 			ctx, cancel := context.WithCancel(background)
 			const wait = 6 * time.Second
 			got := locking(l, ctx, name, mortise.WithReplicas(e.replicas()+1, wait))
@@ -259,18 +260,18 @@ var replicaTests = []test{
 			d = time.Since(left)
 			e.errorIf(d > wait/2, "%s: another is held up for %v", name, d)
 		}
-		for name := range e.lockers(c, s.Session) {
+		for name := range e.lockers(c, s.Store) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })
 		}
 	}},
 	{"Rule08_AWaiterForReplicasTooIsWokenAndHandedNothing", func(e *env) {
 		s := e.bare()
 		k := e.replicas()
-		if !replicates(s.Session) {
+		if !s.Capabilities().Replicas {
 			return
 		}
 		c := e.client()
-		for name, l := range e.lockers(c, s.Session) {
+		for name, l := range e.lockers(c, s.Store) {
 			if name == "read" {
 				continue
 			}

@@ -244,7 +244,7 @@ var shutdownTests = []test{
 		for _, ch := range all {
 			e.is("Lock", receive(e, "a waiter leaves", ch).err, context.Canceled)
 		}
-		e.until("every watch is ended", func() bool { return f.Count(OpUnwatch) == f.Count(OpWatch) })
+		e.until("every watch is ended", func() bool { return f.Count(OpUnsubscribe) == f.Count(OpSubscribe) })
 	}},
 	{"Rule15_RenewalsAreSentInBatches", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))

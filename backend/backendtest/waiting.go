@@ -41,7 +41,7 @@ var waitingTests = []test{
 		}
 		e.settled(f)
 		e.always(500*time.Millisecond, "they ask as one",
-			func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpWatch) <= 2 })
+			func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpSubscribe) <= 2 })
 		before := f.Count(OpAcquire)
 		holder.release("n", "a:1", 0)
 		// One after the other gets it; each handoff is one command, or two where the
@@ -94,7 +94,7 @@ var waitingTests = []test{
 			c, f := e.tapped()
 			var once sync.Once
 			f.Hook(func(call Call) Fate {
-				if call.Op == OpWatch {
+				if call.Op == OpSubscribe {
 					once.Do(func() { holder.release(name, "a:1", 0) })
 				}
 				return Fate{}
@@ -249,10 +249,10 @@ var waitingTests = []test{
 		c, f := e.tapped()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpReenter))
+		f.Hook(on(Fate{After: reply}, OpSetHolds))
 		ctx, cancel := context.WithCancel(outer.Context())
 		waiting := locking(c, ctx, "n")
-		e.until("it was sent", func() bool { return f.Count(OpReenter) == 1 })
+		e.until("it was sent", func() bool { return f.Count(OpSetHolds) == 1 })
 		cancel()
 		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
 		f.Hook(nil)
@@ -277,7 +277,7 @@ var waitingTests = []test{
 		got := receive(e, "Lock returns", waiting)
 		e.named(got.err, "lock", "n", context.Canceled)
 		e.is("Lock", got.err, why)
-		e.until("its watch is ended", func() bool { return f.Count(OpUnwatch) == 1 })
+		e.until("its watch is ended", func() bool { return f.Count(OpUnsubscribe) == 1 })
 		holder.release("n", "a:1", 0)
 		e.always(200*time.Millisecond, "nobody takes it", func() bool { return !holder.record("n").Held })
 	}},
@@ -297,7 +297,7 @@ func (e leases) settled(f *Faults) {
 			if c.Ended == 0 {
 				return false
 			}
-			if c.Op == OpWatch {
+			if c.Op == OpSubscribe {
 				watched = c.Began
 			}
 			if c.Op == OpAcquire && watched > 0 && c.Began > watched {

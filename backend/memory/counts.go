@@ -7,12 +7,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var (
-	_ backend.LatchSession     = (*session)(nil)
-	_ backend.SemaphoreSession = (*session)(nil)
-	_ backend.PermitSession    = (*session)(nil)
-)
-
 // A count is a record under its name, as it is a key on Redis: to a lock of that
 // name it is foreign data. The permits that are out are a second one, and each
 // request that is remembered is a third, which expires.
@@ -83,7 +77,7 @@ func counted[R any](ctx context.Context, x counts, q backend.CountRequest, run f
 	})
 }
 
-// SetCount implements [backend.LatchSession].
+// SetCount implements [backend.LatchStore].
 func (x counts) SetCount(ctx context.Context, q backend.CountRequest) (bool, error) {
 	return counted(ctx, x, q, func(count, once *record) bool {
 		switch {
@@ -102,7 +96,7 @@ func (x counts) SetCount(ctx context.Context, q backend.CountRequest) (bool, err
 	})
 }
 
-// Count implements [backend.LatchSession].
+// Count implements [backend.LatchStore].
 func (x counts) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return counted(ctx, x, backend.CountRequest{Topic: t}, func(count, _ *record) int64 {
 		if t.Kind == backend.KindPermits {
@@ -117,7 +111,7 @@ func (x counts) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	})
 }
 
-// CountDown implements [backend.LatchSession].
+// CountDown implements [backend.LatchStore].
 func (x counts) CountDown(ctx context.Context, q backend.CountRequest) (int64, error) {
 	return counted(ctx, x, q, func(count, once *record) int64 {
 		if once == nil {
@@ -135,7 +129,7 @@ func (x counts) CountDown(ctx context.Context, q backend.CountRequest) (int64, e
 	})
 }
 
-// DeleteCount implements [backend.LatchSession].
+// DeleteCount implements [backend.LatchStore].
 func (x counts) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, error) {
 	return counted(ctx, x, q, func(count, once *record) bool {
 		switch {
@@ -152,7 +146,7 @@ func (x counts) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, 
 	})
 }
 
-// AddCount implements [backend.SemaphoreSession].
+// AddCount implements [backend.SemaphoreStore].
 func (x counts) AddCount(ctx context.Context, q backend.CountRequest) (int64, error) {
 	return counted(ctx, x, q, func(count, once *record) int64 {
 		if once != nil {
@@ -167,7 +161,7 @@ func (x counts) AddCount(ctx context.Context, q backend.CountRequest) (int64, er
 	})
 }
 
-// TakeCount implements [backend.SemaphoreSession].
+// TakeCount implements [backend.SemaphoreStore].
 func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.TakeReply, error) {
 	return counted(ctx, x, q, func(count, once *record) backend.TakeReply {
 		reply := backend.TakeReply{Available: count.counted()}
@@ -182,7 +176,7 @@ func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.
 	})
 }
 
-// CancelTake implements [backend.SemaphoreSession].
+// CancelTake implements [backend.SemaphoreStore].
 func (x counts) CancelTake(ctx context.Context, q backend.CountRequest) error {
 	_, err := counted(ctx, x, q, func(count, once *record) struct{} {
 		took := once != nil && once.took == 1
@@ -195,7 +189,7 @@ func (x counts) CancelTake(ctx context.Context, q backend.CountRequest) error {
 	return err
 }
 
-// DrainCount implements [backend.SemaphoreSession].
+// DrainCount implements [backend.SemaphoreStore].
 func (x counts) DrainCount(ctx context.Context, q backend.CountRequest) (int64, error) {
 	return counted(ctx, x, q, func(count, once *record) int64 {
 		if once != nil {
@@ -223,9 +217,6 @@ type permits struct{ counts }
 
 // permit is one that is out.
 type permit struct{ ends time.Time }
-
-// Permits implements [backend.PermitSession].
-func (x permits) Permits() {}
 
 // out finds the permits of name that are out; nil if none is.
 func (x permits) out(name string) map[string]*permit {

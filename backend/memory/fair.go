@@ -9,8 +9,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.FairSession = (*session)(nil)
-
 // place is an owner's entry in the queue of a fair lock.
 type place struct {
 	owner string
@@ -129,7 +127,7 @@ func lower(line []place, wait time.Duration, floor time.Time) {
 	}
 }
 
-// Leave implements [backend.FairSession].
+// Leave implements [backend.FairStore].
 func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.LeaveReply, error) {
 		r, _ := s.held(q.Name, q.Owner) // foreign data is not held, as in the script

@@ -89,7 +89,7 @@ func New() *Store {
 }
 
 // Open implements [backend.Backend].
-func (s *Store) Open(h backend.Handler) (backend.Session, error) {
+func (s *Store) Open(h backend.Handler) (backend.Store, error) {
 	switch {
 	case s == nil || s.records == nil:
 		return nil, errors.New("memory: this Store was not made by memory.New")

@@ -47,7 +47,7 @@ func (j *journal) expect(t *testing.T, want ...string) {
 	}
 }
 
-func open(t *testing.T, s *Store) (backend.Session, *journal) {
+func open(t *testing.T, s *Store) (backend.Store, *journal) {
 	t.Helper()
 	j := new(journal)
 	x, err := s.Open(j)
@@ -58,7 +58,7 @@ func open(t *testing.T, s *Store) (backend.Session, *journal) {
 	return x, j
 }
 
-func acquire(t *testing.T, x backend.Session, name, owner string, lease time.Duration) backend.AcquireReply {
+func acquire(t *testing.T, x backend.Store, name, owner string, lease time.Duration) backend.AcquireReply {
 	t.Helper()
 	r, err := x.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
 	if err != nil {
@@ -74,7 +74,7 @@ func TestARecordExpiresToTheMillisecondAndWatchersAreTold(t *testing.T) {
 		s := New()
 		a, _ := open(t, s)
 		b, told := open(t, s)
-		b.Watch(topic("n"))
+		b.Subscribe(topic("n"))
 		told.expect(t, "watching n")
 		acquire(t, a, "n", "a:1", 100*time.Millisecond)
 
@@ -130,7 +130,7 @@ func TestWhileDownNothingRunsAndNothingIsToldAndUpConfirmsEveryWatch(t *testing.
 		s := New()
 		x, told := open(t, s)
 		acquire(t, x, "n", "a:1", 50*time.Millisecond)
-		x.Watch(topic("n"))
+		x.Subscribe(topic("n"))
 		told.expect(t, "watching n")
 
 		down := errors.New("pulled the plug")
@@ -144,7 +144,7 @@ func TestWhileDownNothingRunsAndNothingIsToldAndUpConfirmsEveryWatch(t *testing.
 		if !errors.Is(out[0].Err, down) {
 			t.Errorf("Renew while down: %+v", out[0])
 		}
-		x.Watch(topic("m"))
+		x.Subscribe(topic("m"))
 		time.Sleep(60 * time.Millisecond)
 		told.expect(t)
 
@@ -222,7 +222,7 @@ func TestCloseLeavesNoGoroutineAndTheHandlerInPeace(t *testing.T) {
 		x, told := open(t, s)
 		acquire(t, x, "n", "a:1", 50*time.Millisecond)
 		for range 100 {
-			x.Watch(topic("n"))
+			x.Subscribe(topic("n"))
 		}
 		if err := x.Close(); err != nil {
 			t.Fatal(err)
@@ -235,7 +235,7 @@ func TestCloseLeavesNoGoroutineAndTheHandlerInPeace(t *testing.T) {
 		if err := x.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
 		}
-		x.Watch(topic("n"))
+		x.Subscribe(topic("n"))
 		if len(s.watchers) != 0 || len(s.sessions) != 0 {
 			t.Errorf("left behind: %d watchers, %d sessions", len(s.watchers), len(s.sessions))
 		}
@@ -275,10 +275,10 @@ func TestSessionsWatchAndCloseConcurrently(t *testing.T) {
 			x, _ := s.Open(new(journal))
 			owner := fmt.Sprintf("%d:1", i)
 			for range 200 {
-				x.Watch(topic("n"))
+				x.Subscribe(topic("n"))
 				x.Acquire(context.Background(), backend.AcquireRequest{Name: "n", Owner: owner, Lease: time.Millisecond})
 				x.Release(context.Background(), backend.ReleaseRequest{Name: "n", Owner: owner})
-				x.Unwatch(topic("n"))
+				x.Unsubscribe(topic("n"))
 			}
 			x.Close()
 		})

@@ -7,11 +7,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var (
-	_ backend.MultiSession = (*session)(nil)
-	_ backend.RelaySession = (*session)(nil)
-)
-
 // multi has the operations on several names at once.
 type multi struct{ *client }
 
@@ -27,7 +22,7 @@ func (x multi) Groups(names []string) [][]int {
 	return [][]int{group}
 }
 
-// AcquireAll implements [backend.MultiSession].
+// AcquireAll implements [backend.BatchStore].
 func (x multi) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
 	return locked(ctx, x.client, func(s *Store) ([]backend.AcquireReply, error) {
 		out := make([]backend.AcquireReply, len(in))
@@ -60,7 +55,7 @@ func (x multi) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]b
 	})
 }
 
-// ReleaseAll implements [backend.MultiSession].
+// ReleaseAll implements [backend.BatchStore].
 func (x multi) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	s := x.store
 	s.mu.Lock()
@@ -84,10 +79,7 @@ func (x multi) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out 
 // relay has the release that grants the lock to a waiter of the same client.
 type relay struct{ *client }
 
-// Relays implements [backend.RelaySession].
-func (x relay) Relays() bool { return true }
-
-// HandOver implements [backend.RelaySession]. Sessions of one store are told of each
+// HandOver implements [backend.QueueStore]. Sessions of one store are told of each
 // release, so none waits in turn.
 func (x relay) HandOver(ctx context.Context, q backend.HandOverRequest) (backend.HandOverReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.HandOverReply, error) {
@@ -117,5 +109,5 @@ func (x relay) others(name string) bool {
 	return false
 }
 
-// StepBack implements [backend.RelaySession].
+// StepBack implements [backend.QueueStore].
 func (x relay) StepBack(ctx context.Context, _ backend.Topic) error { return x.Ping(ctx) }

@@ -2,13 +2,12 @@ package memory
 
 import (
 	"container/heap"
+	"context"
 	"slices"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
-
-var _ backend.NestSession = (*session)(nil)
 
 // part is one of several owners of a record.
 type part struct {
@@ -21,11 +20,8 @@ type part struct {
 // nested has the operations of owners that enter a lock under its owner.
 type nested struct{ *client }
 
-// Nests implements [backend.NestSession].
-func (x nested) Nests() bool { return true }
-
 func nestTopic(name, owner string) backend.Topic {
-	return backend.Topic{Kind: backend.KindNested, Name: name, Owner: owner}
+	return backend.Topic{Kind: backend.KindDelegated, Name: name, Owner: owner}
 }
 
 // of reports whether an owner is among r's.
@@ -76,9 +72,13 @@ func find(parts []part, owner string) int {
 	return slices.IndexFunc(parts, func(p part) bool { return p.owner == owner })
 }
 
-func (x nested) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) {
-	s := x.store
-	r, err := s.lookup(q.Kind, q.Name)
+// Enter implements [backend.DelegationStore].
+func (x nested) Enter(ctx context.Context, q backend.EnterRequest) (backend.AcquireReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.AcquireReply, error) { return x.enter(s, q) })
+}
+
+func (x nested) enter(s *Store, q backend.EnterRequest) (backend.AcquireReply, error) {
+	r, err := s.lookup(backend.KindDelegated, q.Name)
 	if err != nil {
 		return backend.AcquireReply{}, err
 	}
@@ -89,11 +89,11 @@ func (x nested) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) 
 	if find(parts, q.Owner) < 0 {
 		at := find(parts, q.Under)
 		switch {
-		case at < 0, parts[at].holds < q.UnderHolds, q.UnderToken > s.tokens.drawn(q.Name):
+		case at < 0, parts[at].holds < q.Holds, q.Drawn > s.tokens.drawn(q.Name):
 			return backend.AcquireReply{Absent: true}, nil
 		case at+1 < len(parts):
 			return backend.AcquireReply{Remaining: remaining(latest(parts[at+1:]))}, nil
-		case parts[at].holds > q.UnderHolds:
+		case parts[at].holds > q.Holds:
 			left := remaining(parts[at].deadline)
 			return backend.AcquireReply{Remaining: left, Look: min(left, backend.HoldsLook)}, nil
 		}

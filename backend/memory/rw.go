@@ -10,8 +10,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.RWSession = (*session)(nil)
-
 // sides is what a record holds that is a read-write lock. To a lock's operations it
 // is a record with no owner.
 type sides struct {
@@ -120,18 +118,18 @@ func (x sided) recordOf(name string) (*record, error) {
 	return r, nil
 }
 
-func (x sided) reenterWrite(q backend.ReenterRequest) (backend.ReenterReply, error) {
+func (x sided) reenterWrite(q backend.HoldsRequest) (backend.HoldsReply, error) {
 	if q.Kind == backend.KindRead {
 		err := errors.New("a reader enters again as another owner, with Acquire under it")
-		return backend.ReenterReply{}, &backend.Fault{Err: err}
+		return backend.HoldsReply{}, &backend.Fault{Err: err}
 	}
 	r, err := x.recordOf(q.Name)
 	if r == nil || r.sides.writer != q.Owner {
-		return backend.ReenterReply{}, err
+		return backend.HoldsReply{}, err
 	}
 	r.sides.holds, r.sides.by = q.Holds, x.client
 	x.store.extend(r, q.Lease)
-	return backend.ReenterReply{Held: true}, nil
+	return backend.HoldsReply{Held: true}, nil
 }
 
 func (x sided) release(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
@@ -237,7 +235,7 @@ func (r *record) inspectSides() backend.Record {
 	return rec
 }
 
-// Withdraw implements [backend.RWSession].
+// Withdraw implements [backend.ReadWriteStore].
 func (x sided) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
 	_, err := locked(ctx, x.client, func(s *Store) (struct{}, error) {
 		if c, ok := s.claims[t.Name]; ok && c.by == claimant && time.Now().Before(c.until) {

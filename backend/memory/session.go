@@ -8,22 +8,28 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.AgeSession = (*session)(nil)
-
 // session is one client's way into the store. What belongs to a kind of lock is a component.
 type session struct {
 	*client
-	counts
-	permits
-	sided
-	fair
-	nested
-	multi
-	relay
+	counts  counts
+	permits permits
+	sided   sided
+	fair    fair
+	nested  nested
+	multi   multi
+	relay   relay
 }
 
 func newSession(c *client) *session {
 	return &session{c, counts{c}, permits{counts{c}}, sided{c}, fair{c}, nested{c}, multi{c}, relay{c}}
+}
+
+// Capabilities implements [backend.Store]: it has all but replicas, nodes and calls that can be left.
+func (x *session) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		ReadWrite: x.sided, Fair: x.fair, Batch: x.multi, Semaphores: x.counts, Latches: x.counts, Permits: x.permits,
+		Delegation: x.nested, Queue: x.relay, Age: x,
+	}
 }
 
 // locked runs an operation under the store's mutex, unless the session refuses it.
@@ -37,20 +43,18 @@ func locked[R any](ctx context.Context, x *client, run func(s *Store) (R, error)
 	return run(x.store)
 }
 
-// Acquire implements [backend.Session].
+// Acquire implements [backend.Store].
 func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.AcquireReply, error) {
 		switch q.Kind {
 		case backend.KindPermits:
 			return x.permits.acquire(q)
 		case backend.KindRead:
-			return x.acquireRead(q)
+			return x.sided.acquireRead(q)
 		case backend.KindWrite:
-			return x.acquireWrite(q)
+			return x.sided.acquireWrite(q)
 		case backend.KindFair:
 			return x.fair.acquire(q)
-		case backend.KindNested:
-			return x.nested.acquire(q)
 		}
 		r, err := s.lookup(q.Kind, q.Name)
 		if left := x.young(q, r); left > 0 {
@@ -68,23 +72,23 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 	})
 }
 
-// Reenter implements [backend.Session].
-func (x *session) Reenter(ctx context.Context, q backend.ReenterRequest) (backend.ReenterReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.ReenterReply, error) {
+// Reenter implements [backend.Store].
+func (x *session) SetHolds(ctx context.Context, q backend.HoldsRequest) (backend.HoldsReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.HoldsReply, error) {
 		if isSide(q.Kind) {
-			return x.reenterWrite(q)
+			return x.sided.reenterWrite(q)
 		}
 		r, err := s.held(q.Name, q.Owner)
 		if r == nil {
-			return backend.ReenterReply{}, err
+			return backend.HoldsReply{}, err
 		}
 		r.holds, r.holder = q.Holds, x.client
 		s.extend(r, q.Lease)
-		return backend.ReenterReply{Held: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+		return backend.HoldsReply{Held: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
 	})
 }
 
-// Release implements [backend.Session].
+// Release implements [backend.Store].
 func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.ReleaseReply, error) {
 		switch q.Kind {
@@ -92,7 +96,7 @@ func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backen
 			return x.permits.release(q)
 		case backend.KindRead, backend.KindWrite:
 			return x.sided.release(q)
-		case backend.KindNested:
+		case backend.KindDelegated:
 			return x.nested.release(q)
 		}
 		r, err := s.held(q.Name, q.Owner)
@@ -112,7 +116,7 @@ func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backen
 	})
 }
 
-// Renew implements [backend.Session].
+// Renew implements [backend.Store].
 func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
@@ -130,7 +134,7 @@ func (x *session) renew(q backend.RenewRequest) bool {
 		return x.permits.renew(q)
 	case backend.KindRead, backend.KindWrite:
 		return x.sided.renew(q)
-	case backend.KindNested:
+	case backend.KindDelegated:
 		return x.nested.renew(q)
 	}
 	// Foreign data is not held, as in the script; it is no error here.
@@ -142,7 +146,7 @@ func (x *session) renew(q backend.RenewRequest) bool {
 	return r != nil
 }
 
-// Inspect implements [backend.Session].
+// Inspect implements [backend.Store].
 func (x *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.Record, error) {
 		r, err := s.lookup(t.Kind, t.Name)
@@ -156,7 +160,7 @@ func (x *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record,
 	})
 }
 
-// ForceRelease implements [backend.Session].
+// ForceRelease implements [backend.Store].
 func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
 	return locked(ctx, x.client, func(s *Store) (bool, error) {
 		r, err := s.lookup(t.Kind, t.Name)
@@ -177,7 +181,7 @@ func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, erro
 	})
 }
 
-// KnowsAge implements [backend.AgeSession]. A new store has lost nothing, so it is of any age until
+// KnowsAge implements [backend.AgeStore]. A new store has lost nothing, so it is of any age until
 // [Store.Flush].
 func (x *session) KnowsAge() bool { return true }
 
@@ -269,8 +273,8 @@ func (x *client) refuses(ctx context.Context) error {
 	return nil
 }
 
-// Watch implements [backend.Session].
-func (x *client) Watch(t backend.Topic) {
+// Subscribe implements [backend.Store].
+func (x *client) Subscribe(t backend.Topic) {
 	s := x.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,15 +288,15 @@ func (x *client) Watch(t backend.Topic) {
 	}
 }
 
-// Unwatch implements [backend.Session].
-func (x *client) Unwatch(t backend.Topic) {
+// Unsubscribe implements [backend.Store].
+func (x *client) Unsubscribe(t backend.Topic) {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
 	delete(x.watched, t)
 	x.store.watchers.drop(t, x)
 }
 
-// Ping implements [backend.Session].
+// Ping implements [backend.Store].
 func (x *client) Ping(ctx context.Context) error {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()

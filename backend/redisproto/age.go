@@ -7,8 +7,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.AgeSession = (*session)(nil)
-
 const (
 	// sinceShared says since when a server has its data. There is one for all locks of a scope: one for
 	// each would make every new name look like one whose locks were lost.
@@ -26,7 +24,7 @@ func sinceKey(scope string) string {
 	return sinceShared + ":" + scope
 }
 
-// KnowsAge implements [backend.AgeSession]. A cluster has no key that scripts on all
+// KnowsAge implements [backend.AgeStore]. A cluster has no key that scripts on all
 // slots may read.
 func (s agedLock) KnowsAge() bool { return !s.adapter.Features().Cluster }
 

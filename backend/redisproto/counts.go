@@ -9,12 +9,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var (
-	_ backend.LatchSession     = (*session)(nil)
-	_ backend.SemaphoreSession = (*session)(nil)
-	_ backend.PermitSession    = (*session)(nil)
-)
-
 // semaphoreChannel is where releases of a semaphore are announced, of permits that
 // expire too.
 func semaphoreChannel(name string) string { return tagged("redisson_sc:", name) }
@@ -137,9 +131,6 @@ func (s counters) DrainCount(ctx context.Context, r backend.CountRequest) (int64
 		SemaphoreDrainArgs{Keep: backend.Remembered})
 	return n, s.fault(err)
 }
-
-// Permits implements [backend.PermitSession].
-func (s permits) Permits() {}
 
 func (s permits) acquirePermit(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	id, err := rawID(r.Owner)

@@ -23,12 +23,24 @@ import (
 	"github.com/mortise-go/mortise/redisgo"
 )
 
-// counter is a session on counts.
-type counter interface {
-	backend.Session
-	backend.LatchSession
-	backend.SemaphoreSession
-	backend.PermitSession
+// counter is a session on counts. Semaphores set, read and change counts of all kinds.
+type counter struct {
+	backend.Store
+	backend.SemaphoreStore
+	latches backend.LatchStore
+}
+
+func counterOf(s backend.Store) counter {
+	can := s.Capabilities()
+	return counter{s, can.Semaphores, can.Latches}
+}
+
+func (s counter) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return s.latches.CountDown(ctx, r)
+}
+
+func (s counter) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return s.latches.DeleteCount(ctx, r)
 }
 
 // request is one on a count, with an ID of its own.
@@ -64,7 +76,7 @@ func listen(t *testing.T, srv *redistest.Server, channels ...string) func() stri
 func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		raw, _ := session(t, b)
-		s, ctx := raw.(counter), t.Context()
+		s, ctx := counterOf(raw), t.Context()
 		must := func(_ any, err error) {
 			t.Helper()
 			if err != nil {
@@ -160,7 +172,7 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		raw, _ := session(t, b)
-		s, ctx := raw.(counter), t.Context()
+		s, ctx := counterOf(raw), t.Context()
 		id, _ := hex.DecodeString(permitID)
 		acquire := func() backend.AcquireReply {
 			t.Helper()
@@ -207,7 +219,7 @@ func TestMessagesThatAreForNobodyWakeNobody(t *testing.T) {
 			{backend.Topic{Kind: backend.KindPermits, Name: "p"}, "redisson_sc:{p}", 2},
 			{backend.Topic{Kind: backend.KindLatch, Name: "l"}, "redisson_countdownlatch__channel__{l}", 5},
 		} {
-			s.Watch(x.topic)
+			s.Subscribe(x.topic)
 			h.await(t, "watching "+x.topic.Name, 1)
 			for _, payload := range []string{"0", "-3", "7", "00", "1"} {
 				srv.Must("PUBLISH", x.channel, payload)
@@ -225,11 +237,11 @@ func TestCountsWorkOnACluster(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
 	defer rdb.Close()
 	raw, h := session(t, redisgo.New(rdb))
-	s, ctx := raw.(counter), t.Context()
+	s, ctx := counterOf(raw), t.Context()
 	for _, name := range []string{"n", "{t}n", "a{t}"} {
 		for _, k := range []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits} {
 			top := backend.Topic{Kind: k, Name: name}
-			s.Watch(top)
+			s.Subscribe(top)
 			h.await(t, "watching "+name, 1)
 			for what, err := range map[string]error{
 				"set":    second(s.SetCount(ctx, request(k, name, 1))),
@@ -250,7 +262,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 				}
 			}
 			h.await(t, "released "+name, 1)
-			s.Unwatch(top)
+			s.Unsubscribe(top)
 		}
 	}
 	in := []backend.RenewRequest{
@@ -274,7 +286,7 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 	overAll(t, func(t *testing.T, _ *redistest.Server, b backend.Backend) {
 		redisSession, _ := session(t, b)
 		memorySession, _ := session(t, memory.New())
-		on, in := redisSession.(counter), memorySession.(counter)
+		on, in := counterOf(redisSession), counterOf(memorySession)
 		seed := time.Now().UnixNano()
 		r := rand.New(rand.NewPCG(uint64(seed), 0))
 		ctx := t.Context()

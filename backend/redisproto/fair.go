@@ -7,8 +7,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.FairSession = (*session)(nil)
-
 // queueKey is the list of the waiters for a fair lock, timesKey the zset of when
 // their places are given up.
 func queueKey(name string) string { return tagged("redisson_lock_queue:", name) }
@@ -70,7 +68,7 @@ func (s fairLock) releaseFair(ctx context.Context, r backend.ReleaseRequest) (ba
 	return backend.ReleaseReply{Held: held}, err
 }
 
-// Leave implements [backend.FairSession].
+// Leave implements [backend.FairStore].
 func (s fairLock) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.LeaveReply{}, err

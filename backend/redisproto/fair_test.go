@@ -23,7 +23,7 @@ import (
 
 const fairWait = 5 * time.Minute
 
-func ask(t *testing.T, s backend.Session, name, owner string, wait time.Duration) backend.AcquireReply {
+func ask(t *testing.T, s backend.Store, name, owner string, wait time.Duration) backend.AcquireReply {
 	t.Helper()
 	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner,
 		Lease: time.Minute, Wait: wait, Fenced: true})
@@ -33,7 +33,7 @@ func ask(t *testing.T, s backend.Session, name, owner string, wait time.Duration
 	return r
 }
 
-func free(t *testing.T, s backend.Session, name, owner string) {
+func free(t *testing.T, s backend.Store, name, owner string) {
 	t.Helper()
 	r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindFair, Name: name, Owner: owner})
 	if err != nil || !r.Held {
@@ -42,14 +42,14 @@ func free(t *testing.T, s backend.Session, name, owner string) {
 }
 
 // passOn goes through all that a fair lock does.
-func passOn(t *testing.T, s backend.Session, e *ears, name string) {
+func passOn(t *testing.T, s backend.Store, e *ears, name string) {
 	t.Helper()
 	for i := range 3 {
 		owner, next := fmt.Sprintf("o:%d", 2*i), fmt.Sprintf("o:%d", 2*i+1)
 		turn := backend.Topic{Kind: backend.KindFair, Name: name, Owner: next}
-		s.Watch(turn)
+		s.Subscribe(turn)
 		e.await(t, "watching "+name, 2*i+1)
-		s.Watch(topic(name))
+		s.Subscribe(topic(name))
 		e.await(t, "watching "+name, 2*i+2)
 		if r := ask(t, s, name, owner, fairWait); !r.Granted || r.Token == 0 {
 			t.Fatalf("%+v", r)
@@ -61,7 +61,7 @@ func passOn(t *testing.T, s backend.Session, e *ears, name string) {
 		case 0:
 			free(t, s, name, owner)
 		case 1:
-			if r, err := s.(backend.FairSession).Leave(t.Context(),
+			if r, err := s.Capabilities().Fair.Leave(t.Context(),
 				backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait}); err != nil || !r.Held {
 				t.Fatalf("%+v %v", r, err)
 			}
@@ -76,8 +76,8 @@ func passOn(t *testing.T, s backend.Session, e *ears, name string) {
 		}
 		free(t, s, name, next) // told to those who wait for the plain lock
 		e.await(t, "released "+name, 2*i+2)
-		s.Unwatch(turn)
-		s.Unwatch(topic(name))
+		s.Unsubscribe(turn)
+		s.Unsubscribe(topic(name))
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		if got := score("go:2"); got != 60_000+900_000 {
 			t.Errorf("the place behind Redisson's is given up after %d ms, want the last one's time and 300 s", got)
 		}
-		s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"}) // stands for Java
+		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"}) // stands for Java
 		e.await(t, "watching n", 1)
 		free(t, s, "n", "go:1")
 		e.await(t, "released n", 1)
@@ -152,7 +152,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		}
 
 		// The first leaves without a word; the second is not there either.
-		s.Unwatch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"})
+		s.Unsubscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"})
 		noChannels(t, srv)
 		r := ask(t, s, "n", "go:2", fairWait)
 		if r.Granted || r.Look <= 0 || r.Look > backend.Absence {
@@ -190,7 +190,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		}{
 			"behind a dead one, a release": {"dead:1", func() { free(t, s, "n", "go:1") }},
 			"behind a dead one, a leaver": {"dead:1", func() {
-				r, err := s.(backend.FairSession).Leave(t.Context(),
+				r, err := s.Capabilities().Fair.Leave(t.Context(),
 					backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
 				if err != nil || !r.Held {
 					t.Fatalf("%+v %v", r, err)
@@ -219,7 +219,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 
 		// One whose time is over is told of it: it comes again, at the end.
 		do(t, srv, "FLUSHALL")
-		s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: java + "8"}) // stands for Java
+		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: java + "8"}) // stands for Java
 		e.await(t, "watching n", 1)
 		javas(t, srv, java+"8", time.Now().UnixMilli()-1)
 		if r := ask(t, s, "n", "go:1", fairWait); !r.Granted {
@@ -240,7 +240,7 @@ func TestAQueueThatIsDamagedMends(t *testing.T) {
 			"neither":         func() { do(t, srv, "DEL", "redisson_lock_timeout:{n}", "redisson_lock_queue:{n}") },
 			"a strange entry": func() { do(t, srv, "LPUSH", "redisson_lock_queue:{n}", "strange") },
 		} {
-			s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: what})
+			s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: what})
 			e.await(t, "watching n", 1)
 			ask(t, s, "n", "go:1", fairWait)
 			ask(t, s, "n", what, fairWait)

@@ -179,12 +179,12 @@ func ran(t *testing.T, srv *redistest.Server, command string) int {
 // Places of very many clients, none of which listens: a release, a leaver and a question for a free lock each
 // pass through the queue once, not once for each client.
 func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
 		const dead = 4000
 		for what, act := range map[string]func(){
 			"a release": func() { free(t, s, "n", "me:1") },
 			"a leaver": func() {
-				if r, err := s.(backend.FairSession).Leave(t.Context(),
+				if r, err := s.Capabilities().Fair.Leave(t.Context(),
 					backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
 					t.Errorf("%+v, %v", r, err)
 				}

@@ -13,7 +13,7 @@ import (
 )
 
 // over runs a test of a script over one adapter: what the script does is the same over all.
-func over(t *testing.T, f func(t *testing.T, srv *redistest.Server, s backend.Session, e *ears)) {
+func over(t *testing.T, f func(t *testing.T, srv *redistest.Server, s backend.Store, e *ears)) {
 	srv := redistest.Start(t)
 	s, e := session(t, adapters["go-redis"](t, srv.Addr(), login{}))
 	f(t, srv, s, e)
@@ -22,7 +22,7 @@ func over(t *testing.T, f func(t *testing.T, srv *redistest.Server, s backend.Se
 // The queue's keys expired an hour after the last place was taken, under those who waited
 // for longer than that.
 func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
 		ask(t, s, "n", "go:1", fairWait)
 		ask(t, s, "n", "go:2", fairWait)
 		ask(t, s, "n", "go:3", fairWait)
@@ -51,8 +51,8 @@ func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
 
 // A queue in which nobody hears kept a release from those who wait for the plain lock.
 func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, e *ears) {
-		s.Watch(topic("n"))
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, e *ears) {
+		s.Subscribe(topic("n"))
 		e.await(t, "watching n", 1)
 		ask(t, s, "n", "go:1", fairWait)
 		ask(t, s, "n", "dead:1", fairWait)
@@ -68,14 +68,14 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		e.await(t, "released n", 2)
-		if r, err := s.(backend.FairSession).Leave(t.Context(),
+		if r, err := s.Capabilities().Fair.Leave(t.Context(),
 			backend.LeaveRequest{Name: "n", Owner: "dead:1", Wait: fairWait}); err != nil || !r.Queued {
 			t.Fatal(r, err)
 		}
 		e.await(t, "released n", 3)
 
 		// Where one does, it alone is told.
-		s.Watch(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "go:3"})
+		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "go:3"})
 		e.await(t, "watching n", 2)
 		eventually(t, "the dead are gone", func() bool { return ask(t, s, "n", "go:2", fairWait).Granted })
 		ask(t, s, "n", "go:3", fairWait)
@@ -95,7 +95,7 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 
 // Lua writes numbers above 1e14 with an exponent, which is no number of ours.
 func TestALeaseOfMillenniaIsRead(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
 		do(t, srv, "HSET", "n", "uuid:1", "1")
 		do(t, srv, "PEXPIRE", "n", "180000000000000000") // Integer.MAX_VALUE days, or so
 		if r, err := s.Inspect(t.Context(), topic("n")); err != nil || !r.Held || r.Remaining != -1 {
@@ -112,14 +112,14 @@ func TestALeaseOfMillenniaIsRead(t *testing.T) {
 
 // A count at the end of int64, which Java may set, is not an open latch.
 func TestALargeCountIsNotNegative(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Session, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
 		do(t, srv, "SET", "n", strconv.FormatInt(math.MaxInt64, 10))
 		latch := backend.Topic{Kind: backend.KindLatch, Name: "n"}
 		for range 2 {
-			if n, err := s.(backend.LatchSession).Count(t.Context(), latch); err != nil || n <= 0 {
+			if n, err := s.Capabilities().Latches.Count(t.Context(), latch); err != nil || n <= 0 {
 				t.Errorf("%d, %v", n, err)
 			}
-			if n, err := s.(backend.LatchSession).CountDown(t.Context(),
+			if n, err := s.Capabilities().Latches.CountDown(t.Context(),
 				backend.CountRequest{Topic: latch, ID: "a", N: 1}); err != nil || n <= 0 {
 				t.Errorf("counted down to %d, %v", n, err)
 			}

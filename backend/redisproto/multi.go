@@ -9,8 +9,6 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
 )
 
-var _ backend.MultiSession = (*session)(nil)
-
 // Groups is one group, on a cluster one for each slot.
 func (s multiLock) Groups(names []string) [][]int {
 	f := s.adapter.Features()

@@ -23,10 +23,15 @@ import (
 // tagged are names of one slot of a cluster.
 var tagged = []string{"{t}:a", "{t}:b", "{t}:c"}
 
-func multi(t *testing.T, b backend.Backend) (backend.MultiSession, *ears) {
+func multi(t *testing.T, b backend.Backend) (multiSession, *ears) {
 	t.Helper()
 	s, h := session(t, b)
-	return s.(backend.MultiSession), h
+	return multiSession{s, s.Capabilities().Batch}, h
+}
+
+type multiSession struct {
+	backend.Store
+	backend.BatchStore
 }
 
 func asks(owner string, names ...string) []backend.AcquireRequest {
@@ -59,7 +64,7 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 			if i == 1 && fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:b")) != fmt.Sprint(out[1].Token) {
 				t.Errorf("the token is %d", out[1].Token)
 			}
-			s.Watch(topic(r.Name))
+			s.Subscribe(topic(r.Name))
 			h.await(t, "watching "+r.Name, 1)
 		}
 		if keys := do(t, srv, "DBSIZE"); keys != int64(4) {

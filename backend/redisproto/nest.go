@@ -6,8 +6,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.NestSession = (*session)(nil)
-
 // nestKey says of each owner of a lock that has several in which order they came, and when its
 // lease ends: scripts/nest_enter.lua. n and {n} share it, as two versions of mortise do, which have
 // to agree on where an owner's lease is written down: each entry is one owner's, whose id is no
@@ -17,14 +15,24 @@ func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
 // underChannel is where waiters that would enter under an owner are told that they may, or never will.
 func underChannel(name, owner string) string { return channelOf(name) + ":under:" + owner }
 
-// Nests implements [backend.NestSession].
-func (s nested) Nests() bool { return true }
+// Enter implements [backend.DelegationStore].
+func (s nested) Enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.AcquireReply{}, err
+	}
+	c, w := s.by(r.Replicas, r.ReplicaWait)
+	reply, err := s.enterUnder(ctx, c, r)
+	if r.Replicas > 0 {
+		return acquiredReplicated(s.core, r.Name, w, reply, err)
+	}
+	return reply, err
+}
 
-// enterUnder neither asks the picture, which knows of holders and not of their callees, nor adds to it.
-func (s nested) enterUnder(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
+// enterUnder neither asks the held cache, which knows of holders and not of their callees, nor adds to it.
+func (s nested) enterUnder(ctx context.Context, c Commands, r backend.EnterRequest) (backend.AcquireReply, error) {
 	reply, err := c.NestEnter(ctx,
 		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
-		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.UnderHolds), Drawn: r.UnderToken, Lease: r.Lease,
+		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.Holds), Drawn: r.Drawn, Lease: r.Lease,
 			Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
 	name := r.Name
 	if left := leftIn[[]int64](err); left != nil {

@@ -6,11 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
-
-var _ backend.NodeSession = (*session)(nil)
 
 // nodes numbers the masters of a cluster, as far as the client library knows their slots.
 type nodes struct {

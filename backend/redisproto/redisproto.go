@@ -26,7 +26,7 @@ func New(open func() (Adapter, error)) backend.Backend { return opener(open) }
 
 type opener func() (Adapter, error)
 
-func (open opener) Open(h backend.Handler) (backend.Session, error) {
+func (open opener) Open(h backend.Handler) (backend.Store, error) {
 	if h == nil {
 		return nil, errors.New("redisproto: Open needs a Handler")
 	}
@@ -91,7 +91,7 @@ func topicChannel(t backend.Topic) string {
 		return rwChannel(t.Name)
 	case backend.KindFair:
 		return fairChannel(t.Name, t.Owner)
-	case backend.KindNested:
+	case backend.KindDelegated:
 		return underChannel(t.Name, t.Owner)
 	}
 	return channelOf(t.Name)

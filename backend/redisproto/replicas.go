@@ -65,14 +65,6 @@ func Redirected(text string) (addr string, ask, redirected bool) {
 	return "", false, false
 }
 
-var _ backend.ReplicaSession = (*session)(nil)
-
-// Replicates implements [backend.ReplicaSession].
-func (s *session) Replicates() bool {
-	r, can := s.adapter.(Replicator)
-	return can && r.Replicates()
-}
-
 // by is what sends the script of a request that wants replicas, or does not.
 func (s *core) by(replicas int, timeout time.Duration) (Commands, *Wait) {
 	if r, can := s.adapter.(Replicator); can && replicas > 0 {
@@ -106,8 +98,6 @@ func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireReques
 		return s.acquirePermit(ctx, r)
 	case backend.KindRead, backend.KindWrite:
 		reply, err = s.acquireSide(ctx, c, r)
-	case backend.KindNested:
-		reply, err = s.enterUnder(ctx, c, r)
 	default:
 		if track && r.Cached {
 			if left, held := s.seen.Held(r.Name, time.Now()); held {
@@ -116,8 +106,14 @@ func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireReques
 		}
 		reply, err = s.acquire(ctx, c, r, track)
 	}
+	return acquiredReplicated(s.core, r.Name, w, reply, err)
+}
+
+// acquiredReplicated is what an acquisition came to that wants replicas.
+func acquiredReplicated(s *core, name string, w *Wait, reply backend.AcquireReply, err error) (backend.AcquireReply,
+	error) {
 	if err != nil || reply.Granted {
-		s.seen.Forget(r.Name)
+		s.seen.Forget(name)
 	}
 	if err != nil {
 		return reply, err

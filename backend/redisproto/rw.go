@@ -9,8 +9,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-var _ backend.RWSession = (*session)(nil)
-
 // A read-write lock is Redisson's: a hash with the field mode, "read" or "write", a
 // field for each reader, and one for the writer that ends in ":write". Each hold of a
 // reader has a key that lives as long as its lease; those of a field are numbered from 1. A
@@ -159,7 +157,7 @@ func (s readWrite) forceRelease(ctx context.Context, name string) (bool, error) 
 	return s.yes("rw_force_release", reply, err)
 }
 
-// Withdraw implements [backend.RWSession].
+// Withdraw implements [backend.ReadWriteStore].
 func (s readWrite) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
 	if err := s.ready(ctx); err != nil {
 		return err

@@ -23,14 +23,14 @@ import (
 	"github.com/mortise-go/mortise/rueidis"
 )
 
-func rwOf(t *testing.T, b backend.Backend) backend.RWSession {
+func rwOf(t *testing.T, b backend.Backend) backend.Store {
 	t.Helper()
 	s, _ := session(t, b)
-	return s.(backend.RWSession)
+	return s
 }
 
 // side takes a side of a read-write lock, or does not.
-func side(t *testing.T, s backend.Session, k backend.Kind, name, owner string,
+func side(t *testing.T, s backend.Store, k backend.Kind, name, owner string,
 	more ...func(*backend.AcquireRequest)) backend.AcquireReply {
 	t.Helper()
 	q := backend.AcquireRequest{Kind: k, Name: name, Owner: owner, Lease: time.Minute}
@@ -56,7 +56,7 @@ func claiming(claimant string) func(*backend.AcquireRequest) {
 	return func(q *backend.AcquireRequest) { q.Claim, q.Claimant = 30*time.Second, claimant }
 }
 
-func unside(t *testing.T, s backend.Session, k backend.Kind, name, owner string) bool {
+func unside(t *testing.T, s backend.Store, k backend.Kind, name, owner string) bool {
 	t.Helper()
 	r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: k, Name: name, Owner: owner})
 	if err != nil {
@@ -130,7 +130,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 
 			side(t, s, backend.KindWrite, name, "c:4", claiming("c"), lease(30*time.Second))
 			equal(t, "keys", keys(t, srv), []string{name})
-			if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Kind: backend.KindWrite, Name: name,
+			if r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Kind: backend.KindWrite, Name: name,
 				Owner: "c:4", Holds: 2, Lease: time.Minute}); !r.Held || err != nil {
 				t.Fatal(r, err)
 			}
@@ -160,7 +160,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 			equal(t, "the keys that are left", keys(t, srv), []string{})
 			side(t, s, backend.KindRead, name, "c:8")
 			side(t, s, backend.KindWrite, name, "c:9", claiming("c"))
-			if err := s.Withdraw(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: name}, "c"); err != nil {
+			if err := s.Capabilities().ReadWrite.Withdraw(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: name}, "c"); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "a claim withdrawn", next(), "redisson_rwlock:"+tag+" 0")
@@ -173,8 +173,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 // What Redisson leaves in a record, and when it wakes us.
 func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
-		raw, h := session(t, b)
-		s := raw.(backend.RWSession)
+		s, h := session(t, b)
 		// A thread that reads twice, for 40 s and 20 s.
 		srv.Must("HSET", "n", "mode", "read", "uuid:7", "2")
 		srv.Must("PEXPIRE", "n", "40000")
@@ -198,7 +197,7 @@ func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 		unside(t, s, backend.KindRead, "n", "c:3")
 		equal(t, "its hold", hash(t, srv, "n"), "mode=read uuid:7=1")
 
-		s.Watch(backend.Topic{Kind: backend.KindWrite, Name: "n"})
+		s.Subscribe(backend.Topic{Kind: backend.KindWrite, Name: "n"})
 		h.await(t, "watching n", 1)
 		srv.Must("DEL", "n", "{n}:uuid:7:rwlock_timeout:1")
 		srv.Must("PUBLISH", "redisson_rwlock:{n}", "0")
@@ -240,7 +239,7 @@ func (h *topics) Changed(t backend.Topic) {
 func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	srv := redistest.Start(t)
 	want := backend.Topic{Kind: backend.KindWrite, Name: "n"}
-	open := func() (backend.Session, func(what string)) {
+	open := func() (backend.Store, func(what string)) {
 		h := &topics{changed: map[backend.Topic]bool{}}
 		s, err := adapters["rueidis"](t, srv.Addr(), login{}).Open(h)
 		if err != nil {
@@ -283,7 +282,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	for what, f := range map[string]func(){
 		"a partial release": func() {
 			side(t, a, backend.KindWrite, "n", "a:3")
-			a.Reenter(t.Context(), backend.ReenterRequest{Kind: backend.KindWrite, Name: "n", Owner: "a:3", Holds: 2,
+			a.SetHolds(t.Context(), backend.HoldsRequest{Kind: backend.KindWrite, Name: "n", Owner: "a:3", Holds: 2,
 				Lease: time.Minute})
 			release(backend.KindWrite, "a:3", 1)
 		},
@@ -377,8 +376,8 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 		ctx := context.Background()
 		names := []string{"n", "m"}
 		for _, name := range append(names, "last") {
-			for _, s := range []backend.Session{on, in} {
-				s.Watch(backend.Topic{Kind: backend.KindWrite, Name: name})
+			for _, s := range []backend.Store{on, in} {
+				s.Subscribe(backend.Topic{Kind: backend.KindWrite, Name: name})
 			}
 			heardOn.await(t, "watching "+name, 1)
 			heardIn.await(t, "watching "+name, 1)
@@ -386,7 +385,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 		// Times are minutes, and far enough apart that rounding tells them.
 		minutes := func(d time.Duration) time.Duration { return d.Round(time.Minute) }
 		pick := func(of ...string) string { return of[r.IntN(len(of))] }
-		step := func() (string, func(backend.Session) (any, error)) {
+		step := func() (string, func(backend.Store) (any, error)) {
 			op := pick("acquire", "acquire", "acquire", "acquire", "enter", "enter", "reenter", "release", "release",
 				"release", "release", "renew", "inspect", "force", "withdraw")
 			k := []backend.Kind{backend.KindRead, backend.KindWrite}[r.IntN(2)]
@@ -405,7 +404,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 			t := backend.Topic{Kind: k, Name: name}
 			what := fmt.Sprintf("%s of kind %d by %s, %s, n=%d, claim %v, under %s %d, %s", op, k, owner, span, n,
 				claim, outer, outerKind, name)
-			return what, func(s backend.Session) (any, error) {
+			return what, func(s backend.Store) (any, error) {
 				switch op {
 				case "acquire", "enter":
 					q := backend.AcquireRequest{Kind: k, Name: name, Owner: owner, Lease: span}
@@ -425,7 +424,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 					if k == backend.KindRead {
 						return nil, nil
 					}
-					return s.Reenter(ctx, backend.ReenterRequest{Kind: k, Name: name, Owner: owner, Holds: 2 + n,
+					return s.SetHolds(ctx, backend.HoldsRequest{Kind: k, Name: name, Owner: owner, Holds: 2 + n,
 						Lease: span})
 				case "release":
 					return s.Release(ctx, backend.ReleaseRequest{Kind: k, Name: name, Owner: owner, Keep: max(n-1, 0)})
@@ -444,7 +443,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 					}
 					return s.ForceRelease(ctx, t)
 				}
-				return nil, s.(backend.RWSession).Withdraw(ctx, t, outer)
+				return nil, s.Capabilities().ReadWrite.Withdraw(ctx, t, outer)
 			}
 		}
 		var log []string
@@ -460,7 +459,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 			}
 		}
 		// What is announced arrives in order.
-		for _, s := range []backend.Session{on, in} {
+		for _, s := range []backend.Store{on, in} {
 			side(t, s, backend.KindWrite, "last", "0")
 			unside(t, s, backend.KindWrite, "last", "0")
 		}

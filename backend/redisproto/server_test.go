@@ -122,7 +122,7 @@ func (e *ears) all() (out []string) {
 	return out
 }
 
-func session(t *testing.T, b backend.Backend) (backend.Session, *ears) {
+func session(t *testing.T, b backend.Backend) (backend.Store, *ears) {
 	t.Helper()
 	e := &ears{heard: map[string]int{}, more: make(chan struct{})}
 	s, err := b.Open(e)
@@ -139,7 +139,7 @@ func session(t *testing.T, b backend.Backend) (backend.Session, *ears) {
 
 func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
 
-func acquire(t *testing.T, s backend.Session, name, owner string, lease time.Duration) backend.AcquireReply {
+func acquire(t *testing.T, s backend.Store, name, owner string, lease time.Duration) backend.AcquireReply {
 	t.Helper()
 	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
 	if err != nil {
@@ -148,7 +148,7 @@ func acquire(t *testing.T, s backend.Session, name, owner string, lease time.Dur
 	return r
 }
 
-func release(t *testing.T, s backend.Session, name, owner string) {
+func release(t *testing.T, s backend.Store, name, owner string) {
 	t.Helper()
 	r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
 	if err != nil || !r.Held {
@@ -185,7 +185,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
 		java, javaEars := session(t, b)
-		java.Watch(topic("orders:42"))
+		java.Subscribe(topic("orders:42"))
 		javaEars.await(t, "watching orders:42", 1)
 		if got := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); got != "[redisson_lock__channel:{orders:42}]" {
 			t.Errorf("channels %s", got)
@@ -197,7 +197,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		if ms := do(t, srv, "PTTL", "orders:42").(int64); ms < 15_000 || ms > 30_000 {
 			t.Errorf("PTTL %d", ms)
 		}
-		if r, err := s.Reenter(t.Context(), backend.ReenterRequest{Name: "orders:42", Owner: "c:1", Holds: 2,
+		if r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Name: "orders:42", Owner: "c:1", Holds: 2,
 			Lease: time.Second}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
@@ -233,7 +233,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		do(t, srv, "PUBLISH", "redisson_lock__channel:{orders:42}", "00")
 		do(t, srv, "PUBLISH", "redisson_lock__channel:{orders:42}", "0")
 		javaEars.await(t, "released orders:42", 3)
-		java.Unwatch(topic("orders:42"))
+		java.Unsubscribe(topic("orders:42"))
 		noChannels(t, srv)
 		if n := javaEars.heard["released orders:42"]; n != 3 {
 			t.Errorf("%d releases", n)
@@ -295,7 +295,7 @@ func TestSubscriptionsComeBack(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, e := session(t, b)
 		for i := range 20 {
-			s.Watch(topic(fmt.Sprint(i)))
+			s.Subscribe(topic(fmt.Sprint(i)))
 		}
 		for i := range 20 {
 			e.await(t, fmt.Sprint("watching ", i), 1)
@@ -322,7 +322,7 @@ func TestSubscriptionsComeBack(t *testing.T) {
 			return err == nil
 		})
 		for i := range 20 {
-			s.Unwatch(topic(fmt.Sprint(i)))
+			s.Unsubscribe(topic(fmt.Sprint(i)))
 		}
 		noChannels(t, srv)
 	})
@@ -335,7 +335,7 @@ func TestALostSubscriptionIsReplacedByOne(t *testing.T) {
 			srv := redistest.Start(t)
 			proxy := redistest.NewProxy(t, srv.Addr())
 			s, e := session(t, adapter(t, proxy.Addr(), login{}))
-			s.Watch(topic("n"))
+			s.Subscribe(topic("n"))
 			e.await(t, "watching n", 1)
 			proxy.Reset()
 			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -358,12 +358,12 @@ func TestTenThousandWatchesTakeOneConnection(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, e := session(t, b)
 		const n = 10_000
-		s.Watch(topic("first"))
+		s.Subscribe(topic("first"))
 		e.await(t, "watching first", 1)
 		goroutines := runtime.NumGoroutine()
 		connections := len(strings.Split(strings.TrimSpace(fmt.Sprint(do(t, srv, "CLIENT", "LIST"))), "\n"))
 		for i := range n {
-			s.Watch(topic(fmt.Sprint(i)))
+			s.Subscribe(topic(fmt.Sprint(i)))
 		}
 		for i := range n {
 			e.await(t, fmt.Sprint("watching ", i), 1)
@@ -380,9 +380,9 @@ func TestTenThousandWatchesTakeOneConnection(t *testing.T) {
 		do(t, srv, "PUBLISH", "redisson_lock__channel:{9999}", "0")
 		e.await(t, "released 9999", 1)
 		for i := range n {
-			s.Unwatch(topic(fmt.Sprint(i)))
+			s.Unsubscribe(topic(fmt.Sprint(i)))
 		}
-		s.Unwatch(topic("first"))
+		s.Unsubscribe(topic("first"))
 		noChannels(t, srv)
 	})
 }
@@ -496,7 +496,7 @@ func TestFaultsOfARealServer(t *testing.T) {
 			if do(t, srv, "EXISTS", "n").(int64) != 0 {
 				t.Log("the release did not take effect")
 			}
-			s.Watch(topic("n"))
+			s.Subscribe(topic("n"))
 			eventually(t, "the watcher is told", func() bool {
 				return slices.ContainsFunc(e.all(), func(s string) bool {
 					return strings.HasPrefix(s,
@@ -581,7 +581,7 @@ func TestACloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
 		for range 3 { // the client's own machinery starts
 			s, e := session(t, b)
 			acquire(t, s, "n", "o", time.Second)
-			s.Watch(topic("n"))
+			s.Subscribe(topic("n"))
 			e.await(t, "watching n", 1)
 			s.Close()
 		}
@@ -589,7 +589,7 @@ func TestACloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
 		for range 10 {
 			s, e := session(t, b)
 			acquire(t, s, "n", "o", time.Second)
-			s.Watch(topic("n"))
+			s.Subscribe(topic("n"))
 			e.await(t, "watching n", 1)
 			s.Close()
 		}
@@ -633,7 +633,7 @@ func TestOnAClusterOfOneNode(t *testing.T) {
 					t.Fatalf("%d: %+v", i, out[i])
 				}
 			}
-			s.Watch(topic("7"))
+			s.Subscribe(topic("7"))
 			e.await(t, "watching 7", 1)
 			release(t, s, "7", "o")
 			e.await(t, "released 7", 1)

@@ -73,11 +73,14 @@ func newSession(s *core) *session {
 	}
 }
 
-var (
-	_ backend.Session      = (*session)(nil)
-	_ backend.Leaver       = (*session)(nil)
-	_ backend.RelaySession = (*session)(nil)
-)
+// Capabilities implements [backend.Store].
+func (s *session) Capabilities() backend.Capabilities {
+	r, replicates := s.adapter.(Replicator)
+	return backend.Capabilities{
+		ReadWrite: s, Fair: s, Batch: s, Semaphores: s, Latches: s, Permits: s, Delegation: s, Queue: s, Age: s, Nodes: s,
+		Leaver: s, Replicas: replicates && r.Replicates(),
+	}
+}
 
 func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
@@ -91,8 +94,6 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		return s.acquirePermit(ctx, r)
 	case backend.KindRead, backend.KindWrite:
 		return s.acquireSide(ctx, s.adapter, r)
-	case backend.KindNested:
-		return s.enterUnder(ctx, s.adapter, r)
 	case backend.KindLock:
 		if r.Age != nil {
 			aged, err := s.aged(ctx)
@@ -181,7 +182,7 @@ func behind[R, S any](left *backend.Left[R], then func(R, error) (S, error)) err
 
 // Leaves is so for the plain lock, and those that are nested.
 func (s *session) Leaves(k backend.Kind) bool {
-	return (k == backend.KindLock || k == backend.KindNested) && s.adapter.Features().Leaves
+	return (k == backend.KindLock || k == backend.KindDelegated) && s.adapter.Features().Leaves
 }
 
 // acquire sends an acquisition by c.
@@ -234,14 +235,14 @@ func (s *session) acquired(left int64, err error) (backend.AcquireReply, error) 
 	return s.answer("acquire", left, err)
 }
 
-func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backend.ReenterReply, error) {
+func (s *session) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
 	if err := s.ready(ctx); err != nil {
-		return backend.ReenterReply{}, err
+		return backend.HoldsReply{}, err
 	}
 	owner := r.Owner
 	switch r.Kind {
 	case backend.KindRead:
-		return backend.ReenterReply{}, errNoReentry
+		return backend.HoldsReply{}, errNoReentry
 	case backend.KindWrite:
 		owner = writerField(r.Owner)
 	}
@@ -255,16 +256,16 @@ func (s *session) Reenter(ctx context.Context, r backend.ReenterRequest) (backen
 	})
 	s.seen.Forget(r.Name)
 	if err != nil {
-		return backend.ReenterReply{}, s.faultOf(err, r.Fenced)
+		return backend.HoldsReply{}, s.faultOf(err, r.Fenced)
 	}
 	if len(reply) != 2 || reply[0] != 0 && reply[0] != 1 {
-		return backend.ReenterReply{}, strange("reenter", reply)
+		return backend.HoldsReply{}, strange("reenter", reply)
 	}
 	replicas, err := s.had(w, reply[0] == 1)
 	if err != nil {
-		return backend.ReenterReply{}, err
+		return backend.HoldsReply{}, err
 	}
-	return backend.ReenterReply{Held: reply[0] == 1, Token: reply[1], Replicas: replicas}, nil
+	return backend.HoldsReply{Held: reply[0] == 1, Token: reply[1], Replicas: replicas}, nil
 }
 
 func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
@@ -280,7 +281,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		return s.releaseWrite(ctx, r)
 	case backend.KindFair:
 		return s.releaseFair(ctx, r)
-	case backend.KindNested:
+	case backend.KindDelegated:
 		return s.releaseNested(ctx, r)
 	}
 	name := r.Name
@@ -352,7 +353,7 @@ func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 			s.renewPermits(ctx, in[:n], out[:n])
 		} else if in[0].Kind == backend.KindRead {
 			s.renewReads(ctx, in[:n], out[:n])
-		} else if in[0].Kind == backend.KindNested {
+		} else if in[0].Kind == backend.KindDelegated {
 			s.renewNested(ctx, in[:n], out[:n])
 		} else {
 			s.renewLocks(ctx, in[:n], out[:n])
@@ -427,8 +428,8 @@ func (s *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record,
 	return rec, nil
 }
 
-func (s *session) Watch(t backend.Topic)   { s.subs.Watch(topicChannel(t), t) }
-func (s *session) Unwatch(t backend.Topic) { s.subs.Unwatch(topicChannel(t), t) }
+func (s *session) Subscribe(t backend.Topic)   { s.subs.Watch(topicChannel(t), t) }
+func (s *session) Unsubscribe(t backend.Topic) { s.subs.Unwatch(topicChannel(t), t) }
 
 // Ping costs two commands: PING, and a pipeline of SCRIPT LOAD per master.
 func (s *session) Ping(ctx context.Context) error {

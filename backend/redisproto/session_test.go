@@ -53,7 +53,7 @@ func TestStrangeRepliesAreFaults(t *testing.T) {
 		a.ints = ints
 		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "o", Fenced: true})
 		check("acquire fenced", err)
-		_, err = s.Reenter(ctx, backend.ReenterRequest{Name: "n", Owner: "o"})
+		_, err = s.SetHolds(ctx, backend.HoldsRequest{Name: "n", Owner: "o"})
 		check("reenter", err)
 	}
 	for _, strings := range [][]string{nil, {"x"}, {"1", "2"}, {"-3"}, {""}} {

@@ -280,7 +280,7 @@ func TestShardedConnectionsAreOneForEachMaster(t *testing.T) {
 			s, e := session(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedOn))
 			const n = 500
 			for i := range n {
-				s.Watch(topic(fmt.Sprint(i)))
+				s.Subscribe(topic(fmt.Sprint(i)))
 			}
 			for i := range n {
 				e.await(t, fmt.Sprint("watching ", i), 1)
@@ -297,7 +297,7 @@ func TestShardedConnectionsAreOneForEachMaster(t *testing.T) {
 			release(t, s, "7", "o")
 			e.await(t, "released 7", 1)
 			for i := range n {
-				s.Unwatch(topic(fmt.Sprint(i)))
+				s.Unsubscribe(topic(fmt.Sprint(i)))
 			}
 			eventually(t, "no channel is subscribed", func() bool { return subscribers(c, true, "") == 0 })
 		})
@@ -518,7 +518,7 @@ func TestShardedModes(t *testing.T) {
 			}
 
 			s, e := session(t, adapter(t, old.Addrs(), login{}, redisproto.ShardedAuto))
-			s.Watch(topic("n")) // before it is known how
+			s.Subscribe(topic("n")) // before it is known how
 			e.await(t, "watching n", 1)
 			acquire(t, s, "n", "o", time.Minute)
 			release(t, s, "n", "o")
@@ -530,7 +530,7 @@ func TestShardedModes(t *testing.T) {
 				!strings.Contains(f.Remedy, "Redis 7") {
 				t.Errorf("On, without sharded pub/sub: %+v", f)
 			}
-			on.Watch(topic("n"))
+			on.Subscribe(topic("n"))
 			eventually(t, "the watch fails", func() bool {
 				return strings.Contains(strings.Join(e.all(), ""),
 					"failed n: ")
@@ -559,7 +559,7 @@ func TestShardedOnNeedsACluster(t *testing.T) {
 	}
 	// Auto and a standalone server is PUBLISH, though the server knows SPUBLISH.
 	s, e := session(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}))
-	s.Watch(backend.Topic{Kind: backend.KindLatch, Name: "{a}b"})
+	s.Subscribe(backend.Topic{Kind: backend.KindLatch, Name: "{a}b"})
 	e.await(t, "watching {a}b", 1)
 	if n := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); n != "[redisson_countdownlatch__channel__{{a}b}]" {
 		t.Errorf("it listens on %s", n)

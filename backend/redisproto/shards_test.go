@@ -216,8 +216,8 @@ func TestAChannelFollowsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster()
 		s, r := openCluster(t, c)
-		s.Watch(topic("n"))
-		s.Watch(topic("m"))
+		s.Subscribe(topic("n"))
+		s.Subscribe(topic("m"))
 		synctest.Wait()
 		got := r.take()
 		slices.Sort(got)
@@ -236,10 +236,10 @@ func TestAChannelFollowsItsSlot(t *testing.T) {
 		want(t, r, "released n", "released m")
 		// What the client believes is wrong from the start.
 		c.set(func() { c.belief = map[int]string{} })
-		s.Unwatch(topic("n"))
+		s.Unsubscribe(topic("n"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want(t, r, "watching n")
@@ -266,7 +266,7 @@ func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster()
 		s, r := openCluster(t, c)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		want(t, r, "watching n")
 		c.set(func() { c.down["0"] = true })
@@ -297,9 +297,9 @@ func TestARefusedChannelIsToldToItsWatcherAlone(t *testing.T) {
 		c := newFakeCluster()
 		c.denied[channelOf("no")] = true
 		s, r := openCluster(t, c)
-		s.Watch(topic("yes"))
+		s.Subscribe(topic("yes"))
 		synctest.Wait()
-		s.Watch(topic("no"))
+		s.Subscribe(topic("no"))
 		synctest.Wait()
 		want(t, r, "watching yes")
 		if len(r.failed) == 0 || backend.FaultOf(r.failed[0]).Temporary || slices.Contains(r.deaf, "yes") {
@@ -322,9 +322,9 @@ func TestARefusedChannelDoesNotDisturbThoseOfItsSlot(t *testing.T) {
 		c := newFakeCluster()
 		c.denied[channelOf("{t}no")] = true
 		s, r := openCluster(t, c)
-		s.Watch(topic("{t}yes"))
+		s.Subscribe(topic("{t}yes"))
 		synctest.Wait()
-		s.Watch(topic("{t}no"))
+		s.Subscribe(topic("{t}no"))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		want(t, r, "watching {t}yes")
@@ -411,13 +411,13 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 			c.ask = errors.New("EOF")
 			s, r := openCluster(t, c)
 			latch := backend.Topic{Kind: backend.KindLatch, Name: "{a}b"}
-			s.Watch(latch)
-			s.Watch(topic("n"))
-			s.Watch(topic("left"))
+			s.Subscribe(latch)
+			s.Subscribe(topic("n"))
+			s.Subscribe(topic("left"))
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			want(t, r)
-			s.Unwatch(topic("left"))
+			s.Unsubscribe(topic("left"))
 			c.set(func() { c.ask = answer })
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -434,8 +434,8 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 				t.Error("the latch's channel is not Redisson's")
 			}
 			want(t, r, "released {a}b")
-			s.Unwatch(latch)
-			s.Unwatch(topic("n"))
+			s.Unsubscribe(latch)
+			s.Unsubscribe(topic("n"))
 			time.Sleep(2 * pubsub.Linger)
 			synctest.Wait()
 			if n := c.spublish("redisson_countdownlatch__channel__{a}b") + c.publish("redisson_countdownlatch__channel__{{a}b}", "0"); n != 0 {
@@ -468,10 +468,10 @@ func TestSlotsAndNodesAtRandomEndInWhatWasAskedFor(t *testing.T) {
 				case 4:
 					c.set(func() { c.down[node] = !c.down[node] })
 				case 5, 6, 7, 8, 9:
-					s.Watch(topic(name))
+					s.Subscribe(topic(name))
 					wanted[name] = true
 				default:
-					s.Unwatch(topic(name))
+					s.Unsubscribe(topic(name))
 					delete(wanted, name)
 				}
 				if step%5 == 0 {
@@ -511,11 +511,11 @@ func TestAWatchOnAClusterThatHangsCloses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()
-		s.Watch(topic("m"))
-		s.Unwatch(topic("n"))
+		s.Subscribe(topic("m"))
+		s.Unsubscribe(topic("n"))
 	})
 }
 

@@ -37,7 +37,7 @@ func TestWatchIsConfirmedAndHearsReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		want(t, r, "watching n")
 		a.publish("redisson_lock__channel:{n}", "0")
@@ -54,13 +54,13 @@ func TestEachWatchIsConfirmedThoughTheChannelIsSubscribedAlready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		want(t, r, "watching n", "watching n")
-		s.Unwatch(topic("n"))
-		s.Watch(topic("n")) // within the linger
+		s.Unsubscribe(topic("n"))
+		s.Subscribe(topic("n")) // within the linger
 		synctest.Wait()
 		want(t, r, "watching n")
 		a.publish("redisson_lock__channel:{n}", "0")
@@ -76,13 +76,13 @@ func TestNamesThatShareAChannelShareItsReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
-		s.Watch(topic("{n}"))
+		s.Subscribe(topic("n"))
+		s.Subscribe(topic("{n}"))
 		synctest.Wait()
 		r.take()
 		a.publish("redisson_lock__channel:{n}", "0")
 		want(t, r, "released n", "released {n}")
-		s.Unwatch(topic("n"))
+		s.Unsubscribe(topic("n"))
 		a.publish("redisson_lock__channel:{n}", "0")
 		want(t, r, "released {n}")
 		s.Close()
@@ -93,10 +93,10 @@ func TestUnwatchUnsubscribesSoonAndTheIdleConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
-		s.Unwatch(topic("n"))
-		s.Unwatch(topic("n"))
+		s.Unsubscribe(topic("n"))
+		s.Unsubscribe(topic("n"))
 		a.publish("redisson_lock__channel:{n}", "0")
 		want(t, r, "watching n")
 		time.Sleep(pubsub.Linger)
@@ -115,7 +115,7 @@ func TestUnwatchUnsubscribesSoonAndTheIdleConnectionIsClosed(t *testing.T) {
 		if sub.closings() != 1 {
 			t.Fatalf("closed %d times", sub.closings())
 		}
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		want(t, r, "watching n")
 		if a.dialled() != 2 {
@@ -130,13 +130,13 @@ func TestALostConnectionIsRedialledAndAllIsConfirmedAgain(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
 		for i := range 5 {
-			s.Watch(topic(fmt.Sprint(i)))
+			s.Subscribe(topic(fmt.Sprint(i)))
 		}
 		synctest.Wait()
 		r.take()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		s.Unwatch(topic("4"))
+		s.Unsubscribe(topic("4"))
 		a.set(func() { a.refuse = errors.New("connection refused") })
 		a.cut(errors.New("EOF"))
 		time.Sleep(time.Minute)
@@ -170,7 +170,7 @@ func TestASilentConnectionIsPingedAndGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		time.Sleep(3*pubsub.Silence + time.Second)
 		synctest.Wait()
 		first := a.sub()
@@ -201,7 +201,7 @@ func TestASubscribeWithoutAnswerIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{mute: true}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		time.Sleep(pubsub.Patience)
 		synctest.Wait()
 		a.set(func() { a.mute = false })
@@ -218,12 +218,12 @@ func TestALateConfirmationIsNotTakenForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{mute: true}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
-		s.Unwatch(topic("n"))
+		s.Unsubscribe(topic("n"))
 		time.Sleep(pubsub.Linger)
 		synctest.Wait()
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		if c := a.sub().sent(); !slices.Equal(c, []string{"subscribe", "unsubscribe", "subscribe"}) {
 			t.Fatalf("sent %q", c)
@@ -240,7 +240,7 @@ func TestWhatWillNotPassIsToldToTheWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		a.set(func() { a.refuse = serverError("NOPERM No permissions to access a channel") })
 		a.cut(errors.New("EOF"))
@@ -260,7 +260,7 @@ func TestTenThousandWatchesAreOneConnectionAndTwoGoroutines(t *testing.T) {
 		before := runtime.NumGoroutine()
 		const n = 10_000
 		for i := range n {
-			s.Watch(topic(fmt.Sprint(i)))
+			s.Subscribe(topic(fmt.Sprint(i)))
 		}
 		synctest.Wait()
 		if got := len(r.take()); got != n {
@@ -273,7 +273,7 @@ func TestTenThousandWatchesAreOneConnectionAndTwoGoroutines(t *testing.T) {
 			t.Logf("%d SUBSCRIBE", c)
 		}
 		for i := range n {
-			s.Unwatch(topic(fmt.Sprint(i)))
+			s.Unsubscribe(topic(fmt.Sprint(i)))
 		}
 		time.Sleep(2 * pubsub.Linger)
 		synctest.Wait()
@@ -300,10 +300,10 @@ func TestWatchAndUnwatchAtRandomEndInWhatWasAskedFor(t *testing.T) {
 					a.cut(errors.New("EOF"))
 				}
 			case x>>27&1 == 0:
-				s.Watch(topic(name))
+				s.Subscribe(topic(name))
 				wanted[name] = true
 			default:
-				s.Unwatch(topic(name))
+				s.Unsubscribe(topic(name))
 				delete(wanted, name)
 			}
 			if step%7 == 0 {
@@ -334,10 +334,10 @@ func TestCloseEndsADialThatHangs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Watch(topic("n"))
+		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()
-		s.Watch(topic("m"))
-		s.Unwatch(topic("n"))
+		s.Subscribe(topic("m"))
+		s.Unsubscribe(topic("n"))
 	})
 }

@@ -57,10 +57,7 @@ func (s relay) acquiredWaiting(reply []int64, err error) (backend.AcquireReply, 
 	return backend.AcquireReply{Remaining: remaining(reply[1]), Waits: reply[0] == 0}, nil
 }
 
-// Relays implements [backend.RelaySession].
-func (s relay) Relays() bool { return true }
-
-// HandOver implements [backend.RelaySession].
+// HandOver implements [backend.QueueStore].
 func (s relay) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.HandOverReply{}, err
@@ -102,7 +99,7 @@ func (s relay) handedOver(name string, reply []int64, err error) (backend.HandOv
 	return backend.HandOverReply{Held: reply[0] > 0, Waits: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
 }
 
-// StepBack implements [backend.RelaySession].
+// StepBack implements [backend.QueueStore].
 func (s relay) StepBack(ctx context.Context, t backend.Topic) error {
 	if err := s.ready(ctx); err != nil {
 		return err

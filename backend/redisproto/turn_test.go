@@ -66,7 +66,7 @@ func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
 		for name := range waiting {
 			holder, _ := session(t, b)
 			waits, heard := session(t, b)
-			waits.Watch(topic(name))
+			waits.Subscribe(topic(name))
 			heard.await(t, "watching "+name, 1)
 			for n := range waiting {
 				acquire(t, holder, n, "h:1", time.Minute)
@@ -101,14 +101,14 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 		enter := func(name string) {
 			t.Helper()
 			acquire(t, s, name, "a:1", time.Minute)
-			if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindNested, Name: name,
-				Owner: "b:1", Under: "a:1", UnderHolds: 1, Lease: time.Minute}); err != nil || !r.Granted {
+			if r, err := s.Capabilities().Delegation.Enter(t.Context(), backend.EnterRequest{Name: name,
+				Owner: "b:1", Under: "a:1", Holds: 1, Lease: time.Minute}); err != nil || !r.Granted {
 				t.Fatal(r, err)
 			}
 		}
 		leave := func(name, owner string) bool {
 			t.Helper()
-			r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindNested, Name: name, Owner: owner})
+			r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner})
 			if err != nil {
 				t.Fatal(err)
 			}

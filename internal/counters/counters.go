@@ -17,15 +17,21 @@ import (
 type counted[S any] struct {
 	engine.Counting
 	things string
+	of     func(*backend.Capabilities) S
 }
 
-func count[S any](e *engine.Engine, kind backend.Kind, name, things string) counted[S] {
-	return counted[S]{engine.Counting{Engine: e, Topic: backend.Topic{Kind: kind, Name: name}}, things}
+func count[S any](e *engine.Engine, topic backend.Topic, things string, of func(*backend.Capabilities) S) counted[S] {
+	return counted[S]{engine.Counting{Engine: e, Topic: topic}, things, of}
 }
 
 func (n *counted[S]) fail(op string, err error) error { return fail.New(op, n.Topic.Name, err) }
 
-func (n *counted[S]) session() (S, error) { return engine.Capability[S](n.Engine, n.things) }
+func (n *counted[S]) session() (s S, err error) {
+	if n.Usable() == nil {
+		s = n.of(n.Capabilities())
+	}
+	return s, n.Can(any(s) != nil, n.things)
+}
 
 // ask asks or changes something, on behalf of a caller that may leave.
 func ask[S, R any](ctx context.Context, n *counted[S], op string, send func(context.Context, S) (R, error)) (R, error) {
@@ -98,11 +104,12 @@ func (p *permits[S]) Available(ctx context.Context) (int, error) {
 }
 
 // Latch is a count that goes down to zero.
-type Latch struct{ counted[backend.LatchSession] }
+type Latch struct{ counted[backend.LatchStore] }
 
 // NewLatch is the latch of a name.
 func NewLatch(e *engine.Engine, name string) Latch {
-	return Latch{count[backend.LatchSession](e, backend.KindLatch, name, "latches")}
+	return Latch{count(e, backend.Topic{Kind: backend.KindLatch, Name: name}, "latches",
+		func(can *backend.Capabilities) backend.LatchStore { return can.Latches })}
 }
 
 // TrySet sets the count, if the latch is not set, and reports whether it did.
@@ -111,7 +118,7 @@ func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
 		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
 	}
 	q := l.Change(n)
-	return ask(ctx, &l.counted, "set", func(ctx context.Context, s backend.LatchSession) (bool, error) {
+	return ask(ctx, &l.counted, "set", func(ctx context.Context, s backend.LatchStore) (bool, error) {
 		return s.SetCount(ctx, q)
 	})
 }
@@ -119,7 +126,7 @@ func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
 // CountDown takes one off the count.
 func (l *Latch) CountDown(ctx context.Context) error {
 	q := l.Change(1)
-	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.LatchSession) error {
+	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.LatchStore) error {
 		_, err := s.CountDown(ctx, q)
 		return err
 	})
@@ -127,7 +134,7 @@ func (l *Latch) CountDown(ctx context.Context) error {
 
 // Count reads the count.
 func (l *Latch) Count(ctx context.Context) (int64, error) {
-	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.LatchSession) (int64, error) {
+	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.LatchStore) (int64, error) {
 		return s.Count(ctx, l.Topic)
 	})
 }
@@ -135,7 +142,7 @@ func (l *Latch) Count(ctx context.Context) (int64, error) {
 // Delete removes the latch, and reports whether it was set.
 func (l *Latch) Delete(ctx context.Context) (bool, error) {
 	q := l.Change(0)
-	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.LatchSession) (bool, error) {
+	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.LatchStore) (bool, error) {
 		return s.DeleteCount(ctx, q)
 	})
 }
@@ -156,7 +163,7 @@ func (l *Latch) Wait(ctx context.Context, r engine.Request) error {
 }
 
 // zero reads the count for all that wait by now.
-func (l *Latch) zero(wait context.Context, s backend.LatchSession) (engine.Answer, error) {
+func (l *Latch) zero(wait context.Context, s backend.LatchStore) (engine.Answer, error) {
 	l.Hold()
 	defer l.End()
 	came := l.Joined()
@@ -179,13 +186,14 @@ func (l *Latch) zero(wait context.Context, s backend.LatchSession) (engine.Answe
 
 // Semaphore is a number of permits that no process owns.
 type Semaphore struct {
-	permits[backend.SemaphoreSession]
+	permits[backend.SemaphoreStore]
 }
 
 // NewSemaphore is the semaphore of a name.
 func NewSemaphore(e *engine.Engine, name string) Semaphore {
-	return Semaphore{permits[backend.SemaphoreSession]{
-		count[backend.SemaphoreSession](e, backend.KindSemaphore, name, "semaphores")}}
+	return Semaphore{permits[backend.SemaphoreStore]{
+		count(e, backend.Topic{Kind: backend.KindSemaphore, Name: name}, "semaphores",
+			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
 }
 
 // Acquire takes n permits; it waits for them unless the request tries.
@@ -246,7 +254,7 @@ type taking struct {
 }
 
 // take asks for n permits once, and settles what becomes of it.
-func (s *Semaphore) take(wait context.Context, session backend.SemaphoreSession, n int) (engine.Answer, error) {
+func (s *Semaphore) take(wait context.Context, session backend.SemaphoreStore, n int) (engine.Answer, error) {
 	q, t := s.Change(int64(n)), new(taking)
 	s.Hold()
 	defer s.End()
@@ -275,7 +283,7 @@ func (s *Semaphore) take(wait context.Context, session backend.SemaphoreSession,
 
 // offer takes what is free, which is not enough for the first waiter, for the first behind it that wants no more than
 // that, and goes on with what is left. Nothing is asked where there is no such waiter.
-func (s *Semaphore) offer(session backend.SemaphoreSession, free int64) {
+func (s *Semaphore) offer(session backend.SemaphoreStore, free int64) {
 	for {
 		w, ok := s.Taker(free)
 		if !ok {
@@ -296,7 +304,7 @@ func (s *Semaphore) offer(session backend.SemaphoreSession, free int64) {
 }
 
 // send asks for permits, again if it fails for a reason that may pass.
-func (s *Semaphore) send(session backend.SemaphoreSession, q backend.CountRequest) (t taking) {
+func (s *Semaphore) send(session backend.SemaphoreStore, q backend.CountRequest) (t taking) {
 	t.err = s.Send(func(ctx context.Context) (err error) {
 		t.TakeReply, err = session.TakeCount(ctx, q)
 		if err != nil && backend.FaultOf(err).MayHaveRun {
@@ -308,13 +316,13 @@ func (s *Semaphore) send(session backend.SemaphoreSession, q backend.CountReques
 }
 
 // undo gives back, in the background, what an acquisition took, or may yet take.
-func (s *Semaphore) undo(session backend.SemaphoreSession, q backend.CountRequest, t *taking) {
+func (s *Semaphore) undo(session backend.SemaphoreStore, q backend.CountRequest, t *taking) {
 	if t.Granted || t.late {
 		s.giveBack(session, q)
 	}
 }
 
-func (s *Semaphore) giveBack(session backend.SemaphoreSession, q backend.CountRequest) {
+func (s *Semaphore) giveBack(session backend.SemaphoreStore, q backend.CountRequest) {
 	s.GoOn("acquire", func(ctx context.Context) error { return session.CancelTake(ctx, q) })
 }
 
@@ -324,7 +332,7 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 		return s.fail("release", err)
 	}
 	q := s.Change(int64(n))
-	return s.finish(ctx, "release", func(ctx context.Context, session backend.SemaphoreSession) error {
+	return s.finish(ctx, "release", func(ctx context.Context, session backend.SemaphoreStore) error {
 		_, err := session.AddCount(ctx, q)
 		return err
 	})
@@ -333,18 +341,20 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 // Drain takes all permits that are free, and returns how many those were.
 func (s *Semaphore) Drain(ctx context.Context) (int, error) {
 	q := s.Change(0)
-	took, err := ask(ctx, &s.counted, "drain", func(ctx context.Context, session backend.SemaphoreSession) (int64, error) {
+	took, err := ask(ctx, &s.counted, "drain", func(ctx context.Context, session backend.SemaphoreStore) (int64, error) {
 		return session.DrainCount(ctx, q)
 	})
 	return int(took), err
 }
 
 // Permits is a number of permits that are held for a lease each.
-type Permits struct{ permits[backend.PermitSession] }
+type Permits struct{ permits[backend.PermitStore] }
 
 // NewPermits is the permits of a name.
 func NewPermits(e *engine.Engine, name string) Permits {
-	return Permits{permits[backend.PermitSession]{count[backend.PermitSession](e, backend.KindPermits, name, "permits")}}
+	return Permits{permits[backend.PermitStore]{
+		count(e, backend.Topic{Kind: backend.KindPermits, Name: name}, "permits",
+			func(can *backend.Capabilities) backend.PermitStore { return can.Permits })}}
 }
 
 // Check refuses a backend without permits.

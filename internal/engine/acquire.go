@@ -118,13 +118,24 @@ func (c *call) enterLimit() error {
 
 // send sends the next request.
 func (c *call) send(ctx context.Context) error {
-	q := c.question()
-	c.grant.sending(c.ready())
-	reply, err := c.engine.store.Acquire(ctx, q)
+	reply, err := c.request(ctx)
 	if _, left := errors.AsType[*backend.Left[backend.AcquireReply]](err); !left {
 		c.grant.heard(&reply, err, c.ttl)
 	}
 	return err
+}
+
+// request sends the request of the kind that the call is of.
+func (c *call) request(ctx context.Context) (backend.AcquireReply, error) {
+	s := &c.engine.store
+	if c.claim != nil {
+		q := c.entering()
+		c.grant.sending(c.ready())
+		return s.can.Delegation.Enter(ctx, q)
+	}
+	q := c.question()
+	c.grant.sending(c.ready())
+	return s.Acquire(ctx, q)
 }
 
 func (c *call) left(err error) func() error {
@@ -165,19 +176,25 @@ func (c *call) question() backend.AcquireRequest {
 		Wait: c.place, Age: c.Age, Waits: c.marks.enrols, Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
 	}
 	// What the session knows after a first request may be that this one got the lock.
-	q.Cached = c.Try && c.grant.tries == 0 && c.claim == nil
+	q.Cached = c.Try && c.grant.tries == 0
 	if c.Family == backend.KindRead && c.outer != nil {
 		q.Under, q.UnderKind = c.outer.Tenure.Owner, of(c.outer).family
 	}
 	if c.marks.claims {
 		q.Claim, q.Claimant = c.engine.Config.Watchdog, c.engine.Config.ID
 	}
-	if x := c.claim; x != nil {
-		q.Under, q.UnderHolds = x.Owner, x.Hold
-		if c.outer == nil { // it came from elsewhere
-			q.UnderToken = x.Token
-		}
-		q.Fenced = c.Fenced && x.Token == 0
+	return q
+}
+
+// entering is what the store is asked for a lock that another owner holds.
+func (c *call) entering() backend.EnterRequest {
+	x := c.claim
+	q := backend.EnterRequest{
+		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Under: x.Owner, Holds: x.Hold, Fenced: c.Fenced && x.Token == 0,
+		Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
+	}
+	if c.outer == nil { // it came from elsewhere
+		q.Drawn = x.Token
 	}
 	return q
 }
@@ -241,14 +258,14 @@ func (c *call) tenure() *tenure {
 		t.Mode = lease.Shared
 	case backend.KindWrite:
 		t.Mode = lease.Admitting
-	case backend.KindNested:
+	case backend.KindDelegated:
 		t.Lent.Store(true)
 		if c.claim.Token != 0 {
 			t.Fence = lease.Fence{Token: c.claim.Token, Drawn: true}
 		}
 	}
 	var outer *lease.Tenure
-	if c.outer != nil && c.Family != backend.KindNested {
+	if c.outer != nil && c.Family != backend.KindDelegated {
 		outer = c.outer.Tenure
 	}
 	t.Under(outer)
@@ -307,7 +324,7 @@ func (c *call) admit(t *tenure, now clock.Instant) {
 			n.budget.Refill(n.queue())
 		}
 	}
-	if c.Family == backend.KindNested {
+	if c.Family == backend.KindDelegated {
 		e.names.join(t)
 	}
 	e.calls.held++
@@ -354,9 +371,9 @@ func (c *call) replicable() error {
 	if r.N == 0 {
 		return nil
 	}
-	if s, can := e.store.Session.(backend.ReplicaSession); !can || !s.Replicates() {
+	if !e.store.can.Replicas {
 		return fail.Invalidf("WithReplicas does not apply: the backend (%T) has no replicas that can be waited for; "+
-			"those of redisgo (with a *redis.Client or *redis.ClusterClient), rueidis and valkey have", e.store.Session)
+			"those of redisgo (with a *redis.Client or *redis.ClusterClient), rueidis and valkey have", e.store.Store)
 	}
 	if r.Timeout >= c.ttl {
 		return fail.Invalidf("WithReplicas(%d, %v): the timeout is to be less than the lease, which is %v", r.N, r.Timeout, c.ttl)

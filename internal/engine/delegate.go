@@ -68,9 +68,9 @@ func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, er
 			return fails(x.Name, err)
 		}
 	}
-	if !e.store.nests() {
+	if e.store.can.Delegation == nil {
 		return fails("", fail.Invalidf("on the backend (%T) a lock that another process holds cannot be entered; "+
-			"on those of redisgo, rueidis and memory it can", e.store.Session))
+			"on those of redisgo, rueidis and memory it can", e.store.Store))
 	}
 	if len(claims) == 0 {
 		return ctx, nil
@@ -162,7 +162,7 @@ func (g *gathering) hold(h *lease.Hold) {
 func lend(h *lease.Hold) (Claim, bool) {
 	t := of(h)
 	e := t.engine
-	if !t.nestable() || !e.store.nests() || h.Err() != nil {
+	if !t.nestable() || e.store.can.Delegation == nil || h.Err() != nil {
 		return Claim{}, false
 	}
 	e.lock()
@@ -238,7 +238,7 @@ func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
 		return nil, c.Fail(fail.Invalidf("the call comes from a holder of this lock, and a non-reentrant lock is not " +
 			"entered again; unlock it first, or use the reentrant lock"))
 	}
-	c.Family, c.claim = backend.KindNested, &x
+	c.Family, c.claim = backend.KindDelegated, &x
 	shut := c.engine.Shut()
 	if c.Try || shut && c.outer != nil { // those that hold it already are to finish
 		h, err := c.tryOnce()

@@ -60,7 +60,7 @@ func New(b backend.Backend, cfg Config) (*Engine, error) {
 		e.cancel()
 		return nil, fmt.Errorf("%w: %w", fail.Invalid, err)
 	}
-	e.store = newStore(session)
+	e.store = store{session, session.Capabilities()}
 	return e, nil
 }
 
@@ -106,7 +106,7 @@ func (e *Engine) Ping(ctx context.Context) error {
 
 // Usable refuses an engine that New did not make.
 func (e *Engine) Usable() error {
-	if e == nil || e.store.Session == nil {
+	if e == nil || e.store.Store == nil {
 		return fail.Zero
 	}
 	return nil
@@ -114,56 +114,34 @@ func (e *Engine) Usable() error {
 
 // store is the session, and what it can do besides.
 type store struct {
-	backend.Session
-	leaver backend.Leaver       // nil: callers cannot leave
-	nodes  backend.NodeSession  // nil: there is one
-	relay  backend.RelaySession // nil: releases are told to all
-}
-
-func newStore(session backend.Session) store {
-	s := store{Session: session}
-	s.leaver, _ = session.(backend.Leaver)
-	s.nodes, _ = session.(backend.NodeSession)
-	if r, is := session.(backend.RelaySession); is && r.Relays() {
-		s.relay = r
-	}
-	return s
+	backend.Store
+	can backend.Capabilities
 }
 
 // node numbers the node of the store that has a name; 0 where there is one only, or it is not known.
 func (s *store) node(name string) int {
-	if s.nodes == nil {
+	if s.can.Nodes == nil {
 		return 0
 	}
-	return s.nodes.Node(name)
+	return s.can.Nodes.Node(name)
 }
 
 // leaves reports whether the store lets callers leave commands for a kind.
-func (s *store) leaves(k backend.Kind) bool { return s.leaver != nil && s.leaver.Leaves(k) }
+func (s *store) leaves(k backend.Kind) bool { return s.can.Leaver != nil && s.can.Leaver.Leaves(k) }
 
-// nests reports whether the store has locks that several owners hold, each under another.
-func (s *store) nests() bool {
-	n, is := s.Session.(backend.NestSession)
-	return is && n.Nests()
-}
+// Capabilities is what the store can do besides.
+func (e *Engine) Capabilities() *backend.Capabilities { return &e.store.can }
 
-// multi is the session, if it takes several locks at once.
-func (s *store) multi() backend.MultiSession {
-	m, _ := s.Session.(backend.MultiSession)
-	return m
-}
-
-// Capability finds what a backend can do besides; things is what it would have, in errors.
-func Capability[S any](e *Engine, things string) (S, error) {
+// Can refuses what the store cannot do: things is what it would have, in errors.
+func (e *Engine) Can(has bool, things string) error {
 	if err := e.Usable(); err != nil {
-		return *new(S), err
+		return err
 	}
-	s, ok := e.store.Session.(S)
-	if !ok {
-		return s, fail.Invalidf("the backend (%T) has no %s; those of redisgo, rueidis and memory have",
-			e.store.Session, things)
+	if !has {
+		return fail.Invalidf("the backend (%T) has no %s; those of redisgo, rueidis and memory have",
+			e.store.Store, things)
 	}
-	return s, nil
+	return nil
 }
 
 // Watchdog is the lease of tenures that are renewed.
@@ -179,6 +157,6 @@ func (e *Engine) RejoinDelay() time.Duration {
 
 // KnowsAge reports whether the store can tell since when it has its data, and in which scope.
 func (e *Engine) KnowsAge() (scope string, knows bool) {
-	s, has := e.store.Session.(backend.AgeSession)
-	return e.Config.RejoinScope, has && s.KnowsAge()
+	s := e.store.can.Age
+	return e.Config.RejoinScope, s != nil && s.KnowsAge()
 }

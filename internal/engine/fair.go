@@ -213,8 +213,8 @@ func (f *fairCall) abandon() {
 // leaveLine takes an owner out of a fair lock's queue, and releases the lock if it holds it. One answer is enough after
 // the debt's requests can no longer take effect, as it is if none is late. It is called with the mutex.
 func (e *Engine) leaveLine(d debt) {
-	s, ok := e.store.Session.(backend.FairSession)
-	if !ok {
+	s := e.store.can.Fair
+	if s == nil {
 		return
 	}
 	giveUp := max(d.until, e.Now().Mono) + int64(max(d.place, e.Config.Watchdog))

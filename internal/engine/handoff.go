@@ -60,7 +60,7 @@ func (t *tenure) handoff() *handoff {
 // handsOff reports whether t is a record that may go on within the client.
 func (t *tenure) handsOff() bool {
 	e := t.engine
-	return e.store.relay != nil && !e.calls.shut && t.kind() == backend.KindLock &&
+	return e.store.can.Queue != nil && !e.calls.shut && t.kind() == backend.KindLock &&
 		t.State == lease.Releasing && t.name.Holder == &t.Tenure
 }
 
@@ -117,7 +117,7 @@ func (h *handoff) local() bool {
 
 // send sends it.
 func (h *handoff) send(ctx context.Context) (backend.HandOverReply, error) {
-	return h.from.engine.store.relay.HandOver(ctx, h.req)
+	return h.from.engine.store.can.Queue.HandOver(ctx, h.req)
 }
 
 // settle passes on what it came to, with the mutex; held tells whether a release that followed found the lock held,
@@ -171,7 +171,7 @@ func (e *Engine) withdrawEntry(n *name) {
 	}
 	t := n.topic
 	until := e.Now().Mono + int64(retry.Patience)
-	e.repeat(t.Name, until, func() bool { return e.store.relay.StepBack(e.base, t) == nil }, nil)
+	e.repeat(t.Name, until, func() bool { return e.store.can.Queue.StepBack(e.base, t) == nil }, nil)
 }
 
 // enrolledBehind notes that a request, whose caller has left, has left an entry in the store's queue.

@@ -20,13 +20,13 @@ var errElsewhere = errors.New("another of the locks is held")
 // Together reports whether a request for a lock can be taken together with others: those of the plain record whose
 // waiters are told of releases.
 func (e *Engine) Together(r *Request) bool {
-	return e.Usable() == nil && e.store.multi() != nil && r.Family == backend.KindLock && r.Polling == 0 && r.Replicas.N == 0
+	return e.Usable() == nil && e.store.can.Batch != nil && r.Family == backend.KindLock && r.Polling == 0 && r.Replicas.N == 0
 }
 
 // Group is those of names that one command takes together with the first: their indexes, the first's among them. Fewer than two
 // where there are none.
 func (e *Engine) Group(names []string) []int {
-	for _, group := range e.store.multi().Groups(names) {
+	for _, group := range e.store.can.Batch.Groups(names) {
 		if group[0] == 0 {
 			return group[:min(len(group), maxTogether)]
 		}
@@ -236,7 +236,7 @@ func (b *bundle) send(ctx context.Context) error {
 	}
 	g := &b.grant
 	g.sending(b.engine.Now())
-	replies, err := b.engine.store.multi().AcquireAll(ctx, in)
+	replies, err := b.engine.store.can.Batch.AcquireAll(ctx, in)
 	if g.err = err; err != nil {
 		g.blame(err, b.calls[0].ttl)
 		return err
@@ -276,7 +276,7 @@ func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 	var jobs []func()
 	for i, l := range leases {
 		h, own := l.Holding().(*lease.Hold)
-		if own && of(h).family == backend.KindLock && of(h).engine.store.multi() != nil {
+		if own && of(h).family == backend.KindLock && of(h).engine.store.can.Batch != nil {
 			together[of(h).engine] = append(together[of(h).engine], i)
 			continue
 		}
@@ -392,7 +392,7 @@ func (e *Engine) sendReleases(todo []*releasing) (again []*releasing, passing er
 		t := x.tenure
 		in[i] = backend.ReleaseRequest{Kind: t.family, Name: t.Key.Name, Owner: t.Owner, Keep: x.keep}
 	}
-	e.store.multi().ReleaseAll(e.base, in, out)
+	e.store.can.Batch.ReleaseAll(e.base, in, out)
 	for i, x := range todo {
 		err := out[i].Err
 		if x.held = out[i].Held; err != nil {

@@ -30,7 +30,7 @@ type Observer struct {
 var kinds = [...]string{
 	backend.KindLock: "lock", backend.KindLatch: "latch", backend.KindSemaphore: "semaphore",
 	backend.KindPermits: "permits", backend.KindRead: "read", backend.KindWrite: "write",
-	backend.KindFair: "fair", backend.KindNested: "lock",
+	backend.KindFair: "fair", backend.KindDelegated: "lock",
 }
 
 // event is that of a call that has no lease, or none yet.

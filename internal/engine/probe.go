@@ -48,7 +48,7 @@ func (e *Engine) OnTimers(f func()) {
 }
 
 // Session is the backend's session.
-func (e *Engine) Session() backend.Session { return e.store.Session }
+func (e *Engine) Session() backend.Store { return e.store.Store }
 
 // Closing is closed when Shutdown begins.
 func (e *Engine) Closing() <-chan struct{} { return e.calls.closing }

@@ -180,13 +180,13 @@ func (c *call) reenter(h *lease.Hold, t *tenure) (got *lease.Handle, ended bool,
 
 func (x *reentry) send(ctx context.Context) error {
 	c, g := x.call, &x.grant
-	q := backend.ReenterRequest{
+	q := backend.HoldsRequest{
 		Kind: c.Family, Name: c.Name, Owner: x.tenure.Owner, Holds: x.holds, Lease: c.ttl, Fenced: x.fenced,
 		Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
 	}
 	g.sending(c.engine.Now())
 	g.sent = g.asked
-	reply, err := c.engine.store.Reenter(ctx, q)
+	reply, err := c.engine.store.SetHolds(ctx, q)
 	if g.err = err; err != nil {
 		g.blame(err, c.ttl)
 		return err
@@ -288,8 +288,8 @@ func (x *reentry) undo() {
 // client are one: another writer that waits makes it anew.
 func (c *call) withdrawClaim() {
 	e, t := c.engine, c.topic()
-	s, is := e.store.Session.(backend.RWSession)
-	if !is {
+	s := e.store.can.ReadWrite
+	if s == nil {
 		return
 	}
 	e.begin()

@@ -104,7 +104,7 @@ func topicOf(family backend.Kind, name string) backend.Topic {
 	switch family {
 	case backend.KindRead:
 		family = backend.KindWrite
-	case backend.KindFair, backend.KindNested: // where the holder is; waiters have topics of their own
+	case backend.KindFair, backend.KindDelegated: // where the holder is; waiters have topics of their own
 		family = backend.KindLock
 	}
 	return backend.Topic{Kind: family, Name: name}
@@ -208,7 +208,7 @@ func (e *Engine) key(t backend.Topic) lease.Key {
 // topic is where the call waits.
 func (c *call) topic() backend.Topic {
 	if c.claim != nil {
-		return backend.Topic{Kind: backend.KindNested, Name: c.Name, Owner: c.claim.Owner}
+		return backend.Topic{Kind: backend.KindDelegated, Name: c.Name, Owner: c.claim.Owner}
 	}
 	return topicOf(c.Family, c.Name)
 }

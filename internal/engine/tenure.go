@@ -80,7 +80,7 @@ func (t *tenure) Release(ctx context.Context, h *lease.Hold) error { return t.un
 // kind is what the store is asked by: a tenure that was lent is not alone in its record.
 func (t *tenure) kind() backend.Kind {
 	if t.Lent.Load() {
-		return backend.KindNested
+		return backend.KindDelegated
 	}
 	return t.family
 }

@@ -41,7 +41,7 @@ func (c *call) queueUp() (*lease.Handle, error) {
 		e.begin() // Shutdown waits until its claim is being withdrawn
 		defer e.end()
 	}
-	c.marks.relays = e.store.relay != nil && c.Family == backend.KindLock && c.Age == nil && c.Polling == 0
+	c.marks.relays = e.store.can.Queue != nil && c.Family == backend.KindLock && c.Age == nil && c.Polling == 0
 	if err := c.waitIn(c.topic(), c); err != nil {
 		if c.marks.claims {
 			c.withdrawClaim()

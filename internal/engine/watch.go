@@ -51,9 +51,9 @@ func (e *Engine) syncWatch(t backend.Topic) {
 	}
 	e.unlock()
 	if w == nil {
-		e.store.Watch(t)
+		e.store.Subscribe(t)
 	} else {
-		e.store.Unwatch(t)
+		e.store.Unsubscribe(t)
 	}
 }
 
@@ -70,7 +70,7 @@ func (e *Engine) watchSettled(t backend.Topic) bool {
 		return w != nil
 	case w == nil:
 		return true
-	case t.Kind != backend.KindLock || e.store.relay == nil || e.calls.shut:
+	case t.Kind != backend.KindLock || e.store.can.Queue == nil || e.calls.shut:
 		e.renewer.timers.Remove(&w.idle)
 		return false
 	case !w.expiring:

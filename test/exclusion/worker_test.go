@@ -334,10 +334,10 @@ func (w *worker) stay(e *harness.Entry, index int64, lease held, stay time.Durat
 type brokenBackend struct {
 	backend.Backend
 	deaf    bool // the session itself hears of releases only
-	session func(backend.Session, backend.Handler) backend.Session
+	session func(backend.Store, backend.Handler) backend.Store
 }
 
-func (b *brokenBackend) Open(h backend.Handler) (backend.Session, error) {
+func (b *brokenBackend) Open(h backend.Handler) (backend.Store, error) {
 	heard := h
 	if b.deaf {
 		heard = deaf{h}
@@ -350,27 +350,27 @@ func (b *brokenBackend) Open(h backend.Handler) (backend.Session, error) {
 }
 
 // sessions are the locks that are wrong in one way, by what is wrong with them.
-var sessions = map[string]func(backend.Session, backend.Handler) backend.Session{
-	"release without owner check": func(x backend.Session, _ backend.Handler) backend.Session {
-		return releasesAnybodys{x.(everything)}
+var sessions = map[string]func(backend.Store, backend.Handler) backend.Store{
+	"release without owner check": func(x backend.Store, _ backend.Handler) backend.Store {
+		return releasesAnybodys{everything{x}}
 	},
-	"grant in vain": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &grantsInVain{everything: x.(everything)}
+	"grant in vain": func(x backend.Store, _ backend.Handler) backend.Store {
+		return &grantsInVain{everything: everything{x}}
 	},
-	"downgrade that frees": func(x backend.Session, _ backend.Handler) backend.Session {
-		return dropsReaders{x.(everything)}
+	"downgrade that frees": func(x backend.Store, _ backend.Handler) backend.Store {
+		return dropsReaders{everything{x}}
 	},
-	"release that counts twice": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &miscounts{everything: x.(everything), times: 2}
+	"release that counts twice": func(x backend.Store, _ backend.Handler) backend.Store {
+		return &miscounts{everything: everything{x}, times: 2}
 	},
-	"release that does not count": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &miscounts{everything: x.(everything), times: 0}
+	"release that does not count": func(x backend.Store, _ backend.Handler) backend.Store {
+		return &miscounts{everything: everything{x}, times: 0}
 	},
-	"wake before subscribe": func(x backend.Session, h backend.Handler) backend.Session {
-		return &wakesEarly{Session: x, handler: h}
+	"wake before subscribe": func(x backend.Store, h backend.Handler) backend.Store {
+		return &wakesEarly{Store: bare{x}, handler: h}
 	},
-	"renewal after release": func(x backend.Session, _ backend.Handler) backend.Session {
-		return &renewsOn{Session: x, lease: map[string]time.Duration{}}
+	"renewal after release": func(x backend.Store, _ backend.Handler) backend.Store {
+		return &renewsOn{Store: bare{x}, lease: map[string]time.Duration{}}
 	},
 }
 
@@ -386,15 +386,20 @@ func broken(how string, b backend.Backend) (backend.Backend, error) {
 	return &brokenBackend{b, how == "wake before subscribe", session}, nil
 }
 
-// everything is a session with all that Redis's have.
-type everything interface {
-	backend.Session
-	backend.FairSession
-	backend.RWSession
-	backend.LatchSession
-	backend.SemaphoreSession
-	backend.PermitSession
+// everything is a session with all kinds of locks and counts, which go from one owner to the next by the methods of a
+// session only.
+type everything struct{ backend.Store }
+
+func (x everything) Capabilities() backend.Capabilities {
+	can := x.Store.Capabilities()
+	return backend.Capabilities{Fair: can.Fair, ReadWrite: can.ReadWrite, Latches: can.Latches, Semaphores: can.Semaphores,
+		Permits: can.Permits}
 }
+
+// bare is a session of plain locks.
+type bare struct{ backend.Store }
+
+func (bare) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
 // releasesAnybodys does what DEL in place of the owner-checked script does.
 type releasesAnybodys struct{ everything }
@@ -406,7 +411,7 @@ func (x releasesAnybodys) Release(ctx context.Context, r backend.ReleaseRequest)
 	}
 	switch r.Kind {
 	case backend.KindPermits:
-		_, err = x.AddCount(ctx, backend.CountRequest{Topic: backend.Topic{Kind: r.Kind, Name: r.Name}, ID: "twice " + r.Owner, N: 1})
+		_, err = x.Capabilities().Permits.AddCount(ctx, backend.CountRequest{Topic: backend.Topic{Kind: r.Kind, Name: r.Name}, ID: "twice " + r.Owner, N: 1})
 		reply.Held = true
 	case backend.KindRead, backend.KindWrite:
 		reply.Held, err = x.ForceRelease(ctx, backend.Topic{Kind: backend.KindWrite, Name: r.Name})
@@ -425,7 +430,7 @@ type grantsInVain struct {
 func (x *grantsInVain) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	reply, err := x.everything.Acquire(ctx, r)
 	if err == nil && !reply.Granted && reply.Remaining > 0 && r.Kind == backend.KindFair && x.refusals.Add(1)%20 == 0 {
-		x.Leave(ctx, backend.LeaveRequest{Name: r.Name, Owner: r.Owner, Wait: r.Wait})
+		x.Capabilities().Fair.Leave(ctx, backend.LeaveRequest{Name: r.Name, Owner: r.Owner, Wait: r.Wait})
 		return backend.AcquireReply{Granted: true}, nil
 	}
 	return reply, err
@@ -449,15 +454,26 @@ type miscounts struct {
 	releases atomic.Int64
 }
 
-func (x *miscounts) AddCount(ctx context.Context, r backend.CountRequest) (sum int64, err error) {
+func (x *miscounts) Capabilities() backend.Capabilities {
+	can := x.everything.Capabilities()
+	can.Semaphores = miscounted{can.Semaphores, x}
+	return can
+}
+
+type miscounted struct {
+	backend.SemaphoreStore
+	by *miscounts
+}
+
+func (s miscounted) AddCount(ctx context.Context, r backend.CountRequest) (sum int64, err error) {
 	times := 1
-	if x.releases.Add(1)%50 == 0 {
-		times = x.times
+	if s.by.releases.Add(1)%50 == 0 {
+		times = s.by.times
 	}
 	for i := range times {
 		q := r
 		q.ID = fmt.Sprint(r.ID, ":", i)
-		if sum, err = x.everything.AddCount(ctx, q); err != nil {
+		if sum, err = s.SemaphoreStore.AddCount(ctx, q); err != nil {
 			return sum, err
 		}
 	}
@@ -467,13 +483,13 @@ func (x *miscounts) AddCount(ctx context.Context, r backend.CountRequest) (sum i
 // wakesEarly tells its waiters that they are subscribed when it has only begun to be,
 // so they try, and then sleep, before they can hear of a release.
 type wakesEarly struct {
-	backend.Session
+	backend.Store
 	handler backend.Handler
 	mu      sync.Mutex
 	wanted  map[backend.Topic]*time.Timer
 }
 
-func (x *wakesEarly) Watch(t backend.Topic) {
+func (x *wakesEarly) Subscribe(t backend.Topic) {
 	x.handler.Watching(t)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -484,19 +500,19 @@ func (x *wakesEarly) Watch(t backend.Topic) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if x.wanted[t] != nil {
-			x.Session.Watch(t)
+			x.Store.Subscribe(t)
 		}
 	})
 }
 
-func (x *wakesEarly) Unwatch(t backend.Topic) {
+func (x *wakesEarly) Unsubscribe(t backend.Topic) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if timer := x.wanted[t]; timer != nil {
 		timer.Stop()
 	}
 	delete(x.wanted, t)
-	x.Session.Unwatch(t)
+	x.Store.Unsubscribe(t)
 }
 
 // deaf hears of releases only: not that it is subscribed now, and nothing of what
@@ -510,14 +526,14 @@ func (deaf) ChangedAll()            {}
 // renewsOn has a watchdog of the kind that sets the key whether it is there or not,
 // and in one of some releases forgets to end it.
 type renewsOn struct {
-	backend.Session
+	backend.Store
 	mu       sync.Mutex
 	lease    map[string]time.Duration
 	releases atomic.Int64
 }
 
 func (x *renewsOn) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := x.Session.Acquire(ctx, r)
+	reply, err := x.Store.Acquire(ctx, r)
 	if err == nil && reply.Granted {
 		x.mu.Lock()
 		x.lease[r.Owner] = r.Lease
@@ -527,7 +543,7 @@ func (x *renewsOn) Acquire(ctx context.Context, r backend.AcquireRequest) (backe
 }
 
 func (x *renewsOn) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	reply, err := x.Session.Release(ctx, r)
+	reply, err := x.Store.Release(ctx, r)
 	x.mu.Lock()
 	lease := x.lease[r.Owner]
 	delete(x.lease, r.Owner)
@@ -536,8 +552,8 @@ func (x *renewsOn) Release(ctx context.Context, r backend.ReleaseRequest) (backe
 		return reply, err
 	}
 	renew := func() bool {
-		reply, err := x.Session.Acquire(ctx, backend.AcquireRequest{Name: r.Name, Owner: r.Owner, Lease: lease})
-		x.Session.Renew(ctx, []backend.RenewRequest{{Name: r.Name, Owner: r.Owner, Lease: lease}}, make([]backend.RenewResult, 1))
+		reply, err := x.Store.Acquire(ctx, backend.AcquireRequest{Name: r.Name, Owner: r.Owner, Lease: lease})
+		x.Store.Renew(ctx, []backend.RenewRequest{{Name: r.Name, Owner: r.Owner, Lease: lease}}, make([]backend.RenewResult, 1))
 		return err == nil && reply.Granted
 	}
 	go func() {

@@ -154,7 +154,7 @@ func (c *contract) elsewhere() reply {
 	return fine(false)
 }
 
-func (c *contract) reenter(q backend.ReenterRequest) reply {
+func (c *contract) reenter(q backend.HoldsRequest) reply {
 	if !c.holds(q.Owner) {
 		return c.elsewhere()
 	}
@@ -322,7 +322,7 @@ func (c *contract) write(q backend.AcquireRequest) reply {
 
 func (c *contract) writes(owner string) bool { return c.rw != nil && c.rw.writer == owner }
 
-func (c *contract) rewrite(q backend.ReenterRequest) reply {
+func (c *contract) rewrite(q backend.HoldsRequest) reply {
 	switch {
 	case q.Kind == backend.KindRead:
 		return reply{err: "fault"}

@@ -28,7 +28,7 @@ type resend struct {
 	what string
 	q    backend.CountRequest
 	want func(backend.CountRequest) reply
-	op   func(backend.Session, backend.CountRequest) reply
+	op   func(backend.Store, backend.CountRequest) reply
 }
 
 // Owners of each kind are others: an owner's id is never used for a second lease.
@@ -54,13 +54,13 @@ func longLease(t *rapid.T) time.Duration {
 func oneOf(t *rapid.T, label string, of []string) string { return rapid.SampledFrom(of).Draw(t, label) }
 
 // each asks every store and the contract.
-func (k *kinds) each(t *rapid.T, what string, want reply, op func(w *opened, x backend.Session) reply) {
+func (k *kinds) each(t *rapid.T, what string, want reply, op func(w *opened, x backend.Store) reply) {
 	t.Helper()
 	k.eachWith(t, what, false, want, op)
 }
 
 // eachWith: a session that refuses from what it believes to know may lag, and is asked again.
-func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op func(w *opened, x backend.Session) reply) {
+func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op func(w *opened, x backend.Store) reply) {
 	t.Helper()
 	i := which.Draw(t, "session")
 	t.Logf("%s: %v", what, want)
@@ -83,7 +83,7 @@ func (k *kinds) asked(t *rapid.T, q backend.AcquireRequest, does func(backend.Ac
 	t.Helper()
 	what := fmt.Sprintf("Acquire %+v", q)
 	want := does(q)
-	k.eachWith(t, what, q.Cached, want, func(w *opened, x backend.Session) reply {
+	k.eachWith(t, what, q.Cached, want, func(w *opened, x backend.Store) reply {
 		q := q
 		q.Name = w.key(k.name)
 		return ofAcquire(x.Acquire(context.Background(), q))
@@ -114,7 +114,7 @@ func lease(t *rapid.T, anew bool) time.Duration {
 
 func (k *kinds) released(t *rapid.T, q backend.ReleaseRequest, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("Release %+v", q), want, func(w *opened, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("Release %+v", q), want, func(w *opened, x backend.Store) reply {
 		q := q
 		q.Name = w.key(k.name)
 		r, err := x.Release(context.Background(), q)
@@ -122,19 +122,19 @@ func (k *kinds) released(t *rapid.T, q backend.ReleaseRequest, want reply) {
 	})
 }
 
-func (k *kinds) reentered(t *rapid.T, q backend.ReenterRequest, want reply) {
+func (k *kinds) reentered(t *rapid.T, q backend.HoldsRequest, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("Reenter %+v", q), want, func(w *opened, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("Reenter %+v", q), want, func(w *opened, x backend.Store) reply {
 		q := q
 		q.Name = w.key(k.name)
-		r, err := x.Reenter(context.Background(), q)
+		r, err := x.SetHolds(context.Background(), q)
 		return reply{err: sentence(err), yes: r.Held, token: r.Token > 0}
 	})
 }
 
 func (k *kinds) forced(t *rapid.T, kind backend.Kind, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("ForceRelease of kind %d", kind), want, func(w *opened, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("ForceRelease of kind %d", kind), want, func(w *opened, x backend.Store) reply {
 		yes, err := x.ForceRelease(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 		return reply{err: sentence(err), yes: yes}
 	})
@@ -154,7 +154,7 @@ func (k *kinds) renewals(of ...backend.Kind) func(*rapid.T) {
 			in = append(in, q)
 			want += fmt.Sprintf("ok %v; ", k.c.renew(q))
 		}
-		k.each(t, fmt.Sprintf("Renew %+v", in), reply{owner: want}, func(w *opened, x backend.Session) (r reply) {
+		k.each(t, fmt.Sprintf("Renew %+v", in), reply{owner: want}, func(w *opened, x backend.Store) (r reply) {
 			there, out := slices.Clone(in), make([]backend.RenewResult, len(in))
 			for i := range there {
 				there[i].Name = w.key(k.name)
@@ -181,7 +181,7 @@ func (k *kinds) locks() actions {
 	return actions{
 		"acquire": acquire, "acquire too": acquire,
 		"reenter": func(t *rapid.T) {
-			q := backend.ReenterRequest{Owner: oneOf(t, "owner", lockOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"),
+			q := backend.HoldsRequest{Owner: oneOf(t, "owner", lockOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"),
 				Lease: longLease(t), Fenced: rapid.Bool().Draw(t, "fenced")}
 			k.reentered(t, q, c.reenter(q))
 		},
@@ -214,10 +214,10 @@ func (k *kinds) fair() actions {
 		},
 		"leave": func(t *rapid.T) {
 			q := backend.LeaveRequest{Owner: oneOf(t, "owner", lockOwners), Wait: time.Hour}
-			k.each(t, fmt.Sprintf("Leave %+v", q), c.leave(q), func(w *opened, x backend.Session) reply {
+			k.each(t, fmt.Sprintf("Leave %+v", q), c.leave(q), func(w *opened, x backend.Store) reply {
 				q := q
 				q.Name = w.key(k.name)
-				r, err := x.(backend.FairSession).Leave(context.Background(), q)
+				r, err := x.Capabilities().Fair.Leave(context.Background(), q)
 				return reply{err: sentence(err), yes: r.Held, queued: r.Queued}
 			})
 		},
@@ -259,7 +259,7 @@ func (k *kinds) sides() actions {
 	return actions{
 		"read": read, "read too": read, "write": write, "release side": release, "release side too": release,
 		"rewrite": func(t *rapid.T) {
-			q := backend.ReenterRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"), Lease: longLease(t)}
+			q := backend.HoldsRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"), Lease: longLease(t)}
 			if rapid.IntRange(0, 9).Draw(t, "of read") == 0 {
 				q.Kind = backend.KindRead
 			}
@@ -267,8 +267,8 @@ func (k *kinds) sides() actions {
 		},
 		"withdraw": func(t *rapid.T) {
 			claimant := oneOf(t, "claimant", claimants)
-			k.each(t, fmt.Sprintf("Withdraw %q", claimant), c.withdraw(claimant), func(w *opened, x backend.Session) reply {
-				err := x.(backend.RWSession).Withdraw(context.Background(), backend.Topic{Kind: backend.KindWrite, Name: w.key(k.name)}, claimant)
+			k.each(t, fmt.Sprintf("Withdraw %q", claimant), c.withdraw(claimant), func(w *opened, x backend.Store) reply {
+				err := x.Capabilities().ReadWrite.Withdraw(context.Background(), backend.Topic{Kind: backend.KindWrite, Name: w.key(k.name)}, claimant)
 				return reply{err: sentence(err)}
 			})
 		},
@@ -278,7 +278,7 @@ func (k *kinds) sides() actions {
 }
 
 // counted sends a request that counts once, and notes it for a repeat.
-func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, want func(backend.CountRequest) reply, op func(backend.Session, backend.CountRequest) reply) {
+func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, want func(backend.CountRequest) reply, op func(backend.Store, backend.CountRequest) reply) {
 	t.Helper()
 	r := resend{what, backend.CountRequest{Topic: backend.Topic{Kind: kind}, ID: fresh(), N: n}, want, op}
 	k.sent = append(k.sent, r)
@@ -287,7 +287,7 @@ func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, wan
 
 func (k *kinds) send(t *rapid.T, r resend) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("%s %+v", r.what, r.q), r.want(r.q), func(w *opened, x backend.Session) reply {
+	k.each(t, fmt.Sprintf("%s %+v", r.what, r.q), r.want(r.q), func(w *opened, x backend.Store) reply {
 		q := r.q
 		q.Topic.Name = w.key(k.name)
 		return r.op(x, q)
@@ -303,8 +303,8 @@ func (k *kinds) repeat(t *rapid.T) {
 }
 
 func (k *kinds) read(t *rapid.T, kind backend.Kind) {
-	k.each(t, fmt.Sprintf("Count of kind %d", kind), k.c.readCount(kind), func(w *opened, x backend.Session) reply {
-		n, err := x.(backend.LatchSession).Count(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
+	k.each(t, fmt.Sprintf("Count of kind %d", kind), k.c.readCount(kind), func(w *opened, x backend.Store) reply {
+		n, err := x.Capabilities().Latches.Count(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 		return reply{err: sentence(err), n: n}
 	})
 }
@@ -316,8 +316,8 @@ func (k *kinds) semaphores(kind backend.Kind) actions {
 		if n == backend.MaxCount && k.c.there() > 0 {
 			n = 1
 		}
-		k.counted(t, "AddCount", kind, n, k.c.addCount, func(x backend.Session, q backend.CountRequest) reply {
-			n, err := x.(backend.SemaphoreSession).AddCount(context.Background(), q)
+		k.counted(t, "AddCount", kind, n, k.c.addCount, func(x backend.Store, q backend.CountRequest) reply {
+			n, err := x.Capabilities().Semaphores.AddCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -330,13 +330,13 @@ func (k *kinds) semaphores(kind backend.Kind) actions {
 	}
 }
 
-func setCount(x backend.Session, q backend.CountRequest) reply {
-	yes, err := x.(backend.LatchSession).SetCount(context.Background(), q)
+func setCount(x backend.Store, q backend.CountRequest) reply {
+	yes, err := x.Capabilities().Latches.SetCount(context.Background(), q)
 	return reply{err: sentence(err), yes: yes}
 }
 
-func takeCount(x backend.Session, q backend.CountRequest) reply {
-	r, err := x.(backend.SemaphoreSession).TakeCount(context.Background(), q)
+func takeCount(x backend.Store, q backend.CountRequest) reply {
+	r, err := x.Capabilities().Semaphores.TakeCount(context.Background(), q)
 	return reply{err: sentence(err), yes: r.Granted, n: r.Available}
 }
 
@@ -362,14 +362,14 @@ func (k *kinds) semaphore() actions {
 			k.sent = append(k.sent, late)
 		}
 		r.what, r.want = "CancelTake", k.c.cancel
-		r.op = func(x backend.Session, q backend.CountRequest) reply {
-			return reply{err: sentence(x.(backend.SemaphoreSession).CancelTake(context.Background(), q))}
+		r.op = func(x backend.Store, q backend.CountRequest) reply {
+			return reply{err: sentence(x.Capabilities().Semaphores.CancelTake(context.Background(), q))}
 		}
 		k.send(t, r)
 	}
 	all["drain"] = func(t *rapid.T) {
-		k.counted(t, "DrainCount", backend.KindSemaphore, 0, k.c.drain, func(x backend.Session, q backend.CountRequest) reply {
-			n, err := x.(backend.SemaphoreSession).DrainCount(context.Background(), q)
+		k.counted(t, "DrainCount", backend.KindSemaphore, 0, k.c.drain, func(x backend.Store, q backend.CountRequest) reply {
+			n, err := x.Capabilities().Semaphores.DrainCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -378,8 +378,8 @@ func (k *kinds) semaphore() actions {
 
 func (k *kinds) latch() actions {
 	down := func(t *rapid.T) {
-		k.counted(t, "CountDown", backend.KindLatch, 1, k.c.countDown, func(x backend.Session, q backend.CountRequest) reply {
-			n, err := x.(backend.LatchSession).CountDown(context.Background(), q)
+		k.counted(t, "CountDown", backend.KindLatch, 1, k.c.countDown, func(x backend.Store, q backend.CountRequest) reply {
+			n, err := x.Capabilities().Latches.CountDown(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -389,8 +389,8 @@ func (k *kinds) latch() actions {
 		},
 		"down": down, "down too": down, "repeat": k.repeat,
 		"unlatch": func(t *rapid.T) {
-			k.counted(t, "DeleteCount", backend.KindLatch, 0, k.c.deleteCount, func(x backend.Session, q backend.CountRequest) reply {
-				yes, err := x.(backend.LatchSession).DeleteCount(context.Background(), q)
+			k.counted(t, "DeleteCount", backend.KindLatch, 0, k.c.deleteCount, func(x backend.Store, q backend.CountRequest) reply {
+				yes, err := x.Capabilities().Latches.DeleteCount(context.Background(), q)
 				return reply{err: sentence(err), yes: yes}
 			})
 		},
@@ -446,7 +446,7 @@ func (k *kinds) look(t *rapid.T) {
 		if kind == backend.KindWrite {
 			want = k.c.inspectRW
 		}
-		k.each(t, fmt.Sprintf("Inspect of kind %d", kind), want(), func(w *opened, x backend.Session) reply {
+		k.each(t, fmt.Sprintf("Inspect of kind %d", kind), want(), func(w *opened, x backend.Store) reply {
 			r, err := x.Inspect(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 			return reply{err: sentence(err), yes: r.Held, owner: r.Owner, holds: r.Holds, readers: r.Readers, left: r.Remaining, reading: r.Kind == backend.KindRead}
 		})
@@ -487,11 +487,11 @@ func (k *kinds) watch(t *rapid.T) (unwatch func()) {
 			}
 		}
 	}
-	on(func(w *opened, x backend.Topic) { w.port[0].Watch(x) })
+	on(func(w *opened, x backend.Topic) { w.port[0].Subscribe(x) })
 	for _, w := range k.worlds {
 		await(t, w.label+": all is watched", func() bool { return len(w.ears[0].of(w.ears[0].watching, w.key(k.name))) == len(topics) })
 	}
-	return func() { on(func(w *opened, x backend.Topic) { w.port[0].Unwatch(x) }) }
+	return func() { on(func(w *opened, x backend.Topic) { w.port[0].Unsubscribe(x) }) }
 }
 
 func TestEveryKindAnswersAtThePortAsTheContractSays(t *testing.T) {

@@ -108,7 +108,7 @@ func (m *machine) reenter(t *rapid.T) {
 	name, owner, lease, i := m.name(t), owners.Draw(t, "owner"), leases.Draw(t, "lease"), which.Draw(t, "session")
 	holds, fenced := rapid.IntRange(2, 5).Draw(t, "holds"), rapid.Bool().Draw(t, "fenced")
 	m.each(t, name, fmt.Sprintf("Reenter by %q at %d for %v, holds %d fenced=%v", owner, i, lease, holds, fenced), func(w *opened) answer {
-		r, err := w.port[i].Reenter(context.Background(), backend.ReenterRequest{Name: w.key(name), Owner: owner, Holds: holds, Lease: lease, Fenced: fenced})
+		r, err := w.port[i].SetHolds(context.Background(), backend.HoldsRequest{Name: w.key(name), Owner: owner, Holds: holds, Lease: lease, Fenced: fenced})
 		return w.leniently(answer{err: verdict(err), yes: r.Held, token: r.Token}, name)
 	})
 }
@@ -237,7 +237,7 @@ func (m *machine) watch(t *rapid.T) {
 	for n, w := range m.worlds {
 		e, key := w.ears[i], w.key(name)
 		before := e.count(e.watching, topic(key))
-		w.port[i].Watch(topic(key))
+		w.port[i].Subscribe(topic(key))
 		await(t, w.label+": Watching is told", func() bool { return e.count(e.watching, topic(key)) > before })
 		m.base[i][name][n] = e.count(e.released, topic(key))
 	}
@@ -259,7 +259,7 @@ func (m *machine) silence(t *rapid.T, i int, name string) {
 		if got := e.count(e.released, topic(w.key(name))) - m.base[i][name][n]; got != m.heard[i][name] {
 			t.Fatalf("%.40q: %s: session %d heard of %d releases, there were %d", name, w.label, i, got, m.heard[i][name])
 		}
-		w.port[i].Unwatch(topic(w.key(name)))
+		w.port[i].Unsubscribe(topic(w.key(name)))
 	}
 	delete(m.heard[i], name)
 }
@@ -307,7 +307,7 @@ func TestEveryStoreAnswersAtThePortAsTheModelDoes(t *testing.T) {
 			for i := range sessions {
 				for name := range m.heard[i] {
 					for _, w := range worlds {
-						w.port[i].Unwatch(topic(w.key(name)))
+						w.port[i].Unsubscribe(topic(w.key(name)))
 					}
 				}
 			}
@@ -348,7 +348,7 @@ func TestASessionKnowsWhatItDidItself(t *testing.T) {
 				t.Errorf("after Renew: %v, want it refused for 40s", a)
 			}
 			left("Renew", 40*time.Second)
-			x.Reenter(ctx, backend.ReenterRequest{Name: w.key(name), Owner: "c1:1", Holds: 2, Lease: 60 * time.Second})
+			x.SetHolds(ctx, backend.HoldsRequest{Name: w.key(name), Owner: "c1:1", Holds: 2, Lease: 60 * time.Second})
 			if a := acquire(w, 0, name, "c1:2", time.Minute, false, true); a.yes || !alike(a.remaining, 60*time.Second) {
 				t.Errorf("after Reenter: %v, want it refused for 60s", a)
 			}
@@ -379,7 +379,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 		}
 		for _, w := range worlds {
 			for _, x := range topics(w) {
-				w.port[0].Watch(x)
+				w.port[0].Subscribe(x)
 			}
 			await(t, w.label+": all is listened for", func() bool {
 				return len(w.ears[0].of(w.ears[0].watching, w.key(name))) == len(fairOwners)+1
@@ -388,7 +388,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 		defer func() {
 			for _, w := range worlds {
 				for _, x := range topics(w) {
-					w.port[0].Unwatch(x)
+					w.port[0].Unsubscribe(x)
 				}
 			}
 		}()
@@ -438,7 +438,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 			"leave": func(t *rapid.T) {
 				o := owner(t)
 				each(t, fmt.Sprintf("%q leaves", o), func(w *opened) string {
-					r, err := w.port[0].(backend.FairSession).Leave(ctx, backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute})
+					r, err := w.port[0].Capabilities().Fair.Leave(ctx, backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute})
 					return fmt.Sprint(verdict(err), r)
 				})
 			},

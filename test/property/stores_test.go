@@ -46,7 +46,7 @@ type store struct {
 }
 
 // Open notes the handler, for hint.
-func (s *store) Open(h backend.Handler) (backend.Session, error) {
+func (s *store) Open(h backend.Handler) (backend.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.handlers = append(s.handlers, h)
@@ -158,7 +158,7 @@ const sessions = 2
 type opened struct {
 	*store
 	ears [sessions]*hearing
-	port [sessions]backend.Session
+	port [sessions]backend.Store
 }
 
 func openPorts(t *testing.T) (all []*opened) {

@@ -3,9 +3,10 @@
 //
 //	go test -json -run TestConformance ./backend/memory ./redisgo ./rueidis | rules
 //
-// A cell is the number of tests that passed. The exit status is 1 if a rule has no
-// test on a backend, if one failed, was skipped or did not end, or if a package
-// did not run.
+// A cell is the number of tests that passed. What a backend lacks, as its skipped
+// tests say, stands below the matrix, and is no hole. The exit status is 1 if a rule
+// has no test on a backend, if one failed, was skipped for another reason or did not
+// end, or if a package did not run.
 package main
 
 import (
@@ -60,6 +61,7 @@ type event struct {
 // matrix is what became of the tests.
 type matrix struct {
 	cells    map[string]*[len(titles)]cell // by backend
+	lacks    map[string]map[string]bool    // the capabilities that a backend lacks
 	troubles []string
 	said     map[string]*strings.Builder // what tests that have not ended printed, by package and test
 }
@@ -86,8 +88,15 @@ func (c cell) ok() bool { return c.passed > 0 && c.failed+c.skipped+c.running ==
 // runs the suite several times, TestConformance/variant/Rule07_....
 var ruleTest = regexp.MustCompile(`^[^/]+/(?:(.*)/)?Rule(\d\d)_[^/]*$`)
 
+// anyTest finds the variant of any test of the suite, and lacking what a skipped one says.
+var (
+	anyTest = regexp.MustCompile(`^[^/]+/(?:(.*)/)?[^/]+$`)
+	lacking = regexp.MustCompile(`: the backend lacks (.+)`)
+)
+
 func read(r io.Reader) (*matrix, error) {
-	m := &matrix{cells: make(map[string]*[len(titles)]cell), said: make(map[string]*strings.Builder)}
+	m := &matrix{cells: make(map[string]*[len(titles)]cell), lacks: make(map[string]map[string]bool),
+		said: make(map[string]*strings.Builder)}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 16<<20)
 	for n := 1; lines.Scan(); n++ {
@@ -115,6 +124,7 @@ func (m *matrix) add(e event) error {
 		return nil
 	}
 	key := e.Package + " " + e.Test
+	lacks := m.lacking(e, key)
 	switch e.Action {
 	case "output":
 		if m.said[key] == nil {
@@ -122,6 +132,9 @@ func (m *matrix) add(e event) error {
 		}
 		m.said[key].WriteString(e.Output)
 	case "fail", "skip":
+		if lacks {
+			break
+		}
 		trouble := fmt.Sprintf("%s: %s", key, e.Action)
 		if said := m.said[key]; said != nil {
 			trouble += "\n" + strings.TrimRight(said.String(), "\n")
@@ -155,9 +168,29 @@ func (m *matrix) add(e event) error {
 		c.failed++
 	case "skip":
 		c.running--
-		c.skipped++
+		if !lacks {
+			c.skipped++
+		}
 	}
 	return nil
+}
+
+// lacking reports whether e is the end of a test that was skipped because its backend lacks something, and notes that.
+func (m *matrix) lacking(e event, key string) bool {
+	if e.Action != "skip" || m.said[key] == nil {
+		return false
+	}
+	things, test := lacking.FindStringSubmatch(m.said[key].String()), anyTest.FindStringSubmatch(e.Test)
+	if things == nil || test == nil {
+		return false
+	}
+	delete(m.said, key)
+	backend := path.Join(path.Base(e.Package), test[1])
+	if m.lacks[backend] == nil {
+		m.lacks[backend] = make(map[string]bool)
+	}
+	m.lacks[backend][things[1]] = true
+	return true
 }
 
 // write prints the matrix and reports whether it is whole.
@@ -187,6 +220,9 @@ func (m *matrix) write(w io.Writer) bool {
 			fmt.Fprintf(w, "  %*s", width[i+1], s)
 		}
 		fmt.Fprintln(w)
+	}
+	for _, b := range slices.Sorted(maps.Keys(m.lacks)) {
+		fmt.Fprintf(w, "%s lacks %s\n", b, strings.Join(slices.Sorted(maps.Keys(m.lacks[b])), "; "))
 	}
 	if len(backends) == 0 {
 		fmt.Fprintln(w, "no test of a rule ran")

@@ -40,6 +40,9 @@ func TestOnlyAMatrixWithoutHolesIsWhole(t *testing.T) {
 		"one variant lacks it": {whole + run(pkg, "cache/", "pass", map[int]string{7: ""}), false, "NONE"},
 		"failed":               {run(pkg, "", "pass", map[int]string{3: "fail"}), false, "1 FAILED"},
 		"skipped":              {run(pkg, "", "pass", map[int]string{3: "skip"}), false, "1 SKIPPED"},
+		"lacks something": {run(pkg, "", "pass", nil) + `{"Action":"output","Package":"` + pkg +
+			`","Test":"TestConformance/Rule03_Y","Output":"    x.go:7: the backend lacks fair locks\n"}` + "\n" +
+			strings.ReplaceAll(run(pkg, "", "", map[int]string{3: "skip"}), "_X", "_Y"), true, "redisgo lacks fair locks"},
 		"did not end":          {run(pkg, "", "pass", map[int]string{3: "run"}), false, "1 UNFINISHED"},
 		"failed, passed again": {run(pkg, "", "pass", map[int]string{3: "fail"}) + whole, false, "1 FAILED"},
 		"package failed":       {whole + `{"Action":"fail","Package":"p"}` + "\n", false, "p failed"},

@@ -2,12 +2,12 @@ package backend
 
 import "context"
 
-// RWSession has read-write locks: any number of readers, or one writer, who may read
-// as well. Acquire, Reenter, Release, Renew, Inspect, ForceRelease, Watch and Unwatch then
-// take [KindRead] and [KindWrite], under the obligations of [Session] and these:
+// ReadWriteStore has read-write locks: any number of readers, or one writer, who may read
+// as well. Acquire, SetHolds, Release, Renew, Inspect, ForceRelease, Subscribe and Unsubscribe then
+// take [KindRead] and [KindWrite], under the obligations of [Store] and these:
 //
 //   - Both sides share one record, and one topic: that of KindWrite.
-//   - Each reader has one hold and a lease of its own; there is no Reenter of KindRead, and
+//   - Each reader has one hold and a lease of its own; there is no SetHolds of KindRead, and
 //     Release ignores Keep. The record lives as long as the longest lease in it. One reader's
 //     end is not another's: Release and Renew answer Held: false to one whose lease is over,
 //     though the record lives.
@@ -21,8 +21,7 @@ import "context"
 //     reader's, not one under a writer.
 //   - Operations of other kinds on such a record, and of these on others, answer
 //     [ErrWrongKind], or that the owner holds nothing.
-type RWSession interface {
-	Session
+type ReadWriteStore interface {
 	// Withdraw takes back a claim, if it is still the claimant's, and announces a
 	// release: fresh readers may try again.
 	Withdraw(ctx context.Context, t Topic, claimant string) error

@@ -2,10 +2,9 @@ package backend
 
 import "context"
 
-// MultiSession takes and releases several locks in one step. It is a capability, see
-// [LatchSession]. Its requests are of [KindLock]; their names differ.
-type MultiSession interface {
-	Session
+// BatchStore takes and releases several locks in one step. It is a capability:
+// [Capabilities.Batch]. Its requests are of [KindLock]; their names differ.
+type BatchStore interface {
 	// Groups splits names into those that one AcquireAll may take together: a group is
 	// the indexes of its names, and each name is in one. It returns at once. While it is not
 	// known yet what the store can do, groups are smaller.
