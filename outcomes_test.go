@@ -22,12 +22,13 @@ func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testin
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var slow atomic.Bool
 		slow.Store(true)
-		c := on(t, tapped{Backend: s, acquire: func(s backend.Session, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		acquire := func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
 			if slow.Load() {
 				time.Sleep(2 * time.Second)
 			}
 			return s.Acquire(context.Background(), r)
-		}})
+		}
+		c := on(t, tapped{Backend: s, acquire: acquire})
 		for i := range 256 {
 			go c.Lock(t.Context(), fmt.Sprint(i))
 		}
@@ -43,13 +44,14 @@ func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testin
 func TestRule11_AReleaseThatTimedOutIsRepeatedInTheCallersTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		n := 0
-		c := on(t, tapped{Backend: s, release: func(s backend.Session, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+		release := func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 			if n++; n == 1 {
 				time.Sleep(3 * time.Second)
 				return backend.ReleaseReply{}, timedOut()
 			}
 			return s.Release(context.Background(), r)
-		}})
+		}
+		c := on(t, tapped{Backend: s, release: release})
 		l, err := c.Lock(t.Context(), "x")
 		must(t, err)
 		must(t, l.Unlock(t.Context()))
@@ -62,24 +64,30 @@ type claiming struct {
 	asked, withdrawn *atomic.Int32
 }
 
-type claimingSession struct {
-	backend.RWSession
+type claimingStore struct {
+	backend.Store
 	claiming
 }
 
-func (b claiming) Open(h backend.Handler) (backend.Session, error) {
+func (b claiming) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	return claimingSession{s.(backend.RWSession), b}, err
+	return claimingStore{s, b}, err
 }
 
-func (s claimingSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s claimingStore) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	s.asked.Add(1)
-	return s.RWSession.Acquire(ctx, r)
+	return s.Store.Acquire(ctx, r)
 }
 
-func (s claimingSession) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
+func (s claimingStore) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
 	s.withdrawn.Add(1)
-	return s.RWSession.Withdraw(ctx, t, claimant)
+	return s.Store.Capabilities().ReadWrite.Withdraw(ctx, t, claimant)
+}
+
+func (s claimingStore) Capabilities() backend.Capabilities {
+	can := s.Store.Capabilities()
+	can.ReadWrite = s
+	return can
 }
 
 // The claims of a client's writers are one: a writer that left, and had never asked, took back that of the writer
@@ -134,7 +142,7 @@ func TestABackendThatPanicsInARepeatedQuestionLeavesItsSlotOnce(t *testing.T) {
 	n := 0
 	c := on(t, tapped{
 		Backend: memory.New(),
-		acquire: func(backend.Session, backend.AcquireRequest) (backend.AcquireReply, error) {
+		acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			if n++; n == 2 {
 				panic("a hook of the client library")
 			}
@@ -160,21 +168,27 @@ type left struct {
 	asked *atomic.Int32
 }
 
-type leftSession struct {
-	backend.Session
+type leftStore struct {
+	backend.Store
 	left
 }
 
-func (b left) Open(h backend.Handler) (backend.Session, error) {
+func (b left) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	return leftSession{s, b}, err
+	return leftStore{s, b}, err
 }
 
-func (leftSession) Leaves(k backend.Kind) bool { return k == backend.KindLock }
+func (s leftStore) Capabilities() backend.Capabilities {
+	can := s.Store.Capabilities()
+	can.Leaver = s
+	return can
+}
 
-func (s leftSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (leftStore) Leaves(k backend.Kind) bool { return k == backend.KindLock }
+
+func (s leftStore) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if s.asked.Add(1) > 1 {
-		return s.Session.Acquire(context.Background(), r)
+		return s.Store.Acquire(context.Background(), r)
 	}
 	<-ctx.Done()
 	return backend.AcquireReply{}, &backend.Left[backend.AcquireReply]{Wait: func() (backend.AcquireReply, error) {
@@ -204,20 +218,20 @@ type slowReentry struct {
 	asked *atomic.Int32
 }
 
-type slowReentrySession struct {
-	backend.Session
+type slowReentryStore struct {
+	backend.Store
 	slowReentry
 }
 
-func (b slowReentry) Open(h backend.Handler) (backend.Session, error) {
+func (b slowReentry) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	return slowReentrySession{s, b}, err
+	return slowReentryStore{s, b}, err
 }
 
-func (s slowReentrySession) Reenter(context.Context, backend.ReenterRequest) (backend.ReenterReply, error) {
+func (s slowReentryStore) SetHolds(context.Context, backend.HoldsRequest) (backend.HoldsReply, error) {
 	s.asked.Add(1)
 	time.Sleep(3 * time.Second)
-	return backend.ReenterReply{}, timedOut()
+	return backend.HoldsReply{}, timedOut()
 }
 
 func TestAReentryIsNotRepeatedBeyondItsPatience(t *testing.T) {

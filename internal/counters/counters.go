@@ -91,7 +91,9 @@ func (p *permits[S]) Add(ctx context.Context, delta int) error {
 		return p.fail("addpermits", fail.Invalidf("to add %d permits; at most %d, and not 0", delta, backend.MaxCount))
 	}
 	q := p.Change(int64(delta))
-	_, err := ask(ctx, &p.counted, "addpermits", func(ctx context.Context, s S) (int64, error) { return s.AddCount(ctx, q) })
+	_, err := ask(ctx, &p.counted, "addpermits", func(ctx context.Context, s S) (int64, error) {
+		return s.AddCount(ctx, q)
+	})
 	return err
 }
 

@@ -20,8 +20,7 @@ type grant struct {
 	token   int64
 	sent    clock.Instant // before the first request that may have got the lease
 	asked   clock.Instant // before the last request
-	first   clock.Instant // before the first request
-	tries   int           // requests that were sent
+	first   clock.Instant // before the first request; zero if none was sent
 	checkAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
 	late    int           // requests whose outcome is unknown
 	until   int64         // when the last of them can no longer take effect (monotonic)
@@ -59,15 +58,17 @@ func (g *grant) blame(err error, ttl time.Duration) {
 	}
 }
 
+// repeats reports whether a request was sent already.
+func (g *grant) repeats() bool { return g.first != clock.Instant{} }
+
 // sending notes that a request is sent now.
 func (g *grant) sending(now clock.Instant) {
 	if g.asked = now; g.late == 0 {
 		g.sent = now
 	}
-	if g.tries == 0 {
+	if !g.repeats() {
 		g.first = now
 	}
-	g.tries++
 }
 
 // attempt asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
@@ -176,7 +177,7 @@ func (c *call) question() backend.AcquireRequest {
 		Wait: c.place, Age: c.Age, Waits: c.marks.enrols, Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
 	}
 	// What the session knows after a first request may be that this one got the lock.
-	q.Cached = c.Try && c.grant.tries == 0
+	q.Cached = c.Try && !c.grant.repeats()
 	if c.Family == backend.KindRead && c.outer != nil {
 		q.Under, q.UnderKind = c.outer.Tenure.Owner, of(c.outer).family
 	}
@@ -376,7 +377,8 @@ func (c *call) replicable() error {
 			"those of redisgo (with a *redis.Client or *redis.ClusterClient), rueidis and valkey have", e.store.Store)
 	}
 	if r.Timeout >= c.ttl {
-		return fail.Invalidf("WithReplicas(%d, %v): the timeout is to be less than the lease, which is %v", r.N, r.Timeout, c.ttl)
+		return fail.Invalidf("WithReplicas(%d, %v): the timeout is to be less than the lease, which is %v",
+			r.N, r.Timeout, c.ttl)
 	}
 	return nil
 }

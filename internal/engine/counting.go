@@ -73,7 +73,8 @@ func (k Counting) insist(op string, send func(ctx context.Context) error) error 
 	}
 	k.unlock()
 	if over {
-		return fmt.Errorf("%w before it was confirmed; whether it counted is not known: %w", fail.Closed, fail.NotCallers(err))
+		return fmt.Errorf("%w before it was confirmed; whether it counted is not known: %w",
+			fail.Closed, fail.NotCallers(err))
 	}
 	return fmt.Errorf("%w: it is not confirmed and is repeated in the background for %v; do not send it again: %w",
 		fail.Unavailable, stubbornly, err)

@@ -85,8 +85,8 @@ type fairCall struct {
 	place *place
 }
 
-// waitInLine waits for a fair lock. Each call asks for itself, since the store has the order. If its lease ran out before
-// the call heard of it, it goes to the end of the line.
+// waitInLine waits for a fair lock. Each call asks for itself, since the store has the order. If its lease ran
+// out before the call heard of it, it goes to the end of the line.
 func (c *call) waitInLine() (*lease.Handle, error) {
 	e := c.engine
 	if c.place = keepPlace; c.Wait > 0 {
@@ -175,8 +175,8 @@ func (p *place) note(g *grant) {
 }
 
 // nextLook is when to ask again though the call was not told: the first in the queue, when the holder's lease is
-// over; the others a little later, in case the first is dead. One of them is enough for each client; the others look now
-// and then, so that the store does not take them for dead.
+// over; the others a little later, in case the first is dead. One of them is enough for each client; the others
+// look now and then, so that the store does not take them for dead.
 func (f *fairCall) nextLook() time.Duration {
 	c, e, reply := f.call, f.engine, &f.grant.reply
 	look := reply.Look

@@ -67,10 +67,10 @@ func (t *tenure) handsOff() bool {
 // localWithin is for how long after the store's last word on a lease its record goes on without a command.
 const localWithin = 250 * time.Millisecond
 
-// passes reports whether w can go on where t ends: with t's record in the store as it is, under t's id, which stands
-// for one visit of this client then. What the store said, it said just now, so w's lease is as long as one that it would
-// get; and nothing of t's is on its way, nor does another have t's id from t, that could touch w's lock: t was held once,
-// was not lent, asked for nothing twice, and no renewal is being answered.
+// passes reports whether w can go on where t ends: with t's record in the store as it is, under t's id, which
+// stands for one visit of this client then. What the store said, it said just now, so w's lease is as long as
+// one that it would get; and nothing of t's is on its way, nor does another have t's id from t, that could touch
+// w's lock: t was held once, was not lent, asked for nothing twice, and no renewal is being answered.
 func (t *tenure) passes(w *waiter, now clock.Instant) bool {
 	return t.renewedOnly() && w.call.Lease == 0 && w.call.MaxHold == 0 && !w.call.Fenced && t.undisturbed() &&
 		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)

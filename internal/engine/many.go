@@ -20,11 +20,12 @@ var errElsewhere = errors.New("another of the locks is held")
 // Together reports whether a request for a lock can be taken together with others: those of the plain record whose
 // waiters are told of releases.
 func (e *Engine) Together(r *Request) bool {
-	return e.Usable() == nil && e.store.can.Batch != nil && r.Family == backend.KindLock && r.Polling == 0 && r.Replicas.N == 0
+	return e.Usable() == nil && e.store.can.Batch != nil &&
+		r.Family == backend.KindLock && r.Polling == 0 && r.Replicas.N == 0
 }
 
-// Group is those of names that one command takes together with the first: their indexes, the first's among them. Fewer than two
-// where there are none.
+// Group is those of names that one command takes together with the first: their indexes, the first's among them.
+// Fewer than two where there are none.
 func (e *Engine) Group(names []string) []int {
 	for _, group := range e.store.can.Batch.Groups(names) {
 		if group[0] == 0 {
@@ -45,9 +46,9 @@ type bundle struct {
 	all    []backend.AcquireReply // one for each
 }
 
-// AcquireAll takes all locks, or says which one could not be had. It waits, unless the requests do not, for one lock at
-// a time: where that is free and another is held, it goes to wait for the other. The waiting ends with wait, the leases'
-// parent is ctx; each is the parent of the next.
+// AcquireAll takes all locks, or says which one could not be had. It waits, unless the requests do not, for one
+// lock at a time: where that is free and another is held, it goes to wait for the other. The waiting ends with
+// wait, the leases' parent is ctx; each is the parent of the next.
 func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
 	b := &bundle{engine: e, calls: make([]call, len(rs)), wait: wait}
 	since := e.Now()
@@ -231,7 +232,7 @@ func (b *bundle) send(ctx context.Context) error {
 		in[i] = backend.AcquireRequest{
 			Kind: c.Family, Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
 			// What the session knows after a first request may be that this one got the lock.
-			Cached: c.Try && b.grant.tries == 0,
+			Cached: c.Try && !b.grant.repeats(),
 		}
 	}
 	g := &b.grant
@@ -267,9 +268,9 @@ func (b *bundle) abandon(i int) {
 	}
 }
 
-// UnlockAll unlocks leases of engines: those of one engine that can be released together in one command for each slot.
-// An error is of the lease at its place. Leases of other Lockers are unlocked under others, which may know no better than
-// to leave a lock behind when their context has ended. All of that is done at the same time.
+// UnlockAll unlocks leases of engines: those of one engine that can be released together in one command for each
+// slot. An error is of the lease at its place. Leases of other Lockers are unlocked under others, which may know
+// no better than to leave a lock behind when their context has ended. All of that is done at the same time.
 func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 	errs := make([]error, len(leases))
 	together := make(map[*Engine][]int)
@@ -349,8 +350,9 @@ func (e *Engine) unlockTogether(ctx context.Context, holds []*lease.Hold) []erro
 	return errs
 }
 
-// releaseTogether sends several releases. One whose tenure has an operation on its way comes afterwards, by itself. The others are
-// settled as soon as they are answered, so that a waiter for one here need not wait for all.
+// releaseTogether sends several releases. One whose tenure has an operation on its way comes afterwards, by
+// itself. The others are settled as soon as they are answered, so that a waiter for one here need not wait for
+// all.
 func (e *Engine) releaseTogether(all []*releasing) {
 	todo := make([]*releasing, 0, len(all))
 	var alone []*releasing

@@ -32,7 +32,8 @@ func CheckName(name string) error {
 		return nil
 	}
 	if n := strings.IndexByte(name[open+1:], '}'); n <= 0 {
-		return fmt.Errorf("%w: its { begins no hash tag such as {tenant}, which breaks the lock's slot on a cluster", fail.InvalidName)
+		return fmt.Errorf("%w: its { begins no hash tag such as {tenant}, which breaks the lock's slot on a cluster",
+			fail.InvalidName)
 	}
 	return nil
 }

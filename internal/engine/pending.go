@@ -56,9 +56,9 @@ type errand struct{ claimed atomic.Bool }
 
 func (x *errand) flag() *atomic.Bool { return &x.claimed }
 
-// carryOut sends p and returns what finish does, or *fail.CallerGone as soon as ctx ends: p then goes on by itself. Leaves
-// tells that the store lets callers leave p. A context that cannot end costs no goroutine, nor does a store that lets
-// callers leave, unless the first attempt fails. Shutdown waits for p.
+// carryOut sends p and returns what finish does, or *fail.CallerGone as soon as ctx ends: p then goes on by
+// itself. Leaves tells that the store lets callers leave p. A context that cannot end costs no goroutine, nor
+// does a store that lets callers leave, unless the first attempt fails. Shutdown waits for p.
 func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
 	if ctx.Done() == nil {
 		sends := e.base

@@ -150,8 +150,8 @@ type reentry struct {
 	grant  grant
 }
 
-// reenter takes one more hold for t, h's tenure or the writer that h was entered under, once h is the innermost. A client
-// that is shutting down lets its holders enter again, so that they can finish.
+// reenter takes one more hold for t, h's tenure or the writer that h was entered under, once h is the innermost.
+// A client that is shutting down lets its holders enter again, so that they can finish.
 func (c *call) reenter(h *lease.Hold, t *tenure) (got *lease.Handle, ended bool, err error) {
 	e := c.engine
 	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h}); ended || err != nil {

@@ -297,8 +297,8 @@ func (t *tenure) releaseRequest(keep int) backend.ReleaseRequest {
 	return backend.ReleaseRequest{Kind: t.kind(), Name: t.Key.Name, Owner: t.Owner, Keep: keep}
 }
 
-// sends is the context of a command that its caller cannot leave. A session that lets callers leave ends commands itself
-// when it is closed, and needs no goroutine where the context cannot end.
+// sends is the context of a command that its caller cannot leave. A session that lets callers leave ends
+// commands itself when it is closed, and needs no goroutine where the context cannot end.
 func (e *Engine) sends(k backend.Kind) context.Context {
 	if e.store.leaves(k) {
 		return context.Background()
@@ -306,8 +306,8 @@ func (e *Engine) sends(k backend.Kind) context.Context {
 	return e.base
 }
 
-// SendRelease repeats a release that fails for a reason that may pass. Unsure tells that an attempt whose reply was lost
-// may have done it: then nothing held is as it should be.
+// SendRelease repeats a release that fails for a reason that may pass. Unsure tells that an attempt whose reply
+// was lost may have done it: then nothing held is as it should be.
 func (e *Engine) SendRelease(q backend.ReleaseRequest) (held, unsure bool, err error) {
 	sent := time.Now()
 	reply, err := e.store.Release(e.sends(q.Kind), q)

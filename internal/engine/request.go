@@ -77,8 +77,8 @@ func (r *Request) notAcquired(remaining time.Duration, why string) error {
 	})
 }
 
-// GaveUp is the error of a request whose wait ended with err. Left is what is left of the holder's lease, negative if the
-// store has not said, and last the store's last failure.
+// GaveUp is the error of a request whose wait ended with err. Left is what is left of the holder's lease,
+// negative if the store has not said, and last the store's last failure.
 func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 	switch {
 	case errors.Is(err, fail.Closing):

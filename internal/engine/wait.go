@@ -89,9 +89,10 @@ func (c *call) answer() Answer {
 	return a
 }
 
-// waitIn waits in t's local queue until an asker gets what it asks for. While the call is the first there it asks each time
-// that something may have changed the answer. Before it first sleeps on the store it has t watched and asks again, so
-// that no release falls between; one that polls backs off instead. What waitIn returns is what users see.
+// waitIn waits in t's local queue until an asker gets what it asks for. While the call is the first there it
+// asks each time that something may have changed the answer. Before it first sleeps on the store it has t
+// watched and asks again, so that no release falls between; one that polls backs off instead. What waitIn
+// returns is what users see.
 func (c *call) waitIn(t backend.Topic, a asker) error {
 	e := c.engine
 	w := wait{call: c, waiter: &c.waiter, asker: a, pause: c.Polling}

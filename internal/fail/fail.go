@@ -55,7 +55,8 @@ type Error struct {
 	Err       error
 }
 
-// Public makes an Error the one that package mortise exports, which sets it. That one's As method finds the Error again.
+// Public makes an Error the one that package mortise exports, which sets it. That one's As method finds the
+// Error again.
 var Public = func(e *Error) error { return e }
 
 // New is the error of an operation on a name.

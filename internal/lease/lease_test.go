@@ -33,10 +33,10 @@ func newTenure(mode Mode, outer *Tenure) *Tenure {
 
 func at(d time.Duration) clock.Instant { return clock.Instant{Mono: int64(d), Wall: int64(d)} }
 
-// Each row is a story about one order, in words: "w" and "r" are holds of a writer and of readers under it, "w2" and so on.
-// "w(r)" attaches w as entered under r; "-w" ends it; "enter:w" begins a re-entry from w, "read:w" one to read,
-// "release" a release; "=" after a word says that it had to wait; "leave" ends the operation; "granted:w" and
-// "sent:w" say what became of the turn that waited last from w.
+// Each row is a story about one order, in words: "w" and "r" are holds of a writer and of readers under it, "w2"
+// and so on. "w(r)" attaches w as entered under r; "-w" ends it; "enter:w" begins a re-entry from w, "read:w"
+// one to read, "release" a release; "=" after a word says that it had to wait; "leave" ends the operation;
+// "granted:w" and "sent:w" say what became of the turn that waited last from w.
 func TestOperationsOfAnOrder(t *testing.T) {
 	for what, story := range map[string]string{
 		"a re-entry comes from the innermost hold":                   "w w2(w) enter:w= -w2 granted:w",

@@ -139,9 +139,9 @@ type attempt struct {
 	held   []*lease.Handle
 }
 
-// takeAll locks the part first, and what goes with it in one command, waiting for it, and tries the others. Each is
-// taken under the context of the one before, so that the last carries all. Failed is the part that could not be had, and
-// waited tells that it was waited for.
+// takeAll locks the part first, and what goes with it in one command, waiting for it, and tries the others. Each
+// is taken under the context of the one before, so that the last carries all. Failed is the part that could not
+// be had, and waited tells that it was waited for.
 func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	for n := range t.parts {
 		i := (t.first + n) % len(t.parts)
