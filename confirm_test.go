@@ -82,7 +82,7 @@ func overUnheard(t *testing.T, test func(t *testing.T, c *Client, s *unheard)) {
 	})
 }
 
-// Whoever still holds what the store granted a moment ago is asked after, once; those of one period together,
+// A tenure that still holds what the store granted a moment ago is asked after, once; those of one period together,
 // and without putting their renewals off.
 func TestALeaseIsConfirmedOnce(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
@@ -156,7 +156,7 @@ func TestALeaseThatIsNotConfirmedIsLost(t *testing.T) {
 	})
 }
 
-// Who goes on with the lease of another is confirmed in its place.
+// A waiter that goes on with the lease of another is confirmed in its place.
 func TestALeaseThatIsPassedOnIsConfirmed(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		first, err := c.Lock(t.Context(), "n")
@@ -188,7 +188,7 @@ func TestALeaseThatIsPassedOnIsConfirmed(t *testing.T) {
 	})
 }
 
-// Renewals that are due soon go along with one that is due, whoever is to be confirmed meanwhile.
+// Renewals that are due soon go along with one that is due, whichever is to be confirmed meanwhile.
 func TestConfirmationsKeepNoRenewalsApart(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		lock := func(name string) {

@@ -20,7 +20,7 @@ func fairKind(t *testing.T, c *Client) Locker {
 	return f
 }
 
-// queued has one who waits for the fair lock x, and returns when it has its place.
+// queued has a call wait for the fair lock x, and returns when it has its place.
 func queued(f Locker, ctx context.Context, opts ...Option) <-chan answered {
 	ch := make(chan answered, 1)
 	go func() {
@@ -36,7 +36,7 @@ type answered struct {
 	err   error
 }
 
-// dead has the store believe that somebody waits who cannot be told.
+// dead has the store believe that an owner waits that cannot be told.
 func dead(t *testing.T, s *memory.Store, owner string) {
 	t.Helper()
 	x, err := s.Open(new(engine.Engine).Handler())

@@ -129,7 +129,7 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	must(t, l.Unlock(ctx))
 }
 
-// wrapper is somebody else's Locker.
+// wrapper is a Locker of the application's.
 type wrapper struct{ Locker }
 
 // step is a Locker whose every call takes a millisecond, as over a network.
@@ -147,7 +147,7 @@ func (s step) TryLock(ctx context.Context, name string, opts ...Option) (*Lease,
 	return l, err
 }
 
-// Two who want the same parts in opposite order, at the same pace, would take them from
+// Two calls that want the same parts in opposite order, at the same pace, would take them from
 // each other for ever.
 func TestLockAllsInStepDoNotKeepEachOtherOutForEver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
@@ -178,7 +178,7 @@ func TestLockAllsInStepDoNotKeepEachOtherOutForEver(t *testing.T) {
 func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		// Whoever asks for either finds the other held: a name in parts of two clients of one store.
+		// A call for either finds the other held: a name in parts of two clients of one store.
 		start := time.Now()
 		_, err := LockAll(t.Context(), []Part{{a, "x"}, {b, "x"}}, WithWait(time.Second))
 		wants(t, err, ErrNotAcquired)

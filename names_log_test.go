@@ -12,7 +12,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// What the log says of a name that somebody else chose.
+// What the log says of a name that another party chose.
 func TestALongNameFloodsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// What a client keeps of those who entered under another goes with them: names and owners are many.
+// What a client keeps of tenures that entered under another goes with them: names and owners are many.
 func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

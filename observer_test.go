@@ -13,7 +13,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// whoKey is the key of who calls.
+// whoKey is the key of the caller's name.
 type whoKey struct{}
 
 // journal writes down what an observer is told.

@@ -145,7 +145,7 @@ func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 			must(t, next.Err())
 			lease = next.Lease
 		}
-		// Nobody waited when the first came, and it is passed on once; after each command then as often as some
+		// No call waited when the first came, and it is passed on once; after each command then as often as some
 		// wait, 32 times at most.
 		if sent, want := s.all(), (n-1+32)/(32+1); sent != want {
 			t.Errorf("%d commands for %d handoffs, want %d", sent, n, want)
@@ -160,7 +160,7 @@ func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 	})
 }
 
-// Where the store's word on o's lease is not enough for who comes next, it is asked.
+// Where the store's word on o's lease is not enough for the next, it is asked.
 func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 	ctx := context.Background()
 	lock := func(opts ...Option) func(*testing.T, *Client) *Lease {
@@ -268,7 +268,7 @@ func TestAPassedLeaseEndsWhenItsRecordDoes(t *testing.T) {
 	})
 }
 
-// It is renewed as if it had been acquired, by whoever holds it.
+// It is renewed as if it had been acquired, by whichever tenure holds it.
 func TestAPassedLeaseIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newAsked(t)
@@ -289,7 +289,7 @@ func TestAPassedLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// What was passed on to one who left at that moment is free again.
+// What was passed on to a waiter that left at that moment is free again.
 func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
 	for i := range 50 {
 		store := memory.New()

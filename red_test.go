@@ -405,7 +405,7 @@ func TestRedWithoutAMajorityNamesWhatFailed(t *testing.T) {
 				t.Errorf("store %d was left with %d holds", i, n)
 			}
 		}
-		// One who waits already sits it out, as long as a lease lives.
+		// A call that waits already sits it out, as long as a lease lives.
 		for _, i := range []int{1, 2, 4} {
 			stores[i].SetDown(nil)
 		}
@@ -563,7 +563,7 @@ func (dyingSession) Acquire(context.Context, backend.AcquireRequest) (backend.Ac
 	return backend.AcquireReply{}, &backend.Fault{Err: errGone}
 }
 
-// Those who contend do not hold a minority for as long as dead stores take to fail.
+// Calls that contend do not hold a minority for as long as dead stores take to fail.
 func TestRedContendersDoNotWaitForDeadStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backends := make([]backend.Backend, 5)

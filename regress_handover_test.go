@@ -11,7 +11,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// One who was handed the lock, and does not know it yet, gives it back when its client is closed.
+// A waiter that was handed the lock, and does not know it yet, gives it back when its client is closed.
 func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	store := memory.New()
 	in, goOn := make(chan struct{}), make(chan struct{})
@@ -53,7 +53,7 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	}
 }
 
-// yielding is a store that hands a lock over once, and then yields it, and tells nobody: its
+// yielding is a store that hands a lock over once, and then yields it, and does not tell: its
 // subscription is dead and does not show it.
 type yielding struct{ backend.Backend }
 

@@ -159,7 +159,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 	})
 }
 
-// Those who hold a lock may enter it again while the client shuts down, so that they can
+// Holders of a lock may enter it again while the client shuts down, so that they can
 // finish; readers could not.
 func TestRule14_AReaderEntersAgainWhileTheClientShutsDown(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
@@ -272,7 +272,7 @@ func TestRule02_AFairLeaseCountsFromBeforeTheRequestThatMayHaveGotIt(t *testing.
 			t.Fatal("it did not ask")
 		}
 		time.Sleep(9900*time.Millisecond - time.Since(start.Add(time.Second)))
-		b.Delete("x") // nobody is told
+		b.Delete("x") // no client is told
 		close(arrives)
 		got := <-w
 		must(t, got.err)
@@ -341,7 +341,7 @@ func TestAFairWaiterWhoWaitsForEverHasAPlace(t *testing.T) {
 	})
 }
 
-// The first of a fair queue being dead, and nobody behind it, those who waited for the plain
+// The first of a fair queue being dead, and no waiter behind it, waiters for the plain
 // lock were not told of a release.
 func TestRule08_APlainWaiterIsToldWhereAllInTheFairQueueAreDead(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {

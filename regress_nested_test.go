@@ -116,7 +116,7 @@ func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
 	})
 }
 
-// slowToNest is memory whose answers to those who enter take a while.
+// slowToNest is memory whose answers to entering calls take a while.
 type slowToNest struct{ backend.Backend }
 
 type slowNestSession struct {

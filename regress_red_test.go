@@ -10,7 +10,7 @@ import (
 )
 
 // A store that was locked again does not revive a lease whose majority was gone before that
-// store counted, though nobody looked in between.
+// store counted, though no call looked in between.
 func TestRedAHealedStoreRevivesNothing(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open(WithWatchdogTimeout(time.Second))

@@ -99,7 +99,7 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 			_, err = spin.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))
 			wants(t, err, ErrNotAcquired)
 		}
-		time.Sleep(time.Second) // the last command's answer comes to nobody
+		time.Sleep(time.Second) // the last command's answer comes to no caller
 		synctest.Wait()
 	})
 }

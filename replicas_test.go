@@ -230,7 +230,7 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 	})
 }
 
-// Replicas that do not answer hold up those who ask for them, and nobody else.
+// Replicas that do not answer hold up calls that ask for them, and no others.
 func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &copied{store: memory.New()}

@@ -8,12 +8,12 @@ import "time"
 // The age of a store is the time since it was first asked for it after it had lost
 // data, or may have: after it was emptied, started (though it read a file), or took over from
 // another. It may be taken for younger than it is, and never for older. A store that was
-// never asked is new: nobody can tell that from one that lost all.
+// never asked is new: that cannot be told from one that lost all.
 //
 // A store may keep its age for each Age.Scope by itself; it is then new in a scope in which it was never asked.
 //
 // [Store.Acquire] of KindLock with AcquireRequest.Age is refused, with
-// AcquireReply.Young, while the store is younger than that, whoever holds the lock.
+// AcquireReply.Young, while the store is younger than that, whichever owner holds the lock.
 // Remaining is then for how long it still is. An owner that holds the lock is granted
 // again all the same.
 type AgeStore interface {

@@ -1,6 +1,6 @@
 // Package backend is the port between mortise and a store: what a store must be
 // able to do, in the lock's own terms. Package mortise holds all the logic of
-// waiting, owners, leases and renewal; a backend holds the record of who has
+// waiting, owners, leases and renewal; a backend holds the record of which owner has
 // what, and answers each question about it in one atomic step.
 //
 // Users never call this package; they pass a [Backend] to mortise.New. An implementation
@@ -35,7 +35,7 @@ type Backend interface {
 type Topic struct {
 	Kind Kind
 	Name string
-	// Owner is who waits, for KindFair, where each hears of its own turn only; for KindDelegated, who
+	// Owner is the waiter, for KindFair, where each hears of its own turn only; for KindDelegated, the owner that
 	// is to be entered under.
 	Owner string
 }
@@ -69,7 +69,7 @@ type Handler interface {
 	// and again whenever watching was interrupted and works again. Whatever
 	// happened before it may have been missed, so waiters try again.
 	Watching(t Topic)
-	// Released tells that t was released by somebody, perhaps by this session.
+	// Released tells that t was released, perhaps by this session.
 	Released(t Topic)
 	// Changed tells that the record of t was changed or removed by other means:
 	// it expired, was deleted, was renewed by another. It is a hint that only
@@ -110,7 +110,7 @@ type Store interface {
 	// holds nothing, it changes nothing and answers Held: false.
 	SetHolds(ctx context.Context, r HoldsRequest) (HoldsReply, error)
 	// Release sets the hold count of an owner to r.Keep. At zero it removes the
-	// record and announces the release to all who watch. It leaves the lease's
+	// record and announces the release to all that watch. It leaves the lease's
 	// time alone. Where the owner holds nothing, it changes nothing, announces
 	// nothing, and answers Held: false.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
@@ -121,7 +121,7 @@ type Store interface {
 	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
 	// Inspect reads the record.
 	Inspect(ctx context.Context, t Topic) (Record, error)
-	// ForceRelease removes the record, whoever holds it, and announces a release.
+	// ForceRelease removes the record, whichever owner holds it, and announces a release.
 	// It reports whether there was one.
 	ForceRelease(ctx context.Context, t Topic) (bool, error)
 
@@ -167,7 +167,7 @@ type AcquireRequest struct {
 	Wait time.Duration
 	// Age is for KindLock how old the store must be: [AgeStore]. Nil for any age.
 	Age *Age
-	// Waits tells a [QueueStore] that the owner is one who waits, and that the topic is
+	// Waits tells a [QueueStore] that the owner is a waiter, and that the topic is
 	// watched and was confirmed to be. For KindLock without Age.
 	Waits bool
 	// Replicas is how many replicas are to have a grant before it is answered, and ReplicaWait how
@@ -182,11 +182,11 @@ type AcquireReply struct {
 	// Token is set where Granted and Fenced.
 	Token int64
 	// Remaining is, where refused, what is left of the holder's lease; negative
-	// if the record has no end. For KindFair it is zero where nobody holds it and
+	// if the record has no end. For KindFair it is zero where no owner holds it and
 	// others are before.
 	Remaining time.Duration
 	// Look is, for KindFair and KindDelegated where refused, when to ask again though nothing was
-	// announced: because the holder may be dead, or those who are before; negative if never.
+	// announced: because the holder may be dead, or the waiters before; negative if never.
 	Look time.Duration
 	// Available is how many permits are free after the operation, for KindPermits.
 	Available int64
@@ -267,7 +267,7 @@ type RenewResult struct {
 type Record struct {
 	// Held is false where there is no record; all else is zero then.
 	Held bool
-	// Kind is KindRead or KindWrite, by who holds it, where it is a read-write lock.
+	// Kind is KindRead or KindWrite, by its holder, where it is a read-write lock.
 	Kind Kind
 	// Owner is the holder; where only readers hold it, the first of them in the order
 	// of their names.

@@ -9,7 +9,7 @@ import (
 // it carried it out.
 const Remembered = 2 * time.Minute
 
-// CountRequest changes a count. Unlike a hold count, a count has no owner who could
+// CountRequest changes a count. Unlike a hold count, a count has no owner that could
 // set it absolutely, so the request itself has an identity: one that the store has
 // carried out, under the same name and ID, within [Remembered] changes nothing and
 // announces nothing, and is answered as the first was; where the answer is a count,
@@ -48,8 +48,8 @@ type LatchStore interface {
 	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
 }
 
-// SemaphoreStore has semaphores: a count of free permits. Nobody owns those that
-// are taken, and nothing gives them back by itself.
+// SemaphoreStore has semaphores: a count of free permits. Permits that are
+// taken have no owner, and nothing gives them back by itself.
 type SemaphoreStore interface {
 	// SetCount makes a count of r.N and announces it, if it is above zero; where
 	// there is one it changes nothing and reports false.

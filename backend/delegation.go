@@ -21,8 +21,8 @@ const HoldsLook = time.Second
 //     KindDelegated, and not entered again by SetHolds. Renew sets what remains of the owner's own
 //     lease.
 //   - Release of one of several announces no release of the lock, and that of the last one does. It
-//     announces to those who watch the Topic of KindDelegated with an Owner that this one may be
-//     entered under, or has gone: when those who came after it have gone, when its hold count was set,
+//     announces to the watchers of the Topic of KindDelegated with an Owner that this one may be
+//     entered under, or has gone: when those that came after it have gone, when its hold count was set,
 //     and when it is gone. That its lease, or that of those after it, ran out is not announced.
 //   - KindLock and KindFair see a lock that is held, for what is left of the longest lease. Inspect
 //     shows one of the owners, the first that came if it is there. ForceRelease removes them all.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FairStore has fair locks: those who wait for one stand in a queue in the store
+// FairStore has fair locks: waiters for one stand in a queue in the store
 // and get it in the order in which they asked. It is a capability:
 // [Capabilities.Fair].
 //
@@ -14,23 +14,23 @@ import (
 // and ForceRelease are the plain lock's, except that ForceRelease also tells the first in
 // the queue. An Acquire or Release of [KindLock] does not look at the queue.
 //
-// Acquire of KindFair grants a lock that is free to the first in the queue, or to anybody
-// if nobody stands there. Where it refuses and Wait is set, the owner has a place
+// Acquire of KindFair grants a lock that is free to the first in the queue, or to any owner
+// if the queue is empty. Where it refuses and Wait is set, the owner has a place
 // from then on: the last, or the one it had. Asking again never loses or moves a place.
 // Where the lock is free and another is first, it tells that one.
 //
 // Release of KindFair, and Leave, tell the first in the queue, under its own topic
-// (KindFair, the name, and the owner who waits), and nobody else. Where nobody watches that
+// (KindFair, the name, and the waiting owner), and no other. Where no session watches that
 // topic, its owner has [Absence] to ask; until then the next is told too, and so on.
 // A store that cannot tell whether a message reached a waiter tells the first and one of another client;
 // once an owner that is not the first finds the lock free, those before it have Absence to ask.
-// An owner who has not asked by then loses its place when it comes to the front, and so do others
-// of its client (what stands before an owner's last colon) whose topics nobody
+// An owner that has not asked by then loses its place when it comes to the front, and so do others
+// of its client (what stands before an owner's last colon) whose topics no session
 // watches at that time: a dead process costs [Absence] once, and not for each place.
-// So does one whose Wait is over and those of all who stood before it when it came, if it
-// has not asked meanwhile; and one who can be reached, and yet has not asked five times
-// Absence after another found the lock free. Where nobody in the queue can be
-// reached, those are told who watch the lock's topic of KindLock.
+// So does one whose Wait is over and those of all that stood before it when it came, if it
+// has not asked meanwhile; and one that can be reached, and yet has not asked five times
+// Absence after another found the lock free. Where no waiter in the queue can be
+// reached, the watchers of the lock's topic of KindLock are told.
 type FairStore interface {
 	// Leave takes an owner out of the queue, and releases the lock if it holds it:
 	// what undoes an Acquire of KindFair, whatever it came to. If that was the first, and
@@ -39,7 +39,7 @@ type FairStore interface {
 	Leave(ctx context.Context, r LeaveRequest) (LeaveReply, error)
 }
 
-// Absence is how long the place of a waiter who cannot be reached is kept for it.
+// Absence is how long the place of a waiter that cannot be reached is kept for it.
 const Absence = time.Second
 
 // LeaveRequest gives up a place in a queue.

@@ -4,7 +4,7 @@ import "context"
 
 // Leaver is a store whose Acquire, Enter, Release and HandOver can be left: when their ctx ends, also if it had
 // before the call, they return a [*Left] at once, and the operation goes on. A caller of another
-// Store that wants to leave calls it in a goroutine of its own, and so does one who asks for replicas.
+// Store that wants to leave calls it in a goroutine of its own, and so does one that asks for replicas.
 type Leaver interface {
 	// Leaves tells whether that is so for a kind, as far as is known now. It does no I/O.
 	Leaves(k Kind) bool

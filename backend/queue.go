@@ -9,7 +9,7 @@ import (
 // HandOver can be left where its Release can: see [Leaver].
 type QueueStore interface {
 	// HandOver is Release, Keep being zero, and grants the lock to r.Successor in the
-	// same step, if the owner held it. Nobody is told of that.
+	// same step, if the owner held it. That is not announced.
 	HandOver(ctx context.Context, r HandOverRequest) (HandOverReply, error)
 	// StepBack takes back that the session waits for t: AcquireReply.Waits, HandOverReply.Waits.
 	// If it was told of a release, and t is free, another is.

@@ -2,7 +2,7 @@ package backend
 
 import "context"
 
-// ReadWriteStore has read-write locks: any number of readers, or one writer, who may read
+// ReadWriteStore has read-write locks: any number of readers, or one writer, which may read
 // as well. Acquire, SetHolds, Release, Renew, Inspect, ForceRelease, Subscribe and Unsubscribe then
 // take [KindRead] and [KindWrite], under the obligations of [Store] and these:
 //
@@ -16,7 +16,7 @@ import "context"
 //     owner that it names holds nothing, it answers Absent.
 //   - Acquire of KindWrite is refused while there is a reader or another writer, also one
 //     whose lease it was to enter under: there is no upgrade.
-//   - Release of KindWrite at zero announces a release and leaves those reading who
+//   - Release of KindWrite at zero announces a release and leaves those reading that
 //     entered under it (a downgrade). Release of KindRead announces the last
 //     reader's, not one under a writer.
 //   - Operations of other kinds on such a record, and of these on others, answer

@@ -74,7 +74,7 @@ func passOn(t *testing.T, s backend.Store, e *ears, name string) {
 		if r := ask(t, s, name, next, fairWait); !r.Granted {
 			t.Fatalf("%+v", r)
 		}
-		free(t, s, name, next) // told to those who wait for the plain lock
+		free(t, s, name, next) // told to waiters for the plain lock
 		e.await(t, "released "+name, 2*i+2)
 		s.Unsubscribe(turn)
 		s.Unsubscribe(topic(name))
@@ -171,7 +171,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 
 // Redisson's waiters take their place before they listen, and never raise its time. One
 // that has just come is neither given up with a dead one before it, nor with one of its own
-// client's: it would be asleep by the time that its place was gone, and nobody told it.
+// client's: it would be asleep by the time that its place was gone, and it was not told.
 func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, e := session(t, b)
@@ -230,7 +230,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 }
 
 // A list and a zset that do not fit each other, which eviction or an operator can
-// leave behind, stop nobody for long.
+// leave behind, stop no other for long.
 func TestAQueueThatIsDamagedMends(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, e := session(t, b)

@@ -73,7 +73,7 @@ func TestARecordThatEndsInCenturiesHasNoEnd(t *testing.T) {
 }
 
 // Each hold count may be one that a lock can have, and all of them together may not: a release or a look
-// that asked for each key would stop the server for everybody.
+// that asked for each key would stop the server for all clients.
 func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s := rwOf(t, b)

@@ -62,7 +62,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 						t.Errorf("%s has %d ms left", lock(i), left)
 					}
 				}
-				// Every other one is asked for by somebody else: refused, and left alone.
+				// Every other one is asked for by another owner: refused, and left alone.
 				atOnce(srv, n, func(i int) {
 					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: "other",
 						Lease: time.Minute})
@@ -93,7 +93,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 	}
 }
 
-// One who may not use a name, or finds other data there, is told so, and those beside it get their locks.
+// A caller that may not use a name, or finds other data there, is told so, and those beside it get their locks.
 func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 	for name, adapter := range adapters {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 	}
 }
 
-// Those who wait are told of a release among many what they are told of one.
+// Waiters are told of a release among many what they are told of one.
 func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})

@@ -49,7 +49,7 @@ func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
 	})
 }
 
-// A queue in which nobody hears kept a release from those who wait for the plain lock.
+// A queue in which no waiter hears kept a release from waiters for the plain lock.
 func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, e *ears) {
 		s.Subscribe(topic("n"))

@@ -228,7 +228,7 @@ func subscribers(c *redistest.Cluster, sharded bool, part string) (n int) {
 	return n
 }
 
-// listens waits until somebody listens for a name.
+// listens waits until a session listens for a name.
 func listens(t *testing.T, c *redistest.Cluster, name string) {
 	t.Helper()
 	eventually(t, name+" is listened for", func() bool { return subscribers(c, true, name) > 0 })
@@ -425,7 +425,7 @@ func TestShardedWaitersFollowAFailover(t *testing.T) {
 	}
 }
 
-// One who may not listen is told so, and those who may are not disturbed.
+// A session that may not listen is told so, and those that may are not disturbed.
 func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 	t.Parallel()
 	var users []string

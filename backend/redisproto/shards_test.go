@@ -13,7 +13,7 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
-// fakeCluster is an adapter to a cluster in memory: who has which slot, and what the client
+// fakeCluster is an adapter to a cluster in memory: which node has which slot, and what the client
 // believes.
 type fakeCluster struct {
 	*fakeAdapter
@@ -271,7 +271,7 @@ func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
 		want(t, r, "watching n")
 		c.set(func() { c.down["0"] = true })
 		c.kill("0")
-		time.Sleep(10 * time.Second) // nobody has taken over yet
+		time.Sleep(10 * time.Second) // no replica has taken over yet
 		synctest.Wait()
 		want(t, r)
 		c.set(func() { c.truth[Slot(channelOf("n"))] = "1" })
@@ -305,7 +305,7 @@ func TestARefusedChannelIsToldToItsWatcherAlone(t *testing.T) {
 		if len(r.failed) == 0 || backend.FaultOf(r.failed[0]).Temporary || slices.Contains(r.deaf, "yes") {
 			t.Errorf("told %v: %v", r.deaf, r.failed)
 		}
-		c.set(func() { c.denied = nil }) // somebody helped
+		c.set(func() { c.denied = nil }) // an operator helped
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want(t, r, "watching no")

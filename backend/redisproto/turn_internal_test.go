@@ -6,7 +6,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// Anybody can publish on a lock's channel. A number of waiters below zero once crashed who waited.
+// Any client can publish on a lock's channel. A number of waiters below zero once crashed a waiter.
 func TestWhatIsNoTurnIsARelease(t *testing.T) {
 	const mine, other = "1234567", "7654321"
 	for payload, want := range map[string]*backend.Turn{

@@ -139,7 +139,7 @@ func TestBatcherLeadsInPlace(t *testing.T) {
 	}
 }
 
-// Others do not wait for a caller who sends its own.
+// Others do not wait for a caller that sends its own.
 func TestBatcherIsNotHeldUpByALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p post
@@ -260,7 +260,7 @@ func TestBatcherClosesAndStillAnswers(t *testing.T) {
 	})
 }
 
-// Many callers who come and leave: every call is sent once, every reply goes to its caller.
+// Many callers that come and leave: every call is sent once, every reply goes to its caller.
 func TestBatcherUnderLoad(t *testing.T) {
 	var mu sync.Mutex
 	sent := map[*int]int{}
