@@ -524,7 +524,7 @@ func (deaf) Changed(backend.Topic)  {}
 func (deaf) ChangedAll()            {}
 
 // renewsOn has a watchdog of the kind that sets the key whether it is there or not,
-// and in one of some releases forgets to end it.
+// and after some releases forgets to end it: as soon as it wins the race with the other waiters.
 type renewsOn struct {
 	backend.Store
 	mu       sync.Mutex
@@ -548,7 +548,7 @@ func (x *renewsOn) Release(ctx context.Context, r backend.ReleaseRequest) (backe
 	lease := x.lease[r.Owner]
 	delete(x.lease, r.Owner)
 	x.mu.Unlock()
-	if err != nil || !reply.Held || r.Keep > 0 || x.releases.Add(1)%50 != 0 {
+	if err != nil || !reply.Held || r.Keep > 0 || x.releases.Add(1) < 50 {
 		return reply, err
 	}
 	renew := func() bool {
