@@ -2,7 +2,6 @@ package mortise
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -12,10 +11,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
-
-func timedOut() error {
-	return &backend.Fault{Err: errors.New("i/o timeout"), Temporary: true, MayHaveRun: true}
-}
 
 // Time spent waiting for a slot of the in-flight limiter was counted as time of the lease.
 func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testing.T) {
@@ -47,7 +42,7 @@ func TestRule11_AReleaseThatTimedOutIsRepeatedInTheCallersTime(t *testing.T) {
 		release := func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 			if n++; n == 1 {
 				time.Sleep(3 * time.Second)
-				return backend.ReleaseReply{}, timedOut()
+				return backend.ReleaseReply{}, unknownOutcome()
 			}
 			return s.Release(context.Background(), r)
 		}
@@ -231,7 +226,7 @@ func (b slowReentry) Open(h backend.Handler) (backend.Store, error) {
 func (s slowReentryStore) SetHolds(context.Context, backend.HoldsRequest) (backend.HoldsReply, error) {
 	s.asked.Add(1)
 	time.Sleep(3 * time.Second)
-	return backend.HoldsReply{}, timedOut()
+	return backend.HoldsReply{}, unknownOutcome()
 }
 
 func TestAReentryIsNotRepeatedBeyondItsPatience(t *testing.T) {

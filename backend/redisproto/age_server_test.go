@@ -14,7 +14,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 )
 
-// Another user of the server, who may write the record of its age that clients without a scope
+// Another user of the server, which may write the record of its age that clients without a scope
 // have, neither keeps a scope's Red out nor makes an emptied server look old to it.
 func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {

@@ -73,8 +73,8 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 }
 
 // A plain lock that is free costs one command on the connection that tracks nothing, and one more
-// where it is released; the store wants to be asked after it then, over the other. Only who wants
-// to be refused without asking asks twice.
+// where it is released; the store wants to be asked after it then, over the other. Only a call
+// that is to be refused without asking asks twice.
 func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plain, tracking int

@@ -71,6 +71,15 @@ func (g *grant) sending(now clock.Instant) {
 	}
 }
 
+// resume repeats p, whose first request came to err, while that may pass. What it comes to is in g.
+func (g *grant) resume(e *Engine, p pending, err error) {
+	if err == nil {
+		return
+	}
+	first := time.Now().Add(-e.Since(g.first))
+	_ = e.retry.Resume(err, first, func() error { return p.send(e.base) })
+}
+
 // attempt asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
 // to in c.grant; or *fail.CallerGone.
 func (c *call) attempt() (*lease.Hold, error) {
@@ -150,10 +159,8 @@ func (c *call) left(err error) func() error {
 // once however often it arrives. It gives the slot back.
 func (c *call) finish(err error) error {
 	defer c.grant.leave()
-	e := c.engine
-	if err != nil && !c.grant.left {
-		first := time.Now().Add(-e.Since(c.grant.first))
-		_ = e.retry.Resume(err, first, func() error { return c.send(e.base) })
+	if !c.grant.left {
+		c.grant.resume(c.engine, c, err)
 	}
 	c.require()
 	return nil

@@ -250,9 +250,7 @@ func (*bundle) left(error) func() error { return nil }
 
 func (b *bundle) finish(err error) error {
 	defer b.grant.leave()
-	_ = b.engine.retry.Resume(err, time.Now().Add(-b.engine.Since(b.grant.first)), func() error {
-		return b.send(b.engine.base)
-	})
+	b.grant.resume(b.engine, b, err)
 	return nil
 }
 

@@ -35,6 +35,15 @@ func (e *sender) Base() context.Context { return e.base }
 // Explain puts the sentinel before a backend's error.
 func (e *sender) Explain(err error) error { return fail.FromStore(err, e.base.Err() != nil) }
 
+// unleft is the context of a command that its caller cannot leave. A store that lets callers leave ends commands itself
+// when it is closed, and needs no goroutine where the context cannot end.
+func (e *sender) unleft(leaves bool) context.Context {
+	if leaves {
+		return context.Background()
+	}
+	return e.base
+}
+
 // pending is a command whose caller may leave before the store has answered.
 type pending interface {
 	// send sends the command for the first time. Where the store lets callers leave it, ctx is the caller's, and the
@@ -61,12 +70,7 @@ func (x *errand) flag() *atomic.Bool { return &x.claimed }
 // does a store that lets callers leave, unless the first attempt fails. Shutdown waits for p.
 func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
 	if ctx.Done() == nil {
-		sends := e.base
-		if leaves {
-			// The session ends commands itself when it is closed, and needs no goroutine where ctx cannot end.
-			sends = context.Background()
-		}
-		return p.finish(p.send(sends))
+		return p.finish(p.send(e.unleft(leaves)))
 	}
 	if !leaves {
 		return e.inBackground(ctx, p, func() error { return p.finish(p.send(e.base)) })

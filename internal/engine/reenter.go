@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/bound"
@@ -200,9 +199,7 @@ func (x *reentry) send(ctx context.Context) error {
 func (*reentry) left(error) func() error { return nil }
 
 func (x *reentry) finish(err error) error {
-	e := x.call.engine
-	first := time.Now().Add(-e.Since(x.grant.first))
-	_ = e.retry.Resume(err, first, func() error { return x.send(e.base) })
+	x.grant.resume(x.call.engine, x, err)
 	return nil
 }
 

@@ -297,20 +297,11 @@ func (t *tenure) releaseRequest(keep int) backend.ReleaseRequest {
 	return backend.ReleaseRequest{Kind: t.kind(), Name: t.Key.Name, Owner: t.Owner, Keep: keep}
 }
 
-// sends is the context of a command that its caller cannot leave. A session that lets callers leave ends
-// commands itself when it is closed, and needs no goroutine where the context cannot end.
-func (e *Engine) sends(k backend.Kind) context.Context {
-	if e.store.leaves(k) {
-		return context.Background()
-	}
-	return e.base
-}
-
 // SendRelease repeats a release that fails for a reason that may pass. Unsure tells that an attempt whose reply
 // was lost may have done it: then nothing held is as it should be.
 func (e *Engine) SendRelease(q backend.ReleaseRequest) (held, unsure bool, err error) {
 	sent := time.Now()
-	reply, err := e.store.Release(e.sends(q.Kind), q)
+	reply, err := e.store.Release(e.unleft(e.store.leaves(q.Kind)), q)
 	if err == nil {
 		return reply.Held, false, nil
 	}
@@ -321,7 +312,7 @@ func (e *Engine) SendRelease(q backend.ReleaseRequest) (held, unsure bool, err e
 func (e *Engine) resumeRelease(q backend.ReleaseRequest, sent time.Time, failure error) (held, unsure bool, err error) {
 	unsure = backend.FaultOf(failure).MayHaveRun
 	err = e.retry.Resume(failure, sent, func() error {
-		reply, err := e.store.Release(e.sends(q.Kind), q)
+		reply, err := e.store.Release(e.unleft(e.store.leaves(q.Kind)), q)
 		unsure = unsure || err != nil && backend.FaultOf(err).MayHaveRun
 		held = reply.Held
 		return err
