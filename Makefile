@@ -5,10 +5,10 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 # Modules of their own: what they need never reaches those who use mortise.
-nested := $(sort $(dir $(shell find valkey test examples -name go.mod -not -path '*/testdata/*')))
+nested := $(sort $(dir $(shell find backend/valkey test examples -name go.mod -not -path '*/testdata/*')))
 # Those that `make test` runs: not the one that needs Java, nor those that `make lint` and `make examples` run.
 # Valkey's tests wait, side by side, as the other adapters' do.
-tested := $(filter-out test/interop/ test/house/ examples/% valkey/,$(nested))
+tested := $(filter-out test/interop/ test/house/ examples/% backend/valkey/,$(nested))
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -32,13 +32,13 @@ quickstart: ## show a lock at work, in memory; nothing has to be installed
 .PHONY: test
 test: deps ## every test, under -race, on memory and on real Redis (installs what it lacks on Debian)
 	@rc=0; go test -race -timeout 15m -parallel 8 ./... || rc=1; \
-	(echo "--- valkey/"; cd valkey && go test -race -timeout 15m -parallel 16 ./...) || rc=1; \
+	(echo "--- backend/valkey/"; cd backend/valkey && go test -race -timeout 15m -parallel 16 ./...) || rc=1; \
 	$(call each,$(tested),go test -race -timeout 15m ./...)
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
 	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./redisgo ./rueidis || rc=1; \
-	(cd valkey && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; exit $$rc; } | go run ./internal/cmd/rules
+	(cd backend/valkey && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; exit $$rc; } | go run ./internal/cmd/rules
 
 # make servers SERVERS=bin/servers/valkey-9.1, or the path of another server's binary
 SERVERS ?= bin/servers/redis-8.2 bin/servers/valkey-9.1

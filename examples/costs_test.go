@@ -21,8 +21,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/passport"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -240,15 +240,15 @@ func (c *costs) measure() []cost {
 
 // called has b's process called by a's over HTTP, while that holds the lock which b takes.
 func (c *costs) called(a, b *mortise.Client) (rows []cost) {
-	ring, err := passport.NewRing(passport.NewKey("k1", []byte("thirty-two bytes and some more, of a test")))
+	ring, err := delegation.NewRing(delegation.NewKey("k1", []byte("thirty-two bytes and some more, of a test")))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	issuer, err := passport.NewIssuer(ring)
+	issuer, err := delegation.NewIssuer(ring)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	checker, err := passport.NewChecker(ring, "b")
+	checker, err := delegation.NewChecker(ring, "b")
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/telemetry"
+	"github.com/mortise-go/mortise/middleware/telemetry"
 )
 
 // two is what a service takes from a graph with two named lockers.

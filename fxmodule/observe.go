@@ -6,7 +6,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/telemetry"
+	"github.com/mortise-go/mortise/middleware/telemetry"
 )
 
 // group tags the observers of all modules of a graph.

@@ -19,7 +19,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/examples/shop/shopv1"
 	"github.com/mortise-go/mortise/fxmodule"
-	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // An id that is text of an URL's would lead the shop's call, which enters the shop's locks, to another
@@ -67,7 +67,7 @@ func TestIDsAreCheckedAtBothDoors(t *testing.T) {
 	}
 	taken := make(chan string, 100)
 	stockServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(passport.Header) != "" {
+		if r.Header.Get(delegation.Header) != "" {
 			taken <- r.URL.String()
 		}
 		routes.ServeHTTP(w, r)

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mortise-go/mortise/fxmodule"
-	"github.com/mortise-go/mortise/telemetry"
+	"github.com/mortise-go/mortise/middleware/telemetry"
 )
 
 // Addresses are where a replica listens. A port of 0 is replaced by the one that was found when it starts.

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/passport"
 )
 
 // The stock is a service of its own. It takes an order's goods from the shelf, under the order's lock: its own
@@ -24,15 +24,15 @@ import (
 
 // newKeys makes the key that the shop signs by and the stock verifies by. In yours it comes from where your
 // secrets are, the same for both.
-func newKeys() (*passport.Ring, error) {
-	secret := make([]byte, passport.MinSecret)
+func newKeys() (*delegation.Ring, error) {
+	secret := make([]byte, delegation.MinSecret)
 	rand.Read(secret)
-	return passport.NewRing(passport.NewKey("first", secret))
+	return delegation.NewRing(delegation.NewKey("first", secret))
 }
 
 // newStockRoutes are the stock's HTTP. Adopt stands before the lock.
-func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *passport.Ring) (http.Handler, error) {
-	checker, err := passport.NewChecker(keys, "stock", passport.WithLogger(slog.Default()))
+func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *delegation.Ring) (http.Handler, error) {
+	checker, err := delegation.NewChecker(keys, "stock", delegation.WithLogger(slog.Default()))
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *passport.
 }
 
 // StockService is one process of the stock.
-func StockService(at *Addresses, warehouse *Warehouse, keys *passport.Ring, store fx.Option) fx.Option {
+func StockService(at *Addresses, warehouse *Warehouse, keys *delegation.Ring, store fx.Option) fx.Option {
 	return fx.Options(
 		fx.NopLogger,
 		fx.Supply(at, warehouse, keys),
@@ -65,8 +65,8 @@ type Stock struct {
 }
 
 // NewStock makes a client that tells the stock, and nobody else, which locks the shop holds.
-func NewStock(origin string, keys *passport.Ring) (*Stock, error) {
-	issuer, err := passport.NewIssuer(keys, passport.WithLogger(slog.Default()))
+func NewStock(origin string, keys *delegation.Ring) (*Stock, error) {
+	issuer, err := delegation.NewIssuer(keys, delegation.WithLogger(slog.Default()))
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // UnaryAdoptInterceptor makes an interceptor that has calls enter the locks of their callers: what a caller's
@@ -29,7 +29,7 @@ import (
 //
 // Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply.
 // Cost: no command.
-func UnaryAdoptInterceptor(locks passport.Adopter, checker *passport.Checker, opts ...Option) grpc.UnaryServerInterceptor {
+func UnaryAdoptInterceptor(locks delegation.Adopter, checker *delegation.Checker, opts ...Option) grpc.UnaryServerInterceptor {
 	a := newAdopter("UnaryAdoptInterceptor", locks, checker, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		ctx, err := a.adopt(ctx, info.FullMethod)
@@ -41,7 +41,7 @@ func UnaryAdoptInterceptor(locks passport.Adopter, checker *passport.Checker, op
 }
 
 // StreamAdoptInterceptor is [UnaryAdoptInterceptor] for streams.
-func StreamAdoptInterceptor(locks passport.Adopter, checker *passport.Checker, opts ...Option) grpc.StreamServerInterceptor {
+func StreamAdoptInterceptor(locks delegation.Adopter, checker *delegation.Checker, opts ...Option) grpc.StreamServerInterceptor {
 	a := newAdopter("StreamAdoptInterceptor", locks, checker, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		ctx, err := a.adopt(ss.Context(), info.FullMethod)
@@ -64,12 +64,12 @@ type adopted struct {
 func (s *adopted) Context() context.Context { return s.ctx }
 
 type adopter struct {
-	locks   passport.Adopter
-	checker *passport.Checker
+	locks   delegation.Adopter
+	checker *delegation.Checker
 	answer  func(context.Context, string, *status.Status, error) error
 }
 
-func newAdopter(of string, locks passport.Adopter, checker *passport.Checker, opts []Option) *adopter {
+func newAdopter(of string, locks delegation.Adopter, checker *delegation.Checker, opts []Option) *adopter {
 	if locks == nil || checker == nil {
 		panic("grpclock: " + of + ": the client of locks and the Checker must not be nil")
 	}
@@ -102,12 +102,12 @@ func answerPlainly(_ context.Context, _ string, s *status.Status, _ error) error
 func badPassport(err error) *status.Status {
 	code := codes.PermissionDenied
 	switch {
-	case errors.Is(err, passport.ErrDuplicated), errors.Is(err, passport.ErrOversize), errors.Is(err, passport.ErrVersion), errors.Is(err, passport.ErrMalformed):
+	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize), errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):
 		code = codes.InvalidArgument
-	case errors.Is(err, passport.ErrUnverified):
+	case errors.Is(err, delegation.ErrUnverified):
 		return problem(codes.Unavailable, ReasonUnverified, "what the call says of its caller's locks cannot be verified now", soon)
-	case passport.Reason(err) == "error": // of the client of locks
+	case delegation.Reason(err) == "error": // of the client of locks
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
 	}
-	return problem(code, ReasonBadPassport, "what the call says of its caller's locks is refused: "+passport.Reason(err), 0)
+	return problem(code, ReasonBadPassport, "what the call says of its caller's locks is refused: "+delegation.Reason(err), 0)
 }

@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// MetadataKey is that of what [UnaryClientInterceptor] sends: [passport.Header] in lower case.
+// MetadataKey is that of what [UnaryClientInterceptor] sends: [delegation.Header] in lower case.
 const MetadataKey = "mortise-passport"
 
 // Services names the gRPC services that are told which locks a call holds: the name by which the service checks
@@ -29,12 +29,12 @@ type Services map[string]string
 //	grpc.NewClient(target, creds, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, grpclock.Services{"shop.v1.Stock": "stock"})))
 //
 // Metadata of [MetadataKey] that a call has already is removed, whatever server it goes to: what came in with
-// another call is never sent on. What is sent is valid for a while only ([passport.WithLifetime]), so a call
+// another call is never sent on. What is sent is valid for a while only ([delegation.WithLifetime]), so a call
 // that waits longer for its connection, or that gRPC repeats after that, is refused.
 //
 // A call fails, without being sent, if the issuer's signer fails. It panics if issuer is nil or services do not
 // fit. Cost: no command, and metadata of about 200 bytes.
-func UnaryClientInterceptor(issuer *passport.Issuer, services Services) grpc.UnaryClientInterceptor {
+func UnaryClientInterceptor(issuer *delegation.Issuer, services Services) grpc.UnaryClientInterceptor {
 	c := newCarrier("UnaryClientInterceptor", issuer, services)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		ctx, err := c.carry(ctx, method)
@@ -47,7 +47,7 @@ func UnaryClientInterceptor(issuer *passport.Issuer, services Services) grpc.Una
 
 // StreamClientInterceptor is [UnaryClientInterceptor] for streams: what is sent is what the context holds when
 // the stream begins.
-func StreamClientInterceptor(issuer *passport.Issuer, services Services) grpc.StreamClientInterceptor {
+func StreamClientInterceptor(issuer *delegation.Issuer, services Services) grpc.StreamClientInterceptor {
 	c := newCarrier("StreamClientInterceptor", issuer, services)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		ctx, err := c.carry(ctx, method)
@@ -59,11 +59,11 @@ func StreamClientInterceptor(issuer *passport.Issuer, services Services) grpc.St
 }
 
 type carrier struct {
-	issuer   *passport.Issuer
+	issuer   *delegation.Issuer
 	services Services
 }
 
-func newCarrier(of string, issuer *passport.Issuer, services Services) *carrier {
+func newCarrier(of string, issuer *delegation.Issuer, services Services) *carrier {
 	if issuer == nil {
 		panic("grpclock: " + of + ": the Issuer must not be nil")
 	}
@@ -78,8 +78,8 @@ func newCarrier(of string, issuer *passport.Issuer, services Services) *carrier 
 		if err != nil {
 			panic(fmt.Sprintf("grpclock: %s: there is no service %q; it is one like shop.v1.Orders, and its generated code is linked in: %v", of, service, err))
 		}
-		if audience == "" || len(audience) > passport.MaxAudience {
-			panic(fmt.Sprintf("grpclock: %s: %s needs a name to check it by, of %d bytes at most", of, service, passport.MaxAudience))
+		if audience == "" || len(audience) > delegation.MaxAudience {
+			panic(fmt.Sprintf("grpclock: %s: %s needs a name to check it by, of %d bytes at most", of, service, delegation.MaxAudience))
 		}
 		c.services[service] = audience
 	}

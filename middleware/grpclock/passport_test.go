@@ -20,25 +20,25 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/grpclock"
-	"github.com/mortise-go/mortise/passport"
 )
 
 const testService = "grpc.testing.TestService"
 
-func newRing(t testing.TB, id string) *passport.Ring {
+func newRing(t testing.TB, id string) *delegation.Ring {
 	t.Helper()
-	return check.Value(passport.NewRing(passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))).In(t)
+	return check.Value(delegation.NewRing(delegation.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))).In(t)
 }
 
-func newIssuer(t testing.TB, s passport.Signer) *passport.Issuer {
+func newIssuer(t testing.TB, s delegation.Signer) *delegation.Issuer {
 	t.Helper()
-	return check.Value(passport.NewIssuer(s)).In(t)
+	return check.Value(delegation.NewIssuer(s)).In(t)
 }
 
-func newChecker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
+func newChecker(t testing.TB, v delegation.Verifier, audience string, opts ...delegation.Option) *delegation.Checker {
 	t.Helper()
-	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
+	return check.Value(delegation.NewChecker(v, audience, opts...)).In(t)
 }
 
 // memorySite is a site whose locks are in memory, beside another client of the same store.
@@ -59,7 +59,7 @@ func holding(t testing.TB, locks mortise.Locker, name string) *mortise.Lease {
 	return l
 }
 
-func (s *site) adopting(ring *passport.Ring, opts ...grpclock.Option) []grpc.ServerOption {
+func (s *site) adopting(ring *delegation.Ring, opts ...grpclock.Option) []grpc.ServerOption {
 	c := newChecker(s, ring, "b")
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, c),
@@ -71,7 +71,7 @@ func (s *site) adopting(ring *passport.Ring, opts ...grpclock.Option) []grpc.Ser
 }
 
 // told is a client whose calls tell services.
-func (s *site) told(ring *passport.Ring, services grpclock.Services, opts ...grpc.ServerOption) pb.TestServiceClient {
+func (s *site) told(ring *delegation.Ring, services grpclock.Services, opts ...grpc.ServerOption) pb.TestServiceClient {
 	return s.serveTo([]grpc.DialOption{
 		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(newIssuer(s, ring), services)),
 		grpc.WithStreamInterceptor(grpclock.StreamClientInterceptor(newIssuer(s, ring), services)),
@@ -183,8 +183,8 @@ func TestParallelCalleesTakeTurns(t *testing.T) {
 func TestAdoptRefuses(t *testing.T) {
 	ring := newRing(t, "k1")
 	now := time.Now()
-	entry := func(s passport.Signer, change func(*passport.Passport)) string {
-		p := passport.Passport{Audience: "b", Issued: now, Expires: now.Add(20 * time.Second),
+	entry := func(s delegation.Signer, change func(*delegation.Passport)) string {
+		p := delegation.Passport{Audience: "b", Issued: now, Expires: now.Add(20 * time.Second),
 			Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 		if change != nil {
 			change(&p)
@@ -192,7 +192,7 @@ func TestAdoptRefuses(t *testing.T) {
 		return check.Value(p.Sign(context.Background(), s)).In(t)
 	}
 	good := entry(ring, nil)
-	impostor, err := passport.NewRing(passport.NewKey("k1", []byte("a secret that the attacker made up, long enough")))
+	impostor, err := delegation.NewRing(delegation.NewKey("k1", []byte("a secret that the attacker made up, long enough")))
 	check.NoError(t, err)
 	var (
 		mu     sync.Mutex
@@ -211,7 +211,7 @@ func TestAdoptRefuses(t *testing.T) {
 		causes = append(causes, cause)
 		return st.Err()
 	})
-	checker := newChecker(t, ring, "b", passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	checker := newChecker(t, ring, "b", delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, checker, keep)),
 		grpc.StreamInterceptor(grpclock.StreamAdoptInterceptor(s.locks, checker, keep)))
 	for _, test := range []struct {
@@ -220,23 +220,23 @@ func TestAdoptRefuses(t *testing.T) {
 		code    codes.Code
 		want    error
 	}{
-		{"tampered", []string{entry(impostor, nil)}, codes.PermissionDenied, passport.ErrTampered},
-		{"unknown key", []string{entry(newRing(t, "k2"), nil)}, codes.PermissionDenied, passport.ErrUnknownKey},
-		{"wrong audience", []string{entry(ring, func(p *passport.Passport) { p.Audience = "billing" })},
-			codes.PermissionDenied, passport.ErrWrongAudience},
+		{"tampered", []string{entry(impostor, nil)}, codes.PermissionDenied, delegation.ErrTampered},
+		{"unknown key", []string{entry(newRing(t, "k2"), nil)}, codes.PermissionDenied, delegation.ErrUnknownKey},
+		{"wrong audience", []string{entry(ring, func(p *delegation.Passport) { p.Audience = "billing" })},
+			codes.PermissionDenied, delegation.ErrWrongAudience},
 		{"expired", []string{entry(ring,
-			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })},
-			codes.PermissionDenied, passport.ErrExpired},
+			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })},
+			codes.PermissionDenied, delegation.ErrExpired},
 		{"not yet valid", []string{entry(ring,
-			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })},
-			codes.PermissionDenied, passport.ErrNotYetValid},
-		{"for too long", []string{entry(ring, func(p *passport.Passport) { p.Expires = now.Add(time.Hour) })},
-			codes.PermissionDenied, passport.ErrLifetime},
-		{"oversize", []string{good + strings.Repeat("A", passport.MaxEntry)}, codes.InvalidArgument, passport.ErrOversize},
-		{"duplicated", []string{good, good}, codes.InvalidArgument, passport.ErrDuplicated},
-		{"malformed", []string{good[:40]}, codes.InvalidArgument, passport.ErrMalformed},
-		{"of another version", []string{"m9" + good[2:]}, codes.InvalidArgument, passport.ErrVersion},
-		{"empty", []string{""}, codes.InvalidArgument, passport.ErrVersion},
+			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })},
+			codes.PermissionDenied, delegation.ErrNotYetValid},
+		{"for too long", []string{entry(ring, func(p *delegation.Passport) { p.Expires = now.Add(time.Hour) })},
+			codes.PermissionDenied, delegation.ErrLifetime},
+		{"oversize", []string{good + strings.Repeat("A", delegation.MaxEntry)}, codes.InvalidArgument, delegation.ErrOversize},
+		{"duplicated", []string{good, good}, codes.InvalidArgument, delegation.ErrDuplicated},
+		{"malformed", []string{good[:40]}, codes.InvalidArgument, delegation.ErrMalformed},
+		{"of another version", []string{"m9" + good[2:]}, codes.InvalidArgument, delegation.ErrVersion},
+		{"empty", []string{""}, codes.InvalidArgument, delegation.ErrVersion},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s.T = t
@@ -253,11 +253,11 @@ func TestAdoptRefuses(t *testing.T) {
 				_, err = ss.Recv()
 			}
 			s.want(err, test.code, grpclock.ReasonBadPassport)
-			check.ErrorIf(t, !strings.HasSuffix(status.Convert(err).Message(), passport.Reason(test.want)), "%v", err)
+			check.ErrorIf(t, !strings.HasSuffix(status.Convert(err).Message(), delegation.Reason(test.want)), "%v", err)
 			mu.Lock()
 			defer mu.Unlock()
 			check.ErrorIf(t, len(causes) != 2 || !errors.Is(causes[0], test.want) || !errors.Is(causes[1], test.want) ||
-				strings.Count(log.String(), "reason="+passport.Reason(test.want)) != 2,
+				strings.Count(log.String(), "reason="+delegation.Reason(test.want)) != 2,
 				"causes %v, logged %s", causes, log.String())
 		})
 	}
@@ -298,7 +298,7 @@ func TestOnlyNamedServicesAreTold(t *testing.T) {
 	_, caller := memorySite(t)
 	ring := newRing(t, "k1")
 	held := holding(t, caller, "orders:42").Context()
-	call := func(s passport.Signer, ctx context.Context, method string) (md metadata.MD, err error) {
+	call := func(s delegation.Signer, ctx context.Context, method string) (md metadata.MD, err error) {
 		services := grpclock.Services{testService: "b"}
 		unaryErr := grpclock.UnaryClientInterceptor(newIssuer(t, s), services)(ctx, method, nil, nil, nil,
 			func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {

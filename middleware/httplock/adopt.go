@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // Adopt makes a middleware that has requests enter the locks of their callers: what a caller's [NewTransport]
@@ -24,7 +24,7 @@ import (
 //
 // Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply.
 // Cost: no command.
-func Adopt(locks passport.Adopter, checker *passport.Checker, opts ...Option) func(http.Handler) http.Handler {
+func Adopt(locks delegation.Adopter, checker *delegation.Checker, opts ...Option) func(http.Handler) http.Handler {
 	if locks == nil || checker == nil {
 		panic("httplock: Adopt: the client of locks and the Checker must not be nil")
 	}
@@ -37,7 +37,7 @@ func Adopt(locks passport.Adopter, checker *passport.Checker, opts ...Option) fu
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			entries := r.Header.Values(passport.Header)
+			entries := r.Header.Values(delegation.Header)
 			if len(entries) == 0 {
 				next.ServeHTTP(w, cleanIncomingTrailer(r))
 				return
@@ -49,7 +49,7 @@ func Adopt(locks passport.Adopter, checker *passport.Checker, opts ...Option) fu
 			}
 			r = r.WithContext(ctx)
 			r.Header = r.Header.Clone()
-			r.Header.Del(passport.Header)
+			r.Header.Del(delegation.Header)
 			next.ServeHTTP(w, cleanIncomingTrailer(r))
 		})
 	}
@@ -73,15 +73,15 @@ func answerPlainly(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeH
 func badPassport(err error) Problem {
 	p := Problem{
 		Type: TypeBadPassport, Title: "What the request says of its caller's locks is refused", Status: http.StatusForbidden,
-		Detail: "the passport is refused: " + passport.Reason(err), Err: err,
+		Detail: "the passport is refused: " + delegation.Reason(err), Err: err,
 	}
 	switch {
-	case errors.Is(err, passport.ErrDuplicated), errors.Is(err, passport.ErrOversize), errors.Is(err, passport.ErrVersion), errors.Is(err, passport.ErrMalformed):
+	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize), errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):
 		p.Status = http.StatusBadRequest
-	case errors.Is(err, passport.ErrUnverified):
+	case errors.Is(err, delegation.ErrUnverified):
 		p.Type, p.Title, p.Status, p.RetryAfter = TypeUnverified, "What the request says of its caller's locks cannot be verified now", http.StatusServiceUnavailable, soon
 		p.Detail = "the request was not served"
-	case passport.Reason(err) == "error": // of the client of locks
+	case delegation.Reason(err) == "error": // of the client of locks
 		p.Type, p.Title, p.Status, p.Detail = TypeInternal, "The lock is not usable", http.StatusInternalServerError, ""
 	}
 	return p

@@ -13,8 +13,8 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/passport"
 )
 
 // One request at a time for each order.
@@ -119,7 +119,7 @@ func ExampleWithAnswer() {
 // instead of waiting for its own caller.
 func ExampleAdopt() {
 	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
-	ring, err := passport.NewRing(passport.NewKey("2026-11", secret))
+	ring, err := delegation.NewRing(delegation.NewKey("2026-11", secret))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func ExampleAdopt() {
 		log.Fatal(err)
 	}
 	defer stockLocks.Close()
-	checker, err := passport.NewChecker(ring, "stock")
+	checker, err := delegation.NewChecker(ring, "stock")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func ExampleAdopt() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	issuer, err := passport.NewIssuer(ring)
+	issuer, err := delegation.NewIssuer(ring)
 	if err != nil {
 		log.Fatal(err)
 	}

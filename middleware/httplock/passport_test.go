@@ -21,27 +21,27 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/passport"
 )
 
-func passportKey(id string) passport.Key {
-	return passport.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
+func passportKey(id string) delegation.Key {
+	return delegation.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
 }
 
-func newRing(t testing.TB, id string) *passport.Ring {
+func newRing(t testing.TB, id string) *delegation.Ring {
 	t.Helper()
-	return check.Value(passport.NewRing(passportKey(id))).In(t)
+	return check.Value(delegation.NewRing(passportKey(id))).In(t)
 }
 
-func newIssuer(t testing.TB, s passport.Signer, opts ...passport.Option) *passport.Issuer {
+func newIssuer(t testing.TB, s delegation.Signer, opts ...delegation.Option) *delegation.Issuer {
 	t.Helper()
-	return check.Value(passport.NewIssuer(s, opts...)).In(t)
+	return check.Value(delegation.NewIssuer(s, opts...)).In(t)
 }
 
-func newChecker(t testing.TB, v passport.Verifier, audience string, opts ...passport.Option) *passport.Checker {
+func newChecker(t testing.TB, v delegation.Verifier, audience string, opts ...delegation.Option) *delegation.Checker {
 	t.Helper()
-	return check.Value(passport.NewChecker(v, audience, opts...)).In(t)
+	return check.Value(delegation.NewChecker(v, audience, opts...)).In(t)
 }
 
 func inMemory(t testing.TB, store *memory.Store, opts ...mortise.ClientOption) *mortise.Client {
@@ -74,7 +74,7 @@ func (r *recorder) CloseIdleConnections() { r.idle++ }
 // passports are what a request carries, in whatever case.
 func passports(h http.Header) (all []string) {
 	for name, values := range h {
-		if strings.EqualFold(name, passport.Header) {
+		if strings.EqualFold(name, delegation.Header) {
 			all = append(all, values...)
 		}
 	}
@@ -138,7 +138,7 @@ func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
 	tr := httplock.NewTransport(&base, newIssuer(t, ring), httplock.Origins{"https://stock.internal": "stock"})
 	for _, url := range []string{"https://stock.internal/", "https://elsewhere.example/"} {
 		for _, ctx := range []context.Context{held, context.Background()} {
-			for _, name := range []string{passport.Header, "mortise-passport", "MORTISE-PASSPORT"} {
+			for _, name := range []string{delegation.Header, "mortise-passport", "MORTISE-PASSPORT"} {
 				req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 				req.Header[name] = []string{"forged", "forged again"}
 				if _, err := tr.RoundTrip(req); err != nil {
@@ -227,8 +227,8 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 func TestAdoptRefuses(t *testing.T) {
 	locks, ring := inMemory(t, memory.New()), newRing(t, "k1")
 	now := time.Now()
-	make := func(s passport.Signer, change func(*passport.Passport)) string {
-		p := passport.Passport{Audience: "stock", Issued: now, Expires: now.Add(20 * time.Second),
+	make := func(s delegation.Signer, change func(*delegation.Passport)) string {
+		p := delegation.Passport{Audience: "stock", Issued: now, Expires: now.Add(20 * time.Second),
 			Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 		if change != nil {
 			change(&p)
@@ -236,7 +236,7 @@ func TestAdoptRefuses(t *testing.T) {
 		return check.Value(p.Sign(context.Background(), s)).In(t)
 	}
 	good := make(ring, nil)
-	impostor := check.Value(passport.NewRing(passport.NewKey("k1",
+	impostor := check.Value(delegation.NewRing(delegation.NewKey("k1",
 		[]byte("a secret that the attacker made up, long enough")))).In(t)
 	for _, test := range []struct {
 		name    string
@@ -244,24 +244,24 @@ func TestAdoptRefuses(t *testing.T) {
 		status  int
 		want    error
 	}{
-		{"tampered", []string{make(impostor, nil)}, 403, passport.ErrTampered},
-		{"unknown key", []string{make(newRing(t, "k2"), nil)}, 403, passport.ErrUnknownKey},
-		{"wrong audience", []string{make(ring, func(p *passport.Passport) { p.Audience = "billing" })}, 403,
-			passport.ErrWrongAudience},
+		{"tampered", []string{make(impostor, nil)}, 403, delegation.ErrTampered},
+		{"unknown key", []string{make(newRing(t, "k2"), nil)}, 403, delegation.ErrUnknownKey},
+		{"wrong audience", []string{make(ring, func(p *delegation.Passport) { p.Audience = "billing" })}, 403,
+			delegation.ErrWrongAudience},
 		{"expired", []string{make(ring,
-			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, 403,
-			passport.ErrExpired},
+			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, 403,
+			delegation.ErrExpired},
 		{"not yet valid", []string{make(ring,
-			func(p *passport.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, 403,
-			passport.ErrNotYetValid},
-		{"for too long", []string{make(ring, func(p *passport.Passport) { p.Expires = now.Add(time.Hour) })}, 403,
-			passport.ErrLifetime},
-		{"oversize", []string{good + strings.Repeat("A", passport.MaxEntry)}, 400, passport.ErrOversize},
-		{"duplicated", []string{good, good}, 400, passport.ErrDuplicated},
-		{"duplicated, joined by a proxy", []string{good + ", " + good}, 400, passport.ErrDuplicated},
-		{"malformed", []string{good[:40]}, 400, passport.ErrMalformed},
-		{"of another version", []string{"m9" + good[2:]}, 400, passport.ErrVersion},
-		{"empty", []string{""}, 400, passport.ErrVersion},
+			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, 403,
+			delegation.ErrNotYetValid},
+		{"for too long", []string{make(ring, func(p *delegation.Passport) { p.Expires = now.Add(time.Hour) })}, 403,
+			delegation.ErrLifetime},
+		{"oversize", []string{good + strings.Repeat("A", delegation.MaxEntry)}, 400, delegation.ErrOversize},
+		{"duplicated", []string{good, good}, 400, delegation.ErrDuplicated},
+		{"duplicated, joined by a proxy", []string{good + ", " + good}, 400, delegation.ErrDuplicated},
+		{"malformed", []string{good[:40]}, 400, delegation.ErrMalformed},
+		{"of another version", []string{"m9" + good[2:]}, 400, delegation.ErrVersion},
+		{"empty", []string{""}, 400, delegation.ErrVersion},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var (
@@ -269,8 +269,8 @@ func TestAdoptRefuses(t *testing.T) {
 				log     strings.Builder
 				cause   error
 			)
-			c := newChecker(t, ring, "stock", passport.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-				passport.WithObserver(passport.Observer{Checked: func(e passport.CheckedEvent) {
+			c := newChecker(t, ring, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+				delegation.WithObserver(delegation.Observer{Checked: func(e delegation.CheckedEvent) {
 					checked = append(checked, e.Err)
 				}}))
 			adopt := httplock.Adopt(locks, c,
@@ -285,26 +285,26 @@ func TestAdoptRefuses(t *testing.T) {
 			defer srv.Close()
 			req, err := http.NewRequest("POST", srv.URL, nil)
 			check.NoError(t, err)
-			req.Header[passport.Header] = test.entries
+			req.Header[delegation.Header] = test.entries
 			resp, err := http.DefaultClient.Do(req)
 			check.NoError(t, err)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadPassport) ||
-				!strings.Contains(string(body), passport.Reason(test.want)) {
+				!strings.Contains(string(body), delegation.Reason(test.want)) {
 				t.Errorf("%d %s %v", resp.StatusCode, body, err)
 			}
 			check.ErrorIf(t, strings.Contains(string(body), "orders:42") || strings.Contains(string(body), "billing"),
 				"the answer gives something away: %s", body)
 			check.ErrorIf(t, !errors.Is(cause, test.want) || len(checked) != 1 || !errors.Is(checked[0], test.want) ||
-				!strings.Contains(log.String(), passport.Reason(test.want)),
+				!strings.Contains(log.String(), delegation.Reason(test.want)),
 				"cause %v, observed %v, logged %s", cause, checked, log.String())
 		})
 	}
 	t.Run("the verifier fails", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set(passport.Header, good)
+		r.Header.Set(delegation.Header, good)
 		httplock.Adopt(locks, newChecker(t, awayVerifier{}, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
 			!strings.Contains(w.Body.String(), httplock.TypeUnverified) {
@@ -314,7 +314,7 @@ func TestAdoptRefuses(t *testing.T) {
 	t.Run("the backend cannot", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set(passport.Header, good)
+		r.Header.Set(delegation.Header, good)
 		httplock.Adopt(cannot{}, newChecker(t, ring, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
 		if w.Code != 500 || !strings.Contains(w.Body.String(), httplock.TypeInternal) {
 			t.Errorf("%d %s", w.Code, w.Body)
@@ -349,7 +349,7 @@ func TestARequestThatTellsNothingPasses(t *testing.T) {
 // an underscore, which some servers take for the same, and one in a trailer.
 func TestHeadersByHand(t *testing.T) {
 	ring := newRing(t, "k1")
-	p := passport.Passport{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second),
+	p := delegation.Passport{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second),
 		Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 	good := check.Value(p.Sign(context.Background(), ring)).In(t)
 	var adopted []string
@@ -394,7 +394,7 @@ func (a adopting) Adopt(ctx context.Context, claims ...mortise.Claim) (context.C
 // pair is service a, which holds orders:42 and calls b, which locks it too; and b may call a.
 type pair struct {
 	*testing.T
-	ring   *passport.Ring
+	ring   *delegation.Ring
 	client *http.Client
 	a, b   *httptest.Server
 	store  *memory.Store
@@ -490,7 +490,7 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 	entry := check.Value(newIssuer(t, p.ring).Issue(lease.Context(), "b")).In(t)
 	replay := func() answer {
 		req := check.Value(http.NewRequest("POST", p.b.URL+"/orders/42", nil)).In(t)
-		req.Header.Set(passport.Header, entry)
+		req.Header.Set(delegation.Header, entry)
 		return sendWith(http.DefaultClient, req)
 	}
 	s := &site{T: t}
@@ -543,7 +543,7 @@ func TestAServiceThatDidNotAskIsNotTold(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/orders/{id}", httplock.New(locks, orders)(http.HandlerFunc(fine)))
 	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42", nil)
-	r.Header.Set(passport.Header, entry)
+	r.Header.Set(delegation.Header, entry)
 	mux.ServeHTTP(w, r)
 	if w.Code != 423 {
 		t.Errorf("%d %s", w.Code, w.Body)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/passport"
 )
 
 // lateTrailer is a body whose end is when its request's trailer is known, as where a reverse proxy
@@ -41,7 +41,7 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 		trailer := http.Header{"Sum": nil, "mortise-PASSPORT": {"stolen"}}
 		fill := func() {
 			trailer["Sum"] = []string{"7"}
-			trailer[passport.Header] = []string{"stolen"}
+			trailer[delegation.Header] = []string{"stolen"}
 		}
 		if known == "from the start" {
 			fill()

@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/mortise-go/mortise/passport"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // Origins names the services that are told which locks a call holds: the service's name by its origin, such as
@@ -23,7 +23,7 @@ type Origins map[string]string
 //
 //	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
 //
-// A [passport.Header] that a request has already, also in its trailer, is removed, wherever the request goes:
+// A [delegation.Header] that a request has already, also in its trailer, is removed, wherever the request goes:
 // one that came in with another request is never sent on. When a server redirects to another origin, that one is
 // told nothing, even if it is among origins; nor is who is reached in another way than its URL says: with an
 // Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's
@@ -34,7 +34,7 @@ type Origins map[string]string
 //
 // It panics if issuer is nil, an origin is none (an international domain name is to be written in its ASCII
 // form, xn--...), or a service's name is empty or too long. Cost: no command, and a header of about 200 bytes.
-func NewTransport(base http.RoundTripper, issuer *passport.Issuer, origins Origins) http.RoundTripper {
+func NewTransport(base http.RoundTripper, issuer *delegation.Issuer, origins Origins) http.RoundTripper {
 	if issuer == nil {
 		panic("httplock: NewTransport: the Issuer must not be nil")
 	}
@@ -47,8 +47,8 @@ func NewTransport(base http.RoundTripper, issuer *passport.Issuer, origins Origi
 		if err != nil || originOf(u) == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 			panic(fmt.Sprintf("httplock: NewTransport: %q is no origin; it is one like https://stock.internal:8443", o))
 		}
-		if audience == "" || len(audience) > passport.MaxAudience {
-			panic(fmt.Sprintf("httplock: NewTransport: the service at %s needs a name, of %d bytes at most", o, passport.MaxAudience))
+		if audience == "" || len(audience) > delegation.MaxAudience {
+			panic(fmt.Sprintf("httplock: NewTransport: the service at %s needs a name, of %d bytes at most", o, delegation.MaxAudience))
 		}
 		if other, twice := t.audiences[originOf(u)]; twice && other != audience {
 			panic(fmt.Sprintf("httplock: NewTransport: %s is both %q and %q", o, other, audience))
@@ -60,7 +60,7 @@ func NewTransport(base http.RoundTripper, issuer *passport.Issuer, origins Origi
 
 type transport struct {
 	base      http.RoundTripper
-	issuer    *passport.Issuer
+	issuer    *delegation.Issuer
 	audiences map[string]string // by origin
 }
 
@@ -85,7 +85,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			if copied.Header == nil {
 				copied.Header = make(http.Header, 1)
 			}
-			copied.Header[passport.Header] = []string{entry}
+			copied.Header[delegation.Header] = []string{entry}
 		}
 		cleanOutgoingTrailer(&copied)
 		r = &copied
@@ -96,7 +96,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // remove takes the header out, in whatever case.
 func remove(h http.Header) {
 	for name := range h {
-		if strings.EqualFold(name, passport.Header) {
+		if strings.EqualFold(name, delegation.Header) {
 			delete(h, name)
 		}
 	}
@@ -147,7 +147,7 @@ func (t *transport) CloseIdleConnections() {
 // carries tells whether there is one already, in whatever case: net/http sends names as they stand.
 func carries(h http.Header) bool {
 	for name := range h {
-		if len(name) == len(passport.Header) && strings.EqualFold(name, passport.Header) {
+		if len(name) == len(delegation.Header) && strings.EqualFold(name, delegation.Header) {
 			return true
 		}
 	}

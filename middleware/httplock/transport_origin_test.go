@@ -9,8 +9,8 @@ import (
 
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/passport"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -23,7 +23,7 @@ func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 	issuer := newIssuer(t, newRing(t, "k"))
 	var told bool
 	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
-		told = r.Header.Get(passport.Header) != ""
+		told = r.Header.Get(delegation.Header) != ""
 		return httptest.NewRecorder().Result(), nil
 	}), issuer, httplock.Origins{"https://stock.internal": "stock"})
 	for what, x := range map[string]struct {
@@ -71,7 +71,7 @@ func TestARedirectThatDoesNotSayWhoseItIsTellsNothing(t *testing.T) {
 	issuer := newIssuer(t, newRing(t, "k"))
 	told := map[string]bool{}
 	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
-		told[r.URL.Host] = r.Header.Get(passport.Header) != ""
+		told[r.URL.Host] = r.Header.Get(delegation.Header) != ""
 		rec := httptest.NewRecorder()
 		if strings.HasPrefix(r.URL.Host, "a.") {
 			rec.Header().Set("Location", (&url.URL{Scheme: "https", Host: "b.internal", Path: "/chosen-by-a"}).String())

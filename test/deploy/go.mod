@@ -4,7 +4,7 @@ go 1.26
 
 require (
 	github.com/mortise-go/mortise v0.0.0
-	github.com/mortise-go/mortise/valkey v0.0.0
+	github.com/mortise-go/mortise/backend/valkey v0.0.0
 	github.com/redis/go-redis/v9 v9.20.1
 	github.com/valkey-io/valkey-go v1.0.79
 )
@@ -19,5 +19,5 @@ require (
 
 replace (
 	github.com/mortise-go/mortise => ../..
-	github.com/mortise-go/mortise/valkey => ../../valkey
+	github.com/mortise-go/mortise/backend/valkey => ../../backend/valkey
 )

@@ -21,11 +21,11 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/valkey"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 	"github.com/mortise-go/mortise/test/internal/harness"
-	"github.com/mortise-go/mortise/valkey"
 )
 
 // patience bounds what must happen and has no bound of its own.

@@ -6,13 +6,13 @@ replace github.com/mortise-go/mortise => ../..
 
 require (
 	github.com/mortise-go/mortise v0.0.0-00010101000000-000000000000
-	github.com/redis/go-redis/v9 v9.20.1
-	github.com/redis/rueidis v1.0.71
 	pgregory.net/rapid v1.3.0
 )
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/redis/go-redis/v9 v9.20.1 // indirect
+	github.com/redis/rueidis v1.0.71 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )

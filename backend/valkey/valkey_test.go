@@ -1,0 +1,96 @@
+//go:build unix
+
+package valkey_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	valkeygo "github.com/valkey-io/valkey-go"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/valkey"
+	"github.com/mortise-go/mortise/internal/redistest"
+)
+
+const patience = 30 * time.Second
+
+func client(t *testing.T, b backend.Backend) *mortise.Client {
+	t.Helper()
+	locks, err := mortise.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locks.Close() })
+	return locks
+}
+
+// A lock that is known to be held is refused without a command; that it is free again, and
+// that its record was deleted, is heard from the server.
+func TestClientSideCaching(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	heard := make(chan struct{}, 1000)
+	asker := client(t, valkey.New(valkeygo.ClientOption{
+		InitAddress:     []string{proxy.Addr()},
+		OnInvalidations: func([]valkeygo.ValkeyMessage) { heard <- struct{}{} }, // is called as well
+	}))
+	holder := client(t, valkey.New(valkeygo.ClientOption{InitAddress: []string{srv.Addr()}}))
+	lease, err := holder.Lock(t.Context(), "n", mortise.WithLease(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func() {
+		t.Helper()
+		if _, err := asker.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+	}
+	refused()
+	proxy.Reset()
+	for range 100 {
+		refused()
+	}
+	if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 0 {
+		t.Errorf("%d commands for 100 refusals", n)
+	}
+
+	srv.Must("DEL", "n")
+	for what, ch := range map[string]<-chan struct{}{"the holder": lease.Context().Done(), "who asked": heard} {
+		select {
+		case <-ch:
+		case <-time.After(patience): // the lease is an hour
+			t.Fatalf("%s does not hear that the record is gone", what)
+		}
+	}
+	if err := context.Cause(lease.Context()); !errors.Is(err, mortise.ErrLost) {
+		t.Error(err)
+	}
+	next, err := asker.Lock(t.Context(), "n", mortise.WithWait(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOptionsThatCannotWorkAreErrorsOfNew(t *testing.T) {
+	to := []string{"127.0.0.1:1"}
+	for text, b := range map[string]backend.Backend{
+		"InitAddress":  valkey.New(valkeygo.ClientOption{}),
+		"ConnLifetime": valkey.New(valkeygo.ClientOption{InitAddress: to, ConnLifetime: time.Hour}),
+		"ClientTrackingOptions": valkey.New(valkeygo.ClientOption{InitAddress: to,
+			ClientTrackingOptions: []string{"BCAST"}}),
+		"DisableAutoPipelining":   valkey.New(valkeygo.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
+		"NewWithClient: the clie": valkey.NewWithClient(nil),
+	} {
+		if _, err := mortise.New(b); !errors.Is(err, mortise.ErrInvalid) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package delegation_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/middleware/delegation"
+)
+
+// What a review in the attacker's place found.
+
+// A reader of all claims and a reader of one name's claims would see different ones.
+func TestTwoClaimsOfOneNameAreRefused(t *testing.T) {
+	p := valid()
+	p.Claims = append(p.Claims, p.Claims[0])
+	_, err := p.Sign(ctx, ring(t, "k1"))
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "Sign: %v, want ErrInvalid", err)
+}
+
+type refusing struct{ err error }
+
+func (r refusing) Adopt(context.Context, ...mortise.Claim) (context.Context, error) {
+	return nil, r.err
+}
+
+// An entry that is in order, and that cannot be adopted, is not counted as accepted.
+func TestWhatCannotBeAdoptedIsToldAsRefused(t *testing.T) {
+	r := ring(t, "k1")
+	var seen []delegation.CheckedEvent
+	c := checker(
+		t, r, "stock", delegation.WithObserver(delegation.Observer{Checked: func(e delegation.CheckedEvent) {
+			seen = append(seen, e)
+		}}))
+	no := errors.New("no")
+	_, err := c.Adopt(ctx, refusing{no}, sign(t, valid(), r))
+	check.ErrorIf(t, !errors.Is(err, no), "Adopt: %v", err)
+	check.ErrorIf(t, len(seen) != 1 || !errors.Is(seen[0].Err, no), "told: %+v", seen)
+}
+
+// appending is a Verifier that uses the room behind the message, as append may.
+type appending struct{ *delegation.Ring }
+
+func (v appending) Verify(ctx context.Context, key string, message, signature []byte) error {
+	_ = append(message, "a suffix of some verifiers"...)
+	return v.Ring.Verify(ctx, key, message, signature)
+}
+
+func TestAVerifierThatAppendsToTheMessageSpoilsNoSignature(t *testing.T) {
+	r := ring(t, "k1")
+	check.Done(t, check.Err(checker(t, appending{r}, "stock").Check(ctx, sign(t, valid(), r))))
+}

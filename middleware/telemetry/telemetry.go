@@ -1,0 +1,135 @@
+// Package telemetry reports what a mortise client does to OpenTelemetry, as a
+// [mortise.Observer]: metrics of waits, holds, losses and renewals, and spans for
+// each wait and each hold.
+//
+//	observer, err := telemetry.New()
+//	locks, err := mortise.New(backend, mortise.WithObserver(observer))
+//
+// # Metrics
+//
+//	mortise.wait          s   histogram  from the call to its answer; kind, outcome
+//	mortise.hold          s   histogram  from acquisition to release or loss; kind, outcome
+//	mortise.held              gauge      leases that are held now; kind
+//	mortise.waiting           gauge      calls that wait now; kind
+//	mortise.handoffs          counter    acquisitions that had to wait for another; kind
+//	mortise.lost              counter    leases that ended without Unlock; kind, outcome
+//	mortise.renewal       s   histogram  how long the store took to renew; kind
+//	mortise.renewal.failures  counter    renewals that the store did not answer; kind
+//
+// The attribute mortise.kind is [mortise.Subject]'s Kind; mortise.outcome is one of
+// "acquired", "not_acquired" (another owner held it), "cancelled" (the caller's context
+// ended), "unavailable" (the store), "closed" (this client) and "error" of a wait; "released", "lost" or "closed" of a
+// hold, the last being one that was still held when its client was shut down.
+// Names of locks are no attribute, for there may be millions: see [WithNames].
+//
+// Every lease that is taken under another one, a re-entry, counts for itself. What goes from service to service
+// is counted by [Passports].
+//
+// # Spans
+//
+// "mortise.wait" is a call that had to wait, or failed; "mortise.hold" a lease, from its
+// acquisition to its end. Both are children of the span in the caller's context, if there is one, and
+// a hold is linked to the wait before it. They carry kind and outcome, a hold its hold count and its
+// fencing token as well. Names of locks, owners, which have host names and process ids in them, and
+// the texts of errors, which have both, are left out: [WithNames] adds a bounded name,
+// [WithSpanDetails] all of them.
+package telemetry
+
+import (
+	"fmt"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/mortise-go/mortise"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/mortise-go/mortise/middleware/telemetry"
+
+// Option changes what [New] makes.
+type Option func(*reporter) error
+
+// WithMeterProvider sets where metrics go. By default it is otel.GetMeterProvider(), as it
+// is when New is called.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(r *reporter) error {
+		if p == nil {
+			return fmt.Errorf("%w: WithMeterProvider(nil)", mortise.ErrInvalid)
+		}
+		r.meters = p
+		return nil
+	}
+}
+
+// WithTracerProvider sets where spans go. By default it is otel.GetTracerProvider(), as it is
+// when New is called.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(r *reporter) error {
+		if p == nil {
+			return fmt.Errorf("%w: WithTracerProvider(nil)", mortise.ErrInvalid)
+		}
+		r.tracers = p
+		return nil
+	}
+}
+
+// WithNames adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value, such as
+// "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart, those
+// that come first; further ones are reported as "other". limit is at least one.
+func WithNames(limit int, label func(name string) string) Option {
+	return func(r *reporter) error {
+		if limit < 1 || label == nil {
+			return fmt.Errorf("%w: WithNames needs a limit of at least one, and a function", mortise.ErrInvalid)
+		}
+		r.limit, r.label = limit, label
+		r.labels = make(map[string]struct{})
+		return nil
+	}
+}
+
+// WithSpanDetails adds to spans the name of the lock (mortise.name), its owner (mortise.owner) and, as
+// an exception event, the text of an error. Where traces are kept, names that say something about
+// customers are then kept as well. Metrics are as without it.
+func WithSpanDetails() Option {
+	return func(r *reporter) error {
+		r.details = true
+		return nil
+	}
+}
+
+// New makes an observer that reports to OpenTelemetry. It may serve several clients; it keeps a
+// little for each lease that is held. An error wraps [mortise.ErrInvalid], or is the meter's.
+func New(opts ...Option) (mortise.Observer, error) {
+	r, err := newReporter(opts)
+	if err != nil {
+		return mortise.Observer{}, err
+	}
+	if err := r.instruments(); err != nil {
+		return mortise.Observer{}, fmt.Errorf("telemetry: %w", err)
+	}
+	return mortise.Observer{
+		Waiting:       r.waiting,
+		Acquired:      r.acquired,
+		NotAcquired:   r.notAcquired,
+		Renewed:       r.renewed,
+		RenewalFailed: r.renewalFailed,
+		Lost:          r.lost,
+		Released:      r.released,
+	}, nil
+}
+
+func newReporter(opts []Option) (*reporter, error) {
+	r := &reporter{
+		meters:  otel.GetMeterProvider(),
+		tracers: otel.GetTracerProvider(),
+		holds:   make(map[hold]trace.Span),
+	}
+	for _, o := range opts {
+		if err := o(r); err != nil {
+			return nil, fmt.Errorf("telemetry: %w", err)
+		}
+	}
+	return r, nil
+}
