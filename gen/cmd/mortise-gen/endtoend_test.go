@@ -24,9 +24,9 @@ func TestTheTreeIsGenerated(t *testing.T) {
 		{"redisgo", "commands_gen.go", []string{"commands", "-profile", "goredis"}},
 		{"redisgo", "adapter_gen.go", []string{"adapter", "-profile", "goredis"}},
 		{"rueidis", "adapter_gen.go", []string{"adapter", "-profile", "rueidis"}},
-		{"valkey", "adapter_gen.go", []string{"adapter", "-profile", "valkey"}},
+		{"backend/valkey", "adapter_gen.go", []string{"adapter", "-profile", "valkey"}},
 		{"rueidis", "commands_gen.go", []string{"commands", "-profile", "rueidis"}},
-		{"valkey", "commands_gen.go", []string{"commands", "-profile", "valkey"}},
+		{"backend/valkey", "commands_gen.go", []string{"commands", "-profile", "valkey"}},
 	} {
 		t.Run(test.dir+"/"+test.args[0], func(t *testing.T) {
 			t.Chdir(filepath.Join(root, test.dir))
@@ -36,7 +36,7 @@ func TestTheTreeIsGenerated(t *testing.T) {
 			}
 			for range 2 {
 				out := filepath.Join(t.TempDir(), "out.go")
-				if err := run(append(test.args, "-package", test.dir, "-o", out)); err != nil {
+				if err := run(append(test.args, "-package", filepath.Base(test.dir), "-o", out)); err != nil {
 					t.Fatal(err)
 				}
 				got, err := os.ReadFile(out)
