@@ -142,7 +142,8 @@ func (s *renewer) leaveLine(d debt) {
 // abandon releases, in the background, what the call's last question got, or may yet get, and no tenure has.
 func (c *question) abandon() {
 	c.engine.lock()
-	c.engine.renewer.abandon(&c.Request, &c.grant, debt{family: c.Family, name: c.Name, owner: c.grant.owner, place: c.place})
+	d := debt{family: c.Family, name: c.Name, owner: c.grant.owner, place: c.place}
+	c.engine.renewer.abandon(&c.Request, &c.grant, d)
 	c.engine.unlock()
 }
 

@@ -29,8 +29,8 @@ type handoff struct {
 	failure error
 }
 
-// newHandoff prepares to hand t's record over; nil if it is to be released for all. Waiters elsewhere know when t's lease
-// is over, and ask then: a successor's ends no earlier. It is called with the mutex, and with t's turn.
+// newHandoff prepares to hand t's record over; nil if it is to be released for all. Waiters elsewhere know when t's
+// lease is over, and ask then: a successor's ends no earlier. It is called with the mutex, and with t's turn.
 func newHandoff(t *tenure) *handoff {
 	e, n := t.engine, t.name
 	if !handsOff(t) {

@@ -352,8 +352,8 @@ type together struct {
 	todo   []*releasing
 }
 
-// release sends all. One whose tenure has an operation on its way comes afterwards, by itself. The others are settled as
-// soon as they are answered, so that a waiter for one here need not wait for all.
+// release sends all. One whose tenure has an operation on its way comes afterwards, by itself. The others are settled
+// as soon as they are answered, so that a waiter for one here need not wait for all.
 func (g *together) release() {
 	e := g.engine
 	alone := g.prepare()
