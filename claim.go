@@ -38,7 +38,7 @@ const MaxClaims = engine.MaxClaims
 // ClaimsOf returns claims on the locks that ctx holds: of the live leases whose contexts ctx descends from, of
 // any [Client], innermost first, one for each client and name, at most [MaxClaims]. They are of the reentrant
 // lock in all its kinds (plain, fenced, fair, spinning, non-reentrant) and of LockAll's parts; not of read-write
-// locks, permits and Red. Claims that ctx carries by [Client.Adopt] and that nothing was locked under are among
+// locks, permits and Quorum. Claims that ctx carries by [Client.Adopt] and that nothing was locked under are among
 // them, as they came, until they expire: so a service may stand between. It is empty where ctx holds nothing. It
 // costs no command.
 //

@@ -259,11 +259,11 @@ func TestForceUnlockLeavesAloneWhoCameAfterIt(t *testing.T) {
 	})
 }
 
-func TestRedEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
+func TestQuorumEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
-		red, _ := open()
+		quorum, _ := open()
 		start := time.Now()
-		l, err := red.Lock(t.Context(), "x", WithMaxHold(time.Minute))
+		l, err := quorum.Lock(t.Context(), "x", WithMaxHold(time.Minute))
 		must(t, err)
 		for i := range 3 {
 			time.Sleep(15 * time.Second)

@@ -86,7 +86,7 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 		third, err := New(memory.New())
 		must(t, err)
 		defer third.Close()
-		red, err := Red(c, bare, third)
+		quorum, err := Quorum(c, bare, third)
 		must(t, err)
 		one := WithReplicas(1, time.Second)
 		if one != WithReplicas(1, time.Second) || one == WithReplicas(2, time.Second) {
@@ -106,7 +106,7 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 			"all of the watchdog": lock(c, WithReplicas(1, DefaultWatchdogTimeout)),
 			"all of WithMaxHold":  lock(c, WithMaxHold(100*time.Millisecond), one),
 			"no replicas there":   lock(bare, one),
-			"Red":                 lock(red, one),
+			"Quorum":              lock(quorum, one),
 			"a semaphore":         c.Semaphore("s").Acquire(t.Context(), 1, one),
 			"a latch":             c.Latch("l").Wait(t.Context(), one),
 			"permits":             func() error { _, err := c.Permits("p").Acquire(t.Context(), one); return err }(),

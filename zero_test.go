@@ -24,7 +24,7 @@ func TestAZeroClientIsInvalid(t *testing.T) {
 		"read":        func() error { _, err := read.Lock(ctx, "x"); return err },
 		"write":       func() error { _, err := write.TryLock(ctx, "x"); return err },
 		"LockAll":     func() error { _, err := LockAll(ctx, []Part{{c, "x"}, {c, "y"}}); return err },
-		"Red":         func() error { _, err := Red(c, new(Client), new(Client)); return err },
+		"Quorum":      func() error { _, err := Quorum(c, new(Client), new(Client)); return err },
 		"Inspect":     func() error { _, err := c.Inspect(ctx, "x"); return err },
 		"InspectRW":   func() error { _, err := c.InspectRW(ctx, "x"); return err },
 		"ForceUnlock": func() error { _, err := c.ForceUnlock(ctx, "x"); return err },

@@ -125,8 +125,8 @@ var tours = map[string]struct {
 	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
 	"permits":                                      {[]string{"every kind"}, tourPermits},
 	"latches":                                      {[]string{"every kind"}, tourLatch},
-	"`Red`, on each server":                        {[]string{"every kind", "locks, `LockAll`"}, tourRed},
-	"... with `WithStayOutScope(\"orders\")`":      {[]string{"every kind", "locks, `LockAll`"}, tourRedScope},
+	"`Quorum`, on each server":                     {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
+	"... with `WithRejoinScope(\"orders\")`":       {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
 }
 
 // visitor takes a tour.
@@ -463,23 +463,23 @@ func tourLatch(v *visitor) {
 	had(a.Delete(v.ctx))(v)
 }
 
-// tourRed has three clients of one server in place of three servers: their users are the same.
-func tourRed(v *visitor) {
+// tourQuorum has three clients of one server in place of three servers: their users are the same.
+func tourQuorum(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since")
 	tourOf(v, v.a, v.b, v.open())
 }
 
-func tourRedScope(v *visitor) {
+func tourQuorumScope(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since:orders")
-	scope := mortise.WithStayOutScope("orders")
+	scope := mortise.WithRejoinScope("orders")
 	tourOf(v, v.open(scope), v.open(scope), v.open(scope))
 }
 
 func tourOf(v *visitor, clients ...*mortise.Client) {
-	red := had(mortise.Red(clients...))(v)
+	quorum := had(mortise.Quorum(clients...))(v)
 	var err error
 	for v.ctx.Err() == nil {
-		_, err = red.TryLock(v.ctx, v.name)
+		_, err = quorum.TryLock(v.ctx, v.name)
 		if errors.Is(err, mortise.ErrUnavailable) && strings.Contains(err.Error(), "have no vote") {
 			return // these stores are new, and said so
 		}
