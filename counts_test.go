@@ -127,18 +127,18 @@ func TestRule09AnAcquireOfUnknownOutcomeIsCancelledOnceTheStoreIsBack(t *testing
 		c := openCounts(t, b)
 		defer shut(c)
 		ctx := context.Background()
-		if _, err := c.Semaphore("n").TrySetPermits(ctx, 3); err != nil {
+		if _, err := c.CountingSemaphore("n").TrySetPermits(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
 		b.lost = func() { store.SetDown(errors.New("away")) }
-		if err := c.Semaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
+		if err := c.CountingSemaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Acquire: %v", err)
 		}
 		b.lost = nil
 		time.Sleep(30 * time.Second)
 		store.SetDown(nil)
 		time.Sleep(2 * time.Second)
-		if n, err := c.Semaphore("n").Available(ctx); n != 3 || err != nil {
+		if n, err := c.CountingSemaphore("n").Available(ctx); n != 3 || err != nil {
 			t.Errorf("%d, %v are free, want 3", n, err)
 		}
 		if err := c.Close(); err != nil {
@@ -153,7 +153,7 @@ func TestWhatCouldNotBeConfirmedIsToldInTheLog(t *testing.T) {
 		var log strings.Builder
 		c := openCounts(t, store, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		store.SetDown(errors.New("away"))
-		if err := c.Semaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
+		if err := c.CountingSemaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Release: %v", err)
 		}
 		time.Sleep(backend.Remembered/2 + time.Second)
@@ -171,7 +171,7 @@ func TestNothingIsRememberedForEver(t *testing.T) {
 		c := openCounts(t, memory.New())
 		defer shut(c)
 		ctx := context.Background()
-		s := c.Semaphore("n")
+		s := c.CountingSemaphore("n")
 		q := s.count.Change(1)
 		for i, want := range []int{1, 1, 2} {
 			if i == 2 {
@@ -198,7 +198,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 		"wait":      c.Latch("n").Wait(ctx),
 		"countdown": c.Latch("n").CountDown(ctx),
 		"acquire":   permit,
-		"release":   c.Semaphore("n").Release(ctx, 1),
+		"release":   c.CountingSemaphore("n").Release(ctx, 1),
 	} {
 		var e *Error
 		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.only") {
@@ -219,7 +219,7 @@ func TestContextsOfCounts(t *testing.T) {
 	defer shut(c)
 	for what, err := range map[string]error{
 		"Wait":    c.Latch("n").Wait(nil),
-		"Acquire": c.Semaphore("n").Acquire(nil, 1),
+		"Acquire": c.CountingSemaphore("n").Acquire(nil, 1),
 	} {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s with a nil context: %v", what, err)
@@ -228,15 +228,15 @@ func TestContextsOfCounts(t *testing.T) {
 	if _, err := c.Permits("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Acquire with a nil context: %v", err)
 	}
-	if err := c.Semaphore("n").Release(nil, 1); err != nil {
+	if err := c.CountingSemaphore("n").Release(nil, 1); err != nil {
 		t.Errorf("Release with a nil context: %v", err)
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := c.Semaphore("n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
+	if err := c.CountingSemaphore("n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire with a context that has ended: %v", err)
 	}
-	if n, err := c.Semaphore("n").Available(context.Background()); n != 1 || err != nil {
+	if n, err := c.CountingSemaphore("n").Available(context.Background()); n != 1 || err != nil {
 		t.Errorf("%d, %v are free", n, err)
 	}
 }

@@ -45,7 +45,7 @@ func ExampleLatch() {
 
 // A semaphore keeps a fleet from asking too much of something: here at most two
 // requests are under way.
-func ExampleSemaphore() {
+func ExampleCountingSemaphore() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)
@@ -53,7 +53,7 @@ func ExampleSemaphore() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	partner := locks.Semaphore("partner-api")
+	partner := locks.CountingSemaphore("partner-api")
 	if _, err := partner.TrySetPermits(ctx, 2); err != nil { // whoever comes first sets it
 		log.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // count before a call waits for it.
 //
 // A count has no owner: that of a worker that died is not counted down by itself. Bound
-// the wait. On the wire a latch is an integer, as a semaphore is; using one name
+// the wait. On the wire a latch is an integer, as a counting semaphore is; using one name
 // for both is not noticed.
 type Latch struct{ count counters.Latch }
 

@@ -44,7 +44,7 @@ type Subject struct {
 	// Name is what was locked, or acquired of.
 	Name string
 	// Kind is the family: "lock" (plain, fenced, spin and non-reentrant ones), "fair",
-	// "read", "write", "semaphore", "permits" or "latch".
+	// "read", "write", "counting_semaphore", "permits" or "latch".
 	Kind string
 	// Owner is the holder in the store; empty where there is none (yet).
 	Owner string

@@ -122,7 +122,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &spied{Store: memory.New()}
 		other, c := on(t, b), on(t, b)
-		_, err := other.Semaphore("s").TrySetPermits(t.Context(), 3)
+		_, err := other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)
 		must(t, err)
 		slow := make(chan struct{})
 		b.take = func(s all, r backend.CountRequest) (backend.TakeReply, error) {
@@ -136,7 +136,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 			return reply, err
 		}
 		took, locked := make(chan error, 1), make(chan error, 1)
-		go func() { took <- c.Semaphore("s").Acquire(context.Background(), 3) }()
+		go func() { took <- c.CountingSemaphore("s").Acquire(context.Background(), 3) }()
 		go func() {
 			_, err := c.Lock(context.Background(), "l")
 			locked <- err
@@ -149,7 +149,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 		wants(t, <-took, ErrClosed)
 		wants(t, <-locked, ErrClosed)
 		must(t, <-down)
-		n, err := other.Semaphore("s").Available(t.Context())
+		n, err := other.CountingSemaphore("s").Available(t.Context())
 		if err != nil || n != 3 {
 			t.Errorf("%d permits are free, %v", n, err)
 		}
@@ -202,8 +202,8 @@ func TestRule14_WhatShutdownCutsOffSaysSo(t *testing.T) {
 		errs := make(chan error, 4)
 		go func() { errs <- c.Latch("l").Wait(context.Background()) }()
 		go func() { _, err := c.Latch("l").Count(context.Background()); errs <- err }()
-		go func() { errs <- c.Semaphore("s").AddPermits(context.Background(), 1) }()
-		go func() { errs <- c.Semaphore("s").Release(context.Background(), 1) }()
+		go func() { errs <- c.CountingSemaphore("s").AddPermits(context.Background(), 1) }()
+		go func() { errs <- c.CountingSemaphore("s").Release(context.Background(), 1) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

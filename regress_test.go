@@ -174,11 +174,11 @@ func TestRule11_AClientWithTheIDOfOneThatWasIsNotAnsweredInItsPlace(t *testing.T
 		st := memory.New()
 		before, err := New(st, WithID("pod-3"))
 		must(t, err)
-		_, err = before.Semaphore("s").TrySetPermits(t.Context(), 1)
+		_, err = before.CountingSemaphore("s").TrySetPermits(t.Context(), 1)
 		must(t, err)
-		must(t, before.Semaphore("s").Acquire(t.Context(), 1))
+		must(t, before.CountingSemaphore("s").Acquire(t.Context(), 1))
 		must(t, before.Close())
-		after := on(t, st, WithID("pod-3")).Semaphore("s")
+		after := on(t, st, WithID("pod-3")).CountingSemaphore("s")
 		if set, err := after.TrySetPermits(t.Context(), 1); set || err != nil {
 			t.Errorf("set again: %v, %v", set, err)
 		}

@@ -97,19 +97,19 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 			return err
 		}
 		for what, err := range map[string]error{
-			"no replica":          lock(c, WithReplicas(0, time.Second)),
-			"fewer than none":     lock(c, WithReplicas(-1, time.Second)),
-			"no time":             lock(c, WithReplicas(1, 0)),
-			"less than no time":   lock(c, WithReplicas(1, -time.Second)),
-			"all of the lease":    lock(c, WithLease(time.Second), one),
-			"the other way round": lock(c, one, WithLease(time.Second)),
-			"all of the watchdog": lock(c, WithReplicas(1, DefaultWatchdogTimeout)),
-			"all of WithMaxHold":  lock(c, WithMaxHold(100*time.Millisecond), one),
-			"no replicas there":   lock(bare, one),
-			"Quorum":              lock(quorum, one),
-			"a semaphore":         c.Semaphore("s").Acquire(t.Context(), 1, one),
-			"a latch":             c.Latch("l").Wait(t.Context(), one),
-			"permits":             func() error { _, err := c.Permits("p").Acquire(t.Context(), one); return err }(),
+			"no replica":           lock(c, WithReplicas(0, time.Second)),
+			"fewer than none":      lock(c, WithReplicas(-1, time.Second)),
+			"no time":              lock(c, WithReplicas(1, 0)),
+			"less than no time":    lock(c, WithReplicas(1, -time.Second)),
+			"all of the lease":     lock(c, WithLease(time.Second), one),
+			"the other way round":  lock(c, one, WithLease(time.Second)),
+			"all of the watchdog":  lock(c, WithReplicas(1, DefaultWatchdogTimeout)),
+			"all of WithMaxHold":   lock(c, WithMaxHold(100*time.Millisecond), one),
+			"no replicas there":    lock(bare, one),
+			"Quorum":               lock(quorum, one),
+			"a counting semaphore": c.CountingSemaphore("s").Acquire(t.Context(), 1, one),
+			"a latch":              c.Latch("l").Wait(t.Context(), one),
+			"permits":              func() error { _, err := c.Permits("p").Acquire(t.Context(), one); return err }(),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)

@@ -193,20 +193,20 @@ var countTests = func() []test {
 			for i := range clients {
 				c := e.client()
 				if i == 0 {
-					e.ok(c.Semaphore("s").TrySetPermits(ctx, size))
+					e.ok(c.CountingSemaphore("s").TrySetPermits(ctx, size))
 					e.ok(c.Permits("p").TrySetPermits(ctx, size))
 				}
 				for range each {
 					wg.Go(func() {
 						for range turns {
-							if err := c.Semaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)); err != nil {
+							if err := c.CountingSemaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)); err != nil {
 								e.Errorf("Acquire: %v", err)
 								return
 							}
 							enter()
 							time.Sleep(time.Millisecond)
 							out.Add(-1)
-							e.done("Release", c.Semaphore("s").Release(ctx, 1))
+							e.done("Release", c.CountingSemaphore("s").Release(ctx, 1))
 						}
 					})
 				}
@@ -232,8 +232,8 @@ var countTests = func() []test {
 			}
 			wg.Wait()
 			c := e.client()
-			e.done("all at once", c.Semaphore("s").TryAcquire(ctx, size))
-			e.done("Release", c.Semaphore("s").Release(ctx, size))
+			e.done("all at once", c.CountingSemaphore("s").TryAcquire(ctx, size))
+			e.done("Release", c.CountingSemaphore("s").Release(ctx, size))
 			var all []*mortise.Permit
 			for range size {
 				p, err := c.Permits("p").TryAcquire(ctx)
@@ -243,7 +243,7 @@ var countTests = func() []test {
 			for _, p := range all {
 				e.done("Release", p.Release(ctx))
 			}
-			e.available(c.Semaphore("s"), size)
+			e.available(c.CountingSemaphore("s"), size)
 			e.available(c.Permits("p"), size)
 		}},
 		{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
@@ -260,11 +260,11 @@ var countTests = func() []test {
 					"count":      second(c.Latch(n).Count(ctx)),
 					"wait":       c.Latch(n).Wait(ctx),
 					"delete":     second(c.Latch(n).Delete(ctx)),
-					"acquire":    c.Semaphore(n).Acquire(ctx, 1),
+					"acquire":    c.CountingSemaphore(n).Acquire(ctx, 1),
 					"tryacquire": second(c.Permits(n).TryAcquire(ctx)),
-					"release":    c.Semaphore(n).Release(ctx, 1),
+					"release":    c.CountingSemaphore(n).Release(ctx, 1),
 					"available":  second(c.Permits(n).Available(ctx)),
-					"drain":      second(c.Semaphore(n).Drain(ctx)),
+					"drain":      second(c.CountingSemaphore(n).Drain(ctx)),
 					"addpermits": c.Permits(n).AddPermits(ctx, 1),
 				} {
 					e.named(err, op, n, mortise.ErrWrongKind)
@@ -391,7 +391,7 @@ var countTests = func() []test {
 				free func()
 			}{
 				"latch": {func(c *mortise.Client) error { return c.Latch("n").Wait(ctx) }, func() { s.countDown("2") }},
-				"semaphore": {func(c *mortise.Client) error { return c.Semaphore("s").Acquire(ctx, 3) },
+				"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(ctx, 3) },
 					func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "2", 2) }},
 				"permits": {func(c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
 					func() { s.add(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "2", 1) }},
@@ -431,7 +431,7 @@ var countTests = func() []test {
 			n := f.Count(OpCount) - before
 			e.errorIf(n > 2, "they asked %d times", n)
 		}},
-		{"Rule08_WaitersOfASemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
+		{"Rule08_WaitersOfACountingSemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
 			s := e.counter()
 			s.set(semaphore, "1", 2)
 			var stand atomic.Int32
@@ -439,7 +439,7 @@ var countTests = func() []test {
 			served := make(chan int, 8)
 			wait := func(i, n int) {
 				go func() {
-					err := c.Semaphore("n").Acquire(background, n, mortise.WithWait(patience))
+					err := c.CountingSemaphore("n").Acquire(background, n, mortise.WithWait(patience))
 					e.errorIf(err != nil, "Acquire(%d): %v", n, err)
 					served <- i
 				}()
@@ -486,9 +486,9 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			two := async(func() error { return c.Semaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
+			two := async(func() error { return c.CountingSemaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
 			e.quiet(f)
-			one := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
+			one := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			e.quiet(f)
 			s.add(semaphore, "a", 1)
 			e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
@@ -502,7 +502,7 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			n := c.Semaphore("n")
+			n := c.CountingSemaphore("n")
 			leave, stop := context.WithCancel(background)
 			two := async(func() error { return n.Acquire(leave, 2) })
 			e.quiet(f)
@@ -536,7 +536,7 @@ var countTests = func() []test {
 			ctx := background
 			var all []<-chan error
 			for range 5 {
-				all = append(all, async(func() error { return c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(patience)) }),
+				all = append(all, async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(patience)) }),
 					async(func() error { return second(c.Permits("p").Acquire(ctx, mortise.WithWait(patience))) }))
 			}
 			e.quiet(f)
@@ -558,9 +558,9 @@ var countTests = func() []test {
 				"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
 			} {
 				for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
-					"semaphore": func(ctx context.Context, c *mortise.Client) error { return c.Semaphore("n").Acquire(ctx, 2) },
-					"try":       func(ctx context.Context, c *mortise.Client) error { return c.Semaphore("n").TryAcquire(ctx, 2) },
-					"permits":   func(ctx context.Context, c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
+					"counting semaphore": func(ctx context.Context, c *mortise.Client) error { return c.CountingSemaphore("n").Acquire(ctx, 2) },
+					"try":                func(ctx context.Context, c *mortise.Client) error { return c.CountingSemaphore("n").TryAcquire(ctx, 2) },
+					"permits":            func(ctx context.Context, c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
 				} {
 					c, f := e.tapped()
 					ctx, cancel := context.WithCancel(background)
@@ -588,9 +588,9 @@ var countTests = func() []test {
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
 			ctx, cancel := context.WithCancel(background)
-			first := async(func() error { return c.Semaphore("n").Acquire(ctx, 2) })
+			first := async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 2) })
 			e.quiet(f)
-			second := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
+			second := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			s.add(semaphore, "2", 1)
 			cancel()
 			e.is("the first", receive(e, "the first leaves", first), context.Canceled)
@@ -609,7 +609,7 @@ var countTests = func() []test {
 			cancel()
 			for op, err := range map[string]error{
 				"countdown": c.Latch("n").CountDown(over),
-				"release":   c.Semaphore("s").Release(over, 2),
+				"release":   c.CountingSemaphore("s").Release(over, 2),
 				"":          permit.Release(over),
 			} {
 				e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
@@ -633,7 +633,7 @@ var countTests = func() []test {
 			})
 			ctx := background
 			e.named(c.Latch("n").CountDown(ctx), "countdown", "n", mortise.ErrUnavailable)
-			e.named(c.Semaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
+			e.named(c.CountingSemaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
 			before := f.Count(OpCountDown, OpAddCount)
 			bad.Store(false)
 			e.until("they are repeated", func() bool { return f.Count(OpCountDown, OpAddCount) >= before+2 })
@@ -660,7 +660,7 @@ var countTests = func() []test {
 				})
 			}
 			lose()
-			l, s, p := c.Latch("l"), c.Semaphore("s"), c.Permits("p")
+			l, s, p := c.Latch("l"), c.CountingSemaphore("s"), c.Permits("p")
 			e.ok(l.TrySet(ctx, 3))
 			e.done("CountDown", l.CountDown(ctx))
 			if n, err := l.Count(ctx); n != 2 || err != nil {
@@ -705,7 +705,7 @@ var countTests = func() []test {
 			})
 			// It took the last one; the second request finds none left, and that
 			// the first was granted.
-			e.done("TryAcquire", c.Semaphore("n").TryAcquire(background, 1))
+			e.done("TryAcquire", c.CountingSemaphore("n").TryAcquire(background, 1))
 			equal(e, "%d are free", s.count(semaphore), 0)
 		}},
 		{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
@@ -719,7 +719,7 @@ var countTests = func() []test {
 			c, f := e.tapped()
 			all := []<-chan error{
 				async(func() error { return c.Latch("n").Wait(ctx, mortise.WithWait(patience)) }),
-				async(func() error { return c.Semaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)) }),
+				async(func() error { return c.CountingSemaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)) }),
 				async(func() error { return second(c.Permits("p").Acquire(ctx, mortise.WithWait(patience))) }),
 			}
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
@@ -746,12 +746,12 @@ var countTests = func() []test {
 				"set":        second(c.Latch("n").TrySet(ctx, 1)),
 				"count":      second(c.Latch("n").Count(ctx)),
 				"wait":       c.Latch("n").Wait(ctx),
-				"acquire":    c.Semaphore("n").Acquire(ctx, 1),
+				"acquire":    c.CountingSemaphore("n").Acquire(ctx, 1),
 				"tryacquire": second(c.Permits("n").TryAcquire(ctx)),
 				"setpermits": second(c.Permits("n").TrySetPermits(ctx, 1)),
-				"available":  second(c.Semaphore("n").Available(ctx)),
-				"addpermits": c.Semaphore("n").AddPermits(ctx, 1),
-				"drain":      second(c.Semaphore("n").Drain(ctx)),
+				"available":  second(c.CountingSemaphore("n").Available(ctx)),
+				"addpermits": c.CountingSemaphore("n").AddPermits(ctx, 1),
+				"drain":      second(c.CountingSemaphore("n").Drain(ctx)),
 			} {
 				e.named(err, op, "n", mortise.ErrUnavailable)
 			}
@@ -760,28 +760,28 @@ var countTests = func() []test {
 			for op, err := range map[string]error{
 				"set":        second(c.Latch("n").TrySet(ctx, 0)),
 				"wait":       c.Latch("n").Wait(ctx, mortise.WithLease(time.Second)),
-				"acquire":    c.Semaphore("n").Acquire(ctx, 0),
-				"tryacquire": c.Semaphore("n").TryAcquire(ctx, -1),
-				"release":    c.Semaphore("n").Release(ctx, 0),
+				"acquire":    c.CountingSemaphore("n").Acquire(ctx, 0),
+				"tryacquire": c.CountingSemaphore("n").TryAcquire(ctx, -1),
+				"release":    c.CountingSemaphore("n").Release(ctx, 0),
 				"setpermits": second(c.Permits("n").TrySetPermits(ctx, -1)),
-				"addpermits": c.Semaphore("n").AddPermits(ctx, 0),
+				"addpermits": c.CountingSemaphore("n").AddPermits(ctx, 0),
 			} {
 				e.named(err, op, "n", mortise.ErrInvalid)
 			}
 			e.named(second(c.Permits("n").TryAcquire(ctx, mortise.WithWait(time.Second))), "tryacquire", "n", mortise.ErrInvalid)
-			e.named(c.Semaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n", mortise.ErrInvalid)
+			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n", mortise.ErrInvalid)
 			for op, err := range map[string]error{
 				"set":        second(c.Latch("a}").TrySet(ctx, 1)),
 				"countdown":  c.Latch("a}").CountDown(ctx),
 				"wait":       c.Latch("a}").Wait(ctx),
 				"acquire":    second(c.Permits("a}").Acquire(ctx)),
 				"release":    c.Permits("a}").Release(ctx, id(1)),
-				"tryacquire": c.Semaphore("a}").TryAcquire(ctx, 1),
+				"tryacquire": c.CountingSemaphore("a}").TryAcquire(ctx, 1),
 			} {
 				e.named(err, op, "a}", mortise.ErrBadName)
 			}
-			e.named(c.Semaphore("n").TryAcquire(ctx, 1), "tryacquire", "n", mortise.ErrNotAcquired)
-			e.named(c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(3*time.Second)), "acquire", "n", mortise.ErrNotAcquired)
+			e.named(c.CountingSemaphore("n").TryAcquire(ctx, 1), "tryacquire", "n", mortise.ErrNotAcquired)
+			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(3*time.Second)), "acquire", "n", mortise.ErrNotAcquired)
 			e.ok(c.Latch("n").TrySet(ctx, 1))
 			e.named(c.Latch("n").Wait(ctx, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
 		}},
@@ -795,7 +795,7 @@ var countTests = func() []test {
 			e.done("Acquire", err)
 			all := []<-chan error{
 				async(func() error { return c.Latch("n").Wait(ctx) }),
-				async(func() error { return c.Semaphore("s").Acquire(ctx, 1) }),
+				async(func() error { return c.CountingSemaphore("s").Acquire(ctx, 1) }),
 				async(func() error { return second(c.Permits("p").Acquire(ctx)) }),
 			}
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
@@ -809,9 +809,9 @@ var countTests = func() []test {
 			cancel()
 			e.is("Shutdown", receive(e, "Shutdown returns", down), context.Canceled)
 			e.is("the permit", p.Err(), mortise.ErrClosed)
-			e.is("Acquire", c.Semaphore("s").Acquire(ctx, 1), mortise.ErrClosed)
-			e.is("TryAcquire", c.Semaphore("s").TryAcquire(ctx, 1), mortise.ErrClosed)
-			e.is("Release", c.Semaphore("s").Release(ctx, 1), mortise.ErrClosed)
+			e.is("Acquire", c.CountingSemaphore("s").Acquire(ctx, 1), mortise.ErrClosed)
+			e.is("TryAcquire", c.CountingSemaphore("s").TryAcquire(ctx, 1), mortise.ErrClosed)
+			e.is("Release", c.CountingSemaphore("s").Release(ctx, 1), mortise.ErrClosed)
 			e.is("CountDown", c.Latch("n").CountDown(ctx), mortise.ErrClosed)
 			e.is("Wait", c.Latch("n").Wait(ctx), mortise.ErrClosed)
 			n := s.count(backend.Topic{Kind: backend.KindPermits, Name: "p"})

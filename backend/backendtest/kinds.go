@@ -111,13 +111,13 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 		lock("non-reentrant", asLock, e.kind(c, mortise.Kind{NonReentrant: true})),
 		lock("read", asReadWriteLock, read),
 		lock("write", asReadWriteLock, write),
-		count("semaphore", func(name string) {
+		count("counting semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Semaphore(name).TrySetPermits(ctx, 2))
-			e.done("Acquire", c.Semaphore(name).TryAcquire(ctx, 1))
-		}, func(name string) (int, error) { return c.Semaphore(name).Available(ctx) },
+			e.ok(c.CountingSemaphore(name).TrySetPermits(ctx, 2))
+			e.done("Acquire", c.CountingSemaphore(name).TryAcquire(ctx, 1))
+		}, func(name string) (int, error) { return c.CountingSemaphore(name).Available(ctx) },
 			func(name string, wait time.Duration) map[string]error {
-				s := c.Semaphore(name)
+				s := c.CountingSemaphore(name)
 				return map[string]error{
 					"available":  second(s.Available(ctx)),
 					"setpermits": second(s.TrySetPermits(ctx, 9)),

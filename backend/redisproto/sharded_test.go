@@ -124,7 +124,7 @@ func lockAs(k mortise.Kind) func(context.Context, *mortise.Client, string) (func
 }
 
 func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	s := c.Semaphore(name)
+	s := c.CountingSemaphore(name)
 	if _, err := s.TrySetPermits(ctx, 1); err != nil {
 		return nil, err
 	}

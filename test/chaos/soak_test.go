@@ -283,7 +283,7 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 			return mortise.Do(ctx, c, fresh, func(context.Context) error { return nil })
 		})
 	case dice < 63:
-		x := c.Semaphore(again("semaphore", 5))
+		x := c.CountingSemaphore(again("counting semaphore", 5))
 		if _, err := x.TrySetPermits(ctx, 1000); err != nil {
 			return err
 		}
@@ -494,7 +494,7 @@ func (s *soak) end() {
 	var keys []string
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		keys = slices.DeleteFunc(s.admin.Keys(context.Background(), "*").Val(), func(k string) bool {
-			for _, of := range []string{"redisson_lock_token:{fenced:", "semaphore:", "permits:", "latch:", "mortise:1:", "{permits:"} {
+			for _, of := range []string{"redisson_lock_token:{fenced:", "counting semaphore:", "permits:", "latch:", "mortise:1:", "{permits:"} {
 				if strings.HasPrefix(k, of) {
 					return true
 				}

@@ -122,7 +122,7 @@ var tours = map[string]struct {
 	"... whose caller has a fencing token":         {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`Adopt`)"}, tourNestedFenced},
 	"fair locks":                                   {[]string{"every kind"}, tourFair},
 	"read-write locks":                             {[]string{"every kind"}, tourRW},
-	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
+	"counting semaphores":                          {[]string{"every kind"}, tourCountingSemaphore},
 	"permits":                                      {[]string{"every kind"}, tourPermits},
 	"latches":                                      {[]string{"every kind"}, tourLatch},
 	"`Quorum`, on each server":                     {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
@@ -427,8 +427,8 @@ func tourRW(v *visitor) {
 	had(v.b.ForceUnlockRW(v.ctx, v.name))(v)
 }
 
-func tourSemaphore(v *visitor) {
-	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
+func tourCountingSemaphore(v *visitor) {
+	a, b := v.a.CountingSemaphore(v.name), v.b.CountingSemaphore(v.name)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.try(a.Acquire(v.ctx, 1))
 	v.handOver(func(ctx context.Context) error { return b.Acquire(ctx, 1) }, func() error { return a.Release(v.ctx, 1) })

@@ -79,8 +79,8 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 		{what: "rw", broken: "release without owner check"},
 		{what: "rw", broken: "downgrade that frees"},
 		{what: "permits", broken: "release without owner check"},
-		{what: "semaphore", broken: "release that counts twice"},
-		{what: "semaphore", broken: "release that does not count", stuck: true},
+		{what: "counting semaphore", broken: "release that counts twice"},
+		{what: "counting semaphore", broken: "release that does not count", stuck: true},
 	} {
 		t.Run(tt.what+", "+tt.broken, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +89,7 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 			if tt.what == "fair" {
 				c.config.Overstay = 0
 			}
-			if tt.what == "permits" || tt.what == "semaphore" {
+			if tt.what == "permits" || tt.what == "counting semaphore" {
 				c.permits(3)
 			}
 			v, _ := c.selftest(client, 4)

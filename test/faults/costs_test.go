@@ -264,7 +264,7 @@ var operations = []operation{
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
 	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {
-		s := b.Semaphore("n")
+		s := b.CountingSemaphore("n")
 		harness.Must(s.TrySetPermits(t.Context(), 2))(t)
 		return func() error {
 			if err := s.Acquire(t.Context(), 1); err != nil {

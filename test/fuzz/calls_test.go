@@ -259,7 +259,7 @@ func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, 
 func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) bool) {
 	ask := func(what string, f func(ctx context.Context) error) bool { return say(what, does(t, what, enough, f)) }
 	n := int(in.lease)
-	s := c.Semaphore(in.name + "s")
+	s := c.CountingSemaphore(in.name + "s")
 	if ask("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, n)) }) {
 		ask("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, int(in.hold)) })
 		ask("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, int(in.spin)) })

@@ -206,7 +206,7 @@ func (u *usage) one(prefix string, i int) error {
 	case 11:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(3)
-		s := u.client.Semaphore(name)
+		s := u.client.CountingSemaphore(name)
 		_, err := s.TrySetPermits(ctx, 2)
 		return errors.Join(err, s.Acquire(ctx, 1), s.Release(ctx, 1))
 	case 12:

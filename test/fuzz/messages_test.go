@@ -168,16 +168,16 @@ var waits = []struct {
 			_, write := c.RW()
 			return locked(write.Lock(ctx, "n"))
 		}},
-	{name: "a semaphore", counts: true,
+	{name: "a counting semaphore", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			s := c.Semaphore("n")
+			s := c.CountingSemaphore("n")
 			if _, err := s.TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
 			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.TryAcquire(ctx, 1)
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			s := c.Semaphore("n")
+			s := c.CountingSemaphore("n")
 			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.Acquire(ctx, 1)
 		}},
 	{name: "permits", counts: true,

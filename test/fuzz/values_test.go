@@ -341,18 +341,18 @@ var uses = []struct {
 	}},
 	{"read", func(d *damage, c *mortise.Client) error { read, _ := c.RW(); return d.lock(read) }},
 	{"write", func(d *damage, c *mortise.Client) error { _, write := c.RW(); return d.lock(write) }},
-	{"a semaphore", func(d *damage, c *mortise.Client) error {
-		s := c.Semaphore(d.name)
+	{"a counting semaphore", func(d *damage, c *mortise.Client) error {
+		s := c.CountingSemaphore(d.name)
 		return errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, 3)) }),
 			d.does("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, 2) }),
 			d.does("Available", func(ctx context.Context) error { return harness.Err(s.Available(ctx)) }))
 	}},
-	{"a semaphore's Acquire", func(d *damage, c *mortise.Client) error {
-		return does(d.t, "Acquire", patience, func(ctx context.Context) error { return c.Semaphore(d.name).Acquire(ctx, 2) })
+	{"a counting semaphore's Acquire", func(d *damage, c *mortise.Client) error {
+		return does(d.t, "Acquire", patience, func(ctx context.Context) error { return c.CountingSemaphore(d.name).Acquire(ctx, 2) })
 	}},
-	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
-		s, n := c.Semaphore(d.name), int(d.tape.int())
+	{"a counting semaphore's size", func(d *damage, c *mortise.Client) error {
+		s, n := c.CountingSemaphore(d.name), int(d.tape.int())
 		return errors.Join(
 			d.does("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, n) }),
 			d.does("Release", func(ctx context.Context) error { return s.Release(ctx, n) }),

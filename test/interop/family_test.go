@@ -682,7 +682,7 @@ func semaphoreCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("semaphore", p.name)
 	g := p.golang()
-	s := g.Semaphore(p.name)
+	s := g.CountingSemaphore(p.name)
 	free := func(want int) {
 		p.Helper()
 		n, err := s.Available(ctx)

@@ -99,7 +99,7 @@ func (p *goParty) take(kind, name string, amount int, wait, lease time.Duration)
 	}
 	switch kind {
 	case "semaphore":
-		s := p.client.Semaphore(name)
+		s := p.client.CountingSemaphore(name)
 		if wait > 0 {
 			err = s.Acquire(ctx, amount, options...)
 		} else {
@@ -140,7 +140,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 	ctx := context.Background()
 	switch kind {
 	case "semaphore":
-		return p.client.Semaphore(name).Release(ctx, amount)
+		return p.client.CountingSemaphore(name).Release(ctx, amount)
 	case "permits":
 		held := p.permits[name]
 		last := held[len(held)-1]

@@ -250,8 +250,8 @@ func (u *goUser) take(lease time.Duration) {
 		set, err := u.Latch(u.name).TrySet(ctx, 1)
 		harness.FatalIf(u.t, err != nil || !set, "Go sets the latch %s: %v, %v", u.name, set, err)
 	case "semaphore":
-		_ = harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
-		u.must(u.Semaphore(u.name).Acquire(ctx, 1, in(long)))
+		_ = harness.Must(u.CountingSemaphore(u.name).TrySetPermits(ctx, 1))(u.t)
+		u.must(u.CountingSemaphore(u.name).Acquire(ctx, 1, in(long)))
 	case "permits":
 		_ = harness.Must(u.Permits(u.name).TrySetPermits(ctx, 1))(u.t)
 		u.permit, err = u.Permits(u.name).Acquire(ctx, options...)
@@ -278,7 +278,7 @@ func (u *goUser) left() time.Duration {
 		harness.ErrorIf(u.t, err != nil || n <= 0, "Go says that the count is %d, %v", n, err)
 		return 0
 	case "semaphore":
-		err = u.Semaphore(u.name).TryAcquire(ctx, 1)
+		err = u.CountingSemaphore(u.name).TryAcquire(ctx, 1)
 	case "permits":
 		_, err = u.Permits(u.name).TryAcquire(ctx)
 	default:
@@ -309,7 +309,7 @@ func (u *goUser) begin() {
 		case "latch":
 			w.err = u.Latch(u.name).Wait(ctx, in(minutes))
 		case "semaphore":
-			w.err = u.Semaphore(u.name).Acquire(ctx, 1, in(minutes))
+			w.err = u.CountingSemaphore(u.name).Acquire(ctx, 1, in(minutes))
 		case "permits":
 			w.permit, w.err = u.Permits(u.name).Acquire(ctx, in(minutes), mortise.WithLease(minutes))
 		default:
@@ -337,7 +337,7 @@ func (u *goUser) give() {
 	case "latch":
 		u.must(u.Latch(u.name).CountDown(ctx))
 	case "semaphore":
-		u.must(u.Semaphore(u.name).Release(ctx, 1))
+		u.must(u.CountingSemaphore(u.name).Release(ctx, 1))
 	case "permits":
 		u.must(u.permit.Release(ctx))
 	default:

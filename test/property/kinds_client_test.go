@@ -369,11 +369,11 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 		switch kind {
 		case backend.KindSemaphore:
 			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
-				return c.Semaphore(name).TrySetPermits(ctx, n)
+				return c.CountingSemaphore(name).TrySetPermits(ctx, n)
 			},
-				func(c *mortise.Client, name string, n int) error { return c.Semaphore(name).AddPermits(ctx, n) })
+				func(c *mortise.Client, name string, n int) error { return c.CountingSemaphore(name).AddPermits(ctx, n) })
 			available = func(c *mortise.Client, name string) (int64, error) {
-				n, err := c.Semaphore(name).Available(ctx)
+				n, err := c.CountingSemaphore(name).Available(ctx)
 				return int64(n), err
 			}
 			ops["acquire"] = func(t *rapid.T) {
@@ -382,20 +382,22 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				wait := r.yes && rapid.Bool().Draw(t, "wait")
 				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(_ int, c *mortise.Client, name string) string {
 					if wait {
-						return verdict(c.Semaphore(name).Acquire(ctx, n))
+						return verdict(c.CountingSemaphore(name).Acquire(ctx, n))
 					}
-					return verdict(c.Semaphore(name).TryAcquire(ctx, n))
+					return verdict(c.CountingSemaphore(name).TryAcquire(ctx, n))
 				})
 			}
 			ops["acquire too"] = ops["acquire"]
 			ops["release"] = func(t *rapid.T) {
 				n := some(t)
 				k.addCount(request(n))
-				each(t, fmt.Sprint("release ", n), "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.Semaphore(name).Release(ctx, n)) })
+				each(t, fmt.Sprint("release ", n), "ok", func(_ int, c *mortise.Client, name string) string {
+					return verdict(c.CountingSemaphore(name).Release(ctx, n))
+				})
 			}
 			ops["drain"] = func(t *rapid.T) {
 				each(t, "drain", number(k.drain(request(0)).n), func(_ int, c *mortise.Client, name string) string {
-					n, err := c.Semaphore(name).Drain(ctx)
+					n, err := c.CountingSemaphore(name).Drain(ctx)
 					return fmt.Sprint(n, " ", verdict(err))
 				})
 			}

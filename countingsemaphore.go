@@ -9,30 +9,30 @@ import (
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// Semaphore is a number of permits that a fleet shares. It shares its record with
-// Redisson's RSemaphore. Its methods may be called concurrently.
+// CountingSemaphore is a number of permits without owners that all clients of a store share. It shares its
+// record with Redisson's RSemaphore. Its methods may be called concurrently.
 //
 // A permit has no owner: any process may release what another acquired, and those of
 // a process that died are gone until they are added again. Where that matters use
-// [Permits], which expire. On the wire a semaphore is an integer, as a latch is; using one
-// name for both is not noticed.
+// [Permits], which expire. On the wire a counting semaphore is an integer, as a latch is; using
+// one name for both is not noticed.
 //
 // Each change counts once, however often it is sent: a reply that was lost is asked
 // for again. For that the store keeps a key of some 150 bytes for two minutes for each
 // change that was made, so a thousand a second take some 18 MB.
-type Semaphore struct{ count counters.Semaphore }
+type CountingSemaphore struct{ count counters.CountingSemaphore }
 
-// Semaphore returns the semaphore of a name. It does no I/O: a bad name, or a backend
-// without semaphores, shows in its methods ([ErrBadName], [ErrInvalid]).
-func (c *Client) Semaphore(name string) *Semaphore {
-	return &Semaphore{counters.NewSemaphore(c.inner(), name)}
+// CountingSemaphore returns the counting semaphore of a name. It does no I/O: a bad name, or a backend
+// without counting semaphores, shows in its methods ([ErrBadName], [ErrInvalid]).
+func (c *Client) CountingSemaphore(name string) *CountingSemaphore {
+	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), name)}
 }
 
 // TrySetPermits gives the semaphore n permits, zero or more, if it is not set, and
 // reports whether it did. A semaphore that is not set has none.
 //
 // Redisson: trySetPermits. Cost: one command.
-func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
+func (s *CountingSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return s.count.TrySet(ctx, n)
 }
 
@@ -48,7 +48,7 @@ func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 // Redisson: acquire(n), and tryAcquire(n, wait) with WithWait. Cost: one command if
 // they are there. Otherwise one more when the client listens, and one for each message
 // of a release, for all waiters of this client together, and one for each waiter that then overtakes the first.
-func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
+func (s *CountingSemaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
 	return s.acquire(ctx, n, engine.Request{Verb: "acquire"}, opts)
 }
 
@@ -56,11 +56,11 @@ func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
 // fewer. It does not wait its turn behind waiters. The other errors are those of Lock.
 //
 // Redisson: tryAcquire(n). Cost: one command.
-func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
+func (s *CountingSemaphore) TryAcquire(ctx context.Context, n int) error {
 	return s.acquire(ctx, n, engine.Request{Verb: "tryacquire", Try: true}, nil)
 }
 
-func (s *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
+func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
 	r.Name, r.Family, r.Lacks = s.count.Topic.Name, backend.KindSemaphore, fmt.Sprintf("fewer than %d permits were free", n)
 	r, err := with(r, opts)
 	if err != nil {
@@ -78,21 +78,25 @@ func (s *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 // call again.
 //
 // Redisson: release(n). Cost: one command.
-func (s *Semaphore) Release(ctx context.Context, n int) error { return s.count.Release(ctx, n) }
+func (s *CountingSemaphore) Release(ctx context.Context, n int) error { return s.count.Release(ctx, n) }
 
 // Available reads how many permits are free. It may be negative after AddPermits.
 //
 // Redisson: availablePermits. Cost: one command.
-func (s *Semaphore) Available(ctx context.Context) (int, error) { return s.count.Available(ctx) }
+func (s *CountingSemaphore) Available(ctx context.Context) (int, error) {
+	return s.count.Available(ctx)
+}
 
 // AddPermits makes the semaphore larger by delta, or smaller where it is negative:
 // permits that are out are not called back, so fewer than none may be free then. delta is not zero.
 //
 // Redisson: addPermits. Cost: one command.
-func (s *Semaphore) AddPermits(ctx context.Context, delta int) error { return s.count.Add(ctx, delta) }
+func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
+	return s.count.Add(ctx, delta)
+}
 
 // Drain takes all permits that are free, and returns how many those were. Where fewer
 // than none were, it returns that and leaves none.
 //
 // Redisson: drainPermits. Cost: one command.
-func (s *Semaphore) Drain(ctx context.Context) (int, error) { return s.count.Drain(ctx) }
+func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.count.Drain(ctx) }
