@@ -18,7 +18,7 @@ import (
 type Claim struct {
 	// Name is the lock's name.
 	Name string
-	// Owner is the holder as the store knows it, as in [State.Owner], without control characters.
+	// Owner is the holder as the store knows it, as in [LockInfo.Owner], without control characters.
 	Owner string
 	// Hold is which of the owner's holds it is: the owner's hold count in the store while that one is the
 	// innermost. One or more.

@@ -14,7 +14,7 @@ import (
 //
 // A permit has no owner: any process may release what another acquired, and those of
 // a process that died are gone until they are added again. Where that matters use
-// [Permits], which expire. On the wire a counting semaphore is an integer, as a latch is; using
+// [Semaphore], whose permits expire. On the wire a counting semaphore is an integer, as a latch is; using
 // one name for both is not noticed.
 //
 // Each change counts once, however often it is sent: a reply that was lost is asked
@@ -23,7 +23,7 @@ import (
 type CountingSemaphore struct{ count counters.CountingSemaphore }
 
 // CountingSemaphore returns the counting semaphore of a name. It does no I/O: a bad name, or a backend
-// without counting semaphores, shows in its methods ([ErrBadName], [ErrInvalid]).
+// without counting semaphores, shows in its methods ([ErrInvalidName], [ErrInvalid]).
 func (c *Client) CountingSemaphore(name string) *CountingSemaphore {
 	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), name)}
 }

@@ -36,7 +36,7 @@ func TestRule03PermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 		c := openCounts(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
 		defer shut(c)
 		ctx := context.Background()
-		p := c.Permits("n")
+		p := c.Semaphore("n")
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -71,11 +71,11 @@ func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
 		dead, c := openCounts(t, store), openCounts(t, store)
 		defer shut(c)
 		ctx := context.Background()
-		if _, err := c.Permits("n").TrySetPermits(ctx, 2); err != nil {
+		if _, err := c.Semaphore("n").TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		for _, lease := range []time.Duration{10 * time.Second, 20 * time.Second} {
-			if _, err := dead.Permits("n").Acquire(ctx, WithLease(lease)); err != nil {
+			if _, err := dead.Semaphore("n").Acquire(ctx, WithLease(lease)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -84,7 +84,7 @@ func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
 		got := make(chan time.Duration, 2)
 		for range 2 {
 			go func() {
-				if _, err := c.Permits("n").Acquire(ctx); err != nil {
+				if _, err := c.Semaphore("n").Acquire(ctx); err != nil {
 					t.Error(err)
 				}
 				got <- time.Since(start)
@@ -104,10 +104,10 @@ func TestRule12AFlushIsNoticedByPermitsAtOnce(t *testing.T) {
 		c := openCounts(t, store)
 		defer shut(c)
 		ctx := context.Background()
-		if _, err := c.Permits("n").TrySetPermits(ctx, 1); err != nil {
+		if _, err := c.Semaphore("n").TrySetPermits(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		p, err := c.Permits("n").Acquire(ctx)
+		p, err := c.Semaphore("n").Acquire(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,12 +191,12 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 	c := openCounts(t, plain{memory.New()})
 	defer shut(c)
 	ctx := context.Background()
-	_, set := c.Latch("n").TrySet(ctx, 1)
-	_, permit := c.Permits("n").Acquire(ctx)
+	_, set := c.CountDownLatch("n").TrySet(ctx, 1)
+	_, permit := c.Semaphore("n").Acquire(ctx)
 	for op, err := range map[string]error{
 		"set":       set,
-		"wait":      c.Latch("n").Wait(ctx),
-		"countdown": c.Latch("n").CountDown(ctx),
+		"wait":      c.CountDownLatch("n").Wait(ctx),
+		"countdown": c.CountDownLatch("n").CountDown(ctx),
 		"acquire":   permit,
 		"release":   c.CountingSemaphore("n").Release(ctx, 1),
 	} {
@@ -205,7 +205,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	if err := c.Permits("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
+	if err := c.Semaphore("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("release: %v", err)
 	}
 	var none *Permit
@@ -218,14 +218,14 @@ func TestContextsOfCounts(t *testing.T) {
 	c := openCounts(t, memory.New())
 	defer shut(c)
 	for what, err := range map[string]error{
-		"Wait":    c.Latch("n").Wait(nil),
+		"Wait":    c.CountDownLatch("n").Wait(nil),
 		"Acquire": c.CountingSemaphore("n").Acquire(nil, 1),
 	} {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s with a nil context: %v", what, err)
 		}
 	}
-	if _, err := c.Permits("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
+	if _, err := c.Semaphore("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Acquire with a nil context: %v", err)
 	}
 	if err := c.CountingSemaphore("n").Release(nil, 1); err != nil {

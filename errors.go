@@ -26,8 +26,8 @@ var (
 	ErrUnavailable = fail.Unavailable
 	// ErrWrongKind: the name is in use for another kind of lock or for other data.
 	ErrWrongKind = fail.WrongKind
-	// ErrBadName: the name cannot be a lock's.
-	ErrBadName = fail.InvalidName
+	// ErrInvalidName: the name cannot be a lock's.
+	ErrInvalidName = fail.InvalidName
 	// ErrInvalid: an argument or option makes no sense here.
 	ErrInvalid = fail.Invalid
 	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and it was given

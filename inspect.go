@@ -8,8 +8,8 @@ import (
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// State is what the store says of a lock.
-type State struct {
+// LockInfo is what the store says of a lock.
+type LockInfo struct {
 	Name string
 	// Held is false where no owner holds it; what follows is then zero.
 	Held bool
@@ -35,12 +35,12 @@ type State struct {
 
 // Inspect reads which owner holds a lock. It is for people and tools: what it says may be
 // outdated when it arrives. Errors are those of Lock. It costs one command.
-func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
+func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
 	return c.inspect(ctx, backend.KindLock, name)
 }
 
-func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (State, error) {
-	s := State{Name: name}
+func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (LockInfo, error) {
+	s := LockInfo{Name: name}
 	rec, err := c.inner().Inspect(ctx, family, name)
 	if err != nil || !rec.Held {
 		return s, err

@@ -114,7 +114,7 @@ func TestLockAllRefusesBadInput(t *testing.T) {
 	_, err = LockAll(t.Context(), []Part{{nil, "x"}})
 	wants(t, err, ErrInvalid)
 	_, err = LockAll(t.Context(), parts(c, "x", ""))
-	wants(t, err, ErrBadName)
+	wants(t, err, ErrInvalidName)
 	_, err = LockAll(t.Context(), parts(c, "x"), WithWait(-1))
 	wants(t, err, ErrInvalid)
 	l, err := c.TryLock(t.Context(), "x")

@@ -275,7 +275,7 @@ func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
 		}
 	}
 	_, err = LockAll(ctx, parts(c, "x", "}"))
-	wants(t, err, ErrBadName)
+	wants(t, err, ErrInvalidName)
 	l, err := LockAll(ctx, parts(c, "x", "y", "z"))
 	must(t, err)
 	must(t, l.Unlock(ctx))

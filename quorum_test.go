@@ -183,7 +183,7 @@ func TestQuorumRefusesWhatCannotVote(t *testing.T) {
 	quorum, err := Quorum(a, b, newClient(t))
 	must(t, err)
 	_, err = quorum.Lock(t.Context(), "")
-	wants(t, err, ErrBadName)
+	wants(t, err, ErrInvalidName)
 	_, err = quorum.TryLock(t.Context(), "x", WithWait(1))
 	wants(t, err, ErrInvalid)
 }

@@ -200,8 +200,8 @@ func TestRule14_WhatShutdownCutsOffSaysSo(t *testing.T) {
 		b.count = func(ctx context.Context) (int64, error) { return 0, cutOff(ctx) }
 		b.add = func(ctx context.Context, _ all, _ backend.CountRequest) (int64, error) { return 0, cutOff(ctx) }
 		errs := make(chan error, 4)
-		go func() { errs <- c.Latch("l").Wait(context.Background()) }()
-		go func() { _, err := c.Latch("l").Count(context.Background()); errs <- err }()
+		go func() { errs <- c.CountDownLatch("l").Wait(context.Background()) }()
+		go func() { _, err := c.CountDownLatch("l").Count(context.Background()); errs <- err }()
 		go func() { errs <- c.CountingSemaphore("s").AddPermits(context.Background(), 1) }()
 		go func() { errs <- c.CountingSemaphore("s").Release(context.Background(), 1) }()
 		synctest.Wait()
@@ -387,9 +387,9 @@ func TestRule04_AWritersLeaseEndsThoughAReaderUnderItLivesOn(t *testing.T) {
 // which is an open latch.
 func TestALatchsCountIsBounded(t *testing.T) {
 	c := on(t, memory.New())
-	_, err := c.Latch("l").TrySet(t.Context(), math.MaxInt64)
+	_, err := c.CountDownLatch("l").TrySet(t.Context(), math.MaxInt64)
 	wants(t, err, ErrInvalid)
-	set, err := c.Latch("l").TrySet(t.Context(), 1<<53)
+	set, err := c.CountDownLatch("l").TrySet(t.Context(), 1<<53)
 	if err != nil || !set {
 		t.Error(set, err)
 	}

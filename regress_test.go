@@ -107,7 +107,7 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 func TestRule08_AWaiterForAPermitWakesWhenTheOneThatAnotherGotHereRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		other, c := on(t, st).Permits("p"), on(t, st).Permits("p")
+		other, c := on(t, st).Semaphore("p"), on(t, st).Semaphore("p")
 		_, err := other.TrySetPermits(t.Context(), 1)
 		must(t, err)
 		long, err := other.Acquire(t.Context(), WithLease(time.Hour))

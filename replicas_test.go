@@ -108,8 +108,8 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 			"no replicas there":    lock(bare, one),
 			"Quorum":               lock(quorum, one),
 			"a counting semaphore": c.CountingSemaphore("s").Acquire(t.Context(), 1, one),
-			"a latch":              c.Latch("l").Wait(t.Context(), one),
-			"permits":              func() error { _, err := c.Permits("p").Acquire(t.Context(), one); return err }(),
+			"a latch":              c.CountDownLatch("l").Wait(t.Context(), one),
+			"semaphore":            func() error { _, err := c.Semaphore("p").Acquire(t.Context(), one); return err }(),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)

@@ -35,10 +35,10 @@ func TestAZeroClientIsInvalid(t *testing.T) {
 		"Do":                 func() error { return Do(ctx, c, "x", func(context.Context) error { return nil }) },
 		"counting semaphore": func() error { return c.CountingSemaphore("x").Acquire(ctx, 1) },
 		"release":            func() error { return c.CountingSemaphore("x").Release(ctx, 1) },
-		"permits":            func() error { _, err := c.Permits("x").TryAcquire(ctx); return err },
-		"available":          func() error { _, err := c.Permits("x").Available(ctx); return err },
-		"latch":              func() error { return c.Latch("x").Wait(ctx) },
-		"count down":         func() error { return c.Latch("x").CountDown(ctx) },
+		"semaphore":          func() error { _, err := c.Semaphore("x").TryAcquire(ctx); return err },
+		"available":          func() error { _, err := c.Semaphore("x").Available(ctx); return err },
+		"latch":              func() error { return c.CountDownLatch("x").Wait(ctx) },
+		"count down":         func() error { return c.CountDownLatch("x").CountDown(ctx) },
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) { wants(t, call(), ErrInvalid) })
@@ -108,8 +108,8 @@ func TestANilClientIsInvalid(t *testing.T) {
 	var c *Client
 	for name, call := range map[string]func() error{
 		"counting semaphore": func() error { return c.CountingSemaphore("x").Acquire(ctx, 1) },
-		"latch":              func() error { return c.Latch("x").Wait(ctx) },
-		"permits":            func() error { _, err := c.Permits("x").TryAcquire(ctx); return err },
+		"latch":              func() error { return c.CountDownLatch("x").Wait(ctx) },
+		"semaphore":          func() error { _, err := c.Semaphore("x").TryAcquire(ctx); return err },
 		"inspect":            func() error { _, err := c.Inspect(ctx, "x"); return err },
 		"close":              func() error { return c.Close() },
 		"rw":                 func() error { r, _ := c.RW(); _, err := r.Lock(ctx, "x"); return err },

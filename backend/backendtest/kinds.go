@@ -128,13 +128,13 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 					"drain":      second(s.Drain(ctx)),
 				}
 			}),
-		count("permits", func(name string) {
+		count("semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Permits(name).TrySetPermits(ctx, 2))
-			e.done("TryAcquire", second(c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))))
-		}, func(name string) (int, error) { return c.Permits(name).Available(ctx) },
+			e.ok(c.Semaphore(name).TrySetPermits(ctx, 2))
+			e.done("TryAcquire", second(c.Semaphore(name).TryAcquire(ctx, mortise.WithLease(long))))
+		}, func(name string) (int, error) { return c.Semaphore(name).Available(ctx) },
 			func(name string, wait time.Duration) map[string]error {
-				p := c.Permits(name)
+				p := c.Semaphore(name)
 				return map[string]error{
 					"available":  second(p.Available(ctx)),
 					"setpermits": second(p.TrySetPermits(ctx, 9)),
@@ -145,12 +145,12 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			}),
 		count("latch", func(name string) {
 			e.Helper()
-			e.ok(c.Latch(name).TrySet(ctx, 1))
+			e.ok(c.CountDownLatch(name).TrySet(ctx, 1))
 		}, func(name string) (int, error) {
-			n, err := c.Latch(name).Count(ctx)
+			n, err := c.CountDownLatch(name).Count(ctx)
 			return int(n), err
 		}, func(name string, wait time.Duration) map[string]error {
-			l := c.Latch(name)
+			l := c.CountDownLatch(name)
 			return map[string]error{
 				"count":     second(l.Count(ctx)),
 				"set":       second(l.TrySet(ctx, 9)),

@@ -105,17 +105,17 @@ func (p *permits[S]) Available(ctx context.Context) (int, error) {
 	return int(free), err
 }
 
-// Latch is a count that goes down to zero.
-type Latch struct{ counted[backend.LatchStore] }
+// CountDownLatch is a count that goes down to zero.
+type CountDownLatch struct{ counted[backend.LatchStore] }
 
-// NewLatch is the latch of a name.
-func NewLatch(e *engine.Engine, name string) Latch {
-	return Latch{count(e, backend.Topic{Kind: backend.KindLatch, Name: name}, "latches",
+// NewCountDownLatch is the latch of a name.
+func NewCountDownLatch(e *engine.Engine, name string) CountDownLatch {
+	return CountDownLatch{count(e, backend.Topic{Kind: backend.KindLatch, Name: name}, "latches",
 		func(can *backend.Capabilities) backend.LatchStore { return can.Latches })}
 }
 
 // TrySet sets the count, if the latch is not set, and reports whether it did.
-func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
+func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 	if n < 1 || n > backend.MaxLatch {
 		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
 	}
@@ -126,7 +126,7 @@ func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
 }
 
 // CountDown takes one off the count.
-func (l *Latch) CountDown(ctx context.Context) error {
+func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	q := l.Change(1)
 	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.LatchStore) error {
 		_, err := s.CountDown(ctx, q)
@@ -135,14 +135,14 @@ func (l *Latch) CountDown(ctx context.Context) error {
 }
 
 // Count reads the count.
-func (l *Latch) Count(ctx context.Context) (int64, error) {
+func (l *CountDownLatch) Count(ctx context.Context) (int64, error) {
 	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.LatchStore) (int64, error) {
 		return s.Count(ctx, l.Topic)
 	})
 }
 
 // Delete removes the latch, and reports whether it was set.
-func (l *Latch) Delete(ctx context.Context) (bool, error) {
+func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
 	q := l.Change(0)
 	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.LatchStore) (bool, error) {
 		return s.DeleteCount(ctx, q)
@@ -150,7 +150,7 @@ func (l *Latch) Delete(ctx context.Context) (bool, error) {
 }
 
 // Wait returns when the count is zero.
-func (l *Latch) Wait(ctx context.Context, r engine.Request) error {
+func (l *CountDownLatch) Wait(ctx context.Context, r engine.Request) error {
 	w, cancel, err := l.Waiting(ctx, r)
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (l *Latch) Wait(ctx context.Context, r engine.Request) error {
 }
 
 // zero reads the count for all that wait by now.
-func (l *Latch) zero(wait context.Context, s backend.LatchStore) (engine.Answer, error) {
+func (l *CountDownLatch) zero(wait context.Context, s backend.LatchStore) (engine.Answer, error) {
 	l.Hold()
 	defer l.End()
 	came := l.Joined()
@@ -349,24 +349,24 @@ func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) {
 	return int(took), err
 }
 
-// Permits is a number of permits that are held for a lease each.
-type Permits struct{ permits[backend.PermitStore] }
+// Semaphore is a number of permits that are held for a lease each.
+type Semaphore struct{ permits[backend.PermitStore] }
 
-// NewPermits is the permits of a name.
-func NewPermits(e *engine.Engine, name string) Permits {
-	return Permits{permits[backend.PermitStore]{
-		count(e, backend.Topic{Kind: backend.KindPermits, Name: name}, "permits",
+// NewSemaphore is the semaphore of a name.
+func NewSemaphore(e *engine.Engine, name string) Semaphore {
+	return Semaphore{permits[backend.PermitStore]{
+		count(e, backend.Topic{Kind: backend.KindPermits, Name: name}, "semaphores",
 			func(can *backend.Capabilities) backend.PermitStore { return can.Permits })}}
 }
 
-// Check refuses a backend without permits.
-func (p *Permits) Check() error {
+// Check refuses a backend without semaphores.
+func (p *Semaphore) Check() error {
 	_, err := p.session()
 	return err
 }
 
 // Release releases a permit by its id.
-func (p *Permits) Release(ctx context.Context, id string) error {
+func (p *Semaphore) Release(ctx context.Context, id string) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -394,7 +394,7 @@ func Released(err error) error {
 }
 
 // releaseOther releases a permit that this client does not hold.
-func (p *Permits) releaseOther(ctx context.Context, id string) error {
+func (p *Semaphore) releaseOther(ctx context.Context, id string) error {
 	if err := engine.CheckName(p.Topic.Name); err != nil {
 		return err
 	}

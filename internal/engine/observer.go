@@ -29,7 +29,7 @@ type Observer struct {
 // kinds are the families' names, for observers.
 var kinds = [...]string{
 	backend.KindLock: "lock", backend.KindLatch: "latch", backend.KindSemaphore: "counting_semaphore",
-	backend.KindPermits: "permits", backend.KindRead: "read", backend.KindWrite: "write",
+	backend.KindPermits: "semaphore", backend.KindRead: "read", backend.KindWrite: "write",
 	backend.KindFair: "fair", backend.KindDelegated: "lock",
 }
 

@@ -76,7 +76,7 @@ func refused(ctx context.Context, err error) *status.Status {
 		return problem(codes.Unavailable, ReasonUnavailable, "the lock service is not available", soon)
 	case errors.Is(err, mortise.ErrClosed):
 		return problem(codes.Unavailable, ReasonClosing, "the server is shutting down", soon)
-	case errors.Is(err, mortise.ErrBadName):
+	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(err)
 	case ctx.Err() == nil:
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)

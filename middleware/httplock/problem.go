@@ -80,7 +80,7 @@ func badKey(name string, err error) Problem {
 	switch {
 	case errors.As(err, &v):
 		p.Detail = v.Error()
-	case errors.Is(err, mortise.ErrBadName):
+	case errors.Is(err, mortise.ErrInvalidName):
 		p.Detail = "the key cannot be used: it is too long, not UTF-8, or its braces do not match"
 	}
 	return p
@@ -106,7 +106,7 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 	case errors.Is(err, mortise.ErrClosed):
 		p.Type, p.Title, p.Status, p.RetryAfter = TypeClosing, "The server is shutting down", http.StatusServiceUnavailable, soon
 		p.Detail = "the request was not served"
-	case errors.Is(err, mortise.ErrBadName):
+	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(name, err)
 	case r.Context().Err() == nil:
 		p.Type, p.Title, p.Status = TypeInternal, "The lock is not usable", http.StatusInternalServerError

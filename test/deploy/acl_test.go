@@ -123,8 +123,8 @@ var tours = map[string]struct {
 	"fair locks":                                   {[]string{"every kind"}, tourFair},
 	"read-write locks":                             {[]string{"every kind"}, tourRW},
 	"counting semaphores":                          {[]string{"every kind"}, tourCountingSemaphore},
-	"permits":                                      {[]string{"every kind"}, tourPermits},
-	"latches":                                      {[]string{"every kind"}, tourLatch},
+	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
+	"count-down latches":                           {[]string{"every kind"}, tourCountDownLatch},
 	"`Quorum`, on each server":                     {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
 	"... with `WithRejoinScope(\"orders\")`":       {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
 }
@@ -437,8 +437,8 @@ func tourCountingSemaphore(v *visitor) {
 	had(a.Available(v.ctx))(v)
 }
 
-func tourPermits(v *visitor) {
-	a, b := v.a.Permits(v.name), v.b.Permits(v.name)
+func tourSemaphore(v *visitor) {
+	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.srv.Must("PEXPIRE", v.name, "3600000") // as Redisson may
 	permit := had(a.Acquire(v.ctx))(v)
@@ -453,8 +453,8 @@ func tourPermits(v *visitor) {
 	had(a.Available(v.ctx))(v)
 }
 
-func tourLatch(v *visitor) {
-	a, b := v.a.Latch(v.name), v.b.Latch(v.name)
+func tourCountDownLatch(v *visitor) {
+	a, b := v.a.CountDownLatch(v.name), v.b.CountDownLatch(v.name)
 	had(a.TrySet(v.ctx, 2))(v)
 	v.try(a.CountDown(v.ctx))
 	v.handOver(func(ctx context.Context) error { return b.Wait(ctx) }, func() error { return a.CountDown(v.ctx) })

@@ -40,7 +40,7 @@ func TestExclusionHoldsWhileProcessesDieAndRedisStandsStill(t *testing.T) {
 
 // The same for the other kinds, side by side.
 func TestExclusionOfTheOtherKinds(t *testing.T) {
-	for _, what := range []string{"fair", "rw", "counting semaphore", "permits"} {
+	for _, what := range []string{"fair", "rw", "counting semaphore", "semaphore"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c := newCrew(t, workerConfig{Workload: "crowd", What: what, Watchdog: time.Second, Overstay: 400})
@@ -50,8 +50,8 @@ func TestExclusionOfTheOtherKinds(t *testing.T) {
 				victim = 2 // whose permits are gone for good
 			}
 			switch what {
-			case "counting semaphore", "permits":
-				c.permits(5)
+			case "counting semaphore", "semaphore":
+				c.semaphore(5)
 			}
 			if what == "counting semaphore" {
 				c.rules.Gone = victim
@@ -60,7 +60,7 @@ func TestExclusionOfTheOtherKinds(t *testing.T) {
 			switch what {
 			case "rw":
 				harness.ErrorIf(t, v.Together < 2, "no two readers were ever in together")
-			case "counting semaphore", "permits":
+			case "counting semaphore", "semaphore":
 				harness.ErrorIf(t, v.Together != c.config.Size,
 					"at most %d of %d permits were ever out", v.Together, c.config.Size)
 			}
@@ -69,8 +69,8 @@ func TestExclusionOfTheOtherKinds(t *testing.T) {
 	}
 }
 
-// permits makes the semaphore that workers fight for.
-func (c *crew) permits(n int) {
+// semaphore makes the semaphore that workers fight for.
+func (c *crew) semaphore(n int) {
 	c.t.Helper()
 	c.config.Size = n
 	var made bool
@@ -78,7 +78,7 @@ func (c *crew) permits(n int) {
 	if key := c.key(0); c.config.What == "counting semaphore" {
 		made, err = c.client().CountingSemaphore(key).TrySetPermits(context.Background(), n)
 	} else {
-		made, err = c.client().Permits(key).TrySetPermits(context.Background(), n)
+		made, err = c.client().Semaphore(key).TrySetPermits(context.Background(), n)
 	}
 	harness.FatalIf(c.t, !made || err != nil, "TrySetPermits: %v, %v", made, err)
 }
@@ -99,9 +99,9 @@ func (c *crew) left(v harness.Verdict) {
 		n, err := client.CountingSemaphore(key).Available(ctx)
 		harness.ErrorIf(c.t, err != nil || n > size-v.Dead || n < size-c.rules.Gone,
 			"%d of %d permits are there, %v; %d goroutines of the killed process held one", n, size, err, v.Dead)
-	case "permits":
+	case "semaphore":
 		c.Await("all permits are back", func() bool {
-			n, err := client.Permits(key).Available(ctx)
+			n, err := client.Semaphore(key).Available(ctx)
 			harness.FatalIf(c.t, err != nil || n > size, "%d of %d permits are there, %v", n, size, err)
 			return n == size
 		})

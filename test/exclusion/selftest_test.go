@@ -78,7 +78,7 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 		{what: "fair", broken: "grant in vain"},
 		{what: "rw", broken: "release without owner check"},
 		{what: "rw", broken: "downgrade that frees"},
-		{what: "permits", broken: "release without owner check"},
+		{what: "semaphore", broken: "release without owner check"},
 		{what: "counting semaphore", broken: "release that counts twice"},
 		{what: "counting semaphore", broken: "release that does not count", stuck: true},
 	} {
@@ -89,8 +89,8 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 			if tt.what == "fair" {
 				c.config.Overstay = 0
 			}
-			if tt.what == "permits" || tt.what == "counting semaphore" {
-				c.permits(3)
+			if tt.what == "semaphore" || tt.what == "counting semaphore" {
+				c.semaphore(3)
 			}
 			v, _ := c.selftest(client, 4)
 			harness.ErrorIf(t, !tt.stuck && !v.Overlaps(), "more holders at once than there may be were not noticed")

@@ -9,24 +9,26 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Permits is a number of permits that a fleet shares and that expire: a permit of a
-// process that died comes back by itself. It shares its record with Redisson's
-// RPermitExpirableSemaphore. Its methods may be called concurrently.
+// Semaphore is a number of permits that all clients of a store share. A permit is held for a lease, so the
+// permits of a dead process expire. It shares its record with Redisson's RPermitExpirableSemaphore. Its methods
+// may be called concurrently. [CountingSemaphore] is the one whose permits have no owner.
 //
-// A permit is held for a lease, as a lock is: by default it is short and renewed while
-// the process lives, which Redisson's are not. The ends of leases are judged by the store's clock;
+// The lease is as that of a lock: by default it is short and renewed while the process lives, which Redisson's
+// are not. The ends of leases are judged by the store's clock;
 // Redisson judges them by that of each JVM, so keep those clocks together.
-type Permits struct{ count counters.Permits }
+type Semaphore struct{ count counters.Semaphore }
 
-// Permits returns the expiring permits of a name. It does no I/O: a bad name, or a
-// backend without permits, shows in its methods ([ErrBadName], [ErrInvalid]).
-func (c *Client) Permits(name string) *Permits { return &Permits{counters.NewPermits(c.inner(), name)} }
+// Semaphore returns the semaphore of a name. It does no I/O: a bad name, or a backend
+// without semaphores, shows in its methods ([ErrInvalidName], [ErrInvalid]).
+func (c *Client) Semaphore(name string) *Semaphore {
+	return &Semaphore{counters.NewSemaphore(c.inner(), name)}
+}
 
 // TrySetPermits makes n permits, zero or more, if none were ever made, and reports
 // whether it did.
 //
 // Redisson: trySetPermits. Cost: one command.
-func (p *Permits) TrySetPermits(ctx context.Context, n int) (bool, error) {
+func (p *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return p.count.TrySet(ctx, n)
 }
 
@@ -34,12 +36,12 @@ func (p *Permits) TrySetPermits(ctx context.Context, n int) (bool, error) {
 // not called back, so fewer than none may be free then. delta is not zero.
 //
 // Redisson: addPermits. Cost: one command.
-func (p *Permits) AddPermits(ctx context.Context, delta int) error { return p.count.Add(ctx, delta) }
+func (p *Semaphore) AddPermits(ctx context.Context, delta int) error { return p.count.Add(ctx, delta) }
 
 // Available reads how many permits are free, those that have expired included.
 //
 // Redisson: availablePermits. Cost: one command.
-func (p *Permits) Available(ctx context.Context) (int, error) { return p.count.Available(ctx) }
+func (p *Semaphore) Available(ctx context.Context) (int, error) { return p.count.Available(ctx) }
 
 // Acquire takes a permit, waiting while none is free: until ctx ends, or for as long as
 // [WithWait] says. It is woken by a release, or when the first of the permits that are out
@@ -53,7 +55,7 @@ func (p *Permits) Available(ctx context.Context) (int, error) { return p.count.A
 //
 // Redisson: acquire(lease, unit), tryAcquire(wait, lease, unit). Cost: one command if
 // one is free; renewals are batched, in one command for up to 256 permits of a slot.
-func (p *Permits) Acquire(ctx context.Context, opts ...Option) (*Permit, error) {
+func (p *Semaphore) Acquire(ctx context.Context, opts ...Option) (*Permit, error) {
 	return p.acquire(ctx, engine.Request{Verb: "acquire"}, opts)
 }
 
@@ -62,11 +64,11 @@ func (p *Permits) Acquire(ctx context.Context, opts ...Option) (*Permit, error) 
 // does not wait its turn behind waiters. The other errors are those of Lock.
 //
 // Redisson: tryAcquire. Cost: one command.
-func (p *Permits) TryAcquire(ctx context.Context, opts ...Option) (*Permit, error) {
+func (p *Semaphore) TryAcquire(ctx context.Context, opts ...Option) (*Permit, error) {
 	return p.acquire(ctx, engine.Request{Verb: "tryacquire", Try: true}, opts)
 }
 
-func (p *Permits) acquire(ctx context.Context, r engine.Request, opts []Option) (*Permit, error) {
+func (p *Semaphore) acquire(ctx context.Context, r engine.Request, opts []Option) (*Permit, error) {
 	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindPermits, "no permit was free"
 	r, err := with(r, opts)
 	if err != nil {
@@ -87,7 +89,7 @@ func (p *Permits) acquire(ctx context.Context, r engine.Request, opts []Option) 
 // [ErrInvalid] if id is none.
 //
 // Redisson: release(id). Cost: one command.
-func (p *Permits) Release(ctx context.Context, id string) error { return p.count.Release(ctx, id) }
+func (p *Semaphore) Release(ctx context.Context, id string) error { return p.count.Release(ctx, id) }
 
 // Permit is one that is held. Its methods may be called concurrently, and on a nil
 // *Permit, which holds nothing.
