@@ -28,7 +28,7 @@ func TestAZeroClientIsInvalid(t *testing.T) {
 		"Inspect":            func() error { _, err := c.Inspect(ctx, "x"); return err },
 		"InspectRW":          func() error { _, err := c.InspectRW(ctx, "x"); return err },
 		"ForceUnlock":        func() error { _, err := c.ForceUnlock(ctx, "x"); return err },
-		"Adopt":              func() error { _, err := c.Adopt(ctx); return err },
+		"WithDelegations":    func() error { _, err := c.WithDelegations(ctx); return err },
 		"Ping":               func() error { return c.Ping(ctx) },
 		"Close":              c.Close,
 		"Shutdown":           func() error { return c.Shutdown(ctx) },

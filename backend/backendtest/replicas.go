@@ -227,7 +227,7 @@ var replicaTests = []test{
 		}
 		c, callee := e.client(), e.client()
 		outer := e.lock(c, background, "n")
-		ctx, err := callee.Adopt(background, mortise.ClaimsOf(outer.Context())...)
+		ctx, err := callee.WithDelegations(background, mortise.Delegations(outer.Context())...)
 		e.fatalIf(err != nil, "%v", err)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)

@@ -118,15 +118,15 @@ var tours = map[string]struct {
 	"`WithReplicas`":   {[]string{"every kind", "locks, `LockAll`"}, tourReplicas},
 	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
 	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
-	"locks entered from another process (`Adopt`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
-	"... whose caller has a fencing token":         {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`Adopt`)"}, tourNestedFenced},
-	"fair locks":                                   {[]string{"every kind"}, tourFair},
-	"read-write locks":                             {[]string{"every kind"}, tourRW},
-	"counting semaphores":                          {[]string{"every kind"}, tourCountingSemaphore},
-	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
-	"count-down latches":                           {[]string{"every kind"}, tourCountDownLatch},
-	"`Quorum`, on each server":                     {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
-	"... with `WithRejoinScope(\"orders\")`":       {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
+	"locks entered from another process (`WithDelegations`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
+	"... whose caller has a fencing token":                   {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`WithDelegations`)"}, tourNestedFenced},
+	"fair locks":                                             {[]string{"every kind"}, tourFair},
+	"read-write locks":                                       {[]string{"every kind"}, tourRW},
+	"counting semaphores":                                    {[]string{"every kind"}, tourCountingSemaphore},
+	"semaphores":                                             {[]string{"every kind"}, tourSemaphore},
+	"count-down latches":                                     {[]string{"every kind"}, tourCountDownLatch},
+	"`Quorum`, on each server":                               {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
+	"... with `WithRejoinScope(\"orders\")`":                 {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
 }
 
 // visitor takes a tour.
@@ -392,7 +392,7 @@ func tourNestedFenced(v *visitor) {
 
 func (v *visitor) nested(caller mortise.Locker) {
 	outer := had(caller.Lock(v.ctx, v.name))(v)
-	ctx := had(v.b.Adopt(v.ctx, mortise.ClaimsOf(outer.Context())...))(v)
+	ctx := had(v.b.WithDelegations(v.ctx, mortise.Delegations(outer.Context())...))(v)
 	inner := had(v.b.Lock(ctx, v.name))(v)
 	v.try(inner.Unlock(v.ctx))
 	v.try(outer.Unlock(v.ctx))
