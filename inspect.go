@@ -8,13 +8,13 @@ import (
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// State is what the store says of a lock.
-type State struct {
+// LockInfo is what the store says of a lock.
+type LockInfo struct {
 	Name string
 	// Held is false where no owner holds it; what follows is then zero.
 	Held bool
 	// Owner is the holder as the store knows it, "client:number"; from Redisson,
-	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.Adopt]), it is the first that came, of
+	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.WithDelegations]), it is the first that came, of
 	// those that are there.
 	Owner string
 	// Client is the holder's client, Owner without its number. By default it names
@@ -35,12 +35,12 @@ type State struct {
 
 // Inspect reads which owner holds a lock. It is for people and tools: what it says may be
 // outdated when it arrives. Errors are those of Lock. It costs one command.
-func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
+func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
 	return c.inspect(ctx, backend.KindLock, name)
 }
 
-func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (State, error) {
-	s := State{Name: name}
+func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (LockInfo, error) {
+	s := LockInfo{Name: name}
 	rec, err := c.inner().Inspect(ctx, family, name)
 	if err != nil || !rec.Held {
 		return s, err

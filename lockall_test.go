@@ -114,7 +114,7 @@ func TestLockAllRefusesBadInput(t *testing.T) {
 	_, err = LockAll(t.Context(), []Part{{nil, "x"}})
 	wants(t, err, ErrInvalid)
 	_, err = LockAll(t.Context(), parts(c, "x", ""))
-	wants(t, err, ErrBadName)
+	wants(t, err, ErrInvalidName)
 	_, err = LockAll(t.Context(), parts(c, "x"), WithWait(-1))
 	wants(t, err, ErrInvalid)
 	l, err := c.TryLock(t.Context(), "x")
@@ -171,7 +171,7 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 	})
 }
 
-// Stores that are new are waited for, wherever Red stands among the parts.
+// Stores that are new are waited for, wherever Quorum stands among the parts.
 func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	for name, at := range map[string]int{"first": 0, "last": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -187,9 +187,9 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 						c.Close()
 					}
 				}()
-				red, err := Red(clients...)
+				quorum, err := Quorum(clients...)
 				must(t, err)
-				parts := []Part{{red, "red"}, {open(), "a"}}
+				parts := []Part{{quorum, "quorum"}, {open(), "a"}}
 				parts[0], parts[at] = parts[at], parts[0]
 				all, err := LockAll(t.Context(), parts, WithWait(time.Minute))
 				if err != nil {

@@ -275,7 +275,7 @@ func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
 		}
 	}
 	_, err = LockAll(ctx, parts(c, "x", "}"))
-	wants(t, err, ErrBadName)
+	wants(t, err, ErrInvalidName)
 	l, err := LockAll(ctx, parts(c, "x", "y", "z"))
 	must(t, err)
 	must(t, l.Unlock(ctx))
@@ -472,10 +472,10 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 			defer s.Close()
 			stores = append(stores, s)
 		}
-		red, err := Red(stores...)
+		quorum, err := Quorum(stores...)
 		must(t, err)
 		p := []Part{
-			{c, "plain"}, {fair, "fair"}, {spin, "spin"}, {fenced, "fenced"}, {red, "red"},
+			{c, "plain"}, {fair, "fair"}, {spin, "spin"}, {fenced, "fenced"}, {quorum, "quorum"},
 			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
 		}
 		for first := range p {
@@ -483,7 +483,7 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 			must(t, err)
 			must(t, all.Err())
 			for _, x := range p {
-				if x.Locker == read || x.Locker == red {
+				if x.Locker == read || x.Locker == quorum {
 					continue
 				}
 				_, err := wrapper{x.Locker}.TryLock(ctx, x.Name)

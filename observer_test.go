@@ -106,7 +106,7 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 		w.Unlock(t.Context())
 		expect("write rw acquired: lease 4, holds 1, contended false, d", "write rw renewed", "write rw released: lease 4, <nil>")
 
-		l := c.Latch("latch")
+		l := c.CountDownLatch("latch")
 		l.TrySet(t.Context(), 1)
 		open := make(chan error)
 		go func() { open <- l.Wait(who("e")) }()

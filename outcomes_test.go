@@ -123,7 +123,7 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 func TestAPermitIsReleasedByItsIDThoughTheContextIsNil(t *testing.T) {
 	c, err := New(memory.New())
 	must(t, err)
-	p := c.Permits("x")
+	p := c.Semaphore("x")
 	_, err = p.TrySetPermits(t.Context(), 1)
 	must(t, err)
 	permit, err := p.TryAcquire(t.Context())

@@ -82,9 +82,9 @@ func (c *Client) hasRW() error {
 }
 
 // InspectRW is [Client.Inspect] for a read-write lock.
-func (c *Client) InspectRW(ctx context.Context, name string) (State, error) {
+func (c *Client) InspectRW(ctx context.Context, name string) (LockInfo, error) {
 	if err := c.hasRW(); err != nil {
-		return State{Name: name}, fail.New("inspect", name, err)
+		return LockInfo{Name: name}, fail.New("inspect", name, err)
 	}
 	return c.inspect(ctx, backend.KindWrite, name)
 }

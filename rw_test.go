@@ -296,7 +296,7 @@ func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
 	var none context.Context
 	for _, l := range []Locker{read, write} {
 		_, err := l.Lock(t.Context(), "")
-		wants(t, err, ErrBadName)
+		wants(t, err, ErrInvalidName)
 		_, err = l.Lock(none, "x")
 		wants(t, err, ErrInvalid)
 		_, err = l.TryLock(t.Context(), "x", WithWait(time.Second))

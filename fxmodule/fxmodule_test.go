@@ -204,7 +204,7 @@ func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
 		fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fenced: true})),
 		fx.Supply(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
 		fx.Supply(fx.Annotate(sdk.NewMeterProvider(sdk.WithReader(reader)), fx.As(new(metric.MeterProvider)))),
-		fxmodule.Telemetry(telemetry.WithNames(1, func(string) string { return "all" })),
+		fxmodule.Telemetry(telemetry.WithNameAttribute(1, func(string) string { return "all" })),
 		fxmodule.Observe(func() mortise.Observer {
 			return mortise.Observer{Acquired: func(mortise.AcquiredEvent) { acquired.Add(1) }}
 		}),

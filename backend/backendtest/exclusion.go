@@ -45,7 +45,7 @@ var exclusionTests = []test{
 	{"Rule01_AFreeLockIsAcquiredWithAWaitShorterThanARoundTrip", func(e *env) {
 		c, f := e.tapped()
 		read, write := e.sides(c)
-		semaphore := c.Semaphore("semaphore")
+		semaphore := c.CountingSemaphore("counting semaphore")
 		e.must("TrySetPermits", second(semaphore.TrySetPermits(background, 1)))
 		f.Hook(func(Call) Fate {
 			return Fate{After: elapsed(20 * time.Millisecond)}

@@ -590,7 +590,7 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 	return read
 }
 
-func (e leases) inspectRW(c *mortise.Client) mortise.State {
+func (e leases) inspectRW(c *mortise.Client) mortise.LockInfo {
 	e.Helper()
 	s, err := c.InspectRW(background, "n")
 	e.fatalIf(err != nil, "InspectRW: %v", err)

@@ -196,9 +196,9 @@ var replicaTests = []test{
 			e.fatalIf(err != nil, "%v", err)
 			e.unlock(lease)
 		}
-		red, err := mortise.Red(c, e.client(), e.client())
+		quorum, err := mortise.Quorum(c, e.client(), e.client())
 		e.fatalIf(err != nil, "%v", err)
-		e.is("Red", second(red.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
+		e.is("Quorum", second(quorum.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
 		s := e.bare()
@@ -227,7 +227,7 @@ var replicaTests = []test{
 		}
 		c, callee := e.client(), e.client()
 		outer := e.lock(c, background, "n")
-		ctx, err := callee.Adopt(background, mortise.ClaimsOf(outer.Context())...)
+		ctx, err := callee.WithDelegations(background, mortise.Delegations(outer.Context())...)
 		e.fatalIf(err != nil, "%v", err)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)

@@ -75,7 +75,7 @@ const (
 func known(err error) bool {
 	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased,
 		mortise.ErrClosed,
-		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrBadName, mortise.ErrInvalid,
+		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrInvalidName, mortise.ErrInvalid,
 		context.DeadlineExceeded} {
 		if errors.Is(err, is) {
 			return true
@@ -112,7 +112,7 @@ func (u *user) kind(ctx context.Context, k mortise.Kind) error {
 }
 
 // state checks what Inspect says.
-func state(s mortise.State, err error) error {
+func state(s mortise.LockInfo, err error) error {
 	if err == nil && (s.Remaining < -1 || s.Holds < 0 || s.Remaining > maxLeft) {
 		return fmt.Errorf("a state that cannot be: %+v", s)
 	}
@@ -183,18 +183,18 @@ var calls = []struct {
 		return errors.Join(err, err2)
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
-		s := u.client.Semaphore("s")
+		s := u.client.CountingSemaphore("s")
 		_, err := s.TrySetPermits(ctx, int(op))
 		_, err2 := s.Available(ctx)
 		return errors.Join(err, err2, s.Acquire(ctx, 1+int(op), mortise.WithWait(callTime/2)))
 	}},
 	{"a drained semaphore", func(ctx context.Context, u *user, op byte) error {
-		s := u.client.Semaphore("s")
+		s := u.client.CountingSemaphore("s")
 		_, err := s.Drain(ctx)
 		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
 	}},
 	{"permits", func(ctx context.Context, u *user, op byte) error {
-		p := u.client.Permits("p")
+		p := u.client.Semaphore("p")
 		_, err := p.TrySetPermits(ctx, int(op))
 		_, err2 := p.Available(ctx)
 		got, err3 := p.Acquire(ctx)
@@ -205,7 +205,7 @@ var calls = []struct {
 			p.Release(ctx, "00112233445566778899aabbccddeeff"))
 	}},
 	{"a latch", func(ctx context.Context, u *user, op byte) error {
-		l := u.client.Latch("l")
+		l := u.client.CountDownLatch("l")
 		_, err := l.TrySet(ctx, 1+int64(op))
 		_, err2 := l.Count(ctx)
 		err3 := l.CountDown(ctx)

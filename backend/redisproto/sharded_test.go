@@ -90,7 +90,7 @@ var kinds = map[string]struct {
 	"semaphore": {acquireOne, acquireOne},
 	"permits": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			if _, err := c.Permits(name).TrySetPermits(ctx, 1); err != nil {
+			if _, err := c.Semaphore(name).TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
 			return acquirePermit(ctx, c, name)
@@ -99,12 +99,12 @@ var kinds = map[string]struct {
 	},
 	"latch": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			l := c.Latch(name)
+			l := c.CountDownLatch(name)
 			_, err := l.TrySet(ctx, 1)
 			return func() error { return l.CountDown(context.Background()) }, err
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			return func() error { return nil }, c.Latch(name).Wait(ctx)
+			return func() error { return nil }, c.CountDownLatch(name).Wait(ctx)
 		},
 	},
 }
@@ -124,7 +124,7 @@ func lockAs(k mortise.Kind) func(context.Context, *mortise.Client, string) (func
 }
 
 func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	s := c.Semaphore(name)
+	s := c.CountingSemaphore(name)
 	if _, err := s.TrySetPermits(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() err
 }
 
 func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	p, err := c.Permits(name).Acquire(ctx, mortise.WithLease(forever))
+	p, err := c.Semaphore(name).Acquire(ctx, mortise.WithLease(forever))
 	return func() error { return p.Release(context.Background()) }, err
 }
 

@@ -37,7 +37,7 @@ func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *delegatio
 		return nil, err
 	}
 	r := chi.NewRouter()
-	r.With(httplock.Adopt(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID)))).
+	r.With(httplock.AcceptDelegations(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID)))).
 		Post("/orders/{id}/take", func(w http.ResponseWriter, r *http.Request) {
 			if err := warehouse.Take(r.Context(), r.PathValue("id")); err != nil {
 				return // the lock is lost, which the middleware answers, or the client has gone

@@ -54,11 +54,11 @@ func WithWait(d time.Duration) Option {
 	return func(m *middleware) { m.waits, m.wait = true, d }
 }
 
-// WithClientWait has a request wait for its lock for as long as its client does, until the request's
+// WithMaxClientWait has a request wait for its lock for as long as its client does, until the request's
 // context ends, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
-func WithClientWait() Option { return WithWait(MaxClientWait) }
+func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 
-// MaxClientWait bounds [WithClientWait]: no server notices at once that a client has vanished, such
+// MaxClientWait bounds [WithMaxClientWait]: no server notices at once that a client has vanished, such
 // as by a broken network.
 const MaxClientWait = 5 * time.Minute
 
@@ -95,12 +95,12 @@ func WithFailOpen() Option {
 	return func(m *middleware) { m.open = true }
 }
 
-// WithAnswer replaces all answers. The Problem is what would have been answered: change it and have
+// WithErrorHandler replaces all answers. The Problem is what would have been answered: change it and have
 // it answer, p.ServeHTTP(w, r), or answer something else. Name and Err are there for
 // a log.
-func WithAnswer(answer func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
+func WithErrorHandler(answer func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	if answer == nil {
-		panic("httplock: WithAnswer: the function must not be nil")
+		panic("httplock: WithErrorHandler: the function must not be nil")
 	}
 	return func(m *middleware) { m.answer = answer }
 }

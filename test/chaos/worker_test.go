@@ -224,7 +224,7 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 
 // permit takes one, of those that it makes if there are none.
 func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
-	p := m.client.Permits(name)
+	p := m.client.Semaphore(name)
 	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
 		return nil, err
 	}

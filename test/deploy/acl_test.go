@@ -118,15 +118,15 @@ var tours = map[string]struct {
 	"`WithReplicas`":   {[]string{"every kind", "locks, `LockAll`"}, tourReplicas},
 	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
 	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
-	"locks entered from another process (`Adopt`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
-	"... whose caller has a fencing token":         {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`Adopt`)"}, tourNestedFenced},
-	"fair locks":                                   {[]string{"every kind"}, tourFair},
-	"read-write locks":                             {[]string{"every kind"}, tourRW},
-	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
-	"permits":                                      {[]string{"every kind"}, tourPermits},
-	"latches":                                      {[]string{"every kind"}, tourLatch},
-	"`Red`, on each server":                        {[]string{"every kind", "locks, `LockAll`"}, tourRed},
-	"... with `WithStayOutScope(\"orders\")`":      {[]string{"every kind", "locks, `LockAll`"}, tourRedScope},
+	"locks entered from another process (`WithDelegations`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
+	"... whose caller has a fencing token":                   {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`WithDelegations`)"}, tourNestedFenced},
+	"fair locks":                                             {[]string{"every kind"}, tourFair},
+	"read-write locks":                                       {[]string{"every kind"}, tourRW},
+	"counting semaphores":                                    {[]string{"every kind"}, tourCountingSemaphore},
+	"semaphores":                                             {[]string{"every kind"}, tourSemaphore},
+	"count-down latches":                                     {[]string{"every kind"}, tourCountDownLatch},
+	"`Quorum`, on each server":                               {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
+	"... with `WithRejoinScope(\"orders\")`":                 {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
 }
 
 // visitor takes a tour.
@@ -392,7 +392,7 @@ func tourNestedFenced(v *visitor) {
 
 func (v *visitor) nested(caller mortise.Locker) {
 	outer := had(caller.Lock(v.ctx, v.name))(v)
-	ctx := had(v.b.Adopt(v.ctx, mortise.ClaimsOf(outer.Context())...))(v)
+	ctx := had(v.b.WithDelegations(v.ctx, mortise.Delegations(outer.Context())...))(v)
 	inner := had(v.b.Lock(ctx, v.name))(v)
 	v.try(inner.Unlock(v.ctx))
 	v.try(outer.Unlock(v.ctx))
@@ -427,8 +427,8 @@ func tourRW(v *visitor) {
 	had(v.b.ForceUnlockRW(v.ctx, v.name))(v)
 }
 
-func tourSemaphore(v *visitor) {
-	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
+func tourCountingSemaphore(v *visitor) {
+	a, b := v.a.CountingSemaphore(v.name), v.b.CountingSemaphore(v.name)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.try(a.Acquire(v.ctx, 1))
 	v.handOver(func(ctx context.Context) error { return b.Acquire(ctx, 1) }, func() error { return a.Release(v.ctx, 1) })
@@ -437,8 +437,8 @@ func tourSemaphore(v *visitor) {
 	had(a.Available(v.ctx))(v)
 }
 
-func tourPermits(v *visitor) {
-	a, b := v.a.Permits(v.name), v.b.Permits(v.name)
+func tourSemaphore(v *visitor) {
+	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.srv.Must("PEXPIRE", v.name, "3600000") // as Redisson may
 	permit := had(a.Acquire(v.ctx))(v)
@@ -453,8 +453,8 @@ func tourPermits(v *visitor) {
 	had(a.Available(v.ctx))(v)
 }
 
-func tourLatch(v *visitor) {
-	a, b := v.a.Latch(v.name), v.b.Latch(v.name)
+func tourCountDownLatch(v *visitor) {
+	a, b := v.a.CountDownLatch(v.name), v.b.CountDownLatch(v.name)
 	had(a.TrySet(v.ctx, 2))(v)
 	v.try(a.CountDown(v.ctx))
 	v.handOver(func(ctx context.Context) error { return b.Wait(ctx) }, func() error { return a.CountDown(v.ctx) })
@@ -463,23 +463,23 @@ func tourLatch(v *visitor) {
 	had(a.Delete(v.ctx))(v)
 }
 
-// tourRed has three clients of one server in place of three servers: their users are the same.
-func tourRed(v *visitor) {
+// tourQuorum has three clients of one server in place of three servers: their users are the same.
+func tourQuorum(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since")
 	tourOf(v, v.a, v.b, v.open())
 }
 
-func tourRedScope(v *visitor) {
+func tourQuorumScope(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since:orders")
-	scope := mortise.WithStayOutScope("orders")
+	scope := mortise.WithRejoinScope("orders")
 	tourOf(v, v.open(scope), v.open(scope), v.open(scope))
 }
 
 func tourOf(v *visitor, clients ...*mortise.Client) {
-	red := had(mortise.Red(clients...))(v)
+	quorum := had(mortise.Quorum(clients...))(v)
 	var err error
 	for v.ctx.Err() == nil {
-		_, err = red.TryLock(v.ctx, v.name)
+		_, err = quorum.TryLock(v.ctx, v.name)
 		if errors.Is(err, mortise.ErrUnavailable) && strings.Contains(err.Error(), "have no vote") {
 			return // these stores are new, and said so
 		}

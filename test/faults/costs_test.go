@@ -263,8 +263,8 @@ var operations = []operation{
 		parts := []mortise.Part{{Locker: b.Client, Name: "a"}, {Locker: b.Client, Name: "b"}, {Locker: b.Client, Name: "c"}}
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {
-		s := b.Semaphore("n")
+	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {
+		s := b.CountingSemaphore("n")
 		harness.Must(s.TrySetPermits(t.Context(), 2))(t)
 		return func() error {
 			if err := s.Acquire(t.Context(), 1); err != nil {
@@ -273,8 +273,8 @@ var operations = []operation{
 			return s.Release(t.Context(), 1)
 		}
 	}},
-	{name: "permits: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}}, prepare: func(t *testing.T, b *setup) func() error {
-		p := b.Permits("n")
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}}, prepare: func(t *testing.T, b *setup) func() error {
+		p := b.Semaphore("n")
 		harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 		return func() error {
 			permit, err := p.Acquire(t.Context())

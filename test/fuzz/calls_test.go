@@ -200,7 +200,7 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k morti
 			in.unlock(t, "Unlock all", all, say)
 		}
 	}
-	state, err := call(t, "Inspect", enough, func(ctx context.Context) (mortise.State, error) { return c.Inspect(ctx, in.name) })
+	state, err := call(t, "Inspect", enough, func(ctx context.Context) (mortise.LockInfo, error) { return c.Inspect(ctx, in.name) })
 	say("Inspect", err)
 	if err == nil && in.long() && (!state.Held || !state.Mine || (state.Holds == 2) != again || state.Remaining <= 0 || state.Remaining > mortise.MaxLease) {
 		t.Errorf("Inspect: %+v", state)
@@ -259,7 +259,7 @@ func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, 
 func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) bool) {
 	ask := func(what string, f func(ctx context.Context) error) bool { return say(what, does(t, what, enough, f)) }
 	n := int(in.lease)
-	s := c.Semaphore(in.name + "s")
+	s := c.CountingSemaphore(in.name + "s")
 	if ask("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, n)) }) {
 		ask("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, int(in.hold)) })
 		ask("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, int(in.spin)) })
@@ -267,15 +267,15 @@ func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) 
 		ask("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) })
 	}
 
-	p := c.Permits(in.name + "p")
-	if ask("TrySetPermits of permits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }) {
+	p := c.Semaphore(in.name + "p")
+	if ask("TrySetPermits of a semaphore", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }) {
 		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) { return p.TryAcquire(ctx) })
-		if say("TryAcquire of permits", err) {
+		if say("TryAcquire of a semaphore", err) {
 			ask("Release", got.Release)
 		}
 	}
 
-	latch := c.Latch(in.name + "l")
+	latch := c.CountDownLatch(in.name + "l")
 	if ask("TrySet", func(ctx context.Context) error { return harness.Err(latch.TrySet(ctx, int64(n))) }) {
 		ask("CountDown", latch.CountDown)
 		does(t, "Wait", short, func(ctx context.Context) error { return latch.Wait(ctx) })

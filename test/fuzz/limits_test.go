@@ -206,13 +206,13 @@ func (u *usage) one(prefix string, i int) error {
 	case 11:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(3)
-		s := u.client.Semaphore(name)
+		s := u.client.CountingSemaphore(name)
 		_, err := s.TrySetPermits(ctx, 2)
 		return errors.Join(err, s.Acquire(ctx, 1), s.Release(ctx, 1))
 	case 12:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(1)
-		p := u.client.Permits(name)
+		p := u.client.Semaphore(name)
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			return err
 		}
@@ -223,7 +223,7 @@ func (u *usage) one(prefix string, i int) error {
 		return got.Release(ctx)
 	case 13:
 		u.kept.once.Add(2)
-		l := u.client.Latch(name)
+		l := u.client.CountDownLatch(name)
 		_, err := l.TrySet(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx), l.Wait(ctx))
 	case 14:
@@ -330,7 +330,7 @@ func TestLimit_TheLongestNames(t *testing.T) {
 			harness.OK(t, u.lock(ctx, u.client, u.client, fmt.Sprintf("{%s%08d}", fill, i), true))
 		}
 		p.idle(t)
-		harness.CheckIsf(t, harness.Err(p.client.Lock(ctx, strings.Repeat("x", 65537))), mortise.ErrBadName,
+		harness.CheckIsf(t, harness.Err(p.client.Lock(ctx, strings.Repeat("x", 65537))), mortise.ErrInvalidName,
 			"65537 bytes")
 	})
 }

@@ -311,7 +311,7 @@ func callees(p *pair) {
 		enter := func() (outer, inner *mortise.Lease) {
 			p.Helper()
 			outer = a.lock(kind.kind, p.name)
-			ctx := harness.Must(b.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...))(p)
+			ctx := harness.Must(b.WithDelegations(context.Background(), mortise.Delegations(outer.Context())...))(p)
 			inner = harness.Must(b.of(kind.kind).Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(p)
 			return outer, inner
 		}

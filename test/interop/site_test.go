@@ -293,7 +293,7 @@ func (g *golang) unlock(l *mortise.Lease) {
 	harness.OK(g.t, l.Unlock(context.Background()))
 }
 
-func (g *golang) inspect(name string) mortise.State {
+func (g *golang) inspect(name string) mortise.LockInfo {
 	g.t.Helper()
 	s := harness.Must(g.Inspect(context.Background(), name))(g.t)
 	return s

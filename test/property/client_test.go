@@ -256,7 +256,7 @@ func (h *history) liveOf(n int, name string) (live []*drawn) {
 	return live
 }
 
-func (h *history) state(t *rapid.T, w *world, name string) mortise.State {
+func (h *history) state(t *rapid.T, w *world, name string) mortise.LockInfo {
 	t.Helper()
 	s, err := w.client[0].Inspect(context.Background(), w.key(name))
 	harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)

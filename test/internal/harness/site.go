@@ -192,7 +192,7 @@ func ErrorNames(err error) string {
 	}{
 		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", mortise.ErrNotHeld}, {"Lost", mortise.ErrLost},
 		{"Released", mortise.ErrReleased}, {"Closed", mortise.ErrClosed}, {"Unavailable", mortise.ErrUnavailable},
-		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrBadName}, {"Invalid", mortise.ErrInvalid},
+		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrInvalidName}, {"Invalid", mortise.ErrInvalid},
 		{"backend.WrongKind", backend.ErrWrongKind}, {"backend.SessionClosed", backend.ErrSessionClosed},
 		{"Canceled", context.Canceled}, {"DeadlineExceeded", context.DeadlineExceeded},
 	} {
