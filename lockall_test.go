@@ -124,7 +124,7 @@ func TestLockAllRefusesBadInput(t *testing.T) {
 
 func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
 	c := newClient(t)
-	strict, err := c.Kind(Kind{NonReentrant: true})
+	strict, err := c.Locker(NonReentrant())
 	must(t, err)
 	l, err := strict.Lock(t.Context(), "x")
 	must(t, err)
@@ -138,14 +138,14 @@ func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
 func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		spin, err := b.Kind(Kind{Spin: 10 * time.Millisecond})
+		polling, err := b.Locker(Polling(10 * time.Millisecond))
 		must(t, err)
 		before := drawn(t, b)
 		l, err := a.Lock(t.Context(), "x")
 		must(t, err)
 		got := make(chan *Lease)
 		go func() {
-			l, err := spin.Lock(t.Context(), "x")
+			l, err := polling.Lock(t.Context(), "x")
 			if err != nil {
 				t.Error(err)
 			}
@@ -154,7 +154,7 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if b.engine.Snapshot().Watches != 0 {
-			t.Error("a spinning waiter watches")
+			t.Error("a polling waiter watches")
 		}
 		if n := drawn(t, b) - before - 1; n < 20 || n > 80 {
 			t.Errorf("asked %d times in 20 s, want pauses from 10 ms to 640 ms", n)
@@ -166,7 +166,7 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 			t.Errorf("noticed the release after %v", d)
 		}
 		must(t, m.Unlock(t.Context()))
-		_, err = b.Kind(Kind{Spin: -1})
+		_, err = b.Locker(Polling(-1))
 		wants(t, err, ErrInvalid)
 	})
 }

@@ -71,9 +71,9 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	other, err := New(b)
 	must(t, err)
 	defer other.Close()
-	fenced, err := c.Kind(Kind{Fenced: true, NonReentrant: true})
+	fenced, err := c.Locker(Fenced(), NonReentrant())
 	must(t, err)
-	fair, err := c.Kind(Kind{Fair: true})
+	fair, err := c.Locker(Fair())
 	must(t, err)
 	ctx := t.Context()
 	for _, x := range []struct {
@@ -113,7 +113,7 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	l, err = LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}})
 	must(t, err)
 	b.wants(t, "a fenced one", 1, 0)
-	reentrant, err := c.Kind(Kind{Fenced: true})
+	reentrant, err := c.Locker(Fenced())
 	must(t, err)
 	inner, err := reentrant.TryLock(l.Context(), "f")
 	must(t, err)
@@ -458,11 +458,11 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c, other := open(), open()
 		ctx := t.Context()
-		fair, err := c.Kind(Kind{Fair: true})
+		fair, err := c.Locker(Fair())
 		must(t, err)
-		spin, err := c.Kind(Kind{Spin: time.Millisecond})
+		polling, err := c.Locker(Polling(time.Millisecond))
 		must(t, err)
-		fenced, err := c.Kind(Kind{Fenced: true})
+		fenced, err := c.Locker(Fenced())
 		must(t, err)
 		read, write := c.RW()
 		var stores []*Client
@@ -475,7 +475,7 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 		quorum, err := Quorum(stores...)
 		must(t, err)
 		p := []Part{
-			{c, "plain"}, {fair, "fair"}, {spin, "spin"}, {fenced, "fenced"}, {quorum, "quorum"},
+			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
 			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
 		}
 		for first := range p {
@@ -489,7 +489,7 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 				_, err := wrapper{x.Locker}.TryLock(ctx, x.Name)
 				wants(t, err, ErrNotAcquired)
 			}
-			l, err := spin.TryLock(all.Context(), "spin")
+			l, err := polling.TryLock(all.Context(), "polling")
 			must(t, err)
 			must(t, l.Unlock(ctx))
 			l, err = read.TryLock(all.Context(), "write")

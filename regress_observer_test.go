@@ -63,7 +63,7 @@ func TestAnObserverIsToldOneKindOfAReentry(t *testing.T) {
 		c, err := New(memory.New(), WithObserver(g.observer()))
 		must(t, err)
 		defer c.Close()
-		fair, err := c.Kind(Kind{Fair: true})
+		fair, err := c.Locker(Fair())
 		must(t, err)
 		outer, err := c.Lock(t.Context(), "n")
 		must(t, err)

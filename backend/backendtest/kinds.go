@@ -105,10 +105,10 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 	}
 	return []pairKind{
 		lock("plain", asLock, c),
-		lock("fair", asLock, e.kind(c, mortise.Kind{Fair: true})),
-		lock("fenced", asLock, e.kind(c, mortise.Kind{Fenced: true})),
-		lock("spin", asLock, e.kind(c, mortise.Kind{Spin: 5 * time.Millisecond})),
-		lock("non-reentrant", asLock, e.kind(c, mortise.Kind{NonReentrant: true})),
+		lock("fair", asLock, e.kind(c, mortise.Fair())),
+		lock("fenced", asLock, e.kind(c, mortise.Fenced())),
+		lock("polling", asLock, e.kind(c, mortise.Polling(5*time.Millisecond))),
+		lock("non-reentrant", asLock, e.kind(c, mortise.NonReentrant())),
 		lock("read", asReadWriteLock, read),
 		lock("write", asReadWriteLock, write),
 		count("counting semaphore", func(name string) {

@@ -27,13 +27,14 @@ func (e *env) tooFew() mortise.Option {
 func (e *env) lockers(c *mortise.Client, s backend.Store) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
-	kinds := map[string]mortise.Kind{"fenced": {Fenced: true}, "spin": {Spin: time.Millisecond},
-		"not reentrant": {NonReentrant: true}}
+	kinds := map[string][]mortise.LockerOption{"fenced": {mortise.Fenced()}, "polling": {mortise.Polling(time.Millisecond)},
+		"not reentrant": {mortise.NonReentrant()}}
 	if s.Capabilities().Fair != nil {
-		kinds["fair"], kinds["fair and fenced"] = mortise.Kind{Fair: true}, mortise.Kind{Fair: true, Fenced: true}
+		kinds["fair"] = []mortise.LockerOption{mortise.Fair()}
+		kinds["fair and fenced"] = append(kinds["fair"], mortise.Fenced())
 	}
 	for name, kind := range kinds {
-		l, err := c.Kind(kind)
+		l, err := c.Locker(kind...)
 		e.fatalIf(err != nil, "%s: %v", name, err)
 		all[name] = l
 	}

@@ -103,8 +103,8 @@ func (u *user) lock(ctx context.Context, l mortise.Locker, opts ...mortise.Optio
 	return nil
 }
 
-func (u *user) kind(ctx context.Context, k mortise.Kind) error {
-	l, err := u.client.Kind(k)
+func (u *user) kind(ctx context.Context, k ...mortise.LockerOption) error {
+	l, err := u.client.Locker(k...)
 	if err != nil {
 		return err
 	}
@@ -158,10 +158,10 @@ var calls = []struct {
 		_, err := u.client.TryLock(ctx, "n")
 		return err
 	}},
-	{"Fenced", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fenced: true}) }},
-	{"Fair", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fair: true}) }},
-	{"Spin", func(ctx context.Context, u *user, _ byte) error {
-		return u.kind(ctx, mortise.Kind{Spin: time.Millisecond})
+	{"Fenced", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Fenced()) }},
+	{"Fair", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Fair()) }},
+	{"Polling", func(ctx context.Context, u *user, _ byte) error {
+		return u.kind(ctx, mortise.Polling(time.Millisecond))
 	}},
 	{"read", func(ctx context.Context, u *user, _ byte) error { read, _ := u.client.RW(); return u.lock(ctx, read) }},
 	{"write", func(ctx context.Context, u *user, _ byte) error {

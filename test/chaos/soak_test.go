@@ -191,7 +191,7 @@ func newSoak(t *testing.T) *soak {
 		harness.OK(t, err)
 		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
 		x := &soaked{Client: m, below: below}
-		x.fair, x.fenced = harness.Kind(t, m, mortise.Kind{Fair: true}), harness.Kind(t, m, mortise.Kind{Fenced: true})
+		x.fair, x.fenced = harness.Locker(t, m, mortise.Fair()), harness.Locker(t, m, mortise.Fenced())
 		x.read, x.write = m.RW()
 		s.clients = append(s.clients, x)
 	}

@@ -358,11 +358,11 @@ func tourLocks(v *visitor) {
 }
 
 // kinds are the lockers of a kind of both clients.
-func (v *visitor) kinds(k mortise.Kind) (a, b mortise.Locker) {
-	return harness.Kind(v.t, v.a, k), harness.Kind(v.t, v.b, k)
+func (v *visitor) kinds(k ...mortise.LockerOption) (a, b mortise.Locker) {
+	return harness.Locker(v.t, v.a, k...), harness.Locker(v.t, v.b, k...)
 }
 
-func tourFenced(v *visitor) { v.lock(v.kinds(mortise.Kind{Fenced: true})) }
+func tourFenced(v *visitor) { v.lock(v.kinds(mortise.Fenced())) }
 
 // tourReplicas is over when it is told that there are none.
 func tourReplicas(v *visitor) {
@@ -386,7 +386,7 @@ func tourForce(v *visitor) {
 func tourNested(v *visitor) { v.nested(v.a) }
 
 func tourNestedFenced(v *visitor) {
-	fenced, _ := v.kinds(mortise.Kind{Fenced: true})
+	fenced, _ := v.kinds(mortise.Fenced())
 	v.nested(fenced)
 }
 
@@ -399,7 +399,7 @@ func (v *visitor) nested(caller mortise.Locker) {
 }
 
 func tourFair(v *visitor) {
-	a, b := v.kinds(mortise.Kind{Fair: true, Fenced: true})
+	a, b := v.kinds(mortise.Fair(), mortise.Fenced())
 	v.lock(a, b)
 	// One gives up, and leaves the queue. Where it may not, no waiter stands behind it.
 	lease := had(a.Lock(v.ctx, v.name))(v)

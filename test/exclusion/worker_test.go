@@ -75,10 +75,14 @@ func (w *worker) open() (below func(), err error) {
 	if err != nil {
 		return below, err
 	}
-	if w.plain, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair"}); err != nil {
+	var kind mortise.LockerOption
+	if w.What == "fair" {
+		kind = mortise.Fair()
+	}
+	if w.plain, err = w.client.Locker(kind); err != nil {
 		return below, err
 	}
-	w.fenced, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair", Fenced: true})
+	w.fenced, err = w.client.Locker(kind, mortise.Fenced())
 	return below, errors.Join(err, w.client.Ping(context.Background()))
 }
 

@@ -229,13 +229,13 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{})},
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.LockerOption{})},
 	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.Lock(context.Background(), "n")) }
 	}},
-	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
+	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Fenced())},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Fair())},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
 		read, _ := b.RW()
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
@@ -324,9 +324,9 @@ var operations = []operation{
 	}},
 }
 
-func lockAndUnlock(k mortise.Kind, opts ...mortise.Option) func(*testing.T, *setup) func() error {
+func lockAndUnlock(k mortise.LockerOption, opts ...mortise.Option) func(*testing.T, *setup) func() error {
 	return func(t *testing.T, b *setup) func() error {
-		l := harness.Must(b.Kind(k))(t)
+		l := harness.Must(b.Locker(k))(t)
 		return func() error { return ended(l.Lock(t.Context(), "n", opts...)) }
 	}
 }

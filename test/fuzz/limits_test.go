@@ -180,8 +180,8 @@ func (r *remains) minus(o *remains) *remains {
 
 func newUsage(t *testing.T, p *place) *usage {
 	t.Helper()
-	kind := func(k mortise.Kind) mortise.Locker { t.Helper(); return harness.Kind(t, p.client, k) }
-	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Kind{Fair: true}), fenced: kind(mortise.Kind{Fenced: true}), fairFenced: kind(mortise.Kind{Fair: true, Fenced: true})}
+	kind := func(k ...mortise.LockerOption) mortise.Locker { t.Helper(); return harness.Locker(t, p.client, k...) }
+	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Fair()), fenced: kind(mortise.Fenced()), fairFenced: kind(mortise.Fair(), mortise.Fenced())}
 	u.read, u.write = p.client.RW()
 	return u
 }

@@ -297,8 +297,8 @@ func (d *damage) try(l mortise.Locker, opts ...mortise.Option) error {
 	return err
 }
 
-func (d *damage) kind(c *mortise.Client, k mortise.Kind) error {
-	l, err := c.Kind(k)
+func (d *damage) kind(c *mortise.Client, k ...mortise.LockerOption) error {
+	l, err := c.Locker(k...)
 	if err != nil {
 		return err
 	}
@@ -325,9 +325,9 @@ var uses = []struct {
 }{
 	{"TryLock", func(d *damage, c *mortise.Client) error { return d.try(c) }},
 	{"Lock", func(d *damage, c *mortise.Client) error { return d.lock(c) }},
-	{"fair", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true}) }},
-	{"fair and fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true, Fenced: true}) }},
-	{"fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fenced: true}) }},
+	{"fair", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fair()) }},
+	{"fair and fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fair(), mortise.Fenced()) }},
+	{"fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fenced()) }},
 	{"Lock with a wait", func(d *damage, c *mortise.Client) error { return d.lock(c, mortise.WithWait(patience/2)) }},
 	{"Unlock", func(d *damage, c *mortise.Client) error {
 		if len(d.leases) == 0 {

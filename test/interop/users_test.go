@@ -188,11 +188,11 @@ func (g *golang) locker(kind string) mortise.Locker {
 	case "plain":
 		return g.Client
 	case "fenced":
-		return g.of(mortise.Kind{Fenced: true})
+		return g.of(mortise.Fenced())
 	case "fair":
-		return g.of(mortise.Kind{Fair: true})
+		return g.of(mortise.Fair())
 	case "spin":
-		return g.of(mortise.Kind{Spin: 5 * time.Millisecond})
+		return g.of(mortise.Polling(5 * time.Millisecond))
 	case "read":
 		return read
 	case "write":
