@@ -464,7 +464,7 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 		must(t, err)
 		fenced, err := c.Locker(Fenced())
 		must(t, err)
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		var stores []*Client
 		for range 3 {
 			s, err := New(memory.New())

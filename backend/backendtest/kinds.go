@@ -79,7 +79,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			state: func(name string) string {
 				inspect := c.Inspect
 				if record == asReadWriteLock {
-					inspect = c.InspectRW
+					inspect = c.RW().Inspect
 				}
 				s, err := inspect(ctx, name)
 				e.errorIf(err == nil && s.Remaining < long-patience, "%s: what is left of the lease is %v", name, s.Remaining)

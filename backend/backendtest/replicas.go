@@ -39,7 +39,7 @@ func (e *env) lockers(c *mortise.Client, s backend.Store) map[string]mortise.Loc
 		all[name] = l
 	}
 	if s.Capabilities().ReadWrite != nil {
-		all["read"], all["write"] = c.RW()
+		all["read"], all["write"] = c.RW().Read, c.RW().Write
 	}
 	return all
 }

@@ -163,9 +163,9 @@ var calls = []struct {
 	{"Polling", func(ctx context.Context, u *user, _ byte) error {
 		return u.kind(ctx, mortise.Polling(time.Millisecond))
 	}},
-	{"read", func(ctx context.Context, u *user, _ byte) error { read, _ := u.client.RW(); return u.lock(ctx, read) }},
+	{"read", func(ctx context.Context, u *user, _ byte) error { read := u.client.RW().Read; return u.lock(ctx, read) }},
 	{"write", func(ctx context.Context, u *user, _ byte) error {
-		_, write := u.client.RW()
+		write := u.client.RW().Write
 		return u.lock(ctx, write)
 	}},
 	{"LockAll", func(ctx context.Context, u *user, _ byte) error {
@@ -176,10 +176,10 @@ var calls = []struct {
 		return err
 	}},
 	{"Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.Inspect(ctx, "n")) }},
-	{"InspectRW", func(ctx context.Context, u *user, _ byte) error { return state(u.client.InspectRW(ctx, "n")) }},
+	{"RW().Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.RW().Inspect(ctx, "n")) }},
 	{"ForceUnlock", func(ctx context.Context, u *user, _ byte) error {
 		_, err := u.client.ForceUnlock(ctx, "n")
-		_, err2 := u.client.ForceUnlockRW(ctx, "n")
+		_, err2 := u.client.RW().ForceUnlock(ctx, "n")
 		return errors.Join(err, err2)
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {

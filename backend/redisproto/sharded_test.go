@@ -69,21 +69,21 @@ var kinds = map[string]struct {
 	"fair":   {lockAs(mortise.Fair()), lockAs(mortise.Fair())},
 	"read after write": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 	},
 	"write after read": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 	},

@@ -117,7 +117,7 @@ func TestWhatHappensToALockIsMeasured(t *testing.T) {
 func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		r := check.Value(read.Lock(t.Context(), "n")).In(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		go write.Lock(ctx, "n")

@@ -185,7 +185,7 @@ func (w *worker) locker() (locker, error) {
 			return nil, err
 		}
 	}
-	m.read, m.write = client.RW()
+	m.read, m.write = client.RW().Read, client.RW().Write
 	if mutant {
 		return &mutated{m, w.Lock}, nil
 	}

@@ -413,8 +413,8 @@ func tourFair(v *visitor) {
 }
 
 func tourRW(v *visitor) {
-	readA, writeA := v.a.RW()
-	readB, writeB := v.b.RW()
+	readA, writeA := v.a.RW().Read, v.a.RW().Write
+	readB, writeB := v.b.RW().Read, v.b.RW().Write
 	// A writer that reads as well, and goes on as a reader.
 	wrote := had(writeA.Lock(v.ctx, v.name))(v)
 	read := had(readA.Lock(wrote.Context(), v.name))(v)
@@ -423,8 +423,8 @@ func tourRW(v *visitor) {
 	v.giveUp(taking(writeB, v.name))
 	v.handOver(taking(writeB, v.name), func() error { return read.Unlock(v.ctx) })
 	had(writeA.Lock(v.ctx, v.name))(v)
-	had(v.b.InspectRW(v.ctx, v.name))(v)
-	had(v.b.ForceUnlockRW(v.ctx, v.name))(v)
+	had(v.b.RW().Inspect(v.ctx, v.name))(v)
+	had(v.b.RW().ForceUnlock(v.ctx, v.name))(v)
 }
 
 func tourCountingSemaphore(v *visitor) {

@@ -213,7 +213,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 
 // visitSide reads, or writes; of those that write, some go on as readers.
 func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, overstay bool, opts []mortise.Option) bool {
-	read, write := w.client.RW()
+	read, write := w.client.RW().Read, w.client.RW().Write
 	side, shared := read, true
 	if rand.IntN(4) == 0 {
 		side, shared = write, false

@@ -237,11 +237,11 @@ var operations = []operation{
 	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Fenced())},
 	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Fair())},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
-		read, _ := b.RW()
+		read := b.RW().Read
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
 	}},
 	{name: "write: Lock, Unlock", want: [4]cost{{2, 35}, {2, 17}, {2, 17}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
-		_, write := b.RW()
+		write := b.RW().Write
 		return func() error { return ended(write.Lock(t.Context(), "n")) }
 	}},
 	{name: "TryLock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {

@@ -236,7 +236,7 @@ func (in *calls) unlock(t *testing.T, what string, l *mortise.Lease, say func(st
 }
 
 func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, error) bool) {
-	read, write := c.RW()
+	read, write := c.RW().Read, c.RW().Write
 	w, err := call(t, "write", enough, func(ctx context.Context) (*mortise.Lease, error) {
 		return write.Lock(context.WithoutCancel(ctx), in.name, in.options()...)
 	})

@@ -152,20 +152,20 @@ var waits = []struct {
 		}},
 	{name: "a reader behind a writer",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return locked(write.Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return locked(read.Lock(ctx, "n"))
 		}},
 	{name: "a writer behind a reader",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return locked(read.Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return locked(write.Lock(ctx, "n"))
 		}},
 	{name: "a counting semaphore", counts: true,

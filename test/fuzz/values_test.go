@@ -339,8 +339,8 @@ var uses = []struct {
 		d.gaveBack(err)
 		return err
 	}},
-	{"read", func(d *damage, c *mortise.Client) error { read, _ := c.RW(); return d.lock(read) }},
-	{"write", func(d *damage, c *mortise.Client) error { _, write := c.RW(); return d.lock(write) }},
+	{"read", func(d *damage, c *mortise.Client) error { read := c.RW().Read; return d.lock(read) }},
+	{"write", func(d *damage, c *mortise.Client) error { write := c.RW().Write; return d.lock(write) }},
 	{"a counting semaphore", func(d *damage, c *mortise.Client) error {
 		s := c.CountingSemaphore(d.name)
 		return errors.Join(
@@ -389,14 +389,14 @@ var uses = []struct {
 	{"Inspect", func(d *damage, c *mortise.Client) error {
 		return d.does("Inspect", func(ctx context.Context) error { return harness.Err(state(c.Inspect(ctx, d.name))) })
 	}},
-	{"InspectRW", func(d *damage, c *mortise.Client) error {
-		return d.does("InspectRW", func(ctx context.Context) error { return harness.Err(state(c.InspectRW(ctx, d.name))) })
+	{"RW().Inspect", func(d *damage, c *mortise.Client) error {
+		return d.does("RW().Inspect", func(ctx context.Context) error { return harness.Err(state(c.RW().Inspect(ctx, d.name))) })
 	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
 		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name)) })
 	}},
-	{"ForceUnlockRW", func(d *damage, c *mortise.Client) error {
-		return d.does("ForceUnlockRW", func(ctx context.Context) error { return harness.Err(c.ForceUnlockRW(ctx, d.name)) })
+	{"RW().ForceUnlock", func(d *damage, c *mortise.Client) error {
+		return d.does("RW().ForceUnlock", func(ctx context.Context) error { return harness.Err(c.RW().ForceUnlock(ctx, d.name)) })
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {
@@ -425,7 +425,7 @@ var uses = []struct {
 			return nil
 		}
 		under := d.leases[len(d.leases)-1].Context()
-		read, _ := c.RW()
+		read := c.RW().Read
 		l, err := call(d.t, "read under it", 2*patience, func(context.Context) (*mortise.Lease, error) {
 			return read.Lock(under, d.name, mortise.WithWait(patience))
 		})

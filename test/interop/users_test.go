@@ -183,7 +183,7 @@ func (p *pair) goUser(g *golang, kind, name string) *goUser {
 // locker is the Locker of a kind, by Java's name.
 func (g *golang) locker(kind string) mortise.Locker {
 	g.t.Helper()
-	read, write := g.RW()
+	read, write := g.RW().Read, g.RW().Write
 	switch kind {
 	case "plain":
 		return g.Client
@@ -208,7 +208,7 @@ func (g *golang) inspectOf(kind, name string) mortise.LockInfo {
 	if kind != "read" && kind != "write" {
 		return g.inspect(name)
 	}
-	s := harness.Must(g.InspectRW(context.Background(), name))(g.t)
+	s := harness.Must(g.RW().Inspect(context.Background(), name))(g.t)
 	return s
 }
 
@@ -217,7 +217,7 @@ func (g *golang) force(kind, name string) bool {
 	g.t.Helper()
 	force := g.ForceUnlock
 	if kind == "read" || kind == "write" {
-		force = g.ForceUnlockRW
+		force = g.RW().ForceUnlock
 	}
 	was := harness.Must(force(context.Background(), name))(g.t)
 	return was

@@ -46,13 +46,13 @@ var families = map[string]family{
 	},
 	"rw": {
 		lockers: func(_ *testing.T, c *mortise.Client) []mortise.Locker {
-			r, w := c.RW()
+			r, w := c.RW().Read, c.RW().Write
 			return []mortise.Locker{r, w}
 		},
 		inspect: func(c *mortise.Client, n string) (mortise.LockInfo, error) {
-			return c.InspectRW(context.Background(), n)
+			return c.RW().Inspect(context.Background(), n)
 		},
-		force: func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlockRW(context.Background(), n) },
+		force: func(c *mortise.Client, n string) (bool, error) { return c.RW().ForceUnlock(context.Background(), n) },
 		topic: backend.KindWrite,
 	},
 }
