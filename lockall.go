@@ -19,6 +19,21 @@ type Part struct {
 	Name string
 }
 
+// Parts are locks of one Locker, for [LockAll].
+func Parts(l Locker, names ...string) []Part {
+	parts := make([]Part, len(names))
+	for i, n := range names {
+		parts[i] = Part{l, n}
+	}
+	return parts
+}
+
+// LockAll takes several locks of this client, all or none, as one lease. The function [LockAll] says how; with
+// [Parts] it takes options, other kinds of lock and locks of several clients.
+func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
+	return LockAll(ctx, Parts(c, names...))
+}
+
 // LockAll takes several locks, all or none, as one lease. It does not deadlock,
 // whatever the order in which it and others name the parts: it waits for one lock at
 // a time and holds none meanwhile. (When one is held, it gives back those that it has, waits for

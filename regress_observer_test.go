@@ -109,7 +109,7 @@ func TestAnObserverIsToldOnceOfEachWaitOfLockAll(t *testing.T) {
 		must(t, err)
 		got := make(chan *Lease)
 		go func() {
-			m, err := LockAll(t.Context(), []Part{{Locker: c, Name: "a"}, {Locker: c, Name: "b"}}, WithWait(10*time.Minute))
+			m, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(10*time.Minute))
 			if err == nil {
 				err = m.Unlock(context.Background())
 			}

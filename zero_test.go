@@ -23,7 +23,7 @@ func TestAZeroClientIsInvalid(t *testing.T) {
 		"a fair Locker":      func() error { _, err := c.Locker(Fair()); return err },
 		"read":               func() error { _, err := read.Lock(ctx, "x"); return err },
 		"write":              func() error { _, err := write.TryLock(ctx, "x"); return err },
-		"LockAll":            func() error { _, err := LockAll(ctx, []Part{{c, "x"}, {c, "y"}}); return err },
+		"LockAll":            func() error { _, err := c.LockAll(ctx, "x", "y"); return err },
 		"Quorum":             func() error { _, err := Quorum(c, new(Client), new(Client)); return err },
 		"Inspect":            func() error { _, err := c.Inspect(ctx, "x"); return err },
 		"RW().Inspect":       func() error { _, err := c.RW().Inspect(ctx, "x"); return err },

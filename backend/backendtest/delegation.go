@@ -710,10 +710,10 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
 		ctx := background
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: a, Name: "x{t}"}, {Locker: a, Name: "y{t}"}})
+		all, err := a.LockAll(ctx, "x{t}", "y{t}")
 		e.fatalIf(err != nil, "%v", err)
 		inner, err := mortise.LockAll(e.called(b, all),
-			[]mortise.Part{{Locker: b, Name: "y{t}"}, {Locker: b, Name: "z{t}"}, {Locker: b, Name: "x{t}"}},
+			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),
 			mortise.WithWait(patience))
 		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)

@@ -65,7 +65,7 @@ var exclusionTests = []test{
 			}
 			e.unlock(lease)
 		}
-		all, err := mortise.LockAll(background, []mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
+		all, err := mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)
 		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)
 		e.done("the semaphore", semaphore.Acquire(background, 1, wait))

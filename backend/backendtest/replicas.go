@@ -187,7 +187,7 @@ var replicaTests = []test{
 		if !s.Capabilities().Replicas {
 			want = mortise.ErrInvalid
 		}
-		parts := []mortise.Part{{Locker: c, Name: "{n}:1"}, {Locker: c, Name: "{n}:2"}, {Locker: c, Name: "{n}:3"}}
+		parts := mortise.Parts(c, "{n}:1", "{n}:2", "{n}:3")
 		e.is("LockAll", second(mortise.LockAll(background, parts, e.tooFew())), want)
 		for _, p := range parts {
 			e.free(c, p.Name)

@@ -169,7 +169,7 @@ var calls = []struct {
 		return u.lock(ctx, write)
 	}},
 	{"LockAll", func(ctx context.Context, u *user, _ byte) error {
-		l, err := mortise.LockAll(ctx, []mortise.Part{{Locker: u.client, Name: "a"}, {Locker: u.client, Name: "b"}})
+		l, err := u.client.LockAll(ctx, "a", "b")
 		if err == nil {
 			u.leases = append(u.leases, l)
 		}

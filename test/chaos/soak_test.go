@@ -273,7 +273,7 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		_, err := c.TryLock(ctx, fresh, mortise.WithLease(100*time.Millisecond))
 		return err
 	case dice < 58:
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: fresh}, {Locker: c, Name: fresh + "b"}, {Locker: c, Name: again("hot", 3)}}, wait)
+		all, err := mortise.LockAll(ctx, mortise.Parts(c, fresh, fresh+"b", again("hot", 3)), wait)
 		if err != nil {
 			return err
 		}

@@ -260,7 +260,7 @@ var operations = []operation{
 		return func() error { return ended(b.Lock(ctx, "n")) }
 	}},
 	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 138}, {2, 117}, {2, 117}, {0, 91}}, prepare: func(t *testing.T, b *setup) func() error {
-		parts := []mortise.Part{{Locker: b.Client, Name: "a"}, {Locker: b.Client, Name: "b"}, {Locker: b.Client, Name: "c"}}
+		parts := mortise.Parts(b.Client, "a", "b", "c")
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
 	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {

@@ -199,7 +199,7 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, say fun
 	}
 	if in.has(together) {
 		all, err := call(t, "LockAll", enough, func(ctx context.Context) (*mortise.Lease, error) {
-			return mortise.LockAll(context.WithoutCancel(ctx), []mortise.Part{{Locker: l, Name: in.name + "p"}, {Locker: l, Name: in.name + "l"}}, in.options()...)
+			return mortise.LockAll(context.WithoutCancel(ctx), mortise.Parts(l, in.name+"p", in.name+"l"), in.options()...)
 		})
 		if say("LockAll", err) {
 			in.unlock(t, "Unlock all", all, say)

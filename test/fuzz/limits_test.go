@@ -227,7 +227,7 @@ func (u *usage) one(prefix string, i int) error {
 		_, err := l.TrySet(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx), l.Wait(ctx))
 	case 14:
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: u.client, Name: name}, {Locker: u.client, Name: name + "b"}, {Locker: u.client, Name: name + "c"}})
+		all, err := u.client.LockAll(ctx, name, name+"b", name+"c")
 		if err != nil {
 			return err
 		}

@@ -400,7 +400,7 @@ var uses = []struct {
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {
-			return mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: d.name}, {Locker: c, Name: d.name + "2"}})
+			return c.LockAll(ctx, d.name, d.name+"2")
 		})
 		if err == nil {
 			d.leases = append(d.leases, l)
