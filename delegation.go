@@ -65,7 +65,7 @@ func Delegations(ctx context.Context) []Delegation {
 //     lock is free for others when all that entered and the caller itself have ended. A caller that unlocks, dies or
 //     loses its lease takes nothing from a service that has entered; nor the reverse. Loss of the lock itself (its
 //     record is removed, the store is emptied) reaches each of them.
-//   - Where the hold has ended, they return [ErrDelegationEnded]. Kind{NonReentrant} returns [ErrInvalid].
+//   - Where the hold has ended, they return [ErrDelegationEnded]. A [NonReentrant] lock returns [ErrInvalid].
 //
 // Names that no delegation is about are locked as with ctx. Of delegations of one name the first counts; where ctx
 // descends from a lease on that name already, too, since what is accepted is innermost.

@@ -162,13 +162,13 @@ func ExampleWithLease() {
 
 // A fencing token lets the store that is written to refuse a holder that was paused
 // beyond its lease, whatever any clock said.
-func ExampleClient_Kind_fenced() {
+func ExampleClient_Locker_fenced() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	fenced, err := locks.Kind(mortise.Kind{Fenced: true})
+	fenced, err := locks.Locker(mortise.Fenced())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package mortise
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -26,17 +27,24 @@ type LockInfo struct {
 	Remaining time.Duration
 	// Mine tells that Client is this client.
 	Mine bool
-	// Readers is how many leases hold a read-write lock for reading; see
-	// [Client.InspectRW]. Where there is no writer, Owner is one of them.
+	// Readers is how many leases hold a read-write lock for reading. Where there is no writer, Owner is one of
+	// them.
 	Readers int
 	// Writing tells that Owner holds a read-write lock for writing.
 	Writing bool
 }
 
-// Inspect reads which owner holds a lock. It is for people and tools: what it says may be
-// outdated when it arrives. Errors are those of Lock. It costs one command.
+// Inspect reads which owner holds a lock of any kind. It is for people and tools: what it says may be outdated when
+// it arrives. Errors are those of Lock; [ErrWrongKind] where the name is that of a semaphore, a latch or other data.
+// It costs one command, for a read-write lock two; see [RWLocker.Inspect].
 func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
-	return c.inspect(ctx, backend.KindLock, name)
+	info, err := c.inspect(ctx, backend.KindLock, name)
+	if errors.Is(err, ErrWrongKind) && c.hasRW() == nil {
+		if rw, wrong := c.RW().Inspect(ctx, name); wrong == nil {
+			return rw, nil
+		}
+	}
+	return info, err
 }
 
 func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (LockInfo, error) {

@@ -43,7 +43,7 @@ import (
 
 // Locker takes locks by name. It is what applications inject, mock and decorate;
 // it is frozen at these two methods. [*Client] implements it with the reentrant
-// lock, and [Client.Kind] with others.
+// lock, and [Client.Locker] returns others.
 //
 // Names are any UTF-8 text of 1 to 65,536 bytes whose braces, if any, form a
 // Redis hash tag ("{tenant}:7"); others are refused with [ErrInvalidName].

@@ -43,7 +43,7 @@ type Observer struct {
 type Subject struct {
 	// Name is what was locked, or acquired of.
 	Name string
-	// Kind is the family: "lock" (plain, fenced, spin and non-reentrant ones), "fair",
+	// Kind is the family: "lock" (plain, fenced, polling and non-reentrant ones), "fair",
 	// "read", "write", "counting_semaphore", "semaphore" or "latch".
 	Kind string
 	// Owner is the holder in the store; empty where there is none (yet).

@@ -100,7 +100,7 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 			t.Error("an Unlock of a lost lease is told as well")
 		}
 
-		_, write := c.RW()
+		write := c.RW().Write
 		w := must(write.Lock(who("d"), "rw"))
 		time.Sleep(11 * time.Second)
 		w.Unlock(t.Context())

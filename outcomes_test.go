@@ -91,8 +91,8 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		b := claiming{s, new(atomic.Int32), new(atomic.Int32)}
 		c := on(t, b)
-		read, _ := open().RW()
-		_, write := c.RW()
+		read := open().RW().Read
+		write := c.RW().Write
 		held, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		go func() {

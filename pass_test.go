@@ -171,7 +171,7 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 		}
 	}
 	fenced := func(c *Client) Locker {
-		l, err := c.Kind(Kind{Fenced: true})
+		l, err := c.Locker(Fenced())
 		if err != nil {
 			panic(err)
 		}

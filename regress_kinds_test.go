@@ -97,8 +97,8 @@ func TestRule14_ShutdownWithdrawsTheDelegationsWritersThatWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := memory.New()
 			a, b := on(t, s), on(t, s)
-			read, _ := a.RW()
-			_, write := b.RW()
+			read := a.RW().Read
+			write := b.RW().Write
 			held, err := read.Lock(t.Context(), "x")
 			must(t, err)
 			w := make(chan error, 1)
@@ -164,7 +164,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 func TestRule14_AReaderEntersAgainWhileTheClientShutsDown(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		r, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		w, err := write.Lock(t.Context(), "y")
@@ -364,13 +364,13 @@ func TestRule08_APlainWaiterIsToldWhereAllInTheFairQueueAreDead(t *testing.T) {
 // lived on.
 func TestRule04_AWritersLeaseEndsThoughAReaderUnderItLivesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		read, write := open().RW()
+		read, write := open().RW().Read, open().RW().Write
 		w, err := write.Lock(t.Context(), "x", WithLease(10*time.Second))
 		must(t, err)
 		r, err := read.Lock(w.Context(), "x")
 		must(t, err)
 		start := time.Now()
-		fresh, _ := open().RW()
+		fresh := open().RW().Read
 		l, err := fresh.Lock(t.Context(), "x", WithWait(time.Hour))
 		must(t, err)
 		if d := time.Since(start); d > 11*time.Second {

@@ -93,10 +93,10 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 		}})
 		_, err := other.Lock(t.Context(), "x")
 		must(t, err)
-		spin, err := c.Kind(Kind{Spin: time.Millisecond})
+		polling, err := c.Locker(Polling(time.Millisecond))
 		must(t, err)
 		for i := range 50 {
-			_, err = spin.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))
+			_, err = polling.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))
 			wants(t, err, ErrNotAcquired)
 		}
 		time.Sleep(time.Second) // the last command's answer comes to no caller

@@ -165,13 +165,13 @@ func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
 
 // One that waited is told so as well, and does not wait on.
 func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
-	for _, fair := range []bool{false, true} {
+	for _, fair := range []LockerOption{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &copied{store: memory.New()}
 			c, err := New(s)
 			must(t, err)
 			defer c.Close()
-			l, err := c.Kind(Kind{Fair: fair, NonReentrant: true})
+			l, err := c.Locker(fair, NonReentrant())
 			must(t, err)
 			held, err := l.Lock(t.Context(), "n")
 			must(t, err)

@@ -14,19 +14,19 @@ import (
 func TestAZeroClientIsInvalid(t *testing.T) {
 	ctx := context.Background()
 	c := new(Client)
-	read, write := c.RW()
+	read, write := c.RW().Read, c.RW().Write
 	calls := map[string]func() error{
 		"Lock":               func() error { _, err := c.Lock(ctx, "x"); return err },
 		"TryLock":            func() error { _, err := c.TryLock(ctx, "x"); return err },
 		"nil Lock":           func() error { _, err := (*Client)(nil).Lock(ctx, "x"); return err },
-		"Kind":               func() error { _, err := c.Kind(Kind{}); return err },
-		"fair Kind":          func() error { _, err := c.Kind(Kind{Fair: true}); return err },
+		"Locker":             func() error { _, err := c.Locker(); return err },
+		"a fair Locker":      func() error { _, err := c.Locker(Fair()); return err },
 		"read":               func() error { _, err := read.Lock(ctx, "x"); return err },
 		"write":              func() error { _, err := write.TryLock(ctx, "x"); return err },
-		"LockAll":            func() error { _, err := LockAll(ctx, []Part{{c, "x"}, {c, "y"}}); return err },
+		"LockAll":            func() error { _, err := c.LockAll(ctx, "x", "y"); return err },
 		"Quorum":             func() error { _, err := Quorum(c, new(Client), new(Client)); return err },
 		"Inspect":            func() error { _, err := c.Inspect(ctx, "x"); return err },
-		"InspectRW":          func() error { _, err := c.InspectRW(ctx, "x"); return err },
+		"RW().Inspect":       func() error { _, err := c.RW().Inspect(ctx, "x"); return err },
 		"ForceUnlock":        func() error { _, err := c.ForceUnlock(ctx, "x"); return err },
 		"WithDelegations":    func() error { _, err := c.WithDelegations(ctx); return err },
 		"Ping":               func() error { return c.Ping(ctx) },
@@ -112,7 +112,7 @@ func TestANilClientIsInvalid(t *testing.T) {
 		"semaphore":          func() error { _, err := c.Semaphore("x").TryAcquire(ctx); return err },
 		"inspect":            func() error { _, err := c.Inspect(ctx, "x"); return err },
 		"close":              func() error { return c.Close() },
-		"rw":                 func() error { r, _ := c.RW(); _, err := r.Lock(ctx, "x"); return err },
+		"rw":                 func() error { r := c.RW().Read; _, err := r.Lock(ctx, "x"); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

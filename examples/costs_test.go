@@ -207,7 +207,7 @@ func (c *costs) measure() []cost {
 	add("it is held for a second", func() { time.Sleep(time.Second) })
 	c.unlock(lease)
 
-	fenced, err := a.Kind(mortise.Kind{Fenced: true})
+	fenced, err := a.Locker(mortise.Fenced())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -668,14 +668,14 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Kinds_AreEnteredFromElsewhere", func(e *env) {
 		a, b := e.client(), e.client()
-		fenced := e.kind(a, mortise.Kind{Fenced: true})
-		bFenced := e.kind(b, mortise.Kind{Fenced: true})
+		fenced := e.kind(a, mortise.Fenced())
+		bFenced := e.kind(b, mortise.Fenced())
 		outer := e.lock(fenced, background, "n")
 		token, _ := outer.Token()
 		inner := e.lock(bFenced, e.called(b, outer), "n")
 		got, is := inner.Token()
 		e.errorIf(!is || got != token, "a callee's token is %d, want its caller's, %d", got, token)
-		_, err := e.kind(b, mortise.Kind{NonReentrant: true}).Lock(inner.Context(), "n")
+		_, err := e.kind(b, mortise.NonReentrant()).Lock(inner.Context(), "n")
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
 		claim := mortise.Delegations(outer.Context())[0]
@@ -683,7 +683,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		forged, err := b.WithDelegations(background, claim)
 		e.fatalIf(err != nil, "WithDelegations: %v", err)
 		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrDelegationEnded)
-		_, err = e.kind(b, mortise.Kind{NonReentrant: true}).Lock(e.called(b, outer), "n")
+		_, err = e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")
 		e.is("NonReentrant", err, mortise.ErrInvalid)
 		e.unlock(outer)
 
@@ -692,14 +692,14 @@ var nestTests = where((*env).nests, "delegation", []test{
 		got, is = inner.Token()
 		e.errorIf(!is || got <= token, "a token of %d is not larger than %d", got, token)
 		e.unlock(inner)
-		e.unlock(e.lock(e.kind(b, mortise.Kind{Spin: 5 * time.Millisecond}), e.called(b, outer), "n"))
+		e.unlock(e.lock(e.kind(b, mortise.Polling(5*time.Millisecond)), e.called(b, outer), "n"))
 		e.unlock(outer)
 
-		fair, err := a.Kind(mortise.Kind{Fair: true})
+		fair, err := a.Locker(mortise.Fair())
 		if err != nil {
 			return
 		}
-		bFair := e.kind(b, mortise.Kind{Fair: true})
+		bFair := e.kind(b, mortise.Fair())
 		outer = e.lock(fair, background, "n")
 		inner = e.lock(bFair, e.called(b, outer), "n")
 		next := locking(bFair, background, "n", mortise.WithWait(patience))
@@ -710,10 +710,10 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
 		ctx := background
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: a, Name: "x{t}"}, {Locker: a, Name: "y{t}"}})
+		all, err := a.LockAll(ctx, "x{t}", "y{t}")
 		e.fatalIf(err != nil, "%v", err)
 		inner, err := mortise.LockAll(e.called(b, all),
-			[]mortise.Part{{Locker: b, Name: "y{t}"}, {Locker: b, Name: "z{t}"}, {Locker: b, Name: "x{t}"}},
+			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),
 			mortise.WithWait(patience))
 		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)

@@ -79,7 +79,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			state: func(name string) string {
 				inspect := c.Inspect
 				if record == asReadWriteLock {
-					inspect = c.InspectRW
+					inspect = c.RW().Inspect
 				}
 				s, err := inspect(ctx, name)
 				e.errorIf(err == nil && s.Remaining < long-patience, "%s: what is left of the lease is %v", name, s.Remaining)
@@ -105,10 +105,10 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 	}
 	return []pairKind{
 		lock("plain", asLock, c),
-		lock("fair", asLock, e.kind(c, mortise.Kind{Fair: true})),
-		lock("fenced", asLock, e.kind(c, mortise.Kind{Fenced: true})),
-		lock("spin", asLock, e.kind(c, mortise.Kind{Spin: 5 * time.Millisecond})),
-		lock("non-reentrant", asLock, e.kind(c, mortise.Kind{NonReentrant: true})),
+		lock("fair", asLock, e.kind(c, mortise.Fair())),
+		lock("fenced", asLock, e.kind(c, mortise.Fenced())),
+		lock("polling", asLock, e.kind(c, mortise.Polling(5*time.Millisecond))),
+		lock("non-reentrant", asLock, e.kind(c, mortise.NonReentrant())),
 		lock("read", asReadWriteLock, read),
 		lock("write", asReadWriteLock, write),
 		count("counting semaphore", func(name string) {

@@ -13,11 +13,10 @@ import (
 
 const (
 	remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or use the " +
-		"calls of that kind (of a read-write lock RW, InspectRW and ForceUnlockRW); delete the key if TYPE and " +
+		"calls of that kind (of a read-write lock Client.RW); delete the key if TYPE and " +
 		"its value show that it is no lock"
 	// remedyReadWrite is for a call of another kind on a read-write lock, remedyNotReadWrite for the reverse.
-	remedyReadWrite = "the name is in use for a read-write lock: choose another name, or use RW, InspectRW and " +
-		"ForceUnlockRW"
+	remedyReadWrite    = "the name is in use for a read-write lock: choose another name, or use Client.RW"
 	remedyNotReadWrite = "the name is in use for a lock that is no read-write lock: choose another name, or use " +
 		"Lock, Inspect and ForceUnlock"
 )

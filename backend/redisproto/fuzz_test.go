@@ -103,8 +103,8 @@ func (u *user) lock(ctx context.Context, l mortise.Locker, opts ...mortise.Optio
 	return nil
 }
 
-func (u *user) kind(ctx context.Context, k mortise.Kind) error {
-	l, err := u.client.Kind(k)
+func (u *user) kind(ctx context.Context, k ...mortise.LockerOption) error {
+	l, err := u.client.Locker(k...)
 	if err != nil {
 		return err
 	}
@@ -158,28 +158,28 @@ var calls = []struct {
 		_, err := u.client.TryLock(ctx, "n")
 		return err
 	}},
-	{"Fenced", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fenced: true}) }},
-	{"Fair", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fair: true}) }},
-	{"Spin", func(ctx context.Context, u *user, _ byte) error {
-		return u.kind(ctx, mortise.Kind{Spin: time.Millisecond})
+	{"Fenced", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Fenced()) }},
+	{"Fair", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Fair()) }},
+	{"Polling", func(ctx context.Context, u *user, _ byte) error {
+		return u.kind(ctx, mortise.Polling(time.Millisecond))
 	}},
-	{"read", func(ctx context.Context, u *user, _ byte) error { read, _ := u.client.RW(); return u.lock(ctx, read) }},
+	{"read", func(ctx context.Context, u *user, _ byte) error { read := u.client.RW().Read; return u.lock(ctx, read) }},
 	{"write", func(ctx context.Context, u *user, _ byte) error {
-		_, write := u.client.RW()
+		write := u.client.RW().Write
 		return u.lock(ctx, write)
 	}},
 	{"LockAll", func(ctx context.Context, u *user, _ byte) error {
-		l, err := mortise.LockAll(ctx, []mortise.Part{{Locker: u.client, Name: "a"}, {Locker: u.client, Name: "b"}})
+		l, err := u.client.LockAll(ctx, "a", "b")
 		if err == nil {
 			u.leases = append(u.leases, l)
 		}
 		return err
 	}},
 	{"Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.Inspect(ctx, "n")) }},
-	{"InspectRW", func(ctx context.Context, u *user, _ byte) error { return state(u.client.InspectRW(ctx, "n")) }},
+	{"RW().Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.RW().Inspect(ctx, "n")) }},
 	{"ForceUnlock", func(ctx context.Context, u *user, _ byte) error {
 		_, err := u.client.ForceUnlock(ctx, "n")
-		_, err2 := u.client.ForceUnlockRW(ctx, "n")
+		_, err2 := u.client.RW().ForceUnlock(ctx, "n")
 		return errors.Join(err, err2)
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {

@@ -64,26 +64,26 @@ var kinds = map[string]struct {
 	// hold returns what gives it back; wait waits for it and returns what gives that back.
 	hold, wait func(ctx context.Context, c *mortise.Client, name string) (func() error, error)
 }{
-	"plain":  {lockAs(mortise.Kind{}), lockAs(mortise.Kind{})},
-	"fenced": {lockAs(mortise.Kind{Fenced: true}), lockAs(mortise.Kind{Fenced: true})},
-	"fair":   {lockAs(mortise.Kind{Fair: true}), lockAs(mortise.Kind{Fair: true})},
+	"plain":  {lockAs(), lockAs()},
+	"fenced": {lockAs(mortise.Fenced()), lockAs(mortise.Fenced())},
+	"fair":   {lockAs(mortise.Fair()), lockAs(mortise.Fair())},
 	"read after write": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 	},
 	"write after read": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 	},
@@ -113,9 +113,9 @@ func take(l *mortise.Lease, err error) (func() error, error) {
 	return func() error { return l.Unlock(context.Background()) }, err
 }
 
-func lockAs(k mortise.Kind) func(context.Context, *mortise.Client, string) (func() error, error) {
+func lockAs(k ...mortise.LockerOption) func(context.Context, *mortise.Client, string) (func() error, error) {
 	return func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-		l, err := c.Kind(k)
+		l, err := c.Locker(k...)
 		if err != nil {
 			return nil, err
 		}

@@ -60,8 +60,8 @@ const MaxClientWait = 5 * time.Minute
 // WithReaders has these methods lock by read instead: readers share the lock, the
 // other methods do not. Each must be in [Methods].
 //
-//	read, write := client.RW()
-//	grpclock.UnaryServerInterceptor(write, methods, grpclock.WithReaders(read, "/shop.v1.Orders/Get"))
+//	rw := client.RW()
+//	grpclock.UnaryServerInterceptor(rw.Write, methods, grpclock.WithReaders(rw.Read, "/shop.v1.Orders/Get"))
 func WithReaders(read mortise.Locker, fullMethods ...string) Option {
 	if read == nil || len(fullMethods) == 0 {
 		panic("grpclock: WithReaders: the Locker must not be nil, and there must be methods")

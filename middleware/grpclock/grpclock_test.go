@@ -458,7 +458,7 @@ func badKeys(s *site) {
 
 func readers(s *site) {
 	in, let := s.heldUnary()
-	read, write := s.locks.RW()
+	read, write := s.locks.RW().Read, s.locks.RW().Write
 	methods := grpclock.Methods{unary: order}
 	reader := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods,
 		grpclock.WithReaders(read, unary))))

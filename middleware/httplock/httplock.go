@@ -71,8 +71,8 @@ func WithConflict() Option {
 // WithReaders has GET and HEAD requests lock by read instead, the others by New's
 // Locker: readers share the lock, writers do not.
 //
-//	read, write := client.RW()
-//	lock := httplock.New(write, key, httplock.WithReaders(read))
+//	rw := client.RW()
+//	lock := httplock.New(rw.Write, key, httplock.WithReaders(rw.Read))
 func WithReaders(read mortise.Locker) Option {
 	if read == nil {
 		panic("httplock: WithReaders: the Locker must not be nil")

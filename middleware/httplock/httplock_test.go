@@ -417,7 +417,7 @@ func nested(s *site) {
 }
 
 func readers(s *site) {
-	read, write := s.locks.RW()
+	read, write := s.locks.RW().Read, s.locks.RW().Write
 	h := newHeld()
 	srv := s.serve(h.ServeHTTP, httplock.New(write, orders, httplock.WithReaders(read)))
 	url := srv.URL + "/orders/42"

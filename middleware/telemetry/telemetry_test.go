@@ -117,7 +117,7 @@ func TestWhatHappensToALockIsMeasured(t *testing.T) {
 func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		r := check.Value(read.Lock(t.Context(), "n")).In(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		go write.Lock(ctx, "n")
@@ -168,7 +168,7 @@ func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
 func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		fenced := check.Value(c.Kind(mortise.Kind{Fenced: true})).In(t)
+		fenced := check.Value(c.Locker(mortise.Fenced())).In(t)
 		first := check.Value(fenced.Lock(t.Context(), "n")).In(t)
 		ctx, caller := s.traces.Tracer("").Start(t.Context(), "caller")
 		done := make(chan error)

@@ -191,8 +191,8 @@ func newSoak(t *testing.T) *soak {
 		harness.OK(t, err)
 		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
 		x := &soaked{Client: m, below: below}
-		x.fair, x.fenced = harness.Kind(t, m, mortise.Kind{Fair: true}), harness.Kind(t, m, mortise.Kind{Fenced: true})
-		x.read, x.write = m.RW()
+		x.fair, x.fenced = harness.Locker(t, m, mortise.Fair()), harness.Locker(t, m, mortise.Fenced())
+		x.read, x.write = m.RW().Read, m.RW().Write
 		s.clients = append(s.clients, x)
 	}
 	return s
@@ -273,7 +273,7 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		_, err := c.TryLock(ctx, fresh, mortise.WithLease(100*time.Millisecond))
 		return err
 	case dice < 58:
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: fresh}, {Locker: c, Name: fresh + "b"}, {Locker: c, Name: again("hot", 3)}}, wait)
+		all, err := mortise.LockAll(ctx, mortise.Parts(c, fresh, fresh+"b", again("hot", 3)), wait)
 		if err != nil {
 			return err
 		}

@@ -279,7 +279,7 @@ func TestFencingTokensGoAlong(t *testing.T) {
 					b = harness.At(server.Addr()).Backend(t, on)
 				}
 				c := harness.Client(t, b)
-				return c, harness.Kind(t, c, mortise.Kind{Fenced: true})
+				return c, harness.Locker(t, c, mortise.Fenced())
 			}
 			ctx := context.Background()
 			_, caller := open()

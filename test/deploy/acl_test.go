@@ -348,7 +348,7 @@ func tourLocks(v *visitor) {
 	v.try(v.a.Ping(v.ctx))
 	v.srv.Must("SCRIPT", "FLUSH")
 	v.try(mortise.Do(v.ctx, v.a, v.name, taking(v.a, v.name)))
-	all := had(mortise.LockAll(v.ctx, []mortise.Part{{Locker: v.a, Name: v.name}, {Locker: v.a, Name: v.name + "/2"}}))(v)
+	all := had(mortise.LockAll(v.ctx, mortise.Parts(v.a, v.name, v.name+"/2")))(v)
 	v.try(all.Unlock(v.ctx))
 	v.lock(v.a, v.b)
 	// The waiter does not listen any more. That it may not is told to waiters only: here there is none.
@@ -358,11 +358,11 @@ func tourLocks(v *visitor) {
 }
 
 // kinds are the lockers of a kind of both clients.
-func (v *visitor) kinds(k mortise.Kind) (a, b mortise.Locker) {
-	return harness.Kind(v.t, v.a, k), harness.Kind(v.t, v.b, k)
+func (v *visitor) kinds(k ...mortise.LockerOption) (a, b mortise.Locker) {
+	return harness.Locker(v.t, v.a, k...), harness.Locker(v.t, v.b, k...)
 }
 
-func tourFenced(v *visitor) { v.lock(v.kinds(mortise.Kind{Fenced: true})) }
+func tourFenced(v *visitor) { v.lock(v.kinds(mortise.Fenced())) }
 
 // tourReplicas is over when it is told that there are none.
 func tourReplicas(v *visitor) {
@@ -386,7 +386,7 @@ func tourForce(v *visitor) {
 func tourNested(v *visitor) { v.nested(v.a) }
 
 func tourNestedFenced(v *visitor) {
-	fenced, _ := v.kinds(mortise.Kind{Fenced: true})
+	fenced, _ := v.kinds(mortise.Fenced())
 	v.nested(fenced)
 }
 
@@ -399,7 +399,7 @@ func (v *visitor) nested(caller mortise.Locker) {
 }
 
 func tourFair(v *visitor) {
-	a, b := v.kinds(mortise.Kind{Fair: true, Fenced: true})
+	a, b := v.kinds(mortise.Fair(), mortise.Fenced())
 	v.lock(a, b)
 	// One gives up, and leaves the queue. Where it may not, no waiter stands behind it.
 	lease := had(a.Lock(v.ctx, v.name))(v)
@@ -413,8 +413,8 @@ func tourFair(v *visitor) {
 }
 
 func tourRW(v *visitor) {
-	readA, writeA := v.a.RW()
-	readB, writeB := v.b.RW()
+	readA, writeA := v.a.RW().Read, v.a.RW().Write
+	readB, writeB := v.b.RW().Read, v.b.RW().Write
 	// A writer that reads as well, and goes on as a reader.
 	wrote := had(writeA.Lock(v.ctx, v.name))(v)
 	read := had(readA.Lock(wrote.Context(), v.name))(v)
@@ -423,8 +423,8 @@ func tourRW(v *visitor) {
 	v.giveUp(taking(writeB, v.name))
 	v.handOver(taking(writeB, v.name), func() error { return read.Unlock(v.ctx) })
 	had(writeA.Lock(v.ctx, v.name))(v)
-	had(v.b.InspectRW(v.ctx, v.name))(v)
-	had(v.b.ForceUnlockRW(v.ctx, v.name))(v)
+	had(v.b.RW().Inspect(v.ctx, v.name))(v)
+	had(v.b.RW().ForceUnlock(v.ctx, v.name))(v)
 }
 
 func tourCountingSemaphore(v *visitor) {

@@ -75,10 +75,14 @@ func (w *worker) open() (below func(), err error) {
 	if err != nil {
 		return below, err
 	}
-	if w.plain, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair"}); err != nil {
+	var kind mortise.LockerOption
+	if w.What == "fair" {
+		kind = mortise.Fair()
+	}
+	if w.plain, err = w.client.Locker(kind); err != nil {
 		return below, err
 	}
-	w.fenced, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair", Fenced: true})
+	w.fenced, err = w.client.Locker(kind, mortise.Fenced())
 	return below, errors.Join(err, w.client.Ping(context.Background()))
 }
 
@@ -209,7 +213,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 
 // visitSide reads, or writes; of those that write, some go on as readers.
 func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, overstay bool, opts []mortise.Option) bool {
-	read, write := w.client.RW()
+	read, write := w.client.RW().Read, w.client.RW().Write
 	side, shared := read, true
 	if rand.IntN(4) == 0 {
 		side, shared = write, false

@@ -229,19 +229,19 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{})},
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.LockerOption{})},
 	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.Lock(context.Background(), "n")) }
 	}},
-	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
+	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Fenced())},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Fair())},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
-		read, _ := b.RW()
+		read := b.RW().Read
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
 	}},
 	{name: "write: Lock, Unlock", want: [4]cost{{2, 35}, {2, 17}, {2, 17}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
-		_, write := b.RW()
+		write := b.RW().Write
 		return func() error { return ended(write.Lock(t.Context(), "n")) }
 	}},
 	{name: "TryLock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
@@ -260,7 +260,7 @@ var operations = []operation{
 		return func() error { return ended(b.Lock(ctx, "n")) }
 	}},
 	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 138}, {2, 117}, {2, 117}, {0, 91}}, prepare: func(t *testing.T, b *setup) func() error {
-		parts := []mortise.Part{{Locker: b.Client, Name: "a"}, {Locker: b.Client, Name: "b"}, {Locker: b.Client, Name: "c"}}
+		parts := mortise.Parts(b.Client, "a", "b", "c")
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
 	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {
@@ -324,9 +324,9 @@ var operations = []operation{
 	}},
 }
 
-func lockAndUnlock(k mortise.Kind, opts ...mortise.Option) func(*testing.T, *setup) func() error {
+func lockAndUnlock(k mortise.LockerOption, opts ...mortise.Option) func(*testing.T, *setup) func() error {
 	return func(t *testing.T, b *setup) func() error {
-		l := harness.Must(b.Kind(k))(t)
+		l := harness.Must(b.Locker(k))(t)
 		return func() error { return ended(l.Lock(t.Context(), "n", opts...)) }
 	}
 }

@@ -180,9 +180,9 @@ func (r *remains) minus(o *remains) *remains {
 
 func newUsage(t *testing.T, p *place) *usage {
 	t.Helper()
-	kind := func(k mortise.Kind) mortise.Locker { t.Helper(); return harness.Kind(t, p.client, k) }
-	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Kind{Fair: true}), fenced: kind(mortise.Kind{Fenced: true}), fairFenced: kind(mortise.Kind{Fair: true, Fenced: true})}
-	u.read, u.write = p.client.RW()
+	kind := func(k ...mortise.LockerOption) mortise.Locker { t.Helper(); return harness.Locker(t, p.client, k...) }
+	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Fair()), fenced: kind(mortise.Fenced()), fairFenced: kind(mortise.Fair(), mortise.Fenced())}
+	u.read, u.write = p.client.RW().Read, p.client.RW().Write
 	return u
 }
 
@@ -227,7 +227,7 @@ func (u *usage) one(prefix string, i int) error {
 		_, err := l.TrySet(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx), l.Wait(ctx))
 	case 14:
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: u.client, Name: name}, {Locker: u.client, Name: name + "b"}, {Locker: u.client, Name: name + "c"}})
+		all, err := u.client.LockAll(ctx, name, name+"b", name+"c")
 		if err != nil {
 			return err
 		}
@@ -371,13 +371,13 @@ func TestLimit_TenThousandReaders(t *testing.T) {
 	readers := limit(2000, 10_000)
 	eachStore(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
-		read, write := p.client.RW()
+		read, write := p.client.RW().Read, p.client.RW().Write
 		leases := make([]*mortise.Lease, readers)
 		began := time.Now()
 		crowd(t, readers, func(i int) (err error) { leases[i], err = read.Lock(ctx, "n"); return err })
 		locked := time.Now()
-		if s, err := p.client.InspectRW(ctx, "n"); err != nil || s.Readers != readers {
-			t.Errorf("InspectRW: %+v, %v; want %d readers", s, err, readers)
+		if s, err := p.client.RW().Inspect(ctx, "n"); err != nil || s.Readers != readers {
+			t.Errorf("RW().Inspect: %+v, %v; want %d readers", s, err, readers)
 		}
 		type result struct {
 			l   *mortise.Lease

@@ -125,8 +125,8 @@ func locked(l *mortise.Lease, err error) (undo, error) {
 	return l.Unlock, nil
 }
 
-func kindOf(c *mortise.Client, k mortise.Kind) mortise.Locker {
-	l, err := c.Kind(k)
+func kindOf(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
+	l, err := c.Locker(k...)
 	if err != nil {
 		panic(err)
 	}
@@ -145,27 +145,27 @@ var waits = []struct {
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) { return locked(c.Lock(ctx, "n")) }},
 	{name: "fair",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			return locked(kindOf(c, mortise.Kind{Fair: true}).Lock(ctx, "n"))
+			return locked(kindOf(c, mortise.Fair()).Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			return locked(kindOf(c, mortise.Kind{Fair: true}).Lock(ctx, "n"))
+			return locked(kindOf(c, mortise.Fair()).Lock(ctx, "n"))
 		}},
 	{name: "a reader behind a writer",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return locked(write.Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return locked(read.Lock(ctx, "n"))
 		}},
 	{name: "a writer behind a reader",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return locked(read.Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return locked(write.Lock(ctx, "n"))
 		}},
 	{name: "a counting semaphore", counts: true,

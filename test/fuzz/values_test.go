@@ -297,8 +297,8 @@ func (d *damage) try(l mortise.Locker, opts ...mortise.Option) error {
 	return err
 }
 
-func (d *damage) kind(c *mortise.Client, k mortise.Kind) error {
-	l, err := c.Kind(k)
+func (d *damage) kind(c *mortise.Client, k ...mortise.LockerOption) error {
+	l, err := c.Locker(k...)
 	if err != nil {
 		return err
 	}
@@ -325,9 +325,9 @@ var uses = []struct {
 }{
 	{"TryLock", func(d *damage, c *mortise.Client) error { return d.try(c) }},
 	{"Lock", func(d *damage, c *mortise.Client) error { return d.lock(c) }},
-	{"fair", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true}) }},
-	{"fair and fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true, Fenced: true}) }},
-	{"fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fenced: true}) }},
+	{"fair", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fair()) }},
+	{"fair and fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fair(), mortise.Fenced()) }},
+	{"fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fenced()) }},
 	{"Lock with a wait", func(d *damage, c *mortise.Client) error { return d.lock(c, mortise.WithWait(patience/2)) }},
 	{"Unlock", func(d *damage, c *mortise.Client) error {
 		if len(d.leases) == 0 {
@@ -339,8 +339,8 @@ var uses = []struct {
 		d.gaveBack(err)
 		return err
 	}},
-	{"read", func(d *damage, c *mortise.Client) error { read, _ := c.RW(); return d.lock(read) }},
-	{"write", func(d *damage, c *mortise.Client) error { _, write := c.RW(); return d.lock(write) }},
+	{"read", func(d *damage, c *mortise.Client) error { read := c.RW().Read; return d.lock(read) }},
+	{"write", func(d *damage, c *mortise.Client) error { write := c.RW().Write; return d.lock(write) }},
 	{"a counting semaphore", func(d *damage, c *mortise.Client) error {
 		s := c.CountingSemaphore(d.name)
 		return errors.Join(
@@ -389,18 +389,18 @@ var uses = []struct {
 	{"Inspect", func(d *damage, c *mortise.Client) error {
 		return d.does("Inspect", func(ctx context.Context) error { return harness.Err(state(c.Inspect(ctx, d.name))) })
 	}},
-	{"InspectRW", func(d *damage, c *mortise.Client) error {
-		return d.does("InspectRW", func(ctx context.Context) error { return harness.Err(state(c.InspectRW(ctx, d.name))) })
+	{"RW().Inspect", func(d *damage, c *mortise.Client) error {
+		return d.does("RW().Inspect", func(ctx context.Context) error { return harness.Err(state(c.RW().Inspect(ctx, d.name))) })
 	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
 		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name)) })
 	}},
-	{"ForceUnlockRW", func(d *damage, c *mortise.Client) error {
-		return d.does("ForceUnlockRW", func(ctx context.Context) error { return harness.Err(c.ForceUnlockRW(ctx, d.name)) })
+	{"RW().ForceUnlock", func(d *damage, c *mortise.Client) error {
+		return d.does("RW().ForceUnlock", func(ctx context.Context) error { return harness.Err(c.RW().ForceUnlock(ctx, d.name)) })
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {
-			return mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: d.name}, {Locker: c, Name: d.name + "2"}})
+			return c.LockAll(ctx, d.name, d.name+"2")
 		})
 		if err == nil {
 			d.leases = append(d.leases, l)
@@ -425,7 +425,7 @@ var uses = []struct {
 			return nil
 		}
 		under := d.leases[len(d.leases)-1].Context()
-		read, _ := c.RW()
+		read := c.RW().Read
 		l, err := call(d.t, "read under it", 2*patience, func(context.Context) (*mortise.Lease, error) {
 			return read.Lock(under, d.name, mortise.WithWait(patience))
 		})

@@ -209,7 +209,7 @@ func readers(p *pair) {
 	j := p.redisson.thread(p.T, "reader").lockOf("read", p.name)
 	writer := p.javaUser(p.redisson, "write", p.name, "writer")
 	g := p.golang(slow)
-	read, write := g.RW()
+	read, write := g.RW().Read, g.RW().Write
 	ctx := context.Background()
 	inspect := func(readers int) {
 		p.Helper()

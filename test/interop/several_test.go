@@ -123,7 +123,7 @@ func (s *together) test() {
 	// Java holds, Go waits.
 	harness.FatalIf(s, !j.do(s.ask("tryLock", 0)).OK, "Java cannot take what is free")
 	for _, seat := range s.seats {
-		seat.golang.refused(mortise.Kind{}, seat.name)
+		seat.golang.refused(plainly, seat.name)
 	}
 	s.refused(lock)
 	w := &waiting{done: make(chan struct{})}

@@ -183,16 +183,16 @@ func (p *pair) goUser(g *golang, kind, name string) *goUser {
 // locker is the Locker of a kind, by Java's name.
 func (g *golang) locker(kind string) mortise.Locker {
 	g.t.Helper()
-	read, write := g.RW()
+	read, write := g.RW().Read, g.RW().Write
 	switch kind {
 	case "plain":
 		return g.Client
 	case "fenced":
-		return g.of(mortise.Kind{Fenced: true})
+		return g.of(mortise.Fenced())
 	case "fair":
-		return g.of(mortise.Kind{Fair: true})
+		return g.of(mortise.Fair())
 	case "spin":
-		return g.of(mortise.Kind{Spin: 5 * time.Millisecond})
+		return g.of(mortise.Polling(5 * time.Millisecond))
 	case "read":
 		return read
 	case "write":
@@ -208,7 +208,7 @@ func (g *golang) inspectOf(kind, name string) mortise.LockInfo {
 	if kind != "read" && kind != "write" {
 		return g.inspect(name)
 	}
-	s := harness.Must(g.InspectRW(context.Background(), name))(g.t)
+	s := harness.Must(g.RW().Inspect(context.Background(), name))(g.t)
 	return s
 }
 
@@ -217,7 +217,7 @@ func (g *golang) force(kind, name string) bool {
 	g.t.Helper()
 	force := g.ForceUnlock
 	if kind == "read" || kind == "write" {
-		force = g.ForceUnlockRW
+		force = g.RW().ForceUnlock
 	}
 	was := harness.Must(force(context.Background(), name))(g.t)
 	return was

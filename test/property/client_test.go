@@ -36,7 +36,7 @@ func openClients(t *testing.T) []*world {
 			w.client[i] = newClient(t, s, mortise.WithID(fmt.Sprintf("%s%d", fresh(), i)), mortise.WithObserver(mortise.Observer{
 				Waiting: func(mortise.WaitingEvent) { w.waiting.Add(1) },
 			}))
-			w.fenced[i] = harness.Must(w.client[i].Kind(mortise.Kind{Fenced: true}))(t)
+			w.fenced[i] = harness.Must(w.client[i].Locker(mortise.Fenced()))(t)
 		}
 		all = append(all, w)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,13 +19,14 @@ import (
 // kinds that share a record and exclude each other.
 type family struct {
 	lockers func(t *testing.T, c *mortise.Client) []mortise.Locker
-	kinds   []mortise.Kind // of each locker; nil for a read-write lock
+	kinds   [][]mortise.LockerOption // of each locker; nil for a read-write lock
 	inspect func(c *mortise.Client, name string) (mortise.LockInfo, error)
 	force   func(c *mortise.Client, name string) (bool, error)
 	topic   backend.Kind
 }
 
-var allKinds = []mortise.Kind{{}, {Fenced: true}, {NonReentrant: true}, {Spin: time.Millisecond}, {Fair: true}, {Fair: true, Fenced: true, NonReentrant: true}}
+var allKinds = [][]mortise.LockerOption{{}, {mortise.Fenced()}, {mortise.NonReentrant()}, {mortise.Polling(time.Millisecond)},
+	{mortise.Fair()}, {mortise.Fair(), mortise.Fenced(), mortise.NonReentrant()}}
 
 const reads, writes = 0, 1 // the lockers of a read-write lock
 
@@ -32,7 +34,7 @@ var families = map[string]family{
 	"lock": {
 		lockers: func(t *testing.T, c *mortise.Client) (all []mortise.Locker) {
 			for _, k := range allKinds {
-				l := harness.Must(c.Kind(k))(t)
+				l := harness.Must(c.Locker(k...))(t)
 				all = append(all, l)
 			}
 			return all
@@ -44,13 +46,13 @@ var families = map[string]family{
 	},
 	"rw": {
 		lockers: func(_ *testing.T, c *mortise.Client) []mortise.Locker {
-			r, w := c.RW()
+			r, w := c.RW().Read, c.RW().Write
 			return []mortise.Locker{r, w}
 		},
 		inspect: func(c *mortise.Client, n string) (mortise.LockInfo, error) {
-			return c.InspectRW(context.Background(), n)
+			return c.RW().Inspect(context.Background(), n)
 		},
-		force: func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlockRW(context.Background(), n) },
+		force: func(c *mortise.Client, n string) (bool, error) { return c.RW().ForceUnlock(context.Background(), n) },
 		topic: backend.KindWrite,
 	},
 }
@@ -135,7 +137,7 @@ func (c *company) outcome(from *party, kind int) []string {
 		}
 		return []string{granted, refused}
 	}
-	if c.family.kinds != nil && c.family.kinds[kind].NonReentrant {
+	if c.family.kinds != nil && slices.Contains(c.family.kinds[kind], mortise.NonReentrant()) {
 		return []string{invalid}
 	}
 	w := from.writer()
@@ -198,7 +200,7 @@ func (c *company) lock(t *rapid.T) {
 		}
 		if got == "ok" && c.family.kinds != nil {
 			// An owner that was fenced once need not be again.
-			if tok, fenced := p.in[n].Token(); c.family.kinds[kind].Fenced && (!fenced || tok <= 0) {
+			if tok, fenced := p.in[n].Token(); slices.Contains(c.family.kinds[kind], mortise.Fenced()) && (!fenced || tok <= 0) {
 				t.Fatalf("%s: token %d, %v", w.label, tok, fenced)
 			}
 		}

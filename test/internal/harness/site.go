@@ -130,10 +130,10 @@ func Client(t testing.TB, b backend.Backend, opts ...mortise.ClientOption) *mort
 	return c
 }
 
-// Kind is a client's locker of a kind.
-func Kind(t T, c *mortise.Client, k mortise.Kind) mortise.Locker {
+// Locker is a client's locker with options.
+func Locker(t T, c *mortise.Client, opts ...mortise.LockerOption) mortise.Locker {
 	t.Helper()
-	return Must(c.Kind(k))(t)
+	return Must(c.Locker(opts...))(t)
 }
 
 // EachLibrary runs a test on each library, side by side.
