@@ -364,7 +364,8 @@ func TestRule08_APlainWaiterIsToldWhereAllInTheFairQueueAreDead(t *testing.T) {
 // lived on.
 func TestRule04_AWritersLeaseEndsThoughAReaderUnderItLivesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		read, write := open().RW().Read, open().RW().Write
+		rw := open().RW()
+		read, write := rw.Read, rw.Write
 		w, err := write.Lock(t.Context(), "x", WithLease(10*time.Second))
 		must(t, err)
 		r, err := read.Lock(w.Context(), "x")

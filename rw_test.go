@@ -236,7 +236,8 @@ func (s *tellingSession) Renew(ctx context.Context, in []backend.RenewRequest, o
 
 func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		read, write := open().RW().Read, open().RW().Write
+		rw := open().RW()
+		read, write := rw.Read, rw.Write
 		r, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		w, err := write.Lock(t.Context(), "y")
