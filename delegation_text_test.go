@@ -23,7 +23,8 @@ func TestAForeignOwnerForgesNoLine(t *testing.T) {
 			t.Errorf("%q was accepted: %v", owner, err)
 		}
 	}
-	ctx, err := c.WithDelegations(context.Background(), mortise.Delegation{Name: "n", Owner: "web \"1\" holds\u2028it:1", Hold: 1})
+	ctx, err := c.WithDelegations(context.Background(), mortise.Delegation{Name: "n",
+		Owner: "web \"1\" holds\u2028it:1", Hold: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

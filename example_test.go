@@ -234,8 +234,8 @@ func ship(ctx context.Context, order int) error {
 	return nil
 }
 
-// A service that holds a lock calls another one, which takes the same lock. The delegations travel with the call; they are
-// to be believed only if they come from somebody who may give them, unaltered.
+// A service that holds a lock calls another one, which takes the same lock. The delegations travel with the call;
+// they are to be believed only if they come from somebody who may give them, unaltered.
 func ExampleClient_WithDelegations() {
 	store := memory.New() // on Redis these are two processes
 	orders, err := mortise.New(store)

@@ -15,8 +15,8 @@ type LockInfo struct {
 	// Held is false where no owner holds it; what follows is then zero.
 	Held bool
 	// Owner is the holder as the store knows it, "client:number"; from Redisson,
-	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.WithDelegations]), it is the first that came, of
-	// those that are there.
+	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.WithDelegations]), it is the first
+	// that came, of those that are there.
 	Owner string
 	// Client is the holder's client, Owner without its number. By default it names
 	// host and process: "host/pid/random".

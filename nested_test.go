@@ -161,7 +161,8 @@ func (f *forest) call(above *node, depth int) {
 	}
 	lease, err := c.Lock(ctx, "n", opts...)
 	if err != nil {
-		for _, may := range []error{mortise.ErrNotAcquired, mortise.ErrDelegationEnded, mortise.ErrLost, mortise.ErrUnavailable} {
+		for _, may := range []error{mortise.ErrNotAcquired, mortise.ErrDelegationEnded, mortise.ErrLost,
+			mortise.ErrUnavailable} {
 			if errors.Is(err, may) {
 				return
 			}

@@ -112,8 +112,9 @@ func WithRejoinDelay(d time.Duration) ClientOption {
 // an emptied store look old. So where services with different users share a server, each service names a scope
 // of its own, its prefix for example, and its user may write that key only.
 //
-// The store is new in a scope in which it was never asked: the first Lock in it waits for as long as WithRejoinDelay says.
-// The scope is 1 to 256 bytes of UTF-8 without control characters; otherwise New returns [ErrInvalid].
+// The store is new in a scope in which it was never asked: the first Lock in it waits for as long as
+// WithRejoinDelay says. The scope is 1 to 256 bytes of UTF-8 without control characters; otherwise New returns
+// [ErrInvalid].
 func WithRejoinScope(scope string) ClientOption {
 	return func(c *engine.Config) error {
 		if err := engine.CheckID("WithRejoinScope", scope); err != nil {

@@ -98,6 +98,12 @@ type Permit struct {
 	id    string
 }
 
+// NewPermit makes a permit that no [*Client] stands behind, for fakes and mocks: [NewLease] says how it ends. Release
+// calls release, which may be nil.
+func NewPermit(ctx context.Context, name, id string, release func(context.Context) error) *Permit {
+	return &Permit{lease: NewLease(ctx, name, release), id: id}
+}
+
 // ID is the permit's id, 32 lower-case hexadecimal digits, by which any process can
 // release it: Redisson's too.
 func (p *Permit) ID() string {

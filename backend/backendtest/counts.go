@@ -536,7 +536,9 @@ var countTests = func() []test {
 			ctx := background
 			var all []<-chan error
 			for range 5 {
-				all = append(all, async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(patience)) }),
+				all = append(all, async(func() error {
+					return c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(patience))
+				}),
 					async(func() error { return second(c.Semaphore("p").Acquire(ctx, mortise.WithWait(patience))) }))
 			}
 			e.quiet(f)
@@ -558,9 +560,15 @@ var countTests = func() []test {
 				"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
 			} {
 				for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
-					"counting semaphore": func(ctx context.Context, c *mortise.Client) error { return c.CountingSemaphore("n").Acquire(ctx, 2) },
-					"try":                func(ctx context.Context, c *mortise.Client) error { return c.CountingSemaphore("n").TryAcquire(ctx, 2) },
-					"semaphore":          func(ctx context.Context, c *mortise.Client) error { return second(c.Semaphore("p").Acquire(ctx)) },
+					"counting semaphore": func(ctx context.Context, c *mortise.Client) error {
+						return c.CountingSemaphore("n").Acquire(ctx, 2)
+					},
+					"try": func(ctx context.Context, c *mortise.Client) error {
+						return c.CountingSemaphore("n").TryAcquire(ctx, 2)
+					},
+					"semaphore": func(ctx context.Context, c *mortise.Client) error {
+						return second(c.Semaphore("p").Acquire(ctx))
+					},
 				} {
 					c, f := e.tapped()
 					ctx, cancel := context.WithCancel(background)
@@ -768,8 +776,10 @@ var countTests = func() []test {
 			} {
 				e.named(err, op, "n", mortise.ErrInvalid)
 			}
-			e.named(second(c.Semaphore("n").TryAcquire(ctx, mortise.WithWait(time.Second))), "tryacquire", "n", mortise.ErrInvalid)
-			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n", mortise.ErrInvalid)
+			e.named(second(c.Semaphore("n").TryAcquire(ctx, mortise.WithWait(time.Second))), "tryacquire", "n",
+				mortise.ErrInvalid)
+			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n",
+				mortise.ErrInvalid)
 			for op, err := range map[string]error{
 				"set":        second(c.CountDownLatch("a}").TrySet(ctx, 1)),
 				"countdown":  c.CountDownLatch("a}").CountDown(ctx),
@@ -781,7 +791,8 @@ var countTests = func() []test {
 				e.named(err, op, "a}", mortise.ErrInvalidName)
 			}
 			e.named(c.CountingSemaphore("n").TryAcquire(ctx, 1), "tryacquire", "n", mortise.ErrNotAcquired)
-			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(3*time.Second)), "acquire", "n", mortise.ErrNotAcquired)
+			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(3*time.Second)), "acquire", "n",
+				mortise.ErrNotAcquired)
 			e.ok(c.CountDownLatch("n").TrySet(ctx, 1))
 			e.named(c.CountDownLatch("n").Wait(ctx, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
 		}},

@@ -469,9 +469,11 @@ var multiTests = []test{
 			seen[of]++
 			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
 		})
-		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
+			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
-		again, err := mortise.LockAll(all.Context(), mortise.Parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		again, err := mortise.LockAll(all.Context(), mortise.Parts(c, three...), mortise.WithWait(patience),
+			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll again: %v", err)
 		plain := e.client()
 		for _, n := range three {
@@ -488,7 +490,8 @@ var multiTests = []test{
 	}},
 	{"Rule11_LockAll_AReleaseThatIsNotConfirmedIsRetriedInTheBackground", func(e *env) {
 		c, f := e.tapped()
-		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
+			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
 		f.Hook(func(c Call) Fate { return Fate{Refused: c.Op == OpRelease || c.Op == OpReleaseAll} })
 		e.is("Unlock", all.Unlock(background), mortise.ErrUnavailable)

@@ -27,7 +27,8 @@ func (e *env) tooFew() mortise.Option {
 func (e *env) lockers(c *mortise.Client, s backend.Store) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
-	kinds := map[string][]mortise.LockerOption{"fenced": {mortise.Fenced()}, "polling": {mortise.Polling(time.Millisecond)},
+	kinds := map[string][]mortise.LockerOption{"fenced": {mortise.Fenced()},
+		"polling":       {mortise.Polling(time.Millisecond)},
 		"not reentrant": {mortise.NonReentrant()}}
 	if s.Capabilities().Fair != nil {
 		kinds["fair"] = []mortise.LockerOption{mortise.Fair()}

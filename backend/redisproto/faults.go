@@ -113,8 +113,8 @@ const (
 		"process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd " +
 		"+zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe " +
 		"+sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards; for " +
-		"WithReplicas also +wait; for Red also ~mortise:1:since (with " +
-		"WithStayOutScope ~mortise:1:since:SCOPE) and +info +get +set"
+		"WithReplicas also +wait; for Quorum also ~mortise:1:since (with " +
+		"WithRejoinScope ~mortise:1:since:SCOPE) and +info +get +set"
 	remedyCluster     = "the server is a cluster: give mortise a cluster client"
 	remedyUnreachable = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
 	remedyLost        = "the connection broke or timed out before the reply"

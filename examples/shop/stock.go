@@ -30,7 +30,7 @@ func newKeys() (*delegation.Ring, error) {
 	return delegation.NewRing(delegation.NewKey("first", secret))
 }
 
-// newStockRoutes are the stock's HTTP. Adopt stands before the lock.
+// newStockRoutes are the stock's HTTP. AcceptDelegations stands before the lock.
 func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *delegation.Ring) (http.Handler, error) {
 	checker, err := delegation.NewChecker(keys, "stock", delegation.WithLogger(slog.Default()))
 	if err != nil {

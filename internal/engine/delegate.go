@@ -251,5 +251,6 @@ func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
 
 func (c *call) claimEnded() error {
 	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold was "+
-		"unlocked or lost, its lease ran out, or the delegation's token is none", fail.ClaimEnded, fail.Shorten(c.claim.Owner))
+		"unlocked or lost, its lease ran out, or the delegation's token is none", fail.ClaimEnded,
+		fail.Shorten(c.claim.Owner))
 }

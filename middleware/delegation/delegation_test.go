@@ -493,7 +493,8 @@ func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
 	}
 	if entry, err := i.Issue(inner.Context(), "stock"); err != nil {
 		t.Error(entry, err)
-	} else if p, err := delegation.Decode(entry); err != nil || len(p.Delegations) != 1 || p.Delegations[0].Name != "tenants:7" {
+	} else if p, err := delegation.Decode(entry); err != nil || len(p.Delegations) != 1 ||
+		p.Delegations[0].Name != "tenants:7" {
 		t.Errorf("of a context whose lease has ended: %+v, %v", p, err)
 	}
 }
@@ -588,7 +589,8 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		t.Fatal(len(entry), err)
 	}
 	p, err := checker(t, r, "stock").Check(ctx, entry)
-	check.FatalIf(t, err != nil || p.Delegations[0].Name != "orders:42" || p.Delegations[1].Name != long[:delegation.MaxName-1]+"5",
+	check.FatalIf(t, err != nil || p.Delegations[0].Name != "orders:42" ||
+		p.Delegations[1].Name != long[:delegation.MaxName-1]+"5",
 		"%+v, %v", p, err)
 	e := events[0]
 	check.ErrorIf(t, e.Delegations != len(p.Delegations) || e.Delegations+e.LeftOut != 9 || e.LeftOut < 4,
@@ -747,9 +749,13 @@ func TestAKeyThatIsRotatedWhileItSigns(t *testing.T) {
 func TestNothingIsSignedThatCannotBeRead(t *testing.T) {
 	r := ring(t, "k1")
 	for name, change := range map[string]func(*delegation.Entry){
-		"no delegations":      func(p *delegation.Entry) { p.Delegations = nil },
-		"too many":            func(p *delegation.Entry) { p.Delegations = slices.Repeat(p.Delegations, delegation.MaxDelegations) },
-		"a name too long":     func(p *delegation.Entry) { p.Delegations[0].Name = strings.Repeat("n", delegation.MaxName+1) },
+		"no delegations": func(p *delegation.Entry) { p.Delegations = nil },
+		"too many": func(p *delegation.Entry) {
+			p.Delegations = slices.Repeat(p.Delegations, delegation.MaxDelegations)
+		},
+		"a name too long": func(p *delegation.Entry) {
+			p.Delegations[0].Name = strings.Repeat("n", delegation.MaxName+1)
+		},
 		"no name":             func(p *delegation.Entry) { p.Delegations[0].Name = "" },
 		"no owner":            func(p *delegation.Entry) { p.Delegations[0].Owner = "" },
 		"owner not UTF-8":     func(p *delegation.Entry) { p.Delegations[0].Owner = "\xff" },

@@ -24,7 +24,8 @@
 // what that does with requests from strangers it has to do still.
 //
 // It is good until it expires, to get in: what the callee locks afterwards, it locks for as long as the caller's
-// hold lasts, which the store knows. After that the delegation confers nothing: Lock returns [mortise.ErrDelegationEnded].
+// hold lasts, which the store knows. After that the delegation confers nothing: Lock returns
+// [mortise.ErrDelegationEnded].
 //
 // docs/threat-model.md says which service is trusted with what, and what each attack comes to.
 package delegation

@@ -19,7 +19,8 @@ func fuzzRing(f *testing.F) *Ring {
 
 func fuzzEntry(delegations ...mortise.Delegation) Entry {
 	issued := time.UnixMilli(1_790_000_000_000).UTC()
-	p := Entry{Key: "k1", Audience: "stock", Issued: issued, Expires: issued.Add(DefaultLifetime), Delegations: delegations}
+	p := Entry{Key: "k1", Audience: "stock", Issued: issued, Expires: issued.Add(DefaultLifetime),
+		Delegations: delegations}
 	for i := range p.Delegations {
 		p.Delegations[i].Expires = p.Expires
 	}

@@ -97,9 +97,11 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 		entry, err = p.Sign(ctx, signer)
 	}
 	if err != nil && i.logger != nil {
-		i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: no delegation for a call", slog.String("audience", audience), slog.Any("error", err))
+		i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: no delegation for a call",
+			slog.String("audience", audience), slog.Any("error", err))
 	}
-	i.tell(IssuedEvent{Context: ctx, Audience: audience, Delegations: len(delegations), LeftOut: leftOut, Bytes: len(entry), Err: err})
+	i.tell(IssuedEvent{Context: ctx, Audience: audience, Delegations: len(delegations), LeftOut: leftOut,
+		Bytes: len(entry), Err: err})
 	return entry, err
 }
 
@@ -125,14 +127,16 @@ func (p Entry) Sign(ctx context.Context, s Signer) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("delegation: for %q: signing with key %q: %w", p.Audience, p.Key, err)
 	case len(signature) == 0 || len(signature) > MaxSignature:
-		return "", fmt.Errorf("delegation: for %q: %w: the signer made a signature of %d bytes; it is 1 to %d", p.Audience, mortise.ErrInvalid, len(signature), MaxSignature)
+		return "", fmt.Errorf("delegation: for %q: %w: the signer made a signature of %d bytes; it is 1 to %d",
+			p.Audience, mortise.ErrInvalid, len(signature), MaxSignature)
 	}
 	whole := binary.BigEndian.AppendUint16(message[len(domain):], uint16(len(signature)))
 	whole = append(whole, signature...)
 	text := make([]byte, len(prefix)+base64url.EncodedLen(len(whole)))
 	base64url.Encode(text[copy(text, prefix):], whole)
 	if len(text) > MaxEntry {
-		return "", fmt.Errorf("delegation: for %q: %w: %d bytes, the limit is %d", p.Audience, ErrOversize, len(text), MaxEntry)
+		return "", fmt.Errorf("delegation: for %q: %w: %d bytes, the limit is %d", p.Audience, ErrOversize,
+			len(text), MaxEntry)
 	}
 	return string(text), nil
 }

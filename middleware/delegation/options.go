@@ -81,8 +81,8 @@ func WithSkew(d time.Duration) Option {
 }
 
 // WithPolicy, of a checker, has the last word on entries that are in order otherwise: whether that key may make
-// these delegations. What it returns is wrapped with [ErrForbidden]. It is called concurrently. Without it, any service that
-// has a key may name a hold of any lock.
+// these delegations. What it returns is wrapped with [ErrForbidden]. It is called concurrently. Without it, any
+// service that has a key may name a hold of any lock.
 func WithPolicy(allow func(ctx context.Context, p Entry) error) Option {
 	return Option{name: "WithPolicy", check: func(c *Checker) error {
 		c.allow = allow

@@ -368,7 +368,9 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"WithWait":          func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithWait(time.Second)) },
 		"WithMaxClientWait": func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithMaxClientWait()) },
 		"WithFailOpen":      func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithFailOpen()) },
-		"WithReaders":       func() { grpclock.StreamDelegationInterceptor(s.locks, c, grpclock.WithReaders(s.locks, unary)) },
+		"WithReaders": func() {
+			grpclock.StreamDelegationInterceptor(s.locks, c, grpclock.WithReaders(s.locks, unary))
+		},
 		"WithLockOptions": func() {
 			grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithLockOptions(mortise.WithLease(time.Second)))
 		},

@@ -7,9 +7,9 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// AcceptDelegations makes a middleware that has requests enter the locks of their callers: what a caller's [NewTransport]
-// told is checked, and the request's context is one from which locks, a [*mortise.Client], enters those locks.
-// It stands before all that locks:
+// AcceptDelegations makes a middleware that has requests enter the locks of their callers: what a caller's
+// [NewTransport] told is checked, and the request's context is one from which locks, a [*mortise.Client], enters
+// those locks. It stands before all that locks:
 //
 //	accept, lock := httplock.AcceptDelegations(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}"))
 //	mux.Handle("POST /orders/{id}/reserve", accept(lock(reserve)))
@@ -24,7 +24,8 @@ import (
 //
 // Of the options, only [WithErrorHandler] applies. It panics if locks or checker is nil, or an option does not apply.
 // Cost: no command.
-func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker, opts ...Option) func(http.Handler) http.Handler {
+func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
+	opts ...Option) func(http.Handler) http.Handler {
 	if locks == nil || checker == nil {
 		panic("httplock: AcceptDelegations: the client of locks and the Checker must not be nil")
 	}
@@ -72,7 +73,8 @@ func answerPlainly(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeH
 
 func badDelegation(err error) Problem {
 	p := Problem{
-		Type: TypeBadDelegation, Title: "What the request says of its caller's locks is refused", Status: http.StatusForbidden,
+		Type: TypeBadDelegation, Title: "What the request says of its caller's locks is refused",
+		Status: http.StatusForbidden,
 		Detail: "the delegation is refused: " + delegation.Reason(err), Err: err,
 	}
 	switch {

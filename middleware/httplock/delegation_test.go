@@ -553,24 +553,31 @@ func TestAServiceThatDidNotAskIsNotTold(t *testing.T) {
 func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 	i, c, locks := newIssuer(t, newRing(t, "k1")), newChecker(t, newRing(t, "k1"), "b"), inMemory(t, memory.New())
 	for name, f := range map[string]func(){
-		"no issuer":         func() { httplock.NewTransport(nil, nil, nil) },
-		"no scheme":         func() { httplock.NewTransport(nil, i, httplock.Origins{"stock.internal": "stock"}) },
-		"a path":            func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal/x": "stock"}) },
-		"a query":           func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal?x": "stock"}) },
-		"a user":            func() { httplock.NewTransport(nil, i, httplock.Origins{"https://u@stock.internal": "stock"}) },
-		"another scheme":    func() { httplock.NewTransport(nil, i, httplock.Origins{"ftp://stock.internal": "stock"}) },
-		"no host":           func() { httplock.NewTransport(nil, i, httplock.Origins{"https://:443": "stock"}) },
-		"no name":           func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal": ""}) },
-		"a long name":       func() { httplock.NewTransport(nil, i, httplock.Origins{"https://x": strings.Repeat("x", 256)}) },
-		"one, two names":    func() { httplock.NewTransport(nil, i, httplock.Origins{"https://x": "a", "https://x:443": "b"}) },
+		"no issuer":      func() { httplock.NewTransport(nil, nil, nil) },
+		"no scheme":      func() { httplock.NewTransport(nil, i, httplock.Origins{"stock.internal": "stock"}) },
+		"a path":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal/x": "stock"}) },
+		"a query":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal?x": "stock"}) },
+		"a user":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://u@stock.internal": "stock"}) },
+		"another scheme": func() { httplock.NewTransport(nil, i, httplock.Origins{"ftp://stock.internal": "stock"}) },
+		"no host":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://:443": "stock"}) },
+		"no name":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal": ""}) },
+		"a long name": func() {
+			httplock.NewTransport(nil, i, httplock.Origins{"https://x": strings.Repeat("x", 256)})
+		},
+		"one, two names": func() {
+			httplock.NewTransport(nil, i, httplock.Origins{"https://x": "a", "https://x:443": "b"})
+		},
 		"no client":         func() { httplock.AcceptDelegations(nil, c) },
 		"no checker":        func() { httplock.AcceptDelegations(locks, nil) },
 		"WithWait":          func() { httplock.AcceptDelegations(locks, c, httplock.WithWait(time.Second)) },
 		"WithMaxClientWait": func() { httplock.AcceptDelegations(locks, c, httplock.WithMaxClientWait()) },
-		"WithConflict":      func() { httplock.AcceptDelegations(locks, c, httplock.WithConflict()) },
+		"WithStatus":        func() { httplock.AcceptDelegations(locks, c, httplock.WithStatus(409)) },
+		"WithStatus(200)":   func() { httplock.WithStatus(200) },
 		"WithReaders":       func() { httplock.AcceptDelegations(locks, c, httplock.WithReaders(locks)) },
-		"WithLockOptions":   func() { httplock.AcceptDelegations(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second))) },
-		"WithFailOpen":      func() { httplock.AcceptDelegations(locks, c, httplock.WithFailOpen()) },
+		"WithLockOptions": func() {
+			httplock.AcceptDelegations(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second)))
+		},
+		"WithFailOpen": func() { httplock.AcceptDelegations(locks, c, httplock.WithFailOpen()) },
 	} {
 		func() {
 			defer func() {

@@ -48,7 +48,7 @@
 //
 //	what happened                                     status   type                 Retry-After
 //	another request holds the lock                    423      TypeLocked           what is left of its lease, which it may renew
-//	the same, with WithConflict (Idempotency-Key)     409      TypeLocked           the same
+//	the same, with WithStatus(409) (Idempotency-Key)  409      TypeLocked           the same
 //	the store of locks is down                        503      TypeUnavailable      1 s
 //	the client of locks was shut down                 503      TypeClosing          1 s
 //	the request's deadline ended while it waited      503      TypeTimeout          1 s

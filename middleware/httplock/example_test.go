@@ -83,7 +83,7 @@ func ExampleHeaderKey() {
 	type tenant struct{} // under which the authentication puts the caller
 	pay := httplock.New(locks,
 		httplock.Join(httplock.ContextKey("tenants:", tenant{}), httplock.HeaderKey("payments:{Idempotency-Key}")),
-		httplock.WithConflict(),
+		httplock.WithStatus(http.StatusConflict),
 	)(http.NotFoundHandler())
 
 	w := httptest.NewRecorder()

@@ -62,10 +62,13 @@ func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 // as by a broken network.
 const MaxClientWait = 5 * time.Minute
 
-// WithConflict answers 409 instead of 423 where the lock is held, as clients that
-// send an Idempotency-Key expect it for a request that is still being worked on.
-func WithConflict() Option {
-	return func(m *middleware) { m.locked = http.StatusConflict }
+// WithStatus answers status instead of 423 where the lock is held: 409 for clients that send an Idempotency-Key, which
+// expect it for a request that is still being worked on. It is between 400 and 599.
+func WithStatus(status int) Option {
+	if status < 400 || status > 599 {
+		panic(fmt.Sprintf("httplock: WithStatus(%d): a refusal's status is between 400 and 599", status))
+	}
+	return func(m *middleware) { m.locked = status }
 }
 
 // WithReaders has GET and HEAD requests lock by read instead, the others by New's

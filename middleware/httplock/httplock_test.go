@@ -112,7 +112,7 @@ func refused(s *site) {
 func conflicts(s *site) {
 	h := newHeld()
 	srv := s.serve(h.ServeHTTP, httplock.New(s.locks, httplock.HeaderKey("payments:{Idempotency-Key}"),
-		httplock.WithConflict()))
+		httplock.WithStatus(http.StatusConflict)))
 	pay := func() answer {
 		req, err := http.NewRequest("POST", srv.URL+"/orders/1", nil)
 		if err != nil {

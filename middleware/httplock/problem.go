@@ -36,7 +36,7 @@ type Problem struct {
 const (
 	problems = "https://github.com/mortise-go/mortise/blob/main/docs/problems.md"
 
-	TypeLocked          = problems + "#locked"            // 423, or 409 by WithConflict
+	TypeLocked          = problems + "#locked"            // 423, or as WithStatus says
 	TypeUnavailable     = problems + "#store-unavailable" // 503
 	TypeClosing         = problems + "#shutting-down"     // 503
 	TypeLost            = problems + "#lock-lost"         // 503

@@ -18,8 +18,8 @@ const (
 
 // Delegations makes an observer of package delegation, for an Issuer or a Checker or both, that counts:
 //
-//	mortise.delegation.issued    counter  calls that were told which locks are held; audience, reason where the signer failed
-//	mortise.delegation.left_out  counter  delegations left out: beyond the bounds, or by delegation.WithNameFilter; audience
+//	mortise.delegation.issued    counter  calls that were told of held locks; audience, reason where the signer failed
+//	mortise.delegation.left_out  counter  beyond the bounds, or left out by delegation.WithNameFilter; audience
 //	mortise.delegation.checked   counter  requests that told; reason where it was refused
 //
 // The attribute mortise.reason is what [delegation.Reason] says, "" where all is well; mortise.audience is the
@@ -32,7 +32,8 @@ func Delegations(opts ...Option) (delegation.Observer, error) {
 		return delegation.Observer{}, err
 	}
 	if r.limit > 0 || r.details {
-		return delegation.Observer{}, fmt.Errorf("telemetry: %w: WithNameAttribute and WithSpanDetails do not apply to Delegations", mortise.ErrInvalid)
+		return delegation.Observer{}, fmt.Errorf(
+			"telemetry: %w: WithNameAttribute and WithSpanDetails do not apply to Delegations", mortise.ErrInvalid)
 	}
 	m := r.meters.Meter(scope)
 	issued, err1 := m.Int64Counter("mortise.delegation.issued", metric.WithUnit("{call}"),

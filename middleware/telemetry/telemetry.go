@@ -75,9 +75,9 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithNameAttribute adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value, such as
-// "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart, those
-// that come first; further ones are reported as "other". limit is at least one.
+// WithNameAttribute adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value,
+// such as "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart,
+// those that come first; further ones are reported as "other". limit is at least one.
 func WithNameAttribute(limit int, label func(name string) string) Option {
 	return func(r *reporter) error {
 		if limit < 1 || label == nil {

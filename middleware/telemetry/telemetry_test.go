@@ -279,7 +279,8 @@ func TestSpansSayNamesAndOwnersOnlyWhereAskedFor(t *testing.T) {
 func TestMistakesAreRefused(t *testing.T) {
 	for name, o := range map[string]telemetry.Option{
 		"meters": telemetry.WithMeterProvider(nil), "tracers": telemetry.WithTracerProvider(nil),
-		"limit": telemetry.WithNameAttribute(0, func(s string) string { return s }), "label": telemetry.WithNameAttribute(1, nil),
+		"limit": telemetry.WithNameAttribute(0, func(s string) string { return s }),
+		"label": telemetry.WithNameAttribute(1, nil),
 	} {
 		_, err := telemetry.New(o)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%s: %v", name, err)

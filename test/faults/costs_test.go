@@ -229,13 +229,17 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.LockerOption{})},
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}},
+		prepare: lockAndUnlock(mortise.LockerOption{})},
 	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.Lock(context.Background(), "n")) }
 	}},
-	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Fenced())},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Fair())},
+	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}},
+		prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}},
+		prepare: lockAndUnlock(mortise.Fenced())},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}},
+		prepare: lockAndUnlock(mortise.Fair())},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
 		read := b.RW().Read
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
@@ -263,27 +267,29 @@ var operations = []operation{
 		parts := mortise.Parts(b.Client, "a", "b", "c")
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
-	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {
-		s := b.CountingSemaphore("n")
-		harness.Must(s.TrySetPermits(t.Context(), 2))(t)
-		return func() error {
-			if err := s.Acquire(t.Context(), 1); err != nil {
-				return err
+	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			s := b.CountingSemaphore("n")
+			harness.Must(s.TrySetPermits(t.Context(), 2))(t)
+			return func() error {
+				if err := s.Acquire(t.Context(), 1); err != nil {
+					return err
+				}
+				return s.Release(t.Context(), 1)
 			}
-			return s.Release(t.Context(), 1)
-		}
-	}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}}, prepare: func(t *testing.T, b *setup) func() error {
-		p := b.Semaphore("n")
-		harness.Must(p.TrySetPermits(t.Context(), 2))(t)
-		return func() error {
-			permit, err := p.Acquire(t.Context())
-			if err != nil {
-				return err
+		}},
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			p := b.Semaphore("n")
+			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
+			return func() error {
+				permit, err := p.Acquire(t.Context())
+				if err != nil {
+					return err
+				}
+				return permit.Release(t.Context())
 			}
-			return permit.Release(t.Context())
-		}
-	}},
+		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
 	{name: "local handoff", want: [4]cost{{0.5, 18}, {0.5, 13}, {0.5, 13}, {0, 14}}, prepare: func(t *testing.T, b *setup) func() error {
 		lease := held(t, b.Client, "n")

@@ -349,7 +349,9 @@ var uses = []struct {
 			d.does("Available", func(ctx context.Context) error { return harness.Err(s.Available(ctx)) }))
 	}},
 	{"a counting semaphore's Acquire", func(d *damage, c *mortise.Client) error {
-		return does(d.t, "Acquire", patience, func(ctx context.Context) error { return c.CountingSemaphore(d.name).Acquire(ctx, 2) })
+		return does(d.t, "Acquire", patience, func(ctx context.Context) error {
+			return c.CountingSemaphore(d.name).Acquire(ctx, 2)
+		})
 	}},
 	{"a counting semaphore's size", func(d *damage, c *mortise.Client) error {
 		s, n := c.CountingSemaphore(d.name), int(d.tape.int())
@@ -384,19 +386,25 @@ var uses = []struct {
 	}},
 	{"a latch's Wait", func(d *damage, c *mortise.Client) error {
 		err := does(d.t, "Wait", patience, func(ctx context.Context) error { return c.CountDownLatch(d.name).Wait(ctx) })
-		return errors.Join(err, d.does("Delete", func(ctx context.Context) error { return harness.Err(c.CountDownLatch(d.name).Delete(ctx)) }))
+		return errors.Join(err, d.does("Delete", func(ctx context.Context) error {
+			return harness.Err(c.CountDownLatch(d.name).Delete(ctx))
+		}))
 	}},
 	{"Inspect", func(d *damage, c *mortise.Client) error {
 		return d.does("Inspect", func(ctx context.Context) error { return harness.Err(state(c.Inspect(ctx, d.name))) })
 	}},
 	{"RW().Inspect", func(d *damage, c *mortise.Client) error {
-		return d.does("RW().Inspect", func(ctx context.Context) error { return harness.Err(state(c.RW().Inspect(ctx, d.name))) })
+		return d.does("RW().Inspect", func(ctx context.Context) error {
+			return harness.Err(state(c.RW().Inspect(ctx, d.name)))
+		})
 	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
 		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name)) })
 	}},
 	{"RW().ForceUnlock", func(d *damage, c *mortise.Client) error {
-		return d.does("RW().ForceUnlock", func(ctx context.Context) error { return harness.Err(c.RW().ForceUnlock(ctx, d.name)) })
+		return d.does("RW().ForceUnlock", func(ctx context.Context) error {
+			return harness.Err(c.RW().ForceUnlock(ctx, d.name))
+		})
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {

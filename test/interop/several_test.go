@@ -74,7 +74,8 @@ func lockAll(s *together) func(fresh, backwards bool) func(context.Context, ...m
 	}
 }
 
-func quorumOf(s *together) func(fresh, backwards bool) func(context.Context, ...mortise.Option) (*mortise.Lease, error) {
+func quorumOf(s *together) func(fresh, backwards bool) func(context.Context, ...mortise.Option) (*mortise.Lease,
+	error) {
 	return func(fresh, _ bool) func(context.Context, ...mortise.Option) (*mortise.Lease, error) {
 		s.Helper()
 		var clients []*mortise.Client
