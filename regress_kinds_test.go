@@ -92,7 +92,7 @@ func unknownOutcome() error {
 
 // Shutdown did not wait for the withdrawal of a writer that it had sent away: fresh readers
 // were kept out for the watchdog timeout.
-func TestRule14_ShutdownWithdrawsTheDelegationsWritersThatWait(t *testing.T) {
+func TestRule14_ShutdownWithdrawsTheClaimsOfWritersThatWait(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			s := memory.New()

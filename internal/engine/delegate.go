@@ -132,7 +132,7 @@ func (g *gathering) from(ctx context.Context) {
 			ctx = x.Context
 		case *delegated:
 			for _, claim := range x.claims {
-				key := x.engine.key(lockTopic(claim.Name))
+				key := keyOf(x.engine, lockTopic(claim.Name))
 				if len(g.claims) < MaxClaims && !g.seen[key] && time.Now().Before(claim.Expires) {
 					g.claims = append(g.claims, claim)
 				}
@@ -164,7 +164,7 @@ func (g *gathering) hold(h *lease.Hold) {
 func lend(h *lease.Hold) (Claim, bool) {
 	t := of(h)
 	e := t.engine
-	if !t.nestable() || e.store.can.Delegation == nil || h.Err() != nil {
+	if key := t.Key; key.Record != uint8(backend.KindLock) || e.store.can.Delegation == nil || h.Err() != nil {
 		return Claim{}, false
 	}
 	e.lock()
@@ -175,7 +175,7 @@ func lend(h *lease.Hold) (Claim, bool) {
 	if !t.Lent.Load() {
 		t.Lend()
 		if t.Stale {
-			t.repairSoon(e.Now().Mono)
+			t.troubled().repairSoon(e.Now().Mono)
 			t.reschedule()
 		}
 	}
@@ -188,9 +188,6 @@ func lend(h *lease.Hold) (Claim, bool) {
 	return claim, true
 }
 
-// nestable tells a tenure whose record is the reentrant lock's.
-func (t *tenure) nestable() bool { return t.Key.Record == uint8(backend.KindLock) }
-
 func claimOf(h *lease.Hold) Claim {
 	x := Claim{Name: h.Name(), Owner: h.Tenure.Owner, Hold: int(h.Level)}
 	x.Token, _ = h.Token()
@@ -199,7 +196,7 @@ func claimOf(h *lease.Hold) Claim {
 
 // Enters reports whether a call with ctx enters what it holds already of a plain lock, or under a claim.
 func (e *Engine) Enters(ctx context.Context, name string) bool {
-	key := e.key(lockTopic(name))
+	key := keyOf(e, lockTopic(name))
 	switch x := ctx.Value(&key).(type) {
 	case *lease.Hold:
 		return x.Err() == nil
@@ -249,10 +246,7 @@ func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
 		}
 		return h, err
 	}
-	if err := c.waitIn(c.topic(), c); err != nil {
-		return nil, err
-	}
-	return &c.got.Handle, nil
+	return c.queueUp()
 }
 
 func (c *call) claimEnded() error {
