@@ -182,7 +182,7 @@ var calls = []struct {
 		_, err2 := u.client.RW().ForceUnlock(ctx, "n")
 		return errors.Join(err, err2)
 	}},
-	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
+	{"a counting semaphore", func(ctx context.Context, u *user, op byte) error {
 		s := u.client.CountingSemaphore("s")
 		_, err := s.TrySetPermits(ctx, int(op))
 		_, err2 := s.Available(ctx)
