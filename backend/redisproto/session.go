@@ -113,7 +113,16 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	switch joint := r.Kind == backend.KindLock && !r.Waits && !r.Fenced && s.adapter.Features().Leaves; {
 	case joint && (s.second.Apart() || !track):
-		reply, err := s.acquireJoint(ctx, r)
+		item := JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease}
+		var left int64
+		var err error
+		if s.joint.Lead(ctx) {
+			left, err = s.one(item)
+			s.joint.Led()
+		} else {
+			left, err = s.joint.do(ctx, item)
+		}
+		reply, err := s.acquiredPlain(left, err)
 		if err != nil || reply.Granted || !track || !r.Cached {
 			return s.confirmed(reply), err
 		}
@@ -206,12 +215,6 @@ func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequ
 	return s.acquiredPlain(reply, err)
 }
 
-// acquireJoint has a plain acquisition sent with others that are ready.
-func (s *session) acquireJoint(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
-	return s.acquiredPlain(reply, err)
-}
-
 func (s *session) acquiredPlain(reply int64, err error) (backend.AcquireReply, error) {
 	if left := leftIn[int64](err); left != nil {
 		return backend.AcquireReply{}, behind(left, s.acquired)
@@ -286,7 +289,15 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	}
 	name := r.Name
 	if r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves {
-		reply, err := s.joint.do(ctx, JointItem{Lock: name, Channel: channelOf(name), Owner: r.Owner})
+		item := JointItem{Lock: name, Channel: channelOf(name), Owner: r.Owner}
+		var reply int64
+		var err error
+		if s.joint.Lead(ctx) {
+			defer s.joint.Led()
+			reply, err = s.one(item)
+		} else {
+			reply, err = s.joint.do(ctx, item)
+		}
 		return s.releaseReply(name, "release", reply, err)
 	}
 	args := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}

@@ -229,12 +229,12 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{})},
-	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{})},
+	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.Lock(context.Background(), "n")) }
 	}},
-	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
+	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 25}, {2, 9}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
 	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
 		read, _ := b.RW()
@@ -244,10 +244,10 @@ var operations = []operation{
 		_, write := b.RW()
 		return func() error { return ended(write.Lock(t.Context(), "n")) }
 	}},
-	{name: "TryLock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "TryLock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.TryLock(t.Context(), "n")) }
 	}},
-	{name: "TryLock, held by another client", want: [4]cost{{1, 16}, {0, 7}, {1, 9}, {0, 11}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "TryLock, held by another client", want: [4]cost{{1, 15}, {0, 7}, {1, 8}, {0, 11}}, prepare: func(t *testing.T, b *setup) func() error {
 		held(t, b.other, "n")
 		return refused(t, b)
 	}},
@@ -255,7 +255,7 @@ var operations = []operation{
 		held(t, b.Client, "n")
 		return refused(t, b)
 	}},
-	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 31}, {2, 15}, {2, 15}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 30}, {2, 14}, {2, 14}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		ctx := held(t, b.Client, "n").Context()
 		return func() error { return ended(b.Lock(ctx, "n")) }
 	}},
