@@ -120,7 +120,11 @@ func (c *Client) Ping(ctx context.Context) error { return c.inner().Ping(ctx) }
 
 // Lock implements [Locker] with the reentrant lock.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return c.acquire(ctx, engine.Request{Name: name}, opts)
+	r, err := with(engine.Request{Name: name}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return public(c.inner().Acquire(ctx, ctx, r))
 }
 
 // TryLock implements [Locker] with the reentrant lock.

@@ -160,13 +160,13 @@ func TestNothingIsKeptOfAFairLockThatNobodyUses(t *testing.T) {
 			must(t, got.err)
 			must(t, got.lease.Unlock(t.Context()))
 		}
-		if n := b.engine.Snapshot().Watches; n == 0 || n > 2*16+2 {
+		if n := b.engine.Probe().Snapshot().Watches; n == 0 || n > 2*16+2 {
 			t.Errorf("%d topics are watched", n)
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		for _, c := range []*Client{a, b} {
-			if s := c.engine.Snapshot(); s != (engine.Snapshot{}) {
+			if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
 				t.Errorf("left: %+v", s)
 			}
 		}

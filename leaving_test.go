@@ -34,7 +34,7 @@ func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 		wg.Wait()
 		must(t, l.Unlock(t.Context()))
 		time.Sleep(time.Minute)
-		if s := c.engine.Snapshot(); s.Lines+s.Names != 0 {
+		if s := c.engine.Probe().Snapshot(); s.Lines+s.Names != 0 {
 			t.Errorf("left: %+v", s)
 		}
 	})

@@ -153,7 +153,7 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 		}()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if b.engine.Snapshot().Watches != 0 {
+		if b.engine.Probe().Snapshot().Watches != 0 {
 			t.Error("a spinning waiter watches")
 		}
 		if n := drawn(t, b) - before - 1; n < 20 || n > 80 {

@@ -48,7 +48,7 @@ func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			for _, c := range []*Client{a, b} {
-				if s := c.engine.Snapshot(); s.Nested+s.Names+s.Watches+s.Held != 0 {
+				if s := c.engine.Probe().Snapshot(); s.Nested+s.Names+s.Watches+s.Held != 0 {
 					t.Errorf("left: %+v", s)
 				}
 			}

@@ -152,7 +152,7 @@ func TestABackendThatPanicsInARepeatedQuestionLeavesItsSlotOnce(t *testing.T) {
 		}()
 		_, _ = c.TryLock(context.Background(), "x")
 	}()
-	if n := c.engine.Snapshot().Slots; n != 0 {
+	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}
 }

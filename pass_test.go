@@ -329,7 +329,7 @@ func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
 	}
 }
 
-func waits(c *Client) bool { return c.engine.Snapshot().Waiting > 0 }
+func waits(c *Client) bool { return c.engine.Probe().Snapshot().Waiting > 0 }
 
 // Many come, leave, try, enter again; three clients.
 func TestPassingOnUnderLoad(t *testing.T) {

@@ -37,7 +37,7 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- a.Shutdown(ctx) }()
-	<-a.engine.Closing()
+	<-a.engine.Probe().Closing()
 	close(goOn)
 	if err := <-waiter; !errors.Is(err, ErrClosed) {
 		t.Errorf("the waiter: %v, want ErrClosed", err)
@@ -102,7 +102,7 @@ func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		s := c.engine.Session().(*yieldingSession)
+		s := c.engine.Probe().Session().(*yieldingSession)
 		ctx := context.Background()
 		lease, err := c.Lock(ctx, "n")
 		if err != nil {

@@ -37,6 +37,6 @@ func TestRedAHealedStoreRevivesNothing(t *testing.T) {
 
 // standStill stops what keeps c's time, as a pause of its process would.
 func standStill(c *Client, d time.Duration) {
-	c.engine.OnTimers(func() { time.Sleep(d) })
+	c.engine.Probe().OnTimers(func() { time.Sleep(d) })
 	synctest.Wait()
 }

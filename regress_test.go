@@ -297,7 +297,7 @@ func TestABackendThatPanicsTakesNoPlaceAtTheGate(t *testing.T) {
 			c.TryLock(context.Background(), "n")
 		}()
 	}
-	if n := c.engine.Snapshot().Slots; n != 0 {
+	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
 }

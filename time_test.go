@@ -221,7 +221,7 @@ func TestLocalWaitersAreServedInOrder(t *testing.T) {
 				t.Fatalf("served %v", order)
 			}
 		}
-		if left := c.engine.Snapshot(); len(order) != 20 || left.Names != 0 || left.Watches != 0 {
+		if left := c.engine.Probe().Snapshot(); len(order) != 20 || left.Names != 0 || left.Watches != 0 {
 			t.Fatalf("%d served, left: %+v", len(order), left)
 		}
 	})

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -80,9 +79,17 @@ func (g *grant) resume(e *Engine, p pending, err error) {
 	_ = e.retry.Resume(err, first, func() error { return p.send(e.base) })
 }
 
-// attempt asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
+// question is what a call asks the store: a pending command.
+type question struct {
+	errand
+	*call
+	handed *grant // what a tenure of this process has got for the call; nil if it is to ask
+	grant  grant  // what the last one came to
+}
+
+// ask asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
 // to in c.grant; or *fail.CallerGone.
-func (c *call) attempt() (*lease.Hold, error) {
+func (c *question) ask() (*lease.Hold, error) {
 	e := c.engine
 	if g := c.handed; g != nil {
 		c.grant, c.handed = *g, nil
@@ -100,7 +107,12 @@ func (c *call) attempt() (*lease.Hold, error) {
 	}
 	returned := false
 	defer c.grant.leaveUnless(&returned)
-	err := e.carryOut(c.wait, c, c.Replicas.N == 0 && e.store.leaves(c.Family))
+	var err error
+	if ctx, direct := e.route(c.wait, c.Replicas.N == 0 && e.store.leaves(c.Family)); direct {
+		err = e.sent(c.wait, c, c.send(ctx))
+	} else {
+		err = e.apart(c.wait, c)
+	}
 	if returned = true; err != nil {
 		return nil, err
 	}
@@ -108,7 +120,7 @@ func (c *call) attempt() (*lease.Hold, error) {
 }
 
 // enterLimit takes a slot of the in-flight limiter. The error is *fail.CallerGone; another is in c.grant.
-func (c *call) enterLimit() error {
+func (c *question) enterLimit() error {
 	e := c.engine
 	slot := e.limits.of(e.store.node(c.Name), c.Replicas.N > 0)
 	waited, err := slot.enter(c.wait, e.calls.closing)
@@ -127,7 +139,7 @@ func (c *call) enterLimit() error {
 }
 
 // send sends the next request.
-func (c *call) send(ctx context.Context) error {
+func (c *question) send(ctx context.Context) error {
 	reply, err := c.request(ctx)
 	if _, left := errors.AsType[*backend.Left[backend.AcquireReply]](err); !left {
 		c.grant.heard(&reply, err, c.ttl)
@@ -136,7 +148,7 @@ func (c *call) send(ctx context.Context) error {
 }
 
 // request sends the request of the kind that the call is of.
-func (c *call) request(ctx context.Context) (backend.AcquireReply, error) {
+func (c *question) request(ctx context.Context) (backend.AcquireReply, error) {
 	s := &c.engine.store
 	if c.claim != nil {
 		q := c.entering()
@@ -148,7 +160,7 @@ func (c *call) request(ctx context.Context) (backend.AcquireReply, error) {
 	return s.Acquire(ctx, q)
 }
 
-func (c *call) left(err error) func() error {
+func (c *question) left(err error) func() error {
 	return leftBehind(err, func(reply backend.AcquireReply, err error) {
 		c.grant.left = true
 		c.grant.heard(&reply, err, c.ttl)
@@ -157,7 +169,7 @@ func (c *call) left(err error) func() error {
 
 // finish repeats a request that failed for a reason that may pass, unless the caller has left: the same request counts
 // once however often it arrives. It gives the slot back.
-func (c *call) finish(err error) error {
+func (c *question) finish(err error) error {
 	defer c.grant.leave()
 	if !c.grant.left {
 		c.grant.resume(c.engine, c, err)
@@ -167,9 +179,9 @@ func (c *call) finish(err error) error {
 }
 
 // orphan disposes of a grant whose caller has left.
-func (c *call) orphan() {
+func (c *question) orphan() {
 	if c.grant.reply.Waits {
-		c.engine.enrolledBehind(c.topic())
+		c.engine.names.enrolledBehind(c.topic())
 	}
 	c.abandon()
 	if c.marks.claims {
@@ -178,7 +190,7 @@ func (c *call) orphan() {
 }
 
 // question is what the store is asked.
-func (c *call) question() backend.AcquireRequest {
+func (c *question) question() backend.AcquireRequest {
 	q := backend.AcquireRequest{
 		Kind: c.Family, Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced,
 		Wait: c.place, Age: c.Age, Waits: c.marks.enrols, Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
@@ -195,7 +207,7 @@ func (c *call) question() backend.AcquireRequest {
 }
 
 // entering is what the store is asked for a lock that another owner holds.
-func (c *call) entering() backend.EnterRequest {
+func (c *question) entering() backend.EnterRequest {
 	x := c.claim
 	q := backend.EnterRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Under: x.Owner, Holds: x.Hold, Fenced: c.Fenced && x.Token == 0,
@@ -208,7 +220,7 @@ func (c *call) entering() backend.EnterRequest {
 }
 
 // receive settles what an acquisition came to, for a caller that may have left.
-func (c *call) receive() (*lease.Hold, error) {
+func (c *question) receive() (*lease.Hold, error) {
 	if !c.grant.granted {
 		c.abandon()
 		return nil, nil
@@ -226,7 +238,7 @@ func (c *call) receive() (*lease.Hold, error) {
 }
 
 // settle makes a grant a lease whose context is a child of ctx.
-func (c *call) settle(ctx context.Context) (*lease.Hold, error) {
+func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
 	e := c.engine
 	t := c.tenure()
 	h := &t.First
@@ -237,7 +249,7 @@ func (c *call) settle(ctx context.Context) (*lease.Hold, error) {
 	t.Start(c.grant.sent, h)
 	now := e.Now()
 	e.lock()
-	if err := e.admissible(t, c.outer != nil, now); err != nil {
+	if err := e.calls.admit(t, c.outer != nil, now); err != nil {
 		e.unlock()
 		return nil, err
 	}
@@ -253,11 +265,11 @@ func (c *call) settle(ctx context.Context) (*lease.Hold, error) {
 }
 
 // tenure makes that of a grant. It is not yet live.
-func (c *call) tenure() *tenure {
+func (c *question) tenure() *tenure {
 	e, g := c.engine, &c.grant
 	t := &tenure{engine: e, family: c.Family, place: c.place}
 	t.Keeper, t.Owner, t.TTL = t, g.owner, c.ttl
-	t.Key = e.key(topicOf(c.Family, c.Name))
+	t.Key = keyOf(e, topicOf(c.Family, c.Name))
 	t.Deadline = clock.Deadline(g.sent, c.ttl)
 	t.Plan = lease.NewPlan(e.Config.Watchdog)
 	t.Fence = lease.Fence{Token: g.token, Drawn: c.Fenced}
@@ -278,7 +290,7 @@ func (c *call) tenure() *tenure {
 	}
 	t.Under(outer)
 	if g.late > 0 {
-		t.trouble = &trouble{late: g.late, until: g.until}
+		t.trouble = &trouble{tenure: t, late: g.late, until: g.until}
 	}
 	if g.checkAt != 0 {
 		t.Plan.CheckAt = g.checkAt
@@ -286,37 +298,15 @@ func (c *call) tenure() *tenure {
 	return t
 }
 
-// hold makes h a hold of the call's. It is not yet live.
-func (c *call) hold(h *lease.Hold, ctx context.Context, since clock.Instant) {
-	h.Number, h.Family, h.Since = c.engine.ids.leases.Add(1), uint8(c.Family), since
-	h.MaxHold, h.Marks.Watchdog = c.MaxHold, c.Lease == 0
-	h.Outer, h.Under = c.outer, ctx
-}
-
-// admissible refuses a grant that comes too late.
-func (e *Engine) admissible(t *tenure, enters bool, now clock.Instant) error {
-	if e.calls.over || e.calls.shut && !enters {
-		return fail.Closing
-	}
-	if t.Deadline.Reached(now) {
-		return &backend.Fault{
-			Err:       errors.New("the store granted the lock after its lease had run out"),
-			Remedy:    "take a longer lease, or look why the store or this process is so slow",
-			Temporary: true,
-		}
-	}
-	return nil
-}
-
 // admit enters a tenure into the client.
-func (c *call) admit(t *tenure, now clock.Instant) {
+func (c *question) admit(t *tenure, now clock.Instant) {
 	e := c.engine
 	n := e.names.of(c.topic())
 	t.name = n
 	switch {
 	case c.Family == backend.KindPermits:
 		e.names.permits[t.Owner] = t
-		e.tidy(n)
+		e.names.tidy(n)
 	default:
 		lost, why := n.Admit(&t.Tenure)
 		for _, x := range lost {
@@ -338,73 +328,8 @@ func (c *call) admit(t *tenure, now clock.Instant) {
 	e.calls.held++
 }
 
-// tryOnce is a call that does not wait.
-func (c *call) tryOnce() (*lease.Handle, error) {
-	e := c.engine
-	now := c.now()
-	e.lock()
-	if e.calls.shut && c.outer == nil {
-		e.unlock()
-		return nil, c.Fail(fail.Closed)
-	}
-	if n := e.names.records[c.topic()]; n != nil {
-		if left := n.Blocks(c.Family != backend.KindWrite, now); left > 0 {
-			e.unlock()
-			return nil, c.Refused(left)
-		}
-	}
-	e.calls.running++
-	e.unlock()
-	defer e.end()
-	h, err := c.attempt()
-	g := &c.grant
-	switch {
-	case err != nil:
-		return nil, c.Fail(err)
-	case h != nil:
-		return &h.Handle, nil
-	case g.err != nil:
-		return nil, c.Fail(e.Explain(g.err))
-	case g.reply.Young:
-		return nil, fail.Public(&fail.Error{Op: c.Op(), Name: c.Name, Remaining: g.reply.Remaining, Err: fail.Barred})
-	case g.reply.Absent:
-		return nil, c.Fail(c.claimEnded())
-	}
-	return nil, c.Refused(g.reply.Remaining)
-}
-
-// replicable refuses a call that wants replicas and cannot have them.
-func (c *call) replicable() error {
-	r, e := c.Replicas, c.engine
-	if r.N == 0 {
-		return nil
-	}
-	if !e.store.can.Replicas {
-		return fail.Invalidf("WithReplicas does not apply: the backend (%T) has no replicas that can be waited for; "+
-			"those of redisgo (with a *redis.Client or *redis.ClusterClient), rueidis and valkey have", e.store.Store)
-	}
-	if r.Timeout >= c.ttl {
-		return fail.Invalidf("WithReplicas(%d, %v): the timeout is to be less than the lease, which is %v",
-			r.N, r.Timeout, c.ttl)
-	}
-	return nil
-}
-
-// lacks is why a request that was granted has not got the replicas that it wants; nil if it has.
-func (c *call) lacks(replicas int) error {
-	if replicas >= c.Replicas.N {
-		return nil
-	}
-	return &backend.Fault{
-		Err: fmt.Errorf("%w: %d of %d replicas acknowledged it within %v, so it was released",
-			fail.NotReplicated, replicas, c.Replicas.N, c.Replicas.Timeout),
-		Remedy: "INFO replication on the master tells how many there are and how far behind; bring them back, or ask " +
-			"for fewer, or give them more time",
-	}
-}
-
 // require releases a grant that too few replicas have.
-func (c *call) require() {
+func (c *question) require() {
 	g := &c.grant
 	if g.err != nil || !g.granted {
 		return

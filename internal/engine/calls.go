@@ -1,7 +1,11 @@
 package engine
 
 import (
+	"errors"
+
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/fail"
 )
 
 // calls is what Shutdown waits for. Guarded by the engine's mutex, but for the channels.
@@ -71,4 +75,19 @@ func (e *state) Shut() bool {
 	e.lock()
 	defer e.unlock()
 	return e.calls.shut
+}
+
+// admit refuses a grant that comes too late.
+func (c *calls) admit(t *tenure, enters bool, now clock.Instant) error {
+	if c.over || c.shut && !enters {
+		return fail.Closing
+	}
+	if t.Deadline.Reached(now) {
+		return &backend.Fault{
+			Err:       errors.New("the store granted the lock after its lease had run out"),
+			Remedy:    "take a longer lease, or look why the store or this process is so slow",
+			Temporary: true,
+		}
+	}
+	return nil
 }

@@ -24,13 +24,14 @@ type repetition struct {
 
 // repeat repeats send with pauses that double up to a second, until it is done, or until a time, when gaveUp is
 // called, which may be nil. It is called with the mutex.
-func (e *Engine) repeat(name string, until int64, send func() (done bool), gaveUp func()) *repetition {
+func (s *renewer) repeat(name string, until int64, send func() (done bool), gaveUp func()) *repetition {
+	e := s.engine
 	p := &repetition{
 		engine: e, name: name, send: send, gaveUp: gaveUp, until: until, began: e.Now(),
 		pauses: retry.Backoff{Every: 50 * time.Millisecond, Most: time.Second},
 	}
 	e.calls.running++
-	e.renewer.timers.Put(&p.timer, p.began.Mono, p)
+	s.timers.Put(&p.timer, p.began.Mono, p)
 	return p
 }
 
@@ -89,14 +90,15 @@ type debt struct {
 // compensate releases what a debt's owner holds until it has found all of it or it can no longer matter, because what
 // would have been got has run out. Owner ids are never used again (nor are those passed on of which something is on
 // its way), so it cannot hit another. It is called with the mutex.
-func (e *Engine) compensate(d debt) {
+func (s *renewer) compensate(d debt) {
+	e := s.engine
 	if d.family == backend.KindFair {
-		e.leaveLine(d)
+		s.leaveLine(d)
 		return
 	}
 	q := backend.ReleaseRequest{Kind: d.family, Name: d.name, Owner: d.owner, Undo: d.late > 0}
 	var p *repetition
-	p = e.repeat(d.name, d.until, func() bool {
+	p = s.repeat(d.name, d.until, func() bool {
 		reply, err := e.store.Release(e.base, q)
 		if err != nil {
 			return false
@@ -110,23 +112,52 @@ func (e *Engine) compensate(d debt) {
 	}, nil)
 }
 
+// leaveLine takes an owner out of a fair lock's queue, and releases the lock if it holds it. One answer is enough after
+// the debt's requests can no longer take effect, as it is if none is late. It is called with the mutex.
+func (s *renewer) leaveLine(d debt) {
+	e := s.engine
+	fair := e.store.can.Fair
+	if fair == nil {
+		return
+	}
+	giveUp := max(d.until, e.Now().Mono) + int64(max(d.place, e.Config.Watchdog))
+	var p *repetition
+	p = s.repeat(d.name, giveUp, func() bool {
+		last := d.late == 0 || e.Now().Mono >= d.until
+		reply, err := fair.Leave(e.base, backend.LeaveRequest{Name: d.name, Owner: d.owner, Wait: d.place})
+		if err != nil {
+			return false
+		}
+		p.rarely(d.until)
+		if reply.Held {
+			(*handler)(e).Released(lockTopic(d.name))
+		}
+		if reply.Held || reply.Queued {
+			d.late--
+		}
+		return last || d.late <= 0
+	}, nil)
+}
+
 // abandon releases, in the background, what the call's last question got, or may yet get, and no tenure has.
-func (c *call) abandon() {
+func (c *question) abandon() {
 	c.engine.lock()
-	c.engine.abandon(&c.Request, &c.grant, debt{family: c.Family, name: c.Name, owner: c.grant.owner, place: c.place})
+	d := debt{family: c.Family, name: c.Name, owner: c.grant.owner, place: c.place}
+	c.engine.renewer.abandon(&c.Request, &c.grant, d)
 	c.engine.unlock()
 }
 
 // abandon is called with the mutex.
-func (e *Engine) abandon(r *Request, g *grant, d debt) {
+func (s *renewer) abandon(r *Request, g *grant, d debt) {
+	e := s.engine
 	d.late, d.until = g.late, g.until
 	if g.granted {
-		d.until = max(d.until, e.Now().Mono+int64(e.ttl(r)))
+		d.until = max(d.until, e.Now().Mono+int64(e.Config.lease(r)))
 		if d.late > 0 { // the grant is found as well
 			d.late++
 		}
 	}
 	if g.granted || d.late > 0 {
-		e.compensate(d)
+		s.compensate(d)
 	}
 }

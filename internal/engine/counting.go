@@ -88,7 +88,7 @@ func (k Counting) goOn(op string, first clock.Instant, send func(ctx context.Con
 		k.announce.Line(slog.LevelError, "mortise: could not be confirmed and is given up; look whether the count is right",
 			"op", op, "name", fail.Shorten(k.Topic.Name), "err", last)
 	}
-	k.repeat(k.Topic.Name, first.Add(stubbornly).Mono, func() bool {
+	k.renewer.repeat(k.Topic.Name, first.Add(stubbornly).Mono, func() bool {
 		last = send(k.base)
 		if last != nil && !temporary(last) {
 			gaveUp()
@@ -123,7 +123,9 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 	case r.MaxHold > 0:
 		return nil, nil, r.Fail(fail.Invalidf("WithMaxHold does not apply: %s have no lease", things))
 	}
-	c := &call{Request: r, engine: k.Engine, under: ctx, wait: ctx, since: k.Now()}
+	c := new(call)
+	c.begin(k.Engine, ctx, ctx, r)
+	c.ttl = 0
 	cancel = func() {}
 	if r.Wait > 0 {
 		c.wait, cancel = bound.Wait(ctx, r.Wait)
@@ -139,7 +141,7 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.Wants = wants
-	if err = c.waitIn(w.topic, askerFunc(ask)); err == nil {
+	if err = c.waitIn(w.topic, ask); err == nil {
 		return nil, nil
 	}
 	c.engine.lock()

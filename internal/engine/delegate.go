@@ -130,7 +130,7 @@ func (g *gathering) from(ctx context.Context) {
 			ctx = x.Context
 		case *delegated:
 			for _, claim := range x.claims {
-				key := x.engine.key(lockTopic(claim.Name))
+				key := keyOf(x.engine, lockTopic(claim.Name))
 				if len(g.claims) < MaxClaims && !g.seen[key] && time.Now().Before(claim.Expires) {
 					g.claims = append(g.claims, claim)
 				}
@@ -162,7 +162,7 @@ func (g *gathering) hold(h *lease.Hold) {
 func lend(h *lease.Hold) (Claim, bool) {
 	t := of(h)
 	e := t.engine
-	if !t.nestable() || e.store.can.Delegation == nil || h.Err() != nil {
+	if key := t.Key; key.Record != uint8(backend.KindLock) || e.store.can.Delegation == nil || h.Err() != nil {
 		return Claim{}, false
 	}
 	e.lock()
@@ -173,7 +173,7 @@ func lend(h *lease.Hold) (Claim, bool) {
 	if !t.Lent.Load() {
 		t.Lend()
 		if t.Stale {
-			t.repairSoon(e.Now().Mono)
+			t.troubled().repairSoon(e.Now().Mono)
 			t.reschedule()
 		}
 	}
@@ -186,9 +186,6 @@ func lend(h *lease.Hold) (Claim, bool) {
 	return claim, true
 }
 
-// nestable tells a tenure whose record is the reentrant lock's.
-func (t *tenure) nestable() bool { return t.Key.Record == uint8(backend.KindLock) }
-
 func claimOf(h *lease.Hold) Claim {
 	x := Claim{Name: h.Name(), Owner: h.Tenure.Owner, Hold: int(h.Level)}
 	x.Token, _ = h.Token()
@@ -197,7 +194,7 @@ func claimOf(h *lease.Hold) Claim {
 
 // Enters reports whether a call with ctx enters what it holds already of a plain lock, or under a claim.
 func (e *Engine) Enters(ctx context.Context, name string) bool {
-	key := e.key(lockTopic(name))
+	key := keyOf(e, lockTopic(name))
 	switch x := ctx.Value(&key).(type) {
 	case *lease.Hold:
 		return x.Err() == nil
@@ -247,10 +244,7 @@ func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
 		}
 		return h, err
 	}
-	if err := c.waitIn(c.topic(), c); err != nil {
-		return nil, err
-	}
-	return &c.got.Handle, nil
+	return c.queueUp()
 }
 
 func (c *call) claimEnded() error {

@@ -48,7 +48,8 @@ type Engine struct {
 
 // New makes the engine of a client on a backend.
 func New(b backend.Backend, cfg Config) (*Engine, error) {
-	e := &Engine{Clock: clock.New(), Config: cfg, limits: newLimits(), names: newNames()}
+	e := &Engine{Clock: clock.New(), Config: cfg, limits: newLimits()}
+	e.names = newNames(e)
 	e.state.announce = announce.New(cfg.Log)
 	e.ids.begin(cfg.ID)
 	e.Config.ID = e.ids.client

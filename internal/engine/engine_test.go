@@ -88,13 +88,13 @@ func TestARepetitionIsSentOnceThoughTheProcessStoodStillInShutdown(t *testing.T)
 func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	e := open(t, memory.New())
 	defer shut(e)
-	first, second := e.newPlace("n"), e.newPlace("n")
+	first, second := e.names.lines.newPlace("n"), e.names.lines.newPlace("n")
 	e.lock()
 	l := &line{engine: e, name: "n"}
 	for _, p := range []*place{first, second} {
 		p.at = l.standing.PushBack(p)
 	}
-	e.names.lines["n"] = l
+	e.names.lines.all["n"] = l
 	n := e.names.of(second.topic)
 	n.expect()
 	w := new(waiter)
@@ -104,15 +104,15 @@ func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	n.Asks()
 	second.look = e.Now().Mono + int64(time.Hour)
 	e.unlock()
-	e.leavePlace("n", first)
+	e.names.lines.leave("n", first)
 	e.lock()
 	defer e.unlock()
 	if asks, _ := n.Next(e.Now().Mono); asks != &w.Ticket || len(told) != 1 {
 		t.Error("it does not ask again")
 	}
 	n.Leave(&w.Ticket)
-	e.tidy(n)
-	delete(e.names.lines, "n")
+	e.names.tidy(n)
+	delete(e.names.lines.all, "n")
 }
 
 // The record is removed after Unlock has begun and before the record is passed on, and that is told: the successor

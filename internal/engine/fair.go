@@ -40,6 +40,12 @@ type line struct {
 	timer    timerq.Timer
 }
 
+// lines are those of all fair locks that calls wait for.
+type lines struct {
+	engine *Engine
+	all    map[string]*line
+}
+
 // place is where one call stands that waits for a fair lock, for the whole of its wait. Guarded by the engine's
 // mutex but for grant, which is of its requests: the waiting call's, or the one's that finds the reply that it did not
 // wait for.
@@ -74,14 +80,14 @@ func (l *line) before(p *place) int {
 	return p.number - l.first().number
 }
 
-func (e *Engine) newPlace(name string) *place {
-	owner := e.OwnerID()
+func (s *lines) newPlace(name string) *place {
+	owner := s.engine.OwnerID()
 	return &place{owner: owner, topic: backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}}
 }
 
 // fairCall is a call's question for a place, a pending command.
 type fairCall struct {
-	*call
+	*question
 	place *place
 }
 
@@ -95,20 +101,20 @@ func (c *call) waitInLine() (*lease.Handle, error) {
 	e.begin() // Shutdown waits until it has left the line
 	defer e.end()
 	for n := 0; ; n++ {
-		f := &fairCall{call: c, place: e.findPlace(c.Name)}
+		f := &fairCall{question: &c.asks, place: e.names.lines.find(c.Name)}
 		var h *lease.Hold
 		var late error // not nil: it was granted, too late
-		err := c.waitIn(f.place.topic, askerFunc(func() (a Answer, err error) {
-			h, a, err = f.attempt()
+		err := c.waitIn(f.place.topic, func() (a Answer, err error) {
+			h, a, err = f.ask()
 			if late = nil; err == nil && a.Got && h == nil {
 				late, a.Failure = a.Failure, nil
 			}
 			return a, err
-		}))
+		})
 		if h == nil && !f.place.orphan {
 			f.abandon()
 		}
-		e.leavePlace(c.Name, f.place)
+		e.names.lines.leave(c.Name, f.place)
 		switch {
 		case err != nil:
 			return nil, err
@@ -120,9 +126,9 @@ func (c *call) waitInLine() (*lease.Handle, error) {
 	}
 }
 
-// attempt asks for the lock and a place, and settles what becomes of it.
-func (f *fairCall) attempt() (*lease.Hold, Answer, error) {
-	c, p, e := f.call, f.place, f.engine
+// ask asks for the lock and a place, and settles what becomes of it.
+func (f *fairCall) ask() (*lease.Hold, Answer, error) {
+	c, p, e := f.question, f.place, f.engine
 	c.grant = grant{owner: p.owner, sent: p.grant.sent, late: p.grant.late, until: p.grant.until}
 	if err := c.enterLimit(); err != nil || c.grant.err != nil {
 		return nil, Answer{Failure: c.grant.err}, err
@@ -140,7 +146,7 @@ func (f *fairCall) attempt() (*lease.Hold, Answer, error) {
 	case g.err != nil:
 		return nil, Answer{Failure: g.err}, nil
 	case !g.granted:
-		e.joinLine(c.Name, p)
+		e.names.lines.join(c.Name, p)
 		return nil, Answer{Left: g.reply.Remaining, Look: f.nextLook()}, nil
 	case c.wait.Err() != nil:
 		return nil, Answer{}, fail.Gone(c.wait)
@@ -185,7 +191,7 @@ func (f *fairCall) nextLook() time.Duration {
 	}
 	e.lock()
 	f.place.look = e.Now().Mono + int64(look)
-	if l := e.names.lines[c.Name]; l != nil && reply.Remaining > 0 { // held: one of this client's looks, the first
+	if l := e.names.lines.all[c.Name]; l != nil && reply.Remaining > 0 { // held: one of this client's looks, the first
 		look += time.Duration(l.before(f.place)) * lookAgain
 	}
 	e.unlock()
@@ -207,40 +213,15 @@ func (f *fairCall) abandon() {
 	}
 	e.lock()
 	defer e.unlock()
-	e.leaveLine(debt{name: f.Name, owner: p.owner, place: f.call.place, late: late, until: p.grant.until})
+	e.renewer.leaveLine(debt{name: f.Name, owner: p.owner, place: f.call.place, late: late, until: p.grant.until})
 }
 
-// leaveLine takes an owner out of a fair lock's queue, and releases the lock if it holds it. One answer is enough after
-// the debt's requests can no longer take effect, as it is if none is late. It is called with the mutex.
-func (e *Engine) leaveLine(d debt) {
-	s := e.store.can.Fair
-	if s == nil {
-		return
-	}
-	giveUp := max(d.until, e.Now().Mono) + int64(max(d.place, e.Config.Watchdog))
-	var p *repetition
-	p = e.repeat(d.name, giveUp, func() bool {
-		last := d.late == 0 || e.Now().Mono >= d.until
-		reply, err := s.Leave(e.base, backend.LeaveRequest{Name: d.name, Owner: d.owner, Wait: d.place})
-		if err != nil {
-			return false
-		}
-		p.rarely(d.until)
-		if reply.Held {
-			(*handler)(e).Released(lockTopic(d.name))
-		}
-		if reply.Held || reply.Queued {
-			d.late--
-		}
-		return last || d.late <= 0
-	}, nil)
-}
-
-// findPlace returns a place that is listened for already, if there is one.
-func (e *Engine) findPlace(name string) *place {
+// find returns a place that is listened for already, if there is one.
+func (s *lines) find(name string) *place {
+	e := s.engine
 	e.lock()
 	defer e.unlock()
-	if l := e.names.lines[name]; l != nil {
+	if l := s.all[name]; l != nil {
 		for i, p := range l.ahead {
 			if p.live {
 				l.ahead = slices.Delete(l.ahead, i, i+1)
@@ -248,16 +229,17 @@ func (e *Engine) findPlace(name string) *place {
 			}
 		}
 	}
-	return e.newPlace(name)
+	return s.newPlace(name)
 }
 
-// joinLine notes that p stands in the queue, and has it listened for, with some more.
-func (e *Engine) joinLine(name string, p *place) {
+// join notes that p stands in the queue, and has it listened for, with some more.
+func (s *lines) join(name string, p *place) {
+	e := s.engine
 	e.lock()
-	l := e.names.lines[name]
+	l := s.all[name]
 	if l == nil {
 		l = &line{engine: e, name: name, kept: make(map[backend.Topic]*place)}
-		e.names.lines[name] = l
+		s.all[name] = l
 	}
 	if e.calls.shut || p.at != nil {
 		e.unlock()
@@ -273,7 +255,7 @@ func (e *Engine) joinLine(name string, p *place) {
 	topics := append([]backend.Topic{lockTopic(name)}, l.listen(p)...)
 	e.unlock()
 	for _, t := range topics {
-		e.syncWatch(t)
+		e.names.watches.sync(t)
 	}
 }
 
@@ -287,7 +269,7 @@ func (l *line) listen(p *place) (topics []backend.Topic) {
 		return topics
 	}
 	for len(l.ahead) < l.block {
-		next := l.engine.newPlace(l.name)
+		next := l.engine.names.lines.newPlace(l.name)
 		l.kept[next.topic] = next
 		l.ahead = append(l.ahead, next)
 		topics = append(topics, next.topic)
@@ -296,11 +278,12 @@ func (l *line) listen(p *place) (topics []backend.Topic) {
 	return topics
 }
 
-// leavePlace notes that no call stands at p any more.
-func (e *Engine) leavePlace(name string, p *place) {
+// leave notes that no call stands at p any more.
+func (s *lines) leave(name string, p *place) {
+	e := s.engine
 	e.lock()
 	defer e.unlock()
-	l := e.names.lines[name]
+	l := s.all[name]
 	if l == nil {
 		return
 	}
@@ -318,7 +301,7 @@ func (e *Engine) leavePlace(name string, p *place) {
 	if l.spent = append(l.spent, p.topic); len(l.spent) >= maxAhead {
 		for _, t := range l.spent {
 			delete(l.kept, t)
-			e.after(func() { e.syncWatch(t) })
+			e.after(func() { e.names.watches.sync(t) })
 		}
 		l.spent = nil
 	}
@@ -352,11 +335,11 @@ func (l *line) Fire(now clock.Instant) {
 		e.renewer.timers.Put(&l.timer, l.used+int64(lineIdle), l)
 		return
 	}
-	delete(e.names.lines, l.name)
+	delete(e.names.lines.all, l.name)
 	for t := range l.kept {
-		e.after(func() { e.syncWatch(t) })
+		e.after(func() { e.names.watches.sync(t) })
 	}
-	e.after(func() { e.syncWatch(lockTopic(l.name)) })
+	e.after(func() { e.names.watches.sync(lockTopic(l.name)) })
 }
 
 // listening notes that t is watched.
@@ -378,8 +361,8 @@ func (l *line) notify() {
 
 // barged notes that the plain lock was released, which its queue may not have been told of. A request for a free lock
 // out of turn has the first in the queue told.
-func (e *Engine) barged(t backend.Topic) {
-	if l := e.names.lines[t.Name]; l != nil && t.Kind == backend.KindLock {
+func (s *lines) barged(t backend.Topic) {
+	if l := s.all[t.Name]; l != nil && t.Kind == backend.KindLock {
 		l.notify()
 	}
 }

@@ -36,13 +36,13 @@ func (h *handler) Watching(t backend.Topic) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	if l := e.names.lines[t.Name]; l != nil {
+	if l := e.names.lines.all[t.Name]; l != nil {
 		l.listening(t)
 	}
 	if w := e.names.watches.all[t]; w != nil {
 		w.confirmed = true
 	}
-	e.heard(t, nil)
+	h.heard(t, nil)
 }
 
 // Released tells that t was released.
@@ -50,8 +50,8 @@ func (h *handler) Released(t backend.Topic) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	e.barged(t)
-	e.heard(t, nil)
+	e.names.lines.barged(t)
+	h.heard(t, nil)
 }
 
 // WatchFailed tells that t cannot be watched, for a reason that does not pass by itself.
@@ -59,12 +59,12 @@ func (h *handler) WatchFailed(t backend.Topic, err error) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	e.heard(t, err)
+	h.heard(t, err)
 }
 
 // heard has the first waiter look; deaf is why releases cannot be heard of, if so.
-func (e *Engine) heard(t backend.Topic, deaf error) {
-	if n := e.names.records[t]; n != nil && n.waits { // otherwise it comes late and concerns no call
+func (h *handler) heard(t backend.Topic, deaf error) {
+	if n := h.names.records[t]; n != nil && n.waits { // otherwise it comes late and concerns no call
 		n.deaf = deaf
 		n.Notify()
 	}
@@ -75,7 +75,7 @@ func (h *handler) Passed(t backend.Topic, next backend.Turn) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	e.barged(t)
+	e.names.lines.barged(t)
 	n := e.names.records[t]
 	switch {
 	case n.first() == nil:
@@ -96,9 +96,9 @@ func (h *handler) Changed(t backend.Topic) {
 	e.lock()
 	defer e.unlock()
 	if n := e.names.records[t]; n != nil {
-		e.changed(n)
+		h.changed(n)
 	}
-	e.checkNested(t)
+	e.names.checkNested(t)
 }
 
 // ChangedAll tells that any record may have changed.
@@ -107,7 +107,7 @@ func (h *handler) ChangedAll() {
 	e.lock()
 	defer e.unlock()
 	for _, n := range e.names.records {
-		e.changed(n)
+		h.changed(n)
 		if t := n.holder(); t != nil && t.Lent.Load() {
 			t.verify()
 		}
@@ -117,9 +117,10 @@ func (h *handler) ChangedAll() {
 	}
 }
 
-func (e *Engine) changed(n *name) {
+func (h *handler) changed(n *name) {
+	e := (*Engine)(h)
 	if n.topic.Kind == backend.KindWrite {
-		e.changedRW(n)
+		h.changedRW(n)
 		return
 	}
 	n.Changes++
@@ -138,7 +139,8 @@ func (e *Engine) changed(n *name) {
 }
 
 // changedRW is changed for a read-write lock, whose record changes as often as its readers renew.
-func (e *Engine) changedRW(n *name) {
+func (h *handler) changedRW(n *name) {
+	e := (*Engine)(h)
 	now := e.Now()
 	if t := n.holder(); t != nil {
 		t.verify()
@@ -161,9 +163,9 @@ func (e *Engine) changedRW(n *name) {
 }
 
 // checkNested has the store asked whether tenures that entered under another still hold what they hold.
-func (e *Engine) checkNested(t backend.Topic) {
+func (s *names) checkNested(t backend.Topic) {
 	if t.Kind == backend.KindLock {
-		for x := range e.names.nested[t.Name] {
+		for x := range s.nested[t.Name] {
 			x.hinted()
 		}
 	}

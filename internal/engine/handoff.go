@@ -29,25 +29,25 @@ type handoff struct {
 	failure error
 }
 
-// handoff prepares to hand t's record over; nil if it is to be released for all. Waiters elsewhere know when t's lease
-// is over, and ask then: a successor's ends no earlier. It is called with the mutex, and with t's turn.
-func (t *tenure) handoff() *handoff {
+// newHandoff prepares to hand t's record over; nil if it is to be released for all. Waiters elsewhere know when t's
+// lease is over, and ask then: a successor's ends no earlier. It is called with the mutex, and with t's turn.
+func newHandoff(t *tenure) *handoff {
 	e, n := t.engine, t.name
-	if !t.handsOff() {
+	if !handsOff(t) {
 		return nil
 	}
 	w := n.first()
 	if w == nil || w.call == nil || w.call.ttl < t.TTL {
 		return nil
 	}
-	if l := e.names.lines[n.topic.Name]; l != nil && l.standing.Len() > 0 {
+	if l := e.names.lines.all[n.topic.Name]; l != nil && l.standing.Len() > 0 {
 		return nil // fair waiters wait for the same lock
 	}
 	h := &handoff{
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
 		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
-	h.isLocal = t.passes(w, h.sent) && n.budget > 0
+	h.isLocal = h.passes(h.sent) && n.budget > 0
 	h.req = backend.HandOverRequest{
 		Name: n.topic.Name, Owner: t.Owner, Successor: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
 		Yield: n.budget <= 0, Waits: e.names.watches.confirmed(n.topic),
@@ -58,7 +58,7 @@ func (t *tenure) handoff() *handoff {
 }
 
 // handsOff reports whether t is a record that may go on within the client.
-func (t *tenure) handsOff() bool {
+func handsOff(t *tenure) bool {
 	e := t.engine
 	return e.store.can.Queue != nil && !e.calls.shut && t.kind() == backend.KindLock &&
 		t.State == lease.Releasing && t.name.Holder == &t.Tenure
@@ -67,23 +67,17 @@ func (t *tenure) handsOff() bool {
 // localWithin is for how long after the store's last word on a lease its record goes on without a command.
 const localWithin = 250 * time.Millisecond
 
-// passes reports whether w can go on where t ends: with t's record in the store as it is, under t's id, which
-// stands for one visit of this client then. What the store said, it said just now, so w's lease is as long as
-// one that it would get; and nothing of t's is on its way, nor does another have t's id from t, that could touch
-// w's lock: t was held once, was not lent, asked for nothing twice, and no renewal is being answered.
-func (t *tenure) passes(w *waiter, now clock.Instant) bool {
-	return t.renewedOnly() && w.call.Lease == 0 && w.call.MaxHold == 0 && !w.call.Fenced && t.undisturbed() &&
+// passes reports whether the waiter can go on where t, h.from, ends: with t's record in the store as it is, under t's
+// id, which stands for one visit of this client then. What the store said, it said just now, so the waiter's lease is
+// as long as one that it would get; and nothing of t's is on its way, nor does another have t's id from t, that could
+// touch the waiter's lock: t was held once, was not lent, asked for nothing twice, and no renewal is being answered.
+func (h *handoff) passes(now clock.Instant) bool {
+	t, c := h.from, h.to.call
+	renewedOnly := t.First.Marks.Watchdog && t.First.MaxHold == 0 && !t.Fence.Drawn
+	wantsTheSame := c.Lease == 0 && c.MaxHold == 0 && !c.Fenced
+	undisturbed := !t.Entered() && !t.Lent.Load() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
+	return renewedOnly && wantsTheSame && undisturbed &&
 		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)
-}
-
-// renewedOnly reports whether t is a plain lease of the watchdog's.
-func (t *tenure) renewedOnly() bool {
-	return t.First.Marks.Watchdog && t.First.MaxHold == 0 && !t.Fence.Drawn
-}
-
-// undisturbed reports whether nothing of t is on its way.
-func (t *tenure) undisturbed() bool {
-	return !t.Entered() && !t.Lent.Load() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
 }
 
 // local hands the record over without a command, if that still can be: the first waiter may be another by now. It
@@ -97,7 +91,7 @@ func (h *handoff) local() bool {
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
-	if !t.handsOff() || t.Waited() || n.first() != h.to || n.Changes != h.changes || !t.passes(h.to, now) {
+	if !handsOff(t) || t.Waited() || n.first() != h.to || n.Changes != h.changes || !h.passes(now) {
 		return false
 	}
 	g := &grant{granted: true, passed: true, owner: t.Owner, asked: now, changes: h.changes}
@@ -145,7 +139,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		}
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
-		e.abandon(&w.call.Request, g, d)
+		e.renewer.abandon(&w.call.Request, g, d)
 	case h.reply.Waits && n.first() != nil:
 		n.enrolled, n.refused = true, true
 		n.RetryAt(e.Now().Mono + int64(e.Config.Watchdog))
@@ -161,7 +155,8 @@ func (h *handoff) settle(held bool) (ask bool) {
 }
 
 // withdrawEntry tells the store that nothing waits here any more, where something has. It is called with the mutex.
-func (e *Engine) withdrawEntry(n *name) {
+func (s *names) withdrawEntry(n *name) {
+	e := s.engine
 	if !n.enrolled {
 		return
 	}
@@ -171,15 +166,16 @@ func (e *Engine) withdrawEntry(n *name) {
 	}
 	t := n.topic
 	until := e.Now().Mono + int64(retry.Patience)
-	e.repeat(t.Name, until, func() bool { return e.store.can.Queue.StepBack(e.base, t) == nil }, nil)
+	e.renewer.repeat(t.Name, until, func() bool { return e.store.can.Queue.StepBack(e.base, t) == nil }, nil)
 }
 
 // enrolledBehind notes that a request, whose caller has left, has left an entry in the store's queue.
-func (e *Engine) enrolledBehind(t backend.Topic) {
+func (s *names) enrolledBehind(t backend.Topic) {
+	e := s.engine
 	e.lock()
-	n := e.names.of(t)
+	n := s.of(t)
 	n.expect()
 	n.enrolled = true
-	e.tidy(n)
+	s.tidy(n)
 	e.unlock()
 }

@@ -51,10 +51,8 @@ type bundle struct {
 // wait, the leases' parent is ctx; each is the parent of the next.
 func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
 	b := &bundle{engine: e, calls: make([]call, len(rs)), wait: wait}
-	since := e.Now()
 	for i := range rs {
-		c := &b.calls[i]
-		c.Request, c.engine, c.under, c.wait, c.ttl, c.since = rs[i], e, ctx, wait, e.ttl(&rs[i]), since
+		b.calls[i].begin(e, ctx, wait, rs[i])
 	}
 	if rs[0].Try {
 		leases, failed, err = b.tryOnce(ctx)
@@ -102,10 +100,10 @@ func (b *bundle) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
 func (b *bundle) queueUp(ctx context.Context) (leases []*lease.Handle, failed int, err error) {
 	for at := 0; ; {
 		c, next := &b.calls[at], at
-		err := c.waitIn(c.topic(), askerFunc(func() (a Answer, err error) {
+		err := c.waitIn(c.topic(), func() (a Answer, err error) {
 			leases, a, next, err = b.question(ctx, at)
 			return a, err
-		}))
+		})
 		switch {
 		case err == nil:
 			return leases, 0, nil
@@ -182,11 +180,11 @@ func (b *bundle) culprit(at int) int {
 // attempt sends one acquisition for new owners and settles what becomes of it, as call.attempt does for one.
 func (b *bundle) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	e, c := b.engine, &b.calls[0]
-	if err := c.enterLimit(); err != nil {
+	if err := c.asks.enterLimit(); err != nil {
 		return nil, err
 	}
-	b.grant = grant{slot: c.grant.slot, err: c.grant.err}
-	if c.grant = (grant{}); b.grant.err != nil {
+	b.grant = grant{slot: c.asks.grant.slot, err: c.asks.grant.err}
+	if c.asks.grant = (grant{}); b.grant.err != nil {
 		return nil, nil
 	}
 	b.owners = make([]string, len(b.calls))
@@ -209,10 +207,10 @@ func (b *bundle) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	}
 	leases := make([]*lease.Handle, 0, len(b.owners))
 	for i, owner := range b.owners {
-		c := &b.calls[i]
-		c.grant = b.grant
-		c.grant.owner, c.grant.token = owner, b.all[i].Token
-		h, err := c.settle(ctx)
+		q := &b.calls[i].asks
+		q.grant = b.grant
+		q.grant.owner, q.grant.token = owner, b.all[i].Token
+		h, err := q.settle(ctx)
 		if err != nil {
 			b.abandon(i)
 			UnlockAll(b.wait, b.wait, leases)
@@ -262,7 +260,7 @@ func (b *bundle) abandon(i int) {
 	defer b.engine.unlock()
 	for ; i < len(b.owners); i++ {
 		c := &b.calls[i]
-		b.engine.abandon(&c.Request, &b.grant, debt{family: c.Family, name: c.Name, owner: b.owners[i]})
+		b.engine.renewer.abandon(&c.Request, &b.grant, debt{family: c.Family, name: c.Name, owner: b.owners[i]})
 	}
 }
 
@@ -291,7 +289,7 @@ func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 			for n, i := range which {
 				holds[n] = leases[i].Holding().(*lease.Hold)
 			}
-			for n, err := range e.unlockTogether(ctx, holds) {
+			for n, err := range unlockTogether(e, ctx, holds) {
 				errs[which[n]] = err
 			}
 		})
@@ -313,7 +311,7 @@ func AtOnce(jobs []func()) {
 }
 
 // unlockTogether is Unlock for several.
-func (e *Engine) unlockTogether(ctx context.Context, holds []*lease.Hold) []error {
+func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error {
 	if len(holds) == 1 {
 		return []error{holds[0].Unlock(ctx)}
 	}
@@ -337,7 +335,7 @@ func (e *Engine) unlockTogether(ctx context.Context, holds []*lease.Hold) []erro
 	if len(sent) == 0 {
 		return errs
 	}
-	err := e.SendOff(ctx, func() error { e.releaseTogether(sent); return nil }, nil)
+	err := e.SendOff(ctx, func() error { (&together{e, sent}).release(); return nil }, nil)
 	for _, x := range sent {
 		if err != nil { // the caller has left, and sent is not its own any more
 			errs[x.at] = us[x.at].finish(0, err)
@@ -348,31 +346,21 @@ func (e *Engine) unlockTogether(ctx context.Context, holds []*lease.Hold) []erro
 	return errs
 }
 
-// releaseTogether sends several releases. One whose tenure has an operation on its way comes afterwards, by
-// itself. The others are settled as soon as they are answered, so that a waiter for one here need not wait for
-// all.
-func (e *Engine) releaseTogether(all []*releasing) {
-	todo := make([]*releasing, 0, len(all))
-	var alone []*releasing
-	e.lock()
-	for _, x := range all {
-		switch t := x.tenure; {
-		case !t.Idle() || t.Lent.Load():
-			alone = append(alone, x)
-		default:
-			t.TryBegin()
-			if x.prepareForAll(); !x.done {
-				todo = append(todo, x)
-			}
-		}
-	}
-	e.unlock()
+// together is releases of one client that are sent in the same commands.
+type together struct {
+	engine *Engine
+	todo   []*releasing
+}
+
+// release sends all. One whose tenure has an operation on its way comes afterwards, by itself. The others are settled
+// as soon as they are answered, so that a waiter for one here need not wait for all.
+func (g *together) release() {
+	e := g.engine
+	alone := g.prepare()
 	first := time.Now()
-	for n := 0; len(todo) > 0; n++ {
-		var passing error
-		todo, passing = e.sendReleases(todo)
-		if len(todo) > 0 && !e.retry.Again(passing, n, first) {
-			for _, x := range todo {
+	for n := 0; len(g.todo) > 0; n++ {
+		if passing := g.send(); len(g.todo) > 0 && !e.retry.Again(passing, n, first) {
+			for _, x := range g.todo {
 				x.err = x.settle(x.err)
 			}
 			break
@@ -383,17 +371,36 @@ func (e *Engine) releaseTogether(all []*releasing) {
 	}
 }
 
-// sendReleases sends several releases once, and settles those that need not be repeated. It returns the others, and the
-// failure of one of them.
-func (e *Engine) sendReleases(todo []*releasing) (again []*releasing, passing error) {
-	in := make([]backend.ReleaseRequest, len(todo))
-	out := make([]backend.ReleaseResult, len(todo))
-	for i, x := range todo {
+// prepare keeps those that can go now, and returns those that cannot.
+func (g *together) prepare() (alone []*releasing) {
+	all := g.todo
+	g.todo = make([]*releasing, 0, len(all))
+	g.engine.lock()
+	defer g.engine.unlock()
+	for _, x := range all {
+		if t := x.tenure; !t.Idle() || t.Lent.Load() {
+			alone = append(alone, x)
+			continue
+		}
+		x.tenure.TryBegin()
+		if x.prepareForAll(); !x.done {
+			g.todo = append(g.todo, x)
+		}
+	}
+	return alone
+}
+
+// send sends all once, settles those that need not be repeated, and returns the failure of one of the others.
+func (g *together) send() (passing error) {
+	in := make([]backend.ReleaseRequest, len(g.todo))
+	out := make([]backend.ReleaseResult, len(g.todo))
+	for i, x := range g.todo {
 		t := x.tenure
 		in[i] = backend.ReleaseRequest{Kind: t.family, Name: t.Key.Name, Owner: t.Owner, Keep: x.keep}
 	}
-	e.store.can.Batch.ReleaseAll(e.base, in, out)
-	for i, x := range todo {
+	g.engine.store.can.Batch.ReleaseAll(g.engine.base, in, out)
+	var again []*releasing
+	for i, x := range g.todo {
 		err := out[i].Err
 		if x.held = out[i].Held; err != nil {
 			f := backend.FaultOf(err)
@@ -405,5 +412,6 @@ func (e *Engine) sendReleases(todo []*releasing) (again []*releasing, passing er
 		}
 		x.err = x.settle(err)
 	}
-	return again, passing
+	g.todo = again
+	return passing
 }

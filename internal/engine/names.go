@@ -12,17 +12,19 @@ import (
 // names is what a client knows, by name. Guarded by the engine's mutex.
 type names struct {
 	records map[backend.Topic]*name
+	engine  *Engine
 	watches watches
-	lines   map[string]*line                // of fair locks
+	lines   lines
 	permits map[string]*tenure              // of semaphores, by their ids
 	nested  map[string]map[*tenure]struct{} // tenures that entered under another, by name
 }
 
-func newNames() names {
+func newNames(e *Engine) names {
 	return names{
+		engine:  e,
 		records: make(map[backend.Topic]*name),
-		watches: watches{all: make(map[backend.Topic]*watch)},
-		lines:   make(map[string]*line),
+		watches: watches{engine: e, all: make(map[backend.Topic]*watch)},
+		lines:   lines{engine: e, all: make(map[string]*line)},
 		permits: make(map[string]*tenure),
 		nested:  make(map[string]map[*tenure]struct{}),
 	}
@@ -101,17 +103,17 @@ func (n *name) expect() {
 }
 
 // tidy forgets what is not needed.
-func (e *Engine) tidy(n *name) {
+func (s *names) tidy(n *name) {
 	if n.first() != nil {
 		return
 	}
 	if n.waits { // what the next waiter knows of the answer is nothing
-		e.withdrawEntry(n)
-		e.renewer.timers.Remove(&n.hint)
+		s.withdrawEntry(n)
+		s.engine.renewer.timers.Remove(&n.hint)
 		n.waits = false
 	}
-	if !n.InUse() && e.names.records[n.topic] == n {
-		delete(e.names.records, n.topic)
+	if !n.InUse() && s.records[n.topic] == n {
+		delete(s.records, n.topic)
 	}
 }
 

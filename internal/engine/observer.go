@@ -36,14 +36,14 @@ var kinds = [...]string{
 // event is that of a call that has no lease, or none yet.
 func (c *call) event() Event { return Event{Name: c.Name, Kind: kinds[c.Family], Context: c.under} }
 
-// event is that of a tenure's renewals.
-func (t *tenure) event() Event {
+// tenureEvent is that of a tenure's renewals.
+func tenureEvent(t *tenure) Event {
 	return Event{Name: t.Key.Name, Kind: kinds[t.family], Owner: t.Owner}
 }
 
 // holdEvent is that of a lease.
 func holdEvent(h *lease.Hold) Event {
-	v := of(h).event()
+	v := tenureEvent(of(h))
 	v.Kind, v.Lease, v.Context = kinds[h.Family], h.Number, h.Under
 	return v
 }
@@ -92,7 +92,7 @@ func (c *call) acquired(h *lease.Hold, holds int) {
 }
 
 // tellLost announces the loss of h, after its acquisition.
-func (t *tenure) tellLost(h *lease.Hold, held time.Duration, cause error) {
+func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error) {
 	f := t.engine.Config.Observer.Lost
 	if f == nil {
 		return

@@ -69,15 +69,29 @@ func (x *errand) flag() *atomic.Bool { return &x.claimed }
 // itself. Leaves tells that the store lets callers leave p. A context that cannot end costs no goroutine, nor
 // does a store that lets callers leave, unless the first attempt fails. Shutdown waits for p.
 func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
+	if way, direct := e.route(ctx, leaves); direct {
+		return e.sent(ctx, p, p.send(way))
+	}
+	return e.apart(ctx, p)
+}
+
+// apart is carryOut for a command that needs a goroutine.
+func (e *sender) apart(ctx context.Context, p pending) error {
+	return e.inBackground(ctx, p, func() error { return p.finish(p.send(e.base)) })
+}
+
+// route is the context that a command is sent with on its caller's goroutine; direct is false where it needs another.
+func (e *sender) route(ctx context.Context, leaves bool) (way context.Context, direct bool) {
 	if ctx.Done() == nil {
-		return p.finish(p.send(e.unleft(leaves)))
+		return e.unleft(leaves), true
 	}
-	if !leaves {
-		return e.inBackground(ctx, p, func() error { return p.finish(p.send(e.base)) })
-	}
-	err := p.send(ctx)
-	if err == nil {
-		return p.finish(nil)
+	return ctx, leaves
+}
+
+// sent is the rest of carryOut, after a first send on the caller's goroutine that came to err.
+func (e *sender) sent(ctx context.Context, p pending, err error) error {
+	if err == nil || ctx.Done() == nil {
+		return p.finish(err)
 	}
 	if wait := p.left(err); wait != nil {
 		e.begin()

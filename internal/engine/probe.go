@@ -20,12 +20,13 @@ type Snapshot struct {
 }
 
 // Snapshot counts what the client has in memory now.
-func (e *Engine) Snapshot() Snapshot {
+func (p Probe) Snapshot() Snapshot {
+	e := p.engine
 	e.lock()
 	defer e.unlock()
 	s := Snapshot{
 		Held: e.calls.held, Running: e.calls.running, Names: len(e.names.records), Watches: len(e.names.watches.all),
-		Lines: len(e.names.lines), Nested: len(e.names.nested), Timers: e.renewer.timers.Len(), Slots: len(e.limits.one),
+		Lines: len(e.names.lines.all), Nested: len(e.names.nested), Timers: e.renewer.timers.Len(), Slots: len(e.limits.one),
 	}
 	for _, n := range e.names.records {
 		if w := n.first(); w != nil && w.Slept() {
@@ -38,9 +39,16 @@ func (e *Engine) Snapshot() Snapshot {
 // Handler is the engine as its session sees it.
 func (e *Engine) Handler() backend.Handler { return (*handler)(e) }
 
+// Probe is what tests look at.
+type Probe struct{ engine *Engine }
+
+// Probe is what tests look at.
+func (e *Engine) Probe() Probe { return Probe{e} }
+
 // OnTimers has f called by the goroutine of the client's timers, which does nothing else meanwhile: for tests of
 // processes that stand still.
-func (e *Engine) OnTimers(f func()) {
+func (p Probe) OnTimers(f func()) {
+	e := p.engine
 	e.lock()
 	defer e.unlock()
 	run := timerq.Func(func(clock.Instant) { e.after(f) })
@@ -48,7 +56,7 @@ func (e *Engine) OnTimers(f func()) {
 }
 
 // Session is the backend's session.
-func (e *Engine) Session() backend.Store { return e.store.Store }
+func (p Probe) Session() backend.Store { return p.engine.store.Store }
 
 // Closing is closed when Shutdown begins.
-func (e *Engine) Closing() <-chan struct{} { return e.calls.closing }
+func (p Probe) Closing() <-chan struct{} { return p.engine.calls.closing }

@@ -13,9 +13,15 @@ import (
 // goneMeanwhile is why a re-entry fails.
 const goneMeanwhile = "it was gone from the store when it was to be entered again"
 
-// enter takes the lock under h, the hold that the call's context comes from. It reports ended if h has ended: h then
-// confers nothing.
-func (c *call) enter(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
+// entry is a call that takes the lock under a hold, which its context comes from.
+type entry struct {
+	*call
+	hold *lease.Hold
+}
+
+// enter takes the lock. It reports ended if the hold has ended, which then confers nothing.
+func (c entry) enter() (got *lease.Handle, ended bool, err error) {
+	h := c.hold
 	if c.NonReentrant && h.Err() == nil {
 		return nil, false, c.Fail(fail.Invalidf("the context's lease holds this lock already, and a non-reentrant lock is " +
 			"not entered again; unlock it first, or use the reentrant lock"))
@@ -23,9 +29,9 @@ func (c *call) enter(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
 	t := of(h)
 	switch c.Family {
 	case backend.KindRead:
-		return c.enterToRead(h)
+		return c.read()
 	case backend.KindWrite:
-		if t, ended = c.writer(h); ended {
+		if t, ended = c.writer(); ended {
 			return nil, true, nil
 		}
 		if t == nil {
@@ -35,11 +41,12 @@ func (c *call) enter(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
 	if t.Lent.Load() {
 		return c.enterLent(h)
 	}
-	return c.reenter(h, t)
+	return c.again(t)
 }
 
-// writer is the tenure that writes of those that h was entered under; nil if there is none.
-func (c *call) writer(h *lease.Hold) (t *tenure, ended bool) {
+// writer is the tenure that writes of those that the hold was entered under; nil if there is none.
+func (c entry) writer() (t *tenure, ended bool) {
+	h := c.hold
 	c.engine.lock()
 	defer c.engine.unlock()
 	for x := h; x != nil; x = x.Outer {
@@ -50,9 +57,10 @@ func (c *call) writer(h *lease.Hold) (t *tenure, ended bool) {
 	return nil, h.Cause != nil
 }
 
-// enterToRead takes the read lock under h, a reader's hold or a writer's. The new tenure has a lease of its own; in
+// read takes the read lock under h, a reader's hold or a writer's. The new tenure has a lease of its own; in
 // the line of h's order it waits only for writers of other contexts, and for what is on its way there.
-func (c *call) enterToRead(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
+func (c entry) read() (got *lease.Handle, ended bool, err error) {
+	h := c.hold
 	e, t := c.engine, of(h)
 	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Shared: true}); ended || err != nil {
 		return nil, ended, err
@@ -60,14 +68,14 @@ func (c *call) enterToRead(h *lease.Hold) (got *lease.Handle, ended bool, err er
 	c.outer, c.marks.fresh = h, false
 	e.begin() // also while the client shuts down: those that hold it already are to finish
 	defer e.end()
-	x, err := c.attempt()
+	x, err := c.asks.ask()
+	g := &c.asks.grant
 	e.lock()
-	if err == nil && c.grant.reply.Absent {
+	if err == nil && g.reply.Absent {
 		t.lose(e.Now(), noRecord)
 	}
 	t.Leave()
 	e.unlock()
-	g := &c.grant
 	switch {
 	case err != nil:
 		return nil, false, c.gaveUp(err, 0, nil)
@@ -83,7 +91,7 @@ func (c *call) enterToRead(h *lease.Hold) (got *lease.Handle, ended bool, err er
 
 // takeTurn has t's order do the turn's operation next; Leave gives it back. It reports ended if the turn's hold has
 // ended.
-func (c *call) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
+func (c entry) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
 	e := c.engine
 	now := e.Now()
 	e.lock()
@@ -113,7 +121,7 @@ func (c *call) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
 }
 
 // awaitTurn waits for a turn to be granted, or sent away because its hold ended.
-func (c *call) awaitTurn(t *tenure, turn *lease.Turn) error {
+func (c entry) awaitTurn(t *tenure, turn *lease.Turn) error {
 	e := c.engine
 	c.marks.fresh = false
 	bound.Begins(c.wait)
@@ -149,15 +157,15 @@ type reentry struct {
 	grant  grant
 }
 
-// reenter takes one more hold for t, h's tenure or the writer that h was entered under, once h is the innermost.
+// again takes one more hold for t, h's tenure or the writer that h was entered under, once h is the innermost.
 // A client that is shutting down lets its holders enter again, so that they can finish.
-func (c *call) reenter(h *lease.Hold, t *tenure) (got *lease.Handle, ended bool, err error) {
-	e := c.engine
+func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
+	e, h := c.engine, c.hold
 	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h}); ended || err != nil {
 		return nil, ended, err
 	}
 	c.outer = h
-	x := &reentry{call: c, tenure: t}
+	x := &reentry{call: c.call, tenure: t}
 	e.lock()
 	live, lent := t.State == lease.Live, t.Lent.Load()
 	if !live || lent {
@@ -271,7 +279,7 @@ func (x *reentry) undo() {
 	e.unlock()
 	if live && keep > 0 && (g.granted || g.late > 0) {
 		// Where it fails, the next count that is set puts it right, being absolute.
-		_, _, failure = e.SendRelease(t.releaseRequest(keep))
+		_, _, failure = e.SendRelease(releaseOf(t, keep))
 	}
 	e.lock()
 	defer e.unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// unlockHold ends a hold and releases it in the store.
-func (t *tenure) unlockHold(ctx context.Context, h *lease.Hold) error {
+// unlock ends a hold and releases it in the store.
+func unlock(ctx context.Context, t *tenure, h *lease.Hold) error {
 	e := t.engine
 	u := unlocking{hold: h}
 	x := &t.release
@@ -140,7 +140,7 @@ func (x *releasing) begin() {
 // prepare is prepareForAll, and has the record go on within the process where it can.
 func (x *releasing) prepare() {
 	if x.prepareForAll(); !x.done && x.keep == 0 {
-		x.handoff = x.tenure.handoff()
+		x.handoff = newHandoff(x.tenure)
 	}
 }
 
@@ -195,7 +195,7 @@ func (x *releasing) send(ctx context.Context) error {
 	if x.handoff != nil {
 		return x.handed(x.handoff.send(ctx))
 	}
-	reply, err := x.tenure.engine.store.Release(ctx, x.tenure.releaseRequest(x.keep))
+	reply, err := x.tenure.engine.store.Release(ctx, releaseOf(x.tenure, x.keep))
 	x.held = reply.Held
 	return err
 }
@@ -219,7 +219,7 @@ func (x *releasing) finish(err error) error {
 	}
 	if err != nil {
 		t := x.tenure
-		x.held, x.unsure, err = t.engine.resumeRelease(t.releaseRequest(x.keep), time.Now(), err)
+		x.held, x.unsure, err = t.engine.resumeRelease(releaseOf(t, x.keep), time.Now(), err)
 	}
 	return x.settle(err)
 }
@@ -249,7 +249,7 @@ func (x *releasing) settle(err error) error {
 		t.vacate(ask)
 	}
 	t.Leave()
-	e.watch(t.name.topic)
+	e.names.watches.update(t.name.topic)
 	e.unlock()
 	return x.explain(err)
 }
@@ -261,15 +261,15 @@ func (x *releasing) failed() {
 	switch {
 	case x.keep > 0:
 		if t.State == lease.Live {
-			t.repairLater(t.engine.Now())
+			t.troubled().repairLater(t.engine.Now())
 		}
 	case t.trouble != nil && t.trouble.late > 0: // sweep finds what this was to release, too
 		t.trouble.late++
 		t.trouble.until = max(t.trouble.until, until)
 	default:
-		d := t.debt(0, until)
+		d := debtOf(t, 0, until)
 		d.family = t.kind()
-		t.engine.compensate(d)
+		t.engine.renewer.compensate(d)
 	}
 }
 
@@ -293,7 +293,7 @@ func (x *releasing) explain(err error) error {
 	return nil
 }
 
-func (t *tenure) releaseRequest(keep int) backend.ReleaseRequest {
+func releaseOf(t *tenure, keep int) backend.ReleaseRequest {
 	return backend.ReleaseRequest{Kind: t.kind(), Name: t.Key.Name, Owner: t.Owner, Keep: keep}
 }
 

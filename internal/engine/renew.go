@@ -151,22 +151,24 @@ func (s *renewer) renew(batch []*tenure) {
 	for i, t := range asked {
 		t.Plan.Renewing = false
 		if t.State == lease.Live {
-			t.renewed(renewal{sent: sent, now: now, asked: in[i], result: out[i]})
+			renewal{tenure: t, sent: sent, now: now, asked: in[i], result: out[i]}.settle()
 		}
 	}
 }
 
 // renewal is one that the store has answered.
 type renewal struct {
+	tenure    *tenure
 	sent, now clock.Instant
 	asked     backend.RenewRequest
 	result    backend.RenewResult
 }
 
-// renewed settles what became of a renewal.
-func (t *tenure) renewed(r renewal) {
+// settle settles what became of a renewal.
+func (r renewal) settle() {
+	t := r.tenure
 	if r.result.Err != nil {
-		t.renewalFailed(r)
+		r.failed()
 		return
 	}
 	if !r.result.Held {
@@ -193,7 +195,7 @@ func (t *tenure) renewed(r renewal) {
 	if f := t.engine.Config.Observer.Renewed; f != nil && extended {
 		took, left := r.now.Sub(r.sent), t.Deadline.Until(r.now)
 		t.engine.tell(func() {
-			v := t.event()
+			v := tenureEvent(t)
 			v.Took, v.Remaining = took, left
 			f(v)
 		})
@@ -201,8 +203,9 @@ func (t *tenure) renewed(r renewal) {
 	t.reschedule()
 }
 
-// renewalFailed has a renewal that failed repeated within the lease.
-func (t *tenure) renewalFailed(r renewal) {
+// failed has it repeated within the lease.
+func (r renewal) failed() {
+	t := r.tenure
 	e, x, err := t.engine, t.troubled(), r.result.Err
 	x.failures++
 	x.last = err
@@ -215,7 +218,7 @@ func (t *tenure) renewalFailed(r renewal) {
 	}
 	if f := e.Config.Observer.RenewalFailed; f != nil {
 		e.tell(func() {
-			v := t.event()
+			v := tenureEvent(t)
 			v.Remaining, v.Err = left, err
 			f(v)
 		})

@@ -1,16 +1,12 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
-	"github.com/mortise-go/mortise/internal/bound"
-	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/fail"
-	"github.com/mortise-go/mortise/internal/lease"
 	"github.com/mortise-go/mortise/internal/localqueue"
 )
 
@@ -111,127 +107,3 @@ func topicOf(family backend.Kind, name string) backend.Topic {
 }
 
 func lockTopic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
-
-// call is one call that acquires, with its request.
-type call struct {
-	Request
-	errand
-	engine *Engine
-	under  context.Context // what the call was given: the lease's parent
-	wait   context.Context // bounds the waiting
-	ttl    time.Duration   // the lease to ask for
-	place  time.Duration   // for how long a place in a fair lock's queue is kept; 0: no place is asked for
-	since  clock.Instant   // when it was called
-	outer  *lease.Hold     // the live one that it enters under
-	claim  *Claim          // that it enters under; nil if it does not
-	key    lease.Key       // what its hold is found by in a context
-	waiter waiter
-	got    *lease.Hold // the lease that its last question came to; nil if none
-	handed *grant      // what a tenure of this process has got for it; nil if it is to ask
-	grant  grant       // what its last question came to
-	marks  callMarks
-}
-
-// callMarks are what is true of a call.
-type callMarks struct {
-	fresh     bool // since is just past: nothing was waited for
-	contended bool // the observer knows that it waits
-	endless   bool // the store said last that only a release will help
-	claims    bool // a refusal of it keeps fresh readers out
-	relays    bool // it may be handed a record within the process, and be told of releases in turn
-	enrols    bool // a refusal leaves its client's entry in the store's queue
-}
-
-// Acquire carries a request out: ctx is the lease's parent, and the waiting ends with wait.
-func (e *Engine) Acquire(ctx, wait context.Context, r Request) (*lease.Handle, error) {
-	if err := e.Usable(); err != nil {
-		return nil, r.Fail(err)
-	}
-	if ctx == nil {
-		return nil, r.Fail(fail.NilContext)
-	}
-	c := &call{Request: r, engine: e, under: ctx, wait: wait, ttl: e.ttl(&r), since: e.Now()}
-	c.marks.fresh = true
-	if err := c.replicable(); err != nil {
-		return nil, r.Fail(err)
-	}
-	if r.Wait > 0 {
-		var cancel context.CancelFunc
-		c.wait, cancel = bound.Wait(wait, r.Wait)
-		defer cancel()
-	}
-	h, err := c.take()
-	if err != nil {
-		c.notAcquired(err)
-		return nil, err
-	}
-	return h, nil
-}
-
-// ttl is the lease that a request asks for.
-func (e *Engine) ttl(r *Request) time.Duration {
-	switch {
-	case r.Lease > 0:
-		return r.Lease
-	case r.MaxHold > 0:
-		return min(e.Config.Watchdog, clock.Outlasting(r.MaxHold))
-	}
-	return e.Config.Watchdog
-}
-
-// take acquires by the request's kind, or enters under what the context carries.
-func (c *call) take() (*lease.Handle, error) {
-	if c.Family != backend.KindPermits {
-		c.key = c.engine.key(topicOf(c.Family, c.Name))
-		switch x := c.under.Value(&c.key).(type) {
-		case *lease.Hold:
-			if h, ended, err := c.enter(x); !ended {
-				return h, err
-			}
-		case *Claim:
-			return c.enterDelegated(*x)
-		}
-	}
-	switch {
-	case c.Try:
-		return c.tryOnce()
-	case c.Family == backend.KindFair:
-		return c.waitInLine()
-	}
-	return c.queueUp()
-}
-
-func (e *Engine) key(t backend.Topic) lease.Key {
-	return lease.Key{Client: e, Record: uint8(t.Kind), Name: t.Name}
-}
-
-// topic is where the call waits.
-func (c *call) topic() backend.Topic {
-	if c.claim != nil {
-		return backend.Topic{Kind: backend.KindDelegated, Name: c.Name, Owner: c.claim.Owner}
-	}
-	return topicOf(c.Family, c.Name)
-}
-
-// now is the time; without a look at the clock, if the call has not waited since it began.
-func (c *call) now() clock.Instant {
-	if c.marks.fresh {
-		return c.since
-	}
-	return c.engine.Now()
-}
-
-// ready is now for a call that then waits.
-func (c *call) ready() clock.Instant {
-	now := c.now()
-	c.marks.fresh = false
-	return now
-}
-
-// gaveUp is Request.GaveUp with what the store said last.
-func (c *call) gaveUp(err error, left time.Duration, last error) error {
-	if c.marks.endless && left >= 0 && last == nil && fail.WaitIsOver(err) {
-		return c.stillHeld(-1)
-	}
-	return c.GaveUp(err, left, last)
-}

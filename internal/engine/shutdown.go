@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"time"
+
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
-	"time"
 )
 
 // Shutdown refuses new locks, wakes waiters, and waits for the Unlocks of leases that are held, until ctx ends. Leases
@@ -22,7 +23,7 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	}
 	idle, first := e.shut()
 	if !first {
-		return e.shutAgain(ctx)
+		return e.calls.shutAgain(ctx)
 	}
 	var cause error
 	select {
@@ -66,14 +67,13 @@ func (e *Engine) shut() (idle chan struct{}, first bool) {
 	c.idle = idle
 	c.check()
 	for t := range e.names.watches.all {
-		e.after(func() { e.syncWatch(t) })
+		e.after(func() { e.names.watches.sync(t) })
 	}
 	return idle, true
 }
 
 // shutAgain waits for the first Shutdown.
-func (e *Engine) shutAgain(ctx context.Context) error {
-	c := &e.calls
+func (c *calls) shutAgain(ctx context.Context) error {
 	select {
 	case <-c.closed:
 	case <-ctx.Done():
@@ -143,7 +143,7 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 				}
 			}
 		}
-		e.checkNested(t)
+		e.names.checkNested(t)
 		return nil
 	})
 	return err == nil && *removed, err

@@ -31,26 +31,6 @@ type tenure struct {
 	freed   bool      // a release set the count to zero, for all holds that had ended by then
 }
 
-// trouble is what few tenures have.
-type trouble struct {
-	failures int   // renewals failed in a row
-	last     error // of them
-	// until: acquisitions whose outcome is unknown, late in number, may take effect until then.
-	late  int
-	until int64
-	// repairAt is when the store's hold count is set right again (monotonic; zero if it need not be), and repairs
-	// how often that was tried in a row.
-	repairAt int64
-	repairs  int
-}
-
-func (t *tenure) troubled() *trouble {
-	if t.trouble == nil {
-		t.trouble = new(trouble)
-	}
-	return t.trouble
-}
-
 // of is the tenure of a hold.
 func of(h *lease.Hold) *tenure { return ofTenure(h.Tenure) }
 
@@ -75,7 +55,7 @@ func (t *tenure) Err(h *lease.Hold) error {
 }
 
 // Release unlocks h.
-func (t *tenure) Release(ctx context.Context, h *lease.Hold) error { return t.unlockHold(ctx, h) }
+func (t *tenure) Release(ctx context.Context, h *lease.Hold) error { return unlock(ctx, t, h) }
 
 // kind is what the store is asked by: a tenure that was lent is not alone in its record.
 func (t *tenure) kind() backend.Kind {
@@ -172,7 +152,7 @@ func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instan
 		}
 		e.announce.Sum(kind, "name", fail.Shorten(h.Name()), "owner", t.Owner, "cause", cause)
 	}
-	t.tellLost(h, now.Sub(h.Since), cause)
+	tellLost(t, h, now.Sub(h.Since), cause)
 }
 
 // over takes the tenure out of the client once its holders have been told.
@@ -184,7 +164,7 @@ func (t *tenure) over() {
 		e.lock()
 		t.sweep()
 		t.vacate(true)
-		e.watch(t.name.topic)
+		e.names.watches.update(t.name.topic)
 		e.unlock()
 	})
 }
@@ -193,13 +173,13 @@ func (t *tenure) over() {
 // that may yet arrive.
 func (t *tenure) sweep() {
 	if x := t.trouble; x != nil && x.late > 0 {
-		t.engine.compensate(t.debt(x.late, x.until))
+		t.engine.renewer.compensate(debtOf(t, x.late, x.until))
 		x.late = 0
 	}
 }
 
 // debt is what may be left of t's owner in the store.
-func (t *tenure) debt(late int, until int64) debt {
+func debtOf(t *tenure, late int, until int64) debt {
 	return debt{family: t.family, name: t.Key.Name, owner: t.Owner, place: t.place, late: late, until: until}
 }
 
@@ -221,7 +201,7 @@ func (t *tenure) vacate(ask bool) {
 	default:
 		n.queue().Wake() // it has a time to look now
 	}
-	e.tidy(n)
+	e.names.tidy(n)
 	e.calls.check()
 }
 
@@ -297,64 +277,9 @@ func (t *tenure) Fire(now clock.Instant) {
 	}
 	if x := t.trouble; x != nil && x.repairAt != 0 && x.repairAt <= now.Mono {
 		x.repairAt = 0
-		t.engine.renewer.lane(t.Key.Name).jobs.Push(t.repair)
+		t.engine.renewer.lane(t.Key.Name).jobs.Push(x.repair)
 	}
 	t.reschedule()
-}
-
-// countIsStale notes that the store's hold count may be higher than t's. Where t was lent, callees wait for the count
-// to fall, so it is set at once; otherwise the next operation that sets it will do.
-func (t *tenure) countIsStale(now clock.Instant) {
-	if t.Stale = true; t.Lent.Load() {
-		t.repairSoon(now.Mono)
-		t.reschedule()
-	}
-}
-
-// settled notes that the store has confirmed a hold count. A hold that ran out meanwhile has made it too high already.
-func (t *tenure) settled(count int) {
-	if count != t.Count() {
-		return
-	}
-	t.Stale = false
-	if x := t.trouble; x != nil {
-		x.repairAt, x.repairs = 0, 0
-	}
-}
-
-// repairSoon has the store's hold count set right at a time, unless that is due already.
-func (t *tenure) repairSoon(at int64) {
-	if x := t.troubled(); x.repairAt == 0 {
-		x.repairAt = at
-	}
-}
-
-// repairLater has the store's hold count set again after a failure, with backoff.
-func (t *tenure) repairLater(now clock.Instant) {
-	t.Stale = true
-	x := t.troubled()
-	x.repairs++
-	t.repairSoon(now.Mono + int64(min(25*time.Millisecond<<min(x.repairs, 10), time.Second)))
-	t.reschedule()
-}
-
-// repair sets the store's hold count to what is live, in the tenure's turn. It does not wait for that: it is sent by
-// one of few goroutines.
-func (t *tenure) repair() {
-	x := releasing{tenure: t, live: true}
-	t.engine.lock()
-	if t.Stale && t.State == lease.Live { // otherwise the operation before has set it, or the tenure is over
-		if turn := new(lease.Turn); t.Enter(turn) {
-			x.prepare()
-		} else {
-			t.Quit(turn)
-			t.repairLater(t.engine.Now())
-		}
-	}
-	t.engine.unlock()
-	if x.ready {
-		_ = x.run(context.Background()) // a failure is followed by another repair
-	}
 }
 
 // errUpgrade refuses a writer that comes from a reader.

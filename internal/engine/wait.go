@@ -34,50 +34,41 @@ type Answer struct {
 	Failure  error         // the store's; the question is repeated if it may pass
 }
 
-// queueUp waits for the lock.
-func (c *call) queueUp() (*lease.Handle, error) {
+// queueUp waits for the lock in its local queue, and asks for itself.
+func (c *call) queueUp() (got *lease.Handle, err error) {
 	e := c.engine
 	if c.Family == backend.KindWrite {
 		e.begin() // Shutdown waits until its claim is being withdrawn
 		defer e.end()
 	}
 	c.marks.relays = e.store.can.Queue != nil && c.Family == backend.KindLock && c.Age == nil && c.Polling == 0
-	if err := c.waitIn(c.topic(), c); err != nil {
-		if c.marks.claims {
-			c.withdrawClaim()
+	w := c.at(c.topic())
+	defer w.quit()
+	for w.next() {
+		c.marks.claims = c.Family == backend.KindWrite
+		h, err := c.asks.ask()
+		if h != nil {
+			got = &h.Handle
 		}
-		return nil, err
+		w.heard(c.asks.answer(h, err))
 	}
-	return &c.got.Handle, nil
-}
-
-// asker is what a waiter asks the store for. Its error is *fail.CallerGone, when the wait ended, or what users see.
-type asker interface {
-	ask() (Answer, error)
-}
-
-// askerFunc is an asker.
-type askerFunc func() (Answer, error)
-
-func (f askerFunc) ask() (Answer, error) { return f() }
-
-func (c *call) ask() (a Answer, err error) {
-	c.marks.claims = c.Family == backend.KindWrite
-	c.got, err = c.attempt()
-	switch {
-	case err != nil:
-		return a, err
-	case c.grant.reply.Absent:
-		return a, c.claimEnded()
+	if w.err != nil && c.marks.claims {
+		c.withdrawClaim()
 	}
-	return c.answer(), nil
+	return got, w.err
 }
 
 // answer is what the last question came to.
-func (c *call) answer() Answer {
+func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	r := &c.grant.reply
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case r.Absent:
+		return Answer{}, c.claimEnded()
+	}
 	a := Answer{
-		Got: c.got != nil, More: r.Available > 0 || c.Family == backend.KindRead,
+		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
 		Left: r.Remaining, Enrolled: r.Waits, Failure: c.grant.err,
 	}
 	if c.claim != nil {
@@ -86,60 +77,82 @@ func (c *call) answer() Answer {
 	if r.Claimed {
 		a.Again = c.engine.Config.Watchdog / 3
 	}
-	return a
+	return a, nil
 }
 
-// waitIn waits in t's local queue until an asker gets what it asks for. While the call is the first there it
-// asks each time that something may have changed the answer. Before it first sleeps on the store it has t
-// watched and asks again, so that no release falls between; one that polls backs off instead. What waitIn
-// returns is what users see.
-func (c *call) waitIn(t backend.Topic, a asker) error {
-	e := c.engine
-	w := wait{call: c, waiter: &c.waiter, asker: a, pause: c.Polling}
-	e.lock()
-	if e.calls.shut {
-		e.unlock()
-		return c.Fail(fail.Closed)
+// waitIn waits in t's local queue until ask gets what it asks for. What it returns is what users see, and so is an
+// error of ask, or *fail.CallerGone when the wait ended.
+func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
+	w := c.at(t)
+	defer w.quit()
+	for w.next() {
+		w.heard(ask())
 	}
-	w.join(t)
-	var err error
-	for err == nil {
-		now := c.now()
-		asks, wakeAt := w.name.Next(now.Mono)
-		switch err = w.hopeless(); {
-		case w.waiter.Served():
-			w.leave()
-			return nil
-		case err != nil:
-		case w.waiter.handed != nil || asks == &w.waiter.Ticket:
-			var got bool
-			if got, err = w.question(); got {
-				w.leave()
-				return nil
-			}
-		case w.announces(now):
-		default:
-			err = w.sleep(now, wakeAt)
-		}
-	}
-	return w.giveUp(err)
+	return w.err
 }
 
-// wait is one call's wait in a local queue.
+// wait is one call's wait in a local queue. While the call is the first there, it asks each time that something may
+// have changed the answer. Before it first sleeps on the store it has the topic watched and asks again, so that no
+// release falls between; one that polls backs off instead. It goes: for w.next() { w.heard(ask()) }.
 type wait struct {
 	*call
-	name   *name
+	topic  backend.Topic
+	name   *name // nil until it is in the queue
 	waiter *waiter
-	asker  asker
 	pause  time.Duration // the next between the asks of a call that polls
 	timer  *time.Timer
+	retry  int64 // when it would have asked, had nothing happened
+	asking bool  // an answer is to come
+	over   bool
+	err    error // what users see
 	last   error // the store's last failure, nil after an answer
 	slept  bool  // what fails now is an interruption
 	warned bool
 }
 
-// join enters the local queue. It is called with the mutex, as are the other methods.
-func (w *wait) join(t backend.Topic) {
+func (c *call) at(t backend.Topic) wait {
+	return wait{call: c, topic: t, waiter: &c.waiter, pause: c.Polling}
+}
+
+// next waits until the call is to ask; it is false when the wait is over.
+func (w *wait) next() bool {
+	if w.over {
+		return false
+	}
+	w.engine.lock()
+	if w.name == nil && !w.join() {
+		return false
+	}
+	for {
+		now := w.now()
+		asks, wakeAt := w.name.Next(now.Mono)
+		err := w.hopeless()
+		switch {
+		case w.waiter.Served():
+			w.leave()
+			return false
+		case err != nil:
+		case w.waiter.handed != nil || asks == &w.waiter.Ticket:
+			w.begins()
+			return true
+		case w.announces(now):
+		default:
+			err = w.sleep(now, wakeAt)
+		}
+		if err != nil {
+			w.giveUp(err)
+			return false
+		}
+	}
+}
+
+// join enters the local queue. It is called with the mutex, as are the methods below, and lets it go if it fails.
+func (w *wait) join() bool {
+	if w.engine.calls.shut {
+		w.engine.unlock()
+		w.over, w.err = true, w.Fail(fail.Closed)
+		return false
+	}
 	if w.waiter.Joined() {
 		w.waiter = new(waiter)
 	}
@@ -147,9 +160,58 @@ func (w *wait) join(t backend.Topic) {
 		w.waiter.call = w.call
 	}
 	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
-	w.name = w.engine.names.of(t)
+	w.name = w.engine.names.of(w.topic)
 	w.name.expect()
 	w.name.Join(&w.waiter.Ticket)
+	return true
+}
+
+// begins prepares a question, and lets the mutex go.
+func (w *wait) begins() {
+	e, n, handed := w.engine, w.name, w.waiter.handed
+	w.asks.handed, w.waiter.handed = handed, nil
+	w.marks.enrols = w.marks.relays && handed == nil && e.names.watches.confirmed(n.topic)
+	w.retry, w.asking = n.Asks(), true
+	e.calls.running++
+	e.unlock()
+}
+
+// heard settles the answer to a question. It is called without the mutex.
+func (w *wait) heard(a Answer, failure error) {
+	if !a.Got {
+		bound.Begins(w.call.wait)
+	}
+	e := w.engine
+	e.lock()
+	e.calls.ended()
+	w.asking = false
+	switch {
+	case failure != nil:
+		w.name.Pass() // what woke it, if anything did, is the next one's
+	case a.Got:
+		w.got(&a)
+		w.leave()
+		return
+	case a.Failure != nil:
+		failure = w.failed(a.Failure)
+	default:
+		w.refused(&a)
+	}
+	if failure != nil {
+		w.giveUp(failure)
+		return
+	}
+	e.unlock()
+}
+
+// quit ends the wait where a question panicked.
+func (w *wait) quit() {
+	if w.asking {
+		w.engine.lock()
+		w.engine.calls.ended()
+		w.name.Pass()
+		w.leave()
+	}
 }
 
 // hopeless is why waiting makes no sense.
@@ -163,47 +225,9 @@ func (w *wait) hopeless() error {
 	return nil
 }
 
-// question asks the store and settles the answer. Where ask panics, the call does not wait any more.
-func (w *wait) question() (got bool, err error) {
-	e, n, handed := w.engine, w.name, w.waiter.handed
-	w.handed, w.waiter.handed = handed, nil
-	w.marks.enrols = w.marks.relays && handed == nil && e.names.watches.confirmed(n.topic)
-	retry := n.Asks()
-	e.calls.running++
-	e.unlock()
-	answered := false
-	defer func() {
-		if !answered {
-			e.lock()
-			e.calls.ended()
-			n.Pass()
-			w.leave()
-		}
-	}()
-	a, gone := w.asker.ask()
-	answered = true
-	if !a.Got {
-		bound.Begins(w.call.wait)
-	}
-	e.lock()
-	e.calls.ended()
-	switch {
-	case gone != nil:
-		n.Pass() // what woke it, if anything did, is the next one's
-		return false, gone
-	case a.Got:
-		w.got(&a, retry)
-		return true, nil
-	case a.Failure != nil:
-		return false, w.failed(a.Failure)
-	}
-	w.refused(&a)
-	return false, nil
-}
-
-// got passes on what the call knows to the next; retry is when it would have asked.
-func (w *wait) got(a *Answer, retry int64) {
-	n := w.name
+// got passes on what the call knows to the next.
+func (w *wait) got(a *Answer) {
+	n, retry := w.name, w.retry
 	n.failing = time.Time{}
 	if w.marks.enrols {
 		n.enrolled = false
@@ -260,7 +284,7 @@ func (w *wait) refused(a *Answer) {
 		look = min(look, a.Again)
 	}
 	n.Refused(now+int64(left), now+int64(look+time.Millisecond))
-	w.engine.watch(n.topic)
+	w.engine.names.watches.update(n.topic)
 }
 
 // announces tells, once, that the call waits, and reports whether that let the mutex go.
@@ -315,7 +339,7 @@ func (w *wait) sleep(now clock.Instant, wakeAt int64) (err error) {
 
 // suspects says in the log, once, that the call waits long for its own client; it returns when to look.
 func (w *wait) suspects(now clock.Instant) time.Duration {
-	holder := w.engine.holderOf(w.name)
+	holder := w.engine.names.holderOf(w.name)
 	if w.warned || holder == nil || !w.engine.announce.Logs() {
 		return time.Duration(clock.Never)
 	}
@@ -330,8 +354,8 @@ func (w *wait) suspects(now clock.Instant) time.Duration {
 	return time.Duration(clock.Never)
 }
 
-// giveUp leaves the queue without the lock, and is the error that users see.
-func (w *wait) giveUp(err error) error {
+// giveUp leaves the queue without what the call waits for.
+func (w *wait) giveUp(err error) {
 	e, n := w.engine, w.name
 	left := n.remaining(e.Now())
 	// What ends before the store had its time to answer has waited for another call of this client.
@@ -343,18 +367,19 @@ func (w *wait) giveUp(err error) error {
 		n.Pass() // the next may ask for less, or to read: what this one was told says nothing to it
 	}
 	w.leave()
-	return w.gaveUp(err, left, w.last)
+	w.err = w.gaveUp(err, left, w.last)
 }
 
 // leave takes the call out of its queue, releases what it was handed too late, and lets the mutex go.
 func (w *wait) leave() {
 	e, n := w.engine, w.name
+	w.over, w.asking = true, false
 	n.Leave(&w.waiter.Ticket)
-	e.tidy(n)
-	e.watch(n.topic)
+	e.names.tidy(n)
+	e.names.watches.update(n.topic)
 	if g := w.waiter.handed; g != nil { // it has two: its first was removed, and had again by another of this client
 		w.waiter.handed = nil
-		e.abandon(&w.Request, g, debt{family: w.Family, name: w.Name, owner: g.owner, place: w.place})
+		e.renewer.abandon(&w.Request, g, debt{family: w.Family, name: w.Name, owner: g.owner, place: w.place})
 		e.calls.ended()
 	}
 	e.unlock()
@@ -372,9 +397,9 @@ func (n *name) remaining(now clock.Instant) time.Duration {
 }
 
 // holderOf is the tenure of this client that n's waiters wait for; nil if there is none.
-func (e *Engine) holderOf(n *name) *tenure {
+func (s *names) holderOf(n *name) *tenure {
 	if n.topic.Kind == backend.KindFair {
-		n = e.names.records[lockTopic(n.topic.Name)]
+		n = s.records[lockTopic(n.topic.Name)]
 	}
 	return n.holder()
 }

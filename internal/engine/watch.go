@@ -15,8 +15,9 @@ const watchIdle = time.Second
 
 // watches are the topics that the session was asked to watch.
 type watches struct {
-	order sync.Mutex // orders calls of Watch and Unwatch; taken before the engine's mutex
-	all   map[backend.Topic]*watch
+	engine *Engine
+	order  sync.Mutex // orders calls of Watch and Unwatch; taken before the engine's mutex
+	all    map[backend.Topic]*watch
 }
 
 // watch is a topic that the session was asked to watch.
@@ -26,20 +27,20 @@ type watch struct {
 	idle      timerq.Timer
 }
 
-// watch makes the session watch t if and only if a waiter needs another process's release of it, or did just now. It
+// update makes the session watch t if and only if a waiter needs another process's release of it, or did just now. It
 // is called with the mutex; the session is called outside of it, and in order.
-func (e *Engine) watch(t backend.Topic) {
-	if !e.watchSettled(t) {
-		e.after(func() { e.syncWatch(t) })
+func (s *watches) update(t backend.Topic) {
+	if !s.settled(t) {
+		s.engine.after(func() { s.sync(t) })
 	}
 }
 
-func (e *Engine) syncWatch(t backend.Topic) {
-	s := &e.names.watches
+func (s *watches) sync(t backend.Topic) {
+	e := s.engine
 	s.order.Lock()
 	defer s.order.Unlock()
 	e.lock()
-	if e.watchSettled(t) {
+	if s.settled(t) {
 		e.unlock()
 		return
 	}
@@ -57,12 +58,11 @@ func (e *Engine) syncWatch(t backend.Topic) {
 	}
 }
 
-// watchSettled reports whether t is watched as it is to be. It has a watch that is not wanted any more looked at
-// again.
-func (e *Engine) watchSettled(t backend.Topic) bool {
-	w := e.names.watches.all[t]
+// settled reports whether t is watched as it is to be. It has a watch that is not wanted any more looked at again.
+func (s *watches) settled(t backend.Topic) bool {
+	e, w := s.engine, s.all[t]
 	switch {
-	case e.wantsWatch(t):
+	case !e.calls.shut && e.names.wantsWatch(t):
 		if w != nil {
 			e.renewer.timers.Remove(&w.idle)
 			w.expiring = false
@@ -75,25 +75,23 @@ func (e *Engine) watchSettled(t backend.Topic) bool {
 		return false
 	case !w.expiring:
 		w.expiring = true
-		expire := timerq.Func(func(clock.Instant) { e.after(func() { e.syncWatch(t) }) })
+		expire := timerq.Func(func(clock.Instant) { e.after(func() { s.sync(t) }) })
 		e.renewer.timers.Put(&w.idle, e.Now().Mono+int64(watchIdle), expire)
 		return true
 	}
 	return w.idle.Waits() // otherwise its time is over
 }
 
-func (e *Engine) wantsWatch(t backend.Topic) bool {
-	if e.calls.shut {
-		return false
-	}
-	l := e.names.lines[t.Name]
+// wantsWatch reports whether a waiter needs releases of t.
+func (s *names) wantsWatch(t backend.Topic) bool {
+	l := s.lines.all[t.Name]
 	switch {
 	case t.Kind == backend.KindFair:
 		return l != nil && l.kept[t] != nil
 	case l != nil && t.Kind == backend.KindLock:
 		return true // releases of the plain lock are announced there
 	}
-	n := e.names.records[t]
+	n := s.records[t]
 	return n.first() != nil && n.refused
 }
 

@@ -20,9 +20,7 @@ type reporter struct {
 	tracers trace.TracerProvider
 	tracer  trace.Tracer
 
-	wait, hold, renewal               metric.Float64Histogram
-	holding, queueing                 metric.Int64UpDownCounter
-	handoffs, losses, renewalFailures metric.Int64Counter
+	instruments
 
 	limit   int
 	label   func(string) string
@@ -31,6 +29,12 @@ type reporter struct {
 	mu     sync.Mutex
 	holds  map[hold]trace.Span // that have begun
 	labels map[string]struct{} // that are kept apart
+}
+
+type instruments struct {
+	wait, hold, renewal               metric.Float64Histogram
+	holding, queueing                 metric.Int64UpDownCounter
+	handoffs, losses, renewalFailures metric.Int64Counter
 }
 
 // hold tells a lease from all others, also those of other clients.
@@ -52,9 +56,7 @@ const (
 var durations = metric.WithExplicitBucketBoundaries(
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-func (r *reporter) instruments() error {
-	r.tracer = r.tracers.Tracer(scope)
-	m := r.meters.Meter(scope)
+func (r *instruments) make(m metric.Meter) error {
 	var errs [8]error
 	r.wait, errs[0] = m.Float64Histogram("mortise.wait", metric.WithUnit("s"), durations,
 		metric.WithDescription("Time from a call to its answer."))
@@ -135,7 +137,9 @@ func (r *reporter) waiting(e mortise.WaitingEvent) {
 }
 
 // answered reports a call's answer, and returns the span of its wait if there is one.
-func (r *reporter) answered(s mortise.Subject, waited time.Duration, contended bool, result string, err error) (trace.SpanContext, bool) {
+func (r *reporter) answered(
+	s mortise.Subject, waited time.Duration, contended bool, result string, err error,
+) (trace.SpanContext, bool) {
 	ctx := under(s)
 	if contended {
 		r.queueing.Add(ctx, -1, r.on(s))
@@ -145,7 +149,8 @@ func (r *reporter) answered(s mortise.Subject, waited time.Duration, contended b
 		return trace.SpanContext{}, false
 	}
 	now := time.Now()
-	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)), r.spanOf(s, keyOutcome.String(result)))
+	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)),
+		r.spanOf(s, keyOutcome.String(result)))
 	if err != nil && result != outcomeNotAcquired && result != outcomeCancelled {
 		r.fail(span, err, result)
 	}

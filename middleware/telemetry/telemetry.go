@@ -106,7 +106,8 @@ func New(opts ...Option) (mortise.Observer, error) {
 	if err != nil {
 		return mortise.Observer{}, err
 	}
-	if err := r.instruments(); err != nil {
+	r.tracer = r.tracers.Tracer(scope)
+	if err := r.instruments.make(r.meters.Meter(scope)); err != nil {
 		return mortise.Observer{}, fmt.Errorf("telemetry: %w", err)
 	}
 	return mortise.Observer{
