@@ -55,7 +55,7 @@ func (l *Latch) Count(ctx context.Context) (int64, error) { return l.count.Count
 // listens, and one when it opened, for all waiters of this client together.
 func (l *Latch) Wait(ctx context.Context, opts ...Option) error {
 	r := engine.Request{
-		Name: l.count.Topic.Name, Verb: "wait", Lacks: "the count was not zero", Family: backend.KindLatch,
+		Name: l.count.Topic.Name, Verb: "wait", Lacks: "the count was not zero", Family: backend.KindCountDownLatch,
 	}
 	r, err := with(r, opts)
 	if err != nil {

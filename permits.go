@@ -67,7 +67,7 @@ func (p *Permits) TryAcquire(ctx context.Context, opts ...Option) (*Permit, erro
 }
 
 func (p *Permits) acquire(ctx context.Context, r engine.Request, opts []Option) (*Permit, error) {
-	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindPermits, "no permit was free"
+	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindSemaphore, "no permit was free"
 	r, err := with(r, opts)
 	if err != nil {
 		return nil, err

@@ -34,8 +34,11 @@ func Leave[R any](done <-chan struct{}, reply func() (R, error)) error {
 	return &backend.Left[R]{Wait: func() (R, error) { <-done; return reply() }}
 }
 
+// joined has what a merger of scripts does with a lone item.
+type joined struct{ *core }
+
 // one sends an item by a script of its own. Its caller cannot leave.
-func (s *core) one(i JointItem) (value int64, err error) {
+func (s joined) one(i JointItem) (value int64, err error) {
 	ctx := context.Background()
 	for c, second := s.second.Commands(); ; c, second = s.adapter, false {
 		if i.Lease > 0 {
@@ -50,7 +53,7 @@ func (s *core) one(i JointItem) (value int64, err error) {
 	}
 }
 
-func (s *core) newJoint() *joint {
+func newJoint(s *core) *joint {
 	return &joint{batcher.NewMerger(batcher.Sender[JointItem, BatchReply]{
 		Most: jointMost,
 		Many: func(ctx context.Context, items []JointItem, out []BatchReply) {
@@ -60,7 +63,7 @@ func (s *core) newJoint() *joint {
 				s.adapter.Joint(ctx, JointArgs{Publish: commandPublish}, items, out)
 			}
 		},
-		One: s.one,
+		One: joined{s}.one,
 		// A script that the server refuses may be refused for what one lock asks (by an ACL), and
 		// has done nothing.
 		Again: func(value int64, err error) bool {

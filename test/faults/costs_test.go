@@ -235,7 +235,7 @@ var operations = []operation{
 	}},
 	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
 	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 25}, {2, 9}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 46}, {2, 24}, {2, 24}, {0, 16}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
 		read, _ := b.RW()
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
@@ -259,11 +259,11 @@ var operations = []operation{
 		ctx := held(t, b.Client, "n").Context()
 		return func() error { return ended(b.Lock(ctx, "n")) }
 	}},
-	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 138}, {2, 117}, {2, 117}, {0, 91}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 136}, {2, 115}, {2, 115}, {0, 89}}, prepare: func(t *testing.T, b *setup) func() error {
 		parts := []mortise.Part{{Locker: b.Client, Name: "a"}, {Locker: b.Client, Name: "b"}, {Locker: b.Client, Name: "c"}}
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 29}, {2, 29}, {0, 26}}, prepare: func(t *testing.T, b *setup) func() error {
 		s := b.Semaphore("n")
 		harness.Must(s.TrySetPermits(t.Context(), 2))(t)
 		return func() error {
