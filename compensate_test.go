@@ -120,19 +120,22 @@ type fairTapped struct {
 }
 
 type fairTappedSession struct {
-	*tappedSession
-	fair backend.FairStore
-	of   fairTapped
+	backend.FairStore
+	of fairTapped
 }
 
 func (b fairTapped) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	x := fairTappedSession{&tappedSession{only{Store: s}, b.tapped}, s.Capabilities().Fair, b}
-	return only{x, backend.Capabilities{Fair: x}}, err
+	return only{s, backend.Capabilities{Fair: fairTappedSession{s.Capabilities().Fair, b}}}, err
 }
 
 func (s fairTappedSession) Leave(_ context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
-	return s.of.leave(s.fair, r)
+	return s.of.leave(s.FairStore, r)
+}
+
+func (s fairTappedSession) Acquire(_ context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	reply, err := s.of.acquire(nil, r.AcquireRequest)
+	return backend.FairReply{AcquireReply: reply}, err
 }
 
 // An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its

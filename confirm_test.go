@@ -34,9 +34,14 @@ func (s *unheard) Open(h backend.Handler) (backend.Store, error) {
 func (s *unheard) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	reply, err := s.Store.Acquire(ctx, r)
 	if reply.Granted {
-		reply.Confirm = confirmAfter
+		reply.VerifyAfter = confirmAfter
 	}
 	return reply, err
+}
+
+func (s *unheard) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+	reply, err := s.Acquire(ctx, r)
+	return backend.EnrolReply{AcquireReply: reply}, err
 }
 
 func (s *unheard) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
@@ -51,12 +56,12 @@ func (s *unheard) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 
 func (s *unheard) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
 
-func (s *unheard) StepBack(ctx context.Context, t backend.Topic) error {
-	return s.Store.Capabilities().Queue.StepBack(ctx, t)
+func (s *unheard) Leave(ctx context.Context, name string) error {
+	return s.Store.Capabilities().Queue.Leave(ctx, name)
 }
 
-func (s *unheard) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
-	return s.Store.Capabilities().Queue.HandOver(ctx, r)
+func (s *unheard) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
+	return s.Store.Capabilities().Queue.Serve(ctx, r)
 }
 
 // told checks when the store was asked, since it was last checked.

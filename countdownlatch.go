@@ -59,7 +59,7 @@ func (l *CountDownLatch) Count(ctx context.Context) (int64, error) { return l.co
 // listens, and one when it opened, for all waiters of this client together.
 func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
 	r := engine.Request{
-		Name: l.count.Topic.Name, Verb: "wait", Lacks: "the count was not zero", Family: backend.KindLatch,
+		Name: l.count.Topic.Name, Verb: "wait", Lacks: "the count was not zero", Family: backend.KindCountDownLatch,
 	}
 	r, err := with(r, opts)
 	if err != nil {

@@ -61,7 +61,7 @@ func (s *CountingSemaphore) TryAcquire(ctx context.Context, n int) error {
 }
 
 func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
-	r.Name, r.Family, r.Lacks = s.count.Topic.Name, backend.KindSemaphore,
+	r.Name, r.Family, r.Lacks = s.count.Topic.Name, backend.KindCountingSemaphore,
 		fmt.Sprintf("fewer than %d permits were free", n)
 	r, err := with(r, opts)
 	if err != nil {

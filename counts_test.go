@@ -264,17 +264,17 @@ type lossy struct {
 }
 
 type lossySession struct {
-	backend.SemaphoreStore
+	backend.CountingSemaphoreStore
 	b *lossy
 }
 
 func (l *lossy) Open(h backend.Handler) (backend.Store, error) {
 	s, err := l.Backend.Open(h)
-	return only{s, backend.Capabilities{Semaphores: &lossySession{s.Capabilities().Semaphores, l}}}, err
+	return only{s, backend.Capabilities{CountingSemaphores: &lossySession{s.Capabilities().CountingSemaphores, l}}}, err
 }
 
 func (s *lossySession) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
-	reply, err := s.SemaphoreStore.TakeCount(ctx, r)
+	reply, err := s.CountingSemaphoreStore.TakeCount(ctx, r)
 	if s.b.lost != nil && err == nil {
 		s.b.lost()
 		return backend.TakeReply{}, &backend.Fault{Err: errors.New("lost"), MayHaveRun: true, Temporary: true}

@@ -42,7 +42,8 @@ func dead(t *testing.T, s *memory.Store, owner string) {
 	x, err := s.Open(new(engine.Engine).Handler())
 	must(t, err)
 	defer x.Close()
-	r, err := x.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: "x", Owner: owner, Lease: time.Hour, Wait: time.Hour})
+	r, err := x.Capabilities().Fair.Acquire(t.Context(), backend.FairRequest{
+		AcquireRequest: backend.AcquireRequest{Name: "x", Owner: owner, Lease: time.Hour}, Wait: time.Hour})
 	must(t, err)
 	if r.Granted {
 		t.Fatal("granted")

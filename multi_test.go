@@ -27,7 +27,22 @@ func (b *counting) Open(h backend.Handler) (backend.Store, error) {
 	}
 	can := s.Capabilities()
 	x := &countingSession{s, can.Batch, b}
-	return only{x, backend.Capabilities{Batch: x, Fair: can.Fair}}, nil
+	return only{x, backend.Capabilities{Batch: x, Fair: countingFair{can.Fair, b}}}, nil
+}
+
+type countingFair struct {
+	backend.FairStore
+	b *counting
+}
+
+func (s countingFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	s.b.one.Add(1)
+	return s.FairStore.Acquire(ctx, r)
+}
+
+func (s countingFair) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	s.b.one.Add(1)
+	return s.FairStore.Release(ctx, r)
 }
 
 type countingSession struct {

@@ -119,7 +119,7 @@ func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
 		return r, fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
 	}
 	switch r.Family {
-	case backend.KindLatch, backend.KindSemaphore, backend.KindPermits:
+	case backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore:
 		return r, fail.Invalidf("WithReplicas does not apply to %s, only to locks", r.Op())
 	}
 	r.Replicas = engine.Replicas{N: o.n, Timeout: clock.CeilMilli(o.timeout)}

@@ -60,29 +60,30 @@ type claiming struct {
 }
 
 type claimingStore struct {
-	backend.Store
+	backend.ReadWriteStore
 	claiming
 }
 
 func (b claiming) Open(h backend.Handler) (backend.Store, error) {
 	s, err := b.Backend.Open(h)
-	return claimingStore{s, b}, err
+	can := s.Capabilities()
+	can.ReadWrite = claimingStore{can.ReadWrite, b}
+	return only{s, can}, err
 }
 
-func (s claimingStore) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s claimingStore) AcquireRead(ctx context.Context, r backend.ReadRequest) (backend.ReadReply, error) {
 	s.asked.Add(1)
-	return s.Store.Acquire(ctx, r)
+	return s.ReadWriteStore.AcquireRead(ctx, r)
 }
 
-func (s claimingStore) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
+func (s claimingStore) AcquireWrite(ctx context.Context, r backend.WriteRequest) (backend.WriteReply, error) {
+	s.asked.Add(1)
+	return s.ReadWriteStore.AcquireWrite(ctx, r)
+}
+
+func (s claimingStore) Withdraw(ctx context.Context, name, claimant string) error {
 	s.withdrawn.Add(1)
-	return s.Store.Capabilities().ReadWrite.Withdraw(ctx, t, claimant)
-}
-
-func (s claimingStore) Capabilities() backend.Capabilities {
-	can := s.Store.Capabilities()
-	can.ReadWrite = s
-	return can
+	return s.ReadWriteStore.Withdraw(ctx, name, claimant)
 }
 
 // The claims of a client's writers are one: a writer that left, and had never asked, took back that of the writer

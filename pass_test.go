@@ -76,13 +76,18 @@ func (s *asked) Renew(ctx context.Context, in []backend.RenewRequest, out []back
 
 func (s *asked) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
 
-func (s *asked) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
-	s.count(&s.handed)
-	return s.Store.Capabilities().Queue.HandOver(ctx, r)
+func (s *asked) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+	reply, err := s.Acquire(ctx, r)
+	return backend.EnrolReply{AcquireReply: reply}, err
 }
 
-func (s *asked) StepBack(ctx context.Context, t backend.Topic) error {
-	return s.Store.Capabilities().Queue.StepBack(ctx, t)
+func (s *asked) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
+	s.count(&s.handed)
+	return s.Store.Capabilities().Queue.Serve(ctx, r)
+}
+
+func (s *asked) Leave(ctx context.Context, name string) error {
+	return s.Store.Capabilities().Queue.Leave(ctx, name)
 }
 
 func newAsked(t *testing.T, opts ...ClientOption) (*Client, *asked) {

@@ -80,18 +80,22 @@ func (s *yieldingSession) Capabilities() backend.Capabilities { return backend.C
 
 func (s *yieldingSession) Subscribe(backend.Topic) {}
 
-func (s *yieldingSession) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+func (s *yieldingSession) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+	return s.Store.Capabilities().Queue.Enrol(ctx, r)
+}
+
+func (s *yieldingSession) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
 	if !s.handed {
 		s.handed = true
-		return s.Store.Capabilities().Queue.HandOver(ctx, r)
+		return s.Store.Capabilities().Queue.Serve(ctx, r)
 	}
 	close(s.sent)
 	<-s.answer
 	reply, err := s.Release(ctx, backend.ReleaseRequest{Name: r.Name, Owner: r.Owner})
-	return backend.HandOverReply{Held: reply.Held, Waits: true}, err
+	return backend.ServeReply{Held: reply.Held, Enrolled: true}, err
 }
 
-func (s *yieldingSession) StepBack(context.Context, backend.Topic) error { return nil }
+func (s *yieldingSession) Leave(context.Context, string) error { return nil }
 
 // The first waiter leaves while the release is on its way that was to hand the lock over to it, and the
 // client is put in line instead. The second then has a time at which it asks, whatever it hears.

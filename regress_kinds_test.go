@@ -17,13 +17,14 @@ import (
 // all is all that a session of the memory store can do.
 type all interface {
 	backend.Store
-	backend.SemaphoreStore
+	backend.CountingSemaphoreStore
 }
 
 // spied is a store whose operations on any kind a test gets between.
 type spied struct {
 	*memory.Store
 	acquire func(s all, r backend.AcquireRequest) (backend.AcquireReply, error)
+	fair    func(s backend.FairStore, r backend.FairRequest) (backend.FairReply, error)
 	take    func(s all, r backend.CountRequest) (backend.TakeReply, error)
 	count   func(ctx context.Context) (int64, error) // of a latch
 	release func(ctx context.Context, s all, r backend.ReleaseRequest) (backend.ReleaseReply, error)
@@ -35,10 +36,22 @@ func (b *spied) Open(h backend.Handler) (backend.Store, error) {
 	can := s.Capabilities()
 	x := &spiedSession{struct {
 		backend.Store
-		backend.SemaphoreStore
-	}{s, can.Semaphores}, b}
-	return only{x, backend.Capabilities{ReadWrite: can.ReadWrite, Fair: can.Fair, Permits: can.Permits,
-		Latches: spiedLatches{can.Latches, b}, Semaphores: x}}, err
+		backend.CountingSemaphoreStore
+	}{s, can.CountingSemaphores}, b}
+	return only{x, backend.Capabilities{ReadWrite: can.ReadWrite, Fair: spiedFair{can.Fair, b}, Semaphores: can.Semaphores,
+		CountDownLatches: spiedLatches{can.CountDownLatches, b}, CountingSemaphores: x}}, err
+}
+
+type spiedFair struct {
+	backend.FairStore
+	spy *spied
+}
+
+func (s spiedFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	if s.spy.fair != nil {
+		return s.spy.fair(s.FairStore, r)
+	}
+	return s.FairStore.Acquire(ctx, r)
 }
 
 type spiedSession struct {
@@ -68,7 +81,7 @@ func (s *spiedSession) TakeCount(ctx context.Context, r backend.CountRequest) (b
 }
 
 type spiedLatches struct {
-	backend.LatchStore
+	backend.CountDownLatchStore
 	spy *spied
 }
 
@@ -76,7 +89,7 @@ func (s spiedLatches) Count(ctx context.Context, t backend.Topic) (int64, error)
 	if s.spy.count != nil {
 		return s.spy.count(ctx)
 	}
-	return s.LatchStore.Count(ctx, t)
+	return s.CountDownLatchStore.Count(ctx, t)
 }
 
 func (s *spiedSession) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
@@ -254,8 +267,8 @@ func TestRule02_AFairLeaseCountsFromBeforeTheRequestThatMayHaveGotIt(t *testing.
 		// At 1 s one request is lost sight of; it arrives at 10.9 s.
 		arrives := make(chan struct{})
 		lost := false
-		b.acquire = func(s all, r backend.AcquireRequest) (backend.AcquireReply, error) {
-			if r.Kind != backend.KindFair || lost {
+		b.fair = func(s backend.FairStore, r backend.FairRequest) (backend.FairReply, error) {
+			if lost {
 				return s.Acquire(context.Background(), r)
 			}
 			lost = true
@@ -263,7 +276,7 @@ func TestRule02_AFairLeaseCountsFromBeforeTheRequestThatMayHaveGotIt(t *testing.
 				<-arrives
 				s.Acquire(context.Background(), r)
 			}()
-			return backend.AcquireReply{}, unknownOutcome()
+			return backend.FairReply{}, unknownOutcome()
 		}
 		time.Sleep(time.Second)
 		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
@@ -294,10 +307,10 @@ func TestRule09_AFairPlaceIsGivenUpThoughAnOldOutcomeIsUnknown(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		w := queued(fairKind(t, c), ctx)
 		lost := false
-		b.acquire = func(s all, r backend.AcquireRequest) (backend.AcquireReply, error) {
-			if r.Kind == backend.KindFair && !lost {
+		b.fair = func(s backend.FairStore, r backend.FairRequest) (backend.FairReply, error) {
+			if !lost {
 				lost = true
-				return backend.AcquireReply{}, unknownOutcome()
+				return backend.FairReply{}, unknownOutcome()
 			}
 			return s.Acquire(context.Background(), r)
 		}

@@ -128,7 +128,7 @@ func (s slowToNest) Open(h backend.Handler) (backend.Store, error) {
 	return only{x, backend.Capabilities{Delegation: slowNestSession{x.Capabilities().Delegation}}}, err
 }
 
-func (s slowNestSession) Enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
+func (s slowNestSession) Enter(ctx context.Context, r backend.EnterRequest) (backend.EnterReply, error) {
 	time.Sleep(time.Millisecond)
 	return s.DelegationStore.Enter(ctx, r)
 }

@@ -19,7 +19,7 @@ type tapped struct {
 	backend.Backend
 	acquire func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error)
 	release func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error)
-	force   func(s backend.Store, t backend.Topic) (bool, error)
+	force   func(s backend.Store, name string) (bool, error)
 }
 
 func (b tapped) Open(h backend.Handler) (backend.Store, error) {
@@ -46,11 +46,11 @@ func (s *tappedSession) Release(ctx context.Context, r backend.ReleaseRequest) (
 	return s.Store.Release(ctx, r)
 }
 
-func (s *tappedSession) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
+func (s *tappedSession) ForceRelease(ctx context.Context, name string) (bool, error) {
 	if s.tap.force != nil {
-		return s.tap.force(s.Store, t)
+		return s.tap.force(s.Store, name)
 	}
-	return s.Store.ForceRelease(ctx, t)
+	return s.Store.ForceRelease(ctx, name)
 }
 
 // on opens clients of b and ends them with the test, without waiting for Unlocks.
@@ -235,8 +235,8 @@ func TestRule09_AnAbandonedGrantIsTakenBackHoweverLongTheStoreIsAway(t *testing.
 func TestForceUnlockLeavesAloneWhoCameAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		c := on(t, tapped{Backend: st, force: func(s backend.Store, topic backend.Topic) (bool, error) {
-			removed, err := s.ForceRelease(context.Background(), topic)
+		c := on(t, tapped{Backend: st, force: func(s backend.Store, name string) (bool, error) {
+			removed, err := s.ForceRelease(context.Background(), name)
 			time.Sleep(time.Millisecond) // meanwhile the waiter has it
 			return removed, err
 		}})

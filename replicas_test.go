@@ -37,8 +37,21 @@ type copiedSession struct {
 
 func (x *copiedSession) Capabilities() backend.Capabilities {
 	can := x.Store.Capabilities()
-	return backend.Capabilities{Replicas: true, Fair: can.Fair, Semaphores: can.Semaphores, Latches: can.Latches,
-		Permits: can.Permits}
+	return backend.Capabilities{Replicas: true, Fair: copiedFair{can.Fair, x}, CountingSemaphores: can.CountingSemaphores,
+		CountDownLatches: can.CountDownLatches, Semaphores: can.Semaphores}
+}
+
+type copiedFair struct {
+	backend.FairStore
+	of *copiedSession
+}
+
+func (x copiedFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	reply, err := x.FairStore.Acquire(ctx, r)
+	if err == nil && reply.Granted && r.Replicas > 0 {
+		reply.Replicas = x.of.wait(r.Replicas, r.ReplicaWait)
+	}
+	return reply, err
 }
 
 func (x *copiedSession) wait(replicas int, wait time.Duration) int {

@@ -87,32 +87,33 @@ func (b *cutting) Open(h backend.Handler) (backend.Store, error) {
 	if b.session == nil {
 		b.session = s
 	}
-	return &cuttingSession{only{s, backend.Capabilities{ReadWrite: s.Capabilities().ReadWrite}}, b}, err
+	return only{s, backend.Capabilities{ReadWrite: &cuttingSession{s.Capabilities().ReadWrite, b}}}, err
 }
 
 type cuttingSession struct {
-	backend.Store
+	backend.ReadWriteStore
 	b *cutting
 }
 
-func (s *cuttingSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+func (s *cuttingSession) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	s.b.asserted.Add(int64(len(in)))
-	s.Store.Renew(ctx, in, out)
+	s.ReadWriteStore.RenewReads(ctx, in, out)
 }
 
 // cut leaves d of what l's record has left, if it is more.
 func (b *cutting) cut(t *testing.T, name string, l *Lease, d time.Duration) {
 	t.Helper()
-	rec, err := b.session.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: name})
+	rec, err := b.session.Capabilities().ReadWrite.InspectRW(t.Context(), name)
 	if must(t, err); rec.Held && rec.Remaining <= d {
 		return
 	}
 	owner := l.held().(*lease.Hold).Tenure.Owner
-	reply, err := b.session.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindRead, Name: name, Owner: owner})
+	rw := b.session.Capabilities().ReadWrite
+	reply, err := rw.ReleaseRead(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
 	if err != nil || !reply.Held {
 		t.Fatalf("the record was gone: %v, %v", reply, err)
 	}
-	got, err := b.session.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindRead, Name: name, Owner: owner, Lease: d})
+	got, err := rw.AcquireRead(t.Context(), backend.ReadRequest{Name: name, Owner: owner, Lease: d})
 	if err != nil || !got.Granted {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -210,18 +211,27 @@ type telling struct {
 func (b *telling) Open(h backend.Handler) (backend.Store, error) {
 	b.handlers = append(b.handlers, h)
 	s, err := b.Store.Open(h)
-	return &tellingSession{only{s, backend.Capabilities{ReadWrite: s.Capabilities().ReadWrite}}, b, h}, err
+	return only{s, backend.Capabilities{ReadWrite: &tellingSession{s.Capabilities().ReadWrite, b, h}}}, err
 }
 
 type tellingSession struct {
-	backend.Store
+	backend.ReadWriteStore
 	b *telling
 	h backend.Handler
 }
 
-func (s *tellingSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+func (s *tellingSession) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.ReadWriteStore.RenewReads(ctx, in, out)
+	s.tell(in)
+}
+
+func (s *tellingSession) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.ReadWriteStore.RenewWrites(ctx, in, out)
+	s.tell(in)
+}
+
+func (s *tellingSession) tell(in []backend.RenewRequest) {
 	s.b.renewals.Add(1)
-	s.Store.Renew(ctx, in, out)
 	for _, r := range in {
 		if r.Lease == 0 {
 			continue

@@ -69,7 +69,7 @@ func (p *Semaphore) TryAcquire(ctx context.Context, opts ...Option) (*Permit, er
 }
 
 func (p *Semaphore) acquire(ctx context.Context, r engine.Request, opts []Option) (*Permit, error) {
-	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindPermits, "no permit was free"
+	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindSemaphore, "no permit was free"
 	r, err := with(r, opts)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ type Backend interface {
 type Topic struct {
 	Kind Kind
 	Name string
-	// Owner is the waiter, for KindFair, where each hears of its own turn only; for KindDelegated, the owner that
+	// Owner is the waiter, for KindFair, where each hears only that it is first; for KindDelegated, the owner that
 	// is to be entered under.
 	Owner string
 }
@@ -46,14 +46,15 @@ type Kind uint8
 const (
 	// KindLock is the reentrant lock: plain or fenced, they share one record.
 	KindLock Kind = iota
-	// KindLatch is a count that goes down to zero: [LatchStore].
-	KindLatch
-	// KindSemaphore is a count of free permits: [SemaphoreStore].
+	// KindCountDownLatch is a count that goes down to zero: [CountDownLatchStore].
+	KindCountDownLatch
+	// KindCountingSemaphore is a count of free permits: [CountingSemaphoreStore].
+	KindCountingSemaphore
+	// KindSemaphore is a count of free permits, and those that are out: [SemaphoreStore].
 	KindSemaphore
-	// KindPermits is a count of free permits, and those that are out: [PermitStore].
-	KindPermits
-	// KindRead and KindWrite are the two sides of a read-write lock: [ReadWriteStore].
+	// KindRead is the reading side of a read-write lock: [ReadWriteStore].
 	KindRead
+	// KindWrite is its writing side.
 	KindWrite
 	// KindFair is the reentrant lock with a queue: [FairStore].
 	KindFair
@@ -88,8 +89,8 @@ type WatchFailer interface {
 	WatchFailed(t Topic, err error)
 }
 
-// Store is one client's session with a store. All methods may be called
-// concurrently. Durations are whole milliseconds, at least one, unless said
+// Store is one client's session with a store, and its plain locks: [Capabilities] has the rest. All methods may be
+// called concurrently. Durations are whole milliseconds, at least one, unless said
 // otherwise. Names and owners are not empty. An owner asks for one name by one kind
 // only, KindLock and KindFair being one; a session need not tell its holds of two kinds apart.
 //
@@ -119,14 +120,14 @@ type Store interface {
 	// held. The result of in[i] goes to out[i], its own error included; the two
 	// have one length. Requests are independent: one that fails spoils no other.
 	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
-	// Inspect reads the record.
-	Inspect(ctx context.Context, t Topic) (Record, error)
-	// ForceRelease removes the record, whichever owner holds it, and announces a release.
+	// Inspect reads the record of a name.
+	Inspect(ctx context.Context, name string) (Record, error)
+	// ForceRelease removes the record of a name, whichever owner holds it, and announces a release.
 	// It reports whether there was one.
-	ForceRelease(ctx context.Context, t Topic) (bool, error)
+	ForceRelease(ctx context.Context, name string) (bool, error)
 
 	// Subscribe asks to be told of t's releases, until Unsubscribe. It returns at once;
-	// Handler.Watching tells when it is so. While the store is away the session
+	// Handler.Watching tells when it is so. While the store is unavailable the session
 	// keeps trying. A session watches a topic once, however often it is asked.
 	Subscribe(t Topic)
 	// Unsubscribe ends it. It returns at once.
@@ -141,86 +142,53 @@ type Store interface {
 
 // AcquireRequest asks for a lock that the owner does not hold yet.
 type AcquireRequest struct {
-	// Kind is KindLock, or another kind of lock that the session is known to have.
-	Kind  Kind
 	Name  string
 	Owner string
 	// Lease is how long the record lives unless renewed.
 	Lease time.Duration
 	// Fenced asks for a fencing token, larger than any that this name had before.
 	Fenced bool
-	// Cached allows the session to refuse from what it believes to know, without
+	// Unasked allows the session to refuse from what it believes to know, without
 	// asking the store. It may be wrong for as long as a message from the store
 	// takes to arrive. It never grants that way.
-	Cached bool
-	// Under, if not empty, is for KindRead an owner that the request comes from: one that
-	// holds the lock by UnderKind, KindRead or KindWrite.
-	Under     string
-	UnderKind Kind
-	// Claim is for KindWrite how long a refusal that readers are the reason of keeps fresh
-	// readers out, in Claimant's name; a claim replaces that of another. Zero for no
-	// claim. A grant ends the claim if it is Claimant's.
-	Claim    time.Duration
-	Claimant string
-	// Wait is for how long a place in the queue is kept, from when the places before
-	// it are gone; for KindFair. Zero asks for no place. It is the same each time that an owner asks.
-	Wait time.Duration
-	// Age is for KindLock how old the store must be: [AgeStore]. Nil for any age.
-	Age *Age
-	// Waits tells a [QueueStore] that the owner is a waiter, and that the topic is
-	// watched and was confirmed to be. For KindLock without Age.
-	Waits bool
-	// Replicas is how many replicas are to have a grant before it is answered, and ReplicaWait how
-	// long that is waited for at most: [Capabilities.Replicas].
+	Unasked bool
+	Replication
+}
+
+// Replication is how many replicas are to have what a request writes: [Capabilities.Replicas]. The zero
+// Replication waits for none.
+type Replication struct {
+	// Replicas is how many, and ReplicaWait how long they are waited for at most.
 	Replicas    int
 	ReplicaWait time.Duration
 }
 
-// AcquireReply answers an AcquireRequest.
+// AcquireReply answers a request that acquires.
 type AcquireReply struct {
 	Granted bool
 	// Token is set where Granted and Fenced.
 	Token int64
 	// Remaining is, where refused, what is left of the holder's lease; negative
-	// if the record has no end. For KindFair it is zero where no owner holds it and
-	// others are before.
+	// if the record has no end.
 	Remaining time.Duration
-	// Look is, for KindFair and KindDelegated where refused, when to ask again though nothing was
-	// announced: because the holder may be dead, or the waiters before; negative if never.
-	Look time.Duration
-	// Available is how many permits are free after the operation, for KindPermits.
-	Available int64
-	// Claimed tells that the refusal left a claim: AcquireRequest.Claim.
-	Claimed bool
-	// Absent tells that Under holds nothing, or, for an [EnterRequest], less than Holds, or that
-	// its Drawn is larger than any token that was drawn: the request is not granted.
-	Absent bool
-	// Young tells that the store is younger than AcquireRequest.Age: the request is not granted.
-	Young bool
-	// Waits tells, where refused, that the session will be told when it is its turn: releases
-	// that tell another come as TurnHandler.Passed.
-	Waits bool
 	// Replicas is how many replicas had the grant by then, where asked for.
 	Replicas int
-	// Confirm is, where granted, after which time the session would be asked whether it is held (Renew): it
+	// VerifyAfter is, where granted, after which time the session is to be asked whether it is held (Renew): it
 	// hears of changes to the record from then on only. Zero: it need not be.
-	Confirm time.Duration
+	VerifyAfter time.Duration
 }
 
 // HoldsRequest asks for one more hold by an owner.
 type HoldsRequest struct {
-	Kind  Kind
 	Name  string
 	Owner string
 	// Holds is the hold count to set, two or more. Being absolute, a request
 	// that arrives twice, or late, counts once.
 	Holds int
 	Lease time.Duration
-	// Fenced asks for a new token; the first hold of this owner took none.
+	// Fenced asks for a new token; the first hold of this owner took none. A read-write lock has no tokens.
 	Fenced bool
-	// Replicas and ReplicaWait are as in AcquireRequest, of the count.
-	Replicas    int
-	ReplicaWait time.Duration
+	Replication
 }
 
 // HoldsReply answers a HoldsRequest.
@@ -233,14 +201,14 @@ type HoldsReply struct {
 
 // ReleaseRequest gives up holds.
 type ReleaseRequest struct {
-	Kind Kind
-	// Undo tells that the owner may never have held the lock: its acquisition has an unknown
-	// outcome. Where nothing is released, nothing need be announced.
-	Undo  bool
 	Name  string
 	Owner string
-	// Keep is the hold count to set; zero releases the lock.
+	// Keep is the hold count to set; zero releases the lock. What has no hold counts, a reader or a permit, has
+	// no Keep.
 	Keep int
+	// Undo tells that the owner may never have held the lock: its acquisition has an unknown
+	// outcome. Where nothing is released, nothing need be announced.
+	Undo bool
 }
 
 // ReleaseReply answers a ReleaseRequest.
@@ -251,7 +219,6 @@ type ReleaseReply struct {
 
 // RenewRequest asks for more time.
 type RenewRequest struct {
-	Kind  Kind
 	Name  string
 	Owner string
 	Lease time.Duration

@@ -3,7 +3,7 @@ package backend
 import "context"
 
 // BatchStore takes and releases several locks in one step. It is a capability:
-// [Capabilities.Batch]. Its requests are of [KindLock]; their names differ.
+// [Capabilities.Batch]. Its requests are for plain locks; their names differ.
 type BatchStore interface {
 	// Groups splits names into those that one AcquireAll may take together: a group is
 	// the indexes of its names, and each name is in one. It returns at once. While it is not
@@ -13,7 +13,7 @@ type BatchStore interface {
 	// Where it refuses, no reply is Granted, and those of the locks that stand in the way
 	// have a Remaining other than zero; one at least has. The same requests a second time,
 	// while the owners hold, change nothing and are granted again; that some of them
-	// hold already does not matter. Cached allows to refuse, naming one lock at least,
+	// hold already does not matter. Unasked allows to refuse, naming one lock at least,
 	// without asking.
 	//
 	// An error that is about one of the requests, [ErrWrongKind] for one, wraps a

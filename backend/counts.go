@@ -33,9 +33,9 @@ const MaxCount = 1<<31 - 1
 // MaxLatch bounds the counts of latches: Redis's scripts count in doubles.
 const MaxLatch = 1 << 53
 
-// LatchStore has latches: a count that goes down to zero, and is gone then.
+// CountDownLatchStore has latches: a count that goes down to zero, and is gone then.
 // Operations answer ErrWrongKind where the name holds something else than a count.
-type LatchStore interface {
+type CountDownLatchStore interface {
 	// SetCount makes a count of r.N, one to MaxLatch, and announces it; where there is
 	// one it changes nothing and reports false.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
@@ -48,9 +48,9 @@ type LatchStore interface {
 	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
 }
 
-// SemaphoreStore has semaphores: a count of free permits. Permits that are
+// CountingSemaphoreStore has semaphores: a count of free permits. Permits that are
 // taken have no owner, and nothing gives them back by itself.
-type SemaphoreStore interface {
+type CountingSemaphoreStore interface {
 	// SetCount makes a count of r.N and announces it, if it is above zero; where
 	// there is one it changes nothing and reports false.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
@@ -70,26 +70,44 @@ type SemaphoreStore interface {
 	DrainCount(ctx context.Context, r CountRequest) (int64, error)
 }
 
-// TakeReply answers SemaphoreStore.TakeCount.
+// TakeReply answers CountingSemaphoreStore.TakeCount.
 type TakeReply struct {
 	Granted bool
 	// Available is the count after the operation.
 	Available int64
 }
 
-// PermitStore has permits that expire: a count of free ones, and for each that is
-// out an owner and the end of its lease by the store's clock. Owners are 32
-// lower-case hexadecimal digits, drawn at random and never used again.
+// SemaphoreStore has permits that expire: a count of free ones, and for each that is
+// out an owner and the end of its lease by the store's clock. It is a capability:
+// [Capabilities.Semaphores]. Owners are 32 lower-case hexadecimal digits, drawn at random and never used again.
 //
-// [Store.Acquire], Release and Renew take requests of [KindPermits]: one permit for
-// the owner, under the same obligations as a lock's, except that others
-// may be out at the same time. A refusal's Remaining is the time after which the first
-// of those that are out ends unless renewed. Acquire and Count first add to the count
-// those that have ended, and announce that; Release does not find them, and Renew does
-// not revive them. There is no re-entry and no ForceRelease.
-type PermitStore interface {
-	// SetCount, Count and AddCount are as in SemaphoreStore.
+// The obligations are those of a lock's, except that others may be out at the same time. Acquire and Count first
+// add to the count the permits that have ended, and announce that; Release does not find them, and Renew does
+// not revive them. There is no re-entry.
+type SemaphoreStore interface {
+	// SetCount, Count and AddCount are as in CountingSemaphoreStore.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
 	Count(ctx context.Context, t Topic) (int64, error)
 	AddCount(ctx context.Context, r CountRequest) (int64, error)
+	// Acquire takes one permit for the owner, or refuses.
+	Acquire(ctx context.Context, r PermitRequest) (PermitReply, error)
+	// Release puts a permit back.
+	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
+	// Renew is that of [Store].
+	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
+}
+
+// PermitRequest asks for a permit.
+type PermitRequest struct {
+	Name  string
+	Owner string
+	Lease time.Duration
+}
+
+// PermitReply answers a PermitRequest. Remaining is the time after which the first of the permits that are out ends
+// unless renewed.
+type PermitReply struct {
+	AcquireReply
+	// Available is how many permits are free after the operation.
+	Available int64
 }

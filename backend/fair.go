@@ -9,17 +9,16 @@ import (
 // and get it in the order in which they asked. It is a capability:
 // [Capabilities.Fair].
 //
-// The record of a fair lock is that of the plain lock; the queue stands beside it.
-// [Store.Acquire] and Release take requests of [KindFair]. SetHolds, Renew, Inspect
-// and ForceRelease are the plain lock's, except that ForceRelease also tells the first in
-// the queue. An Acquire or Release of [KindLock] does not look at the queue.
+// The record of a fair lock is that of the plain lock; the queue stands beside it. SetHolds, Renew, Inspect
+// and ForceRelease are those of [Store], except that ForceRelease also tells the first in
+// the queue. [Store.Acquire] and [Store.Release] do not look at the queue.
 //
-// Acquire of KindFair grants a lock that is free to the first in the queue, or to any owner
+// Acquire grants a lock that is free to the first in the queue, or to any owner
 // if the queue is empty. Where it refuses and Wait is set, the owner has a place
 // from then on: the last, or the one it had. Asking again never loses or moves a place.
 // Where the lock is free and another is first, it tells that one.
 //
-// Release of KindFair, and Leave, tell the first in the queue, under its own topic
+// Release and Leave tell the first in the queue, under its own topic
 // (KindFair, the name, and the waiting owner), and no other. Where no session watches that
 // topic, its owner has [Absence] to ask; until then the next is told too, and so on.
 // A store that cannot tell whether a message reached a waiter tells the first and one of another client;
@@ -32,8 +31,12 @@ import (
 // Absence after another found the lock free. Where no waiter in the queue can be
 // reached, the watchers of the lock's topic of KindLock are told.
 type FairStore interface {
+	// Acquire takes the lock for an owner that holds nothing and is first, or refuses. It counts once.
+	Acquire(ctx context.Context, r FairRequest) (FairReply, error)
+	// Release is that of [Store], and tells the first in the queue.
+	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
 	// Leave takes an owner out of the queue, and releases the lock if it holds it:
-	// what undoes an Acquire of KindFair, whatever it came to. If that was the first, and
+	// what undoes an Acquire, whatever it came to. If that was the first, and
 	// the lock is free, the next is told. Where it has no place and holds nothing it
 	// changes nothing.
 	Leave(ctx context.Context, r LeaveRequest) (LeaveReply, error)
@@ -41,6 +44,22 @@ type FairStore interface {
 
 // Absence is how long the place of a waiter that cannot be reached is kept for it.
 const Absence = time.Second
+
+// FairRequest asks for a fair lock.
+type FairRequest struct {
+	AcquireRequest
+	// Wait is for how long a place in the queue is kept, from when the places before
+	// it are gone. Zero asks for no place. It is the same each time that an owner asks.
+	Wait time.Duration
+}
+
+// FairReply answers a FairRequest. Remaining is zero where no owner holds the lock and others are before.
+type FairReply struct {
+	AcquireReply
+	// AskAfter is, where refused, when to ask again though nothing was announced: because the holder may be dead, or
+	// the waiters before; negative if never.
+	AskAfter time.Duration
+}
 
 // LeaveRequest gives up a place in a queue.
 type LeaveRequest struct {

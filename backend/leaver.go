@@ -2,7 +2,7 @@ package backend
 
 import "context"
 
-// Leaver is a store whose Acquire, Enter, Release and HandOver can be left: when their ctx ends, also if it had
+// Leaver is a store whose Acquire, Enter, Enrol, Release and Serve can be left: when their ctx ends, also if it had
 // before the call, they return a [*Left] at once, and the operation goes on. A caller of another
 // Store that wants to leave calls it in a goroutine of its own, and so does one that asks for replicas.
 type Leaver interface {

@@ -43,7 +43,15 @@ func eval[C interface {
 	ctx context.Context, c *commands, command func(context.Context, ...any) C, source string, args ...any,
 ) (none R, err error) {
 	cmd := command(ctx, args...)
-	left := c.process(ctx, cmd)
+	var left <-chan struct{}
+	if own, alone := c.lead(ctx); alone {
+		defer c.batcher.Led()
+		if err := c.client.Process(own, cmd); err != nil {
+			failed(own, c.client, err, cmd)
+		}
+	} else {
+		left = c.process(ctx, cmd)
+	}
 	if left == nil && isNoScript(cmd.Err()) {
 		cmd = command(ctx, append([]any{"eval", source}, args[2:]...)...)
 		left = c.process(ctx, cmd)
@@ -58,6 +66,14 @@ func eval[C interface {
 		}
 		return sent.Result()
 	})
+}
+
+// lead reports whether a caller sends its script by itself, under the context own.
+func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
+	if c.way != nil {
+		return nil, false
+	}
+	return c.batcher.Lead(ctx)
 }
 
 // process has a script sent. Its error is the command's; if ctx ends first, left is not nil.
@@ -88,9 +104,13 @@ func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds
 		}
 		_, err = pipe.Exec(ctx)
 	}
-	if err == nil {
-		return
+	if err != nil {
+		failed(ctx, client, err, cmds...)
 	}
+}
+
+// failed notes that commands came to err: those that bear no error, if none does.
+func failed[C redis.Cmder](ctx context.Context, client redis.UniversalClient, err error, cmds ...C) {
 	discardDead(ctx, client, err)
 	for _, cmd := range cmds {
 		if cmd.Err() != nil {

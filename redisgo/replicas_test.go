@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -37,6 +38,7 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	x := anykind.Store{Store: s}
 	written := func() (offset int64) {
 		_, after, _ := strings.Cut(fmt.Sprint(srv.Must("INFO", "replication")), "master_repl_offset:")
 		if _, err := fmt.Sscan(after, &offset); err != nil {
@@ -44,11 +46,11 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 		}
 		return offset
 	}
-	for what, r := range map[string]backend.AcquireRequest{
+	for what, r := range map[string]anykind.AcquireRequest{
 		"plain":           {},
 		"fenced":          {Fenced: true},
-		"waits":           {Waits: true},
-		"waits, fenced":   {Waits: true, Fenced: true},
+		"waits":           {Enrols: true},
+		"waits, fenced":   {Enrols: true, Fenced: true},
 		"fair":            {Kind: backend.KindFair},
 		"fair and fenced": {Kind: backend.KindFair, Fenced: true},
 		"read":            {Kind: backend.KindRead},
@@ -57,15 +59,15 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	} {
 		r.Name, r.Owner, r.Lease = what, "a:2", time.Hour
 		if r.Under != "" {
-			if reply, err := s.Acquire(t.Context(),
-				backend.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under,
+			if reply, err := x.Acquire(t.Context(),
+				anykind.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under,
 					Lease: time.Hour}); err != nil || !reply.Granted {
 				t.Fatalf("%s: %+v, %v", what, reply, err)
 			}
 		}
 		for n := range 3 {
 			before := written()
-			reply, err := s.Acquire(t.Context(), r)
+			reply, err := x.Acquire(t.Context(), r)
 			if err != nil || !reply.Granted {
 				t.Fatalf("%s, %d: %+v, %v", what, n, reply, err)
 			}

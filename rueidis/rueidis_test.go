@@ -80,7 +80,7 @@ func at(addr string) backend.Backend {
 func try(t *testing.T, s backend.Store, name, owner string) backend.AcquireReply {
 	t.Helper()
 	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second,
-		Cached: true})
+		Unasked: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestTheOwnReleaseIsNotForgotten(t *testing.T) {
 		if !try(t, s, "n", "b").Granted {
 			t.Fatal("refused after the own release")
 		}
-		if r, err := s.ForceRelease(t.Context(), backend.Topic{Name: "n"}); err != nil || !r {
+		if r, err := s.ForceRelease(t.Context(), "n"); err != nil || !r {
 			t.Fatal(r, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
 	s, e := open(t, at(srv.Addr()))
 	for what, before := range map[string]func(){
 		"acquire": func() {
-			if r := try(t, s, "n", "a"); !r.Granted || r.Confirm <= 0 {
+			if r := try(t, s, "n", "a"); !r.Granted || r.VerifyAfter <= 0 {
 				t.Fatalf("%+v", r)
 			}
 			out := make([]backend.RenewResult, 1)
@@ -215,7 +215,7 @@ func TestALostConnectionForgetsAll(t *testing.T) {
 	proxy.Cut()
 	e.await(t, "changed all")
 	do(t, srv, "DEL", "n") // nobody tells
-	ask := backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute, Cached: true}
+	ask := backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute, Unasked: true}
 	r, err := s.Acquire(t.Context(), ask)
 	// the connections on which nobody listens break when they are used
 	for cut := 0; err != nil && backend.FaultOf(err).Temporary && cut < 2; cut++ {
@@ -342,8 +342,9 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 		b := rueidis.New(redis.ClientOption{InitAddress: cluster.Addrs()}, sharded)
 		s, _ := open(t, b)
 		for i := range 8 { // one of them is not in the slot of the key that says the age
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o",
-				Lease: time.Second, Age: &backend.Age{Least: time.Minute}})
+			r, err := s.Capabilities().Age.AcquireAged(t.Context(), backend.AgedRequest{
+				AcquireRequest: backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second},
+				Age:            backend.Age{Least: time.Minute}})
 			if err != nil || !r.Granted {
 				t.Fatalf("%+v, %v", r, err)
 			}
@@ -455,7 +456,7 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	all.Wait()
 	for range 2 {
 		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute,
-			Fenced: true}); err != nil || !r.Granted || r.Confirm <= 0 {
+			Fenced: true}); err != nil || !r.Granted || r.VerifyAfter <= 0 {
 			t.Fatal(r, err)
 		}
 		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "fenced", Owner: "a"}); err != nil || !r.Held {

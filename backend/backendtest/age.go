@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // ageTests are about stores that know since when they have their data. They do nothing on a
@@ -11,9 +12,9 @@ import (
 var ageTests = where((*env).knowsAge, "a store that knows its age", []test{
 	{"Port_AStoreThatWasEmptiedRefusesUntilItIsOldEnough", func(e *env) {
 		s := e.bare()
-		ask := func(owner string, age time.Duration) backend.AcquireReply {
+		ask := func(owner string, age time.Duration) anykind.AcquireReply {
 			e.Helper()
-			r := call(e, s.Acquire, backend.AcquireRequest{Name: "n", Owner: owner, Lease: long, Age: &backend.Age{Least: age}})
+			r := call(e, s.Acquire, anykind.AcquireRequest{Name: "n", Owner: owner, Lease: long, Age: &backend.Age{Least: age}})
 			e.fatalIf(r.Young && (r.Granted || r.Remaining <= 0 || r.Remaining > age), "%+v, want Remaining up to %v", r, age)
 			return r
 		}
@@ -48,9 +49,9 @@ var ageTests = where((*env).knowsAge, "a store that knows its age", []test{
 	}},
 	{"Port_AStoreThatWasEmptiedIsYoungInEachScope", func(e *env) {
 		s := e.bare()
-		ask := func(scope string, age time.Duration) backend.AcquireReply {
+		ask := func(scope string, age time.Duration) anykind.AcquireReply {
 			e.Helper()
-			return call(e, s.Acquire, backend.AcquireRequest{Name: "n" + scope, Owner: "a:1", Lease: long,
+			return call(e, s.Acquire, anykind.AcquireRequest{Name: "n" + scope, Owner: "a:1", Lease: long,
 				Age: &backend.Age{Least: age, Scope: scope}})
 		}
 		e.store.Flush()
@@ -67,10 +68,10 @@ var ageTests = where((*env).knowsAge, "a store that knows its age", []test{
 		s := e.bare()
 		e.store.Occupy("n")
 		_, err := s.Acquire(background,
-			backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
+			anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
 		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 			_, err = s.Acquire(background,
-				backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
+				anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Age: &backend.Age{Least: time.Millisecond}})
 		}
 		e.is("Acquire", err, backend.ErrWrongKind)
 	}},

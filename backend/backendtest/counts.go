@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // countTests are about latches and semaphores of both kinds. They skip a backend
@@ -104,13 +105,13 @@ var countTests = func() []test {
 				e.until(fmt.Sprintf("kind %d: a new count is announced", k), func() bool { return h.count("released n") > 0 })
 				h.reset()
 				switch k {
-				case backend.KindLatch:
+				case backend.KindCountDownLatch:
 					s.countDown("d1")
 					s.countDown("d2")
-				case backend.KindSemaphore:
+				case backend.KindCountingSemaphore:
 					s.take("t", 2, false)
 					s.add(t, "a", 2)
-				case backend.KindPermits:
+				case backend.KindSemaphore:
 					s.permit(id(1), long)
 					s.putBack(id(1))
 				}
@@ -164,13 +165,13 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(permits, "1", 2)
 			s.permit(id(1), long)
-			e.must("Acquire", second(s.Acquire(background, backend.AcquireRequest{Name: "l", Owner: "a:1", Lease: long})))
-			in := []backend.RenewRequest{
+			e.must("Acquire", second(s.Acquire(background, anykind.AcquireRequest{Name: "l", Owner: "a:1", Lease: long})))
+			in := []anykind.RenewRequest{
 				{Name: "l", Owner: "a:1", Lease: long},
-				{Kind: backend.KindPermits, Name: "n", Owner: id(1), Lease: long},
-				{Kind: backend.KindPermits, Name: "n", Owner: id(2), Lease: long},
+				{Kind: backend.KindSemaphore, Name: "n", Owner: id(1), Lease: long},
+				{Kind: backend.KindSemaphore, Name: "n", Owner: id(2), Lease: long},
 				{Name: "l", Owner: "a:2", Lease: long},
-				{Kind: backend.KindPermits, Name: "other", Owner: id(1), Lease: long},
+				{Kind: backend.KindSemaphore, Name: "other", Owner: id(1), Lease: long},
 			}
 			out := make([]backend.RenewResult, len(in))
 			s.Renew(background, in, out)
@@ -384,17 +385,17 @@ var countTests = func() []test {
 			s := e.counter()
 			ctx := background
 			s.set(latch, "1", 1)
-			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 1)
-			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
+			s.set(countingSemaphore("s"), "1", 1)
+			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "1", 0)
 			for what, x := range map[string]struct {
 				wait func(*mortise.Client) error
 				free func()
 			}{
 				"latch": {func(c *mortise.Client) error { return c.CountDownLatch("n").Wait(ctx) }, func() { s.countDown("2") }},
 				"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(ctx, 3) },
-					func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "2", 2) }},
+					func() { s.add(backend.Topic{Kind: backend.KindCountingSemaphore, Name: "s"}, "2", 2) }},
 				"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p").Acquire(ctx)) },
-					func() { s.add(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "2", 1) }},
+					func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 1) }},
 			} {
 				c, f := e.tapped()
 				waiting := async(func() error { return x.wait(c) })
@@ -531,7 +532,7 @@ var countTests = func() []test {
 		{"Rule08_WhatIsLeftGoesToTheNextWithoutAMessage", func(e *env) {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
-			s.set(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "1", 0)
+			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "1", 0)
 			c, f := e.tapped()
 			ctx := background
 			var all []<-chan error
@@ -543,14 +544,14 @@ var countTests = func() []test {
 			}
 			e.quiet(f)
 			s.add(semaphore, "2", 5)
-			s.add(backend.Topic{Kind: backend.KindPermits, Name: "p"}, "2", 5)
+			s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 5)
 			for _, w := range all {
 				e.done("Acquire", receive(e, "all are served by one message", w))
 			}
 		}},
 		{"Rule09_AnAbandonedAcquireLeavesNothing", func(e *env) {
 			s := e.counter()
-			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
+			p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 			s.set(semaphore, "1", 2)
 			s.set(p, "1", 2)
 			for what, fate := range map[string]func(release <-chan struct{}) Fate{
@@ -606,9 +607,9 @@ var countTests = func() []test {
 		}},
 		{"Rule10_AReleaseIsSentThoughTheCallerHasLeft", func(e *env) {
 			s := e.counter()
-			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
+			p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 			s.set(latch, "1", 1)
-			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 0)
+			s.set(countingSemaphore("s"), "1", 0)
 			s.set(p, "1", 1)
 			c := e.client()
 			permit, err := c.Semaphore("p").Acquire(background)
@@ -623,13 +624,13 @@ var countTests = func() []test {
 				e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
 			}
 			e.until("all are sent", func() bool {
-				return s.count(latch) == 0 && s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}) == 2 && s.count(p) == 1
+				return s.count(latch) == 0 && s.count(countingSemaphore("s")) == 2 && s.count(p) == 1
 			})
 		}},
 		{"Rule10_AReleaseThatFailedIsRepeatedInTheBackground", func(e *env) {
 			s := e.counter()
 			s.set(latch, "1", 5)
-			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "1", 0)
+			s.set(countingSemaphore("s"), "1", 0)
 			c, f := e.tapped()
 			var bad atomic.Bool
 			bad.Store(true)
@@ -646,10 +647,10 @@ var countTests = func() []test {
 			bad.Store(false)
 			e.until("they are repeated", func() bool { return f.Count(OpCountDown, OpAddCount) >= before+2 })
 			e.until("and count once", func() bool {
-				return s.count(latch) == 4 && s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}) == 3
+				return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
 			})
 			e.always(300*time.Millisecond, "once", func() bool {
-				return s.count(latch) == 4 && s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "s"}) == 3
+				return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
 			})
 		}},
 		{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
@@ -719,8 +720,8 @@ var countTests = func() []test {
 		{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
 			s := e.counter()
 			ctx := background
-			p := backend.Topic{Kind: backend.KindPermits, Name: "p"}
-			sem := backend.Topic{Kind: backend.KindSemaphore, Name: "s"}
+			p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
+			sem := countingSemaphore("s")
 			s.set(latch, "1", 1)
 			s.set(sem, "1", 0)
 			s.set(p, "1", 0)
@@ -733,13 +734,13 @@ var countTests = func() []test {
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
 			e.store.Cut()
 			e.eventually("a change", func() error {
-				return second(s.can.Latches.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}))
+				return second(s.can.CountDownLatches.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}))
 			})
 			e.eventually("a change", func() error {
-				return second(s.can.Semaphores.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
+				return second(s.can.CountingSemaphores.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
 			})
 			e.eventually("a change", func() error {
-				return second(s.can.Permits.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}))
+				return second(s.can.Semaphores.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}))
 			})
 			for _, w := range all {
 				e.done("it", receive(e, "it goes on", w))
@@ -825,7 +826,7 @@ var countTests = func() []test {
 			e.is("Release", c.CountingSemaphore("s").Release(ctx, 1), mortise.ErrClosed)
 			e.is("CountDown", c.CountDownLatch("n").CountDown(ctx), mortise.ErrClosed)
 			e.is("Wait", c.CountDownLatch("n").Wait(ctx), mortise.ErrClosed)
-			n := s.count(backend.Topic{Kind: backend.KindPermits, Name: "p"})
+			n := s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "p"})
 			e.errorIf(n != 0, "%d are free: Shutdown released under running work", n)
 		}},
 	}
@@ -833,10 +834,10 @@ var countTests = func() []test {
 }()
 
 var (
-	countKinds = []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits}
-	latch      = backend.Topic{Kind: backend.KindLatch, Name: "n"}
-	semaphore  = backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
-	permits    = backend.Topic{Kind: backend.KindPermits, Name: "n"}
+	countKinds = []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore}
+	latch      = backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}
+	semaphore  = countingSemaphore("n")
+	permits    = backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
 )
 
 // id is a permit's.
@@ -878,9 +879,13 @@ func (e leases) quiet(f *Faults) {
 	})
 }
 
+func countingSemaphore(name string) backend.Topic {
+	return backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}
+}
+
 // counts is a bare session whose operations must succeed.
 type counts struct {
-	backend.Store
+	anykind.Store
 	can backend.Capabilities
 	e   *env
 }
@@ -890,78 +895,65 @@ func (e *env) counter() *counts {
 	e.Helper()
 	s := e.bare()
 	can := s.Capabilities()
-	if can.Latches == nil || can.Semaphores == nil || can.Permits == nil {
+	if can.CountDownLatches == nil || can.CountingSemaphores == nil || can.Semaphores == nil {
 		e.lacks("latches and semaphores of both kinds")
 	}
 	return &counts{s.Store, can, e}
 }
 
-// of is what counts of a kind are asked by.
-func (s *counts) of(t backend.Topic) countStore {
-	switch t.Kind {
-	case backend.KindLatch:
-		return s.can.Latches
-	case backend.KindSemaphore:
-		return s.can.Semaphores
-	}
-	return s.can.Permits
-}
-
 func (s *counts) set(t backend.Topic, id string, n int64) bool {
 	s.e.Helper()
-	return call(s.e, s.of(t).SetCount, backend.CountRequest{Topic: t, ID: id, N: n})
+	return call(s.e, s.SetCount, backend.CountRequest{Topic: t, ID: id, N: n})
 }
 
 func (s *counts) count(t backend.Topic) int64 {
 	s.e.Helper()
-	return call(s.e, s.of(t).Count, t)
+	return call(s.e, s.Count, t)
 }
 
 func (s *counts) countDown(id string) int64 {
 	s.e.Helper()
-	return call(s.e, s.can.Latches.CountDown, backend.CountRequest{Topic: latch, ID: id})
+	return call(s.e, s.can.CountDownLatches.CountDown, backend.CountRequest{Topic: latch, ID: id})
 }
 
 func (s *counts) deleteCount(id string) bool {
 	s.e.Helper()
-	return call(s.e, s.can.Latches.DeleteCount, backend.CountRequest{Topic: latch, ID: id})
+	return call(s.e, s.can.CountDownLatches.DeleteCount, backend.CountRequest{Topic: latch, ID: id})
 }
 
 func (s *counts) add(t backend.Topic, id string, n int64) int64 {
 	s.e.Helper()
-	add := s.can.Semaphores.AddCount
-	if t.Kind == backend.KindPermits {
-		add = s.can.Permits.AddCount
-	}
-	return call(s.e, add, backend.CountRequest{Topic: t, ID: id, N: n})
+	return call(s.e, s.AddCount, backend.CountRequest{Topic: t, ID: id, N: n})
 }
 
 func (s *counts) take(id string, n int64, again bool) backend.TakeReply {
 	s.e.Helper()
-	return call(s.e, s.can.Semaphores.TakeCount, backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again})
+	return call(s.e, s.can.CountingSemaphores.TakeCount,
+		backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again})
 }
 
 func (s *counts) cancel(id string, n int64) {
 	s.e.Helper()
-	s.e.done("CancelTake", s.can.Semaphores.CancelTake(background, backend.CountRequest{Topic: semaphore, ID: id, N: n}))
+	s.e.done("CancelTake",
+		s.can.CountingSemaphores.CancelTake(background, backend.CountRequest{Topic: semaphore, ID: id, N: n}))
 }
 
 func (s *counts) drain(id string) int64 {
 	s.e.Helper()
-	return call(s.e, s.can.Semaphores.DrainCount, backend.CountRequest{Topic: semaphore, ID: id})
+	return call(s.e, s.can.CountingSemaphores.DrainCount, backend.CountRequest{Topic: semaphore, ID: id})
 }
 
-func (s *counts) permit(id string, lease time.Duration) backend.AcquireReply {
+func (s *counts) permit(id string, lease time.Duration) anykind.AcquireReply {
 	s.e.Helper()
-	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease})
+	return call(s.e, s.Acquire, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: "n", Owner: id, Lease: lease})
 }
 
 func (s *counts) putBack(id string) bool {
 	s.e.Helper()
-	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindPermits, Name: "n", Owner: id}).Held
+	return call(s.e, s.Release, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: "n", Owner: id}).Held
 }
 
 func (s *counts) renewPermit(id string, lease time.Duration) bool {
 	s.e.Helper()
-	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindPermits, Name: "n", Owner: id, Lease: lease})
+	return renewed(s.e, s.Store, anykind.RenewRequest{Kind: backend.KindSemaphore, Name: "n", Owner: id, Lease: lease})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // nests reports whether the backend has locks of several owners; where it has none, its clients say so.
@@ -24,14 +25,10 @@ func (e *env) nests() bool {
 	return false
 }
 
-func (s *raw) enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
-	return s.Capabilities().Delegation.Enter(ctx, r)
-}
-
 // enterUnder asks to enter under an owner.
-func (s *raw) enterUnder(name, owner, under string, holds int, lease time.Duration) backend.AcquireReply {
+func (s *raw) enterUnder(name, owner, under string, holds int, lease time.Duration) anykind.AcquireReply {
 	s.e.Helper()
-	return call(s.e, s.enter, backend.EnterRequest{Name: name, Owner: owner, Lease: lease, Under: under, Holds: holds})
+	return call(s.e, s.Enter, backend.EnterRequest{Name: name, Owner: owner, Lease: lease, Under: under, Holds: holds})
 }
 
 // takeUnder enters, and must.
@@ -59,13 +56,13 @@ func (s *raw) absentUnder(name, owner, under string, holds int) {
 
 func (s *raw) releaseNested(name, owner string, keep int) bool {
 	s.e.Helper()
-	return call(s.e, s.Release, backend.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner,
+	return call(s.e, s.Release, anykind.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner,
 		Keep: keep}).Held
 }
 
 func (s *raw) renewNested(name, owner string, lease time.Duration) bool {
 	s.e.Helper()
-	return renewed(s.e, s, backend.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: lease})
+	return renewed(s.e, s.Store, anykind.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: lease})
 }
 
 // watchUnder has the session watch for the turn to enter under an owner.
@@ -123,7 +120,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.take("n", "a:1", long)
 		s.reenter("n", "a:1", 2, long)
 		r := s.enterUnder("n", "b:1", "a:1", 1, long)
-		e.errorIf(r.Granted || r.Absent || r.Look <= 0 || r.Look > backend.HoldsLook,
+		e.errorIf(r.Granted || r.Absent || r.AskAfter <= 0 || r.AskAfter > backend.HoldsLook,
 			"under the outer hold: %+v, want it refused with a time to look", r)
 		s.watchUnder(h, "n", "a:1")
 		s.releaseNested("n", "a:1", 1)
@@ -238,7 +235,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Port_WhatIsEnteredDrawsATokenIfAsked", func(e *env) {
 		s := e.bare()
 		first := s.fenced("n", "a:1")
-		r, err := s.enter(background,
+		r, err := s.Enter(background,
 			backend.EnterRequest{Name: "n", Owner: "b:1", Lease: long, Fenced: true, Under: "a:1", Holds: 1})
 		e.fatalIf(err != nil || !r.Granted || r.Token <= first, "%+v, %v, want a token above %d", r, err, first)
 		if r := s.enterUnder("n", "c:1", "b:1", 1, long); !r.Granted || r.Token != 0 {
@@ -248,13 +245,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Port_EnteringUnderWhatIsNoLockIsAnError", func(e *env) {
 		s := e.bare()
 		e.store.Occupy("n")
-		_, err := s.enter(background,
+		_, err := s.Enter(background,
 			backend.EnterRequest{Name: "n", Owner: "b:1", Lease: long, Under: "a:1", Holds: 1})
 		e.is("Enter", err, backend.ErrWrongKind)
 		e.errorIf(s.renewNested("n", "b:1", long), "what is no lock is held")
 		s.take("m", "a:1", long)
 		out := make([]backend.RenewResult, 2)
-		s.Renew(background, []backend.RenewRequest{
+		s.Renew(background, []anykind.RenewRequest{
 			{Kind: backend.KindDelegated, Name: "n", Owner: "a:1", Lease: long},
 			{Kind: backend.KindDelegated, Name: "m", Owner: "a:1", Lease: long},
 		}, out)
@@ -263,12 +260,12 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Port_ManyOwnersAreRenewedTogether", func(e *env) {
 		s := e.bare()
 		const n = 20
-		in, out := make([]backend.RenewRequest, n), make([]backend.RenewResult, n)
+		in, out := make([]anykind.RenewRequest, n), make([]backend.RenewResult, n)
 		for i := range in {
 			name, owner := fmt.Sprintf("n%d", i), fmt.Sprintf("b:%d", i)
 			s.take(name, "a:1", long/4)
 			s.takeUnder(name, owner, "a:1", long/4)
-			in[i] = backend.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: long}
+			in[i] = anykind.RenewRequest{Kind: backend.KindDelegated, Name: name, Owner: owner, Lease: long}
 			if i%3 == 0 {
 				in[i].Owner = "c:1"
 			}

@@ -117,7 +117,7 @@ func (k *stack) enterOne() {
 	look := !absent && !granted && top
 	got := k.enterUnder(k.name, owner, under, holds, long)
 	k.failIf(got.Absent != absent || got.Granted != granted, "%+v, want granted %v, absent %v", got, granted, absent)
-	k.failIf((got.Look > 0) != look || (got.Remaining > 0) != (!absent && !granted), "%+v, want a time to look %v", got,
+	k.failIf((got.AskAfter > 0) != look || (got.Remaining > 0) != (!absent && !granted), "%+v, want a time to ask %v", got,
 		look)
 	if granted && !again {
 		k.holds = append(k.holds, hold{owner, 1})

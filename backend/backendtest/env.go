@@ -15,6 +15,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 const (
@@ -85,7 +86,7 @@ func (e *env) session() (*raw, *ears) {
 	s, err := e.store.Backend().Open(h)
 	e.fatalIf(err != nil, "Open: %v", err)
 	e.Cleanup(func() { s.Close() })
-	return &raw{Store: s, e: e}, h
+	return &raw{Store: anykind.Store{Store: s}, e: e}, h
 }
 
 // bare opens a session whose events do not matter.
@@ -241,7 +242,7 @@ func (e checks) named(err error, op, name string, sentinel error) {
 
 // raw is a session without its errors: an operation that fails fails the test.
 type raw struct {
-	backend.Store
+	anykind.Store
 	e *env
 }
 
@@ -254,17 +255,17 @@ func call[Q, R any](e *env, op func(context.Context, Q) (R, error), q Q) R {
 }
 
 // renewed sends one renewal, which must be answered, and reports whether the lease is held.
-func renewed(e *env, s backend.Store, q backend.RenewRequest) bool {
+func renewed(e *env, s anykind.Store, q anykind.RenewRequest) bool {
 	e.Helper()
 	out := make([]backend.RenewResult, 1)
-	s.Renew(background, []backend.RenewRequest{q}, out)
+	s.Renew(background, []anykind.RenewRequest{q}, out)
 	e.fatalIf(out[0].Err != nil, "Renew(%+v): %v", q, out[0].Err)
 	return out[0].Held
 }
 
-func (s *raw) acquire(name, owner string, lease time.Duration) backend.AcquireReply {
+func (s *raw) acquire(name, owner string, lease time.Duration) anykind.AcquireReply {
 	s.e.Helper()
-	return call(s.e, s.Acquire, backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
+	return call(s.e, s.Acquire, anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})
 }
 
 func (s *raw) take(name, owner string, lease time.Duration) {
@@ -275,24 +276,24 @@ func (s *raw) take(name, owner string, lease time.Duration) {
 
 func (s *raw) fenced(name, owner string) int64 {
 	s.e.Helper()
-	r, err := s.Acquire(background, backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Fenced: true})
+	r, err := s.Acquire(background, anykind.AcquireRequest{Name: name, Owner: owner, Lease: long, Fenced: true})
 	s.e.fatalIf(err != nil || !r.Granted, "Acquire(%q, %s) fenced: %+v, %v", name, owner, r, err)
 	return r.Token
 }
 
 func (s *raw) reenter(name, owner string, holds int, lease time.Duration) bool {
 	s.e.Helper()
-	return call(s.e, s.SetHolds, backend.HoldsRequest{Name: name, Owner: owner, Holds: holds, Lease: lease}).Held
+	return call(s.e, s.SetHolds, anykind.HoldsRequest{Name: name, Owner: owner, Holds: holds, Lease: lease}).Held
 }
 
 func (s *raw) release(name, owner string, keep int) bool {
 	s.e.Helper()
-	return call(s.e, s.Release, backend.ReleaseRequest{Name: name, Owner: owner, Keep: keep}).Held
+	return call(s.e, s.Release, anykind.ReleaseRequest{Name: name, Owner: owner, Keep: keep}).Held
 }
 
 func (s *raw) renew(name, owner string, lease time.Duration) bool {
 	s.e.Helper()
-	return renewed(s.e, s, backend.RenewRequest{Name: name, Owner: owner, Lease: lease})
+	return renewed(s.e, s.Store, anykind.RenewRequest{Name: name, Owner: owner, Lease: lease})
 }
 
 func (s *raw) record(name string) backend.Record {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // fairTests are about fair locks. They skip a backend that has none.
@@ -23,10 +24,10 @@ var fairTests = []test{
 			s.want(o, long, "refused")
 		}
 		r := s.ask("d:1", long)
-		e.errorIf(r.Remaining <= 0 || r.Look <= r.Remaining && r.Look < 5*backend.Absence,
+		e.errorIf(r.Remaining <= 0 || r.AskAfter <= r.Remaining && r.AskAfter < 5*backend.Absence,
 			"one who is not first is refused with %+v, want it to look after the first, or now and then", r)
 		r = s.ask("b:1", long)
-		e.errorIf(r.Remaining <= 0 || r.Look != r.Remaining,
+		e.errorIf(r.Remaining <= 0 || r.AskAfter != r.Remaining,
 			"the first is refused with %+v, want it to look at the end of the lease", r)
 		s.free("a:1")
 		for _, o := range []string{"b:1", "c:1", "d:1"} {
@@ -105,8 +106,8 @@ var fairTests = []test{
 		s.heard(h, "d:1")
 		r := s.ask("d:1", long)
 		if !r.Granted { // or this process stood still for a second
-			e.fatalIf(r.Look <= 0 || r.Look > backend.Absence, "while others may come: %+v", r)
-			time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
+			e.fatalIf(r.AskAfter <= 0 || r.AskAfter > backend.Absence, "while others may come: %+v", r)
+			time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
 			if r := s.ask("d:1", long); !r.Granted {
 				e.Errorf("after the time that it was told: %+v", r)
 			}
@@ -173,8 +174,8 @@ var fairTests = []test{
 		s.heard(h, "b:1")
 		before := time.Now()
 		r := s.ask("c:1", long)
-		e.fatalIf(r.Granted || r.Look <= 0 || r.Look > 5*backend.Absence, "while the first may come: %+v", r)
-		time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
+		e.fatalIf(r.Granted || r.AskAfter <= 0 || r.AskAfter > 5*backend.Absence, "while the first may come: %+v", r)
+		time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
 		if r := s.ask("c:1", long); !r.Granted {
 			e.Errorf("after the time that it was told: %+v", r)
 		}
@@ -230,7 +231,7 @@ var fairTests = []test{
 		s.watchTurn(h, "b:1")
 		s.want("b:1", long, "refused")
 		for _, keep := range []int{1, 0} {
-			r, err := s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep})
+			r, err := s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep})
 			e.fatalIf(err != nil || !r.Held, "Release, keep %d: %+v, %v", keep, r, err)
 			if keep == 1 && s.record("n").Holds != 1 {
 				e.Errorf("the record is %+v", s.record("n"))
@@ -249,7 +250,7 @@ var fairTests = []test{
 				token = s.fenced("n", owner)
 			} else {
 				r, err := s.Acquire(background,
-					backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
+					anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: long, Wait: long, Fenced: true})
 				e.fatalIf(err != nil || !r.Granted, "%+v, %v", r, err)
 				token = r.Token
 			}
@@ -265,9 +266,9 @@ var fairTests = []test{
 		s.want("b:1", long, "refused")
 		e.store.Occupy("n")
 		_, err := s.Acquire(background,
-			backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+			anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 		e.is("Acquire", err, backend.ErrWrongKind)
-		_, err = s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
+		_, err = s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
 		e.is("Release", err, backend.ErrWrongKind)
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
 		if s.Capabilities().ReadWrite == nil {
@@ -276,15 +277,15 @@ var fairTests = []test{
 		e.store.Delete("n")
 		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
 			if r, err := s.Acquire(background,
-				backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
+				anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
 				e.Fatalf("kind %d: %+v, %v", k, r, err)
 			}
 			_, err := s.Acquire(background,
-				backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
+				anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
 			e.is("Acquire of what is a read-write lock", err, backend.ErrWrongKind)
 			e.store.Delete("n")
 			s.want("c:1", long, "granted")
-			_, err = s.Acquire(background, backend.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
+			_, err = s.Acquire(background, anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
 			e.is("Acquire of what is a fair lock", err, backend.ErrWrongKind)
 			e.store.Delete("n")
 		}
@@ -557,7 +558,7 @@ var fairTests = []test{
 		line.cut()
 		line.quiet()
 		e.eventually("the release is sent", func() error {
-			return second(s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
+			return second(s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
 		})
 		e.unlock(line.served(first))
 		e.unlock(line.served(later))
@@ -625,14 +626,14 @@ func (e leases) kind(c *mortise.Client, k ...mortise.LockerOption) mortise.Locke
 }
 
 // ask asks for n, and for a place if wait is not zero.
-func (s *rawFair) ask(owner string, wait time.Duration) backend.AcquireReply {
+func (s *rawFair) ask(owner string, wait time.Duration) anykind.AcquireReply {
 	s.e.Helper()
 	return s.askFor(owner, long, wait)
 }
 
-func (s *rawFair) askFor(owner string, lease, wait time.Duration) backend.AcquireReply {
+func (s *rawFair) askFor(owner string, lease, wait time.Duration) anykind.AcquireReply {
 	s.e.Helper()
-	return call(s.e, s.Acquire, backend.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: lease,
+	return call(s.e, s.Acquire, anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner, Lease: lease,
 		Wait: wait})
 }
 
@@ -650,7 +651,7 @@ func (s *rawFair) want(owner string, wait time.Duration, what string) {
 
 func (s *rawFair) free(owner string) {
 	s.e.Helper()
-	r, err := s.Release(background, backend.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
+	r, err := s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: owner})
 	s.e.fatalIf(err != nil || !r.Held, "Release(%s): %+v, %v", owner, r, err)
 }
 

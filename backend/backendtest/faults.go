@@ -167,10 +167,10 @@ func (w watchCounter) Watching(t backend.Topic) {
 	w.f.mu.Unlock()
 }
 
-// Passed implements [backend.TurnHandler].
-func (w watchCounter) Passed(t backend.Topic, next backend.Turn) {
-	if h, is := w.Handler.(backend.TurnHandler); is {
-		h.Passed(t, next)
+// Served implements [backend.QueueHandler].
+func (w watchCounter) Served(t backend.Topic, p backend.QueuePlace) {
+	if h, is := w.Handler.(backend.QueueHandler); is {
+		h.Served(t, p)
 	} else {
 		w.Released(t)
 	}
@@ -310,7 +310,7 @@ type faulty struct {
 // Capabilities implements [backend.Store]: what the session under it can do, with faults.
 func (s *faulty) Capabilities() backend.Capabilities {
 	can := s.Store.Capabilities()
-	can.Nodes = nil // rules count the commands of a client, not of a client and a node
+	can.Partitions = nil // rules count the commands of a client, not of a client and a part
 	if can.ReadWrite != nil {
 		can.ReadWrite = faultyReadWrite{s.f, can.ReadWrite}
 	}
@@ -320,14 +320,15 @@ func (s *faulty) Capabilities() backend.Capabilities {
 	if can.Batch != nil {
 		can.Batch = faultyBatch{can.Batch, s.f}
 	}
+	if can.CountingSemaphores != nil {
+		can.CountingSemaphores = faultyCountingSemaphores{
+			faultyCount[backend.CountingSemaphoreStore]{s.f, can.CountingSemaphores}}
+	}
+	if can.CountDownLatches != nil {
+		can.CountDownLatches = faultyLatches{faultyCount[backend.CountDownLatchStore]{s.f, can.CountDownLatches}}
+	}
 	if can.Semaphores != nil {
 		can.Semaphores = faultySemaphores{faultyCount[backend.SemaphoreStore]{s.f, can.Semaphores}}
-	}
-	if can.Latches != nil {
-		can.Latches = faultyLatches{faultyCount[backend.LatchStore]{s.f, can.Latches}}
-	}
-	if can.Permits != nil {
-		can.Permits = faultyPermits{faultyCount[backend.PermitStore]{s.f, can.Permits}}
 	}
 	if can.Delegation != nil {
 		can.Delegation = faultyDelegation{s, can.Delegation}
@@ -335,13 +336,17 @@ func (s *faulty) Capabilities() backend.Capabilities {
 	if can.Queue != nil {
 		can.Queue = faultyQueue{s, can.Queue}
 	}
+	if can.Age != nil {
+		can.Age = faultyAge{can.Age, s.f}
+	}
 	return can
 }
 
 func (s *faulty) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	return leaving(ctx, s.leaves(r.Kind) && r.Replicas == 0, func(ctx context.Context) (backend.AcquireReply, error) {
-		return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.Store.Acquire))
-	})
+	return leaving(ctx, s.leaves(backend.KindLock) && r.Replicas == 0,
+		func(ctx context.Context) (backend.AcquireReply, error) {
+			return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.Store.Acquire))
+		})
 }
 
 // leaves reports whether callers of the session under it can leave.
@@ -372,32 +377,47 @@ func leaving[R any](ctx context.Context, leaves bool, op func(context.Context) (
 }
 
 func (s *faulty) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
-	return pass(s.f, ctx, Call{Op: OpSetHolds, Name: r.Name, Owner: r.Owner}, with(r, s.Store.SetHolds))
+	return s.f.setHolds(ctx, r, s.Store.SetHolds)
+}
+
+func (f *Faults) setHolds(ctx context.Context, r backend.HoldsRequest,
+	op func(context.Context, backend.HoldsRequest) (backend.HoldsReply, error)) (backend.HoldsReply, error) {
+	return pass(f, ctx, Call{Op: OpSetHolds, Name: r.Name, Owner: r.Owner}, with(r, op))
 }
 
 func (s *faulty) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return leaving(ctx, s.leaves(r.Kind), func(ctx context.Context) (backend.ReleaseReply, error) {
-		return pass(s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, with(r, s.Store.Release))
+	return leaving(ctx, s.leaves(backend.KindLock), func(ctx context.Context) (backend.ReleaseReply, error) {
+		return s.f.release(ctx, r, s.Store.Release)
 	})
 }
 
+func (f *Faults) release(ctx context.Context, r backend.ReleaseRequest,
+	op func(context.Context, backend.ReleaseRequest) (backend.ReleaseReply, error)) (backend.ReleaseReply, error) {
+	return pass(f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, with(r, op))
+}
+
 func (s *faulty) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.f.renew(ctx, in, out, s.Store.Renew)
+}
+
+func (f *Faults) renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult,
+	op func(context.Context, []backend.RenewRequest, []backend.RenewResult)) {
 	c := Call{Op: OpRenew, Requests: len(in),
 		Asks: !slices.ContainsFunc(in, func(r backend.RenewRequest) bool { return r.Lease > 0 })}
 	if len(in) > 0 {
 		c.Name, c.Owner = in[0].Name, in[0].Owner
 	}
-	passBatch(s.f, ctx, c, in, out, batch[backend.RenewRequest, backend.RenewResult]{
-		s.Store.Renew, func(err error) backend.RenewResult { return backend.RenewResult{Err: err} },
+	passBatch(f, ctx, c, in, out, batch[backend.RenewRequest, backend.RenewResult]{
+		op, func(err error) backend.RenewResult { return backend.RenewResult{Err: err} },
 	})
 }
 
-func (s *faulty) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
-	return pass(s.f, ctx, Call{Op: OpInspect, Name: t.Name}, with(t, s.Store.Inspect))
+func (s *faulty) Inspect(ctx context.Context, name string) (backend.Record, error) {
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: name}, with(name, s.Store.Inspect))
 }
 
-func (s *faulty) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
-	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: t.Name}, with(t, s.Store.ForceRelease))
+func (s *faulty) ForceRelease(ctx context.Context, name string) (bool, error) {
+	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: name}, with(name, s.Store.ForceRelease))
 }
 
 func (s *faulty) Ping(ctx context.Context) error {

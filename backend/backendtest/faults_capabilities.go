@@ -23,7 +23,7 @@ const (
 	OpReleaseAll  Op = "release all"
 	OpWithdraw    Op = "withdraw"
 	OpLeave       Op = "leave"
-	OpStepBack    Op = "step back"
+	OpLeaveQueue  Op = "leave queue"
 )
 
 type faultyReadWrite struct {
@@ -31,15 +31,59 @@ type faultyReadWrite struct {
 	under backend.ReadWriteStore
 }
 
-func (s faultyReadWrite) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
-	_, err := pass(s.f, ctx, Call{Op: OpWithdraw, Name: t.Name, Owner: claimant},
-		func(ctx context.Context) (struct{}, error) { return struct{}{}, s.under.Withdraw(ctx, t, claimant) })
+func (s faultyReadWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (backend.ReadReply, error) {
+	return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.AcquireRead))
+}
+
+func (s faultyReadWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (backend.WriteReply, error) {
+	return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.AcquireWrite))
+}
+
+func (s faultyReadWrite) SetWriteHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	return s.f.setHolds(ctx, r, s.under.SetWriteHolds)
+}
+
+func (s faultyReadWrite) ReleaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return s.f.release(ctx, r, s.under.ReleaseRead)
+}
+
+func (s faultyReadWrite) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return s.f.release(ctx, r, s.under.ReleaseWrite)
+}
+
+func (s faultyReadWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.f.renew(ctx, in, out, s.under.RenewReads)
+}
+
+func (s faultyReadWrite) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.f.renew(ctx, in, out, s.under.RenewWrites)
+}
+
+func (s faultyReadWrite) InspectRW(ctx context.Context, name string) (backend.Record, error) {
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: name}, with(name, s.under.InspectRW))
+}
+
+func (s faultyReadWrite) ForceReleaseRW(ctx context.Context, name string) (bool, error) {
+	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: name}, with(name, s.under.ForceReleaseRW))
+}
+
+func (s faultyReadWrite) Withdraw(ctx context.Context, name, claimant string) error {
+	_, err := pass(s.f, ctx, Call{Op: OpWithdraw, Name: name, Owner: claimant},
+		func(ctx context.Context) (struct{}, error) { return struct{}{}, s.under.Withdraw(ctx, name, claimant) })
 	return err
 }
 
 type faultyFair struct {
 	f     *Faults
 	under backend.FairStore
+}
+
+func (s faultyFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.Acquire))
+}
+
+func (s faultyFair) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return s.f.release(ctx, r, s.under.Release)
 }
 
 func (s faultyFair) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
@@ -51,11 +95,21 @@ type faultyDelegation struct {
 	under backend.DelegationStore
 }
 
-func (s faultyDelegation) Enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
+func (s faultyDelegation) Enter(ctx context.Context, r backend.EnterRequest) (backend.EnterReply, error) {
 	leaves := s.s.leaves(backend.KindDelegated) && r.Replicas == 0
-	return leaving(ctx, leaves, func(ctx context.Context) (backend.AcquireReply, error) {
+	return leaving(ctx, leaves, func(ctx context.Context) (backend.EnterReply, error) {
 		return pass(s.s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.Enter))
 	})
+}
+
+func (s faultyDelegation) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return leaving(ctx, s.s.leaves(backend.KindDelegated), func(ctx context.Context) (backend.ReleaseReply, error) {
+		return s.s.f.release(ctx, r, s.under.Release)
+	})
+}
+
+func (s faultyDelegation) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.s.f.renew(ctx, in, out, s.under.Renew)
 }
 
 type faultyQueue struct {
@@ -63,16 +117,32 @@ type faultyQueue struct {
 	under backend.QueueStore
 }
 
-// HandOver implements [backend.QueueStore]; it is a release.
-func (s faultyQueue) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
-	return leaving(ctx, s.s.leaves(backend.KindLock), func(ctx context.Context) (backend.HandOverReply, error) {
-		return pass(s.s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, with(r, s.under.HandOver))
+func (s faultyQueue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+	return leaving(ctx, s.s.leaves(backend.KindLock) && r.Replicas == 0,
+		func(ctx context.Context) (backend.EnrolReply, error) {
+			return pass(s.s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.Enrol))
+		})
+}
+
+// Serve implements [backend.QueueStore]; it is a release.
+func (s faultyQueue) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
+	return leaving(ctx, s.s.leaves(backend.KindLock), func(ctx context.Context) (backend.ServeReply, error) {
+		return pass(s.s.f, ctx, Call{Op: OpRelease, Name: r.Name, Owner: r.Owner}, with(r, s.under.Serve))
 	})
 }
 
-func (s faultyQueue) StepBack(ctx context.Context, t backend.Topic) error {
-	_, err := pass(s.s.f, ctx, Call{Op: OpStepBack, Name: t.Name}, only(t, s.under.StepBack))
+func (s faultyQueue) Leave(ctx context.Context, name string) error {
+	_, err := pass(s.s.f, ctx, Call{Op: OpLeaveQueue, Name: name}, only(name, s.under.Leave))
 	return err
+}
+
+type faultyAge struct {
+	backend.AgeStore
+	f *Faults
+}
+
+func (s faultyAge) AcquireAged(ctx context.Context, r backend.AgedRequest) (backend.AgedReply, error) {
+	return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.AgeStore.AcquireAged))
 }
 
 type faultyBatch struct {
@@ -124,7 +194,7 @@ func (s faultyCount[S]) Count(ctx context.Context, t backend.Topic) (int64, erro
 }
 
 type faultyLatches struct {
-	faultyCount[backend.LatchStore]
+	faultyCount[backend.CountDownLatchStore]
 }
 
 func (s faultyLatches) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
@@ -135,32 +205,44 @@ func (s faultyLatches) DeleteCount(ctx context.Context, r backend.CountRequest) 
 	return passCount(s.f, ctx, OpDeleteCount, r, s.under.DeleteCount)
 }
 
-type faultyPermits struct {
-	faultyCount[backend.PermitStore]
-}
-
-func (s faultyPermits) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
-	return passCount(s.f, ctx, OpAddCount, r, s.under.AddCount)
-}
-
 type faultySemaphores struct {
 	faultyCount[backend.SemaphoreStore]
+}
+
+func (s faultySemaphores) Acquire(ctx context.Context, r backend.PermitRequest) (backend.PermitReply, error) {
+	return pass(s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.Acquire))
+}
+
+func (s faultySemaphores) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return s.f.release(ctx, r, s.under.Release)
+}
+
+func (s faultySemaphores) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.f.renew(ctx, in, out, s.under.Renew)
 }
 
 func (s faultySemaphores) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
 	return passCount(s.f, ctx, OpAddCount, r, s.under.AddCount)
 }
 
-func (s faultySemaphores) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
+type faultyCountingSemaphores struct {
+	faultyCount[backend.CountingSemaphoreStore]
+}
+
+func (s faultyCountingSemaphores) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return passCount(s.f, ctx, OpAddCount, r, s.under.AddCount)
+}
+
+func (s faultyCountingSemaphores) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
 	return passCount(s.f, ctx, OpTakeCount, r, s.under.TakeCount)
 }
 
-func (s faultySemaphores) CancelTake(ctx context.Context, r backend.CountRequest) error {
+func (s faultyCountingSemaphores) CancelTake(ctx context.Context, r backend.CountRequest) error {
 	c := Call{Op: OpCancelTake, Name: r.Topic.Name, Owner: r.ID}
 	_, err := pass(s.f, ctx, c, only(r, s.under.CancelTake))
 	return err
 }
 
-func (s faultySemaphores) DrainCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+func (s faultyCountingSemaphores) DrainCount(ctx context.Context, r backend.CountRequest) (int64, error) {
 	return passCount(s.f, ctx, OpDrainCount, r, s.under.DrainCount)
 }

@@ -8,14 +8,15 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // turnEars is ears that tell a turn of its own from another's.
 type turnEars struct{ ears }
 
-func (h *turnEars) Passed(t backend.Topic, next backend.Turn) {
+func (h *turnEars) Served(t backend.Topic, p backend.QueuePlace) {
 	h.add("passed " + said(t))
-	if next.Second {
+	if p.Next {
 		h.add("second " + said(t))
 	}
 }
@@ -33,22 +34,22 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 		s, err := e.store.Backend().Open(h)
 		e.fatalIf(err != nil, "Open: %v", err)
 		e.Cleanup(func() { s.Close() })
-		all, ears = append(all, &raw{Store: s, e: e}), append(ears, h)
+		all, ears = append(all, &raw{Store: anykind.Store{Store: s}, e: e}), append(ears, h)
 	}
 	return all, ears
 }
 
-func (s *raw) handOver(r backend.HandOverRequest) backend.HandOverReply {
+func (s *raw) handOver(r backend.ServeRequest) backend.ServeReply {
 	s.e.Helper()
-	return call(s.e, s.Capabilities().Queue.HandOver, r)
+	return call(s.e, s.Capabilities().Queue.Serve, r)
 }
 
 // waits asks for name as a waiter, and is refused. It reports whether the session is told of releases in turn.
 func (s *raw) waits(name, owner string) bool {
 	s.e.Helper()
-	r, err := s.Acquire(background, backend.AcquireRequest{Name: name, Owner: owner, Lease: long, Waits: true})
+	r, err := s.Acquire(background, anykind.AcquireRequest{Name: name, Owner: owner, Lease: long, Enrols: true})
 	s.e.fatalIf(err != nil || r.Granted, "Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
-	return r.Waits
+	return r.Enrolled
 }
 
 // inTurn has each session wait for name, in this order, and watch it. It reports whether they are told in turn.
@@ -92,8 +93,8 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all, _ := e.relays(2)
 		a, b := all[0], all[1]
 		a.take("n", "a:1", 5*time.Second)
-		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
-		e.fatalIf(!r.Held || !r.Granted || r.Waits, "HandOver by the holder: %+v, want it granted", r)
+		r := a.handOver(backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: long})
+		e.fatalIf(!r.Held || !r.Granted || r.Enrolled, "HandOver by the holder: %+v, want it granted", r)
 		rec := b.record("n")
 		e.errorIf(rec.Owner != "a:2" || rec.Holds != 1 || rec.Remaining < long/2,
 			"the record is %+v, want one hold of the successor for %v", rec, long)
@@ -107,10 +108,10 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 	{"Port_OnlyAHolderHandsOver", func(e *env) {
 		all, _ := e.relays(1)
 		a := all[0]
-		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		r := a.handOver(backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: long})
 		e.errorIf(r.Held || r.Granted, "HandOver of a free lock: %+v", r)
 		a.take("n", "b:1", long)
-		r = a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long})
+		r = a.handOver(backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: long})
 		e.errorIf(r.Held || r.Granted, "HandOver by one who does not hold it: %+v", r)
 		rec := a.record("n")
 		e.errorIf(rec.Owner != "b:1", "the record is %+v, want it left alone", rec)
@@ -120,8 +121,8 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		a := all[0]
 		last := a.fenced("n", "a:1")
 		for i := 2; i < 5; i++ {
-			r := a.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("a:%d", i-1),
-				Successor: fmt.Sprintf("a:%d", i), Lease: long, Fenced: true})
+			r := a.handOver(backend.ServeRequest{Name: "n", Owner: fmt.Sprintf("a:%d", i-1),
+				Next: fmt.Sprintf("a:%d", i), Lease: long, Fenced: true})
 			e.fatalIf(!r.Granted || r.Token <= last, "HandOver: %+v, want a token above %d", r, last)
 			last = r.Token
 		}
@@ -133,11 +134,11 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all, ears := e.relays(2)
 		a, b := all[0], all[1]
 		a.take("n", "a:1", long)
-		r := a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:1", Successor: "a:2", Lease: long, Yield: true})
+		r := a.handOver(backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: long, Yield: true})
 		e.fatalIf(!r.Granted, "HandOver that yields, and nobody else is there: %+v", r)
 		b.watch(&ears[1].ears, "n")
 		b.waits("n", "b:1")
-		r = a.handOver(backend.HandOverRequest{Name: "n", Owner: "a:2", Successor: "a:3", Lease: long, Yield: true})
+		r = a.handOver(backend.ServeRequest{Name: "n", Owner: "a:2", Next: "a:3", Lease: long, Yield: true})
 		e.fatalIf(!r.Held || r.Granted, "HandOver that yields to one who waits: %+v, want it released", r)
 		a.isFree("n")
 		e.until("the other is told", func() bool { return ears[1].count("released n") == 1 })
@@ -167,10 +168,10 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 				h.reset()
 			}
 			r, err := s.Acquire(background,
-				backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Waits: true})
+				anykind.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Enrols: true})
 			e.fatalIf(err != nil || !r.Granted, "who was told asks: %+v, %v", r, err)
 			s.release("n", fmt.Sprintf("%d:1", turn), 1) // no release
-			holder.handOver(backend.HandOverRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Successor: "h:1", Lease: long})
+			holder.handOver(backend.ServeRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Next: "h:1", Lease: long})
 		}
 	}},
 	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
@@ -193,7 +194,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		}
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
-		e.must("StepBack", all[0].Store.Capabilities().Queue.StepBack(background, topic("n")))
+		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n"))
 		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // multiTests are about locks that are taken together. They skip a backend that
@@ -75,7 +76,7 @@ var multiTests = []test{
 			return
 		}
 		if _, err := s.Acquire(background,
-			backend.AcquireRequest{Kind: backend.KindWrite, Name: three[1], Owner: "p:2", Lease: long}); err != nil {
+			anykind.AcquireRequest{Kind: backend.KindWrite, Name: three[1], Owner: "p:2", Lease: long}); err != nil {
 			e.Fatal(err)
 		}
 		_, err = s.AcquireAll(background, requests("o:1", long, three[1], "{t}:d"))
@@ -158,7 +159,7 @@ var multiTests = []test{
 		cached := func(s *rawMulti, owner string, names ...string) []backend.AcquireReply {
 			in := requests(owner, long, names...)
 			for i := range in {
-				in[i].Cached = true
+				in[i].Unasked = true
 			}
 			out, err := s.AcquireAll(background, in)
 			e.fatalIf(err != nil, "%v", err)
@@ -170,7 +171,7 @@ var multiTests = []test{
 			e.errorIf(granted(r) || !slices.ContainsFunc(r, func(r backend.AcquireReply) bool { return r.Remaining != 0 }),
 				"%+v, want it refused", r)
 			if r, err := b.Acquire(background,
-				backend.AcquireRequest{Name: three[1], Owner: "p:2", Lease: long, Cached: true}); err != nil || r.Granted {
+				anykind.AcquireRequest{Name: three[1], Owner: "p:2", Lease: long, Unasked: true}); err != nil || r.Granted {
 				e.Errorf("%+v, %v, want it refused", r, err)
 			}
 		}
@@ -184,7 +185,7 @@ var multiTests = []test{
 		e.errorIf(!granted(r), "%+v, want its own release known at once", r)
 		b.free("p:3", three...)
 		e.until("one by one too", func() bool {
-			r, err := a.Acquire(background, backend.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Cached: true})
+			r, err := a.Acquire(background, anykind.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Unasked: true})
 			return err == nil && r.Granted
 		})
 	}},

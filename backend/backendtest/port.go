@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // portTests hold a backend to the obligations of backend.Store.
@@ -44,7 +45,7 @@ var portTests = []test{
 			s := e.bare()
 			for j := range 8 {
 				wg.Go(func() {
-					r, err := s.Acquire(background, backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:%d", i, j), Lease: long})
+					r, err := s.Acquire(background, anykind.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:%d", i, j), Lease: long})
 					e.errorIf(err != nil, "Acquire: %v", err)
 					if r.Granted {
 						granted.Add(1)
@@ -58,7 +59,7 @@ var portTests = []test{
 	{"Port_ACachedAcquireNeverGrantsWhatIsHeldAndSoonGrantsWhatIsFree", func(e *env) {
 		a, b := e.bare(), e.bare()
 		try := func() bool {
-			return call(e, b.Acquire, backend.AcquireRequest{Name: "n", Owner: "b:1", Lease: long, Cached: true}).Granted
+			return call(e, b.Acquire, anykind.AcquireRequest{Name: "n", Owner: "b:1", Lease: long, Unasked: true}).Granted
 		}
 		for range 20 {
 			a.take("n", "a:1", long)
@@ -164,12 +165,12 @@ var portTests = []test{
 	{"Port_RenewalsOfABatchAreIndependentAndAnsweredInPlace", func(e *env) {
 		s := e.bare()
 		const n = 700
-		in := make([]backend.RenewRequest, n)
+		in := make([]anykind.RenewRequest, n)
 		out := make([]backend.RenewResult, n)
 		want := make([]bool, n)
 		for i := range in {
 			name := fmt.Sprintf("n%d", i)
-			in[i] = backend.RenewRequest{Name: name, Owner: "a:1", Lease: long}
+			in[i] = anykind.RenewRequest{Name: name, Owner: "a:1", Lease: long}
 			switch i % 7 {
 			case 0:
 				s.take(name, "b:1", long)
@@ -235,7 +236,7 @@ var portTests = []test{
 			s.release("n", owner, 0)
 			s.take("n", owner+"plain", long)
 			r, err := s.SetHolds(background,
-				backend.HoldsRequest{Name: "n", Owner: owner + "plain", Holds: 2, Lease: long, Fenced: true})
+				anykind.HoldsRequest{Name: "n", Owner: owner + "plain", Holds: 2, Lease: long, Fenced: true})
 			e.fatalIf(err != nil || !r.Held || r.Token <= token,
 				"a fenced re-entry of a plain hold: %+v, %v after token %d", r, err, token)
 			last = r.Token
@@ -251,15 +252,15 @@ var portTests = []test{
 		ctx := background
 		for op, run := range map[string]func() error{
 			"Acquire": func() error {
-				return second(s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long}))
+				return second(s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long}))
 			},
 			"Acquire fenced": func() error {
-				return second(s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Fenced: true}))
+				return second(s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Fenced: true}))
 			},
 			"Reenter": func() error {
-				return second(s.SetHolds(ctx, backend.HoldsRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
+				return second(s.SetHolds(ctx, anykind.HoldsRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
 			},
-			"Release":      func() error { return second(s.Release(ctx, backend.ReleaseRequest{Name: "n", Owner: "a:1"})) },
+			"Release":      func() error { return second(s.Release(ctx, anykind.ReleaseRequest{Name: "n", Owner: "a:1"})) },
 			"Inspect":      func() error { _, err := s.Inspect(ctx, topic("n")); return err },
 			"ForceRelease": func() error { return second(s.ForceRelease(ctx, topic("n"))) },
 		} {
@@ -368,11 +369,11 @@ var portTests = []test{
 			told := h.count("released n")
 			owner := fmt.Sprintf("b:%d", i)
 			e.until("another works again", func() bool {
-				r, err := b.Acquire(background, backend.AcquireRequest{Name: "n", Owner: owner, Lease: long})
+				r, err := b.Acquire(background, anykind.AcquireRequest{Name: "n", Owner: owner, Lease: long})
 				return err == nil && r.Granted
 			})
 			e.until("it releases", func() bool {
-				_, err := b.Release(background, backend.ReleaseRequest{Name: "n", Owner: owner})
+				_, err := b.Release(background, anykind.ReleaseRequest{Name: "n", Owner: owner})
 				return err == nil
 			})
 			e.until("the release is told", func() bool { return h.count("released n") > told })
@@ -408,7 +409,7 @@ var portTests = []test{
 		}
 		e.store.Up()
 		e.until("the same session works again", func() bool {
-			r, err := s.Acquire(background, backend.AcquireRequest{Name: "m", Owner: "a:2", Lease: long})
+			r, err := s.Acquire(background, anykind.AcquireRequest{Name: "m", Owner: "a:2", Lease: long})
 			return err == nil && r.Granted
 		})
 	}},
@@ -424,12 +425,12 @@ var portTests = []test{
 		s := e.bare()
 		ctx, cancel := context.WithCancel(background)
 		cancel()
-		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
+		_, err := s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
 		e.fatalIf(err == nil, "Acquire succeeded under a context that was cancelled before")
 		e.errorIf(!backend.FaultOf(err).MayHaveRun && s.record("n").Held,
 			"it took the lock, yet said that it did not run: %v", err)
 		out := make([]backend.RenewResult, 2)
-		s.Renew(ctx, make([]backend.RenewRequest, 2), out)
+		s.Renew(ctx, make([]anykind.RenewRequest, 2), out)
 		for i := range out {
 			e.errorIf(out[i].Err == nil, "Renew answered %+v under a context that was cancelled before", out[i])
 		}
@@ -442,14 +443,14 @@ var portTests = []test{
 		}
 		ended, cancel := context.WithCancel(background)
 		cancel()
-		_, err := s.Acquire(ended, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
+		_, err := s.Acquire(ended, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
 		left, is := errors.AsType[*backend.Left[backend.AcquireReply]](err)
 		e.fatalIf(!is, "Acquire under a context that has ended: %v, want a *backend.Left", err)
 		if reply, err := left.Wait(); err != nil || !reply.Granted {
 			e.Errorf("the acquisition that was left came to %+v, %v", reply, err)
 		}
 		e.errorIf(s.acquire("n", "b:1", long).Granted, "what was granted to one who left is granted to another")
-		_, err = s.Release(ended, backend.ReleaseRequest{Name: "n", Owner: "a:1"})
+		_, err = s.Release(ended, anykind.ReleaseRequest{Name: "n", Owner: "a:1"})
 		gone, is := errors.AsType[*backend.Left[backend.ReleaseReply]](err)
 		e.fatalIf(!is, "Release under a context that has ended: %v, want a *backend.Left", err)
 		if reply, err := gone.Wait(); err != nil || !reply.Held {
@@ -462,11 +463,11 @@ var portTests = []test{
 		h := new(ears)
 		s, err := b.Open(h)
 		e.fatalIf(err != nil, "%v", err)
-		used := &raw{Store: s, e: e}
+		used := &raw{Store: anykind.Store{Store: s}, e: e}
 		used.take("n", "a:1", long)
 		used.watch(h, "n")
 		e.must("Close", s.Close())
-		for op, run := range operations(s, background) {
+		for op, run := range operations(anykind.Store{Store: s}, background) {
 			err := receive(e, op+" returns", async(run))
 			f := backend.FaultOf(err)
 			e.errorIf(!errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary,
@@ -509,7 +510,7 @@ var portTests = []test{
 			s, err := b.Open(new(ears))
 			e.fatalIf(err != nil, "Open: %v", err)
 			e.Cleanup(func() { s.Close() })
-			all = append(all, &raw{Store: s, e: e})
+			all = append(all, &raw{Store: anykind.Store{Store: s}, e: e})
 		}
 		all[0].take("n", "a:1", long)
 		e.errorIf(all[1].acquire("n", "b:1", long).Granted, "they do not share the store")
@@ -520,18 +521,18 @@ var portTests = []test{
 }
 
 // operations is every operation of a session that can fail.
-func operations(s backend.Store, ctx context.Context) map[string]func() error {
+func operations(s anykind.Store, ctx context.Context) map[string]func() error {
 	return map[string]func() error{
 		"Acquire": func() error {
-			return second(s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "z:1", Lease: long}))
+			return second(s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "z:1", Lease: long}))
 		},
 		"Reenter": func() error {
-			return second(s.SetHolds(ctx, backend.HoldsRequest{Name: "n", Owner: "z:1", Holds: 2, Lease: long}))
+			return second(s.SetHolds(ctx, anykind.HoldsRequest{Name: "n", Owner: "z:1", Holds: 2, Lease: long}))
 		},
-		"Release": func() error { return second(s.Release(ctx, backend.ReleaseRequest{Name: "n", Owner: "z:1"})) },
+		"Release": func() error { return second(s.Release(ctx, anykind.ReleaseRequest{Name: "n", Owner: "z:1"})) },
 		"Renew": func() error {
 			out := make([]backend.RenewResult, 1)
-			s.Renew(ctx, []backend.RenewRequest{{Name: "n", Owner: "z:1", Lease: long}}, out)
+			s.Renew(ctx, []anykind.RenewRequest{{Name: "n", Owner: "z:1", Lease: long}}, out)
 			return out[0].Err
 		},
 		"Inspect":      func() error { _, err := s.Inspect(ctx, topic("n")); return err },

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // rwPortTests hold a backend to the obligations of backend.ReadWriteStore. They skip one that
@@ -98,21 +99,21 @@ var rwPortTests = []test{
 	{"Port_RW_NoOwnerEntersUnderAHoldThatIsGone", func(e *env) {
 		s, _ := e.rw()
 		for _, under := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "a:0", UnderKind: under,
+			r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "a:0", UnderKind: under,
 				Lease: long})
 			e.errorIf(r.Granted || !r.Absent, "under nothing: %+v", r)
 		}
 		rec := s.rec()
 		e.errorIf(rec.Held, "it made a record: %+v", rec)
 		s.write("w:1")
-		r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "w:1",
+		r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "w:1",
 			UnderKind: backend.KindRead, Lease: long})
 		e.errorIf(r.Granted || !r.Absent, "under a writer, as a reader: %+v", r)
 	}},
 	{"Port_RW_AClaimKeepsFreshReadersOut", func(e *env) {
 		s, h := e.rw()
 		s.listen(h)
-		claiming := backend.AcquireRequest{Kind: backend.KindWrite, Owner: "w:1", Lease: long, Claim: 30 * time.Second,
+		claiming := anykind.AcquireRequest{Kind: backend.KindWrite, Owner: "w:1", Lease: long, Claim: 30 * time.Second,
 			Claimant: "w"}
 		s.read("a:1", long)
 		s.tryWrite("w:0")
@@ -145,7 +146,7 @@ var rwPortTests = []test{
 		s, _ := e.rw()
 		reenter := func(kind backend.Kind, owner string, holds int, lease time.Duration) (bool, error) {
 			r, err := s.SetHolds(background,
-				backend.HoldsRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
+				anykind.HoldsRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
 			return r.Held, err
 		}
 		held, err := reenter(backend.KindWrite, "a:1", 2, long)
@@ -175,7 +176,7 @@ var rwPortTests = []test{
 		s.read("a:1", long)
 		s.read("a:2", long)
 		e.store.Occupy("data")
-		in := []backend.RenewRequest{
+		in := []anykind.RenewRequest{
 			{Kind: backend.KindRead, Name: "n", Owner: "a:1", Lease: long},
 			{Kind: backend.KindLock, Name: "plain", Owner: "a:0", Lease: long},
 			{Kind: backend.KindWrite, Name: "n", Owner: "a:1", Lease: long},
@@ -197,13 +198,13 @@ var rwPortTests = []test{
 		s, _ := e.rw()
 		ctx := background
 		acquire := func(k backend.Kind, name string) error {
-			r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
+			r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
 			e.errorIf(r.Granted, "kind %d was granted %s", k, name)
 			return err
 		}
 		s.raw.take("plain", "a:1", long)
 		s.read("a:1", long) // n
-		r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
+		r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
 		e.fatalIf(!r.Granted, "%v", err)
 		e.store.Occupy("data")
 		for _, x := range []struct {
@@ -220,7 +221,7 @@ var rwPortTests = []test{
 				e.is("inspect "+name, err, backend.ErrWrongKind)
 				_, err = s.ForceRelease(ctx, backend.Topic{Kind: x.kind, Name: name})
 				e.is("force "+name, err, backend.ErrWrongKind)
-				r, err := s.Release(ctx, backend.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
+				r, err := s.Release(ctx, anykind.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
 				e.errorIf(r.Held || err != nil && !errors.Is(err, backend.ErrWrongKind),
 					"release %s as kind %d: %+v, %v", name, x.kind, r, err)
 			}
@@ -252,7 +253,7 @@ var rwTopic = backend.Topic{Kind: backend.KindWrite, Name: "n"}
 
 // rwSession is a session without its errors, for the read-write lock n.
 type rwSession struct {
-	backend.Store
+	anykind.Store
 	backend.ReadWriteStore
 	raw *raw
 	e   *env
@@ -269,31 +270,31 @@ func (e *env) rw() (*rwSession, *ears) {
 	return &rwSession{s.Store, x, s, e}, h
 }
 
-func (s *rwSession) acquire(r backend.AcquireRequest) backend.AcquireReply {
+func (s *rwSession) acquire(r anykind.AcquireRequest) anykind.AcquireReply {
 	s.e.Helper()
 	r.Name = "n"
 	return call(s.e, s.Acquire, r)
 }
 
-func (s *rwSession) tryRead(owner string) backend.AcquireReply {
+func (s *rwSession) tryRead(owner string) anykind.AcquireReply {
 	s.e.Helper()
-	return s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: long})
+	return s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: long})
 }
 
-func (s *rwSession) tryWrite(owner string) backend.AcquireReply {
+func (s *rwSession) tryWrite(owner string) anykind.AcquireReply {
 	s.e.Helper()
-	return s.acquire(backend.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: long})
+	return s.acquire(anykind.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: long})
 }
 
 func (s *rwSession) read(owner string, lease time.Duration) {
 	s.e.Helper()
-	r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease})
+	r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease})
 	s.e.fatalIf(!r.Granted, "read by %s: %+v, want it granted", owner, r)
 }
 
 func (s *rwSession) enter(owner string, kind backend.Kind, under string, lease time.Duration) {
 	s.e.Helper()
-	r := s.acquire(backend.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease, Under: under,
+	r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease, Under: under,
 		UnderKind: kind})
 	s.e.fatalIf(!r.Granted, "read by %s under %s: %+v, want it granted", owner, under, r)
 }
@@ -305,13 +306,13 @@ func (s *rwSession) write(owner string) {
 
 func (s *rwSession) writeFor(owner string, lease time.Duration) {
 	s.e.Helper()
-	r := s.acquire(backend.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: lease})
+	r := s.acquire(anykind.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: lease})
 	s.e.fatalIf(!r.Granted, "write by %s: %+v, want it granted", owner, r)
 }
 
 func (s *rwSession) releaseRW(kind backend.Kind, owner string, keep int) bool {
 	s.e.Helper()
-	return call(s.e, s.Release, backend.ReleaseRequest{Kind: kind, Name: "n", Owner: owner, Keep: keep}).Held
+	return call(s.e, s.Release, anykind.ReleaseRequest{Kind: kind, Name: "n", Owner: owner, Keep: keep}).Held
 }
 
 // gone releases what must be held.
@@ -324,14 +325,14 @@ func (s *rwSession) gone(kind backend.Kind, owner string) {
 func (s *rwSession) renewRW(kind backend.Kind, owner string, lease time.Duration) bool {
 	s.e.Helper()
 	out := make([]backend.RenewResult, 1)
-	s.Renew(background, []backend.RenewRequest{{Kind: kind, Name: "n", Owner: owner, Lease: lease}}, out)
+	s.Renew(background, []anykind.RenewRequest{{Kind: kind, Name: "n", Owner: owner, Lease: lease}}, out)
 	s.e.fatalIf(out[0].Err != nil, "Renew(%s): %v", owner, out[0].Err)
 	return out[0].Held
 }
 
 func (s *rwSession) withdraw(claimant string) {
 	s.e.Helper()
-	s.e.must("Withdraw", s.Withdraw(background, rwTopic, claimant))
+	s.e.must("Withdraw", s.Withdraw(background, "n", claimant))
 }
 
 func (s *rwSession) rec() backend.Record {

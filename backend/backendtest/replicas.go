@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // replicas is how many replicas the store has.
@@ -24,7 +25,7 @@ func (e *env) tooFew() mortise.Option {
 }
 
 // lockers are a client's locks, by kind; those that the backend has.
-func (e *env) lockers(c *mortise.Client, s backend.Store) map[string]mortise.Locker {
+func (e *env) lockers(c *mortise.Client, s anykind.Store) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
 	kinds := map[string][]mortise.LockerOption{"fenced": {mortise.Fenced()},
@@ -70,39 +71,39 @@ var replicaTests = []test{
 		if !s.Capabilities().Replicas {
 			return
 		}
-		requests := map[string]backend.AcquireRequest{
+		requests := map[string]anykind.AcquireRequest{
 			"plain":  {},
 			"fenced": {Fenced: true},
 		}
 		if s.Capabilities().Queue != nil {
 			s.watch(h, "waits")
-			requests["waits"] = backend.AcquireRequest{Waits: true}
+			requests["waits"] = anykind.AcquireRequest{Enrols: true}
 		}
 		if s.Capabilities().Fair != nil {
-			requests["fair"] = backend.AcquireRequest{Kind: backend.KindFair, Wait: long}
-			requests["fair and fenced"] = backend.AcquireRequest{Kind: backend.KindFair, Wait: long, Fenced: true}
+			requests["fair"] = anykind.AcquireRequest{Kind: backend.KindFair, Wait: long}
+			requests["fair and fenced"] = anykind.AcquireRequest{Kind: backend.KindFair, Wait: long, Fenced: true}
 		}
 		if s.Capabilities().ReadWrite != nil {
-			requests["read"] = backend.AcquireRequest{Kind: backend.KindRead}
-			requests["write"] = backend.AcquireRequest{Kind: backend.KindWrite}
+			requests["read"] = anykind.AcquireRequest{Kind: backend.KindRead}
+			requests["write"] = anykind.AcquireRequest{Kind: backend.KindWrite}
 		}
 		if s.Capabilities().Delegation != nil {
 			s.take("nested", "caller:1", long)
-			requests["nested"] = backend.AcquireRequest{}
+			requests["nested"] = anykind.AcquireRequest{}
 		}
 		k := e.replicas()
 		const brief = 50 * time.Millisecond
 		for name, r := range requests {
 			r.Name, r.Owner, r.Lease = name, "a:1", long
-			ask := func(what string, owner string, replicas int, wait time.Duration) backend.AcquireReply {
+			ask := func(what string, owner string, replicas int, wait time.Duration) anykind.AcquireReply {
 				e.Helper()
 				r := r
 				r.Owner, r.Replicas, r.ReplicaWait = owner, replicas, wait
 				began := time.Now()
-				var reply backend.AcquireReply
+				var reply anykind.AcquireReply
 				if name == "nested" {
-					reply = call(e, s.Capabilities().Delegation.Enter, backend.EnterRequest{Name: name, Owner: owner, Lease: long,
-						Under: "caller:1", Holds: 1, Replicas: replicas, ReplicaWait: wait})
+					reply = call(e, s.Enter, backend.EnterRequest{Name: name, Owner: owner, Lease: long,
+						Under: "caller:1", Holds: 1, Replication: backend.Replication{Replicas: replicas, ReplicaWait: wait}})
 				} else {
 					reply = call(e, s.Acquire, r)
 				}
@@ -135,7 +136,7 @@ var replicaTests = []test{
 		k := e.replicas()
 		ask := func(owner string, replicas int, wait time.Duration) backend.HoldsReply {
 			e.Helper()
-			return call(e, s.SetHolds, backend.HoldsRequest{Name: "n", Owner: owner, Holds: 2, Lease: long,
+			return call(e, s.SetHolds, anykind.HoldsRequest{Name: "n", Owner: owner, Holds: 2, Lease: long,
 				Replicas: replicas, ReplicaWait: wait})
 		}
 		if k > 0 {

@@ -44,8 +44,8 @@ func (x counts) add(r *record, name string, n int64) int64 {
 // share a channel.
 func (x counts) announce(t backend.Topic) {
 	kinds := []backend.Kind{t.Kind}
-	if t.Kind != backend.KindLatch {
-		kinds = []backend.Kind{backend.KindSemaphore, backend.KindPermits}
+	if t.Kind != backend.KindCountDownLatch {
+		kinds = []backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore}
 	}
 	for _, k := range kinds {
 		x.store.watchers.tell(released, backend.Topic{Kind: k, Name: t.Name})
@@ -77,7 +77,7 @@ func counted[R any](ctx context.Context, x counts, q backend.CountRequest, run f
 	})
 }
 
-// SetCount implements [backend.LatchStore].
+// SetCount implements [backend.CountDownLatchStore].
 func (x counts) SetCount(ctx context.Context, q backend.CountRequest) (bool, error) {
 	return counted(ctx, x, q, func(count, once *record) bool {
 		switch {
@@ -96,10 +96,10 @@ func (x counts) SetCount(ctx context.Context, q backend.CountRequest) (bool, err
 	})
 }
 
-// Count implements [backend.LatchStore].
+// Count implements [backend.CountDownLatchStore].
 func (x counts) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return counted(ctx, x, backend.CountRequest{Topic: t}, func(count, _ *record) int64 {
-		if t.Kind == backend.KindPermits {
+		if t.Kind == backend.KindSemaphore {
 			if there, ended := (permits{x}).reclaim(t.Name); ended {
 				if there > 0 {
 					x.announce(t)
@@ -111,7 +111,7 @@ func (x counts) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	})
 }
 
-// CountDown implements [backend.LatchStore].
+// CountDown implements [backend.CountDownLatchStore].
 func (x counts) CountDown(ctx context.Context, q backend.CountRequest) (int64, error) {
 	return counted(ctx, x, q, func(count, once *record) int64 {
 		if once == nil {
@@ -129,7 +129,7 @@ func (x counts) CountDown(ctx context.Context, q backend.CountRequest) (int64, e
 	})
 }
 
-// DeleteCount implements [backend.LatchStore].
+// DeleteCount implements [backend.CountDownLatchStore].
 func (x counts) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, error) {
 	return counted(ctx, x, q, func(count, once *record) bool {
 		switch {
@@ -146,7 +146,7 @@ func (x counts) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, 
 	})
 }
 
-// AddCount implements [backend.SemaphoreStore].
+// AddCount implements [backend.CountingSemaphoreStore].
 func (x counts) AddCount(ctx context.Context, q backend.CountRequest) (int64, error) {
 	return counted(ctx, x, q, func(count, once *record) int64 {
 		if once != nil {
@@ -161,7 +161,7 @@ func (x counts) AddCount(ctx context.Context, q backend.CountRequest) (int64, er
 	})
 }
 
-// TakeCount implements [backend.SemaphoreStore].
+// TakeCount implements [backend.CountingSemaphoreStore].
 func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.TakeReply, error) {
 	return counted(ctx, x, q, func(count, once *record) backend.TakeReply {
 		reply := backend.TakeReply{Available: count.counted()}
@@ -176,7 +176,7 @@ func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.
 	})
 }
 
-// CancelTake implements [backend.SemaphoreStore].
+// CancelTake implements [backend.CountingSemaphoreStore].
 func (x counts) CancelTake(ctx context.Context, q backend.CountRequest) error {
 	_, err := counted(ctx, x, q, func(count, once *record) struct{} {
 		took := once != nil && once.took == 1
@@ -189,7 +189,7 @@ func (x counts) CancelTake(ctx context.Context, q backend.CountRequest) error {
 	return err
 }
 
-// DrainCount implements [backend.SemaphoreStore].
+// DrainCount implements [backend.CountingSemaphoreStore].
 func (x counts) DrainCount(ctx context.Context, q backend.CountRequest) (int64, error) {
 	return counted(ctx, x, q, func(count, once *record) int64 {
 		if once != nil {
@@ -247,14 +247,19 @@ func (x permits) putBack(name, id string, out map[string]*permit) (there int64) 
 	return x.add(x.store.find(name), name, 1)
 }
 
-func (x permits) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) {
+// Acquire implements [backend.SemaphoreStore].
+func (x permits) Acquire(ctx context.Context, q backend.PermitRequest) (backend.PermitReply, error) {
+	return locked(ctx, x.client, func(*Store) (backend.PermitReply, error) { return x.acquire(q) })
+}
+
+func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, err error) {
 	if _, err := x.find(q.Name); err != nil {
-		return backend.AcquireReply{}, err
+		return reply, err
 	}
 	_, ended := x.reclaim(q.Name)
 	count := x.store.find(q.Name)
 	out := x.out(q.Name)
-	reply := backend.AcquireReply{Available: count.counted()}
+	reply.Available = count.counted()
 	switch {
 	case out[q.Owner] != nil:
 		reply.Granted = true
@@ -275,34 +280,44 @@ func (x permits) acquire(q backend.AcquireRequest) (backend.AcquireReply, error)
 		}
 	}
 	if ended && reply.Available > 0 {
-		x.announce(backend.Topic{Kind: q.Kind, Name: q.Name})
+		x.announceFree(q.Name)
 	}
 	return reply, nil
 }
 
-func (x permits) release(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	out := x.out(q.Name)
-	p := out[q.Owner]
-	if p == nil {
-		return backend.ReleaseReply{}, nil
-	}
-	if _, err := x.find(q.Name); err != nil {
-		return backend.ReleaseReply{}, err
-	}
-	if x.putBack(q.Name, q.Owner, out) > 0 {
-		x.announce(backend.Topic{Kind: q.Kind, Name: q.Name})
-	}
-	return backend.ReleaseReply{Held: time.Now().Before(p.ends)}, nil
+func (x permits) announceFree(name string) {
+	x.announce(backend.Topic{Kind: backend.KindSemaphore, Name: name})
 }
 
-func (x permits) renew(q backend.RenewRequest) bool {
-	now := time.Now()
-	p := x.out(q.Name)[q.Owner]
-	if p == nil || !now.Before(p.ends) {
-		return false
-	}
-	if ends := now.Add(q.Lease); ends.After(p.ends) {
-		p.ends = ends
-	}
-	return true
+// Release implements [backend.SemaphoreStore].
+func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return locked(ctx, x.client, func(*Store) (backend.ReleaseReply, error) {
+		out := x.out(q.Name)
+		p := out[q.Owner]
+		if p == nil {
+			return backend.ReleaseReply{}, nil
+		}
+		if _, err := x.find(q.Name); err != nil {
+			return backend.ReleaseReply{}, err
+		}
+		if x.putBack(q.Name, q.Owner, out) > 0 {
+			x.announceFree(q.Name)
+		}
+		return backend.ReleaseReply{Held: time.Now().Before(p.ends)}, nil
+	})
+}
+
+// Renew implements [backend.SemaphoreStore].
+func (x permits) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
+		now := time.Now()
+		p := x.out(q.Name)[q.Owner]
+		if p == nil || !now.Before(p.ends) {
+			return false
+		}
+		if ends := now.Add(q.Lease); ends.After(p.ends) {
+			p.ends = ends
+		}
+		return true
+	})
 }

@@ -28,16 +28,26 @@ func placeOf(line []place, owner string) int {
 // fair has the operations of fair locks.
 type fair struct{ *client }
 
-func (x fair) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) {
+// Acquire implements [backend.FairStore].
+func (x fair) Acquire(ctx context.Context, q backend.FairRequest) (backend.FairReply, error) {
+	return locked(ctx, x.client, func(*Store) (backend.FairReply, error) { return x.acquire(q) })
+}
+
+// Release implements [backend.FairStore].
+func (x fair) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return x.release(ctx, q, func(s *Store, r *record) { s.tellFirst(r.name) })
+}
+
+func (x fair) acquire(q backend.FairRequest) (backend.FairReply, error) {
 	s := x.store
-	r, err := s.lookup(q.Kind, q.Name)
+	r, err := s.lookup(backend.KindFair, q.Name)
 	if err != nil {
-		return backend.AcquireReply{}, err
+		return backend.FairReply{}, err
 	}
 	now := time.Now()
 	line := s.places[q.Name]
 	for len(line) > 0 && line[0].owner != q.Owner && !line[0].until.After(now) {
-		s.watchers.turn(q.Name, line[0].owner) // a live owner asks again, and gets the last place
+		s.watchers.first(q.Name, line[0].owner) // a live owner asks again, and gets the last place
 		line = line[1:]
 	}
 	defer func() { s.setPlaces(q.Name, line) }()
@@ -46,28 +56,28 @@ func (x fair) acquire(q backend.AcquireRequest) (backend.AcquireReply, error) {
 	switch {
 	case held || r == nil && (len(line) == 0 || at == 0):
 		if !held {
-			s.grant(q, x.client)
+			s.grant(q.AcquireRequest, x.client)
 			if at == 0 {
 				line = line[1:]
 				lower(line, q.Wait, now.Add(q.Lease+q.Wait))
 			}
 		}
-		return backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+		return backend.FairReply{AcquireReply: s.tokens.granted(q.Fenced, q.Name)}, nil
 	case r == nil:
 		line, _ = enqueue(line, q, now)
-		return backend.AcquireReply{Look: x.wakeAhead(q, line, now)}, nil
+		return backend.FairReply{AskAfter: x.wakeAhead(q, line, now)}, nil
 	}
-	reply := backend.AcquireReply{Remaining: remaining(r.deadline)}
-	reply.Look = reply.Remaining
+	reply := backend.FairReply{AcquireReply: refused(r.deadline)}
+	reply.AskAfter = reply.Remaining
 	if line, at = enqueue(line, q, r.deadline); at != 0 {
-		reply.Look += backend.Absence / 10 // the first asks before, if it lives
+		reply.AskAfter += backend.Absence / 10 // the first asks before, if it lives
 	}
 	return reply, nil
 }
 
 // enqueue gives the owner of q a place in line, or more time in the place that it has, and returns
 // the place; -1 if the owner has none and does not wait. The lock is free at ends.
-func enqueue(line []place, q backend.AcquireRequest, ends time.Time) ([]place, int) {
+func enqueue(line []place, q backend.FairRequest, ends time.Time) ([]place, int) {
 	at := placeOf(line, q.Owner)
 	switch {
 	case q.Wait <= 0:
@@ -85,14 +95,14 @@ func enqueue(line []place, q backend.AcquireRequest, ends time.Time) ([]place, i
 
 // wakeAhead tells the first owner before that of q that can be reached that the lock is free, and
 // returns when the owner of q asks again.
-func (x fair) wakeAhead(q backend.AcquireRequest, line []place, now time.Time) time.Duration {
+func (x fair) wakeAhead(q backend.FairRequest, line []place, now time.Time) time.Duration {
 	s := x.store
 	limit := now.Add(backend.Absence)
 	for i, p := range line {
 		if p.owner == q.Owner {
 			break
 		}
-		if s.watchers.turn(q.Name, p.owner) {
+		if s.watchers.first(q.Name, p.owner) {
 			if i == 0 {
 				// Its client hears of it, and yet the lock is free: its process may be stopped.
 				look := 5 * backend.Absence
@@ -159,7 +169,7 @@ func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveR
 func (s *Store) releasedToAll(r *record) {
 	s.released(r)
 	if line := s.places[r.name]; len(line) > 0 {
-		s.watchers.turn(r.name, line[0].owner)
+		s.watchers.first(r.name, line[0].owner)
 	}
 }
 
@@ -170,7 +180,7 @@ func (s *Store) tellFirst(name string) {
 	limit := now.Add(backend.Absence)
 	line := s.places[name]
 	for i := 0; i < len(line); {
-		told := s.watchers.turn(name, line[i].owner)
+		told := s.watchers.first(name, line[i].owner)
 		switch {
 		case told:
 			if line[i].until.Before(limit) {

@@ -67,9 +67,9 @@ type record struct {
 	owner    string
 	holds    int
 	deadline time.Time
-	// nest is set where it has several owners, in the order in which they came; owner, holds and holder
+	// parts is set where it has several owners, in the order in which they came; owner, holds and holder
 	// are the first's then, and deadline is the latest.
-	nest []part
+	parts []part
 	// holder is the session that wrote the record last: it is told when the
 	// record goes by other means than its own release.
 	holder *client
@@ -100,7 +100,7 @@ func (s *Store) Open(h backend.Handler) (backend.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions[x] = struct{}{}
-	return newSession(x), nil
+	return &session{x}, nil
 }
 
 // SetDown makes every operation fail, from now on, as on a store that cannot be
@@ -283,7 +283,7 @@ func (s *Store) changed(r *record) {
 	switch {
 	case s.down != nil:
 	case r.foreign:
-		for _, k := range []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits} {
+		for _, k := range []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore} {
 			s.watchers.tell(changed, backend.Topic{Kind: k, Name: r.name})
 		}
 	default:
@@ -295,7 +295,7 @@ func (s *Store) changed(r *record) {
 // tellHolders tells the sessions of r's holders that r has gone, but for those told already.
 func (r *record) tellHolders(told map[*client]struct{}) {
 	holders := map[*client]struct{}{r.holder: {}}
-	for _, p := range r.nest {
+	for _, p := range r.parts {
 		holders[p.holder] = struct{}{}
 	}
 	if r.sides != nil {

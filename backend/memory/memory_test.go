@@ -168,7 +168,7 @@ func TestTheHolderIsToldWhenItsRecordGoesByOtherMeans(t *testing.T) {
 		for how, remove := range map[string]func(){
 			"delete":  func() { s.Delete("n") },
 			"occupy":  func() { s.Occupy("n"); s.Delete("n") },
-			"force":   func() { other.ForceRelease(t.Context(), topic("n")) },
+			"force":   func() { other.ForceRelease(t.Context(), "n") },
 			"expired": func() { time.Sleep(time.Second) },
 		} {
 			acquire(t, x, "n", "a:1", time.Second)
@@ -251,7 +251,7 @@ func TestACancelledContextRunsNothing(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || backend.FaultOf(err).MayHaveRun {
 		t.Errorf("Acquire under a cancelled context: %v", err)
 	}
-	if r, _ := x.Inspect(t.Context(), topic("n")); r.Held {
+	if r, _ := x.Inspect(t.Context(), "n"); r.Held {
 		t.Error("it took the lock")
 	}
 }

@@ -49,7 +49,7 @@ func (x multi) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]b
 			if s.find(q.Name) == nil {
 				s.grant(q, x.client)
 			}
-			out[i] = backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}
+			out[i] = s.tokens.granted(q.Fenced, q.Name)
 		}
 		return out, nil
 	})
@@ -76,31 +76,36 @@ func (x multi) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out 
 	}
 }
 
-// relay has the release that grants the lock to a waiter of the same client.
-type relay struct{ *client }
+// queue has waiters that are told of each release: sessions of one store need no entries.
+type queue struct{ *session }
 
-// HandOver implements [backend.QueueStore]. Sessions of one store are told of each
-// release, so none waits in turn.
-func (x relay) HandOver(ctx context.Context, q backend.HandOverRequest) (backend.HandOverReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.HandOverReply, error) {
+// Enrol implements [backend.QueueStore].
+func (x queue) Enrol(ctx context.Context, q backend.AcquireRequest) (backend.EnrolReply, error) {
+	reply, err := x.Acquire(ctx, q)
+	return backend.EnrolReply{AcquireReply: reply}, err
+}
+
+// Serve implements [backend.QueueStore].
+func (x queue) Serve(ctx context.Context, q backend.ServeRequest) (backend.ServeReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.ServeReply, error) {
 		r, err := s.held(q.Name, q.Owner)
 		if r == nil {
-			return backend.HandOverReply{}, err
+			return backend.ServeReply{}, err
 		}
 		if !s.leave(r, q.Owner) {
-			return backend.HandOverReply{Held: true}, nil
+			return backend.ServeReply{Held: true}, nil
 		}
 		if q.Yield && x.others(q.Name) {
 			s.released(r)
-			return backend.HandOverReply{Held: true}, nil
+			return backend.ServeReply{Held: true}, nil
 		}
-		s.grant(backend.AcquireRequest{Name: q.Name, Owner: q.Successor, Lease: q.Lease}, x.client)
-		return backend.HandOverReply{Held: true, Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+		s.grant(backend.AcquireRequest{Name: q.Name, Owner: q.Next, Lease: q.Lease}, x.client)
+		return backend.ServeReply{Held: true, Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
 	})
 }
 
 // others reports whether another session hears of releases of a lock.
-func (x relay) others(name string) bool {
+func (x queue) others(name string) bool {
 	for w := range x.store.watchers[lockTopic(name)] {
 		if w != x.client {
 			return true
@@ -109,5 +114,5 @@ func (x relay) others(name string) bool {
 	return false
 }
 
-// StepBack implements [backend.QueueStore].
-func (x relay) StepBack(ctx context.Context, _ backend.Topic) error { return x.Ping(ctx) }
+// Leave implements [backend.QueueStore].
+func (x queue) Leave(ctx context.Context, _ string) error { return x.Ping(ctx) }

@@ -3,7 +3,6 @@ package memory
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"maps"
 	"time"
 
@@ -40,59 +39,69 @@ func isSide(k backend.Kind) bool { return k == backend.KindRead || k == backend.
 // sided has the operations of the two sides of a read-write lock.
 type sided struct{ *client }
 
-func (x sided) acquireRead(q backend.AcquireRequest) (backend.AcquireReply, error) {
+// AcquireRead implements [backend.ReadWriteStore].
+func (x sided) AcquireRead(ctx context.Context, q backend.ReadRequest) (backend.ReadReply, error) {
+	return locked(ctx, x.client, func(*Store) (backend.ReadReply, error) { return x.acquireRead(q) })
+}
+
+func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 	s := x.store
-	r, err := s.lookup(q.Kind, q.Name)
+	granted := backend.ReadReply{AcquireReply: backend.AcquireReply{Granted: true}}
+	r, err := s.lookup(backend.KindRead, q.Name)
 	if err != nil {
 		if r := s.find(q.Name); q.Under != "" && r != nil && !r.foreign {
-			return backend.AcquireReply{Absent: true}, nil // a lock: it is held by no side
+			return backend.ReadReply{Absent: true}, nil // a lock: it is held by no side
 		}
-		return backend.AcquireReply{}, err
+		return backend.ReadReply{}, err
 	}
 	switch {
 	case r != nil && r.reads(q.Owner):
-		return backend.AcquireReply{Granted: true}, nil
+		return granted, nil
 	case q.Under != "":
-		if r == nil || !r.heldBy(q.UnderKind, q.Under) {
-			return backend.AcquireReply{Absent: true}, nil
+		if r == nil || !(q.UnderWriter && r.sides.writer == q.Under || !q.UnderWriter && r.reads(q.Under)) {
+			return backend.ReadReply{Absent: true}, nil
 		}
 	case r != nil && r.sides.writer != "":
-		return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
+		return backend.ReadReply{AcquireReply: refused(r.deadline)}, nil
 	default:
 		if c, ok := s.claims[q.Name]; ok && time.Now().Before(c.until) {
-			return backend.AcquireReply{Remaining: remaining(c.until)}, nil
+			return backend.ReadReply{AcquireReply: refused(c.until)}, nil
 		}
 	}
 	hold := &reader{deadline: time.Now().Add(q.Lease), by: x.client}
 	if r == nil {
 		s.put(&record{name: q.Name, sides: &sides{readers: map[string]*reader{q.Owner: hold}}}, q.Lease)
-		return backend.AcquireReply{Granted: true}, nil
+		return granted, nil
 	}
 	r.sides.readers[q.Owner] = hold
 	s.extend(r, q.Lease)
-	return backend.AcquireReply{Granted: true}, nil
+	return granted, nil
 }
 
-func (x sided) acquireWrite(q backend.AcquireRequest) (backend.AcquireReply, error) {
-	s := x.store
-	r, err := s.lookup(q.Kind, q.Name)
-	switch {
-	case err != nil:
-		return backend.AcquireReply{}, err
-	case r == nil:
-		if s.claims[q.Name].by == q.Claimant {
-			delete(s.claims, q.Name)
+// AcquireWrite implements [backend.ReadWriteStore].
+func (x sided) AcquireWrite(ctx context.Context, q backend.WriteRequest) (backend.WriteReply, error) {
+	return locked(ctx, x.client, func(s *Store) (reply backend.WriteReply, err error) {
+		r, err := s.lookup(backend.KindWrite, q.Name)
+		switch {
+		case err != nil:
+			return reply, err
+		case r == nil:
+			if s.claims[q.Name].by == q.Claimant {
+				delete(s.claims, q.Name)
+			}
+			held := &sides{writer: q.Owner, holds: 1, by: x.client, readers: make(map[string]*reader)}
+			s.put(&record{name: q.Name, sides: held}, q.Lease)
+			reply.Granted = true
+		case r.sides.writer == q.Owner:
+			reply.Granted = true
+		default:
+			reply.AcquireReply = refused(r.deadline)
+			if reply.Claimed = r.sides.writer == "" && q.Claim > 0; reply.Claimed {
+				s.claims.write(q.Name, claim{q.Claimant, time.Now().Add(q.Claim)})
+			}
 		}
-		held := &sides{writer: q.Owner, holds: 1, by: x.client, readers: make(map[string]*reader)}
-		s.put(&record{name: q.Name, sides: held}, q.Lease)
-		return backend.AcquireReply{Granted: true}, nil
-	case r.sides.writer == q.Owner:
-		return backend.AcquireReply{Granted: true}, nil
-	case r.sides.writer == "" && q.Claim > 0:
-		s.claims.write(q.Name, claim{q.Claimant, time.Now().Add(q.Claim)})
-		return backend.AcquireReply{Remaining: remaining(r.deadline), Claimed: true}, nil
-	}
-	return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
+		return reply, nil
+	})
 }
 
 // claims are the claims of waiting writers, by name.
@@ -118,51 +127,54 @@ func (x sided) recordOf(name string) (*record, error) {
 	return r, nil
 }
 
-func (x sided) reenterWrite(q backend.HoldsRequest) (backend.HoldsReply, error) {
-	if q.Kind == backend.KindRead {
-		err := errors.New("a reader enters again as another owner, with Acquire under it")
-		return backend.HoldsReply{}, &backend.Fault{Err: err}
-	}
-	r, err := x.recordOf(q.Name)
-	if r == nil || r.sides.writer != q.Owner {
-		return backend.HoldsReply{}, err
-	}
-	r.sides.holds, r.sides.by = q.Holds, x.client
-	x.store.extend(r, q.Lease)
-	return backend.HoldsReply{Held: true}, nil
+// SetWriteHolds implements [backend.ReadWriteStore].
+func (x sided) SetWriteHolds(ctx context.Context, q backend.HoldsRequest) (backend.HoldsReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.HoldsReply, error) {
+		r, err := x.recordOf(q.Name)
+		if r == nil || r.sides.writer != q.Owner {
+			return backend.HoldsReply{}, err
+		}
+		r.sides.holds, r.sides.by = q.Holds, x.client
+		s.extend(r, q.Lease)
+		return backend.HoldsReply{Held: true}, nil
+	})
 }
 
-func (x sided) release(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s := x.store
-	r, err := x.recordOf(q.Name)
-	if r == nil {
-		return backend.ReleaseReply{}, err
-	}
-	if q.Kind == backend.KindRead {
-		h := r.sides.readers[q.Owner]
-		if h == nil {
-			return backend.ReleaseReply{}, nil
+// ReleaseRead implements [backend.ReadWriteStore].
+func (x sided) ReleaseRead(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.ReleaseReply, error) {
+		r, err := x.recordOf(q.Name)
+		if r == nil || r.sides.readers[q.Owner] == nil {
+			return backend.ReleaseReply{}, err
 		}
+		h := r.sides.readers[q.Owner]
 		delete(r.sides.readers, q.Owner)
 		if r.sides.writer == "" && !s.settle(r) {
 			s.remove(r)
 			s.released(r)
 		}
 		return backend.ReleaseReply{Held: time.Now().Before(h.deadline)}, nil
-	}
-	switch {
-	case r.sides.writer != q.Owner:
-		return backend.ReleaseReply{}, nil
-	case q.Keep > 0:
-		r.sides.holds = q.Keep
+	})
+}
+
+// ReleaseWrite implements [backend.ReadWriteStore].
+func (x sided) ReleaseWrite(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.ReleaseReply, error) {
+		r, err := x.recordOf(q.Name)
+		switch {
+		case r == nil || r.sides.writer != q.Owner:
+			return backend.ReleaseReply{}, err
+		case q.Keep > 0:
+			r.sides.holds = q.Keep
+			return backend.ReleaseReply{Held: true}, nil
+		}
+		r.sides.writer, r.sides.holds, r.sides.by = "", 0, nil
+		if !s.settle(r) {
+			s.remove(r)
+		}
+		s.released(r)
 		return backend.ReleaseReply{Held: true}, nil
-	}
-	r.sides.writer, r.sides.holds, r.sides.by = "", 0, nil
-	if !s.settle(r) {
-		s.remove(r)
-	}
-	s.released(r)
-	return backend.ReleaseReply{Held: true}, nil
+	})
 }
 
 // settle sets the deadline of r to the latest of its readers, and reports whether there is one.
@@ -182,26 +194,37 @@ func (s *Store) settle(r *record) bool {
 	return true
 }
 
-func (x sided) renew(q backend.RenewRequest) bool {
-	s := x.store
-	r, _ := x.recordOf(q.Name)
-	if r == nil || !r.heldBy(q.Kind, q.Owner) {
-		return false
-	}
-	if q.Lease <= 0 {
-		return true
-	}
-	if q.Kind == backend.KindWrite {
-		r.sides.by = x.client
-	} else {
-		h := r.sides.readers[q.Owner]
-		h.by = x.client
-		if d := time.Now().Add(q.Lease); d.After(h.deadline) {
-			h.deadline = d
+// RenewReads implements [backend.ReadWriteStore].
+func (x sided) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
+		r, _ := x.recordOf(q.Name)
+		if r == nil || !r.reads(q.Owner) {
+			return false
 		}
-	}
-	s.extend(r, q.Lease)
-	return true
+		if h := r.sides.readers[q.Owner]; q.Lease > 0 {
+			h.by = x.client
+			if d := time.Now().Add(q.Lease); d.After(h.deadline) {
+				h.deadline = d
+			}
+			x.store.extend(r, q.Lease)
+		}
+		return true
+	})
+}
+
+// RenewWrites implements [backend.ReadWriteStore].
+func (x sided) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
+		r, _ := x.recordOf(q.Name)
+		if r == nil || r.sides.writer != q.Owner {
+			return false
+		}
+		if q.Lease > 0 {
+			r.sides.by = x.client
+			x.store.extend(r, q.Lease)
+		}
+		return true
+	})
 }
 
 // reads reports whether an owner holds r for reading.
@@ -210,12 +233,20 @@ func (r *record) reads(owner string) bool {
 	return h != nil && time.Now().Before(h.deadline)
 }
 
-// heldBy reports whether an owner holds that side of r.
-func (r *record) heldBy(side backend.Kind, owner string) bool {
-	if side == backend.KindWrite {
-		return r.sides.writer == owner
-	}
-	return r.reads(owner)
+// InspectRW implements [backend.ReadWriteStore].
+func (x sided) InspectRW(ctx context.Context, name string) (backend.Record, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.Record, error) {
+		r, err := s.lookup(backend.KindWrite, name)
+		if r == nil {
+			return backend.Record{}, err
+		}
+		return r.inspectSides(), nil
+	})
+}
+
+// ForceReleaseRW implements [backend.ReadWriteStore].
+func (x sided) ForceReleaseRW(ctx context.Context, name string) (bool, error) {
+	return x.forceRelease(ctx, backend.KindWrite, name, (*Store).released)
 }
 
 func (r *record) inspectSides() backend.Record {
@@ -236,11 +267,11 @@ func (r *record) inspectSides() backend.Record {
 }
 
 // Withdraw implements [backend.ReadWriteStore].
-func (x sided) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
+func (x sided) Withdraw(ctx context.Context, name, claimant string) error {
 	_, err := locked(ctx, x.client, func(s *Store) (struct{}, error) {
-		if c, ok := s.claims[t.Name]; ok && c.by == claimant && time.Now().Before(c.until) {
-			delete(s.claims, t.Name)
-			s.watchers.tell(released, rwTopic(t.Name))
+		if c, ok := s.claims[name]; ok && c.by == claimant && time.Now().Before(c.until) {
+			delete(s.claims, name)
+			s.watchers.tell(released, rwTopic(name))
 		}
 		return struct{}{}, nil
 	})

@@ -8,27 +8,15 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// session is one client's way into the store. What belongs to a kind of lock is a component.
-type session struct {
-	*client
-	counts  counts
-	permits permits
-	sided   sided
-	fair    fair
-	nested  nested
-	multi   multi
-	relay   relay
-}
+// session is one client's way into the store, and its plain locks. What belongs to another kind is a component.
+type session struct{ *client }
 
-func newSession(c *client) *session {
-	return &session{c, counts{c}, permits{counts{c}}, sided{c}, fair{c}, nested{c}, multi{c}, relay{c}}
-}
-
-// Capabilities implements [backend.Store]: it has all but replicas, nodes and calls that can be left.
+// Capabilities implements [backend.Store]: it has all but replicas, partitions and calls that can be left.
 func (x *session) Capabilities() backend.Capabilities {
+	c, n := x.client, counts{x.client}
 	return backend.Capabilities{
-		ReadWrite: x.sided, Fair: x.fair, Batch: x.multi, Semaphores: x.counts, Latches: x.counts, Permits: x.permits,
-		Delegation: x.nested, Queue: x.relay, Age: x,
+		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: n, CountDownLatches: n,
+		Semaphores: permits{n}, Delegation: delegated{c}, Queue: queue{x}, Age: aged{x},
 	}
 }
 
@@ -46,38 +34,39 @@ func locked[R any](ctx context.Context, x *client, run func(s *Store) (R, error)
 // Acquire implements [backend.Store].
 func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.AcquireReply, error) {
-		switch q.Kind {
-		case backend.KindPermits:
-			return x.permits.acquire(q)
-		case backend.KindRead:
-			return x.sided.acquireRead(q)
-		case backend.KindWrite:
-			return x.sided.acquireWrite(q)
-		case backend.KindFair:
-			return x.fair.acquire(q)
-		}
-		r, err := s.lookup(q.Kind, q.Name)
-		if left := x.young(q, r); left > 0 {
-			return backend.AcquireReply{Young: true, Remaining: left}, nil
-		}
-		switch {
-		case err != nil:
+		r, err := s.lookup(backend.KindLock, q.Name)
+		if err != nil {
 			return backend.AcquireReply{}, err
-		case r == nil:
-			s.grant(q, x.client)
-		case !r.of(q.Owner):
-			return backend.AcquireReply{Remaining: remaining(r.deadline)}, nil
 		}
-		return backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+		return x.acquire(q, r), nil
 	})
 }
 
-// Reenter implements [backend.Store].
+// acquire takes a plain lock whose record is r, nil if there is none.
+func (x *session) acquire(q backend.AcquireRequest, r *record) backend.AcquireReply {
+	s := x.store
+	switch {
+	case r == nil:
+		s.grant(q, x.client)
+	case !r.of(q.Owner):
+		return refused(r.deadline)
+	}
+	return s.tokens.granted(q.Fenced, q.Name)
+}
+
+// granted is the reply of a grant.
+func (k *tokens) granted(fenced bool, name string) backend.AcquireReply {
+	return backend.AcquireReply{Granted: true, Token: k.draw(fenced, name)}
+}
+
+// refused is the reply of a lock that is held until a deadline.
+func refused(deadline time.Time) backend.AcquireReply {
+	return backend.AcquireReply{Remaining: remaining(deadline)}
+}
+
+// SetHolds implements [backend.Store].
 func (x *session) SetHolds(ctx context.Context, q backend.HoldsRequest) (backend.HoldsReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.HoldsReply, error) {
-		if isSide(q.Kind) {
-			return x.sided.reenterWrite(q)
-		}
 		r, err := s.held(q.Name, q.Owner)
 		if r == nil {
 			return backend.HoldsReply{}, err
@@ -90,27 +79,21 @@ func (x *session) SetHolds(ctx context.Context, q backend.HoldsRequest) (backend
 
 // Release implements [backend.Store].
 func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.ReleaseReply, error) {
-		switch q.Kind {
-		case backend.KindPermits:
-			return x.permits.release(q)
-		case backend.KindRead, backend.KindWrite:
-			return x.sided.release(q)
-		case backend.KindDelegated:
-			return x.nested.release(q)
-		}
+	return x.release(ctx, q, (*Store).released)
+}
+
+// release gives up holds of a lock of one owner, and announces that it is free.
+func (x *client) release(ctx context.Context, q backend.ReleaseRequest,
+	announce func(*Store, *record)) (backend.ReleaseReply, error) {
+	return locked(ctx, x, func(s *Store) (backend.ReleaseReply, error) {
 		r, err := s.held(q.Name, q.Owner)
 		if r == nil {
 			return backend.ReleaseReply{}, err
 		}
-		switch {
-		case q.Keep > 0:
+		if q.Keep > 0 {
 			r.holds = q.Keep
-		case !s.leave(r, q.Owner):
-		case q.Kind == backend.KindFair:
-			s.tellFirst(q.Name)
-		default:
-			s.released(r)
+		} else if s.leave(r, q.Owner) {
+			announce(s, r)
 		}
 		return backend.ReleaseReply{Held: true}, nil
 	})
@@ -118,83 +101,81 @@ func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backen
 
 // Renew implements [backend.Store].
 func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
+		// Foreign data is not held, as in the script; it is no error here.
+		r, _ := x.store.held(q.Name, q.Owner)
+		if r != nil && q.Lease > 0 {
+			r.holder = x.client
+			x.store.extend(r, q.Lease)
+		}
+		return r != nil
+	})
+}
+
+// renewEach answers renewals one by one.
+func (x *client) renewEach(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult,
+	renew func(backend.RenewRequest) bool) {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
 	err := x.refuses(ctx)
 	for i, q := range in {
-		if out[i] = (backend.RenewResult{Err: err}); err == nil {
-			out[i].Held = x.renew(q)
-		}
+		out[i] = backend.RenewResult{Held: err == nil && renew(q), Err: err}
 	}
-}
-
-func (x *session) renew(q backend.RenewRequest) bool {
-	switch q.Kind {
-	case backend.KindPermits:
-		return x.permits.renew(q)
-	case backend.KindRead, backend.KindWrite:
-		return x.sided.renew(q)
-	case backend.KindDelegated:
-		return x.nested.renew(q)
-	}
-	// Foreign data is not held, as in the script; it is no error here.
-	r, _ := x.store.held(q.Name, q.Owner)
-	if r != nil && q.Lease > 0 {
-		r.holder = x.client
-		x.store.extend(r, q.Lease)
-	}
-	return r != nil
 }
 
 // Inspect implements [backend.Store].
-func (x *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
+func (x *session) Inspect(ctx context.Context, name string) (backend.Record, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.Record, error) {
-		r, err := s.lookup(t.Kind, t.Name)
-		switch {
-		case r == nil:
+		r, err := s.lookup(backend.KindLock, name)
+		if r == nil {
 			return backend.Record{}, err
-		case r.sides != nil:
-			return r.inspectSides(), nil
 		}
 		return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
 	})
 }
 
 // ForceRelease implements [backend.Store].
-func (x *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
-	return locked(ctx, x.client, func(s *Store) (bool, error) {
-		r, err := s.lookup(t.Kind, t.Name)
+func (x *session) ForceRelease(ctx context.Context, name string) (bool, error) {
+	return x.forceRelease(ctx, backend.KindLock, name, (*Store).releasedToAll)
+}
+
+// forceRelease removes a record of a kind, and announces that.
+func (x *client) forceRelease(ctx context.Context, k backend.Kind, name string,
+	announce func(*Store, *record)) (bool, error) {
+	return locked(ctx, x, func(s *Store) (bool, error) {
+		r, err := s.lookup(k, name)
 		if r == nil {
 			return false, err
 		}
 		s.remove(r)
-		for _, p := range r.nest {
-			s.watchers.tell(released, nestTopic(t.Name, p.owner))
+		for _, p := range r.parts {
+			s.watchers.tell(released, delegatedTopic(name, p.owner))
 		}
-		if r.sides != nil {
-			s.released(r)
-		} else {
-			s.releasedToAll(r)
-		}
+		announce(s, r)
 		r.tellHolders(nil)
 		return true, nil
 	})
 }
 
+// aged knows since when the store has its data.
+type aged struct{ *session }
+
 // KnowsAge implements [backend.AgeStore]. A new store has lost nothing, so it is of any age until
 // [Store.Flush].
-func (x *session) KnowsAge() bool { return true }
+func (x aged) KnowsAge() bool { return true }
 
-// young returns for how long the store is still too young for q; zero if it is old enough.
-func (x *session) young(q backend.AcquireRequest, r *record) time.Duration {
-	if q.Age == nil || x.store.lost.IsZero() || r != nil && r.of(q.Owner) {
-		return 0
-	}
-	end := x.store.lost.Add(q.Age.Least)
-	if !time.Now().Before(end) {
-		return 0
-	}
-	return remaining(end)
+// AcquireAged implements [backend.AgeStore].
+func (x aged) AcquireAged(ctx context.Context, q backend.AgedRequest) (backend.AgedReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.AgedReply, error) {
+		r, err := s.lookup(backend.KindLock, q.Name)
+		if end := s.lost.Add(q.Least); !s.lost.IsZero() && time.Now().Before(end) && (r == nil || !r.of(q.Owner)) {
+			return backend.AgedReply{Young: true, AcquireReply: refused(end)}, nil
+		}
+		if err != nil {
+			return backend.AgedReply{}, err
+		}
+		return backend.AgedReply{AcquireReply: x.acquire(q.AcquireRequest, r)}, nil
+	})
 }
 
 // client is what all components of a session share. All of it is guarded by store.mu.
@@ -347,6 +328,6 @@ func (w watchers) tell(what func(backend.Handler, backend.Topic), t backend.Topi
 	return len(w[t]) > 0
 }
 
-// turn tells an owner in the queue of a fair lock that it may have the lock, and reports whether a
+// first tells an owner in the queue of a fair lock that it may have the lock, and reports whether a
 // session hears it.
-func (w watchers) turn(name, owner string) bool { return w.tell(released, fairTopic(name, owner)) }
+func (w watchers) first(name, owner string) bool { return w.tell(released, fairTopic(name, owner)) }

@@ -39,25 +39,33 @@ func (s agedLock) aged(ctx context.Context) (bool, error) {
 	return s.KnowsAge(), nil
 }
 
-func (s agedLock) acquireAged(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	track := s.adapter.Features().Tracking
-	sent := time.Now()
-	if track && r.Cached {
-		if left, held := s.seen.Held(r.Name, sent); held {
-			return backend.AcquireReply{Remaining: left}, nil
-		}
+// AcquireAged implements [backend.AgeStore].
+func (s agedLock) AcquireAged(ctx context.Context, r backend.AgedRequest) (out backend.AgedReply, err error) {
+	if err := s.ready(ctx); err != nil {
+		return out, err
 	}
-	query := s.seen.Begin(r.Name)
-	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey(r.Age.Scope)},
-		AgedAcquireArgs{Owner: r.Owner, Lease: r.Lease, Age: r.Age.Least, Keep: sinceKept, Track: track})
+	if aged, err := s.aged(ctx); err != nil {
+		return out, err
+	} else if !aged {
+		out.AcquireReply, err = (&session{s.core}).Acquire(ctx, r.AcquireRequest)
+		return out, err
+	}
+	if left, held := s.known(r.AcquireRequest); held {
+		out.Remaining = left
+		return out, nil
+	}
+	sent, query := time.Now(), s.seen.Begin(r.Name)
+	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{Lock: r.Name, Since: sinceKey(r.Scope)}, AgedAcquireArgs{
+		Owner: r.Owner, Lease: r.Lease, Age: r.Least, Keep: sinceKept, Track: s.adapter.Features().Tracking,
+	})
 	if err == nil && (len(reply) != 2 || reply[0] < -1 || reply[1] < 0 || reply[1] > 1) {
 		err = strange("aged_acquire", reply)
 	}
 	if err != nil {
 		s.seen.End(query)
-		return backend.AcquireReply{}, s.fault(err)
+		return out, s.fault(err)
 	}
-	out := backend.AcquireReply{Granted: reply[0] == 0, Young: reply[1] == 1}
+	out.Granted, out.Young = reply[0] == 0, reply[1] == 1
 	if !out.Granted {
 		out.Remaining = remaining(reply[0])
 	}

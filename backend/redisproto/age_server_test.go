@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // Another user of the server, which may write the record of its age that clients without a scope
@@ -19,9 +20,9 @@ import (
 func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
-		ask := func(age time.Duration) backend.AcquireReply {
+		ask := func(age time.Duration) anykind.AcquireReply {
 			t.Helper()
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "orders:1", Owner: "a:1",
+			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "orders:1", Owner: "a:1",
 				Lease: time.Minute, Age: &backend.Age{Least: age, Scope: "orders"}})
 			if err != nil {
 				t.Fatal(err)

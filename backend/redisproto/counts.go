@@ -37,69 +37,79 @@ func onceKey(r backend.CountRequest) string {
 // positive is for no waiter.
 func heeds(k backend.Kind, payload string) bool {
 	switch k {
-	case backend.KindLatch:
+	case backend.KindCountDownLatch:
 		return true
-	case backend.KindSemaphore, backend.KindPermits:
+	case backend.KindCountingSemaphore, backend.KindSemaphore:
 		n, err := strconv.ParseInt(payload, 10, 64)
 		return n > 0 || err != nil
 	}
 	return payload != ignoredPayload
 }
 
-func (s counters) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+// What is done with counts. Each is the core with methods of its own.
+type (
+	counters           struct{ *core }
+	latches            struct{ counters }
+	countingSemaphores struct{ counters }
+	permits            struct{ countingSemaphores }
+)
+
+// number sends a script that answers a number.
+func (s *core) number(ctx context.Context, send func() (int64, error)) (int64, error) {
 	if err := s.ready(ctx); err != nil {
-		return false, err
+		return 0, err
 	}
-	if r.Topic.Kind == backend.KindLatch {
-		reply, err := s.adapter.LatchSet(ctx, latchKeys(r),
-			LatchSetArgs{Count: r.N, Keep: backend.Remembered, Publish: s.publish()})
-		return s.yes("latch_set", reply, err)
-	}
-	reply, err := s.adapter.SemaphoreSet(ctx, semaphoreKeys(r), s.semaphoreArgs(r))
-	return s.yes("semaphore_set", reply, err)
+	n, err := send()
+	return n, s.fault(err)
 }
 
-// Count of permits that expire puts those back that have ended; other counts are
-// only read.
+// affirmed sends a script that answers 1 or 0.
+func (s *core) affirmed(ctx context.Context, script string, send func() (int64, error)) (bool, error) {
+	n, err := s.number(ctx, send)
+	return s.yes(script, n, err)
+}
+
+// Count reads a count.
 func (s counters) Count(ctx context.Context, t backend.Topic) (int64, error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	var n int64
-	var err error
-	if t.Kind == backend.KindPermits {
-		n, err = s.adapter.PermitsCount(ctx, permitsKeys(t.Name), PermitsCountArgs{Publish: s.publish()})
-	} else {
-		n, err = s.adapter.Count(ctx, CountKeys{Count: t.Name})
-	}
-	return n, s.fault(err)
+	return s.number(ctx, func() (int64, error) { return s.adapter.Count(ctx, CountKeys{Count: t.Name}) })
 }
 
-func (s counters) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	n, err := s.adapter.LatchCountDown(ctx, latchKeys(r), LatchArgs{Keep: backend.Remembered, Publish: s.publish()})
-	return n, s.fault(err)
+// SetCount implements [backend.CountDownLatchStore].
+func (s latches) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return s.affirmed(ctx, "latch_set", func() (int64, error) {
+		a := s.args()
+		return s.adapter.LatchSet(ctx, latchKeys(r), LatchSetArgs{Count: r.N, Keep: a.Keep, Publish: a.Publish})
+	})
 }
 
-func (s counters) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
-	if err := s.ready(ctx); err != nil {
-		return false, err
-	}
-	reply, err := s.adapter.LatchDelete(ctx, latchKeys(r), LatchArgs{Keep: backend.Remembered, Publish: s.publish()})
-	return s.yes("latch_delete", reply, err)
+// CountDown implements [backend.CountDownLatchStore].
+func (s latches) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return s.number(ctx, func() (int64, error) { return s.adapter.LatchCountDown(ctx, latchKeys(r), s.args()) })
 }
 
-func (s counters) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	n, err := s.adapter.SemaphoreAdd(ctx, semaphoreKeys(r), s.semaphoreArgs(r))
-	return n, s.fault(err)
+// DeleteCount implements [backend.CountDownLatchStore].
+func (s latches) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return s.affirmed(ctx, "latch_delete", func() (int64, error) {
+		return s.adapter.LatchDelete(ctx, latchKeys(r), s.args())
+	})
 }
 
-func (s counters) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
+func (s latches) args() LatchArgs { return LatchArgs{Keep: backend.Remembered, Publish: s.publish()} }
+
+// SetCount implements [backend.CountingSemaphoreStore].
+func (s countingSemaphores) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return s.affirmed(ctx, "semaphore_set", func() (int64, error) {
+		return s.adapter.SemaphoreSet(ctx, semaphoreKeys(r), s.args(r))
+	})
+}
+
+// AddCount implements [backend.CountingSemaphoreStore].
+func (s countingSemaphores) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return s.number(ctx, func() (int64, error) { return s.adapter.SemaphoreAdd(ctx, semaphoreKeys(r), s.args(r)) })
+}
+
+// TakeCount implements [backend.CountingSemaphoreStore].
+func (s countingSemaphores) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.TakeReply{}, err
 	}
@@ -114,74 +124,78 @@ func (s counters) TakeCount(ctx context.Context, r backend.CountRequest) (backen
 	return backend.TakeReply{Granted: reply[0] == 1, Available: reply[1]}, nil
 }
 
-func (s counters) CancelTake(ctx context.Context, r backend.CountRequest) error {
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	reply, err := s.adapter.SemaphoreCancel(ctx, semaphoreKeys(r), s.semaphoreArgs(r))
-	_, err = s.yes("semaphore_cancel", reply, err)
+// CancelTake implements [backend.CountingSemaphoreStore].
+func (s countingSemaphores) CancelTake(ctx context.Context, r backend.CountRequest) error {
+	_, err := s.affirmed(ctx, "semaphore_cancel", func() (int64, error) {
+		return s.adapter.SemaphoreCancel(ctx, semaphoreKeys(r), s.args(r))
+	})
 	return err
 }
 
-func (s counters) DrainCount(ctx context.Context, r backend.CountRequest) (int64, error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	n, err := s.adapter.SemaphoreDrain(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
-		SemaphoreDrainArgs{Keep: backend.Remembered})
-	return n, s.fault(err)
+// DrainCount implements [backend.CountingSemaphoreStore].
+func (s countingSemaphores) DrainCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return s.number(ctx, func() (int64, error) {
+		return s.adapter.SemaphoreDrain(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
+			SemaphoreDrainArgs{Keep: backend.Remembered})
+	})
 }
 
-func (s permits) acquirePermit(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+func (s countingSemaphores) args(r backend.CountRequest) SemaphoreArgs {
+	return SemaphoreArgs{Permits: r.N, Keep: backend.Remembered, Publish: s.publish()}
+}
+
+// Count implements [backend.SemaphoreStore]: it puts permits back that have ended.
+func (s permits) Count(ctx context.Context, t backend.Topic) (int64, error) {
+	return s.number(ctx, func() (int64, error) {
+		return s.adapter.PermitsCount(ctx, permitsKeys(t.Name), PermitsCountArgs{Publish: s.publish()})
+	})
+}
+
+// Acquire implements [backend.SemaphoreStore].
+func (s permits) Acquire(ctx context.Context, r backend.PermitRequest) (out backend.PermitReply, err error) {
+	if err := s.ready(ctx); err != nil {
+		return out, err
+	}
 	id, err := rawID(r.Owner)
 	if err != nil {
-		return backend.AcquireReply{}, err
+		return out, err
 	}
 	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name),
 		PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish()})
 	if err != nil {
-		return backend.AcquireReply{}, s.fault(err)
+		return out, s.fault(err)
 	}
 	if len(reply) != 2 || reply[0] < -1 {
-		return backend.AcquireReply{}, strange("permits_acquire", reply)
+		return out, strange("permits_acquire", reply)
 	}
-	out := backend.AcquireReply{Granted: reply[0] == 0, Available: reply[1]}
+	out.Granted, out.Available = reply[0] == 0, reply[1]
 	if !out.Granted {
 		out.Remaining = remaining(reply[0])
 	}
 	return out, nil
 }
 
-func (s permits) releasePermit(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	id, err := rawID(r.Owner)
-	if err != nil {
-		return backend.ReleaseReply{}, err
-	}
-	reply, err := s.adapter.PermitsRelease(ctx, permitsKeys(r.Name), PermitsReleaseArgs{ID: id, Publish: s.publish()})
-	held, err := s.yes("permits_release", reply, err)
+// Release implements [backend.SemaphoreStore].
+func (s permits) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	held, err := s.affirmed(ctx, "permits_release", func() (int64, error) {
+		id, err := rawID(r.Owner)
+		if err != nil {
+			return 0, err
+		}
+		return s.adapter.PermitsRelease(ctx, permitsKeys(r.Name), PermitsReleaseArgs{ID: id, Publish: s.publish()})
+	})
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s permits) renewPermits(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, at := make([]PermitsRenewItem, 0, len(in)), make([]int, 0, len(in))
-	for i, r := range in {
+// Renew implements [backend.SemaphoreStore].
+func (s permits) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	send := func(ctx context.Context, _ RenewArgs, items []PermitsRenewItem, replies []BatchReply) {
+		s.adapter.PermitsRenew(ctx, items, replies)
+	}
+	renewal[PermitsRenewItem]{"permits_renew", send, func(r backend.RenewRequest) (PermitsRenewItem, error) {
 		id, err := rawID(r.Owner)
-		if err != nil {
-			out[i] = backend.RenewResult{Err: err}
-			continue
-		}
-		items, at = append(items, PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}),
-			append(at, i)
-	}
-	if len(items) == 0 {
-		return
-	}
-	replies := make([]BatchReply, len(items))
-	s.adapter.PermitsRenew(ctx, items, replies)
-	for j, r := range replies {
-		held, err := s.yes("permits_renew", r.Value, r.Err)
-		out[at[j]] = backend.RenewResult{Held: held, Err: err}
-	}
+		return PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}, err
+	}}.of(ctx, s.core, in, out)
 }
 
 // yes decodes a reply of 1 or 0.
@@ -201,10 +215,6 @@ func latchKeys(r backend.CountRequest) LatchKeys {
 
 func semaphoreKeys(r backend.CountRequest) SemaphoreKeys {
 	return SemaphoreKeys{Semaphore: r.Topic.Name, Once: onceKey(r), Channel: semaphoreChannel(r.Topic.Name)}
-}
-
-func (s counters) semaphoreArgs(r backend.CountRequest) SemaphoreArgs {
-	return SemaphoreArgs{Permits: r.N, Keep: backend.Remembered, Publish: s.publish()}
 }
 
 func permitsKeys(name string) PermitsKeys {

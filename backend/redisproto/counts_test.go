@@ -20,19 +20,32 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
-// counter is a session on counts. Semaphores set, read and change counts of all kinds.
+// counter is a session on counts of all kinds.
 type counter struct {
-	backend.Store
-	backend.SemaphoreStore
-	latches backend.LatchStore
+	anykind.Store
+	backend.CountingSemaphoreStore
+	latches backend.CountDownLatchStore
 }
 
-func counterOf(s backend.Store) counter {
+func counterOf(s anykind.Store) counter {
 	can := s.Capabilities()
-	return counter{s, can.Semaphores, can.Latches}
+	return counter{s, can.CountingSemaphores, can.CountDownLatches}
+}
+
+func (s counter) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return s.Store.SetCount(ctx, r)
+}
+
+func (s counter) Count(ctx context.Context, t backend.Topic) (int64, error) {
+	return s.Store.Count(ctx, t)
+}
+
+func (s counter) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return s.Store.AddCount(ctx, r)
 }
 
 func (s counter) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
@@ -101,40 +114,40 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		for name, channel := range map[string]string{"l": "redisson_countdownlatch__channel__{l}",
 			"{l}x": "redisson_countdownlatch__channel__{{l}x}"} {
 			next := listen(t, srv, channel)
-			must(s.SetCount(ctx, request(backend.KindLatch, name, 2)))
+			must(s.SetCount(ctx, request(backend.KindCountDownLatch, name, 2)))
 			get("2", "GET", name)
-			must(s.CountDown(ctx, request(backend.KindLatch, name, 0)))
+			must(s.CountDown(ctx, request(backend.KindCountDownLatch, name, 0)))
 			get("1", "GET", name)
-			must(s.CountDown(ctx, request(backend.KindLatch, name, 0)))
+			must(s.CountDown(ctx, request(backend.KindCountDownLatch, name, 0)))
 			get(0, "EXISTS", name)
-			must(s.SetCount(ctx, request(backend.KindLatch, name, 1)))
-			must(s.DeleteCount(ctx, request(backend.KindLatch, name, 0)))
+			must(s.SetCount(ctx, request(backend.KindCountDownLatch, name, 1)))
+			must(s.DeleteCount(ctx, request(backend.KindCountDownLatch, name, 0)))
 			get(0, "EXISTS", name)
 			heard(next, channel+" 1", channel+" 0", channel+" 1", channel+" 1")
 		}
 
 		for name, channel := range map[string]string{"s": "redisson_sc:{s}", "{s}x": "redisson_sc:{s}x"} {
 			next := listen(t, srv, channel)
-			must(s.SetCount(ctx, request(backend.KindSemaphore, name, 3)))
-			take := request(backend.KindSemaphore, name, 2)
+			must(s.SetCount(ctx, request(backend.KindCountingSemaphore, name, 3)))
+			take := request(backend.KindCountingSemaphore, name, 2)
 			must(s.TakeCount(ctx, take))
 			get("1", "GET", name)
 			must(nil, s.CancelTake(ctx, take))
 			get("3", "GET", name)
-			must(s.AddCount(ctx, request(backend.KindSemaphore, name, -5))) // says nothing
-			must(s.AddCount(ctx, request(backend.KindSemaphore, name, 1)))  // nor this: none are free
-			must(s.AddCount(ctx, request(backend.KindSemaphore, name, 4)))
-			must(s.DrainCount(ctx, request(backend.KindSemaphore, name, 0)))
+			must(s.AddCount(ctx, request(backend.KindCountingSemaphore, name, -5))) // says nothing
+			must(s.AddCount(ctx, request(backend.KindCountingSemaphore, name, 1)))  // nor this: none are free
+			must(s.AddCount(ctx, request(backend.KindCountingSemaphore, name, 4)))
+			must(s.DrainCount(ctx, request(backend.KindCountingSemaphore, name, 0)))
 			get("0", "GET", name)
-			must(s.AddCount(ctx, request(backend.KindSemaphore, name, backend.MaxCount)))
-			must(s.AddCount(ctx, request(backend.KindSemaphore, name, 1)))
+			must(s.AddCount(ctx, request(backend.KindCountingSemaphore, name, backend.MaxCount)))
+			must(s.AddCount(ctx, request(backend.KindCountingSemaphore, name, 1)))
 			heard(next, channel+" 3", channel+" 3", channel+" 3", channel+" 2147483647", channel+" 2147483647")
 		}
 
 		next := listen(t, srv, "redisson_sc:{p}")
-		must(s.SetCount(ctx, request(backend.KindPermits, "p", 2)))
+		must(s.SetCount(ctx, request(backend.KindSemaphore, "p", 2)))
 		srv.Must("PEXPIRE", "p", "3600000")
-		if r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p", Owner: permitID,
+		if r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: "p", Owner: permitID,
 			Lease: time.Minute}); err != nil || !r.Granted || r.Available != 1 {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -150,7 +163,7 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		if ttl := srv.Must("PTTL", "{p}:timeout").(int64); ttl < 3500000 {
 			t.Errorf("the zset lives for %d ms, the count for an hour", ttl)
 		}
-		must(s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: "p", Owner: permitID}))
+		must(s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: "p", Owner: permitID}))
 		heard(next, "redisson_sc:{p} 2", "redisson_sc:{p} 2")
 
 		ours := 0
@@ -174,9 +187,9 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 		raw, _ := session(t, b)
 		s, ctx := counterOf(raw), t.Context()
 		id, _ := hex.DecodeString(permitID)
-		acquire := func() backend.AcquireReply {
+		acquire := func() anykind.AcquireReply {
 			t.Helper()
-			r, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: "p",
+			r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: "p",
 				Owner: strings.Repeat("ab", 16), Lease: time.Minute})
 			if err != nil {
 				t.Fatal(err)
@@ -189,14 +202,14 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 			t.Errorf("one is out for ever, and another: %+v", r)
 		}
 		out := make([]backend.RenewResult, 1)
-		s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: "p", Owner: permitID,
+		s.Renew(ctx, []anykind.RenewRequest{{Kind: backend.KindSemaphore, Name: "p", Owner: permitID,
 			Lease: time.Hour}}, out)
 		if !out[0].Held || srv.Must("ZSCORE", "{p}:timeout", string(id)) != "922337203685477" {
 			t.Errorf("a renewal shortened it: %+v", out)
 		}
 		// its JVM died
 		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id))
-		if n, err := s.Count(ctx, backend.Topic{Kind: backend.KindPermits, Name: "p"}); n != 1 || err != nil {
+		if n, err := s.Count(ctx, backend.Topic{Kind: backend.KindSemaphore, Name: "p"}); n != 1 || err != nil {
 			t.Errorf("%d, %v are free", n, err)
 		}
 		srv.Must("SET", "p", "0")
@@ -215,9 +228,9 @@ func TestMessagesThatAreForNobodyWakeNobody(t *testing.T) {
 			channel string
 			heeded  int
 		}{
-			{backend.Topic{Kind: backend.KindSemaphore, Name: "s"}, "redisson_sc:{s}", 2},
-			{backend.Topic{Kind: backend.KindPermits, Name: "p"}, "redisson_sc:{p}", 2},
-			{backend.Topic{Kind: backend.KindLatch, Name: "l"}, "redisson_countdownlatch__channel__{l}", 5},
+			{backend.Topic{Kind: backend.KindCountingSemaphore, Name: "s"}, "redisson_sc:{s}", 2},
+			{backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "redisson_sc:{p}", 2},
+			{backend.Topic{Kind: backend.KindCountDownLatch, Name: "l"}, "redisson_countdownlatch__channel__{l}", 5},
 		} {
 			s.Subscribe(x.topic)
 			h.await(t, "watching "+x.topic.Name, 1)
@@ -239,7 +252,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 	raw, h := session(t, redisgo.New(rdb))
 	s, ctx := counterOf(raw), t.Context()
 	for _, name := range []string{"n", "{t}n", "a{t}"} {
-		for _, k := range []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits} {
+		for _, k := range []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore} {
 			top := backend.Topic{Kind: k, Name: name}
 			s.Subscribe(top)
 			h.await(t, "watching "+name, 1)
@@ -250,9 +263,9 @@ func TestCountsWorkOnACluster(t *testing.T) {
 				"take":   second(s.TakeCount(ctx, request(k, name, 1))),
 				"cancel": s.CancelTake(ctx, request(k, name, 1)),
 				"drain":  second(s.DrainCount(ctx, request(k, name, 0))),
-				"acquire": second(s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name,
+				"acquire": second(s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: name,
 					Owner: permitID, Lease: time.Minute})),
-				"release": second(s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: name,
+				"release": second(s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: name,
 					Owner: permitID})),
 				"count":  second(s.Count(ctx, top)),
 				"delete": second(s.DeleteCount(ctx, request(k, name, 0))),
@@ -265,9 +278,9 @@ func TestCountsWorkOnACluster(t *testing.T) {
 			s.Unsubscribe(top)
 		}
 	}
-	in := []backend.RenewRequest{
-		{Kind: backend.KindPermits, Name: "a", Owner: permitID, Lease: time.Minute},
-		{Kind: backend.KindPermits, Name: "b", Owner: permitID, Lease: time.Minute},
+	in := []anykind.RenewRequest{
+		{Kind: backend.KindSemaphore, Name: "a", Owner: permitID, Lease: time.Minute},
+		{Kind: backend.KindSemaphore, Name: "b", Owner: permitID, Lease: time.Minute},
 	}
 	out := make([]backend.RenewResult, len(in))
 	s.Renew(ctx, in, out)
@@ -291,7 +304,7 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 		r := rand.New(rand.NewPCG(uint64(seed), 0))
 		ctx := t.Context()
 
-		kinds := []backend.Kind{backend.KindLatch, backend.KindSemaphore, backend.KindPermits}
+		kinds := []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore}
 		past := map[string][]backend.CountRequest{} // some arrive again
 		step := func() (string, func(counter) (any, error)) {
 			op := []string{"set", "count", "down", "down", "delete", "add", "add", "take", "take", "cancel", "drain",
@@ -335,22 +348,22 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 				case "drain":
 					return s.DrainCount(ctx, q)
 				case "acquire":
-					a, err := s.Acquire(ctx, backend.AcquireRequest{Kind: backend.KindPermits, Name: name, Owner: id,
+					a, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: name, Owner: id,
 						Lease: time.Hour})
 					a.Remaining = a.Remaining.Round(time.Hour)
 					return a, err
 				case "release":
-					return s.Release(ctx, backend.ReleaseRequest{Kind: backend.KindPermits, Name: name, Owner: id})
+					return s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: name, Owner: id})
 				default:
 					out := make([]backend.RenewResult, 1)
-					s.Renew(ctx, []backend.RenewRequest{{Kind: backend.KindPermits, Name: name, Owner: id,
+					s.Renew(ctx, []anykind.RenewRequest{{Kind: backend.KindSemaphore, Name: name, Owner: id,
 						Lease: time.Hour}}, out)
 					return out[0].Held, out[0].Err
 				}
 			}
 		}
 		for _, s := range []counter{on, in} {
-			if a, err := s.Acquire(ctx, backend.AcquireRequest{Name: "lock", Owner: "a:1",
+			if a, err := s.Acquire(ctx, anykind.AcquireRequest{Name: "lock", Owner: "a:1",
 				Lease: time.Hour}); !a.Granted || err != nil {
 				t.Fatal(a, err)
 			}

@@ -23,44 +23,63 @@ func fairKeys(name string) FairKeys {
 	return FairKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
 }
 
-func (s fairLock) acquireFair(ctx context.Context, c Commands, r backend.AcquireRequest,
-	track bool) (backend.AcquireReply, error) {
+// Acquire implements [backend.FairStore].
+func (s fairLock) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.FairReply{}, err
+	}
+	if left, held := s.known(r.AcquireRequest); held {
+		return backend.FairReply{AcquireReply: backend.AcquireReply{Remaining: left}}, nil
+	}
+	c, w := s.by(r.Replication)
+	if w != nil {
+		reply, err := s.acquire(ctx, c, r)
+		return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
+	}
+	return learning(s.core, r.Name, func(r backend.FairReply) backend.AcquireReply { return r.AcquireReply },
+		func() (backend.FairReply, error) { return s.acquire(ctx, c, r) })
+}
+
+func (s fairLock) acquire(ctx context.Context, c Commands, r backend.FairRequest) (out backend.FairReply, err error) {
 	k := fairKeys(r.Name)
 	reply, err := c.FairAcquire(ctx,
 		FairAcquireKeys{Lock: k.Lock, Queue: k.Queue, Timeouts: k.Timeouts, Token: tokenKey(r.Name),
 			Channel: k.Channel},
 		FairAcquireArgs{
-			Owner: r.Owner, Lease: r.Lease, Wait: r.Wait, Fenced: r.Fenced, Track: track,
+			Owner: r.Owner, Lease: r.Lease, Wait: r.Wait, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
 			Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 		})
 	if err != nil {
 		// It writes before it can meet a key of a wrong type.
-		return backend.AcquireReply{}, s.faultOf(err, true)
+		return out, s.faultOf(err, true)
 	}
 	if len(reply) != 3 || reply[0] != 0 && reply[0] != 1 || reply[1] < -1 || reply[2] < -1 {
-		return backend.AcquireReply{}, strange("fair_acquire", reply)
+		return out, strange("fair_acquire", reply)
 	}
-	if reply[0] == 1 {
-		out := backend.AcquireReply{Granted: true}
+	if out.Granted = reply[0] == 1; out.Granted {
 		if r.Fenced {
 			out.Token = reply[1]
 		}
 		return out, nil
 	}
-	out := backend.AcquireReply{Remaining: -1, Look: -1}
+	out.Remaining, out.AskAfter = -1, -1
 	if reply[1] >= 0 && reply[1] <= maxMillis {
 		out.Remaining = millis(reply[1])
 	}
 	if reply[2] >= 0 && reply[2] <= maxMillis {
-		out.Look = millis(reply[2])
+		out.AskAfter = millis(reply[2])
 	}
-	if !s.counts() && reply[1] != reply[2] && out.Look > recheck { // it is not the first
-		out.Look = recheck
+	if !s.counts() && reply[1] != reply[2] && out.AskAfter > recheck { // it is not the first
+		out.AskAfter = recheck
 	}
 	return out, nil
 }
 
-func (s fairLock) releaseFair(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+// Release implements [backend.FairStore].
+func (s fairLock) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.ReleaseReply{}, err
+	}
 	reply, err := s.adapter.FairRelease(ctx, fairKeys(r.Name), FairReleaseArgs{
 		Owner: r.Owner, Keep: int64(r.Keep), Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 	})

@@ -17,15 +17,16 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
 
 const fairWait = 5 * time.Minute
 
-func ask(t *testing.T, s backend.Store, name, owner string, wait time.Duration) backend.AcquireReply {
+func ask(t *testing.T, s anykind.Store, name, owner string, wait time.Duration) anykind.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner,
+	r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner,
 		Lease: time.Minute, Wait: wait, Fenced: true})
 	if err != nil {
 		t.Fatalf("%s: %v", owner, err)
@@ -33,16 +34,16 @@ func ask(t *testing.T, s backend.Store, name, owner string, wait time.Duration) 
 	return r
 }
 
-func free(t *testing.T, s backend.Store, name, owner string) {
+func free(t *testing.T, s anykind.Store, name, owner string) {
 	t.Helper()
-	r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindFair, Name: name, Owner: owner})
+	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: backend.KindFair, Name: name, Owner: owner})
 	if err != nil || !r.Held {
 		t.Fatalf("%s: %+v %v", owner, r, err)
 	}
 }
 
 // passOn goes through all that a fair lock does.
-func passOn(t *testing.T, s backend.Store, e *ears, name string) {
+func passOn(t *testing.T, s anykind.Store, e *ears, name string) {
 	t.Helper()
 	for i := range 3 {
 		owner, next := fmt.Sprintf("o:%d", 2*i), fmt.Sprintf("o:%d", 2*i+1)
@@ -147,7 +148,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		if got := score("uuid:1"); got != 60_000+300_000 {
 			t.Errorf("the first was told; its place is given up after %d ms", got)
 		}
-		if r := ask(t, s, "n", "go:2", fairWait); r.Granted || r.Look <= backend.Absence {
+		if r := ask(t, s, "n", "go:2", fairWait); r.Granted || r.AskAfter <= backend.Absence {
 			t.Errorf("before Redisson's: %+v", r)
 		}
 
@@ -155,10 +156,10 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		s.Unsubscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"})
 		noChannels(t, srv)
 		r := ask(t, s, "n", "go:2", fairWait)
-		if r.Granted || r.Look <= 0 || r.Look > backend.Absence {
+		if r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence {
 			t.Fatalf("%+v", r)
 		}
-		time.Sleep(r.Look + time.Millisecond) // the time that it is told is the subject
+		time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
 		if r := ask(t, s, "n", "go:2", fairWait); !r.Granted {
 			t.Errorf("%+v", r)
 		}

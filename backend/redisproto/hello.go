@@ -14,7 +14,7 @@ import (
 const oldest = 7
 
 // newGreeting asks which server there is, until there is an answer; nil if the adapter cannot ask.
-func (s *core) newGreeting() *Lazy[struct{}] {
+func newGreeting(s *core) *Lazy[struct{}] {
 	g, ok := s.adapter.(Greeter)
 	if !ok {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // A read-write lock's hash says how many keys a holder has, and scripts look at each.
@@ -62,7 +63,7 @@ func TestARecordThatEndsInCenturiesHasNoEnd(t *testing.T) {
 			}
 			for _, ms := range []string{"9223372036854", "9000000000000000", "3153700000000"} {
 				do(t, srv, "PEXPIRE", "n", ms)
-				r, err := s.Acquire(t.Context(), backend.AcquireRequest{Kind: kind, Name: "n", Owner: "a:1",
+				r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: kind, Name: "n", Owner: "a:1",
 					Lease: time.Minute})
 				if err != nil || r.Granted || r.Remaining >= 0 {
 					t.Errorf("kind %d, which ends in %s ms: %+v, %v; want it refused, without an end", kind, ms, r, err)
@@ -179,7 +180,7 @@ func ran(t *testing.T, srv *redistest.Server, command string) int {
 // Places of very many clients, none of which listens: a release, a leaver and a question for a free lock each
 // pass through the queue once, not once for each client.
 func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
 		const dead = 4000
 		for what, act := range map[string]func(){
 			"a release": func() { free(t, s, "n", "me:1") },

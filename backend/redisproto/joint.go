@@ -34,28 +34,36 @@ func Leave[R any](done <-chan struct{}, reply func() (R, error)) error {
 	return &backend.Left[R]{Wait: func() (R, error) { <-done; return reply() }}
 }
 
-func (s *core) newJoint() *joint {
+// joined has what a merger of scripts does with a lone item.
+type joined struct{ *core }
+
+// one sends an item by a script of its own. Its caller cannot leave.
+func (s joined) one(i JointItem) (value int64, err error) {
+	ctx := context.Background()
+	for c, second := s.second.Commands(); ; c, second = s.adapter, false {
+		if i.Lease > 0 {
+			value, err = c.Acquire(ctx, AcquireKeys{Lock: i.Lock}, AcquireArgs{Owner: i.Owner, Lease: i.Lease})
+		} else {
+			value, err = c.Release(ctx, ReleaseKeys{Lock: i.Lock, Channel: i.Channel},
+				ReleaseArgs{Owner: i.Owner, Publish: commandPublish})
+		}
+		if !second || !s.second.Failed(err) {
+			return value, err
+		}
+	}
+}
+
+func newJoint(s *core) *joint {
 	return &joint{batcher.NewMerger(batcher.Sender[JointItem, BatchReply]{
 		Most: jointMost,
 		Many: func(ctx context.Context, items []JointItem, out []BatchReply) {
-			s.second.Send(func(c Commands) error {
-				c.Joint(ctx, JointArgs{Publish: commandPublish}, items, out)
-				return out[0].Err // they went by one script
-			})
+			c, second := s.second.Commands()
+			c.Joint(ctx, JointArgs{Publish: commandPublish}, items, out)
+			if second && s.second.Failed(out[0].Err) { // they went by one script
+				s.adapter.Joint(ctx, JointArgs{Publish: commandPublish}, items, out)
+			}
 		},
-		One: func(i JointItem) (value int64, err error) {
-			ctx := context.Background()
-			s.second.Send(func(c Commands) error {
-				if i.Lease > 0 {
-					value, err = c.Acquire(ctx, AcquireKeys{Lock: i.Lock}, AcquireArgs{Owner: i.Owner, Lease: i.Lease})
-				} else {
-					value, err = c.Release(ctx, ReleaseKeys{Lock: i.Lock, Channel: i.Channel},
-						ReleaseArgs{Owner: i.Owner, Publish: commandPublish})
-				}
-				return err
-			})
-			return value, err
-		},
+		One: joined{s}.one,
 		// A script that the server refuses may be refused for what one lock asks (by an ACL), and
 		// has done nothing.
 		Again: func(value int64, err error) bool {

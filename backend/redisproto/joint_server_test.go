@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -45,7 +45,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 				acquire(t, s, "first", "x", time.Minute)
 				proxy.Reset()
 				atOnce(srv, n, func(i int) {
-					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i),
+					r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i),
 						Lease: time.Minute})
 					if err != nil || !r.Granted {
 						t.Errorf("%d: %+v, %v", i, r, err)
@@ -64,7 +64,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 				}
 				// Every other one is asked for by another owner: refused, and left alone.
 				atOnce(srv, n, func(i int) {
-					r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: "other",
+					r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: "other",
 						Lease: time.Minute})
 					if err != nil || r.Granted || r.Remaining <= 30*time.Second {
 						t.Errorf("%d, held: %+v, %v", i, r, err)
@@ -76,7 +76,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 					if i%2 == 1 {
 						owner = "other"
 					}
-					r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: lock(i), Owner: owner})
+					r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: lock(i), Owner: owner})
 					if err != nil || r.Held != (i%2 == 0) {
 						t.Errorf("%d, released by %s: %+v, %v", i, owner, r, err)
 					}
@@ -128,11 +128,11 @@ func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 				}
 			}
 			atOnce(srv, n, func(i int) {
-				r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: lock(i), Owner: "x", Lease: time.Minute})
+				r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: "x", Lease: time.Minute})
 				check("acquisition", i, r.Granted, err)
 			})
 			atOnce(srv, n, func(i int) {
-				r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: lock(i), Owner: "x"})
+				r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: lock(i), Owner: "x"})
 				check("release", i, r.Held, err)
 			})
 		})

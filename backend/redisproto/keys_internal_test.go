@@ -16,7 +16,7 @@ var companions = map[string]func(name string) string{
 	"next":   nextKey,
 	"writer": claimKey,
 	"once": func(name string) string {
-		return onceKey(backend.CountRequest{Topic: backend.Topic{Kind: backend.KindSemaphore, Name: name}, ID: "id"})
+		return onceKey(backend.CountRequest{Topic: backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}, ID: "id"})
 	},
 }
 

@@ -10,10 +10,11 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // over runs a test of a script over one adapter: what the script does is the same over all.
-func over(t *testing.T, f func(t *testing.T, srv *redistest.Server, s backend.Store, e *ears)) {
+func over(t *testing.T, f func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears)) {
 	srv := redistest.Start(t)
 	s, e := session(t, adapters["go-redis"](t, srv.Addr(), login{}))
 	f(t, srv, s, e)
@@ -22,7 +23,7 @@ func over(t *testing.T, f func(t *testing.T, srv *redistest.Server, s backend.St
 // The queue's keys expired an hour after the last place was taken, under those who waited
 // for longer than that.
 func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
 		ask(t, s, "n", "go:1", fairWait)
 		ask(t, s, "n", "go:2", fairWait)
 		ask(t, s, "n", "go:3", fairWait)
@@ -51,7 +52,7 @@ func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
 
 // A queue in which no waiter hears kept a release from waiters for the plain lock.
 func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, e *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
 		s.Subscribe(topic("n"))
 		e.await(t, "watching n", 1)
 		ask(t, s, "n", "go:1", fairWait)
@@ -59,11 +60,11 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 		ask(t, s, "n", "dead:2", fairWait)
 		free(t, s, "n", "go:1")
 		e.await(t, "released n", 1)
-		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "plain:1",
+		if r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "plain:1",
 			Lease: time.Minute}); err != nil || !r.Granted {
 			t.Fatal(r, err)
 		}
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "plain:1"}); err != nil ||
+		if r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: "n", Owner: "plain:1"}); err != nil ||
 			!r.Held {
 			t.Fatal(r, err)
 		}
@@ -95,7 +96,7 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 
 // Lua writes numbers above 1e14 with an exponent, which is no number of ours.
 func TestALeaseOfMillenniaIsRead(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
 		do(t, srv, "HSET", "n", "uuid:1", "1")
 		do(t, srv, "PEXPIRE", "n", "180000000000000000") // Integer.MAX_VALUE days, or so
 		if r, err := s.Inspect(t.Context(), topic("n")); err != nil || !r.Held || r.Remaining != -1 {
@@ -112,14 +113,14 @@ func TestALeaseOfMillenniaIsRead(t *testing.T) {
 
 // A count at the end of int64, which Java may set, is not an open latch.
 func TestALargeCountIsNotNegative(t *testing.T) {
-	over(t, func(t *testing.T, srv *redistest.Server, s backend.Store, _ *ears) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
 		do(t, srv, "SET", "n", strconv.FormatInt(math.MaxInt64, 10))
-		latch := backend.Topic{Kind: backend.KindLatch, Name: "n"}
+		latch := backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}
 		for range 2 {
-			if n, err := s.Capabilities().Latches.Count(t.Context(), latch); err != nil || n <= 0 {
+			if n, err := s.Capabilities().CountDownLatches.Count(t.Context(), latch); err != nil || n <= 0 {
 				t.Errorf("%d, %v", n, err)
 			}
-			if n, err := s.Capabilities().Latches.CountDown(t.Context(),
+			if n, err := s.Capabilities().CountDownLatches.CountDown(t.Context(),
 				backend.CountRequest{Topic: latch, ID: "a", N: 1}); err != nil || n <= 0 {
 				t.Errorf("counted down to %d, %v", n, err)
 			}

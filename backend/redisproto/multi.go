@@ -29,7 +29,7 @@ func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) 
 	if track {
 		known := false
 		for i, r := range in {
-			if left, held := s.seen.Held(r.Name, sent); held && r.Cached {
+			if left, held := s.seen.Held(r.Name, sent); held && r.Unasked {
 				out[i].Remaining, known = left, true
 			}
 		}
@@ -72,10 +72,9 @@ func (s multiLock) together(in []backend.AcquireRequest) error {
 	names := make([]string, len(in))
 	seen := make(map[string]bool, len(in))
 	for i, r := range in {
-		if r.Kind != backend.KindLock || seen[r.Name] {
+		if seen[r.Name] {
 			return &backend.RequestError{Index: i, Err: &backend.Fault{
-				Err: fmt.Errorf("AcquireAll takes different locks of KindLock: %q is there twice, or of kind %d",
-					r.Name, r.Kind),
+				Err: fmt.Errorf("AcquireAll takes different locks: %q is there twice", r.Name),
 			}}
 		}
 		names[i], seen[r.Name] = r.Name, true

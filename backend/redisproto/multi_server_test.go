@@ -26,7 +26,7 @@ var tagged = []string{"{t}:a", "{t}:b", "{t}:c"}
 func multi(t *testing.T, b backend.Backend) (multiSession, *ears) {
 	t.Helper()
 	s, h := session(t, b)
-	return multiSession{s, s.Capabilities().Batch}, h
+	return multiSession{s.Store, s.Capabilities().Batch}, h
 }
 
 type multiSession struct {

@@ -22,9 +22,9 @@ type nodes struct {
 // learnApart is the time between two questions for the slots of the masters.
 const learnApart = 5 * time.Second
 
-// Node is 0 until the client library is known to have a picture of the cluster, for which it may have
-// to ask: that happens in the background.
-func (s *session) Node(name string) int {
+// Partition implements [backend.PartitionStore]. It is 0 until the client library is known to have a picture of
+// the cluster, for which it may have to ask: that happens in the background.
+func (s partitions) Partition(name string) int {
 	if !s.adapter.Features().Cluster {
 		return 0
 	}
@@ -33,7 +33,7 @@ func (s *session) Node(name string) int {
 		return 0
 	}
 	if !s.nodes.known.Load() {
-		s.learnNodes(name, func(ctx context.Context) error {
+		s.learn(name, func(ctx context.Context) error {
 			_, err := sharder.Master(ctx, name)
 			return err
 		})
@@ -57,8 +57,8 @@ func (s *session) Node(name string) int {
 	return number
 }
 
-// learnNodes asks for the slots of the masters in the background, at most once in learnApart.
-func (s *core) learnNodes(name string, ask func(context.Context) error) {
+// learn asks for the slots of the masters in the background, at most once in learnApart.
+func (s partitions) learn(name string, ask func(context.Context) error) {
 	n := &s.nodes
 	now := time.Now().UnixNano()
 	if s.closed.Load() || now < n.next.Load() || !n.asking.CompareAndSwap(false, true) {
@@ -75,12 +75,12 @@ func (s *core) learnNodes(name string, ask func(context.Context) error) {
 	}()
 }
 
-// movedNodes has the picture made anew in the background, after commands failed: their node may be gone.
-func (s *core) movedNodes() {
+// moved has the picture made anew in the background, after commands failed: their node may be gone.
+func (s partitions) moved() {
 	if !s.nodes.known.Load() {
 		return
 	}
 	if sharder, ok := s.adapter.(Sharder); ok {
-		s.learnNodes("", sharder.FindMasters)
+		s.learn("", sharder.FindMasters)
 	}
 }

@@ -42,24 +42,24 @@ func (open opener) Open(h backend.Handler) (backend.Store, error) {
 			s.second.Use(other)
 		}
 	}
-	s.joint = s.newJoint()
-	s.greeting = s.newGreeting()
-	s.subs = s.watcher()
+	s.joint = newJoint(s)
+	s.greeting = newGreeting(s)
+	s.subs = newWatcher(s)
 	if t, ok := a.(Tracker); ok {
 		t.OnInvalidate(s.invalidated)
 	}
-	return newSession(s), nil
+	return &session{s}, nil
 }
 
-// watcher makes what watches topics.
-func (s *core) watcher() pubsub.Watcher {
+// newWatcher makes what watches topics.
+func newWatcher(s *core) pubsub.Watcher {
 	config := pubsub.Config{
 		Open: func(ctx context.Context, ev ShardEvents) (Subscription, error) {
 			return s.adapter.Subscribe(ctx, ev)
 		},
 		Watching: s.handler.Watching,
 		Message:  s.message,
-		Failed:   s.watchFailed,
+		Failed:   func(err error) func(backend.Topic) { return watchFailed(s, err) },
 	}
 	sharder, sharding := newSharding(s.ctx, s.adapter, s.fault)
 	if sharding == nil {
@@ -71,7 +71,7 @@ func (s *core) watcher() pubsub.Watcher {
 }
 
 // watchFailed tells the handler of an error that does not pass by itself, if it wants to hear of it.
-func (s *core) watchFailed(err error) (tell func(t backend.Topic)) {
+func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 	fault := backend.FaultOf(s.fault(err))
 	teller, ok := s.handler.(backend.WatchFailer)
 	if !ok || fault.Temporary {
@@ -83,9 +83,9 @@ func (s *core) watchFailed(err error) (tell func(t backend.Topic)) {
 // topicChannel is where releases of a topic are announced.
 func topicChannel(t backend.Topic) string {
 	switch t.Kind {
-	case backend.KindLatch:
+	case backend.KindCountDownLatch:
 		return latchChannel(t.Name)
-	case backend.KindSemaphore, backend.KindPermits:
+	case backend.KindCountingSemaphore, backend.KindSemaphore:
 		return semaphoreChannel(t.Name)
 	case backend.KindRead, backend.KindWrite:
 		return rwChannel(t.Name)
@@ -99,7 +99,7 @@ func topicChannel(t backend.Topic) string {
 
 // shardChannel is topicChannel where pub/sub is sharded: in the slot of the name.
 func shardChannel(t backend.Topic) string {
-	if t.Kind == backend.KindLatch {
+	if t.Kind == backend.KindCountDownLatch {
 		return latchShardChannel(t.Name)
 	}
 	return topicChannel(t)

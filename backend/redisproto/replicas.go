@@ -66,9 +66,9 @@ func Redirected(text string) (addr string, ask, redirected bool) {
 }
 
 // by is what sends the script of a request that wants replicas, or does not.
-func (s *core) by(replicas int, timeout time.Duration) (Commands, *Wait) {
-	if r, can := s.adapter.(Replicator); can && replicas > 0 {
-		w := &Wait{Replicas: replicas, Timeout: timeout}
+func (s *core) by(n backend.Replication) (Commands, *Wait) {
+	if r, can := s.adapter.(Replicator); can && n.Replicas > 0 {
+		w := &Wait{Replicas: n.Replicas, Timeout: n.ReplicaWait}
 		return r.Replicated(w), w
 	}
 	return s.adapter, nil
@@ -88,39 +88,17 @@ func (s *core) had(w *Wait, wrote bool) (int, error) {
 	return int(w.Had), nil
 }
 
-// acquireReplicated does not learn from a refusal: it comes over a connection that others do not use.
-func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (reply backend.AcquireReply,
-	err error) {
-	track := s.adapter.Features().Tracking
-	c, w := s.by(r.Replicas, r.ReplicaWait)
-	switch r.Kind {
-	case backend.KindPermits:
-		return s.acquirePermit(ctx, r)
-	case backend.KindRead, backend.KindWrite:
-		reply, err = s.acquireSide(ctx, c, r)
-	default:
-		if track && r.Cached {
-			if left, held := s.seen.Held(r.Name, time.Now()); held {
-				return backend.AcquireReply{Remaining: left}, nil
-			}
-		}
-		reply, err = s.acquire(ctx, c, r, track)
+// replicated settles reply, and err, what an acquisition came to; it does nothing where no replicas were asked for.
+func (s *core) replicated(name string, w *Wait, reply *backend.AcquireReply, err error) error {
+	if w == nil {
+		return err
 	}
-	return acquiredReplicated(s.core, r.Name, w, reply, err)
-}
-
-// acquiredReplicated is what an acquisition came to that wants replicas.
-func acquiredReplicated(s *core, name string, w *Wait, reply backend.AcquireReply, err error) (backend.AcquireReply,
-	error) {
 	if err != nil || reply.Granted {
 		s.seen.Forget(name)
 	}
-	if err != nil {
-		return reply, err
+	if err == nil {
+		*reply = s.verified(*reply)
+		reply.Replicas, err = s.had(w, reply.Granted)
 	}
-	reply = s.confirmed(reply)
-	if reply.Replicas, err = s.had(w, reply.Granted); err != nil {
-		return backend.AcquireReply{}, err
-	}
-	return reply, nil
+	return err
 }

@@ -2,7 +2,6 @@ package redisproto
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -27,36 +26,38 @@ func timeoutKey(name, reader string) string {
 	return tagged("", name) + ":" + reader + ":rwlock_timeout:1"
 }
 
-func (s readWrite) acquireSide(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
-	error) {
-	s.sides.Store(true)
-	if r.Kind == backend.KindRead {
-		return s.acquireRead(ctx, c, r)
+// AcquireRead implements [backend.ReadWriteStore].
+func (s readWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (reply backend.ReadReply, err error) {
+	if err := s.ready(ctx); err != nil {
+		return reply, err
 	}
-	return s.acquireWrite(ctx, c, r)
-}
-
-func (s readWrite) acquireRead(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
-	error) {
-	track := s.adapter.Features().Tracking
-	timeout := timeoutKey(r.Name, r.Owner)
+	s.sides.Store(true)
+	c, w := s.by(r.Replication)
+	track, timeout := s.adapter.Features().Tracking, timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
 		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
 			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track})
-		return s.answer("read_acquire", left, err)
+		reply.AcquireReply, err = s.answer("read_acquire", left, err)
+		return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
 	}
 	under, proof := r.Under, timeoutKey(r.Name, r.Under)
-	if r.UnderKind == backend.KindWrite {
+	if r.UnderWriter {
 		under, proof = writerField(r.Under), r.Name
 	}
-	reply, err := c.ReadEnter(ctx, ReadEnterKeys{Lock: r.Name, Timeout: timeout, Proof: proof},
+	entered, err := c.ReadEnter(ctx, ReadEnterKeys{Lock: r.Name, Timeout: timeout, Proof: proof},
 		ReadEnterArgs{Owner: r.Owner, Under: under, Lease: r.Lease, Track: track})
-	granted, err := s.yes("read_enter", reply, err)
-	return backend.AcquireReply{Granted: granted, Absent: err == nil && !granted}, err
+	reply.Granted, err = s.yes("read_enter", entered, err)
+	reply.Absent = err == nil && !reply.Granted
+	return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
 }
 
-func (s readWrite) acquireWrite(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply,
-	error) {
+// AcquireWrite implements [backend.ReadWriteStore].
+func (s readWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (out backend.WriteReply, err error) {
+	if err := s.ready(ctx); err != nil {
+		return out, err
+	}
+	s.sides.Store(true)
+	c, w := s.by(r.Replication)
 	reply, err := c.WriteAcquire(ctx, WriteAcquireKeys{Lock: r.Name, Writer: claimKey(r.Name)}, WriteAcquireArgs{
 		Owner:    writerField(r.Owner),
 		Lease:    r.Lease,
@@ -64,15 +65,16 @@ func (s readWrite) acquireWrite(ctx context.Context, c Commands, r backend.Acqui
 		Claim:    r.Claim,
 		Track:    s.adapter.Features().Tracking,
 	})
-	if err != nil {
-		return backend.AcquireReply{}, s.fault(err)
+	switch {
+	case err != nil:
+		err = s.fault(err)
+	case len(reply) != 2:
+		err = strange("write_acquire", reply)
+	default:
+		out.AcquireReply, err = s.answer("write_acquire", reply[0], nil)
+		out.Claimed = err == nil && reply[1] == 1
 	}
-	if len(reply) != 2 {
-		return backend.AcquireReply{}, strange("write_acquire", reply)
-	}
-	out, err := s.answer("write_acquire", reply[0], nil)
-	out.Claimed = err == nil && reply[1] == 1
-	return out, err
+	return out, s.replicated(r.Name, w, &out.AcquireReply, err)
 }
 
 // answer decodes what an acquire script says: 0 granted, else for how long not.
@@ -88,38 +90,50 @@ func (s *core) answer(script string, left int64, err error) (backend.AcquireRepl
 	return backend.AcquireReply{}, strange(script, left)
 }
 
-func (s readWrite) releaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	reply, err := s.adapter.ReadRelease(ctx,
-		ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name),
-			Channel: rwChannel(r.Name)},
-		ReadReleaseArgs{Owner: r.Owner, Publish: s.publish()})
-	held, err := s.yes("read_release", reply, err)
-	return backend.ReleaseReply{Held: held}, err
+// SetWriteHolds implements [backend.ReadWriteStore].
+func (s readWrite) SetWriteHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	return s.setHolds(ctx, r, writerField(r.Owner))
 }
 
-func (s readWrite) releaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	reply, err := s.adapter.WriteRelease(ctx, rwReleaseKeys(r.Name), WriteReleaseArgs{
-		Owner:   writerField(r.Owner),
-		Keep:    int64(r.Keep),
-		Publish: s.publish(),
+// ReleaseRead implements [backend.ReadWriteStore].
+func (s readWrite) ReleaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	held, err := s.affirmed(ctx, "read_release", func() (int64, error) {
+		return s.adapter.ReadRelease(ctx,
+			ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name),
+				Channel: rwChannel(r.Name)},
+			ReadReleaseArgs{Owner: r.Owner, Publish: s.publish()})
 	})
-	held, err := s.yes("write_release", reply, err)
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s readWrite) renewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]ReadRenewItem, len(in)), make([]BatchReply, len(in))
-	for i, r := range in {
-		items[i] = ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}
-	}
-	s.adapter.ReadRenew(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
-	for i, r := range replies {
-		held, err := s.yes("read_renew", r.Value, r.Err)
-		out[i] = backend.RenewResult{Held: held, Err: err}
-	}
+// ReleaseWrite implements [backend.ReadWriteStore].
+func (s readWrite) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	held, err := s.affirmed(ctx, "write_release", func() (int64, error) {
+		return s.adapter.WriteRelease(ctx, rwReleaseKeys(r.Name),
+			WriteReleaseArgs{Owner: writerField(r.Owner), Keep: int64(r.Keep), Publish: s.publish()})
+	})
+	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s readWrite) inspectRW(ctx context.Context, name string) (backend.Record, error) {
+// RenewReads implements [backend.ReadWriteStore].
+func (s readWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	renewal[ReadRenewItem]{"read_renew", s.adapter.ReadRenew, func(r backend.RenewRequest) (ReadRenewItem, error) {
+		return ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}, nil
+	}}.of(ctx, s.core, in, out)
+}
+
+// RenewWrites implements [backend.ReadWriteStore].
+func (s readWrite) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	renewal[RenewItem]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
+		return RenewItem{Lock: r.Name, Owner: writerField(r.Owner), Lease: r.Lease}, nil
+	}}.of(ctx, s.core, in, out)
+}
+
+// InspectRW implements [backend.ReadWriteStore].
+func (s readWrite) InspectRW(ctx context.Context, name string) (backend.Record, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.Record{}, err
+	}
 	reply, err := s.adapter.RWInspect(ctx, RWInspectKeys{Lock: name, Prefix: tagged("", name)})
 	if err != nil {
 		return backend.Record{}, s.fault(err)
@@ -152,27 +166,22 @@ func (s readWrite) inspectRW(ctx context.Context, name string) (backend.Record, 
 	return rec, nil
 }
 
-func (s readWrite) forceRelease(ctx context.Context, name string) (bool, error) {
-	reply, err := s.adapter.RWForceRelease(ctx, rwReleaseKeys(name), ForceReleaseArgs{Publish: s.publish()})
-	return s.yes("rw_force_release", reply, err)
+// ForceReleaseRW implements [backend.ReadWriteStore].
+func (s readWrite) ForceReleaseRW(ctx context.Context, name string) (bool, error) {
+	return s.affirmed(ctx, "rw_force_release", func() (int64, error) {
+		return s.adapter.RWForceRelease(ctx, rwReleaseKeys(name), ForceReleaseArgs{Publish: s.publish()})
+	})
 }
 
 // Withdraw implements [backend.ReadWriteStore].
-func (s readWrite) Withdraw(ctx context.Context, t backend.Topic, claimant string) error {
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	reply, err := s.adapter.RWWithdraw(ctx, RWWithdrawKeys{Writer: claimKey(t.Name), Channel: rwChannel(t.Name)},
-		RWWithdrawArgs{Claimant: claimant, Publish: s.publish()})
-	_, err = s.yes("rw_withdraw", reply, err)
+func (s readWrite) Withdraw(ctx context.Context, name, claimant string) error {
+	_, err := s.affirmed(ctx, "rw_withdraw", func() (int64, error) {
+		return s.adapter.RWWithdraw(ctx, RWWithdrawKeys{Writer: claimKey(name), Channel: rwChannel(name)},
+			RWWithdrawArgs{Claimant: claimant, Publish: s.publish()})
+	})
 	return err
 }
 
 func rwReleaseKeys(name string) RWReleaseKeys {
 	return RWReleaseKeys{Lock: name, Prefix: tagged("", name), Channel: rwChannel(name)}
 }
-
-// sided tells whether a kind is a side of a read-write lock.
-func sided(k backend.Kind) bool { return k == backend.KindRead || k == backend.KindWrite }
-
-var errNoReentry = &backend.Fault{Err: errors.New("a reader enters again as another owner, with Acquire under it")}

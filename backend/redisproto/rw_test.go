@@ -19,21 +19,22 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
 
-func rwOf(t *testing.T, b backend.Backend) backend.Store {
+func rwOf(t *testing.T, b backend.Backend) anykind.Store {
 	t.Helper()
 	s, _ := session(t, b)
 	return s
 }
 
 // side takes a side of a read-write lock, or does not.
-func side(t *testing.T, s backend.Store, k backend.Kind, name, owner string,
-	more ...func(*backend.AcquireRequest)) backend.AcquireReply {
+func side(t *testing.T, s anykind.Store, k backend.Kind, name, owner string,
+	more ...func(*anykind.AcquireRequest)) anykind.AcquireReply {
 	t.Helper()
-	q := backend.AcquireRequest{Kind: k, Name: name, Owner: owner, Lease: time.Minute}
+	q := anykind.AcquireRequest{Kind: k, Name: name, Owner: owner, Lease: time.Minute}
 	for _, f := range more {
 		f(&q)
 	}
@@ -44,21 +45,21 @@ func side(t *testing.T, s backend.Store, k backend.Kind, name, owner string,
 	return r
 }
 
-func lease(d time.Duration) func(*backend.AcquireRequest) {
-	return func(q *backend.AcquireRequest) { q.Lease = d }
+func lease(d time.Duration) func(*anykind.AcquireRequest) {
+	return func(q *anykind.AcquireRequest) { q.Lease = d }
 }
 
-func under(k backend.Kind, owner string) func(*backend.AcquireRequest) {
-	return func(q *backend.AcquireRequest) { q.Under, q.UnderKind = owner, k }
+func under(k backend.Kind, owner string) func(*anykind.AcquireRequest) {
+	return func(q *anykind.AcquireRequest) { q.Under, q.UnderKind = owner, k }
 }
 
-func claiming(claimant string) func(*backend.AcquireRequest) {
-	return func(q *backend.AcquireRequest) { q.Claim, q.Claimant = 30*time.Second, claimant }
+func claiming(claimant string) func(*anykind.AcquireRequest) {
+	return func(q *anykind.AcquireRequest) { q.Claim, q.Claimant = 30*time.Second, claimant }
 }
 
-func unside(t *testing.T, s backend.Store, k backend.Kind, name, owner string) bool {
+func unside(t *testing.T, s anykind.Store, k backend.Kind, name, owner string) bool {
 	t.Helper()
-	r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: k, Name: name, Owner: owner})
+	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: name, Owner: owner})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 
 			side(t, s, backend.KindWrite, name, "c:4", claiming("c"), lease(30*time.Second))
 			equal(t, "keys", keys(t, srv), []string{name})
-			if r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Kind: backend.KindWrite, Name: name,
+			if r, err := s.SetHolds(t.Context(), anykind.HoldsRequest{Kind: backend.KindWrite, Name: name,
 				Owner: "c:4", Holds: 2, Lease: time.Minute}); !r.Held || err != nil {
 				t.Fatal(r, err)
 			}
@@ -160,7 +161,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 			equal(t, "the keys that are left", keys(t, srv), []string{})
 			side(t, s, backend.KindRead, name, "c:8")
 			side(t, s, backend.KindWrite, name, "c:9", claiming("c"))
-			if err := s.Capabilities().ReadWrite.Withdraw(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: name}, "c"); err != nil {
+			if err := s.Capabilities().ReadWrite.Withdraw(t.Context(), name, "c"); err != nil {
 				t.Fatal(err)
 			}
 			equal(t, "a claim withdrawn", next(), "redisson_rwlock:"+tag+" 0")
@@ -239,14 +240,14 @@ func (h *topics) Changed(t backend.Topic) {
 func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	srv := redistest.Start(t)
 	want := backend.Topic{Kind: backend.KindWrite, Name: "n"}
-	open := func() (backend.Store, func(what string)) {
+	open := func() (anykind.Store, func(what string)) {
 		h := &topics{changed: map[backend.Topic]bool{}}
 		s, err := adapters["rueidis"](t, srv.Addr(), login{}).Open(h)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		return s, func(what string) {
+		return anykind.Store{Store: s}, func(what string) {
 			t.Helper()
 			eventually(t, what, func() bool {
 				h.mu.Lock()
@@ -274,7 +275,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	// So does what it still holds after a partial release, a downgrade, another reader's.
 	release := func(k backend.Kind, owner string, keep int) {
 		t.Helper()
-		r, err := a.Release(t.Context(), backend.ReleaseRequest{Kind: k, Name: "n", Owner: owner, Keep: keep})
+		r, err := a.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: "n", Owner: owner, Keep: keep})
 		if err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
@@ -282,7 +283,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	for what, f := range map[string]func(){
 		"a partial release": func() {
 			side(t, a, backend.KindWrite, "n", "a:3")
-			a.SetHolds(t.Context(), backend.HoldsRequest{Kind: backend.KindWrite, Name: "n", Owner: "a:3", Holds: 2,
+			a.SetHolds(t.Context(), anykind.HoldsRequest{Kind: backend.KindWrite, Name: "n", Owner: "a:3", Holds: 2,
 				Lease: time.Minute})
 			release(backend.KindWrite, "a:3", 1)
 		},
@@ -309,7 +310,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	// A renewal registers again.
 	side(t, a, backend.KindRead, "n", "a:2", lease(20*time.Second))
 	out := make([]backend.RenewResult, 1)
-	a.Renew(t.Context(), []backend.RenewRequest{{Kind: backend.KindRead, Name: "n", Owner: "a:2",
+	a.Renew(t.Context(), []anykind.RenewRequest{{Kind: backend.KindRead, Name: "n", Owner: "a:2",
 		Lease: time.Minute}}, out)
 	if !out[0].Held {
 		t.Fatal(out[0].Err)
@@ -328,7 +329,7 @@ func TestReadWriteLocksWorkOnACluster(t *testing.T) {
 	} {
 		t.Run(client, func(t *testing.T) {
 			s := rwOf(t, b)
-			var in []backend.RenewRequest
+			var in []anykind.RenewRequest
 			for _, name := range []string{"a", "b", "{x}c", "d"} {
 				if !side(t, s, backend.KindRead, name, "c:1").Granted ||
 					!side(t, s, backend.KindRead, name, "c:2", under(backend.KindRead, "c:1")).Granted {
@@ -336,7 +337,7 @@ func TestReadWriteLocksWorkOnACluster(t *testing.T) {
 				}
 				side(t, s, backend.KindWrite, name, "c:3", claiming("c"))
 				for _, owner := range []string{"c:1", "c:2"} {
-					in = append(in, backend.RenewRequest{Kind: backend.KindRead, Name: name, Owner: owner,
+					in = append(in, anykind.RenewRequest{Kind: backend.KindRead, Name: name, Owner: owner,
 						Lease: 2 * time.Minute})
 				}
 			}
@@ -376,7 +377,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 		ctx := context.Background()
 		names := []string{"n", "m"}
 		for _, name := range append(names, "last") {
-			for _, s := range []backend.Store{on, in} {
+			for _, s := range []anykind.Store{on, in} {
 				s.Subscribe(backend.Topic{Kind: backend.KindWrite, Name: name})
 			}
 			heardOn.await(t, "watching "+name, 1)
@@ -385,7 +386,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 		// Times are minutes, and far enough apart that rounding tells them.
 		minutes := func(d time.Duration) time.Duration { return d.Round(time.Minute) }
 		pick := func(of ...string) string { return of[r.IntN(len(of))] }
-		step := func() (string, func(backend.Store) (any, error)) {
+		step := func() (string, func(anykind.Store) (any, error)) {
 			op := pick("acquire", "acquire", "acquire", "acquire", "enter", "enter", "reenter", "release", "release",
 				"release", "release", "renew", "inspect", "force", "withdraw")
 			k := []backend.Kind{backend.KindRead, backend.KindWrite}[r.IntN(2)]
@@ -404,10 +405,10 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 			t := backend.Topic{Kind: k, Name: name}
 			what := fmt.Sprintf("%s of kind %d by %s, %s, n=%d, claim %v, under %s %d, %s", op, k, owner, span, n,
 				claim, outer, outerKind, name)
-			return what, func(s backend.Store) (any, error) {
+			return what, func(s anykind.Store) (any, error) {
 				switch op {
 				case "acquire", "enter":
-					q := backend.AcquireRequest{Kind: k, Name: name, Owner: owner, Lease: span}
+					q := anykind.AcquireRequest{Kind: k, Name: name, Owner: owner, Lease: span}
 					if k == backend.KindWrite && claim > 0 {
 						q.Claim, q.Claimant = claim, outer
 					}
@@ -418,19 +419,19 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 						q.Under, q.UnderKind = outer, outerKind
 					}
 					a, err := s.Acquire(ctx, q)
-					a.Remaining, a.Confirm = minutes(a.Remaining), 0
+					a.Remaining, a.VerifyAfter = minutes(a.Remaining), 0
 					return a, err
 				case "reenter":
 					if k == backend.KindRead {
 						return nil, nil
 					}
-					return s.SetHolds(ctx, backend.HoldsRequest{Kind: k, Name: name, Owner: owner, Holds: 2 + n,
+					return s.SetHolds(ctx, anykind.HoldsRequest{Kind: k, Name: name, Owner: owner, Holds: 2 + n,
 						Lease: span})
 				case "release":
-					return s.Release(ctx, backend.ReleaseRequest{Kind: k, Name: name, Owner: owner, Keep: max(n-1, 0)})
+					return s.Release(ctx, anykind.ReleaseRequest{Kind: k, Name: name, Owner: owner, Keep: max(n-1, 0)})
 				case "renew":
 					out := make([]backend.RenewResult, 2)
-					s.Renew(ctx, []backend.RenewRequest{{Kind: k, Name: name, Owner: owner, Lease: span},
+					s.Renew(ctx, []anykind.RenewRequest{{Kind: k, Name: name, Owner: owner, Lease: span},
 						{Kind: k, Name: name, Owner: owner}}, out)
 					return out, nil
 				case "inspect":
@@ -443,7 +444,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 					}
 					return s.ForceRelease(ctx, t)
 				}
-				return nil, s.Capabilities().ReadWrite.Withdraw(ctx, t, outer)
+				return nil, s.Capabilities().ReadWrite.Withdraw(ctx, t.Name, outer)
 			}
 		}
 		var log []string
@@ -459,7 +460,7 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 			}
 		}
 		// What is announced arrives in order.
-		for _, s := range []backend.Store{on, in} {
+		for _, s := range []anykind.Store{on, in} {
 			side(t, s, backend.KindWrite, "last", "0")
 			unside(t, s, backend.KindWrite, "last", "0")
 		}

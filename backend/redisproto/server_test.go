@@ -21,6 +21,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 	"github.com/mortise-go/mortise/scripts"
@@ -122,7 +123,7 @@ func (e *ears) all() (out []string) {
 	return out
 }
 
-func session(t *testing.T, b backend.Backend) (backend.Store, *ears) {
+func session(t *testing.T, b backend.Backend) (anykind.Store, *ears) {
 	t.Helper()
 	e := &ears{heard: map[string]int{}, more: make(chan struct{})}
 	s, err := b.Open(e)
@@ -134,23 +135,23 @@ func session(t *testing.T, b backend.Backend) (backend.Store, *ears) {
 			t.Error(err)
 		}
 	})
-	return s, e
+	return anykind.Store{Store: s}, e
 }
 
 func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
 
-func acquire(t *testing.T, s backend.Store, name, owner string, lease time.Duration) backend.AcquireReply {
+func acquire(t *testing.T, s anykind.Store, name, owner string, lease time.Duration) anykind.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: lease})
+	r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func release(t *testing.T, s backend.Store, name, owner string) {
+func release(t *testing.T, s anykind.Store, name, owner string) {
 	t.Helper()
-	r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
+	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: owner})
 	if err != nil || !r.Held {
 		t.Fatalf("release: %+v %v", r, err)
 	}
@@ -197,7 +198,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		if ms := do(t, srv, "PTTL", "orders:42").(int64); ms < 15_000 || ms > 30_000 {
 			t.Errorf("PTTL %d", ms)
 		}
-		if r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Name: "orders:42", Owner: "c:1", Holds: 2,
+		if r, err := s.SetHolds(t.Context(), anykind.HoldsRequest{Name: "orders:42", Owner: "c:1", Holds: 2,
 			Lease: time.Second}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
@@ -213,7 +214,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		if err != nil || !rec.Held || rec.Owner != "c:1" || rec.Holds != 2 || rec.Remaining < 15*time.Second {
 			t.Errorf("%+v %v", rec, err)
 		}
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "orders:42", Owner: "c:1",
+		if r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: "orders:42", Owner: "c:1",
 			Keep: 1}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
@@ -238,7 +239,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		if n := javaEars.heard["released orders:42"]; n != 3 {
 			t.Errorf("%d releases", n)
 		}
-		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second,
+		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second,
 			Fenced: true})
 		if err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli() {
 			t.Errorf("%+v %v", r, err)
@@ -277,7 +278,7 @@ func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
 		}
 		flush()
 		out := make([]backend.RenewResult, 2)
-		s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "o", Lease: time.Minute},
+		s.Renew(t.Context(), []anykind.RenewRequest{{Name: "n", Owner: "o", Lease: time.Minute},
 			{Name: "m", Owner: "o", Lease: time.Minute}}, out)
 		if out[0] != (backend.RenewResult{Held: true}) || out[1] != (backend.RenewResult{}) {
 			t.Errorf("%+v", out)
@@ -318,7 +319,7 @@ func TestSubscriptionsComeBack(t *testing.T) {
 		do(t, srv, "PUBLISH", "redisson_lock__channel:{4}", "0")
 		e.await(t, "released 4", 1)
 		eventually(t, "commands go on", func() bool {
-			_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+			_, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 			return err == nil
 		})
 		for i := range 20 {
@@ -394,9 +395,9 @@ func TestARenewalOfManyIsFewCommands(t *testing.T) {
 			proxy := redistest.NewProxy(t, srv.Addr())
 			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
 			const n = 600
-			in, out := make([]backend.RenewRequest, n), make([]backend.RenewResult, n)
+			in, out := make([]anykind.RenewRequest, n), make([]backend.RenewResult, n)
 			for i := range in {
-				in[i] = backend.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
+				in[i] = anykind.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
 				if i%2 == 0 {
 					acquire(t, s, in[i].Name, "o", 20*time.Second)
 				}
@@ -430,8 +431,8 @@ func TestOtherKindsAreRefusedNotGranted(t *testing.T) {
 		do(t, srv, "SET", "string", "x")
 		do(t, srv, "RPUSH", "list", "x")
 		for _, name := range []string{"rw", "string", "list"} {
-			_, acquired := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Second})
-			_, fenced := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Second,
+			_, acquired := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: "o", Lease: time.Second})
+			_, fenced := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: "o", Lease: time.Second,
 				Fenced: true})
 			_, inspected := s.Inspect(t.Context(), topic(name))
 			_, forced := s.ForceRelease(t.Context(), topic(name))
@@ -464,7 +465,7 @@ func TestFaultsOfARealServer(t *testing.T) {
 			try := func(as login) (backend.Fault, error) {
 				s, _ := session(t, adapter(t, srv.Addr(), as))
 				defer s.Close()
-				_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+				_, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 				return backend.FaultOf(err), err
 			}
 			for _, c := range []struct {
@@ -488,7 +489,7 @@ func TestFaultsOfARealServer(t *testing.T) {
 
 			s, e := session(t, adapter(t, srv.Addr(), login{"mute", "pw"}))
 			acquire(t, s, "n", "o", time.Minute)
-			_, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"})
+			_, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: "n", Owner: "o"})
 			if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || f.Temporary ||
 				!strings.Contains(f.Remedy, "&redisson_*") {
 				t.Errorf("release without permission for the channel: %v %+v", err, f)
@@ -519,14 +520,14 @@ func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		start := time.Now()
-		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+		_, err := s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 		if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || !f.Temporary || time.Since(start) > 9*time.Second {
 			t.Errorf("paused: %v after %v", err, time.Since(start))
 		}
 		srv.Stop()
 		var f backend.Fault
 		eventually(t, "the dial is refused", func() bool {
-			_, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+			_, err = s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 			f = backend.FaultOf(err)
 			return err != nil && !f.MayHaveRun
 		})
@@ -535,7 +536,7 @@ func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
 		}
 		srv.Restart()
 		eventually(t, "it works again", func() bool {
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 			return err == nil && r.Granted
 		})
 	})
@@ -558,7 +559,7 @@ func TestAReplyThatIsLostIsNotSentAgain(t *testing.T) {
 			done := make(chan error)
 			go func() {
 				_, err := s.Acquire(context.Background(),
-					backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+					anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 				done <- err
 			}()
 			eventually(t, "it is sent", func() bool { return proxy.Count(redistest.Named("EVALSHA")) > 0 })
@@ -613,9 +614,9 @@ func TestOnAClusterOfOneNode(t *testing.T) {
 			srv := redistest.Start(t, redistest.WithCluster())
 			s, e := session(t, adapter(srv.Addr()))
 			out := make([]backend.RenewResult, 300)
-			in := make([]backend.RenewRequest, 300)
+			in := make([]anykind.RenewRequest, 300)
 			for i := range in {
-				in[i] = backend.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
+				in[i] = anykind.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
 			}
 			s.Renew(t.Context(), in, out) // the first command of all
 			for i := range in {
@@ -639,7 +640,7 @@ func TestOnAClusterOfOneNode(t *testing.T) {
 			e.await(t, "released 7", 1)
 			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
 			e.await(t, "watching 7", 2)
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second,
+			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second,
 				Fenced: true})
 			if err != nil || !r.Granted || r.Token == 0 {
 				t.Error(r, err)

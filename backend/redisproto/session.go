@@ -1,6 +1,7 @@
 package redisproto
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,48 +41,36 @@ type core struct {
 
 // The kinds of locks, and what locks can do beyond being taken. Each is the core with methods of its own.
 type (
-	readWrite struct{ *core }
-	fairLock  struct{ *core }
-	counters  struct{ *core }
-	permits   struct{ *core }
-	nested    struct{ *core }
-	agedLock  struct{ *core }
-	multiLock struct{ *core }
-	relay     struct{ *core }
+	readWrite  struct{ *core }
+	fairLock   struct{ *core }
+	delegated  struct{ *core }
+	agedLock   struct{ *core }
+	multiLock  struct{ *core }
+	queue      struct{ *core }
+	partitions struct{ *core }
+	leaver     struct{ *core }
 )
 
-// session is the session of one client. Each operation is one command; the
+// session is the session of one client, and its plain locks. Each operation is one command; the
 // exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, and a
 // cached refusal, which sends none. A script that the server does not know yet
 // costs one more, and so does the first operation of a session: HELLO.
-type session struct {
-	*core
-	readWrite
-	fairLock
-	counters
-	permits
-	nested
-	agedLock
-	multiLock
-	relay
-}
-
-func newSession(s *core) *session {
-	return &session{
-		core: s, readWrite: readWrite{s}, fairLock: fairLock{s}, counters: counters{s}, permits: permits{s},
-		nested: nested{s}, agedLock: agedLock{s}, multiLock: multiLock{s}, relay: relay{s},
-	}
-}
+type session struct{ *core }
 
 // Capabilities implements [backend.Store].
 func (s *session) Capabilities() backend.Capabilities {
+	c := s.core
 	r, replicates := s.adapter.(Replicator)
+	semaphores := countingSemaphores{counters{c}}
 	return backend.Capabilities{
-		ReadWrite: s, Fair: s, Batch: s, Semaphores: s, Latches: s, Permits: s, Delegation: s, Queue: s, Age: s, Nodes: s,
-		Leaver: s, Replicas: replicates && r.Replicates(),
+		ReadWrite: readWrite{c}, Fair: fairLock{c}, Delegation: delegated{c}, Semaphores: permits{semaphores},
+		CountingSemaphores: semaphores, CountDownLatches: latches{counters{c}}, Batch: multiLock{c}, Queue: queue{c},
+		Age: agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
 	}
 }
 
+// Acquire implements [backend.Store]. Acquisitions without a token that need not be tracked go together, a lone one by
+// itself.
 func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.AcquireReply{}, err
@@ -89,64 +78,69 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if r.Replicas > 0 {
 		return s.acquireReplicated(ctx, r)
 	}
-	switch r.Kind {
-	case backend.KindPermits:
-		return s.acquirePermit(ctx, r)
-	case backend.KindRead, backend.KindWrite:
-		return s.acquireSide(ctx, s.adapter, r)
-	case backend.KindLock:
-		if r.Age != nil {
-			aged, err := s.aged(ctx)
-			if err != nil {
-				return backend.AcquireReply{}, err
-			}
-			if aged {
-				return s.acquireAged(ctx, r)
-			}
-		}
+	if left, held := s.known(r); held {
+		return backend.AcquireReply{Remaining: left}, nil
 	}
-	track := s.adapter.Features().Tracking
-	if track && r.Cached {
-		if left, held := s.seen.Held(r.Name, time.Now()); held {
-			return backend.AcquireReply{Remaining: left}, nil
+	f := s.adapter.Features()
+	if !r.Fenced && f.Leaves && (s.second.Apart() || !f.Tracking) {
+		var left int64
+		var err error
+		if s.joint.Lead(ctx) {
+			c, second := s.second.Commands()
+			k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
+			if left, err = c.Acquire(ctx, k, a); second && s.second.Failed(err) {
+				left, err = s.adapter.Acquire(ctx, k, a)
+			}
+			s.joint.Led()
+		} else {
+			left, err = s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
 		}
-	}
-	switch joint := r.Kind == backend.KindLock && !r.Waits && !r.Fenced && s.adapter.Features().Leaves; {
-	case joint && (s.second.Apart() || !track):
-		reply, err := s.acquireJoint(ctx, r)
-		if err != nil || reply.Granted || !track || !r.Cached {
-			return s.confirmed(reply), err
+		reply, err := s.acquiredPlain(left, err)
+		if err != nil || reply.Granted || !f.Tracking || !r.Unasked {
+			return s.verified(reply), err
 		}
 		// Once more, over the connection that is told when it is free.
-	case !track:
-		return s.acquire(ctx, s.adapter, r, false)
 	}
-	query, sent := s.seen.Begin(r.Name), time.Now()
-	reply, err := s.acquire(ctx, s.adapter, r, true)
-	if left := leftIn[backend.AcquireReply](err); left != nil {
-		return backend.AcquireReply{}, behind(left,
-			func(reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
-				s.learn(query, sent, reply, err)
-				return reply, err
-			})
-	}
-	s.learn(query, sent, reply, err)
-	if r.Kind == backend.KindLock && !r.Waits {
-		reply = s.confirmed(reply)
-	}
-	return reply, err
+	reply, err := learning(s.core, r.Name, func(r backend.AcquireReply) backend.AcquireReply { return r },
+		func() (backend.AcquireReply, error) { return s.acquire(ctx, s.adapter, r) })
+	return s.verified(reply), err
 }
 
-// confirmWithin is when a lock that is still held is to be asked after, over a connection that tracks: most
-// are released by then, and need no server to remember which client is told of the end of their record.
-const confirmWithin = 250 * time.Millisecond
+// known returns what is left of the lease of a lock that is known to be held, where r may be refused without asking.
+func (s *core) known(r backend.AcquireRequest) (left time.Duration, held bool) {
+	if !r.Unasked || !s.adapter.Features().Tracking {
+		return 0, false
+	}
+	return s.seen.Held(r.Name, time.Now())
+}
 
-// confirmed is the reply to a request that does not have the server remember its client.
-func (s *core) confirmed(reply backend.AcquireReply) backend.AcquireReply {
+// verifyAfter is when a lock that is still held is to be asked after, over a connection that tracks: most
+// are released by then, and need no server to remember which client is told of the end of their record.
+const verifyAfter = 250 * time.Millisecond
+
+// verified is the reply to a request that does not have the server remember its client.
+func (s *core) verified(reply backend.AcquireReply) backend.AcquireReply {
 	if reply.Granted && s.adapter.Features().Tracking {
-		reply.Confirm = confirmWithin
+		reply.VerifyAfter = verifyAfter
 	}
 	return reply
+}
+
+// learning sends an acquisition from whose reply the held cache learns, where the connection tracks.
+func learning[R any](s *core, name string, plain func(R) backend.AcquireReply, send func() (R, error)) (R, error) {
+	if !s.adapter.Features().Tracking {
+		return send()
+	}
+	query, sent := s.seen.Begin(name), time.Now()
+	reply, err := send()
+	if left := leftIn[R](err); left != nil {
+		return reply, behind(left, func(reply R, err error) (R, error) {
+			s.learn(query, sent, plain(reply), err)
+			return reply, err
+		})
+	}
+	s.learn(query, sent, plain(reply), err)
+	return reply, err
 }
 
 // learn keeps in the held cache what an acquisition showed.
@@ -180,20 +174,13 @@ func behind[R, S any](left *backend.Left[R], then func(R, error) (S, error)) err
 	return &backend.Left[S]{Wait: func() (S, error) { return then(left.Wait()) }}
 }
 
-// Leaves is so for the plain lock, and those that are nested.
-func (s *session) Leaves(k backend.Kind) bool {
+// Leaves is so for the plain lock, and for locks that are delegated.
+func (s leaver) Leaves(k backend.Kind) bool {
 	return (k == backend.KindLock || k == backend.KindDelegated) && s.adapter.Features().Leaves
 }
 
 // acquire sends an acquisition by c.
-func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest,
-	track bool) (backend.AcquireReply, error) {
-	if r.Kind == backend.KindFair {
-		return s.acquireFair(ctx, c, r, track)
-	}
-	if r.Waits && r.Kind == backend.KindLock {
-		return s.acquireWaiting(ctx, c, r, track)
-	}
+func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 	if r.Fenced {
 		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
@@ -206,10 +193,14 @@ func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequ
 	return s.acquiredPlain(reply, err)
 }
 
-// acquireJoint has a plain acquisition sent with others that are ready.
-func (s *session) acquireJoint(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
-	return s.acquiredPlain(reply, err)
+// acquireReplicated does not learn from a refusal: it comes over a connection that others do not use.
+func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	if left, held := s.known(r); held {
+		return backend.AcquireReply{Remaining: left}, nil
+	}
+	c, w := s.by(r.Replication)
+	reply, err := s.acquire(ctx, c, r)
+	return reply, s.replicated(r.Name, w, &reply, err)
 }
 
 func (s *session) acquiredPlain(reply int64, err error) (backend.AcquireReply, error) {
@@ -235,20 +226,19 @@ func (s *session) acquired(left int64, err error) (backend.AcquireReply, error) 
 	return s.answer("acquire", left, err)
 }
 
+// SetHolds implements [backend.Store].
 func (s *session) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	return s.setHolds(ctx, r, r.Owner)
+}
+
+// setHolds sets the count in a field of the record.
+func (s *core) setHolds(ctx context.Context, r backend.HoldsRequest, field string) (backend.HoldsReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.HoldsReply{}, err
 	}
-	owner := r.Owner
-	switch r.Kind {
-	case backend.KindRead:
-		return backend.HoldsReply{}, errNoReentry
-	case backend.KindWrite:
-		owner = writerField(r.Owner)
-	}
-	c, w := s.by(r.Replicas, r.ReplicaWait)
+	c, w := s.by(r.Replication)
 	reply, err := c.Reenter(ctx, ReenterKeys{Lock: r.Name, Token: tokenKey(r.Name)}, ReenterArgs{
-		Owner:  owner,
+		Owner:  field,
 		Holds:  int64(r.Holds),
 		Lease:  r.Lease,
 		Fenced: r.Fenced,
@@ -268,33 +258,31 @@ func (s *session) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend
 	return backend.HoldsReply{Held: reply[0] == 1, Token: reply[1], Replicas: replicas}, nil
 }
 
+// Release implements [backend.Store].
 func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.ReleaseReply{}, err
 	}
-	switch r.Kind {
-	case backend.KindPermits:
-		return s.releasePermit(ctx, r)
-	case backend.KindRead:
-		return s.releaseRead(ctx, r)
-	case backend.KindWrite:
-		return s.releaseWrite(ctx, r)
-	case backend.KindFair:
-		return s.releaseFair(ctx, r)
-	case backend.KindDelegated:
-		return s.releaseNested(ctx, r)
+	var reply int64
+	var err error
+	k, a := ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name)}, ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
+	switch together := r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves; {
+	case !together:
+		if s.counts() {
+			a.Publish = s.publish()
+		}
+		reply, err = s.adapter.Release(ctx, k, a)
+	case s.joint.Lead(ctx):
+		a.Publish = commandPublish
+		c, second := s.second.Commands()
+		if reply, err = c.Release(ctx, k, a); second && s.second.Failed(err) {
+			reply, err = s.adapter.Release(ctx, k, a)
+		}
+		s.joint.Led()
+	default:
+		reply, err = s.joint.do(ctx, JointItem{Lock: k.Lock, Channel: k.Channel, Owner: r.Owner})
 	}
-	name := r.Name
-	if r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves {
-		reply, err := s.joint.do(ctx, JointItem{Lock: name, Channel: channelOf(name), Owner: r.Owner})
-		return s.releaseReply(name, "release", reply, err)
-	}
-	args := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
-	if s.counts() {
-		args.Publish = s.publish()
-	}
-	reply, err := s.adapter.Release(ctx, ReleaseKeys{Lock: name, Channel: channelOf(name)}, args)
-	return s.releaseReply(name, "release", reply, err)
+	return s.releaseReply(r.Name, "release", reply, err)
 }
 
 // releaseReply is what a release came to that can be left.
@@ -308,17 +296,15 @@ func (s *core) releaseReply(name, script string, reply int64, err error) (backen
 	return backend.ReleaseReply{Held: held}, err
 }
 
-func (s *session) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
+// ForceRelease implements [backend.Store].
+func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 	if err := s.ready(ctx); err != nil {
 		return false, err
 	}
-	if sided(t.Kind) {
-		return s.forceRelease(ctx, t.Name)
-	}
 	reply, err := s.adapter.ForceRelease(ctx,
-		ForceReleaseKeys{Lock: t.Name, Channel: channelOf(t.Name), Queue: queueKey(t.Name)},
+		ForceReleaseKeys{Lock: name, Channel: channelOf(name), Queue: queueKey(name)},
 		ForceReleaseArgs{Publish: s.publish()})
-	return s.wrote(t.Name, "force_release", reply, err)
+	return s.wrote(name, "force_release", reply, err)
 }
 
 // wrote decodes the reply of a script that may have freed a lock: 0 or 1.
@@ -337,52 +323,46 @@ func (s *core) wrote(name, script string, reply int64, err error) (bool, error) 
 	return reply == 1, nil
 }
 
-// Renew sends the batches one after the other, so that ctx bounds them all. A batch
-// is of one kind: it pays to put requests of one kind together.
+// Renew implements [backend.Store].
 func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	for len(in) > 0 {
-		n := 1
-		for n < min(len(in), renewBatch) && in[n].Kind == in[0].Kind {
-			n++
-		}
-		if err := s.ready(ctx); err != nil {
-			for i := range out[:n] {
-				out[i] = backend.RenewResult{Err: err}
+	renewal[RenewItem]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
+		return RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}, nil
+	}}.of(ctx, s.core, in, out)
+}
+
+// renewal is how leases of a kind are renewed: by the script that send sends for items, each made of a request.
+type renewal[I any] struct {
+	script string
+	send   func(context.Context, RenewArgs, []I, []BatchReply)
+	item   func(backend.RenewRequest) (I, error)
+}
+
+// of sends batches one after the other, so that ctx bounds them all.
+func (x renewal[I]) of(ctx context.Context, s *core, in []backend.RenewRequest, out []backend.RenewResult) {
+	for n := 0; len(in) > 0; in, out = in[n:], out[n:] {
+		n = min(len(in), renewBatch)
+		refused := s.ready(ctx)
+		items, at := make([]I, 0, n), make([]int, 0, n)
+		for i, r := range in[:n] {
+			item, err := x.item(r)
+			if out[i] = (backend.RenewResult{Err: cmp.Or(refused, err)}); out[i].Err == nil {
+				items, at = append(items, item), append(at, i)
 			}
-		} else if in[0].Kind == backend.KindPermits {
-			s.renewPermits(ctx, in[:n], out[:n])
-		} else if in[0].Kind == backend.KindRead {
-			s.renewReads(ctx, in[:n], out[:n])
-		} else if in[0].Kind == backend.KindDelegated {
-			s.renewNested(ctx, in[:n], out[:n])
-		} else {
-			s.renewLocks(ctx, in[:n], out[:n])
 		}
-		in, out = in[n:], out[n:]
-	}
-}
-
-func (s *session) renewLocks(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]RenewItem, len(in)), make([]BatchReply, len(in))
-	for i, r := range in {
-		items[i] = RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}
-		if r.Kind == backend.KindWrite {
-			items[i].Owner = writerField(r.Owner)
+		if len(items) == 0 {
+			continue
 		}
-	}
-	s.adapter.Renew(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
-	s.renewed("renew", in, replies, out)
-}
-
-func (s *core) renewed(script string, in []backend.RenewRequest, replies []BatchReply, out []backend.RenewResult) {
-	for i, r := range replies {
-		if r.Err != nil {
-			s.movedNodes()
-		}
-		held, err := s.yes(script, r.Value, r.Err)
-		out[i] = backend.RenewResult{Held: held, Err: err}
-		if in[i].Lease > 0 {
-			s.seen.Forget(in[i].Name) // our own write, which no invalidation follows
+		replies := make([]BatchReply, len(items))
+		x.send(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
+		for j, r := range replies {
+			if r.Err != nil {
+				partitions{s}.moved()
+			}
+			held, err := s.yes(x.script, r.Value, r.Err)
+			out[at[j]] = backend.RenewResult{Held: held, Err: err}
+			if in[at[j]].Lease > 0 {
+				s.seen.Forget(in[at[j]].Name) // our own write, which no invalidation follows
+			}
 		}
 	}
 }
@@ -390,14 +370,11 @@ func (s *core) renewed(script string, in []backend.RenewRequest, replies []Batch
 // Inspect reads the hash as Redisson does: a field is an owner, its value the hold
 // count. Other fields, or counts that are none, do not make it fail: the record is
 // held as long as the key is there.
-func (s *session) Inspect(ctx context.Context, t backend.Topic) (backend.Record, error) {
+func (s *session) Inspect(ctx context.Context, name string) (backend.Record, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.Record{}, err
 	}
-	if sided(t.Kind) {
-		return s.inspectRW(ctx, t.Name)
-	}
-	reply, err := s.adapter.Inspect(ctx, InspectKeys{Lock: t.Name})
+	reply, err := s.adapter.Inspect(ctx, InspectKeys{Lock: name})
 	if err != nil {
 		return backend.Record{}, s.fault(err)
 	}

@@ -46,7 +46,7 @@ func TestStrangeRepliesAreFaults(t *testing.T) {
 		a.int = n
 		_, err := s.Release(ctx, backend.ReleaseRequest{Name: "n", Owner: "o"})
 		check("release", err)
-		_, err = s.ForceRelease(ctx, topic("n"))
+		_, err = s.ForceRelease(ctx, "n")
 		check("force release", err)
 	}
 	for _, ints := range [][]int64{nil, {0}, {0, 1, 2}, {-7, 0}} {
@@ -58,7 +58,7 @@ func TestStrangeRepliesAreFaults(t *testing.T) {
 	}
 	for _, strings := range [][]string{nil, {"x"}, {"1", "2"}, {"-3"}, {""}} {
 		a.strings = strings
-		_, err := s.Inspect(ctx, topic("n"))
+		_, err := s.Inspect(ctx, "n")
 		check("inspect", err)
 	}
 	a.renew = func(_ []RenewItem, out []BatchReply) { out[0] = BatchReply{Value: 7} }
@@ -86,13 +86,13 @@ func TestInspectTakesAnyHash(t *testing.T) {
 			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
 	} {
 		a.strings = c.reply
-		got, err := s.Inspect(t.Context(), topic("n"))
+		got, err := s.Inspect(t.Context(), "n")
 		if err != nil || got != c.want {
 			t.Errorf("%q: %+v %v", c.reply, got, err)
 		}
 	}
 	a.strings = []string{"9", "mode", "read", "c:1", "1"}
-	if _, err := s.Inspect(t.Context(), topic("n")); !errors.Is(err, backend.ErrWrongKind) {
+	if _, err := s.Inspect(t.Context(), "n"); !errors.Is(err, backend.ErrWrongKind) {
 		t.Error(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -525,7 +526,7 @@ func TestShardedModes(t *testing.T) {
 			e.await(t, "released n", 1)
 
 			on, e := session(t, adapter(t, old.Addrs(), login{}, redisproto.ShardedOn))
-			_, err := on.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
+			_, err := on.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
 			if f := backend.FaultOf(err); err == nil || f.Temporary || f.MayHaveRun ||
 				!strings.Contains(f.Remedy, "Redis 7") {
 				t.Errorf("On, without sharded pub/sub: %+v", f)
@@ -559,7 +560,7 @@ func TestShardedOnNeedsACluster(t *testing.T) {
 	}
 	// Auto and a standalone server is PUBLISH, though the server knows SPUBLISH.
 	s, e := session(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}))
-	s.Subscribe(backend.Topic{Kind: backend.KindLatch, Name: "{a}b"})
+	s.Subscribe(backend.Topic{Kind: backend.KindCountDownLatch, Name: "{a}b"})
 	e.await(t, "watching {a}b", 1)
 	if n := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); n != "[redisson_countdownlatch__channel__{{a}b}]" {
 		t.Errorf("it listens on %s", n)

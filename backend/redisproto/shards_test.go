@@ -410,7 +410,7 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 			c := newFakeCluster()
 			c.ask = errors.New("EOF")
 			s, r := openCluster(t, c)
-			latch := backend.Topic{Kind: backend.KindLatch, Name: "{a}b"}
+			latch := backend.Topic{Kind: backend.KindCountDownLatch, Name: "{a}b"}
 			s.Subscribe(latch)
 			s.Subscribe(topic("n"))
 			s.Subscribe(topic("left"))

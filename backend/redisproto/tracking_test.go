@@ -26,7 +26,7 @@ func tracked(t *testing.T) (*fakeAdapter, *session, *recorder) {
 	return a, s, r
 }
 
-var try = backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second, Cached: true}
+var try = backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second, Unasked: true}
 
 func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 			t.Fatalf("%d sent", sent)
 		}
 		uncached := try
-		uncached.Cached = false
+		uncached.Unasked = false
 		s.Acquire(t.Context(), uncached)
 		if sent != 2 {
 			t.Fatal("one that must ask did not")
@@ -100,14 +100,14 @@ func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 			}
 		}
 		uncached, fenced := try, try
-		uncached.Cached, fenced.Fenced = false, true
-		granted := backend.AcquireReply{Granted: true, Confirm: confirmWithin}
+		uncached.Unasked, fenced.Fenced = false, true
+		granted := backend.AcquireReply{Granted: true, VerifyAfter: verifyAfter}
 		check("free", try, granted, 1, 0)
 		check("free, not cached", uncached, granted, 1, 0)
 		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"}); err != nil || !r.Held {
 			t.Errorf("released: %+v, %v; the one that tracks answers nothing", r, err)
 		}
-		check("fenced", fenced, backend.AcquireReply{Granted: true, Token: 7, Confirm: confirmWithin}, 0, 0)
+		check("fenced", fenced, backend.AcquireReply{Granted: true, Token: 7, VerifyAfter: verifyAfter}, 0, 0)
 		left = 1000
 		refused := backend.AcquireReply{Remaining: time.Second}
 		check("held, not cached", uncached, refused, 1, 0)
@@ -130,7 +130,7 @@ func TestAnInvalidationThatOvertakesTheReplyIsNotForgotten(t *testing.T) {
 		},
 		"own force release": func(a *fakeAdapter, s *session) {
 			a.int = 1
-			s.ForceRelease(context.Background(), topic("n"))
+			s.ForceRelease(context.Background(), "n")
 		},
 		"own release, reply lost": func(a *fakeAdapter, s *session) {
 			a.err = context.DeadlineExceeded
@@ -173,7 +173,7 @@ func TestTheOwnLockIsNotBelievedToBeAnothers(t *testing.T) {
 	a.int = 1000
 	s.Acquire(t.Context(), try)
 	uncached := try
-	uncached.Cached = false
+	uncached.Unasked = false
 	a.int = 0
 	s.Acquire(t.Context(), uncached)
 	if reply, _ := s.Acquire(t.Context(), try); !reply.Granted {
@@ -217,7 +217,7 @@ func TestTheCacheIsTrueOnceAllIsQuiet(t *testing.T) {
 				for i := range 20 {
 					n := name(i + g + round)
 					r := try
-					r.Name, r.Cached = n, i%2 == 0
+					r.Name, r.Unasked = n, i%2 == 0
 					s.Acquire(context.WithValue(context.Background(), nameKey{}, n), r)
 				}
 			})

@@ -52,7 +52,15 @@ func eval[R any](
 		return none, err
 	}
 	n := int64(len(keys))
-	reply, left := c.do(ctx, client, client.B().Evalsha().Sha1(s.sha).Numkeys(n).Key(keys...).Arg(args...).Build())
+	cmd := client.B().Evalsha().Sha1(s.sha).Numkeys(n).Key(keys...).Arg(args...).Build()
+	var reply valkey.ValkeyResult
+	var left *behind
+	if own, alone := c.lead(ctx); alone {
+		defer c.batcher.Led()
+		reply = client.Do(own, cmd)
+	} else {
+		reply, left = c.do(ctx, client, cmd)
+	}
 	if left == nil {
 		value, err := decode(reply)
 		if !isNoScript(err) {
@@ -71,6 +79,14 @@ func eval[R any](
 		}
 		return value, err
 	})
+}
+
+// lead reports whether a caller sends its script by itself, under the context own.
+func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
+	if c.cluster || c.way != nil {
+		return nil, false
+	}
+	return c.batcher.Lead(ctx)
 }
 
 // behind is a call whose caller has left it to itself.

@@ -106,12 +106,14 @@ func (p *permits[S]) Available(ctx context.Context) (int, error) {
 }
 
 // CountDownLatch is a count that goes down to zero.
-type CountDownLatch struct{ counted[backend.LatchStore] }
+type CountDownLatch struct {
+	counted[backend.CountDownLatchStore]
+}
 
 // NewCountDownLatch is the latch of a name.
 func NewCountDownLatch(e *engine.Engine, name string) CountDownLatch {
-	return CountDownLatch{count(e, backend.Topic{Kind: backend.KindLatch, Name: name}, "latches",
-		func(can *backend.Capabilities) backend.LatchStore { return can.Latches })}
+	return CountDownLatch{count(e, backend.Topic{Kind: backend.KindCountDownLatch, Name: name}, "latches",
+		func(can *backend.Capabilities) backend.CountDownLatchStore { return can.CountDownLatches })}
 }
 
 // TrySet sets the count, if the latch is not set, and reports whether it did.
@@ -120,7 +122,7 @@ func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
 	}
 	q := l.Change(n)
-	return ask(ctx, &l.counted, "set", func(ctx context.Context, s backend.LatchStore) (bool, error) {
+	return ask(ctx, &l.counted, "set", func(ctx context.Context, s backend.CountDownLatchStore) (bool, error) {
 		return s.SetCount(ctx, q)
 	})
 }
@@ -128,7 +130,7 @@ func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 // CountDown takes one off the count.
 func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	q := l.Change(1)
-	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.LatchStore) error {
+	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.CountDownLatchStore) error {
 		_, err := s.CountDown(ctx, q)
 		return err
 	})
@@ -136,7 +138,7 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 
 // Count reads the count.
 func (l *CountDownLatch) Count(ctx context.Context) (int64, error) {
-	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.LatchStore) (int64, error) {
+	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.CountDownLatchStore) (int64, error) {
 		return s.Count(ctx, l.Topic)
 	})
 }
@@ -144,7 +146,7 @@ func (l *CountDownLatch) Count(ctx context.Context) (int64, error) {
 // Delete removes the latch, and reports whether it was set.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
 	q := l.Change(0)
-	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.LatchStore) (bool, error) {
+	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.CountDownLatchStore) (bool, error) {
 		return s.DeleteCount(ctx, q)
 	})
 }
@@ -165,7 +167,7 @@ func (l *CountDownLatch) Wait(ctx context.Context, r engine.Request) error {
 }
 
 // zero reads the count for all that wait by now.
-func (l *CountDownLatch) zero(wait context.Context, s backend.LatchStore) (engine.Answer, error) {
+func (l *CountDownLatch) zero(wait context.Context, s backend.CountDownLatchStore) (engine.Answer, error) {
 	l.Hold()
 	defer l.End()
 	came := l.Joined()
@@ -188,14 +190,14 @@ func (l *CountDownLatch) zero(wait context.Context, s backend.LatchStore) (engin
 
 // CountingSemaphore is a number of permits that no process owns.
 type CountingSemaphore struct {
-	permits[backend.SemaphoreStore]
+	permits[backend.CountingSemaphoreStore]
 }
 
 // NewCountingSemaphore is the counting semaphore of a name.
 func NewCountingSemaphore(e *engine.Engine, name string) CountingSemaphore {
-	return CountingSemaphore{permits[backend.SemaphoreStore]{
-		count(e, backend.Topic{Kind: backend.KindSemaphore, Name: name}, "counting semaphores",
-			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
+	return CountingSemaphore{permits[backend.CountingSemaphoreStore]{
+		count(e, backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}, "counting semaphores",
+			func(can *backend.Capabilities) backend.CountingSemaphoreStore { return can.CountingSemaphores })}}
 }
 
 // Acquire takes n permits; it waits for them unless the request tries.
@@ -256,7 +258,7 @@ type taking struct {
 }
 
 // take asks for n permits once, and settles what becomes of it.
-func (s *CountingSemaphore) take(wait context.Context, session backend.SemaphoreStore, n int) (engine.Answer, error) {
+func (s *CountingSemaphore) take(wait context.Context, session backend.CountingSemaphoreStore, n int) (engine.Answer, error) {
 	q, t := s.Change(int64(n)), new(taking)
 	s.Hold()
 	defer s.End()
@@ -285,7 +287,7 @@ func (s *CountingSemaphore) take(wait context.Context, session backend.Semaphore
 
 // offer takes what is free, which is not enough for the first waiter, for the first behind it that wants no more than
 // that, and goes on with what is left. Nothing is asked where there is no such waiter.
-func (s *CountingSemaphore) offer(session backend.SemaphoreStore, free int64) {
+func (s *CountingSemaphore) offer(session backend.CountingSemaphoreStore, free int64) {
 	for {
 		w, ok := s.Taker(free)
 		if !ok {
@@ -306,7 +308,7 @@ func (s *CountingSemaphore) offer(session backend.SemaphoreStore, free int64) {
 }
 
 // send asks for permits, again if it fails for a reason that may pass.
-func (s *CountingSemaphore) send(session backend.SemaphoreStore, q backend.CountRequest) (t taking) {
+func (s *CountingSemaphore) send(session backend.CountingSemaphoreStore, q backend.CountRequest) (t taking) {
 	t.err = s.Send(func(ctx context.Context) (err error) {
 		t.TakeReply, err = session.TakeCount(ctx, q)
 		if err != nil && backend.FaultOf(err).MayHaveRun {
@@ -318,13 +320,13 @@ func (s *CountingSemaphore) send(session backend.SemaphoreStore, q backend.Count
 }
 
 // undo gives back, in the background, what an acquisition took, or may yet take.
-func (s *CountingSemaphore) undo(session backend.SemaphoreStore, q backend.CountRequest, t *taking) {
+func (s *CountingSemaphore) undo(session backend.CountingSemaphoreStore, q backend.CountRequest, t *taking) {
 	if t.Granted || t.late {
 		s.giveBack(session, q)
 	}
 }
 
-func (s *CountingSemaphore) giveBack(session backend.SemaphoreStore, q backend.CountRequest) {
+func (s *CountingSemaphore) giveBack(session backend.CountingSemaphoreStore, q backend.CountRequest) {
 	s.GoOn("acquire", func(ctx context.Context) error { return session.CancelTake(ctx, q) })
 }
 
@@ -334,7 +336,7 @@ func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
 		return s.fail("release", err)
 	}
 	q := s.Change(int64(n))
-	return s.finish(ctx, "release", func(ctx context.Context, session backend.SemaphoreStore) error {
+	return s.finish(ctx, "release", func(ctx context.Context, session backend.CountingSemaphoreStore) error {
 		_, err := session.AddCount(ctx, q)
 		return err
 	})
@@ -343,20 +345,23 @@ func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
 // Drain takes all permits that are free, and returns how many those were.
 func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) {
 	q := s.Change(0)
-	took, err := ask(ctx, &s.counted, "drain", func(ctx context.Context, session backend.SemaphoreStore) (int64, error) {
+	drain := func(ctx context.Context, session backend.CountingSemaphoreStore) (int64, error) {
 		return session.DrainCount(ctx, q)
-	})
+	}
+	took, err := ask(ctx, &s.counted, "drain", drain)
 	return int(took), err
 }
 
 // Semaphore is a number of permits that are held for a lease each.
-type Semaphore struct{ permits[backend.PermitStore] }
+type Semaphore struct {
+	permits[backend.SemaphoreStore]
+}
 
 // NewSemaphore is the semaphore of a name.
 func NewSemaphore(e *engine.Engine, name string) Semaphore {
-	return Semaphore{permits[backend.PermitStore]{
-		count(e, backend.Topic{Kind: backend.KindPermits, Name: name}, "semaphores",
-			func(can *backend.Capabilities) backend.PermitStore { return can.Permits })}}
+	return Semaphore{permits[backend.SemaphoreStore]{
+		count(e, backend.Topic{Kind: backend.KindSemaphore, Name: name}, "semaphores",
+			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
 }
 
 // Check refuses a backend without semaphores.
@@ -404,7 +409,7 @@ func (p *Semaphore) releaseOther(ctx context.Context, id string) error {
 	p.Hold()
 	defer p.End()
 	return p.SendOff(ctx, func() error {
-		held, unsure, err := p.SendRelease(backend.ReleaseRequest{Kind: p.Topic.Kind, Name: p.Topic.Name, Owner: id})
+		held, unsure, err := p.SendRelease(p.Topic.Kind, backend.ReleaseRequest{Name: p.Topic.Name, Owner: id})
 		switch {
 		case err != nil:
 			return p.Explain(err)

@@ -14,7 +14,7 @@ import (
 // grant is what asking the store for a lock came to.
 type grant struct {
 	owner   string // for which it was asked
-	reply   backend.AcquireReply
+	reply   reply
 	granted bool
 	token   int64
 	sent    clock.Instant // before the first request that may have got the lease
@@ -31,13 +31,13 @@ type grant struct {
 }
 
 // heard notes what the last request came to.
-func (g *grant) heard(reply *backend.AcquireReply, err error, ttl time.Duration) {
+func (g *grant) heard(reply *reply, err error, ttl time.Duration) {
 	if g.err = err; err != nil {
 		g.blame(err, ttl)
 		return
 	}
 	g.reply, g.granted, g.token = *reply, reply.Granted, reply.Token
-	g.checkAt = checkAt(g.asked, reply.Confirm)
+	g.checkAt = checkAt(g.asked, reply.VerifyAfter)
 }
 
 // checkAt is when a grant that was asked for then is to be verified. Those of one period are verified together.
@@ -107,7 +107,7 @@ func (c *question) open() (ctx context.Context, alone bool) {
 		return nil, false
 	}
 	c.grant = grant{}
-	if c.Family == backend.KindPermits {
+	if c.Family == backend.KindSemaphore {
 		c.grant.owner = newPermitID()
 	} else {
 		c.grant.owner = e.OwnerID()
@@ -175,28 +175,15 @@ func (c *question) enterLimit() error {
 
 // send sends the next request.
 func (c *question) send(ctx context.Context) error {
-	reply, err := c.request(ctx)
-	if _, left := errors.AsType[*backend.Left[backend.AcquireReply]](err); !left {
-		c.grant.heard(&reply, err, c.ttl)
+	r, err := c.request(ctx)
+	if _, left := errors.AsType[*backend.Left[reply]](err); !left {
+		c.grant.heard(&r, err, c.ttl)
 	}
 	return err
 }
 
-// request sends the request of the kind that the call is of.
-func (c *question) request(ctx context.Context) (backend.AcquireReply, error) {
-	s := &c.engine.store
-	if c.claim != nil {
-		q := c.entering()
-		c.grant.sending(c.ready())
-		return s.can.Delegation.Enter(ctx, q)
-	}
-	q := c.question()
-	c.grant.sending(c.ready())
-	return s.Acquire(ctx, q)
-}
-
 func (c *question) left(err error) func() error {
-	return leftBehind(err, func(reply backend.AcquireReply, err error) {
+	return leftBehind(err, func(reply reply, err error) {
 		c.grant.left = true
 		c.grant.heard(&reply, err, c.ttl)
 	})
@@ -215,43 +202,13 @@ func (c *question) finish(err error) error {
 
 // orphan disposes of a grant whose caller has left.
 func (c *question) orphan() {
-	if c.grant.reply.Waits {
+	if c.grant.reply.Enrolled {
 		c.engine.names.enrolledBehind(c.topic())
 	}
 	c.abandon()
 	if c.marks.claims {
 		c.withdrawClaim() // it may have been made after its owner left
 	}
-}
-
-// question is what the store is asked.
-func (c *question) question() backend.AcquireRequest {
-	q := backend.AcquireRequest{
-		Kind: c.Family, Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced,
-		Wait: c.place, Age: c.Age, Waits: c.marks.enrols, Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
-	}
-	// What the session knows after a first request may be that this one got the lock.
-	q.Cached = c.Try && !c.grant.repeats()
-	if c.Family == backend.KindRead && c.outer != nil {
-		q.Under, q.UnderKind = c.outer.Tenure.Owner, of(c.outer).family
-	}
-	if c.marks.claims {
-		q.Claim, q.Claimant = c.engine.Config.Watchdog, c.engine.Config.ID
-	}
-	return q
-}
-
-// entering is what the store is asked for a lock that another owner holds.
-func (c *question) entering() backend.EnterRequest {
-	x := c.claim
-	q := backend.EnterRequest{
-		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Under: x.Owner, Holds: x.Hold, Fenced: c.Fenced && x.Token == 0,
-		Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
-	}
-	if c.outer == nil { // it came from elsewhere
-		q.Drawn = x.Token
-	}
-	return q
 }
 
 // receive settles what an acquisition came to, for a caller that may have left.
@@ -339,7 +296,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 	n := e.names.of(c.topic())
 	t.name = n
 	switch {
-	case c.Family == backend.KindPermits:
+	case c.Family == backend.KindSemaphore:
 		e.names.permits[t.Owner] = t
 		e.names.tidy(n)
 	default:
@@ -374,8 +331,8 @@ func (c *question) require() {
 		return
 	}
 	g.granted, g.err = false, lacks
-	q := backend.ReleaseRequest{Kind: c.Family, Name: c.Name, Owner: g.owner}
-	if _, _, err := c.engine.SendRelease(q); err != nil {
+	q := backend.ReleaseRequest{Name: c.Name, Owner: g.owner}
+	if _, _, err := c.engine.SendRelease(c.Family, q); err != nil {
 		g.late, g.until = g.late+1, max(g.until, c.engine.Now().Mono+int64(c.ttl))
 	}
 }

@@ -84,7 +84,7 @@ func (e *Engine) Acquire(ctx, wait context.Context, r Request) (h *lease.Handle,
 
 // enter takes the lock under what the context carries; entered is false where that is nothing.
 func (c *call) enter() (h *lease.Handle, entered bool, err error) {
-	if c.Family == backend.KindPermits {
+	if c.Family == backend.KindSemaphore {
 		return nil, false, nil
 	}
 	c.key = keyOf(c.engine, topicOf(c.Family, c.Name))

@@ -96,10 +96,10 @@ func (s *renewer) compensate(d debt) {
 		s.leaveLine(d)
 		return
 	}
-	q := backend.ReleaseRequest{Kind: d.family, Name: d.name, Owner: d.owner, Undo: d.late > 0}
+	q := backend.ReleaseRequest{Name: d.name, Owner: d.owner, Undo: d.late > 0}
 	var p *repetition
 	p = s.repeat(d.name, d.until, func() bool {
-		reply, err := e.store.Release(e.base, q)
+		reply, err := e.store.kinds[d.family].release(e.base, q)
 		if err != nil {
 			return false
 		}

@@ -113,7 +113,7 @@ type Waiting struct {
 // Waiting makes one; what it gets begins with ctx, and its wait ends with ctx or with the request's.
 func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel func(), err error) {
 	things := "latches"
-	if k.Topic.Kind == backend.KindSemaphore {
+	if k.Topic.Kind == backend.KindCountingSemaphore {
 		things = "counting semaphores"
 	}
 	switch {

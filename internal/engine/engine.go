@@ -61,7 +61,7 @@ func New(b backend.Backend, cfg Config) (*Engine, error) {
 		e.cancel()
 		return nil, fmt.Errorf("%w: %w", fail.Invalid, err)
 	}
-	e.store = store{session, session.Capabilities()}
+	e.store = newStore(session)
 	return e, nil
 }
 
@@ -113,18 +113,12 @@ func (e *Engine) Usable() error {
 	return nil
 }
 
-// store is the session, and what it can do besides.
-type store struct {
-	backend.Store
-	can backend.Capabilities
-}
-
 // node numbers the node of the store that has a name; 0 where there is one only, or it is not known.
 func (s *store) node(name string) int {
-	if s.can.Nodes == nil {
+	if s.can.Partitions == nil {
 		return 0
 	}
-	return s.can.Nodes.Node(name)
+	return s.can.Partitions.Partition(name)
 }
 
 // leaves reports whether the store lets callers leave commands for a kind.

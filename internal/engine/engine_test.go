@@ -183,7 +183,7 @@ func TestAChangeHeardBeforeASuccessorTakesItUpIsNotForgotten(t *testing.T) {
 		tn.vacate(true)
 		tn.Leave()
 		e.unlock()
-		_, err = e.store.ForceRelease(t.Context(), lockTopic("n"))
+		_, err = e.store.ForceRelease(t.Context(), "n")
 		must(t, err)
 		got := <-next
 		must(t, got.error)

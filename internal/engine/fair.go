@@ -185,7 +185,7 @@ func (p *place) note(g *grant) {
 // look now and then, so that the store does not take them for dead.
 func (f *fairCall) nextLook() time.Duration {
 	c, e, reply := f.call, f.engine, &f.grant.reply
-	look := reply.Look
+	look := reply.AskAfter
 	if look < 0 {
 		look = lookAgain
 	}

@@ -26,9 +26,9 @@ const (
 type handler Engine
 
 var (
-	_ backend.Handler     = (*handler)(nil)
-	_ backend.WatchFailer = (*handler)(nil)
-	_ backend.TurnHandler = (*handler)(nil)
+	_ backend.Handler      = (*handler)(nil)
+	_ backend.WatchFailer  = (*handler)(nil)
+	_ backend.QueueHandler = (*handler)(nil)
 )
 
 // Watching tells that t is watched from now on.
@@ -70,8 +70,8 @@ func (h *handler) heard(t backend.Topic, deaf error) {
 	}
 }
 
-// Passed tells that t was released, and that another client was told to ask.
-func (h *handler) Passed(t backend.Topic, next backend.Turn) {
+// Served tells that t was released, and that another client was told to ask.
+func (h *handler) Served(t backend.Topic, place backend.QueuePlace) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
@@ -83,8 +83,8 @@ func (h *handler) Passed(t backend.Topic, next backend.Turn) {
 		n.Notify() // it asks for more than the lock, or has not been refused yet
 	default:
 		delay := silence
-		if !next.Second {
-			delay += silence + rand.N(time.Duration(next.Waiting+1)*silence)
+		if !place.Next {
+			delay += silence + rand.N(time.Duration(place.Waiting+1)*silence)
 		}
 		n.Recheck(e.Now().Mono + int64(delay))
 	}

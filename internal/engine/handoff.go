@@ -16,7 +16,7 @@ type handoff struct {
 	to    *waiter
 	owner string // the successor's id
 	sent  clock.Instant
-	req   backend.HandOverRequest
+	req   backend.ServeRequest
 	// round, events and enrolled are those of the waiters then.
 	round    int
 	events   uint64
@@ -25,7 +25,7 @@ type handoff struct {
 	changes int
 	isLocal bool // nothing needs to be sent
 
-	reply   backend.HandOverReply
+	reply   backend.ServeReply
 	failure error
 }
 
@@ -48,12 +48,12 @@ func newHandoff(t *tenure) *handoff {
 		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
 	h.isLocal = h.passes(h.sent) && n.budget > 0
-	h.req = backend.HandOverRequest{
-		Name: n.topic.Name, Owner: t.Owner, Successor: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
-		Yield: n.budget <= 0, Waits: e.names.watches.confirmed(n.topic),
+	h.req = backend.ServeRequest{
+		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
+		Yield: n.budget <= 0, Enrols: e.names.watches.confirmed(n.topic),
 	}
 	// What it tells may arrive before its reply.
-	n.enrolled = n.enrolled || h.req.Yield && h.req.Waits
+	n.enrolled = n.enrolled || h.req.Yield && h.req.Enrols
 	return h
 }
 
@@ -110,8 +110,8 @@ func (h *handoff) local() bool {
 }
 
 // send sends it.
-func (h *handoff) send(ctx context.Context) (backend.HandOverReply, error) {
-	return h.from.engine.store.can.Queue.HandOver(ctx, h.req)
+func (h *handoff) send(ctx context.Context) (backend.ServeReply, error) {
+	return h.from.engine.store.can.Queue.Serve(ctx, h.req)
 }
 
 // settle passes on what it came to, with the mutex; held tells whether a release that followed found the lock held,
@@ -127,7 +127,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	if h.failure != nil && !held {
 		g.blame(h.failure, h.req.Lease)
 	}
-	if !h.reply.Waits && n.waits {
+	if !h.reply.Enrolled && n.waits {
 		n.enrolled = n.enrolled && h.enrolled
 	}
 	switch {
@@ -140,14 +140,14 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
 		e.renewer.abandon(&w.call.Request, g, d)
-	case h.reply.Waits && n.first() != nil:
+	case h.reply.Enrolled && n.first() != nil:
 		n.enrolled, n.refused = true, true
 		n.RetryAt(e.Now().Mono + int64(e.Config.Watchdog))
 		if n.round == h.round { // otherwise they came later, and are to ask
 			n.Heard(h.events)
 		}
 		return false
-	case h.reply.Waits:
+	case h.reply.Enrolled:
 		n.expect()
 		n.enrolled = true // tidy then withdraws the entry
 	}
@@ -166,7 +166,7 @@ func (s *names) withdrawEntry(n *name) {
 	}
 	t := n.topic
 	until := e.Now().Mono + int64(retry.Patience)
-	e.renewer.repeat(t.Name, until, func() bool { return e.store.can.Queue.StepBack(e.base, t) == nil }, nil)
+	e.renewer.repeat(t.Name, until, func() bool { return e.store.can.Queue.Leave(e.base, t.Name) == nil }, nil)
 }
 
 // enrolledBehind notes that a request, whose caller has left, has left an entry in the store's queue.

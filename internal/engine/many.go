@@ -228,9 +228,9 @@ func (b *bundle) send(ctx context.Context) error {
 	for i := range in {
 		c := &b.calls[i]
 		in[i] = backend.AcquireRequest{
-			Kind: c.Family, Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
+			Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
 			// What the session knows after a first request may be that this one got the lock.
-			Cached: c.Try && !b.grant.repeats(),
+			Unasked: c.Try && !b.grant.repeats(),
 		}
 	}
 	g := &b.grant
@@ -396,7 +396,7 @@ func (g *together) send() (passing error) {
 	out := make([]backend.ReleaseResult, len(g.todo))
 	for i, x := range g.todo {
 		t := x.tenure
-		in[i] = backend.ReleaseRequest{Kind: t.family, Name: t.Key.Name, Owner: t.Owner, Keep: x.keep}
+		in[i] = backend.ReleaseRequest{Name: t.Key.Name, Owner: t.Owner, Keep: x.keep}
 	}
 	g.engine.store.can.Batch.ReleaseAll(g.engine.base, in, out)
 	var again []*releasing

@@ -188,12 +188,12 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 func (x *reentry) send(ctx context.Context) error {
 	c, g := x.call, &x.grant
 	q := backend.HoldsRequest{
-		Kind: c.Family, Name: c.Name, Owner: x.tenure.Owner, Holds: x.holds, Lease: c.ttl, Fenced: x.fenced,
-		Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout,
+		Name: c.Name, Owner: x.tenure.Owner, Holds: x.holds, Lease: c.ttl, Fenced: x.fenced,
+		Replication: backend.Replication{Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout},
 	}
 	g.sending(c.engine.Now())
 	g.sent = g.asked
-	reply, err := c.engine.store.SetHolds(ctx, q)
+	reply, err := c.engine.store.kinds[c.Family].setHolds(ctx, q)
 	if g.err = err; err != nil {
 		g.blame(err, c.ttl)
 		return err
@@ -279,7 +279,7 @@ func (x *reentry) undo() {
 	e.unlock()
 	if live && keep > 0 && (g.granted || g.late > 0) {
 		// Where it fails, the next count that is set puts it right, being absolute.
-		_, _, failure = e.SendRelease(releaseOf(t, keep))
+		_, _, failure = e.SendRelease(t.kind(), releaseOf(t, keep))
 	}
 	e.lock()
 	defer e.unlock()
@@ -301,7 +301,7 @@ func (c *call) withdrawClaim() {
 	go func() {
 		defer e.end()
 		// Where it fails, the claim ends by itself.
-		_ = e.retry.Do(func() error { return s.Withdraw(e.base, t, e.Config.ID) })
+		_ = e.retry.Do(func() error { return s.Withdraw(e.base, t.Name, e.Config.ID) })
 		e.lock()
 		defer e.unlock()
 		e.names.notify(t)

@@ -195,20 +195,20 @@ func (x *releasing) send(ctx context.Context) error {
 	if x.handoff != nil {
 		return x.handed(x.handoff.send(ctx))
 	}
-	reply, err := x.tenure.engine.store.Release(ctx, releaseOf(x.tenure, x.keep))
+	reply, err := x.tenure.engine.store.kinds[x.tenure.kind()].release(ctx, releaseOf(x.tenure, x.keep))
 	x.held = reply.Held
 	return err
 }
 
 // handed notes what a handoff came to.
-func (x *releasing) handed(reply backend.HandOverReply, err error) error {
+func (x *releasing) handed(reply backend.ServeReply, err error) error {
 	x.handoff.reply, x.handoff.failure, x.held = reply, err, reply.Held
 	return err
 }
 
 func (x *releasing) left(err error) func() error {
 	if x.handoff != nil {
-		return leftBehind(err, func(reply backend.HandOverReply, err error) { _ = x.handed(reply, err) })
+		return leftBehind(err, func(reply backend.ServeReply, err error) { _ = x.handed(reply, err) })
 	}
 	return leftBehind(err, func(reply backend.ReleaseReply, _ error) { x.held = reply.Held })
 }
@@ -219,7 +219,7 @@ func (x *releasing) finish(err error) error {
 	}
 	if err != nil {
 		t := x.tenure
-		x.held, x.unsure, err = t.engine.resumeRelease(releaseOf(t, x.keep), time.Now(), err)
+		x.held, x.unsure, err = t.engine.resumeRelease(t.kind(), releaseOf(t, x.keep), time.Now(), err)
 	}
 	return x.settle(err)
 }
@@ -294,25 +294,26 @@ func (x *releasing) explain(err error) error {
 }
 
 func releaseOf(t *tenure, keep int) backend.ReleaseRequest {
-	return backend.ReleaseRequest{Kind: t.kind(), Name: t.Key.Name, Owner: t.Owner, Keep: keep}
+	return backend.ReleaseRequest{Name: t.Key.Name, Owner: t.Owner, Keep: keep}
 }
 
 // SendRelease repeats a release that fails for a reason that may pass. Unsure tells that an attempt whose reply
 // was lost may have done it: then nothing held is as it should be.
-func (e *Engine) SendRelease(q backend.ReleaseRequest) (held, unsure bool, err error) {
+func (e *Engine) SendRelease(k backend.Kind, q backend.ReleaseRequest) (held, unsure bool, err error) {
 	sent := time.Now()
-	reply, err := e.store.Release(e.unleft(e.store.leaves(q.Kind)), q)
+	reply, err := e.store.kinds[k].release(e.unleft(e.store.leaves(k)), q)
 	if err == nil {
 		return reply.Held, false, nil
 	}
-	return e.resumeRelease(q, sent, err)
+	return e.resumeRelease(k, q, sent, err)
 }
 
 // resumeRelease is SendRelease after an attempt that was sent at a time and failed.
-func (e *Engine) resumeRelease(q backend.ReleaseRequest, sent time.Time, failure error) (held, unsure bool, err error) {
+func (e *Engine) resumeRelease(k backend.Kind, q backend.ReleaseRequest, sent time.Time,
+	failure error) (held, unsure bool, err error) {
 	unsure = backend.FaultOf(failure).MayHaveRun
 	err = e.retry.Resume(failure, sent, func() error {
-		reply, err := e.store.Release(e.unleft(e.store.leaves(q.Kind)), q)
+		reply, err := e.store.kinds[k].release(e.unleft(e.store.leaves(k)), q)
 		unsure = unsure || err != nil && backend.FaultOf(err).MayHaveRun
 		held = reply.Held
 		return err

@@ -125,6 +125,7 @@ func (s *renewer) send(l *lane) {
 func (s *renewer) renew(batch []*tenure) {
 	e := s.engine
 	in := make([]backend.RenewRequest, 0, len(batch))
+	var kinds [renewBatch]backend.Kind
 	out := make([]backend.RenewResult, len(batch))
 	asked := batch[:0]
 	now := e.Now()
@@ -136,22 +137,23 @@ func (s *renewer) renew(batch []*tenure) {
 			t.Plan.Renewing = false
 			continue
 		}
-		q := backend.RenewRequest{Kind: t.record(), Name: t.Key.Name, Owner: t.Owner, Lease: t.Question(now)}
-		in, asked = append(in, q), append(asked, t)
+		kinds[len(in)] = t.record()
+		in = append(in, backend.RenewRequest{Name: t.Key.Name, Owner: t.Owner, Lease: t.Question(now)})
+		asked = append(asked, t)
 	}
 	e.unlock()
 	if len(in) == 0 {
 		return
 	}
 	sent := e.Now()
-	e.store.Renew(e.base, in, out[:len(in)])
+	e.store.renew(e.base, kinds[:], in, out[:len(in)])
 	e.lock()
 	defer e.unlock()
 	now = e.Now()
 	for i, t := range asked {
 		t.Plan.Renewing = false
 		if t.State == lease.Live {
-			renewal{tenure: t, sent: sent, now: now, asked: in[i], result: out[i]}.settle()
+			renewal{tenure: t, sent: sent, now: now, kind: kinds[i], asked: in[i], result: out[i]}.settle()
 		}
 	}
 }
@@ -160,6 +162,7 @@ func (s *renewer) renew(batch []*tenure) {
 type renewal struct {
 	tenure    *tenure
 	sent, now clock.Instant
+	kind      backend.Kind
 	asked     backend.RenewRequest
 	result    backend.RenewResult
 }
@@ -179,7 +182,7 @@ func (r renewal) settle() {
 	if t.expire(r.now); t.State != lease.Live {
 		return
 	}
-	if r.asked.Kind != t.record() {
+	if r.kind != t.record() {
 		// It was lent meanwhile: the renewal may have come after a callee that entered, and prolonged that one's lease only.
 		t.Plan.RenewAt = r.now.Mono
 		t.reschedule()

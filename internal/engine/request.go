@@ -65,7 +65,7 @@ func (r *Request) missing(holds string) string {
 }
 
 func (r *Request) notAcquired(remaining time.Duration, why string) error {
-	if r.Family == backend.KindSemaphore || r.Family == backend.KindLatch {
+	if r.Family == backend.KindCountingSemaphore || r.Family == backend.KindCountDownLatch {
 		remaining = 0 // there is no lease that could end
 	}
 	return fail.Public(&fail.Error{

@@ -110,7 +110,7 @@ func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
 func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) (backend.Record, error) {
 	rec := new(backend.Record)
 	err := e.Manage(ctx, "inspect", name, func() (err error) {
-		*rec, err = e.store.Inspect(e.base, topicOf(family, name))
+		*rec, err = e.store.kinds[topicOf(family, name).Kind].inspect(e.base, name)
 		return err
 	})
 	if err != nil {
@@ -126,7 +126,7 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 		e.lock()
 		before := e.names.holdersOf(t)
 		e.unlock()
-		if *removed, err = e.store.ForceRelease(e.base, t); err != nil || !*removed {
+		if *removed, err = e.store.kinds[t.Kind].forceRelease(e.base, name); err != nil || !*removed {
 			return err
 		}
 		now := e.Now()

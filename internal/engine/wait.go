@@ -74,10 +74,10 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	}
 	a := Answer{
 		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
-		Left: r.Remaining, Enrolled: r.Waits, Failure: c.grant.err,
+		Left: r.Remaining, Enrolled: r.Enrolled, Failure: c.grant.err,
 	}
 	if c.claim != nil {
-		a.Look = r.Look
+		a.Look = r.AskAfter
 	}
 	if r.Claimed {
 		a.Again = c.engine.Config.Watchdog / 3

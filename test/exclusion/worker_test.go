@@ -396,8 +396,8 @@ type everything struct{ backend.Store }
 
 func (x everything) Capabilities() backend.Capabilities {
 	can := x.Store.Capabilities()
-	return backend.Capabilities{Fair: can.Fair, ReadWrite: can.ReadWrite, Latches: can.Latches, Semaphores: can.Semaphores,
-		Permits: can.Permits}
+	return backend.Capabilities{Fair: can.Fair, ReadWrite: can.ReadWrite, CountDownLatches: can.CountDownLatches,
+		CountingSemaphores: can.CountingSemaphores, Semaphores: can.Semaphores}
 }
 
 // bare is a session of plain locks.
@@ -409,20 +409,54 @@ func (bare) Capabilities() backend.Capabilities { return backend.Capabilities{} 
 type releasesAnybodys struct{ everything }
 
 func (x releasesAnybodys) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	reply, err := x.everything.Release(ctx, r)
-	if err != nil || reply.Held || r.Keep > 0 {
-		return reply, err
-	}
-	switch r.Kind {
-	case backend.KindPermits:
-		_, err = x.Capabilities().Permits.AddCount(ctx, backend.CountRequest{Topic: backend.Topic{Kind: r.Kind, Name: r.Name}, ID: "twice " + r.Owner, N: 1})
-		reply.Held = true
-	case backend.KindRead, backend.KindWrite:
-		reply.Held, err = x.ForceRelease(ctx, backend.Topic{Kind: backend.KindWrite, Name: r.Name})
-	default:
-		reply.Held, err = x.ForceRelease(ctx, backend.Topic{Name: r.Name})
+	return releaseAnybodys(ctx, r, x.everything.Release, x.ForceRelease)
+}
+
+// releaseAnybodys removes the record though the owner does not hold it.
+func releaseAnybodys(ctx context.Context, r backend.ReleaseRequest,
+	release func(context.Context, backend.ReleaseRequest) (backend.ReleaseReply, error),
+	force func(context.Context, string) (bool, error)) (backend.ReleaseReply, error) {
+	reply, err := release(ctx, r)
+	if err == nil && !reply.Held && r.Keep == 0 {
+		reply.Held, err = force(ctx, r.Name)
 	}
 	return reply, err
+}
+
+func (x releasesAnybodys) Capabilities() backend.Capabilities {
+	can := x.everything.Capabilities()
+	can.ReadWrite, can.Semaphores = anybodysRW{can.ReadWrite}, anybodysPermits{can.Semaphores}
+	can.Fair = anybodysFair{can.Fair, x.Store}
+	return can
+}
+
+type anybodysRW struct{ backend.ReadWriteStore }
+
+func (x anybodysRW) ReleaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return releaseAnybodys(ctx, r, x.ReadWriteStore.ReleaseRead, x.ForceReleaseRW)
+}
+
+func (x anybodysRW) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return releaseAnybodys(ctx, r, x.ReadWriteStore.ReleaseWrite, x.ForceReleaseRW)
+}
+
+type anybodysFair struct {
+	backend.FairStore
+	s backend.Store
+}
+
+func (x anybodysFair) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return releaseAnybodys(ctx, r, x.FairStore.Release, x.s.ForceRelease)
+}
+
+type anybodysPermits struct{ backend.SemaphoreStore }
+
+func (x anybodysPermits) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return releaseAnybodys(ctx, r, x.SemaphoreStore.Release, func(ctx context.Context, name string) (bool, error) {
+		q := backend.CountRequest{Topic: backend.Topic{Kind: backend.KindSemaphore, Name: name}, ID: "twice " + r.Owner, N: 1}
+		_, err := x.AddCount(ctx, q)
+		return true, err
+	})
 }
 
 // grantsInVain grants to one waiter in so many of a queue what another holds.
@@ -431,11 +465,22 @@ type grantsInVain struct {
 	refusals atomic.Int64
 }
 
-func (x *grantsInVain) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := x.everything.Acquire(ctx, r)
-	if err == nil && !reply.Granted && reply.Remaining > 0 && r.Kind == backend.KindFair && x.refusals.Add(1)%20 == 0 {
-		x.Capabilities().Fair.Leave(ctx, backend.LeaveRequest{Name: r.Name, Owner: r.Owner, Wait: r.Wait})
-		return backend.AcquireReply{Granted: true}, nil
+func (x *grantsInVain) Capabilities() backend.Capabilities {
+	can := x.everything.Capabilities()
+	can.Fair = fairInVain{can.Fair, x}
+	return can
+}
+
+type fairInVain struct {
+	backend.FairStore
+	by *grantsInVain
+}
+
+func (x fairInVain) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	reply, err := x.FairStore.Acquire(ctx, r)
+	if err == nil && !reply.Granted && reply.Remaining > 0 && x.by.refusals.Add(1)%20 == 0 {
+		x.Leave(ctx, backend.LeaveRequest{Name: r.Name, Owner: r.Owner, Wait: r.Wait})
+		return backend.FairReply{AcquireReply: backend.AcquireReply{Granted: true}}, nil
 	}
 	return reply, err
 }
@@ -443,10 +488,18 @@ func (x *grantsInVain) Acquire(ctx context.Context, r backend.AcquireRequest) (b
 // dropsReaders removes the record when a writer releases it, though it reads on.
 type dropsReaders struct{ everything }
 
-func (x dropsReaders) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	reply, err := x.everything.Release(ctx, r)
-	if err == nil && r.Kind == backend.KindWrite && r.Keep == 0 {
-		_, err = x.ForceRelease(ctx, backend.Topic{Kind: backend.KindWrite, Name: r.Name})
+func (x dropsReaders) Capabilities() backend.Capabilities {
+	can := x.everything.Capabilities()
+	can.ReadWrite = readersDropped{can.ReadWrite}
+	return can
+}
+
+type readersDropped struct{ backend.ReadWriteStore }
+
+func (x readersDropped) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := x.ReadWriteStore.ReleaseWrite(ctx, r)
+	if err == nil && r.Keep == 0 {
+		_, err = x.ForceReleaseRW(ctx, r.Name)
 	}
 	return reply, err
 }
@@ -460,12 +513,12 @@ type miscounts struct {
 
 func (x *miscounts) Capabilities() backend.Capabilities {
 	can := x.everything.Capabilities()
-	can.Semaphores = miscounted{can.Semaphores, x}
+	can.CountingSemaphores = miscounted{can.CountingSemaphores, x}
 	return can
 }
 
 type miscounted struct {
-	backend.SemaphoreStore
+	backend.CountingSemaphoreStore
 	by *miscounts
 }
 
@@ -477,7 +530,7 @@ func (s miscounted) AddCount(ctx context.Context, r backend.CountRequest) (sum i
 	for i := range times {
 		q := r
 		q.ID = fmt.Sprint(r.ID, ":", i)
-		if sum, err = s.SemaphoreStore.AddCount(ctx, q); err != nil {
+		if sum, err = s.CountingSemaphoreStore.AddCount(ctx, q); err != nil {
 			return sum, err
 		}
 	}

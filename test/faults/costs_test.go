@@ -229,16 +229,16 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}},
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
 		prepare: lockAndUnlock(mortise.LockerOption{})},
-	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 26}, {2, 8}, {2, 10}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.Lock(context.Background(), "n")) }
 	}},
-	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}},
+	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
 		prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 27}, {2, 10}, {2, 11}, {0, 13}},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 25}, {2, 9}, {2, 9}, {0, 13}},
 		prepare: lockAndUnlock(mortise.Fenced())},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 49}, {2, 27}, {2, 27}, {0, 19}},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 46}, {2, 24}, {2, 24}, {0, 16}},
 		prepare: lockAndUnlock(mortise.Fair())},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
 		read := b.RW().Read
@@ -248,10 +248,10 @@ var operations = []operation{
 		write := b.RW().Write
 		return func() error { return ended(write.Lock(t.Context(), "n")) }
 	}},
-	{name: "TryLock, Unlock", want: [4]cost{{2, 25}, {2, 7}, {2, 9}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "TryLock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.TryLock(t.Context(), "n")) }
 	}},
-	{name: "TryLock, held by another client", want: [4]cost{{1, 16}, {0, 7}, {1, 9}, {0, 11}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "TryLock, held by another client", want: [4]cost{{1, 15}, {0, 7}, {1, 8}, {0, 11}}, prepare: func(t *testing.T, b *setup) func() error {
 		held(t, b.other, "n")
 		return refused(t, b)
 	}},
@@ -259,15 +259,15 @@ var operations = []operation{
 		held(t, b.Client, "n")
 		return refused(t, b)
 	}},
-	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 31}, {2, 15}, {2, 15}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 30}, {2, 14}, {2, 14}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		ctx := held(t, b.Client, "n").Context()
 		return func() error { return ended(b.Lock(ctx, "n")) }
 	}},
-	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 138}, {2, 117}, {2, 117}, {0, 91}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 136}, {2, 115}, {2, 115}, {0, 89}}, prepare: func(t *testing.T, b *setup) func() error {
 		parts := mortise.Parts(b.Client, "a", "b", "c")
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
-	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 30}, {2, 30}, {0, 27}},
+	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 29}, {2, 29}, {0, 26}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			s := b.CountingSemaphore("n")
 			harness.Must(s.TrySetPermits(t.Context(), 2))(t)

@@ -29,7 +29,7 @@ var arrows = map[string]string{
 
 	"backend":                      "",
 	"backend/memory":               "backend",
-	"backend/backendtest":          ". backend",
+	"backend/backendtest":          ". backend internal/redistest/anykind",
 	"backend/redisproto":           "backend scripts" + below,
 	"backend/redisproto/batcher":   "",
 	"backend/redisproto/heldcache": "backend",
@@ -57,6 +57,7 @@ var arrows = map[string]string{
 
 	"internal/cmd/rules":             "",
 	"internal/redistest":             "",
+	"internal/redistest/anykind":     "backend",
 	"internal/redistest/check":       "",
 	"internal/redistest/conformance": "backend backend/backendtest internal/redistest",
 }

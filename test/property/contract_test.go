@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // contract is what the port promises of one name, in plain Go and with no store: which owner
@@ -112,10 +113,10 @@ func fine(yes bool) reply { return reply{err: "ok", yes: yes} }
 func (c *contract) tell(k backend.Kind, owner string) {
 	c.told[backend.Topic{Kind: k, Owner: owner}]++
 	switch k { // these share a channel
-	case backend.KindSemaphore:
-		c.told[backend.Topic{Kind: backend.KindPermits}]++
-	case backend.KindPermits:
+	case backend.KindCountingSemaphore:
 		c.told[backend.Topic{Kind: backend.KindSemaphore}]++
+	case backend.KindSemaphore:
+		c.told[backend.Topic{Kind: backend.KindCountingSemaphore}]++
 	}
 }
 
@@ -131,7 +132,7 @@ func (c *contract) occupy() {
 
 // The plain lock, fenced or not.
 
-func (c *contract) acquire(q backend.AcquireRequest) reply {
+func (c *contract) acquire(q anykind.AcquireRequest) reply {
 	switch {
 	case c.free():
 		c.lock = &grip{q.Owner, 1, q.Lease}
@@ -154,7 +155,7 @@ func (c *contract) elsewhere() reply {
 	return fine(false)
 }
 
-func (c *contract) reenter(q backend.HoldsRequest) reply {
+func (c *contract) reenter(q anykind.HoldsRequest) reply {
 	if !c.holds(q.Owner) {
 		return c.elsewhere()
 	}
@@ -162,7 +163,7 @@ func (c *contract) reenter(q backend.HoldsRequest) reply {
 	return reply{err: "ok", yes: true, token: q.Fenced}
 }
 
-func (c *contract) release(q backend.ReleaseRequest) reply {
+func (c *contract) release(q anykind.ReleaseRequest) reply {
 	switch {
 	case !c.holds(q.Owner):
 		return c.elsewhere()
@@ -216,7 +217,7 @@ func (c *contract) first() {
 	c.tell(backend.KindLock, "")
 }
 
-func (c *contract) ask(q backend.AcquireRequest) reply {
+func (c *contract) ask(q anykind.AcquireRequest) reply {
 	if !c.free() && c.lock == nil {
 		return wrong
 	}
@@ -274,7 +275,7 @@ func (c *contract) longest() (most time.Duration) {
 	return most
 }
 
-func (c *contract) read(q backend.AcquireRequest) reply {
+func (c *contract) read(q anykind.AcquireRequest) reply {
 	switch {
 	case c.count != nil || c.foreign:
 		return wrong
@@ -300,7 +301,7 @@ func (c *contract) read(q backend.AcquireRequest) reply {
 	return fine(true)
 }
 
-func (c *contract) write(q backend.AcquireRequest) reply {
+func (c *contract) write(q anykind.AcquireRequest) reply {
 	switch {
 	case c.free():
 		if c.claim == q.Claimant {
@@ -322,7 +323,7 @@ func (c *contract) write(q backend.AcquireRequest) reply {
 
 func (c *contract) writes(owner string) bool { return c.rw != nil && c.rw.writer == owner }
 
-func (c *contract) rewrite(q backend.HoldsRequest) reply {
+func (c *contract) rewrite(q anykind.HoldsRequest) reply {
 	switch {
 	case q.Kind == backend.KindRead:
 		return reply{err: "fault"}
@@ -333,7 +334,7 @@ func (c *contract) rewrite(q backend.HoldsRequest) reply {
 	return fine(true)
 }
 
-func (c *contract) releaseSide(q backend.ReleaseRequest) reply {
+func (c *contract) releaseSide(q anykind.ReleaseRequest) reply {
 	if q.Kind == backend.KindWrite {
 		switch {
 		case !c.writes(q.Owner):
@@ -404,10 +405,10 @@ func (c *contract) forceRW() reply {
 }
 
 // renew is that of all kinds.
-func (c *contract) renew(q backend.RenewRequest) bool {
+func (c *contract) renew(q anykind.RenewRequest) bool {
 	var lease *time.Duration
 	switch q.Kind {
-	case backend.KindPermits:
+	case backend.KindSemaphore:
 		if p := c.out[q.Owner]; p != nil && !p.ended {
 			lease = &p.lease
 		}
@@ -435,7 +436,7 @@ func (c *contract) renew(q backend.RenewRequest) bool {
 // over: the lease that an owner just got has run out.
 func (c *contract) over(k backend.Kind, owner string) {
 	switch k {
-	case backend.KindPermits:
+	case backend.KindSemaphore:
 		c.out[owner].ended = true
 	case backend.KindRead:
 		c.rw.readers[owner].ended = true
@@ -558,7 +559,7 @@ func (c *contract) countDown(q backend.CountRequest) reply {
 			return counts(false, c.there())
 		}
 		c.count = nil
-		c.tell(backend.KindLatch, "")
+		c.tell(backend.KindCountDownLatch, "")
 	}
 	return counts(false, c.there())
 }
@@ -566,7 +567,7 @@ func (c *contract) countDown(q backend.CountRequest) reply {
 func (c *contract) deleteCount(q backend.CountRequest) reply {
 	return c.decided(q, c.count != nil, func() {
 		c.count = nil
-		c.tell(backend.KindLatch, "")
+		c.tell(backend.KindCountDownLatch, "")
 	})
 }
 
@@ -574,7 +575,7 @@ func (c *contract) readCount(k backend.Kind) reply {
 	if c.misfit() {
 		return wrong
 	}
-	if k == backend.KindPermits && c.reclaim() && c.there() > 0 {
+	if k == backend.KindSemaphore && c.reclaim() && c.there() > 0 {
 		c.tell(k, "")
 	}
 	return counts(false, c.there())
@@ -593,7 +594,7 @@ func (c *contract) reclaim() (some bool) {
 	return some
 }
 
-func (c *contract) permit(q backend.AcquireRequest) reply {
+func (c *contract) permit(q anykind.AcquireRequest) reply {
 	if c.misfit() {
 		return wrong
 	}
@@ -614,12 +615,12 @@ func (c *contract) permit(q backend.AcquireRequest) reply {
 	}
 	r.n = c.there()
 	if some && r.n > 0 {
-		c.tell(backend.KindPermits, "")
+		c.tell(backend.KindSemaphore, "")
 	}
 	return r
 }
 
-func (c *contract) returned(q backend.ReleaseRequest) reply {
+func (c *contract) returned(q anykind.ReleaseRequest) reply {
 	p := c.out[q.Owner]
 	switch {
 	case p == nil:
@@ -629,7 +630,7 @@ func (c *contract) returned(q backend.ReleaseRequest) reply {
 	}
 	delete(c.out, q.Owner)
 	if c.add(1) > 0 {
-		c.tell(backend.KindPermits, "")
+		c.tell(backend.KindSemaphore, "")
 	}
 	return fine(!p.ended)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -342,7 +343,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				harness.FatalIf(t, got != want, "%s: the contract has %s, %s %s", what, want, w.label, got)
 			}
 		}
-		kind := rapid.SampledFrom([]backend.Kind{backend.KindSemaphore, backend.KindPermits, backend.KindLatch}).Draw(t, "kind")
+		kind := rapid.SampledFrom([]backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore, backend.KindCountDownLatch}).Draw(t, "kind")
 		request := func(n int) backend.CountRequest {
 			return backend.CountRequest{Topic: backend.Topic{Kind: kind}, ID: fresh(), N: int64(n)}
 		}
@@ -371,7 +372,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 		}
 		available := func(*mortise.Client, string) (int64, error) { return 0, nil }
 		switch kind {
-		case backend.KindSemaphore:
+		case backend.KindCountingSemaphore:
 			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
 				return c.CountingSemaphore(name).TrySetPermits(ctx, n)
 			},
@@ -405,7 +406,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 					return fmt.Sprint(n, " ", verdict(err))
 				})
 			}
-		case backend.KindPermits:
+		case backend.KindSemaphore:
 			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
 				return c.Semaphore(name).TrySetPermits(ctx, n)
 			},
@@ -415,7 +416,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				return int64(n), err
 			}
 			ops["acquire"] = func(t *rapid.T) {
-				q := backend.AcquireRequest{Owner: fmt.Sprint(len(out)), Lease: long}
+				q := anykind.AcquireRequest{Owner: fmt.Sprint(len(out)), Lease: long}
 				r := k.permit(q)
 				got := make([]*mortise.Permit, len(worlds))
 				each(t, "acquire", took(r.yes), func(n int, c *mortise.Client, name string) (v string) {
@@ -435,7 +436,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 					}
 					i := rapid.IntRange(0, len(out)-1).Draw(t, "permit")
 					want := "ok"
-					if !k.returned(backend.ReleaseRequest{Owner: fmt.Sprint(i)}).yes {
+					if !k.returned(anykind.ReleaseRequest{Owner: fmt.Sprint(i)}).yes {
 						want = "NotHeld"
 					}
 					each(t, fmt.Sprintf("release of %d, by id %v", i, byID), want, func(n int, c *mortise.Client, name string) string {
@@ -453,7 +454,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				}
 			}
 			ops["release"], ops["release by id"] = release(false), release(true)
-		case backend.KindLatch:
+		case backend.KindCountDownLatch:
 			available = func(c *mortise.Client, name string) (int64, error) { return c.CountDownLatch(name).Count(ctx) }
 			ops["set"] = func(t *rapid.T) {
 				n := some(t)

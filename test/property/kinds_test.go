@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -28,7 +29,7 @@ type resend struct {
 	what string
 	q    backend.CountRequest
 	want func(backend.CountRequest) reply
-	op   func(backend.Store, backend.CountRequest) reply
+	op   func(anykind.Store, backend.CountRequest) reply
 }
 
 // Owners of each kind are others: an owner's id is never used for a second lease.
@@ -54,13 +55,13 @@ func longLease(t *rapid.T) time.Duration {
 func oneOf(t *rapid.T, label string, of []string) string { return rapid.SampledFrom(of).Draw(t, label) }
 
 // each asks every store and the contract.
-func (k *kinds) each(t *rapid.T, what string, want reply, op func(w *opened, x backend.Store) reply) {
+func (k *kinds) each(t *rapid.T, what string, want reply, op func(w *opened, x anykind.Store) reply) {
 	t.Helper()
 	k.eachWith(t, what, false, want, op)
 }
 
 // eachWith: a session that refuses from what it believes to know may lag, and is asked again.
-func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op func(w *opened, x backend.Store) reply) {
+func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op func(w *opened, x anykind.Store) reply) {
 	t.Helper()
 	i := which.Draw(t, "session")
 	t.Logf("%s: %v", what, want)
@@ -74,16 +75,16 @@ func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op fu
 	}
 }
 
-func ofAcquire(r backend.AcquireReply, err error) reply {
+func ofAcquire(r anykind.AcquireReply, err error) reply {
 	return reply{err: sentence(err), yes: r.Granted, claimed: r.Claimed, absent: r.Absent, token: r.Token > 0, n: r.Available, left: r.Remaining}
 }
 
 // asked is the same acquisition at each store; and of a brief lease it waits for the end.
-func (k *kinds) asked(t *rapid.T, q backend.AcquireRequest, does func(backend.AcquireRequest) reply) {
+func (k *kinds) asked(t *rapid.T, q anykind.AcquireRequest, does func(anykind.AcquireRequest) reply) {
 	t.Helper()
 	what := fmt.Sprintf("Acquire %+v", q)
 	want := does(q)
-	k.eachWith(t, what, q.Cached, want, func(w *opened, x backend.Store) reply {
+	k.eachWith(t, what, q.Unasked, want, func(w *opened, x anykind.Store) reply {
 		q := q
 		q.Name = w.key(k.name)
 		return ofAcquire(x.Acquire(context.Background(), q))
@@ -94,7 +95,7 @@ func (k *kinds) asked(t *rapid.T, q backend.AcquireRequest, does func(backend.Ac
 	for _, w := range k.worlds {
 		await(t, w.label+": the lease is over", func() bool {
 			out := make([]backend.RenewResult, 1)
-			w.port[0].Renew(context.Background(), []backend.RenewRequest{{Kind: q.Kind, Name: w.key(k.name), Owner: q.Owner}}, out)
+			w.port[0].Renew(context.Background(), []anykind.RenewRequest{{Kind: q.Kind, Name: w.key(k.name), Owner: q.Owner}}, out)
 			if out[0].Err != nil {
 				t.Fatalf("%s: Renew: %v", w.label, out[0].Err)
 			}
@@ -112,9 +113,9 @@ func lease(t *rapid.T, anew bool) time.Duration {
 	return longLease(t)
 }
 
-func (k *kinds) released(t *rapid.T, q backend.ReleaseRequest, want reply) {
+func (k *kinds) released(t *rapid.T, q anykind.ReleaseRequest, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("Release %+v", q), want, func(w *opened, x backend.Store) reply {
+	k.each(t, fmt.Sprintf("Release %+v", q), want, func(w *opened, x anykind.Store) reply {
 		q := q
 		q.Name = w.key(k.name)
 		r, err := x.Release(context.Background(), q)
@@ -122,9 +123,9 @@ func (k *kinds) released(t *rapid.T, q backend.ReleaseRequest, want reply) {
 	})
 }
 
-func (k *kinds) reentered(t *rapid.T, q backend.HoldsRequest, want reply) {
+func (k *kinds) reentered(t *rapid.T, q anykind.HoldsRequest, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("Reenter %+v", q), want, func(w *opened, x backend.Store) reply {
+	k.each(t, fmt.Sprintf("Reenter %+v", q), want, func(w *opened, x anykind.Store) reply {
 		q := q
 		q.Name = w.key(k.name)
 		r, err := x.SetHolds(context.Background(), q)
@@ -134,7 +135,7 @@ func (k *kinds) reentered(t *rapid.T, q backend.HoldsRequest, want reply) {
 
 func (k *kinds) forced(t *rapid.T, kind backend.Kind, want reply) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("ForceRelease of kind %d", kind), want, func(w *opened, x backend.Store) reply {
+	k.each(t, fmt.Sprintf("ForceRelease of kind %d", kind), want, func(w *opened, x anykind.Store) reply {
 		yes, err := x.ForceRelease(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 		return reply{err: sentence(err), yes: yes}
 	})
@@ -143,18 +144,18 @@ func (k *kinds) forced(t *rapid.T, kind backend.Kind, want reply) {
 // renewals sends a batch of requests of the given kinds.
 func (k *kinds) renewals(of ...backend.Kind) func(*rapid.T) {
 	return func(t *rapid.T) {
-		var in []backend.RenewRequest
+		var in []anykind.RenewRequest
 		want := ""
 		for range rapid.IntRange(1, 4).Draw(t, "batch") {
-			q := backend.RenewRequest{Kind: rapid.SampledFrom(of).Draw(t, "kind")}
+			q := anykind.RenewRequest{Kind: rapid.SampledFrom(of).Draw(t, "kind")}
 			q.Owner = oneOf(t, "owner", map[backend.Kind][]string{
-				backend.KindLock: lockOwners, backend.KindRead: readOwners, backend.KindWrite: writeOwners, backend.KindPermits: permitOwners,
+				backend.KindLock: lockOwners, backend.KindRead: readOwners, backend.KindWrite: writeOwners, backend.KindSemaphore: permitOwners,
 			}[q.Kind])
 			q.Lease = rapid.SampledFrom([]time.Duration{0, long, 2 * long, 4 * long, 8 * long}).Draw(t, "lease")
 			in = append(in, q)
 			want += fmt.Sprintf("ok %v; ", k.c.renew(q))
 		}
-		k.each(t, fmt.Sprintf("Renew %+v", in), reply{owner: want}, func(w *opened, x backend.Store) (r reply) {
+		k.each(t, fmt.Sprintf("Renew %+v", in), reply{owner: want}, func(w *opened, x anykind.Store) (r reply) {
 			there, out := slices.Clone(in), make([]backend.RenewResult, len(in))
 			for i := range there {
 				there[i].Name = w.key(k.name)
@@ -173,20 +174,20 @@ type actions = map[string]func(*rapid.T)
 func (k *kinds) locks() actions {
 	c := k.c
 	acquire := func(t *rapid.T) {
-		q := backend.AcquireRequest{Owner: oneOf(t, "owner", lockOwners), Fenced: rapid.Bool().Draw(t, "fenced")}
+		q := anykind.AcquireRequest{Owner: oneOf(t, "owner", lockOwners), Fenced: rapid.Bool().Draw(t, "fenced")}
 		q.Lease = lease(t, c.free())
-		q.Cached = !c.holds(q.Owner) && rapid.Bool().Draw(t, "cached")
+		q.Unasked = !c.holds(q.Owner) && rapid.Bool().Draw(t, "cached")
 		k.asked(t, q, c.acquire)
 	}
 	return actions{
 		"acquire": acquire, "acquire too": acquire,
 		"reenter": func(t *rapid.T) {
-			q := backend.HoldsRequest{Owner: oneOf(t, "owner", lockOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"),
+			q := anykind.HoldsRequest{Owner: oneOf(t, "owner", lockOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"),
 				Lease: longLease(t), Fenced: rapid.Bool().Draw(t, "fenced")}
 			k.reentered(t, q, c.reenter(q))
 		},
 		"release": func(t *rapid.T) {
-			q := backend.ReleaseRequest{Owner: oneOf(t, "owner", lockOwners), Keep: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "keep")}
+			q := anykind.ReleaseRequest{Owner: oneOf(t, "owner", lockOwners), Keep: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "keep")}
 			k.released(t, q, c.release(q))
 		},
 		"force": func(t *rapid.T) { k.forced(t, backend.KindLock, c.force()) },
@@ -197,7 +198,7 @@ func (k *kinds) locks() actions {
 func (k *kinds) fair() actions {
 	c := k.c
 	ask := func(t *rapid.T) {
-		q := backend.AcquireRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners), Lease: longLease(t), Fenced: rapid.Bool().Draw(t, "fenced")}
+		q := anykind.AcquireRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners), Lease: longLease(t), Fenced: rapid.Bool().Draw(t, "fenced")}
 		if slices.Contains(c.line, q.Owner) || rapid.Bool().Draw(t, "waits") {
 			q.Wait = time.Hour // the same each time
 		}
@@ -206,7 +207,7 @@ func (k *kinds) fair() actions {
 	return actions{
 		"ask": ask, "ask too": ask, "ask three": ask,
 		"release fair": func(t *rapid.T) {
-			q := backend.ReleaseRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners), Keep: rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "keep")}
+			q := anykind.ReleaseRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners), Keep: rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "keep")}
 			if c.lock != nil && rapid.Bool().Draw(t, "by its holder") {
 				q.Owner = c.lock.owner
 			}
@@ -214,7 +215,7 @@ func (k *kinds) fair() actions {
 		},
 		"leave": func(t *rapid.T) {
 			q := backend.LeaveRequest{Owner: oneOf(t, "owner", lockOwners), Wait: time.Hour}
-			k.each(t, fmt.Sprintf("Leave %+v", q), c.leave(q), func(w *opened, x backend.Store) reply {
+			k.each(t, fmt.Sprintf("Leave %+v", q), c.leave(q), func(w *opened, x anykind.Store) reply {
 				q := q
 				q.Name = w.key(k.name)
 				r, err := x.Capabilities().Fair.Leave(context.Background(), q)
@@ -227,7 +228,7 @@ func (k *kinds) fair() actions {
 func (k *kinds) sides() actions {
 	c := k.c
 	read := func(t *rapid.T) {
-		q := backend.AcquireRequest{Kind: backend.KindRead, Owner: oneOf(t, "owner", readOwners)}
+		q := anykind.AcquireRequest{Kind: backend.KindRead, Owner: oneOf(t, "owner", readOwners)}
 		switch rapid.IntRange(0, 3).Draw(t, "under") {
 		case 0:
 			q.Under, q.UnderKind = oneOf(t, "reader", readOwners), backend.KindRead
@@ -238,11 +239,11 @@ func (k *kinds) sides() actions {
 			}
 		}
 		q.Lease = lease(t, !c.reads(q.Owner))
-		q.Cached = q.Under == "" && !c.reads(q.Owner) && rapid.Bool().Draw(t, "cached")
+		q.Unasked = q.Under == "" && !c.reads(q.Owner) && rapid.Bool().Draw(t, "cached")
 		k.asked(t, q, c.read)
 	}
 	write := func(t *rapid.T) {
-		q := backend.AcquireRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Claimant: oneOf(t, "claimant", claimants)}
+		q := anykind.AcquireRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Claimant: oneOf(t, "claimant", claimants)}
 		q.Lease = lease(t, c.free())
 		if rapid.IntRange(0, 2).Draw(t, "claims") == 0 {
 			q.Claim = claimFor
@@ -250,16 +251,16 @@ func (k *kinds) sides() actions {
 		k.asked(t, q, c.write)
 	}
 	release := func(t *rapid.T) {
-		q := backend.ReleaseRequest{Kind: backend.KindRead, Owner: oneOf(t, "owner", readOwners)}
+		q := anykind.ReleaseRequest{Kind: backend.KindRead, Owner: oneOf(t, "owner", readOwners)}
 		if rapid.Bool().Draw(t, "writer") {
-			q = backend.ReleaseRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Keep: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "keep")}
+			q = anykind.ReleaseRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Keep: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "keep")}
 		}
 		k.released(t, q, c.releaseSide(q))
 	}
 	return actions{
 		"read": read, "read too": read, "write": write, "release side": release, "release side too": release,
 		"rewrite": func(t *rapid.T) {
-			q := backend.HoldsRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"), Lease: longLease(t)}
+			q := anykind.HoldsRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"), Lease: longLease(t)}
 			if rapid.IntRange(0, 9).Draw(t, "of read") == 0 {
 				q.Kind = backend.KindRead
 			}
@@ -267,8 +268,8 @@ func (k *kinds) sides() actions {
 		},
 		"withdraw": func(t *rapid.T) {
 			claimant := oneOf(t, "claimant", claimants)
-			k.each(t, fmt.Sprintf("Withdraw %q", claimant), c.withdraw(claimant), func(w *opened, x backend.Store) reply {
-				err := x.Capabilities().ReadWrite.Withdraw(context.Background(), backend.Topic{Kind: backend.KindWrite, Name: w.key(k.name)}, claimant)
+			k.each(t, fmt.Sprintf("Withdraw %q", claimant), c.withdraw(claimant), func(w *opened, x anykind.Store) reply {
+				err := x.Capabilities().ReadWrite.Withdraw(context.Background(), w.key(k.name), claimant)
 				return reply{err: sentence(err)}
 			})
 		},
@@ -278,7 +279,7 @@ func (k *kinds) sides() actions {
 }
 
 // counted sends a request that counts once, and notes it for a repeat.
-func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, want func(backend.CountRequest) reply, op func(backend.Store, backend.CountRequest) reply) {
+func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, want func(backend.CountRequest) reply, op func(anykind.Store, backend.CountRequest) reply) {
 	t.Helper()
 	r := resend{what, backend.CountRequest{Topic: backend.Topic{Kind: kind}, ID: fresh(), N: n}, want, op}
 	k.sent = append(k.sent, r)
@@ -287,7 +288,7 @@ func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, wan
 
 func (k *kinds) send(t *rapid.T, r resend) {
 	t.Helper()
-	k.each(t, fmt.Sprintf("%s %+v", r.what, r.q), r.want(r.q), func(w *opened, x backend.Store) reply {
+	k.each(t, fmt.Sprintf("%s %+v", r.what, r.q), r.want(r.q), func(w *opened, x anykind.Store) reply {
 		q := r.q
 		q.Topic.Name = w.key(k.name)
 		return r.op(x, q)
@@ -303,8 +304,8 @@ func (k *kinds) repeat(t *rapid.T) {
 }
 
 func (k *kinds) read(t *rapid.T, kind backend.Kind) {
-	k.each(t, fmt.Sprintf("Count of kind %d", kind), k.c.readCount(kind), func(w *opened, x backend.Store) reply {
-		n, err := x.Capabilities().Latches.Count(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
+	k.each(t, fmt.Sprintf("Count of kind %d", kind), k.c.readCount(kind), func(w *opened, x anykind.Store) reply {
+		n, err := x.Count(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 		return reply{err: sentence(err), n: n}
 	})
 }
@@ -316,8 +317,8 @@ func (k *kinds) semaphores(kind backend.Kind) actions {
 		if n == backend.MaxCount && k.c.there() > 0 {
 			n = 1
 		}
-		k.counted(t, "AddCount", kind, n, k.c.addCount, func(x backend.Store, q backend.CountRequest) reply {
-			n, err := x.Capabilities().Semaphores.AddCount(context.Background(), q)
+		k.counted(t, "AddCount", kind, n, k.c.addCount, func(x anykind.Store, q backend.CountRequest) reply {
+			n, err := x.AddCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -330,20 +331,21 @@ func (k *kinds) semaphores(kind backend.Kind) actions {
 	}
 }
 
-func setCount(x backend.Store, q backend.CountRequest) reply {
-	yes, err := x.Capabilities().Latches.SetCount(context.Background(), q)
+func setCount(x anykind.Store, q backend.CountRequest) reply {
+	yes, err := x.SetCount(context.Background(), q)
 	return reply{err: sentence(err), yes: yes}
 }
 
-func takeCount(x backend.Store, q backend.CountRequest) reply {
-	r, err := x.Capabilities().Semaphores.TakeCount(context.Background(), q)
+func takeCount(x anykind.Store, q backend.CountRequest) reply {
+	r, err := x.Capabilities().CountingSemaphores.TakeCount(context.Background(), q)
 	return reply{err: sentence(err), yes: r.Granted, n: r.Available}
 }
 
 func (k *kinds) semaphore() actions {
-	all := k.semaphores(backend.KindSemaphore)
+	all := k.semaphores(backend.KindCountingSemaphore)
 	take := func(t *rapid.T) {
-		k.counted(t, "TakeCount", backend.KindSemaphore, rapid.Int64Range(1, 4).Draw(t, "permits"), k.c.take, takeCount)
+		k.counted(t, "TakeCount", backend.KindCountingSemaphore, rapid.Int64Range(1, 4).Draw(t, "permits"), k.c.take,
+			takeCount)
 	}
 	all["take"], all["take too"] = take, take
 	all["cancel"] = func(t *rapid.T) {
@@ -353,7 +355,7 @@ func (k *kinds) semaphore() actions {
 				takes = append(takes, r)
 			}
 		}
-		r := resend{q: backend.CountRequest{Topic: backend.Topic{Kind: backend.KindSemaphore}, ID: fresh(), N: 2}} // one that never arrived
+		r := resend{q: backend.CountRequest{Topic: backend.Topic{Kind: backend.KindCountingSemaphore}, ID: fresh(), N: 2}} // one that never arrived
 		if len(takes) > 0 && rapid.IntRange(0, 4).Draw(t, "of one that was sent") > 0 {
 			r = rapid.SampledFrom(takes).Draw(t, "take")
 		} else {
@@ -362,14 +364,14 @@ func (k *kinds) semaphore() actions {
 			k.sent = append(k.sent, late)
 		}
 		r.what, r.want = "CancelTake", k.c.cancel
-		r.op = func(x backend.Store, q backend.CountRequest) reply {
-			return reply{err: sentence(x.Capabilities().Semaphores.CancelTake(context.Background(), q))}
+		r.op = func(x anykind.Store, q backend.CountRequest) reply {
+			return reply{err: sentence(x.Capabilities().CountingSemaphores.CancelTake(context.Background(), q))}
 		}
 		k.send(t, r)
 	}
 	all["drain"] = func(t *rapid.T) {
-		k.counted(t, "DrainCount", backend.KindSemaphore, 0, k.c.drain, func(x backend.Store, q backend.CountRequest) reply {
-			n, err := x.Capabilities().Semaphores.DrainCount(context.Background(), q)
+		k.counted(t, "DrainCount", backend.KindCountingSemaphore, 0, k.c.drain, func(x anykind.Store, q backend.CountRequest) reply {
+			n, err := x.Capabilities().CountingSemaphores.DrainCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
@@ -378,19 +380,19 @@ func (k *kinds) semaphore() actions {
 
 func (k *kinds) latch() actions {
 	down := func(t *rapid.T) {
-		k.counted(t, "CountDown", backend.KindLatch, 1, k.c.countDown, func(x backend.Store, q backend.CountRequest) reply {
-			n, err := x.Capabilities().Latches.CountDown(context.Background(), q)
+		k.counted(t, "CountDown", backend.KindCountDownLatch, 1, k.c.countDown, func(x anykind.Store, q backend.CountRequest) reply {
+			n, err := x.Capabilities().CountDownLatches.CountDown(context.Background(), q)
 			return reply{err: sentence(err), n: n}
 		})
 	}
 	return actions{
 		"latch": func(t *rapid.T) {
-			k.counted(t, "SetCount", backend.KindLatch, rapid.Int64Range(1, 4).Draw(t, "count"), k.c.setCount, setCount)
+			k.counted(t, "SetCount", backend.KindCountDownLatch, rapid.Int64Range(1, 4).Draw(t, "count"), k.c.setCount, setCount)
 		},
 		"down": down, "down too": down, "repeat": k.repeat,
 		"unlatch": func(t *rapid.T) {
-			k.counted(t, "DeleteCount", backend.KindLatch, 0, k.c.deleteCount, func(x backend.Store, q backend.CountRequest) reply {
-				yes, err := x.Capabilities().Latches.DeleteCount(context.Background(), q)
+			k.counted(t, "DeleteCount", backend.KindCountDownLatch, 0, k.c.deleteCount, func(x anykind.Store, q backend.CountRequest) reply {
+				yes, err := x.Capabilities().CountDownLatches.DeleteCount(context.Background(), q)
 				return reply{err: sentence(err), yes: yes}
 			})
 		},
@@ -398,20 +400,20 @@ func (k *kinds) latch() actions {
 }
 
 func (k *kinds) permits() actions {
-	all := k.semaphores(backend.KindPermits)
+	all := k.semaphores(backend.KindSemaphore)
 	acquire := func(t *rapid.T) {
-		q := backend.AcquireRequest{Kind: backend.KindPermits, Owner: oneOf(t, "id", permitOwners)}
+		q := anykind.AcquireRequest{Kind: backend.KindSemaphore, Owner: oneOf(t, "id", permitOwners)}
 		p := k.c.out[q.Owner]
 		q.Lease = lease(t, p == nil || p.ended)
 		k.asked(t, q, k.c.permit)
 	}
 	release := func(t *rapid.T) {
-		q := backend.ReleaseRequest{Kind: backend.KindPermits, Owner: oneOf(t, "id", permitOwners)}
+		q := anykind.ReleaseRequest{Kind: backend.KindSemaphore, Owner: oneOf(t, "id", permitOwners)}
 		k.released(t, q, k.c.returned(q))
 	}
 	all["permit"], all["permit too"], all["permit three"] = acquire, acquire, acquire
 	all["return"], all["return too"] = release, release
-	all["renew permits"] = k.renewals(backend.KindPermits)
+	all["renew permits"] = k.renewals(backend.KindSemaphore)
 	return all
 }
 
@@ -446,12 +448,12 @@ func (k *kinds) look(t *rapid.T) {
 		if kind == backend.KindWrite {
 			want = k.c.inspectRW
 		}
-		k.each(t, fmt.Sprintf("Inspect of kind %d", kind), want(), func(w *opened, x backend.Store) reply {
+		k.each(t, fmt.Sprintf("Inspect of kind %d", kind), want(), func(w *opened, x anykind.Store) reply {
 			r, err := x.Inspect(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
 			return reply{err: sentence(err), yes: r.Held, owner: r.Owner, holds: r.Holds, readers: r.Readers, left: r.Remaining, reading: r.Kind == backend.KindRead}
 		})
 	}
-	k.read(t, backend.KindSemaphore)
+	k.read(t, backend.KindCountingSemaphore)
 	for _, w := range k.worlds {
 		var heard map[backend.Topic]int
 		until := time.Now().Add(soon)
@@ -475,7 +477,8 @@ func tooMany(heard, told map[backend.Topic]int) bool {
 
 // watch has the first session of each store told of all about the name.
 func (k *kinds) watch(t *rapid.T) (unwatch func()) {
-	topics := []backend.Topic{{Kind: backend.KindLock}, {Kind: backend.KindLatch}, {Kind: backend.KindSemaphore}, {Kind: backend.KindPermits}, {Kind: backend.KindWrite}}
+	topics := []backend.Topic{{Kind: backend.KindLock}, {Kind: backend.KindCountDownLatch},
+		{Kind: backend.KindCountingSemaphore}, {Kind: backend.KindSemaphore}, {Kind: backend.KindWrite}}
 	for _, o := range lockOwners {
 		topics = append(topics, backend.Topic{Kind: backend.KindFair, Owner: o})
 	}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -100,7 +101,7 @@ func (m *machine) acquire(t *rapid.T) {
 }
 
 func acquire(w *opened, i int, name, owner string, lease time.Duration, fenced, cached bool) answer {
-	r, err := w.port[i].Acquire(context.Background(), backend.AcquireRequest{Name: w.key(name), Owner: owner, Lease: lease, Fenced: fenced, Cached: cached})
+	r, err := w.port[i].Acquire(context.Background(), anykind.AcquireRequest{Name: w.key(name), Owner: owner, Lease: lease, Fenced: fenced, Unasked: cached})
 	return answer{err: verdict(err), yes: r.Granted, remaining: r.Remaining, token: r.Token}
 }
 
@@ -108,7 +109,7 @@ func (m *machine) reenter(t *rapid.T) {
 	name, owner, lease, i := m.name(t), owners.Draw(t, "owner"), leases.Draw(t, "lease"), which.Draw(t, "session")
 	holds, fenced := rapid.IntRange(2, 5).Draw(t, "holds"), rapid.Bool().Draw(t, "fenced")
 	m.each(t, name, fmt.Sprintf("Reenter by %q at %d for %v, holds %d fenced=%v", owner, i, lease, holds, fenced), func(w *opened) answer {
-		r, err := w.port[i].SetHolds(context.Background(), backend.HoldsRequest{Name: w.key(name), Owner: owner, Holds: holds, Lease: lease, Fenced: fenced})
+		r, err := w.port[i].SetHolds(context.Background(), anykind.HoldsRequest{Name: w.key(name), Owner: owner, Holds: holds, Lease: lease, Fenced: fenced})
 		return w.leniently(answer{err: verdict(err), yes: r.Held, token: r.Token}, name)
 	})
 }
@@ -123,7 +124,7 @@ func (m *machine) release(t *rapid.T) {
 	}
 	keep := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 4}).Draw(t, "keep")
 	did := m.each(t, name, fmt.Sprintf("Release by %q at %d, keep %d", owner, i, keep), func(w *opened) answer {
-		r, err := w.port[i].Release(context.Background(), backend.ReleaseRequest{Name: w.key(name), Owner: owner, Keep: keep})
+		r, err := w.port[i].Release(context.Background(), anykind.ReleaseRequest{Name: w.key(name), Owner: owner, Keep: keep})
 		return w.leniently(answer{err: verdict(err), yes: r.Held}, name)
 	})
 	if did.yes && keep == 0 {
@@ -144,9 +145,9 @@ func (w *opened) leniently(a answer, name string) answer {
 
 func (m *machine) renew(t *rapid.T) {
 	i, n := which.Draw(t, "session"), rapid.IntRange(1, 4).Draw(t, "batch")
-	var in []backend.RenewRequest
+	var in []anykind.RenewRequest
 	for range n {
-		r := backend.RenewRequest{Name: m.name(t), Owner: owners.Draw(t, "owner"), Lease: leases.Draw(t, "lease")}
+		r := anykind.RenewRequest{Name: m.name(t), Owner: owners.Draw(t, "owner"), Lease: leases.Draw(t, "lease")}
 		if rapid.IntRange(0, 3).Draw(t, "only ask") == 0 {
 			r.Lease = 0
 		}
@@ -155,7 +156,7 @@ func (m *machine) renew(t *rapid.T) {
 	t.Logf("Renew at %d: %v", i, in)
 	var want []backend.RenewResult
 	for _, w := range m.worlds {
-		there := append([]backend.RenewRequest(nil), in...)
+		there := append([]anykind.RenewRequest(nil), in...)
 		for j := range there {
 			there[j].Name = w.key(there[j].Name)
 		}
@@ -249,7 +250,7 @@ func (m *machine) silence(t *rapid.T, i int, name string) {
 		w.store.remove(w.key(name))
 		a := acquire(w, i, name, "last", time.Minute, false, false)
 		harness.FatalIf(t, !a.yes, "%.40q: %s: Acquire of a deleted name: %v", name, w.label, a)
-		r, err := w.port[i].Release(context.Background(), backend.ReleaseRequest{Name: w.key(name), Owner: "last"})
+		r, err := w.port[i].Release(context.Background(), anykind.ReleaseRequest{Name: w.key(name), Owner: "last"})
 		harness.FatalIf(t, err != nil || !r.Held, "%.40q: %s: Release: %v, %v", name, w.label, r, err)
 	}
 	m.told(t, name)
@@ -343,17 +344,17 @@ func TestASessionKnowsWhatItDidItself(t *testing.T) {
 			acquire(w, 0, name, "c1:1", 20*time.Second, false, false)
 			left("Acquire", 20*time.Second)
 			out := make([]backend.RenewResult, 1)
-			x.Renew(ctx, []backend.RenewRequest{{Name: w.key(name), Owner: "c1:1", Lease: 40 * time.Second}}, out)
+			x.Renew(ctx, []anykind.RenewRequest{{Name: w.key(name), Owner: "c1:1", Lease: 40 * time.Second}}, out)
 			if a := acquire(w, 0, name, "c1:2", time.Minute, false, true); a.yes || !alike(a.remaining, 40*time.Second) {
 				t.Errorf("after Renew: %v, want it refused for 40s", a)
 			}
 			left("Renew", 40*time.Second)
-			x.SetHolds(ctx, backend.HoldsRequest{Name: w.key(name), Owner: "c1:1", Holds: 2, Lease: 60 * time.Second})
+			x.SetHolds(ctx, anykind.HoldsRequest{Name: w.key(name), Owner: "c1:1", Holds: 2, Lease: 60 * time.Second})
 			if a := acquire(w, 0, name, "c1:2", time.Minute, false, true); a.yes || !alike(a.remaining, 60*time.Second) {
 				t.Errorf("after Reenter: %v, want it refused for 60s", a)
 			}
 			left("Reenter", 60*time.Second)
-			x.Release(ctx, backend.ReleaseRequest{Name: w.key(name), Owner: "c1:1"})
+			x.Release(ctx, anykind.ReleaseRequest{Name: w.key(name), Owner: "c1:1"})
 			a := acquire(w, 0, name, "c1:2", time.Minute, false, true)
 			harness.ErrorIf(t, !a.yes, "after Release: %v, want it granted", a)
 		})
@@ -416,14 +417,14 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 			"ask": func(t *rapid.T) {
 				o, wait, fenced := owner(t), rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, time.Hour}).Draw(t, "wait"), rapid.Bool().Draw(t, "fenced")
 				each(t, fmt.Sprintf("%q asks, wait %v", o, wait), func(w *opened) string {
-					r, err := w.port[0].Acquire(ctx, backend.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute, Wait: wait, Fenced: fenced})
-					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0, r.Token > 0, wait > 0 && r.Look > r.Remaining)
+					r, err := w.port[0].Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute, Wait: wait, Fenced: fenced})
+					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0, r.Token > 0, wait > 0 && r.AskAfter > r.Remaining)
 				})
 			},
 			"ask plainly": func(t *rapid.T) {
 				o := owner(t)
 				each(t, fmt.Sprintf("%q asks plainly", o), func(w *opened) string {
-					r, err := w.port[0].Acquire(ctx, backend.AcquireRequest{Name: w.key(name), Owner: o, Lease: time.Minute})
+					r, err := w.port[0].Acquire(ctx, anykind.AcquireRequest{Name: w.key(name), Owner: o, Lease: time.Minute})
 					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0)
 				})
 			},
@@ -431,7 +432,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 				o, keep := holderOr(t), rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "keep")
 				kind := rapid.SampledFrom([]backend.Kind{backend.KindFair, backend.KindFair, backend.KindLock}).Draw(t, "kind")
 				each(t, fmt.Sprintf("%q releases as kind %d, keep %d", o, kind, keep), func(w *opened) string {
-					r, err := w.port[0].Release(ctx, backend.ReleaseRequest{Kind: kind, Name: w.key(name), Owner: o, Keep: keep})
+					r, err := w.port[0].Release(ctx, anykind.ReleaseRequest{Kind: kind, Name: w.key(name), Owner: o, Keep: keep})
 					return fmt.Sprint(verdict(err), r)
 				})
 			},
@@ -469,10 +470,10 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 		for range fairOwners {
 			each(t, "whose turn it is", func(w *opened) string {
 				if rec, _ := w.port[0].Inspect(ctx, topic(w.key(name))); rec.Held {
-					w.port[0].Release(ctx, backend.ReleaseRequest{Kind: backend.KindFair, Name: w.key(name), Owner: rec.Owner})
+					w.port[0].Release(ctx, anykind.ReleaseRequest{Kind: backend.KindFair, Name: w.key(name), Owner: rec.Owner})
 				}
 				for _, o := range fairOwners {
-					if r, _ := w.port[0].Acquire(ctx, backend.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute}); r.Granted {
+					if r, _ := w.port[0].Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute}); r.Granted {
 						return o
 					}
 				}

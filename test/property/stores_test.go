@@ -14,6 +14,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -158,7 +159,7 @@ const sessions = 2
 type opened struct {
 	*store
 	ears [sessions]*hearing
-	port [sessions]backend.Store
+	port [sessions]anykind.Store
 }
 
 func openPorts(t *testing.T) (all []*opened) {
@@ -168,7 +169,7 @@ func openPorts(t *testing.T) (all []*opened) {
 			o.ears[i] = &hearing{watching: map[backend.Topic]int{}, released: map[backend.Topic]int{}}
 			x := harness.Must(s.Open(o.ears[i]))(t)
 			t.Cleanup(func() { x.Close() })
-			o.port[i] = x
+			o.port[i] = anykind.Store{Store: x}
 		}
 		all = append(all, o)
 	}

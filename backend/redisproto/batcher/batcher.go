@@ -74,19 +74,48 @@ func newLimited[C any](share int, send func(ctx context.Context, calls []C)) *Ba
 	return x
 }
 
+// Lead reports whether a caller may send its call by itself, under the context own: there is no other call
+// to go with, and a caller that never leaves needs no other goroutine. The caller then calls Led. A nil
+// batcher has each caller send by itself, under ctx.
+func (x *Batcher[C]) Lead(ctx context.Context) (own context.Context, alone bool) {
+	if x == nil {
+		return ctx, true
+	}
+	if ctx.Done() != nil {
+		return nil, false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.pending) > 0 || x.senders > x.parked || x.extra > 0 || x.leading > 0 {
+		return nil, false
+	}
+	x.leading++
+	return x.ctx, true
+}
+
+// Led comes after the call of a caller that leads.
+func (x *Batcher[C]) Led() {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	x.leading--
+	if len(x.pending) > 0 {
+		x.dispatch()
+	}
+	x.mu.Unlock()
+}
+
 // Do sends call, also where ctx has ended. It returns nil when the reply is there. When ctx
 // ends first it returns a channel, which gets one value when the reply is there.
 func (x *Batcher[C]) Do(ctx context.Context, call C) (left <-chan struct{}) {
-	leave := ctx.Done()
-	x.mu.Lock()
-	if leave == nil && len(x.pending) == 0 && x.senders == x.parked && x.extra == 0 && x.leading == 0 {
-		// No other call to go with, and a caller that never leaves: no other goroutine is needed.
-		x.leading++
-		x.mu.Unlock()
-		defer x.led()
-		x.send(x.ctx, []C{call})
+	if own, alone := x.Lead(ctx); alone {
+		defer x.Led()
+		x.send(own, []C{call})
 		return nil
 	}
+	leave := ctx.Done()
+	x.mu.Lock()
 	l, _ := x.free.Get().(*queued[C])
 	if l == nil {
 		l = &queued[C]{done: make(chan struct{}, 1)}
@@ -119,16 +148,6 @@ func (x *Batcher[C]) Close() {
 	if x.stuck.timer != nil {
 		x.stuck.timer.Stop()
 	}
-}
-
-// led comes after a caller's own call.
-func (x *Batcher[C]) led() {
-	x.mu.Lock()
-	x.leading--
-	if len(x.pending) > 0 {
-		x.dispatch()
-	}
-	x.mu.Unlock()
 }
 
 // dispatch has what is pending sent. It is called with the mutex.

@@ -56,6 +56,15 @@ func NewMerger[I any, R Reply](send Sender[I, R]) *Merger[I, R] {
 	return m
 }
 
+// Lead is [Batcher.Lead]: the caller then sends its item by [Sender.One], and calls Led.
+func (m *Merger[I, R]) Lead(ctx context.Context) (alone bool) {
+	_, alone = m.batcher.Lead(ctx)
+	return alone
+}
+
+// Led is [Batcher.Led].
+func (m *Merger[I, R]) Led() { m.batcher.Led() }
+
 // Do has an item sent. Where ctx ends before its reply is there, left gets a value once it is, and
 // reply returns it.
 func (m *Merger[I, R]) Do(ctx context.Context, i I) (value int64, left *Left, err error) {

@@ -35,19 +35,21 @@ func (u *Second[C]) Use(other C) { u.other, u.there = other, true }
 // Apart reports whether there is a second connection.
 func (u *Second[C]) Apart() bool { return u.there }
 
-// Send has do send by one of them, and by the other if it is certain that nothing was sent. do
-// returns why it failed.
-func (u *Second[C]) Send(do func(c C) error) {
+// Commands returns the commands over the second connection, or over the tracking connection where there is
+// no second, or while the second fails.
+func (u *Second[C]) Commands() (c C, second bool) {
 	if !u.there || int64(time.Since(u.epoch)) < u.until.Load() {
-		_ = do(u.own)
-		return
+		return u.own, false
 	}
-	err := do(u.other)
+	return u.other, true
+}
+
+// Failed notes err, what a command over the second connection came to. It reports whether the command is to
+// be sent over the tracking connection: it is certain that nothing was done.
+func (u *Second[C]) Failed(err error) (again bool) {
 	if err == nil || u.answered(err) {
-		return
+		return false
 	}
 	u.until.Store(int64(time.Since(u.epoch) + shunned))
-	if u.undone(err) {
-		_ = do(u.own)
-	}
+	return u.undone(err)
 }

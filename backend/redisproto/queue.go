@@ -34,42 +34,58 @@ func (s *core) counts() bool {
 	return !s.adapter.Features().Cluster || s.sharded.Load()
 }
 
-func (s relay) acquireWaiting(ctx context.Context, c Commands, r backend.AcquireRequest,
-	track bool) (backend.AcquireReply, error) {
+// Enrol implements [backend.QueueStore].
+func (s queue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.EnrolReply{}, err
+	}
+	c, w := s.by(r.Replication)
+	if w != nil {
+		reply, err := s.enrol(ctx, c, r)
+		return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
+	}
+	return learning(s.core, r.Name, func(r backend.EnrolReply) backend.AcquireReply { return r.AcquireReply },
+		func() (backend.EnrolReply, error) { return s.enrol(ctx, c, r) })
+}
+
+func (s queue) enrol(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.EnrolReply, error) {
 	reply, err := c.WaiterAcquire(ctx,
 		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
-		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: track, Tag: s.tag, Keep: nextKept})
+		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
+			Tag: s.tag, Keep: nextKept})
 	if left := leftIn[[]int64](err); left != nil {
-		return backend.AcquireReply{}, behind(left, s.acquiredWaiting)
+		return backend.EnrolReply{}, behind(left, s.enrolled)
 	}
-	return s.acquiredWaiting(reply, err)
+	return s.enrolled(reply, err)
 }
 
-func (s relay) acquiredWaiting(reply []int64, err error) (backend.AcquireReply, error) {
+func (s queue) enrolled(reply []int64, err error) (out backend.EnrolReply, _ error) {
 	switch {
 	case err != nil:
-		return backend.AcquireReply{}, s.faultOf(err, true)
+		return out, s.faultOf(err, true)
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
-		return backend.AcquireReply{}, strange("waiter_acquire", reply)
+		return out, strange("waiter_acquire", reply)
 	case reply[0] == 1:
-		return backend.AcquireReply{Granted: true, Token: reply[1]}, nil
+		out.Granted, out.Token = true, reply[1]
+	default:
+		out.Remaining, out.Enrolled = remaining(reply[1]), reply[0] == 0
 	}
-	return backend.AcquireReply{Remaining: remaining(reply[1]), Waits: reply[0] == 0}, nil
+	return out, nil
 }
 
-// HandOver implements [backend.QueueStore].
-func (s relay) HandOver(ctx context.Context, r backend.HandOverRequest) (backend.HandOverReply, error) {
+// Serve implements [backend.QueueStore].
+func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
 	if err := s.ready(ctx); err != nil {
-		return backend.HandOverReply{}, err
+		return backend.ServeReply{}, err
 	}
 	channel := channelOf(r.Name)
 	args := HandOverArgs{
-		Owner: r.Owner, Successor: r.Successor, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
+		Owner: r.Owner, Successor: r.Next, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
 		Track: s.adapter.Features().Tracking, Keep: r.Lease + nextKept, Publish: s.publish(), Counts: s.counts(),
 	}
 	if s.subs.Listens(channel) {
 		args.Own = 1
-		if r.Waits {
+		if r.Enrols {
 			args.Tag = s.tag
 		}
 	}
@@ -77,14 +93,14 @@ func (s relay) HandOver(ctx context.Context, r backend.HandOverRequest) (backend
 		Token: tokenKey(r.Name)}, args)
 	if left := leftIn[[]int64](err); left != nil {
 		name := r.Name
-		return backend.HandOverReply{}, behind(left, func(reply []int64, err error) (backend.HandOverReply, error) {
-			return s.handedOver(name, reply, err)
+		return backend.ServeReply{}, behind(left, func(reply []int64, err error) (backend.ServeReply, error) {
+			return s.served(name, reply, err)
 		})
 	}
-	return s.handedOver(r.Name, reply, err)
+	return s.served(r.Name, reply, err)
 }
 
-func (s relay) handedOver(name string, reply []int64, err error) (backend.HandOverReply, error) {
+func (s queue) served(name string, reply []int64, err error) (backend.ServeReply, error) {
 	s.seen.Forget(name)
 	switch {
 	case err != nil:
@@ -92,19 +108,19 @@ func (s relay) handedOver(name string, reply []int64, err error) (backend.HandOv
 		if backend.FaultOf(err).MayHaveRun {
 			s.seen.Exclude(name, time.Now())
 		}
-		return backend.HandOverReply{}, err
+		return backend.ServeReply{}, err
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
-		return backend.HandOverReply{}, strange("hand_over", reply)
+		return backend.ServeReply{}, strange("hand_over", reply)
 	}
-	return backend.HandOverReply{Held: reply[0] > 0, Waits: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
+	return backend.ServeReply{Held: reply[0] > 0, Enrolled: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
 }
 
-// StepBack implements [backend.QueueStore].
-func (s relay) StepBack(ctx context.Context, t backend.Topic) error {
+// Leave implements [backend.QueueStore].
+func (s queue) Leave(ctx context.Context, name string) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	_, err := s.adapter.StepBack(ctx, StepBackKeys{Lock: t.Name, Channel: channelOf(t.Name), Next: nextKey(t.Name)},
+	_, err := s.adapter.StepBack(ctx, StepBackKeys{Lock: name, Channel: channelOf(name), Next: nextKey(name)},
 		StepBackArgs{Tag: s.tag, Publish: s.publish()})
 	return s.fault(err)
 }
@@ -118,21 +134,21 @@ func (s *core) message(t backend.Topic, payload string) {
 	if !heeds(t.Kind, payload) {
 		return
 	}
-	if turns, is := s.handler.(backend.TurnHandler); is && t.Kind == backend.KindLock {
-		if next, passed := turn(payload, s.tag); passed {
-			turns.Passed(t, next)
+	if h, is := s.handler.(backend.QueueHandler); is && t.Kind == backend.KindLock {
+		if place, served := placeIn(payload, s.tag); served {
+			h.Served(t, place)
 			return
 		}
 	}
 	s.handler.Released(t)
 }
 
-// turn is what a message on a plain lock's channel says to the client called tag, if it is another's turn.
+// placeIn is what a message on a plain lock's channel says to the client called tag, if another client is to ask.
 // Whatever is not of that form is a release like any other.
-func turn(payload, tag string) (next backend.Turn, passed bool) {
+func placeIn(payload, tag string) (p backend.QueuePlace, served bool) {
 	if len(payload) != 2*tagLen+4 || payload[:tagLen] == tag || strings.Trim(payload, "0123456789") != "" {
-		return backend.Turn{}, false
+		return backend.QueuePlace{}, false
 	}
 	others, _ := strconv.Atoi(payload[2*tagLen:])
-	return backend.Turn{Second: payload[tagLen:2*tagLen] == tag, Waiting: others}, true
+	return backend.QueuePlace{Next: payload[tagLen:2*tagLen] == tag, Waiting: others}, true
 }

@@ -16,56 +16,57 @@ func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
 func underChannel(name, owner string) string { return channelOf(name) + ":under:" + owner }
 
 // Enter implements [backend.DelegationStore].
-func (s nested) Enter(ctx context.Context, r backend.EnterRequest) (backend.AcquireReply, error) {
+func (s delegated) Enter(ctx context.Context, r backend.EnterRequest) (backend.EnterReply, error) {
 	if err := s.ready(ctx); err != nil {
-		return backend.AcquireReply{}, err
+		return backend.EnterReply{}, err
 	}
-	c, w := s.by(r.Replicas, r.ReplicaWait)
+	c, w := s.by(r.Replication)
 	reply, err := s.enterUnder(ctx, c, r)
-	if r.Replicas > 0 {
-		return acquiredReplicated(s.core, r.Name, w, reply, err)
-	}
-	return reply, err
+	return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
 }
 
 // enterUnder neither asks the held cache, which knows of holders and not of their callees, nor adds to it.
-func (s nested) enterUnder(ctx context.Context, c Commands, r backend.EnterRequest) (backend.AcquireReply, error) {
+func (s delegated) enterUnder(ctx context.Context, c Commands, r backend.EnterRequest) (backend.EnterReply, error) {
 	reply, err := c.NestEnter(ctx,
 		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
 		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.Holds), Drawn: r.Drawn, Lease: r.Lease,
 			Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
 	name := r.Name
 	if left := leftIn[[]int64](err); left != nil {
-		return backend.AcquireReply{}, behind(left, func(reply []int64, err error) (backend.AcquireReply, error) {
+		return backend.EnterReply{}, behind(left, func(reply []int64, err error) (backend.EnterReply, error) {
 			return s.entered(name, reply, err)
 		})
 	}
 	return s.entered(name, reply, err)
 }
 
-func (s nested) entered(name string, reply []int64, err error) (backend.AcquireReply, error) {
+func (s delegated) entered(name string, reply []int64, err error) (backend.EnterReply, error) {
 	s.seen.Forget(name)
 	switch {
 	case err != nil:
-		return backend.AcquireReply{}, s.faultOf(err, true)
+		return backend.EnterReply{}, s.faultOf(err, true)
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3 || reply[1] < -1:
-		return backend.AcquireReply{}, strange("nest_enter", reply)
+		return backend.EnterReply{}, strange("nest_enter", reply)
 	case reply[0] == 1:
-		return backend.AcquireReply{Granted: true, Token: reply[1]}, nil
+		return backend.EnterReply{AcquireReply: backend.AcquireReply{Granted: true, Token: reply[1]}}, nil
 	case reply[0] == 3:
-		return backend.AcquireReply{Absent: true}, nil
+		return backend.EnterReply{Absent: true}, nil
 	}
-	out := backend.AcquireReply{Remaining: remaining(reply[1])}
+	out := backend.EnterReply{AcquireReply: backend.AcquireReply{Remaining: remaining(reply[1])}}
 	if reply[0] == 2 {
-		out.Look = backend.HoldsLook
+		out.AskAfter = backend.HoldsLook
 		if out.Remaining > 0 {
-			out.Look = min(out.Look, out.Remaining)
+			out.AskAfter = min(out.AskAfter, out.Remaining)
 		}
 	}
 	return out, nil
 }
 
-func (s nested) releaseNested(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+// Release implements [backend.DelegationStore].
+func (s delegated) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	if err := s.ready(ctx); err != nil {
+		return backend.ReleaseReply{}, err
+	}
 	reply, err := s.adapter.NestRelease(ctx,
 		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name),
 			Queue: queueKey(r.Name)},
@@ -73,11 +74,9 @@ func (s nested) releaseNested(ctx context.Context, r backend.ReleaseRequest) (ba
 	return s.releaseReply(r.Name, "nest_release", reply, err)
 }
 
-func (s nested) renewNested(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	items, replies := make([]NestRenewItem, len(in)), make([]BatchReply, len(in))
-	for i, r := range in {
-		items[i] = NestRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}
-	}
-	s.adapter.NestRenew(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
-	s.renewed("nest_renew", in, replies, out)
+// Renew implements [backend.DelegationStore].
+func (s delegated) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	renewal[NestRenewItem]{"nest_renew", s.adapter.NestRenew, func(r backend.RenewRequest) (NestRenewItem, error) {
+		return NestRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}, nil
+	}}.of(ctx, s.core, in, out)
 }

@@ -9,9 +9,9 @@ import (
 // Any client can publish on a lock's channel. A number of waiters below zero once crashed a waiter.
 func TestWhatIsNoTurnIsARelease(t *testing.T) {
 	const mine, other = "1234567", "7654321"
-	for payload, want := range map[string]*backend.Turn{
+	for payload, want := range map[string]*backend.QueuePlace{
 		other + "0000000" + "0003": {Waiting: 3},
-		other + mine + "9999":      {Second: true, Waiting: 9999},
+		other + mine + "9999":      {Next: true, Waiting: 9999},
 		mine + other + "0003":      nil,
 		"2":                        nil,
 		"":                         nil,
@@ -22,7 +22,7 @@ func TestWhatIsNoTurnIsARelease(t *testing.T) {
 		other + "0000000" + "00 3": nil,
 		other + "\x000000000003":   nil,
 	} {
-		got, passed := turn(payload, mine)
+		got, passed := placeIn(payload, mine)
 		if passed != (want != nil) || want != nil && got != *want {
 			t.Errorf("%q: %+v, %v; want %+v", payload, got, passed, want)
 		}

@@ -17,31 +17,31 @@ type part struct {
 	holder   *client
 }
 
-// nested has the operations of owners that enter a lock under its owner.
-type nested struct{ *client }
+// delegated has the operations of owners that enter a lock under its owner.
+type delegated struct{ *client }
 
-func nestTopic(name, owner string) backend.Topic {
+func delegatedTopic(name, owner string) backend.Topic {
 	return backend.Topic{Kind: backend.KindDelegated, Name: name, Owner: owner}
 }
 
 // of reports whether an owner is among r's.
-func (r *record) of(owner string) bool { return r.owner == owner || find(r.nest, owner) >= 0 }
+func (r *record) of(owner string) bool { return r.owner == owner || find(r.parts, owner) >= 0 }
 
 // alone is the one owner of a record that has no others.
 func (r *record) alone() part { return part{r.owner, r.holds, r.deadline, r.holder} }
 
-// parts are the owners of a lock, in the order in which they came. Those whose leases are over are
+// live returns the owners of a lock, in the order in which they came. Those whose leases are over are
 // taken out. There may be none: then the record is gone.
-func (s *Store) parts(r *record) []part {
-	if r.nest == nil {
+func (s *Store) live(r *record) []part {
+	if r.parts == nil {
 		return []part{r.alone()}
 	}
 	now := time.Now()
 	over := func(p part) bool { return !now.Before(p.deadline) }
-	if !slices.ContainsFunc(r.nest, over) {
-		return r.nest
+	if !slices.ContainsFunc(r.parts, over) {
+		return r.parts
 	}
-	live := slices.DeleteFunc(slices.Clone(r.nest), over)
+	live := slices.DeleteFunc(slices.Clone(r.parts), over)
 	if len(live) == 0 {
 		s.remove(r)
 		s.changed(r)
@@ -55,8 +55,8 @@ func (s *Store) parts(r *record) []part {
 func (s *Store) setParts(r *record, parts []part) {
 	first := parts[0]
 	r.owner, r.holds, r.holder, r.deadline = first.owner, first.holds, first.holder, latest(parts)
-	if r.nest = parts; len(parts) == 1 {
-		r.nest = nil
+	if r.parts = parts; len(parts) == 1 {
+		r.parts = nil
 	}
 	heap.Fix(&s.expiries, r.index)
 	s.arm()
@@ -73,86 +73,92 @@ func find(parts []part, owner string) int {
 }
 
 // Enter implements [backend.DelegationStore].
-func (x nested) Enter(ctx context.Context, q backend.EnterRequest) (backend.AcquireReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.AcquireReply, error) { return x.enter(s, q) })
+func (x delegated) Enter(ctx context.Context, q backend.EnterRequest) (backend.EnterReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.EnterReply, error) { return x.enter(s, q) })
 }
 
-func (x nested) enter(s *Store, q backend.EnterRequest) (backend.AcquireReply, error) {
+func (x delegated) enter(s *Store, q backend.EnterRequest) (backend.EnterReply, error) {
 	r, err := s.lookup(backend.KindDelegated, q.Name)
 	if err != nil {
-		return backend.AcquireReply{}, err
+		return backend.EnterReply{}, err
 	}
 	if r == nil {
-		return backend.AcquireReply{Absent: true}, nil
+		return backend.EnterReply{Absent: true}, nil
 	}
-	parts := s.parts(r)
+	parts := s.live(r)
 	if find(parts, q.Owner) < 0 {
 		at := find(parts, q.Under)
 		switch {
 		case at < 0, parts[at].holds < q.Holds, q.Drawn > s.tokens.drawn(q.Name):
-			return backend.AcquireReply{Absent: true}, nil
+			return backend.EnterReply{Absent: true}, nil
 		case at+1 < len(parts):
-			return backend.AcquireReply{Remaining: remaining(latest(parts[at+1:]))}, nil
+			return backend.EnterReply{AcquireReply: refused(latest(parts[at+1:]))}, nil
 		case parts[at].holds > q.Holds:
-			left := remaining(parts[at].deadline)
-			return backend.AcquireReply{Remaining: left, Look: min(left, backend.HoldsLook)}, nil
+			reply := backend.EnterReply{AcquireReply: refused(parts[at].deadline)}
+			reply.AskAfter = min(reply.Remaining, backend.HoldsLook)
+			return reply, nil
 		}
 		s.setParts(r, append(slices.Clone(parts), part{q.Owner, 1, time.Now().Add(q.Lease), x.client}))
 	}
-	return backend.AcquireReply{Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
+	return backend.EnterReply{AcquireReply: s.tokens.granted(q.Fenced, q.Name)}, nil
 }
 
-func (x nested) release(q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s := x.store
-	r, err := s.lookup(q.Kind, q.Name)
-	if r == nil {
-		return backend.ReleaseReply{}, err
-	}
-	parts := slices.Clone(s.parts(r))
-	at := find(parts, q.Owner)
-	if at < 0 {
-		return backend.ReleaseReply{}, nil
-	}
-	if q.Keep > 0 {
-		parts[at].holds = q.Keep
-		s.setParts(r, parts)
-		s.watchers.tell(released, nestTopic(q.Name, q.Owner))
+// Release implements [backend.DelegationStore].
+func (x delegated) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.ReleaseReply, error) {
+		r, err := s.lookup(backend.KindDelegated, q.Name)
+		if r == nil {
+			return backend.ReleaseReply{}, err
+		}
+		parts := slices.Clone(s.live(r))
+		at := find(parts, q.Owner)
+		switch {
+		case at < 0:
+			return backend.ReleaseReply{}, nil
+		case q.Keep > 0:
+			parts[at].holds = q.Keep
+			s.setParts(r, parts)
+			s.watchers.tell(released, delegatedTopic(q.Name, q.Owner))
+		case s.drop(r, parts, at):
+			s.releasedToAll(r)
+		}
 		return backend.ReleaseReply{Held: true}, nil
-	}
-	if s.drop(r, parts, at) {
-		s.releasedToAll(r)
-	}
-	return backend.ReleaseReply{Held: true}, nil
+	})
 }
 
 // drop takes one of its owners out of r, and reports whether it was the last: then the lock is free.
 func (s *Store) drop(r *record, parts []part, at int) (last bool) {
 	owner := parts[at].owner
 	parts = slices.Delete(slices.Clone(parts), at, at+1)
-	s.watchers.tell(released, nestTopic(r.name, owner))
+	s.watchers.tell(released, delegatedTopic(r.name, owner))
 	if len(parts) == 0 {
 		s.remove(r)
 		return true
 	}
 	s.setParts(r, parts)
-	s.watchers.tell(released, nestTopic(r.name, parts[len(parts)-1].owner))
+	s.watchers.tell(released, delegatedTopic(r.name, parts[len(parts)-1].owner))
 	return false
 }
 
 // leave takes an owner out of r that does not know of others, and reports whether the lock is free.
 func (s *Store) leave(r *record, owner string) (free bool) {
-	parts := s.parts(r)
+	parts := s.live(r)
 	at := find(parts, owner)
 	return at < 0 || s.drop(r, parts, at)
 }
 
-func (x nested) renew(q backend.RenewRequest) bool {
+// Renew implements [backend.DelegationStore].
+func (x delegated) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.renewEach(ctx, in, out, x.renew)
+}
+
+func (x delegated) renew(q backend.RenewRequest) bool {
 	s := x.store
-	r, _ := s.lookup(q.Kind, q.Name) // foreign data is not held, as in the script
+	r, _ := s.lookup(backend.KindDelegated, q.Name) // foreign data is not held, as in the script
 	if r == nil {
 		return false
 	}
-	parts := slices.Clone(s.parts(r))
+	parts := slices.Clone(s.live(r))
 	at := find(parts, q.Owner)
 	if at < 0 {
 		return false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
 // A client that cannot get a place among those who wait in turn waits as well: all are told of releases then.
@@ -18,15 +19,15 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		refused := func(what, name string) {
 			t.Helper()
 			acquire(t, holder, name, "h", time.Minute)
-			r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: "o", Lease: time.Minute,
-				Waits: true})
-			if err != nil || r.Granted || r.Waits || r.Remaining <= 0 {
+			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: "o", Lease: time.Minute,
+				Enrols: true})
+			if err != nil || r.Granted || r.Enrolled || r.Remaining <= 0 {
 				t.Errorf("%s: %+v, %v; want it refused, without a place", what, r, err)
 			}
 		}
 		free := func(what, name string) {
 			t.Helper()
-			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h"}); err != nil ||
+			if r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h"}); err != nil ||
 				!r.Held {
 				t.Errorf("%s: the release: %+v, %v", what, r, err)
 			}
@@ -49,8 +50,8 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 
 		acquire(t, holder, "b", "h", time.Minute)
 		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
-		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "b", Owner: "o", Lease: time.Minute, Waits: true})
-		if err != nil || r.Granted || r.Waits {
+		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "b", Owner: "o", Lease: time.Minute, Enrols: true})
+		if err != nil || r.Granted || r.Enrolled {
 			t.Errorf("on a full server: %+v, %v; want it refused, without a place", r, err)
 		}
 		free("on a full server", "b")
@@ -70,13 +71,13 @@ func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
 			heard.await(t, "watching "+name, 1)
 			for n := range waiting {
 				acquire(t, holder, n, "h:1", time.Minute)
-				r, err := waits.Acquire(t.Context(), backend.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute,
-					Waits: true})
-				if err != nil || r.Granted || !r.Waits {
+				r, err := waits.Acquire(t.Context(), anykind.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute,
+					Enrols: true})
+				if err != nil || r.Granted || !r.Enrolled {
 					t.Fatal(r, err)
 				}
 			}
-			if r, err := holder.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil ||
+			if r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil ||
 				!r.Held {
 				t.Fatal(r, err)
 			}
@@ -101,14 +102,14 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 		enter := func(name string) {
 			t.Helper()
 			acquire(t, s, name, "a:1", time.Minute)
-			if r, err := s.Capabilities().Delegation.Enter(t.Context(), backend.EnterRequest{Name: name,
+			if r, err := s.Enter(t.Context(), backend.EnterRequest{Name: name,
 				Owner: "b:1", Under: "a:1", Holds: 1, Lease: time.Minute}); err != nil || !r.Granted {
 				t.Fatal(r, err)
 			}
 		}
 		leave := func(name, owner string) bool {
 			t.Helper()
-			r, err := s.Release(t.Context(), backend.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner})
+			r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// store is the session: what it can do besides plain locks, and by which calls leases of each kind go.
+type store struct {
+	backend.Store
+	can   backend.Capabilities
+	kinds [backend.KindDelegated + 1]kindCalls
+}
+
+// kindCalls are the calls for leases of one kind. A kind that the store lacks has none.
+type kindCalls struct {
+	setHolds     func(context.Context, backend.HoldsRequest) (backend.HoldsReply, error)
+	release      func(context.Context, backend.ReleaseRequest) (backend.ReleaseReply, error)
+	renew        func(context.Context, []backend.RenewRequest, []backend.RenewResult)
+	inspect      func(context.Context, string) (backend.Record, error)
+	forceRelease func(context.Context, string) (bool, error)
+}
+
+func newStore(s backend.Store) store {
+	x := store{Store: s, can: s.Capabilities()}
+	plain := kindCalls{s.SetHolds, s.Release, s.Renew, s.Inspect, s.ForceRelease}
+	x.kinds[backend.KindLock], x.kinds[backend.KindFair], x.kinds[backend.KindDelegated] = plain, plain, plain
+	if c := x.can.Fair; c != nil {
+		x.kinds[backend.KindFair].release = c.Release
+	}
+	if c := x.can.Delegation; c != nil {
+		x.kinds[backend.KindDelegated].release, x.kinds[backend.KindDelegated].renew = c.Release, c.Renew
+	}
+	if c := x.can.Semaphores; c != nil {
+		x.kinds[backend.KindSemaphore] = kindCalls{release: c.Release, renew: c.Renew}
+	}
+	if c := x.can.ReadWrite; c != nil {
+		x.kinds[backend.KindRead] = kindCalls{release: c.ReleaseRead, renew: c.RenewReads}
+		x.kinds[backend.KindWrite] = kindCalls{c.SetWriteHolds, c.ReleaseWrite, c.RenewWrites, c.InspectRW, c.ForceReleaseRW}
+	}
+	return x
+}
+
+// renew asks for more time for leases of several kinds; those of one kind stand together.
+func (s *store) renew(ctx context.Context, kinds []backend.Kind, in []backend.RenewRequest, out []backend.RenewResult) {
+	for n := 0; len(in) > 0; kinds, in, out = kinds[n:], in[n:], out[n:] {
+		n = 1
+		for n < len(in) && kinds[n] == kinds[0] {
+			n++
+		}
+		s.kinds[kinds[0]].renew(ctx, in[:n], out[:n])
+	}
+}
+
+// reply is what a request that acquires came to: what all replies say, and what the replies of some kinds say besides.
+type reply struct {
+	backend.AcquireReply
+	AskAfter  time.Duration // for fair locks and under another owner
+	Available int64         // permits
+	Claimed   bool          // by a waiting writer
+	Absent    bool          // the owner that was to be entered under
+	Young     bool          // the store
+	Enrolled  bool          // in the store's queue
+}
+
+// request sends the request of the kind that the call is of.
+func (c *question) request(ctx context.Context) (r reply, err error) {
+	s, replicas := &c.engine.store, backend.Replication{Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout}
+	q := backend.AcquireRequest{
+		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: replicas,
+		// What the session knows after a first request may be that this one got the lock.
+		Unasked: c.Try && !c.grant.repeats(),
+	}
+	c.grant.sending(c.ready())
+	switch {
+	case c.claim != nil:
+		x, err := s.can.Delegation.Enter(ctx, c.entering(replicas))
+		return ofEnter(x), raised(err, ofEnter)
+	case c.Family == backend.KindFair:
+		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.place})
+		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter}, err
+	case c.Family == backend.KindSemaphore:
+		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{Name: q.Name, Owner: q.Owner, Lease: q.Lease})
+		return reply{AcquireReply: x.AcquireReply, Available: x.Available}, err
+	case c.Family == backend.KindRead:
+		read := backend.ReadRequest{Name: q.Name, Owner: q.Owner, Lease: q.Lease, Replication: replicas}
+		if c.outer != nil {
+			read.Under, read.UnderWriter = c.outer.Tenure.Owner, of(c.outer).family == backend.KindWrite
+		}
+		x, err := s.can.ReadWrite.AcquireRead(ctx, read)
+		return reply{AcquireReply: x.AcquireReply, Absent: x.Absent}, err
+	case c.Family == backend.KindWrite:
+		write := backend.WriteRequest{Name: q.Name, Owner: q.Owner, Lease: q.Lease, Replication: replicas}
+		if c.marks.claims {
+			write.Claim, write.Claimant = c.engine.Config.Watchdog, c.engine.Config.ID
+		}
+		x, err := s.can.ReadWrite.AcquireWrite(ctx, write)
+		return reply{AcquireReply: x.AcquireReply, Claimed: x.Claimed}, err
+	case c.Age != nil:
+		x, err := s.can.Age.AcquireAged(ctx, backend.AgedRequest{AcquireRequest: q, Age: *c.Age})
+		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
+	case c.marks.enrols:
+		x, err := s.can.Queue.Enrol(ctx, q)
+		return ofEnrol(x), raised(err, ofEnrol)
+	}
+	x, err := s.Acquire(ctx, q)
+	return ofPlain(x), raised(err, ofPlain)
+}
+
+func ofPlain(x backend.AcquireReply) reply { return reply{AcquireReply: x} }
+
+func ofEnrol(x backend.EnrolReply) reply {
+	return reply{AcquireReply: x.AcquireReply, Enrolled: x.Enrolled}
+}
+
+func ofEnter(x backend.EnterReply) reply {
+	return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Absent: x.Absent}
+}
+
+// raised is err, with a reply of the engine's where err says that the caller has left.
+func raised[R any](err error, of func(R) reply) error {
+	if err == nil {
+		return nil
+	}
+	left, is := errors.AsType[*backend.Left[R]](err)
+	if !is {
+		return err
+	}
+	return &backend.Left[reply]{Wait: func() (reply, error) {
+		x, err := left.Wait()
+		return of(x), err
+	}}
+}
+
+// entering is what the store is asked for a lock that another owner holds.
+func (c *question) entering(replicas backend.Replication) backend.EnterRequest {
+	x := c.claim
+	q := backend.EnterRequest{
+		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Under: x.Owner, Holds: x.Hold, Fenced: c.Fenced && x.Token == 0,
+		Replication: replicas,
+	}
+	if c.outer == nil { // it came from elsewhere
+		q.Drawn = x.Token
+	}
+	return q
+}
