@@ -57,12 +57,12 @@ func TestBadInputIsRefusedWithARemedy(t *testing.T) {
 		is   error
 		says string
 	}{
-		{"empty name", lock(""), ErrBadName, "empty"},
-		{"not UTF-8", lock("a\xff"), ErrBadName, "UTF-8"},
-		{"long name", lock(strings.Repeat("x", 70000)), ErrBadName, "65536"},
-		{"stray brace", lock("a}b"), ErrBadName, "slot"},
-		{"unmatched brace", lock("a{b"), ErrBadName, "hash tag"},
-		{"empty tag", lock("a{}b"), ErrBadName, "hash tag"},
+		{"empty name", lock(""), ErrInvalidName, "empty"},
+		{"not UTF-8", lock("a\xff"), ErrInvalidName, "UTF-8"},
+		{"long name", lock(strings.Repeat("x", 70000)), ErrInvalidName, "65536"},
+		{"stray brace", lock("a}b"), ErrInvalidName, "slot"},
+		{"unmatched brace", lock("a{b"), ErrInvalidName, "hash tag"},
+		{"empty tag", lock("a{}b"), ErrInvalidName, "hash tag"},
 		{"zero lease", lock("x", WithLease(0)), ErrInvalid, "WithLease(0s)"},
 		{"negative lease", lock("x", WithLease(-time.Second)), ErrInvalid, "WithLease(-1s)"},
 		{"tiny lease", lock("x", WithLease(time.Millisecond)), ErrInvalid, "50ms"},
@@ -78,7 +78,7 @@ func TestBadInputIsRefusedWithARemedy(t *testing.T) {
 		{"short watchdog", func() error { _, err := New(memory.New(), WithWatchdogTimeout(1)); return err }(), ErrInvalid, "1s"},
 		{"nil lease", (*Lease)(nil).Unlock(t.Context()), ErrNotHeld, "nil"},
 		{"nil Locker", Do(t.Context(), nil, "x", func(context.Context) error { return nil }), ErrInvalid, "nil"},
-		{"inspect nothing", func() error { _, err := c.Inspect(t.Context(), ""); return err }(), ErrBadName, "empty"},
+		{"inspect nothing", func() error { _, err := c.Inspect(t.Context(), ""); return err }(), ErrInvalidName, "empty"},
 	} {
 		if !errors.Is(tt.err, tt.is) || !strings.Contains(tt.err.Error(), tt.says) {
 			t.Errorf("%s: %v", tt.what, tt.err)

@@ -31,7 +31,7 @@ func TestAFreeLockIsAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 			must(t, err)
 			must(t, again.Unlock(t.Context()))
 			must(t, lease.Unlock(t.Context()))
-			all, err := LockAll(t.Context(), []Part{{c, "a"}, {c, "b"}}, WithWait(wait))
+			all, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(wait))
 			must(t, err)
 			must(t, all.Unlock(t.Context()))
 		}

@@ -163,8 +163,10 @@ func TestTheLogSumsUpWhatConcernsManyLeases(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if got := lines(); !contains(got[len(got)-1], "lease ended without Unlock") {
-			t.Errorf("the last line is %q", got[len(got)-1])
+		// Renewals that failed in the last second may be summed up in the same instant.
+		got = lines()
+		if last := got[len(got)-2:]; !contains(strings.Join(last, "\n"), "lease ended without Unlock") {
+			t.Errorf("the last lines are %q", last)
 		}
 	})
 }

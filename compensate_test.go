@@ -153,7 +153,7 @@ func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t
 			last = time.Now()
 			return s.Leave(t.Context(), r)
 		}})
-		fair, err := c.Kind(Kind{Fair: true})
+		fair, err := c.Locker(Fair())
 		must(t, err)
 		_, err = fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))
 		wants(t, err, ErrUnavailable)

@@ -36,7 +36,7 @@ func TestRule03PermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 		c := openCounts(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
 		defer shut(c)
 		ctx := context.Background()
-		p := c.Permits("n")
+		p := c.Semaphore("n")
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -71,11 +71,11 @@ func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
 		dead, c := openCounts(t, store), openCounts(t, store)
 		defer shut(c)
 		ctx := context.Background()
-		if _, err := c.Permits("n").TrySetPermits(ctx, 2); err != nil {
+		if _, err := c.Semaphore("n").TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		for _, lease := range []time.Duration{10 * time.Second, 20 * time.Second} {
-			if _, err := dead.Permits("n").Acquire(ctx, WithLease(lease)); err != nil {
+			if _, err := dead.Semaphore("n").Acquire(ctx, WithLease(lease)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -84,7 +84,7 @@ func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
 		got := make(chan time.Duration, 2)
 		for range 2 {
 			go func() {
-				if _, err := c.Permits("n").Acquire(ctx); err != nil {
+				if _, err := c.Semaphore("n").Acquire(ctx); err != nil {
 					t.Error(err)
 				}
 				got <- time.Since(start)
@@ -104,10 +104,10 @@ func TestRule12AFlushIsNoticedByPermitsAtOnce(t *testing.T) {
 		c := openCounts(t, store)
 		defer shut(c)
 		ctx := context.Background()
-		if _, err := c.Permits("n").TrySetPermits(ctx, 1); err != nil {
+		if _, err := c.Semaphore("n").TrySetPermits(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		p, err := c.Permits("n").Acquire(ctx)
+		p, err := c.Semaphore("n").Acquire(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,18 +127,18 @@ func TestRule09AnAcquireOfUnknownOutcomeIsCancelledOnceTheStoreIsBack(t *testing
 		c := openCounts(t, b)
 		defer shut(c)
 		ctx := context.Background()
-		if _, err := c.Semaphore("n").TrySetPermits(ctx, 3); err != nil {
+		if _, err := c.CountingSemaphore("n").TrySetPermits(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
 		b.lost = func() { store.SetDown(errors.New("away")) }
-		if err := c.Semaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
+		if err := c.CountingSemaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Acquire: %v", err)
 		}
 		b.lost = nil
 		time.Sleep(30 * time.Second)
 		store.SetDown(nil)
 		time.Sleep(2 * time.Second)
-		if n, err := c.Semaphore("n").Available(ctx); n != 3 || err != nil {
+		if n, err := c.CountingSemaphore("n").Available(ctx); n != 3 || err != nil {
 			t.Errorf("%d, %v are free, want 3", n, err)
 		}
 		if err := c.Close(); err != nil {
@@ -153,7 +153,7 @@ func TestWhatCouldNotBeConfirmedIsToldInTheLog(t *testing.T) {
 		var log strings.Builder
 		c := openCounts(t, store, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		store.SetDown(errors.New("away"))
-		if err := c.Semaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
+		if err := c.CountingSemaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Release: %v", err)
 		}
 		time.Sleep(backend.Remembered/2 + time.Second)
@@ -171,7 +171,7 @@ func TestNothingIsRememberedForEver(t *testing.T) {
 		c := openCounts(t, memory.New())
 		defer shut(c)
 		ctx := context.Background()
-		s := c.Semaphore("n")
+		s := c.CountingSemaphore("n")
 		q := s.count.Change(1)
 		for i, want := range []int{1, 1, 2} {
 			if i == 2 {
@@ -191,21 +191,21 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 	c := openCounts(t, plain{memory.New()})
 	defer shut(c)
 	ctx := context.Background()
-	_, set := c.Latch("n").TrySet(ctx, 1)
-	_, permit := c.Permits("n").Acquire(ctx)
+	_, set := c.CountDownLatch("n").TrySet(ctx, 1)
+	_, permit := c.Semaphore("n").Acquire(ctx)
 	for op, err := range map[string]error{
 		"set":       set,
-		"wait":      c.Latch("n").Wait(ctx),
-		"countdown": c.Latch("n").CountDown(ctx),
+		"wait":      c.CountDownLatch("n").Wait(ctx),
+		"countdown": c.CountDownLatch("n").CountDown(ctx),
 		"acquire":   permit,
-		"release":   c.Semaphore("n").Release(ctx, 1),
+		"release":   c.CountingSemaphore("n").Release(ctx, 1),
 	} {
 		var e *Error
 		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.only") {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	if err := c.Permits("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
+	if err := c.Semaphore("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("release: %v", err)
 	}
 	var none *Permit
@@ -218,25 +218,25 @@ func TestContextsOfCounts(t *testing.T) {
 	c := openCounts(t, memory.New())
 	defer shut(c)
 	for what, err := range map[string]error{
-		"Wait":    c.Latch("n").Wait(nil),
-		"Acquire": c.Semaphore("n").Acquire(nil, 1),
+		"Wait":    c.CountDownLatch("n").Wait(nil),
+		"Acquire": c.CountingSemaphore("n").Acquire(nil, 1),
 	} {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s with a nil context: %v", what, err)
 		}
 	}
-	if _, err := c.Permits("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
+	if _, err := c.Semaphore("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Acquire with a nil context: %v", err)
 	}
-	if err := c.Semaphore("n").Release(nil, 1); err != nil {
+	if err := c.CountingSemaphore("n").Release(nil, 1); err != nil {
 		t.Errorf("Release with a nil context: %v", err)
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := c.Semaphore("n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
+	if err := c.CountingSemaphore("n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire with a context that has ended: %v", err)
 	}
-	if n, err := c.Semaphore("n").Available(context.Background()); n != 1 || err != nil {
+	if n, err := c.CountingSemaphore("n").Available(context.Background()); n != 1 || err != nil {
 		t.Errorf("%d, %v are free", n, err)
 	}
 }

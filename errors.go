@@ -26,17 +26,17 @@ var (
 	ErrUnavailable = fail.Unavailable
 	// ErrWrongKind: the name is in use for another kind of lock or for other data.
 	ErrWrongKind = fail.WrongKind
-	// ErrBadName: the name cannot be a lock's.
-	ErrBadName = fail.InvalidName
+	// ErrInvalidName: the name cannot be a lock's.
+	ErrInvalidName = fail.InvalidName
 	// ErrInvalid: an argument or option makes no sense here.
 	ErrInvalid = fail.Invalid
 	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and it was given
 	// back. An error that is this one is [ErrUnavailable] too, never [ErrNotAcquired].
 	ErrNotReplicated = fail.NotReplicated
-	// ErrClaimEnded is wrapped by the error of a Lock or TryLock under a claim ([Client.Adopt]) whose hold has
-	// ended: it was unlocked or lost, or its time was over. Nothing was locked. To compete for the
-	// lock like any other call, lock it with a context without the claim.
-	ErrClaimEnded = fail.ClaimEnded
+	// ErrDelegationEnded is wrapped by the error of a Lock or TryLock under a delegation
+	// ([Client.WithDelegations]) whose hold has ended: it was unlocked or lost, or its time was over. Nothing
+	// was locked. To compete for the lock like any other call, lock it with a context without the delegation.
+	ErrDelegationEnded = fail.ClaimEnded
 )
 
 // Error is the error of every operation on a lock. It wraps one of the sentinels,

@@ -14,7 +14,7 @@ import (
 
 // Workers count a latch down, and whoever waits for all of them goes on at zero. The
 // workers may be other processes, in Java too.
-func ExampleLatch() {
+func ExampleCountDownLatch() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)
@@ -22,7 +22,7 @@ func ExampleLatch() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	done := locks.Latch("import:2024-06-01")
+	done := locks.CountDownLatch("import:2024-06-01")
 	if _, err := done.TrySet(ctx, 3); err != nil {
 		log.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func ExampleLatch() {
 
 // A semaphore keeps a fleet from asking too much of something: here at most two
 // requests are under way.
-func ExampleSemaphore() {
+func ExampleCountingSemaphore() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)
@@ -53,7 +53,7 @@ func ExampleSemaphore() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	partner := locks.Semaphore("partner-api")
+	partner := locks.CountingSemaphore("partner-api")
 	if _, err := partner.TrySetPermits(ctx, 2); err != nil { // whoever comes first sets it
 		log.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func ExampleSemaphore() {
 
 // Permits come back by themselves when the process that held them dies, and end as
 // leases do.
-func ExamplePermits() {
+func ExampleSemaphore() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)
@@ -84,7 +84,7 @@ func ExamplePermits() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	licences := locks.Permits("licences")
+	licences := locks.Semaphore("licences")
 	if _, err := licences.TrySetPermits(ctx, 1); err != nil {
 		log.Fatal(err)
 	}

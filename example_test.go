@@ -162,13 +162,13 @@ func ExampleWithLease() {
 
 // A fencing token lets the store that is written to refuse a holder that was paused
 // beyond its lease, whatever any clock said.
-func ExampleClient_Kind_fenced() {
+func ExampleClient_Locker_fenced() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	fenced, err := locks.Kind(mortise.Kind{Fenced: true})
+	fenced, err := locks.Locker(mortise.Fenced())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -234,9 +234,9 @@ func ship(ctx context.Context, order int) error {
 	return nil
 }
 
-// A service that holds a lock calls another one, which takes the same lock. The claims travel with the call; they are
-// to be believed only if they come from somebody who may give them, unaltered.
-func ExampleClient_Adopt() {
+// A service that holds a lock calls another one, which takes the same lock. The delegations travel with the call;
+// they are to be believed only if they come from somebody who may give them, unaltered.
+func ExampleClient_WithDelegations() {
 	store := memory.New() // on Redis these are two processes
 	orders, err := mortise.New(store)
 	if err != nil {
@@ -249,8 +249,8 @@ func ExampleClient_Adopt() {
 	}
 	defer billing.Close()
 
-	bill := func(claims []mortise.Claim) error { // in billing
-		ctx, err := billing.Adopt(context.Background(), claims...)
+	bill := func(delegations []mortise.Delegation) error { // in billing
+		ctx, err := billing.WithDelegations(context.Background(), delegations...)
 		if err != nil {
 			return err
 		}
@@ -260,7 +260,7 @@ func ExampleClient_Adopt() {
 		})
 	}
 	err = mortise.Do(context.Background(), orders, "orders:42", func(ctx context.Context) error {
-		return bill(mortise.ClaimsOf(ctx))
+		return bill(mortise.Delegations(ctx))
 	})
 	if err != nil {
 		log.Fatal(err)

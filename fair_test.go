@@ -15,7 +15,7 @@ import (
 
 func fairKind(t *testing.T, c *Client) Locker {
 	t.Helper()
-	f, err := c.Kind(Kind{Fair: true})
+	f, err := c.Locker(Fair())
 	must(t, err)
 	return f
 }
@@ -214,27 +214,27 @@ func TestKindsOfFairLocks(t *testing.T) {
 	c, err := New(memory.New())
 	must(t, err)
 	defer c.Close()
-	for _, k := range []Kind{{Fair: true}, {Fair: true, Fenced: true}, {Fair: true, NonReentrant: true}, {Fair: true, Fenced: true, NonReentrant: true}} {
-		f, err := c.Kind(k)
+	for _, k := range [][]LockerOption{{}, {Fenced()}, {NonReentrant()}, {Fenced(), NonReentrant()}} {
+		f, err := c.Locker(append(k, Fair())...)
 		must(t, err)
 		l, err := f.TryLock(t.Context(), "x")
 		must(t, err)
-		if token, fenced := l.Token(); fenced != k.Fenced || (token > 0) != fenced {
+		if token, fenced := l.Token(); fenced != slices.Contains(k, Fenced()) || (token > 0) != fenced {
 			t.Errorf("%+v: token %d, %v", k, token, fenced)
 		}
 		_, err = f.TryLock(l.Context(), "x")
-		if again := !errors.Is(err, ErrInvalid); again == k.NonReentrant {
+		if again := !errors.Is(err, ErrInvalid); again == slices.Contains(k, NonReentrant()) {
 			t.Errorf("%+v: entered again: %v", k, err)
 		}
 		c.ForceUnlock(t.Context(), "x")
 	}
-	_, err = c.Kind(Kind{Fair: true, Spin: time.Second})
+	_, err = c.Locker(Fair(), Polling(time.Second))
 	wants(t, err, ErrInvalid)
 
 	without, err := New(withoutQueues{memory.New()})
 	must(t, err)
 	defer without.Close()
-	_, err = without.Kind(Kind{Fair: true})
+	_, err = without.Locker(Fair())
 	wants(t, err, ErrInvalid)
 }
 

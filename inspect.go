@@ -2,20 +2,21 @@ package mortise
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// State is what the store says of a lock.
-type State struct {
+// LockInfo is what the store says of a lock.
+type LockInfo struct {
 	Name string
 	// Held is false where no owner holds it; what follows is then zero.
 	Held bool
 	// Owner is the holder as the store knows it, "client:number"; from Redisson,
-	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.Adopt]), it is the first that came, of
-	// those that are there.
+	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.WithDelegations]), it is the first
+	// that came, of those that are there.
 	Owner string
 	// Client is the holder's client, Owner without its number. By default it names
 	// host and process: "host/pid/random".
@@ -26,21 +27,28 @@ type State struct {
 	Remaining time.Duration
 	// Mine tells that Client is this client.
 	Mine bool
-	// Readers is how many leases hold a read-write lock for reading; see
-	// [Client.InspectRW]. Where there is no writer, Owner is one of them.
+	// Readers is how many leases hold a read-write lock for reading. Where there is no writer, Owner is one of
+	// them.
 	Readers int
 	// Writing tells that Owner holds a read-write lock for writing.
 	Writing bool
 }
 
-// Inspect reads which owner holds a lock. It is for people and tools: what it says may be
-// outdated when it arrives. Errors are those of Lock. It costs one command.
-func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
-	return c.inspect(ctx, backend.KindLock, name)
+// Inspect reads which owner holds a lock of any kind. It is for people and tools: what it says may be outdated when
+// it arrives. Errors are those of Lock; [ErrWrongKind] where the name is that of a semaphore, a latch or other data.
+// It costs one command, for a read-write lock two; see [RWLocker.Inspect].
+func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
+	info, err := c.inspect(ctx, backend.KindLock, name)
+	if errors.Is(err, ErrWrongKind) && c.hasRW() == nil {
+		if rw, wrong := c.RW().Inspect(ctx, name); wrong == nil {
+			return rw, nil
+		}
+	}
+	return info, err
 }
 
-func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (State, error) {
-	s := State{Name: name}
+func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (LockInfo, error) {
+	s := LockInfo{Name: name}
 	rec, err := c.inner().Inspect(ctx, family, name)
 	if err != nil || !rec.Held {
 		return s, err

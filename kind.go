@@ -9,75 +9,93 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Kind chooses a kind of lock. The zero Kind is the plain reentrant lock. Its
-// fields combine. All these kinds share one record in the store, so they exclude
-// each other on one name, and enter each other's leases again.
-type Kind struct {
-	// Fair serves waiters in all processes in the order in which they asked,
-	// Java's too: they stand in a queue in the store, and a release tells the first of
-	// them only. Redisson: RFairLock, with which it shares lock and queue.
-	//
-	// Cost: while others wait, Lock and Unlock together are three commands, however many
-	// wait, and a fraction of one for listening; when no call of this
-	// client has waited for the name lately, one to three more. An acquisition takes the
-	// store time that grows with the queue, as Redisson's does.
-	//
-	// A waiter that leaves gives its place up. Those of a process that died hold the others up
-	// for a second at most, however many they are: it is noticed at the first one's turn, because no client
-	// listens. One that listens and does not come, because its process was stopped, has five
-	// seconds from when another asks, which is when the last holder's lease would have been over. One
-	// whose connection is broken for longer than that at its turn stands at the end of the queue then.
-	// A waiter of Redisson's loses its place when Redisson's own fairLockWaitTimeout runs out.
-	//
-	// TryLock does not jump the queue: it is refused while another call waits. The plain lock does
-	// not look at the queue, neither here nor in Redisson: a Lock or TryLock of
-	// another kind on the same name may come in between. Not together with Spin.
-	Fair bool
-	// Fenced draws a fencing token with each acquisition, [Lease.Token]. It costs
-	// no further command. Redisson: RFencedLock.
-	Fenced bool
-	// NonReentrant refuses a Lock with a context whose lease holds the name
-	// already, at once and with [ErrInvalid], where the reentrant lock would enter again.
-	NonReentrant bool
-	// Spin, if positive, makes waiters ask again after pauses that begin with about
-	// this time and double up to 64 times it, instead of having the release
-	// announced to them. It saves the subscription where a great many names are
-	// waited for briefly, and costs commands. At least a millisecond. In a process
-	// still only the first waiter of a name asks. Its Unlock announces the release all the
-	// same, for waiters that do not spin; Redisson's RedissonSpinLock does not.
-	Spin time.Duration
+// LockerOption is a property of the locks that [Client.Locker] takes. All kinds of lock share one record in the
+// store, so they exclude each other on one name, and enter each other's leases again. Options are comparable
+// values.
+type LockerOption struct {
+	fair, fenced, nonReentrant, polling bool
+	pause                               time.Duration
 }
 
-// Kind returns a [Locker] for a kind of lock. It shares all else with the client. An
-// error wraps [ErrInvalid].
-func (c *Client) Kind(k Kind) (Locker, error) {
+// Fair serves waiters in FIFO order, among all processes and with Java's: they stand in a queue in the store, and a
+// release tells the first of them only. Redisson: RFairLock, with which it shares lock and queue.
+//
+// Cost: while others wait, Lock and Unlock together are three commands, however many
+// wait, and a fraction of one for listening; when no call of this
+// client has waited for the name lately, one to three more. An acquisition takes the
+// store time that grows with the queue, as Redisson's does.
+//
+// A waiter that leaves gives its place up. Those of a process that died hold the others up
+// for a second at most, however many they are: it is noticed at the first one's turn, because no client
+// listens. One that listens and does not come, because its process was stopped, has five
+// seconds from when another asks, which is when the last holder's lease would have been over. One
+// whose connection is broken for longer than that at its turn stands at the end of the queue then.
+// A waiter of Redisson's loses its place when Redisson's own fairLockWaitTimeout runs out.
+//
+// TryLock does not jump the queue: it is refused while another call waits. The plain lock does
+// not look at the queue, neither here nor in Redisson: a Lock or TryLock of
+// another kind on the same name may come in between. Not together with [Polling].
+func Fair() LockerOption { return LockerOption{fair: true} }
+
+// Fenced draws a fencing token with each acquisition, [Lease.Token]. It costs
+// no further command. Redisson: RFencedLock.
+func Fenced() LockerOption { return LockerOption{fenced: true} }
+
+// NonReentrant refuses a Lock with a context whose lease holds the name
+// already, at once and with [ErrInvalid], where the reentrant lock would enter again.
+func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
+
+// Polling makes waiters ask again after pauses that begin with about this time and double up to 64 times it, instead
+// of having the release announced to them. It saves the subscription where a great many names are
+// waited for briefly, and costs commands. The pause is between a millisecond and a minute. In a process
+// still only the first waiter of a name asks. Its Unlock announces the release all the
+// same, for waiters that do not poll; Redisson's RedissonSpinLock does not.
+func Polling(pause time.Duration) LockerOption { return LockerOption{polling: true, pause: pause} }
+
+// Locker returns a [Locker] for locks with these properties, which combine; without any it is the client itself,
+// the plain reentrant lock. It shares all else with the client. An error wraps [ErrInvalid].
+func (c *Client) Locker(opts ...LockerOption) (Locker, error) {
+	var k LockerOption
+	for _, o := range opts {
+		k = k.and(o)
+	}
 	err := c.usable()
 	switch {
 	case err != nil:
-	case k == (Kind{}):
+	case k == (LockerOption{}):
 		return c, nil
-	case k.Spin < 0 || k.Spin > 0 && k.Spin < time.Millisecond || k.Spin > time.Minute:
-		err = fail.Invalidf("Kind{Spin: %v}: between 1ms and 1m, or 0 for none", k.Spin)
-	case k.Fair && k.Spin > 0:
-		err = fail.Invalidf("Kind{Fair, Spin}: a waiter in a queue is told of its turn and does not ask; take one of them")
-	case k.Fair:
+	case k.polling && (k.pause < time.Millisecond || k.pause > time.Minute):
+		err = fail.Invalidf("Polling(%v): between 1ms and 1m; leave it out to be told of releases", k.pause)
+	case k.fair && k.polling:
+		err = fail.Invalidf("Fair and Polling: a waiter in a queue is told of its turn and does not ask; take one of them")
+	case k.fair:
 		err = c.engine.Can(c.engine.Capabilities().Fair != nil, "fair locks")
 	}
 	if err != nil {
-		return nil, fail.New("kind", "", err)
+		return nil, fail.New("locker", "", err)
 	}
 	return &kinded{client: c, kind: k}, nil
 }
 
+// and has what both have; of two pauses the later.
+func (k LockerOption) and(o LockerOption) LockerOption {
+	if o.polling {
+		k.pause = o.pause
+	}
+	k.fair, k.fenced = k.fair || o.fair, k.fenced || o.fenced
+	k.nonReentrant, k.polling = k.nonReentrant || o.nonReentrant, k.polling || o.polling
+	return k
+}
+
 type kinded struct {
 	client *Client
-	kind   Kind
+	kind   LockerOption
 }
 
 // request is what a lock of the kind asks for.
-func (k Kind) request(name string, try bool) engine.Request {
-	r := engine.Request{Name: name, Try: try, Fenced: k.Fenced, NonReentrant: k.NonReentrant, Polling: k.Spin}
-	if k.Fair {
+func (k LockerOption) request(name string, try bool) engine.Request {
+	r := engine.Request{Name: name, Try: try, Fenced: k.fenced, NonReentrant: k.nonReentrant, Polling: k.pause}
+	if k.fair {
 		r.Family = backend.KindFair
 	}
 	return r

@@ -50,7 +50,7 @@ func (l *Lease) Err() error {
 }
 
 // Token is the fencing token, and whether there is one: for leases taken with
-// Kind{Fenced: true}, and re-entries of those. Of two leases of one name the later has the
+// []LockerOption{Fenced()}, and re-entries of those. Of two leases of one name the later has the
 // larger token. Send it along with each write, and let the store that is written
 // to refuse a token smaller than one it has seen.
 func (l *Lease) Token() (token int64, fenced bool) {

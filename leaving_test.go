@@ -17,7 +17,7 @@ func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 		c, err := New(memory.New())
 		must(t, err)
 		defer c.Close()
-		fair, err := c.Kind(Kind{Fair: true})
+		fair, err := c.Locker(Fair())
 		must(t, err)
 		l, err := fair.Lock(t.Context(), "n")
 		must(t, err)

@@ -19,6 +19,21 @@ type Part struct {
 	Name string
 }
 
+// Parts are locks of one Locker, for [LockAll].
+func Parts(l Locker, names ...string) []Part {
+	parts := make([]Part, len(names))
+	for i, n := range names {
+		parts[i] = Part{l, n}
+	}
+	return parts
+}
+
+// LockAll takes several locks of this client, all or none, as one lease. The function [LockAll] says how; with
+// [Parts] it takes options, other kinds of lock and locks of several clients.
+func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
+	return LockAll(ctx, Parts(c, names...))
+}
+
 // LockAll takes several locks, all or none, as one lease. It does not deadlock,
 // whatever the order in which it and others name the parts: it waits for one lock at
 // a time and holds none meanwhile. (When one is held, it gives back those that it has, waits for
@@ -34,9 +49,9 @@ type Part struct {
 // Options are those of Lock; WithWait bounds the whole. Errors are those of Lock, and
 // name the part. They wrap [ErrUnavailable] also if a part was lost before the others were had.
 //
-// Cost: locks of one [*Client], those of Kind{Fenced} and Kind{NonReentrant}
+// Cost: locks of one [*Client], those of [Fenced] and [NonReentrant]
 // included, are taken by one command, on a cluster by one for each slot, and
-// released by as many. Other parts (fair, spinning, read-write, other Lockers) cost one
+// released by as many. Other parts (fair, polling, read-write, other Lockers) cost one
 // each, and so does entering again. As many again for each time that one was held; while it
 // waits, it costs what Lock does.
 func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
@@ -106,15 +121,15 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 }
 
 // lockerOf is the client behind a Locker of this package, and the kind of its locks.
-func lockerOf(l Locker) (c *Client, kind Kind, own bool) {
+func lockerOf(l Locker) (c *Client, kind LockerOption, own bool) {
 	switch l := l.(type) {
 	case *Client:
-		return l, Kind{}, true
+		return l, kind, true
 	case *kinded:
 		if l != nil {
 			return l.client, l.kind, true
 		}
-		return nil, Kind{}, true
+		return nil, kind, true
 	}
-	return nil, Kind{}, false
+	return nil, kind, false
 }

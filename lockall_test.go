@@ -14,18 +14,10 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-func parts(l Locker, names ...string) []Part {
-	var p []Part
-	for _, n := range names {
-		p = append(p, Part{l, n})
-	}
-	return p
-}
-
 func TestLockAllHoldsAllOrNone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all, err := LockAll(t.Context(), parts(a, "x", "y", "z"))
+		all, err := a.LockAll(t.Context(), "x", "y", "z")
 		must(t, err)
 		for _, n := range []string{"x", "y", "z"} {
 			_, err := b.TryLock(t.Context(), n)
@@ -34,7 +26,7 @@ func TestLockAllHoldsAllOrNone(t *testing.T) {
 			must(t, err)
 			must(t, inner.Unlock(t.Context()))
 		}
-		_, err = LockAll(t.Context(), parts(b, "w", "z"), WithWait(time.Second))
+		_, err = LockAll(t.Context(), Parts(b, "w", "z"), WithWait(time.Second))
 		wants(t, err, ErrNotAcquired)
 		w, err := b.TryLock(t.Context(), "w")
 		must(t, err)
@@ -43,7 +35,7 @@ func TestLockAllHoldsAllOrNone(t *testing.T) {
 		wants(t, all.Err(), ErrReleased)
 		wants(t, context.Cause(all.Context()), ErrReleased)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		all, err = LockAll(t.Context(), append(parts(b, "w", "z"), parts(a, "x")...))
+		all, err = LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...))
 		must(t, err)
 		must(t, all.Unlock(t.Context()))
 	})
@@ -52,7 +44,7 @@ func TestLockAllHoldsAllOrNone(t *testing.T) {
 func TestLockAllEndsWithItsFirstLostPart(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all, err := LockAll(t.Context(), parts(a, "x", "y"))
+		all, err := a.LockAll(t.Context(), "x", "y")
 		must(t, err)
 		s.Delete("x")
 		<-all.Context().Done()
@@ -113,9 +105,9 @@ func TestLockAllRefusesBadInput(t *testing.T) {
 	wants(t, err, ErrInvalid)
 	_, err = LockAll(t.Context(), []Part{{nil, "x"}})
 	wants(t, err, ErrInvalid)
-	_, err = LockAll(t.Context(), parts(c, "x", ""))
-	wants(t, err, ErrBadName)
-	_, err = LockAll(t.Context(), parts(c, "x"), WithWait(-1))
+	_, err = c.LockAll(t.Context(), "x", "")
+	wants(t, err, ErrInvalidName)
+	_, err = LockAll(t.Context(), Parts(c, "x"), WithWait(-1))
 	wants(t, err, ErrInvalid)
 	l, err := c.TryLock(t.Context(), "x")
 	must(t, err)
@@ -124,7 +116,7 @@ func TestLockAllRefusesBadInput(t *testing.T) {
 
 func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
 	c := newClient(t)
-	strict, err := c.Kind(Kind{NonReentrant: true})
+	strict, err := c.Locker(NonReentrant())
 	must(t, err)
 	l, err := strict.Lock(t.Context(), "x")
 	must(t, err)
@@ -138,14 +130,14 @@ func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
 func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		spin, err := b.Kind(Kind{Spin: 10 * time.Millisecond})
+		polling, err := b.Locker(Polling(10 * time.Millisecond))
 		must(t, err)
 		before := drawn(t, b)
 		l, err := a.Lock(t.Context(), "x")
 		must(t, err)
 		got := make(chan *Lease)
 		go func() {
-			l, err := spin.Lock(t.Context(), "x")
+			l, err := polling.Lock(t.Context(), "x")
 			if err != nil {
 				t.Error(err)
 			}
@@ -154,7 +146,7 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if b.engine.Probe().Snapshot().Watches != 0 {
-			t.Error("a spinning waiter watches")
+			t.Error("a polling waiter watches")
 		}
 		if n := drawn(t, b) - before - 1; n < 20 || n > 80 {
 			t.Errorf("asked %d times in 20 s, want pauses from 10 ms to 640 ms", n)
@@ -166,12 +158,12 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 			t.Errorf("noticed the release after %v", d)
 		}
 		must(t, m.Unlock(t.Context()))
-		_, err = b.Kind(Kind{Spin: -1})
+		_, err = b.Locker(Polling(-1))
 		wants(t, err, ErrInvalid)
 	})
 }
 
-// Stores that are new are waited for, wherever Red stands among the parts.
+// Stores that are new are waited for, wherever Quorum stands among the parts.
 func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	for name, at := range map[string]int{"first": 0, "last": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -187,9 +179,9 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 						c.Close()
 					}
 				}()
-				red, err := Red(clients...)
+				quorum, err := Quorum(clients...)
 				must(t, err)
-				parts := []Part{{red, "red"}, {open(), "a"}}
+				parts := []Part{{quorum, "quorum"}, {open(), "a"}}
 				parts[0], parts[at] = parts[at], parts[0]
 				all, err := LockAll(t.Context(), parts, WithWait(time.Minute))
 				if err != nil {

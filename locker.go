@@ -43,10 +43,10 @@ import (
 
 // Locker takes locks by name. It is what applications inject, mock and decorate;
 // it is frozen at these two methods. [*Client] implements it with the reentrant
-// lock, and [Client.Kind] with others.
+// lock, and [Client.Locker] returns others.
 //
 // Names are any UTF-8 text of 1 to 65,536 bytes whose braces, if any, form a
-// Redis hash tag ("{tenant}:7"); others are refused with [ErrBadName].
+// Redis hash tag ("{tenant}:7"); others are refused with [ErrInvalidName].
 //
 // Re-entry: a context made by [Lease.Context], or derived from it, carries that
 // lease. Lock and TryLock with such a context enter the lock again if the lease is
@@ -64,7 +64,7 @@ type Locker interface {
 	// ends neither the lease nor its renewal; Unlock does.
 	//
 	// Errors: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable] when the
-	// store failed, [ErrClosed], [ErrWrongKind], [ErrBadName], [ErrInvalid], or
+	// store failed, [ErrClosed], [ErrWrongKind], [ErrInvalidName], [ErrInvalid], or
 	// ctx's own. All are wrapped in [*Error].
 	//
 	// Cost: one command when the lock is free.

@@ -86,9 +86,9 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	other, err := New(b)
 	must(t, err)
 	defer other.Close()
-	fenced, err := c.Kind(Kind{Fenced: true, NonReentrant: true})
+	fenced, err := c.Locker(Fenced(), NonReentrant())
 	must(t, err)
-	fair, err := c.Kind(Kind{Fair: true})
+	fair, err := c.Locker(Fair())
 	must(t, err)
 	ctx := t.Context()
 	for _, x := range []struct {
@@ -96,13 +96,13 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 		parts    []Part
 		all, one int32
 	}{
-		{"one part", parts(c, "x"), 0, 1},
-		{"five", parts(c, "a", "b", "c", "d", "e"), 1, 0},
-		{"with a fenced one", append(parts(c, "a", "b"), Part{fenced, "f"}), 1, 0},
-		{"two clients", append(parts(c, "a", "b"), parts(other, "c", "d")...), 2, 0},
+		{"one part", Parts(c, "x"), 0, 1},
+		{"five", Parts(c, "a", "b", "c", "d", "e"), 1, 0},
+		{"with a fenced one", append(Parts(c, "a", "b"), Part{fenced, "f"}), 1, 0},
+		{"two clients", append(Parts(c, "a", "b"), Parts(other, "c", "d")...), 2, 0},
 		{"two clients in turn", []Part{{c, "a"}, {other, "c"}, {c, "b"}, {other, "d"}}, 2, 0},
-		{"with a fair one", append(parts(c, "a", "b"), Part{fair, "g"}), 1, 1},
-		{"a wrapper", append(parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
+		{"with a fair one", append(Parts(c, "a", "b"), Part{fair, "g"}), 1, 1},
+		{"a wrapper", append(Parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
 	} {
 		l, err := LockAll(ctx, x.parts)
 		must(t, err)
@@ -128,7 +128,7 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	l, err = LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}})
 	must(t, err)
 	b.wants(t, "a fenced one", 1, 0)
-	reentrant, err := c.Kind(Kind{Fenced: true})
+	reentrant, err := c.Locker(Fenced())
 	must(t, err)
 	inner, err := reentrant.TryLock(l.Context(), "f")
 	must(t, err)
@@ -208,10 +208,10 @@ func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
 		defer cancel()
 		_, err = LockAll(ctx, []Part{{a, "x"}, {b, "x"}})
 		wants(t, err, context.DeadlineExceeded)
-		l, err := LockAll(t.Context(), parts(a, "w", "x"))
+		l, err := a.LockAll(t.Context(), "w", "x")
 		must(t, err)
 		start = time.Now()
-		_, err = LockAll(t.Context(), parts(b, "x", "y"), WithWait(time.Second))
+		_, err = LockAll(t.Context(), Parts(b, "x", "y"), WithWait(time.Second))
 		wants(t, err, ErrNotAcquired)
 		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
 			t.Errorf("it took %v", d)
@@ -232,7 +232,7 @@ func TestLockAllMovesToWhatIsHeldAndIsServed(t *testing.T) {
 		got := make(chan *Lease)
 		for _, c := range []*Client{a, b} {
 			go func() {
-				l, err := LockAll(t.Context(), parts(c, "y", "x", "z"))
+				l, err := c.LockAll(t.Context(), "y", "x", "z")
 				if err != nil {
 					t.Error(err)
 				}
@@ -263,15 +263,15 @@ func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
 	defer c.Close()
 	ctx := t.Context()
 	//lint:ignore SA1012 it is what is tested
-	_, err = LockAll(nil, parts(c, "x"))
+	_, err = c.LockAll(nil, "x")
 	wants(t, err, ErrInvalid)
 	for what, p := range map[string][]Part{
 		"an empty list":        {},
-		"a nil Locker":         append(parts(c, "x", "y"), Part{nil, "z"}),
-		"a nil client":         append(parts(c, "x", "y"), Part{(*Client)(nil), "z"}),
-		"a nil kind":           append(parts(c, "x", "y"), Part{(*kinded)(nil), "z"}),
-		"one that returns nil": append(parts(c, "x", "y"), Part{empty{}, "z"}),
-		"it, first":            append([]Part{{empty{}, "z"}}, parts(c, "x", "y")...),
+		"a nil Locker":         append(Parts(c, "x", "y"), Part{nil, "z"}),
+		"a nil client":         append(Parts(c, "x", "y"), Part{(*Client)(nil), "z"}),
+		"a nil kind":           append(Parts(c, "x", "y"), Part{(*kinded)(nil), "z"}),
+		"one that returns nil": append(Parts(c, "x", "y"), Part{empty{}, "z"}),
+		"it, first":            append([]Part{{empty{}, "z"}}, Parts(c, "x", "y")...),
 	} {
 		if _, err := LockAll(ctx, p); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
@@ -283,15 +283,15 @@ func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
 		"a short lease":  {WithLease(time.Millisecond)},
 		"both bounds":    {WithLease(time.Minute), WithMaxHold(time.Minute)},
 	} {
-		_, err := LockAll(ctx, parts(c, "x", "y"), opts...)
+		_, err := LockAll(ctx, Parts(c, "x", "y"), opts...)
 		var e *Error
 		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != "lockall" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	_, err = LockAll(ctx, parts(c, "x", "}"))
-	wants(t, err, ErrBadName)
-	l, err := LockAll(ctx, parts(c, "x", "y", "z"))
+	_, err = c.LockAll(ctx, "x", "}")
+	wants(t, err, ErrInvalidName)
+	l, err := c.LockAll(ctx, "x", "y", "z")
 	must(t, err)
 	must(t, l.Unlock(ctx))
 }
@@ -337,7 +337,7 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 		for _, loose := range []bool{false, true} {
 			for _, order := range []string{"first", "last"} {
 				f := &fake{loose: loose, failure: errors.New("no release")}
-				p := append(parts(c, "x", "y"), Part{f, "f"})
+				p := append(Parts(c, "x", "y"), Part{f, "f"})
 				if order == "first" {
 					p[0], p[2] = p[2], p[0]
 				}
@@ -358,7 +358,7 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 				if all.Context().Err() == nil {
 					t.Error("the context goes on after Unlock")
 				}
-				x, err := LockAll(ctx, parts(c, "x", "y"))
+				x, err := c.LockAll(ctx, "x", "y")
 				must(t, err)
 				must(t, x.Unlock(ctx))
 
@@ -381,7 +381,7 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 		}
 		// A refusal gives back what was had, and is waited for first.
 		f := &fake{refusals: 1}
-		all, err := LockAll(ctx, append(parts(c, "x", "y"), Part{f, "f"}))
+		all, err := LockAll(ctx, append(Parts(c, "x", "y"), Part{f, "f"}))
 		must(t, err)
 		must(t, all.Unlock(ctx))
 		// One that is given back when the caller has left is released all the same.
@@ -415,7 +415,7 @@ func TestLockAllSaysThatAPartWasLostBeforeTheOthersWereHad(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		slow := hook{wrapper{c}, func() { time.Sleep(time.Second) }}
-		_, err := LockAll(t.Context(), append(parts(c, "x", "y"), Part{slow, "z"}), WithLease(100*time.Millisecond))
+		_, err := LockAll(t.Context(), append(Parts(c, "x", "y"), Part{slow, "z"}), WithLease(100*time.Millisecond))
 		wants(t, err, ErrUnavailable)
 		wants(t, err, ErrLost)
 		for _, n := range []string{"x", "y", "z"} {
@@ -429,7 +429,7 @@ func TestLockAllSaysThatAPartWasLostBeforeTheOthersWereHad(t *testing.T) {
 func TestLockAllUnlockTellsOfEachPartThatFailed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		all, err := LockAll(t.Context(), parts(c, "x", "y", "z"), WithLease(time.Hour))
+		all, err := LockAll(t.Context(), Parts(c, "x", "y", "z"), WithLease(time.Hour))
 		must(t, err)
 		s.Occupy("x")
 		s.Delete("z")
@@ -454,9 +454,9 @@ func TestLockAllIsSeenByTheObserver(t *testing.T) {
 			Released:    func(e ReleasedEvent) { note("released " + e.Name) },
 			NotAcquired: func(e NotAcquiredEvent) { note("not " + e.Name) },
 		}))
-		l, err := LockAll(t.Context(), parts(c, "x", "y"))
+		l, err := c.LockAll(t.Context(), "x", "y")
 		must(t, err)
-		_, err = LockAll(t.Context(), parts(c, "w", "y"), WithWait(time.Second))
+		_, err = LockAll(t.Context(), Parts(c, "w", "y"), WithWait(time.Second))
 		wants(t, err, ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
 		mu.Lock()
@@ -473,13 +473,13 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c, other := open(), open()
 		ctx := t.Context()
-		fair, err := c.Kind(Kind{Fair: true})
+		fair, err := c.Locker(Fair())
 		must(t, err)
-		spin, err := c.Kind(Kind{Spin: time.Millisecond})
+		polling, err := c.Locker(Polling(time.Millisecond))
 		must(t, err)
-		fenced, err := c.Kind(Kind{Fenced: true})
+		fenced, err := c.Locker(Fenced())
 		must(t, err)
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		var stores []*Client
 		for range 3 {
 			s, err := New(memory.New())
@@ -487,10 +487,10 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 			defer s.Close()
 			stores = append(stores, s)
 		}
-		red, err := Red(stores...)
+		quorum, err := Quorum(stores...)
 		must(t, err)
 		p := []Part{
-			{c, "plain"}, {fair, "fair"}, {spin, "spin"}, {fenced, "fenced"}, {red, "red"},
+			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
 			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
 		}
 		for first := range p {
@@ -498,13 +498,13 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 			must(t, err)
 			must(t, all.Err())
 			for _, x := range p {
-				if x.Locker == read || x.Locker == red {
+				if x.Locker == read || x.Locker == quorum {
 					continue
 				}
 				_, err := wrapper{x.Locker}.TryLock(ctx, x.Name)
 				wants(t, err, ErrNotAcquired)
 			}
-			l, err := spin.TryLock(all.Context(), "spin")
+			l, err := polling.TryLock(all.Context(), "polling")
 			must(t, err)
 			must(t, l.Unlock(ctx))
 			l, err = read.TryLock(all.Context(), "write")
@@ -555,7 +555,7 @@ func TestWhatIsReleasedDoesNotWaitForWhatCannotBe(t *testing.T) {
 		c, err := New(&keeping{memory.New(), "b"})
 		must(t, err)
 		defer c.Close()
-		all, err := LockAll(context.Background(), []Part{{c, "a"}, {c, "b"}, {c, "c"}})
+		all, err := c.LockAll(context.Background(), "a", "b", "c")
 		must(t, err)
 		began := time.Now()
 		var took [2]time.Duration

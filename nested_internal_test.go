@@ -31,7 +31,7 @@ func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			called, err := b.Adopt(ctx, ClaimsOf(outer.Context())...)
+			called, err := b.WithDelegations(ctx, Delegations(outer.Context())...)
 			if err != nil {
 				t.Fatal(err)
 			}

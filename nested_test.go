@@ -38,7 +38,7 @@ func newOn(t *testing.T, store *memory.Store, opts ...mortise.ClientOption) *mor
 // called is the context of a call made under ctx, where it arrives at c.
 func called(t *testing.T, c *mortise.Client, ctx context.Context) context.Context {
 	t.Helper()
-	got, err := c.Adopt(context.Background(), mortise.ClaimsOf(ctx)...)
+	got, err := c.WithDelegations(context.Background(), mortise.Delegations(ctx)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,13 +129,13 @@ func (f *forest) call(above *node, depth int) {
 	c := f.clients[f.dice(len(f.clients))]
 	ctx := context.Background()
 	if above != nil {
-		if claims := mortise.ClaimsOf(above.lease.Context()); f.dice(3) > 0 {
+		if delegations := mortise.Delegations(above.lease.Context()); f.dice(3) > 0 {
 			var err error
-			if ctx, err = c.Adopt(ctx, claims...); err != nil {
-				f.t.Errorf("Adopt: %v", err)
+			if ctx, err = c.WithDelegations(ctx, delegations...); err != nil {
+				f.t.Errorf("WithDelegations: %v", err)
 				return
 			}
-			if len(claims) == 0 {
+			if len(delegations) == 0 {
 				above = nil // it has ended: a competitor
 			}
 		} else {
@@ -145,7 +145,7 @@ func (f *forest) call(above *node, depth int) {
 			}
 			c = nil
 			for _, x := range f.clients {
-				if x.ID() == claims0(claims) {
+				if x.ID() == delegations0(delegations) {
 					c = x
 				}
 			}
@@ -161,7 +161,8 @@ func (f *forest) call(above *node, depth int) {
 	}
 	lease, err := c.Lock(ctx, "n", opts...)
 	if err != nil {
-		for _, may := range []error{mortise.ErrNotAcquired, mortise.ErrClaimEnded, mortise.ErrLost, mortise.ErrUnavailable} {
+		for _, may := range []error{mortise.ErrNotAcquired, mortise.ErrDelegationEnded, mortise.ErrLost,
+			mortise.ErrUnavailable} {
 			if errors.Is(err, may) {
 				return
 			}
@@ -205,12 +206,12 @@ func (n *node) depth() (d int) {
 	return d
 }
 
-// claims0 is the client whose hold the innermost claim is about.
-func claims0(claims []mortise.Claim) string {
-	if len(claims) == 0 {
+// delegations0 is the client whose hold the innermost delegation is about.
+func delegations0(delegations []mortise.Delegation) string {
+	if len(delegations) == 0 {
 		return ""
 	}
-	return claims[0].Owner[:strings.LastIndexByte(claims[0].Owner, ':')]
+	return delegations[0].Owner[:strings.LastIndexByte(delegations[0].Owner, ':')]
 }
 
 func TestRandomCallersAndCalleesExcludeEachOther(t *testing.T) {

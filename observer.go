@@ -43,13 +43,13 @@ type Observer struct {
 type Subject struct {
 	// Name is what was locked, or acquired of.
 	Name string
-	// Kind is the family: "lock" (plain, fenced, spin and non-reentrant ones), "fair",
-	// "read", "write", "semaphore", "permits" or "latch".
+	// Kind is the family: "lock" (plain, fenced, polling and non-reentrant ones), "fair",
+	// "read", "write", "counting_semaphore", "semaphore" or "latch".
 	Kind string
 	// Owner is the holder in the store; empty where there is none (yet).
 	Owner string
 	// Lease numbers the client's leases from one: the same in Acquired, Lost and Released of
-	// one. Zero where there is none: of waits, refusals, semaphores and latches, and of
+	// one. Zero where there is none: of waits, refusals, counting semaphores and latches, and of
 	// renewals, which are of all that an owner holds of the name.
 	Lease uint64
 	// Context is what was passed to the call that waits or waited; of a lease, to the one

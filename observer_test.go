@@ -100,13 +100,13 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 			t.Error("an Unlock of a lost lease is told as well")
 		}
 
-		_, write := c.RW()
+		write := c.RW().Write
 		w := must(write.Lock(who("d"), "rw"))
 		time.Sleep(11 * time.Second)
 		w.Unlock(t.Context())
 		expect("write rw acquired: lease 4, holds 1, contended false, d", "write rw renewed", "write rw released: lease 4, <nil>")
 
-		l := c.Latch("latch")
+		l := c.CountDownLatch("latch")
 		l.TrySet(t.Context(), 1)
 		open := make(chan error)
 		go func() { open <- l.Wait(who("e")) }()

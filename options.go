@@ -59,7 +59,7 @@ func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 // still lose. A fencing token that was drawn for a lock that is given back stays drawn.
 //
 // For all kinds of locks, in [LockAll] for each part, which then costs a request of its own. Not for
-// [Red], whose majority does without, permits, semaphores and latches. [ErrInvalid] for those, and with a
+// [Quorum], whose majority does without, semaphores and latches. [ErrInvalid] for those, and with a
 // backend that has no replicas.
 //
 // Cost: a second command, WAIT, in the same round trip, and the time that replication takes. A

@@ -92,8 +92,8 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		b := claiming{s, new(atomic.Int32), new(atomic.Int32)}
 		c := on(t, b)
-		read, _ := open().RW()
-		_, write := c.RW()
+		read := open().RW().Read
+		write := c.RW().Write
 		held, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		go func() {
@@ -124,7 +124,7 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 func TestAPermitIsReleasedByItsIDThoughTheContextIsNil(t *testing.T) {
 	c, err := New(memory.New())
 	must(t, err)
-	p := c.Permits("x")
+	p := c.Semaphore("x")
 	_, err = p.TrySetPermits(t.Context(), 1)
 	must(t, err)
 	permit, err := p.TryAcquire(t.Context())

@@ -176,7 +176,7 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 		}
 	}
 	fenced := func(c *Client) Locker {
-		l, err := c.Kind(Kind{Fenced: true})
+		l, err := c.Locker(Fenced())
 		if err != nil {
 			panic(err)
 		}
@@ -207,7 +207,7 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 			must(t, inner.Unlock(ctx))
 		}, sent: 3},
 		"lent": {then: func(t *testing.T, c *Client, l *Lease) {
-			l.held().(*lease.Hold).Tenure.Lent.Store(true) // as ClaimsOf does; it is not handed over at all
+			l.held().(*lease.Hold).Tenure.Lent.Store(true) // as Delegations does; it is not handed over at all
 		}, sent: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -386,7 +386,7 @@ func TestPassingOnUnderLoad(t *testing.T) {
 					}
 				}
 				if r.IntN(30) == 0 {
-					ClaimsOf(l.Context())
+					Delegations(l.Context())
 				}
 				if r.IntN(200) == 0 {
 					time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)

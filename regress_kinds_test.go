@@ -110,8 +110,8 @@ func TestRule14_ShutdownWithdrawsTheClaimsOfWritersThatWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := memory.New()
 			a, b := on(t, s), on(t, s)
-			read, _ := a.RW()
-			_, write := b.RW()
+			read := a.RW().Read
+			write := b.RW().Write
 			held, err := read.Lock(t.Context(), "x")
 			must(t, err)
 			w := make(chan error, 1)
@@ -135,7 +135,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &spied{Store: memory.New()}
 		other, c := on(t, b), on(t, b)
-		_, err := other.Semaphore("s").TrySetPermits(t.Context(), 3)
+		_, err := other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)
 		must(t, err)
 		slow := make(chan struct{})
 		b.take = func(s all, r backend.CountRequest) (backend.TakeReply, error) {
@@ -149,7 +149,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 			return reply, err
 		}
 		took, locked := make(chan error, 1), make(chan error, 1)
-		go func() { took <- c.Semaphore("s").Acquire(context.Background(), 3) }()
+		go func() { took <- c.CountingSemaphore("s").Acquire(context.Background(), 3) }()
 		go func() {
 			_, err := c.Lock(context.Background(), "l")
 			locked <- err
@@ -162,7 +162,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 		wants(t, <-took, ErrClosed)
 		wants(t, <-locked, ErrClosed)
 		must(t, <-down)
-		n, err := other.Semaphore("s").Available(t.Context())
+		n, err := other.CountingSemaphore("s").Available(t.Context())
 		if err != nil || n != 3 {
 			t.Errorf("%d permits are free, %v", n, err)
 		}
@@ -177,7 +177,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 func TestRule14_AReaderEntersAgainWhileTheClientShutsDown(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		r, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		w, err := write.Lock(t.Context(), "y")
@@ -213,10 +213,10 @@ func TestRule14_WhatShutdownCutsOffSaysSo(t *testing.T) {
 		b.count = func(ctx context.Context) (int64, error) { return 0, cutOff(ctx) }
 		b.add = func(ctx context.Context, _ all, _ backend.CountRequest) (int64, error) { return 0, cutOff(ctx) }
 		errs := make(chan error, 4)
-		go func() { errs <- c.Latch("l").Wait(context.Background()) }()
-		go func() { _, err := c.Latch("l").Count(context.Background()); errs <- err }()
-		go func() { errs <- c.Semaphore("s").AddPermits(context.Background(), 1) }()
-		go func() { errs <- c.Semaphore("s").Release(context.Background(), 1) }()
+		go func() { errs <- c.CountDownLatch("l").Wait(context.Background()) }()
+		go func() { _, err := c.CountDownLatch("l").Count(context.Background()); errs <- err }()
+		go func() { errs <- c.CountingSemaphore("s").AddPermits(context.Background(), 1) }()
+		go func() { errs <- c.CountingSemaphore("s").Release(context.Background(), 1) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -377,13 +377,14 @@ func TestRule08_APlainWaiterIsToldWhereAllInTheFairQueueAreDead(t *testing.T) {
 // lived on.
 func TestRule04_AWritersLeaseEndsThoughAReaderUnderItLivesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		read, write := open().RW()
+		rw := open().RW()
+		read, write := rw.Read, rw.Write
 		w, err := write.Lock(t.Context(), "x", WithLease(10*time.Second))
 		must(t, err)
 		r, err := read.Lock(w.Context(), "x")
 		must(t, err)
 		start := time.Now()
-		fresh, _ := open().RW()
+		fresh := open().RW().Read
 		l, err := fresh.Lock(t.Context(), "x", WithWait(time.Hour))
 		must(t, err)
 		if d := time.Since(start); d > 11*time.Second {
@@ -400,9 +401,9 @@ func TestRule04_AWritersLeaseEndsThoughAReaderUnderItLivesOn(t *testing.T) {
 // which is an open latch.
 func TestALatchsCountIsBounded(t *testing.T) {
 	c := on(t, memory.New())
-	_, err := c.Latch("l").TrySet(t.Context(), math.MaxInt64)
+	_, err := c.CountDownLatch("l").TrySet(t.Context(), math.MaxInt64)
 	wants(t, err, ErrInvalid)
-	set, err := c.Latch("l").TrySet(t.Context(), 1<<53)
+	set, err := c.CountDownLatch("l").TrySet(t.Context(), 1<<53)
 	if err != nil || !set {
 		t.Error(set, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// What a review of claims, of contexts that are made late, and of requests that had to wait found.
+// What a review of delegations, of contexts that are made late, and of requests that had to wait found.
 
 func clientsOf(t *testing.T, s *memory.Store, n int) []*Client {
 	t.Helper()
@@ -25,7 +25,7 @@ func clientsOf(t *testing.T, s *memory.Store, n int) []*Client {
 	return all
 }
 
-func TestAClaimOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
+func TestADelegationOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs := clientsOf(t, memory.New(), 2)
 		a, b := cs[0], cs[1]
@@ -34,22 +34,22 @@ func TestAClaimOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
 		must(t, err)
 		inner, err := a.Lock(context.WithoutCancel(outer.Context()), "n")
 		must(t, err)
-		ofOuter, ofInner := ClaimsOf(outer.Context()), ClaimsOf(inner.Context())
+		ofOuter, ofInner := Delegations(outer.Context()), Delegations(inner.Context())
 		must(t, outer.Unlock(ctx)) // the outer hold first
-		under, err := b.Adopt(ctx, ofOuter...)
+		under, err := b.WithDelegations(ctx, ofOuter...)
 		must(t, err)
 		if l, err := b.TryLock(under, "n"); err == nil {
 			t.Error("entered under a hold that has ended, beside one that lives")
 			must(t, l.Unlock(ctx))
 		}
-		under, err = b.Adopt(ctx, ofInner...)
+		under, err = b.WithDelegations(ctx, ofInner...)
 		must(t, err)
 		l, err := b.TryLock(under, "n")
 		must(t, err)
 		must(t, l.Unlock(ctx))
 		must(t, inner.Unlock(ctx))
 		_, err = b.Lock(under, "n")
-		wants(t, err, ErrClaimEnded)
+		wants(t, err, ErrDelegationEnded)
 		free, err := b.TryLock(ctx, "n")
 		must(t, err)
 		must(t, free.Unlock(ctx))
@@ -68,11 +68,11 @@ func TestAHoldThatEndedByWithMaxHoldKeepsNobodyFromEntering(t *testing.T) {
 				inner, err := a.Lock(outer.Context(), "n", WithMaxHold(time.Second))
 				must(t, err)
 				if when == "before" {
-					ClaimsOf(inner.Context())
+					Delegations(inner.Context())
 				}
 				time.Sleep(2 * time.Second)
 				wants(t, inner.Err(), ErrLost)
-				under, err := b.Adopt(ctx, ClaimsOf(outer.Context())...)
+				under, err := b.WithDelegations(ctx, Delegations(outer.Context())...)
 				must(t, err)
 				l, err := b.Lock(under, "n", WithWait(time.Minute))
 				must(t, err)
@@ -92,12 +92,12 @@ func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
 		ctx := context.Background()
 		l, err := cs[0].Lock(ctx, "n")
 		must(t, err)
-		claims := ClaimsOf(l.Context())
-		entered, err := cs[1].Adopt(ctx, claims...)
+		delegations := Delegations(l.Context())
+		entered, err := cs[1].WithDelegations(ctx, delegations...)
 		must(t, err)
 		callee, err := cs[1].Lock(entered, "n")
 		must(t, err)
-		waits, err := cs[2].Adopt(ctx, claims...)
+		waits, err := cs[2].WithDelegations(ctx, delegations...)
 		must(t, err)
 		done := make(chan error, 1)
 		go func() {
@@ -108,7 +108,7 @@ func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
 		began := time.Now()
 		_, err = cs[1].ForceUnlock(ctx, "n")
 		must(t, err)
-		wants(t, <-done, ErrClaimEnded)
+		wants(t, <-done, ErrDelegationEnded)
 		if d := time.Since(began); d > 0 {
 			t.Errorf("it heard of it after %v", d)
 		}
@@ -137,7 +137,7 @@ func (s slowNestSession) Enter(ctx context.Context, r backend.EnterRequest) (bac
 func TestALeaseThatHadToWaitForItsTurnIsNoShorter(t *testing.T) {
 	for what, end := range map[string]func(a *Client, outer, inner *Lease) error{
 		"lent meanwhile": func(_ *Client, outer, inner *Lease) error {
-			ClaimsOf(outer.Context())
+			Delegations(outer.Context())
 			return inner.Unlock(context.Background())
 		},
 		"lost meanwhile": func(a *Client, _, _ *Lease) error {

@@ -63,7 +63,7 @@ func TestAnObserverIsToldOneKindOfAReentry(t *testing.T) {
 		c, err := New(memory.New(), WithObserver(g.observer()))
 		must(t, err)
 		defer c.Close()
-		fair, err := c.Kind(Kind{Fair: true})
+		fair, err := c.Locker(Fair())
 		must(t, err)
 		outer, err := c.Lock(t.Context(), "n")
 		must(t, err)
@@ -109,7 +109,7 @@ func TestAnObserverIsToldOnceOfEachWaitOfLockAll(t *testing.T) {
 		must(t, err)
 		got := make(chan *Lease)
 		go func() {
-			m, err := LockAll(t.Context(), []Part{{Locker: c, Name: "a"}, {Locker: c, Name: "b"}}, WithWait(10*time.Minute))
+			m, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(10*time.Minute))
 			if err == nil {
 				err = m.Unlock(context.Background())
 			}

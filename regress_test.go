@@ -93,10 +93,10 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 		}})
 		_, err := other.Lock(t.Context(), "x")
 		must(t, err)
-		spin, err := c.Kind(Kind{Spin: time.Millisecond})
+		polling, err := c.Locker(Polling(time.Millisecond))
 		must(t, err)
 		for i := range 50 {
-			_, err = spin.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))
+			_, err = polling.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))
 			wants(t, err, ErrNotAcquired)
 		}
 		time.Sleep(time.Second) // the last command's answer comes to no caller
@@ -107,7 +107,7 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 func TestRule08_AWaiterForAPermitWakesWhenTheOneThatAnotherGotHereRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		other, c := on(t, st).Permits("p"), on(t, st).Permits("p")
+		other, c := on(t, st).Semaphore("p"), on(t, st).Semaphore("p")
 		_, err := other.TrySetPermits(t.Context(), 1)
 		must(t, err)
 		long, err := other.Acquire(t.Context(), WithLease(time.Hour))
@@ -174,11 +174,11 @@ func TestRule11_AClientWithTheIDOfOneThatWasIsNotAnsweredInItsPlace(t *testing.T
 		st := memory.New()
 		before, err := New(st, WithID("pod-3"))
 		must(t, err)
-		_, err = before.Semaphore("s").TrySetPermits(t.Context(), 1)
+		_, err = before.CountingSemaphore("s").TrySetPermits(t.Context(), 1)
 		must(t, err)
-		must(t, before.Semaphore("s").Acquire(t.Context(), 1))
+		must(t, before.CountingSemaphore("s").Acquire(t.Context(), 1))
 		must(t, before.Close())
-		after := on(t, st, WithID("pod-3")).Semaphore("s")
+		after := on(t, st, WithID("pod-3")).CountingSemaphore("s")
 		if set, err := after.TrySetPermits(t.Context(), 1); set || err != nil {
 			t.Errorf("set again: %v, %v", set, err)
 		}
@@ -259,11 +259,11 @@ func TestForceUnlockLeavesAloneWhoCameAfterIt(t *testing.T) {
 	})
 }
 
-func TestRedEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
+func TestQuorumEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
-		red, _ := open()
+		quorum, _ := open()
 		start := time.Now()
-		l, err := red.Lock(t.Context(), "x", WithMaxHold(time.Minute))
+		l, err := quorum.Lock(t.Context(), "x", WithMaxHold(time.Minute))
 		must(t, err)
 		for i := range 3 {
 			time.Sleep(15 * time.Second)

@@ -99,7 +99,7 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 		third, err := New(memory.New())
 		must(t, err)
 		defer third.Close()
-		red, err := Red(c, bare, third)
+		quorum, err := Quorum(c, bare, third)
 		must(t, err)
 		one := WithReplicas(1, time.Second)
 		if one != WithReplicas(1, time.Second) || one == WithReplicas(2, time.Second) {
@@ -110,19 +110,19 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 			return err
 		}
 		for what, err := range map[string]error{
-			"no replica":          lock(c, WithReplicas(0, time.Second)),
-			"fewer than none":     lock(c, WithReplicas(-1, time.Second)),
-			"no time":             lock(c, WithReplicas(1, 0)),
-			"less than no time":   lock(c, WithReplicas(1, -time.Second)),
-			"all of the lease":    lock(c, WithLease(time.Second), one),
-			"the other way round": lock(c, one, WithLease(time.Second)),
-			"all of the watchdog": lock(c, WithReplicas(1, DefaultWatchdogTimeout)),
-			"all of WithMaxHold":  lock(c, WithMaxHold(100*time.Millisecond), one),
-			"no replicas there":   lock(bare, one),
-			"Red":                 lock(red, one),
-			"a semaphore":         c.Semaphore("s").Acquire(t.Context(), 1, one),
-			"a latch":             c.Latch("l").Wait(t.Context(), one),
-			"permits":             func() error { _, err := c.Permits("p").Acquire(t.Context(), one); return err }(),
+			"no replica":           lock(c, WithReplicas(0, time.Second)),
+			"fewer than none":      lock(c, WithReplicas(-1, time.Second)),
+			"no time":              lock(c, WithReplicas(1, 0)),
+			"less than no time":    lock(c, WithReplicas(1, -time.Second)),
+			"all of the lease":     lock(c, WithLease(time.Second), one),
+			"the other way round":  lock(c, one, WithLease(time.Second)),
+			"all of the watchdog":  lock(c, WithReplicas(1, DefaultWatchdogTimeout)),
+			"all of WithMaxHold":   lock(c, WithMaxHold(100*time.Millisecond), one),
+			"no replicas there":    lock(bare, one),
+			"Quorum":               lock(quorum, one),
+			"a counting semaphore": c.CountingSemaphore("s").Acquire(t.Context(), 1, one),
+			"a latch":              c.CountDownLatch("l").Wait(t.Context(), one),
+			"semaphore":            func() error { _, err := c.Semaphore("p").Acquire(t.Context(), one); return err }(),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)
@@ -178,13 +178,13 @@ func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
 
 // One that waited is told so as well, and does not wait on.
 func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
-	for _, fair := range []bool{false, true} {
+	for _, fair := range []LockerOption{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &copied{store: memory.New()}
 			c, err := New(s)
 			must(t, err)
 			defer c.Close()
-			l, err := c.Kind(Kind{Fair: fair, NonReentrant: true})
+			l, err := c.Locker(fair, NonReentrant())
 			must(t, err)
 			held, err := l.Lock(t.Context(), "n")
 			must(t, err)

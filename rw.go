@@ -8,8 +8,9 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// RW returns the two sides of read-write locks: under one name, any number of leases of
-// read, or one of write. It is Redisson's RReadWriteLock, and shares its record.
+// RWLocker has the two sides of read-write locks: under one name, any number of leases of Read, or one of Write.
+// [Client.RW] makes it; for a test, two fakes make one: RWLocker{Read: r, Write: w}. It is Redisson's
+// RReadWriteLock, and shares its record.
 //
 // # Re-entry
 //
@@ -47,8 +48,17 @@ import (
 // a command where a reader of this client is known, and either where a writer is. A
 // writer that waits for readers sends one each third of the watchdog timeout, to say
 // that it still does, and one when it leaves without the lock.
-func (c *Client) RW() (read, write Locker) {
-	return &side{c, backend.KindRead}, &side{c, backend.KindWrite}
+type RWLocker struct {
+	// Read takes leases that share a name, Write one that excludes all others.
+	Read, Write Locker
+
+	client *Client
+}
+
+// RW returns the client's read-write locks. It does no I/O: a backend without read-write locks shows in the
+// methods of the two sides ([ErrInvalid]).
+func (c *Client) RW() RWLocker {
+	return RWLocker{&side{c, backend.KindRead}, &side{c, backend.KindWrite}, c}
 }
 
 // side is a side of read-write locks.
@@ -81,19 +91,18 @@ func (c *Client) hasRW() error {
 	return e.Can(e != nil && e.Capabilities().ReadWrite != nil, "read-write locks")
 }
 
-// InspectRW is [Client.Inspect] for a read-write lock.
-func (c *Client) InspectRW(ctx context.Context, name string) (State, error) {
-	if err := c.hasRW(); err != nil {
-		return State{Name: name}, fail.New("inspect", name, err)
+// Inspect is [Client.Inspect] for a read-write lock. It costs one command.
+func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
+	if err := l.client.hasRW(); err != nil {
+		return LockInfo{Name: name}, fail.New("inspect", name, err)
 	}
-	return c.inspect(ctx, backend.KindWrite, name)
+	return l.client.inspect(ctx, backend.KindWrite, name)
 }
 
-// ForceUnlockRW is [Client.ForceUnlock] for a read-write lock: its writer's hold, or those of all
-// its readers.
-func (c *Client) ForceUnlockRW(ctx context.Context, name string) (bool, error) {
-	if err := c.hasRW(); err != nil {
+// ForceUnlock is [Client.ForceUnlock] for a read-write lock: its writer's hold, or those of all its readers.
+func (l RWLocker) ForceUnlock(ctx context.Context, name string) (bool, error) {
+	if err := l.client.hasRW(); err != nil {
 		return false, fail.New("forceunlock", name, err)
 	}
-	return c.engine.ForceUnlock(ctx, backend.KindWrite, name)
+	return l.client.engine.ForceUnlock(ctx, backend.KindWrite, name)
 }

@@ -17,7 +17,7 @@ func TestReadersAndWritersAreKeptForHours(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var renewals atomic.Int64
 		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewals.Add(1) }}))
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		r1, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		r2, err := read.Lock(t.Context(), "x", WithLease(time.Minute))
@@ -48,8 +48,8 @@ func TestALongLeaseOfReadIsUpheld(t *testing.T) {
 		var renewed, asserted atomic.Int64
 		b := &cutting{Store: memory.New(), asserted: &asserted}
 		c := on(t, b, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed.Add(1) }}))
-		read, _ := c.RW()
-		_, write := on(t, b).RW()
+		read := c.RW().Read
+		write := on(t, b).RW().Write
 		start := time.Now()
 		r, err := read.Lock(t.Context(), "x", WithLease(5*time.Minute))
 		must(t, err)
@@ -122,7 +122,7 @@ func (b *cutting) cut(t *testing.T, name string, l *Lease, d time.Duration) {
 func TestAReadersMaxHoldEndsItsOwnLeaseOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		outer, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		inner, err := read.Lock(outer.Context(), "x", WithMaxHold(time.Minute))
@@ -144,12 +144,12 @@ func TestAReadersMaxHoldEndsItsOwnLeaseOnly(t *testing.T) {
 
 func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		read, _ := open().RW()
+		read := open().RW().Read
 		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
 		must(t, err)
 		// It refreshes its claim as long as it lives.
 		ctx, die := context.WithCancel(t.Context())
-		_, write := open().RW()
+		write := open().RW().Write
 		go write.Lock(ctx, "x")
 		synctest.Wait()
 		for range 20 {
@@ -182,7 +182,7 @@ func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 			must(t, err)
 			defer c.Shutdown(t.Context())
 			clients = append(clients, c)
-			read, _ := c.RW()
+			read := c.RW().Read
 			l, err := read.Lock(t.Context(), "x")
 			must(t, err)
 			defer l.Unlock(t.Context())
@@ -193,7 +193,7 @@ func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 			t.Errorf("%d renewals and questions in 5 minutes", n)
 		}
 		for _, c := range clients {
-			if s, err := c.InspectRW(t.Context(), "x"); err != nil || s.Readers != 4 {
+			if s, err := c.RW().Inspect(t.Context(), "x"); err != nil || s.Readers != 4 {
 				t.Errorf("%+v, %v", s, err)
 			}
 		}
@@ -246,7 +246,8 @@ func (s *tellingSession) tell(in []backend.RenewRequest) {
 
 func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		read, write := open().RW()
+		rw := open().RW()
+		read, write := rw.Read, rw.Write
 		r, err := read.Lock(t.Context(), "x")
 		must(t, err)
 		w, err := write.Lock(t.Context(), "y")
@@ -285,16 +286,16 @@ func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
 	c, err := New(locksOnly{memory.New()})
 	must(t, err)
 	defer c.Close()
-	read, write := c.RW()
+	read, write := c.RW().Read, c.RW().Write
 	for _, l := range []Locker{read, write} {
 		_, err := l.Lock(t.Context(), "x")
 		wants(t, err, ErrInvalid)
 		_, err = l.TryLock(t.Context(), "x")
 		wants(t, err, ErrInvalid)
 	}
-	_, err = c.InspectRW(t.Context(), "x")
+	_, err = c.RW().Inspect(t.Context(), "x")
 	wants(t, err, ErrInvalid)
-	_, err = c.ForceUnlockRW(t.Context(), "x")
+	_, err = c.RW().ForceUnlock(t.Context(), "x")
 	wants(t, err, ErrInvalid)
 }
 
@@ -302,11 +303,11 @@ func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
 	c, err := New(memory.New())
 	must(t, err)
 	defer c.Close()
-	read, write := c.RW()
+	read, write := c.RW().Read, c.RW().Write
 	var none context.Context
 	for _, l := range []Locker{read, write} {
 		_, err := l.Lock(t.Context(), "")
-		wants(t, err, ErrBadName)
+		wants(t, err, ErrInvalidName)
 		_, err = l.Lock(none, "x")
 		wants(t, err, ErrInvalid)
 		_, err = l.TryLock(t.Context(), "x", WithWait(time.Second))
@@ -316,10 +317,10 @@ func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
 
 func TestAWaitersRemainingIsTheLongestReaders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		read, _ := open().RW()
+		read := open().RW().Read
 		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
 		must(t, err)
-		_, write := open().RW()
+		write := open().RW().Write
 		_, err = write.Lock(t.Context(), "x", WithWait(time.Minute))
 		wants(t, err, ErrNotAcquired)
 		var e *Error
@@ -332,7 +333,7 @@ func TestAWaitersRemainingIsTheLongestReaders(t *testing.T) {
 func ExampleClient_RW() {
 	locks, _ := New(memory.New())
 	defer locks.Close()
-	read, write := locks.RW()
+	read, write := locks.RW().Read, locks.RW().Write
 	ctx := context.Background()
 
 	w, _ := write.Lock(ctx, "config")

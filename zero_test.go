@@ -14,31 +14,31 @@ import (
 func TestAZeroClientIsInvalid(t *testing.T) {
 	ctx := context.Background()
 	c := new(Client)
-	read, write := c.RW()
+	read, write := c.RW().Read, c.RW().Write
 	calls := map[string]func() error{
-		"Lock":        func() error { _, err := c.Lock(ctx, "x"); return err },
-		"TryLock":     func() error { _, err := c.TryLock(ctx, "x"); return err },
-		"nil Lock":    func() error { _, err := (*Client)(nil).Lock(ctx, "x"); return err },
-		"Kind":        func() error { _, err := c.Kind(Kind{}); return err },
-		"fair Kind":   func() error { _, err := c.Kind(Kind{Fair: true}); return err },
-		"read":        func() error { _, err := read.Lock(ctx, "x"); return err },
-		"write":       func() error { _, err := write.TryLock(ctx, "x"); return err },
-		"LockAll":     func() error { _, err := LockAll(ctx, []Part{{c, "x"}, {c, "y"}}); return err },
-		"Red":         func() error { _, err := Red(c, new(Client), new(Client)); return err },
-		"Inspect":     func() error { _, err := c.Inspect(ctx, "x"); return err },
-		"InspectRW":   func() error { _, err := c.InspectRW(ctx, "x"); return err },
-		"ForceUnlock": func() error { _, err := c.ForceUnlock(ctx, "x"); return err },
-		"Adopt":       func() error { _, err := c.Adopt(ctx); return err },
-		"Ping":        func() error { return c.Ping(ctx) },
-		"Close":       c.Close,
-		"Shutdown":    func() error { return c.Shutdown(ctx) },
-		"Do":          func() error { return Do(ctx, c, "x", func(context.Context) error { return nil }) },
-		"semaphore":   func() error { return c.Semaphore("x").Acquire(ctx, 1) },
-		"release":     func() error { return c.Semaphore("x").Release(ctx, 1) },
-		"permits":     func() error { _, err := c.Permits("x").TryAcquire(ctx); return err },
-		"available":   func() error { _, err := c.Permits("x").Available(ctx); return err },
-		"latch":       func() error { return c.Latch("x").Wait(ctx) },
-		"count down":  func() error { return c.Latch("x").CountDown(ctx) },
+		"Lock":               func() error { _, err := c.Lock(ctx, "x"); return err },
+		"TryLock":            func() error { _, err := c.TryLock(ctx, "x"); return err },
+		"nil Lock":           func() error { _, err := (*Client)(nil).Lock(ctx, "x"); return err },
+		"Locker":             func() error { _, err := c.Locker(); return err },
+		"a fair Locker":      func() error { _, err := c.Locker(Fair()); return err },
+		"read":               func() error { _, err := read.Lock(ctx, "x"); return err },
+		"write":              func() error { _, err := write.TryLock(ctx, "x"); return err },
+		"LockAll":            func() error { _, err := c.LockAll(ctx, "x", "y"); return err },
+		"Quorum":             func() error { _, err := Quorum(c, new(Client), new(Client)); return err },
+		"Inspect":            func() error { _, err := c.Inspect(ctx, "x"); return err },
+		"RW().Inspect":       func() error { _, err := c.RW().Inspect(ctx, "x"); return err },
+		"ForceUnlock":        func() error { _, err := c.ForceUnlock(ctx, "x"); return err },
+		"WithDelegations":    func() error { _, err := c.WithDelegations(ctx); return err },
+		"Ping":               func() error { return c.Ping(ctx) },
+		"Close":              c.Close,
+		"Shutdown":           func() error { return c.Shutdown(ctx) },
+		"Do":                 func() error { return Do(ctx, c, "x", func(context.Context) error { return nil }) },
+		"counting semaphore": func() error { return c.CountingSemaphore("x").Acquire(ctx, 1) },
+		"release":            func() error { return c.CountingSemaphore("x").Release(ctx, 1) },
+		"semaphore":          func() error { _, err := c.Semaphore("x").TryAcquire(ctx); return err },
+		"available":          func() error { _, err := c.Semaphore("x").Available(ctx); return err },
+		"latch":              func() error { return c.CountDownLatch("x").Wait(ctx) },
+		"count down":         func() error { return c.CountDownLatch("x").CountDown(ctx) },
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) { wants(t, call(), ErrInvalid) })
@@ -107,12 +107,12 @@ func TestANilClientIsInvalid(t *testing.T) {
 	ctx := t.Context()
 	var c *Client
 	for name, call := range map[string]func() error{
-		"semaphore": func() error { return c.Semaphore("x").Acquire(ctx, 1) },
-		"latch":     func() error { return c.Latch("x").Wait(ctx) },
-		"permits":   func() error { _, err := c.Permits("x").TryAcquire(ctx); return err },
-		"inspect":   func() error { _, err := c.Inspect(ctx, "x"); return err },
-		"close":     func() error { return c.Close() },
-		"rw":        func() error { r, _ := c.RW(); _, err := r.Lock(ctx, "x"); return err },
+		"counting semaphore": func() error { return c.CountingSemaphore("x").Acquire(ctx, 1) },
+		"latch":              func() error { return c.CountDownLatch("x").Wait(ctx) },
+		"semaphore":          func() error { _, err := c.Semaphore("x").TryAcquire(ctx); return err },
+		"inspect":            func() error { _, err := c.Inspect(ctx, "x"); return err },
+		"close":              func() error { return c.Close() },
+		"rw":                 func() error { r := c.RW().Read; _, err := r.Lock(ctx, "x"); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

@@ -207,7 +207,7 @@ func (c *costs) measure() []cost {
 	add("it is held for a second", func() { time.Sleep(time.Second) })
 	c.unlock(lease)
 
-	fenced, err := a.Kind(mortise.Kind{Fenced: true})
+	fenced, err := a.Locker(mortise.Fenced())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,8 @@ func (c *costs) called(a, b *mortise.Client) (rows []cost) {
 	}
 	add := func(what string, f func()) { rows = append(rows, cost{what, c.count(f)}) }
 	var call int // commands of a call in which nothing is locked
-	srv := httptest.NewServer(httplock.Adopt(b, checker)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewServer(httplock.AcceptDelegations(b, checker)(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
 		call += c.proxy.Count(func(redistest.Command) bool { return true })
 		var lease *mortise.Lease
 		add("`Lock` of a service that is called, under its caller's", func() { lease = c.lock(b, r.Context(), "called") })

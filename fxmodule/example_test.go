@@ -68,7 +68,7 @@ func ExampleNamed() {
 	}
 	app := fx.New(
 		fx.NopLogger,
-		fxmodule.Memory(fxmodule.Named("orders"), fxmodule.Kind(mortise.Kind{Fair: true})),
+		fxmodule.Memory(fxmodule.Named("orders"), fxmodule.LockerOptions(mortise.Fair())),
 		fxmodule.Memory(fxmodule.Named("users")),
 		fx.Invoke(func(in lockers) error {
 			ctx := context.Background()

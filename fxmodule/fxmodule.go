@@ -50,7 +50,7 @@ type Option func(*config) error
 
 type config struct {
 	name       string
-	kind       mortise.Kind
+	locker     []mortise.LockerOption
 	options    []mortise.ClientOption
 	middleware []middleware
 }
@@ -81,10 +81,10 @@ func ClientOptions(opts ...mortise.ClientOption) Option {
 	}
 }
 
-// Kind makes the provided Locker one of that kind; the Client stays as it is.
-func Kind(k mortise.Kind) Option {
+// LockerOptions make the provided Locker what [mortise.Client.Locker] returns for them; the Client stays as it is.
+func LockerOptions(opts ...mortise.LockerOption) Option {
 	return func(c *config) error {
-		c.kind = k
+		c.locker = append(c.locker, opts...)
 		return nil
 	}
 }
@@ -152,7 +152,7 @@ func (c *config) module(kind string, from fx.Option) fx.Option {
 	}
 	return fx.Module(title, from, fx.Provide(
 		fx.Annotate(c.client, fx.ParamTags("", c.tag(""), `optional:"true"`, group), fx.ResultTags(c.tag(""))),
-		fx.Annotate(c.locker, fx.ParamTags(c.tag("")), fx.ResultTags(c.tag(""))),
+		fx.Annotate(c.lockerOf, fx.ParamTags(c.tag("")), fx.ResultTags(c.tag(""))),
 	), fx.Options(c.besides()...))
 }
 
@@ -202,11 +202,8 @@ func (c *config) client(life fx.Lifecycle, on source, log *slog.Logger, observer
 	return client, nil
 }
 
-func (c *config) locker(client *mortise.Client) (mortise.Locker, error) {
-	if c.kind == (mortise.Kind{}) {
-		return client, nil
-	}
-	locker, err := client.Kind(c.kind)
+func (c *config) lockerOf(client *mortise.Client) (mortise.Locker, error) {
+	locker, err := client.Locker(c.locker...)
 	if err != nil {
 		return nil, fmt.Errorf("fxmodule: %s: %w", c.subject(), err)
 	}

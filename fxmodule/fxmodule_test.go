@@ -179,8 +179,8 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 		"no key":               {fxmodule.Memory(fxmodule.HTTP("a", nil)), []string{"KeyFunc"}},
 		"a bad option": {fx.Options(fxmodule.Memory(fxmodule.ClientOptions(mortise.WithWatchdogTimeout(1))), use),
 			[]string{"WithWatchdogTimeout"}},
-		"a bad kind": {fx.Options(fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fair: true, Spin: time.Second})),
-			use), []string{"Spin"}},
+		"a bad kind": {fx.Options(fxmodule.Memory(fxmodule.LockerOptions(mortise.Fair(), mortise.Polling(time.Second))),
+			use), []string{"Polling"}},
 	} {
 		err := fx.New(fx.NopLogger, x.option).Err()
 		if !errors.Is(err, mortise.ErrInvalid) {
@@ -201,10 +201,10 @@ func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
 		locks    mortise.Locker
 	)
 	app := fxtest.New(t,
-		fxmodule.Memory(fxmodule.Kind(mortise.Kind{Fenced: true})),
+		fxmodule.Memory(fxmodule.LockerOptions(mortise.Fenced())),
 		fx.Supply(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
 		fx.Supply(fx.Annotate(sdk.NewMeterProvider(sdk.WithReader(reader)), fx.As(new(metric.MeterProvider)))),
-		fxmodule.Telemetry(telemetry.WithNames(1, func(string) string { return "all" })),
+		fxmodule.Telemetry(telemetry.WithNameAttribute(1, func(string) string { return "all" })),
 		fxmodule.Observe(func() mortise.Observer {
 			return mortise.Observer{Acquired: func(mortise.AcquiredEvent) { acquired.Add(1) }}
 		}),

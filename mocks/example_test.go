@@ -95,3 +95,49 @@ func TestOptionsMatch(t *testing.T) {
 		}
 	}
 }
+
+// Each thing that users hold has a mock: here code that reads under a read-write lock, asks for a permit, and waits for
+// its workers, and what it sees of a store that is full, unavailable or slow.
+func TestCodeUnderTestSeesWhatTheMocksSay(t *testing.T) {
+	ctrl, ctx := gomock.NewController(t), t.Context()
+	read, write := mocks.NewMockLocker(ctrl), mocks.NewMockLocker(ctrl)
+	rw := mortise.RWLocker{Read: read, Write: write}
+	imports, slots := mocks.NewMockSemaphore(ctrl), mocks.NewMockCountingSemaphore(ctrl)
+	done := mocks.NewMockCountDownLatch(ctrl)
+
+	released := 0
+	permit := mortise.NewPermit(ctx, "imports", "42", func(context.Context) error { released++; return nil })
+	read.EXPECT().Lock(gomock.Any(), "catalog").Return(mortise.NewLease(ctx, "catalog", nil), nil).AnyTimes()
+	write.EXPECT().TryLock(gomock.Any(), "catalog").Return(nil, mortise.ErrNotAcquired)
+	imports.EXPECT().Acquire(gomock.Any(), mortise.WithWait(time.Second)).Return(permit, nil)
+	slots.EXPECT().TryAcquire(gomock.Any(), 2).Return(mortise.ErrUnavailable)
+	done.EXPECT().Wait(gomock.Any()).Return(context.DeadlineExceeded)
+
+	for _, c := range []struct {
+		what string
+		call func() error
+		want error
+	}{
+		{"a reader", func() error {
+			return mortise.Do(ctx, rw.Read, "catalog", func(ctx context.Context) error { return ctx.Err() })
+		}, nil},
+		{"a writer that does not wait", func() error { _, err := rw.Write.TryLock(ctx, "catalog"); return err },
+			mortise.ErrNotAcquired},
+		{"a permit", func() error {
+			p, err := imports.Acquire(ctx, mortise.WithWait(time.Second))
+			if err != nil || p.ID() != "42" || p.Name() != "imports" || p.Err() != nil {
+				t.Errorf("the permit is %q of %q, %v, %v", p.ID(), p.Name(), p.Err(), err)
+			}
+			return p.Release(ctx)
+		}, nil},
+		{"a counting semaphore", func() error { return slots.TryAcquire(ctx, 2) }, mortise.ErrUnavailable},
+		{"a latch", func() error { return done.Wait(ctx) }, context.DeadlineExceeded},
+	} {
+		if err := c.call(); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+	}
+	if released != 1 || !errors.Is(permit.Err(), mortise.ErrReleased) {
+		t.Errorf("the permit was released %d times: %v", released, permit.Err())
+	}
+}

@@ -1,4 +1,4 @@
-// Package mocks has a gomock mock of [mortise.Locker], for tests of code that takes
+// Package mocks has gomock mocks of [mortise.Locker], of semaphores and of latches, for tests of code that takes
 // locks.
 //
 // A lock that is granted takes one line; [mortise.NewLease] makes the lease:
@@ -26,8 +26,11 @@
 //
 // To see that Unlock was called, give NewLease a function.
 //
+// A read-write lock is two mocks of Locker: mortise.RWLocker{Read: read, Write: write}.
+//
 // A mock says what was called. Where a test is about what locks do (waiting,
 // exclusion, loss), backend/memory is the better choice: real locks, no server.
 package mocks
 
 //go:generate go tool mockgen -typed -write_package_comment=false -source ../locker.go -destination locker_gen.go -package mocks
+//go:generate go tool mockgen -typed -write_package_comment=false -source counters.go -destination counters_gen.go -package mocks

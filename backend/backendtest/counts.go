@@ -14,7 +14,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 )
 
-// countTests are about latches, semaphores and expiring permits. They skip a backend
+// countTests are about latches and semaphores of both kinds. They skip a backend
 // that has none.
 var countTests = func() []test {
 	tests := []test{
@@ -194,20 +194,20 @@ var countTests = func() []test {
 			for i := range clients {
 				c := e.client()
 				if i == 0 {
-					e.ok(c.Semaphore("s").TrySetPermits(ctx, size))
-					e.ok(c.Permits("p").TrySetPermits(ctx, size))
+					e.ok(c.CountingSemaphore("s").TrySetPermits(ctx, size))
+					e.ok(c.Semaphore("p").TrySetPermits(ctx, size))
 				}
 				for range each {
 					wg.Go(func() {
 						for range turns {
-							if err := c.Semaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)); err != nil {
+							if err := c.CountingSemaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)); err != nil {
 								e.Errorf("Acquire: %v", err)
 								return
 							}
 							enter()
 							time.Sleep(time.Millisecond)
 							out.Add(-1)
-							e.done("Release", c.Semaphore("s").Release(ctx, 1))
+							e.done("Release", c.CountingSemaphore("s").Release(ctx, 1))
 						}
 					})
 				}
@@ -218,7 +218,7 @@ var countTests = func() []test {
 				for range each {
 					wg.Go(func() {
 						for range turns {
-							p, err := c.Permits("p").Acquire(ctx, mortise.WithWait(patience))
+							p, err := c.Semaphore("p").Acquire(ctx, mortise.WithWait(patience))
 							if err != nil {
 								e.Errorf("Acquire: %v", err)
 								return
@@ -233,19 +233,19 @@ var countTests = func() []test {
 			}
 			wg.Wait()
 			c := e.client()
-			e.done("all at once", c.Semaphore("s").TryAcquire(ctx, size))
-			e.done("Release", c.Semaphore("s").Release(ctx, size))
+			e.done("all at once", c.CountingSemaphore("s").TryAcquire(ctx, size))
+			e.done("Release", c.CountingSemaphore("s").Release(ctx, size))
 			var all []*mortise.Permit
 			for range size {
-				p, err := c.Permits("p").TryAcquire(ctx)
+				p, err := c.Semaphore("p").TryAcquire(ctx)
 				e.fatalIf(err != nil, "while %d are out: %v", len(all), err)
 				all = append(all, p)
 			}
 			for _, p := range all {
 				e.done("Release", p.Release(ctx))
 			}
-			e.available(c.Semaphore("s"), size)
-			e.available(c.Permits("p"), size)
+			e.available(c.CountingSemaphore("s"), size)
+			e.available(c.Semaphore("p"), size)
 		}},
 		{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
 			s := e.counter()
@@ -256,17 +256,17 @@ var countTests = func() []test {
 			e.store.Occupy("data")
 			for _, n := range []string{"held", "data"} {
 				for op, err := range map[string]error{
-					"set":        second(c.Latch(n).TrySet(ctx, 1)),
-					"countdown":  c.Latch(n).CountDown(ctx),
-					"count":      second(c.Latch(n).Count(ctx)),
-					"wait":       c.Latch(n).Wait(ctx),
-					"delete":     second(c.Latch(n).Delete(ctx)),
-					"acquire":    c.Semaphore(n).Acquire(ctx, 1),
-					"tryacquire": second(c.Permits(n).TryAcquire(ctx)),
-					"release":    c.Semaphore(n).Release(ctx, 1),
-					"available":  second(c.Permits(n).Available(ctx)),
-					"drain":      second(c.Semaphore(n).Drain(ctx)),
-					"addpermits": c.Permits(n).AddPermits(ctx, 1),
+					"set":        second(c.CountDownLatch(n).TrySet(ctx, 1)),
+					"countdown":  c.CountDownLatch(n).CountDown(ctx),
+					"count":      second(c.CountDownLatch(n).Count(ctx)),
+					"wait":       c.CountDownLatch(n).Wait(ctx),
+					"delete":     second(c.CountDownLatch(n).Delete(ctx)),
+					"acquire":    c.CountingSemaphore(n).Acquire(ctx, 1),
+					"tryacquire": second(c.Semaphore(n).TryAcquire(ctx)),
+					"release":    c.CountingSemaphore(n).Release(ctx, 1),
+					"available":  second(c.Semaphore(n).Available(ctx)),
+					"drain":      second(c.CountingSemaphore(n).Drain(ctx)),
+					"addpermits": c.Semaphore(n).AddPermits(ctx, 1),
 				} {
 					e.named(err, op, n, mortise.ErrWrongKind)
 				}
@@ -280,7 +280,7 @@ var countTests = func() []test {
 			e.counter()
 			ctx := background
 			a, b := e.client(), e.client()
-			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
+			e.ok(a.Semaphore("n").TrySetPermits(ctx, 1))
 			p := e.acquire(a, mortise.WithLease(2500*time.Millisecond))
 			q := e.acquire(b)
 			e.is("at the moment another has it, Err", p.Err(), mortise.ErrLost)
@@ -293,7 +293,7 @@ var countTests = func() []test {
 			ctx := background
 			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 			other := e.client()
-			e.ok(c.Permits("n").TrySetPermits(ctx, 3))
+			e.ok(c.Semaphore("n").TrySetPermits(ctx, 3))
 			var kept []*mortise.Permit
 			for range 3 {
 				kept = append(kept, e.acquire(c))
@@ -303,7 +303,7 @@ var countTests = func() []test {
 			for _, p := range kept {
 				e.errorIf(p.Err() != nil, "a permit of the watchdog's: %v", p.Err())
 			}
-			e.available(other.Permits("n"), 0)
+			e.available(other.Semaphore("n"), 0)
 			for _, p := range kept {
 				e.done("Release", p.Release(ctx))
 			}
@@ -330,7 +330,7 @@ var countTests = func() []test {
 			e.counter()
 			ctx := background
 			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
+			e.ok(c.Semaphore("n").TrySetPermits(ctx, 1))
 			hold := make(chan struct{})
 			f.Hook(on(Fate{Later: hold}, OpRenew))
 			p := e.acquire(c)
@@ -338,7 +338,7 @@ var countTests = func() []test {
 			e.done("Release", p.Release(ctx))
 			close(hold)
 			e.always(500*time.Millisecond, "it is free", func() bool {
-				n, err := c.Permits("n").Available(ctx)
+				n, err := c.Semaphore("n").Available(ctx)
 				return n == 1 && err == nil
 			})
 		}},
@@ -346,39 +346,39 @@ var countTests = func() []test {
 			e.counter()
 			ctx := background
 			a, b := e.client(), e.client()
-			e.ok(a.Permits("n").TrySetPermits(ctx, 2))
+			e.ok(a.Semaphore("n").TrySetPermits(ctx, 2))
 			p, q := e.acquire(a), e.acquire(a)
-			e.named(b.Permits("n").Release(ctx, id(9)), "release", "n", mortise.ErrNotHeld)
-			e.named(b.Permits("n").Release(ctx, "no id"), "release", "n", mortise.ErrInvalid)
+			e.named(b.Semaphore("n").Release(ctx, id(9)), "release", "n", mortise.ErrNotHeld)
+			e.named(b.Semaphore("n").Release(ctx, "no id"), "release", "n", mortise.ErrInvalid)
 			e.done("Release", p.Release(ctx))
 			e.named(p.Release(ctx), "release", "n", mortise.ErrReleased)
-			e.named(a.Permits("n").Release(ctx, p.ID()), "release", "n", mortise.ErrNotHeld)
+			e.named(a.Semaphore("n").Release(ctx, p.ID()), "release", "n", mortise.ErrNotHeld)
 			e.errorIf(q.Err() != nil, "the other: %v", q.Err())
-			e.done("Release by another process", b.Permits("n").Release(ctx, strings.ToUpper(q.ID())))
-			e.available(a.Permits("n"), 2)
+			e.done("Release by another process", b.Semaphore("n").Release(ctx, strings.ToUpper(q.ID())))
+			e.available(a.Semaphore("n"), 2)
 			r := e.acquire(a)
-			e.done("Release by its own client", a.Permits("n").Release(ctx, r.ID()))
+			e.done("Release by its own client", a.Semaphore("n").Release(ctx, r.ID()))
 			e.is("Err", r.Err(), mortise.ErrReleased)
 		}},
 		{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
 			e.counter()
 			ctx := background
 			a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
-			e.ok(a.Permits("n").TrySetPermits(ctx, 1))
+			e.ok(a.Semaphore("n").TrySetPermits(ctx, 1))
 			p := e.acquire(a)
-			e.done("Release", b.Permits("n").Release(ctx, p.ID()))
+			e.done("Release", b.Semaphore("n").Release(ctx, p.ID()))
 			receive(e, "the holder is told", p.Context().Done())
 			e.is("Err", p.Err(), mortise.ErrLost)
 			e.named(p.Release(ctx), "release", "n", mortise.ErrNotHeld)
-			e.available(b.Permits("n"), 1)
+			e.available(b.Semaphore("n"), 1)
 		}},
 		{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
 			e.counter()
 			ctx := background
 			c := e.client()
-			e.ok(c.Permits("n").TrySetPermits(ctx, 1))
+			e.ok(c.Semaphore("n").TrySetPermits(ctx, 1))
 			p := e.acquire(c)
-			e.named(second(c.Permits("n").TryAcquire(p.Context())), "tryacquire", "n", mortise.ErrNotAcquired)
+			e.named(second(c.Semaphore("n").TryAcquire(p.Context())), "tryacquire", "n", mortise.ErrNotAcquired)
 			e.named(second(c.TryLock(p.Context(), "n")), "trylock", "n", mortise.ErrWrongKind)
 		}},
 		{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
@@ -391,10 +391,10 @@ var countTests = func() []test {
 				wait func(*mortise.Client) error
 				free func()
 			}{
-				"latch": {func(c *mortise.Client) error { return c.Latch("n").Wait(ctx) }, func() { s.countDown("2") }},
-				"semaphore": {func(c *mortise.Client) error { return c.Semaphore("s").Acquire(ctx, 3) },
-					func() { s.add(countingSemaphore("s"), "2", 2) }},
-				"permits": {func(c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
+				"latch": {func(c *mortise.Client) error { return c.CountDownLatch("n").Wait(ctx) }, func() { s.countDown("2") }},
+				"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(ctx, 3) },
+					func() { s.add(backend.Topic{Kind: backend.KindCountingSemaphore, Name: "s"}, "2", 2) }},
+				"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p").Acquire(ctx)) },
 					func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 1) }},
 			} {
 				c, f := e.tapped()
@@ -419,7 +419,7 @@ var countTests = func() []test {
 			c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }}))
 			var all []<-chan error
 			for range 50 {
-				all = append(all, async(func() error { return c.Latch("n").Wait(background) }))
+				all = append(all, async(func() error { return c.CountDownLatch("n").Wait(background) }))
 			}
 			e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
 			e.quiet(f)
@@ -432,7 +432,7 @@ var countTests = func() []test {
 			n := f.Count(OpCount) - before
 			e.errorIf(n > 2, "they asked %d times", n)
 		}},
-		{"Rule08_WaitersOfASemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
+		{"Rule08_WaitersOfACountingSemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
 			s := e.counter()
 			s.set(semaphore, "1", 2)
 			var stand atomic.Int32
@@ -440,7 +440,7 @@ var countTests = func() []test {
 			served := make(chan int, 8)
 			wait := func(i, n int) {
 				go func() {
-					err := c.Semaphore("n").Acquire(background, n, mortise.WithWait(patience))
+					err := c.CountingSemaphore("n").Acquire(background, n, mortise.WithWait(patience))
 					e.errorIf(err != nil, "Acquire(%d): %v", n, err)
 					served <- i
 				}()
@@ -487,9 +487,9 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			two := async(func() error { return c.Semaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
+			two := async(func() error { return c.CountingSemaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
 			e.quiet(f)
-			one := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
+			one := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			e.quiet(f)
 			s.add(semaphore, "a", 1)
 			e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
@@ -503,7 +503,7 @@ var countTests = func() []test {
 			s := e.counter()
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
-			n := c.Semaphore("n")
+			n := c.CountingSemaphore("n")
 			leave, stop := context.WithCancel(background)
 			two := async(func() error { return n.Acquire(leave, 2) })
 			e.quiet(f)
@@ -537,8 +537,10 @@ var countTests = func() []test {
 			ctx := background
 			var all []<-chan error
 			for range 5 {
-				all = append(all, async(func() error { return c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(patience)) }),
-					async(func() error { return second(c.Permits("p").Acquire(ctx, mortise.WithWait(patience))) }))
+				all = append(all, async(func() error {
+					return c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(patience))
+				}),
+					async(func() error { return second(c.Semaphore("p").Acquire(ctx, mortise.WithWait(patience))) }))
 			}
 			e.quiet(f)
 			s.add(semaphore, "2", 5)
@@ -559,9 +561,15 @@ var countTests = func() []test {
 				"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
 			} {
 				for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
-					"semaphore": func(ctx context.Context, c *mortise.Client) error { return c.Semaphore("n").Acquire(ctx, 2) },
-					"try":       func(ctx context.Context, c *mortise.Client) error { return c.Semaphore("n").TryAcquire(ctx, 2) },
-					"permits":   func(ctx context.Context, c *mortise.Client) error { return second(c.Permits("p").Acquire(ctx)) },
+					"counting semaphore": func(ctx context.Context, c *mortise.Client) error {
+						return c.CountingSemaphore("n").Acquire(ctx, 2)
+					},
+					"try": func(ctx context.Context, c *mortise.Client) error {
+						return c.CountingSemaphore("n").TryAcquire(ctx, 2)
+					},
+					"semaphore": func(ctx context.Context, c *mortise.Client) error {
+						return second(c.Semaphore("p").Acquire(ctx))
+					},
 				} {
 					c, f := e.tapped()
 					ctx, cancel := context.WithCancel(background)
@@ -589,9 +597,9 @@ var countTests = func() []test {
 			s.set(semaphore, "1", 0)
 			c, f := e.tapped()
 			ctx, cancel := context.WithCancel(background)
-			first := async(func() error { return c.Semaphore("n").Acquire(ctx, 2) })
+			first := async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 2) })
 			e.quiet(f)
-			second := async(func() error { return c.Semaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
+			second := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 			s.add(semaphore, "2", 1)
 			cancel()
 			e.is("the first", receive(e, "the first leaves", first), context.Canceled)
@@ -604,13 +612,13 @@ var countTests = func() []test {
 			s.set(countingSemaphore("s"), "1", 0)
 			s.set(p, "1", 1)
 			c := e.client()
-			permit, err := c.Permits("p").Acquire(background)
+			permit, err := c.Semaphore("p").Acquire(background)
 			e.done("Acquire", err)
 			over, cancel := context.WithCancel(background)
 			cancel()
 			for op, err := range map[string]error{
-				"countdown": c.Latch("n").CountDown(over),
-				"release":   c.Semaphore("s").Release(over, 2),
+				"countdown": c.CountDownLatch("n").CountDown(over),
+				"release":   c.CountingSemaphore("s").Release(over, 2),
 				"":          permit.Release(over),
 			} {
 				e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
@@ -633,8 +641,8 @@ var countTests = func() []test {
 				return Fate{}
 			})
 			ctx := background
-			e.named(c.Latch("n").CountDown(ctx), "countdown", "n", mortise.ErrUnavailable)
-			e.named(c.Semaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
+			e.named(c.CountDownLatch("n").CountDown(ctx), "countdown", "n", mortise.ErrUnavailable)
+			e.named(c.CountingSemaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
 			before := f.Count(OpCountDown, OpAddCount)
 			bad.Store(false)
 			e.until("they are repeated", func() bool { return f.Count(OpCountDown, OpAddCount) >= before+2 })
@@ -661,7 +669,7 @@ var countTests = func() []test {
 				})
 			}
 			lose()
-			l, s, p := c.Latch("l"), c.Semaphore("s"), c.Permits("p")
+			l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
 			e.ok(l.TrySet(ctx, 3))
 			e.done("CountDown", l.CountDown(ctx))
 			if n, err := l.Count(ctx); n != 2 || err != nil {
@@ -706,7 +714,7 @@ var countTests = func() []test {
 			})
 			// It took the last one; the second request finds none left, and that
 			// the first was granted.
-			e.done("TryAcquire", c.Semaphore("n").TryAcquire(background, 1))
+			e.done("TryAcquire", c.CountingSemaphore("n").TryAcquire(background, 1))
 			equal(e, "%d are free", s.count(semaphore), 0)
 		}},
 		{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
@@ -719,9 +727,9 @@ var countTests = func() []test {
 			s.set(p, "1", 0)
 			c, f := e.tapped()
 			all := []<-chan error{
-				async(func() error { return c.Latch("n").Wait(ctx, mortise.WithWait(patience)) }),
-				async(func() error { return c.Semaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)) }),
-				async(func() error { return second(c.Permits("p").Acquire(ctx, mortise.WithWait(patience))) }),
+				async(func() error { return c.CountDownLatch("n").Wait(ctx, mortise.WithWait(patience)) }),
+				async(func() error { return c.CountingSemaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)) }),
+				async(func() error { return second(c.Semaphore("p").Acquire(ctx, mortise.WithWait(patience))) }),
 			}
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
 			e.store.Cut()
@@ -744,60 +752,63 @@ var countTests = func() []test {
 			c := e.client()
 			e.store.Down()
 			for op, err := range map[string]error{
-				"set":        second(c.Latch("n").TrySet(ctx, 1)),
-				"count":      second(c.Latch("n").Count(ctx)),
-				"wait":       c.Latch("n").Wait(ctx),
-				"acquire":    c.Semaphore("n").Acquire(ctx, 1),
-				"tryacquire": second(c.Permits("n").TryAcquire(ctx)),
-				"setpermits": second(c.Permits("n").TrySetPermits(ctx, 1)),
-				"available":  second(c.Semaphore("n").Available(ctx)),
-				"addpermits": c.Semaphore("n").AddPermits(ctx, 1),
-				"drain":      second(c.Semaphore("n").Drain(ctx)),
+				"set":        second(c.CountDownLatch("n").TrySet(ctx, 1)),
+				"count":      second(c.CountDownLatch("n").Count(ctx)),
+				"wait":       c.CountDownLatch("n").Wait(ctx),
+				"acquire":    c.CountingSemaphore("n").Acquire(ctx, 1),
+				"tryacquire": second(c.Semaphore("n").TryAcquire(ctx)),
+				"setpermits": second(c.Semaphore("n").TrySetPermits(ctx, 1)),
+				"available":  second(c.CountingSemaphore("n").Available(ctx)),
+				"addpermits": c.CountingSemaphore("n").AddPermits(ctx, 1),
+				"drain":      second(c.CountingSemaphore("n").Drain(ctx)),
 			} {
 				e.named(err, op, "n", mortise.ErrUnavailable)
 			}
 			e.store.Up()
 			e.eventually("the store is up", func() error { return c.Ping(ctx) })
 			for op, err := range map[string]error{
-				"set":        second(c.Latch("n").TrySet(ctx, 0)),
-				"wait":       c.Latch("n").Wait(ctx, mortise.WithLease(time.Second)),
-				"acquire":    c.Semaphore("n").Acquire(ctx, 0),
-				"tryacquire": c.Semaphore("n").TryAcquire(ctx, -1),
-				"release":    c.Semaphore("n").Release(ctx, 0),
-				"setpermits": second(c.Permits("n").TrySetPermits(ctx, -1)),
-				"addpermits": c.Semaphore("n").AddPermits(ctx, 0),
+				"set":        second(c.CountDownLatch("n").TrySet(ctx, 0)),
+				"wait":       c.CountDownLatch("n").Wait(ctx, mortise.WithLease(time.Second)),
+				"acquire":    c.CountingSemaphore("n").Acquire(ctx, 0),
+				"tryacquire": c.CountingSemaphore("n").TryAcquire(ctx, -1),
+				"release":    c.CountingSemaphore("n").Release(ctx, 0),
+				"setpermits": second(c.Semaphore("n").TrySetPermits(ctx, -1)),
+				"addpermits": c.CountingSemaphore("n").AddPermits(ctx, 0),
 			} {
 				e.named(err, op, "n", mortise.ErrInvalid)
 			}
-			e.named(second(c.Permits("n").TryAcquire(ctx, mortise.WithWait(time.Second))), "tryacquire", "n", mortise.ErrInvalid)
-			e.named(c.Semaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n", mortise.ErrInvalid)
+			e.named(second(c.Semaphore("n").TryAcquire(ctx, mortise.WithWait(time.Second))), "tryacquire", "n",
+				mortise.ErrInvalid)
+			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n",
+				mortise.ErrInvalid)
 			for op, err := range map[string]error{
-				"set":        second(c.Latch("a}").TrySet(ctx, 1)),
-				"countdown":  c.Latch("a}").CountDown(ctx),
-				"wait":       c.Latch("a}").Wait(ctx),
-				"acquire":    second(c.Permits("a}").Acquire(ctx)),
-				"release":    c.Permits("a}").Release(ctx, id(1)),
-				"tryacquire": c.Semaphore("a}").TryAcquire(ctx, 1),
+				"set":        second(c.CountDownLatch("a}").TrySet(ctx, 1)),
+				"countdown":  c.CountDownLatch("a}").CountDown(ctx),
+				"wait":       c.CountDownLatch("a}").Wait(ctx),
+				"acquire":    second(c.Semaphore("a}").Acquire(ctx)),
+				"release":    c.Semaphore("a}").Release(ctx, id(1)),
+				"tryacquire": c.CountingSemaphore("a}").TryAcquire(ctx, 1),
 			} {
-				e.named(err, op, "a}", mortise.ErrBadName)
+				e.named(err, op, "a}", mortise.ErrInvalidName)
 			}
-			e.named(c.Semaphore("n").TryAcquire(ctx, 1), "tryacquire", "n", mortise.ErrNotAcquired)
-			e.named(c.Semaphore("n").Acquire(ctx, 1, mortise.WithWait(3*time.Second)), "acquire", "n", mortise.ErrNotAcquired)
-			e.ok(c.Latch("n").TrySet(ctx, 1))
-			e.named(c.Latch("n").Wait(ctx, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
+			e.named(c.CountingSemaphore("n").TryAcquire(ctx, 1), "tryacquire", "n", mortise.ErrNotAcquired)
+			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(3*time.Second)), "acquire", "n",
+				mortise.ErrNotAcquired)
+			e.ok(c.CountDownLatch("n").TrySet(ctx, 1))
+			e.named(c.CountDownLatch("n").Wait(ctx, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
 		}},
 		{"Rule14_ShutdownWakesWaitersForCountsAndEndsPermits", func(e *env) {
 			s := e.counter()
 			ctx := background
 			s.set(latch, "1", 1)
 			c, f := e.tapped()
-			e.ok(c.Permits("p").TrySetPermits(ctx, 1))
-			p, err := c.Permits("p").Acquire(ctx)
+			e.ok(c.Semaphore("p").TrySetPermits(ctx, 1))
+			p, err := c.Semaphore("p").Acquire(ctx)
 			e.done("Acquire", err)
 			all := []<-chan error{
-				async(func() error { return c.Latch("n").Wait(ctx) }),
-				async(func() error { return c.Semaphore("s").Acquire(ctx, 1) }),
-				async(func() error { return second(c.Permits("p").Acquire(ctx)) }),
+				async(func() error { return c.CountDownLatch("n").Wait(ctx) }),
+				async(func() error { return c.CountingSemaphore("s").Acquire(ctx, 1) }),
+				async(func() error { return second(c.Semaphore("p").Acquire(ctx)) }),
 			}
 			e.until("they listen", func() bool { return f.Watching() >= 3 })
 			over, cancel := context.WithCancel(ctx)
@@ -810,11 +821,11 @@ var countTests = func() []test {
 			cancel()
 			e.is("Shutdown", receive(e, "Shutdown returns", down), context.Canceled)
 			e.is("the permit", p.Err(), mortise.ErrClosed)
-			e.is("Acquire", c.Semaphore("s").Acquire(ctx, 1), mortise.ErrClosed)
-			e.is("TryAcquire", c.Semaphore("s").TryAcquire(ctx, 1), mortise.ErrClosed)
-			e.is("Release", c.Semaphore("s").Release(ctx, 1), mortise.ErrClosed)
-			e.is("CountDown", c.Latch("n").CountDown(ctx), mortise.ErrClosed)
-			e.is("Wait", c.Latch("n").Wait(ctx), mortise.ErrClosed)
+			e.is("Acquire", c.CountingSemaphore("s").Acquire(ctx, 1), mortise.ErrClosed)
+			e.is("TryAcquire", c.CountingSemaphore("s").TryAcquire(ctx, 1), mortise.ErrClosed)
+			e.is("Release", c.CountingSemaphore("s").Release(ctx, 1), mortise.ErrClosed)
+			e.is("CountDown", c.CountDownLatch("n").CountDown(ctx), mortise.ErrClosed)
+			e.is("Wait", c.CountDownLatch("n").Wait(ctx), mortise.ErrClosed)
 			n := s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "p"})
 			e.errorIf(n != 0, "%d are free: Shutdown released under running work", n)
 		}},
@@ -843,7 +854,7 @@ func (e checks) eventually(what string, f func() error) {
 // acquire takes a permit of n within patience.
 func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Permit {
 	e.Helper()
-	p, err := c.Permits("n").Acquire(background, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
+	p, err := c.Semaphore("n").Acquire(background, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
 	e.fatalIf(err != nil, "Acquire: %v", err)
 	return p
 }
@@ -885,7 +896,7 @@ func (e *env) counter() *counts {
 	s := e.bare()
 	can := s.Capabilities()
 	if can.CountDownLatches == nil || can.CountingSemaphores == nil || can.Semaphores == nil {
-		e.lacks("latches, semaphores and permits")
+		e.lacks("latches and semaphores of both kinds")
 	}
 	return &counts{s.Store, can, e}
 }

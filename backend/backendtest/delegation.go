@@ -20,8 +20,8 @@ func (e *env) nests() bool {
 	if e.bare().Store.Capabilities().Delegation != nil {
 		return true
 	}
-	_, err := e.client().Adopt(background, mortise.Claim{Name: "n", Owner: "a:1", Hold: 1})
-	e.named(err, "adopt", "", mortise.ErrInvalid)
+	_, err := e.client().WithDelegations(background, mortise.Delegation{Name: "n", Owner: "a:1", Hold: 1})
+	e.named(err, "withdelegations", "", mortise.ErrInvalid)
 	return false
 }
 
@@ -282,7 +282,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a := e.client()
 		callees := []*mortise.Client{a, e.client(), e.client(), e.client()}
 		outer := e.lock(a, background, "n")
-		claims := mortise.ClaimsOf(outer.Context())
+		claims := mortise.Delegations(outer.Context())
 		e.fatalIf(len(claims) != 1, "%v, want a claim", claims)
 		var inside, turns atomic.Int32
 		var wg sync.WaitGroup
@@ -292,8 +292,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 					ctx := outer.Context() // the caller itself
 					if i > 0 {
 						var err error
-						if ctx, err = c.Adopt(background, claims...); err != nil {
-							e.Errorf("Adopt: %v", err)
+						if ctx, err = c.WithDelegations(background, claims...); err != nil {
+							e.Errorf("WithDelegations: %v", err)
 							return
 						}
 					}
@@ -319,7 +319,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Rule02_ALossOfTheLockReachesCallerAndCallee", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
 		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.adopted(b, outer), "n")
+		inner := e.lock(b, e.called(b, outer), "n")
 		e.store.Flush()
 		receive(e, "the callee hears of the loss", inner.Context().Done())
 		receive(e, "the caller hears of the loss", outer.Context().Done())
@@ -330,7 +330,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Rule03_CallerAndCalleeAreRenewed", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
 		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.adopted(b, outer), "n")
+		inner := e.lock(b, e.called(b, outer), "n")
 		e.always(watchdog*3/2, "both hold the lock beyond the watchdog timeout",
 			func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
@@ -346,9 +346,9 @@ var nestTests = where((*env).nests, "delegation", []test{
 		dead := e.clientOn(fb, mortise.WithWatchdogTimeout(timeout))
 		outer := e.lock(a, background, "n")
 		began := time.Now()
-		e.lock(dead, e.adopted(dead, outer), "n")
+		e.lock(dead, e.called(dead, outer), "n")
 		fb.Hook(func(Call) Fate { return Fate{Refused: true} }) // from here on nothing of it arrives
-		inner := e.lock(b, e.adopted(b, outer), "n")
+		inner := e.lock(b, e.called(b, outer), "n")
 		e.atLeast("entered %v after the lease of a dead callee began", time.Since(began), timeout-grain)
 		e.done("the caller", outer.Err())
 		e.unlock(inner)
@@ -360,7 +360,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		dead := e.clientOn(fa, mortise.WithWatchdogTimeout(3*time.Second))
 		b := e.client()
 		outer := e.lock(dead, background, "n")
-		inner := e.lock(b, e.adopted(b, outer), "n")
+		inner := e.lock(b, e.called(b, outer), "n")
 		fa.Hook(func(Call) Fate { return Fate{Refused: true} })
 		receive(e, "the caller hears that it could not renew", outer.Context().Done())
 		e.always(time.Second, "the callee holds the lock", func() bool { return inner.Err() == nil })
@@ -372,7 +372,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a, b := e.client(), e.client(mortise.WithWatchdogTimeout(time.Second))
 		outer := e.lock(a, background, "n", mortise.WithLease(8*time.Second))
 		for range 5 {
-			e.unlock(e.lock(b, e.adopted(b, outer), "n"))
+			e.unlock(e.lock(b, e.called(b, outer), "n"))
 		}
 		left := e.inspect(b, "n").Remaining
 		e.errorIf(left > 8*time.Second, "%v left of a lease of 8s", left)
@@ -382,34 +382,34 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a, b := e.client(), e.client()
 		outer := e.lock(a, background, "n")
 		again := e.lock(a, outer.Context(), "n")
-		stale := mortise.ClaimsOf(again.Context())
+		stale := mortise.Delegations(again.Context())
 		e.unlock(again)
 		replay := func() error {
-			ctx, err := b.Adopt(background, stale...)
-			e.fatalIf(err != nil, "Adopt: %v", err)
+			ctx, err := b.WithDelegations(background, stale...)
+			e.fatalIf(err != nil, "WithDelegations: %v", err)
 			l, err := b.Lock(ctx, "n", mortise.WithWait(patience))
 			if err == nil {
 				e.unlock(l)
 			}
 			return err
 		}
-		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
+		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		again = e.lock(a, outer.Context(), "n") // a hold of the same depth
-		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
+		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		e.unlock(again)
 		e.unlock(outer)
-		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
+		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		other := e.lock(a, background, "n")
-		e.named(replay(), "lock", "n", mortise.ErrClaimEnded)
+		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		e.unlock(other)
 	}},
 	{"Rule07_AChainOfCallersAndCallees", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
 		ctx := background
 		l1 := e.lock(a, ctx, "n")
-		l2 := e.lock(b, e.adopted(b, l1), "n")
-		l3 := e.lock(a, e.adopted(a, l2), "n")
-		l4 := e.lock(c, e.adopted(c, l3), "n")
+		l2 := e.lock(b, e.called(b, l1), "n")
+		l3 := e.lock(a, e.called(a, l2), "n")
+		l4 := e.lock(c, e.called(c, l3), "n")
 		l5 := e.lock(c, l4.Context(), "n")
 		for _, l := range []*mortise.Lease{l5, l4, l3, l2} {
 			e.is("a competitor", second(b.TryLock(ctx, "n")), mortise.ErrNotAcquired)
@@ -429,11 +429,11 @@ var nestTests = where((*env).nests, "delegation", []test{
 		callees := make([]*mortise.Lease, len(names))
 		for i, n := range names {
 			outer := e.lock(a, ctx, n)
-			callees[i] = e.lock(b, e.adopted(b, outer), n)
+			callees[i] = e.lock(b, e.called(b, outer), n)
 			leases = append(leases, outer, callees[i])
 		}
 		for i, n := range names { // each callee's callee enters, while the other names are entered, too
-			got, err := c.TryLock(e.adopted(c, callees[i]), n)
+			got, err := c.TryLock(e.called(c, callees[i]), n)
 			e.fatalIf(err != nil, "TryLock of %q, beneath the callee that holds it: %v", n, err)
 			e.unlock(got)
 		}
@@ -449,8 +449,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 		b, fb := e.tapped()
 		c := e.client()
 		outer := e.lock(a, background, "n")
-		first := e.lock(c, e.adopted(c, outer), "n")
-		got := locking(b, e.adopted(b, outer), "n", mortise.WithWait(patience))
+		first := e.lock(c, e.called(c, outer), "n")
+		got := locking(b, e.called(b, outer), "n", mortise.WithWait(patience))
 		e.until("it waits", func() bool {
 			return fb.Watching() > 0 && fb.underway(OpAcquire) == 0 &&
 				fb.Count(OpAcquire) >= 2
@@ -467,13 +467,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Rule08_AWaiterUnderACallerThatLeavesIsTold", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
 		outer := e.lock(a, background, "n")
-		first := e.lock(c, e.adopted(c, outer), "n")
-		ctx := e.adopted(b, outer)
+		first := e.lock(c, e.called(c, outer), "n")
+		ctx := e.called(b, outer)
 		got := locking(b, ctx, "n", mortise.WithWait(patience))
 		fresh := locking(b, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
-		e.named(receive(e, "it hears that the claim has ended", got).err, "lock", "n", mortise.ErrClaimEnded)
-		e.named(second(b.TryLock(ctx, "n")), "trylock", "n", mortise.ErrClaimEnded)
+		e.named(receive(e, "it hears that the claim has ended", got).err, "lock", "n", mortise.ErrDelegationEnded)
+		e.named(second(b.TryLock(ctx, "n")), "trylock", "n", mortise.ErrDelegationEnded)
 		e.errorIf(e.inspect(b, "n").Client != c.ID(), "it is not the callee's")
 		e.unlock(first)
 		e.unlock(e.granted("a competitor gets the lock", fresh).lease)
@@ -490,7 +490,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			held := make(chan struct{})
 			hook, started := first(fate(held), OpAcquire)
 			fb.Hook(hook)
-			ctx, cancel := context.WithCancel(e.adopted(b, outer))
+			ctx, cancel := context.WithCancel(e.called(b, outer))
 			got := locking(b, ctx, "n")
 			receive(e, "it asks", started)
 			cancel()
@@ -513,7 +513,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		for _, op := range []Op{OpAcquire, OpRelease} {
 			hook, _ := first(Fate{Lost: true}, op)
 			fb.Hook(hook)
-			e.unlock(e.lock(b, e.adopted(b, outer), "n"))
+			e.unlock(e.lock(b, e.called(b, outer), "n"))
 			e.unlock(e.lock(a, outer.Context(), "n"))
 		}
 		fb.Hook(nil)
@@ -523,7 +523,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Rule12_CallerAndCalleeOutliveARestart", func(e *env) {
 		a, b := e.client(), e.client()
 		outer := e.lock(a, background, "n")
-		ctx := e.adopted(b, outer)
+		ctx := e.called(b, outer)
 		inner := e.lock(b, ctx, "n")
 		e.store.Down()
 		e.store.Up()
@@ -533,15 +533,15 @@ var nestTests = where((*env).nests, "delegation", []test{
 			e.errorIf(err != nil && !errors.Is(err, mortise.ErrNotHeld), "Unlock: %v", err)
 		}
 		e.free(a, "n")
-		e.is("the claim, afterwards", second(b.TryLock(ctx, "n")), mortise.ErrClaimEnded)
+		e.is("the claim, afterwards", second(b.TryLock(ctx, "n")), mortise.ErrDelegationEnded)
 		e.unlock(e.lock(b, background, "n"))
 	}},
 	{"Rule12_AWaiterForATurnOutlivesBrokenConnections", func(e *env) {
 		a, b, c := e.client(mortise.WithWatchdogTimeout(10*time.Second)),
 			e.client(mortise.WithWatchdogTimeout(10*time.Second)), e.client()
 		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.adopted(b, outer), "n")
-		waits := locking(c, e.adopted(c, outer), "n", mortise.WithWait(patience))
+		inner := e.lock(b, e.called(b, outer), "n")
+		waits := locking(c, e.called(c, outer), "n", mortise.WithWait(patience))
 		e.store.Cut()
 		e.unlock(inner)
 		e.unlock(e.granted("one who waited for its turn gets it though connections broke", waits).lease)
@@ -564,7 +564,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			if name == "asked before" {
 				e.until("the store has set the count", func() bool { return e.inspect(b, name).Holds == 2 })
 			}
-			callee := locking(b, e.adopted(b, outer), name, mortise.WithWait(patience))
+			callee := locking(b, e.called(b, outer), name, mortise.WithWait(patience))
 			if name == "asked after" {
 				r := e.granted("the callee is in", callee)
 				close(held)
@@ -610,7 +610,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			return f
 		})
 		receive(e, "it is renewed", asks)
-		inner := e.lock(b, e.adopted(b, outer), "n")
+		inner := e.lock(b, e.called(b, outer), "n")
 		close(held)
 		e.until("the renewal has come", func() bool { return fa.Calls(OpRenew)[0].Ended > 0 })
 		e.unlock(inner)
@@ -624,7 +624,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a, fa := e.tapped(mortise.WithWatchdogTimeout(timeout))
 		b, fb := e.tapped(mortise.WithWatchdogTimeout(timeout))
 		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.adopted(b, outer), "n")
+		inner := e.lock(b, e.called(b, outer), "n")
 		for _, f := range []*Faults{fa, fb} {
 			f.Hook(func(c Call) Fate {
 				if c.Op == OpRenew {
@@ -646,7 +646,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Rule14_ShutdownWaitsForCalleesThatEntered", func(e *env) {
 		a, b := e.client(), e.client()
 		outer := e.lock(a, background, "n")
-		ctx := e.adopted(b, outer)
+		ctx := e.called(b, outer)
 		inner := e.lock(b, ctx, "n")
 		down := async(func() error { return b.Shutdown(background) })
 		e.until("it is shutting down", func() bool {
@@ -665,40 +665,40 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Kinds_AreEnteredFromElsewhere", func(e *env) {
 		a, b := e.client(), e.client()
-		fenced := e.kind(a, mortise.Kind{Fenced: true})
-		bFenced := e.kind(b, mortise.Kind{Fenced: true})
+		fenced := e.kind(a, mortise.Fenced())
+		bFenced := e.kind(b, mortise.Fenced())
 		outer := e.lock(fenced, background, "n")
 		token, _ := outer.Token()
-		inner := e.lock(bFenced, e.adopted(b, outer), "n")
+		inner := e.lock(bFenced, e.called(b, outer), "n")
 		got, is := inner.Token()
 		e.errorIf(!is || got != token, "a callee's token is %d, want its caller's, %d", got, token)
-		_, err := e.kind(b, mortise.Kind{NonReentrant: true}).Lock(inner.Context(), "n")
+		_, err := e.kind(b, mortise.NonReentrant()).Lock(inner.Context(), "n")
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
-		claim := mortise.ClaimsOf(outer.Context())[0]
+		claim := mortise.Delegations(outer.Context())[0]
 		claim.Token++ // a token that was never drawn would shut out all later owners
-		forged, err := b.Adopt(background, claim)
-		e.fatalIf(err != nil, "Adopt: %v", err)
-		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrClaimEnded)
-		_, err = e.kind(b, mortise.Kind{NonReentrant: true}).Lock(e.adopted(b, outer), "n")
+		forged, err := b.WithDelegations(background, claim)
+		e.fatalIf(err != nil, "WithDelegations: %v", err)
+		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrDelegationEnded)
+		_, err = e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")
 		e.is("NonReentrant", err, mortise.ErrInvalid)
 		e.unlock(outer)
 
 		outer = e.lock(a, background, "n")
-		inner = e.lock(bFenced, e.adopted(b, outer), "n") // the caller has none
+		inner = e.lock(bFenced, e.called(b, outer), "n") // the caller has none
 		got, is = inner.Token()
 		e.errorIf(!is || got <= token, "a token of %d is not larger than %d", got, token)
 		e.unlock(inner)
-		e.unlock(e.lock(e.kind(b, mortise.Kind{Spin: 5 * time.Millisecond}), e.adopted(b, outer), "n"))
+		e.unlock(e.lock(e.kind(b, mortise.Polling(5*time.Millisecond)), e.called(b, outer), "n"))
 		e.unlock(outer)
 
-		fair, err := a.Kind(mortise.Kind{Fair: true})
+		fair, err := a.Locker(mortise.Fair())
 		if err != nil {
 			return
 		}
-		bFair := e.kind(b, mortise.Kind{Fair: true})
+		bFair := e.kind(b, mortise.Fair())
 		outer = e.lock(fair, background, "n")
-		inner = e.lock(bFair, e.adopted(b, outer), "n")
+		inner = e.lock(bFair, e.called(b, outer), "n")
 		next := locking(bFair, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
 		e.unlock(inner)
@@ -707,10 +707,10 @@ var nestTests = where((*env).nests, "delegation", []test{
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
 		ctx := background
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: a, Name: "x{t}"}, {Locker: a, Name: "y{t}"}})
+		all, err := a.LockAll(ctx, "x{t}", "y{t}")
 		e.fatalIf(err != nil, "%v", err)
-		inner, err := mortise.LockAll(e.adopted(b, all),
-			[]mortise.Part{{Locker: b, Name: "y{t}"}, {Locker: b, Name: "z{t}"}, {Locker: b, Name: "x{t}"}},
+		inner, err := mortise.LockAll(e.called(b, all),
+			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),
 			mortise.WithWait(patience))
 		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)
@@ -739,7 +739,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		outer := e.lock(a, background, "n")
 		mid := e.lock(a, outer.Context(), "n", mortise.WithMaxHold(time.Second))
 		inner := e.lock(a, mid.Context(), "n")
-		called := e.adopted(b, outer)
+		called := e.called(b, outer)
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpRelease))
 		unlocked := async(func() error { return inner.Unlock(background) })
@@ -757,7 +757,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		b := e.client()
 		outer := e.lock(a, background, "n", mortise.WithLease(long))
 		inner := e.lock(a, outer.Context(), "n", mortise.WithLease(long))
-		called := e.adopted(b, outer)
+		called := e.called(b, outer)
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
 		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
@@ -767,14 +767,14 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 })
 
-// adopted is the context of a call made under lease, where it arrives at c.
-func (e leases) adopted(c *mortise.Client, lease *mortise.Lease) context.Context {
+// called is the context of a call made under lease, where it arrives at c.
+func (e leases) called(c *mortise.Client, lease *mortise.Lease) context.Context {
 	e.Helper()
-	claims := mortise.ClaimsOf(lease.Context())
+	claims := mortise.Delegations(lease.Context())
 	if len(claims) == 0 {
 		e.Fatalf("no claim of a lease on %q", lease.Name())
 	}
-	ctx, err := c.Adopt(background, claims...)
-	e.fatalIf(err != nil, "Adopt: %v", err)
+	ctx, err := c.WithDelegations(background, claims...)
+	e.fatalIf(err != nil, "WithDelegations: %v", err)
 	return ctx
 }

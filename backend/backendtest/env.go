@@ -124,7 +124,7 @@ func (e leases) unlock(l *mortise.Lease) {
 }
 
 // inspect reads the record through c.
-func (e leases) inspect(c *mortise.Client, name string) mortise.State {
+func (e leases) inspect(c *mortise.Client, name string) mortise.LockInfo {
 	e.Helper()
 	s, err := c.Inspect(background, name)
 	e.fatalIf(err != nil, "Inspect: %v", err)

@@ -82,11 +82,11 @@ var errorTests = []test{
 		ctx := background
 		for _, name := range []string{"", "a}b", "{", "{}", "a{b", "\xff", strings.Repeat("x", 65537)} {
 			_, err := c.Lock(ctx, name)
-			e.is(fmt.Sprintf("Lock(%.20q)", name), err, mortise.ErrBadName)
+			e.is(fmt.Sprintf("Lock(%.20q)", name), err, mortise.ErrInvalidName)
 			_, err = c.TryLock(ctx, name)
-			e.is(fmt.Sprintf("TryLock(%.20q)", name), err, mortise.ErrBadName)
+			e.is(fmt.Sprintf("TryLock(%.20q)", name), err, mortise.ErrInvalidName)
 			_, err = c.Inspect(ctx, name)
-			e.is(fmt.Sprintf("Inspect(%.20q)", name), err, mortise.ErrBadName)
+			e.is(fmt.Sprintf("Inspect(%.20q)", name), err, mortise.ErrInvalidName)
 		}
 		for _, opts := range [][]mortise.Option{
 			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)},

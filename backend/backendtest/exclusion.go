@@ -45,14 +45,14 @@ var exclusionTests = []test{
 	{"Rule01_AFreeLockIsAcquiredWithAWaitShorterThanARoundTrip", func(e *env) {
 		c, f := e.tapped()
 		read, write := e.sides(c)
-		semaphore := c.Semaphore("semaphore")
+		semaphore := c.CountingSemaphore("counting semaphore")
 		e.must("TrySetPermits", second(semaphore.TrySetPermits(background, 1)))
 		f.Hook(func(Call) Fate {
 			return Fate{After: elapsed(20 * time.Millisecond)}
 		})
 		wait := mortise.WithWait(5 * time.Millisecond)
 		for name, l := range map[string]mortise.Locker{
-			"plain": c, "fenced": e.kind(c, mortise.Kind{Fenced: true}), "fair": e.kind(c, mortise.Kind{Fair: true}),
+			"plain": c, "fenced": e.kind(c, mortise.Fenced()), "fair": e.kind(c, mortise.Fair()),
 			"read": read, "write": write,
 		} {
 			lease, err := l.Lock(background, name, wait, mortise.WithLease(long))
@@ -65,7 +65,7 @@ var exclusionTests = []test{
 			}
 			e.unlock(lease)
 		}
-		all, err := mortise.LockAll(background, []mortise.Part{{Locker: c, Name: "a{t}"}, {Locker: c, Name: "b{t}"}}, wait)
+		all, err := mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)
 		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)
 		e.done("the semaphore", semaphore.Acquire(background, 1, wait))
@@ -158,7 +158,7 @@ var exclusionTests = []test{
 		e.store.Occupy("n")
 		e.named(second(c.Lock(background, "n", mortise.WithWait(patience))), "lock", "n", mortise.ErrWrongKind)
 		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
-		fenced, _ := c.Kind(mortise.Kind{Fenced: true})
+		fenced, _ := c.Locker(mortise.Fenced())
 		e.named(second(fenced.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule06_UnlockOfALostLockTouchesNoOtherLock", func(e *env) {

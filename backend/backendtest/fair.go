@@ -298,7 +298,7 @@ var fairTests = []test{
 		var wg sync.WaitGroup
 		for i := range 3 {
 			c := e.client()
-			fair := e.kind(c, mortise.Kind{Fair: true})
+			fair := e.kind(c, mortise.Fair())
 			for j := range 4 {
 				wg.Go(func() {
 					for n := range 5 {
@@ -346,7 +346,7 @@ var fairTests = []test{
 	{"Rule07_AFairLockIsEnteredAgain", func(e *env) {
 		e.fair()
 		c := e.client()
-		fair := e.kind(c, mortise.Kind{Fair: true})
+		fair := e.kind(c, mortise.Fair())
 		outer := e.lock(fair, background, "n")
 		waiting := e.line(1).stand(0)
 		inner := e.lock(fair, outer.Context(), "n")
@@ -358,7 +358,7 @@ var fairTests = []test{
 			s := e.inspect(c, "n")
 			e.errorIf(!s.Held || !s.Mine, "%+v", s)
 		}
-		_, err := e.kind(c, mortise.Kind{Fair: true, NonReentrant: true}).Lock(outer.Context(), "n")
+		_, err := e.kind(c, mortise.Fair(), mortise.NonReentrant()).Lock(outer.Context(), "n")
 		e.errorIf(!errors.Is(err, mortise.ErrInvalid), "NonReentrant: %v", err)
 		e.unlock(outer)
 		e.done("Lock", receive(e, "the other gets it", waiting).err)
@@ -505,7 +505,7 @@ var fairTests = []test{
 			ch := make(chan struct{})
 			f.Hook(on(fate(ch), OpAcquire))
 			ctx, cancel := context.WithCancel(background)
-			got := locking(e.kind(c, mortise.Kind{Fair: true}), ctx, "n")
+			got := locking(e.kind(c, mortise.Fair()), ctx, "n")
 			e.until("it is sent", func() bool { return f.Count(OpAcquire) > 0 })
 			cancel()
 			e.errorIf(receive(e, "the caller leaves", got).err == nil, "%s: no error", what)
@@ -618,9 +618,9 @@ func (e *env) fair() (*rawFair, *ears) {
 	return &rawFair{s, f}, h
 }
 
-func (e leases) kind(c *mortise.Client, k mortise.Kind) mortise.Locker {
+func (e leases) kind(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
 	e.Helper()
-	l, err := c.Kind(k)
+	l, err := c.Locker(k...)
 	e.fatalIf(err != nil, "Kind(%+v): %v", k, err)
 	return l
 }
@@ -692,7 +692,7 @@ func (e *env) line(clients int) *fairLine {
 		waiting := new(atomic.Int32)
 		c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
 		l.clients, l.faults, l.waiting = append(l.clients, c), append(l.faults, f), append(l.waiting, waiting)
-		l.lockers, l.since = append(l.lockers, e.kind(c, mortise.Kind{Fair: true})), append(l.since, 0)
+		l.lockers, l.since = append(l.lockers, e.kind(c, mortise.Fair())), append(l.since, 0)
 	}
 	return l
 }

@@ -169,7 +169,7 @@ func (s faultyBatch) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest
 	})
 }
 
-// countStore is what latches, semaphores and permits have in common.
+// countStore is what latches and semaphores of both kinds have in common.
 type countStore interface {
 	SetCount(ctx context.Context, r backend.CountRequest) (bool, error)
 	Count(ctx context.Context, t backend.Topic) (int64, error)

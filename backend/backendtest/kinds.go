@@ -79,7 +79,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			state: func(name string) string {
 				inspect := c.Inspect
 				if record == asReadWriteLock {
-					inspect = c.InspectRW
+					inspect = c.RW().Inspect
 				}
 				s, err := inspect(ctx, name)
 				e.errorIf(err == nil && s.Remaining < long-patience, "%s: what is left of the lease is %v", name, s.Remaining)
@@ -105,19 +105,19 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 	}
 	return []pairKind{
 		lock("plain", asLock, c),
-		lock("fair", asLock, e.kind(c, mortise.Kind{Fair: true})),
-		lock("fenced", asLock, e.kind(c, mortise.Kind{Fenced: true})),
-		lock("spin", asLock, e.kind(c, mortise.Kind{Spin: 5 * time.Millisecond})),
-		lock("non-reentrant", asLock, e.kind(c, mortise.Kind{NonReentrant: true})),
+		lock("fair", asLock, e.kind(c, mortise.Fair())),
+		lock("fenced", asLock, e.kind(c, mortise.Fenced())),
+		lock("polling", asLock, e.kind(c, mortise.Polling(5*time.Millisecond))),
+		lock("non-reentrant", asLock, e.kind(c, mortise.NonReentrant())),
 		lock("read", asReadWriteLock, read),
 		lock("write", asReadWriteLock, write),
-		count("semaphore", func(name string) {
+		count("counting semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Semaphore(name).TrySetPermits(ctx, 2))
-			e.done("Acquire", c.Semaphore(name).TryAcquire(ctx, 1))
-		}, func(name string) (int, error) { return c.Semaphore(name).Available(ctx) },
+			e.ok(c.CountingSemaphore(name).TrySetPermits(ctx, 2))
+			e.done("Acquire", c.CountingSemaphore(name).TryAcquire(ctx, 1))
+		}, func(name string) (int, error) { return c.CountingSemaphore(name).Available(ctx) },
 			func(name string, wait time.Duration) map[string]error {
-				s := c.Semaphore(name)
+				s := c.CountingSemaphore(name)
 				return map[string]error{
 					"available":  second(s.Available(ctx)),
 					"setpermits": second(s.TrySetPermits(ctx, 9)),
@@ -128,13 +128,13 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 					"drain":      second(s.Drain(ctx)),
 				}
 			}),
-		count("permits", func(name string) {
+		count("semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Permits(name).TrySetPermits(ctx, 2))
-			e.done("TryAcquire", second(c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))))
-		}, func(name string) (int, error) { return c.Permits(name).Available(ctx) },
+			e.ok(c.Semaphore(name).TrySetPermits(ctx, 2))
+			e.done("TryAcquire", second(c.Semaphore(name).TryAcquire(ctx, mortise.WithLease(long))))
+		}, func(name string) (int, error) { return c.Semaphore(name).Available(ctx) },
 			func(name string, wait time.Duration) map[string]error {
-				p := c.Permits(name)
+				p := c.Semaphore(name)
 				return map[string]error{
 					"available":  second(p.Available(ctx)),
 					"setpermits": second(p.TrySetPermits(ctx, 9)),
@@ -145,12 +145,12 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			}),
 		count("latch", func(name string) {
 			e.Helper()
-			e.ok(c.Latch(name).TrySet(ctx, 1))
+			e.ok(c.CountDownLatch(name).TrySet(ctx, 1))
 		}, func(name string) (int, error) {
-			n, err := c.Latch(name).Count(ctx)
+			n, err := c.CountDownLatch(name).Count(ctx)
 			return int(n), err
 		}, func(name string, wait time.Duration) map[string]error {
-			l := c.Latch(name)
+			l := c.CountDownLatch(name)
 			return map[string]error{
 				"count":     second(l.Count(ctx)),
 				"set":       second(l.TrySet(ctx, 9)),

@@ -231,7 +231,7 @@ var multiTests = []test{
 		c := e.client()
 		e.store.Occupy(three[1])
 		for range 2 {
-			_, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience))
+			_, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience))
 			e.named(err, "lock", three[1], mortise.ErrWrongKind)
 		}
 		for _, n := range []string{three[0], three[2]} {
@@ -308,7 +308,7 @@ var multiTests = []test{
 		c := e.client()
 		ctx := background
 		outer := e.lock(c, ctx, three[1])
-		all, err := mortise.LockAll(outer.Context(), parts(c, append(slices.Clone(three), three[0])...),
+		all, err := mortise.LockAll(outer.Context(), mortise.Parts(c, append(slices.Clone(three), three[0])...),
 			mortise.WithWait(patience))
 		e.fatalIf(err != nil, "LockAll: %v", err)
 		for i, want := range []int{2, 2, 1} {
@@ -369,7 +369,7 @@ var multiTests = []test{
 					}))
 				}
 				waiting = append(waiting, async(func() result {
-					l, err := mortise.LockAll(background, parts(c, three[2], three[0]), mortise.WithWait(patience))
+					l, err := mortise.LockAll(background, mortise.Parts(c, three[2], three[0]), mortise.WithWait(patience))
 					if err == nil {
 						err = l.Unlock(background)
 					}
@@ -390,7 +390,7 @@ var multiTests = []test{
 		f.Hook(on(Fate{After: reply}, OpAcquireAll))
 		ctx, cancel := context.WithCancel(background)
 		waiting := async(func() result {
-			l, err := mortise.LockAll(ctx, parts(c, three...), mortise.WithLease(long))
+			l, err := mortise.LockAll(ctx, mortise.Parts(c, three...), mortise.WithLease(long))
 			return result{lease: l, err: err}
 		})
 		e.until("it was sent", func() bool { return f.Count(OpAcquireAll) == 1 })
@@ -411,7 +411,7 @@ var multiTests = []test{
 		c, f := e.tapped()
 		arrive := make(chan struct{})
 		f.Hook(on(Fate{Later: arrive}, OpAcquireAll))
-		_, err := mortise.LockAll(background, parts(c, three...), mortise.WithLease(long))
+		_, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithLease(long))
 		e.is("LockAll", err, mortise.ErrUnavailable)
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2*len(three) })
 		close(arrive)
@@ -440,7 +440,7 @@ var multiTests = []test{
 			}
 		}}))
 		got := receive(e, "LockAll returns", async(func() error {
-			return second(mortise.LockAll(ctx, append(parts(c, three...), mortise.Part{Locker: other, Name: "{u}:x"})))
+			return second(mortise.LockAll(ctx, append(mortise.Parts(c, three...), mortise.Part{Locker: other, Name: "{u}:x"})))
 		}))
 		e.named(got, "lock", "{u}:x", context.Canceled)
 		for _, n := range three {
@@ -470,9 +470,11 @@ var multiTests = []test{
 			seen[of]++
 			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
 		})
-		all, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
+			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
-		again, err := mortise.LockAll(all.Context(), parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		again, err := mortise.LockAll(all.Context(), mortise.Parts(c, three...), mortise.WithWait(patience),
+			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll again: %v", err)
 		plain := e.client()
 		for _, n := range three {
@@ -489,7 +491,8 @@ var multiTests = []test{
 	}},
 	{"Rule11_LockAll_AReleaseThatIsNotConfirmedIsRetriedInTheBackground", func(e *env) {
 		c, f := e.tapped()
-		all, err := mortise.LockAll(background, parts(c, three...), mortise.WithWait(patience), mortise.WithLease(long))
+		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
+			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
 		f.Hook(func(c Call) Fate { return Fate{Refused: c.Op == OpRelease || c.Op == OpReleaseAll} })
 		e.is("Unlock", all.Unlock(background), mortise.ErrUnavailable)
@@ -514,7 +517,7 @@ var multiTests = []test{
 		e.store.Down()
 		defer e.store.Up()
 		got := receive(e, "LockAll returns",
-			async(func() error { return second(mortise.LockAll(background, parts(c, three...))) }))
+			async(func() error { return second(c.LockAll(background, three...)) }))
 		e.named(got, "lock", three[0], mortise.ErrUnavailable)
 	}},
 	{"Rule14_LockAll_ShutdownWakesItAndWaitsForItsUnlock", func(e *env) {
@@ -527,7 +530,7 @@ var multiTests = []test{
 		e.is("LockAll", receive(e, "the waiter wakes", waiting).err, mortise.ErrClosed)
 		down := async(func() error { return a.Shutdown(background) })
 		e.until("it refuses new locks", func() bool {
-			l, err := mortise.LockAll(background, parts(a, "{t}:y", "{t}:z"))
+			l, err := a.LockAll(background, "{t}:y", "{t}:z")
 			if err == nil { // it was not yet shutting down
 				e.unlock(l)
 			}
@@ -606,18 +609,10 @@ func granted(out []backend.AcquireReply) bool {
 	return !slices.ContainsFunc(out, func(r backend.AcquireReply) bool { return !r.Granted })
 }
 
-func parts(l mortise.Locker, names ...string) []mortise.Part {
-	var p []mortise.Part
-	for _, n := range names {
-		p = append(p, mortise.Part{Locker: l, Name: n})
-	}
-	return p
-}
-
 // lockAll is LockAll that must succeed within patience.
 func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 	e.Helper()
-	l, err := mortise.LockAll(background, parts(c, names...), mortise.WithWait(patience))
+	l, err := mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))
 	e.fatalIf(err != nil, "LockAll: %v", err)
 	return l
 }
@@ -625,7 +620,7 @@ func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 // lockingAll runs LockAll of the three in a goroutine.
 func lockingAll(c *mortise.Client, opts ...mortise.Option) <-chan result {
 	return async(func() result {
-		l, err := mortise.LockAll(background, parts(c, three...), opts...)
+		l, err := mortise.LockAll(background, mortise.Parts(c, three...), opts...)
 		return result{lease: l, err: err, at: time.Now()}
 	})
 }

@@ -127,8 +127,8 @@ var rwRuleTests = []test{
 			e.named(second(x.l.TryLock(background, x.name)), "trylock", x.name, mortise.ErrWrongKind)
 		}
 		for _, name := range []string{"plain", "data"} {
-			e.named(second(c.InspectRW(background, name)), "inspect", name, mortise.ErrWrongKind)
-			e.named(second(c.ForceUnlockRW(background, name)), "forceunlock", name, mortise.ErrWrongKind)
+			e.named(second(c.RW().Inspect(background, name)), "inspect", name, mortise.ErrWrongKind)
+			e.named(second(c.RW().ForceUnlock(background, name)), "forceunlock", name, mortise.ErrWrongKind)
 		}
 		e.named(second(c.ForceUnlock(background, "read")), "forceunlock", "read", mortise.ErrWrongKind)
 	}},
@@ -150,13 +150,13 @@ var rwRuleTests = []test{
 		for _, side := range []mortise.Locker{read, write} {
 			l := e.lock(side, ctx, "n", mortise.WithLease(long))
 			_, err := c.Lock(ctx, "n", mortise.WithWait(patience))
-			names("Lock of a read-write lock", err, "ForceUnlockRW")
+			names("Lock of a read-write lock", err, "RW")
 			_, err = c.TryLock(ctx, "n")
-			names("TryLock of a read-write lock", err, "ForceUnlockRW")
-			_, err = c.Inspect(ctx, "n")
-			names("Inspect of a read-write lock", err, "ForceUnlockRW")
+			names("TryLock of a read-write lock", err, "RW")
+			s, err := c.Inspect(ctx, "n")
+			e.errorIf(err != nil || !s.Held || s.Writing == (s.Readers > 0), "Inspect of a read-write lock: %+v, %v", s, err)
 			_, err = c.ForceUnlock(ctx, "n")
-			names("ForceUnlock of a read-write lock", err, "ForceUnlockRW")
+			names("ForceUnlock of a read-write lock", err, "RW")
 			e.unlock(l)
 		}
 		l := e.lock(c, ctx, "n", mortise.WithLease(long))
@@ -164,10 +164,10 @@ var rwRuleTests = []test{
 		names("a reader of a plain lock", err, "ForceUnlock")
 		_, err = write.TryLock(ctx, "n")
 		names("a writer of a plain lock", err, "ForceUnlock")
-		_, err = c.InspectRW(ctx, "n")
-		names("InspectRW of a plain lock", err, "ForceUnlock")
-		_, err = c.ForceUnlockRW(ctx, "n")
-		names("ForceUnlockRW of a plain lock", err, "ForceUnlock")
+		_, err = c.RW().Inspect(ctx, "n")
+		names("RW().Inspect of a plain lock", err, "ForceUnlock")
+		_, err = c.RW().ForceUnlock(ctx, "n")
+		names("RW().ForceUnlock of a plain lock", err, "ForceUnlock")
 		e.unlock(l)
 	}},
 	{"Rule01_RW_GoroutinesUnderAWritersLeaseTakeTurns", func(e *env) {
@@ -245,13 +245,13 @@ var rwRuleTests = []test{
 		other := e.client()
 		oread, _ := e.sides(other)
 		w := e.lock(write, background, "n", mortise.WithLease(long))
-		if did, err := other.ForceUnlockRW(background, "n"); !did || err != nil {
+		if did, err := other.RW().ForceUnlock(background, "n"); !did || err != nil {
 			e.Fatal(did, err)
 		}
 		r := e.lock(oread, background, "n", mortise.WithLease(long))
 		e.is("the unlock", w.Unlock(background), mortise.ErrNotHeld)
 		lost := e.lock(read, background, "n", mortise.WithLease(long))
-		if did, err := c.ForceUnlockRW(background, "n"); !did || err != nil {
+		if did, err := c.RW().ForceUnlock(background, "n"); !did || err != nil {
 			e.Fatal(did, err)
 		}
 		e.is("the lease of the client that did it", lost.Err(), mortise.ErrLost)
@@ -578,7 +578,7 @@ func (e *env) sides(c *mortise.Client) (read, write mortise.Locker) {
 	if s.Capabilities().ReadWrite == nil {
 		e.lacks("read-write locks")
 	}
-	return c.RW()
+	return c.RW().Read, c.RW().Write
 }
 
 func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
@@ -590,10 +590,10 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 	return read
 }
 
-func (e leases) inspectRW(c *mortise.Client) mortise.State {
+func (e leases) inspectRW(c *mortise.Client) mortise.LockInfo {
 	e.Helper()
-	s, err := c.InspectRW(background, "n")
-	e.fatalIf(err != nil, "InspectRW: %v", err)
+	s, err := c.RW().Inspect(background, "n")
+	e.fatalIf(err != nil, "RW().Inspect: %v", err)
 	return s
 }
 
@@ -602,10 +602,10 @@ func (e *env) freeRW() {
 	e.Helper()
 	c := e.client()
 	e.until("the lock is free", func() bool {
-		s, err := c.InspectRW(background, "n")
+		s, err := c.RW().Inspect(background, "n")
 		return err == nil && !s.Held
 	})
-	read, _ := c.RW()
+	read := c.RW().Read
 	e.until("no claim is left", func() bool {
 		l, err := read.TryLock(background, "n")
 		if err == nil {

@@ -28,18 +28,20 @@ func (e *env) tooFew() mortise.Option {
 func (e *env) lockers(c *mortise.Client, s anykind.Store) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
-	kinds := map[string]mortise.Kind{"fenced": {Fenced: true}, "spin": {Spin: time.Millisecond},
-		"not reentrant": {NonReentrant: true}}
+	kinds := map[string][]mortise.LockerOption{"fenced": {mortise.Fenced()},
+		"polling":       {mortise.Polling(time.Millisecond)},
+		"not reentrant": {mortise.NonReentrant()}}
 	if s.Capabilities().Fair != nil {
-		kinds["fair"], kinds["fair and fenced"] = mortise.Kind{Fair: true}, mortise.Kind{Fair: true, Fenced: true}
+		kinds["fair"] = []mortise.LockerOption{mortise.Fair()}
+		kinds["fair and fenced"] = append(kinds["fair"], mortise.Fenced())
 	}
 	for name, kind := range kinds {
-		l, err := c.Kind(kind)
+		l, err := c.Locker(kind...)
 		e.fatalIf(err != nil, "%s: %v", name, err)
 		all[name] = l
 	}
 	if s.Capabilities().ReadWrite != nil {
-		all["read"], all["write"] = c.RW()
+		all["read"], all["write"] = c.RW().Read, c.RW().Write
 	}
 	return all
 }
@@ -187,7 +189,7 @@ var replicaTests = []test{
 		if !s.Capabilities().Replicas {
 			want = mortise.ErrInvalid
 		}
-		parts := []mortise.Part{{Locker: c, Name: "{n}:1"}, {Locker: c, Name: "{n}:2"}, {Locker: c, Name: "{n}:3"}}
+		parts := mortise.Parts(c, "{n}:1", "{n}:2", "{n}:3")
 		e.is("LockAll", second(mortise.LockAll(background, parts, e.tooFew())), want)
 		for _, p := range parts {
 			e.free(c, p.Name)
@@ -197,9 +199,9 @@ var replicaTests = []test{
 			e.fatalIf(err != nil, "%v", err)
 			e.unlock(lease)
 		}
-		red, err := mortise.Red(c, e.client(), e.client())
+		quorum, err := mortise.Quorum(c, e.client(), e.client())
 		e.fatalIf(err != nil, "%v", err)
-		e.is("Red", second(red.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
+		e.is("Quorum", second(quorum.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
 		s := e.bare()
@@ -228,7 +230,7 @@ var replicaTests = []test{
 		}
 		c, callee := e.client(), e.client()
 		outer := e.lock(c, background, "n")
-		ctx, err := callee.Adopt(background, mortise.ClaimsOf(outer.Context())...)
+		ctx, err := callee.WithDelegations(background, mortise.Delegations(outer.Context())...)
 		e.fatalIf(err != nil, "%v", err)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)

@@ -10,7 +10,7 @@ import (
 var tokenTests = []test{
 	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
 		c := e.client()
-		fenced, err := e.client().Kind(mortise.Kind{Fenced: true})
+		fenced, err := e.client().Locker(mortise.Fenced())
 		e.fatalIf(err != nil, "%v", err)
 		plain := e.lock(c, background, "n", mortise.WithLease(long))
 		e.is("fenced over plain", second(fenced.TryLock(background, "n")), mortise.ErrNotAcquired)
@@ -25,7 +25,7 @@ var tokenTests = []test{
 		var last int64
 		var lockers []mortise.Locker
 		for range 2 {
-			l, err := e.client().Kind(mortise.Kind{Fenced: true})
+			l, err := e.client().Locker(mortise.Fenced())
 			e.fatalIf(err != nil, "%v", err)
 			lockers = append(lockers, l)
 		}

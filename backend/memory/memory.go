@@ -334,7 +334,7 @@ func wrongKind(r *record) error {
 	what, remedy := "foreign data under this name", "choose another name, or delete the data"
 	switch {
 	case r.sides != nil:
-		what, remedy = "a read-write lock", "choose another name, or use RW, InspectRW and ForceUnlockRW"
+		what, remedy = "a read-write lock", "choose another name, or use Client.RW"
 	case !r.foreign:
 		what, remedy = "a lock that is no read-write lock", "choose another name, or use Lock, Inspect and ForceUnlock"
 	}

@@ -15,7 +15,7 @@ const (
 	sinceKept = 2 * 366 * 24 * time.Hour
 )
 
-// sinceKey is the key of a scope. A user that may write it can keep the scope's Red out of the
+// sinceKey is the key of a scope. A user that may write it can keep the scope's Quorum out of the
 // server, or switch the rule off.
 func sinceKey(scope string) string {
 	if scope == "" {

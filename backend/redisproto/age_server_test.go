@@ -16,7 +16,7 @@ import (
 )
 
 // Another user of the server, which may write the record of its age that clients without a scope
-// have, neither keeps a scope's Red out nor makes an emptied server look old to it.
+// have, neither keeps a scope's Quorum out nor makes an emptied server look old to it.
 func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
@@ -61,17 +61,17 @@ func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 	})
 }
 
-func TestRedAsksForTheAgeInTheScopeOfItsClients(t *testing.T) {
+func TestQuorumAsksForTheAgeInTheScopeOfItsClients(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		var clients []*mortise.Client
 		for range 3 {
-			clients = append(clients, client(t, b, mortise.WithStayOutScope("orders")))
+			clients = append(clients, client(t, b, mortise.WithRejoinScope("orders")))
 		}
-		red, err := mortise.Red(clients...)
+		quorum, err := mortise.Quorum(clients...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := red.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrUnavailable) ||
+		if _, err := quorum.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrUnavailable) ||
 			!strings.Contains(fmt.Sprint(err), "have no vote") {
 			t.Fatalf("%v, want the new server to have no vote", err)
 		}

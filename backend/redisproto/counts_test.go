@@ -397,7 +397,7 @@ func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 			if err := c.Ping(ctx); err != nil {
 				t.Fatal(err)
 			}
-			l, s, p := c.Latch("l"), c.Semaphore("s"), c.Permits("p")
+			l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
 			var permit, other *mortise.Permit
 			for _, x := range []struct {
 				what string

@@ -293,7 +293,7 @@ func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testi
 			var leaving sync.WaitGroup
 			for i := range 2 {
 				waiter, err := client(t, adapter(t, c.Addrs(), login{},
-					redisproto.ShardedOff)).Kind(mortise.Kind{Fair: true})
+					redisproto.ShardedOff)).Locker(mortise.Fair())
 				if err != nil {
 					t.Fatal(err)
 				}

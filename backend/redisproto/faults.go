@@ -13,11 +13,10 @@ import (
 
 const (
 	remedyWrongKind = "the name is in use for another kind of lock or other data: choose another name, or use the " +
-		"calls of that kind (of a read-write lock RW, InspectRW and ForceUnlockRW); delete the key if TYPE and " +
+		"calls of that kind (of a read-write lock Client.RW); delete the key if TYPE and " +
 		"its value show that it is no lock"
 	// remedyReadWrite is for a call of another kind on a read-write lock, remedyNotReadWrite for the reverse.
-	remedyReadWrite = "the name is in use for a read-write lock: choose another name, or use RW, InspectRW and " +
-		"ForceUnlockRW"
+	remedyReadWrite    = "the name is in use for a read-write lock: choose another name, or use Client.RW"
 	remedyNotReadWrite = "the name is in use for a lock that is no read-write lock: choose another name, or use " +
 		"Lock, Inspect and ForceUnlock"
 )
@@ -114,8 +113,8 @@ const (
 		"process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd " +
 		"+zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe " +
 		"+sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards; for " +
-		"WithReplicas also +wait; for Red also ~mortise:1:since (with " +
-		"WithStayOutScope ~mortise:1:since:SCOPE) and +info +get +set"
+		"WithReplicas also +wait; for Quorum also ~mortise:1:since (with " +
+		"WithRejoinScope ~mortise:1:since:SCOPE) and +info +get +set"
 	remedyCluster     = "the server is a cluster: give mortise a cluster client"
 	remedyUnreachable = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
 	remedyLost        = "the connection broke or timed out before the reply"

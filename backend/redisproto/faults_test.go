@@ -44,7 +44,7 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 			"holding the wrong kind of value", wrongKind: true, remedy: "another name"},
 		{text: "ERR Error running script (call to f_3942): @user_script:9: @user_script: 9: WRONGTYPE Operation " +
 			"against a key holding the wrong kind of value", wrongKind: true, remedy: "another name"},
-		{text: "WRONGKIND the key holds a read-write lock", wrongKind: true, remedy: "RW, InspectRW and ForceUnlockRW"},
+		{text: "WRONGKIND the key holds a read-write lock", wrongKind: true, remedy: "use Client.RW"},
 		{text: "WRONGKIND the key holds a lock that is no read-write lock", wrongKind: true,
 			remedy: "Lock, Inspect and ForceUnlock"},
 		{text: "WRONGKIND the key holds no count", wrongKind: true, remedy: "another name"},

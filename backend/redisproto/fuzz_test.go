@@ -75,7 +75,7 @@ const (
 func known(err error) bool {
 	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased,
 		mortise.ErrClosed,
-		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrBadName, mortise.ErrInvalid,
+		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrInvalidName, mortise.ErrInvalid,
 		context.DeadlineExceeded} {
 		if errors.Is(err, is) {
 			return true
@@ -103,8 +103,8 @@ func (u *user) lock(ctx context.Context, l mortise.Locker, opts ...mortise.Optio
 	return nil
 }
 
-func (u *user) kind(ctx context.Context, k mortise.Kind) error {
-	l, err := u.client.Kind(k)
+func (u *user) kind(ctx context.Context, k ...mortise.LockerOption) error {
+	l, err := u.client.Locker(k...)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (u *user) kind(ctx context.Context, k mortise.Kind) error {
 }
 
 // state checks what Inspect says.
-func state(s mortise.State, err error) error {
+func state(s mortise.LockInfo, err error) error {
 	if err == nil && (s.Remaining < -1 || s.Holds < 0 || s.Remaining > maxLeft) {
 		return fmt.Errorf("a state that cannot be: %+v", s)
 	}
@@ -158,43 +158,43 @@ var calls = []struct {
 		_, err := u.client.TryLock(ctx, "n")
 		return err
 	}},
-	{"Fenced", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fenced: true}) }},
-	{"Fair", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Kind{Fair: true}) }},
-	{"Spin", func(ctx context.Context, u *user, _ byte) error {
-		return u.kind(ctx, mortise.Kind{Spin: time.Millisecond})
+	{"Fenced", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Fenced()) }},
+	{"Fair", func(ctx context.Context, u *user, _ byte) error { return u.kind(ctx, mortise.Fair()) }},
+	{"Polling", func(ctx context.Context, u *user, _ byte) error {
+		return u.kind(ctx, mortise.Polling(time.Millisecond))
 	}},
-	{"read", func(ctx context.Context, u *user, _ byte) error { read, _ := u.client.RW(); return u.lock(ctx, read) }},
+	{"read", func(ctx context.Context, u *user, _ byte) error { read := u.client.RW().Read; return u.lock(ctx, read) }},
 	{"write", func(ctx context.Context, u *user, _ byte) error {
-		_, write := u.client.RW()
+		write := u.client.RW().Write
 		return u.lock(ctx, write)
 	}},
 	{"LockAll", func(ctx context.Context, u *user, _ byte) error {
-		l, err := mortise.LockAll(ctx, []mortise.Part{{Locker: u.client, Name: "a"}, {Locker: u.client, Name: "b"}})
+		l, err := u.client.LockAll(ctx, "a", "b")
 		if err == nil {
 			u.leases = append(u.leases, l)
 		}
 		return err
 	}},
 	{"Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.Inspect(ctx, "n")) }},
-	{"InspectRW", func(ctx context.Context, u *user, _ byte) error { return state(u.client.InspectRW(ctx, "n")) }},
+	{"RW().Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.RW().Inspect(ctx, "n")) }},
 	{"ForceUnlock", func(ctx context.Context, u *user, _ byte) error {
 		_, err := u.client.ForceUnlock(ctx, "n")
-		_, err2 := u.client.ForceUnlockRW(ctx, "n")
+		_, err2 := u.client.RW().ForceUnlock(ctx, "n")
 		return errors.Join(err, err2)
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
-		s := u.client.Semaphore("s")
+		s := u.client.CountingSemaphore("s")
 		_, err := s.TrySetPermits(ctx, int(op))
 		_, err2 := s.Available(ctx)
 		return errors.Join(err, err2, s.Acquire(ctx, 1+int(op), mortise.WithWait(callTime/2)))
 	}},
 	{"a drained semaphore", func(ctx context.Context, u *user, op byte) error {
-		s := u.client.Semaphore("s")
+		s := u.client.CountingSemaphore("s")
 		_, err := s.Drain(ctx)
 		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
 	}},
 	{"permits", func(ctx context.Context, u *user, op byte) error {
-		p := u.client.Permits("p")
+		p := u.client.Semaphore("p")
 		_, err := p.TrySetPermits(ctx, int(op))
 		_, err2 := p.Available(ctx)
 		got, err3 := p.Acquire(ctx)
@@ -205,7 +205,7 @@ var calls = []struct {
 			p.Release(ctx, "00112233445566778899aabbccddeeff"))
 	}},
 	{"a latch", func(ctx context.Context, u *user, op byte) error {
-		l := u.client.Latch("l")
+		l := u.client.CountDownLatch("l")
 		_, err := l.TrySet(ctx, 1+int64(op))
 		_, err2 := l.Count(ctx)
 		err3 := l.CountDown(ctx)

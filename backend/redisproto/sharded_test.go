@@ -65,33 +65,33 @@ var kinds = map[string]struct {
 	// hold returns what gives it back; wait waits for it and returns what gives that back.
 	hold, wait func(ctx context.Context, c *mortise.Client, name string) (func() error, error)
 }{
-	"plain":  {lockAs(mortise.Kind{}), lockAs(mortise.Kind{})},
-	"fenced": {lockAs(mortise.Kind{Fenced: true}), lockAs(mortise.Kind{Fenced: true})},
-	"fair":   {lockAs(mortise.Kind{Fair: true}), lockAs(mortise.Kind{Fair: true})},
+	"plain":  {lockAs(), lockAs()},
+	"fenced": {lockAs(mortise.Fenced()), lockAs(mortise.Fenced())},
+	"fair":   {lockAs(mortise.Fair()), lockAs(mortise.Fair())},
 	"read after write": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 	},
 	"write after read": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 	},
 	"semaphore": {acquireOne, acquireOne},
 	"permits": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			if _, err := c.Permits(name).TrySetPermits(ctx, 1); err != nil {
+			if _, err := c.Semaphore(name).TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
 			return acquirePermit(ctx, c, name)
@@ -100,12 +100,12 @@ var kinds = map[string]struct {
 	},
 	"latch": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			l := c.Latch(name)
+			l := c.CountDownLatch(name)
 			_, err := l.TrySet(ctx, 1)
 			return func() error { return l.CountDown(context.Background()) }, err
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			return func() error { return nil }, c.Latch(name).Wait(ctx)
+			return func() error { return nil }, c.CountDownLatch(name).Wait(ctx)
 		},
 	},
 }
@@ -114,9 +114,9 @@ func take(l *mortise.Lease, err error) (func() error, error) {
 	return func() error { return l.Unlock(context.Background()) }, err
 }
 
-func lockAs(k mortise.Kind) func(context.Context, *mortise.Client, string) (func() error, error) {
+func lockAs(k ...mortise.LockerOption) func(context.Context, *mortise.Client, string) (func() error, error) {
 	return func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-		l, err := c.Kind(k)
+		l, err := c.Locker(k...)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func lockAs(k mortise.Kind) func(context.Context, *mortise.Client, string) (func
 }
 
 func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	s := c.Semaphore(name)
+	s := c.CountingSemaphore(name)
 	if _, err := s.TrySetPermits(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() err
 }
 
 func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	p, err := c.Permits(name).Acquire(ctx, mortise.WithLease(forever))
+	p, err := c.Semaphore(name).Acquire(ctx, mortise.WithLease(forever))
 	return func() error { return p.Release(context.Background()) }, err
 }
 

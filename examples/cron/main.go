@@ -85,7 +85,7 @@ func lead(ctx context.Context, store backend.Backend, replica int, say func(stri
 	}
 	// ctx is how this program dies: at once, and without giving back what it holds.
 	defer func() { client.Shutdown(ctx) }()
-	locks, err := client.Kind(mortise.Kind{Fenced: true})
+	locks, err := client.Locker(mortise.Fenced())
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func open(store backend.Backend) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	locks, err := client.Kind(mortise.Kind{Fenced: true})
+	locks, err := client.Locker(mortise.Fenced())
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func Replica(at *Addresses, warehouse *Warehouse, stock *Stock, store fx.Option)
 		fx.NopLogger,
 		fx.Supply(at, warehouse, &Shipping{warehouse, stock}),
 		store,
-		fxmodule.Telemetry(telemetry.WithNames(10, family)),
+		fxmodule.Telemetry(telemetry.WithNameAttribute(10, family)),
 		fx.Provide(newMetrics, newRoutes, newOrders),
 		fx.Invoke(serveHTTP, serveGRPC),
 	)

@@ -338,8 +338,8 @@ func callOut(ctx context.Context, warehouse *Warehouse, stock *Stock, a, b *shop
 		return err
 	}
 	err = mortise.Do(ctx, b.locks, "orders:9", func(ctx context.Context) error { return impostor.Take(ctx, "8") })
-	if err == nil || !strings.Contains(err.Error(), httplock.TypeBadPassport) {
-		return unexpected("the stock, called with a passport of somebody else's making", "no error", err)
+	if err == nil || !strings.Contains(err.Error(), httplock.TypeBadDelegation) {
+		return unexpected("the stock, called with an entry of somebody else's making", "no error", err)
 	}
 	tell("the stock refuses one who does not hold the order (423), and one who signs with a key of his own (403)")
 

@@ -30,14 +30,14 @@ func newKeys() (*delegation.Ring, error) {
 	return delegation.NewRing(delegation.NewKey("first", secret))
 }
 
-// newStockRoutes are the stock's HTTP. Adopt stands before the lock.
+// newStockRoutes are the stock's HTTP. AcceptDelegations stands before the lock.
 func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *delegation.Ring) (http.Handler, error) {
 	checker, err := delegation.NewChecker(keys, "stock", delegation.WithLogger(slog.Default()))
 	if err != nil {
 		return nil, err
 	}
 	r := chi.NewRouter()
-	r.With(httplock.Adopt(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID)))).
+	r.With(httplock.AcceptDelegations(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID)))).
 		Post("/orders/{id}/take", func(w http.ResponseWriter, r *http.Request) {
 			if err := warehouse.Take(r.Context(), r.PathValue("id")); err != nil {
 				return // the lock is lost, which the middleware answers, or the client has gone

@@ -105,19 +105,19 @@ func (p *permits[S]) Available(ctx context.Context) (int, error) {
 	return int(free), err
 }
 
-// Latch is a count that goes down to zero.
-type Latch struct {
+// CountDownLatch is a count that goes down to zero.
+type CountDownLatch struct {
 	counted[backend.CountDownLatchStore]
 }
 
-// NewLatch is the latch of a name.
-func NewLatch(e *engine.Engine, name string) Latch {
-	return Latch{count(e, backend.Topic{Kind: backend.KindCountDownLatch, Name: name}, "latches",
+// NewCountDownLatch is the latch of a name.
+func NewCountDownLatch(e *engine.Engine, name string) CountDownLatch {
+	return CountDownLatch{count(e, backend.Topic{Kind: backend.KindCountDownLatch, Name: name}, "latches",
 		func(can *backend.Capabilities) backend.CountDownLatchStore { return can.CountDownLatches })}
 }
 
 // TrySet sets the count, if the latch is not set, and reports whether it did.
-func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
+func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 	if n < 1 || n > backend.MaxLatch {
 		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
 	}
@@ -128,7 +128,7 @@ func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
 }
 
 // CountDown takes one off the count.
-func (l *Latch) CountDown(ctx context.Context) error {
+func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	q := l.Change(1)
 	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.CountDownLatchStore) error {
 		_, err := s.CountDown(ctx, q)
@@ -137,14 +137,14 @@ func (l *Latch) CountDown(ctx context.Context) error {
 }
 
 // Count reads the count.
-func (l *Latch) Count(ctx context.Context) (int64, error) {
+func (l *CountDownLatch) Count(ctx context.Context) (int64, error) {
 	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.CountDownLatchStore) (int64, error) {
 		return s.Count(ctx, l.Topic)
 	})
 }
 
 // Delete removes the latch, and reports whether it was set.
-func (l *Latch) Delete(ctx context.Context) (bool, error) {
+func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
 	q := l.Change(0)
 	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.CountDownLatchStore) (bool, error) {
 		return s.DeleteCount(ctx, q)
@@ -152,7 +152,7 @@ func (l *Latch) Delete(ctx context.Context) (bool, error) {
 }
 
 // Wait returns when the count is zero.
-func (l *Latch) Wait(ctx context.Context, r engine.Request) error {
+func (l *CountDownLatch) Wait(ctx context.Context, r engine.Request) error {
 	w, cancel, err := l.Waiting(ctx, r)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (l *Latch) Wait(ctx context.Context, r engine.Request) error {
 }
 
 // zero reads the count for all that wait by now.
-func (l *Latch) zero(wait context.Context, s backend.CountDownLatchStore) (engine.Answer, error) {
+func (l *CountDownLatch) zero(wait context.Context, s backend.CountDownLatchStore) (engine.Answer, error) {
 	l.Hold()
 	defer l.End()
 	came := l.Joined()
@@ -188,20 +188,20 @@ func (l *Latch) zero(wait context.Context, s backend.CountDownLatchStore) (engin
 	return engine.Answer{Got: true, More: true}, nil // a call that came later asks
 }
 
-// Semaphore is a number of permits that no process owns.
-type Semaphore struct {
+// CountingSemaphore is a number of permits that no process owns.
+type CountingSemaphore struct {
 	permits[backend.CountingSemaphoreStore]
 }
 
-// NewSemaphore is the semaphore of a name.
-func NewSemaphore(e *engine.Engine, name string) Semaphore {
-	return Semaphore{permits[backend.CountingSemaphoreStore]{
-		count(e, backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}, "semaphores",
+// NewCountingSemaphore is the counting semaphore of a name.
+func NewCountingSemaphore(e *engine.Engine, name string) CountingSemaphore {
+	return CountingSemaphore{permits[backend.CountingSemaphoreStore]{
+		count(e, backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}, "counting semaphores",
 			func(can *backend.Capabilities) backend.CountingSemaphoreStore { return can.CountingSemaphores })}}
 }
 
 // Acquire takes n permits; it waits for them unless the request tries.
-func (s *Semaphore) Acquire(ctx context.Context, n int, r engine.Request) error {
+func (s *CountingSemaphore) Acquire(ctx context.Context, n int, r engine.Request) error {
 	w, cancel, err := s.Waiting(ctx, r)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func checkPermits(n int) error {
 	return nil
 }
 
-func (s *Semaphore) tryOnce(r *engine.Request, take func() (engine.Answer, error)) error {
+func (s *CountingSemaphore) tryOnce(r *engine.Request, take func() (engine.Answer, error)) error {
 	if s.Shut() {
 		return r.Fail(fail.Closed)
 	}
@@ -258,7 +258,8 @@ type taking struct {
 }
 
 // take asks for n permits once, and settles what becomes of it.
-func (s *Semaphore) take(wait context.Context, session backend.CountingSemaphoreStore, n int) (engine.Answer, error) {
+func (s *CountingSemaphore) take(wait context.Context, session backend.CountingSemaphoreStore,
+	n int) (engine.Answer, error) {
 	q, t := s.Change(int64(n)), new(taking)
 	s.Hold()
 	defer s.End()
@@ -287,7 +288,7 @@ func (s *Semaphore) take(wait context.Context, session backend.CountingSemaphore
 
 // offer takes what is free, which is not enough for the first waiter, for the first behind it that wants no more than
 // that, and goes on with what is left. Nothing is asked where there is no such waiter.
-func (s *Semaphore) offer(session backend.CountingSemaphoreStore, free int64) {
+func (s *CountingSemaphore) offer(session backend.CountingSemaphoreStore, free int64) {
 	for {
 		w, ok := s.Taker(free)
 		if !ok {
@@ -308,7 +309,7 @@ func (s *Semaphore) offer(session backend.CountingSemaphoreStore, free int64) {
 }
 
 // send asks for permits, again if it fails for a reason that may pass.
-func (s *Semaphore) send(session backend.CountingSemaphoreStore, q backend.CountRequest) (t taking) {
+func (s *CountingSemaphore) send(session backend.CountingSemaphoreStore, q backend.CountRequest) (t taking) {
 	t.err = s.Send(func(ctx context.Context) (err error) {
 		t.TakeReply, err = session.TakeCount(ctx, q)
 		if err != nil && backend.FaultOf(err).MayHaveRun {
@@ -320,18 +321,18 @@ func (s *Semaphore) send(session backend.CountingSemaphoreStore, q backend.Count
 }
 
 // undo gives back, in the background, what an acquisition took, or may yet take.
-func (s *Semaphore) undo(session backend.CountingSemaphoreStore, q backend.CountRequest, t *taking) {
+func (s *CountingSemaphore) undo(session backend.CountingSemaphoreStore, q backend.CountRequest, t *taking) {
 	if t.Granted || t.late {
 		s.giveBack(session, q)
 	}
 }
 
-func (s *Semaphore) giveBack(session backend.CountingSemaphoreStore, q backend.CountRequest) {
+func (s *CountingSemaphore) giveBack(session backend.CountingSemaphoreStore, q backend.CountRequest) {
 	s.GoOn("acquire", func(ctx context.Context) error { return session.CancelTake(ctx, q) })
 }
 
 // Release gives n permits back.
-func (s *Semaphore) Release(ctx context.Context, n int) error {
+func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
 	if err := checkPermits(n); err != nil {
 		return s.fail("release", err)
 	}
@@ -343,7 +344,7 @@ func (s *Semaphore) Release(ctx context.Context, n int) error {
 }
 
 // Drain takes all permits that are free, and returns how many those were.
-func (s *Semaphore) Drain(ctx context.Context) (int, error) {
+func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) {
 	q := s.Change(0)
 	drain := func(ctx context.Context, session backend.CountingSemaphoreStore) (int64, error) {
 		return session.DrainCount(ctx, q)
@@ -352,26 +353,26 @@ func (s *Semaphore) Drain(ctx context.Context) (int, error) {
 	return int(took), err
 }
 
-// Permits is a number of permits that are held for a lease each.
-type Permits struct {
+// Semaphore is a number of permits that are held for a lease each.
+type Semaphore struct {
 	permits[backend.SemaphoreStore]
 }
 
-// NewPermits is the permits of a name.
-func NewPermits(e *engine.Engine, name string) Permits {
-	return Permits{permits[backend.SemaphoreStore]{
-		count(e, backend.Topic{Kind: backend.KindSemaphore, Name: name}, "permits",
+// NewSemaphore is the semaphore of a name.
+func NewSemaphore(e *engine.Engine, name string) Semaphore {
+	return Semaphore{permits[backend.SemaphoreStore]{
+		count(e, backend.Topic{Kind: backend.KindSemaphore, Name: name}, "semaphores",
 			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
 }
 
-// Check refuses a backend without permits.
-func (p *Permits) Check() error {
+// Check refuses a backend without semaphores.
+func (p *Semaphore) Check() error {
 	_, err := p.session()
 	return err
 }
 
 // Release releases a permit by its id.
-func (p *Permits) Release(ctx context.Context, id string) error {
+func (p *Semaphore) Release(ctx context.Context, id string) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -399,7 +400,7 @@ func Released(err error) error {
 }
 
 // releaseOther releases a permit that this client does not hold.
-func (p *Permits) releaseOther(ctx context.Context, id string) error {
+func (p *Semaphore) releaseOther(ctx context.Context, id string) error {
 	if err := engine.CheckName(p.Topic.Name); err != nil {
 		return err
 	}

@@ -83,18 +83,28 @@ func (g *grant) resume(e *Engine, p pending, err error) {
 type question struct {
 	errand
 	*call
-	handed *grant // what a tenure of this process has got for the call; nil if it is to ask
-	grant  grant  // what the last one came to
+	handed  *grant // what a tenure of this process has got for the call; nil if it is to ask
+	grant   grant  // what the last one came to
+	gone    error  // *fail.CallerGone, where the call got no slot in time
+	sending bool   // the slot is to be given back if the backend panics
 }
 
 // ask asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
 // to in c.grant; or *fail.CallerGone.
 func (c *question) ask() (*lease.Hold, error) {
+	defer c.panicked()
+	if ctx, alone := c.open(); alone {
+		return c.close(c.send(ctx))
+	}
+	return c.apart()
+}
+
+// open prepares a question. Where alone is true its caller sends it, with ctx, and closes it: no other goroutine is
+// needed. Otherwise apart does what is to be done.
+func (c *question) open() (ctx context.Context, alone bool) {
 	e := c.engine
-	if g := c.handed; g != nil {
-		c.grant, c.handed = *g, nil
-		defer e.end() // begun where it was handed over
-		return c.receive()
+	if c.handed != nil {
+		return nil, false
 	}
 	c.grant = grant{}
 	if c.Family == backend.KindSemaphore {
@@ -102,21 +112,46 @@ func (c *question) ask() (*lease.Hold, error) {
 	} else {
 		c.grant.owner = e.OwnerID()
 	}
-	if err := c.enterLimit(); err != nil || c.grant.err != nil {
-		return nil, err
+	if c.gone = c.enterLimit(); c.grant.slot == nil {
+		return nil, false
 	}
-	returned := false
-	defer c.grant.leaveUnless(&returned)
-	var err error
-	if ctx, direct := e.route(c.wait, c.Replicas.N == 0 && e.store.leaves(c.Family)); direct {
-		err = e.sent(c.wait, c, c.send(ctx))
-	} else {
-		err = e.apart(c.wait, c)
-	}
-	if returned = true; err != nil {
+	c.sending = true
+	return e.route(c.wait, c.Replicas.N == 0 && e.store.leaves(c.Family))
+}
+
+// close settles a question after a first send that came to err.
+func (c *question) close(err error) (*lease.Hold, error) {
+	err = c.engine.sent(c.wait, c, err)
+	if c.sending = false; err != nil {
 		return nil, err
 	}
 	return c.receive()
+}
+
+// apart takes what was handed over, or sends from another goroutine.
+func (c *question) apart() (*lease.Hold, error) {
+	e := c.engine
+	if g := c.handed; g != nil {
+		c.grant, c.handed = *g, nil
+		defer e.end() // begun where it was handed over
+		return c.receive()
+	}
+	if c.grant.slot == nil {
+		return nil, c.gone
+	}
+	err := e.apart(c.wait, c)
+	if c.sending = false; err != nil {
+		return nil, err
+	}
+	return c.receive()
+}
+
+// panicked gives the slot back where the backend panicked.
+func (c *question) panicked() {
+	if c.sending {
+		c.sending = false
+		c.grant.leave()
+	}
 }
 
 // enterLimit takes a slot of the in-flight limiter. The error is *fail.CallerGone; another is in c.grant.

@@ -112,9 +112,10 @@ type Waiting struct {
 
 // Waiting makes one; what it gets begins with ctx, and its wait ends with ctx or with the request's.
 func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel func(), err error) {
-	things := map[backend.Kind]string{
-		backend.KindCountDownLatch: "latches", backend.KindCountingSemaphore: "semaphores",
-	}[k.Topic.Kind]
+	things := "latches"
+	if k.Topic.Kind == backend.KindCountingSemaphore {
+		things = "counting semaphores"
+	}
 	switch {
 	case k.Usable() != nil:
 		return nil, nil, r.Fail(fail.Zero)

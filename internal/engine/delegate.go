@@ -37,23 +37,25 @@ const maxOwner = maxID + 1 + 20
 // check refuses a claim that cannot be one.
 func (x Claim) check() error {
 	if err := CheckName(x.Name); err != nil {
-		return fmt.Errorf("%w: a claim's name: %w", fail.Invalid, err)
+		return fmt.Errorf("%w: a delegation's name: %w", fail.Invalid, err)
 	}
 	switch {
 	case len(x.Owner) > maxOwner, !utf8.ValidString(x.Owner), strings.ContainsFunc(x.Owner, unicode.IsControl),
 		strings.IndexByte(x.Owner, ':') < 0:
-		return fail.Invalidf("a claim's owner, %q, is none", fail.Shorten(x.Owner))
+		return fail.Invalidf("a delegation's owner, %q, is none", fail.Shorten(x.Owner))
 	case x.Hold < 1:
-		return fail.Invalidf("a claim's hold is %d, it is one or more", x.Hold)
+		return fail.Invalidf("a delegation's hold is %d, it is one or more", x.Hold)
 	case x.Token < 0:
-		return fail.Invalidf("a claim's token is %d", x.Token)
+		return fail.Invalidf("a delegation's token is %d", x.Token)
 	}
 	return nil
 }
 
 // Adopt returns a context that carries claims: calls of this engine with it enter under them.
 func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, error) {
-	fails := func(name string, err error) (context.Context, error) { return nil, fail.New("adopt", name, err) }
+	fails := func(name string, err error) (context.Context, error) {
+		return nil, fail.New("withdelegations", name, err)
+	}
 	if err := e.Usable(); err != nil {
 		return fails("", err)
 	}
@@ -61,7 +63,7 @@ func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, er
 		return fails("", fail.NilContext)
 	}
 	if len(claims) > MaxClaims {
-		return fails("", fail.Invalidf("%d claims, the limit is %d", len(claims), MaxClaims))
+		return fails("", fail.Invalidf("%d delegations, the limit is %d", len(claims), MaxClaims))
 	}
 	for _, x := range claims {
 		if err := x.check(); err != nil {
@@ -103,7 +105,7 @@ func (x *delegated) Value(key any) any {
 }
 
 // String keeps what prints contexts from printing claims.
-func (x *delegated) String() string { return fmt.Sprintf("%v.WithClaims", x.Context) }
+func (x *delegated) String() string { return fmt.Sprintf("%v.WithDelegations", x.Context) }
 
 // Claims are those on the locks that ctx holds, of any engine, innermost first.
 func Claims(ctx context.Context) []Claim {
@@ -249,5 +251,6 @@ func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
 
 func (c *call) claimEnded() error {
 	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold was "+
-		"unlocked or lost, its lease ran out, or the claim's token is none", fail.ClaimEnded, fail.Shorten(c.claim.Owner))
+		"unlocked or lost, its lease ran out, or the delegation's token is none", fail.ClaimEnded,
+		fail.Shorten(c.claim.Owner))
 }

@@ -1,8 +1,8 @@
 // Package engine acquires, waits, renews, re-enters and releases: it owns the state of locks of one client, and the
 // mutex that guards it.
 //
-// A call goes request.go (what is asked for), acquire.go (the commands and what becomes of them), wait.go (the local
-// queue), tenure.go (what is held), renew.go and compensate.go (the background), release.go.
+// A call goes call.go (where it begins), wait.go (the local queue), acquire.go (its question to the store, and what
+// becomes of it), tenure.go (what is held), renew.go, repair.go and compensate.go (the background), release.go.
 package engine
 
 import (

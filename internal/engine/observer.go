@@ -28,8 +28,8 @@ type Observer struct {
 
 // kinds are the families' names, for observers.
 var kinds = [...]string{
-	backend.KindLock: "lock", backend.KindCountDownLatch: "latch", backend.KindCountingSemaphore: "semaphore",
-	backend.KindSemaphore: "permits", backend.KindRead: "read", backend.KindWrite: "write",
+	backend.KindLock: "lock", backend.KindCountDownLatch: "latch", backend.KindCountingSemaphore: "counting_semaphore",
+	backend.KindSemaphore: "semaphore", backend.KindRead: "read", backend.KindWrite: "write",
 	backend.KindFair: "fair", backend.KindDelegated: "lock",
 }
 

@@ -25,7 +25,7 @@ var (
 	InvalidName   = errors.New("bad name")
 	Invalid       = errors.New("invalid")
 	NotReplicated = errors.New("not replicated")
-	ClaimEnded    = errors.New("the claim has ended")
+	ClaimEnded    = errors.New("the delegation has ended")
 )
 
 // Errors of the layers among themselves.

@@ -222,7 +222,7 @@ func (x *Lease) heal(node int) {
 	defer cancel()
 	v := c.ask(bound, node, true)
 	if errors.Is(v.err, fail.Barred) {
-		// It keeps others out while the store stays out, and counts when no other call can
+		// It keeps others out while the store has no vote, and counts when no other call can
 		// count on what the store has forgotten.
 		v.lease, v.err = x.nodes[node].Acquire(c.parent, bound, c.question(true))
 		v.counts = time.Now().Add(countsAfter)

@@ -74,8 +74,8 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	}
 	for i, n := range q.nodes {
 		if out := n.RejoinDelay(); out > 0 && r.Lease > out {
-			return nil, r.Fail(fail.Invalidf("WithLease(%v) is longer than store %d stays out after it lost its data, %v; "+
-				"give all clients WithStayOut(%v)", r.Lease, i, out, r.Lease))
+			return nil, r.Fail(fail.Invalidf("WithLease(%v) is longer than store %d has no vote after it lost its data, %v; "+
+				"give all clients WithRejoinDelay(%v)", r.Lease, i, out, r.Lease))
 		}
 	}
 	// The parts live until they are unlocked or lost: the caller's context ends the lease's context, not what notices
@@ -167,7 +167,7 @@ func (x *rounds) answered(t *tally, stores int) {
 	x.last, x.failed, x.left = nil, 0, max(t.left, 0)
 	if t.barred() {
 		x.last = fmt.Errorf("%d of %d stores are %w for another %v, until all leases that they may have forgotten are over; "+
-			"wait for longer, or see WithStayOut", t.out, stores, fail.NoVote, t.left.Round(time.Millisecond))
+			"wait for longer, or see WithRejoinDelay", t.out, stores, fail.NoVote, t.left.Round(time.Millisecond))
 	}
 }
 

@@ -129,7 +129,7 @@ func (r *call) question(try bool) engine.Request {
 type tally struct {
 	held, answered int
 	refused        int           // the lowest store that another holds; -1 if none
-	out            int           // stores that stay out
+	out            int           // stores without a vote
 	left           time.Duration // until enough may be had without a release; negative if never
 	failures       fail.List
 	hopeless       fail.List // those of them that no other round will change

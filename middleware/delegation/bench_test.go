@@ -13,7 +13,7 @@ import (
 
 // What a call pays for it, in time and in bytes of its header:
 //
-//	go test -run '^$' -bench . ./passport
+//	go test -run '^$' -bench . ./middleware/delegation
 //
 // docs/performance.md has a run of it.
 
@@ -28,7 +28,7 @@ func held(b *testing.B, n int) context.Context {
 
 func BenchmarkIssue(b *testing.B) {
 	for _, n := range []int{0, 1, 4, 16} {
-		b.Run(fmt.Sprintf("claims=%d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("delegations=%d", n), func(b *testing.B) {
 			i, ctx := issuer(b, ring(b, "2026-11")), held(b, n)
 			bytes := 0
 			b.ReportAllocs()
@@ -51,7 +51,7 @@ func BenchmarkCheck(b *testing.B) {
 	r := ring(b, "2026-11", "2026-10", "2026-09")
 	c := checker(b, r, "stock", delegation.WithLongest(delegation.MaxLifetime))
 	for _, n := range []int{1, 4, 16} {
-		b.Run(fmt.Sprintf("claims=%d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("delegations=%d", n), func(b *testing.B) {
 			entry, err := issuer(b, r, delegation.WithLifetime(delegation.MaxLifetime)).Issue(held(b, n), "stock")
 			if err != nil {
 				b.Fatal(err)

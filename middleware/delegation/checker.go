@@ -19,7 +19,7 @@ type Checker struct {
 	audience string
 	longest  time.Duration
 	skew     time.Duration
-	allow    func(context.Context, Passport) error
+	allow    func(context.Context, Entry) error
 	logger   *slog.Logger
 	observer Observer
 }
@@ -28,17 +28,17 @@ type Checker struct {
 func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 	switch {
 	case v == nil:
-		return nil, fmt.Errorf("passport: NewChecker: %w: the Verifier must not be nil", mortise.ErrInvalid)
+		return nil, fmt.Errorf("delegation: NewChecker: %w: the Verifier must not be nil", mortise.ErrInvalid)
 	case audience == "" || len(audience) > MaxAudience || !utf8.ValidString(audience) || strings.ContainsFunc(audience, unicode.IsControl):
-		return nil, fmt.Errorf("passport: NewChecker: %w: the audience is the service's name, UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxAudience)
+		return nil, fmt.Errorf("delegation: NewChecker: %w: the audience is the service's name, UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxAudience)
 	}
 	c := &Checker{verifier: v, audience: audience, longest: DefaultLongest, skew: DefaultSkew}
 	for _, o := range opts {
 		if o.check == nil {
-			return nil, fmt.Errorf("passport: NewChecker: %w", wrongSide(o, "a Checker"))
+			return nil, fmt.Errorf("delegation: NewChecker: %w", wrongSide(o, "a Checker"))
 		}
 		if err := o.check(c); err != nil {
-			return nil, fmt.Errorf("passport: NewChecker: %w", err)
+			return nil, fmt.Errorf("delegation: NewChecker: %w", err)
 		}
 	}
 	return c, nil
@@ -49,72 +49,72 @@ func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 // after that: so only a holder of a key learns more than that the signature is wrong.
 //
 // Errors: those of this package. Cost: no command; some microseconds.
-func (c *Checker) Check(ctx context.Context, entries ...string) (Passport, error) {
+func (c *Checker) Check(ctx context.Context, entries ...string) (Entry, error) {
 	p, err := c.check(ctx, entries)
 	return c.tell(ctx, p, err)
 }
 
 // tell tells the observer, and the log of a refusal.
-func (c *Checker) tell(ctx context.Context, p Passport, err error) (Passport, error) {
+func (c *Checker) tell(ctx context.Context, p Entry, err error) (Entry, error) {
 	if err != nil {
-		err = fmt.Errorf("passport: %w", err)
+		err = fmt.Errorf("delegation: %w", err)
 		if c.logger != nil {
-			c.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a passport is refused", slog.String("reason", Reason(err)), slog.Any("error", err))
+			c.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a delegation is refused", slog.String("reason", Reason(err)), slog.Any("error", err))
 		}
 	}
 	if c.observer.Checked != nil {
-		c.observer.Checked(CheckedEvent{Context: ctx, Passport: p, Err: err})
+		c.observer.Checked(CheckedEvent{Context: ctx, Entry: p, Err: err})
 	}
 	if err != nil {
-		return Passport{}, err
+		return Entry{}, err
 	}
 	return p, nil
 }
 
-// Adopt checks the entry of a request, and returns a context from which locks enters its caller's locks. Without
+// Accept checks the entry of a request, and returns a context from which locks enters its caller's locks. Without
 // entries it returns ctx.
 //
-// Errors: those of [Checker.Check], and of locks' Adopt.
-func (c *Checker) Adopt(ctx context.Context, locks Adopter, entries ...string) (context.Context, error) {
+// Errors: those of [Checker.Check], and of the Acceptor's.
+func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string) (context.Context, error) {
 	if len(entries) == 0 {
 		return ctx, nil
 	}
-	adopted := ctx
+	accepted := ctx
 	p, err := c.check(ctx, entries)
 	if err == nil {
-		if adopted, err = locks.Adopt(ctx, p.Claims...); err != nil {
+		if accepted, err = locks.WithDelegations(ctx, p.Delegations...); err != nil {
 			err = fmt.Errorf("the caller's locks cannot be entered: %w", err)
 		}
 	}
 	if _, err = c.tell(ctx, p, err); err != nil {
 		return nil, err
 	}
-	return adopted, nil
+	return accepted, nil
 }
 
-// check returns the passport together with an error once it is known to be authentic.
-func (c *Checker) check(ctx context.Context, entries []string) (Passport, error) {
+// check returns the Entry together with an error once it is known to be authentic.
+func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
 	switch len(entries) {
 	case 0:
-		return Passport{}, fmt.Errorf("%w: there is none", ErrMalformed)
+		return Entry{}, fmt.Errorf("%w: there is none", ErrMalformed)
 	case 1:
 	default:
-		return Passport{}, fmt.Errorf("%w: there are %d", ErrDuplicated, len(entries))
+		return Entry{}, fmt.Errorf("%w: there are %d", ErrDuplicated, len(entries))
 	}
 	entry := entries[0]
 	// A proxy may join fields of one name by a comma, which no entry has.
 	if len(entry) <= 2*MaxEntry && strings.IndexByte(entry, ',') >= 0 {
-		return Passport{}, fmt.Errorf("%w: there are several, joined", ErrDuplicated)
+		return Entry{}, fmt.Errorf("%w: there are several, joined", ErrDuplicated)
 	}
 	p, message, signature, err := decode(entry)
 	if err != nil {
-		return Passport{}, err
+		return Entry{}, err
 	}
 	if err := c.verifier.Verify(ctx, p.Key, message, signature); err != nil {
 		if !errors.Is(err, ErrUnknownKey) && !errors.Is(err, ErrTampered) {
 			err = fmt.Errorf("%w: %w", ErrUnverified, err)
 		}
-		return Passport{}, err
+		return Entry{}, err
 	}
 	now := time.Now()
 	switch life := p.Expires.Sub(p.Issued); {

@@ -13,14 +13,14 @@ import (
 // Sign makes no such entry; a holder of the key can.
 func TestDecodeRefusesANameThatStandsThereTwice(t *testing.T) {
 	now := time.Now()
-	claim := mortise.Claim{Name: "n", Owner: "a:1", Hold: 1}
+	one := mortise.Delegation{Name: "n", Owner: "a:1", Hold: 1}
 	for n, want := range map[int]error{1: nil, 2: ErrMalformed} {
-		p := Passport{Key: "k", Audience: "stock", Issued: now, Expires: now.Add(time.Second)}
+		p := Entry{Key: "k", Audience: "stock", Issued: now, Expires: now.Add(time.Second)}
 		for range n {
-			p.Claims = append(p.Claims, claim)
+			p.Delegations = append(p.Delegations, one)
 		}
 		whole := binary.BigEndian.AppendUint16(p.encode(nil), 1)
 		_, _, _, err := decode(prefix + base64url.EncodeToString(append(whole, 's')))
-		check.ErrorIf(t, !errors.Is(err, want), "%d claims of one name: %v, want %v", n, err, want)
+		check.ErrorIf(t, !errors.Is(err, want), "%d delegations of one name: %v, want %v", n, err, want)
 	}
 }

@@ -9,14 +9,14 @@ import (
 )
 
 // Header is the HTTP header that carries an entry. Its lower case is the key of gRPC's metadata.
-const Header = "Mortise-Passport"
+const Header = "Mortise-Delegation"
 
 // Bounds of an entry. What is beyond them is never parsed ([ErrOversize]) and never issued.
 const (
 	// MaxEntry is the most bytes of an entry, as the text that it is.
 	MaxEntry = 4096
-	// MaxClaims is the most claims in one.
-	MaxClaims = mortise.MaxClaims
+	// MaxDelegations is the most delegations in one.
+	MaxDelegations = mortise.MaxDelegations
 	// MaxName is the most bytes of a lock's name in one; names of locks may be longer otherwise.
 	MaxName = 1024
 	// MaxOwner is the most bytes of an owner's id: a client's, a colon and a number.
@@ -92,20 +92,20 @@ func Reason(err error) string {
 	return "error"
 }
 
-// Passport is what an entry says.
-type Passport struct {
+// Entry is the content of an entry: which holds are delegated to which service, and until when.
+type Entry struct {
 	// Key is the id of the key that signed it.
 	Key string
 	// Audience is the name of the service that it is made out to.
 	Audience string
 	// Issued and Expires bound when it is valid: whole milliseconds, by the issuer's clock.
 	Issued, Expires time.Time
-	// Claims are those of the caller's holds, innermost first: at least one. Each one's Expires is
-	// the passport's.
-	Claims []mortise.Claim
+	// Delegations are those of the caller's holds, innermost first: at least one. Each one's Expires is
+	// the entry's.
+	Delegations []mortise.Delegation
 }
 
-// Adopter is what claims are handed to: [*mortise.Client].
-type Adopter interface {
-	Adopt(ctx context.Context, claims ...mortise.Claim) (context.Context, error)
+// Acceptor puts delegations into a context: [*mortise.Client].
+type Acceptor interface {
+	WithDelegations(ctx context.Context, delegations ...mortise.Delegation) (context.Context, error)
 }

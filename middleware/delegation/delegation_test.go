@@ -49,20 +49,20 @@ func checker(t testing.TB, v delegation.Verifier, audience string, opts ...deleg
 	return check.Value(delegation.NewChecker(v, audience, opts...)).In(t)
 }
 
-// valid is a passport that stock accepts now.
-func valid() delegation.Passport {
+// valid is an entry that stock accepts now.
+func valid() delegation.Entry {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	expires := now.Add(20 * time.Second)
-	return delegation.Passport{
+	return delegation.Entry{
 		Key: "k1", Audience: "stock", Issued: now, Expires: expires,
-		Claims: []mortise.Claim{
+		Delegations: []mortise.Delegation{
 			{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 2, Token: 17, Expires: expires},
 			{Name: "ordern:\u00fc{x}", Owner: "web-1/4711/abc:8", Hold: 1, Expires: expires},
 		},
 	}
 }
 
-func sign(t testing.TB, p delegation.Passport, s delegation.Signer) string {
+func sign(t testing.TB, p delegation.Entry, s delegation.Signer) string {
 	t.Helper()
 	return check.Value(p.Sign(ctx, s)).In(t)
 }
@@ -75,7 +75,7 @@ func TestAnEntrySaysWhatWasSigned(t *testing.T) {
 	if seen, err := delegation.Decode(entry); err != nil || !reflect.DeepEqual(seen, p) {
 		t.Errorf("Decode: %+v, %v", seen, err)
 	}
-	check.ErrorIf(t, sign(t, p, r) != entry, "two entries of one passport differ")
+	check.ErrorIf(t, sign(t, p, r) != entry, "two entries of one Entry differ")
 	for _, c := range entry {
 		check.ErrorIf(t, c <= ' ' || c >= 127 || strings.ContainsRune("\",;\\", c), "%q does not belong into a header", c)
 	}
@@ -93,7 +93,7 @@ func text(raw []byte) string { return "m1." + base64.RawURLEncoding.EncodeToStri
 func TestRefusals(t *testing.T) {
 	r := ring(t, "k1", "k0")
 	entry := sign(t, valid(), r)
-	altered := func(change func(*delegation.Passport)) string {
+	altered := func(change func(*delegation.Entry)) string {
 		p := valid()
 		change(&p)
 		return sign(t, p, r)
@@ -124,9 +124,9 @@ func TestRefusals(t *testing.T) {
 			b[0], b[1] = 0xff, 0xff
 			return b
 		})}, delegation.ErrOversize, nil, nil},
-		{"too many claims", []string{edited(func(b []byte) []byte {
+		{"too many delegations", []string{edited(func(b []byte) []byte {
 			at := 2 + len("k1") + 2 + len("stock") + 16
-			b[at], b[at+1] = 0, delegation.MaxClaims+1
+			b[at], b[at+1] = 0, delegation.MaxDelegations+1
 			return b
 		})}, delegation.ErrOversize, nil, nil},
 		{"it expires as it is issued", []string{edited(func(b []byte) []byte {
@@ -134,7 +134,7 @@ func TestRefusals(t *testing.T) {
 			copy(b[at+8:at+16], b[at:at+8])
 			return b
 		})}, delegation.ErrMalformed, nil, nil},
-		{"no claims", []string{edited(func(b []byte) []byte {
+		{"no delegations", []string{edited(func(b []byte) []byte {
 			at := 2 + len("k1") + 2 + len("stock") + 16
 			b[at], b[at+1] = 0, 0
 			return b
@@ -206,23 +206,23 @@ func TestRefusals(t *testing.T) {
 			k.ID = "k1"
 			return check.Value(delegation.NewRing(k)).In(t)
 		}())}, delegation.ErrTampered, nil, nil},
-		{"made out to another service", []string{altered(func(p *delegation.Passport) { p.Audience = "billing" })},
+		{"made out to another service", []string{altered(func(p *delegation.Entry) { p.Audience = "billing" })},
 			delegation.ErrWrongAudience, nil, nil},
-		{"made out to one whose name is as long", []string{altered(func(p *delegation.Passport) { p.Audience = "stack" })},
+		{"made out to one whose name is as long", []string{altered(func(p *delegation.Entry) { p.Audience = "stack" })},
 			delegation.ErrWrongAudience, nil, nil},
-		{"made out to one whose name begins so", []string{altered(func(p *delegation.Passport) { p.Audience = "stock2" })},
+		{"made out to one whose name begins so", []string{altered(func(p *delegation.Entry) { p.Audience = "stock2" })},
 			delegation.ErrWrongAudience, nil, nil},
-		{"expired", []string{altered(func(p *delegation.Passport) {
+		{"expired", []string{altered(func(p *delegation.Entry) {
 			p.Issued, p.Expires = p.Issued.Add(-time.Minute), p.Issued.Add(-delegation.DefaultSkew-time.Second)
 		})}, delegation.ErrExpired, nil, nil},
-		{"from the future", []string{altered(func(p *delegation.Passport) {
+		{"from the future", []string{altered(func(p *delegation.Entry) {
 			p.Issued, p.Expires = p.Issued.Add(time.Minute), p.Expires.Add(time.Minute)
 		})}, delegation.ErrNotYetValid, nil, nil},
-		{"for a year", []string{altered(func(p *delegation.Passport) { p.Expires = p.Issued.AddDate(1, 0, 0) })},
+		{"for a year", []string{altered(func(p *delegation.Entry) { p.Expires = p.Issued.AddDate(1, 0, 0) })},
 			delegation.ErrLifetime, nil, nil},
 		{"not allowed", []string{entry}, delegation.ErrForbidden,
-			[]delegation.Option{delegation.WithPolicy(func(_ context.Context, p delegation.Passport) error {
-				return fmt.Errorf("key %s may not claim %s", p.Key, p.Claims[0].Name)
+			[]delegation.Option{delegation.WithPolicy(func(_ context.Context, p delegation.Entry) error {
+				return fmt.Errorf("key %s may not name %s", p.Key, p.Delegations[0].Name)
 			})}, nil},
 		{"a verifier that fails", []string{entry}, delegation.ErrUnverified, nil, failing{}},
 	} {
@@ -240,7 +240,7 @@ func TestRefusals(t *testing.T) {
 				via = r
 			}
 			p, err := checker(t, via, "stock", opts...).Check(ctx, test.entries...)
-			check.FatalIf(t, !errors.Is(err, test.want) || !reflect.DeepEqual(p, delegation.Passport{}),
+			check.FatalIf(t, !errors.Is(err, test.want) || !reflect.DeepEqual(p, delegation.Entry{}),
 				"got %+v, %v; want %v", p, err, test.want)
 			for _, other := range all {
 				check.ErrorIf(t, other != test.want && errors.Is(err, other), "it is %v as well: %v", other, err)
@@ -283,7 +283,7 @@ func TestThereIsOneText(t *testing.T) {
 	c := checker(t, r, "stock")
 	for n := range 4 { // the lengths' remainders
 		p := valid()
-		p.Claims[0].Name += strings.Repeat("x", n)
+		p.Delegations[0].Name += strings.Repeat("x", n)
 		entry := sign(t, p, r)
 		check.NoError(t, check.Err(c.Check(ctx, entry)))
 		for _, at := range []int{0, 1, 2, 3, 4, 50, len(entry) - 1, len(entry)} {
@@ -312,7 +312,7 @@ func TestBounds(t *testing.T) {
 	}
 	most := [5]int{delegation.MaxKeyID, delegation.MaxAudience, delegation.MaxName, delegation.MaxOwner, delegation.MaxSignature}
 	p, err := delegation.Decode(build(most[0], most[1], most[2], most[3], most[4]))
-	check.ErrorIf(t, err != nil || len(p.Claims) != 1, "all at their bounds: %v", err)
+	check.ErrorIf(t, err != nil || len(p.Delegations) != 1, "all at their bounds: %v", err)
 	for i := range most {
 		for n, want := range map[int]error{most[i] + 1: delegation.ErrOversize, 0: delegation.ErrMalformed} {
 			x := [5]int{1, 1, 1, 1, 1}
@@ -416,10 +416,10 @@ func TestOptionsThatDoNotApply(t *testing.T) {
 	r := ring(t, "k1")
 	for name, opt := range map[string]delegation.Option{
 		"WithLongest": delegation.WithLongest(time.Minute), "WithSkew": delegation.WithSkew(0),
-		"WithPolicy":             delegation.WithPolicy(func(context.Context, delegation.Passport) error { return nil }),
+		"WithPolicy":             delegation.WithPolicy(func(context.Context, delegation.Entry) error { return nil }),
 		"a lifetime too short":   delegation.WithLifetime(time.Second - 1),
 		"a lifetime too long":    delegation.WithLifetime(delegation.MaxLifetime + 1),
-		"no function":            delegation.WithNames(nil),
+		"no function":            delegation.WithNameFilter(nil),
 		"no logger":              delegation.WithLogger(nil),
 		"the zero value, issuer": {},
 	} {
@@ -428,7 +428,7 @@ func TestOptionsThatDoNotApply(t *testing.T) {
 	}
 	for name, opt := range map[string]delegation.Option{
 		"WithLifetime":      delegation.WithLifetime(time.Minute),
-		"WithNames":         delegation.WithNames(func(_, _ string) bool { return true }),
+		"WithNameFilter":    delegation.WithNameFilter(func(_, _ string) bool { return true }),
 		"a skew below zero": delegation.WithSkew(-1), "a skew too long": delegation.WithSkew(delegation.MaxLifetime + 1),
 		"too short": delegation.WithLongest(0), "no policy": delegation.WithPolicy(nil), "no logger": delegation.WithLogger(nil),
 	} {
@@ -478,13 +478,13 @@ func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
 	entry, err := i.Issue(inner.Context(), "stock")
 	check.NoError(t, err)
 	p, err := checker(t, r, "stock").Check(ctx, entry)
-	check.FatalIf(t, err != nil || len(p.Claims) != 2 || p.Claims[0].Name != "orders:42" ||
-		p.Claims[1].Name != "tenants:7" || p.Claims[0].Hold != 1,
+	check.FatalIf(t, err != nil || len(p.Delegations) != 2 || p.Delegations[0].Name != "orders:42" ||
+		p.Delegations[1].Name != "tenants:7" || p.Delegations[0].Hold != 1,
 		"%+v, %v", p, err)
 	state, err := c.Inspect(ctx, "orders:42")
-	check.ErrorIf(t, err != nil || p.Claims[0].Owner != state.Owner,
-		"the claim's owner is %q, the store's %q, %v", p.Claims[0].Owner, state.Owner, err)
-	check.ErrorIf(t, len(events) != 1 || events[0].Claims != 2 || events[0].LeftOut != 0 ||
+	check.ErrorIf(t, err != nil || p.Delegations[0].Owner != state.Owner,
+		"the delegation's owner is %q, the store's %q, %v", p.Delegations[0].Owner, state.Owner, err)
+	check.ErrorIf(t, len(events) != 1 || events[0].Delegations != 2 || events[0].LeftOut != 0 ||
 		events[0].Bytes != len(entry) || events[0].Err != nil,
 		"%+v", events)
 	check.NoError(t, inner.Unlock(ctx))
@@ -493,7 +493,8 @@ func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
 	}
 	if entry, err := i.Issue(inner.Context(), "stock"); err != nil {
 		t.Error(entry, err)
-	} else if p, err := delegation.Decode(entry); err != nil || len(p.Claims) != 1 || p.Claims[0].Name != "tenants:7" {
+	} else if p, err := delegation.Decode(entry); err != nil || len(p.Delegations) != 1 ||
+		p.Delegations[0].Name != "tenants:7" {
 		t.Errorf("of a context whose lease has ended: %+v, %v", p, err)
 	}
 }
@@ -523,7 +524,7 @@ func TestAnEntryExpiresWithTheLease(t *testing.T) {
 }
 
 // A service that locks nothing itself hands on what it was told, for as long as that was good.
-func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
+func TestADelegationThatIsHandedOnLivesNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, store := ring(t, "k1"), memory.New()
 		client := func() *mortise.Client {
@@ -533,13 +534,13 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 		l := lock(t, a, ctx, "orders:42")
 		toB := check.Value(issuer(t, r).Issue(l.Context(), "b")).In(t)
 		first := check.Value(delegation.Decode(toB)).In(t)
-		within := check.Value(checker(t, r, "b").Adopt(ctx, b, toB)).In(t)
+		within := check.Value(checker(t, r, "b").Accept(ctx, b, toB)).In(t)
 		time.Sleep(10 * time.Second)
 		toC := check.Value(issuer(t, r).Issue(within, "c")).In(t)
 		if p, err := delegation.Decode(toC); err != nil || !p.Expires.Equal(first.Expires) {
 			t.Errorf("it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
 		}
-		entered := check.Value(checker(t, r, "c").Adopt(ctx, c, toC)).In(t)
+		entered := check.Value(checker(t, r, "c").Accept(ctx, c, toC)).In(t)
 		check.Done(t, check.Value(c.TryLock(entered, "orders:42")).In(t).Unlock(ctx))
 		time.Sleep(time.Until(first.Expires))
 		if late, err := issuer(t, r).Issue(within, "c"); late != "" || err != nil {
@@ -556,10 +557,10 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 // The format is frozen: an entry of this version, byte by byte.
 func TestTheFormat(t *testing.T) {
 	r := check.Value(delegation.NewRing(delegation.NewKey("k", []byte("0123456789abcdef0123456789abcdef")))).In(t)
-	p := delegation.Passport{Audience: "b", Issued: time.UnixMilli(1_000), Expires: time.UnixMilli(31_000),
-		Claims: []mortise.Claim{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
-	const want = "m1.AAFrAAFiAAAAAAAAA-gAAAAAAAB5GAABAAF4AAN3OjEAAAAAAAAAAgAAAAAAAAADACAapMcPrQ_SD" +
-		"-4woDi0eTfRr9zXU3sMaPxNL9ATFj9uxg"
+	p := delegation.Entry{Audience: "b", Issued: time.UnixMilli(1_000), Expires: time.UnixMilli(31_000),
+		Delegations: []mortise.Delegation{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
+	const want = "m1.AAFrAAFiAAAAAAAAA-gAAAAAAAB5GAABAAF4AAN3OjEAAAAAAAAAAgAAAAAAAAADACCvqB62x9XZK" +
+		"07Q2VIfM3i4xnqm3JpRtYTsNHblYOVaTg"
 	check.Equal(t, "got %s", sign(t, p, r), want)
 	message, signature, _ := strings.Cut(string(raw(t, want)), "\x00\x20")
 	h := hmac.New(sha256.New, []byte("0123456789abcdef0123456789abcdef"))
@@ -588,26 +589,27 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		t.Fatal(len(entry), err)
 	}
 	p, err := checker(t, r, "stock").Check(ctx, entry)
-	check.FatalIf(t, err != nil || p.Claims[0].Name != "orders:42" || p.Claims[1].Name != long[:delegation.MaxName-1]+"5",
+	check.FatalIf(t, err != nil || p.Delegations[0].Name != "orders:42" ||
+		p.Delegations[1].Name != long[:delegation.MaxName-1]+"5",
 		"%+v, %v", p, err)
 	e := events[0]
-	check.ErrorIf(t, e.Claims != len(p.Claims) || e.Claims+e.LeftOut != 9 || e.LeftOut < 4,
-		"%d claims, %d left out", e.Claims, e.LeftOut)
+	check.ErrorIf(t, e.Delegations != len(p.Delegations) || e.Delegations+e.LeftOut != 9 || e.LeftOut < 4,
+		"%d delegations, %d left out", e.Delegations, e.LeftOut)
 	check.ErrorIf(t, !strings.Contains(log.String(), "left_out=") || strings.Contains(log.String(), "nnnn"),
 		"logged: %s", log.String())
 }
 
 // A service is told of nothing but what it may know of.
-func TestWithNames(t *testing.T) {
+func TestWithNameFilter(t *testing.T) {
 	r, c := ring(t, "k1"), locks(t)
-	i := issuer(t, r, delegation.WithNames(func(audience,
+	i := issuer(t, r, delegation.WithNameFilter(func(audience,
 		name string) bool {
 		return strings.HasPrefix(name, audience+":")
 	}))
 	outer := lock(t, c, ctx, "billing:7")
 	inner := lock(t, c, outer.Context(), "stock:42")
 	entry := check.Value(i.Issue(inner.Context(), "stock")).In(t)
-	if p, err := delegation.Decode(entry); err != nil || len(p.Claims) != 1 || p.Claims[0].Name != "stock:42" {
+	if p, err := delegation.Decode(entry); err != nil || len(p.Delegations) != 1 || p.Delegations[0].Name != "stock:42" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if entry, err := i.Issue(inner.Context(), "mail"); entry != "" || err != nil {
@@ -746,22 +748,26 @@ func TestAKeyThatIsRotatedWhileItSigns(t *testing.T) {
 // What cannot be read is not written.
 func TestNothingIsSignedThatCannotBeRead(t *testing.T) {
 	r := ring(t, "k1")
-	for name, change := range map[string]func(*delegation.Passport){
-		"no claims":           func(p *delegation.Passport) { p.Claims = nil },
-		"too many":            func(p *delegation.Passport) { p.Claims = slices.Repeat(p.Claims, delegation.MaxClaims) },
-		"a name too long":     func(p *delegation.Passport) { p.Claims[0].Name = strings.Repeat("n", delegation.MaxName+1) },
-		"no name":             func(p *delegation.Passport) { p.Claims[0].Name = "" },
-		"no owner":            func(p *delegation.Passport) { p.Claims[0].Owner = "" },
-		"owner not UTF-8":     func(p *delegation.Passport) { p.Claims[0].Owner = "\xff" },
-		"hold 0":              func(p *delegation.Passport) { p.Claims[0].Hold = 0 },
-		"a token below 0":     func(p *delegation.Passport) { p.Claims[0].Token = -1 },
-		"before 1970":         func(p *delegation.Passport) { p.Issued = time.UnixMilli(-1) },
-		"after the year 9999": func(p *delegation.Passport) { p.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
-		"over at once":        func(p *delegation.Passport) { p.Expires = p.Issued },
-		"all names longest": func(p *delegation.Passport) {
-			p.Claims[0].Name = strings.Repeat("n", delegation.MaxName)
-			p.Claims = slices.Repeat(p.Claims[:1], 3)
-			p.Claims[0].Owner = strings.Repeat("o", delegation.MaxOwner)
+	for name, change := range map[string]func(*delegation.Entry){
+		"no delegations": func(p *delegation.Entry) { p.Delegations = nil },
+		"too many": func(p *delegation.Entry) {
+			p.Delegations = slices.Repeat(p.Delegations, delegation.MaxDelegations)
+		},
+		"a name too long": func(p *delegation.Entry) {
+			p.Delegations[0].Name = strings.Repeat("n", delegation.MaxName+1)
+		},
+		"no name":             func(p *delegation.Entry) { p.Delegations[0].Name = "" },
+		"no owner":            func(p *delegation.Entry) { p.Delegations[0].Owner = "" },
+		"owner not UTF-8":     func(p *delegation.Entry) { p.Delegations[0].Owner = "\xff" },
+		"hold 0":              func(p *delegation.Entry) { p.Delegations[0].Hold = 0 },
+		"a token below 0":     func(p *delegation.Entry) { p.Delegations[0].Token = -1 },
+		"before 1970":         func(p *delegation.Entry) { p.Issued = time.UnixMilli(-1) },
+		"after the year 9999": func(p *delegation.Entry) { p.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"over at once":        func(p *delegation.Entry) { p.Expires = p.Issued },
+		"all names longest": func(p *delegation.Entry) {
+			p.Delegations[0].Name = strings.Repeat("n", delegation.MaxName)
+			p.Delegations = slices.Repeat(p.Delegations[:1], 3)
+			p.Delegations[0].Owner = strings.Repeat("o", delegation.MaxOwner)
 		},
 	} {
 		p := valid()

@@ -1,4 +1,4 @@
-// Package passport lets the owner of a lock travel with a call to another service, so that what is called enters the
+// Package delegation lets the owner of a lock travel with a call to another service, so that what is called enters the
 // caller's lock instead of waiting for it for ever:
 //
 //	ring, err := delegation.NewRing(delegation.NewKey("2026-11", secret)) // the same at both
@@ -10,21 +10,22 @@
 //
 //	// The callee: requests that say so enter the locks of locks.
 //	checker, err := delegation.NewChecker(ring, "stock", delegation.WithLogger(logger))
-//	handler = httplock.Adopt(locks, checker)(handler)
+//	handler = httplock.AcceptDelegations(locks, checker)(handler)
 //
 // Nothing is sent to a service that is not named, and nothing is taken up by a service that did not ask. For
 // gRPC, grpclock has the same as interceptors. Other transports carry the text that [Issuer.Issue] makes, and
-// hand it to [Checker.Adopt].
+// hand it to [Checker.Accept].
 //
 // # What an entry is
 //
-// One line of text in the header [Header], of about 200 bytes and [MaxEntry] at most: a few claims
-// ([mortise.Claim]), signed (HMAC-SHA-256 by a [Ring] of keys), made out to one service, for half a minute at
+// One line of text in the header [Header], of about 200 bytes and [MaxEntry] at most: a few delegations
+// ([mortise.Delegation]), signed (HMAC-SHA-256 by a [Ring] of keys), made out to one service, for half a minute at
 // most. It says that its bearer calls on behalf of a holder of these locks. It is no authentication of the call:
 // what that does with requests from strangers it has to do still.
 //
 // It is good until it expires, to get in: what the callee locks afterwards, it locks for as long as the caller's
-// hold lasts, which the store knows. After that the claim confers nothing: Lock returns [mortise.ErrClaimEnded].
+// hold lasts, which the store knows. After that the delegation confers nothing: Lock returns
+// [mortise.ErrDelegationEnded].
 //
 // docs/threat-model.md says which service is trusted with what, and what each attack comes to.
 package delegation

@@ -18,8 +18,8 @@ import (
 //
 //	key id, audience                    each: length in 2 bytes, UTF-8 without control characters
 //	issued, expires                     each: milliseconds since 1970, 8 bytes
-//	number of claims                    2 bytes
-//	of each claim: name, owner          each: length in 2 bytes, UTF-8, the owner without control characters
+//	number of delegations                    2 bytes
+//	of each delegation: name, owner          each: length in 2 bytes, UTF-8, the owner without control characters
 //	               hold, token          8 bytes each
 //	signature                           length in 2 bytes
 //
@@ -45,14 +45,14 @@ var alphabet = func() (a [256]bool) {
 var base64url = base64.RawURLEncoding.Strict()
 
 // encode is p without a signature.
-func (p *Passport) encode(to []byte) []byte {
+func (p *Entry) encode(to []byte) []byte {
 	to = appendText(to, p.Key)
 	to = appendText(to, p.Audience)
 	to = binary.BigEndian.AppendUint64(to, uint64(p.Issued.UnixMilli()))
 	to = binary.BigEndian.AppendUint64(to, uint64(p.Expires.UnixMilli()))
-	to = binary.BigEndian.AppendUint16(to, uint16(len(p.Claims)))
-	for i := range p.Claims {
-		c := &p.Claims[i]
+	to = binary.BigEndian.AppendUint16(to, uint16(len(p.Delegations)))
+	for i := range p.Delegations {
+		c := &p.Delegations[i]
 		to = appendText(to, c.Name)
 		to = appendText(to, c.Owner)
 		to = binary.BigEndian.AppendUint64(to, uint64(c.Hold))
@@ -65,8 +65,8 @@ func appendText(to []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(to, uint16(len(s))), s...)
 }
 
-// size is how many bytes a claim takes.
-func size(c *mortise.Claim) int { return 2 + len(c.Name) + 2 + len(c.Owner) + 8 + 8 }
+// size is how many bytes a delegation takes.
+func size(c *mortise.Delegation) int { return 2 + len(c.Name) + 2 + len(c.Owner) + 8 + 8 }
 
 // room is how many bytes the signature and all before it may take together.
 const room = (MaxEntry - len(prefix)) * 3 / 4
@@ -75,13 +75,13 @@ const room = (MaxEntry - len(prefix)) * 3 / 4
 // returns. [Checker.Check] is what services use.
 //
 // Errors: [ErrOversize], [ErrVersion], [ErrMalformed].
-func Decode(entry string) (Passport, error) {
+func Decode(entry string) (Entry, error) {
 	p, _, _, err := decode(entry)
 	return p, err
 }
 
 // decode returns what was signed too, and the signature.
-func decode(entry string) (p Passport, message, signature []byte, err error) {
+func decode(entry string) (p Entry, message, signature []byte, err error) {
 	if len(entry) > MaxEntry {
 		return p, nil, nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrOversize, len(entry), MaxEntry)
 	}
@@ -104,26 +104,26 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 	p.Audience = r.plain("the audience", MaxAudience)
 	p.Issued = r.time("issued")
 	p.Expires = r.time("expires")
-	claims := r.uint16()
+	delegations := r.uint16()
 	switch {
 	case r.err != nil:
-	case claims == 0:
-		r.fail("it has no claims")
-	case claims > MaxClaims:
-		r.err = fmt.Errorf("%w: %d claims, the limit is %d", ErrOversize, claims, MaxClaims)
+	case delegations == 0:
+		r.fail("it has no delegations")
+	case delegations > MaxDelegations:
+		r.err = fmt.Errorf("%w: %d delegations, the limit is %d", ErrOversize, delegations, MaxDelegations)
 	case !p.Issued.Before(p.Expires):
 		r.fail("it expires before it is issued")
 	default:
-		p.Claims = make([]mortise.Claim, claims)
+		p.Delegations = make([]mortise.Delegation, delegations)
 	}
-	for i := range p.Claims {
-		c := &p.Claims[i]
+	for i := range p.Delegations {
+		c := &p.Delegations[i]
 		c.Name = r.text("a lock's name", MaxName)
 		c.Owner = r.plain("an owner's id", MaxOwner)
 		c.Hold = int(r.number("a hold", 1, math.MaxInt32))
 		c.Token = int64(r.number("a token", 0, math.MaxInt64))
 		c.Expires = p.Expires
-		if r.err == nil && twice(p.Claims[:i], c.Name) {
+		if r.err == nil && twice(p.Delegations[:i], c.Name) {
 			r.fail("a lock's name stands there twice")
 		}
 	}
@@ -134,15 +134,15 @@ func decode(entry string) (p Passport, message, signature []byte, err error) {
 		r.fail("something follows the signature")
 	}
 	if r.err != nil {
-		return Passport{}, nil, nil, r.err
+		return Entry{}, nil, nil, r.err
 	}
 	return p, message, signature, nil
 }
 
-// twice tells whether there is a claim of that name already: a reader that looks at claims one by one and one
+// twice tells whether there is a delegation of that name already: a reader that looks at delegations one by one and one
 // that looks for one by its name are to see the same.
-func twice(before []mortise.Claim, name string) bool {
-	return slices.ContainsFunc(before, func(c mortise.Claim) bool { return c.Name == name })
+func twice(before []mortise.Delegation, name string) bool {
+	return slices.ContainsFunc(before, func(c mortise.Delegation) bool { return c.Name == name })
 }
 
 // reader takes fields from the front of what is left, until one is wrong.

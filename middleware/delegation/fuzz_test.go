@@ -17,11 +17,12 @@ func fuzzRing(f *testing.F) *Ring {
 	return check.Value(NewRing(NewKey("k1", []byte("a secret of the fuzz test: thirty-two bytes and more")))).In(f)
 }
 
-func fuzzPassport(claims ...mortise.Claim) Passport {
+func fuzzEntry(delegations ...mortise.Delegation) Entry {
 	issued := time.UnixMilli(1_790_000_000_000).UTC()
-	p := Passport{Key: "k1", Audience: "stock", Issued: issued, Expires: issued.Add(DefaultLifetime), Claims: claims}
-	for i := range p.Claims {
-		p.Claims[i].Expires = p.Expires
+	p := Entry{Key: "k1", Audience: "stock", Issued: issued, Expires: issued.Add(DefaultLifetime),
+		Delegations: delegations}
+	for i := range p.Delegations {
+		p.Delegations[i].Expires = p.Expires
 	}
 	return p
 }
@@ -30,10 +31,10 @@ func fuzzPassport(claims ...mortise.Claim) Passport {
 // it cannot be read in another way. It is authentic only if its issuer would have written the same.
 func FuzzDecode(f *testing.F) {
 	r := fuzzRing(f)
-	for _, p := range []Passport{
-		fuzzPassport(mortise.Claim{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 1}),
-		fuzzPassport(mortise.Claim{Name: "{t}:ü", Owner: "w/1/a:1", Hold: 3, Token: 1 << 40},
-			mortise.Claim{Name: "b", Owner: "w/1/a:2", Hold: 1}),
+	for _, p := range []Entry{
+		fuzzEntry(mortise.Delegation{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 1}),
+		fuzzEntry(mortise.Delegation{Name: "{t}:ü", Owner: "w/1/a:1", Hold: 3, Token: 1 << 40},
+			mortise.Delegation{Name: "b", Owner: "w/1/a:2", Hold: 1}),
 	} {
 		entry := check.Value(p.Sign(context.Background(), r)).In(f)
 		f.Add(entry)
@@ -49,14 +50,14 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			check.FatalIf(t, !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrOversize) && !errors.Is(err, ErrVersion),
 				"neither malformed, oversize nor of another version: %v", err)
-			check.FatalIf(t, !reflect.DeepEqual(p, Passport{}) || message != nil || signature != nil || len(err.Error()) > 200,
+			check.FatalIf(t, !reflect.DeepEqual(p, Entry{}) || message != nil || signature != nil || len(err.Error()) > 200,
 				"with an error: %+v, %v", p, err)
 			return
 		}
 		if err := p.check(); err != nil {
 			t.Fatalf("read, but could not have been written: %v", err)
 		}
-		check.FatalIf(t, len(p.Claims) > MaxClaims || len(entry) > MaxEntry, "beyond the bounds")
+		check.FatalIf(t, len(p.Delegations) > MaxDelegations || len(entry) > MaxEntry, "beyond the bounds")
 		got := domain + string(p.encode(nil))
 		check.FatalIf(t, got != string(message), "what was read is written as\n%x\nit was\n%x", got, message)
 		again := prefix + base64url.EncodeToString(appendText([]byte(message[len(domain):]), string(signature)))
@@ -73,16 +74,16 @@ func FuzzDecodeOfEncoded(f *testing.F) {
 	r := fuzzRing(f)
 	f.Add("stock", "orders:42", "web-1/4711/abc:7", int64(1), int64(0), "b", uint8(1), int64(0), int64(30_000))
 	f.Add("s", "a\x00b", "o:1", int64(2147483647), int64(1)<<62, "a", uint8(16), int64(253402300700000), int64(99_999))
-	f.Fuzz(func(t *testing.T, audience, name, owner string, hold, token int64, second string, claims uint8, issued,
+	f.Fuzz(func(t *testing.T, audience, name, owner string, hold, token int64, second string, delegations uint8, issued,
 		life int64) {
-		p := Passport{Key: "k1", Audience: audience, Issued: time.UnixMilli(issued).UTC()}
+		p := Entry{Key: "k1", Audience: audience, Issued: time.UnixMilli(issued).UTC()}
 		p.Expires = time.UnixMilli(issued + life).UTC()
-		for i := range int(claims) {
-			c := mortise.Claim{Name: name, Owner: owner, Hold: int(hold), Token: token, Expires: p.Expires}
+		for i := range int(delegations) {
+			c := mortise.Delegation{Name: name, Owner: owner, Hold: int(hold), Token: token, Expires: p.Expires}
 			if i%2 == 1 {
 				c.Name = second
 			}
-			p.Claims = append(p.Claims, c)
+			p.Delegations = append(p.Delegations, c)
 		}
 		entry, err := p.Sign(context.Background(), r)
 		if err != nil {

@@ -28,22 +28,22 @@ type Issuer struct {
 // NewIssuer makes an issuer that signs by s, a [*Ring] for one. An error wraps [mortise.ErrInvalid].
 func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 	if s == nil {
-		return nil, fmt.Errorf("passport: NewIssuer: %w: the Signer must not be nil", mortise.ErrInvalid)
+		return nil, fmt.Errorf("delegation: NewIssuer: %w: the Signer must not be nil", mortise.ErrInvalid)
 	}
 	i := &Issuer{signer: s, signers: make(map[string]Signer), lifetime: DefaultLifetime}
 	for _, o := range opts {
 		if o.issuer == nil {
-			return nil, fmt.Errorf("passport: NewIssuer: %w", wrongSide(o, "an Issuer"))
+			return nil, fmt.Errorf("delegation: NewIssuer: %w", wrongSide(o, "an Issuer"))
 		}
 		if err := o.issuer(i); err != nil {
-			return nil, fmt.Errorf("passport: NewIssuer: %w", err)
+			return nil, fmt.Errorf("delegation: NewIssuer: %w", err)
 		}
 	}
 	return i, nil
 }
 
 // Issue makes an entry for a call to the service of that name, of the live leases that ctx carries; "" if it
-// carries none. Claims for which there is no room are left out, the outermost first; names beyond MaxName
+// carries none. Delegations for which there is no room are left out, the outermost first; names beyond MaxName
 // wherever they stand; of one name in two stores the outer.
 //
 // It expires after the lifetime, or with the lease, whichever is first.
@@ -52,38 +52,38 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 //
 // Cost: no command; some microseconds.
 func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
-	held := mortise.ClaimsOf(ctx)
+	held := mortise.Delegations(ctx)
 	if len(held) == 0 {
 		return "", nil
 	}
-	claims := make([]mortise.Claim, 0, min(len(held), MaxClaims))
+	delegations := make([]mortise.Delegation, 0, min(len(held), MaxDelegations))
 	left := room - (2 + MaxKeyID) - (2 + len(audience)) - 8 - 8 - 2 - (2 + MaxSignature)
 	leftOut, tooLarge := 0, 0
 	now := time.Now().UTC()
 	for _, c := range held {
 		switch {
-		case c.Expires.UnixMilli() <= now.UnixMilli(), twice(claims, c.Name): // it is as good as over; of another store
+		case c.Expires.UnixMilli() <= now.UnixMilli(), twice(delegations, c.Name): // it is as good as over; of another store
 			leftOut++
 		case i.may != nil && !i.may(audience, c.Name):
 			leftOut++
-		case len(claims) == MaxClaims, len(c.Name) > MaxName, len(c.Owner) > MaxOwner, size(&c) > left:
+		case len(delegations) == MaxDelegations, len(c.Name) > MaxName, len(c.Owner) > MaxOwner, size(&c) > left:
 			leftOut++
 			tooLarge++
 		default:
 			left -= size(&c)
-			claims = append(claims, c)
+			delegations = append(delegations, c)
 		}
 	}
 	if tooLarge > 0 && i.logger != nil {
 		i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a call is not told of all locks that are held; what it calls will wait for them",
-			slog.String("audience", audience), slog.Int("left_out", tooLarge), slog.Int("claims", len(claims)))
+			slog.String("audience", audience), slog.Int("left_out", tooLarge), slog.Int("delegations", len(delegations)))
 	}
-	if len(claims) == 0 {
+	if len(delegations) == 0 {
 		i.tell(IssuedEvent{Context: ctx, Audience: audience, LeftOut: leftOut})
 		return "", nil
 	}
-	p := Passport{Audience: audience, Issued: now, Expires: now.Add(i.lifetime), Claims: claims}
-	for _, c := range claims {
+	p := Entry{Audience: audience, Issued: now, Expires: now.Add(i.lifetime), Delegations: delegations}
+	for _, c := range delegations {
 		if c.Expires.Before(p.Expires) {
 			p.Expires = c.Expires
 		}
@@ -97,9 +97,11 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 		entry, err = p.Sign(ctx, signer)
 	}
 	if err != nil && i.logger != nil {
-		i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: no passport for a call", slog.String("audience", audience), slog.Any("error", err))
+		i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: no delegation for a call",
+			slog.String("audience", audience), slog.Any("error", err))
 	}
-	i.tell(IssuedEvent{Context: ctx, Audience: audience, Claims: len(claims), LeftOut: leftOut, Bytes: len(entry), Err: err})
+	i.tell(IssuedEvent{Context: ctx, Audience: audience, Delegations: len(delegations), LeftOut: leftOut,
+		Bytes: len(entry), Err: err})
 	return entry, err
 }
 
@@ -109,36 +111,38 @@ func (i *Issuer) tell(e IssuedEvent) {
 	}
 }
 
-// Sign makes an entry of p, signed by s's current key: p.Key and the claims' Expires are not looked at. Services
-// have an [Issuer] for that; this is for tests, and for services that have claims from elsewhere.
+// Sign makes an entry of p, signed by s's current key: p.Key and the delegations' Expires are not looked at. Services
+// have an [Issuer] for that; this is for tests, and for services that have delegations from elsewhere.
 //
 // Errors: the signer's; [mortise.ErrInvalid] for what no entry may say, [ErrExpired] if p expires before it is
 // issued, [ErrOversize].
-func (p Passport) Sign(ctx context.Context, s Signer) (string, error) {
+func (p Entry) Sign(ctx context.Context, s Signer) (string, error) {
 	p.Key = s.Current()
 	if err := p.check(); err != nil {
-		return "", fmt.Errorf("passport: for %q: %w", p.Audience, err)
+		return "", fmt.Errorf("delegation: for %q: %w", p.Audience, err)
 	}
 	message := p.encode(append(make([]byte, 0, 512), domain...))
 	signature, err := s.Sign(ctx, p.Key, message)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("passport: for %q: signing with key %q: %w", p.Audience, p.Key, err)
+		return "", fmt.Errorf("delegation: for %q: signing with key %q: %w", p.Audience, p.Key, err)
 	case len(signature) == 0 || len(signature) > MaxSignature:
-		return "", fmt.Errorf("passport: for %q: %w: the signer made a signature of %d bytes; it is 1 to %d", p.Audience, mortise.ErrInvalid, len(signature), MaxSignature)
+		return "", fmt.Errorf("delegation: for %q: %w: the signer made a signature of %d bytes; it is 1 to %d",
+			p.Audience, mortise.ErrInvalid, len(signature), MaxSignature)
 	}
 	whole := binary.BigEndian.AppendUint16(message[len(domain):], uint16(len(signature)))
 	whole = append(whole, signature...)
 	text := make([]byte, len(prefix)+base64url.EncodedLen(len(whole)))
 	base64url.Encode(text[copy(text, prefix):], whole)
 	if len(text) > MaxEntry {
-		return "", fmt.Errorf("passport: for %q: %w: %d bytes, the limit is %d", p.Audience, ErrOversize, len(text), MaxEntry)
+		return "", fmt.Errorf("delegation: for %q: %w: %d bytes, the limit is %d", p.Audience, ErrOversize,
+			len(text), MaxEntry)
 	}
 	return string(text), nil
 }
 
 // check refuses what decode would.
-func (p *Passport) check() error {
+func (p *Entry) check() error {
 	text := func(what, s string, most int) error {
 		if s == "" || len(s) > most || !utf8.ValidString(s) {
 			return fmt.Errorf("%w: %s is UTF-8 of 1 to %d bytes", mortise.ErrInvalid, what, most)
@@ -152,9 +156,9 @@ func (p *Passport) check() error {
 		return text(what, s, most)
 	}
 	err := errors.Join(plain("the key's id", p.Key, MaxKeyID), plain("the audience", p.Audience, MaxAudience))
-	for n, c := range p.Claims {
-		if twice(p.Claims[:n], c.Name) {
-			err = errors.Join(err, fmt.Errorf("%w: two claims of %q", mortise.ErrInvalid, c.Name))
+	for n, c := range p.Delegations {
+		if twice(p.Delegations[:n], c.Name) {
+			err = errors.Join(err, fmt.Errorf("%w: two delegations of %q", mortise.ErrInvalid, c.Name))
 		}
 		err = errors.Join(err, text("a lock's name", c.Name, MaxName), plain("an owner's id", c.Owner, MaxOwner))
 		if c.Hold < 1 || c.Hold > math.MaxInt32 || c.Token < 0 {
@@ -164,8 +168,8 @@ func (p *Passport) check() error {
 	switch issued, expires := p.Issued.UnixMilli(), p.Expires.UnixMilli(); {
 	case err != nil:
 		return err
-	case len(p.Claims) == 0 || len(p.Claims) > MaxClaims:
-		return fmt.Errorf("%w: %d claims; 1 to %d", mortise.ErrInvalid, len(p.Claims), MaxClaims)
+	case len(p.Delegations) == 0 || len(p.Delegations) > MaxDelegations:
+		return fmt.Errorf("%w: %d delegations; 1 to %d", mortise.ErrInvalid, len(p.Delegations), MaxDelegations)
 	case issued < 0 || expires > latest:
 		return fmt.Errorf("%w: a time that cannot be written", mortise.ErrInvalid)
 	case issued >= expires:

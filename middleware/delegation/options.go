@@ -49,14 +49,14 @@ func WithSignerFor(audience string, s Signer) Option {
 	}}
 }
 
-// WithNames, of an issuer, says of which locks a service is told: claims of names for which may returns false
-// are left out. It is called concurrently, for each claim. Without it a service is told of all that the context
+// WithNameFilter, of an issuer, says of which locks a service is told: delegations of names for which may returns false
+// are left out. It is called concurrently, for each delegation. Without it a service is told of all that the context
 // carries.
-func WithNames(may func(audience, name string) bool) Option {
-	return Option{name: "WithNames", issuer: func(i *Issuer) error {
+func WithNameFilter(may func(audience, name string) bool) Option {
+	return Option{name: "WithNameFilter", issuer: func(i *Issuer) error {
 		i.may = may
 		if may == nil {
-			return fmt.Errorf("%w: WithNames(nil)", mortise.ErrInvalid)
+			return fmt.Errorf("%w: WithNameFilter(nil)", mortise.ErrInvalid)
 		}
 		return nil
 	}}
@@ -81,9 +81,9 @@ func WithSkew(d time.Duration) Option {
 }
 
 // WithPolicy, of a checker, has the last word on entries that are in order otherwise: whether that key may make
-// these claims. What it returns is wrapped with [ErrForbidden]. It is called concurrently. Without it, any service that
-// has a key may claim a hold of any lock.
-func WithPolicy(allow func(ctx context.Context, p Passport) error) Option {
+// these delegations. What it returns is wrapped with [ErrForbidden]. It is called concurrently. Without it, any
+// service that has a key may name a hold of any lock.
+func WithPolicy(allow func(ctx context.Context, p Entry) error) Option {
 	return Option{name: "WithPolicy", check: func(c *Checker) error {
 		c.allow = allow
 		if allow == nil {
@@ -132,7 +132,7 @@ func wrongSide(o Option, of string) error {
 // Observer is told of every entry. Its functions may be nil; they are called concurrently, on the request's
 // goroutine, and should return at once.
 type Observer struct {
-	// Issued: an entry was made for a call, or could not be. It is not called where there is nothing to claim.
+	// Issued: an entry was made for a call, or could not be. It is not called where there is nothing to delegate.
 	Issued func(IssuedEvent)
 	// Checked: a request brought an entry, which was accepted or refused.
 	Checked func(CheckedEvent)
@@ -144,9 +144,9 @@ type IssuedEvent struct {
 	Context context.Context
 	// Audience is the service that is called.
 	Audience string
-	// Claims is how many holds the entry claims; LeftOut, how many it does not though the context carries
-	// them: beyond the bounds, or not for this service by [WithNames].
-	Claims, LeftOut int
+	// Delegations is how many holds the entry delegates; LeftOut, how many it does not though the context carries
+	// them: beyond the bounds, or not for this service by [WithNameFilter].
+	Delegations, LeftOut int
 	// Bytes is the entry's length; 0 if there is none.
 	Bytes int
 	// Err is why there is none, if the signer failed.
@@ -157,8 +157,8 @@ type IssuedEvent struct {
 type CheckedEvent struct {
 	// Context is the request's.
 	Context context.Context
-	// Passport is what the entry says, where that is authentic; zero where nothing is known of it.
-	Passport Passport
+	// Entry is what the entry says, where that is authentic; zero where nothing is known of it.
+	Entry Entry
 	// Err is why it was refused, nil if it was accepted. [Reason] makes a label of it.
 	Err error
 }

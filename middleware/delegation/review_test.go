@@ -12,22 +12,22 @@ import (
 
 // What a review in the attacker's place found.
 
-// A reader of all claims and a reader of one name's claims would see different ones.
-func TestTwoClaimsOfOneNameAreRefused(t *testing.T) {
+// A reader of all delegations and a reader of one name's delegations would see different ones.
+func TestTwoDelegationsOfOneNameAreRefused(t *testing.T) {
 	p := valid()
-	p.Claims = append(p.Claims, p.Claims[0])
+	p.Delegations = append(p.Delegations, p.Delegations[0])
 	_, err := p.Sign(ctx, ring(t, "k1"))
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "Sign: %v, want ErrInvalid", err)
 }
 
 type refusing struct{ err error }
 
-func (r refusing) Adopt(context.Context, ...mortise.Claim) (context.Context, error) {
+func (r refusing) WithDelegations(context.Context, ...mortise.Delegation) (context.Context, error) {
 	return nil, r.err
 }
 
-// An entry that is in order, and that cannot be adopted, is not counted as accepted.
-func TestWhatCannotBeAdoptedIsToldAsRefused(t *testing.T) {
+// An entry that is in order, and that cannot be accepted, is not counted as accepted.
+func TestWhatCannotBeAcceptedIsToldAsRefused(t *testing.T) {
 	r := ring(t, "k1")
 	var seen []delegation.CheckedEvent
 	c := checker(
@@ -35,8 +35,8 @@ func TestWhatCannotBeAdoptedIsToldAsRefused(t *testing.T) {
 			seen = append(seen, e)
 		}}))
 	no := errors.New("no")
-	_, err := c.Adopt(ctx, refusing{no}, sign(t, valid(), r))
-	check.ErrorIf(t, !errors.Is(err, no), "Adopt: %v", err)
+	_, err := c.Accept(ctx, refusing{no}, sign(t, valid(), r))
+	check.ErrorIf(t, !errors.Is(err, no), "Accept: %v", err)
 	check.ErrorIf(t, len(seen) != 1 || !errors.Is(seen[0].Err, no), "told: %+v", seen)
 }
 

@@ -70,7 +70,7 @@ func (k Key) GoString() string { return k.String() }
 
 // Ring is a ring of keys for HMAC-SHA-256: one signs, all verify. Its methods may be called concurrently.
 //
-// A verifier can sign as well: every service that has a key can make an entry of any claim to any audience.
+// A verifier can sign as well: every service that has a key can make an entry of any delegation to any audience.
 // See docs/threat-model.md for what that means, and [Signer] for signatures where it is not so.
 //
 // To rotate: add the new key as an older one everywhere; when it is everywhere, make it the primary; when that is
@@ -97,15 +97,15 @@ func (r *Ring) Rotate(primary Key, others ...Key) error {
 		k := &keys[i]
 		switch {
 		case k.ID == "" || len(k.ID) > MaxKeyID || !utf8.ValidString(k.ID) || strings.ContainsFunc(k.ID, unicode.IsControl):
-			return fmt.Errorf("passport: %w: a key's id is UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxKeyID)
+			return fmt.Errorf("delegation: %w: a key's id is UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxKeyID)
 		case k.secret == nil:
-			return fmt.Errorf("passport: %w: key %q has no secret; make it by NewKey", mortise.ErrInvalid, k.ID)
+			return fmt.Errorf("delegation: %w: key %q has no secret; make it by NewKey", mortise.ErrInvalid, k.ID)
 		case len(k.bytes()) < MinSecret:
-			return fmt.Errorf("passport: %w: key %q has %d bytes; it needs at least %d, random ones", mortise.ErrInvalid, k.ID, len(k.bytes()), MinSecret)
+			return fmt.Errorf("delegation: %w: key %q has %d bytes; it needs at least %d, random ones", mortise.ErrInvalid, k.ID, len(k.bytes()), MinSecret)
 		case !slices.ContainsFunc(k.bytes(), func(b byte) bool { return b != k.bytes()[0] }):
-			return fmt.Errorf("passport: %w: key %q is one byte repeated; it needs random ones", mortise.ErrInvalid, k.ID)
+			return fmt.Errorf("delegation: %w: key %q is one byte repeated; it needs random ones", mortise.ErrInvalid, k.ID)
 		case slices.ContainsFunc(keys[:i], func(o Key) bool { return o.ID == k.ID }):
-			return fmt.Errorf("passport: %w: two keys have the id %q", mortise.ErrInvalid, k.ID)
+			return fmt.Errorf("delegation: %w: two keys have the id %q", mortise.ErrInvalid, k.ID)
 		}
 	}
 	r.keys.Store(&keys)

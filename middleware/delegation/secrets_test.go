@@ -83,13 +83,13 @@ func TestSecretsAppearNowhere(t *testing.T) {
 }
 
 // What a holder of a key writes into an entry is in the log if it is refused: quoted, and bounded.
-func TestALineAboutAKeyHoldersPassportIsBounded(t *testing.T) {
+func TestALineAboutAKeyHoldersEntryIsBounded(t *testing.T) {
 	r := ring(t, "k1")
 	unprintable := strings.Repeat("\U000e0001", 63) // four bytes each, and ten when quoted
-	for what, alter := range map[string]func(*delegation.Passport){
-		"audience": func(p *delegation.Passport) { p.Audience = unprintable },
-		"owner":    func(p *delegation.Passport) { p.Claims[0].Owner = unprintable },
-		"name":     func(p *delegation.Passport) { p.Claims[0].Name = "}" + strings.Repeat(unprintable, 4) },
+	for what, alter := range map[string]func(*delegation.Entry){
+		"audience": func(p *delegation.Entry) { p.Audience = unprintable },
+		"owner":    func(p *delegation.Entry) { p.Delegations[0].Owner = unprintable },
+		"name":     func(p *delegation.Entry) { p.Delegations[0].Name = "}" + strings.Repeat(unprintable, 4) },
 	} {
 		p := valid()
 		alter(&p)
@@ -97,8 +97,8 @@ func TestALineAboutAKeyHoldersPassportIsBounded(t *testing.T) {
 		defer locks.Close()
 		var w strings.Builder
 		c := checker(t, r, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&w, nil))))
-		if _, err := c.Adopt(ctx, locks, sign(t, p, r)); err == nil {
-			t.Errorf("%s: adopted", what)
+		if _, err := c.Accept(ctx, locks, sign(t, p, r)); err == nil {
+			t.Errorf("%s: accepted", what)
 		}
 		t.Logf("%s: %d bytes", what, w.Len())
 		check.ErrorIf(t, w.Len() < 400 || w.Len() > 2048 || strings.Count(w.String(), "\n") != 1,

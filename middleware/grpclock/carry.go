@@ -14,7 +14,7 @@ import (
 )
 
 // MetadataKey is that of what [UnaryClientInterceptor] sends: [delegation.Header] in lower case.
-const MetadataKey = "mortise-passport"
+const MetadataKey = "mortise-delegation"
 
 // Services names the gRPC services that are told which locks a call holds: the name by which the service checks
 // it (its audience), by the full name in the .proto, such as "shop.v1.Orders". One that does not exist is a
@@ -22,7 +22,7 @@ const MetadataKey = "mortise-passport"
 type Services map[string]string
 
 // UnaryClientInterceptor makes an interceptor that tells the services which locks the context of a call holds,
-// so that they enter them instead of waiting for them (see package passport, and [UnaryAdoptInterceptor]). Calls
+// so that they enter them instead of waiting for them (see package delegation, and [UnaryDelegationInterceptor]). Calls
 // of others pass as they are, and so does a call whose context holds nothing. Give it to the connections to
 // those services only: it knows their names, not the server that answers.
 //

@@ -25,14 +25,14 @@
 //	option                        a call whose lock is held
 //	(none)                        is refused at once
 //	WithWait(d)                   waits for d at most, and until its deadline
-//	WithClientWait()              waits until its deadline or its cancellation, 5 minutes at most
+//	WithMaxClientWait()              waits until its deadline or its cancellation, 5 minutes at most
 //	WithReaders(read, methods)    as above; these methods share the lock
 //	WithFailOpen()                as above; is served UNLOCKED where the store is down
 //
 // # Answers
 //
 // Each status has an ErrorInfo with a reason and [Domain], and where it is worth repeating a RetryInfo. They
-// say nothing of locks' names or of the store; [WithAnswer] replaces them.
+// say nothing of locks' names or of the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     code               reason             retry delay
 //	another call holds the lock                       Aborted            LOCKED             what is left of its lease, which it may renew
@@ -43,7 +43,7 @@
 //	a field or metadata is missing, or makes no key   InvalidArgument    BAD_KEY            (and a BadRequest that names it)
 //	the lock was lost, and the handler broke off      Aborted            LOCK_LOST          1 s
 //	the lock was lost, and the handler answered       the handler's answer
-//	its caller's lock, which it enters, has ended     FailedPrecondition CLAIM_ENDED
+//	its caller's lock, which it enters, has ended     FailedPrecondition DELEGATION_ENDED
 //	misuse: a name in use for other data, an option   Internal           INTERNAL
 //
 // A handler has broken off if it returns an error that is context.Canceled, has the code Canceled, or
@@ -56,6 +56,6 @@
 // # One owner across services
 //
 // A handler that holds a lock and calls a service which takes the same one waits for itself.
-// [UnaryClientInterceptor], at the caller, and [UnaryAdoptInterceptor], at the service, have it enter the
-// caller's lock instead. Package passport says what is sent.
+// [UnaryClientInterceptor], at the caller, and [UnaryDelegationInterceptor], at the service, have it enter the
+// caller's lock instead. Package delegation says what is sent.
 package grpclock

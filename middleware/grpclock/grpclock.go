@@ -49,19 +49,19 @@ func WithWait(d time.Duration) Option {
 	return func(i *interceptor) { i.waits, i.wait = true, d }
 }
 
-// WithClientWait has a call wait for its lock for as long as its client does, until its deadline or
+// WithMaxClientWait has a call wait for its lock for as long as its client does, until its deadline or
 // its cancellation, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
-func WithClientWait() Option { return WithWait(MaxClientWait) }
+func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 
-// MaxClientWait bounds [WithClientWait]: a call without a deadline, whose client has vanished such as
+// MaxClientWait bounds [WithMaxClientWait]: a call without a deadline, whose client has vanished such as
 // by a broken network, would wait until the connection is found dead.
 const MaxClientWait = 5 * time.Minute
 
 // WithReaders has these methods lock by read instead: readers share the lock, the
 // other methods do not. Each must be in [Methods].
 //
-//	read, write := client.RW()
-//	grpclock.UnaryServerInterceptor(write, methods, grpclock.WithReaders(read, "/shop.v1.Orders/Get"))
+//	rw := client.RW()
+//	grpclock.UnaryServerInterceptor(rw.Write, methods, grpclock.WithReaders(rw.Read, "/shop.v1.Orders/Get"))
 func WithReaders(read mortise.Locker, fullMethods ...string) Option {
 	if read == nil || len(fullMethods) == 0 {
 		panic("grpclock: WithReaders: the Locker must not be nil, and there must be methods")
@@ -87,11 +87,11 @@ func WithFailOpen() Option {
 	return func(i *interceptor) { i.open = true }
 }
 
-// WithAnswer replaces all answers: it is given the status that would be returned and
+// WithErrorHandler replaces all answers: it is given the status that would be returned and
 // its cause, and returns the error to return. The cause is not for the client.
-func WithAnswer(answer func(ctx context.Context, fullMethod string, s *status.Status, cause error) error) Option {
+func WithErrorHandler(answer func(ctx context.Context, fullMethod string, s *status.Status, cause error) error) Option {
 	if answer == nil {
-		panic("grpclock: WithAnswer: the function must not be nil")
+		panic("grpclock: WithErrorHandler: the function must not be nil")
 	}
 	return func(i *interceptor) { i.answer = answer }
 }

@@ -273,7 +273,7 @@ func refused(s *site) {
 
 func waits(s *site) {
 	in, let := s.heldUnary()
-	client := s.unary(grpclock.WithClientWait())
+	client := s.unary(grpclock.WithMaxClientWait())
 	call := func() error { _, err := client.UnaryCall(s.ctx(), request("42")); return err }
 	first := async(call)
 	receive(s, "the first in the handler", in)
@@ -298,8 +298,8 @@ func deadline(s *site) {
 	s.never()
 	lease := s.hold()
 	causes := make(chan error, 1)
-	client := s.unary(grpclock.WithClientWait(),
-		grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, _ error) error {
+	client := s.unary(grpclock.WithMaxClientWait(),
+		grpclock.WithErrorHandler(func(_ context.Context, _ string, st *status.Status, _ error) error {
 			causes <- st.Err()
 			return st.Err()
 		}))
@@ -323,8 +323,8 @@ func clientLeaves(s *site) {
 	began, causes := make(chan struct{}), make(chan error, 1)
 	key := grpclock.ContextFunc(func(context.Context) (string, error) { close(began); return "orders:42", nil })
 	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: key},
-		grpclock.WithClientWait(),
-		grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, _ error) error {
+		grpclock.WithMaxClientWait(),
+		grpclock.WithErrorHandler(func(_ context.Context, _ string, st *status.Status, _ error) error {
 			causes <- st.Err()
 			return st.Err()
 		}))))
@@ -358,7 +358,7 @@ func panics(s *site) {
 
 func shutsDown(s *site) {
 	in, let := s.heldUnary()
-	client := s.unary(grpclock.WithClientWait())
+	client := s.unary(grpclock.WithMaxClientWait())
 	call := func() error { _, err := client.UnaryCall(s.ctx(), request("42")); return err }
 	first := async(call)
 	receive(s, "the first in the handler", in)
@@ -458,7 +458,7 @@ func badKeys(s *site) {
 
 func readers(s *site) {
 	in, let := s.heldUnary()
-	read, write := s.locks.RW()
+	read, write := s.locks.RW().Read, s.locks.RW().Write
 	methods := grpclock.Methods{unary: order}
 	reader := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods,
 		grpclock.WithReaders(read, unary))))
@@ -477,7 +477,8 @@ func readers(s *site) {
 func replaced(s *site) {
 	s.never()
 	lease := s.hold()
-	client := s.unary(grpclock.WithAnswer(func(_ context.Context, method string, st *status.Status, cause error) error {
+	client := s.unary(grpclock.WithErrorHandler(func(_ context.Context, method string, st *status.Status,
+		cause error) error {
 		check.ErrorIf(s, method != unary || st.Code() != codes.Aborted || !errors.Is(cause, mortise.ErrNotAcquired),
 			"%s %v %v", method, st, cause)
 		return status.Error(codes.AlreadyExists, "mine")
@@ -731,7 +732,7 @@ func TestMisuse(t *testing.T) {
 			grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: order}, grpclock.WithReaders(locks, duplex))
 		},
 		"a wait that is none":    func() { grpclock.WithWait(0) },
-		"an answer that is none": func() { grpclock.WithAnswer(nil) },
+		"an answer that is none": func() { grpclock.WithErrorHandler(nil) },
 	} {
 		func() {
 			defer func() {

@@ -20,17 +20,17 @@ const Domain = "github.com/mortise-go/mortise"
 
 // The reasons in the ErrorInfo of a status. docs/problems.md explains them.
 const (
-	ReasonLocked      = "LOCKED"            // Aborted
-	ReasonUnavailable = "STORE_UNAVAILABLE" // Unavailable
-	ReasonClosing     = "SHUTTING_DOWN"     // Unavailable
-	ReasonLost        = "LOCK_LOST"         // Aborted
-	ReasonTimeout     = "TIMED_OUT"         // DeadlineExceeded
-	ReasonClientGone  = "CLIENT_GONE"       // Canceled
-	ReasonBadKey      = "BAD_KEY"           // InvalidArgument
-	ReasonClaimEnded  = "CLAIM_ENDED"       // FailedPrecondition
-	ReasonBadPassport = "BAD_PASSPORT"      // InvalidArgument or PermissionDenied, by UnaryAdoptInterceptor
-	ReasonUnverified  = "UNVERIFIED"        // Unavailable, by UnaryAdoptInterceptor
-	ReasonInternal    = "INTERNAL"          // Internal
+	ReasonLocked          = "LOCKED"            // Aborted
+	ReasonUnavailable     = "STORE_UNAVAILABLE" // Unavailable
+	ReasonClosing         = "SHUTTING_DOWN"     // Unavailable
+	ReasonLost            = "LOCK_LOST"         // Aborted
+	ReasonTimeout         = "TIMED_OUT"         // DeadlineExceeded
+	ReasonClientGone      = "CLIENT_GONE"       // Canceled
+	ReasonBadKey          = "BAD_KEY"           // InvalidArgument
+	ReasonDelegationEnded = "DELEGATION_ENDED"  // FailedPrecondition
+	ReasonBadDelegation   = "BAD_DELEGATION"    // InvalidArgument or PermissionDenied, by UnaryDelegationInterceptor
+	ReasonUnverified      = "UNVERIFIED"        // Unavailable, by UnaryDelegationInterceptor
+	ReasonInternal        = "INTERNAL"          // Internal
 )
 
 // soon is the retry delay where nothing is known of a holder's lease.
@@ -70,13 +70,13 @@ func refused(ctx context.Context, err error) *status.Status {
 			retry = e.Remaining
 		}
 		return problem(codes.Aborted, ReasonLocked, "what this call needs is locked by another one; try again later", retry)
-	case errors.Is(err, mortise.ErrClaimEnded):
-		return problem(codes.FailedPrecondition, ReasonClaimEnded, "the caller that this call comes from holds the lock no longer; nothing was done", 0)
+	case errors.Is(err, mortise.ErrDelegationEnded):
+		return problem(codes.FailedPrecondition, ReasonDelegationEnded, "the caller that this call comes from holds the lock no longer; nothing was done", 0)
 	case errors.Is(err, mortise.ErrUnavailable):
 		return problem(codes.Unavailable, ReasonUnavailable, "the lock service is not available", soon)
 	case errors.Is(err, mortise.ErrClosed):
 		return problem(codes.Unavailable, ReasonClosing, "the server is shutting down", soon)
-	case errors.Is(err, mortise.ErrBadName):
+	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(err)
 	case ctx.Err() == nil:
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)

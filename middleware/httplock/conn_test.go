@@ -75,8 +75,8 @@ func held42(t *testing.T, locks *mortise.Client) (release func()) {
 
 func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 	for name, wait := range map[string]httplock.Option{
-		"WithWait":       httplock.WithWait(patience),
-		"WithClientWait": httplock.WithClientWait(),
+		"WithWait":          httplock.WithWait(patience),
+		"WithMaxClientWait": httplock.WithMaxClientWait(),
 	} {
 		for what, body := range map[string]string{
 			"whole":    chunk(2) + "0\r\n\r\n",
@@ -89,7 +89,7 @@ func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 				var handlers atomic.Int32
 				began, problems := make(chan struct{}, clients), make(chan httplock.Problem, clients)
 				key := func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }
-				srv := serveByHand(t, httplock.New(locks, key, wait, httplock.WithAnswer(
+				srv := serveByHand(t, httplock.New(locks, key, wait, httplock.WithErrorHandler(
 					func(w http.ResponseWriter, r *http.Request, p httplock.Problem) { p.ServeHTTP(w, r); problems <- p }))(
 					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handlers.Add(1) })))
 				release := held42(t, locks)
@@ -144,7 +144,7 @@ func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
 	httplock.SetAheadWait(t, 50*time.Millisecond)
 	locks := newLocks(t)
 	srv := serveByHand(t, httplock.New(locks, orders,
-		httplock.WithClientWait())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httplock.WithMaxClientWait())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
 		b := make([]byte, 2)
 		n, err := io.ReadFull(r.Body, b)

@@ -15,7 +15,7 @@
 //	option                        a request whose lock is held                               read methods
 //	(none)                        is refused at once                                         like the others
 //	WithWait(d)                   waits for d at most                                        like the others
-//	WithClientWait()              waits for as long as its client does, 5 minutes at most    like the others
+//	WithMaxClientWait()              waits for as long as its client does, 5 minutes at most    like the others
 //	WithReaders(read)             as above                                                   GET and HEAD share the lock
 //	WithFailOpen()                as above; is served UNLOCKED where the store is down       as above
 //
@@ -44,11 +44,11 @@
 // # Answers
 //
 // They are problem+json (RFC 9457) with the types in docs/problems.md, and say nothing of locks' names or of
-// the store; [WithAnswer] replaces them.
+// the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     status   type                 Retry-After
 //	another request holds the lock                    423      TypeLocked           what is left of its lease, which it may renew
-//	the same, with WithConflict (Idempotency-Key)     409      TypeLocked           the same
+//	the same, with WithStatus(409) (Idempotency-Key)  409      TypeLocked           the same
 //	the store of locks is down                        503      TypeUnavailable      1 s
 //	the client of locks was shut down                 503      TypeClosing          1 s
 //	the request's deadline ended while it waited      503      TypeTimeout          1 s
@@ -56,7 +56,7 @@
 //	the request has no key, or a bad one              400      TypeBadKey
 //	the lock was lost, and the handler wrote nothing  503      TypeLost             1 s
 //	the lock was lost, and the handler answered       the handler's answer
-//	its caller's lock, which it enters, has ended     412      TypeClaimEnded
+//	its caller's lock, which it enters, has ended     412      TypeDelegationEnded
 //	misuse: a name in use for other data, an option   500      TypeInternal
 //
 // # Releasing
@@ -72,7 +72,8 @@
 // # One owner across services
 //
 // A handler that holds a lock and calls a service which takes the same one waits for itself. [NewTransport], at
-// the caller, and [Adopt], at the service, have it enter the caller's lock instead. Package passport says what
+// the caller, and [AcceptDelegations], at the service, have it enter the caller's lock instead. Package delegation
+// says what
 // is sent.
 //
 // # Shutdown

@@ -83,7 +83,7 @@ func ExampleHeaderKey() {
 	type tenant struct{} // under which the authentication puts the caller
 	pay := httplock.New(locks,
 		httplock.Join(httplock.ContextKey("tenants:", tenant{}), httplock.HeaderKey("payments:{Idempotency-Key}")),
-		httplock.WithConflict(),
+		httplock.WithStatus(http.StatusConflict),
 	)(http.NotFoundHandler())
 
 	w := httptest.NewRecorder()
@@ -93,7 +93,7 @@ func ExampleHeaderKey() {
 }
 
 // Answers of one's own, and a log.
-func ExampleWithAnswer() {
+func ExampleWithErrorHandler() {
 	store := memory.New()
 	locks, err := mortise.New(store)
 	if err != nil {
@@ -108,7 +108,7 @@ func ExampleWithAnswer() {
 		p.ServeHTTP(w, r)
 	}
 	key := func(*http.Request) (string, error) { return "reindex", nil } // one for all requests, by choice
-	handler := httplock.New(locks, key, httplock.WithAnswer(answer))(http.NotFoundHandler())
+	handler := httplock.New(locks, key, httplock.WithErrorHandler(answer))(http.NotFoundHandler())
 
 	store.SetDown(errors.New("connection refused"))
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/reindex", nil))
@@ -117,7 +117,7 @@ func ExampleWithAnswer() {
 
 // A service that holds an order's lock calls another one, which takes the same lock: it enters,
 // instead of waiting for its own caller.
-func ExampleAdopt() {
+func ExampleAcceptDelegations() {
 	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
 	ring, err := delegation.NewRing(delegation.NewKey("2026-11", secret))
 	if err != nil {
@@ -135,10 +135,10 @@ func ExampleAdopt() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	adopt := httplock.Adopt(stockLocks, checker)
+	accept := httplock.AcceptDelegations(stockLocks, checker)
 	lock := httplock.New(stockLocks, httplock.RouteKey("orders:{id}"))
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{id}/reserve", adopt(lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /orders/{id}/reserve", accept(lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "reserved under", httplock.Lease(r.Context()).Name())
 	}))))
 	stock := httptest.NewServer(mux)

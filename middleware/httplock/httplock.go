@@ -54,25 +54,28 @@ func WithWait(d time.Duration) Option {
 	return func(m *middleware) { m.waits, m.wait = true, d }
 }
 
-// WithClientWait has a request wait for its lock for as long as its client does, until the request's
+// WithMaxClientWait has a request wait for its lock for as long as its client does, until the request's
 // context ends, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
-func WithClientWait() Option { return WithWait(MaxClientWait) }
+func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 
-// MaxClientWait bounds [WithClientWait]: no server notices at once that a client has vanished, such
+// MaxClientWait bounds [WithMaxClientWait]: no server notices at once that a client has vanished, such
 // as by a broken network.
 const MaxClientWait = 5 * time.Minute
 
-// WithConflict answers 409 instead of 423 where the lock is held, as clients that
-// send an Idempotency-Key expect it for a request that is still being worked on.
-func WithConflict() Option {
-	return func(m *middleware) { m.locked = http.StatusConflict }
+// WithStatus answers status instead of 423 where the lock is held: 409 for clients that send an Idempotency-Key, which
+// expect it for a request that is still being worked on. It is between 400 and 599.
+func WithStatus(status int) Option {
+	if status < 400 || status > 599 {
+		panic(fmt.Sprintf("httplock: WithStatus(%d): a refusal's status is between 400 and 599", status))
+	}
+	return func(m *middleware) { m.locked = status }
 }
 
 // WithReaders has GET and HEAD requests lock by read instead, the others by New's
 // Locker: readers share the lock, writers do not.
 //
-//	read, write := client.RW()
-//	lock := httplock.New(write, key, httplock.WithReaders(read))
+//	rw := client.RW()
+//	lock := httplock.New(rw.Write, key, httplock.WithReaders(rw.Read))
 func WithReaders(read mortise.Locker) Option {
 	if read == nil {
 		panic("httplock: WithReaders: the Locker must not be nil")
@@ -95,12 +98,12 @@ func WithFailOpen() Option {
 	return func(m *middleware) { m.open = true }
 }
 
-// WithAnswer replaces all answers. The Problem is what would have been answered: change it and have
+// WithErrorHandler replaces all answers. The Problem is what would have been answered: change it and have
 // it answer, p.ServeHTTP(w, r), or answer something else. Name and Err are there for
 // a log.
-func WithAnswer(answer func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
+func WithErrorHandler(answer func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	if answer == nil {
-		panic("httplock: WithAnswer: the function must not be nil")
+		panic("httplock: WithErrorHandler: the function must not be nil")
 	}
 	return func(m *middleware) { m.answer = answer }
 }

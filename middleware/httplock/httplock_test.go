@@ -112,7 +112,7 @@ func refused(s *site) {
 func conflicts(s *site) {
 	h := newHeld()
 	srv := s.serve(h.ServeHTTP, httplock.New(s.locks, httplock.HeaderKey("payments:{Idempotency-Key}"),
-		httplock.WithConflict()))
+		httplock.WithStatus(http.StatusConflict)))
 	pay := func() answer {
 		req, err := http.NewRequest("POST", srv.URL+"/orders/1", nil)
 		if err != nil {
@@ -179,8 +179,8 @@ func clientLeavesTheQueue(s *site) {
 	began := make(chan struct{}, 1)
 	srv := s.serve(func(http.ResponseWriter, *http.Request) { s.Error("it was served") },
 		httplock.New(s.locks, func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) },
-			httplock.WithClientWait(),
-			httplock.WithAnswer(func(_ http.ResponseWriter, _ *http.Request, p httplock.Problem) { problems <- p })))
+			httplock.WithMaxClientWait(),
+			httplock.WithErrorHandler(func(_ http.ResponseWriter, _ *http.Request, p httplock.Problem) { problems <- p })))
 	ctx, leave := context.WithCancel(s.Context())
 	got := async(func() answer { return send(ctx, "POST", srv.URL+"/orders/42", "{}") })
 	receive(s, "the request", began)
@@ -223,7 +223,7 @@ func timesOut(s *site) {
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}
-	srv := s.serve(fine, timeout, httplock.New(s.locks, orders, httplock.WithClientWait()))
+	srv := s.serve(fine, timeout, httplock.New(s.locks, orders, httplock.WithMaxClientWait()))
 	s.want(post(srv), 503, httplock.TypeTimeout)
 	s.unlock(lease)
 	s.free("orders:42")
@@ -302,7 +302,7 @@ func shutsDown(s *site) {
 	h := newHeld()
 	began := make(chan struct{}, 2)
 	srv := s.serve(h.ServeHTTP, httplock.New(s.locks,
-		func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }, httplock.WithClientWait()))
+		func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }, httplock.WithMaxClientWait()))
 	first := async(func() answer { return post(srv) })
 	receive(s, "the first in the handler", h.in)
 	<-began
@@ -417,7 +417,7 @@ func nested(s *site) {
 }
 
 func readers(s *site) {
-	read, write := s.locks.RW()
+	read, write := s.locks.RW().Read, s.locks.RW().Write
 	h := newHeld()
 	srv := s.serve(h.ServeHTTP, httplock.New(write, orders, httplock.WithReaders(read)))
 	url := srv.URL + "/orders/42"
@@ -461,7 +461,7 @@ func noLock(s *site) {
 func replaced(s *site) {
 	lease := s.hold()
 	srv := s.serve(fine, httplock.New(s.locks, orders,
-		httplock.WithAnswer(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
+		httplock.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
 			check.ErrorIf(s, p.Name != "orders:42" || !errors.Is(p.Err, mortise.ErrNotAcquired), "%+v", p)
 			p.Status, p.Detail = 418, r.Method
 			p.ServeHTTP(w, r)

@@ -102,7 +102,7 @@ func TestMisuse(t *testing.T) {
 		"nothing to join": func() { httplock.Join() },
 		"a negative wait": func() { httplock.WithWait(-1) },
 		"no readers":      func() { httplock.WithReaders(nil) },
-		"no answer":       func() { httplock.WithAnswer(nil) },
+		"no answer":       func() { httplock.WithErrorHandler(nil) },
 	} {
 		func() {
 			defer func() {

@@ -36,17 +36,17 @@ type Problem struct {
 const (
 	problems = "https://github.com/mortise-go/mortise/blob/main/docs/problems.md"
 
-	TypeLocked      = problems + "#locked"            // 423, or 409 by WithConflict
-	TypeUnavailable = problems + "#store-unavailable" // 503
-	TypeClosing     = problems + "#shutting-down"     // 503
-	TypeLost        = problems + "#lock-lost"         // 503
-	TypeTimeout     = problems + "#timed-out"         // 503
-	TypeClientGone  = problems + "#client-gone"       // 499, which only the access log hears
-	TypeBadKey      = problems + "#bad-key"           // 400
-	TypeClaimEnded  = problems + "#claim-ended"       // 412
-	TypeBadPassport = problems + "#bad-passport"      // 400 or 403, by Adopt
-	TypeUnverified  = problems + "#unverified"        // 503, by Adopt
-	TypeInternal    = problems + "#internal"          // 500
+	TypeLocked          = problems + "#locked"            // 423, or as WithStatus says
+	TypeUnavailable     = problems + "#store-unavailable" // 503
+	TypeClosing         = problems + "#shutting-down"     // 503
+	TypeLost            = problems + "#lock-lost"         // 503
+	TypeTimeout         = problems + "#timed-out"         // 503
+	TypeClientGone      = problems + "#client-gone"       // 499, which only the access log hears
+	TypeBadKey          = problems + "#bad-key"           // 400
+	TypeDelegationEnded = problems + "#delegation-ended"  // 412
+	TypeBadDelegation   = problems + "#bad-delegation"    // 400 or 403, by AcceptDelegations
+	TypeUnverified      = problems + "#unverified"        // 503, by AcceptDelegations
+	TypeInternal        = problems + "#internal"          // 500
 )
 
 // statusClientGone is what nginx and others log for a client that did not wait. It
@@ -80,7 +80,7 @@ func badKey(name string, err error) Problem {
 	switch {
 	case errors.As(err, &v):
 		p.Detail = v.Error()
-	case errors.Is(err, mortise.ErrBadName):
+	case errors.Is(err, mortise.ErrInvalidName):
 		p.Detail = "the key cannot be used: it is too long, not UTF-8, or its braces do not match"
 	}
 	return p
@@ -97,8 +97,8 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 		if errors.As(err, &e) && e.Remaining > 0 {
 			p.RetryAfter = e.Remaining
 		}
-	case errors.Is(err, mortise.ErrClaimEnded):
-		p.Type, p.Title, p.Status = TypeClaimEnded, "The caller's lock has ended", http.StatusPreconditionFailed
+	case errors.Is(err, mortise.ErrDelegationEnded):
+		p.Type, p.Title, p.Status = TypeDelegationEnded, "The caller's lock has ended", http.StatusPreconditionFailed
 		p.Detail = "the caller that this request comes from holds the lock no longer; nothing was done"
 	case errors.Is(err, mortise.ErrUnavailable):
 		p.Type, p.Title, p.Status, p.RetryAfter = TypeUnavailable, "The lock service is not available", http.StatusServiceUnavailable, soon
@@ -106,7 +106,7 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 	case errors.Is(err, mortise.ErrClosed):
 		p.Type, p.Title, p.Status, p.RetryAfter = TypeClosing, "The server is shutting down", http.StatusServiceUnavailable, soon
 		p.Detail = "the request was not served"
-	case errors.Is(err, mortise.ErrBadName):
+	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(name, err)
 	case r.Context().Err() == nil:
 		p.Type, p.Title, p.Status = TypeInternal, "The lock is not usable", http.StatusInternalServerError

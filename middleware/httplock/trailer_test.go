@@ -38,7 +38,7 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 	defer srv.Close()
 	client := &http.Client{Transport: httplock.NewTransport(nil, newIssuer(t, newRing(t, "k1")), nil)}
 	for _, known := range []string{"from the start", "at the body's end"} {
-		trailer := http.Header{"Sum": nil, "mortise-PASSPORT": {"stolen"}}
+		trailer := http.Header{"Sum": nil, "mortise-DELEGATION": {"stolen"}}
 		fill := func() {
 			trailer["Sum"] = []string{"7"}
 			trailer[delegation.Header] = []string{"stolen"}
@@ -51,23 +51,24 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 		resp := check.Value(client.Do(req)).In(t)
 		resp.Body.Close()
 		h := receive(t, "the trailer", got)
-		check.ErrorIf(t, len(passports(h)) != 0 || h.Get("Sum") != "7",
+		check.ErrorIf(t, len(entries(h)) != 0 || h.Get("Sum") != "7",
 			"known %s: the stranger has the trailer %v, want only Sum: 7", known, h)
-		check.ErrorIf(t, len(passports(trailer)) != 2, "known %s: the caller's trailer was changed: %v", known, trailer)
+		check.ErrorIf(t, len(entries(trailer)) != 2, "known %s: the caller's trailer was changed: %v", known, trailer)
 	}
 }
 
-func TestAdoptRemovesItFromTheTrailerToo(t *testing.T) {
+func TestAcceptRemovesItFromTheTrailerToo(t *testing.T) {
 	locks := inMemory(t, memory.New())
 	checker := newChecker(t, newRing(t, "k1"), "stock")
-	srv := serveByHand(t, httplock.Adopt(locks, checker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := serveByHand(t, httplock.AcceptDelegations(locks, checker)(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
 		before := len(r.Trailer)
 		_, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, before, " ", err, " ", r.Trailer)
 	})))
 	c := dial(t, srv)
-	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum, mortise-passport\r\n\r\n", 1)+
-		chunk(2)+"0\r\nSum: 7\r\nmortise-PASSPORT: stolen\r\n\r\n")
+	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum, mortise-delegation\r\n\r\n", 1)+
+		chunk(2)+"0\r\nSum: 7\r\nmortise-DELEGATION: stolen\r\n\r\n")
 	status, body := answerOf(t, c)
 	check.ErrorIf(t, status != 200 || body != "1 <nil> map[Sum:[7]]", "%d, before and after the body: %s", status, body)
 }

@@ -17,7 +17,7 @@ import (
 type Origins map[string]string
 
 // NewTransport makes a client's transport that tells the services of origins which locks the context of a
-// request holds, so that they enter them instead of waiting for them (see package passport, and [Adopt]).
+// request holds, so that they enter them instead of waiting for them (see package delegation, and [AcceptDelegations]).
 // Requests to others go to base as they are, and so does a request whose context holds nothing. A nil base is
 // http.DefaultTransport.
 //

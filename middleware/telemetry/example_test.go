@@ -17,7 +17,7 @@ func ExampleNew() {
 	reader := metric.NewManualReader() // in a program: an exporter, such as Prometheus'
 	observer, err := telemetry.New(
 		telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
-		telemetry.WithNames(20, func(name string) string { // "orders:42" is counted under "orders"
+		telemetry.WithNameAttribute(20, func(name string) string { // "orders:42" is counted under "orders"
 			family, _, _ := strings.Cut(name, ":")
 			return family
 		}),

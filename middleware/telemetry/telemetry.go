@@ -20,10 +20,10 @@
 // "acquired", "not_acquired" (another owner held it), "cancelled" (the caller's context
 // ended), "unavailable" (the store), "closed" (this client) and "error" of a wait; "released", "lost" or "closed" of a
 // hold, the last being one that was still held when its client was shut down.
-// Names of locks are no attribute, for there may be millions: see [WithNames].
+// Names of locks are no attribute, for there may be millions: see [WithNameAttribute].
 //
 // Every lease that is taken under another one, a re-entry, counts for itself. What goes from service to service
-// is counted by [Passports].
+// is counted by [Delegations].
 //
 // # Spans
 //
@@ -31,7 +31,7 @@
 // acquisition to its end. Both are children of the span in the caller's context, if there is one, and
 // a hold is linked to the wait before it. They carry kind and outcome, a hold its hold count and its
 // fencing token as well. Names of locks, owners, which have host names and process ids in them, and
-// the texts of errors, which have both, are left out: [WithNames] adds a bounded name,
+// the texts of errors, which have both, are left out: [WithNameAttribute] adds a bounded name,
 // [WithSpanDetails] all of them.
 package telemetry
 
@@ -75,13 +75,13 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithNames adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value, such as
-// "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart, those
-// that come first; further ones are reported as "other". limit is at least one.
-func WithNames(limit int, label func(name string) string) Option {
+// WithNameAttribute adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value,
+// such as "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart,
+// those that come first; further ones are reported as "other". limit is at least one.
+func WithNameAttribute(limit int, label func(name string) string) Option {
 	return func(r *reporter) error {
 		if limit < 1 || label == nil {
-			return fmt.Errorf("%w: WithNames needs a limit of at least one, and a function", mortise.ErrInvalid)
+			return fmt.Errorf("%w: WithNameAttribute needs a limit of at least one, and a function", mortise.ErrInvalid)
 		}
 		r.limit, r.label = limit, label
 		r.labels = make(map[string]struct{})

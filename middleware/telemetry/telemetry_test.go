@@ -117,7 +117,7 @@ func TestWhatHappensToALockIsMeasured(t *testing.T) {
 func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		read, write := c.RW()
+		read, write := c.RW().Read, c.RW().Write
 		r := check.Value(read.Lock(t.Context(), "n")).In(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		go write.Lock(ctx, "n")
@@ -146,7 +146,7 @@ func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 
 func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := open(t, telemetry.WithNames(2,
+		c, s := open(t, telemetry.WithNameAttribute(2,
 			func(name string) string { label, _, _ := strings.Cut(name, ":"); return label }))
 		for _, name := range []string{"orders:1", "orders:2", "users:1", "carts:1", "bills:1", "users:2"} {
 			check.NoError(t, mortise.Do(t.Context(), c, name, func(context.Context) error { return nil }))
@@ -168,7 +168,7 @@ func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
 func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		fenced := check.Value(c.Kind(mortise.Kind{Fenced: true})).In(t)
+		fenced := check.Value(c.Locker(mortise.Fenced())).In(t)
 		first := check.Value(fenced.Lock(t.Context(), "n")).In(t)
 		ctx, caller := s.traces.Tracer("").Start(t.Context(), "caller")
 		done := make(chan error)
@@ -239,7 +239,7 @@ func TestSpansSayNamesAndOwnersOnlyWhereAskedFor(t *testing.T) {
 		family, all bool
 	}{
 		{"by default", nil, false, false},
-		{"WithNames", []telemetry.Option{telemetry.WithNames(1, label)}, true, false},
+		{"WithNameAttribute", []telemetry.Option{telemetry.WithNameAttribute(1, label)}, true, false},
 		{"WithSpanDetails", []telemetry.Option{telemetry.WithSpanDetails()}, true, true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -279,7 +279,8 @@ func TestSpansSayNamesAndOwnersOnlyWhereAskedFor(t *testing.T) {
 func TestMistakesAreRefused(t *testing.T) {
 	for name, o := range map[string]telemetry.Option{
 		"meters": telemetry.WithMeterProvider(nil), "tracers": telemetry.WithTracerProvider(nil),
-		"limit": telemetry.WithNames(0, func(s string) string { return s }), "label": telemetry.WithNames(1, nil),
+		"limit": telemetry.WithNameAttribute(0, func(s string) string { return s }),
+		"label": telemetry.WithNameAttribute(1, nil),
 	} {
 		_, err := telemetry.New(o)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%s: %v", name, err)

@@ -52,7 +52,7 @@ func serve(config []string) error {
 	defer locks.Close()
 	var opts []httplock.Option
 	if config[2] == "wait" {
-		opts = append(opts, httplock.WithClientWait())
+		opts = append(opts, httplock.WithMaxClientWait())
 	}
 	app := chi.NewRouter()
 	app.With(httplock.New(locks, httplock.RouteKey("orders:{id}"), opts...)).Post("/orders/{id}", func(w http.ResponseWriter, r *http.Request) {

@@ -59,7 +59,7 @@ type contender struct {
 }
 
 func contenders() []contender {
-	goredis, cached := openGoRedis(mortise.Kind{}), openRueidis(mortise.Kind{})
+	goredis, cached := openGoRedis(), openRueidis()
 	return []contender{
 		{name: "bare floor, go-redis", role: floor, open: openFloorGoRedis(false)},
 		{name: "hash floor, go-redis", role: floor, open: openFloorGoRedis(true)},
@@ -71,8 +71,8 @@ func contenders() []contender {
 		{name: "mortise, rueidis", role: mine, open: cached},
 		{name: "mortise, go-redis, Background", role: mine, endless: true, open: openEndless(goredis)},
 		{name: "mortise, rueidis, Background", role: mine, endless: true, open: openEndless(cached)},
-		{name: "mortise fair, go-redis", role: mine, fair: true, open: openGoRedis(mortise.Kind{Fair: true})},
-		{name: "mortise fair, rueidis", role: mine, fair: true, open: openRueidis(mortise.Kind{Fair: true})},
+		{name: "mortise fair, go-redis", role: mine, fair: true, open: openGoRedis(mortise.Fair())},
+		{name: "mortise fair, rueidis", role: mine, fair: true, open: openRueidis(mortise.Fair())},
 		{name: "redsync", role: peer, open: openRedsync},
 		{name: "bsm/redislock", role: peer, open: openRedislock},
 		{name: "rueidislock", role: peer, tied: true, open: openRueidislock},
@@ -101,25 +101,25 @@ type mortiseLocks struct {
 	close  func()
 }
 
-func openGoRedis(kind mortise.Kind) func(string) (locks, error) {
+func openGoRedis(kind ...mortise.LockerOption) func(string) (locks, error) {
 	return func(addr string) (locks, error) {
 		rdb := goRedis(addr)
 		return openMortise(redisgo.New(rdb), kind, func() { rdb.Close() })
 	}
 }
 
-func openRueidis(kind mortise.Kind) func(string) (locks, error) {
+func openRueidis(kind ...mortise.LockerOption) func(string) (locks, error) {
 	return func(addr string) (locks, error) {
 		return openMortise(ours.New(rueidis.ClientOption{InitAddress: []string{addr}}), kind, func() {})
 	}
 }
 
-func openMortise(b backend.Backend, kind mortise.Kind, after func()) (locks, error) {
+func openMortise(b backend.Backend, kind []mortise.LockerOption, after func()) (locks, error) {
 	c, err := mortise.New(b)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.Kind(kind)
+	l, err := c.Locker(kind...)
 	if err != nil {
 		return nil, err
 	}

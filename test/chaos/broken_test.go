@@ -266,13 +266,13 @@ func (m *mutated) take(ctx context.Context, name string, w want) (lease, error) 
 	case m.how == writesBeside && w.shape == harness.ReadWrite && !w.reads && rand.IntN(20) == 0:
 		w.reads = true
 	case m.how == onePermitToo && w.shape == harness.Permits:
-		if _, err := m.client.Permits(name).TrySetPermits(ctx, permitsMade+1); err != nil {
+		if _, err := m.client.Semaphore(name).TrySetPermits(ctx, permitsMade+1); err != nil {
 			return nil, err
 		}
 	}
 	l, err := m.mortises.take(ctx, name, w)
 	if err == nil && m.how == givesTwice && w.shape == harness.Permits && rand.IntN(20) == 0 {
-		return twice{l, m.client.Permits(name)}, nil
+		return twice{l, m.client.Semaphore(name)}, nil
 	}
 	return l, err
 }
@@ -280,13 +280,13 @@ func (m *mutated) take(ctx context.Context, name string, w want) (lease, error) 
 // twice is a permit that is given back twice.
 type twice struct {
 	lease
-	permits *mortise.Permits
+	semaphore *mortise.Semaphore
 }
 
 func (t twice) Unlock(ctx context.Context) error {
 	err := t.lease.Unlock(ctx)
 	if err == nil {
-		err = t.permits.AddPermits(ctx, 1)
+		err = t.semaphore.AddPermits(ctx, 1)
 	}
 	return err
 }

@@ -194,7 +194,7 @@ func (c *crew) left() {
 				switch {
 				case strings.HasPrefix(key, "redisson_lock_token:") || strings.HasPrefix(key, "mortise:1:once:"):
 				case err == nil && shapeOf(name) == harness.Permits:
-					if n, err := client.Permits(key).Available(context.Background()); n != permitsMade {
+					if n, err := client.Semaphore(key).Available(context.Background()); n != permitsMade {
 						left = append(left, fmt.Sprintf("%s: %d of %d permits, %v;", key, n, permitsMade, err))
 					}
 				case c.deadPlaces(n, key, visits):
@@ -338,7 +338,7 @@ func (c *crew) makePermits() {
 		return
 	}
 	for name := range c.permitsSince(c.Book.Round.Load() - 1) {
-		p := c.client().Permits(c.config.key(name))
+		p := c.client().Semaphore(c.config.key(name))
 		c.Await("permits are made", func() bool {
 			_, err := p.TrySetPermits(context.Background(), permitsMade)
 			return err == nil

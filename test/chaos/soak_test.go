@@ -191,8 +191,8 @@ func newSoak(t *testing.T) *soak {
 		harness.OK(t, err)
 		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
 		x := &soaked{Client: m, below: below}
-		x.fair, x.fenced = harness.Kind(t, m, mortise.Kind{Fair: true}), harness.Kind(t, m, mortise.Kind{Fenced: true})
-		x.read, x.write = m.RW()
+		x.fair, x.fenced = harness.Locker(t, m, mortise.Fair()), harness.Locker(t, m, mortise.Fenced())
+		x.read, x.write = m.RW().Read, m.RW().Write
 		s.clients = append(s.clients, x)
 	}
 	return s
@@ -273,7 +273,7 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		_, err := c.TryLock(ctx, fresh, mortise.WithLease(100*time.Millisecond))
 		return err
 	case dice < 58:
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: fresh}, {Locker: c, Name: fresh + "b"}, {Locker: c, Name: again("hot", 3)}}, wait)
+		all, err := mortise.LockAll(ctx, mortise.Parts(c, fresh, fresh+"b", again("hot", 3)), wait)
 		if err != nil {
 			return err
 		}
@@ -283,13 +283,13 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 			return mortise.Do(ctx, c, fresh, func(context.Context) error { return nil })
 		})
 	case dice < 63:
-		x := c.Semaphore(again("semaphore", 5))
+		x := c.CountingSemaphore(again("counting semaphore", 5))
 		if _, err := x.TrySetPermits(ctx, 1000); err != nil {
 			return err
 		}
 		return errors.Join(x.Acquire(ctx, 1, wait), x.Release(ctx, 1))
 	case dice < 64:
-		x := c.Permits(again("permits", 5))
+		x := c.Semaphore(again("semaphore", 5))
 		if _, err := x.TrySetPermits(ctx, 1000); err != nil {
 			return err
 		}
@@ -299,7 +299,7 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		}
 		return p.Release(context.Background())
 	case dice < 65:
-		x := c.Latch(again("latch", 5))
+		x := c.CountDownLatch(again("latch", 5))
 		_, err := x.TrySet(ctx, 2)
 		return errors.Join(err, x.CountDown(ctx))
 	case dice < 67:
@@ -494,7 +494,7 @@ func (s *soak) end() {
 	var keys []string
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		keys = slices.DeleteFunc(s.admin.Keys(context.Background(), "*").Val(), func(k string) bool {
-			for _, of := range []string{"redisson_lock_token:{fenced:", "semaphore:", "permits:", "latch:", "mortise:1:", "{permits:"} {
+			for _, of := range []string{"redisson_lock_token:{fenced:", "counting semaphore:", "semaphore:", "latch:", "mortise:1:", "{semaphore:"} {
 				if strings.HasPrefix(k, of) {
 					return true
 				}

@@ -177,14 +177,15 @@ func (w *worker) locker() (locker, error) {
 		return nil, err
 	}
 	m := &mortises{client: client, below: below}
-	for i, fenced := range []bool{false, true} {
-		for kind, to := range map[mortise.Kind]*mortise.Locker{{Fenced: fenced}: &m.plain[i], {Fenced: fenced, Fair: true}: &m.fair[i]} {
-			if *to, err = client.Kind(kind); err != nil {
-				return nil, err
-			}
+	for i, fenced := range []mortise.LockerOption{{}, mortise.Fenced()} {
+		if m.plain[i], err = client.Locker(fenced); err == nil {
+			m.fair[i], err = client.Locker(fenced, mortise.Fair())
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	m.read, m.write = client.RW()
+	m.read, m.write = client.RW().Read, client.RW().Write
 	if mutant {
 		return &mutated{m, w.Lock}, nil
 	}
@@ -224,7 +225,7 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 
 // permit takes one, of those that it makes if there are none.
 func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
-	p := m.client.Permits(name)
+	p := m.client.Semaphore(name)
 	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ import (
 )
 
 // serviceEnv tells this binary to be a service.
-const serviceEnv = "MORTISE_PASSPORT_SERVICE"
+const serviceEnv = "MORTISE_DELEGATION_SERVICE"
 
 // config is that of a service. It listens for HTTP on descriptor 3, for gRPC on 4.
 type config struct {
@@ -67,7 +67,7 @@ type job struct {
 type result struct {
 	Visits int    // how many were inside
 	Err    string // the first error
-	Kind   string // its sentinel: "lost", "claim ended" ...
+	Kind   string // its sentinel: "lost", "delegation ended" ...
 }
 
 func TestMain(m *testing.M) {
@@ -114,7 +114,7 @@ func serve(c config) error {
 	}
 
 	mux := http.NewServeMux()
-	mux.Handle("POST /job", httplock.Adopt(s.locks, checker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /job", httplock.AcceptDelegations(s.locks, checker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var j job
 		if err := json.NewDecoder(r.Body).Decode(&j); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -138,7 +138,7 @@ func serve(c config) error {
 		}
 	})
 	srv := &http.Server{Handler: mux}
-	rpc := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, checker)))
+	rpc := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.locks, checker)))
 	pb.RegisterTestServiceServer(rpc, s)
 	failed := make(chan error, 2)
 	for fd, accept := range map[uintptr]func(net.Listener) error{3: srv.Serve, 4: rpc.Serve} {
@@ -276,7 +276,7 @@ func kind(err error) string {
 		err  error
 		name string
 	}{
-		{mortise.ErrLost, "lost"}, {mortise.ErrClaimEnded, "claim ended"}, {mortise.ErrNotAcquired, "not acquired"}, {mortise.ErrUnavailable, "unavailable"},
+		{mortise.ErrLost, "lost"}, {mortise.ErrDelegationEnded, "delegation ended"}, {mortise.ErrNotAcquired, "not acquired"}, {mortise.ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "cancelled"},
 	} {
 		if errors.Is(err, k.err) {

@@ -109,7 +109,7 @@ func TestTraceContextGoesAlongOverHTTP(t *testing.T) {
 		t.Run(order, func(t *testing.T) {
 			s := newTraced(t)
 			opts := []otelhttp.Option{otelhttp.WithTracerProvider(s.provider), otelhttp.WithPropagators(s.w3c)}
-			srv := httptest.NewServer(otelhttp.NewHandler(httplock.Adopt(s.callee, s.checker)(http.HandlerFunc(
+			srv := httptest.NewServer(otelhttp.NewHandler(httplock.AcceptDelegations(s.callee, s.checker)(http.HandlerFunc(
 				func(_ http.ResponseWriter, r *http.Request) { s.handle(r.Context()) })), "callee", opts...))
 			defer srv.Close()
 			origins := httplock.Origins{srv.URL: "b"}
@@ -145,7 +145,7 @@ func TestTraceContextGoesAlongOverGRPC(t *testing.T) {
 	s := newTraced(t)
 	opts := []otelgrpc.Option{otelgrpc.WithTracerProvider(s.provider), otelgrpc.WithPropagators(s.w3c)}
 	l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	srv := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler(opts...)), grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.callee, s.checker)))
+	srv := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler(opts...)), grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.callee, s.checker)))
 	pb.RegisterTestServiceServer(srv, tracedServer{traced: s})
 	go srv.Serve(l)
 	defer srv.Stop()

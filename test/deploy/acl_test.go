@@ -118,15 +118,17 @@ var tours = map[string]struct {
 	"`WithReplicas`":   {[]string{"every kind", "locks, `LockAll`"}, tourReplicas},
 	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
 	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
-	"locks entered from another process (`Adopt`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
-	"... whose caller has a fencing token":         {[]string{"every kind", "locks, `LockAll`", "fencing tokens", "locks entered from another process (`Adopt`)"}, tourNestedFenced},
-	"fair locks":                                   {[]string{"every kind"}, tourFair},
-	"read-write locks":                             {[]string{"every kind"}, tourRW},
-	"semaphores":                                   {[]string{"every kind"}, tourSemaphore},
-	"permits":                                      {[]string{"every kind"}, tourPermits},
-	"latches":                                      {[]string{"every kind"}, tourLatch},
-	"`Red`, on each server":                        {[]string{"every kind", "locks, `LockAll`"}, tourRed},
-	"... with `WithStayOutScope(\"orders\")`":      {[]string{"every kind", "locks, `LockAll`"}, tourRedScope},
+	"locks entered from another process (`WithDelegations`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
+	"... whose caller has a fencing token": {[]string{"every kind", "locks, `LockAll`",
+		"fencing tokens", "locks entered from another process (`WithDelegations`)"}, tourNestedFenced},
+	"fair locks":               {[]string{"every kind"}, tourFair},
+	"read-write locks":         {[]string{"every kind"}, tourRW},
+	"counting semaphores":      {[]string{"every kind"}, tourCountingSemaphore},
+	"semaphores":               {[]string{"every kind"}, tourSemaphore},
+	"count-down latches":       {[]string{"every kind"}, tourCountDownLatch},
+	"`Quorum`, on each server": {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
+	"... with `WithRejoinScope(\"orders\")`": {[]string{"every kind", "locks, `LockAll`"},
+		tourQuorumScope},
 }
 
 // visitor takes a tour.
@@ -348,7 +350,7 @@ func tourLocks(v *visitor) {
 	v.try(v.a.Ping(v.ctx))
 	v.srv.Must("SCRIPT", "FLUSH")
 	v.try(mortise.Do(v.ctx, v.a, v.name, taking(v.a, v.name)))
-	all := had(mortise.LockAll(v.ctx, []mortise.Part{{Locker: v.a, Name: v.name}, {Locker: v.a, Name: v.name + "/2"}}))(v)
+	all := had(mortise.LockAll(v.ctx, mortise.Parts(v.a, v.name, v.name+"/2")))(v)
 	v.try(all.Unlock(v.ctx))
 	v.lock(v.a, v.b)
 	// The waiter does not listen any more. That it may not is told to waiters only: here there is none.
@@ -358,11 +360,11 @@ func tourLocks(v *visitor) {
 }
 
 // kinds are the lockers of a kind of both clients.
-func (v *visitor) kinds(k mortise.Kind) (a, b mortise.Locker) {
-	return harness.Kind(v.t, v.a, k), harness.Kind(v.t, v.b, k)
+func (v *visitor) kinds(k ...mortise.LockerOption) (a, b mortise.Locker) {
+	return harness.Locker(v.t, v.a, k...), harness.Locker(v.t, v.b, k...)
 }
 
-func tourFenced(v *visitor) { v.lock(v.kinds(mortise.Kind{Fenced: true})) }
+func tourFenced(v *visitor) { v.lock(v.kinds(mortise.Fenced())) }
 
 // tourReplicas is over when it is told that there are none.
 func tourReplicas(v *visitor) {
@@ -386,20 +388,20 @@ func tourForce(v *visitor) {
 func tourNested(v *visitor) { v.nested(v.a) }
 
 func tourNestedFenced(v *visitor) {
-	fenced, _ := v.kinds(mortise.Kind{Fenced: true})
+	fenced, _ := v.kinds(mortise.Fenced())
 	v.nested(fenced)
 }
 
 func (v *visitor) nested(caller mortise.Locker) {
 	outer := had(caller.Lock(v.ctx, v.name))(v)
-	ctx := had(v.b.Adopt(v.ctx, mortise.ClaimsOf(outer.Context())...))(v)
+	ctx := had(v.b.WithDelegations(v.ctx, mortise.Delegations(outer.Context())...))(v)
 	inner := had(v.b.Lock(ctx, v.name))(v)
 	v.try(inner.Unlock(v.ctx))
 	v.try(outer.Unlock(v.ctx))
 }
 
 func tourFair(v *visitor) {
-	a, b := v.kinds(mortise.Kind{Fair: true, Fenced: true})
+	a, b := v.kinds(mortise.Fair(), mortise.Fenced())
 	v.lock(a, b)
 	// One gives up, and leaves the queue. Where it may not, no waiter stands behind it.
 	lease := had(a.Lock(v.ctx, v.name))(v)
@@ -413,8 +415,8 @@ func tourFair(v *visitor) {
 }
 
 func tourRW(v *visitor) {
-	readA, writeA := v.a.RW()
-	readB, writeB := v.b.RW()
+	readA, writeA := v.a.RW().Read, v.a.RW().Write
+	readB, writeB := v.b.RW().Read, v.b.RW().Write
 	// A writer that reads as well, and goes on as a reader.
 	wrote := had(writeA.Lock(v.ctx, v.name))(v)
 	read := had(readA.Lock(wrote.Context(), v.name))(v)
@@ -423,12 +425,12 @@ func tourRW(v *visitor) {
 	v.giveUp(taking(writeB, v.name))
 	v.handOver(taking(writeB, v.name), func() error { return read.Unlock(v.ctx) })
 	had(writeA.Lock(v.ctx, v.name))(v)
-	had(v.b.InspectRW(v.ctx, v.name))(v)
-	had(v.b.ForceUnlockRW(v.ctx, v.name))(v)
+	had(v.b.RW().Inspect(v.ctx, v.name))(v)
+	had(v.b.RW().ForceUnlock(v.ctx, v.name))(v)
 }
 
-func tourSemaphore(v *visitor) {
-	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
+func tourCountingSemaphore(v *visitor) {
+	a, b := v.a.CountingSemaphore(v.name), v.b.CountingSemaphore(v.name)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.try(a.Acquire(v.ctx, 1))
 	v.handOver(func(ctx context.Context) error { return b.Acquire(ctx, 1) }, func() error { return a.Release(v.ctx, 1) })
@@ -437,8 +439,8 @@ func tourSemaphore(v *visitor) {
 	had(a.Available(v.ctx))(v)
 }
 
-func tourPermits(v *visitor) {
-	a, b := v.a.Permits(v.name), v.b.Permits(v.name)
+func tourSemaphore(v *visitor) {
+	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.srv.Must("PEXPIRE", v.name, "3600000") // as Redisson may
 	permit := had(a.Acquire(v.ctx))(v)
@@ -453,8 +455,8 @@ func tourPermits(v *visitor) {
 	had(a.Available(v.ctx))(v)
 }
 
-func tourLatch(v *visitor) {
-	a, b := v.a.Latch(v.name), v.b.Latch(v.name)
+func tourCountDownLatch(v *visitor) {
+	a, b := v.a.CountDownLatch(v.name), v.b.CountDownLatch(v.name)
 	had(a.TrySet(v.ctx, 2))(v)
 	v.try(a.CountDown(v.ctx))
 	v.handOver(func(ctx context.Context) error { return b.Wait(ctx) }, func() error { return a.CountDown(v.ctx) })
@@ -463,23 +465,23 @@ func tourLatch(v *visitor) {
 	had(a.Delete(v.ctx))(v)
 }
 
-// tourRed has three clients of one server in place of three servers: their users are the same.
-func tourRed(v *visitor) {
+// tourQuorum has three clients of one server in place of three servers: their users are the same.
+func tourQuorum(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since")
 	tourOf(v, v.a, v.b, v.open())
 }
 
-func tourRedScope(v *visitor) {
+func tourQuorumScope(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since:orders")
-	scope := mortise.WithStayOutScope("orders")
+	scope := mortise.WithRejoinScope("orders")
 	tourOf(v, v.open(scope), v.open(scope), v.open(scope))
 }
 
 func tourOf(v *visitor, clients ...*mortise.Client) {
-	red := had(mortise.Red(clients...))(v)
+	quorum := had(mortise.Quorum(clients...))(v)
 	var err error
 	for v.ctx.Err() == nil {
-		_, err = red.TryLock(v.ctx, v.name)
+		_, err = quorum.TryLock(v.ctx, v.name)
 		if errors.Is(err, mortise.ErrUnavailable) && strings.Contains(err.Error(), "have no vote") {
 			return // these stores are new, and said so
 		}

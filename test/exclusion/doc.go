@@ -28,7 +28,7 @@
 //
 // So it is with each kind: readers do not mind each other, nor the writer that they were
 // entered under; of permits one more may not be claimed than there are. A permit of a
-// semaphore has no lease: it is claimed from when Acquire returned until Release is called.
+// counting semaphore has no lease: it is claimed from when Acquire returned until Release is called.
 //
 // # What counts as a stuck lock
 //

@@ -40,27 +40,27 @@ func TestExclusionHoldsWhileProcessesDieAndRedisStandsStill(t *testing.T) {
 
 // The same for the other kinds, side by side.
 func TestExclusionOfTheOtherKinds(t *testing.T) {
-	for _, what := range []string{"fair", "rw", "semaphore", "permits"} {
+	for _, what := range []string{"fair", "rw", "counting semaphore", "semaphore"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c := newCrew(t, workerConfig{Workload: "crowd", What: what, Watchdog: time.Second, Overstay: 400})
 			c.rules.Slack = int64(slack + 2*time.Second) // two run at a time; and a dead waiter at the head of a queue has a second
 			victim := 4                                  // goroutines in the process that is killed
-			if what == "semaphore" {
+			if what == "counting semaphore" {
 				victim = 2 // whose permits are gone for good
 			}
 			switch what {
-			case "semaphore", "permits":
-				c.permits(5)
+			case "counting semaphore", "semaphore":
+				c.semaphore(5)
 			}
-			if what == "semaphore" {
+			if what == "counting semaphore" {
 				c.rules.Gone = victim
 			}
 			v := c.fight(*othersFor, 5, victim)
 			switch what {
 			case "rw":
 				harness.ErrorIf(t, v.Together < 2, "no two readers were ever in together")
-			case "semaphore", "permits":
+			case "counting semaphore", "semaphore":
 				harness.ErrorIf(t, v.Together != c.config.Size,
 					"at most %d of %d permits were ever out", v.Together, c.config.Size)
 			}
@@ -69,16 +69,16 @@ func TestExclusionOfTheOtherKinds(t *testing.T) {
 	}
 }
 
-// permits makes the semaphore that workers fight for.
-func (c *crew) permits(n int) {
+// semaphore makes the semaphore that workers fight for.
+func (c *crew) semaphore(n int) {
 	c.t.Helper()
 	c.config.Size = n
 	var made bool
 	var err error
-	if key := c.key(0); c.config.What == "semaphore" {
-		made, err = c.client().Semaphore(key).TrySetPermits(context.Background(), n)
+	if key := c.key(0); c.config.What == "counting semaphore" {
+		made, err = c.client().CountingSemaphore(key).TrySetPermits(context.Background(), n)
 	} else {
-		made, err = c.client().Permits(key).TrySetPermits(context.Background(), n)
+		made, err = c.client().Semaphore(key).TrySetPermits(context.Background(), n)
 	}
 	harness.FatalIf(c.t, !made || err != nil, "TrySetPermits: %v, %v", made, err)
 }
@@ -94,14 +94,14 @@ func (c *crew) left(v harness.Verdict) {
 	c.t.Helper()
 	client, ctx, key, size := c.client(), context.Background(), c.key(0), c.config.Size
 	switch c.config.What {
-	case "semaphore":
+	case "counting semaphore":
 		// Those that are gone were held by the killed process, or were on their way to it.
-		n, err := client.Semaphore(key).Available(ctx)
+		n, err := client.CountingSemaphore(key).Available(ctx)
 		harness.ErrorIf(c.t, err != nil || n > size-v.Dead || n < size-c.rules.Gone,
 			"%d of %d permits are there, %v; %d goroutines of the killed process held one", n, size, err, v.Dead)
-	case "permits":
+	case "semaphore":
 		c.Await("all permits are back", func() bool {
-			n, err := client.Permits(key).Available(ctx)
+			n, err := client.Semaphore(key).Available(ctx)
 			harness.FatalIf(c.t, err != nil || n > size, "%d of %d permits are there, %v", n, size, err)
 			return n == size
 		})
@@ -118,12 +118,12 @@ func (c *crew) left(v harness.Verdict) {
 func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	t, lease := c.t, c.config.Watchdog
 	t.Helper()
-	owned := c.config.What != "semaphore" // its holder can lose it
+	owned := c.config.What != "counting semaphore" // its holder can lose it
 	c.start("go-redis", victim)
 	c.start("rueidis", goroutines)
 	c.start("go-redis", goroutines)
 	switch c.config.What {
-	case "semaphore":
+	case "counting semaphore":
 		goroutines = c.config.Size - c.rules.Gone - 1 // a stopped process keeps its permits: one is left to the others
 	case "fair":
 		goroutines = 1 // the one inside: a place of a stopped process costs five seconds, which is no fault

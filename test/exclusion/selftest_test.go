@@ -78,9 +78,9 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 		{what: "fair", broken: "grant in vain"},
 		{what: "rw", broken: "release without owner check"},
 		{what: "rw", broken: "downgrade that frees"},
-		{what: "permits", broken: "release without owner check"},
-		{what: "semaphore", broken: "release that counts twice"},
-		{what: "semaphore", broken: "release that does not count", stuck: true},
+		{what: "semaphore", broken: "release without owner check"},
+		{what: "counting semaphore", broken: "release that counts twice"},
+		{what: "counting semaphore", broken: "release that does not count", stuck: true},
 	} {
 		t.Run(tt.what+", "+tt.broken, func(t *testing.T) {
 			t.Parallel()
@@ -89,8 +89,8 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 			if tt.what == "fair" {
 				c.config.Overstay = 0
 			}
-			if tt.what == "permits" || tt.what == "semaphore" {
-				c.permits(3)
+			if tt.what == "semaphore" || tt.what == "counting semaphore" {
+				c.semaphore(3)
 			}
 			v, _ := c.selftest(client, 4)
 			harness.ErrorIf(t, !tt.stuck && !v.Overlaps(), "more holders at once than there may be were not noticed")

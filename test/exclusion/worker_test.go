@@ -25,7 +25,7 @@ type workerConfig struct {
 	Addr       string
 	Client     string // "go-redis" or "rueidis"
 	Workload   string // "crowd", "rounds" or "turns"
-	What       string // what is fought for: "lock", "fair", "rw", "semaphore" or "permits"; "" is "lock"
+	What       string // what is fought for: "lock", "fair", "rw", "counting semaphore" or "semaphore"; "" is "lock"
 	Size       int    // how many permits there are
 	Goroutines int
 	Watchdog   time.Duration
@@ -75,10 +75,14 @@ func (w *worker) open() (below func(), err error) {
 	if err != nil {
 		return below, err
 	}
-	if w.plain, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair"}); err != nil {
+	var kind mortise.LockerOption
+	if w.What == "fair" {
+		kind = mortise.Fair()
+	}
+	if w.plain, err = w.client.Locker(kind); err != nil {
 		return below, err
 	}
-	w.fenced, err = w.client.Kind(mortise.Kind{Fair: w.What == "fair", Fenced: true})
+	w.fenced, err = w.client.Locker(kind, mortise.Fenced())
 	return below, errors.Join(err, w.client.Ping(context.Background()))
 }
 
@@ -175,7 +179,7 @@ type leaving func(index int64) error
 // tells whether it got in.
 func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	opts := []mortise.Option{mortise.WithWait(time.Minute)}
-	overstay := w.Overstay > 0 && w.What != "semaphore" && rand.IntN(w.Overstay) == 0
+	overstay := w.Overstay > 0 && w.What != "counting semaphore" && rand.IntN(w.Overstay) == 0
 	if overstay {
 		opts = append(opts, mortise.WithLease(60*time.Millisecond))
 		stay = time.Duration(60+rand.IntN(40)) * time.Millisecond
@@ -184,15 +188,15 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	switch w.What {
 	case "rw":
 		return w.visitSide(i, name, key, stay, overstay, opts)
-	case "semaphore":
-		s := w.client.Semaphore(key)
+	case "counting semaphore":
+		s := w.client.CountingSemaphore(key)
 		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
 			err := s.Acquire(w.ctx, 1, opts...)
 			return always{}, 0, func(int64) error { return s.Release(context.Background(), 1) }, err
 		})
-	case "permits":
+	case "semaphore":
 		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
-			p, err := w.client.Permits(key).Acquire(w.ctx, opts...)
+			p, err := w.client.Semaphore(key).Acquire(w.ctx, opts...)
 			return p, 0, func(int64) error { return p.Release(context.Background()) }, err
 		})
 	}
@@ -209,7 +213,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 
 // visitSide reads, or writes; of those that write, some go on as readers.
 func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, overstay bool, opts []mortise.Option) bool {
-	read, write := w.client.RW()
+	read, write := w.client.RW().Read, w.client.RW().Write
 	side, shared := read, true
 	if rand.IntN(4) == 0 {
 		side, shared = write, false
@@ -253,7 +257,7 @@ func (w *worker) downgrade(i int, name int64, key string, stay time.Duration, re
 
 // shapes are what is fought for.
 var shapes = map[string]harness.Shape{
-	"": harness.Plain, "fair": harness.Fair, "rw": harness.ReadWrite, "semaphore": harness.Permits, "permits": harness.Permits,
+	"": harness.Plain, "fair": harness.Fair, "rw": harness.ReadWrite, "counting semaphore": harness.Permits, "semaphore": harness.Permits,
 }
 
 func (w *worker) describe(e *harness.Entry, i int, name, begun int64, shared bool) {

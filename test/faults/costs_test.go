@@ -229,19 +229,23 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{})},
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
+		prepare: lockAndUnlock(mortise.LockerOption{})},
 	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
 		return func() error { return ended(b.Lock(context.Background(), "n")) }
 	}},
-	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 25}, {2, 9}, {2, 9}, {0, 13}}, prepare: lockAndUnlock(mortise.Kind{Fenced: true})},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 46}, {2, 24}, {2, 24}, {0, 16}}, prepare: lockAndUnlock(mortise.Kind{Fair: true})},
+	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
+		prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 25}, {2, 9}, {2, 9}, {0, 13}},
+		prepare: lockAndUnlock(mortise.Fenced())},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 46}, {2, 24}, {2, 24}, {0, 16}},
+		prepare: lockAndUnlock(mortise.Fair())},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
-		read, _ := b.RW()
+		read := b.RW().Read
 		return func() error { return ended(read.Lock(t.Context(), "n")) }
 	}},
 	{name: "write: Lock, Unlock", want: [4]cost{{2, 35}, {2, 17}, {2, 17}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
-		_, write := b.RW()
+		write := b.RW().Write
 		return func() error { return ended(write.Lock(t.Context(), "n")) }
 	}},
 	{name: "TryLock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
@@ -260,30 +264,32 @@ var operations = []operation{
 		return func() error { return ended(b.Lock(ctx, "n")) }
 	}},
 	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 136}, {2, 115}, {2, 115}, {0, 89}}, prepare: func(t *testing.T, b *setup) func() error {
-		parts := []mortise.Part{{Locker: b.Client, Name: "a"}, {Locker: b.Client, Name: "b"}, {Locker: b.Client, Name: "c"}}
+		parts := mortise.Parts(b.Client, "a", "b", "c")
 		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 	}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 29}, {2, 29}, {0, 26}}, prepare: func(t *testing.T, b *setup) func() error {
-		s := b.Semaphore("n")
-		harness.Must(s.TrySetPermits(t.Context(), 2))(t)
-		return func() error {
-			if err := s.Acquire(t.Context(), 1); err != nil {
-				return err
+	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 29}, {2, 29}, {0, 26}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			s := b.CountingSemaphore("n")
+			harness.Must(s.TrySetPermits(t.Context(), 2))(t)
+			return func() error {
+				if err := s.Acquire(t.Context(), 1); err != nil {
+					return err
+				}
+				return s.Release(t.Context(), 1)
 			}
-			return s.Release(t.Context(), 1)
-		}
-	}},
-	{name: "permits: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}}, prepare: func(t *testing.T, b *setup) func() error {
-		p := b.Permits("n")
-		harness.Must(p.TrySetPermits(t.Context(), 2))(t)
-		return func() error {
-			permit, err := p.Acquire(t.Context())
-			if err != nil {
-				return err
+		}},
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			p := b.Semaphore("n")
+			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
+			return func() error {
+				permit, err := p.Acquire(t.Context())
+				if err != nil {
+					return err
+				}
+				return permit.Release(t.Context())
 			}
-			return permit.Release(t.Context())
-		}
-	}},
+		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
 	{name: "local handoff", want: [4]cost{{0.5, 18}, {0.5, 13}, {0.5, 13}, {0, 14}}, prepare: func(t *testing.T, b *setup) func() error {
 		lease := held(t, b.Client, "n")
@@ -324,9 +330,9 @@ var operations = []operation{
 	}},
 }
 
-func lockAndUnlock(k mortise.Kind, opts ...mortise.Option) func(*testing.T, *setup) func() error {
+func lockAndUnlock(k mortise.LockerOption, opts ...mortise.Option) func(*testing.T, *setup) func() error {
 	return func(t *testing.T, b *setup) func() error {
-		l := harness.Must(b.Kind(k))(t)
+		l := harness.Must(b.Locker(k))(t)
 		return func() error { return ended(l.Lock(t.Context(), "n", opts...)) }
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 func fair(t testing.TB, c *mortise.Client) mortise.Locker {
 	t.Helper()
-	l := harness.Must(c.Kind(mortise.Kind{Fair: true}))(t)
+	l := harness.Must(c.Locker(mortise.Fair()))(t)
 	return l
 }
 
@@ -192,7 +192,7 @@ func TestFencedFairTokensRise(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			c := s.client(t, srv.Addr(), config{})
-			f := harness.Must(c.Kind(mortise.Kind{Fair: true, Fenced: true}))(t)
+			f := harness.Must(c.Locker(mortise.Fair(), mortise.Fenced()))(t)
 			for range 4 {
 				wg.Go(func() {
 					l := lock(t, f, within(t, patience), "n")
@@ -224,7 +224,7 @@ func fairWaiter(at [2]string) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.Kind(mortise.Kind{Fair: true})
+	l, err := c.Locker(mortise.Fair())
 	if err != nil {
 		return err
 	}

@@ -222,11 +222,11 @@ func TestRule13_BadInputIsRefusedWithoutACommand(t *testing.T) {
 			harness.ErrorIf(t, l != nil, "%s: a lease", what)
 			refused[what] = struct{ err, want error }{err, want}
 		}
-		try("empty name", mortise.ErrBadName, ctx, "")
-		try("long name", mortise.ErrBadName, ctx, long)
-		try("not UTF-8", mortise.ErrBadName, ctx, "\xff")
-		try("half a hash tag", mortise.ErrBadName, ctx, "a{b")
-		try("empty hash tag", mortise.ErrBadName, ctx, "{}b")
+		try("empty name", mortise.ErrInvalidName, ctx, "")
+		try("long name", mortise.ErrInvalidName, ctx, long)
+		try("not UTF-8", mortise.ErrInvalidName, ctx, "\xff")
+		try("half a hash tag", mortise.ErrInvalidName, ctx, "a{b")
+		try("empty hash tag", mortise.ErrInvalidName, ctx, "{}b")
 		try("negative lease", mortise.ErrInvalid, ctx, "n", mortise.WithLease(-time.Second))
 		try("tiny lease", mortise.ErrInvalid, ctx, "n", mortise.WithLease(time.Microsecond))
 		try("endless lease", mortise.ErrInvalid, ctx, "n", mortise.WithLease(1<<62))

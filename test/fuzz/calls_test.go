@@ -19,7 +19,7 @@ const (
 	fair = 1 << iota
 	fenced
 	nonReentrant
-	spinning
+	polling
 	withLease
 	withWait
 	withMaxHold
@@ -51,11 +51,11 @@ func FuzzCalls(f *testing.F) {
 		f.Add("n", "c", uint16(fair|withWait), d, d, d, d, d)
 		f.Add("n", "c", uint16(withMaxHold), d, d, d, d, d)
 		f.Add("n", "c", uint16(withWatchdog|withWait|sides), d, d, d, d, d)
-		f.Add("n", "c", uint16(spinning|withWait), d, d, d, d, d)
+		f.Add("n", "c", uint16(polling|withWait), d, d, d, d, d)
 		f.Add("n", "c", uint16(counts), d, d, d, d, d)
 	}
-	f.Fuzz(func(t *testing.T, name, id string, kind uint16, lease, wait, hold, watchdog, spin int64) {
-		in := calls{name: name, id: id, kind: kind, lease: lease, wait: wait, hold: hold, watchdog: watchdog, spin: spin}
+	f.Fuzz(func(t *testing.T, name, id string, kind uint16, lease, wait, hold, watchdog, pause int64) {
+		in := calls{name: name, id: id, kind: kind, lease: lease, wait: wait, hold: hold, watchdog: watchdog, pause: pause}
 		w := theWorld()
 		names := []string{name, name + "s", name + "p", name + "l"}
 		around := decoys(names)
@@ -91,9 +91,9 @@ func FuzzCalls(f *testing.F) {
 
 // calls is what a user does.
 type calls struct {
-	name, id                          string
-	kind                              uint16
-	lease, wait, hold, watchdog, spin int64
+	name, id                           string
+	kind                               uint16
+	lease, wait, hold, watchdog, pause int64
 }
 
 func (in *calls) has(bit uint16) bool { return in.kind&bit != 0 }
@@ -124,19 +124,24 @@ func (in calls) on(t *testing.T, w *world, store string) (said []string) {
 	defer func() {
 		harness.ErrorIf(t, !shutdown(t, c, enough), "%s: Shutdown was not over within %v", store, enough)
 	}()
-	k := mortise.Kind{Fair: in.has(fair), Fenced: in.has(fenced), NonReentrant: in.has(nonReentrant)}
-	if in.has(spinning) {
-		k.Spin = time.Duration(in.spin)
+	var k, all []mortise.LockerOption
+	if in.has(fenced) {
+		k = append(k, mortise.Fenced())
 	}
-	l, err := c.Kind(k)
-	if !say("Kind", err) {
-		if k.Spin, k.Fair = 0, false; k == (mortise.Kind{}) {
-			l = c
-		} else if l, err = c.Kind(k); err != nil {
-			t.Fatal(err)
-		}
+	if in.has(nonReentrant) {
+		k = append(k, mortise.NonReentrant())
 	}
-	in.lock(t, c, l, k, say)
+	if all = slices.Clone(k); in.has(fair) {
+		all = append(all, mortise.Fair())
+	}
+	if in.has(polling) && in.pause != 0 {
+		all = append(all, mortise.Polling(time.Duration(in.pause)))
+	}
+	l, err := c.Locker(all...)
+	if !say("Locker", err) {
+		l = harness.Must(c.Locker(k...))(t)
+	}
+	in.lock(t, c, l, say)
 	if in.has(sides) {
 		in.readAndWrite(t, c, say)
 	}
@@ -168,7 +173,7 @@ const (
 	short  = 2 * time.Millisecond
 )
 
-func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k mortise.Kind, say func(string, error) bool) {
+func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, say func(string, error) bool) {
 	lease, err := call(t, "Lock", enough, func(ctx context.Context) (*mortise.Lease, error) {
 		return l.Lock(context.WithoutCancel(ctx), in.name, in.options()...)
 	})
@@ -176,7 +181,7 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k morti
 		return
 	}
 	token, is := lease.Token()
-	harness.ErrorIf(t, is != k.Fenced || is && token <= 0, "token %d, %v", token, is)
+	harness.ErrorIf(t, is != in.has(fenced) || is && token <= 0, "token %d, %v", token, is)
 	inner, err := call(t, "Lock again", enough, func(context.Context) (*mortise.Lease, error) {
 		return l.Lock(lease.Context(), in.name, in.options()...)
 	})
@@ -194,13 +199,13 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, k morti
 	}
 	if in.has(together) {
 		all, err := call(t, "LockAll", enough, func(ctx context.Context) (*mortise.Lease, error) {
-			return mortise.LockAll(context.WithoutCancel(ctx), []mortise.Part{{Locker: l, Name: in.name + "p"}, {Locker: l, Name: in.name + "l"}}, in.options()...)
+			return mortise.LockAll(context.WithoutCancel(ctx), mortise.Parts(l, in.name+"p", in.name+"l"), in.options()...)
 		})
 		if say("LockAll", err) {
 			in.unlock(t, "Unlock all", all, say)
 		}
 	}
-	state, err := call(t, "Inspect", enough, func(ctx context.Context) (mortise.State, error) { return c.Inspect(ctx, in.name) })
+	state, err := call(t, "Inspect", enough, func(ctx context.Context) (mortise.LockInfo, error) { return c.Inspect(ctx, in.name) })
 	say("Inspect", err)
 	if err == nil && in.long() && (!state.Held || !state.Mine || (state.Holds == 2) != again || state.Remaining <= 0 || state.Remaining > mortise.MaxLease) {
 		t.Errorf("Inspect: %+v", state)
@@ -231,7 +236,7 @@ func (in *calls) unlock(t *testing.T, what string, l *mortise.Lease, say func(st
 }
 
 func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, error) bool) {
-	read, write := c.RW()
+	read, write := c.RW().Read, c.RW().Write
 	w, err := call(t, "write", enough, func(ctx context.Context) (*mortise.Lease, error) {
 		return write.Lock(context.WithoutCancel(ctx), in.name, in.options()...)
 	})
@@ -259,23 +264,23 @@ func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, 
 func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) bool) {
 	ask := func(what string, f func(ctx context.Context) error) bool { return say(what, does(t, what, enough, f)) }
 	n := int(in.lease)
-	s := c.Semaphore(in.name + "s")
+	s := c.CountingSemaphore(in.name + "s")
 	if ask("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, n)) }) {
 		ask("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, int(in.hold)) })
-		ask("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, int(in.spin)) })
+		ask("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, int(in.pause)) })
 		ask("Available", func(ctx context.Context) error { return harness.Err(s.Available(ctx)) })
 		ask("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) })
 	}
 
-	p := c.Permits(in.name + "p")
-	if ask("TrySetPermits of permits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }) {
+	p := c.Semaphore(in.name + "p")
+	if ask("TrySetPermits of a semaphore", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }) {
 		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) { return p.TryAcquire(ctx) })
-		if say("TryAcquire of permits", err) {
+		if say("TryAcquire of a semaphore", err) {
 			ask("Release", got.Release)
 		}
 	}
 
-	latch := c.Latch(in.name + "l")
+	latch := c.CountDownLatch(in.name + "l")
 	if ask("TrySet", func(ctx context.Context) error { return harness.Err(latch.TrySet(ctx, int64(n))) }) {
 		ask("CountDown", latch.CountDown)
 		does(t, "Wait", short, func(ctx context.Context) error { return latch.Wait(ctx) })

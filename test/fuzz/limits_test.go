@@ -180,9 +180,9 @@ func (r *remains) minus(o *remains) *remains {
 
 func newUsage(t *testing.T, p *place) *usage {
 	t.Helper()
-	kind := func(k mortise.Kind) mortise.Locker { t.Helper(); return harness.Kind(t, p.client, k) }
-	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Kind{Fair: true}), fenced: kind(mortise.Kind{Fenced: true}), fairFenced: kind(mortise.Kind{Fair: true, Fenced: true})}
-	u.read, u.write = p.client.RW()
+	kind := func(k ...mortise.LockerOption) mortise.Locker { t.Helper(); return harness.Locker(t, p.client, k...) }
+	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Fair()), fenced: kind(mortise.Fenced()), fairFenced: kind(mortise.Fair(), mortise.Fenced())}
+	u.read, u.write = p.client.RW().Read, p.client.RW().Write
 	return u
 }
 
@@ -206,13 +206,13 @@ func (u *usage) one(prefix string, i int) error {
 	case 11:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(3)
-		s := u.client.Semaphore(name)
+		s := u.client.CountingSemaphore(name)
 		_, err := s.TrySetPermits(ctx, 2)
 		return errors.Join(err, s.Acquire(ctx, 1), s.Release(ctx, 1))
 	case 12:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(1)
-		p := u.client.Permits(name)
+		p := u.client.Semaphore(name)
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			return err
 		}
@@ -223,11 +223,11 @@ func (u *usage) one(prefix string, i int) error {
 		return got.Release(ctx)
 	case 13:
 		u.kept.once.Add(2)
-		l := u.client.Latch(name)
+		l := u.client.CountDownLatch(name)
 		_, err := l.TrySet(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx), l.Wait(ctx))
 	case 14:
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: u.client, Name: name}, {Locker: u.client, Name: name + "b"}, {Locker: u.client, Name: name + "c"}})
+		all, err := u.client.LockAll(ctx, name, name+"b", name+"c")
 		if err != nil {
 			return err
 		}
@@ -330,7 +330,7 @@ func TestLimit_TheLongestNames(t *testing.T) {
 			harness.OK(t, u.lock(ctx, u.client, u.client, fmt.Sprintf("{%s%08d}", fill, i), true))
 		}
 		p.idle(t)
-		harness.CheckIsf(t, harness.Err(p.client.Lock(ctx, strings.Repeat("x", 65537))), mortise.ErrBadName,
+		harness.CheckIsf(t, harness.Err(p.client.Lock(ctx, strings.Repeat("x", 65537))), mortise.ErrInvalidName,
 			"65537 bytes")
 	})
 }
@@ -371,13 +371,13 @@ func TestLimit_TenThousandReaders(t *testing.T) {
 	readers := limit(2000, 10_000)
 	eachStore(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
-		read, write := p.client.RW()
+		read, write := p.client.RW().Read, p.client.RW().Write
 		leases := make([]*mortise.Lease, readers)
 		began := time.Now()
 		crowd(t, readers, func(i int) (err error) { leases[i], err = read.Lock(ctx, "n"); return err })
 		locked := time.Now()
-		if s, err := p.client.InspectRW(ctx, "n"); err != nil || s.Readers != readers {
-			t.Errorf("InspectRW: %+v, %v; want %d readers", s, err, readers)
+		if s, err := p.client.RW().Inspect(ctx, "n"); err != nil || s.Readers != readers {
+			t.Errorf("RW().Inspect: %+v, %v; want %d readers", s, err, readers)
 		}
 		type result struct {
 			l   *mortise.Lease

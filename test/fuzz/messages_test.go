@@ -125,8 +125,8 @@ func locked(l *mortise.Lease, err error) (undo, error) {
 	return l.Unlock, nil
 }
 
-func kindOf(c *mortise.Client, k mortise.Kind) mortise.Locker {
-	l, err := c.Kind(k)
+func kindOf(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
+	l, err := c.Locker(k...)
 	if err != nil {
 		panic(err)
 	}
@@ -145,44 +145,44 @@ var waits = []struct {
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) { return locked(c.Lock(ctx, "n")) }},
 	{name: "fair",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			return locked(kindOf(c, mortise.Kind{Fair: true}).Lock(ctx, "n"))
+			return locked(kindOf(c, mortise.Fair()).Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			return locked(kindOf(c, mortise.Kind{Fair: true}).Lock(ctx, "n"))
+			return locked(kindOf(c, mortise.Fair()).Lock(ctx, "n"))
 		}},
 	{name: "a reader behind a writer",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return locked(write.Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return locked(read.Lock(ctx, "n"))
 		}},
 	{name: "a writer behind a reader",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			read, _ := c.RW()
+			read := c.RW().Read
 			return locked(read.Lock(ctx, "n"))
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			_, write := c.RW()
+			write := c.RW().Write
 			return locked(write.Lock(ctx, "n"))
 		}},
-	{name: "a semaphore", counts: true,
+	{name: "a counting semaphore", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			s := c.Semaphore("n")
+			s := c.CountingSemaphore("n")
 			if _, err := s.TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
 			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.TryAcquire(ctx, 1)
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			s := c.Semaphore("n")
+			s := c.CountingSemaphore("n")
 			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.Acquire(ctx, 1)
 		}},
-	{name: "permits", counts: true,
+	{name: "a semaphore", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			p := c.Permits("n")
+			p := c.Semaphore("n")
 			if _, err := p.TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
@@ -190,19 +190,19 @@ var waits = []struct {
 			return func(ctx context.Context) error { return got.Release(ctx) }, err
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			got, err := c.Permits("n").Acquire(ctx)
+			got, err := c.Semaphore("n").Acquire(ctx)
 			return func(ctx context.Context) error { return got.Release(ctx) }, err
 		}},
 	{name: "a latch", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			l := c.Latch("n")
+			l := c.CountDownLatch("n")
 			if set, err := l.TrySet(ctx, 1); err != nil || !set {
 				return nil, fmt.Errorf("not set: %v %w", set, err)
 			}
 			return l.CountDown, nil
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			return func(context.Context) error { return nil }, c.Latch("n").Wait(ctx)
+			return func(context.Context) error { return nil }, c.CountDownLatch("n").Wait(ctx)
 		}},
 	{name: "plain, and many wait",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) { return locked(c.Lock(ctx, "n")) },

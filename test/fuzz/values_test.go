@@ -297,8 +297,8 @@ func (d *damage) try(l mortise.Locker, opts ...mortise.Option) error {
 	return err
 }
 
-func (d *damage) kind(c *mortise.Client, k mortise.Kind) error {
-	l, err := c.Kind(k)
+func (d *damage) kind(c *mortise.Client, k ...mortise.LockerOption) error {
+	l, err := c.Locker(k...)
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (d *damage) does(what string, f func(ctx context.Context) error) error {
 	return does(d.t, what, answer, f)
 }
 
-func state(s mortise.State, err error) (mortise.State, error) {
+func state(s mortise.LockInfo, err error) (mortise.LockInfo, error) {
 	if err == nil && (s.Remaining < -1 || s.Remaining > 100*365*24*time.Hour || s.Holds < 0 || s.Readers < 0) {
 		return s, fmt.Errorf("a state that cannot be: %+v", s)
 	}
@@ -325,9 +325,9 @@ var uses = []struct {
 }{
 	{"TryLock", func(d *damage, c *mortise.Client) error { return d.try(c) }},
 	{"Lock", func(d *damage, c *mortise.Client) error { return d.lock(c) }},
-	{"fair", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true}) }},
-	{"fair and fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fair: true, Fenced: true}) }},
-	{"fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Kind{Fenced: true}) }},
+	{"fair", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fair()) }},
+	{"fair and fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fair(), mortise.Fenced()) }},
+	{"fenced", func(d *damage, c *mortise.Client) error { return d.kind(c, mortise.Fenced()) }},
 	{"Lock with a wait", func(d *damage, c *mortise.Client) error { return d.lock(c, mortise.WithWait(patience/2)) }},
 	{"Unlock", func(d *damage, c *mortise.Client) error {
 		if len(d.leases) == 0 {
@@ -339,27 +339,29 @@ var uses = []struct {
 		d.gaveBack(err)
 		return err
 	}},
-	{"read", func(d *damage, c *mortise.Client) error { read, _ := c.RW(); return d.lock(read) }},
-	{"write", func(d *damage, c *mortise.Client) error { _, write := c.RW(); return d.lock(write) }},
-	{"a semaphore", func(d *damage, c *mortise.Client) error {
-		s := c.Semaphore(d.name)
+	{"read", func(d *damage, c *mortise.Client) error { read := c.RW().Read; return d.lock(read) }},
+	{"write", func(d *damage, c *mortise.Client) error { write := c.RW().Write; return d.lock(write) }},
+	{"a counting semaphore", func(d *damage, c *mortise.Client) error {
+		s := c.CountingSemaphore(d.name)
 		return errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, 3)) }),
 			d.does("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, 2) }),
 			d.does("Available", func(ctx context.Context) error { return harness.Err(s.Available(ctx)) }))
 	}},
-	{"a semaphore's Acquire", func(d *damage, c *mortise.Client) error {
-		return does(d.t, "Acquire", patience, func(ctx context.Context) error { return c.Semaphore(d.name).Acquire(ctx, 2) })
+	{"a counting semaphore's Acquire", func(d *damage, c *mortise.Client) error {
+		return does(d.t, "Acquire", patience, func(ctx context.Context) error {
+			return c.CountingSemaphore(d.name).Acquire(ctx, 2)
+		})
 	}},
-	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
-		s, n := c.Semaphore(d.name), int(d.tape.int())
+	{"a counting semaphore's size", func(d *damage, c *mortise.Client) error {
+		s, n := c.CountingSemaphore(d.name), int(d.tape.int())
 		return errors.Join(
 			d.does("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, n) }),
 			d.does("Release", func(ctx context.Context) error { return s.Release(ctx, n) }),
 			d.does("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) }))
 	}},
-	{"permits", func(d *damage, c *mortise.Client) error {
-		p := c.Permits(d.name)
+	{"a semaphore", func(d *damage, c *mortise.Client) error {
+		p := c.Semaphore(d.name)
 		err := errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, 2)) }),
 			d.does("Available", func(ctx context.Context) error { return harness.Err(p.Available(ctx)) }))
@@ -369,38 +371,44 @@ var uses = []struct {
 		}
 		return errors.Join(err, err2)
 	}},
-	{"permits' size", func(d *damage, c *mortise.Client) error {
-		p, n := c.Permits(d.name), int(d.tape.int())
+	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
+		p, n := c.Semaphore(d.name), int(d.tape.int())
 		return errors.Join(
 			d.does("AddPermits", func(ctx context.Context) error { return p.AddPermits(ctx, n) }),
 			d.does("Release", func(ctx context.Context) error { return p.Release(ctx, "30313233343536373839616263646566") }))
 	}},
 	{"a latch", func(d *damage, c *mortise.Client) error {
-		l, n := c.Latch(d.name), d.tape.int()
+		l, n := c.CountDownLatch(d.name), d.tape.int()
 		return errors.Join(
 			d.does("TrySet", func(ctx context.Context) error { return harness.Err(l.TrySet(ctx, n)) }),
 			d.does("CountDown", l.CountDown),
 			d.does("Count", func(ctx context.Context) error { return harness.Err(l.Count(ctx)) }))
 	}},
 	{"a latch's Wait", func(d *damage, c *mortise.Client) error {
-		err := does(d.t, "Wait", patience, func(ctx context.Context) error { return c.Latch(d.name).Wait(ctx) })
-		return errors.Join(err, d.does("Delete", func(ctx context.Context) error { return harness.Err(c.Latch(d.name).Delete(ctx)) }))
+		err := does(d.t, "Wait", patience, func(ctx context.Context) error { return c.CountDownLatch(d.name).Wait(ctx) })
+		return errors.Join(err, d.does("Delete", func(ctx context.Context) error {
+			return harness.Err(c.CountDownLatch(d.name).Delete(ctx))
+		}))
 	}},
 	{"Inspect", func(d *damage, c *mortise.Client) error {
 		return d.does("Inspect", func(ctx context.Context) error { return harness.Err(state(c.Inspect(ctx, d.name))) })
 	}},
-	{"InspectRW", func(d *damage, c *mortise.Client) error {
-		return d.does("InspectRW", func(ctx context.Context) error { return harness.Err(state(c.InspectRW(ctx, d.name))) })
+	{"RW().Inspect", func(d *damage, c *mortise.Client) error {
+		return d.does("RW().Inspect", func(ctx context.Context) error {
+			return harness.Err(state(c.RW().Inspect(ctx, d.name)))
+		})
 	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
 		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name)) })
 	}},
-	{"ForceUnlockRW", func(d *damage, c *mortise.Client) error {
-		return d.does("ForceUnlockRW", func(ctx context.Context) error { return harness.Err(c.ForceUnlockRW(ctx, d.name)) })
+	{"RW().ForceUnlock", func(d *damage, c *mortise.Client) error {
+		return d.does("RW().ForceUnlock", func(ctx context.Context) error {
+			return harness.Err(c.RW().ForceUnlock(ctx, d.name))
+		})
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {
-			return mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: d.name}, {Locker: c, Name: d.name + "2"}})
+			return c.LockAll(ctx, d.name, d.name+"2")
 		})
 		if err == nil {
 			d.leases = append(d.leases, l)
@@ -425,7 +433,7 @@ var uses = []struct {
 			return nil
 		}
 		under := d.leases[len(d.leases)-1].Context()
-		read, _ := c.RW()
+		read := c.RW().Read
 		l, err := call(d.t, "read under it", 2*patience, func(context.Context) (*mortise.Lease, error) {
 			return read.Lock(under, d.name, mortise.WithWait(patience))
 		})

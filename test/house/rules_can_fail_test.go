@@ -94,6 +94,20 @@ func TestEachRulePassesAndFails(t *testing.T) {
 		{"docs", "what needs none or has one", one("a/a.go",
 			documented+"// Constants.\nconst (\nC = 1\n)\ntype t int\nfunc (t) F() {}\n"+
 				"// T is t.\ntype T int\nfunc (T) String() string { return \"\" }\n"), ""},
+		{"hidden", "a result", one("a/a.go",
+			"package p\ntype t int\nfunc F() ([]*t, error) { return nil, nil }\n"), "a.F->t 1"},
+		{"hidden", "a method's result, declared elsewhere", map[string]string{
+			"a/a.go": "package p\ntype T int\nfunc (*T) F() (x map[int]t) { return }\n",
+			"a/b.go": generated + "package p\ntype t interface{}\n",
+		}, "a.T.F->t 1"},
+		{"hidden", "an embedded type", one("a/a.go",
+			"package p\ntype t[A any] int\ntype T struct { *t[int]; n t[int] }\n"), "a.T->t 1"},
+		{"hidden", "what users do not see, or can name", one("a/a.go", "package p\ntype t int\ntype T struct { t t }\n"+
+			"func f() t { return 0 }\nfunc (t) F() t { return 0 }\nfunc F[A any](t) (A, b.t, func(t)) { panic(0) }\n"), ""},
+		{"hidden", "internal and test code", map[string]string{
+			"internal/a/a.go": "package p\ntype t int\nfunc F() t { return 0 }\n",
+			"a/a_test.go":     "package p\ntype t int\nfunc F() t { return 0 }\n",
+		}, ""},
 		{"persons", "one in two words", one("a/a.go", "// Nobody knows.\npackage p\n"), "all 500"},
 		{"persons", "names only", one("a/a.go", "// The waiter knows.\npackage p\n"), ""},
 		{"persons", "in generated code", one("a/a.go", generated+"// Nobody knows.\npackage p\n"), ""},

@@ -1,6 +1,7 @@
 package house
 
 import (
+	"cmp"
 	"go/ast"
 	"iter"
 	"maps"
@@ -35,6 +36,7 @@ var rules = []rule{
 	{"params", 5, "give the helper a struct, or make it a method", perFile(params)},
 	{"columns", 0, "break the lines over 120 columns", columns},
 	{"docs", 0, "write a doc comment", docs},
+	{"hidden", 0, "export the type, or return an interface", hidden},
 	{"persons", 1, "make a thing with a name the subject", persons},
 	{"root", 2200, "move code below internal/", rootLines},
 	{"packages", 0, "add the package to arrows, or delete its line there", unlisted},
@@ -189,8 +191,7 @@ var selfEvident = []string{"Error", "Read", "ServeHTTP", "String", "Write", "Unw
 func docs(t tree) (found []finding) {
 	documented := make(map[string]bool)
 	for _, f := range t.files {
-		if f.syntax.Name.Name == "main" || strings.HasSuffix(f.path, "_test.go") || within(f.path, "test", "examples") ||
-			slices.Contains(strings.Split(f.path, "/"), "internal") {
+		if !f.importable() {
 			continue
 		}
 		documented[f.dir()] = documented[f.dir()] || f.syntax.Doc != nil
@@ -201,6 +202,54 @@ func docs(t tree) (found []finding) {
 	for dir, ok := range documented {
 		if !ok {
 			found = append(found, finding{"docs", dir, 1})
+		}
+	}
+	return found
+}
+
+// hidden finds exported functions and methods that return an unexported type of their package, and exported structs
+// that embed one: users cannot name the type, and the index of the documentation does not show it. What a returned
+// function takes and returns does not count.
+func hidden(t tree) (found []finding) {
+	unexported := make(map[string]bool)
+	for _, f := range t.files {
+		for n := range ast.Preorder(f.syntax) {
+			if spec, ok := n.(*ast.TypeSpec); ok && !spec.Name.IsExported() {
+				unexported[f.place()+"."+spec.Name.Name] = true
+			}
+		}
+	}
+	for _, f := range t.files {
+		if !f.importable() {
+			continue
+		}
+		report := func(name string, e ast.Expr) {
+			ast.Inspect(e, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok && unexported[f.place()+"."+id.Name] {
+					found = append(found, finding{"hidden", f.place() + "." + name + "->" + id.Name, 1})
+				}
+				_, qualified := n.(*ast.SelectorExpr)
+				_, function := n.(*ast.FuncType)
+				return !qualified && !function
+			})
+		}
+		for _, fn := range functions(f) {
+			name := fn.Name.Name
+			if fn.Recv != nil {
+				name = receiver(fn) + "." + name
+			}
+			if ast.IsExported(name) && fn.Name.IsExported() {
+				report(name, &ast.StructType{Fields: cmp.Or(fn.Type.Results, new(ast.FieldList))})
+			}
+		}
+		for spec := range types(f) {
+			if s, ok := spec.Type.(*ast.StructType); ok && spec.Name.IsExported() {
+				for _, x := range s.Fields.List {
+					if x.Names == nil {
+						report(spec.Name.Name, x.Type)
+					}
+				}
+			}
 		}
 	}
 	return found

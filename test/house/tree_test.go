@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,12 @@ func (f *file) test() bool {
 
 // product reports whether f is code of the product, written by hand.
 func (f *file) product() bool { return !f.test() && !f.generated && !within(f.path, "examples") }
+
+// importable reports whether f is code that users can import.
+func (f *file) importable() bool {
+	return f.syntax.Name.Name != "main" && !strings.HasSuffix(f.path, "_test.go") && !within(f.path, "test", "examples") &&
+		!slices.Contains(strings.Split(f.path, "/"), "internal")
+}
 
 // within reports whether p is one of the directories, or below one.
 func within(p string, dirs ...string) bool {

@@ -209,7 +209,7 @@ func readers(p *pair) {
 	j := p.redisson.thread(p.T, "reader").lockOf("read", p.name)
 	writer := p.javaUser(p.redisson, "write", p.name, "writer")
 	g := p.golang(slow)
-	read, write := g.RW()
+	read, write := g.RW().Read, g.RW().Write
 	ctx := context.Background()
 	inspect := func(readers int) {
 		p.Helper()
@@ -682,7 +682,7 @@ func semaphoreCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("semaphore", p.name)
 	g := p.golang()
-	s := g.Semaphore(p.name)
+	s := g.CountingSemaphore(p.name)
 	free := func(want int) {
 		p.Helper()
 		n, err := s.Available(ctx)
@@ -763,7 +763,7 @@ func permitCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang(slow)
-	s := g.Permits(p.name)
+	s := g.Semaphore(p.name)
 	counts := func(free, out int) {
 		p.Helper()
 		n, err := s.Available(ctx)
@@ -847,14 +847,14 @@ func permitsEnd(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang()
-	set, err := g.Permits(p.name).TrySetPermits(ctx, 1)
+	set, err := g.Semaphore(p.name).TrySetPermits(ctx, 1)
 	harness.FatalIf(p, err != nil || !set, "Go sets the permits: %v, %v", set, err)
-	mine := harness.Must(g.Permits(p.name).Acquire(ctx, mortise.WithLease(short)))(g.t)
+	mine := harness.Must(g.Semaphore(p.name).Acquire(ctx, mortise.WithLease(short)))(g.t)
 	got := java("acquire", request{Wait: long.Milliseconds(), Lease: short.Milliseconds()})
 	harness.FatalIf(p, !got.OK, "Java did not get the permit that had ended")
 	harness.CheckIsf(p, mine.Err(), mortise.ErrLost, "Java has the permit, and Go's says")
 	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrNotHeld, "Go releases a permit that had ended")
-	next := harness.Must(g.Permits(p.name).Acquire(ctx, in(long)))(g.t)
+	next := harness.Must(g.Semaphore(p.name).Acquire(ctx, in(long)))(g.t)
 	harness.ErrorIf(p, java("tryRelease", request{Permit: got.Text}).OK, "Java released a permit that had ended")
 	g.must(next.Err())
 	g.must(next.Release(ctx))
@@ -866,7 +866,7 @@ func latchCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("latch", p.name)
 	g := p.golang()
-	l := g.Latch(p.name)
+	l := g.CountDownLatch(p.name)
 	left := func(want int) {
 		p.Helper()
 		n, err := l.Count(ctx)

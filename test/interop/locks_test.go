@@ -61,7 +61,7 @@ func names(p *pair) {
 		name := fmt.Sprintf(pattern, p.name)
 		j := p.redisson.thread(p.T, "t").lockOf("fenced", name)
 		g := p.golang()
-		fenced := mortise.Kind{Fenced: true}
+		fenced := mortise.Fenced()
 
 		first := j.lock(minutes)
 		g.refused(fenced, name)
@@ -95,7 +95,7 @@ func onlyTheOwnerReleases(p *pair) {
 	}
 	refusedTo(j) // it is free
 
-	lease := g.lock(mortise.Kind{}, p.name)
+	lease := g.lock(plainly, p.name)
 	refusedTo(j)
 	if s := g.inspect(p.name); !s.Mine || s.Holds != 1 {
 		p.Errorf("after Java tried to unlock it: %+v", s)
@@ -107,7 +107,7 @@ func onlyTheOwnerReleases(p *pair) {
 	j.unlock()
 
 	// A lease that ran out, and the lock is another's.
-	lease = g.lock(mortise.Kind{}, p.name, mortise.WithLease(short))
+	lease = g.lock(plainly, p.name, mortise.WithLease(short))
 	j.lock(minutes)
 	harness.CheckIsf(p, lease.Err(), mortise.ErrLost, "Java has the lock, and Go's lease says")
 	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that Java holds")
@@ -116,7 +116,7 @@ func onlyTheOwnerReleases(p *pair) {
 	j.unlock()
 
 	j.lock(short)
-	lease = g.lock(mortise.Kind{}, p.name)
+	lease = g.lock(plainly, p.name)
 	refusedTo(j)
 	if s := g.inspect(p.name); !s.Mine || s.Holds != 1 {
 		p.Errorf("after Java tried to unlock what it had lost: %+v", s)
@@ -129,7 +129,7 @@ func onlyTheOwnerReleases(p *pair) {
 func javaIsWokenByTwoZeros(p *pair) {
 	j := p.redisson.thread(p.T, "waiter").lockOf("plain", p.name)
 	g := p.golang()
-	lease := g.lock(mortise.Kind{}, p.name, mortise.WithLease(minutes))
+	lease := g.lock(plainly, p.name, mortise.WithLease(minutes))
 	w := j.startLock()
 	p.waiting(1)
 	p.rests(j.owner())
@@ -162,12 +162,12 @@ func readWriteIsAnotherKind(p *pair) {
 		harness.ErrorIf(p, !s.Held || s.Holds != 1, "the %s lock after Go tried: %+v", kind, s)
 		j.unlock()
 	}
-	g.unlock(g.lock(mortise.Kind{}, p.name))
+	g.unlock(g.lock(plainly, p.name))
 }
 
 // tokens rise whichever side takes the lock, and agree where both can read one.
 func tokens(p *pair) {
-	fenced := mortise.Kind{Fenced: true}
+	fenced := mortise.Fenced()
 	g := p.golang()
 	var threads []*rlock
 	for _, name := range []string{"a", "b"} {
@@ -192,7 +192,7 @@ func tokens(p *pair) {
 		plain := j.thread.lockOf("plain", p.name)
 		plain.lock(minutes)
 		plain.unlock()
-		g.unlock(g.lock(mortise.Kind{}, p.name))
+		g.unlock(g.lock(plainly, p.name))
 	}
 	harness.ErrorIf(p, !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all),
 		"tokens do not rise: %v", all)
@@ -213,7 +213,7 @@ func tokens(p *pair) {
 // tokensOfReentry: Redisson draws another token when it enters again, which makes its
 // own outer one stale; ours keeps the token, and neither disturbs the other.
 func tokensOfReentry(p *pair) {
-	fenced := mortise.Kind{Fenced: true}
+	fenced := mortise.Fenced()
 	g := p.golang()
 	j := p.redisson.thread(p.T, "t").lockOf("fenced", p.name)
 
@@ -234,7 +234,7 @@ func tokensOfReentry(p *pair) {
 	if token, ok := inner.Token(); !ok || token != third || j.lastToken() != third {
 		p.Errorf("Go entered again: token %d (%v) instead of %d, Java reads %d", token, ok, third, j.lastToken())
 	}
-	plain := g.again(mortise.Kind{}, inner)
+	plain := g.again(plainly, inner)
 	if token, ok := plain.Token(); !ok || token != third {
 		p.Errorf("Go entered again by the plain kind: token %d (%v) instead of %d", token, ok, third)
 	}
@@ -305,13 +305,13 @@ func callees(p *pair) {
 	a, b := p.golang(), p.golang()
 	for _, kind := range []struct {
 		java string
-		kind mortise.Kind
-	}{{"plain", mortise.Kind{}}, {"fenced", mortise.Kind{Fenced: true}}, {"fair", mortise.Kind{Fair: true}}} {
+		kind mortise.LockerOption
+	}{{"plain", plainly}, {"fenced", mortise.Fenced()}, {"fair", mortise.Fair()}} {
 		j := p.redisson.thread(p.T, "t").lockOf(kind.java, p.name)
 		enter := func() (outer, inner *mortise.Lease) {
 			p.Helper()
 			outer = a.lock(kind.kind, p.name)
-			ctx := harness.Must(b.Adopt(context.Background(), mortise.ClaimsOf(outer.Context())...))(p)
+			ctx := harness.Must(b.WithDelegations(context.Background(), mortise.Delegations(outer.Context())...))(p)
 			inner = harness.Must(b.of(kind.kind).Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(p)
 			return outer, inner
 		}

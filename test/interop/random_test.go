@@ -99,16 +99,16 @@ func (p *goParty) take(kind, name string, amount int, wait, lease time.Duration)
 	}
 	switch kind {
 	case "semaphore":
-		s := p.client.Semaphore(name)
+		s := p.client.CountingSemaphore(name)
 		if wait > 0 {
 			err = s.Acquire(ctx, amount, options...)
 		} else {
 			err = s.TryAcquire(ctx, amount)
 		}
 	case "permits":
-		acquire := p.client.Permits(name).TryAcquire
+		acquire := p.client.Semaphore(name).TryAcquire
 		if wait > 0 {
-			acquire = p.client.Permits(name).Acquire
+			acquire = p.client.Semaphore(name).Acquire
 		}
 		var got *mortise.Permit
 		if got, err = acquire(ctx, options...); err == nil {
@@ -140,7 +140,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 	ctx := context.Background()
 	switch kind {
 	case "semaphore":
-		return p.client.Semaphore(name).Release(ctx, amount)
+		return p.client.CountingSemaphore(name).Release(ctx, amount)
 	case "permits":
 		held := p.permits[name]
 		last := held[len(held)-1]
@@ -149,7 +149,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 			return fmt.Errorf("the permit had ended: %w", err)
 		}
 		if len(held)%2 == 0 {
-			return p.client.Permits(name).Release(ctx, last.ID())
+			return p.client.Semaphore(name).Release(ctx, last.ID())
 		}
 		return last.Release(ctx)
 	}
@@ -163,7 +163,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 }
 
 func (p *goParty) countDown(name string) error {
-	return p.client.Latch(name).CountDown(context.Background())
+	return p.client.CountDownLatch(name).CountDown(context.Background())
 }
 
 // ledger is where it is written down which owner holds what, outside of Redis: after it
@@ -347,7 +347,7 @@ func random(p *pair) {
 		}
 	}
 	// Each has counted down as often as it did something.
-	left, err := p.golang().Latch(latch).Count(context.Background())
+	left, err := p.golang().CountDownLatch(latch).Count(context.Background())
 	p.agree("the latch", opener.do(request{Op: "count", Kind: "latch", Name: latch}).Number, int(left), err, 1)
 	opener.do(request{Op: "countDown", Kind: "latch", Name: latch})
 	for _, u := range waits {

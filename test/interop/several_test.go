@@ -24,7 +24,7 @@ type seat struct {
 	name     string
 }
 
-// together takes several locks as one: LockAll against RedissonMultiLock, or Red against
+// together takes several locks as one: LockAll against RedissonMultiLock, or Quorum against
 // RedissonRedLock.
 type together struct {
 	*pair
@@ -74,7 +74,8 @@ func lockAll(s *together) func(fresh, backwards bool) func(context.Context, ...m
 	}
 }
 
-func redOf(s *together) func(fresh, backwards bool) func(context.Context, ...mortise.Option) (*mortise.Lease, error) {
+func quorumOf(s *together) func(fresh, backwards bool) func(context.Context, ...mortise.Option) (*mortise.Lease,
+	error) {
 	return func(fresh, _ bool) func(context.Context, ...mortise.Option) (*mortise.Lease, error) {
 		s.Helper()
 		var clients []*mortise.Client
@@ -85,9 +86,9 @@ func redOf(s *together) func(fresh, backwards bool) func(context.Context, ...mor
 			}
 			clients = append(clients, g.Client)
 		}
-		red := harness.Must(mortise.Red(clients...))(s)
+		quorum := harness.Must(mortise.Quorum(clients...))(s)
 		return func(ctx context.Context, opts ...mortise.Option) (*mortise.Lease, error) {
-			return red.Lock(ctx, s.seats[0].name, opts...)
+			return quorum.Lock(ctx, s.seats[0].name, opts...)
 		}
 	}
 }
@@ -123,7 +124,7 @@ func (s *together) test() {
 	// Java holds, Go waits.
 	harness.FatalIf(s, !j.do(s.ask("tryLock", 0)).OK, "Java cannot take what is free")
 	for _, seat := range s.seats {
-		seat.golang.refused(mortise.Kind{}, seat.name)
+		seat.golang.refused(plainly, seat.name)
 	}
 	s.refused(lock)
 	w := &waiting{done: make(chan struct{})}
@@ -162,7 +163,7 @@ func (s *together) test() {
 	s.refused(lock)
 	j.do(s.ask("unlock", 0))
 
-	// One is a stranger's. Of several locks none can be had then, and none is left held; of a Red one
+	// One is a stranger's. Of several locks none can be had then, and none is left held; of a Quorum one
 	// of three does not matter: still only one gets it.
 	last := s.seats[len(s.seats)-1]
 	stranger := harness.Must(last.pair.golang(slow).Lock(ctx, last.name, in(long)))(s)
@@ -245,8 +246,8 @@ func (s *together) fight() {
 	s.figure(fmt.Sprintf("%d turns of four in", total.Load()), time.Since(start))
 }
 
-// voter is for clients of a Red: the servers are new, and none has forgotten anything.
-var voter = mortise.WithStayOut(0)
+// voter is for clients of a Quorum: the servers are new, and none has forgotten anything.
+var voter = mortise.WithRejoinDelay(0)
 
 // TestServers: several stores that know nothing of each other. Which stores they are does not
 // matter to either side, so there are no clusters here.
@@ -276,7 +277,7 @@ func TestServers(t *testing.T) {
 						}
 						s.pair = s.seats[0].pair
 						if s.lock = lockAll(s); kind == "red" {
-							s.lock = redOf(s)
+							s.lock = quorumOf(s)
 						}
 						s.test()
 						if t.Failed() {

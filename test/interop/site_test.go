@@ -243,11 +243,14 @@ type pair struct {
 	name string
 }
 
+// plainly is the plain kind's.
+var plainly mortise.LockerOption
+
 // fenced and plain are the kinds that most tests run on, by Java's name.
 var bothKinds = []struct {
 	java string
-	kind mortise.Kind
-}{{"plain", mortise.Kind{}}, {"fenced", mortise.Kind{Fenced: true}}}
+	kind mortise.LockerOption
+}{{"plain", plainly}, {"fenced", mortise.Fenced()}}
 
 // golang is a Go client, a process of its own as far as the store can tell.
 type golang struct {
@@ -268,21 +271,21 @@ func (p *pair) golang(opts ...mortise.ClientOption) *golang {
 // test. It does not bound the lease.
 func in(d time.Duration) mortise.Option { return mortise.WithWait(d) }
 
-func (g *golang) of(k mortise.Kind) mortise.Locker {
+func (g *golang) of(k mortise.LockerOption) mortise.Locker {
 	g.t.Helper()
-	l := harness.Must(g.Kind(k))(g.t)
+	l := harness.Must(g.Locker(k))(g.t)
 	return l
 }
 
 // lock takes a lock that is free, or is about to be.
-func (g *golang) lock(k mortise.Kind, name string, opts ...mortise.Option) *mortise.Lease {
+func (g *golang) lock(k mortise.LockerOption, name string, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
 	lease := harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
 	return lease
 }
 
 // again enters a lock again.
-func (g *golang) again(k mortise.Kind, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
+func (g *golang) again(k mortise.LockerOption, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
 	lease := harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
 	return lease
@@ -293,7 +296,7 @@ func (g *golang) unlock(l *mortise.Lease) {
 	harness.OK(g.t, l.Unlock(context.Background()))
 }
 
-func (g *golang) inspect(name string) mortise.State {
+func (g *golang) inspect(name string) mortise.LockInfo {
 	g.t.Helper()
 	s := harness.Must(g.Inspect(context.Background(), name))(g.t)
 	return s
@@ -301,7 +304,7 @@ func (g *golang) inspect(name string) mortise.State {
 
 // refused asserts that the lock is held by another, and returns what is said to be
 // left of its lease.
-func (g *golang) refused(k mortise.Kind, name string) time.Duration {
+func (g *golang) refused(k mortise.LockerOption, name string) time.Duration {
 	g.t.Helper()
 	lease, err := g.of(k).TryLock(context.Background(), name)
 	if err == nil {
@@ -322,7 +325,7 @@ type waiting struct {
 	at     time.Time
 }
 
-func (g *golang) startLock(k mortise.Kind, name string, opts ...mortise.Option) *waiting {
+func (g *golang) startLock(k mortise.LockerOption, name string, opts ...mortise.Option) *waiting {
 	g.t.Helper()
 	w := &waiting{done: make(chan struct{})}
 	l := g.of(k)

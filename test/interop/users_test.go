@@ -183,16 +183,16 @@ func (p *pair) goUser(g *golang, kind, name string) *goUser {
 // locker is the Locker of a kind, by Java's name.
 func (g *golang) locker(kind string) mortise.Locker {
 	g.t.Helper()
-	read, write := g.RW()
+	read, write := g.RW().Read, g.RW().Write
 	switch kind {
 	case "plain":
 		return g.Client
 	case "fenced":
-		return g.of(mortise.Kind{Fenced: true})
+		return g.of(mortise.Fenced())
 	case "fair":
-		return g.of(mortise.Kind{Fair: true})
+		return g.of(mortise.Fair())
 	case "spin":
-		return g.of(mortise.Kind{Spin: 5 * time.Millisecond})
+		return g.of(mortise.Polling(5 * time.Millisecond))
 	case "read":
 		return read
 	case "write":
@@ -203,12 +203,12 @@ func (g *golang) locker(kind string) mortise.Locker {
 }
 
 // inspectOf is Inspect of a kind, by Java's name.
-func (g *golang) inspectOf(kind, name string) mortise.State {
+func (g *golang) inspectOf(kind, name string) mortise.LockInfo {
 	g.t.Helper()
 	if kind != "read" && kind != "write" {
 		return g.inspect(name)
 	}
-	s := harness.Must(g.InspectRW(context.Background(), name))(g.t)
+	s := harness.Must(g.RW().Inspect(context.Background(), name))(g.t)
 	return s
 }
 
@@ -217,7 +217,7 @@ func (g *golang) force(kind, name string) bool {
 	g.t.Helper()
 	force := g.ForceUnlock
 	if kind == "read" || kind == "write" {
-		force = g.ForceUnlockRW
+		force = g.RW().ForceUnlock
 	}
 	was := harness.Must(force(context.Background(), name))(g.t)
 	return was
@@ -247,14 +247,14 @@ func (u *goUser) take(lease time.Duration) {
 	var err error
 	switch u.kind {
 	case "latch":
-		set, err := u.Latch(u.name).TrySet(ctx, 1)
+		set, err := u.CountDownLatch(u.name).TrySet(ctx, 1)
 		harness.FatalIf(u.t, err != nil || !set, "Go sets the latch %s: %v, %v", u.name, set, err)
 	case "semaphore":
-		_ = harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
-		u.must(u.Semaphore(u.name).Acquire(ctx, 1, in(long)))
+		_ = harness.Must(u.CountingSemaphore(u.name).TrySetPermits(ctx, 1))(u.t)
+		u.must(u.CountingSemaphore(u.name).Acquire(ctx, 1, in(long)))
 	case "permits":
-		_ = harness.Must(u.Permits(u.name).TrySetPermits(ctx, 1))(u.t)
-		u.permit, err = u.Permits(u.name).Acquire(ctx, options...)
+		_ = harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
+		u.permit, err = u.Semaphore(u.name).Acquire(ctx, options...)
 		u.must(err)
 	default:
 		u.lease, err = u.locker(u.kind).Lock(ctx, u.name, options...)
@@ -274,13 +274,13 @@ func (u *goUser) left() time.Duration {
 	var err error
 	switch u.kind {
 	case "latch":
-		n, err := u.Latch(u.name).Count(ctx)
+		n, err := u.CountDownLatch(u.name).Count(ctx)
 		harness.ErrorIf(u.t, err != nil || n <= 0, "Go says that the count is %d, %v", n, err)
 		return 0
 	case "semaphore":
-		err = u.Semaphore(u.name).TryAcquire(ctx, 1)
+		err = u.CountingSemaphore(u.name).TryAcquire(ctx, 1)
 	case "permits":
-		_, err = u.Permits(u.name).TryAcquire(ctx)
+		_, err = u.Semaphore(u.name).TryAcquire(ctx)
 	default:
 		_, err = u.locker(u.kind).TryLock(ctx, u.name)
 	}
@@ -307,11 +307,11 @@ func (u *goUser) begin() {
 		ctx := context.Background()
 		switch u.kind {
 		case "latch":
-			w.err = u.Latch(u.name).Wait(ctx, in(minutes))
+			w.err = u.CountDownLatch(u.name).Wait(ctx, in(minutes))
 		case "semaphore":
-			w.err = u.Semaphore(u.name).Acquire(ctx, 1, in(minutes))
+			w.err = u.CountingSemaphore(u.name).Acquire(ctx, 1, in(minutes))
 		case "permits":
-			w.permit, w.err = u.Permits(u.name).Acquire(ctx, in(minutes), mortise.WithLease(minutes))
+			w.permit, w.err = u.Semaphore(u.name).Acquire(ctx, in(minutes), mortise.WithLease(minutes))
 		default:
 			w.lease, w.err = locker.Lock(ctx, u.name, in(minutes), mortise.WithLease(minutes))
 		}
@@ -335,9 +335,9 @@ func (u *goUser) give() {
 	ctx := context.Background()
 	switch u.kind {
 	case "latch":
-		u.must(u.Latch(u.name).CountDown(ctx))
+		u.must(u.CountDownLatch(u.name).CountDown(ctx))
 	case "semaphore":
-		u.must(u.Semaphore(u.name).Release(ctx, 1))
+		u.must(u.CountingSemaphore(u.name).Release(ctx, 1))
 	case "permits":
 		u.must(u.permit.Release(ctx))
 	default:

@@ -36,7 +36,7 @@ func openClients(t *testing.T) []*world {
 			w.client[i] = newClient(t, s, mortise.WithID(fmt.Sprintf("%s%d", fresh(), i)), mortise.WithObserver(mortise.Observer{
 				Waiting: func(mortise.WaitingEvent) { w.waiting.Add(1) },
 			}))
-			w.fenced[i] = harness.Must(w.client[i].Kind(mortise.Kind{Fenced: true}))(t)
+			w.fenced[i] = harness.Must(w.client[i].Locker(mortise.Fenced()))(t)
 		}
 		all = append(all, w)
 	}
@@ -256,7 +256,7 @@ func (h *history) liveOf(n int, name string) (live []*drawn) {
 	return live
 }
 
-func (h *history) state(t *rapid.T, w *world, name string) mortise.State {
+func (h *history) state(t *rapid.T, w *world, name string) mortise.LockInfo {
 	t.Helper()
 	s, err := w.client[0].Inspect(context.Background(), w.key(name))
 	harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)

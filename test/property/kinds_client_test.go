@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,13 +20,14 @@ import (
 // kinds that share a record and exclude each other.
 type family struct {
 	lockers func(t *testing.T, c *mortise.Client) []mortise.Locker
-	kinds   []mortise.Kind // of each locker; nil for a read-write lock
-	inspect func(c *mortise.Client, name string) (mortise.State, error)
+	kinds   [][]mortise.LockerOption // of each locker; nil for a read-write lock
+	inspect func(c *mortise.Client, name string) (mortise.LockInfo, error)
 	force   func(c *mortise.Client, name string) (bool, error)
 	topic   backend.Kind
 }
 
-var allKinds = []mortise.Kind{{}, {Fenced: true}, {NonReentrant: true}, {Spin: time.Millisecond}, {Fair: true}, {Fair: true, Fenced: true, NonReentrant: true}}
+var allKinds = [][]mortise.LockerOption{{}, {mortise.Fenced()}, {mortise.NonReentrant()}, {mortise.Polling(time.Millisecond)},
+	{mortise.Fair()}, {mortise.Fair(), mortise.Fenced(), mortise.NonReentrant()}}
 
 const reads, writes = 0, 1 // the lockers of a read-write lock
 
@@ -33,24 +35,26 @@ var families = map[string]family{
 	"lock": {
 		lockers: func(t *testing.T, c *mortise.Client) (all []mortise.Locker) {
 			for _, k := range allKinds {
-				l := harness.Must(c.Kind(k))(t)
+				l := harness.Must(c.Locker(k...))(t)
 				all = append(all, l)
 			}
 			return all
 		},
 		kinds:   allKinds,
-		inspect: func(c *mortise.Client, n string) (mortise.State, error) { return c.Inspect(context.Background(), n) },
+		inspect: func(c *mortise.Client, n string) (mortise.LockInfo, error) { return c.Inspect(context.Background(), n) },
 		force:   func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlock(context.Background(), n) },
 		topic:   backend.KindLock,
 	},
 	"rw": {
 		lockers: func(_ *testing.T, c *mortise.Client) []mortise.Locker {
-			r, w := c.RW()
+			r, w := c.RW().Read, c.RW().Write
 			return []mortise.Locker{r, w}
 		},
-		inspect: func(c *mortise.Client, n string) (mortise.State, error) { return c.InspectRW(context.Background(), n) },
-		force:   func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlockRW(context.Background(), n) },
-		topic:   backend.KindWrite,
+		inspect: func(c *mortise.Client, n string) (mortise.LockInfo, error) {
+			return c.RW().Inspect(context.Background(), n)
+		},
+		force: func(c *mortise.Client, n string) (bool, error) { return c.RW().ForceUnlock(context.Background(), n) },
+		topic: backend.KindWrite,
 	},
 }
 
@@ -134,7 +138,7 @@ func (c *company) outcome(from *party, kind int) []string {
 		}
 		return []string{granted, refused}
 	}
-	if c.family.kinds != nil && c.family.kinds[kind].NonReentrant {
+	if c.family.kinds != nil && slices.Contains(c.family.kinds[kind], mortise.NonReentrant()) {
 		return []string{invalid}
 	}
 	w := from.writer()
@@ -197,7 +201,7 @@ func (c *company) lock(t *rapid.T) {
 		}
 		if got == "ok" && c.family.kinds != nil {
 			// An owner that was fenced once need not be again.
-			if tok, fenced := p.in[n].Token(); c.family.kinds[kind].Fenced && (!fenced || tok <= 0) {
+			if tok, fenced := p.in[n].Token(); slices.Contains(c.family.kinds[kind], mortise.Fenced()) && (!fenced || tok <= 0) {
 				t.Fatalf("%s: token %d, %v", w.label, tok, fenced)
 			}
 		}
@@ -370,11 +374,11 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 		switch kind {
 		case backend.KindCountingSemaphore:
 			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
-				return c.Semaphore(name).TrySetPermits(ctx, n)
+				return c.CountingSemaphore(name).TrySetPermits(ctx, n)
 			},
-				func(c *mortise.Client, name string, n int) error { return c.Semaphore(name).AddPermits(ctx, n) })
+				func(c *mortise.Client, name string, n int) error { return c.CountingSemaphore(name).AddPermits(ctx, n) })
 			available = func(c *mortise.Client, name string) (int64, error) {
-				n, err := c.Semaphore(name).Available(ctx)
+				n, err := c.CountingSemaphore(name).Available(ctx)
 				return int64(n), err
 			}
 			ops["acquire"] = func(t *rapid.T) {
@@ -383,30 +387,32 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				wait := r.yes && rapid.Bool().Draw(t, "wait")
 				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(_ int, c *mortise.Client, name string) string {
 					if wait {
-						return verdict(c.Semaphore(name).Acquire(ctx, n))
+						return verdict(c.CountingSemaphore(name).Acquire(ctx, n))
 					}
-					return verdict(c.Semaphore(name).TryAcquire(ctx, n))
+					return verdict(c.CountingSemaphore(name).TryAcquire(ctx, n))
 				})
 			}
 			ops["acquire too"] = ops["acquire"]
 			ops["release"] = func(t *rapid.T) {
 				n := some(t)
 				k.addCount(request(n))
-				each(t, fmt.Sprint("release ", n), "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.Semaphore(name).Release(ctx, n)) })
+				each(t, fmt.Sprint("release ", n), "ok", func(_ int, c *mortise.Client, name string) string {
+					return verdict(c.CountingSemaphore(name).Release(ctx, n))
+				})
 			}
 			ops["drain"] = func(t *rapid.T) {
 				each(t, "drain", number(k.drain(request(0)).n), func(_ int, c *mortise.Client, name string) string {
-					n, err := c.Semaphore(name).Drain(ctx)
+					n, err := c.CountingSemaphore(name).Drain(ctx)
 					return fmt.Sprint(n, " ", verdict(err))
 				})
 			}
 		case backend.KindSemaphore:
 			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
-				return c.Permits(name).TrySetPermits(ctx, n)
+				return c.Semaphore(name).TrySetPermits(ctx, n)
 			},
-				func(c *mortise.Client, name string, n int) error { return c.Permits(name).AddPermits(ctx, n) })
+				func(c *mortise.Client, name string, n int) error { return c.Semaphore(name).AddPermits(ctx, n) })
 			available = func(c *mortise.Client, name string) (int64, error) {
-				n, err := c.Permits(name).Available(ctx)
+				n, err := c.Semaphore(name).Available(ctx)
 				return int64(n), err
 			}
 			ops["acquire"] = func(t *rapid.T) {
@@ -415,7 +421,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				got := make([]*mortise.Permit, len(worlds))
 				each(t, "acquire", took(r.yes), func(n int, c *mortise.Client, name string) (v string) {
 					var err error
-					got[n], err = c.Permits(name).TryAcquire(ctx, mortise.WithLease(long))
+					got[n], err = c.Semaphore(name).TryAcquire(ctx, mortise.WithLease(long))
 					return verdict(err)
 				})
 				if r.yes {
@@ -436,7 +442,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 					each(t, fmt.Sprintf("release of %d, by id %v", i, byID), want, func(n int, c *mortise.Client, name string) string {
 						var err error
 						if p := out[i][n]; byID {
-							err = c.Permits(name).Release(ctx, p.ID())
+							err = c.Semaphore(name).Release(ctx, p.ID())
 						} else {
 							err = p.Release(ctx)
 						}
@@ -449,22 +455,26 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			}
 			ops["release"], ops["release by id"] = release(false), release(true)
 		case backend.KindCountDownLatch:
-			available = func(c *mortise.Client, name string) (int64, error) { return c.Latch(name).Count(ctx) }
+			available = func(c *mortise.Client, name string) (int64, error) { return c.CountDownLatch(name).Count(ctx) }
 			ops["set"] = func(t *rapid.T) {
 				n := some(t)
-				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string { return said(c.Latch(name).TrySet(ctx, int64(n))) })
+				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string {
+					return said(c.CountDownLatch(name).TrySet(ctx, int64(n)))
+				})
 			}
 			ops["down"] = func(t *rapid.T) {
 				k.countDown(request(1))
-				each(t, "count down", "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.Latch(name).CountDown(ctx)) })
+				each(t, "count down", "ok", func(_ int, c *mortise.Client, name string) string {
+					return verdict(c.CountDownLatch(name).CountDown(ctx))
+				})
 			}
 			ops["down too"] = ops["down"]
 			ops["delete"] = func(t *rapid.T) {
-				each(t, "delete", says(k.deleteCount(request(0))), func(_ int, c *mortise.Client, name string) string { return said(c.Latch(name).Delete(ctx)) })
+				each(t, "delete", says(k.deleteCount(request(0))), func(_ int, c *mortise.Client, name string) string { return said(c.CountDownLatch(name).Delete(ctx)) })
 			}
 			ops["wait"] = func(t *rapid.T) {
 				if k.there() == 0 {
-					each(t, "wait", "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.Latch(name).Wait(ctx)) })
+					each(t, "wait", "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.CountDownLatch(name).Wait(ctx)) })
 				}
 			}
 		}

@@ -130,10 +130,10 @@ func Client(t testing.TB, b backend.Backend, opts ...mortise.ClientOption) *mort
 	return c
 }
 
-// Kind is a client's locker of a kind.
-func Kind(t T, c *mortise.Client, k mortise.Kind) mortise.Locker {
+// Locker is a client's locker with options.
+func Locker(t T, c *mortise.Client, opts ...mortise.LockerOption) mortise.Locker {
 	t.Helper()
-	return Must(c.Kind(k))(t)
+	return Must(c.Locker(opts...))(t)
 }
 
 // EachLibrary runs a test on each library, side by side.
@@ -192,7 +192,7 @@ func ErrorNames(err error) string {
 	}{
 		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", mortise.ErrNotHeld}, {"Lost", mortise.ErrLost},
 		{"Released", mortise.ErrReleased}, {"Closed", mortise.ErrClosed}, {"Unavailable", mortise.ErrUnavailable},
-		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrBadName}, {"Invalid", mortise.ErrInvalid},
+		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrInvalidName}, {"Invalid", mortise.ErrInvalid},
 		{"backend.WrongKind", backend.ErrWrongKind}, {"backend.SessionClosed", backend.ErrSessionClosed},
 		{"Canceled", context.Canceled}, {"DeadlineExceeded", context.DeadlineExceeded},
 	} {

@@ -262,12 +262,11 @@ func fencing(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	fenced := mortise.Kind{Fenced: true}
-	alice, err := clients[0].Kind(fenced)
+	alice, err := clients[0].Locker(mortise.Fenced())
 	if err != nil {
 		return err
 	}
-	bob, err := clients[1].Kind(fenced)
+	bob, err := clients[1].Locker(mortise.Fenced())
 	if err != nil {
 		return err
 	}

@@ -25,13 +25,13 @@ import (
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
-func passportKey(id string) delegation.Key {
+func ringKey(id string) delegation.Key {
 	return delegation.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
 }
 
 func newRing(t testing.TB, id string) *delegation.Ring {
 	t.Helper()
-	return check.Value(delegation.NewRing(passportKey(id))).In(t)
+	return check.Value(delegation.NewRing(ringKey(id))).In(t)
 }
 
 func newIssuer(t testing.TB, s delegation.Signer, opts ...delegation.Option) *delegation.Issuer {
@@ -71,8 +71,8 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (r *recorder) CloseIdleConnections() { r.idle++ }
 
-// passports are what a request carries, in whatever case.
-func passports(h http.Header) (all []string) {
+// entries are what a request carries, in whatever case.
+func entries(h http.Header) (all []string) {
 	for name, values := range h {
 		if strings.EqualFold(name, delegation.Header) {
 			all = append(all, values...)
@@ -115,13 +115,13 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 			if len(req.Header) != 1 {
 				t.Errorf("%s: the request was altered: %v", url, req.Header)
 			}
-			got := passports(base.got.Header)
+			got := entries(base.got.Header)
 			if ctx != held || audience == "" {
 				check.ErrorIf(t, len(got) != 0 || base.got != req, "%s: sent %v", url, got)
 				continue
 			}
 			check.FatalIf(t, len(got) != 1 || base.got.Header.Get("Traceparent") == "", "%s: sent %v", url, base.got.Header)
-			if p, err := newChecker(t, ring, audience).Check(ctx, got...); err != nil || p.Claims[0].Name != "orders:42" {
+			if p, err := newChecker(t, ring, audience).Check(ctx, got...); err != nil || p.Delegations[0].Name != "orders:42" {
 				t.Errorf("%s: %+v, %v", url, p, err)
 			}
 		}
@@ -138,13 +138,13 @@ func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
 	tr := httplock.NewTransport(&base, newIssuer(t, ring), httplock.Origins{"https://stock.internal": "stock"})
 	for _, url := range []string{"https://stock.internal/", "https://elsewhere.example/"} {
 		for _, ctx := range []context.Context{held, context.Background()} {
-			for _, name := range []string{delegation.Header, "mortise-passport", "MORTISE-PASSPORT"} {
+			for _, name := range []string{delegation.Header, "mortise-delegation", "MORTISE-DELEGATION"} {
 				req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 				req.Header[name] = []string{"forged", "forged again"}
 				if _, err := tr.RoundTrip(req); err != nil {
 					t.Fatal(err)
 				}
-				got, want := passports(base.got.Header), 0
+				got, want := entries(base.got.Header), 0
 				if ctx == held && strings.Contains(url, "stock") {
 					want = 1
 				}
@@ -168,7 +168,7 @@ func TestRedirects(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
-			seen[name+r.URL.Path] = passports(r.Header)
+			seen[name+r.URL.Path] = entries(r.Header)
 			mu.Unlock()
 			if to := r.URL.Query().Get("to"); to != "" {
 				http.Redirect(w, r, to, http.StatusTemporaryRedirect)
@@ -224,12 +224,12 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 }
 
 // Each refusal: its status, its type, its own error; the handler is not reached, and it is logged and counted.
-func TestAdoptRefuses(t *testing.T) {
+func TestAcceptRefuses(t *testing.T) {
 	locks, ring := inMemory(t, memory.New()), newRing(t, "k1")
 	now := time.Now()
-	make := func(s delegation.Signer, change func(*delegation.Passport)) string {
-		p := delegation.Passport{Audience: "stock", Issued: now, Expires: now.Add(20 * time.Second),
-			Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
+	make := func(s delegation.Signer, change func(*delegation.Entry)) string {
+		p := delegation.Entry{Audience: "stock", Issued: now, Expires: now.Add(20 * time.Second),
+			Delegations: []mortise.Delegation{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 		if change != nil {
 			change(&p)
 		}
@@ -246,15 +246,15 @@ func TestAdoptRefuses(t *testing.T) {
 	}{
 		{"tampered", []string{make(impostor, nil)}, 403, delegation.ErrTampered},
 		{"unknown key", []string{make(newRing(t, "k2"), nil)}, 403, delegation.ErrUnknownKey},
-		{"wrong audience", []string{make(ring, func(p *delegation.Passport) { p.Audience = "billing" })}, 403,
+		{"wrong audience", []string{make(ring, func(p *delegation.Entry) { p.Audience = "billing" })}, 403,
 			delegation.ErrWrongAudience},
 		{"expired", []string{make(ring,
-			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, 403,
+			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, 403,
 			delegation.ErrExpired},
 		{"not yet valid", []string{make(ring,
-			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, 403,
+			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, 403,
 			delegation.ErrNotYetValid},
-		{"for too long", []string{make(ring, func(p *delegation.Passport) { p.Expires = now.Add(time.Hour) })}, 403,
+		{"for too long", []string{make(ring, func(p *delegation.Entry) { p.Expires = now.Add(time.Hour) })}, 403,
 			delegation.ErrLifetime},
 		{"oversize", []string{good + strings.Repeat("A", delegation.MaxEntry)}, 400, delegation.ErrOversize},
 		{"duplicated", []string{good, good}, 400, delegation.ErrDuplicated},
@@ -273,12 +273,12 @@ func TestAdoptRefuses(t *testing.T) {
 				delegation.WithObserver(delegation.Observer{Checked: func(e delegation.CheckedEvent) {
 					checked = append(checked, e.Err)
 				}}))
-			adopt := httplock.Adopt(locks, c,
-				httplock.WithAnswer(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
+			accept := httplock.AcceptDelegations(locks, c,
+				httplock.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
 					cause = p.Err
 					p.ServeHTTP(w, r)
 				}))
-			srv := httptest.NewServer(adopt(http.HandlerFunc(func(http.ResponseWriter,
+			srv := httptest.NewServer(accept(http.HandlerFunc(func(http.ResponseWriter,
 				*http.Request) {
 				t.Error("the handler was reached")
 			})))
@@ -290,7 +290,7 @@ func TestAdoptRefuses(t *testing.T) {
 			check.NoError(t, err)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadPassport) ||
+			if err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadDelegation) ||
 				!strings.Contains(string(body), delegation.Reason(test.want)) {
 				t.Errorf("%d %s %v", resp.StatusCode, body, err)
 			}
@@ -305,7 +305,7 @@ func TestAdoptRefuses(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set(delegation.Header, good)
-		httplock.Adopt(locks, newChecker(t, awayVerifier{}, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
+		httplock.AcceptDelegations(locks, newChecker(t, awayVerifier{}, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
 			!strings.Contains(w.Body.String(), httplock.TypeUnverified) {
 			t.Errorf("%d %s", w.Code, w.Body)
@@ -315,7 +315,7 @@ func TestAdoptRefuses(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set(delegation.Header, good)
-		httplock.Adopt(cannot{}, newChecker(t, ring, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
+		httplock.AcceptDelegations(cannot{}, newChecker(t, ring, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
 		if w.Code != 500 || !strings.Contains(w.Body.String(), httplock.TypeInternal) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
@@ -330,14 +330,14 @@ func (awayVerifier) Verify(context.Context, string, []byte, []byte) error {
 
 type cannot struct{}
 
-func (cannot) Adopt(context.Context, ...mortise.Claim) (context.Context, error) {
+func (cannot) WithDelegations(context.Context, ...mortise.Delegation) (context.Context, error) {
 	return nil, mortise.ErrInvalid
 }
 
 func TestARequestThatTellsNothingPasses(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "/", nil)
-	httplock.Adopt(cannot{}, newChecker(t, awayVerifier{},
+	httplock.AcceptDelegations(cannot{}, newChecker(t, awayVerifier{},
 		"stock"))(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
 		check.ErrorIf(t, got != r, "it was altered")
 	})).ServeHTTP(w, r)
@@ -349,11 +349,11 @@ func TestARequestThatTellsNothingPasses(t *testing.T) {
 // an underscore, which some servers take for the same, and one in a trailer.
 func TestHeadersByHand(t *testing.T) {
 	ring := newRing(t, "k1")
-	p := delegation.Passport{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second),
-		Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
+	p := delegation.Entry{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second),
+		Delegations: []mortise.Delegation{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 	good := check.Value(p.Sign(context.Background(), ring)).In(t)
-	var adopted []string
-	srv := httptest.NewServer(httplock.Adopt(adopting{&adopted},
+	var accepted []string
+	srv := httptest.NewServer(httplock.AcceptDelegations(accepting{&accepted},
 		newChecker(t, ring, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 	})))
@@ -361,31 +361,31 @@ func TestHeadersByHand(t *testing.T) {
 	for _, test := range []struct {
 		name, headers, rest string
 		status              int
-		adopted             int
+		accepted            int
 	}{
-		{"as it should be", "Mortise-Passport: " + good + "\r\n", "", 200, 1},
-		{"in another case", "mORTISE-pASSPORT: " + good + "\r\n", "", 200, 1},
-		{"twice, in two cases", "Mortise-Passport: " + good + "\r\nmortise-passport: " + good + "\r\n", "", 400, 0},
-		{"continued", "Mortise-Passport: " + good[:50] + "\r\n " + good[50:] + "\r\n", "", 400, 0},
-		{"with an underscore", "Mortise_Passport: " + good + "\r\n", "", 200, 0},
-		{"in a trailer", "Trailer: Mortise-Passport\r\nTransfer-Encoding: chunked\r\n", "0\r\nMortise-Passport: " + good +
+		{"as it should be", "Mortise-Delegation: " + good + "\r\n", "", 200, 1},
+		{"in another case", "mORTISE-dELEGATION: " + good + "\r\n", "", 200, 1},
+		{"twice, in two cases", "Mortise-Delegation: " + good + "\r\nmortise-delegation: " + good + "\r\n", "", 400, 0},
+		{"continued", "Mortise-Delegation: " + good[:50] + "\r\n " + good[50:] + "\r\n", "", 400, 0},
+		{"with an underscore", "Mortise_Delegation: " + good + "\r\n", "", 200, 0},
+		{"in a trailer", "Trailer: Mortise-Delegation\r\nTransfer-Encoding: chunked\r\n", "0\r\nMortise-Delegation: " + good +
 			"\r\n\r\n", 200, 0},
 	} {
-		adopted = nil
+		accepted = nil
 		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 		check.NoError(t, err)
 		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\n%s", test.headers, test.rest)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		conn.Close()
-		check.ErrorIf(t, err != nil || resp.StatusCode != test.status || len(adopted) != test.adopted,
-			"%s: %v, %v; adopted %v", test.name, resp, err, adopted)
+		check.ErrorIf(t, err != nil || resp.StatusCode != test.status || len(accepted) != test.accepted,
+			"%s: %v, %v; accepted %v", test.name, resp, err, accepted)
 	}
 }
 
-type adopting struct{ names *[]string }
+type accepting struct{ names *[]string }
 
-func (a adopting) Adopt(ctx context.Context, claims ...mortise.Claim) (context.Context, error) {
-	for _, c := range claims {
+func (a accepting) WithDelegations(ctx context.Context, delegations ...mortise.Delegation) (context.Context, error) {
+	for _, c := range delegations {
 		*a.names = append(*a.names, c.Name)
 	}
 	return ctx, nil
@@ -408,10 +408,10 @@ func newPair(t *testing.T, told bool, a, b func(p *pair, w http.ResponseWriter, 
 	p.la, p.lb = inMemory(t, p.store), inMemory(t, p.store)
 	serve := func(name string, locks *mortise.Client, h func(*pair, http.ResponseWriter, *http.Request)) *httptest.Server {
 		lock := httplock.New(locks, orders, opts...)
-		adopt := httplock.Adopt(locks, newChecker(t, p.ring, name))
+		accept := httplock.AcceptDelegations(locks, newChecker(t, p.ring, name))
 		mux := http.NewServeMux()
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(p, w, r) })
-		mux.Handle("/orders/{id}", adopt(lock(handler)))
+		mux.Handle("/orders/{id}", accept(lock(handler)))
 		mux.Handle("/plain/{id}", handler)
 		srv := httptest.NewUnstartedServer(mux)
 		srv.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -451,7 +451,7 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 	// a -> b -> a, all of orders:42; the last one only answers.
 	hop := func(next func(p *pair) string) func(*pair, http.ResponseWriter, *http.Request) {
 		return func(p *pair, w http.ResponseWriter, r *http.Request) {
-			h := passports(r.Header)
+			h := entries(r.Header)
 			check.ErrorIf(p, len(h) != 0, "the handler sees %v", h)
 			if r.URL.Query().Get("last") != "" {
 				fmt.Fprint(w, httplock.Lease(r.Context()).Name(), " held: ", httplock.Lease(r.Context()).Err())
@@ -483,7 +483,7 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 	})
 }
 
-// A passport that is used again when the caller's lock has ended gets nothing, and is told so.
+// An entry that is used again when the caller's lock has ended gets nothing, and is told so.
 func TestAReplayAfterTheRelease(t *testing.T) {
 	p := newPair(t, true, nil, func(_ *pair, w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "in") })
 	lease := holding(t, p.la, "orders:42")
@@ -497,9 +497,9 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 	s.ok(replay(), "in")
 	s.ok(replay(), "in") // while the hold lasts it is not the first only: see docs/threat-model.md
 	check.NoError(t, lease.Unlock(context.Background()))
-	s.want(replay(), 412, httplock.TypeClaimEnded)
+	s.want(replay(), 412, httplock.TypeDelegationEnded)
 	again := holding(t, p.la, "orders:42") // another hold of the same client
-	s.want(replay(), 412, httplock.TypeClaimEnded)
+	s.want(replay(), 412, httplock.TypeDelegationEnded)
 	check.Done(t, again.Err())
 	if status, body := p.call(context.Background(), p.b.URL+"/orders/42"); status != 423 {
 		t.Error("one who is told nothing:", status, body)
@@ -550,27 +550,34 @@ func TestAServiceThatDidNotAskIsNotTold(t *testing.T) {
 	}
 }
 
-func TestPassportMistakesPanicWhenTheProgramStarts(t *testing.T) {
+func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 	i, c, locks := newIssuer(t, newRing(t, "k1")), newChecker(t, newRing(t, "k1"), "b"), inMemory(t, memory.New())
 	for name, f := range map[string]func(){
-		"no issuer":       func() { httplock.NewTransport(nil, nil, nil) },
-		"no scheme":       func() { httplock.NewTransport(nil, i, httplock.Origins{"stock.internal": "stock"}) },
-		"a path":          func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal/x": "stock"}) },
-		"a query":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal?x": "stock"}) },
-		"a user":          func() { httplock.NewTransport(nil, i, httplock.Origins{"https://u@stock.internal": "stock"}) },
-		"another scheme":  func() { httplock.NewTransport(nil, i, httplock.Origins{"ftp://stock.internal": "stock"}) },
-		"no host":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://:443": "stock"}) },
-		"no name":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal": ""}) },
-		"a long name":     func() { httplock.NewTransport(nil, i, httplock.Origins{"https://x": strings.Repeat("x", 256)}) },
-		"one, two names":  func() { httplock.NewTransport(nil, i, httplock.Origins{"https://x": "a", "https://x:443": "b"}) },
-		"no client":       func() { httplock.Adopt(nil, c) },
-		"no checker":      func() { httplock.Adopt(locks, nil) },
-		"WithWait":        func() { httplock.Adopt(locks, c, httplock.WithWait(time.Second)) },
-		"WithClientWait":  func() { httplock.Adopt(locks, c, httplock.WithClientWait()) },
-		"WithConflict":    func() { httplock.Adopt(locks, c, httplock.WithConflict()) },
-		"WithReaders":     func() { httplock.Adopt(locks, c, httplock.WithReaders(locks)) },
-		"WithLockOptions": func() { httplock.Adopt(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second))) },
-		"WithFailOpen":    func() { httplock.Adopt(locks, c, httplock.WithFailOpen()) },
+		"no issuer":      func() { httplock.NewTransport(nil, nil, nil) },
+		"no scheme":      func() { httplock.NewTransport(nil, i, httplock.Origins{"stock.internal": "stock"}) },
+		"a path":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal/x": "stock"}) },
+		"a query":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal?x": "stock"}) },
+		"a user":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://u@stock.internal": "stock"}) },
+		"another scheme": func() { httplock.NewTransport(nil, i, httplock.Origins{"ftp://stock.internal": "stock"}) },
+		"no host":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://:443": "stock"}) },
+		"no name":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal": ""}) },
+		"a long name": func() {
+			httplock.NewTransport(nil, i, httplock.Origins{"https://x": strings.Repeat("x", 256)})
+		},
+		"one, two names": func() {
+			httplock.NewTransport(nil, i, httplock.Origins{"https://x": "a", "https://x:443": "b"})
+		},
+		"no client":         func() { httplock.AcceptDelegations(nil, c) },
+		"no checker":        func() { httplock.AcceptDelegations(locks, nil) },
+		"WithWait":          func() { httplock.AcceptDelegations(locks, c, httplock.WithWait(time.Second)) },
+		"WithMaxClientWait": func() { httplock.AcceptDelegations(locks, c, httplock.WithMaxClientWait()) },
+		"WithStatus":        func() { httplock.AcceptDelegations(locks, c, httplock.WithStatus(409)) },
+		"WithStatus(200)":   func() { httplock.WithStatus(200) },
+		"WithReaders":       func() { httplock.AcceptDelegations(locks, c, httplock.WithReaders(locks)) },
+		"WithLockOptions": func() {
+			httplock.AcceptDelegations(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second)))
+		},
+		"WithFailOpen": func() { httplock.AcceptDelegations(locks, c, httplock.WithFailOpen()) },
 	} {
 		func() {
 			defer func() {

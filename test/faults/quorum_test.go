@@ -19,9 +19,9 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// redWatchdog is the watchdog timeout of Red's tests: a lease outlives a stall of the machine
+// quorumWatchdog is the watchdog timeout of Quorum's tests: a lease outlives a stall of the machine
 // of two thirds of it.
-const redWatchdog = 9 * time.Second
+const quorumWatchdog = 9 * time.Second
 
 // fleet is five servers that share nothing.
 type fleet struct {
@@ -38,23 +38,23 @@ func newFleet(t *testing.T, s stack, opts ...redistest.Option) *fleet {
 	return f
 }
 
-// open is Red in one more process.
+// open is Quorum in one more process.
 func (f *fleet) open(opts ...mortise.ClientOption) mortise.Locker {
 	f.t.Helper()
-	opts = append([]mortise.ClientOption{mortise.WithWatchdogTimeout(redWatchdog)}, opts...)
+	opts = append([]mortise.ClientOption{mortise.WithWatchdogTimeout(quorumWatchdog)}, opts...)
 	var clients []*mortise.Client
 	for _, srv := range f.servers {
 		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{Timeout: time.Second}, opts...))
 	}
-	red := harness.Must(mortise.Red(clients...))(f.t)
-	return red
+	quorum := harness.Must(mortise.Quorum(clients...))(f.t)
+	return quorum
 }
 
-// twoReds is a fleet that has settled, and Red in two processes.
-func twoReds(t *testing.T, s stack) (f *fleet, a, b mortise.Locker) {
+// twoQuorums is a fleet that has settled, and Quorum in two processes.
+func twoQuorums(t *testing.T, s stack) (f *fleet, a, b mortise.Locker) {
 	f = newFleet(t, s)
 	a, b = f.open(), f.open()
-	f.settle(a, redWatchdog)
+	f.settle(a, quorumWatchdog)
 	return f, a, b
 }
 
@@ -81,10 +81,10 @@ func (f *fleet) killSlowly(which []int, while time.Duration) {
 }
 
 // settle waits until all servers have a vote: they are new.
-func (f *fleet) settle(red mortise.Locker, age time.Duration) {
+func (f *fleet) settle(quorum mortise.Locker, age time.Duration) {
 	f.t.Helper()
 	await(f.t, age+patience, "all servers have a vote", func() bool {
-		if l, err := red.TryLock(context.Background(), "settle"); err == nil {
+		if l, err := quorum.TryLock(context.Background(), "settle"); err == nil {
 			l.Unlock(context.Background())
 		}
 		for _, srv := range f.servers {
@@ -135,7 +135,7 @@ func (f *fleet) free(dead []int, names ...string) {
 func (f *fleet) complete(n int, names ...string) {
 	f.t.Helper()
 	var since time.Time // what came late is there, too, until it is taken back
-	await(f.t, redWatchdog+patience, "all parts are there", func() bool {
+	await(f.t, quorumWatchdog+patience, "all parts are there", func() bool {
 		for _, srv := range f.servers {
 			for _, name := range names {
 				if have, _ := holds(f.t, srv, name); have != n {
@@ -163,11 +163,11 @@ func eachRed(t *testing.T, f func(t *testing.T, s stack)) {
 
 // tries is what TryLock comes to, when the machine does not stand still for as long as a store
 // is waited for.
-func tries(t *testing.T, red mortise.Locker, name string) error {
+func tries(t *testing.T, quorum mortise.Locker, name string) error {
 	t.Helper()
 	ctx := within(t, patience)
 	for {
-		l, err := red.TryLock(ctx, name)
+		l, err := quorum.TryLock(ctx, name)
 		if err == nil {
 			unlock(t, l)
 		}
@@ -241,15 +241,15 @@ func leave(ctx context.Context, t *testing.T, l *mortise.Lease) {
 	harness.ErrorIf(t, err != nil && !errors.Is(err, mortise.ErrUnavailable), "Unlock: %v", err)
 }
 
-func TestRed_AnyTwoOfFiveKilledWhileIdle(t *testing.T) {
+func TestQuorum_AnyTwoOfFiveKilledWhileIdle(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f, a, b := twoReds(t, s)
+		f, a, b := twoQuorums(t, s)
 		dead := f.some(2)
 		f.kill(dead)
 		ctx := within(t, 3*patience)
-		for _, red := range []mortise.Locker{a, b} {
-			l := lock(t, red, ctx, "n")
-			inner := lock(t, red, l.Context(), "n")
+		for _, quorum := range []mortise.Locker{a, b} {
+			l := lock(t, quorum, ctx, "n")
+			inner := lock(t, quorum, l.Context(), "n")
 			unlock(t, inner)
 			unlock(t, l)
 		}
@@ -257,20 +257,20 @@ func TestRed_AnyTwoOfFiveKilledWhileIdle(t *testing.T) {
 	})
 }
 
-func TestRed_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
+func TestQuorum_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f, a, b := twoReds(t, s)
+		f, a, b := twoQuorums(t, s)
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
 		inner := lock(t, a, l.Context(), "n")
 		f.complete(2, "n")
 		waiting := locking(b, ctx, "n")
-		time.Sleep(rand.N(redWatchdog / 3))
+		time.Sleep(rand.N(quorumWatchdog / 3))
 		dead := f.some(2)
 		f.kill(dead)
 		fresh := lock(t, b, ctx, "m")
 		// Well past its lease and several renewals.
-		stays(t, redWatchdog*3/2, "what was held is held", func() bool {
+		stays(t, quorumWatchdog*3/2, "what was held is held", func() bool {
 			return l.Err() == nil && inner.Err() == nil && l.Context().Err() == nil && fresh.Err() == nil
 		})
 		select {
@@ -287,21 +287,21 @@ func TestRed_AnyTwoOfFiveKilledWhileHeld(t *testing.T) {
 	})
 }
 
-func TestRed_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
+func TestQuorum_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
 		f := newFleet(t, s)
-		reds := []mortise.Locker{f.open(), f.open(), f.open()}
-		f.settle(reds[0], redWatchdog)
+		quorums := []mortise.Locker{f.open(), f.open(), f.open()}
+		f.settle(quorums[0], quorumWatchdog)
 		v := visits{epoch: time.Now()}
 		ctx := within(t, 5*patience)
 		var over atomic.Bool
 		var wg sync.WaitGroup
 		names := []string{"n"}
 		// take has a goroutine take a name again and again, and do something inside.
-		take := func(red mortise.Locker, name string, inside func(l *mortise.Lease)) {
+		take := func(quorum mortise.Locker, name string, inside func(l *mortise.Lease)) {
 			wg.Go(func() {
 				for first := true; first || !over.Load(); {
-					l, err := red.Lock(ctx, name)
+					l, err := quorum.Lock(ctx, name)
 					if stalled(ctx, err) {
 						continue
 					}
@@ -314,11 +314,11 @@ func TestRed_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
 				}
 			})
 		}
-		for i, red := range reds {
+		for i, quorum := range quorums {
 			own := fmt.Sprint("own", i)
 			names = append(names, own)
-			take(red, own, func(l *mortise.Lease) { harness.Checkf(t, l.Err(), "just locked") })
-			take(red, "n", func(l *mortise.Lease) { v.stay(own, l, rand.N(5*time.Millisecond)) })
+			take(quorum, own, func(l *mortise.Lease) { harness.Checkf(t, l.Err(), "just locked") })
+			take(quorum, "n", func(l *mortise.Lease) { v.stay(own, l, rand.N(5*time.Millisecond)) })
 		}
 		dead := f.some(2)
 		f.killSlowly(dead, time.Second)
@@ -330,9 +330,9 @@ func TestRed_AnyTwoOfFiveKilledWhileLocksAreUnderWay(t *testing.T) {
 	})
 }
 
-func TestRed_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
+func TestQuorum_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f, a, _ := twoReds(t, s)
+		f, a, _ := twoQuorums(t, s)
 		ctx := within(t, 5*patience)
 		var names []string
 		var leases []*mortise.Lease
@@ -358,11 +358,11 @@ func TestRed_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
 }
 
 // With a majority gone the lease ends in time, and Lock says what is wrong, soon.
-func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
+func TestQuorum_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 	for _, how := range []string{"killed", "frozen"} {
 		t.Run(how, func(t *testing.T) {
 			eachRed(t, func(t *testing.T, s stack) {
-				f, a, b := twoReds(t, s)
+				f, a, b := twoQuorums(t, s)
 				ctx := within(t, 5*patience)
 				l := lock(t, a, ctx, "n")
 				which := f.some(3)
@@ -387,13 +387,13 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 						}
 					}
 				}
-				closed(t, redWatchdog+patience, "the lease ended", l.Context().Done())
+				closed(t, quorumWatchdog+patience, "the lease ended", l.Context().Done())
 				told := time.Now()
 				// By the clock, not by when this process got to run.
 				harness.CheckIsf(t, l.Err(), mortise.ErrLost, "Err")
 				t.Logf("lost after %v: %v", told.Sub(gone).Round(time.Millisecond), l.Err())
 				d := told.Sub(gone)
-				harness.ErrorIf(t, d > redWatchdog+patience/4, "the lease ended %v after the majority did", d)
+				harness.ErrorIf(t, d > quorumWatchdog+patience/4, "the lease ended %v after the majority did", d)
 				for _, i := range which {
 					if how == "killed" {
 						f.servers[i].Restart()
@@ -401,7 +401,7 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 						f.servers[i].Resume()
 					}
 				}
-				m := lock(t, b, ctx, "n", mortise.WithWait(redWatchdog+patience))
+				m := lock(t, b, ctx, "n", mortise.WithWait(quorumWatchdog+patience))
 				check(t, l.Unlock(ctx), mortise.ErrLost)
 				harness.Check(t, m.Err())
 				unlock(t, m)
@@ -413,9 +413,9 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 
 // While three are away and come back empty a waiter gets the lock only after
 // the holder was told.
-func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
+func TestQuorum_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f, a, b := twoReds(t, s)
+		f, a, b := twoQuorums(t, s)
 		ctx := within(t, 5*patience)
 		v := visits{epoch: time.Now()}
 		l := lock(t, a, ctx, "n")
@@ -439,14 +439,14 @@ func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 			f.servers[i].Restart()
 		}
 		// On a slow machine the first may be healed, and count, before the last is restarted.
-		for again := time.After(redWatchdog); l.Err() == nil && ctx.Err() == nil; {
+		for again := time.After(quorumWatchdog); l.Err() == nil && ctx.Err() == nil; {
 			select {
 			case <-l.Context().Done():
 			case <-again:
 				for _, i := range which {
 					f.servers[i].Restart()
 				}
-				again = time.After(redWatchdog)
+				again = time.After(quorumWatchdog)
 			}
 		}
 		wg.Wait()
@@ -455,9 +455,9 @@ func TestRed_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 	})
 }
 
-func TestRed_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
+func TestQuorum_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f, a, _ := twoReds(t, s)
+		f, a, _ := twoQuorums(t, s)
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
 		inner := lock(t, a, l.Context(), "n")
@@ -471,23 +471,23 @@ func TestRed_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
 			})
 			d := time.Since(begun)
 			t.Logf("server %d is healed after %v", i, d.Round(time.Millisecond))
-			if d > redWatchdog/3+patience/4 { // what the machine may add
-				t.Errorf("healed after %v, a renewal is %v", d, redWatchdog/3)
+			if d > quorumWatchdog/3+patience/4 { // what the machine may add
+				t.Errorf("healed after %v, a renewal is %v", d, quorumWatchdog/3)
 			}
 			if l.Err() != nil || inner.Err() != nil {
 				t.Fatalf("%v, %v", l.Err(), inner.Err())
 			}
 		}
-		stays(t, redWatchdog, "it is held", func() bool { return l.Err() == nil && inner.Err() == nil })
+		stays(t, quorumWatchdog, "it is held", func() bool { return l.Err() == nil && inner.Err() == nil })
 		unlock(t, inner)
 		unlock(t, l)
 		f.free(nil, "n")
 	})
 }
 
-func TestRed_TwoOfFiveFrozen(t *testing.T) {
+func TestQuorum_TwoOfFiveFrozen(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
-		f, a, b := twoReds(t, s)
+		f, a, b := twoQuorums(t, s)
 		ctx := within(t, 5*patience)
 		l := lock(t, a, ctx, "n")
 		f.complete(1, "n")
@@ -499,7 +499,7 @@ func TestRed_TwoOfFiveFrozen(t *testing.T) {
 		took := time.Since(begun)
 		t.Logf("a Lock and a TryLock took %v", took.Round(time.Millisecond))
 		harness.ErrorIf(t, took > patience/4, "a Lock and a TryLock took %v", took)
-		stays(t, redWatchdog*3/2, "both are held", func() bool { return l.Err() == nil && m.Err() == nil })
+		stays(t, quorumWatchdog*3/2, "both are held", func() bool { return l.Err() == nil && m.Err() == nil })
 		begun = time.Now()
 		unlock(t, m)
 		quick(t, "Unlock", time.Since(begun), patience/4)
@@ -515,7 +515,7 @@ func TestRed_TwoOfFiveFrozen(t *testing.T) {
 // A holds 0, 1, 2 of 0 to 4; 2 forgets it: with 2, 3, 4 B would have a majority.
 func forgotten(t *testing.T, s stack, age time.Duration, lease time.Duration, forget func(f *fleet, srv *redistest.Server), check func(f *fleet, a *mortise.Lease, b mortise.Locker)) {
 	f := newFleet(t, s)
-	opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(lease), mortise.WithStayOut(age)}
+	opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(lease), mortise.WithRejoinDelay(age)}
 	a, b := f.open(opts...), f.open(opts...)
 	ctx := within(t, 8*patience)
 	if age > 0 {
@@ -547,7 +547,7 @@ var forgetting = map[string]func(f *fleet, srv *redistest.Server){
 	"FLUSHALL": func(f *fleet, srv *redistest.Server) { srv.Must("FLUSHALL") },
 }
 
-func TestRed_AServerThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
+func TestQuorum_AServerThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
 	const lease = 20 * time.Second
 	for what, forget := range forgetting {
 		t.Run(what, func(t *testing.T) {
@@ -568,7 +568,7 @@ func TestRed_AServerThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.
 }
 
 // What the rule is for: without it two get in. Only a client that hears of changes would notice.
-func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
+func TestQuorum_WithoutTheRuleTwoGetIn(t *testing.T) {
 	for what, forget := range forgetting {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -591,19 +591,19 @@ func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
 
 // Servers are killed, restarted empty and frozen at random, also more than two at a
 // time, while clients fight for a lock: never do two hold it.
-func TestRed_ARandomScheduleOfFailures(t *testing.T) {
+func TestQuorum_ARandomScheduleOfFailures(t *testing.T) {
 	t.Parallel()
 	const watchdog = 3 * time.Second
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	draw := rand.New(rand.NewPCG(seed, 1))
 	f := newFleet(t, stacks[0])
-	var reds []mortise.Locker
+	var quorums []mortise.Locker
 	for i := range 4 {
 		f.s = stacks[i%2]
-		reds = append(reds, f.open(mortise.WithWatchdogTimeout(watchdog)))
+		quorums = append(quorums, f.open(mortise.WithWatchdogTimeout(watchdog)))
 	}
-	f.settle(reds[0], watchdog)
+	f.settle(quorums[0], watchdog)
 	length := 30 * time.Second
 	if long {
 		length = 10 * time.Minute
@@ -612,14 +612,14 @@ func TestRed_ARandomScheduleOfFailures(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var wg sync.WaitGroup
-	for i, red := range reds {
+	for i, quorum := range quorums {
 		who := fmt.Sprint(i)
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				lock, opts := red.Lock, []mortise.Option{mortise.WithWait(time.Second + rand.N(5*time.Second))}
+				lock, opts := quorum.Lock, []mortise.Option{mortise.WithWait(time.Second + rand.N(5*time.Second))}
 				switch rand.IntN(5) {
 				case 0:
-					lock, opts = red.TryLock, nil
+					lock, opts = quorum.TryLock, nil
 				case 1:
 					opts = append(opts, mortise.WithLease(watchdog))
 				}
@@ -668,9 +668,9 @@ func TestRed_ARandomScheduleOfFailures(t *testing.T) {
 	for _, up := range back {
 		up()
 	}
-	l, err := reds[0].Lock(ctx, "m", mortise.WithWait(2*patience))
+	l, err := quorums[0].Lock(ctx, "m", mortise.WithWait(2*patience))
 	for end := time.Now().Add(2 * patience); errors.Is(err, mortise.ErrUnavailable) && time.Now().Before(end); {
-		l, err = reds[0].Lock(ctx, "m", mortise.WithWait(2*patience))
+		l, err = quorums[0].Lock(ctx, "m", mortise.WithWait(2*patience))
 	}
 	harness.FatalIf(t, err != nil, "with all servers back: %v", err)
 	unlock(t, l)

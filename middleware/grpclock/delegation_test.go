@@ -59,12 +59,12 @@ func holding(t testing.TB, locks mortise.Locker, name string) *mortise.Lease {
 	return l
 }
 
-func (s *site) adopting(ring *delegation.Ring, opts ...grpclock.Option) []grpc.ServerOption {
+func (s *site) accepting(ring *delegation.Ring, opts ...grpclock.Option) []grpc.ServerOption {
 	c := newChecker(s, ring, "b")
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, c),
+		grpc.ChainUnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.locks, c),
 			grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order}, opts...)),
-		grpc.ChainStreamInterceptor(grpclock.StreamAdoptInterceptor(s.locks, c),
+		grpc.ChainStreamInterceptor(grpclock.StreamDelegationInterceptor(s.locks, c),
 			grpclock.StreamServerInterceptor(s.locks, grpclock.Methods{
 				output: byMetadata, input: byMetadata, duplex: byMetadata}, opts...)),
 	}
@@ -117,12 +117,12 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 		}
 		return ss.CloseSend()
 	}
-	told := s.told(ring, grpclock.Services{testService: "b"}, s.adopting(ring)...)
+	told := s.told(ring, grpclock.Services{testService: "b"}, s.accepting(ring)...)
 	for range 3 {
 		check.NoError(t, check.Err(told.UnaryCall(ctx, request("42"))))
 	}
 	check.NoError(t, stream(told))
-	untold := s.told(ring, grpclock.Services{}, s.adopting(ring)...)
+	untold := s.told(ring, grpclock.Services{}, s.accepting(ring)...)
 	_, err := untold.UnaryCall(ctx, request("42"))
 	s.want(err, codes.Aborted, grpclock.ReasonLocked)
 	s.want(stream(untold), codes.Aborted, grpclock.ReasonLocked)
@@ -135,7 +135,7 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		return new(pb.SimpleResponse), nil
 	}
-	client := s.serve(s.adopting(ring)...)
+	client := s.serve(s.accepting(ring)...)
 	lease := holding(t, caller, "orders:42")
 	entry, err := newIssuer(t, ring).Issue(lease.Context(), "b")
 	check.NoError(t, err)
@@ -145,10 +145,10 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 	}
 	s.unlock(lease)
 	_, err = client.UnaryCall(ctx, request("42"))
-	s.want(err, codes.FailedPrecondition, grpclock.ReasonClaimEnded)
+	s.want(err, codes.FailedPrecondition, grpclock.ReasonDelegationEnded)
 	holding(t, caller, "orders:42")
 	_, err = client.UnaryCall(ctx, request("42"))
-	s.want(err, codes.FailedPrecondition, grpclock.ReasonClaimEnded)
+	s.want(err, codes.FailedPrecondition, grpclock.ReasonDelegationEnded)
 }
 
 func TestParallelCalleesTakeTurns(t *testing.T) {
@@ -169,7 +169,7 @@ func TestParallelCalleesTakeTurns(t *testing.T) {
 		mu.Unlock()
 		return new(pb.SimpleResponse), nil
 	}
-	client := s.told(ring, grpclock.Services{testService: "b"}, s.adopting(ring, grpclock.WithWait(patience))...)
+	client := s.told(ring, grpclock.Services{testService: "b"}, s.accepting(ring, grpclock.WithWait(patience))...)
 	lease := holding(t, caller, "orders:42")
 	var wg sync.WaitGroup
 	for range 8 {
@@ -180,12 +180,12 @@ func TestParallelCalleesTakeTurns(t *testing.T) {
 }
 
 // Each refusal: its code, its reason, its own error; no handler is reached.
-func TestAdoptRefuses(t *testing.T) {
+func TestAcceptRefuses(t *testing.T) {
 	ring := newRing(t, "k1")
 	now := time.Now()
-	entry := func(s delegation.Signer, change func(*delegation.Passport)) string {
-		p := delegation.Passport{Audience: "b", Issued: now, Expires: now.Add(20 * time.Second),
-			Claims: []mortise.Claim{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
+	entry := func(s delegation.Signer, change func(*delegation.Entry)) string {
+		p := delegation.Entry{Audience: "b", Issued: now, Expires: now.Add(20 * time.Second),
+			Delegations: []mortise.Delegation{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
 		if change != nil {
 			change(&p)
 		}
@@ -205,15 +205,15 @@ func TestAdoptRefuses(t *testing.T) {
 		return new(pb.SimpleResponse), nil
 	}
 	s.onDuplex = func(pb.TestService_FullDuplexCallServer) error { t.Error("the handler was reached"); return nil }
-	keep := grpclock.WithAnswer(func(_ context.Context, _ string, st *status.Status, cause error) error {
+	keep := grpclock.WithErrorHandler(func(_ context.Context, _ string, st *status.Status, cause error) error {
 		mu.Lock()
 		defer mu.Unlock()
 		causes = append(causes, cause)
 		return st.Err()
 	})
 	checker := newChecker(t, ring, "b", delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.locks, checker, keep)),
-		grpc.StreamInterceptor(grpclock.StreamAdoptInterceptor(s.locks, checker, keep)))
+	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.locks, checker, keep)),
+		grpc.StreamInterceptor(grpclock.StreamDelegationInterceptor(s.locks, checker, keep)))
 	for _, test := range []struct {
 		name    string
 		entries []string
@@ -222,15 +222,15 @@ func TestAdoptRefuses(t *testing.T) {
 	}{
 		{"tampered", []string{entry(impostor, nil)}, codes.PermissionDenied, delegation.ErrTampered},
 		{"unknown key", []string{entry(newRing(t, "k2"), nil)}, codes.PermissionDenied, delegation.ErrUnknownKey},
-		{"wrong audience", []string{entry(ring, func(p *delegation.Passport) { p.Audience = "billing" })},
+		{"wrong audience", []string{entry(ring, func(p *delegation.Entry) { p.Audience = "billing" })},
 			codes.PermissionDenied, delegation.ErrWrongAudience},
 		{"expired", []string{entry(ring,
-			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })},
+			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })},
 			codes.PermissionDenied, delegation.ErrExpired},
 		{"not yet valid", []string{entry(ring,
-			func(p *delegation.Passport) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })},
+			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })},
 			codes.PermissionDenied, delegation.ErrNotYetValid},
-		{"for too long", []string{entry(ring, func(p *delegation.Passport) { p.Expires = now.Add(time.Hour) })},
+		{"for too long", []string{entry(ring, func(p *delegation.Entry) { p.Expires = now.Add(time.Hour) })},
 			codes.PermissionDenied, delegation.ErrLifetime},
 		{"oversize", []string{good + strings.Repeat("A", delegation.MaxEntry)}, codes.InvalidArgument, delegation.ErrOversize},
 		{"duplicated", []string{good, good}, codes.InvalidArgument, delegation.ErrDuplicated},
@@ -247,12 +247,12 @@ func TestAdoptRefuses(t *testing.T) {
 				ctx = metadata.AppendToOutgoingContext(ctx, grpclock.MetadataKey, e)
 			}
 			_, err := client.UnaryCall(ctx, request("42"))
-			s.want(err, test.code, grpclock.ReasonBadPassport)
+			s.want(err, test.code, grpclock.ReasonBadDelegation)
 			ss, err := client.FullDuplexCall(ctx)
 			if err == nil {
 				_, err = ss.Recv()
 			}
-			s.want(err, test.code, grpclock.ReasonBadPassport)
+			s.want(err, test.code, grpclock.ReasonBadDelegation)
 			check.ErrorIf(t, !strings.HasSuffix(status.Convert(err).Message(), delegation.Reason(test.want)), "%v", err)
 			mu.Lock()
 			defer mu.Unlock()
@@ -262,13 +262,13 @@ func TestAdoptRefuses(t *testing.T) {
 		})
 	}
 	s.T = t
-	_, err = grpclock.UnaryAdoptInterceptor(s.locks, newChecker(t, awayVerifier{}, "b"))(
+	_, err = grpclock.UnaryDelegationInterceptor(s.locks, newChecker(t, awayVerifier{}, "b"))(
 		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil,
 		&grpc.UnaryServerInfo{FullMethod: unary}, nil)
 	if retry := s.want(err, codes.Unavailable, grpclock.ReasonUnverified); retry != time.Second {
 		t.Error("retry after", retry)
 	}
-	_, err = grpclock.UnaryAdoptInterceptor(cannot{}, newChecker(t, ring, "b"))(
+	_, err = grpclock.UnaryDelegationInterceptor(cannot{}, newChecker(t, ring, "b"))(
 		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil,
 		&grpc.UnaryServerInfo{FullMethod: unary}, nil)
 	s.want(err, codes.Internal, grpclock.ReasonInternal)
@@ -282,7 +282,7 @@ func (awayVerifier) Verify(context.Context, string, []byte, []byte) error {
 
 type cannot struct{}
 
-func (cannot) Adopt(context.Context, ...mortise.Claim) (context.Context, error) {
+func (cannot) WithDelegations(context.Context, ...mortise.Delegation) (context.Context, error) {
 	return nil, mortise.ErrInvalid
 }
 
@@ -317,7 +317,7 @@ func TestOnlyNamedServicesAreTold(t *testing.T) {
 		return md, err
 	}
 	forged := func(ctx context.Context) context.Context {
-		return metadata.AppendToOutgoingContext(ctx, "Mortise-Passport", "forged", "mortise-passport", "forged again")
+		return metadata.AppendToOutgoingContext(ctx, "Mortise-Delegation", "forged", "mortise-delegation", "forged again")
 	}
 	for _, test := range []struct {
 		name, method string
@@ -340,14 +340,14 @@ func TestOnlyNamedServicesAreTold(t *testing.T) {
 			"%s: sent %v, %v", test.name, md, err)
 		if test.want == 1 {
 			p, err := newChecker(t, ring, "b").Check(ctx, got...)
-			check.ErrorIf(t, err != nil || p.Claims[0].Name != "orders:42", "%s: %+v, %v", test.name, p, err)
+			check.ErrorIf(t, err != nil || p.Delegations[0].Name != "orders:42", "%s: %+v, %v", test.name, p, err)
 		}
 	}
 	md, err := call(awaySigner{}, held, unary)
 	check.ErrorIf(t, err == nil || md != nil, "a call that cannot be signed was sent: %v, %v", md, err)
 }
 
-func TestPassportMistakesPanicWhenTheProgramStarts(t *testing.T) {
+func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 	s, _ := memorySite(t)
 	i, c := newIssuer(t, newRing(t, "k1")), newChecker(t, newRing(t, "k1"), "b")
 	for name, f := range map[string]func(){
@@ -363,14 +363,16 @@ func TestPassportMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"a long name": func() {
 			grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: strings.Repeat("x", 256)})
 		},
-		"no client":      func() { grpclock.UnaryAdoptInterceptor(nil, c) },
-		"no checker":     func() { grpclock.StreamAdoptInterceptor(s.locks, nil) },
-		"WithWait":       func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithWait(time.Second)) },
-		"WithClientWait": func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithClientWait()) },
-		"WithFailOpen":   func() { grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithFailOpen()) },
-		"WithReaders":    func() { grpclock.StreamAdoptInterceptor(s.locks, c, grpclock.WithReaders(s.locks, unary)) },
+		"no client":         func() { grpclock.UnaryDelegationInterceptor(nil, c) },
+		"no checker":        func() { grpclock.StreamDelegationInterceptor(s.locks, nil) },
+		"WithWait":          func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithWait(time.Second)) },
+		"WithMaxClientWait": func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithMaxClientWait()) },
+		"WithFailOpen":      func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithFailOpen()) },
+		"WithReaders": func() {
+			grpclock.StreamDelegationInterceptor(s.locks, c, grpclock.WithReaders(s.locks, unary))
+		},
 		"WithLockOptions": func() {
-			grpclock.UnaryAdoptInterceptor(s.locks, c, grpclock.WithLockOptions(mortise.WithLease(time.Second)))
+			grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithLockOptions(mortise.WithLease(time.Second)))
 		},
 	} {
 		func() {

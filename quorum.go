@@ -11,12 +11,10 @@ import (
 	"github.com/mortise-go/mortise/internal/quorum"
 )
 
-// Red returns a [Locker] over an odd number, three or more, of independent stores: it holds a
-// lock while it holds it in more than half of them, so it survives the failure of
-// the others. It follows the Redlock algorithm: each store is asked at the same time
-// and for a short time only, what it got counts from before it was asked and less
-// a margin for the clocks' drift, a minority is given back at once. It is
-// Redisson's RedLock.
+// Quorum returns a [Locker] that holds a lock while more than half of several independent stores grant it, by the
+// Redlock algorithm. The stores are an odd number, three or more; the lock survives the failure of a minority.
+// Each store is asked at the same time and for a short time only, a grant counts from before the store was asked
+// and less a margin for the clocks' drift, and a minority of grants is released at once. It is Redisson's RedLock.
 //
 // Each part is renewed by its own client's watchdog. A store that came back empty, or
 // was away, is locked again while the lease lives, within a third of the watchdog
@@ -24,7 +22,7 @@ import (
 //
 // A store that lost its data, or may have, has no vote for one longest lease: A holds 1, 2, 3; 3 comes back
 // empty; B could get 3, 4, 5. On Redis a key says since when the server has its data, and of which run of it
-// that is true, so restarts, fail-overs to a replica and FLUSHALL are noticed; see [WithStayOut]. To such a
+// that is true, so restarts, fail-overs to a replica and FLUSHALL are noticed; see [WithRejoinDelay]. To such a
 // server a new one looks the same: the very first Lock on new stores waits for one watchdog timeout, and TryLock
 // answers [ErrUnavailable] until then, as Lock does whose [WithWait] is shorter. The rule is not kept for stores
 // that are clusters, nor by Redisson's clients: there, keep a server that lost its data down for as long. Single
@@ -33,16 +31,16 @@ import (
 // The clients should have one watchdog timeout, and connect to stores that share
 // nothing. Options and errors are those of [Locker]; [ErrUnavailable] when too few
 // stores answered, which takes Lock a few seconds at most, and names each that failed. [WithLease]
-// may not be longer than WithStayOut. The kind is the reentrant lock, without fencing tokens.
+// may not be longer than WithRejoinDelay. The kind is the reentrant lock, without fencing tokens.
 //
 // Cost: one command to each store for Lock and for Unlock. A waiter asks all again
 // each time that the lock was released, and about every second.
-func Red(clients ...*Client) (Locker, error) {
+func Quorum(clients ...*Client) (Locker, error) {
 	refuse := func(format string, args ...any) (Locker, error) {
-		return nil, fail.New("red", "", fail.Invalidf(format, args...))
+		return nil, fail.New("quorum", "", fail.Invalidf(format, args...))
 	}
 	if len(clients) < 3 || len(clients)%2 == 0 {
-		return refuse("Red over %d clients; an odd number from three up survives failures", len(clients))
+		return refuse("Quorum over %d clients; an odd number from three up survives failures", len(clients))
 	}
 	seen := make(map[*Client]bool)
 	nodes := make([]quorum.Node, len(clients))
@@ -51,74 +49,75 @@ func Red(clients ...*Client) (Locker, error) {
 			return refuse("client %d is nil", i)
 		}
 		if err := c.usable(); err != nil {
-			return nil, fail.New("red", "", fmt.Errorf("client %d: %w", i, err))
+			return nil, fail.New("quorum", "", fmt.Errorf("client %d: %w", i, err))
 		}
 		if seen[c] {
 			return refuse("client %d is there twice; each votes once", i)
 		}
 		seen[c] = true
 		if out := c.engine.RejoinDelay(); out > 0 && out < c.engine.Watchdog() {
-			return refuse("client %d: WithStayOut(%v) is shorter than its watchdog timeout, %v; a store must stay out for the "+
-				"longest lease", i, out, c.engine.Watchdog())
+			return refuse("client %d: WithRejoinDelay(%v) is shorter than its watchdog timeout, %v; a store must have no "+
+				"vote for the longest lease", i, out, c.engine.Watchdog())
 		}
 		nodes[i] = c.engine
 	}
-	return &red{quorum.New(nodes)}, nil
+	return &stores{quorum.New(nodes)}, nil
 }
 
-type red struct{ quorum *quorum.Quorum }
+type stores struct{ quorum *quorum.Quorum }
 
-func (r *red) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return r.acquire(ctx, engine.Request{Name: name}, opts)
+func (s *stores) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return s.acquire(ctx, engine.Request{Name: name}, opts)
 }
 
-func (r *red) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return r.acquire(ctx, engine.Request{Name: name, Try: true}, opts)
+func (s *stores) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return s.acquire(ctx, engine.Request{Name: name, Try: true}, opts)
 }
 
-func (r *red) acquire(ctx context.Context, q engine.Request, opts []Option) (*Lease, error) {
+func (s *stores) acquire(ctx context.Context, q engine.Request, opts []Option) (*Lease, error) {
 	q, err := with(q, opts)
 	if err != nil {
 		return nil, err
 	}
 	if q.Replicas.N > 0 {
-		return nil, q.Fail(fail.Invalidf("WithReplicas does not apply to Red, whose majority of stores does without"))
+		return nil, q.Fail(fail.Invalidf("WithReplicas does not apply to Quorum, whose majority of stores does without"))
 	}
-	return public(r.quorum.Acquire(ctx, q))
+	return public(s.quorum.Acquire(ctx, q))
 }
 
-// WithStayOut sets for how long a store that lost its data, or may have, has no vote in
-// [Red]: after it was emptied or restarted, or when it is new. d must be no shorter than
+// WithRejoinDelay sets for how long a store that lost its data, or may have, has no vote in
+// [Quorum]: after it was emptied or restarted, or when it is new. d must be no shorter than
 // the longest lease that any client takes on the store, Redisson's RedLock included; all clients
 // of a store should agree. The default is the watchdog timeout, which is right as long as [WithLease] is
 // not longer.
 //
 // Zero lets it vote at once: only for stores that stay down for that time
 // when they were restarted, and that are never emptied.
-func WithStayOut(d time.Duration) ClientOption {
+func WithRejoinDelay(d time.Duration) ClientOption {
 	return func(c *engine.Config) error {
 		if d < 0 || d > MaxLease {
-			return fail.Invalidf("WithStayOut(%v): between 0 and %v", d, MaxLease)
+			return fail.Invalidf("WithRejoinDelay(%v): between 0 and %v", d, MaxLease)
 		}
 		c.RejoinDelay = clock.CeilMilli(d)
 		return nil
 	}
 }
 
-// WithStayOutScope gives this client a record of its own of since when its store has its data: the record on
-// which the rule of [WithStayOut] rests. All clients of a store that lock the same names with [Red] should name
+// WithRejoinScope gives this client a record of its own of since when its store has its data: the record on
+// which the rule of [WithRejoinDelay] rests. All clients of a store that lock the same names with [Quorum] should name
 // the same scope.
 //
 // On Redis the record is a key, "mortise:1:since" for clients without the option, and "mortise:1:since:" and the
-// scope with it. A Redis user that can write the key can keep the store out of every Red of the scope, or make
+// scope with it. A Redis user that can write the key can keep the store out of every Quorum of the scope, or make
 // an emptied store look old. So where services with different users share a server, each service names a scope
 // of its own, its prefix for example, and its user may write that key only.
 //
-// The store is new in a scope in which it was never asked: the first Lock in it waits for as long as WithStayOut says.
-// The scope is 1 to 256 bytes of UTF-8 without control characters; otherwise New returns [ErrInvalid].
-func WithStayOutScope(scope string) ClientOption {
+// The store is new in a scope in which it was never asked: the first Lock in it waits for as long as
+// WithRejoinDelay says. The scope is 1 to 256 bytes of UTF-8 without control characters; otherwise New returns
+// [ErrInvalid].
+func WithRejoinScope(scope string) ClientOption {
 	return func(c *engine.Config) error {
-		if err := engine.CheckID("WithStayOutScope", scope); err != nil {
+		if err := engine.CheckID("WithRejoinScope", scope); err != nil {
 			return err
 		}
 		c.RejoinScope = scope

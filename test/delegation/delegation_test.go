@@ -251,12 +251,12 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		harness.ErrorIf(t, r.Kind != "not acquired" || r.Visits != 0, "while the callee is inside: %+v", r)
 		f.letGo("holder:a>b0")
 		f.fine(f.result(holder), 2)
-		if r := steal("b", job{}); r.Kind != "claim ended" {
+		if r := steal("b", job{}); r.Kind != "delegation ended" {
 			t.Errorf("after the release: %+v", r)
 		}
 		next := f.begin(context.Background(), job{Lock: name, Visit: "next:", Via: "http", Told: true, Park: true}, "a", "b")
 		f.parkedNow("next:a>b0")
-		if r := steal("b", job{}); r.Kind != "claim ended" {
+		if r := steal("b", job{}); r.Kind != "delegation ended" {
 			t.Errorf("under the next hold: %+v", r)
 		}
 		f.letGo("next:a>b0")
@@ -279,11 +279,11 @@ func TestFencingTokensGoAlong(t *testing.T) {
 					b = harness.At(server.Addr()).Backend(t, on)
 				}
 				c := harness.Client(t, b)
-				return c, harness.Kind(t, c, mortise.Kind{Fenced: true})
+				return c, harness.Locker(t, c, mortise.Fenced())
 			}
 			ctx := context.Background()
 			_, caller := open()
-			adopter, callee := open()
+			acceptor, callee := open()
 			lease := harness.Must(caller.Lock(ctx, "orders:42"))(t)
 			defer lease.Unlock(ctx)
 			ring := harness.Must(delegation.NewRing(key("k1")))(t)
@@ -291,7 +291,7 @@ func TestFencingTokensGoAlong(t *testing.T) {
 			checker := harness.Must(delegation.NewChecker(ring, "b"))(t)
 			entry := harness.Must(issuer.Issue(lease.Context(), "b"))(t)
 			enter := func(entry string) (*mortise.Lease, error) {
-				within := harness.Must(checker.Adopt(ctx, adopter, entry))(t)
+				within := harness.Must(checker.Accept(ctx, acceptor, entry))(t)
 				return callee.TryLock(within, "orders:42")
 			}
 			got := harness.Must(enter(entry))(t)
@@ -303,9 +303,9 @@ func TestFencingTokensGoAlong(t *testing.T) {
 
 			p := harness.Must(delegation.Decode(entry))(t)
 			for _, token := range []int64{mine + 1, mine + int64(time.Hour), 1<<63 - 1} {
-				p.Claims[0].Token = token
+				p.Delegations[0].Token = token
 				forged := harness.Must(p.Sign(ctx, ring))(t)
-				if got, err := enter(forged); !errors.Is(err, mortise.ErrClaimEnded) {
+				if got, err := enter(forged); !errors.Is(err, mortise.ErrDelegationEnded) {
 					stolen, _ := got.Token()
 					t.Errorf("token %d: %v, a lease with %d", token, err, stolen)
 					got.Unlock(ctx)

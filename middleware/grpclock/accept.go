@@ -13,26 +13,26 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// UnaryAdoptInterceptor makes an interceptor that has calls enter the locks of their callers: what a caller's
+// UnaryDelegationInterceptor makes an interceptor that has calls enter the locks of their callers: what a caller's
 // [UnaryClientInterceptor] told is checked, and the call's context is one from which locks, a [*mortise.Client],
 // enters those locks. It stands before all that locks:
 //
-//	grpc.ChainUnaryInterceptor(grpclock.UnaryAdoptInterceptor(locks, checker), grpclock.UnaryServerInterceptor(locks, methods))
+//	grpc.ChainUnaryInterceptor(grpclock.UnaryDelegationInterceptor(locks, checker), grpclock.UnaryServerInterceptor(locks, methods))
 //
 // A call that tells nothing passes as it is. One that tells what does not hold is answered with
-// [ReasonBadPassport]: InvalidArgument if it makes no sense, PermissionDenied if it is not to be believed; with
+// [ReasonBadDelegation]: InvalidArgument if it makes no sense, PermissionDenied if it is not to be believed; with
 // Unavailable ([ReasonUnverified]) if the verifier failed. It is never served as if it had told nothing, which
 // would wait for its own caller. The metadata is removed, so that no handler passes it on.
 //
 // A call whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
-// mortise.ErrClaimEnded, which [UnaryServerInterceptor] answers with FailedPrecondition.
+// mortise.ErrDelegationEnded, which [UnaryServerInterceptor] answers with FailedPrecondition.
 //
-// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply.
+// Of the options, only [WithErrorHandler] applies. It panics if locks or checker is nil, or an option does not apply.
 // Cost: no command.
-func UnaryAdoptInterceptor(locks delegation.Adopter, checker *delegation.Checker, opts ...Option) grpc.UnaryServerInterceptor {
-	a := newAdopter("UnaryAdoptInterceptor", locks, checker, opts)
+func UnaryDelegationInterceptor(locks delegation.Acceptor, checker *delegation.Checker, opts ...Option) grpc.UnaryServerInterceptor {
+	a := newAcceptor("UnaryDelegationInterceptor", locks, checker, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		ctx, err := a.adopt(ctx, info.FullMethod)
+		ctx, err := a.accept(ctx, info.FullMethod)
 		if err != nil {
 			return nil, err
 		}
@@ -40,36 +40,36 @@ func UnaryAdoptInterceptor(locks delegation.Adopter, checker *delegation.Checker
 	}
 }
 
-// StreamAdoptInterceptor is [UnaryAdoptInterceptor] for streams.
-func StreamAdoptInterceptor(locks delegation.Adopter, checker *delegation.Checker, opts ...Option) grpc.StreamServerInterceptor {
-	a := newAdopter("StreamAdoptInterceptor", locks, checker, opts)
+// StreamDelegationInterceptor is [UnaryDelegationInterceptor] for streams.
+func StreamDelegationInterceptor(locks delegation.Acceptor, checker *delegation.Checker, opts ...Option) grpc.StreamServerInterceptor {
+	a := newAcceptor("StreamDelegationInterceptor", locks, checker, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		ctx, err := a.adopt(ss.Context(), info.FullMethod)
+		ctx, err := a.accept(ss.Context(), info.FullMethod)
 		if err != nil {
 			return err
 		}
 		if ctx != ss.Context() {
-			ss = &adopted{ServerStream: ss, ctx: ctx}
+			ss = &accepted{ServerStream: ss, ctx: ctx}
 		}
 		return handler(srv, ss)
 	}
 }
 
-// adopted is a stream whose context enters its caller's locks.
-type adopted struct {
+// accepted is a stream whose context enters its caller's locks.
+type accepted struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (s *adopted) Context() context.Context { return s.ctx }
+func (s *accepted) Context() context.Context { return s.ctx }
 
-type adopter struct {
-	locks   delegation.Adopter
+type acceptor struct {
+	locks   delegation.Acceptor
 	checker *delegation.Checker
 	answer  func(context.Context, string, *status.Status, error) error
 }
 
-func newAdopter(of string, locks delegation.Adopter, checker *delegation.Checker, opts []Option) *adopter {
+func newAcceptor(of string, locks delegation.Acceptor, checker *delegation.Checker, opts []Option) *acceptor {
 	if locks == nil || checker == nil {
 		panic("grpclock: " + of + ": the client of locks and the Checker must not be nil")
 	}
@@ -78,19 +78,19 @@ func newAdopter(of string, locks delegation.Adopter, checker *delegation.Checker
 		o(&i)
 	}
 	if len(i.readers) > 0 || i.options != nil || i.waits || i.open {
-		panic("grpclock: " + of + ": of the options only WithAnswer applies")
+		panic("grpclock: " + of + ": of the options only WithErrorHandler applies")
 	}
-	return &adopter{locks: locks, checker: checker, answer: i.answer}
+	return &acceptor{locks: locks, checker: checker, answer: i.answer}
 }
 
-func (a *adopter) adopt(ctx context.Context, method string) (context.Context, error) {
+func (a *acceptor) accept(ctx context.Context, method string) (context.Context, error) {
 	entries := metadata.ValueFromIncomingContext(ctx, MetadataKey)
 	if len(entries) == 0 {
 		return ctx, nil
 	}
-	with, err := a.checker.Adopt(ctx, a.locks, entries...)
+	with, err := a.checker.Accept(ctx, a.locks, entries...)
 	if err != nil {
-		return nil, a.answer(ctx, method, badPassport(err), err)
+		return nil, a.answer(ctx, method, badDelegation(err), err)
 	}
 	md, _ := metadata.FromIncomingContext(ctx) // a copy
 	delete(md, MetadataKey)
@@ -99,7 +99,7 @@ func (a *adopter) adopt(ctx context.Context, method string) (context.Context, er
 
 func answerPlainly(_ context.Context, _ string, s *status.Status, _ error) error { return s.Err() }
 
-func badPassport(err error) *status.Status {
+func badDelegation(err error) *status.Status {
 	code := codes.PermissionDenied
 	switch {
 	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize), errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):
@@ -109,5 +109,5 @@ func badPassport(err error) *status.Status {
 	case delegation.Reason(err) == "error": // of the client of locks
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
 	}
-	return problem(code, ReasonBadPassport, "what the call says of its caller's locks is refused: "+delegation.Reason(err), 0)
+	return problem(code, ReasonBadDelegation, "what the call says of its caller's locks is refused: "+delegation.Reason(err), 0)
 }

@@ -7,33 +7,34 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// Adopt makes a middleware that has requests enter the locks of their callers: what a caller's [NewTransport]
-// told is checked, and the request's context is one from which locks, a [*mortise.Client], enters those locks.
-// It stands before all that locks:
+// AcceptDelegations makes a middleware that has requests enter the locks of their callers: what a caller's
+// [NewTransport] told is checked, and the request's context is one from which locks, a [*mortise.Client], enters
+// those locks. It stands before all that locks:
 //
-//	adopt, lock := httplock.Adopt(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}"))
-//	mux.Handle("POST /orders/{id}/reserve", adopt(lock(reserve)))
+//	accept, lock := httplock.AcceptDelegations(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}"))
+//	mux.Handle("POST /orders/{id}/reserve", accept(lock(reserve)))
 //
 // A request that tells nothing passes as it is. One that tells what does not hold is answered with
-// [TypeBadPassport]: 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if
+// [TypeBadDelegation]: 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if
 // the verifier failed. It is never served as if it had told nothing, which would wait for its own caller. The
 // header is removed, from the trailer too, so that handlers do not pass it on.
 //
 // A request whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
-// mortise.ErrClaimEnded, which [New]'s middleware answers with 412.
+// mortise.ErrDelegationEnded, which [New]'s middleware answers with 412.
 //
-// Of the options, only [WithAnswer] applies. It panics if locks or checker is nil, or an option does not apply.
+// Of the options, only [WithErrorHandler] applies. It panics if locks or checker is nil, or an option does not apply.
 // Cost: no command.
-func Adopt(locks delegation.Adopter, checker *delegation.Checker, opts ...Option) func(http.Handler) http.Handler {
+func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
+	opts ...Option) func(http.Handler) http.Handler {
 	if locks == nil || checker == nil {
-		panic("httplock: Adopt: the client of locks and the Checker must not be nil")
+		panic("httplock: AcceptDelegations: the client of locks and the Checker must not be nil")
 	}
 	m := middleware{answer: answerPlainly}
 	for _, o := range opts {
 		o(&m)
 	}
 	if m.read != nil || m.options != nil || m.waits || m.locked != 0 || m.open {
-		panic("httplock: Adopt: of the options only WithAnswer applies")
+		panic("httplock: AcceptDelegations: of the options only WithErrorHandler applies")
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,9 +43,9 @@ func Adopt(locks delegation.Adopter, checker *delegation.Checker, opts ...Option
 				next.ServeHTTP(w, cleanIncomingTrailer(r))
 				return
 			}
-			ctx, err := checker.Adopt(r.Context(), locks, entries...)
+			ctx, err := checker.Accept(r.Context(), locks, entries...)
 			if err != nil {
-				m.answer(w, r, badPassport(err))
+				m.answer(w, r, badDelegation(err))
 				return
 			}
 			r = r.WithContext(ctx)
@@ -70,10 +71,11 @@ func cleanIncomingTrailer(r *http.Request) *http.Request {
 
 func answerPlainly(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) }
 
-func badPassport(err error) Problem {
+func badDelegation(err error) Problem {
 	p := Problem{
-		Type: TypeBadPassport, Title: "What the request says of its caller's locks is refused", Status: http.StatusForbidden,
-		Detail: "the passport is refused: " + delegation.Reason(err), Err: err,
+		Type: TypeBadDelegation, Title: "What the request says of its caller's locks is refused",
+		Status: http.StatusForbidden,
+		Detail: "the delegation is refused: " + delegation.Reason(err), Err: err,
 	}
 	switch {
 	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize), errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):

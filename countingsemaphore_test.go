@@ -10,7 +10,7 @@ import (
 
 func TestRule08_OneWhoWantsLessIsServedWhenOneWhoWantsMoreLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		sem := open().Semaphore("x")
+		sem := open().CountingSemaphore("x")
 		_, err := sem.TrySetPermits(t.Context(), 0)
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 
 var errGone = errors.New("gone")
 
-// fleet is Red over five stores, for as many processes as asked for.
+// fleet is Quorum over five stores, for as many processes as asked for.
 func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client))) {
 	synctest.Test(t, func(t *testing.T) {
 		var stores []*memory.Store
@@ -39,14 +39,14 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 				clients = append(clients, c)
 			}
 			all = append(all, clients...)
-			red, err := Red(clients...)
+			quorum, err := Quorum(clients...)
 			must(t, err)
-			return red, clients
+			return quorum, clients
 		})
 	})
 }
 
-func TestRedSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
+func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()
 		b, _ := open()
@@ -83,7 +83,7 @@ func TestRedSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 	})
 }
 
-func TestRedHealsAStoreThatCameBackEmpty(t *testing.T) {
+func TestQuorumHealsAStoreThatCameBackEmpty(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		l, err := a.Lock(t.Context(), "x")
@@ -118,7 +118,7 @@ func TestRedHealsAStoreThatCameBackEmpty(t *testing.T) {
 	})
 }
 
-func TestRedEntersAgainAndExcludesOthers(t *testing.T) {
+func TestQuorumEntersAgainAndExcludesOthers(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		b, _ := open()
@@ -144,16 +144,16 @@ func TestRedEntersAgainAndExcludesOthers(t *testing.T) {
 	})
 }
 
-func TestRedUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
+func TestQuorumUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		var in atomic.Int32
 		var wg sync.WaitGroup
 		for range 3 {
-			red, _ := open()
+			quorum, _ := open()
 			for range 3 {
 				wg.Go(func() {
 					for range 10 {
-						l, err := red.Lock(t.Context(), "x", WithWait(10*time.Minute))
+						l, err := quorum.Lock(t.Context(), "x", WithWait(10*time.Minute))
 						if err != nil {
 							t.Error(err)
 							return
@@ -174,17 +174,17 @@ func TestRedUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 	})
 }
 
-func TestRedRefusesWhatCannotVote(t *testing.T) {
+func TestQuorumRefusesWhatCannotVote(t *testing.T) {
 	a, b := newClient(t), newClient(t)
 	for _, clients := range [][]*Client{nil, {a}, {a, b}, {a, b, nil}, {a, b, a}} {
-		_, err := Red(clients...)
+		_, err := Quorum(clients...)
 		wants(t, err, ErrInvalid)
 	}
-	red, err := Red(a, b, newClient(t))
+	quorum, err := Quorum(a, b, newClient(t))
 	must(t, err)
-	_, err = red.Lock(t.Context(), "")
-	wants(t, err, ErrBadName)
-	_, err = red.TryLock(t.Context(), "x", WithWait(1))
+	_, err = quorum.Lock(t.Context(), "")
+	wants(t, err, ErrInvalidName)
+	_, err = quorum.TryLock(t.Context(), "x", WithWait(1))
 	wants(t, err, ErrInvalid)
 }
 
@@ -218,7 +218,7 @@ func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b L
 			defer c.Close()
 			clients[i] = c
 		}
-		a, err := Red(clients...)
+		a, err := Quorum(clients...)
 		must(t, err)
 		b, _ := open(opts...)
 		stores[3].SetDown(errGone)
@@ -235,7 +235,7 @@ func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b L
 	})
 }
 
-func TestRedAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
+func TestQuorumAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
 	lostVote(t, nil, func(t *testing.T, a, b Locker, l *Lease) {
 		_, err := b.TryLock(t.Context(), "x")
 		wants(t, err, ErrNotAcquired)
@@ -246,8 +246,8 @@ func TestRedAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T)
 	})
 }
 
-func TestRedWithoutTheRuleTwoGetIn(t *testing.T) {
-	lostVote(t, []ClientOption{WithStayOut(0)}, func(t *testing.T, a, b Locker, l *Lease) {
+func TestQuorumWithoutTheRuleTwoGetIn(t *testing.T) {
+	lostVote(t, []ClientOption{WithRejoinDelay(0)}, func(t *testing.T, a, b Locker, l *Lease) {
 		m, err := b.TryLock(t.Context(), "x")
 		must(t, err)
 		must(t, l.Err()) // both: what the rule is for
@@ -255,7 +255,7 @@ func TestRedWithoutTheRuleTwoGetIn(t *testing.T) {
 	})
 }
 
-func TestRedOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T) {
+func TestQuorumOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()
 		for _, s := range stores {
@@ -281,8 +281,8 @@ func TestRedOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T) {
 	})
 }
 
-// A store that was locked again while it stays out counts a little later only.
-func TestRedAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) {
+// A store that was locked again while it has no vote counts a little later only.
+func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) {
 	for pause, lost := range map[time.Duration]bool{time.Second: true, 4 * time.Second: false} {
 		fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 			a, clients := open()
@@ -307,7 +307,7 @@ func TestRedAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) {
 	}
 }
 
-func TestRedReentriesAreHealedAfterWhatTheyEntered(t *testing.T) {
+func TestQuorumReentriesAreHealedAfterWhatTheyEntered(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		leases := make([]*Lease, 3)
@@ -345,7 +345,7 @@ func TestRedReentriesAreHealedAfterWhatTheyEntered(t *testing.T) {
 	})
 }
 
-func TestRedAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
+func TestQuorumAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
 	for what, fail := range map[string]func(s *memory.Store, c *Client){
 		"the store":  func(s *memory.Store, c *Client) { s.SetDown(errGone) },
 		"the client": func(s *memory.Store, c *Client) { c.Close() },
@@ -379,7 +379,7 @@ func TestRedAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
 	}
 }
 
-func TestRedWithoutAMajorityNamesWhatFailed(t *testing.T) {
+func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		for _, i := range []int{1, 2, 4} {
@@ -434,7 +434,7 @@ func TestRedWithoutAMajorityNamesWhatFailed(t *testing.T) {
 	})
 }
 
-func TestRedClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
+func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		for _, i := range []int{0, 2, 3} {
@@ -460,7 +460,7 @@ func TestRedClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 }
 
 // What is left of a lost lease would otherwise stand in others' way until its Unlock.
-func TestRedReleasesWhatIsLeftOfALostLease(t *testing.T) {
+func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		l, err := a.Lock(t.Context(), "x")
@@ -481,7 +481,7 @@ func TestRedReleasesWhatIsLeftOfALostLease(t *testing.T) {
 	})
 }
 
-func TestRedACallerWhoLeavesLeavesNothingBehind(t *testing.T) {
+func TestQuorumACallerWhoLeavesLeavesNothingBehind(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()
 		b, clients := open()
@@ -515,15 +515,15 @@ func TestRedACallerWhoLeavesLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestRedRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
+func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()
 		_, err := a.Lock(t.Context(), "x", WithLease(31*time.Second))
 		wants(t, err, ErrInvalid)
-		if err == nil || !strings.Contains(err.Error(), "WithStayOut(31s)") {
+		if err == nil || !strings.Contains(err.Error(), "WithRejoinDelay(31s)") {
 			t.Errorf("%v has no remedy", err)
 		}
-		for _, opt := range []ClientOption{WithStayOut(time.Minute), WithStayOut(0)} {
+		for _, opt := range []ClientOption{WithRejoinDelay(time.Minute), WithRejoinDelay(0)} {
 			b, _ := open(opt)
 			l, err := b.Lock(t.Context(), "x", WithLease(31*time.Second))
 			must(t, err)
@@ -532,18 +532,18 @@ func TestRedRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 	})
 	var clients []*Client
 	for range 3 {
-		c, err := New(memory.New(), WithStayOut(29*time.Second))
+		c, err := New(memory.New(), WithRejoinDelay(29*time.Second))
 		must(t, err)
 		clients = append(clients, c)
 	}
-	_, err := Red(clients...)
+	_, err := Quorum(clients...)
 	wants(t, err, ErrInvalid)
 	for _, d := range []time.Duration{-1, MaxLease + 1} {
-		_, err := New(memory.New(), WithStayOut(d))
+		_, err := New(memory.New(), WithRejoinDelay(d))
 		wants(t, err, ErrInvalid)
 	}
 	for _, scope := range []string{"", "a\nb", "\xff", strings.Repeat("x", 257)} {
-		_, err := New(memory.New(), WithStayOutScope(scope))
+		_, err := New(memory.New(), WithRejoinScope(scope))
 		wants(t, err, ErrInvalid)
 	}
 }
@@ -564,7 +564,7 @@ func (dyingSession) Acquire(context.Context, backend.AcquireRequest) (backend.Ac
 }
 
 // Calls that contend do not hold a minority for as long as dead stores take to fail.
-func TestRedContendersDoNotWaitForDeadStores(t *testing.T) {
+func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backends := make([]backend.Backend, 5)
 		for i := range backends {
@@ -584,11 +584,11 @@ func TestRedContendersDoNotWaitForDeadStores(t *testing.T) {
 				defer c.Close()
 				clients = append(clients, c)
 			}
-			red, err := Red(clients...)
+			quorum, err := Quorum(clients...)
 			must(t, err)
 			wg.Go(func() {
 				for range holds {
-					l, err := red.Lock(t.Context(), "x")
+					l, err := quorum.Lock(t.Context(), "x")
 					if err != nil {
 						t.Error(err)
 						return

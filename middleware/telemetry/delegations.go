@@ -16,30 +16,31 @@ const (
 	keyReason   = attribute.Key("mortise.reason")
 )
 
-// Passports makes an observer of package passport, for an Issuer or a Checker or both, that counts:
+// Delegations makes an observer of package delegation, for an Issuer or a Checker or both, that counts:
 //
-//	mortise.passport.issued    counter  calls that were told which locks are held; audience, reason where the signer failed
-//	mortise.passport.left_out  counter  claims that were not, though held: beyond the bounds, or by WithNames; audience
-//	mortise.passport.checked   counter  requests that told; reason where it was refused
+//	mortise.delegation.issued    counter  calls that were told of held locks; audience, reason where the signer failed
+//	mortise.delegation.left_out  counter  beyond the bounds, or left out by delegation.WithNameFilter; audience
+//	mortise.delegation.checked   counter  requests that told; reason where it was refused
 //
 // The attribute mortise.reason is what [delegation.Reason] says, "" where all is well; mortise.audience is the
 // service that is called, as the program names it. Nothing of what a request says becomes an attribute.
 //
 // Of the options, [WithMeterProvider] applies. An error wraps [mortise.ErrInvalid], or is the meter's.
-func Passports(opts ...Option) (delegation.Observer, error) {
+func Delegations(opts ...Option) (delegation.Observer, error) {
 	r, err := newReporter(opts)
 	if err != nil {
 		return delegation.Observer{}, err
 	}
 	if r.limit > 0 || r.details {
-		return delegation.Observer{}, fmt.Errorf("telemetry: %w: WithNames and WithSpanDetails do not apply to Passports", mortise.ErrInvalid)
+		return delegation.Observer{}, fmt.Errorf(
+			"telemetry: %w: WithNameAttribute and WithSpanDetails do not apply to Delegations", mortise.ErrInvalid)
 	}
 	m := r.meters.Meter(scope)
-	issued, err1 := m.Int64Counter("mortise.passport.issued", metric.WithUnit("{call}"),
+	issued, err1 := m.Int64Counter("mortise.delegation.issued", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls that were told which locks are held."))
-	leftOut, err2 := m.Int64Counter("mortise.passport.left_out", metric.WithUnit("{claim}"),
-		metric.WithDescription("Claims that a call was not told of, though they are held."))
-	checked, err3 := m.Int64Counter("mortise.passport.checked", metric.WithUnit("{request}"),
+	leftOut, err2 := m.Int64Counter("mortise.delegation.left_out", metric.WithUnit("{delegation}"),
+		metric.WithDescription("Delegations that a call was not told of, though they are held."))
+	checked, err3 := m.Int64Counter("mortise.delegation.checked", metric.WithUnit("{request}"),
 		metric.WithDescription("Requests that told which locks their callers hold."))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return delegation.Observer{}, fmt.Errorf("telemetry: %w", err)
@@ -47,7 +48,7 @@ func Passports(opts ...Option) (delegation.Observer, error) {
 	return delegation.Observer{
 		Issued: func(e delegation.IssuedEvent) {
 			audience := keyAudience.String(e.Audience)
-			if e.Claims > 0 {
+			if e.Delegations > 0 {
 				issued.Add(e.Context, 1, metric.WithAttributes(audience, keyReason.String(delegation.Reason(e.Err))))
 			}
 			if e.LeftOut > 0 {

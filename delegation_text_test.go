@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// An owner in a claim comes from another service: it forges no line of a log.
+// An owner in a delegation comes from another service: it forges no line of a log.
 func TestAForeignOwnerForgesNoLine(t *testing.T) {
 	c, err := mortise.New(memory.New())
 	if err != nil {
@@ -18,17 +18,18 @@ func TestAForeignOwnerForgesNoLine(t *testing.T) {
 	}
 	defer c.Close()
 	for _, owner := range []string{"a\nlevel=ERROR msg=forged:1", "a\x1b[2J:1"} {
-		_, err := c.Adopt(context.Background(), mortise.Claim{Name: "n", Owner: owner, Hold: 1})
+		_, err := c.WithDelegations(context.Background(), mortise.Delegation{Name: "n", Owner: owner, Hold: 1})
 		if !errors.Is(err, mortise.ErrInvalid) {
-			t.Errorf("%q was adopted: %v", owner, err)
+			t.Errorf("%q was accepted: %v", owner, err)
 		}
 	}
-	ctx, err := c.Adopt(context.Background(), mortise.Claim{Name: "n", Owner: "web \"1\" holds\u2028it:1", Hold: 1})
+	ctx, err := c.WithDelegations(context.Background(), mortise.Delegation{Name: "n",
+		Owner: "web \"1\" holds\u2028it:1", Hold: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.TryLock(ctx, "n")
-	if !errors.Is(err, mortise.ErrClaimEnded) || !strings.Contains(err.Error(), `"web \"1\" holds\u2028it:1"`) {
+	if !errors.Is(err, mortise.ErrDelegationEnded) || !strings.Contains(err.Error(), `"web \"1\" holds\u2028it:1"`) {
 		t.Errorf("the owner is not quoted: %v", err)
 	}
 	if _, err := mortise.New(memory.New(), mortise.WithID("a\nb")); !errors.Is(err, mortise.ErrInvalid) {

@@ -15,17 +15,17 @@ import (
 	"github.com/mortise-go/mortise/middleware/telemetry"
 )
 
-func TestPassportsAreCounted(t *testing.T) {
+func TestDelegationsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, s := open(t)
 		s.reader = metric.NewManualReader()
 		observer := check.Value(
-			telemetry.Passports(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))))).In(t)
+			telemetry.Delegations(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))))).In(t)
 		ring := check.Value(delegation.NewRing(delegation.NewKey("k1",
 			[]byte("thirty-two bytes and some more, of a test")))).In(t)
 		watched := delegation.WithObserver(observer)
 		issuer := check.Value(delegation.NewIssuer(ring, watched,
-			delegation.WithNames(func(audience, name string) bool {
+			delegation.WithNameFilter(func(audience, name string) bool {
 				return strings.HasPrefix(name, "orders:") &&
 					audience == "stock"
 			}))).In(t)
@@ -43,25 +43,25 @@ func TestPassportsAreCounted(t *testing.T) {
 			checker.Check(ctx, entries...)
 		}
 		s.expect(
-			"mortise.passport.issued{mortise.audience=stock,mortise.reason=} 1",
-			"mortise.passport.left_out{mortise.audience=mail} 2",
-			"mortise.passport.left_out{mortise.audience=stock} 1",
-			"mortise.passport.checked{mortise.reason=} 2",
-			"mortise.passport.checked{mortise.reason=duplicated} 1",
-			"mortise.passport.checked{mortise.reason=malformed} 1",
-			"mortise.passport.checked{mortise.reason=version} 1",
+			"mortise.delegation.issued{mortise.audience=stock,mortise.reason=} 1",
+			"mortise.delegation.left_out{mortise.audience=mail} 2",
+			"mortise.delegation.left_out{mortise.audience=stock} 1",
+			"mortise.delegation.checked{mortise.reason=} 2",
+			"mortise.delegation.checked{mortise.reason=duplicated} 1",
+			"mortise.delegation.checked{mortise.reason=malformed} 1",
+			"mortise.delegation.checked{mortise.reason=version} 1",
 		)
 		locks.Close()
 	})
 }
 
-func TestPassportsOptions(t *testing.T) {
+func TestDelegationsOptions(t *testing.T) {
 	for name, o := range map[string]telemetry.Option{
-		"WithNames":       telemetry.WithNames(1, func(string) string { return "" }),
-		"WithSpanDetails": telemetry.WithSpanDetails(),
-		"no meters":       telemetry.WithMeterProvider(nil),
+		"WithNameAttribute": telemetry.WithNameAttribute(1, func(string) string { return "" }),
+		"WithSpanDetails":   telemetry.WithSpanDetails(),
+		"no meters":         telemetry.WithMeterProvider(nil),
 	} {
-		_, err := telemetry.Passports(o)
+		_, err := telemetry.Delegations(o)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%s: %v", name, err)
 	}
 }

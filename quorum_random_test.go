@@ -62,8 +62,8 @@ func (s lateSession) Release(ctx context.Context, q backend.ReleaseRequest) (bac
 }
 
 // Stores are emptied, fail, come back and are slow at random, any number of them at a time: no
-// two leases ever live at one time. Without the stay-out rule this fails.
-func TestRedAtRandomHasOneHolder(t *testing.T) {
+// two leases ever live at one time. Without the rejoin delay this fails.
+func TestQuorumAtRandomHasOneHolder(t *testing.T) {
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			var most atomic.Int64
@@ -87,11 +87,11 @@ func TestRedAtRandomHasOneHolder(t *testing.T) {
 					mine[i] = c
 				}
 				clients = append(clients, mine...)
-				red, err := Red(mine...)
+				quorum, err := Quorum(mine...)
 				must(t, err)
 				wg.Go(func() {
 					for time.Now().Before(end) {
-						l, err := red.Lock(context.Background(), "x", WithWait(time.Second+rand.N(20*time.Second)))
+						l, err := quorum.Lock(context.Background(), "x", WithWait(time.Second+rand.N(20*time.Second)))
 						if err != nil {
 							if !errors.Is(err, ErrNotAcquired) && !errors.Is(err, ErrUnavailable) {
 								t.Error(err)
@@ -104,7 +104,7 @@ func TestRedAtRandomHasOneHolder(t *testing.T) {
 						}
 						var inner *Lease
 						if rand.IntN(3) == 0 {
-							inner, _ = red.TryLock(l.Context(), "x")
+							inner, _ = quorum.TryLock(l.Context(), "x")
 						}
 						mu.Lock()
 						if l.Err() == nil {

@@ -11,7 +11,7 @@ import (
 
 // A store that was locked again does not revive a lease whose majority was gone before that
 // store counted, though no call looked in between.
-func TestRedAHealedStoreRevivesNothing(t *testing.T) {
+func TestQuorumAHealedStoreRevivesNothing(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open(WithWatchdogTimeout(time.Second))
 		l, err := a.Lock(t.Context(), "x")
