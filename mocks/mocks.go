@@ -32,5 +32,6 @@
 // exclusion, loss), backend/memory is the better choice: real locks, no server.
 package mocks
 
-//go:generate go tool mockgen -typed -write_package_comment=false -source ../locker.go -destination locker_gen.go -package mocks
-//go:generate go tool mockgen -typed -write_package_comment=false -source counters.go -destination counters_gen.go -package mocks
+//go:generate -command mock go tool mockgen -typed -write_package_comment=false -package mocks
+//go:generate mock -source ../locker.go -destination locker_gen.go
+//go:generate mock -source counters.go -destination counters_gen.go

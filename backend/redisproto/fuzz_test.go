@@ -182,18 +182,18 @@ var calls = []struct {
 		_, err2 := u.client.RW().ForceUnlock(ctx, "n")
 		return errors.Join(err, err2)
 	}},
-	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
+	{"a counting semaphore", func(ctx context.Context, u *user, op byte) error {
 		s := u.client.CountingSemaphore("s")
 		_, err := s.TrySetPermits(ctx, int(op))
 		_, err2 := s.Available(ctx)
 		return errors.Join(err, err2, s.Acquire(ctx, 1+int(op), mortise.WithWait(callTime/2)))
 	}},
-	{"a drained semaphore", func(ctx context.Context, u *user, op byte) error {
+	{"a drained counting semaphore", func(ctx context.Context, u *user, op byte) error {
 		s := u.client.CountingSemaphore("s")
 		_, err := s.Drain(ctx)
 		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
 	}},
-	{"permits", func(ctx context.Context, u *user, op byte) error {
+	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
 		p := u.client.Semaphore("p")
 		_, err := p.TrySetPermits(ctx, int(op))
 		_, err2 := p.Available(ctx)
@@ -363,13 +363,13 @@ func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []Bat
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) WaiterAcquire(context.Context, WaiterAcquireKeys, WaiterAcquireArgs) ([]int64, error) {
+func (h *hostile) Enrol(context.Context, EnrolKeys, EnrolArgs) ([]int64, error) {
 	return h.int64s(2)
 }
-func (h *hostile) HandOver(context.Context, HandOverKeys, HandOverArgs) ([]int64, error) {
+func (h *hostile) Serve(context.Context, ServeKeys, ServeArgs) ([]int64, error) {
 	return h.int64s(2)
 }
-func (h *hostile) StepBack(context.Context, StepBackKeys, StepBackArgs) (int64, error) {
+func (h *hostile) LeaveQueue(context.Context, LeaveQueueKeys, LeaveQueueArgs) (int64, error) {
 	return h.one()
 }
 func (h *hostile) AgedAcquire(context.Context, AgedAcquireKeys, AgedAcquireArgs) ([]int64, error) {

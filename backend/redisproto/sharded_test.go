@@ -88,8 +88,8 @@ var kinds = map[string]struct {
 			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
 		},
 	},
-	"semaphore": {acquireOne, acquireOne},
-	"permits": {
+	"counting semaphore": {acquireOne, acquireOne},
+	"semaphore": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
 			if _, err := c.Semaphore(name).TrySetPermits(ctx, 1); err != nil {
 				return nil, err
@@ -325,7 +325,7 @@ func TestShardedWaitersFollowTheirSlot(t *testing.T) {
 		t.Run(as, func(t *testing.T) {
 			a := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedAuto))
 			b := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedAuto))
-			for _, kind := range []string{"plain", "fair", "semaphore"} {
+			for _, kind := range []string{"plain", "fair", "counting semaphore"} {
 				name := kind + "/" + as
 				free := hold(t, a, kind, name)
 				w := waitFor(t, b, kind, name)

@@ -80,6 +80,8 @@ func TestEachRulePassesAndFails(t *testing.T) {
 		{"params", "five parameters", one("a/a.go",
 			"package p\nfunc f(ctx context.Context, a, b, c int, d ...int) {}\n"), ""},
 		{"columns", "121 columns", one("a/a.go", long), "a/a.go 1"},
+		{"columns", "in generated code", one("a/a.go", generated+long), "a/a.go 1"},
+		{"columns", "in code by protoc", one("a/a.go", strings.Replace(generated, "x", "protoc-gen-go", 1)+long), ""},
 		{"columns", "120 columns", one("a/a.go", strings.Replace(long, "ä", "", 1)), ""},
 		{"docs", "a function", one("a/a.go", documented+"func F() {}\n"), "a.F 1"},
 		{"docs", "a method", one("a/a.go", documented+"// T is t.\ntype T int\nfunc (T) F() {}\n"), "a.T.F 1"},
