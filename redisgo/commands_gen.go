@@ -493,27 +493,25 @@ func (c *commands) RWWithdraw(
 		k.Channel, a.Claimant, a.Publish)
 }
 
-// WaiterAcquire sends [scripts.WaiterAcquireSource].
-func (c *commands) WaiterAcquire(
-	ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs,
-) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.WaiterAcquireSource, "evalsha", scripts.WaiterAcquireSHA, "3", k.Lock,
-		k.Next, k.Token, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
+// Enrol sends [scripts.EnrolSource].
+func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.EnrolSource, "evalsha", scripts.EnrolSHA, "3", k.Lock, k.Next, k.Token,
+		a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep))
 }
 
-// HandOver sends [scripts.HandOverSource].
-func (c *commands) HandOver(
-	ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs,
-) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.HandOverSource, "evalsha", scripts.HandOverSHA, "4", k.Lock, k.Channel,
-		k.Next, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag,
-		a.Own, millis(a.Keep), a.Publish, flag(a.Counts))
+// Serve sends [scripts.ServeSource].
+func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.ServeSource, "evalsha", scripts.ServeSHA, "4", k.Lock, k.Channel, k.Next,
+		k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Tag, a.Own,
+		millis(a.Keep), a.Publish, flag(a.Counts))
 }
 
-// StepBack sends [scripts.StepBackSource].
-func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a redisproto.StepBackArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.StepBackSource, "evalsha", scripts.StepBackSHA, "3", k.Lock, k.Channel,
-		k.Next, a.Tag, a.Publish)
+// LeaveQueue sends [scripts.LeaveQueueSource].
+func (c *commands) LeaveQueue(
+	ctx context.Context, k redisproto.LeaveQueueKeys, a redisproto.LeaveQueueArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.LeaveQueueSource, "evalsha", scripts.LeaveQueueSHA, "3", k.Lock,
+		k.Channel, k.Next, a.Tag, a.Publish)
 }
 
 // FairAcquire sends [scripts.FairAcquireSource].
@@ -573,31 +571,31 @@ func (c *commands) AgedAcquire(
 		k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
 }
 
-// NestEnter sends [scripts.NestEnterSource].
-func (c *commands) NestEnter(
-	ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs,
+// DelegateEnter sends [scripts.DelegateEnterSource].
+func (c *commands) DelegateEnter(
+	ctx context.Context, k redisproto.DelegateEnterKeys, a redisproto.DelegateEnterArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.NestEnterSource, "evalsha", scripts.NestEnterSHA, "3", k.Lock, k.Nest,
-		k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
+	return eval(ctx, c, newIntsCmd, scripts.DelegateEnterSource, "evalsha", scripts.DelegateEnterSHA, "3", k.Lock,
+		k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
 }
 
-// NestRelease sends [scripts.NestReleaseSource].
-func (c *commands) NestRelease(
-	ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs,
+// DelegateRelease sends [scripts.DelegateReleaseSource].
+func (c *commands) DelegateRelease(
+	ctx context.Context, k redisproto.DelegateReleaseKeys, a redisproto.DelegateReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.NestReleaseSource, "evalsha", scripts.NestReleaseSHA, "5", k.Lock, k.Nest,
-		k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+	return eval(ctx, c, newIntCmd, scripts.DelegateReleaseSource, "evalsha", scripts.DelegateReleaseSHA, "5", k.Lock,
+		k.Nest, k.Channel, k.Next, k.Queue, a.Owner, a.Keep, a.Publish, flag(a.Counts))
 }
 
-// NestRenew sends [scripts.NestRenewSource] for all items, on a cluster once for each slot.
-func (c *commands) NestRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.BatchReply,
+// DelegateRenew sends [scripts.DelegateRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) DelegateRenew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
 ) {
-	evalBatch(ctx, c, batch[redisproto.NestRenewItem]{
-		sha: scripts.NestRenewSHA, source: scripts.NestRenewSource, nkeys: 2, nargs: 2,
-		key:  func(i *redisproto.NestRenewItem) string { return i.Lock },
-		keys: func(to []any, i *redisproto.NestRenewItem) []any { return append(to, i.Lock, i.Nest) },
-		args: func(to []any, i *redisproto.NestRenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+	evalBatch(ctx, c, batch[redisproto.DelegateRenewItem]{
+		sha: scripts.DelegateRenewSHA, source: scripts.DelegateRenewSource, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.DelegateRenewItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.DelegateRenewItem) []any { return append(to, i.Lock, i.Nest) },
+		args: func(to []any, i *redisproto.DelegateRenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
 	}, items, out, flag(a.Track))
 }
 

@@ -7,7 +7,7 @@
 --
 -- Removes the lock, whatever its owner, and tells its waiters and the first waiter in the queue of
 -- a fair lock. Where several owners hold it, the waiters that would enter under each of them are told, too
--- (see nest_enter).
+-- (see delegate_enter).
 local several = redis.call('hlen', KEYS[1])
 if several == 0 then
   return 0

@@ -11,7 +11,7 @@
 -- count all subscribers that it reaches.
 --
 -- 00 is 0 to Redisson, which wakes; mortise does not heed it. Of mortise's clients the first in the queue is
--- told (see waiter_acquire and include/announce_release.lua).
+-- told (see enrol and include/announce_release.lua).
 --
 -- A partial release ends with a read, so that a connection that tracks hears of
 -- changes to what it still holds (its own write dropped the registration).

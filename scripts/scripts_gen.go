@@ -9,19 +9,20 @@ var All = []Script{
 	{Name: "acquire_fenced", Source: AcquireFencedSource, SHA1: AcquireFencedSHA},
 	{Name: "aged_acquire", Source: AgedAcquireSource, SHA1: AgedAcquireSHA},
 	{Name: "count", Source: CountSource, SHA1: CountSHA},
+	{Name: "delegate_enter", Source: DelegateEnterSource, SHA1: DelegateEnterSHA},
+	{Name: "delegate_release", Source: DelegateReleaseSource, SHA1: DelegateReleaseSHA},
+	{Name: "delegate_renew", Source: DelegateRenewSource, SHA1: DelegateRenewSHA},
+	{Name: "enrol", Source: EnrolSource, SHA1: EnrolSHA},
 	{Name: "fair_acquire", Source: FairAcquireSource, SHA1: FairAcquireSHA},
 	{Name: "fair_leave", Source: FairLeaveSource, SHA1: FairLeaveSHA},
 	{Name: "fair_release", Source: FairReleaseSource, SHA1: FairReleaseSHA},
 	{Name: "force_release", Source: ForceReleaseSource, SHA1: ForceReleaseSHA},
-	{Name: "hand_over", Source: HandOverSource, SHA1: HandOverSHA},
 	{Name: "inspect", Source: InspectSource, SHA1: InspectSHA},
 	{Name: "joint", Source: JointSource, SHA1: JointSHA},
 	{Name: "latch_count_down", Source: LatchCountDownSource, SHA1: LatchCountDownSHA},
 	{Name: "latch_delete", Source: LatchDeleteSource, SHA1: LatchDeleteSHA},
 	{Name: "latch_set", Source: LatchSetSource, SHA1: LatchSetSHA},
-	{Name: "nest_enter", Source: NestEnterSource, SHA1: NestEnterSHA},
-	{Name: "nest_release", Source: NestReleaseSource, SHA1: NestReleaseSHA},
-	{Name: "nest_renew", Source: NestRenewSource, SHA1: NestRenewSHA},
+	{Name: "leave_queue", Source: LeaveQueueSource, SHA1: LeaveQueueSHA},
 	{Name: "permits_acquire", Source: PermitsAcquireSource, SHA1: PermitsAcquireSHA},
 	{Name: "permits_count", Source: PermitsCountSource, SHA1: PermitsCountSHA},
 	{Name: "permits_release", Source: PermitsReleaseSource, SHA1: PermitsReleaseSHA},
@@ -42,8 +43,7 @@ var All = []Script{
 	{Name: "semaphore_drain", Source: SemaphoreDrainSource, SHA1: SemaphoreDrainSHA},
 	{Name: "semaphore_set", Source: SemaphoreSetSource, SHA1: SemaphoreSetSHA},
 	{Name: "semaphore_take", Source: SemaphoreTakeSource, SHA1: SemaphoreTakeSHA},
-	{Name: "step_back", Source: StepBackSource, SHA1: StepBackSHA},
-	{Name: "waiter_acquire", Source: WaiterAcquireSource, SHA1: WaiterAcquireSHA},
+	{Name: "serve", Source: ServeSource, SHA1: ServeSHA},
 	{Name: "write_acquire", Source: WriteAcquireSource, SHA1: WriteAcquireSHA},
 	{Name: "write_release", Source: WriteReleaseSource, SHA1: WriteReleaseSHA},
 }
@@ -248,6 +248,297 @@ return math.min(tonumber(value or '0'), 9007199254740992)`
 
 // CountSHA is the SHA-1 of [CountSource].
 const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
+
+// DelegateEnterSource is delegate_enter.lua.
+//
+//	keys:      lock hash, nest hash, token string
+//	arguments: owner string, under string, holds int, drawn int, lease ms, fenced bool, track bool
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+//
+// Grants the lock to an owner under another that holds it, if the other's count is holds and no owner came after it.
+// The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing
+// token that it will use, zero for none: a token that the counter has not come to was never drawn.
+//
+// nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
+// the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its deadline is
+// removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the entry may be
+// the other's; it goes an hour after its deadline. A field without an entry, where there are several, is an owner of
+// which nothing is known, and keeps all out.
+const DelegateEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
+return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local entries = redis.call('hgetall', KEYS[2])
+local known, last, latest, above = 0, 0, 0, 0
+local place, alone
+for i = 1, #entries, 2 do
+local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+ends = tonumber(ends or 0)
+if redis.call('hexists', KEYS[1], entries[i]) == 0 then
+if ends + 3600000 < now then
+redis.call('hdel', KEYS[2], entries[i])
+end
+elseif ends <= now then
+redis.call('hdel', KEYS[1], entries[i])
+redis.call('hdel', KEYS[2], entries[i])
+else
+known = known + 1
+last = math.max(last, tonumber(at))
+latest = math.max(latest, ends)
+if entries[i] == ARGV[2] then
+place = tonumber(at)
+end
+end
+end
+local again = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+if not again then
+local count = tonumber(redis.call('hget', KEYS[1], ARGV[2]) or 0) or 0
+if count < tonumber(ARGV[3]) or ARGV[4] ~= '0' and tonumber(redis.call('get', KEYS[3]) or 0) < tonumber(ARGV[4]) then
+return {3, 0}
+end
+local left = redis.call('pttl', KEYS[1])
+if left == 0 then
+left = 1
+end
+if not place then
+place, alone = 0, true
+known = known + 1
+end
+if redis.call('hlen', KEYS[1]) > known or alone and known > 1 then
+return {0, math.max(left, -1)}
+end
+if last > place then
+for i = 1, #entries, 2 do
+local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+if at and tonumber(at) > place and redis.call('hexists', KEYS[1], entries[i]) == 1 then
+above = math.max(above, tonumber(ends))
+end
+end
+return {0, math.max(above - now, 1)}
+end
+if count > tonumber(ARGV[3]) then
+return {2, math.max(left, -1)}
+end
+if alone then
+latest = now + left
+if left < 0 then
+latest = 9007199254740991
+end
+end
+end
+local token = 0
+if ARGV[6] == '1' then
+if redis.call('exists', KEYS[3]) == 1 then
+token = redis.call('incr', KEYS[3])
+else
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+token = now
+redis.call('set', KEYS[3], string.format('%.0f', token))
+end
+end
+if not again then
+if alone then
+redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
+end
+local ends = now + tonumber(ARGV[5])
+redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
+redis.call('hset', KEYS[1], ARGV[1], 1)
+latest = math.max(latest, ends)
+if latest < 9007199254740991 then
+redis.call('pexpire', KEYS[1], latest - now)
+ends = latest
+end
+redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
+else
+redis.call('hset', KEYS[1], ARGV[1], redis.call('hget', KEYS[1], ARGV[1]))
+end
+if ARGV[7] == '1' then
+redis.call('exists', KEYS[1])
+end
+return {1, token}`
+
+// DelegateEnterSHA is the SHA-1 of [DelegateEnterSource].
+const DelegateEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
+
+// DelegateReleaseSource is delegate_release.lua.
+//
+//	keys:      lock hash, nest hash, channel channel, next zset, queue list
+//	arguments: owner string, keep int, publish string, counts bool
+//	reply:     int  1 done; 0 the owner does not hold the lock
+//
+// As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
+// lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
+// another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
+// owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock are told.
+const DelegateReleaseSource = `local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local held = redis.call('hexists', KEYS[1], ARGV[1])
+local entries = redis.call('hgetall', KEYS[2])
+local gone = {}
+local known, last, latest = 0, -1, 0
+local top
+for i = 1, #entries, 2 do
+local owner = entries[i]
+local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
+ends = tonumber(ends or 0)
+if redis.call('hexists', KEYS[1], owner) == 0 then
+if owner == ARGV[1] or ends + 3600000 < now then
+redis.call('hdel', KEYS[2], owner)
+end
+elseif ends <= now then
+redis.call('hdel', KEYS[1], owner)
+redis.call('hdel', KEYS[2], owner)
+table.insert(gone, owner)
+if owner == ARGV[1] then
+held = 0
+end
+elseif owner ~= ARGV[1] or ARGV[2] ~= '0' then
+known = known + 1
+latest = math.max(latest, ends)
+if tonumber(at) > last then
+last, top = tonumber(at), owner
+end
+end
+end
+if held == 1 and ARGV[2] == '0' then
+redis.call('hdel', KEYS[1], ARGV[1])
+redis.call('hdel', KEYS[2], ARGV[1])
+table.insert(gone, ARGV[1])
+elseif held == 1 then
+redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
+end
+if #gone > 0 then
+local left = redis.call('hlen', KEYS[1])
+if known == 1 then
+redis.call('hdel', KEYS[2], top)
+end
+if left == known and left > 0 and latest < 9007199254740991 then
+redis.call('pexpire', KEYS[1], latest - now)
+end
+for _, owner in ipairs(gone) do
+redis.call(ARGV[3], KEYS[3] .. ':under:' .. owner, '0')
+end
+if top then
+redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
+end
+if left == 0 then
+local heard = redis.call(ARGV[3], KEYS[3], '00')
+if heard > 0 or ARGV[4] == '0' then
+local first = redis.pcall('zpopmin', KEYS[4])[1]
+local second = first and redis.call('zrange', KEYS[4], 0, 0)[1]
+local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
+redis.call(ARGV[3], KEYS[3], turn or '2')
+end
+local head = redis.call('lindex', KEYS[5], 0)
+if head then
+redis.call(ARGV[3], KEYS[3] .. ':' .. head, '0')
+end
+end
+end
+redis.call('exists', KEYS[1])
+return held`
+
+// DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
+const DelegateReleaseSHA = "947271b42363fbc4ddcbf98f59e9b3c33672b218"
+
+// DelegateRenewSource is delegate_renew.lua.
+//
+//	keys:      lock hash (each), nest hash (each)
+//	arguments: track bool, owner string (each), lease ms (each)
+//	reply:     ints  for each lock: 1 held; 0 the owner does not hold the lock
+//
+// As renew, for owners that others may have entered under, or that entered under another: see delegate_enter. Each
+// has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
+const DelegateRenewSource = `local held = {}
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #KEYS / 2 do
+local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
+local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
+held[i] = 0
+if redis.pcall('hexists', lock, owner) == 1 then
+local entry = redis.pcall('hget', nest, owner)
+local at, ends = string.match(type(entry) == 'string' and entry or '', '^(%d+):(%d+)$')
+if not ends or tonumber(ends) > now then
+held[i] = 1
+if ends and lease > 0 and tonumber(ends) < now + lease then
+redis.call('hset', nest, owner, string.format('%s:%.0f', at, now + lease))
+if redis.call('pttl', nest) < lease + 1000 then
+redis.call('pexpire', nest, lease + 1000)
+end
+end
+local left = redis.call('pttl', lock)
+if left >= 0 and left < lease then
+redis.call('pexpire', lock, lease)
+if ARGV[1] == '1' then
+redis.call('exists', lock)
+end
+end
+end
+end
+end
+return held`
+
+// DelegateRenewSHA is the SHA-1 of [DelegateRenewSource].
+const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
+
+// EnrolSource is enrol.lua.
+//
+//	keys:      lock hash, next zset, token string
+//	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
+//
+// As acquire, for a waiter whose client hears of releases. A refusal puts the client's
+// tag, seven digits, behind the tags in next, if it is not there: releases are told to the first
+// (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
+const EnrolSource = `local free = redis.call('exists', KEYS[1]) == 0
+if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+if redis.call('hexists', KEYS[1], 'mode') == 1 then
+return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+local left = redis.call('pttl', KEYS[1])
+if left == 0 then
+left = 1
+end
+local now = redis.call('time')
+local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+if type(placed) == 'table' then
+return {2, math.max(left, -1)}
+end
+redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+return {0, math.max(left, -1)}
+end
+local token = 0
+if ARGV[3] == '1' then
+if redis.call('exists', KEYS[3]) == 1 then
+token = redis.call('incr', KEYS[3])
+else
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+token = now
+redis.call('set', KEYS[3], string.format('%.0f', token))
+end
+end
+if free then
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+redis.call('zrem', KEYS[2], ARGV[5])
+else
+local left = redis.call('pttl', KEYS[1])
+if left > 0 then
+redis.call('pexpire', KEYS[1], left)
+end
+end
+if ARGV[4] == '1' then
+redis.call('exists', KEYS[1])
+end
+return {1, token}`
+
+// EnrolSHA is the SHA-1 of [EnrolSource].
+const EnrolSHA = "18b0a4b925fc127333ad26800070bf588d7d5375"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -604,7 +895,7 @@ const FairReleaseSHA = "23b398aa0ba82ff5cbe8ffc662f0b0f255bf64bb"
 //
 // Removes the lock, whatever its owner, and tells its waiters and the first waiter in the queue of
 // a fair lock. Where several owners hold it, the waiters that would enter under each of them are told, too
-// (see nest_enter).
+// (see delegate_enter).
 const ForceReleaseSource = `local several = redis.call('hlen', KEYS[1])
 if several == 0 then
 return 0
@@ -626,69 +917,6 @@ return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
 const ForceReleaseSHA = "bf2d5fc30aa8aae05a80080f4861ca7203c3e949"
-
-// HandOverSource is hand_over.lua.
-//
-//	keys:      lock hash, channel channel, next zset, token string
-//	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, tag string, own int, keep ms, publish string, counts bool
-//	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
-//
-// Releases the lock and grants it to a successor of the same client in one step, without a message.
-// With yield only if no other client waits; otherwise it is released, as by release, and the
-// client, which has waiters of its own, gets a place at the end of next, if it has a tag. A subscriber of the
-// channel beyond own, the number of the client's own subscriptions, may be a waiter.
-const HandOverSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-return {0, 0}
-end
-local others = redis.call('hlen', KEYS[1]) > 1
-if ARGV[6] == '1' and not others then
-local first = redis.call('zrange', KEYS[3], 0, 1)
-others = ARGV[11] == '0' or first[2] or first[1] and first[1] ~= ARGV[7]
-end
-local heard
-if ARGV[6] == '1' and not others then
-heard = redis.call(ARGV[10], KEYS[2], '00')
-others = heard > tonumber(ARGV[8])
-end
-if others then
-local now = redis.call('time')
-redis.call('hdel', KEYS[1], ARGV[1])
-local out = 1
-if ARGV[7] ~= '' then
-redis.pcall('zrem', KEYS[3], ARGV[7])
-if type(redis.pcall('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])) ~= 'table' then
-redis.call('pexpire', KEYS[3], ARGV[9])
-out = 2
-end
-end
-heard = heard or redis.call(ARGV[10], KEYS[2], '00')
-local first = redis.pcall('zpopmin', KEYS[3])[1]
-local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.call(ARGV[10], KEYS[2], turn or '2')
-return {out, 0}
-end
-local token = 0
-if ARGV[4] == '1' then
-if redis.call('exists', KEYS[4]) == 1 then
-token = redis.call('incr', KEYS[4])
-else
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-token = now
-redis.call('set', KEYS[4], string.format('%.0f', token))
-end
-end
-redis.call('hset', KEYS[1], ARGV[2], 1)
-redis.call('hdel', KEYS[1], ARGV[1])
-redis.call('pexpire', KEYS[1], ARGV[3])
-if ARGV[5] == '1' then
-redis.call('exists', KEYS[1])
-end
-return {3, token}`
-
-// HandOverSHA is the SHA-1 of [HandOverSource].
-const HandOverSHA = "7ed04d75c4a55c9bc6c8b76158a39f81f141218b"
 
 // InspectSource is inspect.lua.
 //
@@ -854,241 +1082,26 @@ return 1`
 // LatchSetSHA is the SHA-1 of [LatchSetSource].
 const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 
-// NestEnterSource is nest_enter.lua.
+// LeaveQueueSource is leave_queue.lua.
 //
-//	keys:      lock hash, nest hash, token string
-//	arguments: owner string, under string, holds int, drawn int, lease ms, fenced bool, track bool
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+//	keys:      lock hash, channel channel, next zset
+//	arguments: tag string, publish string
+//	reply:     int  1 the client was in next; 0 it was not
 //
-// Grants the lock to an owner under another that holds it, if the other's count is holds and no owner came after it.
-// The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing
-// token that it will use, zero for none: a token that the counter has not come to was never drawn.
-//
-// nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
-// the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its deadline is
-// removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the entry may be
-// the other's; it goes an hour after its deadline. A field without an entry, where there are several, is an owner of
-// which nothing is known, and keeps all out.
-const NestEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
-return redis.error_reply('WRONGKIND the key holds a read-write lock')
-end
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local entries = redis.call('hgetall', KEYS[2])
-local known, last, latest, above = 0, 0, 0, 0
-local place, alone
-for i = 1, #entries, 2 do
-local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
-ends = tonumber(ends or 0)
-if redis.call('hexists', KEYS[1], entries[i]) == 0 then
-if ends + 3600000 < now then
-redis.call('hdel', KEYS[2], entries[i])
-end
-elseif ends <= now then
-redis.call('hdel', KEYS[1], entries[i])
-redis.call('hdel', KEYS[2], entries[i])
-else
-known = known + 1
-last = math.max(last, tonumber(at))
-latest = math.max(latest, ends)
-if entries[i] == ARGV[2] then
-place = tonumber(at)
-end
-end
-end
-local again = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if not again then
-local count = tonumber(redis.call('hget', KEYS[1], ARGV[2]) or 0) or 0
-if count < tonumber(ARGV[3]) or ARGV[4] ~= '0' and tonumber(redis.call('get', KEYS[3]) or 0) < tonumber(ARGV[4]) then
-return {3, 0}
-end
-local left = redis.call('pttl', KEYS[1])
-if left == 0 then
-left = 1
-end
-if not place then
-place, alone = 0, true
-known = known + 1
-end
-if redis.call('hlen', KEYS[1]) > known or alone and known > 1 then
-return {0, math.max(left, -1)}
-end
-if last > place then
-for i = 1, #entries, 2 do
-local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
-if at and tonumber(at) > place and redis.call('hexists', KEYS[1], entries[i]) == 1 then
-above = math.max(above, tonumber(ends))
-end
-end
-return {0, math.max(above - now, 1)}
-end
-if count > tonumber(ARGV[3]) then
-return {2, math.max(left, -1)}
-end
-if alone then
-latest = now + left
-if left < 0 then
-latest = 9007199254740991
-end
-end
-end
-local token = 0
-if ARGV[6] == '1' then
-if redis.call('exists', KEYS[3]) == 1 then
-token = redis.call('incr', KEYS[3])
-else
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-token = now
-redis.call('set', KEYS[3], string.format('%.0f', token))
-end
-end
-if not again then
-if alone then
-redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
-end
-local ends = now + tonumber(ARGV[5])
-redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
-redis.call('hset', KEYS[1], ARGV[1], 1)
-latest = math.max(latest, ends)
-if latest < 9007199254740991 then
-redis.call('pexpire', KEYS[1], latest - now)
-ends = latest
-end
-redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
-else
-redis.call('hset', KEYS[1], ARGV[1], redis.call('hget', KEYS[1], ARGV[1]))
-end
-if ARGV[7] == '1' then
-redis.call('exists', KEYS[1])
-end
-return {1, token}`
-
-// NestEnterSHA is the SHA-1 of [NestEnterSource].
-const NestEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
-
-// NestReleaseSource is nest_release.lua.
-//
-//	keys:      lock hash, nest hash, channel channel, next zset, queue list
-//	arguments: owner string, keep int, publish string, counts bool
-//	reply:     int  1 done; 0 the owner does not hold the lock
-//
-// As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The
-// lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
-// another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
-// owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock are told.
-const NestReleaseSource = `local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('hexists', KEYS[1], ARGV[1])
-local entries = redis.call('hgetall', KEYS[2])
-local gone = {}
-local known, last, latest = 0, -1, 0
-local top
-for i = 1, #entries, 2 do
-local owner = entries[i]
-local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
-ends = tonumber(ends or 0)
-if redis.call('hexists', KEYS[1], owner) == 0 then
-if owner == ARGV[1] or ends + 3600000 < now then
-redis.call('hdel', KEYS[2], owner)
-end
-elseif ends <= now then
-redis.call('hdel', KEYS[1], owner)
-redis.call('hdel', KEYS[2], owner)
-table.insert(gone, owner)
-if owner == ARGV[1] then
-held = 0
-end
-elseif owner ~= ARGV[1] or ARGV[2] ~= '0' then
-known = known + 1
-latest = math.max(latest, ends)
-if tonumber(at) > last then
-last, top = tonumber(at), owner
-end
-end
-end
-if held == 1 and ARGV[2] == '0' then
-redis.call('hdel', KEYS[1], ARGV[1])
-redis.call('hdel', KEYS[2], ARGV[1])
-table.insert(gone, ARGV[1])
-elseif held == 1 then
-redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
-end
-if #gone > 0 then
-local left = redis.call('hlen', KEYS[1])
-if known == 1 then
-redis.call('hdel', KEYS[2], top)
-end
-if left == known and left > 0 and latest < 9007199254740991 then
-redis.call('pexpire', KEYS[1], latest - now)
-end
-for _, owner in ipairs(gone) do
-redis.call(ARGV[3], KEYS[3] .. ':under:' .. owner, '0')
-end
-if top then
-redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
-end
-if left == 0 then
-local heard = redis.call(ARGV[3], KEYS[3], '00')
-if heard > 0 or ARGV[4] == '0' then
-local first = redis.pcall('zpopmin', KEYS[4])[1]
-local second = first and redis.call('zrange', KEYS[4], 0, 0)[1]
+// Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
+// of the release: then another is, as release does.
+const LeaveQueueSource = `local there = redis.call('zrem', KEYS[3], ARGV[1])
+if redis.call('exists', KEYS[1]) == 0 then
+local heard = redis.call(ARGV[2], KEYS[2], '00')
+local first = redis.pcall('zpopmin', KEYS[3])[1]
+local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
 local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.call(ARGV[3], KEYS[3], turn or '2')
+redis.call(ARGV[2], KEYS[2], turn or '2')
 end
-local head = redis.call('lindex', KEYS[5], 0)
-if head then
-redis.call(ARGV[3], KEYS[3] .. ':' .. head, '0')
-end
-end
-end
-redis.call('exists', KEYS[1])
-return held`
+return there`
 
-// NestReleaseSHA is the SHA-1 of [NestReleaseSource].
-const NestReleaseSHA = "947271b42363fbc4ddcbf98f59e9b3c33672b218"
-
-// NestRenewSource is nest_renew.lua.
-//
-//	keys:      lock hash (each), nest hash (each)
-//	arguments: track bool, owner string (each), lease ms (each)
-//	reply:     ints  for each lock: 1 held; 0 the owner does not hold the lock
-//
-// As renew, for owners that others may have entered under, or that entered under another: see nest_enter. Each
-// has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
-const NestRenewSource = `local held = {}
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #KEYS / 2 do
-local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
-local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
-held[i] = 0
-if redis.pcall('hexists', lock, owner) == 1 then
-local entry = redis.pcall('hget', nest, owner)
-local at, ends = string.match(type(entry) == 'string' and entry or '', '^(%d+):(%d+)$')
-if not ends or tonumber(ends) > now then
-held[i] = 1
-if ends and lease > 0 and tonumber(ends) < now + lease then
-redis.call('hset', nest, owner, string.format('%s:%.0f', at, now + lease))
-if redis.call('pttl', nest) < lease + 1000 then
-redis.call('pexpire', nest, lease + 1000)
-end
-end
-local left = redis.call('pttl', lock)
-if left >= 0 and left < lease then
-redis.call('pexpire', lock, lease)
-if ARGV[1] == '1' then
-redis.call('exists', lock)
-end
-end
-end
-end
-end
-return held`
-
-// NestRenewSHA is the SHA-1 of [NestRenewSource].
-const NestRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
+// LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
+const LeaveQueueSHA = "d531cecd14ea2559cd8b9bb224990b9eaf8f5d02"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -1439,7 +1452,7 @@ const ReenterSHA = "9caa7e30f77fa657617a61a1dfff9555e8ac0d33"
 // count all subscribers that it reaches.
 //
 // 00 is 0 to Redisson, which wakes; mortise does not heed it. Of mortise's clients the first in the queue is
-// told (see waiter_acquire and include/announce_release.lua).
+// told (see enrol and include/announce_release.lua).
 //
 // A partial release ends with a read, so that a connection that tracks hears of
 // changes to what it still holds (its own write dropped the registration).
@@ -1746,81 +1759,68 @@ return {tonumber(redis.call('get', KEYS[2]) or '0'), there}`
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
 const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 
-// StepBackSource is step_back.lua.
+// ServeSource is serve.lua.
 //
-//	keys:      lock hash, channel channel, next zset
-//	arguments: tag string, publish string
-//	reply:     int  1 the client was in next; 0 it was not
+//	keys:      lock hash, channel channel, next zset, token string
+//	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, tag string, own int, keep ms, publish string, counts bool
+//	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
 //
-// Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
-// of the release: then another is, as release does.
-const StepBackSource = `local there = redis.call('zrem', KEYS[3], ARGV[1])
-if redis.call('exists', KEYS[1]) == 0 then
-local heard = redis.call(ARGV[2], KEYS[2], '00')
+// Releases the lock and grants it to a successor of the same client in one step, without a message.
+// With yield only if no other client waits; otherwise it is released, as by release, and the
+// client, which has waiters of its own, gets a place at the end of next, if it has a tag. A subscriber of the
+// channel beyond own, the number of the client's own subscriptions, may be a waiter.
+const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+return {0, 0}
+end
+local others = redis.call('hlen', KEYS[1]) > 1
+if ARGV[6] == '1' and not others then
+local first = redis.call('zrange', KEYS[3], 0, 1)
+others = ARGV[11] == '0' or first[2] or first[1] and first[1] ~= ARGV[7]
+end
+local heard
+if ARGV[6] == '1' and not others then
+heard = redis.call(ARGV[10], KEYS[2], '00')
+others = heard > tonumber(ARGV[8])
+end
+if others then
+local now = redis.call('time')
+redis.call('hdel', KEYS[1], ARGV[1])
+local out = 1
+if ARGV[7] ~= '' then
+redis.pcall('zrem', KEYS[3], ARGV[7])
+if type(redis.pcall('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])) ~= 'table' then
+redis.call('pexpire', KEYS[3], ARGV[9])
+out = 2
+end
+end
+heard = heard or redis.call(ARGV[10], KEYS[2], '00')
 local first = redis.pcall('zpopmin', KEYS[3])[1]
 local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
 local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.call(ARGV[2], KEYS[2], turn or '2')
-end
-return there`
-
-// StepBackSHA is the SHA-1 of [StepBackSource].
-const StepBackSHA = "d531cecd14ea2559cd8b9bb224990b9eaf8f5d02"
-
-// WaiterAcquireSource is waiter_acquire.lua.
-//
-//	keys:      lock hash, next zset, token string
-//	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
-//
-// As acquire, for a waiter whose client hears of releases. A refusal puts the client's
-// tag, seven digits, behind the tags in next, if it is not there: releases are told to the first
-// (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
-const WaiterAcquireSource = `local free = redis.call('exists', KEYS[1]) == 0
-if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-if redis.call('hexists', KEYS[1], 'mode') == 1 then
-return redis.error_reply('WRONGKIND the key holds a read-write lock')
-end
-local left = redis.call('pttl', KEYS[1])
-if left == 0 then
-left = 1
-end
-local now = redis.call('time')
-local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
-if type(placed) == 'table' then
-return {2, math.max(left, -1)}
-end
-redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
-return {0, math.max(left, -1)}
+redis.call(ARGV[10], KEYS[2], turn or '2')
+return {out, 0}
 end
 local token = 0
-if ARGV[3] == '1' then
-if redis.call('exists', KEYS[3]) == 1 then
-token = redis.call('incr', KEYS[3])
+if ARGV[4] == '1' then
+if redis.call('exists', KEYS[4]) == 1 then
+token = redis.call('incr', KEYS[4])
 else
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
-redis.call('set', KEYS[3], string.format('%.0f', token))
+redis.call('set', KEYS[4], string.format('%.0f', token))
 end
 end
-if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('zrem', KEYS[2], ARGV[5])
-else
-local left = redis.call('pttl', KEYS[1])
-if left > 0 then
-redis.call('pexpire', KEYS[1], left)
-end
-end
-if ARGV[4] == '1' then
+redis.call('hset', KEYS[1], ARGV[2], 1)
+redis.call('hdel', KEYS[1], ARGV[1])
+redis.call('pexpire', KEYS[1], ARGV[3])
+if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {1, token}`
+return {3, token}`
 
-// WaiterAcquireSHA is the SHA-1 of [WaiterAcquireSource].
-const WaiterAcquireSHA = "18b0a4b925fc127333ad26800070bf588d7d5375"
+// ServeSHA is the SHA-1 of [ServeSource].
+const ServeSHA = "7ed04d75c4a55c9bc6c8b76158a39f81f141218b"
 
 // WriteAcquireSource is write_acquire.lua.
 //

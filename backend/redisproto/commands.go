@@ -19,11 +19,11 @@ type Commands interface {
 	SemaphoreCommands
 	PermitCommands
 	RWCommands
-	TurnCommands
+	QueueCommands
 	FairCommands
 	MultiCommands
 	AgeCommands
-	NestCommands
+	DelegationCommands
 	JointCommands
 }
 

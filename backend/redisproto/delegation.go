@@ -7,7 +7,7 @@ import (
 )
 
 // nestKey says of each owner of a lock that has several in which order they came, and when its
-// lease ends: scripts/nest_enter.lua. n and {n} share it, as two versions of mortise do, which have
+// lease ends: scripts/delegate_enter.lua. n and {n} share it, as two versions of mortise do, which have
 // to agree on where an owner's lease is written down: each entry is one owner's, whose id is no
 // other's, and a script heeds those of its own lock.
 func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
@@ -27,9 +27,9 @@ func (s delegated) Enter(ctx context.Context, r backend.EnterRequest) (backend.E
 
 // enterUnder neither asks the held cache, which knows of holders and not of their callees, nor adds to it.
 func (s delegated) enterUnder(ctx context.Context, c Commands, r backend.EnterRequest) (backend.EnterReply, error) {
-	reply, err := c.NestEnter(ctx,
-		NestEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
-		NestEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.Holds), Drawn: r.Drawn, Lease: r.Lease,
+	reply, err := c.DelegateEnter(ctx,
+		DelegateEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},
+		DelegateEnterArgs{Owner: r.Owner, Under: r.Under, Holds: int64(r.Holds), Drawn: r.Drawn, Lease: r.Lease,
 			Fenced: r.Fenced, Track: s.adapter.Features().Tracking})
 	name := r.Name
 	if left := leftIn[[]int64](err); left != nil {
@@ -46,7 +46,7 @@ func (s delegated) entered(name string, reply []int64, err error) (backend.Enter
 	case err != nil:
 		return backend.EnterReply{}, s.faultOf(err, true)
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3 || reply[1] < -1:
-		return backend.EnterReply{}, strange("nest_enter", reply)
+		return backend.EnterReply{}, strange("delegate_enter", reply)
 	case reply[0] == 1:
 		return backend.EnterReply{AcquireReply: backend.AcquireReply{Granted: true, Token: reply[1]}}, nil
 	case reply[0] == 3:
@@ -67,16 +67,17 @@ func (s delegated) Release(ctx context.Context, r backend.ReleaseRequest) (backe
 	if err := s.ready(ctx); err != nil {
 		return backend.ReleaseReply{}, err
 	}
-	reply, err := s.adapter.NestRelease(ctx,
-		NestReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name),
+	reply, err := s.adapter.DelegateRelease(ctx,
+		DelegateReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name),
 			Queue: queueKey(r.Name)},
-		NestReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
-	return s.releaseReply(r.Name, "nest_release", reply, err)
+		DelegateReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
+	return s.releaseReply(r.Name, "delegate_release", reply, err)
 }
 
 // Renew implements [backend.DelegationStore].
 func (s delegated) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	renewal[NestRenewItem]{"nest_renew", s.adapter.NestRenew, func(r backend.RenewRequest) (NestRenewItem, error) {
-		return NestRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}, nil
-	}}.of(ctx, s.core, in, out)
+	item := func(r backend.RenewRequest) (DelegateRenewItem, error) {
+		return DelegateRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}, nil
+	}
+	renewal[DelegateRenewItem]{"delegate_renew", s.adapter.DelegateRenew, item}.of(ctx, s.core, in, out)
 }

@@ -52,13 +52,13 @@ func (a *fakeAdapter) Reenter(context.Context, ReenterKeys, ReenterArgs) ([]int6
 func (a *fakeAdapter) Release(context.Context, ReleaseKeys, ReleaseArgs) (int64, error) {
 	return a.int, a.err
 }
-func (a *fakeAdapter) WaiterAcquire(context.Context, WaiterAcquireKeys, WaiterAcquireArgs) ([]int64, error) {
+func (a *fakeAdapter) Enrol(context.Context, EnrolKeys, EnrolArgs) ([]int64, error) {
 	return a.ints, a.err
 }
-func (a *fakeAdapter) HandOver(context.Context, HandOverKeys, HandOverArgs) ([]int64, error) {
+func (a *fakeAdapter) Serve(context.Context, ServeKeys, ServeArgs) ([]int64, error) {
 	return a.ints, a.err
 }
-func (a *fakeAdapter) StepBack(context.Context, StepBackKeys, StepBackArgs) (int64, error) {
+func (a *fakeAdapter) LeaveQueue(context.Context, LeaveQueueKeys, LeaveQueueArgs) (int64, error) {
 	return a.int, a.err
 }
 func (a *fakeAdapter) Renew(_ context.Context, _ RenewArgs, items []RenewItem, out []BatchReply) {

@@ -363,13 +363,13 @@ func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []Bat
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) WaiterAcquire(context.Context, WaiterAcquireKeys, WaiterAcquireArgs) ([]int64, error) {
+func (h *hostile) Enrol(context.Context, EnrolKeys, EnrolArgs) ([]int64, error) {
 	return h.int64s(2)
 }
-func (h *hostile) HandOver(context.Context, HandOverKeys, HandOverArgs) ([]int64, error) {
+func (h *hostile) Serve(context.Context, ServeKeys, ServeArgs) ([]int64, error) {
 	return h.int64s(2)
 }
-func (h *hostile) StepBack(context.Context, StepBackKeys, StepBackArgs) (int64, error) {
+func (h *hostile) LeaveQueue(context.Context, LeaveQueueKeys, LeaveQueueArgs) (int64, error) {
 	return h.one()
 }
 func (h *hostile) AgedAcquire(context.Context, AgedAcquireKeys, AgedAcquireArgs) ([]int64, error) {

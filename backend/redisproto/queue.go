@@ -49,9 +49,9 @@ func (s queue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.Enr
 }
 
 func (s queue) enrol(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.EnrolReply, error) {
-	reply, err := c.WaiterAcquire(ctx,
-		WaiterAcquireKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
-		WaiterAcquireArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
+	reply, err := c.Enrol(ctx,
+		EnrolKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
+		EnrolArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
 			Tag: s.tag, Keep: nextKept})
 	if left := leftIn[[]int64](err); left != nil {
 		return backend.EnrolReply{}, behind(left, s.enrolled)
@@ -64,7 +64,7 @@ func (s queue) enrolled(reply []int64, err error) (out backend.EnrolReply, _ err
 	case err != nil:
 		return out, s.faultOf(err, true)
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
-		return out, strange("waiter_acquire", reply)
+		return out, strange("enrol", reply)
 	case reply[0] == 1:
 		out.Granted, out.Token = true, reply[1]
 	default:
@@ -79,7 +79,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 		return backend.ServeReply{}, err
 	}
 	channel := channelOf(r.Name)
-	args := HandOverArgs{
+	args := ServeArgs{
 		Owner: r.Owner, Successor: r.Next, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
 		Track: s.adapter.Features().Tracking, Keep: r.Lease + nextKept, Publish: s.publish(), Counts: s.counts(),
 	}
@@ -89,7 +89,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 			args.Tag = s.tag
 		}
 	}
-	reply, err := s.adapter.HandOver(ctx, HandOverKeys{Lock: r.Name, Channel: channel, Next: nextKey(r.Name),
+	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channel, Next: nextKey(r.Name),
 		Token: tokenKey(r.Name)}, args)
 	if left := leftIn[[]int64](err); left != nil {
 		name := r.Name
@@ -110,7 +110,7 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 		}
 		return backend.ServeReply{}, err
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
-		return backend.ServeReply{}, strange("hand_over", reply)
+		return backend.ServeReply{}, strange("serve", reply)
 	}
 	return backend.ServeReply{Held: reply[0] > 0, Enrolled: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
 }
@@ -120,8 +120,8 @@ func (s queue) Leave(ctx context.Context, name string) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	_, err := s.adapter.StepBack(ctx, StepBackKeys{Lock: name, Channel: channelOf(name), Next: nextKey(name)},
-		StepBackArgs{Tag: s.tag, Publish: s.publish()})
+	_, err := s.adapter.LeaveQueue(ctx, LeaveQueueKeys{Lock: name, Channel: channelOf(name), Next: nextKey(name)},
+		LeaveQueueArgs{Tag: s.tag, Publish: s.publish()})
 	return s.fault(err)
 }
 

@@ -452,27 +452,25 @@ func (c *commands) RWWithdraw(
 		[]string{k.Writer, k.Channel}, []string{a.Claimant, a.Publish})
 }
 
-// WaiterAcquire sends [scripts.WaiterAcquireSource].
-func (c *commands) WaiterAcquire(
-	ctx context.Context, k redisproto.WaiterAcquireKeys, a redisproto.WaiterAcquireArgs,
-) ([]int64, error) {
-	return eval(ctx, c, script{scripts.WaiterAcquireSHA, scripts.WaiterAcquireSource},
-		valkey.ValkeyResult.AsIntSlice, []string{k.Lock, k.Next, k.Token}, []string{a.Owner, millis(a.Lease),
-			flag(a.Fenced), flag(a.Track), a.Tag, millis(a.Keep)})
+// Enrol sends [scripts.EnrolSource].
+func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
+	return eval(ctx, c, script{scripts.EnrolSHA, scripts.EnrolSource}, valkey.ValkeyResult.AsIntSlice,
+		[]string{k.Lock, k.Next, k.Token}, []string{a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag,
+			millis(a.Keep)})
 }
 
-// HandOver sends [scripts.HandOverSource].
-func (c *commands) HandOver(
-	ctx context.Context, k redisproto.HandOverKeys, a redisproto.HandOverArgs,
-) ([]int64, error) {
-	return eval(ctx, c, script{scripts.HandOverSHA, scripts.HandOverSource}, valkey.ValkeyResult.AsIntSlice,
+// Serve sends [scripts.ServeSource].
+func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
+	return eval(ctx, c, script{scripts.ServeSHA, scripts.ServeSource}, valkey.ValkeyResult.AsIntSlice,
 		[]string{k.Lock, k.Channel, k.Next, k.Token}, []string{a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced),
 			flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)})
 }
 
-// StepBack sends [scripts.StepBackSource].
-func (c *commands) StepBack(ctx context.Context, k redisproto.StepBackKeys, a redisproto.StepBackArgs) (int64, error) {
-	return eval(ctx, c, script{scripts.StepBackSHA, scripts.StepBackSource}, valkey.ValkeyResult.AsInt64,
+// LeaveQueue sends [scripts.LeaveQueueSource].
+func (c *commands) LeaveQueue(
+	ctx context.Context, k redisproto.LeaveQueueKeys, a redisproto.LeaveQueueArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.LeaveQueueSHA, scripts.LeaveQueueSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Lock, k.Channel, k.Next}, []string{a.Tag, a.Publish})
 }
 
@@ -537,33 +535,35 @@ func (c *commands) AgedAcquire(
 		[]string{k.Lock, k.Since}, []string{a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)})
 }
 
-// NestEnter sends [scripts.NestEnterSource].
-func (c *commands) NestEnter(
-	ctx context.Context, k redisproto.NestEnterKeys, a redisproto.NestEnterArgs,
+// DelegateEnter sends [scripts.DelegateEnterSource].
+func (c *commands) DelegateEnter(
+	ctx context.Context, k redisproto.DelegateEnterKeys, a redisproto.DelegateEnterArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, script{scripts.NestEnterSHA, scripts.NestEnterSource}, valkey.ValkeyResult.AsIntSlice,
-		[]string{k.Lock, k.Nest, k.Token}, []string{a.Owner, a.Under, strconv.FormatInt(a.Holds, 10),
-			strconv.FormatInt(a.Drawn, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)})
+	return eval(ctx, c, script{scripts.DelegateEnterSHA, scripts.DelegateEnterSource},
+		valkey.ValkeyResult.AsIntSlice, []string{k.Lock, k.Nest, k.Token}, []string{a.Owner, a.Under,
+			strconv.FormatInt(a.Holds, 10), strconv.FormatInt(a.Drawn, 10), millis(a.Lease), flag(a.Fenced), flag(a.Track)})
 }
 
-// NestRelease sends [scripts.NestReleaseSource].
-func (c *commands) NestRelease(
-	ctx context.Context, k redisproto.NestReleaseKeys, a redisproto.NestReleaseArgs,
+// DelegateRelease sends [scripts.DelegateReleaseSource].
+func (c *commands) DelegateRelease(
+	ctx context.Context, k redisproto.DelegateReleaseKeys, a redisproto.DelegateReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, script{scripts.NestReleaseSHA, scripts.NestReleaseSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Nest, k.Channel, k.Next, k.Queue}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish,
-			flag(a.Counts)})
+	return eval(ctx, c, script{scripts.DelegateReleaseSHA, scripts.DelegateReleaseSource},
+		valkey.ValkeyResult.AsInt64, []string{k.Lock, k.Nest, k.Channel, k.Next, k.Queue}, []string{a.Owner,
+			strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)})
 }
 
-// NestRenew sends [scripts.NestRenewSource] for all items, on a cluster once for each slot.
-func (c *commands) NestRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.NestRenewItem, out []redisproto.BatchReply,
+// DelegateRenew sends [scripts.DelegateRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) DelegateRenew(
+	ctx context.Context, a redisproto.RenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
 ) {
-	evalBatch(ctx, c, batch[redisproto.NestRenewItem]{
-		script: script{scripts.NestRenewSHA, scripts.NestRenewSource}, nkeys: 2, nargs: 2, split: true,
-		key:  func(i *redisproto.NestRenewItem) string { return i.Lock },
-		keys: func(to []string, i *redisproto.NestRenewItem) []string { return append(to, i.Lock, i.Nest) },
-		args: func(to []string, i *redisproto.NestRenewItem) []string { return append(to, i.Owner, millis(i.Lease)) },
+	evalBatch(ctx, c, batch[redisproto.DelegateRenewItem]{
+		script: script{scripts.DelegateRenewSHA, scripts.DelegateRenewSource}, nkeys: 2, nargs: 2, split: true,
+		key:  func(i *redisproto.DelegateRenewItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.DelegateRenewItem) []string { return append(to, i.Lock, i.Nest) },
+		args: func(to []string, i *redisproto.DelegateRenewItem) []string {
+			return append(to, i.Owner, millis(i.Lease))
+		},
 	}, items, out, flag(a.Track))
 }
 

@@ -1,4 +1,4 @@
---! script nest_renew
+--! script delegate_renew
 --! key * lock    hash
 --! key * nest    hash
 --! arg 1 track   bool
@@ -6,7 +6,7 @@
 --! arg * lease   ms
 --! reply ints    for each lock: 1 held; 0 the owner does not hold the lock
 --
--- As renew, for owners that others may have entered under, or that entered under another: see nest_enter. Each
+-- As renew, for owners that others may have entered under, or that entered under another: see delegate_enter. Each
 -- has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
 local held = {}
 --! include server_time

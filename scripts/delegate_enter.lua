@@ -1,4 +1,4 @@
---! script nest_enter
+--! script delegate_enter
 --! key 1 lock    hash
 --! key 2 nest    hash
 --! key 3 token   string

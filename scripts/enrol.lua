@@ -1,4 +1,4 @@
---! script waiter_acquire
+--! script enrol
 --! key 1 lock    hash
 --! key 2 next    zset
 --! key 3 token   string

@@ -1,4 +1,4 @@
---! script step_back
+--! script leave_queue
 --! key 1 lock    hash
 --! key 2 channel channel
 --! key 3 next    zset

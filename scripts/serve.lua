@@ -1,4 +1,4 @@
---! script hand_over
+--! script serve
 --! key 1 lock      hash
 --! key 2 channel   channel
 --! key 3 next      zset

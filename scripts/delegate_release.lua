@@ -1,4 +1,4 @@
---! script nest_release
+--! script delegate_release
 --! key 1 lock    hash
 --! key 2 nest    hash
 --! key 3 channel channel
@@ -10,7 +10,7 @@
 --! arg 4 counts  bool
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- As release, for an owner that others may have entered under, or that entered under another: see nest_enter. The
+-- As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
 -- lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
 -- another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
 -- owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock are told.
@@ -25,7 +25,7 @@ for i = 1, #entries, 2 do
   local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
   ends = tonumber(ends or 0)
   if redis.call('hexists', KEYS[1], owner) == 0 then
-    if owner == ARGV[1] or ends + 3600000 < now then -- see nest_enter
+    if owner == ARGV[1] or ends + 3600000 < now then -- see delegate_enter
       redis.call('hdel', KEYS[2], owner)
     end
   elseif ends <= now then
