@@ -14,9 +14,8 @@
 package luascript
 
 import (
-	"cmp"
 	"crypto/sha1"
-	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,9 +50,7 @@ type Param struct {
 }
 
 // Batch tells whether the script takes any number of keys.
-func (s *Script) Batch() bool {
-	return slices.ContainsFunc(s.Keys, func(p Param) bool { return p.Each })
-}
+func (s *Script) Batch() bool { return len(Each(s.Keys)) > 0 }
 
 // Fixed are the numbered ones of params.
 func Fixed(params []Param) []Param {
@@ -82,8 +79,7 @@ func (all fragments) parse(file string, src []byte) (*Script, error) {
 		return nil, err
 	}
 	s.Source = strip(text)
-	sum := sha1.Sum([]byte(s.Source))
-	s.SHA1 = hex.EncodeToString(sum[:])
+	s.SHA1 = fmt.Sprintf("%x", sha1.Sum([]byte(s.Source)))
 	return s, nil
 }
 
@@ -118,7 +114,6 @@ func ParseDir(dir string) ([]*Script, error) {
 	if err := append(mistakes, shared.unused()...).Err(); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b *Script) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
