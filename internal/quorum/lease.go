@@ -85,36 +85,26 @@ func (c leaseContext) Value(k any) any {
 			return x
 		}
 	case *lease.Key:
-		if h, ends := x.part(k); h != nil || ends {
-			if h == nil {
-				return nil
-			}
+		if h, found := x.part(k); found {
 			return h
 		}
 	}
 	return c.Context.Value(k)
 }
 
-// part is the hold of the store that a key is about; ends tells that the lease has ended, and confers nothing, nor does
-// what it was entered under.
-func (x *Lease) part(k *lease.Key) (h *lease.Hold, ends bool) {
+// part is the hold of the store that a key is about; nil if the lease has ended: it confers nothing then, nor does what
+// it was entered under.
+func (x *Lease) part(k *lease.Key) (h any, found bool) {
 	if k.Record != uint8(backend.KindLock) || k.Name != x.Of {
 		return nil, false
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for i, n := range x.nodes {
-		if k.Client != n {
-			continue
-		}
-		if l := x.parts[i].lease; l != nil {
-			return l.Holding().(*lease.Hold), false
-		}
-		if x.cause != nil {
-			return nil, true
-		}
+	i := slices.IndexFunc(x.nodes, func(n Node) bool { return k.Client == n })
+	if i >= 0 && x.parts[i].lease != nil {
+		return x.parts[i].lease.Holding(), true
 	}
-	return nil, false
+	return nil, i >= 0 && x.cause != nil
 }
 
 // has tells whether a store's part is held, and from when it may count; zero if it does.
@@ -366,10 +356,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	x.mu.Lock()
 	again := x.unlocked
 	x.unlocked = true
-	leases := make([]*lease.Handle, len(x.parts))
-	for i, p := range x.parts {
-		leases[i] = p.lease
-	}
+	parts := slices.Clone(x.parts)
 	x.mu.Unlock()
 	if again {
 		return fail.New("unlock", x.Of, fail.Twice)
@@ -383,12 +370,12 @@ func (x *Lease) Unlock(ctx context.Context) error {
 		node int
 		err  error
 	}
-	answers := make(chan answer, len(leases))
+	answers := make(chan answer, len(parts))
 	asked, start := 0, time.Now()
-	for i, l := range leases {
-		if l != nil {
+	for i, p := range parts {
+		if p.lease != nil {
 			asked++
-			go func() { answers <- answer{i, l.Holding().Unlock(bound)} }()
+			go func() { answers <- answer{i, p.lease.Holding().Unlock(bound)} }()
 		}
 	}
 	done := 0

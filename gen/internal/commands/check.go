@@ -176,8 +176,8 @@ func (c *checker) structs(sig *types.Signature, params []string) map[string]*typ
 	return structs
 }
 
-// fields are the fields of a struct as Go expressions. They must be those that the header declares, in its order; nil if
-// they are not.
+// fields are the fields of a struct as Go expressions. They must be those that the header declares, in its
+// order; nil if they are not.
 func (c *checker) fields(m *Method, named *types.Named, of string, params []luascript.Param) (values []Value) {
 	declared := make([]string, len(params))
 	for i, p := range params {

@@ -74,8 +74,8 @@ var _ = time.Second
 var _ context.Context
 `
 
-const lockArgsWrong = "commands.go:19: proto.LockArgs is not what scripts/lock.lua:3 and the lines below it declare for " +
-	"Lock; write struct{Owner string; LeaseTime time.Duration; Holds int64; Track bool}, or change the header"
+const lockArgsWrong = "commands.go:19: proto.LockArgs is not what scripts/lock.lua:3 and the lines below it declare " +
+	"for Lock; write struct{Owner string; LeaseTime time.Duration; Holds int64; Track bool}, or change the header"
 
 // Each case changes the good interface in one place.
 var mistakes = []struct{ name, old, new, want string }{

@@ -6,8 +6,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/yuin/gopher-lua/parse"
 )
 
 const good = `--! script lock
@@ -260,17 +258,10 @@ func TestStripKeepsTheMeaning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tree(t, strings.Join(shared.expand(s.File, string(src)).lines, "\n")) != tree(t, s.Source) {
-			t.Errorf("%s means something else when stripped", s.Name)
+		expanded := strings.Join(shared.expand(s.File, string(src)).lines, "\n")
+		if strip(expanded) != s.Source {
+			t.Errorf("%s is stripped otherwise", s.Name)
 		}
+		stripKeepsTheMeaning(t, expanded)
 	}
-}
-
-func tree(t *testing.T, src string) string {
-	t.Helper()
-	chunk, err := parse.Parse(strings.NewReader(src), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse.Dump(chunk)
 }
