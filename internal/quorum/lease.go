@@ -280,10 +280,7 @@ func (x *Lease) Err() error {
 	if len(why) > 0 {
 		cause = fmt.Errorf("%w: %w", cause, why)
 	}
-	x.finish(fail.New("lease", x.Of, cause))
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.cause
+	return x.finish(fail.New("lease", x.Of, cause))
 }
 
 // admit has those of parts count that may by now. It is called where the lease lives without
@@ -298,28 +295,26 @@ func (x *Lease) admit(parts []part, now time.Time) {
 	}
 }
 
-// finish ends the lease, once.
-func (x *Lease) finish(cause error) {
+// finish ends the lease, once, and returns why it ended.
+func (x *Lease) finish(cause error) error {
 	x.mu.Lock()
-	first := x.cause == nil
-	if first {
-		x.cause = cause
-		for _, p := range x.parts {
-			if p.timer != nil {
-				p.timer.Stop()
-			}
+	if x.cause != nil {
+		defer x.mu.Unlock()
+		return x.cause
+	}
+	x.cause = cause
+	for _, p := range x.parts {
+		if p.timer != nil {
+			p.timer.Stop()
 		}
 	}
-	inner := slices.Clone(x.inner)
+	parts, inner := slices.Clone(x.parts), slices.Clone(x.inner)
 	x.mu.Unlock()
-	if !first {
-		return
-	}
 	x.end(cause)
 	if errors.Is(cause, fail.Lost) {
 		// The holder was told. What is left in the minority would stand in others' way
 		// until it unlocks.
-		go x.drop()
+		go drop(parts)
 	}
 	for o := x.outer; o != nil; o = o.outer {
 		o.mu.Lock()
@@ -334,13 +329,11 @@ func (x *Lease) finish(cause error) {
 			in.follow(node)
 		}
 	}
+	return cause
 }
 
 // drop releases the parts that are left of a lease that was lost.
-func (x *Lease) drop() {
-	x.mu.Lock()
-	parts := slices.Clone(x.parts)
-	x.mu.Unlock()
+func drop(parts []part) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, p := range parts {
@@ -361,7 +354,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	if again {
 		return fail.New("unlock", x.Of, fail.Twice)
 	}
-	x.finish(fail.Released)
+	_ = x.finish(fail.Released)
 	// When enough stores have confirmed it, the rest have a moment to, and are then left to
 	// the background.
 	bound, cancel := context.WithCancel(ctx)

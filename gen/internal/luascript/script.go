@@ -63,9 +63,13 @@ func Each(params []Param) []Param {
 }
 
 // Parse reads a script that includes nothing, and checks it. A failure is a [mistake.List].
-func Parse(file string, src []byte) (*Script, error) { return fragments(nil).parse(file, src) }
+func Parse(file string, src []byte) (*Script, error) {
+	s, mistakes := fragments(nil).parse(file, src)
+	return s, mistakes.Err()
+}
 
-func (all fragments) parse(file string, src []byte) (*Script, error) {
+// parse reads a script; what it returns is whole if there was no mistake.
+func (all fragments) parse(file string, src []byte) (*Script, mistake.List) {
 	expanded := all.expand(file, string(src))
 	text := strings.Join(expanded.lines, "\n")
 	s, mistakes := parseHeader(file, text)
@@ -75,12 +79,9 @@ func (all fragments) parse(file string, src []byte) (*Script, error) {
 			"a CR without an LF ends a line")
 	}
 	mistakes = append(mistakes, checkBody(s, text)...)
-	if err := expanded.located(mistakes).Err(); err != nil {
-		return nil, err
-	}
 	s.Source = strip(text)
 	s.SHA1 = fmt.Sprintf("%x", sha1.Sum([]byte(s.Source)))
-	return s, nil
+	return s, expanded.located(mistakes)
 }
 
 // ParseDir reads every .lua file of a folder, in the order of their names, and what they include: the
@@ -104,12 +105,8 @@ func ParseDir(dir string) ([]*Script, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := shared.parse(mistake.Path(file), src)
-		if err != nil {
-			mistakes = append(mistakes, err.(mistake.List)...)
-			continue
-		}
-		all = append(all, s)
+		s, wrong := shared.parse(mistake.Path(file), src)
+		all, mistakes = append(all, s), append(mistakes, wrong...)
 	}
 	if err := append(mistakes, shared.unused()...).Err(); err != nil {
 		return nil, err
