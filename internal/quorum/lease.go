@@ -129,19 +129,13 @@ func (x *Lease) joinLocked(v vote) {
 
 // partEnded notes that a store's part is gone, and locks that store again.
 func (x *Lease) partEnded(node int, l *lease.Handle) {
-	x.mu.Lock()
-	p := &x.parts[node]
-	if mine := p.lease == l && x.cause == nil && !x.unlocked; mine {
-		p.why = l.Holding().Err()
-	}
-	x.mu.Unlock()
 	if x.Err() != nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if p.lease == l {
-		p.lease = nil
+	if p := &x.parts[node]; p.lease == l {
+		p.lease, p.why = nil, l.Holding().Err()
 		x.healLocked(node, 0)
 	}
 }
