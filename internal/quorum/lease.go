@@ -353,16 +353,12 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	// the background.
 	bound, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type answer struct {
-		node int
-		err  error
-	}
-	answers := make(chan answer, len(parts))
+	answers := make(chan vote, len(parts))
 	asked, start := 0, time.Now()
 	for i, p := range parts {
 		if p.lease != nil {
 			asked++
-			go func() { answers <- answer{i, p.lease.Holding().Unlock(bound)} }()
+			go func() { answers <- vote{node: i, err: p.lease.Holding().Unlock(bound)} }()
 		}
 	}
 	done := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
-// FuzzParse reads scripts that nobody wrote: what is wrong with one is told as mistakes with a line
+// FuzzParse reads arbitrary scripts: what is wrong with one is told as mistakes with a line
 // and a remedy, and what is accepted is still the same script when its comments are gone, as any other Lua is.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("../../../scripts/*.lua")
@@ -53,7 +53,7 @@ func FuzzParse(f *testing.F) {
 			for _, m := range mistakes {
 				if m.What == "" || m.Remedy == "" || m.Line < 0 ||
 					m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
-					t.Errorf("a mistake that helps nobody: %+v", m)
+					t.Errorf("a mistake without a text, a remedy or a line of the script: %+v", m)
 				}
 			}
 			return
