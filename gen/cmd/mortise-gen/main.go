@@ -7,6 +7,11 @@
 // and NameSHA for each script and the variable All. The package declares
 // type Script struct{ Name, Source, SHA1 string } itself.
 //
+//	mortise-gen structs [-o structs_gen.go] [folder]
+//
+// writes a struct for the keys of each script, and one for its arguments, as its header declares them: what
+// methods of an interface take.
+//
 //	mortise-gen commands -profile NAME [-o commands_gen.go]
 //
 // loads the interface redisproto.Commands, checks each method's structs against
@@ -50,7 +55,7 @@ import (
 
 const module = "github.com/mortise-go/mortise"
 
-var errUsage = errors.New("usage: mortise-gen scripts|commands|adapter [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
+var errUsage = errors.New("usage: mortise-gen scripts|structs|commands|adapter [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -66,8 +71,8 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("mortise-gen "+args[0], flag.ExitOnError)
 	pkg := flags.String("package", os.Getenv("GOPACKAGE"), "name of the package that is generated")
 	switch args[0] {
-	case "scripts":
-		out := flags.String("o", "scripts_gen.go", "file to write")
+	case "scripts", "structs":
+		out := flags.String("o", args[0]+"_gen.go", "file to write")
 		_ = flags.Parse(args[1:])
 		dir := "."
 		if flags.NArg() > 0 {
@@ -77,7 +82,11 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		src, err := constants.Render(packageName(*pkg, *out), all)
+		render := constants.Render
+		if args[0] == "structs" {
+			render = constants.Structs
+		}
+		src, err := render(packageName(*pkg, *out), all)
 		if err != nil {
 			return err
 		}
