@@ -175,7 +175,21 @@ func (c *question) enterLimit() error {
 
 // send sends the next request.
 func (c *question) send(ctx context.Context) error {
-	r, err := c.request(ctx)
+	q := backend.AcquireRequest{
+		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: c.replication(),
+		// What the session knows after a first request may be that this one got the lock.
+		Unasked: c.Try && !c.grant.repeats(),
+	}
+	c.grant.sending(c.ready())
+	var r reply
+	var err error
+	if c.Family == backend.KindLock && c.Age == nil && !c.marks.enrols {
+		var x backend.AcquireReply
+		x, err = c.engine.store.Acquire(ctx, q)
+		r, err = ofPlain(x), raised(err, ofPlain)
+	} else {
+		r, err = c.request(ctx, q)
+	}
 	if _, left := errors.AsType[*backend.Left[reply]](err); !left {
 		c.grant.heard(&r, err, c.ttl)
 	}

@@ -66,15 +66,14 @@ type reply struct {
 	Enrolled  bool          // in the store's queue
 }
 
-// request sends the request of the kind that the call is of.
-func (c *question) request(ctx context.Context) (r reply, err error) {
-	s, replicas := &c.engine.store, backend.Replication{Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout}
-	q := backend.AcquireRequest{
-		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: replicas,
-		// What the session knows after a first request may be that this one got the lock.
-		Unasked: c.Try && !c.grant.repeats(),
-	}
-	c.grant.sending(c.ready())
+// replication is what is wanted of replicas.
+func (c *call) replication() backend.Replication {
+	return backend.Replication{Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout}
+}
+
+// request sends the request of a kind that is not the plain one; q is what it has in common with that.
+func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r reply, err error) {
+	s, replicas := &c.engine.store, q.Replication
 	switch {
 	case c.claim != nil:
 		x, err := s.can.Delegation.Enter(ctx, c.entering(replicas))
@@ -102,12 +101,9 @@ func (c *question) request(ctx context.Context) (r reply, err error) {
 	case c.Age != nil:
 		x, err := s.can.Age.AcquireAged(ctx, backend.AgedRequest{AcquireRequest: q, Age: *c.Age})
 		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
-	case c.marks.enrols:
-		x, err := s.can.Queue.Enrol(ctx, q)
-		return ofEnrol(x), raised(err, ofEnrol)
 	}
-	x, err := s.Acquire(ctx, q)
-	return ofPlain(x), raised(err, ofPlain)
+	x, err := s.can.Queue.Enrol(ctx, q)
+	return ofEnrol(x), raised(err, ofEnrol)
 }
 
 func ofPlain(x backend.AcquireReply) reply { return reply{AcquireReply: x} }

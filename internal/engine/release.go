@@ -12,8 +12,8 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// unlock ends a hold and releases it in the store.
-func unlock(ctx context.Context, t *tenure, h *lease.Hold) error {
+// Release ends a hold and releases it in the store.
+func (t *tenure) Release(ctx context.Context, h *lease.Hold) error {
 	e := t.engine
 	u := unlocking{hold: h}
 	x := &t.release
@@ -181,7 +181,11 @@ func (x *releasing) run(ctx context.Context) error {
 		}
 	}
 	leaves := t.engine.store.leaves(t.kind()) && (x.ready || ctx.Done() == nil)
-	return t.engine.carryOut(ctx, x, leaves)
+	e := t.engine
+	if way, direct := e.route(ctx, leaves); direct { // a lone caller passes as few functions as can be
+		return e.sent(ctx, x, x.send(way))
+	}
+	return e.apart(ctx, x)
 }
 
 func (x *releasing) send(ctx context.Context) error {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -53,9 +52,6 @@ func (t *tenure) Err(h *lease.Hold) error {
 	t.engine.unlock()
 	return cause
 }
-
-// Release unlocks h.
-func (t *tenure) Release(ctx context.Context, h *lease.Hold) error { return unlock(ctx, t, h) }
 
 // kind is what the store is asked by: a tenure that was lent is not alone in its record.
 func (t *tenure) kind() backend.Kind {

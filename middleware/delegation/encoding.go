@@ -18,9 +18,9 @@ import (
 //
 //	key id, audience                    each: length in 2 bytes, UTF-8 without control characters
 //	issued, expires                     each: milliseconds since 1970, 8 bytes
-//	number of delegations                    2 bytes
-//	of each delegation: name, owner          each: length in 2 bytes, UTF-8, the owner without control characters
-//	               hold, token          8 bytes each
+//	number of delegations               2 bytes
+//	of each delegation: name, owner     each: length in 2 bytes, UTF-8, the owner without control characters
+//	                    hold, token     8 bytes each
 //	signature                           length in 2 bytes
 //
 // Integers are big-endian. Every field has one encoding and its length before it, and nothing may follow, so no

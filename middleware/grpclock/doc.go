@@ -25,7 +25,7 @@
 //	option                        a call whose lock is held
 //	(none)                        is refused at once
 //	WithWait(d)                   waits for d at most, and until its deadline
-//	WithMaxClientWait()              waits until its deadline or its cancellation, 5 minutes at most
+//	WithMaxClientWait()           waits until its deadline or its cancellation, 5 minutes at most
 //	WithReaders(read, methods)    as above; these methods share the lock
 //	WithFailOpen()                as above; is served UNLOCKED where the store is down
 //

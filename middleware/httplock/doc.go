@@ -15,7 +15,7 @@
 //	option                        a request whose lock is held                               read methods
 //	(none)                        is refused at once                                         like the others
 //	WithWait(d)                   waits for d at most                                        like the others
-//	WithMaxClientWait()              waits for as long as its client does, 5 minutes at most    like the others
+//	WithMaxClientWait()           waits for as long as its client does, 5 minutes at most    like the others
 //	WithReaders(read)             as above                                                   GET and HEAD share the lock
 //	WithFailOpen()                as above; is served UNLOCKED where the store is down       as above
 //
@@ -73,8 +73,7 @@
 //
 // A handler that holds a lock and calls a service which takes the same one waits for itself. [NewTransport], at
 // the caller, and [AcceptDelegations], at the service, have it enter the caller's lock instead. Package delegation
-// says what
-// is sent.
+// says what is sent.
 //
 // # Shutdown
 //

@@ -12,5 +12,5 @@
 //	go test ./... -rapid.seed=0 -rapid.checks=2000 -timeout=2h     # others, and longer
 //	go test ./... -rapid.seed=<seed>                               # those of a seed that was printed
 //
-// -run takes a kind: -run EveryKind/permits, -run EveryLock/rw.
+// -run takes a kind: -run EveryKind/semaphore, -run EveryLock/rw.
 package property

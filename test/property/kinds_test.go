@@ -341,7 +341,7 @@ func takeCount(x anykind.Store, q backend.CountRequest) reply {
 	return reply{err: sentence(err), yes: r.Granted, n: r.Available}
 }
 
-func (k *kinds) semaphore() actions {
+func (k *kinds) countingSemaphore() actions {
 	all := k.semaphores(backend.KindCountingSemaphore)
 	take := func(t *rapid.T) {
 		k.counted(t, "TakeCount", backend.KindCountingSemaphore, rapid.Int64Range(1, 4).Draw(t, "permits"), k.c.take,
@@ -399,7 +399,7 @@ func (k *kinds) latch() actions {
 	}
 }
 
-func (k *kinds) permits() actions {
+func (k *kinds) semaphore() actions {
 	all := k.semaphores(backend.KindSemaphore)
 	acquire := func(t *rapid.T) {
 		q := anykind.AcquireRequest{Kind: backend.KindSemaphore, Owner: oneOf(t, "id", permitOwners)}
@@ -515,10 +515,10 @@ func TestEveryKindAnswersAtThePortAsTheContractSays(t *testing.T) {
 		{"lock", one((*kinds).locks, operator)},
 		{"fair", one((*kinds).locks, (*kinds).fair)},
 		{"rw", one((*kinds).sides, operator)},
-		{"semaphore", one((*kinds).semaphore, operator)},
+		{"counting semaphore", one((*kinds).countingSemaphore, operator)},
 		{"latch", one((*kinds).latch, operator)},
-		{"permits", one((*kinds).permits, operator)},
-		{"mixed", one((*kinds).locks, (*kinds).fair, (*kinds).sides, (*kinds).semaphore, (*kinds).latch, (*kinds).permits, operator)},
+		{"semaphore", one((*kinds).semaphore, operator)},
+		{"mixed", one((*kinds).locks, (*kinds).fair, (*kinds).sides, (*kinds).countingSemaphore, (*kinds).latch, (*kinds).semaphore, operator)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,115 @@
+package faults_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	rueidislib "github.com/redis/rueidis"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/test/internal/harness"
+)
+
+// What mortise may put between an uncontended Lock, whose context cannot end, and the client library.
+const (
+	mostFrames        = 8 // in all
+	mostBackendFrames = 3 // of backend/redisproto and the adapter
+)
+
+// stackOf collects mortise's own frames at the last call of the client library.
+type stackOf struct{ own, backend []string }
+
+func (s *stackOf) note() {
+	var pcs [100]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	*s = stackOf{}
+	for {
+		f, more := frames.Next()
+		name, is := strings.CutPrefix(f.Function, "github.com/mortise-go/mortise")
+		if is && !strings.HasPrefix(name, "/test/") {
+			s.own = append(s.own, f.Function)
+			room, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+			if room != "internal" && room[0] != '.' {
+				s.backend = append(s.backend, f.Function)
+			}
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// noting is a hook of go-redis.
+type noting struct{ stack *stackOf }
+
+func (h noting) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+func (h noting) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (h noting) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		h.stack.note()
+		return next(ctx, cmd)
+	}
+}
+
+// notingClient is a client of rueidis.
+type notingClient struct {
+	rueidislib.Client
+	stack *stackOf
+}
+
+func (c notingClient) Do(ctx context.Context, cmd rueidislib.Completed) rueidislib.RedisResult {
+	c.stack.note()
+	return c.Client.Do(ctx, cmd)
+}
+
+func TestCost_FramesOfALoneCall(t *testing.T) {
+	srv := redistest.Start(t)
+	for name, open := range map[string]func(*stackOf) backend.Backend{
+		"go-redis": func(s *stackOf) backend.Backend {
+			rdb := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
+			t.Cleanup(func() { rdb.Close() })
+			rdb.AddHook(noting{s})
+			return redisgo.New(rdb)
+		},
+		"rueidis": func(s *stackOf) backend.Backend {
+			client := harness.Must(rueidislib.NewClient(rueidislib.ClientOption{
+				InitAddress: []string{srv.Addr()}, DisableCache: true,
+			}))(t)
+			t.Cleanup(client.Close)
+			return rueidis.NewWithClient(notingClient{client, s})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stack stackOf
+			c := harness.Must(mortise.New(open(&stack)))(t)
+			defer c.Shutdown(context.Background())
+			// The first commands of a session connect, say HELLO and load scripts.
+			harness.OK(t, harness.Must(c.Lock(context.Background(), "n"))(t).Unlock(context.Background()))
+			for range 3 {
+				l := harness.Must(c.Lock(context.Background(), "n"))(t)
+				locked := stack
+				harness.OK(t, l.Unlock(context.Background()))
+				for what, s := range map[string]stackOf{"Lock": locked, "Unlock": stack} {
+					t.Logf("%s: %d frames, %d of the backend", what, len(s.own), len(s.backend))
+					if n := len(s.own); n == 0 || !strings.HasSuffix(s.own[n-1], ")."+what) {
+						t.Errorf("%s: its command is sent by another goroutine:\n%s", what, strings.Join(s.own, "\n"))
+					}
+					if len(s.backend) > mostBackendFrames || len(s.own) > mostFrames {
+						t.Errorf("%s: %d frames, want %d; %d of the backend, want %d:\n%s", what, len(s.own), mostFrames,
+							len(s.backend), mostBackendFrames, strings.Join(s.own, "\n"))
+					}
+				}
+			}
+		})
+	}
+}
