@@ -117,9 +117,10 @@ func (s readWrite) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (
 
 // RenewReads implements [backend.ReadWriteStore].
 func (s readWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	renewal[ReadRenewItem, ReadRenewArgs]{"read_renew", s.adapter.ReadRenew, func(r backend.RenewRequest) (ReadRenewItem, error) {
+	item := func(r backend.RenewRequest) (ReadRenewItem, error) {
 		return ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}, nil
-	}}.of(ctx, s.core, in, out)
+	}
+	renewal[ReadRenewItem, ReadRenewArgs]{"read_renew", s.adapter.ReadRenew, item}.of(ctx, s.core, in, out)
 }
 
 // RenewWrites implements [backend.ReadWriteStore].
