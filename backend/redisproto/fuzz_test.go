@@ -381,7 +381,9 @@ func (h *hostile) FairAcquire(context.Context, FairAcquireKeys, FairAcquireArgs)
 func (h *hostile) FairRelease(context.Context, FairReleaseKeys, FairReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) FairLeave(context.Context, FairLeaveKeys, FairLeaveArgs) (int64, error) { return h.one() }
+func (h *hostile) FairLeave(context.Context, FairLeaveKeys, FairLeaveArgs) (int64, error) {
+	return h.one()
+}
 func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
@@ -424,12 +426,16 @@ func (h *hostile) RWInspect(context.Context, RwInspectKeys) ([]string, error) { 
 func (h *hostile) RWWithdraw(context.Context, RwWithdrawKeys, RwWithdrawArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) Count(context.Context, CountKeys) (int64, error)                  { return h.one() }
-func (h *hostile) LatchSet(context.Context, LatchSetKeys, LatchSetArgs) (int64, error) { return h.one() }
+func (h *hostile) Count(context.Context, CountKeys) (int64, error) { return h.one() }
+func (h *hostile) LatchSet(context.Context, LatchSetKeys, LatchSetArgs) (int64, error) {
+	return h.one()
+}
 func (h *hostile) LatchCountDown(context.Context, LatchCountDownKeys, LatchCountDownArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) LatchDelete(context.Context, LatchDeleteKeys, LatchDeleteArgs) (int64, error) { return h.one() }
+func (h *hostile) LatchDelete(context.Context, LatchDeleteKeys, LatchDeleteArgs) (int64, error) {
+	return h.one()
+}
 func (h *hostile) SemaphoreSet(context.Context, SemaphoreSetKeys, SemaphoreSetArgs) (int64, error) {
 	return h.one()
 }
