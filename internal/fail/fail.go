@@ -25,7 +25,7 @@ var (
 	InvalidName   = errors.New("bad name")
 	Invalid       = errors.New("invalid")
 	NotReplicated = errors.New("not replicated")
-	ClaimEnded    = errors.New("the delegation has ended")
+	DelegationEnded    = errors.New("the delegation has ended")
 )
 
 // Errors of the layers among themselves.
