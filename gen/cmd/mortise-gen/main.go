@@ -7,6 +7,11 @@
 // and NameSHA for each script and the variable All. The package declares
 // type Script struct{ Name, Source, SHA1 string } itself.
 //
+//	mortise-gen structs [-o structs_gen.go] [folder]
+//
+// writes a struct for the keys of each script, and one for its arguments, as its header declares them: what
+// methods of an interface take.
+//
 //	mortise-gen commands -profile NAME [-o commands_gen.go]
 //
 // loads the interface redisproto.Commands, checks each method's structs against
@@ -52,7 +57,7 @@ import (
 
 const module = "github.com/mortise-go/mortise"
 
-var errUsage = errors.New("usage: mortise-gen scripts|commands|adapter [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
+var errUsage = errors.New("usage: mortise-gen scripts|structs|commands|adapter [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -84,7 +89,9 @@ func run(args []string) error {
 	var err error
 	switch {
 	case what == "scripts" && flags.NArg() <= 1:
-		src, err = renderScripts(*pkg, cmp.Or(flags.Arg(0), "."))
+		src, err = renderScripts(constants.Render, *pkg, cmp.Or(flags.Arg(0), "."))
+	case what == "structs" && flags.NArg() <= 1:
+		src, err = renderScripts(constants.Structs, *pkg, cmp.Or(flags.Arg(0), "."))
 	case what == "commands" && flags.NArg() == 0 && *profile != "":
 		src, err = renderCommands(*pkg, *profile, *iface, *scripts)
 	case what == "adapter" && flags.NArg() == 0 && slices.Contains(profiles.Names, *profile):
@@ -99,12 +106,14 @@ func run(args []string) error {
 	return os.WriteFile(*out, src, 0o644)
 }
 
-func renderScripts(pkg, dir string) ([]byte, error) {
+type renderer = func(pkg string, all []*luascript.Script) ([]byte, error)
+
+func renderScripts(render renderer, pkg, dir string) ([]byte, error) {
 	all, err := luascript.ParseDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	return constants.Render(pkg, all)
+	return render(pkg, all)
 }
 
 func renderCommands(pkg, profile, iface, scripts string) ([]byte, error) {
