@@ -526,9 +526,7 @@ func TestAnEntryExpiresWithTheLease(t *testing.T) {
 func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, store := ring(t, "k1"), memory.New()
-		client := func() *mortise.Client {
-			return check.Value(mortise.New(store)).In(t)
-		}
+		client := func() *mortise.Client { return check.Value(mortise.New(store)).In(t) }
 		a, b, c := client(), client(), client()
 		l := lock(t, a, ctx, "orders:42")
 		toB := check.Value(issuer(t, r).Issue(l.Context(), "b")).In(t)
@@ -600,8 +598,7 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 // A service is told of nothing but what it may know of.
 func TestWithNames(t *testing.T) {
 	r, c := ring(t, "k1"), locks(t)
-	i := issuer(t, r, delegation.WithNames(func(audience,
-		name string) bool {
+	i := issuer(t, r, delegation.WithNames(func(audience, name string) bool {
 		return strings.HasPrefix(name, audience+":")
 	}))
 	outer := lock(t, c, ctx, "billing:7")

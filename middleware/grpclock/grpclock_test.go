@@ -734,9 +734,7 @@ func TestMisuse(t *testing.T) {
 		"an answer that is none": func() { grpclock.WithAnswer(nil) },
 	} {
 		func() {
-			defer func() {
-				check.ErrorIf(t, recover() == nil, "%s: no panic", what)
-			}()
+			defer func() { check.ErrorIf(t, recover() == nil, "%s: no panic", what) }()
 			f()
 		}()
 	}

@@ -355,11 +355,9 @@ func TestPassportMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"a service misspelt": func() {
 			grpclock.UnaryClientInterceptor(i, grpclock.Services{"grpc.testing.TestServices": "b"})
 		},
-		"a method": func() { grpclock.StreamClientInterceptor(i, grpclock.Services{unary: "b"}) },
-		"a message": func() {
-			grpclock.StreamClientInterceptor(i, grpclock.Services{"grpc.testing.SimpleRequest": "b"})
-		},
-		"no name": func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: ""}) },
+		"a method":  func() { grpclock.StreamClientInterceptor(i, grpclock.Services{unary: "b"}) },
+		"a message": func() { grpclock.StreamClientInterceptor(i, grpclock.Services{"grpc.testing.SimpleRequest": "b"}) },
+		"no name":   func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: ""}) },
 		"a long name": func() {
 			grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: strings.Repeat("x", 256)})
 		},

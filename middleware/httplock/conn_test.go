@@ -158,8 +158,7 @@ func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
 	for what, request := range map[string]string{
 		"chunked":           chunked + chunk(2),
 		"of a known length": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nxx",
-		"long": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" +
-			strings.Repeat("x", 100_000),
+		"long":              "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000),
 	} {
 		c := dial(t, srv)
 		fmt.Fprint(c, request)

@@ -66,9 +66,7 @@ func TestKeys(t *testing.T) {
 		check.ErrorIf(t, got != c.want || (err != nil) != (c.want == bad), "%s: %q, %v; want %q", c.what, got, err, c.want)
 	}
 	join := func(a, b string) string {
-		as := func(s string) httplock.KeyFunc {
-			return func(*http.Request) (string, error) { return s, nil }
-		}
+		as := func(s string) httplock.KeyFunc { return func(*http.Request) (string, error) { return s, nil } }
 		return check.Value(httplock.Join(as(a), as(b))(r)).In(t)
 	}
 	check.ErrorIf(t, join("a|b", "c") == join("a", "b|c") || join("a%7Cb", "c") == join("a|b", "c"),
@@ -105,9 +103,7 @@ func TestMisuse(t *testing.T) {
 		"no answer":       func() { httplock.WithAnswer(nil) },
 	} {
 		func() {
-			defer func() {
-				check.ErrorIf(t, recover() == nil, "%s: no panic", what)
-			}()
+			defer func() { check.ErrorIf(t, recover() == nil, "%s: no panic", what) }()
 			f()
 		}()
 	}

@@ -278,8 +278,7 @@ func TestAdoptRefuses(t *testing.T) {
 					cause = p.Err
 					p.ServeHTTP(w, r)
 				}))
-			srv := httptest.NewServer(adopt(http.HandlerFunc(func(http.ResponseWriter,
-				*http.Request) {
+			srv := httptest.NewServer(adopt(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				t.Error("the handler was reached")
 			})))
 			defer srv.Close()

@@ -59,9 +59,7 @@ func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 		}
 		check.ErrorIf(t, told != x.want, "%s: told is %v, want %v", what, told, x.want)
 	}
-	defer func() {
-		check.ErrorIf(t, recover() == nil, "an origin with an international name is taken")
-	}()
+	defer func() { check.ErrorIf(t, recover() == nil, "an origin with an international name is taken") }()
 	httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.\u0130nternal": "stock"})
 }
 

@@ -199,9 +199,7 @@ func TestChi(t *testing.T) {
 	locks := harness.Must(mortise.New(memory.New()))(t)
 	t.Cleanup(func() { locks.Close() })
 	lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
-	name := func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, httplock.Lease(r.Context()).Name())
-	}
+	name := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, httplock.Lease(r.Context()).Name()) }
 	app := chi.NewRouter()
 	app.With(lock).Post("/with/{id}", name)
 	app.Group(func(r chi.Router) {

@@ -269,9 +269,7 @@ func (r *rueidislockLocks) TryLock(ctx context.Context, name string) (func() err
 
 func (r *rueidislockLocks) Close() { r.locker.Close() }
 
-func cancelling(cancel context.CancelFunc) func() error {
-	return func() error { cancel(); return nil }
-}
+func cancelling(cancel context.CancelFunc) func() error { return func() error { cancel(); return nil } }
 
 // What the floors send. They do not wait, do not renew, and do not tell when a lock is lost.
 const (

@@ -354,9 +354,7 @@ var colors = []color.Color{
 	rgb(0x8c564b), rgb(0xe377c2), rgb(0x7f7f7f), rgb(0xbcbd22), rgb(0x17becf),
 }
 
-func rgb(v uint32) color.Color {
-	return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff}
-}
+func rgb(v uint32) color.Color { return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff} }
 
 func ticksAt(values ...int) plot.ConstantTicks {
 	ticks := make(plot.ConstantTicks, len(values))

@@ -209,9 +209,7 @@ func (h *hosts) store(c contender) store {
 }
 
 // has tells whether what c needs is there.
-func (h *hosts) has(c contender) bool {
-	return !(c.etcd && h.etcd == nil || c.java && h.java == nil)
-}
+func (h *hosts) has(c contender) bool { return !(c.etcd && h.etcd == nil || c.java && h.java == nil) }
 
 // crew are n processes for c; release must be called when they are done with.
 func (h *hosts) crew(c contender, n int) (crew []*member, release func(), err error) {

@@ -50,8 +50,7 @@ func TestLeasesAreHeldAndRenewedInBatches(t *testing.T) {
 	for _, h := range hold(t, holders(), count, watchdog, watchdog*2/3, "") {
 		harness.ErrorIf(t, h.lost != 0 || h.missing != 0 || h.bytes <= 0 || h.goroutines < 1 || h.goroutines > h.all,
 			"%+v", h)
-		harness.ErrorIf(t, h.commands == 0,
-			"%s: nothing was renewed in two thirds of the watchdog timeout", h.contender)
+		harness.ErrorIf(t, h.commands == 0, "%s: nothing was renewed in two thirds of the watchdog timeout", h.contender)
 	}
 }
 

@@ -127,8 +127,7 @@ func (f *fleet) run(j job, path ...string) result {
 
 func (f *fleet) fine(r result, visits int) {
 	f.Helper()
-	harness.FatalIf(f, r.Err != "" || r.Visits != visits,
-		"%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
+	harness.FatalIf(f, r.Err != "" || r.Visits != visits, "%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
 }
 
 // free waits until nothing of a lock is left in Redis.

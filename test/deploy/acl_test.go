@@ -222,9 +222,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					v.a, v.b = v.open(), v.open()
 					return v.tour(tour.go_)
 				}
-				visit := func(enough bool, rules []string) error {
-					return persist(func() error { return once(enough, rules) })
-				}
+				visit := func(enough bool, rules []string) error { return persist(func() error { return once(enough, rules) }) }
 				harness.OKf(t, visit(true, slices.Concat(others, rows[row])), "the row is not enough")
 				for i, rule := range rows[row] {
 					if slices.Contains(others, rule) {
@@ -243,8 +241,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					// The server tells which user was refused what. It does not always tell the client.
 					as := fmt.Sprint("user", n)
 					eventually(t, "the server's log names "+rule, func() bool { return refused(srv, as, rule) })
-					harness.ErrorIf(t, err != nil && !permission(err),
-						"without %s the error does not say what to do: %v", rule, err)
+					harness.ErrorIf(t, err != nil && !permission(err), "without %s the error does not say what to do: %v", rule, err)
 				}
 			})
 		}

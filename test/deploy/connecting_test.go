@@ -36,8 +36,7 @@ func TestTLSThatCannotWorkSaysSo(t *testing.T) {
 				if !unavailable(err) {
 					t.Fatal(err)
 				}
-				harness.ErrorIf(t, !strings.Contains(err.Error(), c.says),
-					"the error does not say %q: %v", c.says, err)
+				harness.ErrorIf(t, !strings.Contains(err.Error(), c.says), "the error does not say %q: %v", c.says, err)
 				var fault *backend.Fault
 				harness.ErrorIf(t, !errors.As(err, &fault) || fault.Remedy == "", "the error has no remedy: %v", err)
 			})

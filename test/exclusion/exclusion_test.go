@@ -292,8 +292,7 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 		const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
 		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
 			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First), time.Duration(b.First-asked-left))
-		harness.ErrorIf(t, a.End != harness.Open || a.Last > c.Faults[0].To,
-			"the killed holder should be dead: %v", a)
+		harness.ErrorIf(t, a.End != harness.Open || a.Last > c.Faults[0].To, "the killed holder should be dead: %v", a)
 		harness.ErrorIf(t, b.Begun > c.Faults[0].From, "the waiter should have waited since before the kill: %v", b)
 		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-told {
 			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)

@@ -94,8 +94,7 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 			}
 			v, _ := c.selftest(client, 4)
 			harness.ErrorIf(t, !tt.stuck && !v.Overlaps(), "more holders at once than there may be were not noticed")
-			harness.ErrorIf(t, tt.stuck && (len(v.Silences) == 0 || v.Overlaps()),
-				"permits that are gone were not noticed")
+			harness.ErrorIf(t, tt.stuck && (len(v.Silences) == 0 || v.Overlaps()), "permits that are gone were not noticed")
 		})
 	}
 }

@@ -66,8 +66,7 @@ func TestCost_LockUnlockReentryAndTryLock(t *testing.T) {
 			_, err := c.TryLock(ctx, "n")
 			check(t, err, mortise.ErrNotAcquired)
 			var e *mortise.Error
-			harness.ErrorIf(t, !errors.As(err, &e) || e.Remaining <= 0 || e.Remaining > ample,
-				"remaining %v", e.Remaining)
+			harness.ErrorIf(t, !errors.As(err, &e) || e.Remaining <= 0 || e.Remaining > ample, "remaining %v", e.Remaining)
 		}
 		first, ten := 1, 10
 		if s.cached { // it asks once more, over the connection that is told when it is free
@@ -148,9 +147,7 @@ func TestCost_RenewingManyLeasesIsOneCommandFor256(t *testing.T) {
 		}))
 		leases := make([]*mortise.Lease, m)
 		begun := time.Now()
-		workers(m, func(i int) {
-			leases[i], _ = c.Lock(context.Background(), fmt.Sprint("n", i))
-		})
+		workers(m, func(i int) { leases[i], _ = c.Lock(context.Background(), fmt.Sprint("n", i)) })
 		spread := time.Since(begun)
 		p.Reset()
 		await(t, 2*watchdog, "each was renewed", func() bool { return renewed.Load() >= periods*m })
@@ -360,9 +357,7 @@ func takeTogether(t *testing.T, c *mortise.Client, within time.Duration) {
 			}
 		})
 		took := time.Since(begun)
-		unlockAll := func() {
-			workers(renewals, func(i int) { leases[i].Unlock(context.Background()) })
-		}
+		unlockAll := func() { workers(renewals, func(i int) { leases[i].Unlock(context.Background()) }) }
 		if took < within || t.Failed() {
 			t.Cleanup(unlockAll)
 			return

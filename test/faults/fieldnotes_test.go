@@ -338,9 +338,7 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 			ctx, cancel := context.WithCancel(context.Background())
 			var all sync.WaitGroup
 			for i := range n {
-				all.Go(func() {
-					harness.CheckIs(t, harness.Err(c.Lock(ctx, fmt.Sprint("n", i))), context.Canceled)
-				})
+				all.Go(func() { harness.CheckIs(t, harness.Err(c.Lock(ctx, fmt.Sprint("n", i))), context.Canceled) })
 				// In waves: all at once, on a busy machine, is longer than a call waits for its turn.
 				if round == 0 && (i+1)%250 == 0 {
 					await(t, patience, "some more are subscribed", func() bool { return channels(srv) == i+1 })

@@ -42,9 +42,7 @@ func newSite(t *testing.T, servers ...*redistest.Server) *site {
 	return s
 }
 
-func standalone(t *testing.T) *site {
-	return newSite(t, redistest.Start(t))
-}
+func standalone(t *testing.T) *site { return newSite(t, redistest.Start(t)) }
 
 // cluster starts three masters that share the slots.
 func cluster(t *testing.T) *site {
@@ -258,9 +256,7 @@ type golang struct {
 func (p *pair) golang(opts ...mortise.ClientOption) *golang {
 	p.Helper()
 	c := harness.Must(mortise.New(p.adapter.open(p.T, p.site), opts...))(p)
-	p.Cleanup(func() {
-		harness.Checkf(p, c.Close(), "the Go client was closed")
-	})
+	p.Cleanup(func() { harness.Checkf(p, c.Close(), "the Go client was closed") })
 	return &golang{c, p.T}
 }
 
