@@ -31,6 +31,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // patience bounds everything here that waits for a server.
@@ -128,9 +130,7 @@ func Start(t testing.TB, opts ...Option) *Server {
 	}
 	if s.binary == "" {
 		path, err := Binary()
-		if err != nil {
-			t.Fatalf("redistest: %v", err)
-		}
+		check.FatalIf(t, err != nil, "redistest: %v", err)
 		s.binary = path
 	}
 	for attempt := 1; ; attempt++ {
@@ -154,9 +154,7 @@ func Start(t testing.TB, opts ...Option) *Server {
 		}
 		s.Stop()
 		// Another process may have taken the port in the meantime.
-		if attempt == 5 || !strings.Contains(err.Error(), "in use") {
-			t.Fatalf("redistest: %v", err)
-		}
+		check.FatalIf(t, attempt == 5 || !strings.Contains(err.Error(), "in use"), "redistest: %v", err)
 	}
 }
 
@@ -188,9 +186,7 @@ func (s *Server) Restart() {
 		}
 		s.Stop()
 		// A connection that ends may have the port.
-		if !strings.Contains(err.Error(), "in use") || time.Now().After(end) {
-			s.t.Fatalf("redistest: restart: %v", err)
-		}
+		check.FatalIf(s.t, !strings.Contains(err.Error(), "in use") || time.Now().After(end), "redistest: restart: %v", err)
 	}
 }
 
@@ -202,9 +198,7 @@ func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if s.process == nil {
-		s.t.Fatalf("redistest: %v to a server that was stopped", sig)
-	}
+	check.FatalIf(s.t, s.process == nil, "redistest: %v to a server that was stopped", sig)
 	if err := s.process.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatalf("redistest: %v: %v", sig, err)
 	}

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // TLS is a certificate authority of a test's own, and what it signed: a certificate for a
@@ -33,9 +35,7 @@ func NewTLS(t testing.TB) *TLS {
 	t.Helper()
 	x := &TLS{dir: t.TempDir(), pool: x509.NewCertPool()}
 	must := func(err error) {
-		if err != nil {
-			t.Fatalf("redistest: TLS: %v", err)
-		}
+		check.FatalIf(t, err != nil, "redistest: TLS: %v", err)
 	}
 	write := func(name, kind string, der []byte) {
 		must(os.WriteFile(filepath.Join(x.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))

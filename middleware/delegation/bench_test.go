@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
@@ -53,14 +54,10 @@ func BenchmarkCheck(b *testing.B) {
 	for _, n := range []int{1, 4, 16} {
 		b.Run(fmt.Sprintf("claims=%d", n), func(b *testing.B) {
 			entry, err := issuer(b, r, delegation.WithLifetime(delegation.MaxLifetime)).Issue(held(b, n), "stock")
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := c.Check(ctx, entry); err != nil {
-					b.Fatal(err)
-				}
+				check.NoError(b, check.Err(c.Check(ctx, entry)))
 			}
 		})
 	}
@@ -73,9 +70,7 @@ func BenchmarkCheck(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := c.Check(ctx, entry); err == nil {
-					b.Fatal("accepted")
-				}
+				check.FatalIf(b, check.Err(c.Check(ctx, entry)) == nil, "accepted")
 			}
 		})
 	}

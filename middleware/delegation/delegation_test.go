@@ -72,9 +72,8 @@ func TestAnEntrySaysWhatWasSigned(t *testing.T) {
 	entry := sign(t, p, r)
 	got, err := checker(t, r, "stock").Check(ctx, entry)
 	check.ErrorIf(t, err != nil || !reflect.DeepEqual(got, p), "got %+v, %v; want %+v", got, err, p)
-	if seen, err := delegation.Decode(entry); err != nil || !reflect.DeepEqual(seen, p) {
-		t.Errorf("Decode: %+v, %v", seen, err)
-	}
+	seen, err := delegation.Decode(entry)
+	check.ErrorIf(t, err != nil || !reflect.DeepEqual(seen, p), "Decode: %+v, %v", seen, err)
 	check.ErrorIf(t, sign(t, p, r) != entry, "two entries of one passport differ")
 	for _, c := range entry {
 		check.ErrorIf(t, c <= ' ' || c >= 127 || strings.ContainsRune("\",;\\", c), "%q does not belong into a header", c)
@@ -407,9 +406,7 @@ func TestBadKeys(t *testing.T) {
 	theirs := check.Value(delegation.NewRing(delegation.NewKey("k1", secret))).In(t)
 	clear(secret) // a caller that clears its own
 	mine := check.Value(delegation.NewRing(kept)).In(t)
-	if _, err := checker(t, theirs, "stock").Check(ctx, sign(t, valid(), mine)); err != nil {
-		t.Error(err)
-	}
+	check.Done(t, check.Err(checker(t, theirs, "stock").Check(ctx, sign(t, valid(), mine))))
 }
 
 func TestOptionsThatDoNotApply(t *testing.T) {
@@ -534,15 +531,14 @@ func TestAClaimThatIsHandedOnLivesNoLonger(t *testing.T) {
 		within := check.Value(checker(t, r, "b").Adopt(ctx, b, toB)).In(t)
 		time.Sleep(10 * time.Second)
 		toC := check.Value(issuer(t, r).Issue(within, "c")).In(t)
-		if p, err := delegation.Decode(toC); err != nil || !p.Expires.Equal(first.Expires) {
-			t.Errorf("it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
-		}
+		p, err := delegation.Decode(toC)
+		check.ErrorIf(t, err != nil || !p.Expires.Equal(first.Expires),
+			"it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
 		entered := check.Value(checker(t, r, "c").Adopt(ctx, c, toC)).In(t)
 		check.Done(t, check.Value(c.TryLock(entered, "orders:42")).In(t).Unlock(ctx))
 		time.Sleep(time.Until(first.Expires))
-		if late, err := issuer(t, r).Issue(within, "c"); late != "" || err != nil {
-			t.Errorf("after its time: %q, %v", late, err)
-		}
+		late, err := issuer(t, r).Issue(within, "c")
+		check.ErrorIf(t, late != "" || err != nil, "after its time: %q, %v", late, err)
 		check.Done(t, l.Unlock(ctx))
 		for _, x := range []*mortise.Client{a, b, c} {
 			x.Close()
@@ -604,9 +600,8 @@ func TestWithNames(t *testing.T) {
 	outer := lock(t, c, ctx, "billing:7")
 	inner := lock(t, c, outer.Context(), "stock:42")
 	entry := check.Value(i.Issue(inner.Context(), "stock")).In(t)
-	if p, err := delegation.Decode(entry); err != nil || len(p.Claims) != 1 || p.Claims[0].Name != "stock:42" {
-		t.Errorf("%+v, %v", p, err)
-	}
+	p, err := delegation.Decode(entry)
+	check.ErrorIf(t, err != nil || len(p.Claims) != 1 || p.Claims[0].Name != "stock:42", "%+v, %v", p, err)
 	if entry, err := i.Issue(inner.Context(), "mail"); entry != "" || err != nil {
 		t.Errorf("%q, %v", entry, err)
 	}
@@ -735,9 +730,8 @@ func TestAKeyThatIsRotatedWhileItSigns(t *testing.T) {
 	c := locks(t)
 	l := lock(t, c, ctx, "orders:42")
 	entry := check.Value(issuer(t, &rotating{Ring: ring(t, "k1"), t: t}).Issue(l.Context(), "stock")).In(t)
-	if p, err := checker(t, ring(t, "k2"), "stock").Check(ctx, entry); err != nil || p.Key != "k2" {
-		t.Errorf("%+v, %v", p, err)
-	}
+	p, err := checker(t, ring(t, "k2"), "stock").Check(ctx, entry)
+	check.ErrorIf(t, err != nil || p.Key != "k2", "%+v, %v", p, err)
 }
 
 // What cannot be read is not written.

@@ -381,9 +381,7 @@ func redisDown(s *site) {
 	s.redis.Stop()
 	_, err := strict.UnaryCall(s.ctx(), request("42"))
 	s.want(err, codes.Unavailable, grpclock.ReasonUnavailable)
-	if _, err := open.UnaryCall(s.ctx(), request("42")); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, check.Err(open.UnaryCall(s.ctx(), request("42"))))
 }
 
 // tillLost works until its context ends.
@@ -506,15 +504,11 @@ func serverStream(s *site) {
 		return cs
 	}
 	first := call()
-	if _, err := first.Recv(); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, check.Err(first.Recv()))
 	_, err := call().Recv()
 	check.ErrorIf(s, s.want(err, codes.Aborted, grpclock.ReasonLocked) <= 0, "no retry delay")
 	close(let)
-	if _, err := first.Recv(); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, check.Err(first.Recv()))
 	s.free("orders:42")
 }
 
@@ -570,15 +564,11 @@ func streamByMetadata(s *site) {
 	}
 	client := s.stream(grpclock.Methods{duplex: byMetadata})
 	first := s.duplexCall(client, s.ctx())
-	if _, err := first.Recv(); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, check.Err(first.Recv()))
 	_, err := s.duplexCall(client, s.ctx()).Recv()
 	s.want(err, codes.Aborted, grpclock.ReasonLocked)
 	check.Done(s, first.Send(new(pb.StreamingOutputCallRequest)))
-	if _, err := first.Recv(); err != nil {
-		s.Error(err)
-	}
+	check.Done(s, check.Err(first.Recv()))
 	s.free("orders:42")
 }
 
@@ -592,16 +582,12 @@ func streamLost(s *site) {
 		_, err := ss.Recv()
 		causes <- context.Cause(ss.Context())
 		check.Is(s, "Send after the loss", ss.Send(new(pb.StreamingOutputCallResponse)), mortise.ErrLost)
-		if _, err := ss.Recv(); !errors.Is(err, mortise.ErrLost) {
-			s.Errorf("Recv after the loss: %v", err)
-		}
+		check.Is(s, "Recv after the loss", check.Err(ss.Recv()), mortise.ErrLost)
 		return err
 	}
 	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata},
 		grpclock.WithLockOptions(mortise.WithLease(5*time.Second))), s.ctx())
-	if _, err := cs.Recv(); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, check.Err(cs.Recv()))
 	_, err := cs.Recv()
 	s.want(err, codes.Aborted, grpclock.ReasonLost)
 	if err := receive(s, "the cause", causes); !errors.Is(err, mortise.ErrLost) {

@@ -140,9 +140,7 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 	entry, err := newIssuer(t, ring).Issue(lease.Context(), "b")
 	check.NoError(t, err)
 	ctx := metadata.AppendToOutgoingContext(s.ctx(), grpclock.MetadataKey, entry)
-	if _, err := client.UnaryCall(ctx, request("42")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, check.Err(client.UnaryCall(ctx, request("42"))))
 	s.unlock(lease)
 	_, err = client.UnaryCall(ctx, request("42"))
 	s.want(err, codes.FailedPrecondition, grpclock.ReasonClaimEnded)

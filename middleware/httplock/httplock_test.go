@@ -97,9 +97,9 @@ func refused(s *site) {
 	receive(s, "the first in the handler", h.in)
 	a := post(srv)
 	s.want(a, 423, httplock.TypeLocked)
-	if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 || after > 30 {
-		s.Errorf("Retry-After %q, of a lease of 30 s", a.Header.Get("Retry-After"))
-	}
+	after, err := strconv.Atoi(a.Header.Get("Retry-After"))
+	check.ErrorIf(s, err != nil || after < 1 || after > 30,
+		"Retry-After %q, of a lease of 30 s", a.Header.Get("Retry-After"))
 	other := async(func() answer { return send(context.Background(), "POST", srv.URL+"/orders/43", "") })
 	receive(s, "another key in the handler", h.in)
 	close(h.let)

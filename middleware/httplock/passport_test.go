@@ -109,21 +109,16 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 		for _, ctx := range []context.Context{held, context.Background()} {
 			req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 			req.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-			if _, err := tr.RoundTrip(req); err != nil {
-				t.Fatal(err)
-			}
-			if len(req.Header) != 1 {
-				t.Errorf("%s: the request was altered: %v", url, req.Header)
-			}
+			check.NoError(t, check.Err(tr.RoundTrip(req)))
+			check.ErrorIf(t, len(req.Header) != 1, "%s: the request was altered: %v", url, req.Header)
 			got := passports(base.got.Header)
 			if ctx != held || audience == "" {
 				check.ErrorIf(t, len(got) != 0 || base.got != req, "%s: sent %v", url, got)
 				continue
 			}
 			check.FatalIf(t, len(got) != 1 || base.got.Header.Get("Traceparent") == "", "%s: sent %v", url, base.got.Header)
-			if p, err := newChecker(t, ring, audience).Check(ctx, got...); err != nil || p.Claims[0].Name != "orders:42" {
-				t.Errorf("%s: %+v, %v", url, p, err)
-			}
+			p, err := newChecker(t, ring, audience).Check(ctx, got...)
+			check.ErrorIf(t, err != nil || p.Claims[0].Name != "orders:42", "%s: %+v, %v", url, p, err)
 		}
 	}
 	(&http.Client{Transport: tr}).CloseIdleConnections()
@@ -141,9 +136,7 @@ func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
 			for _, name := range []string{delegation.Header, "mortise-passport", "MORTISE-PASSPORT"} {
 				req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 				req.Header[name] = []string{"forged", "forged again"}
-				if _, err := tr.RoundTrip(req); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, check.Err(tr.RoundTrip(req)))
 				got, want := passports(base.got.Header), 0
 				if ctx == held && strings.Contains(url, "stock") {
 					want = 1
@@ -289,10 +282,8 @@ func TestAdoptRefuses(t *testing.T) {
 			check.NoError(t, err)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadPassport) ||
-				!strings.Contains(string(body), delegation.Reason(test.want)) {
-				t.Errorf("%d %s %v", resp.StatusCode, body, err)
-			}
+			check.ErrorIf(t, err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadPassport) ||
+				!strings.Contains(string(body), delegation.Reason(test.want)), "%d %s %v", resp.StatusCode, body, err)
 			check.ErrorIf(t, strings.Contains(string(body), "orders:42") || strings.Contains(string(body), "billing"),
 				"the answer gives something away: %s", body)
 			check.ErrorIf(t, !errors.Is(cause, test.want) || len(checked) != 1 || !errors.Is(checked[0], test.want) ||
@@ -305,19 +296,15 @@ func TestAdoptRefuses(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set(delegation.Header, good)
 		httplock.Adopt(locks, newChecker(t, awayVerifier{}, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
-		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
-			!strings.Contains(w.Body.String(), httplock.TypeUnverified) {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
+		check.ErrorIf(t, w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
+			!strings.Contains(w.Body.String(), httplock.TypeUnverified), "%d %s", w.Code, w.Body)
 	})
 	t.Run("the backend cannot", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set(delegation.Header, good)
 		httplock.Adopt(cannot{}, newChecker(t, ring, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
-		if w.Code != 500 || !strings.Contains(w.Body.String(), httplock.TypeInternal) {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
+		check.ErrorIf(t, w.Code != 500 || !strings.Contains(w.Body.String(), httplock.TypeInternal), "%d %s", w.Code, w.Body)
 	})
 }
 
@@ -544,9 +531,7 @@ func TestAServiceThatDidNotAskIsNotTold(t *testing.T) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42", nil)
 	r.Header.Set(delegation.Header, entry)
 	mux.ServeHTTP(w, r)
-	if w.Code != 423 {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
+	check.ErrorIf(t, w.Code != 423, "%d %s", w.Code, w.Body)
 }
 
 func TestPassportMistakesPanicWhenTheProgramStarts(t *testing.T) {

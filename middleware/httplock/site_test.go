@@ -107,9 +107,8 @@ func (s *site) want(a answer, status int, kind string) {
 
 func (s *site) ok(a answer, body string) {
 	s.Helper()
-	if a.err != nil || a.StatusCode != 200 || a.body != body {
-		s.Errorf("got %v %v %q, want 200 %q", a.err, a.Response, a.body, body)
-	}
+	check.ErrorIf(s, a.err != nil || a.StatusCode != 200 || a.body != body,
+		"got %v %v %q, want 200 %q", a.err, a.Response, a.body, body)
 }
 
 // free waits until the store has no lock of that name.

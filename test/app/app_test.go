@@ -160,10 +160,8 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 					}
 					var p httplock.Problem
 					after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-					if resp.StatusCode != 423 || resp.Header.Get("Content-Type") != "application/problem+json" || err != nil || after < 1 || after > 30 ||
-						json.Unmarshal(body, &p) != nil || p.Status != 423 || p.Type != httplock.TypeLocked {
-						t.Errorf("refused with %d, %v\n%s", resp.StatusCode, resp.Header, body)
-					}
+					harness.ErrorIf(t, resp.StatusCode != 423 || resp.Header.Get("Content-Type") != "application/problem+json" || err != nil || after < 1 || after > 30 ||
+						json.Unmarshal(body, &p) != nil || p.Status != 423 || p.Type != httplock.TypeLocked, "refused with %d, %v\n%s", resp.StatusCode, resp.Header, body)
 				})
 			}
 			close(begin)
@@ -182,9 +180,9 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			}
 			harness.ErrorIf(t, len(w.most) != keys || w.entries != served || served < keys,
 				"%d keys were served, %d entries, %d answers of 200", len(w.most), w.entries, served)
-			if refused := len(statuses) - served; mode == "wait" && refused > 0 || mode == "refuse" && refused == 0 {
-				t.Errorf("%d of %d were refused", refused, len(statuses))
-			}
+			refused := len(statuses) - served
+			harness.ErrorIf(t, mode == "wait" && refused > 0 || mode == "refuse" && refused == 0,
+				"%d of %d were refused", refused, len(statuses))
 			t.Logf("%d served, %d refused", served, len(statuses)-served)
 			for key := range keys {
 				n, err := store.Do("EXISTS", fmt.Sprintf("orders:%d", key))
@@ -227,8 +225,7 @@ func TestChi(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		got := strings.Fields(fmt.Sprint(resp.StatusCode, " ", string(body)))
-		if err != nil || !slices.Equal(got[:min(len(got), len(strings.Fields(want)))], strings.Fields(want)) {
-			t.Errorf("%s: %v %v, want %s", path, got, err, want)
-		}
+		harness.ErrorIf(t, err != nil || !slices.Equal(got[:min(len(got), len(strings.Fields(want)))], strings.Fields(want)),
+			"%s: %v %v, want %s", path, got, err, want)
 	}
 }

@@ -250,9 +250,9 @@ func TestACompareRowMissesByEachOfItsFigures(t *testing.T) {
 		{"not alone, allocations above", row(false, 1, 2, 21.6), "21.60 allocations"},
 	} {
 		got := c.row.faults()
-		if met := len(got) == 0; met != (c.missed == "") || !met && (len(got) != 1 || !strings.HasPrefix(got[0], c.missed)) {
-			t.Errorf("%s: %q, want %q", c.what, got, c.missed)
-		}
+		met := len(got) == 0
+		harness.ErrorIf(t, met != (c.missed == "") || !met && (len(got) != 1 || !strings.HasPrefix(got[0], c.missed)),
+			"%s: %q, want %q", c.what, got, c.missed)
 	}
 	old := holding{bytes: 500, commands: 40, goroutines: 6}
 	for _, c := range []struct {

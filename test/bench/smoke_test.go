@@ -92,9 +92,9 @@ func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 	harness.OK(t, os.WriteFile(dir+"/performance.md", []byte("# head\n"+beginMark+"old\n"+endMark+"foot\n"), 0o600))
 	harness.OK(t, r.write(dir))
 	page := harness.Must(os.ReadFile(dir + "/performance.md"))(t)
-	if s := string(page); !strings.HasPrefix(s, "# head\n") || !strings.HasSuffix(s, "foot\n") || strings.Contains(s, "old\n") {
-		t.Errorf("what is not generated has changed, or what is has not:\n%s", s)
-	}
+	s := string(page)
+	harness.ErrorIf(t, !strings.HasPrefix(s, "# head\n") || !strings.HasSuffix(s, "foot\n") || strings.Contains(s, "old\n"),
+		"what is not generated has changed, or what is has not:\n%s", s)
 	for i, w := range workloads() {
 		for k, c := range contenders() {
 			if want := fmt.Sprint(1000*i + k + 1); w.plays(c) && !w.slow && !strings.Contains(string(page), " "+want+" ") {
@@ -108,9 +108,9 @@ func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 	for _, p := range plots {
 		svg := harness.Must(os.ReadFile(dir + "/" + p.file))(t)
 		for _, c := range contenders() {
-			if drawn := strings.Contains(string(svg), ">"+c.name+"<"); drawn != (workload{shared: true, fair: true}).plays(c) {
-				t.Errorf("%s: %s is drawn: %v", p.file, c.name, drawn)
-			}
+			drawn := strings.Contains(string(svg), ">"+c.name+"<")
+			harness.ErrorIf(t, drawn != (workload{shared: true, fair: true}).plays(c),
+				"%s: %s is drawn: %v", p.file, c.name, drawn)
 		}
 		harness.ErrorIf(t, !strings.Contains(string(page), "("+p.file+")"), "the page does not show %s", p.file)
 	}
@@ -124,9 +124,7 @@ func TestTheWitnessSeesTwoInside(t *testing.T) {
 	n := w.violations.Load()
 	harness.ErrorIf(t, n != 1, "%d violations, want 1", n)
 	w.leave(1)
-	if n := w.violations.Load(); n != 2 {
-		t.Errorf("%d violations after a second leave, want 2", n)
-	}
+	harness.ErrorIf(t, w.violations.Load() != 2, "%d violations after a second leave, want 2", w.violations.Load())
 	w.phase.Store(over)
 	if w.leave(1); w.violations.Load() != 3 {
 		t.Errorf("%d violations when the run was over, want 3", w.violations.Load())
@@ -190,8 +188,7 @@ func TestAProfileTellsWhereTheTimeGoes(t *testing.T) {
 		for _, v := range o.parts {
 			all += v
 		}
-		if all < 0.999 || all > 1.001 || o.parts[partOwn] == 0 || o.parts[partKernel] == 0 || o.switches <= 0 || o.cpu <= 0 {
-			t.Errorf("%s: %+v", w.name, o)
-		}
+		harness.ErrorIf(t, all < 0.999 || all > 1.001 || o.parts[partOwn] == 0 || o.parts[partKernel] == 0 || o.switches <= 0 || o.cpu <= 0,
+			"%s: %+v", w.name, o)
 	}
 }

@@ -61,9 +61,7 @@ func TestSoak(t *testing.T) {
 	for _, what := range uneven(s.samples) {
 		t.Error(what)
 	}
-	if n := s.strange.Load(); n != nil {
-		t.Errorf("an error of no kind: %v", *n)
-	}
+	harness.ErrorIf(t, s.strange.Load() != nil, "an error of no kind: %v", *s.strange.Load())
 	s.end()
 }
 

@@ -197,9 +197,8 @@ func TestTheVerdictOnALedger(t *testing.T) {
 
 	r := harness.Rules{Lease: 1000 * ms, Slack: 2000 * ms, After: 1000 * ms}
 	v := harness.Judge([]visit{h(1, 10, 20), h(2, 22, 30), h(2, 32, 40)}, nil, nil, r)
-	if v.Handoffs != 1 || v.Acquisitions != 3 || v.Operations != 6 || v.Together != 1 || v.Latest.First != 32*ms {
-		t.Errorf("two processes: %v, %+v", v, v.Latest)
-	}
+	harness.ErrorIf(t, v.Handoffs != 1 || v.Acquisitions != 3 || v.Operations != 6 || v.Together != 1 || v.Latest.First != 32*ms,
+		"two processes: %v, %+v", v, v.Latest)
 	v.Silence(0, 2000*ms, nil, r)
 	v.Silence(1000*ms, 3000*ms, nil, r)
 	if v.Bad() {

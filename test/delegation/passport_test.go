@@ -56,9 +56,9 @@ func TestACalleeThatCallsBack(t *testing.T) {
 			begin := time.Now()
 			r := f.result(f.begin(ctx, job{Lock: name, Visit: via + " untold:", Via: via}, "a", "b", "a"))
 			cancel()
-			if took := time.Since(begin); took < deadline || !strings.Contains(r.Err, "deadline") || r.Visits != 0 {
-				t.Errorf("not told, it ended after %v: %+v", took, r)
-			}
+			took := time.Since(begin)
+			harness.ErrorIf(t, took < deadline || !strings.Contains(r.Err, "deadline") || r.Visits != 0,
+				"not told, it ended after %v: %+v", took, r)
 			f.until("all have left", func(inside []visit) bool { return len(inside) == 0 })
 			f.free(name)
 		}

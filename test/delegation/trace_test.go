@@ -98,9 +98,8 @@ func (s *traced) check() {
 	served := spans[hold.Parent().SpanID()]
 	harness.FatalIf(s, served == nil || served.SpanKind() != trace.SpanKindServer, "the hold is within %v", served)
 	call := spans[served.Parent().SpanID()]
-	if call == nil || call.SpanKind() != trace.SpanKindClient || call.Parent().SpanID() != s.root.SpanID() {
-		s.Errorf("what was served is within %v", call)
-	}
+	harness.ErrorIf(s, call == nil || call.SpanKind() != trace.SpanKindClient || call.Parent().SpanID() != s.root.SpanID(),
+		"what was served is within %v", call)
 }
 
 // Over HTTP, with OpenTelemetry's transport within ours and around it.

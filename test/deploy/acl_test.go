@@ -192,9 +192,8 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 	t.Parallel()
 	rows := permissions(t, least)
 	for row := range rows {
-		if _, ok := tours[row]; !ok && row != clusters && row != newer && row != sentinels {
-			t.Errorf("nothing tries the row %q", row)
-		}
+		_, ok := tours[row]
+		harness.ErrorIf(t, !ok && row != clusters && row != newer && row != sentinels, "nothing tries the row %q", row)
 	}
 	each(t, func(t *testing.T, s stack) {
 		for row, tour := range tours {

@@ -70,9 +70,8 @@ func TestAnOlderServerIsRefused(t *testing.T) {
 		defer locks.Close()
 		_, lock := locks.TryLock(ctx, "orders:1")
 		for what, err := range map[string]error{"TryLock": lock, "Ping": locks.Ping(ctx)} {
-			if err == nil || !strings.Contains(err.Error(), `version "6.2.`) || !strings.Contains(err.Error(), "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server") {
-				t.Errorf("%s: %v", what, err)
-			}
+			harness.ErrorIf(t, err == nil || !strings.Contains(err.Error(), `version "6.2.`) || !strings.Contains(err.Error(), "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server"),
+				"%s: %v", what, err)
 		}
 	})
 }
@@ -92,8 +91,6 @@ func TestAServerThatTellsNoVersionIsUsed(t *testing.T) {
 		if s.name != "go-redis" {
 			continue // the others do not connect to such a server
 		}
-		if err := mortise.Do(within(t, patience), client(t, s.open(t, server(addr))), "orders:1", func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, mortise.Do(within(t, patience), client(t, s.open(t, server(addr))), "orders:1", func(context.Context) error { return nil }))
 	}
 }

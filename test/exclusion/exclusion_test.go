@@ -195,9 +195,9 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 		}
 		harness.ErrorIf(t, h.End == harness.Open && h.Process != 0, "never left: %v", h)
 	}
-	if most := max(1, c.config.Size); v.Dead < 1 || inside > most && c.config.What != "rw" {
-		t.Errorf("%d dead holders, want the one that was killed, and others of its process if there was room", v.Dead)
-	}
+	most := max(1, c.config.Size)
+	harness.ErrorIf(t, v.Dead < 1 || inside > most && c.config.What != "rw",
+		"%d dead holders, want the one that was killed, and others of its process if there was room", v.Dead)
 	return v
 }
 
@@ -331,9 +331,8 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		harness.ErrorIf(t, a.Token == 0 || a.Token >= b.Token,
 			"the stopped holder's token should be older: %d and %d", a.Token, b.Token)
 		// Its write is refused, which it made without a look at that.
-		if before != harness.Taken || first.Wrote.Load() != harness.Refused || next.Wrote.Load() != harness.Taken {
-			t.Errorf("writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.Wrote.Load(), next.Wrote.Load())
-		}
+		harness.ErrorIf(t, before != harness.Taken || first.Wrote.Load() != harness.Refused || next.Wrote.Load() != harness.Taken,
+			"writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.Wrote.Load(), next.Wrote.Load())
 		// And its Unlock touched no lock.
 		harness.ErrorIf(t, a.End != harness.NotHeld, "its Unlock should be ErrNotHeld: %v", a)
 		c.Await("the new holder holds on", func() bool { return next.Last.Load() > a.Freed })

@@ -134,9 +134,8 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 				stays(t, watchdog+watchdog/2, "it is held and renewed", func() bool {
 					return second.Err() == nil && pttl(srv, "n") > watchdog/4
 				})
-				if left := pttl(srv, "n"); left <= watchdog/4 {
-					t.Errorf("%v left after %v", left, time.Since(begun))
-				}
+				left := pttl(srv, "n")
+				harness.ErrorIf(t, left <= watchdog/4, "%v left after %v", left, time.Since(begun))
 				unlock(t, second)
 			})
 		}
@@ -220,12 +219,8 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 		}
 		idle()
 		t.Logf("%d leases: %d renewals, %d lost, at least %v left at a renewal", m, renewed.Load(), lost.Load(), time.Duration(least.Load()).Round(time.Millisecond))
-		if n := lost.Load(); n > 0 {
-			t.Errorf("%d leases were lost", n)
-		}
-		if n := renewed.Load(); n < int64(2*m) {
-			t.Errorf("only %d renewals of %d leases", n, m)
-		}
+		harness.ErrorIf(t, lost.Load() > 0, "%d leases were lost", lost.Load())
+		harness.ErrorIf(t, renewed.Load() < int64(2*m), "only %d renewals of %d leases", renewed.Load(), m)
 		workers(m, func(i int) { leases[i].Unlock(context.Background()) })
 	})
 }
@@ -246,9 +241,8 @@ func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 		next := lock(t, other, within(t, patience), "n")
 		at := time.Now()
 		harness.CheckIsf(t, l.Err(), mortise.ErrLost, "another holds the lock and the lease says")
-		if e := <-ended; e.After(at) {
-			t.Errorf("the lease ended %v after another got the lock", e.Sub(at))
-		}
+		e := <-ended
+		harness.ErrorIf(t, e.After(at), "the lease ended %v after another got the lock", e.Sub(at))
 		// The confirmation, when it comes, revives nothing.
 		f.let()
 		check(t, l.Err(), mortise.ErrLost)
@@ -431,12 +425,11 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 				t.Logf("%d acquisitions, %.2f commands each, between %d and the mean of %d a goroutine", total, per, least, total/goroutines)
 				// One process: a release and an acquire. Two: each release wakes the
 				// other process's first waiter too, which asks in vain.
-				if bound := 2.1 + 1.2*float64(clients-1); per > bound {
-					t.Errorf("%.2f commands per acquisition, want at most %.2f", per, bound)
-				}
-				if mean := total / goroutines; least < 1 || clients == 1 && least < mean/5 {
-					t.Errorf("one goroutine had %d turns, the mean is %d", least, mean)
-				}
+				bound := 2.1 + 1.2*float64(clients-1)
+				harness.ErrorIf(t, per > bound, "%.2f commands per acquisition, want at most %.2f", per, bound)
+				mean := total / goroutines
+				harness.ErrorIf(t, least < 1 || clients == 1 && least < mean/5,
+					"one goroutine had %d turns, the mean is %d", least, mean)
 			})
 		}
 	})

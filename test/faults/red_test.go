@@ -382,9 +382,9 @@ func TestRed_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 						"%s: the caller's context has no end: %v", op, err)
 					harness.ErrorIf(t, took > patience/2, "%s took %v", op, took)
 					for _, i := range which {
-						if says := fmt.Sprintf("store %d: ", i); err == nil || !strings.Contains(err.Error(), says) {
-							t.Errorf("%s: the error does not name store %d", op, i)
-						}
+						says := fmt.Sprintf("store %d: ", i)
+						harness.ErrorIf(t, err == nil || !strings.Contains(err.Error(), says),
+							"%s: the error does not name store %d", op, i)
 					}
 				}
 				closed(t, redWatchdog+patience, "the lease ended", l.Context().Done())
@@ -625,9 +625,8 @@ func TestRed_ARandomScheduleOfFailures(t *testing.T) {
 				}
 				l, err := lock(ctx, "n", opts...)
 				if err != nil {
-					if !errors.Is(err, mortise.ErrUnavailable) && !errors.Is(err, mortise.ErrNotAcquired) && ctx.Err() == nil {
-						t.Errorf("Lock: %v", err)
-					}
+					harness.ErrorIf(t, !errors.Is(err, mortise.ErrUnavailable) && !errors.Is(err, mortise.ErrNotAcquired) && ctx.Err() == nil,
+						"Lock: %v", err)
 					time.Sleep(rand.N(20 * time.Millisecond))
 					continue
 				}

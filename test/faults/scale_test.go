@@ -196,9 +196,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		t.Logf("%d leases and %d waiters: %d goroutines, %d connections; 10: %d, %d", n, n, many, conns, few, fewConns)
 
 		await(t, patience, "each lease was renewed", func() bool { return least() >= 1 || lost.Load() > 0 })
-		if n := lost.Load(); n > 0 {
-			t.Fatalf("%d leases were lost", n)
-		}
+		harness.FatalIf(t, lost.Load() > 0, "%d leases were lost", lost.Load())
 		m, kinds := quiet()
 		harness.ErrorIf(t, m > few+extra, "%d goroutines after renewals: %v", m, kinds)
 		for i, l := range leases {
@@ -235,9 +233,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			return
 		}
 		await(t, patience, "the connections are closed", func() bool { return connections(t, srv, "many") == 0 })
-		if err := leaks(ignore, goleak.IgnoreAnyFunction("github.com/mortise-go/mortise/internal/redistest.(*process).start.func1")); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, leaks(ignore, goleak.IgnoreAnyFunction("github.com/mortise-go/mortise/internal/redistest.(*process).start.func1")))
 	})
 }
 

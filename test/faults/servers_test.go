@@ -170,9 +170,8 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 					text := err.Error()
 					harness.ErrorIf(t, !strings.HasPrefix(text, fmt.Sprintf("mortise: %s %q: ", op, name)),
 						"%s: the text does not begin with operation and lock", op)
-					if !slices.ContainsFunc(strings.Split(tc.says, "|"), func(says string) bool { return strings.Contains(text, says) }) {
-						t.Errorf("%s: the text does not say %q", op, tc.says)
-					}
+					harness.ErrorIf(t, !slices.ContainsFunc(strings.Split(tc.says, "|"), func(says string) bool { return strings.Contains(text, says) }),
+						"%s: the text does not say %q", op, tc.says)
 					var f *backend.Fault
 					harness.ErrorIf(t, !errors.As(err, &f) || f.Remedy == "" || !strings.Contains(text, f.Remedy),
 						"%s: the text has no remedy", op)

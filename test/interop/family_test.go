@@ -388,9 +388,9 @@ func (p *pair) javaForces(f family) {
 	}
 	forced := func(l *mortise.Lease) {
 		p.Helper()
-		if err := l.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) || !errors.Is(err, mortise.ErrLost) {
-			p.Errorf("Unlock of the lease that was forced: %v", err)
-		}
+		err := l.Unlock(context.Background())
+		harness.ErrorIf(p, !errors.Is(err, mortise.ErrNotHeld) || !errors.Is(err, mortise.ErrLost),
+			"Unlock of the lease that was forced: %v", err)
 	}
 
 	// The holder learns, at its next renewal or at once.
@@ -431,9 +431,8 @@ func (p *pair) goForces(f family) {
 	}
 	notHeld := func(l *javaUser) {
 		p.Helper()
-		if got := l.try(l.ask("unlock")); got.Error != "IllegalMonitorStateException" {
-			p.Errorf("Java's unlock of the lock that was forced: %+v", got)
-		}
+		got := l.try(l.ask("unlock"))
+		harness.ErrorIf(p, got.Error != "IllegalMonitorStateException", "Java's unlock of the lock that was forced: %+v", got)
 	}
 
 	holder := p.javaUser(p.redisson, f.held, p.name, "holder")

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,9 +88,9 @@ func onlyTheOwnerReleases(p *pair) {
 	g := p.golang()
 	refusedTo := func(l *rlock) {
 		p.Helper()
-		if got := l.try(l.ask("unlock")); got.Error != "IllegalMonitorStateException" {
-			p.Errorf("Java's unlock of a lock that it does not hold: %+v", got)
-		}
+		got := l.try(l.ask("unlock"))
+		harness.ErrorIf(p, got.Error != "IllegalMonitorStateException",
+			"Java's unlock of a lock that it does not hold: %+v", got)
 	}
 	refusedTo(j) // it is free
 
@@ -148,9 +147,7 @@ func readWriteIsAnotherKind(p *pair) {
 		j := p.redisson.thread(p.T, kind).lockOf(kind, p.name)
 		j.lock(minutes)
 		for _, k := range bothKinds {
-			if _, err := g.of(k.kind).Lock(context.Background(), p.name, in(long)); !errors.Is(err, mortise.ErrWrongKind) {
-				p.Errorf("%s lock held, Lock of the %s kind: %v", kind, k.java, err)
-			}
+			harness.CheckIsf(p, harness.Err(g.of(k.kind).Lock(context.Background(), p.name, in(long))), mortise.ErrWrongKind, "%s lock held, Lock of the %s kind", kind, k.java)
 			harness.CheckIsf(p, harness.Err(g.of(k.kind).TryLock(context.Background(), p.name)), mortise.ErrWrongKind,
 				"%s lock held, TryLock of the %s kind", kind, k.java)
 		}

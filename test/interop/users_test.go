@@ -106,9 +106,8 @@ func (u *javaUser) refused() {
 		n := u.do(request{Op: "count", Kind: u.kind, Name: u.name}).Number
 		harness.ErrorIf(u.t, n <= 0, "Java says that the count is %d", n)
 	case "semaphore", "permits":
-		if u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: minutes.Milliseconds()}).OK {
-			u.t.Errorf("Java got a permit of %s, whose only one is out", u.name)
-		}
+		harness.ErrorIf(u.t, u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: minutes.Milliseconds()}).OK,
+			"Java got a permit of %s, whose only one is out", u.name)
 	default:
 		_, ok := u.tryLock(0, minutes)
 		harness.ErrorIf(u.t, ok, "Java got the %s lock %s, which Go holds", u.kind, u.name)
