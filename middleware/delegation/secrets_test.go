@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
@@ -95,7 +96,7 @@ func TestALineAboutAKeyHoldersPassportIsBounded(t *testing.T) {
 		locks := check.Value(mortise.New(memory.New())).In(t)
 		defer locks.Close()
 		var w strings.Builder
-		c := checker(t, r, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&w, nil))))
+		c := middle.Checker(t, r, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&w, nil))))
 		_, err := c.Adopt(ctx, locks, sign(t, p, r))
 		check.ErrorIf(t, err == nil, "%s: adopted", what)
 		t.Logf("%s: %d bytes", what, w.Len())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
@@ -77,7 +78,7 @@ func TestKeys(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	locks := mortise.Locker((*mortise.Client)(nil))
 	key := httplock.RouteKey("orders:{id}")
-	for what, f := range map[string]func(){
+	middle.Panic(t, "httplock: ", map[string]func(){
 		"no Locker":            func() { httplock.New(nil, key) },
 		"no key":               func() { httplock.New(locks, nil) },
 		"no placeholder":       func() { httplock.RouteKey("orders") },
@@ -101,12 +102,7 @@ func TestMisuse(t *testing.T) {
 		"a negative wait": func() { httplock.WithWait(-1) },
 		"no readers":      func() { httplock.WithReaders(nil) },
 		"no answer":       func() { httplock.WithAnswer(nil) },
-	} {
-		func() {
-			defer func() { check.ErrorIf(t, recover() == nil, "%s: no panic", what) }()
-			f()
-		}()
-	}
+	})
 }
 
 // A handler that asks what its ResponseWriter can do gets the answer that it would
