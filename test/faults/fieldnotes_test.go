@@ -173,15 +173,7 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 				}
 			},
 		}))
-		leases := make([]*mortise.Lease, m)
-		workers(m, func(i int) {
-			l, err := c.Lock(context.Background(), fmt.Sprint("n", i))
-			harness.Check(t, err)
-			leases[i] = l
-		})
-		if t.Failed() {
-			return
-		}
+		leases := takes(t, context.Background(), c, m, named("n"))
 		stop := make(chan struct{})
 		var busy sync.WaitGroup
 		for range 2 * runtime.GOMAXPROCS(0) {
@@ -218,10 +210,11 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 			}
 		}
 		idle()
-		t.Logf("%d leases: %d renewals, %d lost, at least %v left at a renewal", m, renewed.Load(), lost.Load(), time.Duration(least.Load()).Round(time.Millisecond))
+		t.Logf("%d leases: %d renewals, %d lost, at least %v left at a renewal", m, renewed.Load(), lost.Load(),
+			time.Duration(least.Load()).Round(time.Millisecond))
 		harness.ErrorIf(t, lost.Load() > 0, "%d leases were lost", lost.Load())
 		harness.ErrorIf(t, renewed.Load() < int64(2*m), "only %d renewals of %d leases", renewed.Load(), m)
-		workers(m, func(i int) { leases[i].Unlock(context.Background()) })
+		releases(leases)
 	})
 }
 
@@ -233,9 +226,7 @@ func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 		other := direct(t, srv.Addr())
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdReply, 1, script("renew"))
-		g := w.arm(holdReply, 1, script("renew"))
-		defer g.let()
-		defer f.let()
+		w.arm(holdReply, 1, script("renew"))
 		ended := make(chan time.Time, 1)
 		go func() { <-l.Context().Done(); ended <- time.Now() }()
 		next := lock(t, other, within(t, patience), "n")
@@ -259,10 +250,11 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 		const watchdog = 9 * time.Second // go-redis dials five times before a renewal fails
 		failed := make(chan mortise.RenewalFailedEvent, 1000)
 		lost := make(chan mortise.LostEvent, 10)
-		c := s.client(t, srv.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			RenewalFailed: func(e mortise.RenewalFailedEvent) { failed <- e },
-			Lost:          func(e mortise.LostEvent) { lost <- e },
-		}))
+		c := s.client(t, srv.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog),
+			mortise.WithObserver(mortise.Observer{
+				RenewalFailed: func(e mortise.RenewalFailedEvent) { failed <- e },
+				Lost:          func(e mortise.LostEvent) { lost <- e },
+			}))
 		l := lock(t, c, within(t, patience), "n")
 		srv.Stop()
 		at := time.Now() // no renewal was sent later and confirmed
@@ -326,7 +318,7 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		const n = 2000
-		put(t, srv, n, func(i int) string { return fmt.Sprint("n", i) }, time.Hour)
+		put(t, srv, n, named("n"), time.Hour)
 		c := s.client(t, srv.Addr(), config{})
 		for round := range 3 {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -358,7 +350,6 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, w, c := wired(t, s, config{Timeout: patience, Pool: 1})
 		f := w.arm(holdRequest, 1, about("first", script("acquire")))
-		defer f.let()
 		first := locking(c, within(t, patience), "first", mortise.WithLease(ample))
 		closed(t, soon, "the connection is stuck", f.struck)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -422,7 +413,8 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 					least = min(least, n)
 				}
 				per := float64(p.Count(work)) / float64(total)
-				t.Logf("%d acquisitions, %.2f commands each, between %d and the mean of %d a goroutine", total, per, least, total/goroutines)
+				t.Logf("%d acquisitions, %.2f commands each, between %d and the mean of %d a goroutine", total, per, least,
+					total/goroutines)
 				// One process: a release and an acquire. Two: each release wakes the
 				// other process's first waiter too, which asks in vain.
 				bound := 2.1 + 1.2*float64(clients-1)

@@ -30,7 +30,6 @@ import (
 var long = os.Getenv("MORTISE_FAULTS") == "long"
 
 func TestMain(m *testing.M) {
-	harness.Worker(waiterEnv, fairWaiter)
 	flag.Parse()
 	// Most of these tests wait; they can wait side by side.
 	if n := max(8, runtime.GOMAXPROCS(0)); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
@@ -140,12 +139,13 @@ func init() {
 	}
 }
 
-func within(t testing.TB, d time.Duration) context.Context { return harness.Within(t, d) }
-
-func await(t testing.TB, d time.Duration, what string, ok func() bool) {
-	t.Helper()
-	harness.Await(t, d, what, ok)
-}
+// Short names of what these tests say most often. check fails the test, which goes on, unless an
+// error is the target.
+var (
+	within = harness.Within
+	await  = harness.Await
+	check  = harness.CheckIs
+)
 
 // closed waits for ch.
 func closed(t testing.TB, d time.Duration, what string, ch <-chan struct{}) {
@@ -274,10 +274,4 @@ func got(t testing.TB, d time.Duration, what string, ch <-chan result) time.Time
 	r := receive(t, d, what, ch)
 	unlock(t, harness.Must(r.lease, r.err)(t))
 	return r.at
-}
-
-// check fails the test, which goes on, unless err is target.
-func check(t testing.TB, err, target error) {
-	t.Helper()
-	harness.CheckIs(t, err, target)
 }
