@@ -38,7 +38,8 @@ func (p *javaParty) ask(r request) (reply, error) {
 }
 
 func (p *javaParty) take(kind, name string, amount int, wait, lease time.Duration) (int64, bool, error) {
-	r := request{Op: "tryLock", Kind: kind, Name: name, Count: amount, Wait: wait.Milliseconds(), Lease: lease.Milliseconds()}
+	r := request{Op: "tryLock", Kind: kind, Name: name, Count: amount, Wait: wait.Milliseconds(),
+		Lease: lease.Milliseconds()}
 	if counted(kind) {
 		r.Op = "acquire"
 	}
@@ -310,12 +311,14 @@ func random(p *pair) {
 	var wg sync.WaitGroup
 	for i, who := range all {
 		wg.Go(func() {
-			s := &play{r: rand.New(rand.NewPCG(seed, uint64(i))), who: who, party: parties[who], book: book, names: names, latch: latch}
+			s := &play{r: rand.New(rand.NewPCG(seed, uint64(i))), who: who, party: parties[who], book: book, names: names,
+				latch: latch}
 			harness.Checkf(p, s.run(each), "%s", who)
 		})
 	}
 	wg.Wait()
-	p.figure(fmt.Sprintf("%d operations, %d acquisitions, %d of them from the other language, in", 4*each, book.taken, book.handed), time.Since(start))
+	p.figure(fmt.Sprintf("%d operations, %d acquisitions, %d of them from the other language, in", 4*each, book.taken,
+		book.handed), time.Since(start))
 	if p.Failed() {
 		return
 	}

@@ -110,7 +110,8 @@ func (s *together) refused(lock func(context.Context, ...mortise.Option) (*morti
 	if err == nil {
 		lease.Unlock(context.Background())
 	}
-	if !errors.Is(err, mortise.ErrNotAcquired) && !errors.Is(err, mortise.ErrUnavailable) { // the second: no answer in a wait so short
+	if !errors.Is(err, mortise.ErrNotAcquired) && !errors.Is(err,
+		mortise.ErrUnavailable) { // the second: no answer in a wait so short
 		s.Errorf("Go asks for what Java holds: %v", err)
 	}
 }
@@ -138,7 +139,8 @@ func (s *together) test() {
 	}()
 	until(s.T, "Go to wait", func() bool {
 		for i, seat := range s.seats {
-			if seat.pair.site.tries(seat.name, seat.golang.ID()) >= since[i]+1 && seat.pair.site.subscribers(s.T, seat.name) > 0 {
+			if seat.pair.site.tries(seat.name, seat.golang.ID()) >= since[i]+1 &&
+				seat.pair.site.subscribers(s.T, seat.name) > 0 {
 				return true
 			}
 		}

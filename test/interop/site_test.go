@@ -266,22 +266,19 @@ func in(d time.Duration) mortise.Option { return mortise.WithWait(d) }
 
 func (g *golang) of(k mortise.Kind) mortise.Locker {
 	g.t.Helper()
-	l := harness.Must(g.Kind(k))(g.t)
-	return l
+	return harness.Must(g.Kind(k))(g.t)
 }
 
 // lock takes a lock that is free, or is about to be.
 func (g *golang) lock(k mortise.Kind, name string, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease := harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
-	return lease
+	return harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
 }
 
 // again enters a lock again.
 func (g *golang) again(k mortise.Kind, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease := harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
-	return lease
+	return harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
 }
 
 func (g *golang) unlock(l *mortise.Lease) {
@@ -291,8 +288,7 @@ func (g *golang) unlock(l *mortise.Lease) {
 
 func (g *golang) inspect(name string) mortise.State {
 	g.t.Helper()
-	s := harness.Must(g.Inspect(context.Background(), name))(g.t)
-	return s
+	return harness.Must(g.Inspect(context.Background(), name))(g.t)
 }
 
 // refused asserts that the lock is held by another, and returns what is said to be
