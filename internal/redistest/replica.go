@@ -35,7 +35,4 @@ func (s *Server) counts(replica *Server) bool {
 }
 
 // InStep tells whether a replica is connected to its master.
-func (s *Server) InStep() bool {
-	info, err := s.Do("INFO", "replication")
-	return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
-}
+func (s *Server) InStep() bool { return s.Info("master_link_status") == "up" }

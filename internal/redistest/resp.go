@@ -71,6 +71,14 @@ func (s *Server) Major() int {
 	return 0
 }
 
+// Info is what INFO tells of a field; "" if it tells nothing of it, or the server does not answer.
+func (s *Server) Info(field string) string {
+	info, _ := s.Do("INFO", "everything")
+	_, value, _ := strings.Cut(fmt.Sprint("\n", info), "\n"+field+":")
+	value, _, _ = strings.Cut(value, "\r")
+	return value
+}
+
 func send(w io.Writer, args ...string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))

@@ -45,7 +45,7 @@ func usual() workerConfig {
 // deck is the faults of a site, in an order.
 func (c *crew) deck() (all []kind) {
 	for _, k := range catalog {
-		if slices.Contains(k.sites, c.site.kind) && (*chaosOnly == "" || *chaosOnly == k.name) {
+		if (k.sites == nil || slices.Contains(k.sites, c.site.kind)) && (*chaosOnly == "" || *chaosOnly == k.name) {
 			all = append(all, k)
 		}
 	}

@@ -85,13 +85,7 @@ func (s *site) add(server *redistest.Server) {
 
 // version is that of its servers.
 func (s *site) version() string {
-	info, _ := s.nodes[0].server.Do("INFO", "server")
-	for l := range strings.Lines(fmt.Sprint(info)) {
-		if v, ok := strings.CutPrefix(l, "redis_version:"); ok {
-			return "Redis " + strings.TrimSpace(v)
-		}
-	}
-	return "Redis"
+	return strings.TrimSpace("Redis " + s.nodes[0].server.Info("redis_version"))
 }
 
 // follow makes a server a replica of another.

@@ -5,14 +5,13 @@
 package conformance
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/backendtest"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Run runs the suite. open returns a backend for one more client of the server at
@@ -49,14 +48,5 @@ func (s *store) Cut() {
 }
 
 func (s *store) Connections() int {
-	const field = "connected_clients:"
-	for line := range strings.Lines(fmt.Sprint(s.server.Must("INFO", "clients"))) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), field); ok {
-			if k, err := strconv.Atoi(n); err == nil {
-				return k - 1 // the one that asks
-			}
-		}
-	}
-	s.t.Fatalf("INFO clients tells no %s", field)
-	return 0
+	return check.Value(strconv.Atoi(s.server.Info("connected_clients"))).In(s.t) - 1 // the one that asks
 }
