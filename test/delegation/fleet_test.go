@@ -89,9 +89,8 @@ func (f *fleet) start(name string, listeners []*os.File) {
 	f.running[name] = p
 	f.Cleanup(func() {
 		p.In.Close()
-		if err := p.Ends(patience); err != nil && !p.Killed {
-			f.Errorf("service %s: %v\n%s", name, err, p.Output.String())
-		}
+		err := p.Ends(patience)
+		harness.ErrorIf(f, err != nil && !p.Killed, "service %s: %v\n%s", name, err, p.Output.String())
 	})
 	line, err := p.Out.ReadString('\n')
 	harness.FatalIf(f, err != nil || line != "ready\n", "service %s did not start: %q, %v", name, line, err)
@@ -143,8 +142,6 @@ func (f *fleet) keys(name string, ids ...string) {
 	f.Helper()
 	body := harness.Must(json.Marshal(ids))(f)
 	resp, err := f.http.Post(f.peers[name].HTTP+"/keys", "", bytes.NewReader(body))
-	if err != nil || resp.StatusCode != 200 {
-		f.Fatal(resp, err)
-	}
+	harness.FatalIf(f, err != nil || resp.StatusCode != 200, "%v, %v", resp, err)
 	resp.Body.Close()
 }

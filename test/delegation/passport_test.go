@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -67,26 +66,12 @@ func TestACalleeThatCallsBack(t *testing.T) {
 	})
 }
 
-func TestAChainOfFour(t *testing.T) {
-	harness.EachLibrary(t, func(t *testing.T, client string) {
-		f := newFleet(t, client, long)
-		for _, via := range transports {
-			name := f.lock()
-			f.fine(f.run(job{Lock: name, Visit: via, Via: via, Told: true}, "a", "b", "a", "c"), 4)
-			f.free(name)
-		}
-	})
-}
-
-// rounds is for how long TestParallelCallees tries: -rounds=100 takes half a minute.
-var rounds = flag.Int("rounds", 3, "how often TestParallelCallees does it all")
-
 // Many calls at once of one caller, to three services, itself among them: one after the other, each inside
 // alone. The witness judges.
 func TestParallelCallees(t *testing.T) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
-		for range *rounds {
+		for range 3 {
 			for _, via := range transports {
 				name := f.lock()
 				f.fine(f.run(job{Lock: name, Visit: via + name, Via: via, Told: true, Fan: 6}, "a", "b|c|a", "c"), 13)
@@ -232,9 +217,7 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		resp := harness.Must(f.http.Get(f.peers["a"].HTTP + "/last"))(t)
 		entry, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || len(entry) == 0 {
-			t.Fatal(string(entry), err)
-		}
+		harness.FatalIf(t, err != nil || len(entry) == 0, "the last entry: %q, %v", entry, err)
 		thief := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			r = r.Clone(r.Context())
 			r.Header.Set(delegation.Header, string(entry))
@@ -251,14 +234,12 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 		harness.ErrorIf(t, r.Kind != "not acquired" || r.Visits != 0, "while the callee is inside: %+v", r)
 		f.letGo("holder:a>b0")
 		f.fine(f.result(holder), 2)
-		if r := steal("b", job{}); r.Kind != "claim ended" {
-			t.Errorf("after the release: %+v", r)
-		}
+		r = steal("b", job{})
+		harness.ErrorIf(t, r.Kind != "claim ended", "after the release: %+v", r)
 		next := f.begin(context.Background(), job{Lock: name, Visit: "next:", Via: "http", Told: true, Park: true}, "a", "b")
 		f.parkedNow("next:a>b0")
-		if r := steal("b", job{}); r.Kind != "claim ended" {
-			t.Errorf("under the next hold: %+v", r)
-		}
+		r = steal("b", job{})
+		harness.ErrorIf(t, r.Kind != "claim ended", "under the next hold: %+v", r)
 		f.letGo("next:a>b0")
 		f.fine(f.result(next), 2)
 		f.free(name)
@@ -296,9 +277,8 @@ func TestFencingTokensGoAlong(t *testing.T) {
 			}
 			got := harness.Must(enter(entry))(t)
 			mine, _ := lease.Token()
-			if token, fenced := got.Token(); !fenced || token != mine {
-				t.Errorf("the callee's token is %d, %v, the caller's %d", token, fenced, mine)
-			}
+			token, fenced := got.Token()
+			harness.ErrorIf(t, !fenced || token != mine, "the callee's token is %d, %v, the caller's %d", token, fenced, mine)
 			harness.Check(t, got.Unlock(ctx))
 
 			p := harness.Must(delegation.Decode(entry))(t)

@@ -47,11 +47,7 @@ func newTraced(t *testing.T) *traced {
 	s.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(s.spans))
 	observer := harness.Must(telemetry.New(telemetry.WithTracerProvider(s.provider)))(t)
 	store := memory.New()
-	client := func() *mortise.Client {
-		c := harness.Must(mortise.New(store, mortise.WithObserver(observer)))(t)
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
+	client := func() *mortise.Client { return harness.Client(t, store, mortise.WithObserver(observer)) }
 	s.callee = client()
 	ring := harness.Must(delegation.NewRing(key("k1")))(t)
 	s.issuer = harness.Must(delegation.NewIssuer(ring))(t)
@@ -121,9 +117,7 @@ func TestTraceContextGoesAlongOverHTTP(t *testing.T) {
 			req := harness.Must(http.NewRequestWithContext(s.ctx, "POST", srv.URL, nil))(t)
 			resp := harness.Must((&http.Client{Transport: tr}).Do(req))(t)
 			resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				t.Error(resp.Status)
-			}
+			harness.ErrorIf(t, resp.StatusCode != http.StatusOK, "%s", resp.Status)
 			srv.Close() // its span has ended
 			s.check()
 		})
