@@ -18,9 +18,7 @@ func snippets(t *testing.T, texts map[string]string) tree {
 	for p, text := range texts {
 		fset := token.NewFileSet()
 		syntax, err := parser.ParseFile(fset, p, text, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		all.texts[p] = []byte(text)
 		all.files = append(all.files, &file{p, syntax, fset, ast.IsGenerated(syntax)})
 	}
