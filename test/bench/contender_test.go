@@ -127,19 +127,18 @@ func openMortise(b backend.Backend, kind mortise.Kind, after func()) (locks, err
 }
 
 func (m *mortiseLocks) Lock(ctx context.Context, name string) (func() error, error) {
-	l, err := m.locker.Lock(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return l.Unlock(context.Background()) }, nil
+	return unlocking(m.locker.Lock(ctx, name))
 }
 
 func (m *mortiseLocks) TryLock(ctx context.Context, name string) (func() error, error) {
-	l, err := m.locker.TryLock(ctx, name)
-	if errors.Is(err, mortise.ErrNotAcquired) {
+	return unlocking(m.locker.TryLock(ctx, name))
+}
+
+func unlocking(l *mortise.Lease, err error) (func() error, error) {
+	switch {
+	case errors.Is(err, mortise.ErrNotAcquired):
 		return nil, errHeld
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	return func() error { return l.Unlock(context.Background()) }, nil
@@ -176,22 +175,16 @@ func openRedsync(addr string) (locks, error) {
 
 func (r *redsyncLocks) Lock(ctx context.Context, name string) (func() error, error) {
 	m := r.rs.NewMutex(name, redsync.WithExpiry(lease), redsync.WithTries(1<<30))
-	if err := m.LockContext(ctx); err != nil {
-		return nil, err
-	}
-	return redsyncUnlock(m), nil
+	return redsyncUnlock(m), m.LockContext(ctx)
 }
 
 func (r *redsyncLocks) TryLock(ctx context.Context, name string) (func() error, error) {
 	m := r.rs.NewMutex(name, redsync.WithExpiry(lease))
 	err := m.TryLockContext(ctx)
 	if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) || errors.Is(err, redsync.ErrFailed) {
-		return nil, errHeld
+		err = errHeld
 	}
-	if err != nil {
-		return nil, err
-	}
-	return redsyncUnlock(m), nil
+	return redsyncUnlock(m), err
 }
 
 func redsyncUnlock(m *redsync.Mutex) func() error {

@@ -71,7 +71,8 @@ func split(raw []byte) (share [parts]float64, err error) {
 
 var (
 	// inKernel are where the time of system calls is seen.
-	inKernel = []string{"Syscall6", "runtime.futex", "runtime.usleep", "runtime.epollwait", "runtime.tgkill", "runtime.madvise", "runtime.write1"}
+	inKernel = []string{"Syscall6", "runtime.futex", "runtime.usleep", "runtime.epollwait", "runtime.tgkill",
+		"runtime.madvise", "runtime.write1"}
 	// ofMemory are what allocates and collects.
 	ofMemory = []string{
 		"runtime.mallocgc", "runtime.gc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.newobject", "runtime.makeslice", "runtime.growslice",

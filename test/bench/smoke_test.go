@@ -93,14 +93,16 @@ func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 	harness.OK(t, r.write(dir))
 	page := harness.Must(os.ReadFile(dir + "/performance.md"))(t)
 	s := string(page)
-	harness.ErrorIf(t, !strings.HasPrefix(s, "# head\n") || !strings.HasSuffix(s, "foot\n") || strings.Contains(s, "old\n"),
+	harness.ErrorIf(t, !strings.HasPrefix(s, "# head\n") || !strings.HasSuffix(s, "foot\n") ||
+		strings.Contains(s, "old\n"),
 		"what is not generated has changed, or what is has not:\n%s", s)
 	for i, w := range workloads() {
 		for k, c := range contenders() {
 			if want := fmt.Sprint(1000*i + k + 1); w.plays(c) && !w.slow && !strings.Contains(string(page), " "+want+" ") {
 				t.Errorf("%s of %s, %s, is not on the page", want, c.name, w.name)
 			}
-			if want := micros(float64(2_000_000 + 1000*i + k)); w.plays(c) && w.profiled() && !strings.Contains(string(page), "| "+c.title()+" | "+want+" |") {
+			if want := micros(float64(2_000_000 + 1000*i + k)); w.plays(c) && w.profiled() &&
+				!strings.Contains(string(page), "| "+c.title()+" | "+want+" |") {
 				t.Errorf("where the time of %s, %s, goes, %s, is not on the page", c.name, w.name, want)
 			}
 		}
@@ -157,15 +159,23 @@ func TestTimeIsSortedByWhoSpendsIt(t *testing.T) {
 		want  int
 		stack []string // the innermost first
 	}{
-		{partKernel, []string{"internal/runtime/syscall/linux.Syscall6", "syscall.Syscall", "net.(*conn).Write", "github.com/redis/rueidis.(*pipe)._backgroundWrite"}},
-		{partKernel, []string{"runtime.futex", "runtime.futexwakeup", "runtime.ready", "github.com/mortise-go/mortise.(*Client).Lock"}},
-		{partScheduler, []string{"runtime.lock2", "runtime.selectgo", "github.com/mortise-go/mortise/backend/redisproto/batcher.(*Batcher[...]).Do"}},
-		{partScheduler, []string{"runtime.runqget", "runtime.findRunnable", "runtime.schedule", "runtime.park_m", "runtime.mcall"}},
-		{partMemory, []string{"runtime.nextFreeFast", "runtime.mallocgcSmallScanNoHeader", "runtime.mallocgc", "github.com/mortise-go/mortise.newRequest"}},
+		{partKernel, []string{"internal/runtime/syscall/linux.Syscall6", "syscall.Syscall", "net.(*conn).Write",
+			"github.com/redis/rueidis.(*pipe)._backgroundWrite"}},
+		{partKernel, []string{"runtime.futex", "runtime.futexwakeup", "runtime.ready",
+			"github.com/mortise-go/mortise.(*Client).Lock"}},
+		{partScheduler, []string{"runtime.lock2", "runtime.selectgo",
+			"github.com/mortise-go/mortise/backend/redisproto/batcher.(*Batcher[...]).Do"}},
+		{partScheduler, []string{"runtime.runqget", "runtime.findRunnable", "runtime.schedule", "runtime.park_m",
+			"runtime.mcall"}},
+		{partMemory, []string{"runtime.nextFreeFast", "runtime.mallocgcSmallScanNoHeader", "runtime.mallocgc",
+			"github.com/mortise-go/mortise.newRequest"}},
 		{partMemory, []string{"runtime.scanObject", "runtime.gcDrain", "runtime.gcBgMarkWorker"}},
-		{partOwn, []string{"runtime.mapaccess1", "github.com/mortise-go/mortise.(*Client).queueOf", "github.com/redis/never.called"}},
-		{partOwn, []string{"internal/sync.(*Mutex).Lock", "sync.(*Mutex).Lock", "github.com/mortise-go/mortise.(*Client).settle"}},
-		{partLibrary, []string{"bufio.(*Reader).ReadSlice", "github.com/redis/go-redis/v9/internal/proto.(*Reader).ReadLine"}},
+		{partOwn, []string{"runtime.mapaccess1", "github.com/mortise-go/mortise.(*Client).queueOf",
+			"github.com/redis/never.called"}},
+		{partOwn, []string{"internal/sync.(*Mutex).Lock", "sync.(*Mutex).Lock",
+			"github.com/mortise-go/mortise.(*Client).settle"}},
+		{partLibrary, []string{"bufio.(*Reader).ReadSlice",
+			"github.com/redis/go-redis/v9/internal/proto.(*Reader).ReadLine"}},
 		{partRest, []string{"time.Now", "github.com/mortise-go/mortise/test/bench.(*task).once"}},
 		{partRest, []string{"main.main"}},
 	} {
@@ -188,7 +198,8 @@ func TestAProfileTellsWhereTheTimeGoes(t *testing.T) {
 		for _, v := range o.parts {
 			all += v
 		}
-		harness.ErrorIf(t, all < 0.999 || all > 1.001 || o.parts[partOwn] == 0 || o.parts[partKernel] == 0 || o.switches <= 0 || o.cpu <= 0,
+		harness.ErrorIf(t, all < 0.999 || all > 1.001 || o.parts[partOwn] == 0 || o.parts[partKernel] == 0 ||
+			o.switches <= 0 || o.cpu <= 0,
 			"%s: %+v", w.name, o)
 	}
 }

@@ -170,8 +170,10 @@ func (r *result) print(out io.Writer) {
 	java := r.median["Redisson"].rate // 0 where it is not there
 	for _, name := range r.names {
 		o := r.median[name]
-		row := []string{name, number(o.rate, 0), number(o.rate/java, 2), number(o.commands, 2), micros(o.p50), micros(o.p99), micros(o.max), number(o.p99/o.mean, 1),
-			number(o.jain, 3), micros(o.held), micros(o.cpu), micros(o.server), number(o.allocs, 0), number(o.bytes, 0), number(o.goroutines, 0), number(o.conns, 0)}
+		row := []string{name, number(o.rate, 0), number(o.rate/java, 2), number(o.commands, 2), micros(o.p50),
+			micros(o.p99), micros(o.max), number(o.p99/o.mean, 1),
+			number(o.jain, 3), micros(o.held), micros(o.cpu), micros(o.server), number(o.allocs, 0), number(o.bytes,
+				0), number(o.goroutines, 0), number(o.conns, 0)}
 		if r.workload.slow {
 			row = append(row, number(trips(o), 1))
 		}
@@ -213,7 +215,8 @@ func (r *results) figure(workload, name string, get func(outcome) float64) float
 func (r *results) best(workload string, role role, get func(outcome) float64) float64 {
 	best := math.NaN()
 	for _, c := range contenders() {
-		if v := r.figure(workload, c.name, get); c.role == role && !c.endless && !math.IsNaN(v) && (math.IsNaN(best) || v > best) {
+		if v := r.figure(workload, c.name, get); c.role == role && !c.endless && !math.IsNaN(v) &&
+			(math.IsNaN(best) || v > best) {
 			best = v
 		}
 	}
