@@ -44,8 +44,9 @@ func TestExclusionOfTheOtherKinds(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c := newCrew(t, workerConfig{Workload: "crowd", What: what, Watchdog: time.Second, Overstay: 400})
-			c.rules.Slack = int64(slack + 2*time.Second) // two run at a time; and a dead waiter at the head of a queue has a second
-			victim := 4                                  // goroutines in the process that is killed
+			// Two run at a time; and a dead waiter at the head of a queue has a second.
+			c.rules.Slack = int64(slack + 2*time.Second)
+			victim := 4 // goroutines in the process that is killed
 			if what == "semaphore" {
 				victim = 2 // whose permits are gone for good
 			}
@@ -107,7 +108,8 @@ func (c *crew) left(v harness.Verdict) {
 		})
 	default:
 		c.Await("the lock's keys are gone", func() bool {
-			return !slices.ContainsFunc(c.server.Must("KEYS", "*"+key+"*").([]any), func(k any) bool { return !strings.HasPrefix(k.(string), "redisson_lock_token:") })
+			return !slices.ContainsFunc(c.server.Must("KEYS", "*"+key+"*").([]any),
+				func(k any) bool { return !strings.HasPrefix(k.(string), "redisson_lock_token:") })
 		})
 	}
 }
@@ -186,7 +188,8 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	c.run(part(100))
 	c.Finish()
 	v := c.judge()
-	t.Logf("%v in %v; 1 kill, 2 pauses of Redis, 1 of a process; %d failed Locks", v, time.Duration(harness.Now()-began).Round(time.Millisecond), c.failures())
+	t.Logf("%v in %v; 1 kill, 2 pauses of Redis, 1 of a process; %d failed Locks", v,
+		time.Duration(harness.Now()-began).Round(time.Millisecond), c.failures())
 	c.fails(v, true)
 	inside := 0 // of the killed process, and not told that they had lost it
 	for _, h := range c.Book.All() {
@@ -277,7 +280,8 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 	eachPair(t, "dies", func(t *testing.T, failing, waiting string) {
 		c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: lease})
 		holder, waiter, first := c.holds(failing, waiting)
-		harness.Await(t, lease+patience, "the lease is renewed", func() bool { return first.Renewed.Load() > first.First.Load() })
+		harness.Await(t, lease+patience, "the lease is renewed",
+			func() bool { return first.Renewed.Load() > first.First.Load() })
 
 		c.kill(holder)
 		asked := harness.Now()
@@ -291,11 +295,13 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 		const tick = int64(2 * time.Millisecond) // the server counts in milliseconds
 		const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
 		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
-			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First), time.Duration(b.First-asked-left))
+			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First),
+			time.Duration(b.First-asked-left))
 		harness.ErrorIf(t, a.End != harness.Open || a.Last > c.Faults[0].To, "the killed holder should be dead: %v", a)
 		harness.ErrorIf(t, b.Begun > c.Faults[0].From, "the waiter should have waited since before the kill: %v", b)
 		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-told {
-			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
+			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left),
+				harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
 		}
 		late := b.First - answered - left
 		harness.ErrorIf(t, late > int64(slack), "it passed %v after the lease was over", time.Duration(late))
@@ -323,7 +329,8 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		c.LetGo(holder)
 		c.Await("the holder leaves", first.Left)
 		a, b := first.Read(0), next.Read(0)
-		t.Logf("stopped at %s, the other in at %s; went on at %s, told at %s", harness.Stamp(stopped), harness.Stamp(b.First), harness.Stamp(went), harness.Stamp(a.Told))
+		t.Logf("stopped at %s, the other in at %s; went on at %s, told at %s", harness.Stamp(stopped),
+			harness.Stamp(b.First), harness.Stamp(went), harness.Stamp(a.Told))
 		// A claim after it was stopped would be an Err that said nil.
 		if a.Last > stopped || !a.Lost || a.Told == 0 {
 			t.Errorf("the first Err after the stop should be ErrLost: %v, lost=%v told at %s", a, a.Lost, harness.Stamp(a.Told))
@@ -331,8 +338,10 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		harness.ErrorIf(t, a.Token == 0 || a.Token >= b.Token,
 			"the stopped holder's token should be older: %d and %d", a.Token, b.Token)
 		// Its write is refused, which it made without a look at that.
-		harness.ErrorIf(t, before != harness.Taken || first.Wrote.Load() != harness.Refused || next.Wrote.Load() != harness.Taken,
-			"writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.Wrote.Load(), next.Wrote.Load())
+		harness.ErrorIf(t, before != harness.Taken || first.Wrote.Load() != harness.Refused ||
+			next.Wrote.Load() != harness.Taken,
+			"writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before,
+			first.Wrote.Load(), next.Wrote.Load())
 		// And its Unlock touched no lock.
 		harness.ErrorIf(t, a.End != harness.NotHeld, "its Unlock should be ErrNotHeld: %v", a)
 		c.Await("the new holder holds on", func() bool { return next.Last.Load() > a.Freed })

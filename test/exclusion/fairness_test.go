@@ -16,7 +16,8 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-var fairFor = flag.Duration("fairness.time", 500*time.Millisecond, "how long TestFairness measures, for each client and number of waiters")
+var fairFor = flag.Duration("fairness.time", 500*time.Millisecond,
+	"how long TestFairness measures, for each client and number of waiters")
 
 const (
 	fairProcesses = 8
@@ -28,7 +29,8 @@ func (c *crew) sent() (n int64) {
 	c.t.Helper()
 	for line := range strings.Lines(c.server.Must("INFO", "commandstats").(string)) {
 		name, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")
-		if !ok || !slices.Contains([]string{"evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe", "ping", "script|load", "client|tracking"}, name) {
+		if !ok || !slices.Contains([]string{"evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe",
+			"ping", "script|load", "client|tracking"}, name) {
 			continue
 		}
 		calls, _, _ := strings.Cut(rest, ",")
@@ -115,7 +117,8 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 	}
 	entries := c.Book.Count
 	start := entries()
-	harness.Await(t, time.Minute, "all have begun to take turns", func() bool { return entries() >= start+int64(2*waiters) })
+	harness.Await(t, time.Minute, "all have begun to take turns",
+		func() bool { return entries() >= start+int64(2*waiters) })
 	// count counts commands and acquisitions at one time: with none, or few, between.
 	count := func() (commands, acquired int64) {
 		closest := int64(math.MaxInt64)
@@ -170,7 +173,8 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 	c.Finish()
 	c.fails(c.judge(), true)
 
-	f := fairness{waiters: waiters, took: time.Duration(to - from), acquisitions: int(j - i), commands: float64(after-before) / float64(j-i), stall: stall, stalled: stalled}
+	f := fairness{waiters: waiters, took: time.Duration(to - from), acquisitions: int(j - i),
+		commands: float64(after-before) / float64(j-i), stall: stall, stalled: stalled}
 	var order []harness.Visit
 	var waits []time.Duration
 	for k := i; k < j; k++ {
