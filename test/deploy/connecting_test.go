@@ -50,9 +50,10 @@ var connecting = regexp.MustCompile(`^Rule(08|12|13)_`)
 func TestTheSuiteOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
-		conformance.RunSomeOn(t, []redistest.Option{redistest.WithSocket()}, func(t *testing.T, srv *redistest.Server) backend.Backend {
-			return s.open(t, site{socket: srv.Socket()})
-		}, connecting.MatchString)
+		conformance.RunSomeOn(t, []redistest.Option{redistest.WithSocket()},
+			func(t *testing.T, srv *redistest.Server) backend.Backend {
+				return s.open(t, site{socket: srv.Socket()})
+			}, connecting.MatchString)
 	})
 }
 
@@ -70,7 +71,8 @@ func TestAnOlderServerIsRefused(t *testing.T) {
 		defer locks.Close()
 		_, lock := locks.TryLock(ctx, "orders:1")
 		for what, err := range map[string]error{"TryLock": lock, "Ping": locks.Ping(ctx)} {
-			harness.ErrorIf(t, err == nil || !strings.Contains(err.Error(), `version "6.2.`) || !strings.Contains(err.Error(), "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server"),
+			harness.ErrorIf(t, err == nil || !strings.Contains(err.Error(), `version "6.2.`) ||
+				!strings.Contains(err.Error(), "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server"),
 				"%s: %v", what, err)
 		}
 	})
@@ -91,6 +93,7 @@ func TestAServerThatTellsNoVersionIsUsed(t *testing.T) {
 		if s.name != "go-redis" {
 			continue // the others do not connect to such a server
 		}
-		harness.Check(t, mortise.Do(within(t, patience), client(t, s.open(t, server(addr))), "orders:1", func(context.Context) error { return nil }))
+		harness.Check(t, mortise.Do(within(t, patience), client(t, s.open(t, server(addr))), "orders:1",
+			func(context.Context) error { return nil }))
 	}
 }

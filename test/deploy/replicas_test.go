@@ -74,7 +74,8 @@ func (x *crew) turn(ctx context.Context, locks *mortise.Client, name string, ins
 	x.last.Store(&now)
 	x.turns.Add(1)
 	err = lease.Unlock(ctx)
-	harness.ErrorIf(x.t, err != nil && ctx.Err() == nil && !unavailable(err) && !(x.forgets && errors.Is(err, mortise.ErrNotHeld)),
+	harness.ErrorIf(x.t, err != nil && ctx.Err() == nil && !unavailable(err) &&
+		!(x.forgets && errors.Is(err, mortise.ErrNotHeld)),
 		"Unlock: %v", err)
 	return true
 }
@@ -203,7 +204,8 @@ func tryUntilAvailable(ctx context.Context, locks *mortise.Client, name string) 
 	return until(ctx, func() (*mortise.Lease, error) { return locks.TryLock(ctx, name) })
 }
 
-func lockUntilAvailable(ctx context.Context, locks *mortise.Client, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+func lockUntilAvailable(ctx context.Context, locks *mortise.Client, name string,
+	opts ...mortise.Option) (*mortise.Lease, error) {
 	return until(ctx, func() (*mortise.Lease, error) { return locks.Lock(ctx, name, opts...) })
 }
 
@@ -281,7 +283,8 @@ func TestAReplicaThatHasStopped(t *testing.T) {
 			began := time.Now()
 			_, err := a.Lock(ctx, "1", mortise.WithReplicas(1, wait))
 			took := time.Since(began)
-			harness.ErrorIf(t, !errors.Is(err, mortise.ErrNotReplicated) || !strings.Contains(fmt.Sprint(err), "0 of 1 replicas"),
+			harness.ErrorIf(t, !errors.Is(err, mortise.ErrNotReplicated) ||
+				!strings.Contains(fmt.Sprint(err), "0 of 1 replicas"),
 				"after %v: %v", took, err)
 			harness.ErrorIf(t, took < wait, "after %v, want %v", took, wait)
 			lease, err := b.TryLock(ctx, "1")
