@@ -55,7 +55,8 @@ type fleet struct {
 func newFleet(t *testing.T, client string, watchdog time.Duration, opts ...redistest.Option) *fleet {
 	f := &fleet{
 		T: t, witness: newWitness(t), redis: redistest.Start(t, opts...), client: client, watchdog: watchdog,
-		peers: make(map[string]peer), running: make(map[string]*harness.Process), http: &http.Client{Transport: new(http.Transport)},
+		peers: make(map[string]peer), running: make(map[string]*harness.Process),
+		http: &http.Client{Transport: new(http.Transport)},
 	}
 	t.Cleanup(f.http.CloseIdleConnections)
 	files := make(map[string][]*os.File)

@@ -24,6 +24,14 @@ import (
 
 var transports = []string{"http", "grpc"}
 
+// parked is a job whose last service stands still inside. again has each lock once more when its
+// callees have answered, losing stay until the lock is lost.
+func parked(name, via string) job {
+	return job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true}
+}
+func (j job) again() job  { j.Again = true; return j }
+func (j job) losing() job { j.Lose = true; return j }
+
 // eachWay runs a test with each client library over each transport.
 func eachWay(t *testing.T, test func(t *testing.T, client, via string)) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
@@ -82,7 +90,8 @@ func TestParallelCallees(t *testing.T) {
 			var wg sync.WaitGroup
 			for i, first := range []string{"a", "b", "c"} {
 				wg.Go(func() {
-					r := f.run(job{Lock: name, Visit: fmt.Sprint("tree", name, i, ":"), Via: transports[i%2], Told: true, Fan: 4}, first, "a|b|c", "b")
+					r := f.run(job{Lock: name, Visit: fmt.Sprint("tree", name, i, ":"), Via: transports[i%2], Told: true, Fan: 4},
+						first, "a|b|c", "b")
 					harness.ErrorIf(t, r.Err != "" || r.Visits != 9, "%+v", r)
 				})
 			}
@@ -101,7 +110,7 @@ func TestACalleeIsKilled(t *testing.T) {
 		const lease = 4 * time.Second
 		f := newFleet(t, client, lease)
 		name := f.lock()
-		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+		holder := f.begin(context.Background(), parked(name, via).again(), "a", "b")
 		f.parkedNow("holder:a>b0")
 		f.kill("b")
 		killed := time.Now()
@@ -123,7 +132,8 @@ func TestACallerIsKilled(t *testing.T) {
 		const lease = 4 * time.Second
 		f := newFleet(t, client, lease)
 		name := f.lock()
-		f.begin(context.Background(), job{Lock: name, Visit: "caller:", Via: via, Told: true, Park: true, Outlive: true}, "a", "b")
+		caller := job{Lock: name, Visit: "caller:", Via: via, Told: true, Park: true, Outlive: true}
+		f.begin(context.Background(), caller, "a", "b")
 		f.parkedNow("caller:a>b0")
 		f.kill("a")
 		stranger := f.begin(context.Background(), job{Lock: name, Visit: "stranger:"}, "c")
@@ -152,7 +162,7 @@ func TestRedisIsRestarted(t *testing.T) {
 			const lease = 6 * time.Second
 			f := newFleet(t, client, lease, redistest.WithConfig("appendonly yes", "appendfsync always"))
 			name := f.lock()
-			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+			holder := f.begin(context.Background(), parked(name, via).again(), "a", "b")
 			f.parkedNow("holder:a>b0")
 			f.redis.Restart()
 			time.Sleep(lease + time.Second) // both are renewed on what Redis remembers
@@ -166,7 +176,7 @@ func TestRedisIsRestarted(t *testing.T) {
 		eachWay(t, func(t *testing.T, client, via string) {
 			f := newFleet(t, client, 3*time.Second)
 			name := f.lock()
-			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Lose: true}, "a", "b")
+			holder := f.begin(context.Background(), parked(name, via).losing(), "a", "b")
 			f.parkedNow("holder:a>b0") // it is not let go: only the loss ends it
 			f.redis.Restart()
 			r := f.result(holder)
@@ -189,7 +199,7 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 					f.keys(service, ids...)
 				}
 			}
-			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b", "a", "c")
+			holder := f.begin(context.Background(), parked(name, via).again(), "a", "b", "a", "c")
 			f.parkedNow("holder:a>b0>a0>c0")
 			rotate("k1", "k2")
 			rotate("k2", "k1")
@@ -212,7 +222,7 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		name := f.lock()
-		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: "http", Told: true, Park: true}, "a", "b")
+		holder := f.begin(context.Background(), parked(name, "http"), "a", "b")
 		f.parkedNow("holder:a>b0")
 		resp := harness.Must(f.http.Get(f.peers["a"].HTTP + "/last"))(t)
 		entry, err := io.ReadAll(resp.Body)
@@ -227,7 +237,8 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 			j.Visit, j.Lock = "thief:"+service, name
 			return post(context.Background(), thief, f.peers[service].HTTP, j)
 		}
-		if r := steal("c", job{Wait: time.Second}); !strings.Contains(r.Err, "403") || !strings.Contains(r.Err, "wrong_audience") {
+		if r := steal("c", job{Wait: time.Second}); !strings.Contains(r.Err, "403") ||
+			!strings.Contains(r.Err, "wrong_audience") {
 			t.Errorf("at another service: %+v", r)
 		}
 		r := steal("b", job{Wait: time.Second})

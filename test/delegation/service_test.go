@@ -102,7 +102,8 @@ func serve(c config) error {
 	s.connect(harness.Must(delegation.NewIssuer(s.ring))(here))
 
 	mux := http.NewServeMux()
-	mux.Handle("POST /job", httplock.Adopt(s.locks, checker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	adopt := httplock.Adopt(s.locks, checker)
+	mux.Handle("POST /job", adopt(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var j job
 		if err := json.NewDecoder(r.Body).Decode(&j); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -153,7 +154,8 @@ func (s *service) connect(issuer *delegation.Issuer) {
 		for _, told := range []bool{true, false} {
 			opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 			if told {
-				opts = append(opts, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, grpclock.Services{"grpc.testing.TestService": name})))
+				opts = append(opts, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer,
+					grpclock.Services{"grpc.testing.TestService": name})))
 			}
 			s.conns[told][name] = pb.NewTestServiceClient(harness.Must(grpc.NewClient(p.GRPC, opts...))(here))
 		}
@@ -256,7 +258,8 @@ func kind(err error) string {
 		err  error
 		name string
 	}{
-		{mortise.ErrLost, "lost"}, {mortise.ErrClaimEnded, "claim ended"}, {mortise.ErrNotAcquired, "not acquired"}, {mortise.ErrUnavailable, "unavailable"},
+		{mortise.ErrLost, "lost"}, {mortise.ErrClaimEnded, "claim ended"},
+		{mortise.ErrNotAcquired, "not acquired"}, {mortise.ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "cancelled"},
 	} {
 		if errors.Is(err, k.err) {

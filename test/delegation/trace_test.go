@@ -43,7 +43,8 @@ type traced struct {
 }
 
 func newTraced(t *testing.T) *traced {
-	s := &traced{T: t, spans: tracetest.NewSpanRecorder(), w3c: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
+	s := &traced{T: t, spans: tracetest.NewSpanRecorder(),
+		w3c: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
 	s.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(s.spans))
 	observer := harness.Must(telemetry.New(telemetry.WithTracerProvider(s.provider)))(t)
 	store := memory.New()
@@ -54,7 +55,8 @@ func newTraced(t *testing.T) *traced {
 	s.checker = harness.Must(delegation.NewChecker(ring, "b"))(t)
 	member := harness.Must(baggage.NewMember("tenant", "7"))(t)
 	bag := harness.Must(baggage.New(member))(t)
-	ctx, span := s.provider.Tracer("test").Start(baggage.ContextWithBaggage(context.Background(), bag), "the caller's work")
+	ctx, span := s.provider.Tracer("test").Start(baggage.ContextWithBaggage(context.Background(), bag),
+		"the caller's work")
 	lease := harness.Must(client().Lock(ctx, "orders:42"))(t)
 	t.Cleanup(func() { lease.Unlock(context.Background()); span.End() })
 	s.ctx, s.root = lease.Context(), span.SpanContext()
@@ -138,13 +140,15 @@ func TestTraceContextGoesAlongOverGRPC(t *testing.T) {
 	s := newTraced(t)
 	opts := []otelgrpc.Option{otelgrpc.WithTracerProvider(s.provider), otelgrpc.WithPropagators(s.w3c)}
 	l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	srv := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler(opts...)), grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.callee, s.checker)))
+	srv := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler(opts...)),
+		grpc.UnaryInterceptor(grpclock.UnaryAdoptInterceptor(s.callee, s.checker)))
 	pb.RegisterTestServiceServer(srv, tracedServer{traced: s})
 	go srv.Serve(l)
 	defer srv.Stop()
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(opts...)),
-		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(s.issuer, grpclock.Services{"grpc.testing.TestService": "b"})))
+		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(s.issuer,
+			grpclock.Services{"grpc.testing.TestService": "b"})))
 	harness.OK(t, err)
 	defer conn.Close()
 	harness.Must(pb.NewTestServiceClient(conn).UnaryCall(s.ctx, new(pb.SimpleRequest)))(t)

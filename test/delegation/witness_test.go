@@ -181,7 +181,8 @@ func TestTheWitnessSeesTwoAtOnce(t *testing.T) {
 		w := &witness{t: f, ended: make(map[string]bool), come: make(chan struct{})}
 		act(w)
 		fine := name == "each under the innermost"
-		harness.ErrorIf(t, fine != (len(f.said) == 0) || len(f.said) > 1 || fine && w.deep != 3, "%s: %v, %d deep", name, f.said, w.deep)
+		harness.ErrorIf(t, fine != (len(f.said) == 0) || len(f.said) > 1 || fine && w.deep != 3, "%s: %v, %d deep",
+			name, f.said, w.deep)
 	}
 }
 
