@@ -87,7 +87,8 @@ func (m *handmade) take(ctx context.Context, name string, w want) (lease, error)
 	if m.Lock == checksThenDeletes {
 		d = min(d, briefly)
 	}
-	t := &taken{m: m, name: name, owner: fmt.Sprint(os.Getpid(), "-", rand.Int64()), stop: make(chan struct{}), done: make(chan struct{})}
+	t := &taken{m: m, name: name, owner: fmt.Sprint(os.Getpid(), "-", rand.Int64()), stop: make(chan struct{}),
+		done: make(chan struct{})}
 	if m.Lock == waitsForTheDead {
 		defer m.rdb.LRem(context.Background(), t.queue(), 0, t.owner)
 	}
@@ -197,7 +198,8 @@ func (t *taken) Err() error {
 			t.until = time.Now().Add(t.m.Lease)
 		}
 	}
-	if !t.over && (t.m.Lock == endlessBelief || t.m.Lock == neverExpires || t.m.Lock == localOnly || time.Now().Before(t.until)) {
+	if !t.over && (t.m.Lock == endlessBelief || t.m.Lock == neverExpires || t.m.Lock == localOnly ||
+		time.Now().Before(t.until)) {
 		return nil
 	}
 	return mortise.ErrLost

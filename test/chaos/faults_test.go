@@ -157,15 +157,16 @@ var catalog = []kind{
 			c.site.cluster.Settle() // it refuses writes for two seconds
 		}
 	})},
-	{name: "server killed, back empty", promise: harness.TokensRise, sites: alone, run: always(func(c *crew, f *harness.Fault) {
-		f.Certain = true
-		n := c.site.nodes[0]
-		n.server.Stop()
-		harness.OK(c.t, os.RemoveAll(filepath.Join(n.dir, "appendonlydir")))
-		os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
-		c.pass(c.between(0, 500*time.Millisecond))
-		n.server.Restart()
-	})},
+	{name: "server killed, back empty", promise: harness.TokensRise, sites: alone,
+		run: always(func(c *crew, f *harness.Fault) {
+			f.Certain = true
+			n := c.site.nodes[0]
+			n.server.Stop()
+			harness.OK(c.t, os.RemoveAll(filepath.Join(n.dir, "appendonlydir")))
+			os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
+			c.pass(c.between(0, 500*time.Millisecond))
+			n.server.Restart()
+		})},
 	{name: "AOF rewritten", sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
 		for _, n := range c.site.masters() {
 			if _, err := n.server.Do("BGREWRITEAOF"); err != nil {
@@ -199,19 +200,20 @@ var catalog = []kind{
 		c.stops(c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
 	})},
-	{name: "SENTINEL FAILOVER", promise: harness.TellsLater, sites: onSentinel, run: always(func(c *crew, _ *harness.Fault) {
-		before := c.site.master()
-		x := c.sentinel()
-		var asked time.Time // again, where it took the replica for one that cannot be promoted
-		c.Await("a sentinel fails over", func() bool {
-			if time.Since(asked) > 3*redistest.DownAfter {
-				x.Do("SENTINEL", "FAILOVER", redistest.MasterSet)
-				asked = time.Now()
-			}
-			return c.site.master() != before
-		})
-		c.taken(before)
-	})},
+	{name: "SENTINEL FAILOVER", promise: harness.TellsLater, sites: onSentinel,
+		run: always(func(c *crew, _ *harness.Fault) {
+			before := c.site.master()
+			x := c.sentinel()
+			var asked time.Time // again, where it took the replica for one that cannot be promoted
+			c.Await("a sentinel fails over", func() bool {
+				if time.Since(asked) > 3*redistest.DownAfter {
+					x.Do("SENTINEL", "FAILOVER", redistest.MasterSet)
+					asked = time.Now()
+				}
+				return c.site.master() != before
+			})
+			c.taken(before)
+		})},
 	{name: "master killed, replica takes over", promise: harness.TellsLater, sites: onSentinel,
 		run: replaces((*redistest.Server).Stop, (*redistest.Server).Restart)},
 	{name: "master stopped, replica takes over, master goes on", promise: harness.TellsLater, sites: onSentinel,
@@ -285,7 +287,8 @@ func replaces(do, undo func(*redistest.Server)) func(*crew, *harness.Fault) bool
 	return always(func(c *crew, _ *harness.Fault) {
 		before, next := c.site.master(), c.site.replica()
 		do(before.server)
-		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
+		// It may need a second attempt.
+		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next })
 		undo(before.server)
 		c.taken(before)
 	})
@@ -365,7 +368,8 @@ func strikes(d deed) func(*crew, *harness.Fault) bool {
 
 // newFault begins now.
 func newFault(k kind) harness.Fault {
-	return harness.Fault{Kind: k.name, Promise: k.promise, From: harness.Now(), Name: harness.NoName, Process: harness.NoProcess}
+	return harness.Fault{Kind: k.name, Promise: k.promise, From: harness.Now(), Name: harness.NoName,
+		Process: harness.NoProcess}
 }
 
 // strike does a fault, if it can be done.
@@ -387,7 +391,8 @@ func (c *crew) strike(name string) bool {
 }
 
 // backgrounds are what other faults may happen in front of.
-var backgrounds = []string{"requests of half of the processes late", "replies to half of the processes late", "jitter", "latency"}
+var backgrounds = []string{"requests of half of the processes late", "replies to half of the processes late",
+	"jitter", "latency"}
 
 // before runs a fault while something else lasts, which is noted as a fault of its own.
 func (c *crew) before(background string, run func() bool) bool {

@@ -183,7 +183,8 @@ func (s *site) agreed() bool {
 			return false
 		}
 		for i, field := range v.([]any)[0].([]any) {
-			if value := v.([]any)[0].([]any); field == "flags" && value[i+1] != "slave" || field == "master-link-status" && value[i+1] != "ok" {
+			if value := v.([]any)[0].([]any); field == "flags" && value[i+1] != "slave" ||
+				field == "master-link-status" && value[i+1] != "ok" {
 				return false
 			}
 		}

@@ -28,8 +28,9 @@ import (
 
 var (
 	soakTime  = flag.Duration("soak", 20*time.Second, "how long TestSoak lasts; `make soak` takes an hour")
-	soakThink = flag.Duration("soak.think", 20*time.Millisecond, "how long each of its goroutines rests between two operations, on average")
-	soakTo    = flag.String("soak.csv", "", "a file for all samples")
+	soakThink = flag.Duration("soak.think", 20*time.Millisecond,
+		"how long each of its goroutines rests between two operations, on average")
+	soakTo = flag.String("soak.csv", "", "a file for all samples")
 )
 
 // Load with faults, for as long as is wanted, and nothing grows: neither memory, goroutines, connections and
@@ -134,7 +135,8 @@ func uneven(all []sample) (found []string) {
 		}
 		second, last := median(all[third:2*third], j), median(all[2*third:], j)
 		if last > second+second/10+m.slack {
-			found = append(found, fmt.Sprintf("%s rises: %d in the second third of the run, %d in the last", m.name, second, last))
+			found = append(found, fmt.Sprintf("%s rises: %d in the second third of the run, %d in the last",
+				m.name, second, last))
 		}
 	}
 	done := func(x []sample) int { return x[len(x)-1].operations - x[0].operations }
@@ -186,7 +188,8 @@ func newSoak(t *testing.T) *soak {
 	}
 	for i, client := range slices.Repeat(harness.Libraries, 2) {
 		addr := s.server.Addr()
-		at := harness.Site{Addrs: []string{addr}, Timeout: commandTimeout, Wires: map[string]string{addr: s.wires[i/2].Addr()}}
+		at := harness.Site{Addrs: []string{addr}, Timeout: commandTimeout,
+			Wires: map[string]string{addr: s.wires[i/2].Addr()}}
 		b, below, err := at.Open(client)
 		harness.OK(t, err)
 		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
@@ -273,8 +276,8 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		_, err := c.TryLock(ctx, fresh, mortise.WithLease(100*time.Millisecond))
 		return err
 	case dice < 58:
-		all, err := mortise.LockAll(ctx, []mortise.Part{{Locker: c, Name: fresh}, {Locker: c, Name: fresh + "b"}, {Locker: c, Name: again("hot", 3)}}, wait)
-		return unlocked(all, err)
+		parts := []mortise.Part{{Locker: c, Name: fresh}, {Locker: c, Name: fresh + "b"}, {Locker: c, Name: again("hot", 3)}}
+		return unlocked(mortise.LockAll(ctx, parts, wait))
 	case dice < 62:
 		return mortise.Do(ctx, c, fresh, func(ctx context.Context) error {
 			return mortise.Do(ctx, c, fresh, func(context.Context) error { return nil })
@@ -331,7 +334,8 @@ func (s *soak) suffer() {
 				w.disarm()
 			}
 		case dice < 13:
-			w.set(weather{delay: [2]time.Duration{2 * time.Millisecond, 2 * time.Millisecond}, vary: 5 * time.Millisecond, tear: dice == 12})
+			w.set(weather{delay: [2]time.Duration{2 * time.Millisecond, 2 * time.Millisecond}, vary: 5 * time.Millisecond,
+				tear: dice == 12})
 			s.over(rest / 2)
 			w.set(weather{})
 		case dice < 14:
@@ -477,7 +481,8 @@ func (s *soak) end() {
 	var keys []string
 	gone := harness.Awaits(patience, func() bool {
 		keys = slices.DeleteFunc(s.admin.Keys(context.Background(), "*").Val(), func(k string) bool {
-			return slices.ContainsFunc([]string{"redisson_lock_token:{fenced:", "semaphore:", "permits:", "latch:", "mortise:1:", "{permits:"},
+			return slices.ContainsFunc([]string{"redisson_lock_token:{fenced:", "semaphore:", "permits:", "latch:",
+				"mortise:1:", "{permits:"},
 				func(of string) bool { return strings.HasPrefix(k, of) })
 		})
 		return len(keys) == 0

@@ -178,7 +178,8 @@ func (w *worker) locker() (locker, error) {
 	}
 	m := &mortises{client: client, below: below}
 	for i, fenced := range []bool{false, true} {
-		for kind, to := range map[mortise.Kind]*mortise.Locker{{Fenced: fenced}: &m.plain[i], {Fenced: fenced, Fair: true}: &m.fair[i]} {
+		for kind, to := range map[mortise.Kind]*mortise.Locker{{Fenced: fenced}: &m.plain[i],
+			{Fenced: fenced, Fair: true}: &m.fair[i]} {
 			if *to, err = client.Kind(kind); err != nil {
 				return nil, err
 			}
@@ -260,7 +261,8 @@ func (w *worker) visit(i int) {
 		name += int64(hotNames) + rand.Int64N(int64(coldNames))
 	}
 	s := shapeOf(name)
-	wants := want{shape: s, reads: s == harness.ReadWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.Fenced(), try: rand.IntN(8) == 0}
+	wants := want{shape: s, reads: s == harness.ReadWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.Fenced(),
+		try: rand.IntN(8) == 0}
 	long := false // held for more than a lease, and renewed meanwhile
 	switch dice := rand.IntN(1000); {
 	case s == harness.Permits:
