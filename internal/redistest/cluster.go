@@ -40,7 +40,8 @@ func (c *Cluster) start(opts []Option) *Server {
 	c.t.Helper()
 	return Start(c.t, slices.Concat([]Option{
 		func(s *Server) { s.member = true },
-		WithConfig("cluster-enabled yes", "cluster-require-full-coverage no", "cluster-node-timeout 15000", "repl-diskless-sync-delay 0"),
+		WithConfig("cluster-enabled yes", "cluster-require-full-coverage no", "cluster-node-timeout 15000",
+			"repl-diskless-sync-delay 0"),
 	}, opts)...)
 }
 
@@ -68,7 +69,8 @@ func (c *Cluster) Settle() {
 		var first string
 		for _, s := range c.Masters {
 			info, err := s.Do("CLUSTER", "INFO")
-			if err != nil || !strings.Contains(fmt.Sprint(info), "cluster_state:ok") || !strings.Contains(fmt.Sprint(info), fmt.Sprint("cluster_slots_ok:", Slots)) {
+			if err != nil || !strings.Contains(fmt.Sprint(info), "cluster_state:ok") ||
+				!strings.Contains(fmt.Sprint(info), fmt.Sprint("cluster_slots_ok:", Slots)) {
 				return false
 			}
 			slots := fmt.Sprint(s.Must("CLUSTER", "SLOTS"))

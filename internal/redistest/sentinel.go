@@ -55,7 +55,8 @@ func StartSentinels(t testing.TB, replicas int, opts ...Option) *Sentinels {
 	for _, s := range x.Watch {
 		x.until("the sentinels to know each other, and the replicas", func() bool {
 			all := fmt.Sprint(s.Must("SENTINEL", "MASTER", MasterSet))
-			return strings.Contains(all, fmt.Sprint("num-other-sentinels ", len(x.Watch)-1)) && strings.Contains(all, fmt.Sprint("num-slaves ", replicas)) &&
+			return strings.Contains(all, fmt.Sprint("num-other-sentinels ", len(x.Watch)-1)) &&
+				strings.Contains(all, fmt.Sprint("num-slaves ", replicas)) &&
 				strings.Contains(all, "flags master link-pending") &&
 				strings.Count(fmt.Sprint(s.Must("SENTINEL", "REPLICAS", MasterSet)), "flags slave link-pending") == replicas
 		})
@@ -114,6 +115,7 @@ func (s *Server) watcher(path string) (*exec.Cmd, error) {
 	if s.started {
 		return exec.Command(path, conf, "--sentinel"), nil
 	}
-	lines := append([]string{"bind 127.0.0.1", "port " + strconv.Itoa(s.port), "dir " + s.dir, "daemonize no"}, s.config...)
+	lines := append([]string{"bind 127.0.0.1", "port " + strconv.Itoa(s.port), "dir " + s.dir, "daemonize no"},
+		s.config...)
 	return exec.Command(path, conf, "--sentinel"), os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }

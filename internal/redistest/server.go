@@ -116,7 +116,8 @@ func Binary() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("MORTISE_SERVER=%s: %w: give the whole path; `make servers` installs servers in bin/servers", name, err)
+		return "", fmt.Errorf("MORTISE_SERVER=%s: %w: give the whole path; `make servers` installs servers in bin/servers",
+			name, err)
 	}
 	return path, nil
 }
@@ -311,7 +312,8 @@ func (p *process) start() error {
 			p.tail = append(p.tail, lines.Text())
 			p.tail = p.tail[max(0, len(p.tail)-20):]
 			p.mu.Unlock()
-			if !said && (strings.Contains(lines.Text(), "Ready to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is")) {
+			if !said && (strings.Contains(lines.Text(), "Ready to accept connections") ||
+				strings.Contains(lines.Text(), "Sentinel ID is")) {
 				said = true
 				close(p.ready)
 			}
@@ -342,7 +344,8 @@ func freePort(t testing.TB) int {
 	var last error
 	for range 200 {
 		port := 10000 + rand.IntN(20000)
-		claim, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("redistest-%d.lock", port)), os.O_CREATE|os.O_RDWR, 0o666)
+		claim, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("redistest-%d.lock", port)),
+			os.O_CREATE|os.O_RDWR, 0o666)
 		if err != nil {
 			last = err // another user's, perhaps
 			continue

@@ -65,7 +65,8 @@ func NewTLS(t testing.TB) *TLS {
 	serverKey := key()
 	der = sign(&x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "server"}, NotBefore: begin, NotAfter: end,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, serverKey)
 	write("server.crt", "CERTIFICATE", der)
 	x.server = tls.Certificate{PrivateKey: serverKey, Certificate: [][]byte{der}}

@@ -118,7 +118,8 @@ func TestRefusals(t *testing.T) {
 	}
 	flipped := func(at int) []string { return written(at, whole[at]^1) }
 	all := []error{
-		delegation.ErrDuplicated, delegation.ErrOversize, delegation.ErrVersion, delegation.ErrMalformed, delegation.ErrUnknownKey,
+		delegation.ErrDuplicated, delegation.ErrOversize, delegation.ErrVersion, delegation.ErrMalformed,
+		delegation.ErrUnknownKey,
 		delegation.ErrTampered,
 		delegation.ErrUnverified, delegation.ErrWrongAudience, delegation.ErrLifetime, delegation.ErrNotYetValid,
 		delegation.ErrExpired, delegation.ErrForbidden,
@@ -390,7 +391,8 @@ func TestOptionsThatDoNotApply(t *testing.T) {
 		"WithLifetime":      delegation.WithLifetime(time.Minute),
 		"WithNames":         delegation.WithNames(func(_, _ string) bool { return true }),
 		"a skew below zero": delegation.WithSkew(-1), "a skew too long": delegation.WithSkew(delegation.MaxLifetime + 1),
-		"too short": delegation.WithLongest(0), "no policy": delegation.WithPolicy(nil), "no logger": delegation.WithLogger(nil),
+		"too short": delegation.WithLongest(0), "no policy": delegation.WithPolicy(nil),
+		"no logger": delegation.WithLogger(nil),
 	} {
 		c, err := delegation.NewChecker(r, "stock", opt)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid) || c != nil, "NewChecker, %s: %v", name, err)

@@ -55,17 +55,18 @@ func serve(config []string) error {
 		opts = append(opts, httplock.WithClientWait())
 	}
 	app := chi.NewRouter()
-	app.With(httplock.New(locks, httplock.RouteKey("orders:{id}"), opts...)).Post("/orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		for _, what := range []string{"in", "out"} {
-			resp, err := http.Post(config[1]+"/"+what+"/"+chi.URLParam(r, "id"), "", nil)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
+	app.With(httplock.New(locks, httplock.RouteKey("orders:{id}"), opts...)).Post("/orders/{id}",
+		func(w http.ResponseWriter, r *http.Request) {
+			for _, what := range []string{"in", "out"} {
+				resp, err := http.Post(config[1]+"/"+what+"/"+chi.URLParam(r, "id"), "", nil)
+				if err != nil {
+					http.Error(w, err.Error(), http.StatusInternalServerError)
+					return
+				}
+				resp.Body.Close()
 			}
-			resp.Body.Close()
-		}
-		io.WriteString(w, "shipped")
-	})
+			io.WriteString(w, "shipped")
+		})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -144,7 +145,8 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			for i := range requests {
 				wg.Go(func() {
 					<-begin
-					resp, err := client.Post(fmt.Sprintf("%s/orders/%d", servers[i%2], i/2%keys), "application/json", strings.NewReader("{}"))
+					resp, err := client.Post(fmt.Sprintf("%s/orders/%d", servers[i%2], i/2%keys), "application/json",
+						strings.NewReader("{}"))
 					if err != nil {
 						t.Error(err)
 						return
@@ -160,8 +162,10 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 					}
 					var p httplock.Problem
 					after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-					harness.ErrorIf(t, resp.StatusCode != 423 || resp.Header.Get("Content-Type") != "application/problem+json" || err != nil || after < 1 || after > 30 ||
-						json.Unmarshal(body, &p) != nil || p.Status != 423 || p.Type != httplock.TypeLocked, "refused with %d, %v\n%s", resp.StatusCode, resp.Header, body)
+					harness.ErrorIf(t, resp.StatusCode != 423 || resp.Header.Get("Content-Type") != "application/problem+json" ||
+						err != nil || after < 1 || after > 30 ||
+						json.Unmarshal(body, &p) != nil || p.Status != 423 || p.Type != httplock.TypeLocked,
+						"refused with %d, %v\n%s", resp.StatusCode, resp.Header, body)
 				})
 			}
 			close(begin)

@@ -169,7 +169,8 @@ func printComparisons(out io.Writer, list []*comparison) {
 		}
 		fmt.Fprintf(w, "%s, %s\t%d\t%.0f\t%.0f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%.1f\t%s\t\n", p.workload,
 			p.contender, len(r), old.rate, new.rate,
-			median(r), slices.Min(r), slices.Max(r), p.work(), median(p.oldSent), median(p.newSent), old.allocs, new.allocs, verdict)
+			median(r), slices.Min(r), slices.Max(r), p.work(), median(p.oldSent), median(p.newSent), old.allocs, new.allocs,
+			verdict)
 	}
 	w.Flush()
 	fmt.Fprintf(out, "median ratios: from %.3f to %.3f, their median %.3f\n", slices.Min(middles), slices.Max(middles),

@@ -238,10 +238,11 @@ type rueidislockLocks struct{ locker rueidislock.Locker }
 
 func openRueidislock(addr string) (locks, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
-		KeyValidity:    lease,
-		KeyMajority:    1,           // one key a lock: the others do not lock several either
-		TryNextAfter:   time.Second, // by default 20 ms, in which a slow link's replies do not arrive: no caller gets the lock then
+		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyValidity:  lease,
+		KeyMajority:  1, // one key a lock: the others do not lock several either
+		// By default 20 ms, in which a slow link's replies do not arrive: no caller gets the lock then.
+		TryNextAfter:   time.Second,
 		NoLoopTracking: true,
 	})
 	return &rueidislockLocks{l}, err

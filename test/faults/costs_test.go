@@ -379,7 +379,8 @@ func TestCost_OfEachOperation(t *testing.T) {
 				got := o.measure(t, s, o.want[i])
 				if got != o.want[i] {
 					t.Errorf("%s, %s: %v commands and %d allocations, want %v and %d; if the change is meant, higher or lower, "+
-						"write the new figures into costs_test.go, and the reason into the commit message", s.name, o.name, got.commands, got.allocs, o.want[i].commands, o.want[i].allocs)
+						"write the new figures into costs_test.go, and the reason into the commit message", s.name, o.name,
+						got.commands, got.allocs, o.want[i].commands, o.want[i].allocs)
 				}
 			})
 		}

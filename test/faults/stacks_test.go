@@ -81,7 +81,8 @@ func rueidisBackend(noCache bool) func(testing.TB, string, config) backend.Backe
 	return func(_ testing.TB, addr string, c config) backend.Backend {
 		c.Addrs, c.NoCache = []string{addr}, noCache
 		opt := c.Option()
-		opt.ConnWriteTimeout /= 2 // it looks twice for replies that are late, and then asks: no longer, in all, than the timeout
+		// It looks twice for replies that are late, and then asks: no longer, in all, than the timeout.
+		opt.ConnWriteTimeout /= 2
 		return rueidis.New(opt)
 	}
 }

@@ -174,6 +174,7 @@ type goUser struct {
 	*golang
 	p          *pair
 	kind, name string
+	amount     int // of a semaphore's permits
 	since      int
 	wait       *waiting
 	lease      *mortise.Lease
@@ -181,7 +182,7 @@ type goUser struct {
 }
 
 func (p *pair) goUser(g *golang, kind, name string) *goUser {
-	return &goUser{golang: g, p: p, kind: kind, name: name}
+	return &goUser{golang: g, p: p, kind: kind, name: name, amount: 1}
 }
 
 // locker is the Locker of a kind, by Java's name.
@@ -240,16 +241,15 @@ func (u *goUser) owner() string {
 
 // acquire takes what is free, or waits for it; try does not wait. What a waiter of a latch gets is
 // that it is open.
-func (u *goUser) acquire(try bool, opts ...mortise.Option) (err error) {
-	ctx := context.Background()
+func (u *goUser) acquire(ctx context.Context, try bool, opts ...mortise.Option) (err error) {
 	switch u.kind {
 	case "latch":
 		return u.Latch(u.name).Wait(ctx, opts...)
 	case "semaphore":
 		if try {
-			return u.Semaphore(u.name).TryAcquire(ctx, 1)
+			return u.Semaphore(u.name).TryAcquire(ctx, u.amount)
 		}
-		return u.Semaphore(u.name).Acquire(ctx, 1, opts...)
+		return u.Semaphore(u.name).Acquire(ctx, u.amount, opts...)
 	case "permits":
 		take := u.Permits(u.name).Acquire
 		if try {
@@ -284,7 +284,7 @@ func (u *goUser) take(lease time.Duration) {
 	case "permits":
 		harness.Must(u.Permits(u.name).TrySetPermits(ctx, 1))(u.t)
 	}
-	u.must(u.acquire(false, options...))
+	u.must(u.acquire(ctx, false, options...))
 }
 
 func (u *goUser) refused() {
@@ -300,7 +300,7 @@ func (u *goUser) left() time.Duration {
 		harness.ErrorIf(u.t, err != nil || n <= 0, "Go says that the count is %d, %v", n, err)
 		return 0
 	}
-	err := u.acquire(true)
+	err := u.acquire(context.Background(), true)
 	var e *mortise.Error
 	harness.FatalIf(u.t, !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e),
 		"Go tries to get what another holds, %s %s: %v", u.kind, u.name, err)
@@ -319,7 +319,7 @@ func (u *goUser) begin() {
 	w := u.wait
 	go func() {
 		defer close(w.done)
-		w.err = u.acquire(false, opts...)
+		w.err = u.acquire(context.Background(), false, opts...)
 		w.lease, w.permit, w.at = u.lease, u.permit, time.Now()
 	}()
 }

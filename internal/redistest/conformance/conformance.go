@@ -17,14 +17,17 @@ import (
 // Run runs the suite. open returns a backend for one more client of the server at
 // addr; what it makes is freed by t's Cleanup.
 func Run(t *testing.T, open func(t *testing.T, addr string) backend.Backend) {
-	RunSomeOn(t, nil, func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) }, func(string) bool { return true })
+	RunSomeOn(t, nil, func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) },
+		func(string) bool { return true })
 }
 
 // RunSomeOn runs the tests whose names are chosen, on servers that are started with further
 // options.
-func RunSomeOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend, chosen func(name string) bool) {
+func RunSomeOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend,
+	chosen func(name string) bool) {
 	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
-		return &store{t: t, server: redistest.Start(t, append([]redistest.Option{redistest.WithAOF()}, opts...)...), open: open}
+		s := redistest.Start(t, append([]redistest.Option{redistest.WithAOF()}, opts...)...)
+		return &store{t: t, server: s, open: open}
 	}, chosen)
 }
 
