@@ -48,7 +48,9 @@ var (
 	takeScript = goredis.NewScript(`
 if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2]) then return redis.call('incr', KEYS[2]) end
 return 0`)
-	dropScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+	dropScript = goredis.NewScript(`
+if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
+return 0`)
 	// In the order in which they came.
 	queueScript = goredis.NewScript(`
 if not redis.call('lpos', KEYS[3], ARGV[1]) then redis.call('rpush', KEYS[3], ARGV[1]) end
@@ -57,7 +59,9 @@ if redis.call('lindex', KEYS[3], 0) == ARGV[1] and redis.call('set', KEYS[1], AR
   return redis.call('incr', KEYS[2])
 end
 return 0`)
-	renewScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`)
+	renewScript = goredis.NewScript(`
+if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end
+return 0`)
 )
 
 func newHandmade(c workerConfig, book *harness.Ledger) locker {

@@ -16,7 +16,7 @@ import (
 
 var (
 	runChaos    = flag.Bool("chaos", false, "run TestChaos and TestSelftest, which take minutes")
-	chaosRounds = flag.Int("chaos.rounds", 1, "how often at least each fault happens in each deployment that it can happen in")
+	chaosRounds = flag.Int("chaos.rounds", 1, "how often at least each fault happens in each deployment where it can")
 	chaosTime   = flag.Duration("chaos.time", 0, "and for how long at least")
 	chaosSeed   = flag.Uint64("chaos.seed", 0, "of the order of faults and what they do; by default another each time")
 	chaosOps    = flag.Int("chaos.operations", 0, "and how many Locks and Unlocks at least")
@@ -130,8 +130,7 @@ func round(t *testing.T, seed uint64) []outcome {
 	var all []outcome
 	t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 		for _, where := range everywhere {
-			t.Run(where, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, where, func(t *testing.T) {
 				c := newCrew(t, where, usual(), seed)
 				c.startAll()
 				c.suffer(c.deck())

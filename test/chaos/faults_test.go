@@ -113,9 +113,9 @@ var catalog = []kind{
 	{name: "CLIENT PAUSE WRITE", run: pauses("WRITE")},
 	{name: "SCRIPT FLUSH", run: commands("SCRIPT", "FLUSH")},
 	{name: "out of memory, noeviction", run: always(func(c *crew, f *harness.Fault) {
-		c.command("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
+		tellAll(c, "CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
 		c.pass(c.between(200*time.Millisecond, 1200*time.Millisecond))
-		c.command("CONFIG", "SET", "maxmemory", "0")
+		tellAll(c, "CONFIG", "SET", "maxmemory", "0")
 	})},
 	{name: "DEBUG SLEEP", run: always(func(c *crew, f *harness.Fault) {
 		n := c.pick(c.site.masters())
@@ -139,7 +139,7 @@ var catalog = []kind{
 	}},
 	{name: "FLUSHALL", promise: harness.TokensRise, run: always(func(c *crew, f *harness.Fault) {
 		f.Certain = true
-		c.command("FLUSHALL")
+		tellAll(c, "FLUSHALL")
 	})},
 	{name: "eviction under maxmemory", promise: harness.TokensRise, run: evicts},
 
@@ -152,7 +152,7 @@ var catalog = []kind{
 		c.stops(c.pick(c.site.masters()).server, d)
 	})},
 	{name: "server killed, back with its AOF", sites: withAOF, run: always(func(c *crew, f *harness.Fault) {
-		c.kills(c.pick(c.site.masters()).server, c.between(0, 800*time.Millisecond))
+		kills(c, c.pick(c.site.masters()).server, c.between(0, 800*time.Millisecond))
 		if c.site.kind == cluster {
 			c.site.cluster.Settle() // it refuses writes for two seconds
 		}
@@ -184,7 +184,7 @@ var catalog = []kind{
 	// Sentinels and replicas.
 	{name: "replica killed", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
 		r, m := c.site.replica(), c.site.master()
-		c.kills(r.server, c.between(100*time.Millisecond, time.Second))
+		kills(c, r.server, c.between(100*time.Millisecond, time.Second))
 		c.site.follow(r.server, m.server)
 		c.site.settle()
 	})},
@@ -193,7 +193,7 @@ var catalog = []kind{
 		c.site.settle()
 	})},
 	{name: "sentinel killed", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
-		c.kills(c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
+		kills(c, c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
 	})},
 	{name: "sentinel stopped", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
@@ -276,7 +276,7 @@ func (c *crew) stops(s *redistest.Server, d time.Duration) {
 }
 
 // kills kills a server, which comes back after a while.
-func (c *crew) kills(s *redistest.Server, d time.Duration) {
+func kills(c *crew, s *redistest.Server, d time.Duration) {
 	s.Stop()
 	c.pass(d)
 	s.Restart()
@@ -413,21 +413,21 @@ func kindNamed(t testing.TB, name string) kind {
 	return catalog[i]
 }
 
-// command sends a command to all servers that serve.
-func (c *crew) command(args ...string) {
+// tellAll sends a command to all servers that serve.
+func tellAll(c *crew, args ...string) {
 	for _, n := range c.site.masters() {
 		n.server.Must(args...)
 	}
 }
 
 func commands(args ...string) func(*crew, *harness.Fault) bool {
-	return always(func(c *crew, _ *harness.Fault) { c.command(args...) })
+	return always(func(c *crew, _ *harness.Fault) { tellAll(c, args...) })
 }
 
 func pauses(mode string) func(*crew, *harness.Fault) bool {
 	return always(func(c *crew, f *harness.Fault) {
 		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
-		c.command("CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
+		tellAll(c, "CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
 		c.pass(d)
 	})
 }

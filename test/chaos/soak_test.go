@@ -141,7 +141,8 @@ func uneven(all []sample) (found []string) {
 	}
 	done := func(x []sample) int { return x[len(x)-1].operations - x[0].operations }
 	if a, b := done(all[third:2*third]), done(all[2*third:]); b <= a/4 {
-		found = append(found, fmt.Sprintf("locking comes to a stop: %d operations in the second third of the run, %d in the last", a, b))
+		found = append(found, fmt.Sprintf("locking comes to a stop: %d operations in the second third of the run, "+
+			"%d in the last", a, b))
 	}
 	return found
 }

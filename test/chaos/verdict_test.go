@@ -320,7 +320,8 @@ func linearize(v *harness.Verdict, visits []harness.Visit, faults []harness.Faul
 		v.Events += len(h)
 		switch porcupine.CheckOperationsTimeout(model, h, 5*time.Minute) {
 		case porcupine.Illegal:
-			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d is no lock's, in %d visits from %v on", p.name, len(name), name[0]))
+			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d is no lock's, "+
+				"in %d visits from %v on", p.name, len(name), name[0]))
 		case porcupine.Unknown:
 			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d, %d visits, was not decided",
 				p.name, len(name)))

@@ -41,8 +41,7 @@ func TestExclusionHoldsWhileProcessesDieAndRedisStandsStill(t *testing.T) {
 // The same for the other kinds, side by side.
 func TestExclusionOfTheOtherKinds(t *testing.T) {
 	for _, what := range []string{"fair", "rw", "semaphore", "permits"} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, what, func(t *testing.T) {
 			c := newCrew(t, workerConfig{Workload: "crowd", What: what, Watchdog: time.Second, Overstay: 400})
 			// Two run at a time; and a dead waiter at the head of a queue has a second.
 			c.rules.Slack = int64(slack + 2*time.Second)
@@ -156,13 +155,14 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	loser := c.hang(2)
 	c.pauseRedis(2 * lease)
 	if owned { // by the clock, whenever it got to run
-		c.Await("it is told", func() bool { return loser.Told.Load() != 0 })
+		told(c, loser)
 	}
 	c.LetGo(2)
 	c.progress("Redis was paused for more than a lease", lease+time.Duration(c.rules.Slack)+patience)
-	if h := loser.Read(0); owned && (!h.Lost || h.Last >= c.Faults[2].To) {
-		t.Errorf("whoever was inside when Redis was paused for %v with a lease of %v should not have been any more by then: %v, told at %s", 2*lease, lease, h, harness.Stamp(h.Told))
-	}
+	h = loser.Read(0)
+	harness.ErrorIf(t, owned && (!h.Lost || h.Last >= c.Faults[2].To),
+		"the holder while Redis was paused for %v with a lease of %v should not be one any more: %v, told at %s",
+		2*lease, lease, h, harness.Stamp(h.Told))
 
 	// A holder's process stands still for more than its lease.
 	c.run(part(78))
@@ -175,14 +175,12 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	}
 	c.thaw(3)
 	if owned {
-		// Not before it has asked once more: it may have been stopped just after it did.
-		c.Await("it is told", func() bool { return frozen.Told.Load() != 0 })
+		told(c, frozen)
 	}
 	c.LetGo(3)
 	c.Await("it leaves", frozen.Left)
-	if h := frozen.Read(0); owned && (!h.Lost || h.Last > stopped) {
-		t.Errorf("whoever was stopped while inside believed that it still was: %v", h)
-	}
+	h = frozen.Read(0)
+	harness.ErrorIf(t, owned && (!h.Lost || h.Last > stopped), "the holder that was stopped believed in its lock: %v", h)
 	c.progress("the process went on", lease+time.Duration(c.rules.Slack)+patience)
 
 	c.run(part(100))
@@ -254,10 +252,7 @@ func TestNoWaiterSleepsThroughARelease(t *testing.T) {
 // eachPair runs a test in which a process on one client library fails, and one on the other waits.
 func eachPair(t *testing.T, fails string, test func(t *testing.T, failing, waiting string)) {
 	for _, pair := range [][2]string{{harness.GoRedis, harness.Rueidis}, {harness.Rueidis, harness.GoRedis}} {
-		t.Run(pair[0]+" "+fails+", "+pair[1]+" waits", func(t *testing.T) {
-			t.Parallel()
-			test(t, pair[0], pair[1])
-		})
+		harness.Beside(t, pair[0]+" "+fails+", "+pair[1]+" waits", func(t *testing.T) { test(t, pair[0], pair[1]) })
 	}
 }
 
@@ -293,13 +288,14 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 		next := c.hang(waiter)
 		a, b := first.Read(0), next.Read(0)
 		const tick = int64(2 * time.Millisecond) // the server counts in milliseconds
-		const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
-		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
+		const reckoned = int64(2 * time.Second)  // when it was sent is reckoned from when the observer was told
+		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; "+
+			"the waiter was in at %s, %v after the lease's end",
 			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First),
 			time.Duration(b.First-asked-left))
 		harness.ErrorIf(t, a.End != harness.Open || a.Last > c.Faults[0].To, "the killed holder should be dead: %v", a)
 		harness.ErrorIf(t, b.Begun > c.Faults[0].From, "the waiter should have waited since before the kill: %v", b)
-		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-told {
+		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-reckoned {
 			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left),
 				harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
 		}
@@ -324,8 +320,7 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		harness.FatalIf(t, a.Told != 0 || a.Last > stopped, "the process was not stopped: %v", a)
 		before, went := first.Wrote.Load(), harness.Now()
 		c.thaw(holder)
-		// Not before it has asked once more: it may have been stopped just after it did.
-		c.Await("the holder is told", func() bool { return first.Told.Load() != 0 })
+		told(c, first)
 		c.LetGo(holder)
 		c.Await("the holder leaves", first.Left)
 		a, b := first.Read(0), next.Read(0)

@@ -273,8 +273,7 @@ func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *te
 	const lease = time.Minute // the others do not wait for it, nor for a place to be given up
 	for _, client := range harness.Libraries {
 		for _, dead := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%s, %d in a row", client, dead), func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, fmt.Sprintf("%s, %d in a row", client, dead), func(t *testing.T) {
 				c := newCrew(t, workerConfig{Workload: "crowd", What: "fair", Watchdog: lease})
 				c.Book.Worker[0].Linger.Store(1)
 				holder := c.start(client, 1)
@@ -304,9 +303,8 @@ func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *te
 				held := time.Duration(next - free)
 				t.Logf("%v from the release to the next holder", held.Round(time.Millisecond))
 				harness.ErrorIf(t, held > lease/4, "the lock was free for %v", held)
-				if v := c.judge(); v.Overlaps() || v.Dead != 0 {
-					t.Errorf("%v\n%s", v, v.Why())
-				}
+				v := c.judge()
+				harness.ErrorIf(t, v.Overlaps() || v.Dead != 0, "%v\n%s", v, v.Why())
 			})
 		}
 	}
@@ -343,9 +341,8 @@ func TestAKilledProcessWithManyPlacesInTheQueueHoldsTheOthersUpOnce(t *testing.T
 			t.Logf("the lock was free for longer than 900ms %d times, %v together; %v at most", n, sum, worst)
 			// Once for all of its places, and not for each of the eight.
 			harness.ErrorIf(t, n > 4, "a killed process held the others up %d times, for %v", n, sum)
-			if v := c.judge(); v.Overlaps() {
-				t.Errorf("%v\n%s", v, v.Why())
-			}
+			v := c.judge()
+			harness.ErrorIf(t, v.Overlaps(), "%v\n%s", v, v.Why())
 		})
 	}
 }

@@ -83,8 +83,7 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 		{what: "semaphore", broken: "release that counts twice"},
 		{what: "semaphore", broken: "release that does not count", stuck: true},
 	} {
-		t.Run(tt.what+", "+tt.broken, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, tt.what+", "+tt.broken, func(t *testing.T) {
 			client := harness.Libraries[i%2]
 			c := newCrew(t, workerConfig{Workload: "crowd", What: tt.what, Watchdog: time.Second, Overstay: 4,
 				Broken: tt.broken})

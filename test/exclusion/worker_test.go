@@ -287,39 +287,18 @@ func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared b
 	return true
 }
 
-// stay is the critical section. It does nothing but write down that it is in there, and write to
-// the fenced store whether the lease is still held or not, as a holder would that was stopped
-// before it asked.
+// stay is the critical section.
 func (w *worker) stay(e *harness.Entry, index int64, lease held, stay time.Duration, overstay bool) {
-	var (
-		self  = &w.book.Worker[w.Process]
-		until = harness.Now() + int64(stay)
-	)
-	defer self.Lingering.CompareAndSwap(index+1, 0)
-	for {
-		at := harness.Now()
-		err := lease.Err()
-		w.book.Write(e)
-		if err == nil {
-			e.Claim(at)
-		} else if e.Told.Load() == 0 {
-			if e.Tell(at, err); !overstay {
-				return
-			}
+	until := harness.Now() + int64(stay)
+	pause := func(at int64) time.Duration {
+		if w.Workload == "turns" { // and ask once more then
+			return max(time.Duration(until-at), 100*time.Microsecond)
 		}
-		linger := self.Linger.Load() != 0 && w.ctx.Err() == nil
-		if linger {
-			self.Lingering.CompareAndSwap(0, index+1)
-		}
-		if at >= until && !linger {
-			return
-		}
-		if w.Workload == "turns" {
-			time.Sleep(max(time.Duration(until-at), 100*time.Microsecond)) // and ask once more then
-		} else {
-			time.Sleep(100 * time.Microsecond)
-		}
+		return 100 * time.Microsecond
 	}
+	w.book.Stay(w.Process, e, index, lease, harness.Stay{
+		Until: until, Overstay: overstay, Linger: true, Over: func() bool { return w.ctx.Err() != nil }, Pause: pause,
+	})
 }
 
 // brokenBackend wraps the sessions of a backend with one that is wrong in one way.
