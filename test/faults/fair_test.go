@@ -2,10 +2,8 @@ package faults_test
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,32 +126,5 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		unlock(t, r.lease)
 		got(t, patience, "the third is woken", results[2])
 		nothing(t, srv)
-	})
-}
-
-func TestFencedFairTokensRise(t *testing.T) {
-	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		var mu sync.Mutex
-		var tokens []int64
-		var wg sync.WaitGroup
-		for range 4 {
-			c := s.client(t, srv.Addr(), config{})
-			f := harness.Must(c.Kind(mortise.Kind{Fair: true, Fenced: true}))(t)
-			for range 4 {
-				wg.Go(func() {
-					l := lock(t, f, within(t, patience), "n")
-					token, fenced := l.Token()
-					harness.ErrorIf(t, !fenced, "no token")
-					mu.Lock()
-					tokens = append(tokens, token)
-					mu.Unlock()
-					unlock(t, l)
-				})
-			}
-		}
-		wg.Wait()
-		harness.ErrorIf(t, !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 16,
-			"tokens in the order of the acquisitions: %v", tokens)
 	})
 }

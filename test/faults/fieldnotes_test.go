@@ -103,8 +103,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, how := range []string{"unlocked before", "held meanwhile", "expired meanwhile"} {
-			t.Run(how, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, how, func(t *testing.T) {
 				const watchdog = 6 * time.Second
 				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				first := lock(t, c, within(t, patience), "n")
@@ -288,8 +287,7 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, by := range []string{"DEL", "FLUSHALL", "RENAME"} {
-			t.Run(by, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, by, func(t *testing.T) {
 				const watchdog = 15 * time.Second
 				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				l := lock(t, c, within(t, patience), "n")

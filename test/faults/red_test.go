@@ -151,10 +151,7 @@ func (f *fleet) complete(n int, names ...string) {
 func eachRed(t *testing.T, f func(t *testing.T, s stack)) {
 	t.Parallel()
 	for _, s := range stacks[:2] {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, s)
-		})
+		harness.Beside(t, s.name, func(t *testing.T) { f(t, s) })
 	}
 }
 
@@ -561,8 +558,7 @@ func TestRed_AServerThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.
 // What the rule is for: without it two get in. Only a client that hears of changes would notice.
 func TestRed_WithoutTheRuleTwoGetIn(t *testing.T) {
 	for what, forget := range forgetting {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, what, func(t *testing.T) {
 			forgotten(t, stacks[0], 0, time.Minute, func(f *fleet, srv *redistest.Server) {
 				if what != "FLUSHALL" { // the snapshot has no such key, as it was not asked for
 					srv.Restart()

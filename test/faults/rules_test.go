@@ -45,10 +45,7 @@ func point(t *testing.T, f func(t *testing.T, s stack, d deed, srv *redistest.Se
 func eachDeed(t *testing.T, f func(t *testing.T, s stack, d deed)) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, d := range deeds {
-			t.Run(d.String(), func(t *testing.T) {
-				t.Parallel()
-				f(t, s, d)
-			})
+			harness.Beside(t, d.String(), func(t *testing.T) { f(t, s, d) })
 		}
 	})
 }

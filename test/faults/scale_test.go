@@ -242,7 +242,8 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			return
 		}
 		await(t, patience, "the connections are closed", func() bool { return connections(t, srv, "many") == 0 })
-		harness.Check(t, leaks(ignore, goleak.IgnoreAnyFunction("github.com/mortise-go/mortise/internal/redistest.(*process).start.func1")))
+		const server = "github.com/mortise-go/mortise/internal/redistest.(*process).start.func1"
+		harness.Check(t, leaks(ignore, goleak.IgnoreAnyFunction(server)))
 	})
 }
 

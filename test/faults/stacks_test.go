@@ -32,8 +32,8 @@ var long = os.Getenv("MORTISE_FAULTS") == "long"
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// Most of these tests wait; they can wait side by side.
-	if n := max(8, runtime.GOMAXPROCS(0)); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		flag.Set("test.parallel", strconv.Itoa(n))
+	if n := runtime.GOMAXPROCS(0); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(n) {
+		flag.Set("test.parallel", strconv.Itoa(max(8, n)))
 	}
 	redis.SetLogger(harness.Silent{}) // it tells each failed dial
 	code := m.Run()
