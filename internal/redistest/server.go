@@ -110,7 +110,8 @@ func Binary() (string, error) {
 	if name == "" {
 		path, err := exec.LookPath("redis-server")
 		if err != nil {
-			return "", errors.New("there is no redis-server in PATH: run the tests with `make test`, which installs it, or `apt-get install redis-server`")
+			return "", errors.New("there is no redis-server in PATH: run the tests with `make test`, which installs it, " +
+				"or `apt-get install redis-server`")
 		}
 		return path, nil
 	}

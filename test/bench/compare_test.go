@@ -156,9 +156,11 @@ func printComparisons(out io.Writer, list []*comparison) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nRates are operations a second, medians. Ratios are new to old, round by round. Commands, allocations and CPU are of one operation.")
+	fmt.Fprintln(out, "\nRates are operations a second, medians. Ratios are new to old, round by round. "+
+		"Commands, allocations and CPU are of one operation.")
 	w := columns(out)
-	fmt.Fprintln(w, "\trounds\told\tnew\tmedian ratio\tlowest\thighest\tCPU ratio\tcommands, old\tnew\tallocations, old\tnew\t\t")
+	fmt.Fprintln(w, "\trounds\told\tnew\tmedian ratio\tlowest\thighest\tCPU ratio\t"+
+		"commands, old\tnew\tallocations, old\tnew\t\t")
 	var middles []float64
 	for _, p := range list {
 		old, new, r := medians(p.old), medians(p.new), p.ratios()

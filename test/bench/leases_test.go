@@ -245,7 +245,8 @@ func (k *leasesTask) hold(t testing.TB, s *redisStore, c contender, d time.Durat
 func printHoldings(out io.Writer, all []holding, d time.Duration) {
 	fmt.Fprintf(out, "\nleases: held for %v by one client\n", d)
 	w := columns(out)
-	fmt.Fprintln(w, "\tleases\ttaken in\town goroutines\tall goroutines\tbytes each\tlost\tgone from the server\tcommands/s\texpected\tserver CPU each\t")
+	fmt.Fprintln(w, "\tleases\ttaken in\town goroutines\tall goroutines\tbytes each\tlost\t"+
+		"gone from the server\tcommands/s\texpected\tserver CPU each\t")
 	for _, h := range all {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%.0f\t%d\t%d\t%.1f\t%.1f\t%s\t\n", h.contender, h.leases,
 			h.took.Round(time.Millisecond),

@@ -269,15 +269,18 @@ func (r *results) page(out io.Writer) {
 		far.column("contended: handoffs/s", rate, digits(1)), far.each(), far.wait(), far.beside("x Redisson"),
 	})
 
-	fmt.Fprintf(out, "\n### Many leases\n\nOne client, watchdog timeout 30 s, held for %v. Expected commands are leases, by 10 s, by %d, or with client-side caching by %d (decisions 26).\n\n", *leaseFor, allAtOnce, redisproto.TrackedBatch)
-	fmt.Fprintln(out, "| | leases | own goroutines | all goroutines | bytes each | lost | commands per second | expected | of the server, each |\n|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintf(out, "\n### Many leases\n\nOne client, watchdog timeout 30 s, held for %v. "+
+		"Expected commands are leases, by 10 s, by %d, or with client-side caching by %d (decisions 26).\n\n", *leaseFor, allAtOnce, redisproto.TrackedBatch)
+	fmt.Fprintln(out, "| | leases | own goroutines | all goroutines | bytes each | lost | commands per second | "+
+		"expected | of the server, each |\n|---|---|---|---|---|---|---|---|---|")
 	for _, h := range r.held {
 		fmt.Fprintf(out, "| %s | %d | %d | %d | %.0f | %d | %.1f | %.1f | %s |\n",
 			strings.Replace(h.contender, "mortise", "**mortise**", 1), h.leases, h.goroutines, h.all, h.bytes, max(h.lost,
 				h.missing), h.commands, h.want, micros(h.each))
 	}
 
-	fmt.Fprintf(out, "\n### The bars\n\nWhat this project wants of itself, and where it stands.\n\n| | wanted | measured | |\n|---|---|---|---|\n")
+	fmt.Fprintf(out, "\n### The bars\n\nWhat this project wants of itself, and where it stands.\n\n"+
+		"| | wanted | measured | |\n|---|---|---|---|\n")
 	for _, b := range r.bars() {
 		mark := ""
 		if !b.met() {

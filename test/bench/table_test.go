@@ -25,7 +25,7 @@ var (
 	leases   = flag.Int("leases", 100_000, "how many leases are held")
 	leaseFor = flag.Duration("leasefor", time.Minute, "for how long")
 	heapFile = flag.String("heap", "", "write profiles of the heap while leases are held to files that begin so")
-	docs     = flag.String("docs", "", "write plots, and the part of performance.md that is generated, into this directory")
+	docs     = flag.String("docs", "", "write plots, and the generated part of performance.md, into this directory")
 )
 
 // BenchmarkTable is `make bench`. It measures in its own way, once.
@@ -162,7 +162,8 @@ func columns(out io.Writer) *tabwriter.Writer {
 func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%s: %s\n", r.workload.name, r.workload.what)
 	w := columns(out)
-	head := "\tper second\tx Redisson\tcommands\tp50\tp99\tmax\tp99/mean\tJain\theld\tclient CPU\tserver CPU\tallocs\tbytes\tgoroutines\tconnections\t"
+	head := "\tper second\tx Redisson\tcommands\tp50\tp99\tmax\tp99/mean\tJain\theld\t" +
+		"client CPU\tserver CPU\tallocs\tbytes\tgoroutines\tconnections\t"
 	if r.workload.slow {
 		head += "p50 in round trips\t"
 	}

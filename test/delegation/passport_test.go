@@ -36,10 +36,7 @@ func (j job) losing() job { j.Lose = true; return j }
 func eachWay(t *testing.T, test func(t *testing.T, client, via string)) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		for _, via := range transports {
-			t.Run(via, func(t *testing.T) {
-				t.Parallel()
-				test(t, client, via)
-			})
+			harness.Beside(t, via, func(t *testing.T) { test(t, client, via) })
 		}
 	})
 }

@@ -202,8 +202,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 	}
 	each(t, func(t *testing.T, s stack) {
 		for row, tour := range tours {
-			t.Run(row, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, row, func(t *testing.T) {
 				harness.FatalIf(t, len(rows[row]) == 0, "docs/deployments.md has no row %q", row)
 				srv := redistest.Start(t)
 				var others []string

@@ -29,8 +29,7 @@ func TestTLSThatCannotWorkSaysSo(t *testing.T) {
 			"with one of another authority": {site{Site: harness.Site{TLS: redistest.NewTLS(t).Config()}}, "unknown authority"},
 			"without TLS":                   {site{}, ""},
 		} {
-			t.Run(what, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, what, func(t *testing.T) {
 				c.at.Addrs = []string{srv.TLSAddr()}
 				err := client(t, s.open(t, c.at)).Ping(within(t, patience))
 				if !unavailable(err) {

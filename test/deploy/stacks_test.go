@@ -103,10 +103,7 @@ func (s site) as(user, password string) site {
 // each runs a test on every stack.
 func each(t *testing.T, f func(t *testing.T, s stack)) {
 	for _, s := range stacks {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, s)
-		})
+		harness.Beside(t, s.name, func(t *testing.T) { f(t, s) })
 	}
 }
 

@@ -59,5 +59,6 @@ var arrows = map[string]string{
 	"internal/redistest":             "internal/redistest/check",
 	"internal/redistest/check":       "",
 	"internal/redistest/conformance": "backend backend/backendtest internal/redistest internal/redistest/check",
-	"internal/redistest/middle":      ". backend backend/memory internal/redistest internal/redistest/check middleware/delegation redisgo",
+	"internal/redistest/middle": ". backend backend/memory internal/redistest internal/redistest/check " +
+		"middleware/delegation redisgo",
 }

@@ -259,8 +259,7 @@ func TestServers(t *testing.T) {
 		sites = append(sites, newSite(t, redistest.Start(t)))
 	}
 	for _, version := range versions {
-		t.Run("redisson-"+version, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, "redisson-"+version, func(t *testing.T) {
 			j := theJava(t, version)
 			var clients []*redisson
 			for i, s := range sites {
@@ -268,8 +267,7 @@ func TestServers(t *testing.T) {
 			}
 			for _, a := range adapters {
 				for _, kind := range []string{"multi", "red"} {
-					t.Run(a.name+"/"+kind, func(t *testing.T) {
-						t.Parallel()
+					harness.Beside(t, a.name+"/"+kind, func(t *testing.T) {
 						s := &together{kind: kind}
 						name := strings.Join([]string{kind, version, a.name}, "/")
 						for i, site := range sites {

@@ -369,14 +369,12 @@ func suite(t *testing.T, s *site) {
 		if version == oldest && len(s.servers) > 1 && !s.sharded {
 			continue
 		}
-		t.Run("redisson-"+version, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, "redisson-"+version, func(t *testing.T) {
 			j := theJava(t, version)
 			redisson := j.open(t, s, "default", 0)
 			loadScripts(t, s, redisson)
 			for _, a := range adapters {
-				t.Run(a.name, func(t *testing.T) {
-					t.Parallel()
+				harness.Beside(t, a.name, func(t *testing.T) {
 					for _, test := range tests {
 						name := strings.Join([]string{test.name, version, a.name}, "/")
 						p := &pair{T: t, site: s, adapter: a, java: j, redisson: redisson, name: name}
@@ -391,8 +389,7 @@ func suite(t *testing.T, s *site) {
 // leaf runs a test beside others. sub, if not empty, is what its names have more than p's.
 func (p *pair) leaf(name, sub string, run func(*pair)) {
 	p.Helper()
-	p.Run(name, func(t *testing.T) {
-		t.Parallel()
+	harness.Beside(p.T, name, func(t *testing.T) {
 		leaf := *p
 		leaf.T = t
 		if sub != "" {

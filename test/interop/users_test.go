@@ -92,8 +92,7 @@ func (u *javaUser) take(lease time.Duration) {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		harness.FatalIf(u.t, !u.do(u.asks("set", request{Count: 1})).OK,
-			"Java could not set the latch %s", u.name)
+		harness.FatalIf(u.t, !u.do(u.asks("set", request{Count: 1})).OK, "Java could not set the latch %s", u.name)
 	case "semaphore", "permits":
 		u.do(u.asks("set", request{Count: 1}))
 		got := u.do(u.asks("acquire", request{Count: 1, Lease: lease.Milliseconds()}))
