@@ -137,15 +137,9 @@ func TestTheWitnessSeesTwoInside(t *testing.T) {
 	}
 }
 
-func TestStatistics(t *testing.T) {
-	v := []float64{5, 1, 4, 2, 3}
-	m, q, a := median(v), quantile(v, 0.99), mean(v)
-	harness.ErrorIf(t, m != 3 || q != 5 || a != 3, "median %v, p99 %v, mean %v", m, q, a)
-	if m := median([]float64{4, 1}); m != 2.5 {
-		t.Errorf("median of two: %v", m)
-	}
-	a, b := jain([]int{7, 7, 7}), jain([]int{9, 0, 0})
-	harness.ErrorIf(t, a != 1 || b < 0.333 || b > 0.334, "Jain: %v and %v", a, b)
+func TestTheMedian(t *testing.T) {
+	odd, even := median([]float64{5, 1, 4, 2, 3}), median([]float64{4, 1})
+	harness.ErrorIf(t, odd != 3 || even != 2.5, "median of five %v, of two %v", odd, even)
 }
 
 func TestMediansAreOfEachFigureByItself(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,28 +23,10 @@ const (
 )
 
 // sent counts the commands that clients have sent: those that no script of ours runs.
-func (c *crew) sent() (n int64) {
+func (c *crew) sent() int64 {
 	c.t.Helper()
-	for line := range strings.Lines(c.server.Must("INFO", "commandstats").(string)) {
-		name, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")
-		if !ok || !slices.Contains([]string{"evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe",
-			"ping", "script|load", "client|tracking"}, name) {
-			continue
-		}
-		calls, _, _ := strings.Cut(rest, ",")
-		n += harness.Must(strconv.ParseInt(calls, 10, 64))(c.t)
-	}
-	return n
-}
-
-// jain is Jain's index of fairness: 1 where all have as much, 1/n where one has all.
-func jain(x []float64) float64 {
-	var sum, squares float64
-	for _, v := range x {
-		sum += v
-		squares += v * v
-	}
-	return sum * sum / (float64(len(x)) * squares)
+	return c.server.Calls("evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe", "ping",
+		"script|load", "client|tracking")
 }
 
 // usual is for each waiter the reciprocal of how many acquisitions there usually were from one
@@ -71,17 +51,6 @@ func usual(order []harness.Visit) (shares []float64) {
 		shares = append(shares, share)
 	}
 	return shares
-}
-
-// meanAndP99 are of waits, in any order.
-func meanAndP99(waits []time.Duration) (mean, p99 time.Duration) {
-	waits = slices.Clone(waits)
-	slices.Sort(waits)
-	var sum time.Duration
-	for _, w := range waits {
-		sum += w
-	}
-	return sum / time.Duration(len(waits)), waits[int(math.Ceil(0.99*float64(len(waits))))-1]
 }
 
 // fairness is what a run came to.
@@ -190,10 +159,10 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 		f.least, f.most = min(f.least, n), max(f.most, n)
 		each = append(each, float64(n))
 	}
-	f.jain = jain(each)
+	f.jain = harness.Jain(each)
 	slices.SortFunc(order, func(a, b harness.Visit) int { return cmp.Compare(a.First, b.First) })
-	f.usual = jain(usual(order))
-	f.mean, f.p99 = meanAndP99(waits)
+	f.usual = harness.Jain(usual(order))
+	f.mean, f.p99 = time.Duration(harness.Mean(waits)), time.Duration(harness.Quantile(waits, 0.99))
 	return f
 }
 
@@ -225,8 +194,8 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		x    []float64
 		want float64
 	}{{[]float64{3, 3, 3, 3}, 1}, {[]float64{8, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
-		got := jain(tt.x)
-		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "jain(%v) = %v, want %v", tt.x, got, tt.want)
+		got := harness.Jain(tt.x)
+		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "harness.Jain(%v) = %v, want %v", tt.x, got, tt.want)
 	}
 	// Four in turn, one of which missed a hundred turns; and one that comes after each of the others.
 	var fair, favours []harness.Visit
@@ -236,15 +205,15 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		}
 		favours = append(favours, harness.Visit{Who: 1 + n%3}, harness.Visit{Who: 0})
 	}
-	if a, b := jain(usual(fair)), jain(usual(favours)); a < 0.98 || b > 0.9 {
+	if a, b := harness.Jain(usual(fair)), harness.Jain(usual(favours)); a < 0.98 || b > 0.9 {
 		t.Errorf("Jain's index of the usual shares is %v in turn, and %v with a favourite", a, b)
 	}
-	var waits []time.Duration
+	var waits []int
 	for i := range 200 {
-		waits = append(waits, time.Duration(200-i))
+		waits = append(waits, 200-i)
 	}
-	mean, p99 := meanAndP99(waits)
-	harness.ErrorIf(t, mean != 100 || p99 != 198, "mean %d, p99 %d; want 100 and 198", mean, p99)
+	mean, p99 := harness.Mean(waits), harness.Quantile(waits, 0.99)
+	harness.ErrorIf(t, mean != 100.5 || p99 != 198, "mean %v, p99 %v; want 100.5 and 198", mean, p99)
 }
 
 // stand starts a process whose one goroutine then stands in the queue as the n-th.

@@ -155,19 +155,7 @@ func closed(t testing.TB, d time.Duration, what string, ch <-chan struct{}) {
 }
 
 // scriptRuns tells how many scripts the server has run.
-func scriptRuns(srv *redistest.Server) (n int) {
-	info, _ := srv.Must("INFO", "commandstats").(string)
-	for l := range strings.Lines(info) {
-		for _, name := range []string{"eval", "evalsha"} {
-			if rest, ok := strings.CutPrefix(l, "cmdstat_"+name+":calls="); ok {
-				digits, _, _ := strings.Cut(rest, ",")
-				calls, _ := strconv.Atoi(digits)
-				n += calls
-			}
-		}
-	}
-	return n
-}
+func scriptRuns(srv *redistest.Server) int64 { return srv.Calls("eval", "evalsha") }
 
 // stays checks for d that ok holds: that something does NOT happen has no event.
 func stays(t testing.TB, d time.Duration, what string, ok func() bool) {
