@@ -34,9 +34,7 @@ type TLS struct {
 func NewTLS(t testing.TB) *TLS {
 	t.Helper()
 	x := &TLS{dir: t.TempDir(), pool: x509.NewCertPool()}
-	must := func(err error) {
-		check.FatalIf(t, err != nil, "redistest: TLS: %v", err)
-	}
+	must := func(err error) { check.FatalIf(t, err != nil, "redistest: TLS: %v", err) }
 	write := func(name, kind string, der []byte) {
 		must(os.WriteFile(filepath.Join(x.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	}

@@ -202,9 +202,8 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 					args = append(args, fmt.Sprint("n", from+i))
 				}
 				for _, g := range srv.Must(args...).([]any) {
-					if l := leases[from+int(g.(int64))-1]; l.Err() == nil {
-						t.Fatalf("the record of %s is gone and its lease is live", l.Name())
-					}
+					l := leases[from+int(g.(int64))-1]
+					harness.FatalIf(t, l.Err() == nil, "the record of %s is gone and its lease is live", l.Name())
 				}
 			}
 		}

@@ -202,9 +202,7 @@ type Refusal struct {
 func Refusals(t testing.TB, ring *delegation.Ring, audience string) []Refusal {
 	t.Helper()
 	good := Passport(t, ring, audience, nil)
-	changed := func(change func(*delegation.Passport)) []string {
-		return []string{Passport(t, ring, audience, change)}
-	}
+	changed := func(change func(*delegation.Passport)) []string { return []string{Passport(t, ring, audience, change)} }
 	moved := func(from, to time.Duration) []string {
 		return changed(func(p *delegation.Passport) { p.Issued, p.Expires = p.Issued.Add(from), p.Issued.Add(to) })
 	}
