@@ -533,7 +533,8 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		t.Fatal(len(entry), err)
 	}
 	p, err := middle.Checker(t, r, "stock").Check(ctx, entry)
-	check.FatalIf(t, err != nil || p.Delegations[0].Name != "orders:42" || p.Delegations[1].Name != long[:delegation.MaxName-1]+"5",
+	check.FatalIf(t, err != nil || p.Delegations[0].Name != "orders:42" ||
+		p.Delegations[1].Name != long[:delegation.MaxName-1]+"5",
 		"%+v, %v", p, err)
 	e := events[0]
 	check.ErrorIf(t, e.Delegations != len(p.Delegations) || e.Delegations+e.LeftOut != 9 || e.LeftOut < 4,

@@ -269,7 +269,9 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"WithWait":          func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithWait(time.Second)) },
 		"WithMaxClientWait": func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithMaxClientWait()) },
 		"WithFailOpen":      func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithFailOpen()) },
-		"WithReaders":       func() { grpclock.StreamDelegationInterceptor(s.Locks, c, grpclock.WithReaders(s.Locks, unary)) },
+		"WithReaders": func() {
+			grpclock.StreamDelegationInterceptor(s.Locks, c, grpclock.WithReaders(s.Locks, unary))
+		},
 		"WithLockOptions": func() {
 			grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithLockOptions(mortise.WithLease(time.Second)))
 		},

@@ -411,7 +411,8 @@ func readers(s *site) {
 func replaced(s *site) {
 	s.never()
 	release := s.Hold()
-	client := s.unary(grpclock.WithErrorHandler(func(_ context.Context, method string, st *status.Status, cause error) error {
+	client := s.unary(grpclock.WithErrorHandler(func(_ context.Context, method string, st *status.Status,
+		cause error) error {
 		check.ErrorIf(s, method != unary || st.Code() != codes.Aborted || !errors.Is(cause, mortise.ErrNotAcquired),
 			"%s %v %v", method, st, cause)
 		return status.Error(codes.AlreadyExists, "mine")

@@ -441,16 +441,20 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 	i, c, locks := middle.Issuer(t, middle.Ring(t, "k1")), middle.Checker(t, middle.Ring(t, "k1"),
 		"b"), middle.InMemory(t, memory.New())
 	middle.Panic(t, "httplock: ", map[string]func(){
-		"no issuer":         func() { httplock.NewTransport(nil, nil, nil) },
-		"no scheme":         func() { httplock.NewTransport(nil, i, httplock.Origins{"stock.internal": "stock"}) },
-		"a path":            func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal/x": "stock"}) },
-		"a query":           func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal?x": "stock"}) },
-		"a user":            func() { httplock.NewTransport(nil, i, httplock.Origins{"https://u@stock.internal": "stock"}) },
-		"another scheme":    func() { httplock.NewTransport(nil, i, httplock.Origins{"ftp://stock.internal": "stock"}) },
-		"no host":           func() { httplock.NewTransport(nil, i, httplock.Origins{"https://:443": "stock"}) },
-		"no name":           func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal": ""}) },
-		"a long name":       func() { httplock.NewTransport(nil, i, httplock.Origins{"https://x": strings.Repeat("x", 256)}) },
-		"one, two names":    func() { httplock.NewTransport(nil, i, httplock.Origins{"https://x": "a", "https://x:443": "b"}) },
+		"no issuer":      func() { httplock.NewTransport(nil, nil, nil) },
+		"no scheme":      func() { httplock.NewTransport(nil, i, httplock.Origins{"stock.internal": "stock"}) },
+		"a path":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal/x": "stock"}) },
+		"a query":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal?x": "stock"}) },
+		"a user":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://u@stock.internal": "stock"}) },
+		"another scheme": func() { httplock.NewTransport(nil, i, httplock.Origins{"ftp://stock.internal": "stock"}) },
+		"no host":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://:443": "stock"}) },
+		"no name":        func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal": ""}) },
+		"a long name": func() {
+			httplock.NewTransport(nil, i, httplock.Origins{"https://x": strings.Repeat("x", 256)})
+		},
+		"one, two names": func() {
+			httplock.NewTransport(nil, i, httplock.Origins{"https://x": "a", "https://x:443": "b"})
+		},
 		"no client":         func() { httplock.AcceptDelegations(nil, c) },
 		"no checker":        func() { httplock.AcceptDelegations(locks, nil) },
 		"WithWait":          func() { httplock.AcceptDelegations(locks, c, httplock.WithWait(time.Second)) },
@@ -458,7 +462,9 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"WithStatus":        func() { httplock.AcceptDelegations(locks, c, httplock.WithStatus(409)) },
 		"WithStatus(200)":   func() { httplock.WithStatus(200) },
 		"WithReaders":       func() { httplock.AcceptDelegations(locks, c, httplock.WithReaders(locks)) },
-		"WithLockOptions":   func() { httplock.AcceptDelegations(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second))) },
-		"WithFailOpen":      func() { httplock.AcceptDelegations(locks, c, httplock.WithFailOpen()) },
+		"WithLockOptions": func() {
+			httplock.AcceptDelegations(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second)))
+		},
+		"WithFailOpen": func() { httplock.AcceptDelegations(locks, c, httplock.WithFailOpen()) },
 	})
 }

@@ -61,7 +61,8 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 func TestAcceptRemovesItFromTheTrailerToo(t *testing.T) {
 	locks := middle.InMemory(t, memory.New())
 	checker := middle.Checker(t, middle.Ring(t, "k1"), "stock")
-	srv := serveByHand(t, httplock.AcceptDelegations(locks, checker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := serveByHand(t, httplock.AcceptDelegations(locks, checker)(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
 		before := len(r.Trailer)
 		_, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, before, " ", err, " ", r.Trailer)
