@@ -206,7 +206,8 @@ const (
 )
 
 var operations = []operation{
-	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: lockAndUnlock(mortise.LockerOption{})},
+	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
+		prepare: lockAndUnlock(mortise.LockerOption{})},
 	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 9}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			return func() error { return ended(b.Lock(context.Background(), "n")) }
