@@ -161,8 +161,8 @@ func readWriteIsAnotherKind(p *pair) {
 			harness.CheckIsf(p, harness.Err(g.of(k.kind).TryLock(context.Background(), p.name)), mortise.ErrWrongKind,
 				"%s lock held, TryLock of the %s kind", kind, k.java)
 		}
-		harness.CheckIsf(p, harness.Err(g.Inspect(context.Background(), p.name)), mortise.ErrWrongKind,
-			"%s lock held, Inspect", kind)
+		s := g.inspect(p.name)
+		harness.ErrorIf(p, !s.Held || s.Writing != (kind == "write"), "%s lock held, Inspect: %+v", kind, s)
 		harness.CheckIsf(p, harness.Err(g.ForceUnlock(context.Background(), p.name)), mortise.ErrWrongKind,
 			"%s lock held, ForceUnlock", kind)
 		j.held(kind + ", after Go tried")
