@@ -207,7 +207,7 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 			must(t, inner.Unlock(ctx))
 		}, sent: 3},
 		"lent": {then: func(t *testing.T, c *Client, l *Lease) {
-			l.held().(*lease.Hold).Tenure.Lent.Store(true) // as Delegations does; it is not handed over at all
+			l.held().(*lease.Hold).Tenure.Delegated.Store(true) // as Delegations does; it is not handed over at all
 		}, sent: 2},
 	} {
 		t.Run(name, func(t *testing.T) {

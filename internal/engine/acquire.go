@@ -13,21 +13,21 @@ import (
 
 // grant is what asking the store for a lock came to.
 type grant struct {
-	owner   string // for which it was asked
-	reply   reply
-	granted bool
-	token   int64
-	sent    clock.Instant // before the first request that may have got the lease
-	asked   clock.Instant // before the last request
-	first   clock.Instant // before the first request; zero if none was sent
-	checkAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
-	late    int           // requests whose outcome is unknown
-	until   int64         // when the last of them can no longer take effect (monotonic)
-	passed  bool          // by the tenure before, within the process
-	changes int           // of the record, that were told before it was passed
-	slot    limiter
-	left    bool // its caller left while it was on its way
-	err     error
+	owner    string // for which it was asked
+	reply    reply
+	granted  bool
+	token    int64
+	sent     clock.Instant // before the first request that may have got the lease
+	asked    clock.Instant // before the last request
+	first    clock.Instant // before the first request; zero if none was sent
+	verifyAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
+	late     int           // requests whose outcome is unknown
+	until    int64         // when the last of them can no longer take effect (monotonic)
+	handed   bool          // by the tenure before, within the process
+	changes  int           // of the record, that were told before it was handed on
+	slot     limiter
+	left     bool // its caller left while it was on its way
+	err      error
 }
 
 // heard notes what the last request came to.
@@ -37,11 +37,11 @@ func (g *grant) heard(reply *reply, err error, ttl time.Duration) {
 		return
 	}
 	g.reply, g.granted, g.token = *reply, reply.Granted, reply.Token
-	g.checkAt = checkAt(g.asked, reply.VerifyAfter)
+	g.verifyAt = verifyAt(g.asked, reply.VerifyAfter)
 }
 
-// checkAt is when a grant that was asked for then is to be verified. Those of one period are verified together.
-func checkAt(asked clock.Instant, within time.Duration) int64 {
+// verifyAt is when a grant that was asked for then is to be verified. Those of one period are verified together.
+func verifyAt(asked clock.Instant, within time.Duration) int64 {
 	if within <= 0 {
 		return 0
 	}
@@ -214,8 +214,8 @@ func (c *question) finish(err error) error {
 	return nil
 }
 
-// orphan disposes of a grant whose caller has left.
-func (c *question) orphan() {
+// dispose releases a grant whose caller has left.
+func (c *question) dispose() {
 	if c.grant.reply.Enrolled {
 		c.engine.names.enrolledBehind(c.topic())
 	}
@@ -249,7 +249,7 @@ func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
 	t := c.tenure()
 	h := &t.First
 	c.hold(h, ctx, c.grant.sent)
-	if c.grant.passed {
+	if c.grant.handed {
 		h.Since = c.grant.asked
 	}
 	t.Start(c.grant.sent, h)
@@ -261,7 +261,7 @@ func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
 	}
 	c.admit(t, now)
 	t.Attach(h)
-	if c.grant.passed && c.grant.changes != t.name.Changes {
+	if c.grant.handed && c.grant.changes != t.name.Changes {
 		t.verify()
 	}
 	t.reschedule()
@@ -285,7 +285,7 @@ func (c *question) tenure() *tenure {
 	case backend.KindWrite:
 		t.Mode = lease.Admitting
 	case backend.KindDelegated:
-		t.Lent.Store(true)
+		t.Delegated.Store(true)
 		if c.delegation.Token != 0 {
 			t.Fence = lease.Fence{Token: c.delegation.Token, Drawn: true}
 		}
@@ -298,8 +298,8 @@ func (c *question) tenure() *tenure {
 	if g.late > 0 {
 		t.trouble = &trouble{tenure: t, late: g.late, until: g.until}
 	}
-	if g.checkAt != 0 {
-		t.Plan.CheckAt = g.checkAt
+	if g.verifyAt != 0 {
+		t.Plan.VerifyAt = g.verifyAt
 	}
 	return t
 }
@@ -324,7 +324,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 				n.Hold(true)
 			}
 		}
-		if !c.grant.passed {
+		if !c.grant.handed {
 			n.budget.Refill(n.queue())
 		}
 	}

@@ -35,7 +35,7 @@ type callMarks struct {
 	contended bool // the observer knows that it waits
 	endless   bool // the store said last that only a release will help
 	claims    bool // a refusal of it keeps fresh readers out
-	relays    bool // it may be handed a record within the process, and be told of releases in turn
+	relays    bool // it may be handed a record within the process, and its client may enrol
 	enrols    bool // a refusal leaves its client's entry in the store's queue
 }
 
@@ -71,7 +71,7 @@ func (e *Engine) Acquire(ctx, wait context.Context, r Request) (h *lease.Handle,
 	case c.Try:
 		h, err = c.tryOnce()
 	case c.Family == backend.KindFair:
-		h, err = c.waitInLine()
+		h, err = c.queueUpFair()
 	default:
 		h, err = c.queueUp()
 	}

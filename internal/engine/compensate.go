@@ -88,12 +88,12 @@ type debt struct {
 }
 
 // compensate releases what a debt's owner holds until it has found all of it or it can no longer matter, because what
-// would have been got has run out. Owner ids are never used again (nor are those passed on of which something is on
+// would have been got has run out. Owner ids are never used again (nor are those handed on of which something is on
 // its way), so it cannot hit another. It is called with the mutex.
 func (s *renewer) compensate(d debt) {
 	e := s.engine
 	if d.family == backend.KindFair {
-		s.leaveLine(d)
+		s.leaveFairQueue(d)
 		return
 	}
 	q := backend.ReleaseRequest{Name: d.name, Owner: d.owner, Undo: d.late > 0}
@@ -114,7 +114,7 @@ func (s *renewer) compensate(d debt) {
 
 // leaveLine takes an owner out of a fair lock's queue, and releases the lock if it holds it. One answer is enough after
 // the debt's requests can no longer take effect, as it is if none is late. It is called with the mutex.
-func (s *renewer) leaveLine(d debt) {
+func (s *renewer) leaveFairQueue(d debt) {
 	e := s.engine
 	fair := e.store.can.Fair
 	if fair == nil {

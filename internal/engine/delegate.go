@@ -14,12 +14,13 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// A lock is entered from another process by an owner of its own, nested in the store under the one whose delegation
-// came with the call: counts being absolute, two processes that raised one would both be in. The process that
-// delegated does likewise from then on, so that a count that was lent never rises: no later hold can be taken for the
-// delegated one, and one order in the store is that of all that enter.
+// A lock is entered from another process by an owner of its own, nested in the store under the one whose
+// delegation came with the call: counts being absolute, two processes that raised one would both be in. The
+// process that delegated does likewise from then on, so that a count that was delegated never rises: no later
+// hold can be taken for the delegated one, and one order in the store is that of all that enter.
 
-// Delegation says which hold of a lock a call comes from. It has the fields of mortise.Delegation, which documents them.
+// Delegation says which hold of a lock a call comes from. It has the fields of mortise.Delegation, which
+// documents them.
 type Delegation struct {
 	Name    string
 	Owner   string
@@ -155,13 +156,13 @@ func (g *gathering) hold(h *lease.Hold) {
 		return
 	}
 	g.seen[key] = true
-	if delegation, ok := lend(h); ok {
+	if delegation, ok := delegate(h); ok {
 		g.delegations = append(g.delegations, delegation)
 	}
 }
 
-// lend makes a delegation on h, if it is live and of a kind that is entered from elsewhere.
-func lend(h *lease.Hold) (Delegation, bool) {
+// delegate makes a delegation on h, if it is live and of a kind that is entered from elsewhere.
+func delegate(h *lease.Hold) (Delegation, bool) {
 	t := of(h)
 	e := t.engine
 	if key := t.Key; key.Record != uint8(backend.KindLock) || e.store.can.Delegation == nil || h.Err() != nil {
@@ -172,8 +173,8 @@ func lend(h *lease.Hold) (Delegation, bool) {
 	if h.Cause != nil {
 		return Delegation{}, false // meanwhile
 	}
-	if !t.Lent.Load() {
-		t.Lend()
+	if !t.Delegated.Load() {
+		t.Delegate()
 		if t.Stale {
 			t.troubled().repairSoon(e.Now().Mono)
 			t.reschedule()
@@ -206,8 +207,8 @@ func (e *Engine) Enters(ctx context.Context, name string) bool {
 	return false
 }
 
-// enterLent takes the lock under h, whose tenure was lent. It reports ended if h has ended.
-func (c *call) enterLent(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
+// enterAsCallee takes the lock under h, whose tenure was delegated. It reports ended if h has ended.
+func (c *call) enterAsCallee(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
 	e, t, family := c.engine, of(h), c.Family
 	c.outer = h
 	if h.Err() == nil {
@@ -250,7 +251,7 @@ func (c *call) enterDelegated(x Delegation) (*lease.Handle, error) {
 }
 
 func (c *call) delegationEnded() error {
-	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold was "+
-		"unlocked or lost, its lease ran out, or the delegation's token is none", fail.DelegationEnded,
+	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold "+
+		"was unlocked or lost, its lease ran out, or the delegation's token is none", fail.DelegationEnded,
 		fail.Shorten(c.delegation.Owner))
 }

@@ -88,13 +88,13 @@ func TestARepetitionIsSentOnceThoughTheProcessStoodStillInShutdown(t *testing.T)
 func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	e := open(t, memory.New())
 	defer shut(e)
-	first, second := e.names.lines.newPlace("n"), e.names.lines.newPlace("n")
+	first, second := e.names.fair.newPlace("n"), e.names.fair.newPlace("n")
 	e.lock()
-	l := &line{engine: e, name: "n"}
-	for _, p := range []*place{first, second} {
+	l := &fairQueue{engine: e, name: "n"}
+	for _, p := range []*fairTicket{first, second} {
 		p.at = l.standing.PushBack(p)
 	}
-	e.names.lines.all["n"] = l
+	e.names.fair.all["n"] = l
 	n := e.names.of(second.topic)
 	n.expect()
 	w := new(waiter)
@@ -104,7 +104,7 @@ func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	n.Asks()
 	second.look = e.Now().Mono + int64(time.Hour)
 	e.unlock()
-	e.names.lines.leave("n", first)
+	e.names.fair.leave("n", first)
 	e.lock()
 	defer e.unlock()
 	if asks, _ := n.Next(e.Now().Mono); asks != &w.Ticket || len(told) != 1 {
@@ -112,7 +112,7 @@ func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	}
 	n.Leave(&w.Ticket)
 	e.names.tidy(n)
-	delete(e.names.lines.all, "n")
+	delete(e.names.fair.all, "n")
 }
 
 // The record is removed after Unlock has begun and before the record is passed on, and that is told: the successor
@@ -174,11 +174,11 @@ func TestAChangeHeardBeforeASuccessorTakesItUpIsNotForgotten(t *testing.T) {
 		u.begin()
 		x.begin()
 		x.handoff.to.handed = &grant{
-			granted: true, passed: true, owner: tn.Owner, asked: e.Now(), changes: x.handoff.changes,
+			granted: true, handed: true, owner: tn.Owner, asked: e.Now(), changes: x.handoff.changes,
 			sent: tn.Deadline.Add(clock.Margin(tn.TTL) - tn.TTL),
 		}
 		e.calls.running++
-		tn.State, tn.passed = lease.Over, true
+		tn.State, tn.handed = lease.Over, true
 		tn.name.Changes++ // and the record is gone
 		tn.vacate(true)
 		tn.Leave()

@@ -17,91 +17,91 @@ const (
 	keepPlace = 5 * time.Minute
 	// keepLongest is for how long it is kept with WithWait. A call that waits longer asks meanwhile.
 	keepLongest = 24 * time.Hour
-	// maxAhead is how many places of a name are listened for ahead of need, and how many are given up at once.
+	// maxAhead is how many tickets of a name are listened for ahead of need, and how many are given up at once.
 	maxAhead = 16
 	// lineIdle is how long those are kept that no call has needed.
 	lineIdle = time.Second
 )
 
-// line is what a client keeps of a fair lock's queue: its own places in it. Each is an owner's, and told of its turn
+// fairQueue is what a client keeps of a fair lock's queue: its own tickets. Each is an owner's, and told of its turn
 // on a channel of its own. An owner's id is never used again, so to listen for each would cost two commands more for
 // each Lock, and one to ask again once it is heard. Therefore ids are chosen ahead, and listened for many at a time; a
 // call that then asks need not ask again. Guarded by the engine's mutex.
-type line struct {
+type fairQueue struct {
 	engine   *Engine
 	name     string
-	standing list.List                // of *place: the waiters, in the order in which they came
-	numbered int                      // numbers those
-	ahead    []*place                 // for those to come
-	spent    []backend.Topic          // of those that have left: given up many at a time
-	kept     map[backend.Topic]*place // all that is listened for
-	block    int                      // how many to have ahead
+	standing list.List                     // of *fairTicket: the waiters, in the order in which they came
+	numbered int                           // numbers those
+	ahead    []*fairTicket                 // for those to come
+	spent    []backend.Topic               // of those that have left: given up many at a time
+	kept     map[backend.Topic]*fairTicket // all that is listened for
+	block    int                           // how many to have ahead
 	used     int64
 	timer    timerq.Timer
 }
 
-// lines are those of all fair locks that calls wait for.
-type lines struct {
+// fairQueues are those of all fair locks that calls wait for.
+type fairQueues struct {
 	engine *Engine
-	all    map[string]*line
+	all    map[string]*fairQueue
 }
 
-// place is where one call stands that waits for a fair lock, for the whole of its wait. Guarded by the engine's
+// fairTicket is where one call stands that waits for a fair lock, for the whole of its wait. Guarded by the engine's
 // mutex but for grant, which is of its requests: the waiting call's, or the one's that finds the reply that it did not
 // wait for.
-type place struct {
+type fairTicket struct {
 	owner  string
 	topic  backend.Topic
 	live   bool          // its topic is watched
-	at     *list.Element // in the line; nil if it does not stand there
+	at     *list.Element // in the queue; nil if it does not stand there
 	number int           // among those that stand there
-	// look is when it asks again if it is the first of this client's in line, though nothing happened (monotonic); 0
+	// look is when it asks again if it is the first of this client's, though nothing happened (monotonic); 0
 	// if it has not been refused.
 	look int64
 
-	grant  grant
-	taken  bool // the store has given it a place, or the lock
-	orphan bool // the reply is found by another, which then leaves the line
+	grant     grant
+	taken     bool // the store has given it a place, or the lock
+	abandoned bool // the reply is found by another goroutine, which then leaves the queue
 }
 
 // first is the waiter of this client that came first; nil if there is none.
-func (l *line) first() *place {
+func (l *fairQueue) first() *fairTicket {
 	if front := l.standing.Front(); front != nil {
-		return front.Value.(*place)
+		return front.Value.(*fairTicket)
 	}
 	return nil
 }
 
 // before is how many waiters of this client came before p, about: waiters that left are counted.
-func (l *line) before(p *place) int {
+func (l *fairQueue) before(p *fairTicket) int {
 	if p.at == nil {
 		return 0
 	}
 	return p.number - l.first().number
 }
 
-func (s *lines) newPlace(name string) *place {
+func (s *fairQueues) newPlace(name string) *fairTicket {
 	owner := s.engine.OwnerID()
-	return &place{owner: owner, topic: backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}}
+	return &fairTicket{owner: owner, topic: backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}}
 }
 
-// fairCall is a call's question for a place, a pending command.
+// fairCall is a call's question with a ticket, a pending command.
 type fairCall struct {
 	*question
-	place *place
+	place *fairTicket
 }
 
 // waitInLine waits for a fair lock. Each call asks for itself, since the store has the order. If its lease ran
-// out before the call heard of it, it goes to the end of the line.
-func (c *call) waitInLine() (*lease.Handle, error) {
+// out before the call heard of it, it goes to the end of the queue.
+func (c *call) queueUpFair() (*lease.Handle, error) {
 	e := c.engine
 	if c.place = keepPlace; c.Wait > 0 {
 		c.place = clock.CeilMilli(min(c.Wait, keepLongest))
 	}
-	e.begin() // Shutdown waits until it has left the line
+	e.begin() // Shutdown waits until it has left the queue
 	defer e.end()
 	for n := 0; ; n++ {
-		f := &fairCall{question: &c.asks, place: e.names.lines.find(c.Name)}
+		f := &fairCall{question: &c.asks, place: e.names.fair.find(c.Name)}
 		var h *lease.Hold
 		var late error // not nil: it was granted, too late
 		err := c.waitIn(f.place.topic, func() (a Answer, err error) {
@@ -111,10 +111,10 @@ func (c *call) waitInLine() (*lease.Handle, error) {
 			}
 			return a, err
 		})
-		if h == nil && !f.place.orphan {
+		if h == nil && !f.place.abandoned {
 			f.abandon()
 		}
-		e.names.lines.leave(c.Name, f.place)
+		e.names.fair.leave(c.Name, f.place)
 		switch {
 		case err != nil:
 			return nil, err
@@ -137,7 +137,7 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 	defer c.grant.leaveUnless(&returned)
 	err := e.carryOut(c.wait, f, false)
 	if returned = true; err != nil {
-		p.orphan = true
+		p.abandoned = true
 		return nil, Answer{}, err
 	}
 	g := &c.grant
@@ -146,7 +146,7 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 	case g.err != nil:
 		return nil, Answer{Failure: g.err}, nil
 	case !g.granted:
-		e.names.lines.join(c.Name, p)
+		e.names.fair.join(c.Name, p)
 		return nil, Answer{Left: g.reply.Remaining, Look: f.nextLook()}, nil
 	case c.wait.Err() != nil:
 		return nil, Answer{}, fail.Gone(c.wait)
@@ -161,14 +161,14 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 	return nil, Answer{Got: true, Failure: err}, nil
 }
 
-func (f *fairCall) orphan() {
+func (f *fairCall) dispose() {
 	f.place.note(&f.grant)
 	f.abandon()
 }
 
 // note keeps what a request came to. Its outcome being unknown is not forgotten for a later one's being known: a
 // refusal says only that none had got the lock by then.
-func (p *place) note(g *grant) {
+func (p *fairTicket) note(g *grant) {
 	p.grant = grant{sent: g.sent, late: g.late, until: g.until}
 	p.taken = p.taken || g.err == nil
 	switch {
@@ -191,7 +191,7 @@ func (f *fairCall) nextLook() time.Duration {
 	}
 	e.lock()
 	f.place.look = e.Now().Mono + int64(look)
-	if l := e.names.lines.all[c.Name]; l != nil && reply.Remaining > 0 { // held: one of this client's looks, the first
+	if l := e.names.fair.all[c.Name]; l != nil && reply.Remaining > 0 { // held: one of this client's looks, the first
 		look += time.Duration(l.before(f.place)) * lookAgain
 	}
 	e.unlock()
@@ -201,7 +201,7 @@ func (f *fairCall) nextLook() time.Duration {
 	return look
 }
 
-// abandon undoes, in the background, what the place's requests came to, or may yet.
+// abandon undoes, in the background, what the ticket's requests came to, or may yet.
 func (f *fairCall) abandon() {
 	p, e := f.place, f.engine
 	late := p.grant.late
@@ -213,11 +213,11 @@ func (f *fairCall) abandon() {
 	}
 	e.lock()
 	defer e.unlock()
-	e.renewer.leaveLine(debt{name: f.Name, owner: p.owner, place: f.call.place, late: late, until: p.grant.until})
+	e.renewer.leaveFairQueue(debt{name: f.Name, owner: p.owner, place: f.call.place, late: late, until: p.grant.until})
 }
 
-// find returns a place that is listened for already, if there is one.
-func (s *lines) find(name string) *place {
+// find returns a ticket that is listened for already, if there is one.
+func (s *fairQueues) find(name string) *fairTicket {
 	e := s.engine
 	e.lock()
 	defer e.unlock()
@@ -233,12 +233,12 @@ func (s *lines) find(name string) *place {
 }
 
 // join notes that p stands in the queue, and has it listened for, with some more.
-func (s *lines) join(name string, p *place) {
+func (s *fairQueues) join(name string, p *fairTicket) {
 	e := s.engine
 	e.lock()
 	l := s.all[name]
 	if l == nil {
-		l = &line{engine: e, name: name, kept: make(map[backend.Topic]*place)}
+		l = &fairQueue{engine: e, name: name, kept: make(map[backend.Topic]*fairTicket)}
 		s.all[name] = l
 	}
 	if e.calls.shut || p.at != nil {
@@ -260,7 +260,7 @@ func (s *lines) join(name string, p *place) {
 }
 
 // listen chooses the topics that are to be watched for p, and ahead of need.
-func (l *line) listen(p *place) (topics []backend.Topic) {
+func (l *fairQueue) listen(p *fairTicket) (topics []backend.Topic) {
 	if l.kept[p.topic] == nil {
 		l.kept[p.topic] = p
 		topics = append(topics, p.topic)
@@ -269,7 +269,7 @@ func (l *line) listen(p *place) (topics []backend.Topic) {
 		return topics
 	}
 	for len(l.ahead) < l.block {
-		next := l.engine.names.lines.newPlace(l.name)
+		next := l.engine.names.fair.newPlace(l.name)
 		l.kept[next.topic] = next
 		l.ahead = append(l.ahead, next)
 		topics = append(topics, next.topic)
@@ -279,7 +279,7 @@ func (l *line) listen(p *place) (topics []backend.Topic) {
 }
 
 // leave notes that no call stands at p any more.
-func (s *lines) leave(name string, p *place) {
+func (s *fairQueues) leave(name string, p *fairTicket) {
 	e := s.engine
 	e.lock()
 	defer e.unlock()
@@ -307,9 +307,9 @@ func (s *lines) leave(name string, p *place) {
 	}
 }
 
-// succeed has the place that is first of this client's now look as the first does: it asked when others were before it
+// succeed has the ticket that is first of this client's now look as the first does: it asked when others were before it
 // that would, and the holder by then may be dead.
-func (l *line) succeed() {
+func (l *fairQueue) succeed() {
 	p := l.first()
 	if p == nil {
 		return
@@ -324,8 +324,8 @@ func (l *line) succeed() {
 	}
 }
 
-// Fire forgets a line that no call has needed for a while.
-func (l *line) Fire(now clock.Instant) {
+// Fire forgets a queue that no call has needed for a while.
+func (l *fairQueue) Fire(now clock.Instant) {
 	e := l.engine
 	idle := l.standing.Len() == 0 && e.names.records[lockTopic(l.name)].holder() == nil
 	if !e.calls.shut && (!idle || now.Mono < l.used+int64(lineIdle)) {
@@ -335,7 +335,7 @@ func (l *line) Fire(now clock.Instant) {
 		e.renewer.timers.Put(&l.timer, l.used+int64(lineIdle), l)
 		return
 	}
-	delete(e.names.lines.all, l.name)
+	delete(e.names.fair.all, l.name)
 	for t := range l.kept {
 		e.after(func() { e.names.watches.sync(t) })
 	}
@@ -343,7 +343,7 @@ func (l *line) Fire(now clock.Instant) {
 }
 
 // listening notes that t is watched.
-func (l *line) listening(t backend.Topic) {
+func (l *fairQueue) listening(t backend.Topic) {
 	switch {
 	case t.Kind == backend.KindFair && l.kept[t] != nil:
 		l.kept[t].live = true
@@ -352,8 +352,8 @@ func (l *line) listening(t backend.Topic) {
 	}
 }
 
-// notify has the first in line ask.
-func (l *line) notify() {
+// notify has the first ask.
+func (l *fairQueue) notify() {
 	if p := l.first(); p != nil {
 		l.engine.names.notify(p.topic)
 	}
@@ -361,7 +361,7 @@ func (l *line) notify() {
 
 // barged notes that the plain lock was released, which its queue may not have been told of. A request for a free lock
 // out of turn has the first in the queue told.
-func (s *lines) barged(t backend.Topic) {
+func (s *fairQueues) barged(t backend.Topic) {
 	if l := s.all[t.Name]; l != nil && t.Kind == backend.KindLock {
 		l.notify()
 	}

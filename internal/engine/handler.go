@@ -36,7 +36,7 @@ func (h *handler) Watching(t backend.Topic) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	if l := e.names.lines.all[t.Name]; l != nil {
+	if l := e.names.fair.all[t.Name]; l != nil {
 		l.listening(t)
 	}
 	if w := e.names.watches.all[t]; w != nil {
@@ -50,7 +50,7 @@ func (h *handler) Released(t backend.Topic) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	e.names.lines.barged(t)
+	e.names.fair.barged(t)
 	h.heard(t, nil)
 }
 
@@ -75,7 +75,7 @@ func (h *handler) Served(t backend.Topic, place backend.QueuePlace) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	e.names.lines.barged(t)
+	e.names.fair.barged(t)
 	n := e.names.records[t]
 	switch {
 	case n.first() == nil:
@@ -98,7 +98,7 @@ func (h *handler) Changed(t backend.Topic) {
 	if n := e.names.records[t]; n != nil {
 		h.changed(n)
 	}
-	e.names.checkNested(t)
+	e.names.verifyEntered(t)
 }
 
 // ChangedAll tells that any record may have changed.
@@ -108,7 +108,7 @@ func (h *handler) ChangedAll() {
 	defer e.unlock()
 	for _, n := range e.names.records {
 		h.changed(n)
-		if t := n.holder(); t != nil && t.Lent.Load() {
+		if t := n.holder(); t != nil && t.Delegated.Load() {
 			t.verify()
 		}
 	}
@@ -162,10 +162,10 @@ func (h *handler) changedRW(n *name) {
 	ask(now)
 }
 
-// checkNested has the store asked whether tenures that entered under another still hold what they hold.
-func (s *names) checkNested(t backend.Topic) {
+// verifyEntered has the store asked whether tenures that entered under another still hold what they hold.
+func (s *names) verifyEntered(t backend.Topic) {
 	if t.Kind == backend.KindLock {
-		for x := range s.nested[t.Name] {
+		for x := range s.entered[t.Name] {
 			x.hinted()
 		}
 	}

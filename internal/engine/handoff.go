@@ -40,14 +40,14 @@ func newHandoff(t *tenure) *handoff {
 	if w == nil || w.call == nil || w.call.ttl < t.TTL {
 		return nil
 	}
-	if l := e.names.lines.all[n.topic.Name]; l != nil && l.standing.Len() > 0 {
+	if l := e.names.fair.all[n.topic.Name]; l != nil && l.standing.Len() > 0 {
 		return nil // fair waiters wait for the same lock
 	}
 	h := &handoff{
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
 		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
-	h.isLocal = h.passes(h.sent) && n.budget > 0
+	h.isLocal = h.fits(h.sent) && n.budget > 0
 	h.req = backend.ServeRequest{
 		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
 		Yield: n.budget <= 0, Enrols: e.names.watches.confirmed(n.topic),
@@ -67,15 +67,16 @@ func handsOff(t *tenure) bool {
 // localWithin is for how long after the store's last word on a lease its record goes on without a command.
 const localWithin = 250 * time.Millisecond
 
-// passes reports whether the waiter can go on where t, h.from, ends: with t's record in the store as it is, under t's
-// id, which stands for one visit of this client then. What the store said, it said just now, so the waiter's lease is
-// as long as one that it would get; and nothing of t's is on its way, nor does another have t's id from t, that could
-// touch the waiter's lock: t was held once, was not lent, asked for nothing twice, and no renewal is being answered.
-func (h *handoff) passes(now clock.Instant) bool {
+// fits reports whether the waiter can go on where t, h.from, ends: with t's record in the store as it is, under
+// t's id, which stands for one visit of this client then. What the store said, it said just now, so the waiter's
+// lease is as long as one that it would get; and nothing of t's is on its way, nor does another have t's id from
+// t, that could touch the waiter's lock: t was held once, was not delegated, asked for nothing twice, and no
+// renewal is being answered.
+func (h *handoff) fits(now clock.Instant) bool {
 	t, c := h.from, h.to.call
 	renewedOnly := t.First.Marks.Watchdog && t.First.MaxHold == 0 && !t.Fence.Drawn
 	wantsTheSame := c.Lease == 0 && c.MaxHold == 0 && !c.Fenced
-	undisturbed := !t.Entered() && !t.Lent.Load() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
+	undisturbed := !t.Entered() && !t.Delegated.Load() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
 	return renewedOnly && wantsTheSame && undisturbed &&
 		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)
 }
@@ -91,19 +92,19 @@ func (h *handoff) local() bool {
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
-	if !handsOff(t) || t.Waited() || n.first() != h.to || n.Changes != h.changes || !h.passes(now) {
+	if !handsOff(t) || t.Waited() || n.first() != h.to || n.Changes != h.changes || !h.fits(now) {
 		return false
 	}
-	g := &grant{granted: true, passed: true, owner: t.Owner, asked: now, changes: h.changes}
+	g := &grant{granted: true, handed: true, owner: t.Owner, asked: now, changes: h.changes}
 	g.sent = t.Deadline.Add(clock.Margin(t.TTL) - t.TTL)
-	if t.Plan.CheckAt != clock.Never {
-		g.checkAt = t.Plan.CheckAt
+	if t.Plan.VerifyAt != clock.Never {
+		g.verifyAt = t.Plan.VerifyAt
 	}
 	h.to.handed = g
 	e.calls.running++
 	n.budget.Spend()
 	t.State = lease.Over
-	t.passed = true
+	t.handed = true
 	t.vacate(true)
 	t.Leave()
 	return true
@@ -114,14 +115,14 @@ func (h *handoff) send(ctx context.Context) (backend.ServeReply, error) {
 	return h.from.engine.store.can.Queue.Serve(ctx, h.req)
 }
 
-// settle passes on what it came to, with the mutex; held tells whether a release that followed found the lock held,
+// settle hands on what it came to, with the mutex; held tells whether a release that followed found the lock held,
 // so that the handoff has not run. It reports whether the first waiter is to ask the store now. What was got for a
 // waiter that has left goes back. Shutdown waits for a waiter that was handed the lock and does not know it yet.
 func (h *handoff) settle(held bool) (ask bool) {
 	t, w := h.from, h.to
 	e, n := t.engine, t.name
 	g := &grant{
-		owner: h.owner, passed: true, granted: h.reply.Granted, token: h.reply.Token,
+		owner: h.owner, handed: true, granted: h.reply.Granted, token: h.reply.Token,
 		sent: h.sent, asked: h.sent, changes: h.changes,
 	}
 	if h.failure != nil && !held {

@@ -14,9 +14,9 @@ type names struct {
 	records map[backend.Topic]*name
 	engine  *Engine
 	watches watches
-	lines   lines
+	fair    fairQueues
 	permits map[string]*tenure              // of semaphores, by their ids
-	nested  map[string]map[*tenure]struct{} // tenures that entered under another, by name
+	entered map[string]map[*tenure]struct{} // tenures that entered under another, by name
 }
 
 func newNames(e *Engine) names {
@@ -24,9 +24,9 @@ func newNames(e *Engine) names {
 		engine:  e,
 		records: make(map[backend.Topic]*name),
 		watches: watches{engine: e, all: make(map[backend.Topic]*watch)},
-		lines:   lines{engine: e, all: make(map[string]*line)},
+		fair:    fairQueues{engine: e, all: make(map[string]*fairQueue)},
 		permits: make(map[string]*tenure),
-		nested:  make(map[string]map[*tenure]struct{}),
+		entered: make(map[string]map[*tenure]struct{}),
 	}
 }
 
@@ -136,19 +136,19 @@ func (s *names) tenures() (all []*tenure) {
 // join notes a tenure that entered under another, and part that it has gone.
 func (s *names) join(t *tenure) {
 	name := t.Key.Name
-	if s.nested[name] == nil {
-		s.nested[name] = make(map[*tenure]struct{})
+	if s.entered[name] == nil {
+		s.entered[name] = make(map[*tenure]struct{})
 	}
-	s.nested[name][t] = struct{}{}
+	s.entered[name][t] = struct{}{}
 }
 
 func (s *names) part(t *tenure) {
-	if len(s.nested) == 0 {
+	if len(s.entered) == 0 {
 		return
 	}
 	name := t.Key.Name
-	delete(s.nested[name], t)
-	if len(s.nested[name]) == 0 {
-		delete(s.nested, name)
+	delete(s.entered[name], t)
+	if len(s.entered[name]) == 0 {
+		delete(s.entered, name)
 	}
 }

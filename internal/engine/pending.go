@@ -54,8 +54,8 @@ type pending interface {
 	// finish goes on from what the first send came to: it repeats a failure that may pass, and settles the rest. Its
 	// error is the caller's.
 	finish(err error) error
-	// orphan disposes of what finish came to, where the caller has left.
-	orphan()
+	// dispose undoes what finish came to, where the caller has left.
+	dispose()
 	// flag is set by the caller that leaves, or by the answer.
 	flag() *atomic.Bool
 }
@@ -98,7 +98,7 @@ func (e *sender) sent(ctx context.Context, p pending, err error) error {
 		go func() {
 			defer e.end()
 			_ = p.finish(wait())
-			p.orphan()
+			p.dispose()
 		}()
 		return fail.Gone(ctx)
 	}
@@ -116,7 +116,7 @@ func (e *sender) inBackground(ctx context.Context, p pending, rest func() error)
 		if p.flag().CompareAndSwap(false, true) {
 			reply <- err
 		} else {
-			p.orphan()
+			p.dispose()
 		}
 	}()
 	select {
@@ -144,21 +144,21 @@ func leftBehind[R any](err error, heard func(R, error)) func() error {
 }
 
 // Await runs op, which sends commands under Base, and returns its error. When ctx ends first it returns
-// *fail.CallerGone at once and leaves op to itself: its result is then found by orphan, which may be nil. What op
+// *fail.CallerGone at once and leaves op to itself: its result is then found by dispose, which may be nil. What op
 // came to may be read only if Await did not return *fail.CallerGone.
-func (e *sender) Await(ctx context.Context, op func() error, orphan func()) error {
+func (e *sender) Await(ctx context.Context, op func() error, dispose func()) error {
 	if ctx.Err() != nil {
 		return fail.Gone(ctx)
 	}
-	return e.SendOff(ctx, op, orphan)
+	return e.SendOff(ctx, op, dispose)
 }
 
 // SendOff is Await for what must be sent though ctx has ended already.
-func (e *sender) SendOff(ctx context.Context, op func() error, orphan func()) error {
+func (e *sender) SendOff(ctx context.Context, op func() error, dispose func()) error {
 	if ctx.Done() == nil {
 		return op()
 	}
-	return e.inBackground(ctx, &task{after: orphan}, op)
+	return e.inBackground(ctx, &task{after: dispose}, op)
 }
 
 // task is a pending command of functions.
@@ -171,7 +171,7 @@ func (*task) send(context.Context) error { return nil }
 func (*task) left(error) func() error    { return nil }
 func (*task) finish(err error) error     { return err }
 
-func (t *task) orphan() {
+func (t *task) dispose() {
 	if t.after != nil {
 		t.after()
 	}

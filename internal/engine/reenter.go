@@ -38,8 +38,8 @@ func (c entry) enter() (got *lease.Handle, ended bool, err error) {
 			return nil, h.Err() != nil, c.Fail(errUpgrade)
 		}
 	}
-	if t.Lent.Load() {
-		return c.enterLent(h)
+	if t.Delegated.Load() {
+		return c.enterAsCallee(h)
 	}
 	return c.again(t)
 }
@@ -167,8 +167,8 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	c.outer = h
 	x := &reentry{call: c.call, tenure: t}
 	e.lock()
-	live, lent := t.State == lease.Live, t.Lent.Load()
-	if !live || lent {
+	live, delegated := t.State == lease.Live, t.Delegated.Load()
+	if !live || delegated {
 		t.Leave()
 	}
 	x.holds, x.fenced = int(t.Live)+1, c.Fenced && !t.Fence.Drawn
@@ -176,8 +176,8 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	switch {
 	case !live: // the writer has ended, the reader under it has not
 		return nil, false, c.Fail(errUpgrade)
-	case lent:
-		return c.enterLent(h)
+	case delegated:
+		return c.enterAsCallee(h)
 	}
 	if err := e.carryOut(c.wait, x, false); err != nil {
 		return nil, false, c.gaveUp(err, 0, nil)
@@ -211,7 +211,7 @@ func (x *reentry) finish(err error) error {
 	return nil
 }
 
-func (x *reentry) orphan() { x.undo() }
+func (x *reentry) dispose() { x.undo() }
 
 // settle makes the re-entry a lease.
 func (x *reentry) settle() (*lease.Handle, bool, error) {
@@ -234,10 +234,10 @@ func (x *reentry) settle() (*lease.Handle, bool, error) {
 		e.unlock()
 		return nil, false, c.Fail(t.lost(why))
 	}
-	if t.Lent.Load() { // meanwhile: another may have entered before
+	if t.Delegated.Load() { // meanwhile: another may have entered before
 		e.unlock()
 		x.undo()
-		return c.enterLent(c.outer)
+		return c.enterAsCallee(c.outer)
 	}
 	t.Deadline = clock.Later(t.Deadline, clock.Deadline(g.sent, c.ttl))
 	t.TTL = max(t.TTL, c.ttl)

@@ -120,7 +120,7 @@ type releasing struct {
 	live   bool // the hold was live when Unlock was called
 
 	ready   bool // it has the tenure's turn, and what follows is set
-	done    bool // nothing is to be sent: another release did this one's work, or the record was passed on
+	done    bool // nothing is to be sent: another release did this one's work, or the record was handed on
 	keep    int
 	handoff *handoff // nil if it is for all
 
@@ -149,7 +149,7 @@ func (x *releasing) prepare() {
 func (x *releasing) prepareForAll() {
 	t := x.tenure
 	x.ready = true
-	if t.passed || x.live && t.freed {
+	if t.handed || x.live && t.freed {
 		t.Leave()
 		x.done = true
 		return
@@ -228,7 +228,7 @@ func (x *releasing) finish(err error) error {
 	return x.settle(err)
 }
 
-func (*releasing) orphan() {}
+func (*releasing) dispose() {}
 
 // settle settles what a release came to, and gives the tenure's turn back.
 func (x *releasing) settle(err error) error {

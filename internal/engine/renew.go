@@ -183,7 +183,8 @@ func (r renewal) settle() {
 		return
 	}
 	if r.kind != t.record() {
-		// It was lent meanwhile: the renewal may have come after a callee that entered, and prolonged that one's lease only.
+		// It was delegated meanwhile: the renewal may have come after a callee that entered, and prolonged that one's
+		// lease only.
 		t.Plan.RenewAt = r.now.Mono
 		t.reschedule()
 		return

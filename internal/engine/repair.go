@@ -29,10 +29,10 @@ func (t *tenure) troubled() *trouble {
 	return t.trouble
 }
 
-// countIsStale notes that the store's hold count may be higher than t's. Where t was lent, callees wait for the count
-// to fall, so it is set at once; otherwise the next operation that sets it will do.
+// countIsStale notes that the store's hold count may be higher than t's. Where t was delegated, callees wait for
+// the count to fall, so it is set at once; otherwise the next operation that sets it will do.
 func (t *tenure) countIsStale(now clock.Instant) {
-	if t.Stale = true; t.Lent.Load() {
+	if t.Stale = true; t.Delegated.Load() {
 		t.troubled().repairSoon(now.Mono)
 		t.reschedule()
 	}

@@ -143,7 +143,7 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 				}
 			}
 		}
-		e.names.checkNested(t)
+		e.names.verifyEntered(t)
 		return nil
 	})
 	return err == nil && *removed, err
@@ -158,7 +158,7 @@ func (s *names) holdersOf(t backend.Topic) map[*tenure]bool {
 		}
 	}
 	if t.Kind == backend.KindLock {
-		for x := range s.nested[t.Name] {
+		for x := range s.entered[t.Name] {
 			all[x] = true
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // tenure is a lease.Tenure with what the store is told of it. Its owner id is never used again, but by a tenure that
-// it is passed to within the process, when nothing of it is on its way: what is still on its way when it is over (a
+// it is handed to within the process, when nothing of it is on its way: what is still on its way when it is over (a
 // renewal, a release) can touch no other. Guarded by the engine's mutex.
 type tenure struct {
 	lease.Tenure
@@ -26,7 +26,7 @@ type tenure struct {
 	timer   timerq.Timer
 	trouble *trouble  // nil as long as all goes well
 	release releasing // of its first hold
-	passed  bool      // its record is another's now
+	handed  bool      // its record is another's now
 	freed   bool      // a release set the count to zero, for all holds that had ended by then
 }
 
@@ -53,9 +53,9 @@ func (t *tenure) Err(h *lease.Hold) error {
 	return cause
 }
 
-// kind is what the store is asked by: a tenure that was lent is not alone in its record.
+// kind is what the store is asked by: a tenure that was delegated is not alone in its record.
 func (t *tenure) kind() backend.Kind {
-	if t.Lent.Load() {
+	if t.Delegated.Load() {
 		return backend.KindDelegated
 	}
 	return t.family
@@ -179,7 +179,7 @@ func debtOf(t *tenure, late int, until int64) debt {
 	return debt{family: t.family, name: t.Key.Name, owner: t.Owner, place: t.place, late: late, until: until}
 }
 
-// vacate ends t's place in this process; the first waiter asks, if it is to, or has been handed the lock.
+// vacate takes t out of this process; the first waiter asks, if it is to, or has been handed the lock.
 func (t *tenure) vacate(ask bool) {
 	e, n := t.engine, t.name
 	e.calls.held--
@@ -207,19 +207,19 @@ func (t *tenure) verify() {
 		return
 	}
 	t.Plan.Verify = true
-	if now := t.engine.Now().Mono; t.Lent.Load() {
-		t.Plan.CheckAt = now // a renewal would be a change, of which the others are told
+	if now := t.engine.Now().Mono; t.Delegated.Load() {
+		t.Plan.VerifyAt = now // a renewal would be a change, of which the others are told
 	} else {
 		t.Plan.RenewAt = now
 	}
 	t.reschedule()
 }
 
-// hinted has the store asked whether t still holds what it holds, since its record has changed. That of a tenure that
-// was lent changes each time that another enters or leaves, and when another is renewed: it is asked at most once a
-// second, by a question that changes nothing.
+// hinted has the store asked whether t still holds what it holds, since its record has changed. That of a tenure
+// that was delegated changes each time that another enters or leaves, and when another is renewed: it is asked
+// at most once a second, by a question that changes nothing.
 func (t *tenure) hinted() {
-	if t.Lent.Load() {
+	if t.Delegated.Load() {
 		t.checkSoon(t.engine.Now())
 	} else {
 		t.verify()
@@ -228,8 +228,8 @@ func (t *tenure) hinted() {
 
 // checkSoon has the store asked within a second, unless that is planned.
 func (t *tenure) checkSoon(now clock.Instant) {
-	if t.State == lease.Live && t.Plan.CheckAt == clock.Never {
-		t.Plan.CheckAt = now.Mono + int64(checkWithin*3/4+rand.N(checkWithin/4))
+	if t.State == lease.Live && t.Plan.VerifyAt == clock.Never {
+		t.Plan.VerifyAt = now.Mono + int64(checkWithin*3/4+rand.N(checkWithin/4))
 		t.reschedule()
 	}
 }

@@ -84,7 +84,7 @@ func (s *watches) settled(t backend.Topic) bool {
 
 // wantsWatch reports whether a waiter needs releases of t.
 func (s *names) wantsWatch(t backend.Topic) bool {
-	l := s.lines.all[t.Name]
+	l := s.fair.all[t.Name]
 	switch {
 	case t.Kind == backend.KindFair:
 		return l != nil && l.kept[t] != nil

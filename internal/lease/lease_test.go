@@ -133,7 +133,7 @@ func TestTheHoldCount(t *testing.T) {
 	if w.Count() != 2 || w.Live != 2 {
 		t.Errorf("the count is %d of %d", w.Count(), w.Live)
 	}
-	w.Lend() // levels stay from now on
+	w.Delegate() // levels stay from now on
 	w.Detach(a, fail.Released)
 	if w.Count() != 2 || c.Level != 2 {
 		t.Errorf("the count of a lent tenure is %d, the level of its innermost hold", w.Count())
@@ -198,8 +198,8 @@ func TestARenewalCountsFromBeforeItWasSent(t *testing.T) {
 	if got := time.Duration(w.Plan.Next()); got != time.Second+watchdog/3 {
 		t.Errorf("the next renewal is at %v", got)
 	}
-	w.Plan.CheckAt = int64(2 * time.Second)
-	if got := w.Question(at(2 * time.Second)); got != 0 || w.Plan.CheckAt != clock.Never {
+	w.Plan.VerifyAt = int64(2 * time.Second)
+	if got := w.Question(at(2 * time.Second)); got != 0 || w.Plan.VerifyAt != clock.Never {
 		t.Errorf("a question asks for %v", got)
 	}
 	if w.Renewed(at(2*time.Second), at(3*time.Second), 0) {

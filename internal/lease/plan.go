@@ -9,7 +9,7 @@ import (
 // Plan is when a tenure is renewed. Times are monotonic; clock.Never for no time.
 type Plan struct {
 	RenewAt int64 // the lease is renewed
-	CheckAt int64 // the store is asked whether it is still held, without a renewal
+	VerifyAt int64 // the store is asked whether it is still held, without a renewal
 	// Renewing: a renewal is on its way. Verify: ask again after it, even if nothing needs renewal.
 	Renewing, Verify bool
 	Watchdog         time.Duration // the client's timeout
@@ -17,7 +17,7 @@ type Plan struct {
 
 // NewPlan is the plan of a tenure that nothing is planned for.
 func NewPlan(watchdog time.Duration) Plan {
-	return Plan{RenewAt: clock.Never, CheckAt: clock.Never, Watchdog: watchdog}
+	return Plan{RenewAt: clock.Never, VerifyAt: clock.Never, Watchdog: watchdog}
 }
 
 // Start plans the first renewal of a lease asked for at sent, for h if it wants one.
@@ -32,7 +32,7 @@ func (p *Plan) Next() int64 {
 	if p.Renewing {
 		return clock.Never
 	}
-	return min(p.RenewAt, p.CheckAt)
+	return min(p.RenewAt, p.VerifyAt)
 }
 
 // Soon is within what a renewal may be sent early, to go with others.
@@ -43,10 +43,10 @@ func (t *Tenure) Question(now clock.Instant) time.Duration {
 	p := &t.Plan
 	p.Verify = false
 	lease := t.Wants(now)
-	if soon := p.Soon(now); p.CheckAt <= soon && p.RenewAt > soon {
+	if soon := p.Soon(now); p.VerifyAt <= soon && p.RenewAt > soon {
 		lease = 0
 	}
-	p.CheckAt = clock.Never
+	p.VerifyAt = clock.Never
 	return lease
 }
 

@@ -60,7 +60,7 @@ type Tenure struct {
 	State    State
 	Mode     Mode
 	Stale    bool        // the hold count in the store may be higher than that of the live holds
-	Lent     atomic.Bool // a delegation of it was given out, or it entered under one. Set under the lock
+	Delegated     atomic.Bool // a delegation of it was given out, or it entered under one. Set under the lock
 	First    Hold        // with which it began: most tenures have no other
 }
 
@@ -164,20 +164,20 @@ func (t *Tenure) Readers() bool {
 	return false
 }
 
-// Lend has t's holds keep their levels from now on: a delegation of one that has ended then fits no other.
-func (t *Tenure) Lend() {
+// Delegate has t's holds keep their levels from now on: a delegation of one that has ended then fits no other.
+func (t *Tenure) Delegate() {
 	level := t.Live
 	for h := range t.All {
 		h.Level = level
 		level--
 	}
-	t.Lent.Store(true)
+	t.Delegated.Store(true)
 }
 
-// Count is what the hold count in the store is to be: how many live, or once it was lent the level of the
+// Count is what the hold count in the store is to be: how many live, or once it was delegated the level of the
 // innermost.
 func (t *Tenure) Count() int {
-	if !t.Lent.Load() {
+	if !t.Delegated.Load() {
 		return int(t.Live)
 	}
 	for h := range t.All {

@@ -35,8 +35,8 @@ func (e *Engine) Group(names []string) []int {
 	return nil
 }
 
-// bundle is several locks of one client that one command takes, all or none: a pending command.
-type bundle struct {
+// batch is several locks of one client that one command takes, all or none: a pending command.
+type batch struct {
 	errand
 	engine *Engine
 	calls  []call
@@ -50,7 +50,7 @@ type bundle struct {
 // lock at a time: where that is free and another is held, it goes to wait for the other. The waiting ends with
 // wait, the leases' parent is ctx; each is the parent of the next.
 func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
-	b := &bundle{engine: e, calls: make([]call, len(rs)), wait: wait}
+	b := &batch{engine: e, calls: make([]call, len(rs)), wait: wait}
 	for i := range rs {
 		b.calls[i].begin(e, ctx, wait, rs[i])
 	}
@@ -69,7 +69,7 @@ func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*
 	return leases, failed, err
 }
 
-func (b *bundle) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
+func (b *batch) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
 	e, c := b.engine, &b.calls[0]
 	e.lock()
 	shut := e.calls.shut
@@ -97,7 +97,7 @@ func (b *bundle) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
 	return nil, i, b.calls[i].Refused(left)
 }
 
-func (b *bundle) queueUp(ctx context.Context) (leases []*lease.Handle, failed int, err error) {
+func (b *batch) queueUp(ctx context.Context) (leases []*lease.Handle, failed int, err error) {
 	for at := 0; ; {
 		c, next := &b.calls[at], at
 		err := c.waitIn(c.topic(), func() (a Answer, err error) {
@@ -121,7 +121,7 @@ func (b *bundle) queueUp(ctx context.Context) (leases []*lease.Handle, failed in
 }
 
 // question asks for all while the call waits for the lock at; next is the lock that the answer is about.
-func (b *bundle) question(ctx context.Context, at int) (leases []*lease.Handle, a Answer, next int, err error) {
+func (b *batch) question(ctx context.Context, at int) (leases []*lease.Handle, a Answer, next int, err error) {
 	b.engine.lock()
 	i, _ := b.blocked()
 	b.engine.unlock()
@@ -144,7 +144,7 @@ func (b *bundle) question(ctx context.Context, at int) (leases []*lease.Handle, 
 
 // blocked finds a lock that a holder of this client stands in the way of; -1 if there is none. It is called with the
 // mutex.
-func (b *bundle) blocked() (i int, left time.Duration) {
+func (b *batch) blocked() (i int, left time.Duration) {
 	now := b.engine.Now()
 	for i := range b.calls {
 		if n := b.engine.names.records[b.calls[i].topic()]; n != nil {
@@ -157,7 +157,7 @@ func (b *bundle) blocked() (i int, left time.Duration) {
 }
 
 // obstacle is one of the locks that were refused: at, if that is among them, else the first.
-func (b *bundle) obstacle(at int) (i int, left time.Duration) {
+func (b *batch) obstacle(at int) (i int, left time.Duration) {
 	if left := b.all[at].Remaining; left != 0 {
 		return at, left
 	}
@@ -170,7 +170,7 @@ func (b *bundle) obstacle(at int) (i int, left time.Duration) {
 }
 
 // culprit is the lock that an error is about: at, if it does not say.
-func (b *bundle) culprit(at int) int {
+func (b *batch) culprit(at int) int {
 	if about, is := errors.AsType[*backend.RequestError](b.grant.err); is {
 		return about.Index
 	}
@@ -178,7 +178,7 @@ func (b *bundle) culprit(at int) int {
 }
 
 // attempt sends one acquisition for new owners and settles what becomes of it, as call.attempt does for one.
-func (b *bundle) attempt(ctx context.Context) ([]*lease.Handle, error) {
+func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	e, c := b.engine, &b.calls[0]
 	if err := c.asks.enterLimit(); err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (b *bundle) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	return leases, nil
 }
 
-func (b *bundle) send(ctx context.Context) error {
+func (b *batch) send(ctx context.Context) error {
 	in := make([]backend.AcquireRequest, len(b.owners))
 	for i := range in {
 		c := &b.calls[i]
@@ -244,18 +244,18 @@ func (b *bundle) send(ctx context.Context) error {
 	return nil
 }
 
-func (*bundle) left(error) func() error { return nil }
+func (*batch) left(error) func() error { return nil }
 
-func (b *bundle) finish(err error) error {
+func (b *batch) finish(err error) error {
 	defer b.grant.leave()
 	b.grant.resume(b.engine, b, err)
 	return nil
 }
 
-func (b *bundle) orphan() { b.abandon(0) }
+func (b *batch) dispose() { b.abandon(0) }
 
 // abandon releases, in the background, what the locks from the i-th on got, or may yet get.
-func (b *bundle) abandon(i int) {
+func (b *batch) abandon(i int) {
 	b.engine.lock()
 	defer b.engine.unlock()
 	for ; i < len(b.owners); i++ {
@@ -265,7 +265,7 @@ func (b *bundle) abandon(i int) {
 }
 
 // UnlockAll unlocks leases of engines: those of one engine that can be released together in one command for each
-// slot. An error is of the lease at its place. Leases of other Lockers are unlocked under others, which may know
+// slot. The i-th error is of the i-th lease. Leases of other Lockers are unlocked under others, which may know
 // no better than to leave a lock behind when their context has ended. All of that is done at the same time.
 func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 	errs := make([]error, len(leases))
@@ -335,7 +335,7 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	if len(sent) == 0 {
 		return errs
 	}
-	err := e.SendOff(ctx, func() error { (&together{e, sent}).release(); return nil }, nil)
+	err := e.SendOff(ctx, func() error { (&releaseBatch{e, sent}).release(); return nil }, nil)
 	for _, x := range sent {
 		if err != nil { // the caller has left, and sent is not its own any more
 			errs[x.at] = us[x.at].finish(0, err)
@@ -346,15 +346,15 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	return errs
 }
 
-// together is releases of one client that are sent in the same commands.
-type together struct {
+// releaseBatch is releases of one client that are sent in the same commands.
+type releaseBatch struct {
 	engine *Engine
 	todo   []*releasing
 }
 
 // release sends all. One whose tenure has an operation on its way comes afterwards, by itself. The others are settled
 // as soon as they are answered, so that a waiter for one here need not wait for all.
-func (g *together) release() {
+func (g *releaseBatch) release() {
 	e := g.engine
 	alone := g.prepare()
 	first := time.Now()
@@ -372,13 +372,13 @@ func (g *together) release() {
 }
 
 // prepare keeps those that can go now, and returns those that cannot.
-func (g *together) prepare() (alone []*releasing) {
+func (g *releaseBatch) prepare() (alone []*releasing) {
 	all := g.todo
 	g.todo = make([]*releasing, 0, len(all))
 	g.engine.lock()
 	defer g.engine.unlock()
 	for _, x := range all {
-		if t := x.tenure; !t.Idle() || t.Lent.Load() {
+		if t := x.tenure; !t.Idle() || t.Delegated.Load() {
 			alone = append(alone, x)
 			continue
 		}
@@ -391,7 +391,7 @@ func (g *together) prepare() (alone []*releasing) {
 }
 
 // send sends all once, settles those that need not be repeated, and returns the failure of one of the others.
-func (g *together) send() (passing error) {
+func (g *releaseBatch) send() (passing error) {
 	in := make([]backend.ReleaseRequest, len(g.todo))
 	out := make([]backend.ReleaseResult, len(g.todo))
 	for i, x := range g.todo {
