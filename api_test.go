@@ -35,8 +35,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func newClient(t *testing.T, opts ...ClientOption) *Client {
 	t.Helper()
-	c, err := New(memory.New(), opts...)
-	must(t, err)
+	c := need(New(memory.New(), opts...))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -89,8 +88,7 @@ func TestBadInputIsRefusedWithARemedy(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"x", "ordres:42", "{a}b", "a{b}c", "x}{y}", "日本\x00\n"} {
-		l, err := c.Lock(t.Context(), name)
-		must(t, err)
+		l := need(c.Lock(t.Context(), name))(t)
 		must(t, l.Unlock(t.Context()))
 	}
 }
@@ -137,8 +135,7 @@ func TestDo(t *testing.T) {
 	c := newClient(t)
 	boom := errors.New("boom")
 	wants(t, Do(t.Context(), c, "x", func(ctx context.Context) error {
-		_, err := c.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(c.TryLock(t.Context(), "x")), ErrNotAcquired)
 		return boom
 	}), boom)
 	func() {
@@ -146,15 +143,13 @@ func TestDo(t *testing.T) {
 		Do(t.Context(), c, "x", func(context.Context) error { panic("x") })
 	}()
 	wants(t, Do(t.Context(), c, "x", func(ctx context.Context) error {
-		_, err := c.ForceUnlock(context.Background(), "x")
-		must(t, err)
+		must(t, errorOf(c.ForceUnlock(context.Background(), "x")))
 		wants(t, context.Cause(ctx), ErrLost)
 		return nil
 	}), ErrLost)
 	ctx, cancel := context.WithCancel(t.Context())
 	must(t, Do(ctx, c, "x", func(context.Context) error { cancel(); return nil }))
-	l, err := c.TryLock(t.Context(), "x")
-	must(t, err)
+	l := need(c.TryLock(t.Context(), "x"))(t)
 	must(t, l.Unlock(t.Context()))
 }
 
@@ -172,12 +167,9 @@ func (refusing) Open(backend.Handler) (backend.Store, error) { return nil, errRe
 
 func TestReentryIsForTheInnermostLeaseOnly(t *testing.T) {
 	c := newClient(t)
-	outer, err := c.Lock(t.Context(), "x")
-	must(t, err)
-	inner, err := c.Lock(outer.Context(), "x")
-	must(t, err)
-	_, err = c.TryLock(outer.Context(), "x")
-	wants(t, err, ErrNotAcquired)
+	outer := need(c.Lock(t.Context(), "x"))(t)
+	inner := need(c.Lock(outer.Context(), "x"))(t)
+	wants(t, errorOf(c.TryLock(outer.Context(), "x")), ErrNotAcquired)
 	turn := make(chan error, 1)
 	go func() {
 		l, err := c.Lock(outer.Context(), "x")
@@ -190,48 +182,35 @@ func TestReentryIsForTheInnermostLeaseOnly(t *testing.T) {
 	must(t, <-turn)
 	kept := context.WithoutCancel(outer.Context())
 	must(t, outer.Unlock(t.Context()))
-	other, err := c.TryLock(t.Context(), "x")
-	must(t, err)
-	_, err = c.TryLock(kept, "x")
-	wants(t, err, ErrNotAcquired)
+	other := need(c.TryLock(t.Context(), "x"))(t)
+	wants(t, errorOf(c.TryLock(kept, "x")), ErrNotAcquired)
 	must(t, other.Unlock(t.Context()))
 }
 
 func TestLeaseContextIsAChildYetDoesNotEndTheLease(t *testing.T) {
 	c := newClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	l, err := c.Lock(ctx, "x")
-	must(t, err)
+	l := need(c.Lock(ctx, "x"))(t)
 	cancel()
 	<-l.Context().Done()
 	must(t, l.Err())
-	_, err = c.TryLock(t.Context(), "x")
-	wants(t, err, ErrNotAcquired)
+	wants(t, errorOf(c.TryLock(t.Context(), "x")), ErrNotAcquired)
 	if err := l.Unlock(ctx); err != nil { // released all the same, whether its answer was waited for or not
 		wants(t, err, context.Canceled)
 	}
-	m, err := c.Lock(t.Context(), "x")
-	must(t, err)
+	m := need(c.Lock(t.Context(), "x"))(t)
 	must(t, m.Unlock(t.Context()))
 }
 
 // A fake's context may be made under that of another lease. The end of that one is not
 // the fake's, and does not hide what its own release came to.
 func TestAStandInOutlivesTheLeaseThatItWasMadeUnder(t *testing.T) {
-	c, err := New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := need(New(memory.New()))(t)
 	defer c.Close()
-	outer, err := c.Lock(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	outer := need(c.Lock(t.Context(), "n"))(t)
 	failure := errors.New("no release")
 	l := NewLease(outer.Context(), "f", func(context.Context) error { return failure })
-	if err := outer.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, outer.Unlock(t.Context()))
 	if err := l.Err(); err != nil {
 		t.Errorf("Err: %v", err)
 	}

@@ -17,19 +17,13 @@ func BenchmarkUncontended(b *testing.B) {
 		{"cancellable", func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			c, err := New(memory.New())
-			if err != nil {
-				b.Fatal(err)
-			}
+			c := need(New(memory.New()))(b)
 			defer c.Close()
 			ctx, cancel := bb.ctx()
 			defer cancel()
 			b.ReportAllocs()
 			for b.Loop() {
-				l, err := c.Lock(ctx, "x")
-				if err != nil {
-					b.Fatal(err)
-				}
+				l := need(c.Lock(ctx, "x"))(b)
 				if err := l.Unlock(ctx); err != nil {
 					b.Fatal(err)
 				}

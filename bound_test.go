@@ -25,14 +25,11 @@ func TestAFreeLockIsAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 		c := on(t, far(s))
 		defer c.Close()
 		for _, wait := range []time.Duration{time.Nanosecond, 5 * time.Millisecond, 15 * time.Millisecond} {
-			lease, err := c.Lock(t.Context(), "x", WithWait(wait))
-			must(t, err)
-			again, err := c.Lock(lease.Context(), "x", WithWait(wait))
-			must(t, err)
+			lease := need(c.Lock(t.Context(), "x", WithWait(wait)))(t)
+			again := need(c.Lock(lease.Context(), "x", WithWait(wait)))(t)
 			must(t, again.Unlock(t.Context()))
 			must(t, lease.Unlock(t.Context()))
-			all, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(wait))
-			must(t, err)
+			all := need(LockAll(t.Context(), Parts(c, "a", "b"), WithWait(wait)))(t)
 			must(t, all.Unlock(t.Context()))
 		}
 	})
@@ -43,19 +40,15 @@ func TestAHeldLockIsNotAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c, other := on(t, far(s)), open()
 		defer c.Close()
-		_, err := other.Lock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(other.Lock(t.Context(), "x")))
 		start := time.Now()
-		_, err = c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))), ErrNotAcquired)
 		if d := time.Since(start); d != 20*time.Millisecond {
 			t.Errorf("refused after %v, want one round trip", d)
 		}
-		mine, err := c.Lock(t.Context(), "mine")
-		must(t, err)
+		mine := need(c.Lock(t.Context(), "mine"))(t)
 		start = time.Now()
-		_, err = c.Lock(t.Context(), "mine", WithWait(5*time.Millisecond))
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(c.Lock(t.Context(), "mine", WithWait(5*time.Millisecond))), ErrNotAcquired)
 		if d := time.Since(start); d != 5*time.Millisecond {
 			t.Errorf("waited %v for this client's own holder, want 5ms", d)
 		}
@@ -77,9 +70,7 @@ func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
 						time.Sleep(10 * time.Millisecond)
 						err = lease.Unlock(t.Context())
 					}
-					if err != nil {
-						t.Error(err)
-					}
+					check(t, err)
 				}()
 				time.Sleep(wait + time.Millisecond)
 				start := time.Now()
@@ -105,15 +96,13 @@ func TestAStoreThatDoesNotAnswerEndsAShortWait(t *testing.T) {
 			return s.Acquire(context.Background(), r)
 		}})
 		start := time.Now()
-		_, err := c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))
-		wants(t, err, ErrUnavailable)
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))), ErrUnavailable)
 		if d := time.Since(start); d != bound.FirstAnswer {
 			t.Errorf("unavailable after %v", d)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err = c.Lock(ctx, "y", WithWait(5*time.Millisecond))
-		wants(t, err, context.DeadlineExceeded)
+		wants(t, errorOf(c.Lock(ctx, "y", WithWait(5*time.Millisecond))), context.DeadlineExceeded)
 		if d := time.Since(start); d != bound.FirstAnswer+50*time.Millisecond {
 			t.Errorf("the caller's deadline is passed by %v", d)
 		}

@@ -31,12 +31,10 @@ func TestAContextEndsWithinASecondOfWaking(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				c := open()
-				l, err := c.Lock(t.Context(), "x", opts...)
-				must(t, err)
+				l := need(c.Lock(t.Context(), "x", opts...))(t)
 				if name == "held of many" {
 					for i := range 1000 {
-						_, err := c.Lock(t.Context(), fmt.Sprint(i), WithLease(24*time.Hour))
-						must(t, err)
+						must(t, errorOf(c.Lock(t.Context(), fmt.Sprint(i), WithLease(24*time.Hour))))
 					}
 				}
 				time.Sleep(2500 * time.Millisecond)
@@ -61,8 +59,7 @@ func TestAContextEndsWithItsLeaseAfterAMachineSleptThroughMostOfIt(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				c := open(WithWatchdogTimeout(20 * time.Hour))
-				l, err := c.Lock(t.Context(), "x", opt)
-				must(t, err)
+				l := need(c.Lock(t.Context(), "x", opt))(t)
 				time.Sleep(2500 * time.Millisecond)
 				sleepMachine(c, 9*time.Hour)
 				time.Sleep(time.Hour + time.Second)
@@ -77,8 +74,7 @@ func TestALeaseIsRenewedAtOnceAfterAMachineSlept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		renewed := 0
 		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
-		_, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(c.Lock(t.Context(), "x")))
 		time.Sleep(2500 * time.Millisecond)
 		sleepMachine(c, 20*time.Second)
 		time.Sleep(time.Second)
@@ -93,8 +89,7 @@ func TestALeaseIsRenewedAtOnceAfterAMachineSlept(t *testing.T) {
 func TestAWallClockThatIsSetBackEndsNoLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x"))(t)
 		time.Sleep(2 * time.Second)
 		sleepMachine(c, -time.Hour)
 		time.Sleep(time.Hour)
@@ -113,8 +108,7 @@ func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
 		c := open(WithLogger(log), WithObserver(Observer{Lost: func(LostEvent) { <-free; told++ }}))
 		const leases = announce.Capacity + 500
 		for i := range leases {
-			_, err := c.Lock(t.Context(), fmt.Sprint(i), WithLease(MinLease))
-			must(t, err)
+			must(t, errorOf(c.Lock(t.Context(), fmt.Sprint(i), WithLease(MinLease))))
 			if i == 0 {
 				time.Sleep(time.Second) // the handler has it
 			}
@@ -130,8 +124,7 @@ func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
 		dropped := 0
 		for _, line := range lines() {
 			_, n, _ := strings.Cut(line, "events=")
-			more, err := strconv.Atoi(n)
-			must(t, err)
+			more := need(strconv.Atoi(n))(t)
 			dropped += more
 		}
 		if dropped != leases-told {
@@ -147,8 +140,7 @@ func TestTheLogSumsUpWhatConcernsManyLeases(t *testing.T) {
 		c := open(WithLogger(log))
 		const leases = 2000
 		for i := range leases {
-			_, err := c.Lock(t.Context(), fmt.Sprint(i))
-			must(t, err)
+			must(t, errorOf(c.Lock(t.Context(), fmt.Sprint(i))))
 		}
 		time.Sleep(9 * time.Second)
 		s.SetDown(errors.New("gone"))
@@ -182,8 +174,7 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 			defer mu.Unlock()
 			told++
 		}}))
-		_, err := c.Lock(t.Context(), "x", WithLease(MinLease))
-		must(t, err)
+		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(MinLease))))
 		time.Sleep(time.Second)
 		must(t, c.Shutdown(t.Context()))
 		if told != 1 {
@@ -193,12 +184,11 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 		free := make(chan struct{})
 		c = open(WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
 		for _, name := range []string{"x", "y"} {
-			_, err = c.Lock(t.Context(), name, WithLease(MinLease))
-			must(t, err)
+			must(t, errorOf(c.Lock(t.Context(), name, WithLease(MinLease))))
 		}
 		time.Sleep(time.Second)
 		start := time.Now()
-		err = c.Close()
+		err := c.Close()
 		wants(t, err, context.DeadlineExceeded)
 		if d := time.Since(start); d != 5*time.Second {
 			t.Errorf("Close took %v", d)
@@ -218,8 +208,7 @@ func TestALeaseThatEndsAsAskedIsNoWarning(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				log, lines := recorder()
 				c := open(WithLogger(log))
-				l, err := c.Lock(t.Context(), "x", opt)
-				must(t, err)
+				l := need(c.Lock(t.Context(), "x", opt))(t)
 				<-l.Context().Done()
 				wants(t, l.Err(), ErrLost)
 				if err := l.Err(); !contains(err.Error(), name) || contains(err.Error(), "paused") {
@@ -240,10 +229,8 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 func TestASecondShutdownEndsTheWaitingOfTheFirstForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		c, err := New(memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
-		must(t, err)
-		_, err = c.Lock(t.Context(), "x", WithLease(time.Hour))
-		must(t, err)
+		c := need(New(memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }})))(t)
+		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(time.Hour))))
 		first := make(chan error, 1)
 		go func() { first <- c.Shutdown(context.Background()) }()
 		synctest.Wait()
@@ -270,8 +257,7 @@ func TestAHandlerThatEndsItsGoroutineEndsNoTelling(t *testing.T) {
 			}
 		}}))
 		for _, name := range []string{"x", "y"} {
-			_, err := c.Lock(t.Context(), name, WithLease(MinLease))
-			must(t, err)
+			must(t, errorOf(c.Lock(t.Context(), name, WithLease(MinLease))))
 		}
 		time.Sleep(time.Second)
 		must(t, c.Close())

@@ -24,8 +24,7 @@ func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 			}
 			return s.Release(t.Context(), r)
 		}})
-		_, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
-		wants(t, err, ErrUnavailable)
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Minute))), ErrUnavailable)
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		if releases < 20 || releases > 40 {
@@ -45,8 +44,7 @@ func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 			}
 			return reply, err
 		}})
-		l, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x", WithLease(10*time.Minute)))(t)
 		wants(t, l.Unlock(t.Context()), ErrUnavailable)
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
@@ -62,8 +60,7 @@ func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
 		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
 			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
 		}})
-		_, err := c.Lock(t.Context(), "x", WithLease(10*time.Hour))
-		wants(t, err, ErrUnavailable)
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Hour))), ErrUnavailable)
 		time.Sleep(time.Hour)
 		start := time.Now()
 		must(t, c.Shutdown(t.Context()))
@@ -93,16 +90,14 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 				}
 				return s.Release(context.Background(), r)
 			}})
-			l, err := c.Lock(t.Context(), "x", WithLease(10*time.Minute))
-			must(t, err)
+			l := need(c.Lock(t.Context(), "x", WithLease(10*time.Minute)))(t)
 			down.Store(true)
 			wants(t, l.Unlock(t.Context()), ErrUnavailable)
 			down.Store(false)
 			time.Sleep(5 * time.Second)
 			late()
 			time.Sleep(2 * time.Minute)
-			st, err := c.Inspect(t.Context(), "x")
-			must(t, err)
+			st := need(c.Inspect(t.Context(), "x"))(t)
 			if st.Held {
 				t.Fatal("an acquisition that arrived late is left behind")
 			}
@@ -153,10 +148,8 @@ func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t
 			last = time.Now()
 			return s.Leave(t.Context(), r)
 		}})
-		fair, err := c.Locker(Fair())
-		must(t, err)
-		_, err = fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))
-		wants(t, err, ErrUnavailable)
+		fair := need(c.Locker(Fair()))(t)
+		wants(t, errorOf(fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))), ErrUnavailable)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if longest == 0 || longest > 10*time.Minute/20 {

@@ -78,10 +78,7 @@ func (s *unheard) told(t *testing.T, want ...string) {
 func overUnheard(t *testing.T, test func(t *testing.T, c *Client, s *unheard)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &unheard{Backend: memory.New(), begun: time.Now()}
-		c, err := New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := need(New(s))(t)
 		defer c.Close()
 		test(t, c, s)
 	})
@@ -93,10 +90,7 @@ func TestALeaseIsConfirmedOnce(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		var leases []*Lease
 		for i := range 5 {
-			l, err := c.Lock(t.Context(), fmt.Sprint("n", i))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := need(c.Lock(t.Context(), fmt.Sprint("n", i)))(t)
 			leases = append(leases, l)
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -105,9 +99,7 @@ func TestALeaseIsConfirmedOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		s.told(t, "10s: 5 for 30s")
 		for _, l := range leases {
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, l.Unlock(t.Context()))
 		}
 	})
 }
@@ -115,14 +107,9 @@ func TestALeaseIsConfirmedOnce(t *testing.T) {
 func TestABriefLeaseIsNotConfirmed(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		for range 10 {
-			l, err := c.Lock(t.Context(), "n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := need(c.Lock(t.Context(), "n"))(t)
 			time.Sleep(confirmAfter)
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, l.Unlock(t.Context()))
 		}
 		time.Sleep(time.Minute)
 		s.told(t)
@@ -132,10 +119,7 @@ func TestABriefLeaseIsNotConfirmed(t *testing.T) {
 // One that is not renewed is confirmed as well, and runs out when it was to.
 func TestALeaseOfFixedLengthIsConfirmed(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
-		l, err := c.Lock(t.Context(), "n", WithLease(3*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := need(c.Lock(t.Context(), "n", WithLease(3*time.Second)))(t)
 		time.Sleep(2 * time.Second)
 		s.told(t, "500ms: 1 for 0s")
 		<-l.Context().Done()
@@ -150,10 +134,7 @@ func TestALeaseOfFixedLengthIsConfirmed(t *testing.T) {
 func TestALeaseThatIsNotConfirmedIsLost(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		s.gone = true
-		l, err := c.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := need(c.Lock(t.Context(), "n"))(t)
 		<-l.Context().Done()
 		if took := time.Since(s.begun); took > 2*confirmAfter || !errors.Is(l.Err(), ErrLost) {
 			t.Errorf("%v after %v", l.Err(), took)
@@ -164,32 +145,23 @@ func TestALeaseThatIsNotConfirmedIsLost(t *testing.T) {
 // A waiter that goes on with the lease of another is confirmed in its place.
 func TestALeaseThatIsPassedOnIsConfirmed(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
-		first, err := c.Lock(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := need(c.Lock(t.Context(), "n"))(t)
 		got := make(chan *Lease)
 		go func() {
 			l, err := c.Lock(t.Context(), "n")
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			got <- l
 		}()
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond)
-		if err := first.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, first.Unlock(t.Context()))
 		second := <-got
 		if took := time.Since(s.begun); took != 100*time.Millisecond {
 			t.Fatalf("passed on after %v", took)
 		}
 		time.Sleep(5 * time.Second)
 		s.told(t, "500ms: 1 for 0s")
-		if err := second.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check(t, second.Unlock(t.Context()))
 	})
 }
 

@@ -16,10 +16,7 @@ import (
 // openCounts makes a client which the test shuts.
 func openCounts(t *testing.T, b backend.Backend, opts ...ClientOption) *Client {
 	t.Helper()
-	c, err := New(b, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := need(New(b, opts...))(t)
 	return c
 }
 
@@ -40,14 +37,8 @@ func TestRule03PermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		a, err := p.Acquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bounded, err := p.Acquire(ctx, WithMaxHold(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := need(p.Acquire(ctx))(t)
+		bounded := need(p.Acquire(ctx, WithMaxHold(time.Minute)))(t)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if a.Err() != nil || renewed < 10 {
@@ -107,10 +98,7 @@ func TestRule12AFlushIsNoticedByPermitsAtOnce(t *testing.T) {
 		if _, err := c.Semaphore("n").TrySetPermits(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		p, err := c.Semaphore("n").Acquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := need(c.Semaphore("n").Acquire(ctx))(t)
 		start := time.Now()
 		store.Flush()
 		<-p.Context().Done()

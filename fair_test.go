@@ -15,8 +15,7 @@ import (
 
 func fairKind(t *testing.T, c *Client) Locker {
 	t.Helper()
-	f, err := c.Locker(Fair())
-	must(t, err)
+	f := need(c.Locker(Fair()))(t)
 	return f
 }
 
@@ -39,8 +38,7 @@ type answered struct {
 // dead has the store believe that an owner waits that cannot be told.
 func dead(t *testing.T, s *memory.Store, owner string) {
 	t.Helper()
-	x, err := s.Open(new(engine.Engine).Handler())
-	must(t, err)
+	x := need(s.Open(new(engine.Engine).Handler()))(t)
 	defer x.Close()
 	r, err := x.Capabilities().Fair.Acquire(t.Context(), backend.FairRequest{
 		AcquireRequest: backend.AcquireRequest{Name: "x", Owner: owner, Lease: time.Hour}, Wait: time.Hour})
@@ -72,9 +70,7 @@ func TestAPlaceInAFairQueueIsKeptForHours(t *testing.T) {
 				}
 				order = append(order, i)
 				time.Sleep(20 * time.Minute)
-				if err := a.lease.Unlock(context.Background()); err != nil {
-					t.Error(err)
-				}
+				check(t, a.lease.Unlock(context.Background()))
 				done <- struct{}{}
 			}()
 		}
@@ -127,24 +123,21 @@ func TestADeadHolderAndADeadFirstHoldAFairWaiterUpForTwoSecondsMore(t *testing.T
 func TestFairWithWaitTellsWhatIsLeftAndLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, f := open(), fairKind(t, open())
-		l, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
-		must(t, err)
+		l := need(holder.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
 		dead(t, s, "dead:1")
-		_, err = f.Lock(t.Context(), "x", WithWait(20*time.Second))
+		_, err := f.Lock(t.Context(), "x", WithWait(20*time.Second))
 		wants(t, err, ErrNotAcquired)
 		var e *Error
 		if errors.As(err, &e); e.Remaining != 40*time.Second {
 			t.Errorf("remaining %v, want 40s: %v", e.Remaining, err)
 		}
-		_, err = f.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(f.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
 		_, err = f.TryLock(t.Context(), "x") // the dead one is before
 		wants(t, err, ErrNotAcquired)
 		time.Sleep(backend.Absence)
 		synctest.Wait()
-		l, err = f.TryLock(t.Context(), "x")
-		must(t, err)
+		l = need(f.TryLock(t.Context(), "x"))(t)
 		must(t, l.Unlock(t.Context()))
 	})
 }
@@ -211,31 +204,25 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 }
 
 func TestKindsOfFairLocks(t *testing.T) {
-	c, err := New(memory.New())
-	must(t, err)
+	c := need(New(memory.New()))(t)
 	defer c.Close()
 	for _, k := range [][]LockerOption{{}, {Fenced()}, {NonReentrant()}, {Fenced(), NonReentrant()}} {
-		f, err := c.Locker(append(k, Fair())...)
-		must(t, err)
-		l, err := f.TryLock(t.Context(), "x")
-		must(t, err)
+		f := need(c.Locker(append(k, Fair())...))(t)
+		l := need(f.TryLock(t.Context(), "x"))(t)
 		if token, fenced := l.Token(); fenced != slices.Contains(k, Fenced()) || (token > 0) != fenced {
 			t.Errorf("%+v: token %d, %v", k, token, fenced)
 		}
-		_, err = f.TryLock(l.Context(), "x")
+		_, err := f.TryLock(l.Context(), "x")
 		if again := !errors.Is(err, ErrInvalid); again == slices.Contains(k, NonReentrant()) {
 			t.Errorf("%+v: entered again: %v", k, err)
 		}
 		c.ForceUnlock(t.Context(), "x")
 	}
-	_, err = c.Locker(Fair(), Polling(time.Second))
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(c.Locker(Fair(), Polling(time.Second))), ErrInvalid)
 
-	without, err := New(withoutQueues{memory.New()})
-	must(t, err)
+	without := need(New(withoutQueues{memory.New()}))(t)
 	defer without.Close()
-	_, err = without.Locker(Fair())
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(without.Locker(Fair())), ErrInvalid)
 }
 
 // withoutQueues is a backend that has no fair locks.

@@ -44,10 +44,8 @@ func TestABurstOfCallersIsSentAFewAtATimeAndHoldsUpNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{store: memory.New(), let: make(chan struct{}, 1)}
 		s.let <- struct{}{}
-		c, err := New(s)
-		must(t, err)
-		held, err := c.Lock(t.Context(), "held")
-		must(t, err)
+		c := need(New(s))(t)
+		held := need(c.Lock(t.Context(), "held"))(t)
 		var wg sync.WaitGroup
 		for i := range 1000 {
 			wg.Go(func() {
@@ -56,9 +54,7 @@ func TestABurstOfCallersIsSentAFewAtATimeAndHoldsUpNoRenewal(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := l.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				check(t, l.Unlock(t.Context()))
 			})
 		}
 		synctest.Wait()

@@ -14,19 +14,15 @@ import (
 // Waiters of a fair lock leave at the same cost however many there are.
 func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(memory.New())
-		must(t, err)
+		c := need(New(memory.New()))(t)
 		defer c.Close()
-		fair, err := c.Locker(Fair())
-		must(t, err)
-		l, err := fair.Lock(t.Context(), "n")
-		must(t, err)
+		fair := need(c.Locker(Fair()))(t)
+		l := need(fair.Lock(t.Context(), "n"))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 2000 {
 			wg.Go(func() {
-				_, err := fair.Lock(ctx, "n")
-				wants(t, err, context.Canceled)
+				wants(t, errorOf(fair.Lock(ctx, "n")), context.Canceled)
 			})
 		}
 		synctest.Wait()
@@ -46,14 +42,8 @@ func BenchmarkErrWhileCallersLeave(b *testing.B) {
 	for range b.N {
 		s := &slow{store: memory.New(), let: make(chan struct{}, 1)}
 		s.let <- struct{}{}
-		c, err := New(s)
-		if err != nil {
-			b.Fatal(err)
-		}
-		held, err := c.Lock(b.Context(), "held")
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := need(New(s))(b)
+		held := need(c.Lock(b.Context(), "held"))(b)
 		ctx, cancel := context.WithCancel(b.Context())
 		var wg, asked sync.WaitGroup
 		for i := range 100_000 {

@@ -17,26 +17,20 @@ import (
 func TestLockAllHoldsAllOrNone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all, err := a.LockAll(t.Context(), "x", "y", "z")
-		must(t, err)
+		all := need(a.LockAll(t.Context(), "x", "y", "z"))(t)
 		for _, n := range []string{"x", "y", "z"} {
-			_, err := b.TryLock(t.Context(), n)
-			wants(t, err, ErrNotAcquired)
-			inner, err := a.TryLock(all.Context(), n)
-			must(t, err)
+			wants(t, errorOf(b.TryLock(t.Context(), n)), ErrNotAcquired)
+			inner := need(a.TryLock(all.Context(), n))(t)
 			must(t, inner.Unlock(t.Context()))
 		}
-		_, err = LockAll(t.Context(), Parts(b, "w", "z"), WithWait(time.Second))
-		wants(t, err, ErrNotAcquired)
-		w, err := b.TryLock(t.Context(), "w")
-		must(t, err)
+		wants(t, errorOf(LockAll(t.Context(), Parts(b, "w", "z"), WithWait(time.Second))), ErrNotAcquired)
+		w := need(b.TryLock(t.Context(), "w"))(t)
 		must(t, w.Unlock(t.Context()))
 		must(t, all.Unlock(t.Context()))
 		wants(t, all.Err(), ErrReleased)
 		wants(t, context.Cause(all.Context()), ErrReleased)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		all, err = LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...))
-		must(t, err)
+		all = need(LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...)))(t)
 		must(t, all.Unlock(t.Context()))
 	})
 }
@@ -44,17 +38,14 @@ func TestLockAllHoldsAllOrNone(t *testing.T) {
 func TestLockAllEndsWithItsFirstLostPart(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all, err := a.LockAll(t.Context(), "x", "y")
-		must(t, err)
+		all := need(a.LockAll(t.Context(), "x", "y"))(t)
 		s.Delete("x")
 		<-all.Context().Done()
 		wants(t, context.Cause(all.Context()), ErrLost)
 		wants(t, all.Err(), ErrLost)
-		_, err = b.TryLock(t.Context(), "y")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(b.TryLock(t.Context(), "y")), ErrNotAcquired)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		y, err := b.TryLock(t.Context(), "y")
-		must(t, err)
+		y := need(b.TryLock(t.Context(), "y"))(t)
 		must(t, y.Unlock(t.Context()))
 	})
 }
@@ -65,8 +56,7 @@ func TestLockAllDoesNotDeadlockWhateverTheOrder(t *testing.T) {
 	var in [5]atomic.Int32
 	var wg sync.WaitGroup
 	for range 3 {
-		c, err := New(s)
-		must(t, err)
+		c := need(New(s))(t)
 		defer c.Close()
 		for range 4 {
 			wg.Go(func() {
@@ -89,9 +79,7 @@ func TestLockAllDoesNotDeadlockWhateverTheOrder(t *testing.T) {
 					for _, i := range order {
 						in[i].Add(-1)
 					}
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					check(t, l.Unlock(t.Context()))
 				}
 			})
 		}
@@ -101,46 +89,33 @@ func TestLockAllDoesNotDeadlockWhateverTheOrder(t *testing.T) {
 
 func TestLockAllRefusesBadInput(t *testing.T) {
 	c := newClient(t)
-	_, err := LockAll(t.Context(), nil)
-	wants(t, err, ErrInvalid)
-	_, err = LockAll(t.Context(), []Part{{nil, "x"}})
-	wants(t, err, ErrInvalid)
-	_, err = c.LockAll(t.Context(), "x", "")
-	wants(t, err, ErrInvalidName)
-	_, err = LockAll(t.Context(), Parts(c, "x"), WithWait(-1))
-	wants(t, err, ErrInvalid)
-	l, err := c.TryLock(t.Context(), "x")
-	must(t, err)
+	wants(t, errorOf(LockAll(t.Context(), nil)), ErrInvalid)
+	wants(t, errorOf(LockAll(t.Context(), []Part{{nil, "x"}})), ErrInvalid)
+	wants(t, errorOf(c.LockAll(t.Context(), "x", "")), ErrInvalidName)
+	wants(t, errorOf(LockAll(t.Context(), Parts(c, "x"), WithWait(-1))), ErrInvalid)
+	l := need(c.TryLock(t.Context(), "x"))(t)
 	must(t, l.Unlock(t.Context()))
 }
 
 func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
 	c := newClient(t)
-	strict, err := c.Locker(NonReentrant())
-	must(t, err)
-	l, err := strict.Lock(t.Context(), "x")
-	must(t, err)
-	_, err = strict.Lock(l.Context(), "x")
-	wants(t, err, ErrInvalid)
-	_, err = strict.TryLock(t.Context(), "x")
-	wants(t, err, ErrNotAcquired)
+	strict := need(c.Locker(NonReentrant()))(t)
+	l := need(strict.Lock(t.Context(), "x"))(t)
+	wants(t, errorOf(strict.Lock(l.Context(), "x")), ErrInvalid)
+	wants(t, errorOf(strict.TryLock(t.Context(), "x")), ErrNotAcquired)
 	must(t, l.Unlock(t.Context()))
 }
 
 func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		polling, err := b.Locker(Polling(10 * time.Millisecond))
-		must(t, err)
+		polling := need(b.Locker(Polling(10 * time.Millisecond)))(t)
 		before := drawn(t, b)
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		got := make(chan *Lease)
 		go func() {
 			l, err := polling.Lock(t.Context(), "x")
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			got <- l
 		}()
 		time.Sleep(20 * time.Second)
@@ -158,8 +133,7 @@ func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
 			t.Errorf("noticed the release after %v", d)
 		}
 		must(t, m.Unlock(t.Context()))
-		_, err = b.Locker(Polling(-1))
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(b.Locker(Polling(-1))), ErrInvalid)
 	})
 }
 
@@ -179,8 +153,7 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 						c.Close()
 					}
 				}()
-				quorum, err := Quorum(clients...)
-				must(t, err)
+				quorum := need(Quorum(clients...))(t)
 				parts := []Part{{quorum, "quorum"}, {open(), "a"}}
 				parts[0], parts[at] = parts[at], parts[0]
 				all, err := LockAll(t.Context(), parts, WithWait(time.Minute))
@@ -198,7 +171,6 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 func drawn(t *testing.T, c *Client) int {
 	t.Helper()
 	id := c.engine.OwnerID()
-	n, err := strconv.Atoi(id[strings.LastIndexByte(id, ':')+1:])
-	must(t, err)
+	n := need(strconv.Atoi(id[strings.LastIndexByte(id, ':')+1:]))(t)
 	return n
 }

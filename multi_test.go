@@ -80,16 +80,12 @@ func (b *counting) wants(t *testing.T, what string, all, one int32) {
 
 func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	b := &counting{Backend: memory.New()}
-	c, err := New(b)
-	must(t, err)
+	c := need(New(b))(t)
 	defer c.Close()
-	other, err := New(b)
-	must(t, err)
+	other := need(New(b))(t)
 	defer other.Close()
-	fenced, err := c.Locker(Fenced(), NonReentrant())
-	must(t, err)
-	fair, err := c.Locker(Fair())
-	must(t, err)
+	fenced := need(c.Locker(Fenced(), NonReentrant()))(t)
+	fair := need(c.Locker(Fair()))(t)
 	ctx := t.Context()
 	for _, x := range []struct {
 		what     string
@@ -104,8 +100,7 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 		{"with a fair one", append(Parts(c, "a", "b"), Part{fair, "g"}), 1, 1},
 		{"a wrapper", append(Parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
 	} {
-		l, err := LockAll(ctx, x.parts)
-		must(t, err)
+		l := need(LockAll(ctx, x.parts))(t)
 		b.wants(t, x.what+", LockAll", x.all, x.one)
 		must(t, l.Err())
 		must(t, l.Unlock(ctx))
@@ -120,26 +115,21 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	for i := range 600 {
 		many = append(many, Part{c, fmt.Sprint(i)})
 	}
-	l, err := LockAll(ctx, many)
-	must(t, err)
+	l := need(LockAll(ctx, many))(t)
 	b.wants(t, "600", 3, 0)
 	must(t, l.Unlock(ctx))
 	b.wants(t, "600, Unlock", 1, 0) // the session splits it
-	l, err = LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}})
-	must(t, err)
+	l = need(LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}}))(t)
 	b.wants(t, "a fenced one", 1, 0)
-	reentrant, err := c.Locker(Fenced())
-	must(t, err)
-	inner, err := reentrant.TryLock(l.Context(), "f")
-	must(t, err)
+	reentrant := need(c.Locker(Fenced()))(t)
+	inner := need(reentrant.TryLock(l.Context(), "f"))(t)
 	if token, ok := inner.Token(); !ok || token <= 0 {
 		t.Errorf("the token is %d, %v", token, ok)
 	}
-	_, err = LockAll(l.Context(), []Part{{fenced, "f"}, {c, "z"}})
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(LockAll(l.Context(), []Part{{fenced, "f"}, {c, "z"}})), ErrInvalid)
 	must(t, inner.Unlock(ctx))
 	must(t, l.Unlock(ctx))
-	l, err = c.TryLock(ctx, "z") // not kept
+	l, err := c.TryLock(ctx, "z") // not kept
 	must(t, err)
 	must(t, l.Unlock(ctx))
 }
@@ -180,9 +170,7 @@ func TestLockAllsInStepDoNotKeepEachOtherOutForEver(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					check(t, l.Unlock(t.Context()))
 				})
 			}
 			wg.Wait()
@@ -206,13 +194,10 @@ func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = LockAll(ctx, []Part{{a, "x"}, {b, "x"}})
-		wants(t, err, context.DeadlineExceeded)
-		l, err := a.LockAll(t.Context(), "w", "x")
-		must(t, err)
+		wants(t, errorOf(LockAll(ctx, []Part{{a, "x"}, {b, "x"}})), context.DeadlineExceeded)
+		l := need(a.LockAll(t.Context(), "w", "x"))(t)
 		start = time.Now()
-		_, err = LockAll(t.Context(), Parts(b, "x", "y"), WithWait(time.Second))
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(LockAll(t.Context(), Parts(b, "x", "y"), WithWait(time.Second))), ErrNotAcquired)
 		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
 			t.Errorf("it took %v", d)
 		}
@@ -225,17 +210,14 @@ func TestLockAllMovesToWhatIsHeldAndIsServed(t *testing.T) {
 		a, b := open(), open()
 		held := make(map[string]*Lease)
 		for _, n := range []string{"x", "y", "z"} {
-			l, err := a.Lock(t.Context(), n)
-			must(t, err)
+			l := need(a.Lock(t.Context(), n))(t)
 			held[n] = l
 		}
 		got := make(chan *Lease)
 		for _, c := range []*Client{a, b} {
 			go func() {
 				l, err := c.LockAll(t.Context(), "y", "x", "z")
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				got <- l
 			}()
 		}
@@ -258,13 +240,11 @@ func TestLockAllMovesToWhatIsHeldAndIsServed(t *testing.T) {
 
 func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
 	b := &counting{Backend: memory.New()}
-	c, err := New(b)
-	must(t, err)
+	c := need(New(b))(t)
 	defer c.Close()
 	ctx := t.Context()
 	//lint:ignore SA1012 it is what is tested
-	_, err = c.LockAll(nil, "x")
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(c.LockAll(nil, "x")), ErrInvalid)
 	for what, p := range map[string][]Part{
 		"an empty list":        {},
 		"a nil Locker":         append(Parts(c, "x", "y"), Part{nil, "z"}),
@@ -289,10 +269,8 @@ func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	_, err = c.LockAll(ctx, "x", "}")
-	wants(t, err, ErrInvalidName)
-	l, err := c.LockAll(ctx, "x", "y", "z")
-	must(t, err)
+	wants(t, errorOf(c.LockAll(ctx, "x", "}")), ErrInvalidName)
+	l := need(c.LockAll(ctx, "x", "y", "z"))(t)
 	must(t, l.Unlock(ctx))
 }
 
@@ -341,15 +319,13 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 				if order == "first" {
 					p[0], p[2] = p[2], p[0]
 				}
-				all, err := LockAll(ctx, p)
-				must(t, err)
+				all := need(LockAll(ctx, p))(t)
 				// Its context carries all, wherever the other comes from.
 				if v := all.Context().Value(fakeKey{}); loose && v != "f" {
 					t.Errorf("the context carries %v", v)
 				}
 				for _, n := range []string{"x", "y"} {
-					l, err := c.TryLock(all.Context(), n)
-					must(t, err)
+					l := need(c.TryLock(all.Context(), n))(t)
 					must(t, l.Unlock(ctx))
 				}
 				if err := all.Unlock(ctx); err == nil || !errors.Is(err, f.failure) || f.unlocked != 1 {
@@ -358,15 +334,13 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 				if all.Context().Err() == nil {
 					t.Error("the context goes on after Unlock")
 				}
-				x, err := c.LockAll(ctx, "x", "y")
-				must(t, err)
+				x := need(c.LockAll(ctx, "x", "y"))(t)
 				must(t, x.Unlock(ctx))
 
 				// It ends when either ends.
 				for _, mine := range []bool{true, false} {
 					f.failure = nil
-					all, err = LockAll(ctx, p)
-					must(t, err)
+					all = need(LockAll(ctx, p))(t)
 					if mine {
 						s.Delete("y")
 					} else {
@@ -381,16 +355,14 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 		}
 		// A refusal gives back what was had, and is waited for first.
 		f := &fake{refusals: 1}
-		all, err := LockAll(ctx, append(Parts(c, "x", "y"), Part{f, "f"}))
-		must(t, err)
+		all := need(LockAll(ctx, append(Parts(c, "x", "y"), Part{f, "f"})))(t)
 		must(t, all.Unlock(ctx))
 		// One that is given back when the caller has left is released all the same.
 		f = &fake{}
-		held, err := c.Lock(ctx, "y")
-		must(t, err)
+		held := need(c.Lock(ctx, "y"))(t)
 		gone, cancel := context.WithCancel(ctx)
 		left := hook{c, cancel}
-		if _, err = LockAll(gone, []Part{{f, "f"}, {left, "y"}}); err == nil {
+		if _, err := LockAll(gone, []Part{{f, "f"}, {left, "y"}}); err == nil {
 			t.Error("granted what is held")
 		}
 		if f.unlocked != 1 || f.under != nil {
@@ -419,8 +391,7 @@ func TestLockAllSaysThatAPartWasLostBeforeTheOthersWereHad(t *testing.T) {
 		wants(t, err, ErrUnavailable)
 		wants(t, err, ErrLost)
 		for _, n := range []string{"x", "y", "z"} {
-			l, err := c.TryLock(t.Context(), n)
-			must(t, err)
+			l := need(c.TryLock(t.Context(), n))(t)
 			must(t, l.Unlock(t.Context()))
 		}
 	})
@@ -429,17 +400,13 @@ func TestLockAllSaysThatAPartWasLostBeforeTheOthersWereHad(t *testing.T) {
 func TestLockAllUnlockTellsOfEachPartThatFailed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		all, err := LockAll(t.Context(), Parts(c, "x", "y", "z"), WithLease(time.Hour))
-		must(t, err)
+		all := need(LockAll(t.Context(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
 		s.Occupy("x")
 		s.Delete("z")
-		err = all.Unlock(t.Context())
-		wants(t, err, ErrNotHeld)
-		l, err := c.TryLock(t.Context(), "y")
-		must(t, err)
+		wants(t, all.Unlock(t.Context()), ErrNotHeld)
+		l := need(c.TryLock(t.Context(), "y"))(t)
 		must(t, l.Unlock(t.Context()))
-		_, err = c.TryLock(t.Context(), "x")
-		wants(t, err, ErrWrongKind)
+		wants(t, errorOf(c.TryLock(t.Context(), "x")), ErrWrongKind)
 	})
 }
 
@@ -454,10 +421,8 @@ func TestLockAllIsSeenByTheObserver(t *testing.T) {
 			Released:    func(e ReleasedEvent) { note("released " + e.Name) },
 			NotAcquired: func(e NotAcquiredEvent) { note("not " + e.Name) },
 		}))
-		l, err := c.LockAll(t.Context(), "x", "y")
-		must(t, err)
-		_, err = LockAll(t.Context(), Parts(c, "w", "y"), WithWait(time.Second))
-		wants(t, err, ErrNotAcquired)
+		l := need(c.LockAll(t.Context(), "x", "y"))(t)
+		wants(t, errorOf(LockAll(t.Context(), Parts(c, "w", "y"), WithWait(time.Second))), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
 		mu.Lock()
 		defer mu.Unlock()
@@ -473,47 +438,37 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c, other := open(), open()
 		ctx := t.Context()
-		fair, err := c.Locker(Fair())
-		must(t, err)
-		polling, err := c.Locker(Polling(time.Millisecond))
-		must(t, err)
-		fenced, err := c.Locker(Fenced())
-		must(t, err)
+		fair := need(c.Locker(Fair()))(t)
+		polling := need(c.Locker(Polling(time.Millisecond)))(t)
+		fenced := need(c.Locker(Fenced()))(t)
 		read, write := c.RW().Read, c.RW().Write
 		var stores []*Client
 		for range 3 {
-			s, err := New(memory.New())
-			must(t, err)
+			s := need(New(memory.New()))(t)
 			defer s.Close()
 			stores = append(stores, s)
 		}
-		quorum, err := Quorum(stores...)
-		must(t, err)
+		quorum := need(Quorum(stores...))(t)
 		p := []Part{
 			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
 			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
 		}
 		for first := range p {
-			all, err := LockAll(ctx, append(p[first:len(p):len(p)], p[:first]...), WithWait(time.Minute))
-			must(t, err)
+			all := need(LockAll(ctx, append(p[first:len(p):len(p)], p[:first]...), WithWait(time.Minute)))(t)
 			must(t, all.Err())
 			for _, x := range p {
 				if x.Locker == read || x.Locker == quorum {
 					continue
 				}
-				_, err := wrapper{x.Locker}.TryLock(ctx, x.Name)
-				wants(t, err, ErrNotAcquired)
+				wants(t, errorOf(wrapper{x.Locker}.TryLock(ctx, x.Name)), ErrNotAcquired)
 			}
-			l, err := polling.TryLock(all.Context(), "polling")
-			must(t, err)
+			l := need(polling.TryLock(all.Context(), "polling"))(t)
 			must(t, l.Unlock(ctx))
-			l, err = read.TryLock(all.Context(), "write")
-			must(t, err)
+			l = need(read.TryLock(all.Context(), "write"))(t)
 			must(t, l.Unlock(ctx))
 			must(t, all.Unlock(ctx))
 			for _, x := range p {
-				l, err := x.Locker.TryLock(ctx, x.Name)
-				must(t, err)
+				l := need(x.Locker.TryLock(ctx, x.Name))(t)
 				must(t, l.Unlock(ctx))
 			}
 		}
@@ -552,11 +507,9 @@ func (s *keepingSession) ReleaseAll(ctx context.Context, in []backend.ReleaseReq
 
 func TestWhatIsReleasedDoesNotWaitForWhatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(&keeping{memory.New(), "b"})
-		must(t, err)
+		c := need(New(&keeping{memory.New(), "b"}))(t)
 		defer c.Close()
-		all, err := c.LockAll(context.Background(), "a", "b", "c")
-		must(t, err)
+		all := need(c.LockAll(context.Background(), "a", "b", "c"))(t)
 		began := time.Now()
 		var took [2]time.Duration
 		var wg sync.WaitGroup
@@ -567,9 +520,7 @@ func TestWhatIsReleasedDoesNotWaitForWhatCannotBe(t *testing.T) {
 				if err == nil {
 					err = l.Unlock(context.Background())
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 			})
 		}
 		synctest.Wait()

@@ -1,4 +1,4 @@
-package mortise_test
+package mortise
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -16,15 +15,9 @@ import (
 func TestALongNameFloodsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		client, err := mortise.New(memory.New(), mortise.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := need(New(memory.New(), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))))(t)
 		defer client.Close()
-		lease, err := client.Lock(context.Background(), "line\nfeed"+strings.Repeat("x", 60_000), mortise.WithLease(mortise.MinLease))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := need(client.Lock(context.Background(), "line\nfeed"+strings.Repeat("x", 60_000), WithLease(MinLease)))(t)
 		<-lease.Context().Done()
 		synctest.Wait()
 		if out := log.String(); strings.Count(out, "\n") != 1 || !strings.Contains(out, "name=") || len(out) > 1000 {

@@ -14,10 +14,7 @@ func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		open := func() *Client {
-			c, err := New(store)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := need(New(store))(t)
 			t.Cleanup(func() { c.Close() })
 			return c
 		}
@@ -27,25 +24,14 @@ func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 			func(l *Lease) { l.Unlock(ctx) },
 			func(l *Lease) { time.Sleep(time.Minute) }, // its lease runs out
 		} {
-			outer, err := a.Lock(ctx, "n")
-			if err != nil {
-				t.Fatal(err)
-			}
-			called, err := b.WithDelegations(ctx, Delegations(outer.Context())...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			inner, err := b.Lock(called, "n", WithLease(time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
+			outer := need(a.Lock(ctx, "n"))(t)
+			called := need(b.WithDelegations(ctx, Delegations(outer.Context())...))(t)
+			inner := need(b.Lock(called, "n", WithLease(time.Second)))(t)
 			if _, err := b.Lock(called, "n", WithWait(time.Millisecond)); err == nil {
 				t.Fatal("two callees are in")
 			}
 			end(inner)
-			if err := outer.Unlock(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, outer.Unlock(ctx))
 			time.Sleep(2 * time.Second)
 			for _, c := range []*Client{a, b} {
 				if s := c.engine.Probe().Snapshot(); s.Nested+s.Names+s.Watches+s.Held != 0 {

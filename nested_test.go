@@ -1,4 +1,4 @@
-package mortise_test
+package mortise
 
 import (
 	"context"
@@ -10,23 +10,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
 // pair is a caller's client and a callee's on one store.
-func pair(t *testing.T) (store *memory.Store, a, b *mortise.Client) {
+func pair(t *testing.T) (store *memory.Store, a, b *Client) {
 	t.Helper()
 	store = memory.New()
 	return store, newOn(t, store), newOn(t, store)
 }
 
-func newOn(t *testing.T, store *memory.Store, opts ...mortise.ClientOption) *mortise.Client {
+func newOn(t *testing.T, store *memory.Store, opts ...ClientOption) *Client {
 	t.Helper()
-	c, err := mortise.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := need(New(store, opts...))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -36,29 +32,21 @@ func newOn(t *testing.T, store *memory.Store, opts ...mortise.ClientOption) *mor
 }
 
 // called is the context of a call made under ctx, where it arrives at c.
-func called(t *testing.T, c *mortise.Client, ctx context.Context) context.Context {
+func called(t *testing.T, c *Client, ctx context.Context) context.Context {
 	t.Helper()
-	got, err := c.WithDelegations(context.Background(), mortise.Delegations(ctx)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := need(c.WithDelegations(context.Background(), Delegations(ctx)...))(t)
 	return got
 }
 
-func lock(t *testing.T, l mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
+func lock(t *testing.T, l Locker, ctx context.Context, name string, opts ...Option) *Lease {
 	t.Helper()
-	lease, err := l.Lock(ctx, name, append([]mortise.Option{mortise.WithWait(5 * time.Second)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := need(l.Lock(ctx, name, append([]Option{WithWait(5 * time.Second)}, opts...)...))(t)
 	return lease
 }
 
-func unlock(t *testing.T, l *mortise.Lease) {
+func unlock(t *testing.T, l *Lease) {
 	t.Helper()
-	if err := l.Unlock(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Unlock(context.Background()))
 }
 
 func TestACalleeEntersItsCallersLock(t *testing.T) {
@@ -67,13 +55,13 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 		ctx := context.Background()
 		outer := lock(t, a, ctx, "n")
 		inner := lock(t, b, called(t, b, outer.Context()), "n")
-		if _, err := b.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+		if _, err := b.TryLock(ctx, "n"); !errors.Is(err, ErrNotAcquired) {
 			t.Errorf("a competitor: %v", err)
 		}
-		if _, err := b.TryLock(called(t, b, outer.Context()), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+		if _, err := b.TryLock(called(t, b, outer.Context()), "n"); !errors.Is(err, ErrNotAcquired) {
 			t.Errorf("a second callee: %v", err)
 		}
-		if _, err := a.TryLock(outer.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+		if _, err := a.TryLock(outer.Context(), "n"); !errors.Is(err, ErrNotAcquired) {
 			t.Errorf("the caller itself: %v", err)
 		}
 		back := lock(t, a, called(t, a, inner.Context()), "n") // A -> B -> A
@@ -91,7 +79,7 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 // node is one hold in a tree of calls.
 type node struct {
 	above *node
-	lease *mortise.Lease
+	lease *Lease
 }
 
 func (n *node) under(x *node) bool {
@@ -106,7 +94,7 @@ func (n *node) under(x *node) bool {
 // forest is calls that call others, in several processes, at random.
 type forest struct {
 	t       *testing.T
-	clients []*mortise.Client
+	clients []*Client
 	mu      sync.Mutex
 	rand    *rand.Rand
 	held    map[*node]bool
@@ -129,7 +117,7 @@ func (f *forest) call(above *node, depth int) {
 	c := f.clients[f.dice(len(f.clients))]
 	ctx := context.Background()
 	if above != nil {
-		if delegations := mortise.Delegations(above.lease.Context()); f.dice(3) > 0 {
+		if delegations := Delegations(above.lease.Context()); f.dice(3) > 0 {
 			var err error
 			if ctx, err = c.WithDelegations(ctx, delegations...); err != nil {
 				f.t.Errorf("WithDelegations: %v", err)
@@ -154,15 +142,15 @@ func (f *forest) call(above *node, depth int) {
 			}
 		}
 	}
-	opts := []mortise.Option{mortise.WithWait(time.Duration(1+f.dice(4000)) * time.Millisecond)}
+	opts := []Option{WithWait(time.Duration(1+f.dice(4000)) * time.Millisecond)}
 	dies := f.dice(8) == 0
 	if dies || f.dice(3) == 0 {
-		opts = append(opts, mortise.WithLease(time.Duration(60+f.dice(200))*time.Millisecond))
+		opts = append(opts, WithLease(time.Duration(60+f.dice(200))*time.Millisecond))
 	}
 	lease, err := c.Lock(ctx, "n", opts...)
 	if err != nil {
-		for _, may := range []error{mortise.ErrNotAcquired, mortise.ErrDelegationEnded, mortise.ErrLost,
-			mortise.ErrUnavailable} {
+		for _, may := range []error{ErrNotAcquired, ErrDelegationEnded, ErrLost,
+			ErrUnavailable} {
 			if errors.Is(err, may) {
 				return
 			}
@@ -193,7 +181,7 @@ func (f *forest) call(above *node, depth int) {
 	f.pause()
 	if !dies {
 		err := lease.Unlock(context.Background())
-		if err != nil && !errors.Is(err, mortise.ErrLost) {
+		if err != nil && !errors.Is(err, ErrLost) {
 			f.t.Errorf("Unlock: %v", err)
 		}
 	}
@@ -207,7 +195,7 @@ func (n *node) depth() (d int) {
 }
 
 // delegations0 is the client whose hold the innermost delegation is about.
-func delegations0(delegations []mortise.Delegation) string {
+func delegations0(delegations []Delegation) string {
 	if len(delegations) == 0 {
 		return ""
 	}
@@ -222,7 +210,7 @@ func TestRandomCallersAndCalleesExcludeEachOther(t *testing.T) {
 			store := memory.New()
 			f := &forest{t: t, rand: rand.New(rand.NewPCG(seed, 0)), held: make(map[*node]bool)}
 			for range 3 {
-				f.clients = append(f.clients, newOn(t, store, mortise.WithWatchdogTimeout(time.Second)))
+				f.clients = append(f.clients, newOn(t, store, WithWatchdogTimeout(time.Second)))
 			}
 			for range 40 {
 				f.calls.Go(func() { f.pause(); f.pause(); f.call(nil, 0) })

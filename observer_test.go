@@ -57,9 +57,7 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		c, err := New(memory.New(), WithObserver(j.observer()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		who := func(s string) context.Context { return context.WithValue(t.Context(), whoKey{}, s) }
 		expect := func(want ...string) {
@@ -72,16 +70,8 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 				t.Errorf("got\n%q, want\n%q", got, want)
 			}
 		}
-		must := func(l *Lease, err error) *Lease {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
-		}
-
-		outer := must(c.Lock(who("a"), "n", WithLease(time.Minute)))
-		inner := must(c.Lock(outer.Context(), "n", WithLease(time.Minute)))
+		outer := need(c.Lock(who("a"), "n", WithLease(time.Minute)))(t)
+		inner := need(c.Lock(outer.Context(), "n", WithLease(time.Minute)))(t)
 		expect("lock n acquired: lease 1, holds 1, contended false, a", "lock n acquired: lease 2, holds 2, contended false, a")
 
 		c.TryLock(who("b"), "n")
@@ -101,7 +91,7 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 		}
 
 		write := c.RW().Write
-		w := must(write.Lock(who("d"), "rw"))
+		w := need(write.Lock(who("d"), "rw"))(t)
 		time.Sleep(11 * time.Second)
 		w.Unlock(t.Context())
 		expect("write rw acquired: lease 4, holds 1, contended false, d", "write rw renewed", "write rw released: lease 4, <nil>")
@@ -125,10 +115,7 @@ func TestALeaseIsToldAsAcquiredBeforeItIsToldAsLost(t *testing.T) {
 			o := j.observer()
 			told := o.Acquired
 			o.Acquired = func(e AcquiredEvent) { time.Sleep(time.Second); told(e) } // an observer that is too slow
-			c, err := New(memory.New(), WithObserver(o))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := need(New(memory.New(), WithObserver(o)))(t)
 			defer c.Close()
 			if _, err := c.Lock(t.Context(), "n", WithLease(100*time.Millisecond)); err != nil {
 				t.Fatal(err)

@@ -29,8 +29,7 @@ func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testin
 		}
 		synctest.Wait()
 		slow.Store(false)
-		l, err := c.Lock(context.Background(), "x", WithLease(time.Second))
-		must(t, err)
+		l := need(c.Lock(context.Background(), "x", WithLease(time.Second)))(t)
 		must(t, l.Err())
 	})
 }
@@ -47,8 +46,7 @@ func TestRule11_AReleaseThatTimedOutIsRepeatedInTheCallersTime(t *testing.T) {
 			return s.Release(context.Background(), r)
 		}
 		c := on(t, tapped{Backend: s, release: release})
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x"))(t)
 		must(t, l.Unlock(t.Context()))
 	})
 }
@@ -94,8 +92,7 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 		c := on(t, b)
 		read := open().RW().Read
 		write := c.RW().Write
-		held, err := read.Lock(t.Context(), "x")
-		must(t, err)
+		held := need(read.Lock(t.Context(), "x"))(t)
 		go func() {
 			if l, err := write.Lock(context.Background(), "x"); err == nil {
 				l.Unlock(context.Background())
@@ -103,7 +100,7 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 		}()
 		synctest.Wait()
 		asked := b.asked.Load()
-		_, err = write.Lock(t.Context(), "x", WithWait(50*time.Millisecond)) // behind the first
+		_, err := write.Lock(t.Context(), "x", WithWait(50*time.Millisecond)) // behind the first
 		wants(t, err, ErrNotAcquired)
 		synctest.Wait()
 		if n := b.withdrawn.Load(); n != 0 || b.asked.Load() != asked {
@@ -112,8 +109,7 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 		must(t, held.Unlock(t.Context()))
 		synctest.Wait()
 		must(t, c.Close())
-		_, err = write.Lock(t.Context(), "x")
-		wants(t, err, ErrClosed)
+		wants(t, errorOf(write.Lock(t.Context(), "x")), ErrClosed)
 		synctest.Wait()
 		if n := b.withdrawn.Load(); n != 0 {
 			t.Errorf("%d claims taken back after Close", n)
@@ -122,13 +118,10 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 }
 
 func TestAPermitIsReleasedByItsIDThoughTheContextIsNil(t *testing.T) {
-	c, err := New(memory.New())
-	must(t, err)
+	c := need(New(memory.New()))(t)
 	p := c.Semaphore("x")
-	_, err = p.TrySetPermits(t.Context(), 1)
-	must(t, err)
-	permit, err := p.TryAcquire(t.Context())
-	must(t, err)
+	must(t, errorOf(p.TrySetPermits(t.Context(), 1)))
+	permit := need(p.TryAcquire(t.Context()))(t)
 	must(t, p.Release(nil, permit.ID())) //nolint:staticcheck // a nil context is the subject
 	must(t, c.Close())
 }
@@ -199,8 +192,7 @@ func TestAQuestionWhoseCallerHasLeftIsNotRepeated(t *testing.T) {
 		c := on(t, b)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, err := c.Lock(ctx, "x")
-		wants(t, err, context.DeadlineExceeded)
+		wants(t, errorOf(c.Lock(ctx, "x")), context.DeadlineExceeded)
 		time.Sleep(5 * time.Second)
 		if n := b.asked.Load(); n != 1 {
 			t.Errorf("the store was asked %d times", n)
@@ -234,10 +226,8 @@ func TestAReentryIsNotRepeatedBeyondItsPatience(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		b := slowReentry{s, new(atomic.Int32)}
 		c := on(t, b)
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
-		_, err = c.Lock(l.Context(), "x")
-		wants(t, err, ErrUnavailable)
+		l := need(c.Lock(t.Context(), "x"))(t)
+		wants(t, errorOf(c.Lock(l.Context(), "x")), ErrUnavailable)
 		if n := b.asked.Load(); n != 1 {
 			t.Errorf("it was sent %d times", n)
 		}

@@ -93,10 +93,7 @@ func (s *asked) Leave(ctx context.Context, name string) error {
 func newAsked(t *testing.T, opts ...ClientOption) (*Client, *asked) {
 	t.Helper()
 	s := &asked{Backend: memory.New()}
-	c, err := New(s, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := need(New(s, opts...))(t)
 	return c, s
 }
 
@@ -121,11 +118,9 @@ func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newAsked(t)
 		defer c.Close()
-		other, err := New(s.Backend)
-		must(t, err)
+		other := need(New(s.Backend))(t)
 		defer other.Close()
-		lease, err := c.Lock(t.Context(), "n")
-		must(t, err)
+		lease := need(c.Lock(t.Context(), "n"))(t)
 		const n = 3 * 32
 		var waiting []<-chan got
 		for range n {
@@ -159,8 +154,7 @@ func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 		if sent := s.all(); sent != 1 {
 			t.Errorf("%d commands for the last release, want 1", sent)
 		}
-		lease, err = other.TryLock(t.Context(), "n")
-		must(t, err)
+		lease = need(other.TryLock(t.Context(), "n"))(t)
 		must(t, lease.Unlock(t.Context()))
 	})
 }
@@ -170,8 +164,7 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 	ctx := context.Background()
 	lock := func(opts ...Option) func(*testing.T, *Client) *Lease {
 		return func(t *testing.T, c *Client) *Lease {
-			l, err := c.Lock(ctx, "n", opts...)
-			must(t, err)
+			l := need(c.Lock(ctx, "n", opts...))(t)
 			return l
 		}
 	}
@@ -196,14 +189,12 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 		"to be held for so long":  {opts: []Option{WithMaxHold(time.Hour)}, sent: 1},
 		"a token":                 {next: fenced, sent: 1},
 		"the holder's token": {hold: func(t *testing.T, c *Client) *Lease {
-			l, err := fenced(c).Lock(ctx, "n")
-			must(t, err)
+			l := need(fenced(c).Lock(ctx, "n"))(t)
 			return l
 		}, sent: 1},
 		"held for a while": {then: func(*testing.T, *Client, *Lease) { time.Sleep(250 * time.Millisecond) }, sent: 1},
 		"entered again": {then: func(t *testing.T, c *Client, l *Lease) {
-			inner, err := c.Lock(l.Context(), "n")
-			must(t, err)
+			inner := need(c.Lock(l.Context(), "n"))(t)
 			must(t, inner.Unlock(ctx))
 		}, sent: 3},
 		"lent": {then: func(t *testing.T, c *Client, l *Lease) {
@@ -246,8 +237,7 @@ func TestAPassedLeaseEndsWhenItsRecordDoes(t *testing.T) {
 		c, s := newAsked(t, WithWatchdogTimeout(timeout))
 		defer c.Close()
 		began := time.Now()
-		lease, err := c.Lock(t.Context(), "n")
-		must(t, err)
+		lease := need(c.Lock(t.Context(), "n"))(t)
 		next := behind(t.Context(), c)
 		s.mu.Lock()
 		s.silent = true
@@ -278,8 +268,7 @@ func TestAPassedLeaseIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newAsked(t)
 		defer c.Close()
-		lease, err := c.Lock(t.Context(), "n")
-		must(t, err)
+		lease := need(c.Lock(t.Context(), "n"))(t)
 		next := behind(t.Context(), c)
 		s.all()
 		must(t, lease.Unlock(t.Context()))
@@ -298,12 +287,9 @@ func TestAPassedLeaseIsRenewed(t *testing.T) {
 func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
 	for i := range 50 {
 		store := memory.New()
-		c, err := New(store)
-		must(t, err)
-		other, err := New(store)
-		must(t, err)
-		lease, err := c.Lock(t.Context(), "n")
-		must(t, err)
+		c := need(New(store))(t)
+		other := need(New(store))(t)
+		lease := need(c.Lock(t.Context(), "n"))(t)
 		ctx, leave := context.WithCancel(t.Context())
 		waiter := make(chan got, 1)
 		go func() {
@@ -326,8 +312,7 @@ func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
 		} else if !errors.Is(w.error, context.Canceled) {
 			t.Fatal(w.error)
 		}
-		l, err := other.Lock(t.Context(), "n", WithWait(10*time.Second))
-		must(t, err)
+		l := need(other.Lock(t.Context(), "n", WithWait(10*time.Second)))(t)
 		must(t, l.Unlock(t.Context()))
 		must(t, c.Close())
 		must(t, other.Close())

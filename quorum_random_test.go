@@ -82,13 +82,11 @@ func TestQuorumAtRandomHasOneHolder(t *testing.T) {
 			for who := range 4 {
 				mine := make([]*Client, len(stores))
 				for i, s := range stores {
-					c, err := New(laggard{unaware{s}, &most}, WithWatchdogTimeout(4*time.Second))
-					must(t, err)
+					c := need(New(laggard{unaware{s}, &most}, WithWatchdogTimeout(4*time.Second)))(t)
 					mine[i] = c
 				}
 				clients = append(clients, mine...)
-				quorum, err := Quorum(mine...)
-				must(t, err)
+				quorum := need(Quorum(mine...))(t)
 				wg.Go(func() {
 					for time.Now().Before(end) {
 						l, err := quorum.Lock(context.Background(), "x", WithWait(time.Second+rand.N(20*time.Second)))

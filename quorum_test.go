@@ -34,13 +34,11 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 		f(t, stores, func(opts ...ClientOption) (Locker, []*Client) {
 			var clients []*Client
 			for _, s := range stores {
-				c, err := New(s, opts...)
-				must(t, err)
+				c := need(New(s, opts...))(t)
 				clients = append(clients, c)
 			}
 			all = append(all, clients...)
-			quorum, err := Quorum(clients...)
-			must(t, err)
+			quorum := need(Quorum(clients...))(t)
 			return quorum, clients
 		})
 	})
@@ -50,17 +48,14 @@ func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()
 		b, _ := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		stores[0].SetDown(errGone)
 		stores[3].SetDown(errGone)
 		time.Sleep(5 * time.Minute)
 		must(t, l.Err())
 		must(t, l.Context().Err())
-		_, err = b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
-		other, err := b.Lock(t.Context(), "y")
-		must(t, err)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
+		other := need(b.Lock(t.Context(), "y"))(t)
 		must(t, other.Unlock(t.Context()))
 
 		stores[4].SetDown(errGone)
@@ -71,14 +66,12 @@ func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 		}
 		wants(t, l.Err(), ErrLost)
 		wants(t, context.Cause(l.Context()), ErrLost)
-		_, err = b.Lock(t.Context(), "y")
-		wants(t, err, ErrUnavailable)
+		wants(t, errorOf(b.Lock(t.Context(), "y")), ErrUnavailable)
 		for _, i := range []int{0, 3, 4} {
 			stores[i].SetDown(nil)
 		}
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
-		m, err := b.Lock(t.Context(), "x", WithWait(time.Minute))
-		must(t, err)
+		m := need(b.Lock(t.Context(), "x", WithWait(time.Minute)))(t)
 		must(t, m.Unlock(t.Context()))
 	})
 }
@@ -86,11 +79,9 @@ func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 func TestQuorumHealsAStoreThatCameBackEmpty(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		held := func(i int) bool {
-			st, err := clients[i].Inspect(t.Context(), "x")
-			must(t, err)
+			st := need(clients[i].Inspect(t.Context(), "x"))(t)
 			return st.Held && st.Mine
 		}
 		for i, s := range stores { // one after the other: a majority is always there
@@ -122,24 +113,18 @@ func TestQuorumEntersAgainAndExcludesOthers(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		b, _ := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
-		m, err := a.Lock(l.Context(), "x")
-		must(t, err)
-		st, err := clients[1].Inspect(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
+		m := need(a.Lock(l.Context(), "x"))(t)
+		st := need(clients[1].Inspect(t.Context(), "x"))(t)
 		if st.Holds != 2 {
 			t.Errorf("%d holds", st.Holds)
 		}
-		_, err = a.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(a.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, m.Unlock(t.Context()))
-		_, err = b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
-		m, err = b.TryLock(t.Context(), "x")
-		must(t, err)
+		m = need(b.TryLock(t.Context(), "x"))(t)
 		must(t, m.Unlock(t.Context()))
 	})
 }
@@ -163,9 +148,7 @@ func TestQuorumUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 						}
 						time.Sleep(time.Millisecond)
 						in.Add(-1)
-						if err := l.Unlock(t.Context()); err != nil {
-							t.Error(err)
-						}
+						check(t, l.Unlock(t.Context()))
 					}
 				})
 			}
@@ -177,22 +160,17 @@ func TestQuorumUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 func TestQuorumRefusesWhatCannotVote(t *testing.T) {
 	a, b := newClient(t), newClient(t)
 	for _, clients := range [][]*Client{nil, {a}, {a, b}, {a, b, nil}, {a, b, a}} {
-		_, err := Quorum(clients...)
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(Quorum(clients...)), ErrInvalid)
 	}
-	quorum, err := Quorum(a, b, newClient(t))
-	must(t, err)
-	_, err = quorum.Lock(t.Context(), "")
-	wants(t, err, ErrInvalidName)
-	_, err = quorum.TryLock(t.Context(), "x", WithWait(1))
-	wants(t, err, ErrInvalid)
+	quorum := need(Quorum(a, b, newClient(t)))(t)
+	wants(t, errorOf(quorum.Lock(t.Context(), "")), ErrInvalidName)
+	wants(t, errorOf(quorum.TryLock(t.Context(), "x", WithWait(1))), ErrInvalid)
 }
 
 // held tells how many holds there are in a store, and whether they are c's.
 func held(t *testing.T, c *Client) (holds int, mine bool) {
 	t.Helper()
-	st, err := c.Inspect(t.Context(), "x")
-	must(t, err)
+	st := need(c.Inspect(t.Context(), "x"))(t)
 	return st.Holds, st.Mine
 }
 
@@ -213,13 +191,11 @@ func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b L
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		clients := make([]*Client, len(stores))
 		for i, s := range stores {
-			c, err := New(unaware{s}, opts...)
-			must(t, err)
+			c := need(New(unaware{s}, opts...))(t)
 			defer c.Close()
 			clients[i] = c
 		}
-		a, err := Quorum(clients...)
-		must(t, err)
+		a := need(Quorum(clients...))(t)
 		b, _ := open(opts...)
 		stores[3].SetDown(errGone)
 		stores[4].SetDown(errGone)
@@ -227,8 +203,7 @@ func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b L
 		must(t, err)
 		stores[3].SetDown(nil)
 		stores[4].SetDown(nil)
-		_, err = b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
 		time.Sleep(time.Second)
 		stores[2].Flush()
 		check(t, a, b, l)
@@ -237,10 +212,8 @@ func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b L
 
 func TestQuorumAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
 	lostVote(t, nil, func(t *testing.T, a, b Locker, l *Lease) {
-		_, err := b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
-		m, err := b.Lock(t.Context(), "x")
-		must(t, err)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
+		m := need(b.Lock(t.Context(), "x"))(t)
 		wants(t, l.Err(), ErrLost)
 		must(t, m.Unlock(t.Context()))
 	})
@@ -248,8 +221,7 @@ func TestQuorumAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing
 
 func TestQuorumWithoutTheRuleTwoGetIn(t *testing.T) {
 	lostVote(t, []ClientOption{WithRejoinDelay(0)}, func(t *testing.T, a, b Locker, l *Lease) {
-		m, err := b.TryLock(t.Context(), "x")
-		must(t, err)
+		m := need(b.TryLock(t.Context(), "x"))(t)
 		must(t, l.Err()) // both: what the rule is for
 		must(t, m.Unlock(t.Context()))
 	})
@@ -272,8 +244,7 @@ func TestQuorumOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T)
 				t.Errorf("the error is %v", err)
 			}
 		}
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		if d := time.Since(start); d < 30*time.Second || d > 32*time.Second {
 			t.Errorf("locked after %v, want about 30s", d)
 		}
@@ -286,8 +257,7 @@ func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) 
 	for pause, lost := range map[time.Duration]bool{time.Second: true, 4 * time.Second: false} {
 		fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 			a, clients := open()
-			l, err := a.Lock(t.Context(), "x")
-			must(t, err)
+			l := need(a.Lock(t.Context(), "x"))(t)
 			stores[0].SetDown(errGone)
 			stores[1].SetDown(errGone)
 			time.Sleep(31 * time.Second) // those parts are over
@@ -313,8 +283,7 @@ func TestQuorumReentriesAreHealedAfterWhatTheyEntered(t *testing.T) {
 		leases := make([]*Lease, 3)
 		ctx := t.Context()
 		for i := range leases {
-			l, err := a.Lock(ctx, "x")
-			must(t, err)
+			l := need(a.Lock(ctx, "x"))(t)
 			leases[i], ctx = l, l.Context()
 		}
 		for round := range 10 {
@@ -354,12 +323,10 @@ func TestQuorumAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
 			fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 				a, _ := open()
 				b, clients := open()
-				l, err := a.Lock(t.Context(), "x")
-				must(t, err)
+				l := need(a.Lock(t.Context(), "x"))(t)
 				got := make(chan *Lease)
 				go func() {
-					m, err := b.Lock(t.Context(), "x")
-					must(t, err)
+					m := need(b.Lock(t.Context(), "x"))(t)
 					got <- m
 				}()
 				time.Sleep(10 * time.Second)
@@ -409,8 +376,7 @@ func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 		for _, i := range []int{1, 2, 4} {
 			stores[i].SetDown(nil)
 		}
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		b, _ := open()
 		got := make(chan error)
 		go func() {
@@ -445,8 +411,7 @@ func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 		if errors.Is(err, ErrUnavailable) {
 			t.Errorf("%v is ErrUnavailable too", err)
 		}
-		l, err := a.Lock(t.Context(), "y")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "y"))(t)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, c := range clients[:3] {
@@ -454,8 +419,7 @@ func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 		}
 		<-l.Context().Done()
 		wants(t, l.Err(), ErrClosed)
-		_, err = a.Lock(t.Context(), "z")
-		wants(t, err, ErrClosed)
+		wants(t, errorOf(a.Lock(t.Context(), "z")), ErrClosed)
 	})
 }
 
@@ -463,8 +427,7 @@ func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		for _, i := range []int{0, 1, 2} {
 			stores[i].SetDown(errGone)
 		}
@@ -475,7 +438,7 @@ func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 				t.Errorf("store %d has %d holds", i, n)
 			}
 		}
-		err = l.Unlock(t.Context())
+		err := l.Unlock(t.Context())
 		wants(t, err, ErrNotHeld)
 		wants(t, err, ErrLost)
 	})
@@ -488,9 +451,7 @@ func TestQuorumACallerWhoLeavesLeavesNothingBehind(t *testing.T) {
 		for i := range 50 {
 			var l *Lease
 			if i%2 == 0 {
-				var err error
-				l, err = a.Lock(t.Context(), "x")
-				must(t, err)
+				l = need(a.Lock(t.Context(), "x"))(t)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*time.Millisecond)
 			m, err := b.Lock(ctx, "x")
@@ -525,26 +486,21 @@ func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 		}
 		for _, opt := range []ClientOption{WithRejoinDelay(time.Minute), WithRejoinDelay(0)} {
 			b, _ := open(opt)
-			l, err := b.Lock(t.Context(), "x", WithLease(31*time.Second))
-			must(t, err)
+			l := need(b.Lock(t.Context(), "x", WithLease(31*time.Second)))(t)
 			must(t, l.Unlock(t.Context()))
 		}
 	})
 	var clients []*Client
 	for range 3 {
-		c, err := New(memory.New(), WithRejoinDelay(29*time.Second))
-		must(t, err)
+		c := need(New(memory.New(), WithRejoinDelay(29*time.Second)))(t)
 		clients = append(clients, c)
 	}
-	_, err := Quorum(clients...)
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(Quorum(clients...)), ErrInvalid)
 	for _, d := range []time.Duration{-1, MaxLease + 1} {
-		_, err := New(memory.New(), WithRejoinDelay(d))
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(New(memory.New(), WithRejoinDelay(d))), ErrInvalid)
 	}
 	for _, scope := range []string{"", "a\nb", "\xff", strings.Repeat("x", 257)} {
-		_, err := New(memory.New(), WithRejoinScope(scope))
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(New(memory.New(), WithRejoinScope(scope))), ErrInvalid)
 	}
 }
 
@@ -579,13 +535,11 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		for range contenders {
 			var clients []*Client
 			for _, b := range backends {
-				c, err := New(b)
-				must(t, err)
+				c := need(New(b))(t)
 				defer c.Close()
 				clients = append(clients, c)
 			}
-			quorum, err := Quorum(clients...)
-			must(t, err)
+			quorum := need(Quorum(clients...))(t)
 			wg.Go(func() {
 				for range holds {
 					l, err := quorum.Lock(t.Context(), "x")
@@ -594,9 +548,7 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 						return
 					}
 					time.Sleep(time.Millisecond)
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					check(t, l.Unlock(t.Context()))
 				}
 			})
 		}

@@ -15,26 +15,16 @@ import (
 func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	store := memory.New()
 	in, goOn := make(chan struct{}), make(chan struct{})
-	a, err := New(store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := need(New(store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }})))(t)
+	b := need(New(store))(t)
 	defer b.Close()
 	ctx := context.Background()
 	lease, err := a.Lock(ctx, "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waiter := make(chan error, 1)
 	go func() { _, err := a.Lock(ctx, "n"); waiter <- err }()
 	<-in
-	if err := lease.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Unlock(ctx))
 	closed := make(chan error, 1)
 	go func() { closed <- a.Shutdown(ctx) }()
 	<-a.engine.Probe().Closing()
@@ -48,9 +38,7 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	if lease, err = b.TryLock(ctx, "n"); err != nil {
 		t.Fatalf("what was handed over is left behind: %v", err)
 	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
+	check(t, lease.Unlock(ctx))
 }
 
 // yielding is a store that hands a lock over once, and then yields it, and does not tell: its
@@ -101,17 +89,11 @@ func (s *yieldingSession) Leave(context.Context, string) error { return nil }
 // client is put in line instead. The second then has a time at which it asks, whatever it hears.
 func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(yielding{memory.New()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := need(New(yielding{memory.New()}))(t)
 		defer c.Close()
 		s := c.engine.Probe().Session().(*yieldingSession)
 		ctx := context.Background()
-		lease, err := c.Lock(ctx, "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := need(c.Lock(ctx, "n"))(t)
 		next := make(chan *Lease, 1)
 		go func() {
 			lease, err := c.Lock(ctx, "n")
@@ -127,9 +109,7 @@ func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 		synctest.Wait()
 		go func() { _, err := c.Lock(ctx, "n"); got <- err }()
 		time.Sleep(250 * time.Millisecond) // else nothing is sent
-		if err := lease.Unlock(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Unlock(ctx))
 		lease = <-next
 		time.Sleep(250 * time.Millisecond)
 		unlocked := make(chan error, 1)

@@ -112,8 +112,7 @@ func TestRule14_ShutdownWithdrawsTheClaimsOfWritersThatWait(t *testing.T) {
 			a, b := on(t, s), on(t, s)
 			read := a.RW().Read
 			write := b.RW().Write
-			held, err := read.Lock(t.Context(), "x")
-			must(t, err)
+			held := need(read.Lock(t.Context(), "x"))(t)
 			w := make(chan error, 1)
 			go func() {
 				_, err := write.Lock(context.Background(), "x")
@@ -122,8 +121,7 @@ func TestRule14_ShutdownWithdrawsTheClaimsOfWritersThatWait(t *testing.T) {
 			synctest.Wait()
 			must(t, b.Shutdown(t.Context()))
 			wants(t, <-w, ErrClosed)
-			l, err := read.TryLock(t.Context(), "x")
-			must(t, err)
+			l := need(read.TryLock(t.Context(), "x"))(t)
 			must(t, errors.Join(l.Unlock(t.Context()), held.Unlock(t.Context())))
 		})
 	}
@@ -135,8 +133,7 @@ func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &spied{Store: memory.New()}
 		other, c := on(t, b), on(t, b)
-		_, err := other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)
-		must(t, err)
+		must(t, errorOf(other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)))
 		slow := make(chan struct{})
 		b.take = func(s all, r backend.CountRequest) (backend.TakeReply, error) {
 			reply, err := s.TakeCount(context.Background(), r)
@@ -178,10 +175,8 @@ func TestRule14_AReaderEntersAgainWhileTheClientShutsDown(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		read, write := c.RW().Read, c.RW().Write
-		r, err := read.Lock(t.Context(), "x")
-		must(t, err)
-		w, err := write.Lock(t.Context(), "y")
-		must(t, err)
+		r := need(read.Lock(t.Context(), "x"))(t)
+		w := need(write.Lock(t.Context(), "y"))(t)
 		down := make(chan error, 1)
 		go func() { down <- c.Shutdown(context.Background()) }()
 		synctest.Wait()
@@ -190,12 +185,10 @@ func TestRule14_AReaderEntersAgainWhileTheClientShutsDown(t *testing.T) {
 			name string
 			from *Lease
 		}{{read, "x", r}, {read, "y", w}, {write, "y", w}} {
-			l, err := h.l.Lock(h.from.Context(), h.name)
-			must(t, err)
+			l := need(h.l.Lock(h.from.Context(), h.name))(t)
 			must(t, l.Unlock(t.Context()))
 		}
-		_, err = read.Lock(t.Context(), "x")
-		wants(t, err, ErrClosed)
+		wants(t, errorOf(read.Lock(t.Context(), "x")), ErrClosed)
 		must(t, errors.Join(r.Unlock(t.Context()), w.Unlock(t.Context()), <-down))
 	})
 }
@@ -235,8 +228,7 @@ func TestRule14_AnUnlockThatShutdownCutsOffSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &spied{Store: memory.New()}
 		c := on(t, b)
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x"))(t)
 		b.release = func(ctx context.Context, _ all, _ backend.ReleaseRequest) (backend.ReleaseReply, error) {
 			<-ctx.Done()
 			return backend.ReleaseReply{}, &backend.Fault{Err: ctx.Err(), MayHaveRun: true, Temporary: true}
@@ -379,14 +371,11 @@ func TestRule04_AWritersLeaseEndsThoughAReaderUnderItLivesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		rw := open().RW()
 		read, write := rw.Read, rw.Write
-		w, err := write.Lock(t.Context(), "x", WithLease(10*time.Second))
-		must(t, err)
-		r, err := read.Lock(w.Context(), "x")
-		must(t, err)
+		w := need(write.Lock(t.Context(), "x", WithLease(10*time.Second)))(t)
+		r := need(read.Lock(w.Context(), "x"))(t)
 		start := time.Now()
 		fresh := open().RW().Read
-		l, err := fresh.Lock(t.Context(), "x", WithWait(time.Hour))
-		must(t, err)
+		l := need(fresh.Lock(t.Context(), "x", WithWait(time.Hour)))(t)
 		if d := time.Since(start); d > 11*time.Second {
 			t.Errorf("the next reader waited %v", d)
 		}
@@ -401,8 +390,7 @@ func TestRule04_AWritersLeaseEndsThoughAReaderUnderItLivesOn(t *testing.T) {
 // which is an open latch.
 func TestALatchsCountIsBounded(t *testing.T) {
 	c := on(t, memory.New())
-	_, err := c.CountDownLatch("l").TrySet(t.Context(), math.MaxInt64)
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(c.CountDownLatch("l").TrySet(t.Context(), math.MaxInt64)), ErrInvalid)
 	set, err := c.CountDownLatch("l").TrySet(t.Context(), 1<<53)
 	if err != nil || !set {
 		t.Error(set, err)

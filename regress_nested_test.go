@@ -17,8 +17,7 @@ func clientsOf(t *testing.T, s *memory.Store, n int) []*Client {
 	t.Helper()
 	all := make([]*Client, n)
 	for i := range all {
-		c, err := New(s)
-		must(t, err)
+		c := need(New(s))(t)
 		t.Cleanup(func() { c.Close() })
 		all[i] = c
 	}
@@ -30,28 +29,21 @@ func TestADelegationOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
 		cs := clientsOf(t, memory.New(), 2)
 		a, b := cs[0], cs[1]
 		ctx := context.Background()
-		outer, err := a.Lock(ctx, "n")
-		must(t, err)
-		inner, err := a.Lock(context.WithoutCancel(outer.Context()), "n")
-		must(t, err)
+		outer := need(a.Lock(ctx, "n"))(t)
+		inner := need(a.Lock(context.WithoutCancel(outer.Context()), "n"))(t)
 		ofOuter, ofInner := Delegations(outer.Context()), Delegations(inner.Context())
 		must(t, outer.Unlock(ctx)) // the outer hold first
-		under, err := b.WithDelegations(ctx, ofOuter...)
-		must(t, err)
+		under := need(b.WithDelegations(ctx, ofOuter...))(t)
 		if l, err := b.TryLock(under, "n"); err == nil {
 			t.Error("entered under a hold that has ended, beside one that lives")
 			must(t, l.Unlock(ctx))
 		}
-		under, err = b.WithDelegations(ctx, ofInner...)
-		must(t, err)
-		l, err := b.TryLock(under, "n")
-		must(t, err)
+		under = need(b.WithDelegations(ctx, ofInner...))(t)
+		l := need(b.TryLock(under, "n"))(t)
 		must(t, l.Unlock(ctx))
 		must(t, inner.Unlock(ctx))
-		_, err = b.Lock(under, "n")
-		wants(t, err, ErrDelegationEnded)
-		free, err := b.TryLock(ctx, "n")
-		must(t, err)
+		wants(t, errorOf(b.Lock(under, "n")), ErrDelegationEnded)
+		free := need(b.TryLock(ctx, "n"))(t)
 		must(t, free.Unlock(ctx))
 	})
 }
@@ -63,22 +55,17 @@ func TestAHoldThatEndedByWithMaxHoldKeepsNobodyFromEntering(t *testing.T) {
 				cs := clientsOf(t, memory.New(), 2)
 				a, b := cs[0], cs[1]
 				ctx := context.Background()
-				outer, err := a.Lock(ctx, "n")
-				must(t, err)
-				inner, err := a.Lock(outer.Context(), "n", WithMaxHold(time.Second))
-				must(t, err)
+				outer := need(a.Lock(ctx, "n"))(t)
+				inner := need(a.Lock(outer.Context(), "n", WithMaxHold(time.Second)))(t)
 				if when == "before" {
 					Delegations(inner.Context())
 				}
 				time.Sleep(2 * time.Second)
 				wants(t, inner.Err(), ErrLost)
-				under, err := b.WithDelegations(ctx, Delegations(outer.Context())...)
-				must(t, err)
-				l, err := b.Lock(under, "n", WithWait(time.Minute))
-				must(t, err)
+				under := need(b.WithDelegations(ctx, Delegations(outer.Context())...))(t)
+				l := need(b.Lock(under, "n", WithWait(time.Minute)))(t)
 				must(t, l.Unlock(ctx))
-				l, err = a.Lock(outer.Context(), "n", WithWait(time.Minute))
-				must(t, err)
+				l = need(a.Lock(outer.Context(), "n", WithWait(time.Minute)))(t)
 				must(t, l.Unlock(ctx))
 				must(t, outer.Unlock(ctx))
 			})
@@ -90,15 +77,11 @@ func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs := clientsOf(t, memory.New(), 3)
 		ctx := context.Background()
-		l, err := cs[0].Lock(ctx, "n")
-		must(t, err)
+		l := need(cs[0].Lock(ctx, "n"))(t)
 		delegations := Delegations(l.Context())
-		entered, err := cs[1].WithDelegations(ctx, delegations...)
-		must(t, err)
-		callee, err := cs[1].Lock(entered, "n")
-		must(t, err)
-		waits, err := cs[2].WithDelegations(ctx, delegations...)
-		must(t, err)
+		entered := need(cs[1].WithDelegations(ctx, delegations...))(t)
+		callee := need(cs[1].Lock(entered, "n"))(t)
+		waits := need(cs[2].WithDelegations(ctx, delegations...))(t)
 		done := make(chan error, 1)
 		go func() {
 			_, err := cs[2].Lock(waits, "n")
@@ -106,8 +89,7 @@ func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		_, err = cs[1].ForceUnlock(ctx, "n")
-		must(t, err)
+		must(t, errorOf(cs[1].ForceUnlock(ctx, "n")))
 		wants(t, <-done, ErrDelegationEnded)
 		if d := time.Since(began); d > 0 {
 			t.Errorf("it heard of it after %v", d)
@@ -147,14 +129,11 @@ func TestALeaseThatHadToWaitForItsTurnIsNoShorter(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, err := New(slowToNest{memory.New()})
-				must(t, err)
+				a := need(New(slowToNest{memory.New()}))(t)
 				defer a.Close()
 				ctx := context.Background()
-				outer, err := a.Lock(ctx, "n")
-				must(t, err)
-				inner, err := a.Lock(outer.Context(), "n")
-				must(t, err)
+				outer := need(a.Lock(ctx, "n"))(t)
+				inner := need(a.Lock(outer.Context(), "n"))(t)
 				done := make(chan error)
 				go func() {
 					l, err := a.Lock(context.WithoutCancel(outer.Context()), "n", WithLease(time.Second))
@@ -180,8 +159,7 @@ func TestAContextThatIsAskedForLateHasTheCauseOfItsLeasesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := clientsOf(t, memory.New(), 1)[0]
 		ctx, cancel := context.WithCancel(context.Background())
-		l, err := a.Lock(ctx, "n", WithLease(time.Second))
-		must(t, err)
+		l := need(a.Lock(ctx, "n", WithLease(time.Second)))(t)
 		time.Sleep(2 * time.Second)
 		cancel()
 		wants(t, context.Cause(l.Context()), ErrLost)

@@ -60,19 +60,14 @@ func (g *gauges) check(t *testing.T) {
 func TestAnObserverIsToldOneKindOfAReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gauges
-		c, err := New(memory.New(), WithObserver(g.observer()))
-		must(t, err)
+		c := need(New(memory.New(), WithObserver(g.observer())))(t)
 		defer c.Close()
-		fair, err := c.Locker(Fair())
-		must(t, err)
-		outer, err := c.Lock(t.Context(), "n")
-		must(t, err)
-		inner, err := c.Lock(outer.Context(), "n")
-		must(t, err)
+		fair := need(c.Locker(Fair()))(t)
+		outer := need(c.Lock(t.Context(), "n"))(t)
+		inner := need(c.Lock(outer.Context(), "n"))(t)
 		got := make(chan *Lease)
 		go func() {
-			l, err := fair.Lock(outer.Context(), "n")
-			must(t, err)
+			l := need(fair.Lock(outer.Context(), "n"))(t)
 			got <- l
 		}()
 		synctest.Wait() // it waits for its turn
@@ -99,14 +94,11 @@ func TestAnObserverIsToldOnceOfEachWaitOfLockAll(t *testing.T) {
 			}
 		}
 		store := memory.New()
-		c, err := New(store, WithObserver(o))
-		must(t, err)
+		c := need(New(store, WithObserver(o)))(t)
 		defer c.Close()
-		other, err := New(store)
-		must(t, err)
+		other := need(New(store))(t)
 		defer other.Close()
-		l, err := other.Lock(t.Context(), "a")
-		must(t, err)
+		l := need(other.Lock(t.Context(), "a"))(t)
 		got := make(chan *Lease)
 		go func() {
 			m, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(10*time.Minute))

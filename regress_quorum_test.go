@@ -14,8 +14,7 @@ import (
 func TestQuorumAHealedStoreRevivesNothing(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open(WithWatchdogTimeout(time.Second))
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		stores[0].Flush()
 		stores[1].Flush()
 		synctest.Wait() // they are locked again, and do not count yet

@@ -55,8 +55,7 @@ func (s *tappedSession) ForceRelease(ctx context.Context, name string) (bool, er
 
 // on opens clients of b and ends them with the test, without waiting for Unlocks.
 func on(t *testing.T, b backend.Backend, opts ...ClientOption) *Client {
-	c, err := New(b, opts...)
-	must(t, err)
+	c := need(New(b, opts...))(t)
 	t.Cleanup(func() { c.Shutdown(ended()) })
 	return c
 }
@@ -70,10 +69,8 @@ func ended() context.Context {
 func TestRule06_TwoHoldsUnlockedAtOnceAreBothUnlocked(t *testing.T) {
 	c := newClient(t)
 	for range 2000 {
-		a, err := c.Lock(t.Context(), "x")
-		must(t, err)
-		b, err := c.Lock(a.Context(), "x")
-		must(t, err)
+		a := need(c.Lock(t.Context(), "x"))(t)
+		b := need(c.Lock(a.Context(), "x"))(t)
 		var wg sync.WaitGroup
 		var ea, eb error
 		wg.Go(func() { ea = a.Unlock(context.Background()) })
@@ -91,13 +88,10 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			return s.Acquire(context.Background(), r)
 		}})
-		_, err := other.Lock(t.Context(), "x")
-		must(t, err)
-		polling, err := c.Locker(Polling(time.Millisecond))
-		must(t, err)
+		must(t, errorOf(other.Lock(t.Context(), "x")))
+		polling := need(c.Locker(Polling(time.Millisecond)))(t)
 		for i := range 50 {
-			_, err = polling.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))
-			wants(t, err, ErrNotAcquired)
+			wants(t, errorOf(polling.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))), ErrNotAcquired)
 		}
 		time.Sleep(time.Second) // the last command's answer comes to no caller
 		synctest.Wait()
@@ -108,8 +102,7 @@ func TestRule08_AWaiterForAPermitWakesWhenTheOneThatAnotherGotHereRunsOut(t *tes
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
 		other, c := on(t, st).Semaphore("p"), on(t, st).Semaphore("p")
-		_, err := other.TrySetPermits(t.Context(), 1)
-		must(t, err)
+		must(t, errorOf(other.TrySetPermits(t.Context(), 1)))
 		long, err := other.Acquire(t.Context(), WithLease(time.Hour))
 		must(t, err)
 		go c.Acquire(t.Context(), WithLease(100*time.Millisecond)) // and never released
@@ -131,13 +124,11 @@ func TestRule13_AStoreThatIsAwayFailsAllWhoWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
 		other, c := on(t, st), on(t, st)
-		_, err := other.Lock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(other.Lock(t.Context(), "x")))
 		var wg sync.WaitGroup
 		for range 6 {
 			wg.Go(func() {
-				_, err := c.Lock(t.Context(), "x")
-				wants(t, err, ErrUnavailable)
+				wants(t, errorOf(c.Lock(t.Context(), "x")), ErrUnavailable)
 			})
 		}
 		synctest.Wait()
@@ -153,16 +144,13 @@ func TestRule13_AStoreThatIsAwayFailsAllWhoWaitTogether(t *testing.T) {
 func TestRule01_AClientWithTheIDOfOneThatWasDoesNotHoldItsLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		before, err := New(st, WithID("pod-3"))
-		must(t, err)
-		_, err = before.Lock(t.Context(), "x")
-		must(t, err)
+		before := need(New(st, WithID("pod-3")))(t)
+		must(t, errorOf(before.Lock(t.Context(), "x")))
 		before.Shutdown(ended())
 		time.Sleep(15 * time.Second)
 		start := time.Now()
 		after := on(t, st, WithID("pod-3"))
-		_, err = after.Lock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(after.Lock(t.Context(), "x")))
 		if d := time.Since(start); d < 14*time.Second {
 			t.Errorf("locked after %v, while the lock of the one before was running out", d)
 		}
@@ -172,10 +160,8 @@ func TestRule01_AClientWithTheIDOfOneThatWasDoesNotHoldItsLocks(t *testing.T) {
 func TestRule11_AClientWithTheIDOfOneThatWasIsNotAnsweredInItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		before, err := New(st, WithID("pod-3"))
-		must(t, err)
-		_, err = before.CountingSemaphore("s").TrySetPermits(t.Context(), 1)
-		must(t, err)
+		before := need(New(st, WithID("pod-3")))(t)
+		must(t, errorOf(before.CountingSemaphore("s").TrySetPermits(t.Context(), 1)))
 		must(t, before.CountingSemaphore("s").Acquire(t.Context(), 1))
 		must(t, before.Close())
 		after := on(t, st, WithID("pod-3")).CountingSemaphore("s")
@@ -197,11 +183,9 @@ func TestRule14_ShutdownTakesNothingBackFromUnderRunningWork(t *testing.T) {
 			}
 			return reply, err
 		}}, WithObserver(Observer{Lost: func(LostEvent) { time.Sleep(time.Millisecond) }}))
-		_, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(c.Lock(t.Context(), "x")))
 		c.Shutdown(ended())
-		state, err := on(t, st).Inspect(t.Context(), "x")
-		must(t, err)
+		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
 		if !state.Held {
 			t.Error("the lock was released while its holder worked")
 		}
@@ -219,13 +203,11 @@ func TestRule09_AnAbandonedGrantIsTakenBackHoweverLongTheStoreIsAway(t *testing.
 		}})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := c.Lock(ctx, "x", WithLease(10*time.Minute))
-		wants(t, err, context.DeadlineExceeded)
+		wants(t, errorOf(c.Lock(ctx, "x", WithLease(10*time.Minute))), context.DeadlineExceeded)
 		time.Sleep(2 * DefaultWatchdogTimeout)
 		st.SetDown(nil)
 		time.Sleep(10 * time.Second)
-		state, err := on(t, st).Inspect(t.Context(), "x")
-		must(t, err)
+		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
 		if state.Held {
 			t.Errorf("held by nobody for another %v", state.Remaining)
 		}
@@ -240,19 +222,15 @@ func TestForceUnlockLeavesAloneWhoCameAfterIt(t *testing.T) {
 			time.Sleep(time.Millisecond) // meanwhile the waiter has it
 			return removed, err
 		}})
-		_, err := on(t, st).Lock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(on(t, st).Lock(t.Context(), "x")))
 		got := make(chan *Lease, 1)
 		go func() {
 			l, err := c.Lock(t.Context(), "x")
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			got <- l
 		}()
 		synctest.Wait()
-		_, err = c.ForceUnlock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(c.ForceUnlock(t.Context(), "x")))
 		l := <-got
 		time.Sleep(time.Second)
 		must(t, l.Err())
@@ -263,8 +241,7 @@ func TestQuorumEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		quorum, _ := open()
 		start := time.Now()
-		l, err := quorum.Lock(t.Context(), "x", WithMaxHold(time.Minute))
-		must(t, err)
+		l := need(quorum.Lock(t.Context(), "x", WithMaxHold(time.Minute)))(t)
 		for i := range 3 {
 			time.Sleep(15 * time.Second)
 			stores[i].Flush()
@@ -282,10 +259,7 @@ func TestQuorumEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
 
 // A backend that panics, and whose caller recovers, leaves no place at the gate taken.
 func TestABackendThatPanicsTakesNoPlaceAtTheGate(t *testing.T) {
-	c, err := New(panicking{memory.New()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := need(New(panicking{memory.New()}))(t)
 	defer c.Close()
 	for range 3 {
 		func() {

@@ -90,17 +90,13 @@ func (x *copiedSession) Release(ctx context.Context, r backend.ReleaseRequest) (
 
 func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(&copied{store: memory.New()})
-		must(t, err)
+		c := need(New(&copied{store: memory.New()}))(t)
 		defer c.Close()
-		bare, err := New(memory.New())
-		must(t, err)
+		bare := need(New(memory.New()))(t)
 		defer bare.Close()
-		third, err := New(memory.New())
-		must(t, err)
+		third := need(New(memory.New()))(t)
 		defer third.Close()
-		quorum, err := Quorum(c, bare, third)
-		must(t, err)
+		quorum := need(Quorum(c, bare, third))(t)
 		one := WithReplicas(1, time.Second)
 		if one != WithReplicas(1, time.Second) || one == WithReplicas(2, time.Second) {
 			t.Error("options do not compare as values")
@@ -136,12 +132,10 @@ func TestTheTimeThatReplicasTakeIsPartOfTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &copied{store: memory.New(), takes: 600 * time.Millisecond}
 		s.have.Store(1)
-		c, err := New(s)
-		must(t, err)
+		c := need(New(s))(t)
 		defer c.Close()
 		began := time.Now()
-		l, err := c.Lock(t.Context(), "n", WithLease(time.Second), WithReplicas(1, 900*time.Millisecond))
-		must(t, err)
+		l := need(c.Lock(t.Context(), "n", WithLease(time.Second), WithReplicas(1, 900*time.Millisecond)))(t)
 		if d := time.Since(began); d != s.takes {
 			t.Errorf("Lock took %v, want %v", d, s.takes)
 		}
@@ -157,20 +151,18 @@ func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &copied{store: memory.New()}
 		s.deaf.Store(5)
-		c, err := New(s)
-		must(t, err)
+		c := need(New(s))(t)
 		defer c.Close()
-		_, err = c.Lock(t.Context(), "n", WithReplicas(2, time.Second))
+		_, err := c.Lock(t.Context(), "n", WithReplicas(2, time.Second))
 		if !errors.Is(err, ErrNotReplicated) || !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotAcquired) {
 			t.Fatalf("%v", err)
 		}
-		state, err := c.Inspect(t.Context(), "n")
-		must(t, err)
+		state := need(c.Inspect(t.Context(), "n"))(t)
 		if !state.Held {
 			t.Fatal("the releases arrived: this test is about those that do not")
 		}
 		time.Sleep(5 * time.Second)
-		if state, err = c.Inspect(t.Context(), "n"); err != nil || state.Held {
+		if state, err := c.Inspect(t.Context(), "n"); err != nil || state.Held {
 			t.Errorf("five seconds later: %+v, %v", state, err)
 		}
 	})
@@ -181,13 +173,10 @@ func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
 	for _, fair := range []LockerOption{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &copied{store: memory.New()}
-			c, err := New(s)
-			must(t, err)
+			c := need(New(s))(t)
 			defer c.Close()
-			l, err := c.Locker(fair, NonReentrant())
-			must(t, err)
-			held, err := l.Lock(t.Context(), "n")
-			must(t, err)
+			l := need(c.Locker(fair, NonReentrant()))(t)
+			held := need(l.Lock(t.Context(), "n"))(t)
 			got, then := make(chan error, 1), make(chan error, 1)
 			go func() {
 				_, err := l.Lock(t.Context(), "n", WithReplicas(1, time.Second))
@@ -217,24 +206,21 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &copied{store: memory.New()}
 		s.have.Store(1)
-		c, err := New(s)
-		must(t, err)
+		c := need(New(s))(t)
 		defer c.Close()
-		outer, err := c.Lock(t.Context(), "n", WithReplicas(1, time.Second))
-		must(t, err)
+		outer := need(c.Lock(t.Context(), "n", WithReplicas(1, time.Second)))(t)
 		holds := func(want int) {
 			t.Helper()
 			if state, err := c.Inspect(t.Context(), "n"); err != nil || state.Holds != want {
 				t.Errorf("%+v, %v, want %d holds", state, err, want)
 			}
 		}
-		_, err = c.Lock(outer.Context(), "n", WithReplicas(2, time.Second))
+		_, err := c.Lock(outer.Context(), "n", WithReplicas(2, time.Second))
 		if !errors.Is(err, ErrNotReplicated) {
 			t.Fatalf("%v", err)
 		}
 		holds(1)
-		inner, err := c.Lock(outer.Context(), "n", WithReplicas(1, time.Second))
-		must(t, err)
+		inner := need(c.Lock(outer.Context(), "n", WithReplicas(1, time.Second)))(t)
 		holds(2)
 		must(t, inner.Unlock(t.Context()))
 		must(t, outer.Err())
@@ -247,8 +233,7 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &copied{store: memory.New()}
-		c, err := New(s)
-		must(t, err)
+		c := need(New(s))(t)
 		defer c.Close()
 		const many = 4 * 64
 		done := make(chan error, many)
@@ -263,8 +248,7 @@ func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
 			t.Errorf("%d of them wait at once, want %d", n, 64)
 		}
 		began := time.Now()
-		l, err := c.Lock(t.Context(), "another")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "another"))(t)
 		must(t, l.Unlock(t.Context()))
 		if d := time.Since(began); d != 0 {
 			t.Errorf("another took %v", d)

@@ -18,14 +18,10 @@ func TestReadersAndWritersAreKeptForHours(t *testing.T) {
 		var renewals atomic.Int64
 		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewals.Add(1) }}))
 		read, write := c.RW().Read, c.RW().Write
-		r1, err := read.Lock(t.Context(), "x")
-		must(t, err)
-		r2, err := read.Lock(t.Context(), "x", WithLease(time.Minute))
-		must(t, err)
-		w, err := write.Lock(t.Context(), "y")
-		must(t, err)
-		inner, err := read.Lock(w.Context(), "y")
-		must(t, err)
+		r1 := need(read.Lock(t.Context(), "x"))(t)
+		r2 := need(read.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
+		w := need(write.Lock(t.Context(), "y"))(t)
+		inner := need(read.Lock(w.Context(), "y"))(t)
 		time.Sleep(2 * time.Minute)
 		wants(t, r2.Err(), ErrLost)
 		time.Sleep(time.Hour)
@@ -51,15 +47,12 @@ func TestALongLeaseOfReadIsUpheld(t *testing.T) {
 		read := c.RW().Read
 		write := on(t, b).RW().Write
 		start := time.Now()
-		r, err := read.Lock(t.Context(), "x", WithLease(5*time.Minute))
-		must(t, err)
-		short, err := read.Lock(t.Context(), "y", WithLease(30*time.Second))
-		must(t, err)
+		r := need(read.Lock(t.Context(), "x", WithLease(5*time.Minute)))(t)
+		short := need(read.Lock(t.Context(), "y", WithLease(30*time.Second)))(t)
 		for time.Since(start) < 4*time.Minute+50*time.Second {
 			time.Sleep(7 * time.Second)
 			b.cut(t, "x", r, 30*time.Second)
-			_, err := write.TryLock(t.Context(), "x")
-			wants(t, err, ErrNotAcquired)
+			wants(t, errorOf(write.TryLock(t.Context(), "x")), ErrNotAcquired)
 			must(t, r.Err())
 		}
 		wants(t, short.Err(), ErrLost)
@@ -123,10 +116,8 @@ func TestAReadersMaxHoldEndsItsOwnLeaseOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		read, write := c.RW().Read, c.RW().Write
-		outer, err := read.Lock(t.Context(), "x")
-		must(t, err)
-		inner, err := read.Lock(outer.Context(), "x", WithMaxHold(time.Minute))
-		must(t, err)
+		outer := need(read.Lock(t.Context(), "x"))(t)
+		inner := need(read.Lock(outer.Context(), "x", WithMaxHold(time.Minute)))(t)
 		time.Sleep(time.Minute - time.Second)
 		must(t, errors.Join(inner.Err(), outer.Err()))
 		time.Sleep(2 * time.Second)
@@ -134,19 +125,16 @@ func TestAReadersMaxHoldEndsItsOwnLeaseOnly(t *testing.T) {
 		must(t, outer.Err())
 		must(t, outer.Unlock(t.Context()))
 		wants(t, inner.Unlock(t.Context()), ErrLost)
-		_, err = write.TryLock(t.Context(), "x", WithMaxHold(time.Minute))
-		must(t, err)
+		must(t, errorOf(write.TryLock(t.Context(), "x", WithMaxHold(time.Minute))))
 		time.Sleep(time.Minute + time.Second)
-		_, err = read.TryLock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(read.TryLock(t.Context(), "x")))
 	})
 }
 
 func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		read := open().RW().Read
-		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
-		must(t, err)
+		must(t, errorOf(read.Lock(t.Context(), "x", WithLease(time.Hour))))
 		// It refreshes its claim as long as it lives.
 		ctx, die := context.WithCancel(t.Context())
 		write := open().RW().Write
@@ -154,8 +142,7 @@ func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *tes
 		synctest.Wait()
 		for range 20 {
 			time.Sleep(17 * time.Second)
-			_, err = read.TryLock(t.Context(), "x", WithLease(time.Hour))
-			wants(t, err, ErrNotAcquired)
+			wants(t, errorOf(read.TryLock(t.Context(), "x", WithLease(time.Hour))), ErrNotAcquired)
 		}
 		s.SetDown(errors.New("for its last words"))
 		die()
@@ -163,8 +150,7 @@ func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *tes
 		time.Sleep(time.Second)
 		s.SetDown(nil)
 		start := time.Now()
-		_, err = read.Lock(t.Context(), "x", WithLease(time.Hour))
-		must(t, err)
+		must(t, errorOf(read.Lock(t.Context(), "x", WithLease(time.Hour))))
 		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("the next reader waited %v", d)
 		}
@@ -178,13 +164,11 @@ func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 		b := &telling{Store: s}
 		var clients []*Client
 		for range 4 {
-			c, err := New(b)
-			must(t, err)
+			c := need(New(b))(t)
 			defer c.Shutdown(t.Context())
 			clients = append(clients, c)
 			read := c.RW().Read
-			l, err := read.Lock(t.Context(), "x")
-			must(t, err)
+			l := need(read.Lock(t.Context(), "x"))(t)
 			defer l.Unlock(t.Context())
 		}
 		time.Sleep(5 * time.Minute)
@@ -248,10 +232,8 @@ func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		rw := open().RW()
 		read, write := rw.Read, rw.Write
-		r, err := read.Lock(t.Context(), "x")
-		must(t, err)
-		w, err := write.Lock(t.Context(), "y")
-		must(t, err)
+		r := need(read.Lock(t.Context(), "x"))(t)
+		w := need(write.Lock(t.Context(), "y"))(t)
 		start := time.Now()
 		s.Delete("x")
 		s.Delete("y")
@@ -263,13 +245,11 @@ func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 			t.Errorf("after %v", d)
 		}
 		// Entering under what is gone is told as a loss.
-		r, err = read.Lock(t.Context(), "z", WithLease(time.Hour))
-		must(t, err)
+		r = need(read.Lock(t.Context(), "z", WithLease(time.Hour)))(t)
 		s.SetDown(errors.New("deaf"))
 		s.Delete("z")
 		s.SetDown(nil)
-		_, err = read.Lock(r.Context(), "z")
-		wants(t, err, ErrLost)
+		wants(t, errorOf(read.Lock(r.Context(), "z")), ErrLost)
 		wants(t, r.Err(), ErrLost)
 	})
 }
@@ -283,45 +263,35 @@ func (b locksOnly) Open(h backend.Handler) (backend.Store, error) {
 }
 
 func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
-	c, err := New(locksOnly{memory.New()})
-	must(t, err)
+	c := need(New(locksOnly{memory.New()}))(t)
 	defer c.Close()
 	read, write := c.RW().Read, c.RW().Write
 	for _, l := range []Locker{read, write} {
-		_, err := l.Lock(t.Context(), "x")
-		wants(t, err, ErrInvalid)
-		_, err = l.TryLock(t.Context(), "x")
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(l.Lock(t.Context(), "x")), ErrInvalid)
+		wants(t, errorOf(l.TryLock(t.Context(), "x")), ErrInvalid)
 	}
-	_, err = c.RW().Inspect(t.Context(), "x")
-	wants(t, err, ErrInvalid)
-	_, err = c.RW().ForceUnlock(t.Context(), "x")
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(c.RW().Inspect(t.Context(), "x")), ErrInvalid)
+	wants(t, errorOf(c.RW().ForceUnlock(t.Context(), "x")), ErrInvalid)
 }
 
 func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
-	c, err := New(memory.New())
-	must(t, err)
+	c := need(New(memory.New()))(t)
 	defer c.Close()
 	read, write := c.RW().Read, c.RW().Write
 	var none context.Context
 	for _, l := range []Locker{read, write} {
-		_, err := l.Lock(t.Context(), "")
-		wants(t, err, ErrInvalidName)
-		_, err = l.Lock(none, "x")
-		wants(t, err, ErrInvalid)
-		_, err = l.TryLock(t.Context(), "x", WithWait(time.Second))
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(l.Lock(t.Context(), "")), ErrInvalidName)
+		wants(t, errorOf(l.Lock(none, "x")), ErrInvalid)
+		wants(t, errorOf(l.TryLock(t.Context(), "x", WithWait(time.Second))), ErrInvalid)
 	}
 }
 
 func TestAWaitersRemainingIsTheLongestReaders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		read := open().RW().Read
-		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
-		must(t, err)
+		must(t, errorOf(read.Lock(t.Context(), "x", WithLease(time.Hour))))
 		write := open().RW().Write
-		_, err = write.Lock(t.Context(), "x", WithWait(time.Minute))
+		_, err := write.Lock(t.Context(), "x", WithWait(time.Minute))
 		wants(t, err, ErrNotAcquired)
 		var e *Error
 		if !errors.As(err, &e) || e.Remaining < 58*time.Minute || e.Remaining > 59*time.Minute+time.Second {

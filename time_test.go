@@ -18,10 +18,7 @@ func bubble(t *testing.T, f func(t *testing.T, s *memory.Store, open func(...Cli
 		s := memory.New()
 		var clients []*Client
 		f(t, s, func(opts ...ClientOption) *Client {
-			c, err := New(s, opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := need(New(s, opts...))(t)
 			clients = append(clients, c)
 			return c
 		})
@@ -33,7 +30,8 @@ func bubble(t *testing.T, f func(t *testing.T, s *memory.Store, open func(...Cli
 	})
 }
 
-func must(t *testing.T, err error) {
+// must ends the test if err is an error.
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -51,8 +49,7 @@ func TestWatchdogHoldsForHoursAndRenewsEveryThird(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		renewed := 0
 		c := open(WithObserver(Observer{Renewed: func(e RenewedEvent) { renewed++ }}))
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x"))(t)
 		time.Sleep(3*time.Hour + time.Second)
 		must(t, l.Err())
 		synctest.Wait()
@@ -73,12 +70,10 @@ func TestLeaseIsNotRenewedAndEndsBeforeTheStoreLetsOthersIn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
 		start := time.Now()
-		l, err := a.Lock(t.Context(), "x", WithLease(10*time.Second))
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x", WithLease(10*time.Second)))(t)
 		told := make(chan time.Duration, 1)
 		context.AfterFunc(l.Context(), func() { told <- time.Since(start) })
-		m, err := b.Lock(t.Context(), "x")
-		must(t, err)
+		m := need(b.Lock(t.Context(), "x"))(t)
 		in := time.Since(start)
 		wants(t, l.Err(), ErrLost)
 		wants(t, context.Cause(l.Context()), ErrLost)
@@ -98,15 +93,13 @@ func TestMaxHoldEndsRenewal(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
 		start := time.Now()
-		l, err := a.Lock(t.Context(), "x", WithMaxHold(75*time.Second))
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x", WithMaxHold(75*time.Second)))(t)
 		<-l.Context().Done()
 		if d := time.Since(start); d != 75*time.Second {
 			t.Errorf("ended after %v, want 75s", d)
 		}
 		wants(t, l.Err(), ErrLost)
-		_, err = b.Lock(t.Context(), "x", WithWait(2*time.Second))
-		must(t, err)
+		must(t, errorOf(b.Lock(t.Context(), "x", WithWait(2*time.Second))))
 		if d := time.Since(start); d > 76*time.Second {
 			t.Errorf("free after %v", d)
 		}
@@ -116,16 +109,13 @@ func TestMaxHoldEndsRenewal(t *testing.T) {
 func TestInnerMaxHoldEndsTheInnerLeaseOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		outer, err := c.Lock(t.Context(), "x")
-		must(t, err)
-		inner, err := c.Lock(outer.Context(), "x", WithMaxHold(time.Second))
-		must(t, err)
+		outer := need(c.Lock(t.Context(), "x"))(t)
+		inner := need(c.Lock(outer.Context(), "x", WithMaxHold(time.Second)))(t)
 		<-inner.Context().Done()
 		wants(t, inner.Err(), ErrLost)
 		must(t, outer.Err())
 		wants(t, inner.Unlock(t.Context()), ErrNotHeld)
-		st, err := c.Inspect(t.Context(), "x")
-		must(t, err)
+		st := need(c.Inspect(t.Context(), "x"))(t)
 		if st.Holds != 1 {
 			t.Errorf("holds %d, want the outer one", st.Holds)
 		}
@@ -136,15 +126,12 @@ func TestInnerMaxHoldEndsTheInnerLeaseOnly(t *testing.T) {
 func TestReentryNeverShortensTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		outer, err := c.Lock(t.Context(), "x", WithLease(time.Minute))
-		must(t, err)
-		inner, err := c.Lock(outer.Context(), "x", WithLease(time.Second))
-		must(t, err)
+		outer := need(c.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
+		inner := need(c.Lock(outer.Context(), "x", WithLease(time.Second)))(t)
 		time.Sleep(30 * time.Second)
 		must(t, inner.Err())
 		must(t, inner.Unlock(t.Context()))
-		st, err := c.Inspect(t.Context(), "x")
-		must(t, err)
+		st := need(c.Inspect(t.Context(), "x"))(t)
 		if st.Remaining != 30*time.Second {
 			t.Errorf("remaining %v, want 30s: a partial unlock leaves the time alone", st.Remaining)
 		}
@@ -161,8 +148,7 @@ func TestStoreAwayRenewalIsRetriedWithinTheLease(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}}))
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x"))(t)
 		time.Sleep(9 * time.Second)
 		s.SetDown(errors.New("gone"))
 		time.Sleep(15 * time.Second)
@@ -189,8 +175,7 @@ func TestStoreAwayRenewalIsRetriedWithinTheLease(t *testing.T) {
 func TestWallClockJumpEndsTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x"))(t)
 		sleepMachine(c, time.Hour)
 		wants(t, l.Err(), ErrLost)
 	})
@@ -199,8 +184,7 @@ func TestWallClockJumpEndsTheLease(t *testing.T) {
 func TestLocalWaitersAreServedInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		l, err := c.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(c.Lock(t.Context(), "x"))(t)
 		var order []int
 		for i := range 20 {
 			go func() {
@@ -231,10 +215,8 @@ func TestWaitsLongOnItsOwnHolderIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		log, lines := recorder()
 		c := open(WithLogger(log))
-		_, err := c.Lock(t.Context(), "x")
-		must(t, err)
-		_, err = c.Lock(t.Context(), "x", WithWait(time.Minute))
-		wants(t, err, ErrNotAcquired)
+		must(t, errorOf(c.Lock(t.Context(), "x")))
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithWait(time.Minute))), ErrNotAcquired)
 		if got := lines(); len(got) != 1 {
 			t.Errorf("logged %q, want one line", got)
 		}
@@ -244,8 +226,7 @@ func TestWaitsLongOnItsOwnHolderIsLogged(t *testing.T) {
 func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c, other := open(), open()
-		short, err := c.Lock(t.Context(), "short")
-		must(t, err)
+		short := need(c.Lock(t.Context(), "short"))(t)
 		long, err := c.Lock(t.Context(), "long")
 		must(t, err)
 		waiting := make(chan error, 1)
@@ -265,8 +246,7 @@ func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
 		wants(t, long.Err(), ErrClosed)
 		wants(t, context.Cause(long.Context()), ErrClosed)
 		wants(t, long.Unlock(t.Context()), ErrNotHeld)
-		_, err = c.Lock(t.Context(), "y")
-		wants(t, err, ErrClosed)
+		wants(t, errorOf(c.Lock(t.Context(), "y")), ErrClosed)
 		st, err := other.Inspect(t.Context(), "long")
 		must(t, err)
 		if !st.Held || st.Client != c.ID() || st.Remaining > 30*time.Second {
@@ -277,3 +257,23 @@ func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
 		}
 	})
 }
+
+// check reports an error, and the test goes on.
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// need is the result of a call that must succeed: need(c.Lock(ctx, name))(t).
+func need[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
+
+// errorOf is the error of a call whose result is of no interest.
+func errorOf[T any](_ T, err error) error { return err }
