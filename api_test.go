@@ -35,7 +35,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func newClient(t *testing.T, opts ...ClientOption) *Client {
 	t.Helper()
-	c := need(New(memory.New(), opts...))(t)
+	c := on(t, memory.New(), opts...)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -205,8 +205,7 @@ func TestLeaseContextIsAChildYetDoesNotEndTheLease(t *testing.T) {
 // A fake's context may be made under that of another lease. The end of that one is not
 // the fake's, and does not hide what its own release came to.
 func TestAStandInOutlivesTheLeaseThatItWasMadeUnder(t *testing.T) {
-	c := need(New(memory.New()))(t)
-	defer c.Close()
+	c := on(t, memory.New())
 	outer := need(c.Lock(t.Context(), "n"))(t)
 	failure := errors.New("no release")
 	l := NewLease(outer.Context(), "f", func(context.Context) error { return failure })

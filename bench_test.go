@@ -17,8 +17,7 @@ func BenchmarkUncontended(b *testing.B) {
 		{"cancellable", func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			c := need(New(memory.New()))(b)
-			defer c.Close()
+			c := on(b, memory.New())
 			ctx, cancel := bb.ctx()
 			defer cancel()
 			b.ReportAllocs()

@@ -13,10 +13,7 @@ import (
 
 // far is a store that is 20 ms away.
 func far(s *memory.Store) backend.Backend {
-	return tapped{Backend: s, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
-		time.Sleep(20 * time.Millisecond)
-		return s.Acquire(context.Background(), r)
-	}}
+	return spyOn(s, "", hooks{"Acquire": delayed(20 * time.Millisecond)})
 }
 
 // A wait that is shorter than a round trip bounds waiting, and not the question.
@@ -91,10 +88,10 @@ func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
 func TestAStoreThatDoesNotAnswerEndsAShortWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		let := make(chan struct{})
-		c := on(t, tapped{Backend: s, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, spyOn(s, "", hooks{"Acquire": func(c *call) error {
 			<-let
-			return s.Acquire(context.Background(), r)
-		}})
+			return c.run(context.Background())
+		}}))
 		start := time.Now()
 		wants(t, errorOf(c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))), ErrUnavailable)
 		if d := time.Since(start); d != bound.FirstAnswer {

@@ -229,7 +229,7 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 func TestASecondShutdownEndsTheWaitingOfTheFirstForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		c := need(New(memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }})))(t)
+		c := on(t, memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
 		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(time.Hour))))
 		first := make(chan error, 1)
 		go func() { first <- c.Shutdown(context.Background()) }()

@@ -11,19 +11,20 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
+// failed is a hook of a call that may have had its effect, and that another is not to repeat.
+func failed(*call) error { return &backend.Fault{Err: errGone, MayHaveRun: true} }
+
 // After an outage the acquisitions of unknown outcome are looked for again and again, as long as they
 // could take effect: often at first, then rarely.
 func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
-		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
-			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
-		}, release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-			if releases++; !r.Undo {
+		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed, "Release": func(c *call) error {
+			if releases++; !c.request.(backend.ReleaseRequest).Undo {
 				t.Error("the store is asked to announce what it may not find")
 			}
-			return s.Release(t.Context(), r)
-		}})
+			return c.run(t.Context())
+		}}))
 		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Minute))), ErrUnavailable)
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
@@ -37,13 +38,12 @@ func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
-		c := on(t, tapped{Backend: memory.New(), release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-			reply, err := s.Release(t.Context(), r)
+		c := on(t, spyOn(memory.New(), "", hooks{"Release": func(c *call) error {
 			if releases++; releases <= 10 {
-				return backend.ReleaseReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
+				return replyLost(c)
 			}
-			return reply, err
-		}})
+			return c.run(t.Context())
+		}}))
 		l := need(c.Lock(t.Context(), "x", WithLease(10*time.Minute)))(t)
 		wants(t, l.Unlock(t.Context()), ErrUnavailable)
 		time.Sleep(11 * time.Minute)
@@ -57,9 +57,7 @@ func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 // What is looked for rarely holds Shutdown up for a second all the same.
 func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := on(t, tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
-			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
-		}})
+		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed}))
 		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Hour))), ErrUnavailable)
 		time.Sleep(time.Hour)
 		start := time.Now()
@@ -78,18 +76,18 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 			var late func()
 			var down atomic.Bool
 			n := 0
-			c := on(t, tapped{Backend: s, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
+			c := on(t, spyOn(s, "", hooks{"Acquire": func(c *call) error {
 				if n++; n == 1 {
-					late = func() { s.Acquire(context.Background(), r) }
-					return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
+					late = func() { c.run(context.Background()) }
+					return unknownOutcome()
 				}
-				return s.Acquire(context.Background(), r)
-			}, release: func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+				return c.run(context.Background())
+			}, "Release": func(c *call) error {
 				if down.Load() {
-					return backend.ReleaseReply{}, &backend.Fault{Err: errGone, Temporary: true}
+					return &backend.Fault{Err: errGone, Temporary: true}
 				}
-				return s.Release(context.Background(), r)
-			}})
+				return c.run(context.Background())
+			}}))
 			l := need(c.Lock(t.Context(), "x", WithLease(10*time.Minute)))(t)
 			down.Store(true)
 			wants(t, l.Unlock(t.Context()), ErrUnavailable)
@@ -108,46 +106,19 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 	}
 }
 
-// fairTapped is tapped with the queues of fair locks.
-type fairTapped struct {
-	tapped
-	leave func(backend.FairStore, backend.LeaveRequest) (backend.LeaveReply, error)
-}
-
-type fairTappedSession struct {
-	backend.FairStore
-	of fairTapped
-}
-
-func (b fairTapped) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	return only{s, backend.Capabilities{Fair: fairTappedSession{s.Capabilities().Fair, b}}}, err
-}
-
-func (s fairTappedSession) Leave(_ context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
-	return s.of.leave(s.FairStore, r)
-}
-
-func (s fairTappedSession) Acquire(_ context.Context, r backend.FairRequest) (backend.FairReply, error) {
-	reply, err := s.of.acquire(nil, r.AcquireRequest)
-	return backend.FairReply{AcquireReply: reply}, err
-}
-
 // An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its
 // place would be kept.
 func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last time.Time
 		var longest time.Duration
-		c := on(t, fairTapped{tapped{Backend: memory.New(), acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
-			return backend.AcquireReply{}, &backend.Fault{Err: errGone, MayHaveRun: true}
-		}}, func(s backend.FairStore, r backend.LeaveRequest) (backend.LeaveReply, error) {
+		c := on(t, spyOn(memory.New(), "Fair", hooks{"Fair.Acquire": failed, "Fair.Leave": func(c *call) error {
 			if !last.IsZero() {
 				longest = max(longest, time.Since(last))
 			}
 			last = time.Now()
-			return s.Leave(t.Context(), r)
-		}})
+			return c.run(t.Context())
+		}}))
 		fair := need(c.Locker(Fair()))(t)
 		wants(t, errorOf(fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))), ErrUnavailable)
 		time.Sleep(time.Hour)

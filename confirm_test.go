@@ -1,7 +1,6 @@
 package mortise
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,55 +12,35 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
+const confirmAfter = 250 * time.Millisecond
+
 // unheard is a store that hears of a record's end only when it is asked after it, and says so.
 type unheard struct {
-	backend.Backend
-	backend.Store
 	begun time.Time
 	mu    sync.Mutex
 	asked []string // when, for how many, and for how long
 	gone  bool
 }
 
-const confirmAfter = 250 * time.Millisecond
-
-func (s *unheard) Open(h backend.Handler) (backend.Store, error) {
-	var err error
-	s.Store, err = s.Backend.Open(h)
-	return s, err
-}
-
-func (s *unheard) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := s.Store.Acquire(ctx, r)
-	if reply.Granted {
-		reply.VerifyAfter = confirmAfter
-	}
-	return reply, err
-}
-
-func (s *unheard) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
-	reply, err := s.Acquire(ctx, r)
-	return backend.EnrolReply{AcquireReply: reply}, err
-}
-
-func (s *unheard) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.mu.Lock()
-	s.asked = append(s.asked, fmt.Sprintf("%v: %d for %v", time.Since(s.begun), len(in), in[0].Lease))
-	gone := s.gone
-	s.mu.Unlock()
-	if !gone {
-		s.Store.Renew(ctx, in, out)
-	}
-}
-
-func (s *unheard) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
-
-func (s *unheard) Leave(ctx context.Context, name string) error {
-	return s.Store.Capabilities().Queue.Leave(ctx, name)
-}
-
-func (s *unheard) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
-	return s.Store.Capabilities().Queue.Serve(ctx, r)
+func (s *unheard) open(t *testing.T) *Client {
+	s.begun = time.Now()
+	return on(t, spyOn(memory.New(), "Queue", hooks{"Acquire": func(c *call) error {
+		err := c.run(c.ctx)
+		if reply := c.reply.(*backend.AcquireReply); reply.Granted {
+			reply.VerifyAfter = confirmAfter
+		}
+		return err
+	}, "Renew": func(c *call) error {
+		in := c.request.([]backend.RenewRequest)
+		s.mu.Lock()
+		s.asked = append(s.asked, fmt.Sprintf("%v: %d for %v", time.Since(s.begun), len(in), in[0].Lease))
+		gone := s.gone
+		s.mu.Unlock()
+		if gone {
+			return nil
+		}
+		return c.run(c.ctx)
+	}}))
 }
 
 // told checks when the store was asked, since it was last checked.
@@ -77,10 +56,8 @@ func (s *unheard) told(t *testing.T, want ...string) {
 
 func overUnheard(t *testing.T, test func(t *testing.T, c *Client, s *unheard)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &unheard{Backend: memory.New(), begun: time.Now()}
-		c := need(New(s))(t)
-		defer c.Close()
-		test(t, c, s)
+		var s unheard
+		test(t, s.open(t), &s)
 	})
 }
 

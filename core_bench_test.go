@@ -30,8 +30,7 @@ func (granting) Release(context.Context, backend.ReleaseRequest) (backend.Releas
 func BenchmarkCore(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(strconv.Itoa(n*2), func(b *testing.B) {
-			c := need(New(granting{}))(b)
-			defer c.Close()
+			c := on(b, granting{})
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			var next atomic.Int64

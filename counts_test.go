@@ -13,25 +13,11 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// openCounts makes a client which the test shuts.
-func openCounts(t *testing.T, b backend.Backend, opts ...ClientOption) *Client {
-	t.Helper()
-	c := need(New(b, opts...))(t)
-	return c
-}
-
-func shut(c *Client) {
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = c.Shutdown(over)
-}
-
 func TestRule03PermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		var renewed int
-		c := openCounts(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
-		defer shut(c)
+		c := on(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
 		ctx := context.Background()
 		p := c.Semaphore("n")
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
@@ -59,8 +45,7 @@ func TestRule03PermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		dead, c := openCounts(t, store), openCounts(t, store)
-		defer shut(c)
+		dead, c := on(t, store), on(t, store)
 		ctx := context.Background()
 		if _, err := c.Semaphore("n").TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
@@ -70,7 +55,7 @@ func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		shut(dead)
+		dead.Shutdown(ended())
 		start := time.Now()
 		got := make(chan time.Duration, 2)
 		for range 2 {
@@ -92,8 +77,7 @@ func TestRule04APermitEndsForThoseWhoWaitWithoutAMessage(t *testing.T) {
 func TestRule12AFlushIsNoticedByPermitsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		c := openCounts(t, store)
-		defer shut(c)
+		c := on(t, store)
 		ctx := context.Background()
 		if _, err := c.Semaphore("n").TrySetPermits(ctx, 1); err != nil {
 			t.Fatal(err)
@@ -111,18 +95,20 @@ func TestRule12AFlushIsNoticedByPermitsAtOnce(t *testing.T) {
 func TestRule09AnAcquireOfUnknownOutcomeIsCancelledOnceTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		b := &lossy{Backend: store}
-		c := openCounts(t, b)
-		defer shut(c)
+		b := spyOn(store, "CountingSemaphores", nil)
+		c := on(t, b)
 		ctx := context.Background()
 		if _, err := c.CountingSemaphore("n").TrySetPermits(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
-		b.lost = func() { store.SetDown(errors.New("away")) }
+		b.hook("TakeCount", func(c *call) error {
+			defer store.SetDown(errGone)
+			return replyLost(c)
+		})
 		if err := c.CountingSemaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Acquire: %v", err)
 		}
-		b.lost = nil
+		b.hook("TakeCount", nil)
 		time.Sleep(30 * time.Second)
 		store.SetDown(nil)
 		time.Sleep(2 * time.Second)
@@ -139,7 +125,7 @@ func TestWhatCouldNotBeConfirmedIsToldInTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		var log strings.Builder
-		c := openCounts(t, store, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		c := on(t, store, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		store.SetDown(errors.New("away"))
 		if err := c.CountingSemaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Release: %v", err)
@@ -150,14 +136,12 @@ func TestWhatCouldNotBeConfirmedIsToldInTheLog(t *testing.T) {
 			t.Errorf("the log: %s", got)
 		}
 		store.SetDown(nil)
-		shut(c)
 	})
 }
 
 func TestNothingIsRememberedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := openCounts(t, memory.New())
-		defer shut(c)
+		c := on(t, memory.New())
 		ctx := context.Background()
 		s := c.CountingSemaphore("n")
 		q := s.count.Change(1)
@@ -176,8 +160,7 @@ func TestNothingIsRememberedForEver(t *testing.T) {
 }
 
 func TestABackendWithoutCountsIsNamed(t *testing.T) {
-	c := openCounts(t, plain{memory.New()})
-	defer shut(c)
+	c := on(t, spyOn(memory.New(), "", nil))
 	ctx := context.Background()
 	_, set := c.CountDownLatch("n").TrySet(ctx, 1)
 	_, permit := c.Semaphore("n").Acquire(ctx)
@@ -189,7 +172,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 		"release":   c.CountingSemaphore("n").Release(ctx, 1),
 	} {
 		var e *Error
-		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.only") {
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.spySession") {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
@@ -203,8 +186,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 }
 
 func TestContextsOfCounts(t *testing.T) {
-	c := openCounts(t, memory.New())
-	defer shut(c)
+	c := on(t, memory.New())
 	for what, err := range map[string]error{
 		"Wait":    c.CountDownLatch("n").Wait(nil),
 		"Acquire": c.CountingSemaphore("n").Acquire(nil, 1),
@@ -227,45 +209,4 @@ func TestContextsOfCounts(t *testing.T) {
 	if n, err := c.CountingSemaphore("n").Available(context.Background()); n != 1 || err != nil {
 		t.Errorf("%d, %v are free", n, err)
 	}
-}
-
-// plain is a backend whose sessions have no capability.
-type plain struct{ backend.Backend }
-
-// only is a session that has these capabilities and no others.
-type only struct {
-	backend.Store
-	can backend.Capabilities
-}
-
-func (s only) Capabilities() backend.Capabilities { return s.can }
-
-func (p plain) Open(h backend.Handler) (backend.Store, error) {
-	s, err := p.Backend.Open(h)
-	return only{Store: s}, err
-}
-
-// lossy loses the replies of TakeCount while lost is set, and calls it then.
-type lossy struct {
-	backend.Backend
-	lost func()
-}
-
-type lossySession struct {
-	backend.CountingSemaphoreStore
-	b *lossy
-}
-
-func (l *lossy) Open(h backend.Handler) (backend.Store, error) {
-	s, err := l.Backend.Open(h)
-	return only{s, backend.Capabilities{CountingSemaphores: &lossySession{s.Capabilities().CountingSemaphores, l}}}, err
-}
-
-func (s *lossySession) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
-	reply, err := s.CountingSemaphoreStore.TakeCount(ctx, r)
-	if s.b.lost != nil && err == nil {
-		s.b.lost()
-		return backend.TakeReply{}, &backend.Fault{Err: errors.New("lost"), MayHaveRun: true, Temporary: true}
-	}
-	return reply, err
 }

@@ -11,8 +11,7 @@ import (
 
 // An owner in a delegation comes from another service: it forges no line of a log.
 func TestAForeignOwnerForgesNoLine(t *testing.T) {
-	c := need(New(memory.New()))(t)
-	defer c.Close()
+	c := on(t, memory.New())
 	for _, owner := range []string{"a\nlevel=ERROR msg=forged:1", "a\x1b[2J:1"} {
 		_, err := c.WithDelegations(context.Background(), Delegation{Name: "n", Owner: owner, Hold: 1})
 		if !errors.Is(err, ErrInvalid) {

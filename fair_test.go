@@ -204,8 +204,7 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 }
 
 func TestKindsOfFairLocks(t *testing.T) {
-	c := need(New(memory.New()))(t)
-	defer c.Close()
+	c := on(t, memory.New())
 	for _, k := range [][]LockerOption{{}, {Fenced()}, {NonReentrant()}, {Fenced(), NonReentrant()}} {
 		f := need(c.Locker(append(k, Fair())...))(t)
 		l := need(f.TryLock(t.Context(), "x"))(t)
@@ -220,15 +219,6 @@ func TestKindsOfFairLocks(t *testing.T) {
 	}
 	wants(t, errorOf(c.Locker(Fair(), Polling(time.Second))), ErrInvalid)
 
-	without := need(New(withoutQueues{memory.New()}))(t)
-	defer without.Close()
+	without := on(t, spyOn(memory.New(), "", nil))
 	wants(t, errorOf(without.Locker(Fair())), ErrInvalid)
-}
-
-// withoutQueues is a backend that has no fair locks.
-type withoutQueues struct{ backend.Backend }
-
-func (b withoutQueues) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	return only{Store: s}, err
 }

@@ -9,42 +9,34 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// slow is a store whose acquisitions take until they are let go.
-type slow struct {
-	store *memory.Store
-	let   chan struct{}
-	most  atomic.Int32
-	now   atomic.Int32
+// gated is a store whose acquisitions take until they are let go.
+type gated struct {
+	*spy
+	let       chan struct{}
+	now, most atomic.Int32 // how many are on their way, and were at most
 }
 
-func (s *slow) Open(h backend.Handler) (backend.Store, error) {
-	x, err := s.store.Open(h)
-	return &slowSession{only{Store: x}, s}, err
-}
-
-type slowSession struct {
-	backend.Store
-	slow *slow
-}
-
-func (x *slowSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	n := x.slow.now.Add(1)
-	for m := x.slow.most.Load(); n > m && !x.slow.most.CompareAndSwap(m, n); m = x.slow.most.Load() {
-	}
-	defer x.slow.now.Add(-1)
-	<-x.slow.let
-	return x.Store.Acquire(ctx, r)
+func newGated() *gated {
+	s := &gated{let: make(chan struct{}, 1)}
+	s.let <- struct{}{}
+	s.spy = spyOn(memory.New(), "", hooks{"Acquire": func(c *call) error {
+		n := s.now.Add(1)
+		defer s.now.Add(-1)
+		for m := s.most.Load(); n > m && !s.most.CompareAndSwap(m, n); m = s.most.Load() {
+		}
+		<-s.let
+		return c.run(c.ctx)
+	}})
+	return s
 }
 
 func TestABurstOfCallersIsSentAFewAtATimeAndHoldsUpNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slow{store: memory.New(), let: make(chan struct{}, 1)}
-		s.let <- struct{}{}
-		c := need(New(s))(t)
+		s := newGated()
+		c := on(t, s)
 		held := need(c.Lock(t.Context(), "held"))(t)
 		var wg sync.WaitGroup
 		for i := range 1000 {

@@ -14,8 +14,7 @@ import (
 // Waiters of a fair lock leave at the same cost however many there are.
 func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := need(New(memory.New()))(t)
-		defer c.Close()
+		c := on(t, memory.New())
 		fair := need(c.Locker(Fair()))(t)
 		l := need(fair.Lock(t.Context(), "n"))(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -40,9 +39,8 @@ func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 // store that does not answer, leave at once.
 func BenchmarkErrWhileCallersLeave(b *testing.B) {
 	for range b.N {
-		s := &slow{store: memory.New(), let: make(chan struct{}, 1)}
-		s.let <- struct{}{}
-		c := need(New(s))(b)
+		s := newGated()
+		c := on(b, s)
 		held := need(c.Lock(b.Context(), "held"))(b)
 		ctx, cancel := context.WithCancel(b.Context())
 		var wg, asked sync.WaitGroup

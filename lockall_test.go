@@ -56,8 +56,7 @@ func TestLockAllDoesNotDeadlockWhateverTheOrder(t *testing.T) {
 	var in [5]atomic.Int32
 	var wg sync.WaitGroup
 	for range 3 {
-		c := need(New(s))(t)
-		defer c.Close()
+		c := on(t, s)
 		for range 4 {
 			wg.Go(func() {
 				for range 40 {

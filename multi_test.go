@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,83 +13,26 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// counting counts the commands for several locks, and those for one.
-type counting struct {
-	backend.Backend
-	all, one atomic.Int32
-}
-
-func (b *counting) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	if err != nil {
-		return nil, err
-	}
-	can := s.Capabilities()
-	x := &countingSession{s, can.Batch, b}
-	return only{x, backend.Capabilities{Batch: x, Fair: countingFair{can.Fair, b}}}, nil
-}
-
-type countingFair struct {
-	backend.FairStore
-	b *counting
-}
-
-func (s countingFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
-	s.b.one.Add(1)
-	return s.FairStore.Acquire(ctx, r)
-}
-
-func (s countingFair) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s.b.one.Add(1)
-	return s.FairStore.Release(ctx, r)
-}
-
-type countingSession struct {
-	backend.Store
-	backend.BatchStore
-	b *counting
-}
-
-func (s *countingSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	s.b.one.Add(1)
-	return s.Store.Acquire(ctx, r)
-}
-
-func (s *countingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s.b.one.Add(1)
-	return s.Store.Release(ctx, r)
-}
-
-func (s *countingSession) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
-	s.b.all.Add(1)
-	return s.BatchStore.AcquireAll(ctx, in)
-}
-
-func (s *countingSession) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
-	s.b.all.Add(1)
-	s.BatchStore.ReleaseAll(ctx, in, out)
-}
-
-func (b *counting) wants(t *testing.T, what string, all, one int32) {
+// wantCommands checks how many commands for several locks, and for one, were sent since it last did.
+func wantCommands(t *testing.T, b *spy, what string, all, one int) {
 	t.Helper()
-	if a, o := b.all.Swap(0), b.one.Swap(0); a != all || o != one {
+	a, o := b.take("AcquireAll", "ReleaseAll"), b.take("Acquire", "Release", "Fair.Acquire", "Fair.Release")
+	if a != all || o != one {
 		t.Errorf("%s: %d commands for several locks and %d for one, want %d and %d", what, a, o, all, one)
 	}
 }
 
 func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
-	b := &counting{Backend: memory.New()}
-	c := need(New(b))(t)
-	defer c.Close()
-	other := need(New(b))(t)
-	defer other.Close()
+	b := spyOn(memory.New(), "Batch Fair", nil)
+	c := on(t, b)
+	other := on(t, b)
 	fenced := need(c.Locker(Fenced(), NonReentrant()))(t)
 	fair := need(c.Locker(Fair()))(t)
 	ctx := t.Context()
 	for _, x := range []struct {
 		what     string
 		parts    []Part
-		all, one int32
+		all, one int
 	}{
 		{"one part", Parts(c, "x"), 0, 1},
 		{"five", Parts(c, "a", "b", "c", "d", "e"), 1, 0},
@@ -101,14 +43,14 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 		{"a wrapper", append(Parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
 	} {
 		l := need(LockAll(ctx, x.parts))(t)
-		b.wants(t, x.what+", LockAll", x.all, x.one)
+		wantCommands(t, b, x.what+", LockAll", x.all, x.one)
 		must(t, l.Err())
 		must(t, l.Unlock(ctx))
 		switch x.what {
 		case "a wrapper": // its lease is the client's own, and goes along
-			b.wants(t, x.what+", Unlock", 1, 0)
+			wantCommands(t, b, x.what+", Unlock", 1, 0)
 		default:
-			b.wants(t, x.what+", Unlock", x.all, x.one)
+			wantCommands(t, b, x.what+", Unlock", x.all, x.one)
 		}
 	}
 	var many []Part
@@ -116,11 +58,11 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 		many = append(many, Part{c, fmt.Sprint(i)})
 	}
 	l := need(LockAll(ctx, many))(t)
-	b.wants(t, "600", 3, 0)
+	wantCommands(t, b, "600", 3, 0)
 	must(t, l.Unlock(ctx))
-	b.wants(t, "600, Unlock", 1, 0) // the session splits it
+	wantCommands(t, b, "600, Unlock", 1, 0) // the session splits it
 	l = need(LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}}))(t)
-	b.wants(t, "a fenced one", 1, 0)
+	wantCommands(t, b, "a fenced one", 1, 0)
 	reentrant := need(c.Locker(Fenced()))(t)
 	inner := need(reentrant.TryLock(l.Context(), "f"))(t)
 	if token, ok := inner.Token(); !ok || token <= 0 {
@@ -239,9 +181,8 @@ func TestLockAllMovesToWhatIsHeldAndIsServed(t *testing.T) {
 }
 
 func TestLockAllRefusesPartsThatCannotBe(t *testing.T) {
-	b := &counting{Backend: memory.New()}
-	c := need(New(b))(t)
-	defer c.Close()
+	b := spyOn(memory.New(), "Batch Fair", nil)
+	c := on(t, b)
 	ctx := t.Context()
 	//lint:ignore SA1012 it is what is tested
 	wants(t, errorOf(c.LockAll(nil, "x")), ErrInvalid)
@@ -444,8 +385,7 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 		read, write := c.RW().Read, c.RW().Write
 		var stores []*Client
 		for range 3 {
-			s := need(New(memory.New()))(t)
-			defer s.Close()
+			s := on(t, memory.New())
 			stores = append(stores, s)
 		}
 		quorum := need(Quorum(stores...))(t)
@@ -475,40 +415,14 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 	})
 }
 
-// keeping answers releases of one name with an error that may pass.
-type keeping struct {
-	backend.Backend
-	name string
-}
-
-func (b *keeping) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	if err != nil {
-		return nil, err
-	}
-	can := s.Capabilities()
-	return only{s, backend.Capabilities{Batch: &keepingSession{can.Batch, b.name}, Fair: can.Fair}}, nil
-}
-
-type keepingSession struct {
-	backend.BatchStore
-	name string
-}
-
-func (s *keepingSession) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
-	for i := range in {
-		if in[i].Name == s.name {
-			out[i] = backend.ReleaseResult{Err: &backend.Fault{Err: errors.New("its node is away"), Temporary: true}}
-		} else {
-			s.BatchStore.ReleaseAll(ctx, in[i:i+1], out[i:i+1])
-		}
-	}
-}
-
 func TestWhatIsReleasedDoesNotWaitForWhatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := need(New(&keeping{memory.New(), "b"}))(t)
-		defer c.Close()
+		c := on(t, spyOn(memory.New(), "Batch Fair", hooks{"ReleaseAll": func(c *call) error {
+			if c.request.(backend.ReleaseRequest).Name == "b" {
+				return &backend.Fault{Err: errGone, Temporary: true}
+			}
+			return c.run(c.ctx)
+		}}))
 		all := need(c.LockAll(context.Background(), "a", "b", "c"))(t)
 		began := time.Now()
 		var took [2]time.Duration

@@ -15,8 +15,7 @@ import (
 func TestALongNameFloodsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		client := need(New(memory.New(), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))))(t)
-		defer client.Close()
+		client := on(t, memory.New(), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 		lease := need(client.Lock(context.Background(), "line\nfeed"+strings.Repeat("x", 60_000), WithLease(MinLease)))(t)
 		<-lease.Context().Done()
 		synctest.Wait()

@@ -14,7 +14,7 @@ func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		open := func() *Client {
-			c := need(New(store))(t)
+			c := on(t, store)
 			t.Cleanup(func() { c.Close() })
 			return c
 		}

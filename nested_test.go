@@ -17,18 +17,7 @@ import (
 func pair(t *testing.T) (store *memory.Store, a, b *Client) {
 	t.Helper()
 	store = memory.New()
-	return store, newOn(t, store), newOn(t, store)
-}
-
-func newOn(t *testing.T, store *memory.Store, opts ...ClientOption) *Client {
-	t.Helper()
-	c := need(New(store, opts...))(t)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		c.Shutdown(ctx)
-	})
-	return c
+	return store, on(t, store), on(t, store)
 }
 
 // called is the context of a call made under ctx, where it arrives at c.
@@ -210,7 +199,7 @@ func TestRandomCallersAndCalleesExcludeEachOther(t *testing.T) {
 			store := memory.New()
 			f := &forest{t: t, rand: rand.New(rand.NewPCG(seed, 0)), held: make(map[*node]bool)}
 			for range 3 {
-				f.clients = append(f.clients, newOn(t, store, WithWatchdogTimeout(time.Second)))
+				f.clients = append(f.clients, on(t, store, WithWatchdogTimeout(time.Second)))
 			}
 			for range 40 {
 				f.calls.Go(func() { f.pause(); f.pause(); f.call(nil, 0) })

@@ -115,8 +115,7 @@ func TestALeaseIsToldAsAcquiredBeforeItIsToldAsLost(t *testing.T) {
 			o := j.observer()
 			told := o.Acquired
 			o.Acquired = func(e AcquiredEvent) { time.Sleep(time.Second); told(e) } // an observer that is too slow
-			c := need(New(memory.New(), WithObserver(o)))(t)
-			defer c.Close()
+			c := on(t, memory.New(), WithObserver(o))
 			if _, err := c.Lock(t.Context(), "n", WithLease(100*time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}

@@ -17,13 +17,12 @@ func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testin
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var slow atomic.Bool
 		slow.Store(true)
-		acquire := func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
+		c := on(t, spyOn(s, "", hooks{"Acquire": func(c *call) error {
 			if slow.Load() {
 				time.Sleep(2 * time.Second)
 			}
-			return s.Acquire(context.Background(), r)
-		}
-		c := on(t, tapped{Backend: s, acquire: acquire})
+			return c.run(context.Background())
+		}}))
 		for i := range 256 {
 			go c.Lock(t.Context(), fmt.Sprint(i))
 		}
@@ -38,57 +37,23 @@ func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testin
 func TestRule11_AReleaseThatTimedOutIsRepeatedInTheCallersTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		n := 0
-		release := func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+		c := on(t, spyOn(s, "", hooks{"Release": func(c *call) error {
 			if n++; n == 1 {
 				time.Sleep(3 * time.Second)
-				return backend.ReleaseReply{}, unknownOutcome()
+				return unknownOutcome()
 			}
-			return s.Release(context.Background(), r)
-		}
-		c := on(t, tapped{Backend: s, release: release})
+			return c.run(context.Background())
+		}}))
 		l := need(c.Lock(t.Context(), "x"))(t)
 		must(t, l.Unlock(t.Context()))
 	})
-}
-
-// claiming counts the claims that are taken back.
-type claiming struct {
-	backend.Backend
-	asked, withdrawn *atomic.Int32
-}
-
-type claimingStore struct {
-	backend.ReadWriteStore
-	claiming
-}
-
-func (b claiming) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	can := s.Capabilities()
-	can.ReadWrite = claimingStore{can.ReadWrite, b}
-	return only{s, can}, err
-}
-
-func (s claimingStore) AcquireRead(ctx context.Context, r backend.ReadRequest) (backend.ReadReply, error) {
-	s.asked.Add(1)
-	return s.ReadWriteStore.AcquireRead(ctx, r)
-}
-
-func (s claimingStore) AcquireWrite(ctx context.Context, r backend.WriteRequest) (backend.WriteReply, error) {
-	s.asked.Add(1)
-	return s.ReadWriteStore.AcquireWrite(ctx, r)
-}
-
-func (s claimingStore) Withdraw(ctx context.Context, name, claimant string) error {
-	s.withdrawn.Add(1)
-	return s.ReadWriteStore.Withdraw(ctx, name, claimant)
 }
 
 // The claims of a client's writers are one: a writer that left, and had never asked, took back that of the writer
 // before it.
 func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b := claiming{s, new(atomic.Int32), new(atomic.Int32)}
+		b := spyOn(s, "ReadWrite", nil)
 		c := on(t, b)
 		read := open().RW().Read
 		write := c.RW().Write
@@ -99,26 +64,26 @@ func TestAWriterThatNeverAskedTakesNoClaimBack(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		asked := b.asked.Load()
+		b.take("AcquireRead", "AcquireWrite")
 		_, err := write.Lock(t.Context(), "x", WithWait(50*time.Millisecond)) // behind the first
 		wants(t, err, ErrNotAcquired)
 		synctest.Wait()
-		if n := b.withdrawn.Load(); n != 0 || b.asked.Load() != asked {
-			t.Errorf("%d claims taken back, %d more questions", n, b.asked.Load()-asked)
+		if n, asked := b.take("Withdraw"), b.take("AcquireRead", "AcquireWrite"); n != 0 || asked != 0 {
+			t.Errorf("%d claims taken back, %d more questions", n, asked)
 		}
 		must(t, held.Unlock(t.Context()))
 		synctest.Wait()
 		must(t, c.Close())
 		wants(t, errorOf(write.Lock(t.Context(), "x")), ErrClosed)
 		synctest.Wait()
-		if n := b.withdrawn.Load(); n != 0 {
+		if n := b.take("Withdraw"); n != 0 {
 			t.Errorf("%d claims taken back after Close", n)
 		}
 	})
 }
 
 func TestAPermitIsReleasedByItsIDThoughTheContextIsNil(t *testing.T) {
-	c := need(New(memory.New()))(t)
+	c := on(t, memory.New())
 	p := c.Semaphore("x")
 	must(t, errorOf(p.TrySetPermits(t.Context(), 1)))
 	permit := need(p.TryAcquire(t.Context()))(t)
@@ -129,15 +94,12 @@ func TestAPermitIsReleasedByItsIDThoughTheContextIsNil(t *testing.T) {
 // A backend that panics in a repeated question, on a caller that cannot leave, left its slot twice: it hung.
 func TestABackendThatPanicsInARepeatedQuestionLeavesItsSlotOnce(t *testing.T) {
 	n := 0
-	c := on(t, tapped{
-		Backend: memory.New(),
-		acquire: func(backend.Store, backend.AcquireRequest) (backend.AcquireReply, error) {
-			if n++; n == 2 {
-				panic("a hook of the client library")
-			}
-			return backend.AcquireReply{}, &backend.Fault{Err: errGone, Temporary: true}
-		},
-	})
+	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error {
+		if n++; n == 2 {
+			panic("a hook of the client library")
+		}
+		return &backend.Fault{Err: errGone, Temporary: true}
+	}}))
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -151,84 +113,40 @@ func TestABackendThatPanicsInARepeatedQuestionLeavesItsSlotOnce(t *testing.T) {
 	}
 }
 
-// left is a store that lets callers leave; its first question fails after its caller has left.
-type left struct {
-	backend.Backend
-	asked *atomic.Int32
-}
-
-type leftStore struct {
-	backend.Store
-	left
-}
-
-func (b left) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	return leftStore{s, b}, err
-}
-
-func (s leftStore) Capabilities() backend.Capabilities {
-	can := s.Store.Capabilities()
-	can.Leaver = s
-	return can
-}
-
-func (leftStore) Leaves(k backend.Kind) bool { return k == backend.KindLock }
-
-func (s leftStore) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	if s.asked.Add(1) > 1 {
-		return s.Store.Acquire(context.Background(), r)
-	}
-	<-ctx.Done()
-	return backend.AcquireReply{}, &backend.Left[backend.AcquireReply]{Wait: func() (backend.AcquireReply, error) {
-		time.Sleep(time.Second)
-		return backend.AcquireReply{}, &backend.Fault{Err: errGone, Temporary: true}
-	}}
-}
-
+// A store that lets callers leave; its first question fails after its caller has left.
 func TestAQuestionWhoseCallerHasLeftIsNotRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b := left{s, new(atomic.Int32)}
-		c := on(t, b)
+		asked := 0
+		c := on(t, spyOn(s, "Leaver Queue", hooks{"Acquire": func(c *call) error {
+			if asked++; asked > 1 {
+				return c.run(context.Background())
+			}
+			<-c.ctx.Done()
+			return &backend.Left[backend.AcquireReply]{Wait: func() (backend.AcquireReply, error) {
+				time.Sleep(time.Second)
+				return backend.AcquireReply{}, &backend.Fault{Err: errGone, Temporary: true}
+			}}
+		}}))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		wants(t, errorOf(c.Lock(ctx, "x")), context.DeadlineExceeded)
 		time.Sleep(5 * time.Second)
-		if n := b.asked.Load(); n != 1 {
-			t.Errorf("the store was asked %d times", n)
+		if asked != 1 {
+			t.Errorf("the store was asked %d times", asked)
 		}
 	})
 }
 
-// slowReentry is a store whose re-entries time out.
-type slowReentry struct {
-	backend.Backend
-	asked *atomic.Int32
-}
-
-type slowReentryStore struct {
-	backend.Store
-	slowReentry
-}
-
-func (b slowReentry) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	return slowReentryStore{s, b}, err
-}
-
-func (s slowReentryStore) SetHolds(context.Context, backend.HoldsRequest) (backend.HoldsReply, error) {
-	s.asked.Add(1)
-	time.Sleep(3 * time.Second)
-	return backend.HoldsReply{}, unknownOutcome()
-}
-
 func TestAReentryIsNotRepeatedBeyondItsPatience(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b := slowReentry{s, new(atomic.Int32)}
+		b := spyOn(s, "Queue", hooks{"SetHolds": func(*call) error {
+			time.Sleep(3 * time.Second)
+			return unknownOutcome()
+		}})
 		c := on(t, b)
 		l := need(c.Lock(t.Context(), "x"))(t)
 		wants(t, errorOf(c.Lock(l.Context(), "x")), ErrUnavailable)
-		if n := b.asked.Load(); n != 1 {
+		if n := b.take("SetHolds"); n != 1 {
 			t.Errorf("it was sent %d times", n)
 		}
 	})

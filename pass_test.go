@@ -16,85 +16,14 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// asked counts what is asked of a store, and refuses renewals when it is told to.
-type asked struct {
-	backend.Backend
-	backend.Store
-	mu                                    sync.Mutex
-	acquired, handed, released, reentered int
-	silent                                bool
-}
+// changes is how many commands that change a lock were sent since it was last asked.
+func changes(s *spy) int { return s.take("Acquire", "Serve", "Release", "SetHolds") }
 
-func (s *asked) Open(h backend.Handler) (backend.Store, error) {
-	var err error
-	s.Store, err = s.Backend.Open(h)
-	return s, err
-}
-
-func (s *asked) count(n *int) {
-	s.mu.Lock()
-	*n++
-	s.mu.Unlock()
-}
-
-// all is how many commands change a lock, since it was last asked.
-func (s *asked) all() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.acquired + s.handed + s.released + s.reentered
-	s.acquired, s.handed, s.released, s.reentered = 0, 0, 0, 0
-	return n
-}
-
-func (s *asked) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	s.count(&s.acquired)
-	return s.Store.Acquire(ctx, r)
-}
-
-func (s *asked) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s.count(&s.released)
-	return s.Store.Release(ctx, r)
-}
-
-func (s *asked) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
-	s.count(&s.reentered)
-	return s.Store.SetHolds(ctx, r)
-}
-
-func (s *asked) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.mu.Lock()
-	silent := s.silent
-	s.mu.Unlock()
-	if silent {
-		for i := range out {
-			out[i].Err = &backend.Fault{Err: errors.New("away"), Temporary: true}
-		}
-		return
-	}
-	s.Store.Renew(ctx, in, out)
-}
-
-func (s *asked) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
-
-func (s *asked) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
-	reply, err := s.Acquire(ctx, r)
-	return backend.EnrolReply{AcquireReply: reply}, err
-}
-
-func (s *asked) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
-	s.count(&s.handed)
-	return s.Store.Capabilities().Queue.Serve(ctx, r)
-}
-
-func (s *asked) Leave(ctx context.Context, name string) error {
-	return s.Store.Capabilities().Queue.Leave(ctx, name)
-}
-
-func newAsked(t *testing.T, opts ...ClientOption) (*Client, *asked) {
+// counter is a client, and what counts its commands.
+func counter(t *testing.T, opts ...ClientOption) (*Client, *spy) {
 	t.Helper()
-	s := &asked{Backend: memory.New()}
-	c := need(New(s, opts...))(t)
-	return c, s
+	s := spyOn(memory.New(), "Queue", nil)
+	return on(t, s, opts...), s
 }
 
 // got is what a Lock in the background came to.
@@ -116,17 +45,15 @@ func behind(ctx context.Context, l Locker, opts ...Option) <-chan got {
 
 func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := newAsked(t)
-		defer c.Close()
-		other := need(New(s.Backend))(t)
-		defer other.Close()
+		c, s := counter(t)
+		other := on(t, s.Store)
 		lease := need(c.Lock(t.Context(), "n"))(t)
 		const n = 3 * 32
 		var waiting []<-chan got
 		for range n {
 			waiting = append(waiting, behind(t.Context(), c))
 		}
-		s.all()
+		changes(s)
 		for i, w := range waiting {
 			before := lease.Context()
 			must(t, lease.Unlock(t.Context()))
@@ -147,11 +74,11 @@ func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 		}
 		// No call waited when the first came, and it is passed on once; after each command then as often as some
 		// wait, 32 times at most.
-		if sent, want := s.all(), (n-1+32)/(32+1); sent != want {
+		if sent, want := changes(s), (n-1+32)/(32+1); sent != want {
 			t.Errorf("%d commands for %d handoffs, want %d", sent, n, want)
 		}
 		must(t, lease.Unlock(t.Context()))
-		if sent := s.all(); sent != 1 {
+		if sent := changes(s); sent != 1 {
 			t.Errorf("%d commands for the last release, want 1", sent)
 		}
 		lease = need(other.TryLock(t.Context(), "n"))(t)
@@ -203,8 +130,7 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, s := newAsked(t)
-				defer c.Close()
+				c, s := counter(t)
 				if x.hold == nil {
 					x.hold = lock()
 				}
@@ -214,14 +140,14 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 				}
 				lease := x.hold(t, c)
 				next := behind(ctx, l, x.opts...)
-				s.all()
+				changes(s)
 				if x.then != nil {
 					x.then(t, c, lease)
 				}
 				must(t, lease.Unlock(ctx))
 				after := <-next
 				must(t, after.error)
-				if sent := s.all(); sent != x.sent {
+				if sent := changes(s); sent != x.sent {
 					t.Errorf("%d commands, want %d", sent, x.sent)
 				}
 				must(t, after.Unlock(ctx))
@@ -234,20 +160,17 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 func TestAPassedLeaseEndsWhenItsRecordDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 10 * time.Second
-		c, s := newAsked(t, WithWatchdogTimeout(timeout))
-		defer c.Close()
+		c, s := counter(t, WithWatchdogTimeout(timeout))
 		began := time.Now()
 		lease := need(c.Lock(t.Context(), "n"))(t)
 		next := behind(t.Context(), c)
-		s.mu.Lock()
-		s.silent = true
-		s.mu.Unlock()
+		s.hook("Renew", func(*call) error { return &backend.Fault{Err: errGone, Temporary: true} })
 		time.Sleep(250*time.Millisecond - time.Millisecond)
-		s.all()
+		changes(s)
 		must(t, lease.Unlock(t.Context()))
 		after := <-next
 		must(t, after.error)
-		if sent := s.all(); sent != 0 {
+		if sent := changes(s); sent != 0 {
 			t.Fatalf("%d commands", sent)
 		}
 		<-after.Context().Done()
@@ -266,18 +189,17 @@ func TestAPassedLeaseEndsWhenItsRecordDoes(t *testing.T) {
 // It is renewed as if it had been acquired, by whichever tenure holds it.
 func TestAPassedLeaseIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := newAsked(t)
-		defer c.Close()
+		c, s := counter(t)
 		lease := need(c.Lock(t.Context(), "n"))(t)
 		next := behind(t.Context(), c)
-		s.all()
+		changes(s)
 		must(t, lease.Unlock(t.Context()))
 		after := <-next
 		must(t, after.error)
 		time.Sleep(5 * DefaultWatchdogTimeout)
 		must(t, after.Err())
 		must(t, after.Unlock(t.Context()))
-		if sent := s.all(); sent != 1 {
+		if sent := changes(s); sent != 1 {
 			t.Errorf("%d commands, want the release", sent)
 		}
 	})
@@ -287,8 +209,8 @@ func TestAPassedLeaseIsRenewed(t *testing.T) {
 func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
 	for i := range 50 {
 		store := memory.New()
-		c := need(New(store))(t)
-		other := need(New(store))(t)
+		c := on(t, store)
+		other := on(t, store)
 		lease := need(c.Lock(t.Context(), "n"))(t)
 		ctx, leave := context.WithCancel(t.Context())
 		waiter := make(chan got, 1)

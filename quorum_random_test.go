@@ -10,55 +10,33 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
 // laggard is a store whose commands and answers are late, now and then by up to most, and
 // sometimes lost. Its client hears of no change.
-type laggard struct {
-	unaware
-	most *atomic.Int64
-}
-
-func (s laggard) Open(h backend.Handler) (backend.Store, error) {
-	under, err := s.unaware.Open(h)
-	return lateSession{only{under, backend.Capabilities{Age: under.Capabilities().Age}}, s.most}, err
-}
-
-type lateSession struct {
-	backend.Store
-	most *atomic.Int64
-}
-
-func (s lateSession) late() {
-	d := 2 * time.Millisecond
-	if rand.IntN(3) == 0 {
-		d = max(d, time.Duration(s.most.Load()))
+func laggard(s *memory.Store, most *atomic.Int64) *spy {
+	late := func() {
+		d := 2 * time.Millisecond
+		if rand.IntN(3) == 0 {
+			d = max(d, time.Duration(most.Load()))
+		}
+		time.Sleep(rand.N(d))
 	}
-	time.Sleep(rand.N(d))
-}
-
-func (s lateSession) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
-	s.late()
-	defer s.late()
-	r, err := s.Store.Acquire(ctx, q)
-	if rand.IntN(20) == 0 {
-		return backend.AcquireReply{}, &backend.Fault{Err: errGone, Temporary: true, MayHaveRun: true}
+	slow := func(c *call) error {
+		late()
+		defer late()
+		return c.run(c.ctx)
 	}
-	return r, err
-}
-
-func (s lateSession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.late()
-	defer s.late()
-	s.Store.Renew(ctx, in, out)
-}
-
-func (s lateSession) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	s.late()
-	defer s.late()
-	return s.Store.Release(ctx, q)
+	b := unaware(s)
+	b.hooks = hooks{"Renew": slow, "Release": slow, "Acquire": func(c *call) error {
+		err := slow(c)
+		if rand.IntN(20) == 0 {
+			return unknownOutcome()
+		}
+		return err
+	}}
+	return b
 }
 
 // Stores are emptied, fail, come back and are slow at random, any number of them at a time: no
@@ -82,7 +60,7 @@ func TestQuorumAtRandomHasOneHolder(t *testing.T) {
 			for who := range 4 {
 				mine := make([]*Client, len(stores))
 				for i, s := range stores {
-					c := need(New(laggard{unaware{s}, &most}, WithWatchdogTimeout(4*time.Second)))(t)
+					c := on(t, laggard(s, &most), WithWatchdogTimeout(4*time.Second))
 					mine[i] = c
 				}
 				clients = append(clients, mine...)

@@ -23,21 +23,12 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 		for range 5 {
 			stores = append(stores, memory.New())
 		}
-		var all []*Client
-		defer func() { // also where a test ends early
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			for _, c := range all {
-				c.Shutdown(ctx)
-			}
-		}()
 		f(t, stores, func(opts ...ClientOption) (Locker, []*Client) {
 			var clients []*Client
 			for _, s := range stores {
-				c := need(New(s, opts...))(t)
+				c := on(t, s, opts...)
 				clients = append(clients, c)
 			}
-			all = append(all, clients...)
 			quorum := need(Quorum(clients...))(t)
 			return quorum, clients
 		})
@@ -175,10 +166,10 @@ func held(t *testing.T, c *Client) (holds int, mine bool) {
 }
 
 // unaware is a store whose client hears of no change.
-type unaware struct{ *memory.Store }
-
-func (u unaware) Open(h backend.Handler) (backend.Store, error) {
-	return u.Store.Open(noHints{h})
+func unaware(s *memory.Store) *spy {
+	b := spyOn(s, "Age", nil)
+	b.listen = func(h backend.Handler) backend.Handler { return noHints{h} }
+	return b
 }
 
 type noHints struct{ backend.Handler }
@@ -191,8 +182,7 @@ func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b L
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		clients := make([]*Client, len(stores))
 		for i, s := range stores {
-			c := need(New(unaware{s}, opts...))(t)
-			defer c.Close()
+			c := on(t, unaware(s), opts...)
 			clients[i] = c
 		}
 		a := need(Quorum(clients...))(t)
@@ -492,7 +482,7 @@ func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 	})
 	var clients []*Client
 	for range 3 {
-		c := need(New(memory.New(), WithRejoinDelay(29*time.Second)))(t)
+		c := on(t, memory.New(), WithRejoinDelay(29*time.Second))
 		clients = append(clients, c)
 	}
 	wants(t, errorOf(Quorum(clients...)), ErrInvalid)
@@ -504,21 +494,6 @@ func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 	}
 }
 
-// slowlyDead is a store that fails a while after it was asked.
-type slowlyDead struct{ *memory.Store }
-
-func (s slowlyDead) Open(h backend.Handler) (backend.Store, error) {
-	under, err := s.Store.Open(h)
-	return dyingSession{only{Store: under}}, err
-}
-
-type dyingSession struct{ backend.Store }
-
-func (dyingSession) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
-	time.Sleep(100 * time.Millisecond)
-	return backend.AcquireReply{}, &backend.Fault{Err: errGone}
-}
-
 // Calls that contend do not hold a minority for as long as dead stores take to fail.
 func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -526,7 +501,10 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		for i := range backends {
 			backends[i] = memory.New()
 			if i == 1 || i == 4 {
-				backends[i] = slowlyDead{memory.New()}
+				backends[i] = spyOn(memory.New(), "", hooks{"Acquire": func(*call) error {
+					time.Sleep(100 * time.Millisecond)
+					return &backend.Fault{Err: errGone}
+				}})
 			}
 		}
 		const contenders, holds = 3, 20
@@ -535,8 +513,7 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		for range contenders {
 			var clients []*Client
 			for _, b := range backends {
-				c := need(New(b))(t)
-				defer c.Close()
+				c := on(t, b)
 				clients = append(clients, c)
 			}
 			quorum := need(Quorum(clients...))(t)
@@ -558,5 +535,6 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		} else {
 			t.Logf("%v for each hold of a millisecond", d)
 		}
+		time.Sleep(time.Second) // for the dead stores' last answers
 	})
 }

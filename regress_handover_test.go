@@ -15,9 +15,8 @@ import (
 func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	store := memory.New()
 	in, goOn := make(chan struct{}), make(chan struct{})
-	a := need(New(store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }})))(t)
-	b := need(New(store))(t)
-	defer b.Close()
+	a := on(t, store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }}))
+	b := on(t, store)
 	ctx := context.Background()
 	lease, err := a.Lock(ctx, "n")
 	must(t, err)
@@ -41,15 +40,6 @@ func TestShutdownWaitsForWhoWasHandedTheLock(t *testing.T) {
 	check(t, lease.Unlock(ctx))
 }
 
-// yielding is a store that hands a lock over once, and then yields it, and does not tell: its
-// subscription is dead and does not show it.
-type yielding struct{ backend.Backend }
-
-func (b yielding) Open(backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(deaf{})
-	return &yieldingSession{Store: s, sent: make(chan struct{}), answer: make(chan struct{})}, err
-}
-
 // deaf hears nothing.
 type deaf struct{}
 
@@ -58,40 +48,29 @@ func (deaf) Released(backend.Topic) {}
 func (deaf) Changed(backend.Topic)  {}
 func (deaf) ChangedAll()            {}
 
-type yieldingSession struct {
-	backend.Store
-	handed       bool
-	sent, answer chan struct{}
-}
-
-func (s *yieldingSession) Capabilities() backend.Capabilities { return backend.Capabilities{Queue: s} }
-
-func (s *yieldingSession) Subscribe(backend.Topic) {}
-
-func (s *yieldingSession) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
-	return s.Store.Capabilities().Queue.Enrol(ctx, r)
-}
-
-func (s *yieldingSession) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
-	if !s.handed {
-		s.handed = true
-		return s.Store.Capabilities().Queue.Serve(ctx, r)
-	}
-	close(s.sent)
-	<-s.answer
-	reply, err := s.Release(ctx, backend.ReleaseRequest{Name: r.Name, Owner: r.Owner})
-	return backend.ServeReply{Held: reply.Held, Enrolled: true}, err
-}
-
-func (s *yieldingSession) Leave(context.Context, string) error { return nil }
-
 // The first waiter leaves while the release is on its way that was to hand the lock over to it, and the
 // client is put in line instead. The second then has a time at which it asks, whatever it hears.
 func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := need(New(yielding{memory.New()}))(t)
-		defer c.Close()
-		s := c.engine.Probe().Session().(*yieldingSession)
+		// The store serves this client's waiter once, and then the queue, and does not tell: the subscription is
+		// dead and does not show it.
+		sent, answer, handed := make(chan struct{}), make(chan struct{}), false
+		store := memory.New()
+		under := need(store.Open(deaf{}))(t)
+		b := spyOn(store, "Queue", hooks{"Serve": func(c *call) error {
+			if !handed {
+				handed = true
+				return c.run(c.ctx)
+			}
+			close(sent)
+			<-answer
+			r := c.request.(backend.ServeRequest)
+			reply, err := under.Release(c.ctx, backend.ReleaseRequest{Name: r.Name, Owner: r.Owner})
+			*c.reply.(*backend.ServeReply) = backend.ServeReply{Held: reply.Held, Enrolled: true}
+			return err
+		}})
+		b.listen = func(backend.Handler) backend.Handler { return deaf{} }
+		c := on(t, b)
 		ctx := context.Background()
 		lease := need(c.Lock(ctx, "n"))(t)
 		next := make(chan *Lease, 1)
@@ -114,12 +93,12 @@ func TestWhoComesAfterOneWhoLeftLooksInTheEnd(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- lease.Unlock(ctx) }()
-		<-s.sent
+		<-sent
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) {
 			t.Errorf("who leaves: %v", err)
 		}
-		close(s.answer)
+		close(answer)
 		if err := <-unlocked; err != nil {
 			t.Errorf("Unlock: %v", err)
 		}

@@ -14,93 +14,9 @@ import (
 
 // Bugs of the kinds besides the plain lock that were, as in regress_test.go.
 
-// all is all that a session of the memory store can do.
-type all interface {
-	backend.Store
-	backend.CountingSemaphoreStore
-}
-
-// spied is a store whose operations on any kind a test gets between.
-type spied struct {
-	*memory.Store
-	acquire func(s all, r backend.AcquireRequest) (backend.AcquireReply, error)
-	fair    func(s backend.FairStore, r backend.FairRequest) (backend.FairReply, error)
-	take    func(s all, r backend.CountRequest) (backend.TakeReply, error)
-	count   func(ctx context.Context) (int64, error) // of a latch
-	release func(ctx context.Context, s all, r backend.ReleaseRequest) (backend.ReleaseReply, error)
-	add     func(ctx context.Context, s all, r backend.CountRequest) (int64, error)
-}
-
-func (b *spied) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Store.Open(h)
-	can := s.Capabilities()
-	x := &spiedSession{struct {
-		backend.Store
-		backend.CountingSemaphoreStore
-	}{s, can.CountingSemaphores}, b}
-	return only{x, backend.Capabilities{ReadWrite: can.ReadWrite, Fair: spiedFair{can.Fair, b}, Semaphores: can.Semaphores,
-		CountDownLatches: spiedLatches{can.CountDownLatches, b}, CountingSemaphores: x}}, err
-}
-
-type spiedFair struct {
-	backend.FairStore
-	spy *spied
-}
-
-func (s spiedFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
-	if s.spy.fair != nil {
-		return s.spy.fair(s.FairStore, r)
-	}
-	return s.FairStore.Acquire(ctx, r)
-}
-
-type spiedSession struct {
-	all
-	spy *spied
-}
-
-func (s *spiedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	if s.spy.acquire != nil {
-		return s.spy.acquire(s.all, r)
-	}
-	return s.all.Acquire(ctx, r)
-}
-
-func (s *spiedSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	if s.spy.release != nil {
-		return s.spy.release(ctx, s.all, r)
-	}
-	return s.all.Release(ctx, r)
-}
-
-func (s *spiedSession) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
-	if s.spy.take != nil {
-		return s.spy.take(s.all, r)
-	}
-	return s.all.TakeCount(ctx, r)
-}
-
-type spiedLatches struct {
-	backend.CountDownLatchStore
-	spy *spied
-}
-
-func (s spiedLatches) Count(ctx context.Context, t backend.Topic) (int64, error) {
-	if s.spy.count != nil {
-		return s.spy.count(ctx)
-	}
-	return s.CountDownLatchStore.Count(ctx, t)
-}
-
-func (s *spiedSession) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
-	if s.spy.add != nil {
-		return s.spy.add(ctx, s.all, r)
-	}
-	return s.all.AddCount(ctx, r)
-}
-
-func unknownOutcome() error {
-	return &backend.Fault{Err: errors.New("reply lost"), MayHaveRun: true, Temporary: true}
+// counted is a spy with the kinds that count, fair and read-write locks.
+func counted() *spy {
+	return spyOn(memory.New(), "ReadWrite Fair Semaphores CountDownLatches CountingSemaphores", nil)
 }
 
 // Shutdown did not wait for the withdrawal of a writer that it had sent away: fresh readers
@@ -131,20 +47,17 @@ func TestRule14_ShutdownWithdrawsTheClaimsOfWritersThatWait(t *testing.T) {
 // without one attempt to give it back.
 func TestRule14_WhatAReplyBringsLateInAShutdownIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &spied{Store: memory.New()}
+		b := counted()
 		other, c := on(t, b), on(t, b)
 		must(t, errorOf(other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)))
 		slow := make(chan struct{})
-		b.take = func(s all, r backend.CountRequest) (backend.TakeReply, error) {
-			reply, err := s.TakeCount(context.Background(), r)
+		late := func(c *call) error {
+			err := c.run(context.Background())
 			<-slow
-			return reply, err
+			return err
 		}
-		b.acquire = func(s all, r backend.AcquireRequest) (backend.AcquireReply, error) {
-			reply, err := s.Acquire(context.Background(), r)
-			<-slow
-			return reply, err
-		}
+		b.hook("TakeCount", late)
+		b.hook("Acquire", late)
 		took, locked := make(chan error, 1), make(chan error, 1)
 		go func() { took <- c.CountingSemaphore("s").Acquire(context.Background(), 3) }()
 		go func() {
@@ -197,14 +110,10 @@ func TestRule14_AReaderEntersAgainWhileTheClientShutsDown(t *testing.T) {
 // store's failure.
 func TestRule14_WhatShutdownCutsOffSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &spied{Store: memory.New()}
+		b := counted()
 		c := on(t, b)
-		cutOff := func(ctx context.Context) error {
-			<-ctx.Done()
-			return &backend.Fault{Err: ctx.Err(), MayHaveRun: true, Temporary: true}
-		}
-		b.count = func(ctx context.Context) (int64, error) { return 0, cutOff(ctx) }
-		b.add = func(ctx context.Context, _ all, _ backend.CountRequest) (int64, error) { return 0, cutOff(ctx) }
+		b.hook("Latch.Count", unanswered)
+		b.hook("AddCount", unanswered)
 		errs := make(chan error, 4)
 		go func() { errs <- c.CountDownLatch("l").Wait(context.Background()) }()
 		go func() { _, err := c.CountDownLatch("l").Count(context.Background()); errs <- err }()
@@ -226,13 +135,10 @@ func TestRule14_WhatShutdownCutsOffSaysSo(t *testing.T) {
 // A release that Shutdown cut off was promised to be retried.
 func TestRule14_AnUnlockThatShutdownCutsOffSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &spied{Store: memory.New()}
+		b := counted()
 		c := on(t, b)
 		l := need(c.Lock(t.Context(), "x"))(t)
-		b.release = func(ctx context.Context, _ all, _ backend.ReleaseRequest) (backend.ReleaseReply, error) {
-			<-ctx.Done()
-			return backend.ReleaseReply{}, &backend.Fault{Err: ctx.Err(), MayHaveRun: true, Temporary: true}
-		}
+		b.hook("Release", unanswered)
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- l.Unlock(context.Background()) }()
 		synctest.Wait()
@@ -249,7 +155,7 @@ func TestRule14_AnUnlockThatShutdownCutsOffSaysSo(t *testing.T) {
 // which took longer than a lease, had got it: the holder believed in it for longer than the store.
 func TestRule02_AFairLeaseCountsFromBeforeTheRequestThatMayHaveGotIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &spied{Store: memory.New()}
+		b := counted()
 		holder, c := on(t, b), on(t, b)
 		_, err := holder.Lock(t.Context(), "x", WithLease(11500*time.Millisecond))
 		must(t, err)
@@ -259,17 +165,17 @@ func TestRule02_AFairLeaseCountsFromBeforeTheRequestThatMayHaveGotIt(t *testing.
 		// At 1 s one request is lost sight of; it arrives at 10.9 s.
 		arrives := make(chan struct{})
 		lost := false
-		b.fair = func(s backend.FairStore, r backend.FairRequest) (backend.FairReply, error) {
+		b.hook("Fair.Acquire", func(c *call) error {
 			if lost {
-				return s.Acquire(context.Background(), r)
+				return c.run(context.Background())
 			}
 			lost = true
 			go func() {
 				<-arrives
-				s.Acquire(context.Background(), r)
+				c.run(context.Background())
 			}()
-			return backend.FairReply{}, unknownOutcome()
-		}
+			return unknownOutcome()
+		})
 		time.Sleep(time.Second)
 		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
 		synctest.Wait()
@@ -292,20 +198,20 @@ func TestRule02_AFairLeaseCountsFromBeforeTheRequestThatMayHaveGotIt(t *testing.
 // channel is still listened for, so it is told of each release, for minutes.
 func TestRule09_AFairPlaceIsGivenUpThoughAnOldOutcomeIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &spied{Store: memory.New()}
+		b := counted()
 		holder, c := on(t, b), on(t, b)
 		l, err := holder.Lock(t.Context(), "x", WithLease(time.Hour))
 		must(t, err)
 		ctx, leave := context.WithCancel(t.Context())
 		w := queued(fairKind(t, c), ctx)
 		lost := false
-		b.fair = func(s backend.FairStore, r backend.FairRequest) (backend.FairReply, error) {
+		b.hook("Fair.Acquire", func(c *call) error {
 			if !lost {
 				lost = true
-				return backend.FairReply{}, unknownOutcome()
+				return unknownOutcome()
 			}
-			return s.Acquire(context.Background(), r)
-		}
+			return c.run(context.Background())
+		})
 		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
 		synctest.Wait()
 		time.Sleep(time.Minute)

@@ -7,27 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
 // What a review of delegations, of contexts that are made late, and of requests that had to wait found.
 
-func clientsOf(t *testing.T, s *memory.Store, n int) []*Client {
-	t.Helper()
-	all := make([]*Client, n)
-	for i := range all {
-		c := need(New(s))(t)
-		t.Cleanup(func() { c.Close() })
-		all[i] = c
-	}
-	return all
-}
-
 func TestADelegationOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs := clientsOf(t, memory.New(), 2)
-		a, b := cs[0], cs[1]
+		_, a, b := pair(t)
 		ctx := context.Background()
 		outer := need(a.Lock(ctx, "n"))(t)
 		inner := need(a.Lock(context.WithoutCancel(outer.Context()), "n"))(t)
@@ -52,8 +39,7 @@ func TestAHoldThatEndedByWithMaxHoldKeepsNobodyFromEntering(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		t.Run("lent "+when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cs := clientsOf(t, memory.New(), 2)
-				a, b := cs[0], cs[1]
+				_, a, b := pair(t)
 				ctx := context.Background()
 				outer := need(a.Lock(ctx, "n"))(t)
 				inner := need(a.Lock(outer.Context(), "n", WithMaxHold(time.Second)))(t)
@@ -75,44 +61,28 @@ func TestAHoldThatEndedByWithMaxHoldKeepsNobodyFromEntering(t *testing.T) {
 
 func TestForceUnlockIsToldToThoseWhoWaitToEnter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs := clientsOf(t, memory.New(), 3)
+		s, a, b := pair(t)
+		c := on(t, s)
 		ctx := context.Background()
-		l := need(cs[0].Lock(ctx, "n"))(t)
+		l := need(a.Lock(ctx, "n"))(t)
 		delegations := Delegations(l.Context())
-		entered := need(cs[1].WithDelegations(ctx, delegations...))(t)
-		callee := need(cs[1].Lock(entered, "n"))(t)
-		waits := need(cs[2].WithDelegations(ctx, delegations...))(t)
+		entered := need(b.WithDelegations(ctx, delegations...))(t)
+		callee := need(b.Lock(entered, "n"))(t)
+		waits := need(c.WithDelegations(ctx, delegations...))(t)
 		done := make(chan error, 1)
 		go func() {
-			_, err := cs[2].Lock(waits, "n")
+			_, err := c.Lock(waits, "n")
 			done <- err
 		}()
 		synctest.Wait()
 		began := time.Now()
-		must(t, errorOf(cs[1].ForceUnlock(ctx, "n")))
+		must(t, errorOf(b.ForceUnlock(ctx, "n")))
 		wants(t, <-done, ErrDelegationEnded)
 		if d := time.Since(began); d > 0 {
 			t.Errorf("it heard of it after %v", d)
 		}
 		wants(t, callee.Err(), ErrLost) // being of the client that removed it
 	})
-}
-
-// slowToNest is memory whose answers to entering calls take a while.
-type slowToNest struct{ backend.Backend }
-
-type slowNestSession struct {
-	backend.DelegationStore
-}
-
-func (s slowToNest) Open(h backend.Handler) (backend.Store, error) {
-	x, err := s.Backend.Open(h)
-	return only{x, backend.Capabilities{Delegation: slowNestSession{x.Capabilities().Delegation}}}, err
-}
-
-func (s slowNestSession) Enter(ctx context.Context, r backend.EnterRequest) (backend.EnterReply, error) {
-	time.Sleep(time.Millisecond)
-	return s.DelegationStore.Enter(ctx, r)
 }
 
 // A lease counts from when its request was sent, not from when Lock was called.
@@ -129,8 +99,7 @@ func TestALeaseThatHadToWaitForItsTurnIsNoShorter(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := need(New(slowToNest{memory.New()}))(t)
-				defer a.Close()
+				a := on(t, spyOn(memory.New(), "Delegation", hooks{"Enter": delayed(time.Millisecond)}))
 				ctx := context.Background()
 				outer := need(a.Lock(ctx, "n"))(t)
 				inner := need(a.Lock(outer.Context(), "n"))(t)
@@ -157,7 +126,7 @@ func TestALeaseThatHadToWaitForItsTurnIsNoShorter(t *testing.T) {
 
 func TestAContextThatIsAskedForLateHasTheCauseOfItsLeasesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := clientsOf(t, memory.New(), 1)[0]
+		a := on(t, memory.New())
 		ctx, cancel := context.WithCancel(context.Background())
 		l := need(a.Lock(ctx, "n", WithLease(time.Second)))(t)
 		time.Sleep(2 * time.Second)

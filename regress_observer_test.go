@@ -60,8 +60,7 @@ func (g *gauges) check(t *testing.T) {
 func TestAnObserverIsToldOneKindOfAReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gauges
-		c := need(New(memory.New(), WithObserver(g.observer())))(t)
-		defer c.Close()
+		c := on(t, memory.New(), WithObserver(g.observer()))
 		fair := need(c.Locker(Fair()))(t)
 		outer := need(c.Lock(t.Context(), "n"))(t)
 		inner := need(c.Lock(outer.Context(), "n"))(t)
@@ -94,10 +93,8 @@ func TestAnObserverIsToldOnceOfEachWaitOfLockAll(t *testing.T) {
 			}
 		}
 		store := memory.New()
-		c := need(New(store, WithObserver(o)))(t)
-		defer c.Close()
-		other := need(New(store))(t)
-		defer other.Close()
+		c := on(t, store, WithObserver(o))
+		other := on(t, store)
 		l := need(other.Lock(t.Context(), "a"))(t)
 		got := make(chan *Lease)
 		go func() {

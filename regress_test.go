@@ -12,49 +12,9 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// Bugs that were. Each test failed before its cause was mended.
-
-// tapped is a store whose operations a test gets between.
-type tapped struct {
-	backend.Backend
-	acquire func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error)
-	release func(s backend.Store, r backend.ReleaseRequest) (backend.ReleaseReply, error)
-	force   func(s backend.Store, name string) (bool, error)
-}
-
-func (b tapped) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	return &tappedSession{only{Store: s}, b}, err
-}
-
-type tappedSession struct {
-	backend.Store
-	tap tapped
-}
-
-func (s *tappedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	if s.tap.acquire != nil {
-		return s.tap.acquire(s.Store, r)
-	}
-	return s.Store.Acquire(ctx, r)
-}
-
-func (s *tappedSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	if s.tap.release != nil {
-		return s.tap.release(s.Store, r)
-	}
-	return s.Store.Release(ctx, r)
-}
-
-func (s *tappedSession) ForceRelease(ctx context.Context, name string) (bool, error) {
-	if s.tap.force != nil {
-		return s.tap.force(s.Store, name)
-	}
-	return s.Store.ForceRelease(ctx, name)
-}
-
 // on opens clients of b and ends them with the test, without waiting for Unlocks.
-func on(t *testing.T, b backend.Backend, opts ...ClientOption) *Client {
+func on(t testing.TB, b backend.Backend, opts ...ClientOption) *Client {
+	t.Helper()
 	c := need(New(b, opts...))(t)
 	t.Cleanup(func() { c.Shutdown(ended()) })
 	return c
@@ -84,10 +44,7 @@ func TestRule13_ASpinnerWhoseWaitIsOverWasRefusedNotUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
 		other := on(t, st)
-		c := on(t, tapped{Backend: st, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
-			time.Sleep(5 * time.Millisecond)
-			return s.Acquire(context.Background(), r)
-		}})
+		c := on(t, spyOn(st, "", hooks{"Acquire": delayed(5 * time.Millisecond)}))
 		must(t, errorOf(other.Lock(t.Context(), "x")))
 		polling := need(c.Locker(Polling(time.Millisecond)))(t)
 		for i := range 50 {
@@ -144,7 +101,7 @@ func TestRule13_AStoreThatIsAwayFailsAllWhoWaitTogether(t *testing.T) {
 func TestRule01_AClientWithTheIDOfOneThatWasDoesNotHoldItsLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		before := need(New(st, WithID("pod-3")))(t)
+		before := on(t, st, WithID("pod-3"))
 		must(t, errorOf(before.Lock(t.Context(), "x")))
 		before.Shutdown(ended())
 		time.Sleep(15 * time.Second)
@@ -160,7 +117,7 @@ func TestRule01_AClientWithTheIDOfOneThatWasDoesNotHoldItsLocks(t *testing.T) {
 func TestRule11_AClientWithTheIDOfOneThatWasIsNotAnsweredInItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		before := need(New(st, WithID("pod-3")))(t)
+		before := on(t, st, WithID("pod-3"))
 		must(t, errorOf(before.CountingSemaphore("s").TrySetPermits(t.Context(), 1)))
 		must(t, before.CountingSemaphore("s").Acquire(t.Context(), 1))
 		must(t, before.Close())
@@ -175,14 +132,13 @@ func TestRule11_AClientWithTheIDOfOneThatWasIsNotAnsweredInItsPlace(t *testing.T
 func TestRule14_ShutdownTakesNothingBackFromUnderRunningWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st, first := memory.New(), true
-		c := on(t, tapped{Backend: st, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
-			reply, err := s.Acquire(context.Background(), r)
+		c := on(t, spyOn(st, "", hooks{"Acquire": func(c *call) error {
 			if first {
 				first = false
-				return backend.AcquireReply{}, &backend.Fault{Err: errors.New("the reply is lost"), MayHaveRun: true, Temporary: true}
+				return replyLost(c)
 			}
-			return reply, err
-		}}, WithObserver(Observer{Lost: func(LostEvent) { time.Sleep(time.Millisecond) }}))
+			return c.run(context.Background())
+		}}), WithObserver(Observer{Lost: func(LostEvent) { time.Sleep(time.Millisecond) }}))
 		must(t, errorOf(c.Lock(t.Context(), "x")))
 		c.Shutdown(ended())
 		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
@@ -195,12 +151,12 @@ func TestRule14_ShutdownTakesNothingBackFromUnderRunningWork(t *testing.T) {
 func TestRule09_AnAbandonedGrantIsTakenBackHoweverLongTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		c := on(t, tapped{Backend: st, acquire: func(s backend.Store, r backend.AcquireRequest) (backend.AcquireReply, error) {
-			reply, err := s.Acquire(context.Background(), r)
+		c := on(t, spyOn(st, "", hooks{"Acquire": func(c *call) error {
+			err := c.run(context.Background())
 			time.Sleep(100 * time.Millisecond)
-			st.SetDown(errors.New("gone"))
-			return reply, err
-		}})
+			st.SetDown(errGone)
+			return err
+		}}))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		wants(t, errorOf(c.Lock(ctx, "x", WithLease(10*time.Minute))), context.DeadlineExceeded)
@@ -217,11 +173,11 @@ func TestRule09_AnAbandonedGrantIsTakenBackHoweverLongTheStoreIsAway(t *testing.
 func TestForceUnlockLeavesAloneWhoCameAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		c := on(t, tapped{Backend: st, force: func(s backend.Store, name string) (bool, error) {
-			removed, err := s.ForceRelease(context.Background(), name)
+		c := on(t, spyOn(st, "", hooks{"ForceRelease": func(c *call) error {
+			err := c.run(context.Background())
 			time.Sleep(time.Millisecond) // meanwhile the waiter has it
-			return removed, err
-		}})
+			return err
+		}}))
 		must(t, errorOf(on(t, st).Lock(t.Context(), "x")))
 		got := make(chan *Lease, 1)
 		go func() {
@@ -259,8 +215,7 @@ func TestQuorumEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
 
 // A backend that panics, and whose caller recovers, leaves no place at the gate taken.
 func TestABackendThatPanicsTakesNoPlaceAtTheGate(t *testing.T) {
-	c := need(New(panicking{memory.New()}))(t)
-	defer c.Close()
+	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error { panic("a hook of the client library") }}))
 	for range 3 {
 		func() {
 			defer func() {
@@ -274,17 +229,4 @@ func TestABackendThatPanicsTakesNoPlaceAtTheGate(t *testing.T) {
 	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
-}
-
-type panicking struct{ backend.Backend }
-
-func (p panicking) Open(h backend.Handler) (backend.Store, error) {
-	s, err := p.Backend.Open(h)
-	return panickingSession{only{Store: s}}, err
-}
-
-type panickingSession struct{ backend.Store }
-
-func (panickingSession) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
-	panic("a hook of the client library")
 }

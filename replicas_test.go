@@ -1,7 +1,6 @@
 package mortise
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -15,87 +14,57 @@ import (
 
 // copied is a store in memory that has replicas, of which it says what a test wants.
 type copied struct {
-	store *memory.Store
+	*spy
 	takes time.Duration // that it waits for them
 	have  atomic.Int64  // how many it says have it
 	deaf  atomic.Int64  // how many releases yet do not arrive
 	under atomic.Int64  // acquisitions that wait
 }
 
-func (s *copied) Open(h backend.Handler) (backend.Store, error) {
-	x, err := s.store.Open(h)
-	if err != nil {
-		return nil, err
+func newCopied() *copied {
+	s := new(copied)
+	acquire := func(c *call) error {
+		err := c.run(c.ctx)
+		switch reply := c.reply.(type) {
+		case *backend.AcquireReply:
+			s.wait(reply.Granted, c.request.(backend.AcquireRequest).Replication, &reply.Replicas)
+		case *backend.FairReply:
+			s.wait(reply.Granted, c.request.(backend.FairRequest).Replication, &reply.Replicas)
+		case *backend.HoldsReply:
+			s.wait(reply.Held, c.request.(backend.HoldsRequest).Replication, &reply.Replicas)
+		}
+		return err
 	}
-	return &copiedSession{x, s}, nil
-}
-
-type copiedSession struct {
-	backend.Store
-	of *copied
-}
-
-func (x *copiedSession) Capabilities() backend.Capabilities {
-	can := x.Store.Capabilities()
-	return backend.Capabilities{Replicas: true, Fair: copiedFair{can.Fair, x}, CountingSemaphores: can.CountingSemaphores,
-		CountDownLatches: can.CountDownLatches, Semaphores: can.Semaphores}
-}
-
-type copiedFair struct {
-	backend.FairStore
-	of *copiedSession
-}
-
-func (x copiedFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
-	reply, err := x.FairStore.Acquire(ctx, r)
-	if err == nil && reply.Granted && r.Replicas > 0 {
-		reply.Replicas = x.of.wait(r.Replicas, r.ReplicaWait)
+	release := func(c *call) error {
+		if s.deaf.Add(-1) >= 0 {
+			return unknownOutcome()
+		}
+		return c.run(c.ctx)
 	}
-	return reply, err
+	s.spy = spyOn(memory.New(), "Replicas Fair CountingSemaphores CountDownLatches Semaphores",
+		hooks{"Acquire": acquire, "Fair.Acquire": acquire, "SetHolds": acquire, "Release": release})
+	return s
 }
 
-func (x *copiedSession) wait(replicas int, wait time.Duration) int {
-	have := int(x.of.have.Load())
-	x.of.under.Add(1)
-	defer x.of.under.Add(-1)
-	if have >= replicas {
-		wait = x.of.takes
+// wait waits for the replicas of what was granted, and tells how many have it.
+func (s *copied) wait(granted bool, r backend.Replication, have *int) {
+	if !granted || r.Replicas == 0 {
+		return
 	}
-	time.Sleep(wait)
-	return have
-}
-
-func (x *copiedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := x.Store.Acquire(ctx, r)
-	if err == nil && reply.Granted && r.Replicas > 0 {
-		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
+	*have = int(s.have.Load())
+	s.under.Add(1)
+	defer s.under.Add(-1)
+	if *have >= r.Replicas {
+		r.ReplicaWait = s.takes
 	}
-	return reply, err
-}
-
-func (x *copiedSession) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
-	reply, err := x.Store.SetHolds(ctx, r)
-	if err == nil && reply.Held && r.Replicas > 0 {
-		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
-	}
-	return reply, err
-}
-
-func (x *copiedSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	if x.of.deaf.Add(-1) >= 0 {
-		return backend.ReleaseReply{}, &backend.Fault{Err: errors.New("not heard"), MayHaveRun: true, Temporary: true}
-	}
-	return x.Store.Release(ctx, r)
+	time.Sleep(r.ReplicaWait)
 }
 
 func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := need(New(&copied{store: memory.New()}))(t)
-		defer c.Close()
-		bare := need(New(memory.New()))(t)
-		defer bare.Close()
-		third := need(New(memory.New()))(t)
-		defer third.Close()
+		c := on(t, newCopied())
+		bare := on(t, memory.New())
+		third := on(t, memory.New())
 		quorum := need(Quorum(c, bare, third))(t)
 		one := WithReplicas(1, time.Second)
 		if one != WithReplicas(1, time.Second) || one == WithReplicas(2, time.Second) {
@@ -130,10 +99,10 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 // The lease counts from before the request was sent: what the replicas take is part of it.
 func TestTheTimeThatReplicasTakeIsPartOfTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New(), takes: 600 * time.Millisecond}
+		s := newCopied()
+		s.takes = 600 * time.Millisecond
 		s.have.Store(1)
-		c := need(New(s))(t)
-		defer c.Close()
+		c := on(t, s)
 		began := time.Now()
 		l := need(c.Lock(t.Context(), "n", WithLease(time.Second), WithReplicas(1, 900*time.Millisecond)))(t)
 		if d := time.Since(began); d != s.takes {
@@ -149,10 +118,9 @@ func TestTheTimeThatReplicasTakeIsPartOfTheLease(t *testing.T) {
 // What is given back is taken back until it is, and is no lease before.
 func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New()}
+		s := newCopied()
 		s.deaf.Store(5)
-		c := need(New(s))(t)
-		defer c.Close()
+		c := on(t, s)
 		_, err := c.Lock(t.Context(), "n", WithReplicas(2, time.Second))
 		if !errors.Is(err, ErrNotReplicated) || !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotAcquired) {
 			t.Fatalf("%v", err)
@@ -172,9 +140,8 @@ func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
 func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
 	for _, fair := range []LockerOption{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &copied{store: memory.New()}
-			c := need(New(s))(t)
-			defer c.Close()
+			s := newCopied()
+			c := on(t, s)
 			l := need(c.Locker(fair, NonReentrant()))(t)
 			held := need(l.Lock(t.Context(), "n"))(t)
 			got, then := make(chan error, 1), make(chan error, 1)
@@ -204,10 +171,9 @@ func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
 
 func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New()}
+		s := newCopied()
 		s.have.Store(1)
-		c := need(New(s))(t)
-		defer c.Close()
+		c := on(t, s)
 		outer := need(c.Lock(t.Context(), "n", WithReplicas(1, time.Second)))(t)
 		holds := func(want int) {
 			t.Helper()
@@ -232,9 +198,8 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 // Replicas that do not answer hold up calls that ask for them, and no others.
 func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New()}
-		c := need(New(s))(t)
-		defer c.Close()
+		s := newCopied()
+		c := on(t, s)
 		const many = 4 * 64
 		done := make(chan error, many)
 		for i := range many {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
@@ -42,7 +43,11 @@ func TestReadersAndWritersAreKeptForHours(t *testing.T) {
 func TestALongLeaseOfReadIsUpheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var renewed, asserted atomic.Int64
-		b := &cutting{Store: memory.New(), asserted: &asserted}
+		b := spyOn(memory.New(), "ReadWrite", hooks{"RenewReads": func(c *call) error {
+			asserted.Add(int64(len(c.request.([]backend.RenewRequest))))
+			return c.run(c.ctx)
+		}})
+		other := need(b.Store.Open(new(engine.Engine).Handler()))(t).Capabilities().ReadWrite
 		c := on(t, b, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed.Add(1) }}))
 		read := c.RW().Read
 		write := on(t, b).RW().Write
@@ -51,7 +56,7 @@ func TestALongLeaseOfReadIsUpheld(t *testing.T) {
 		short := need(read.Lock(t.Context(), "y", WithLease(30*time.Second)))(t)
 		for time.Since(start) < 4*time.Minute+50*time.Second {
 			time.Sleep(7 * time.Second)
-			b.cut(t, "x", r, 30*time.Second)
+			cut(t, other, "x", r, 30*time.Second)
 			wants(t, errorOf(write.TryLock(t.Context(), "x")), ErrNotAcquired)
 			must(t, r.Err())
 		}
@@ -68,40 +73,14 @@ func TestALongLeaseOfReadIsUpheld(t *testing.T) {
 	})
 }
 
-// cutting is a store in which another program cuts the time of readers.
-type cutting struct {
-	*memory.Store
-	session  backend.Store
-	asserted *atomic.Int64
-}
-
-func (b *cutting) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Store.Open(h)
-	if b.session == nil {
-		b.session = s
-	}
-	return only{s, backend.Capabilities{ReadWrite: &cuttingSession{s.Capabilities().ReadWrite, b}}}, err
-}
-
-type cuttingSession struct {
-	backend.ReadWriteStore
-	b *cutting
-}
-
-func (s *cuttingSession) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.b.asserted.Add(int64(len(in)))
-	s.ReadWriteStore.RenewReads(ctx, in, out)
-}
-
-// cut leaves d of what l's record has left, if it is more.
-func (b *cutting) cut(t *testing.T, name string, l *Lease, d time.Duration) {
+// cut leaves, as another program may, d of what l's record has left, if it is more.
+func cut(t *testing.T, rw backend.ReadWriteStore, name string, l *Lease, d time.Duration) {
 	t.Helper()
-	rec, err := b.session.Capabilities().ReadWrite.InspectRW(t.Context(), name)
+	rec, err := rw.InspectRW(t.Context(), name)
 	if must(t, err); rec.Held && rec.Remaining <= d {
 		return
 	}
 	owner := l.held().(*lease.Hold).Tenure.Owner
-	rw := b.session.Capabilities().ReadWrite
 	reply, err := rw.ReleaseRead(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
 	if err != nil || !reply.Held {
 		t.Fatalf("the record was gone: %v, %v", reply, err)
@@ -161,10 +140,27 @@ func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *tes
 // answer it with changes of their own.
 func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b := &telling{Store: s}
+		// The store tells all other clients of what is renewed, as Redis does with tracking.
+		var handlers []backend.Handler
+		tell := func(c *call) error {
+			err := c.run(c.ctx)
+			for _, r := range c.request.([]backend.RenewRequest) {
+				for _, h := range handlers {
+					if h != c.handler && r.Lease != 0 {
+						h.Changed(backend.Topic{Kind: backend.KindWrite, Name: r.Name})
+					}
+				}
+			}
+			return err
+		}
+		b := spyOn(s, "ReadWrite", hooks{"RenewReads": tell, "RenewWrites": tell})
+		b.listen = func(h backend.Handler) backend.Handler {
+			handlers = append(handlers, h)
+			return h
+		}
 		var clients []*Client
 		for range 4 {
-			c := need(New(b))(t)
+			c := on(t, b)
 			defer c.Shutdown(t.Context())
 			clients = append(clients, c)
 			read := c.RW().Read
@@ -173,7 +169,7 @@ func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		// 4 readers renew every 10 s, and each has 3 others that ask.
-		if n := b.renewals.Load(); n < 4*29 || n > 4*31*4 {
+		if n := b.take("RenewReads", "RenewWrites"); n < 4*29 || n > 4*31*4 {
 			t.Errorf("%d renewals and questions in 5 minutes", n)
 		}
 		for _, c := range clients {
@@ -182,50 +178,6 @@ func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 			}
 		}
 	})
-}
-
-// telling is a store that tells all other clients of what is renewed, as Redis does with
-// tracking.
-type telling struct {
-	*memory.Store
-	handlers []backend.Handler
-	renewals atomic.Int64
-}
-
-func (b *telling) Open(h backend.Handler) (backend.Store, error) {
-	b.handlers = append(b.handlers, h)
-	s, err := b.Store.Open(h)
-	return only{s, backend.Capabilities{ReadWrite: &tellingSession{s.Capabilities().ReadWrite, b, h}}}, err
-}
-
-type tellingSession struct {
-	backend.ReadWriteStore
-	b *telling
-	h backend.Handler
-}
-
-func (s *tellingSession) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.ReadWriteStore.RenewReads(ctx, in, out)
-	s.tell(in)
-}
-
-func (s *tellingSession) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.ReadWriteStore.RenewWrites(ctx, in, out)
-	s.tell(in)
-}
-
-func (s *tellingSession) tell(in []backend.RenewRequest) {
-	s.b.renewals.Add(1)
-	for _, r := range in {
-		if r.Lease == 0 {
-			continue
-		}
-		for _, h := range s.b.handlers {
-			if h != s.h {
-				h.Changed(backend.Topic{Kind: backend.KindWrite, Name: r.Name})
-			}
-		}
-	}
 }
 
 func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
@@ -254,17 +206,8 @@ func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 	})
 }
 
-// A backend that has locks and nothing else.
-type locksOnly struct{ *memory.Store }
-
-func (b locksOnly) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Store.Open(h)
-	return only{Store: s}, err
-}
-
 func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
-	c := need(New(locksOnly{memory.New()}))(t)
-	defer c.Close()
+	c := on(t, spyOn(memory.New(), "", nil))
 	read, write := c.RW().Read, c.RW().Write
 	for _, l := range []Locker{read, write} {
 		wants(t, errorOf(l.Lock(t.Context(), "x")), ErrInvalid)
@@ -275,8 +218,7 @@ func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
 }
 
 func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
-	c := need(New(memory.New()))(t)
-	defer c.Close()
+	c := on(t, memory.New())
 	read, write := c.RW().Read, c.RW().Write
 	var none context.Context
 	for _, l := range []Locker{read, write} {

@@ -16,17 +16,7 @@ import (
 func bubble(t *testing.T, f func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
-		var clients []*Client
-		f(t, s, func(opts ...ClientOption) *Client {
-			c := need(New(s, opts...))(t)
-			clients = append(clients, c)
-			return c
-		})
-		for _, c := range clients {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			c.Shutdown(ctx)
-		}
+		f(t, s, func(opts ...ClientOption) *Client { return on(t, s, opts...) })
 	})
 }
 
