@@ -3,7 +3,9 @@ package mortise
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,17 +19,6 @@ func fairKind(t *testing.T, c *Client) Locker {
 	t.Helper()
 	f := need(c.Locker(Fair()))(t)
 	return f
-}
-
-// queued has a call wait for the fair lock x, and returns when it has its place.
-func queued(f Locker, ctx context.Context, opts ...Option) <-chan answered {
-	ch := make(chan answered, 1)
-	go func() {
-		l, err := f.Lock(ctx, "x", opts...)
-		ch <- answered{l, err}
-	}()
-	synctest.Wait()
-	return ch
 }
 
 type answered struct {
@@ -105,7 +96,7 @@ func TestAFairWaiterTakesTheLockWhenADeadHoldersLeaseIsOver(t *testing.T) {
 	})
 }
 
-func TestADeadHolderAndADeadFirstHoldAFairWaiterUpForTwoSecondsMore(t *testing.T) {
+func TestDeadWaitersDelayAFairWaiterBySecondsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, f := open(), fairKind(t, open())
 		_, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
@@ -120,7 +111,7 @@ func TestADeadHolderAndADeadFirstHoldAFairWaiterUpForTwoSecondsMore(t *testing.T
 	})
 }
 
-func TestFairWithWaitTellsWhatIsLeftAndLeaves(t *testing.T) {
+func TestAFairWaitersBoundedWaitEndsWithTheRemainingLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, f := open(), fairKind(t, open())
 		l := need(holder.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
@@ -142,7 +133,7 @@ func TestFairWithWaitTellsWhatIsLeftAndLeaves(t *testing.T) {
 	})
 }
 
-func TestNothingIsKeptOfAFairLockThatNobodyUses(t *testing.T) {
+func TestNothingIsKeptOfAnUnusedFairLock(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
 		for range 40 {
@@ -221,4 +212,151 @@ func TestKindsOfFairLocks(t *testing.T) {
 
 	without := on(t, spyOn(memory.New(), "", nil))
 	wants(t, errorOf(without.Locker(Fair())), ErrInvalid)
+}
+
+// Waiters of a fair lock leave at the same cost however many there are.
+func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, memory.New())
+		fair := need(c.Locker(Fair()))(t)
+		l := need(fair.Lock(t.Context(), "n"))(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 2000 {
+			wg.Go(func() {
+				wants(t, errorOf(fair.Lock(ctx, "n")), context.Canceled)
+			})
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		must(t, l.Unlock(t.Context()))
+		time.Sleep(time.Minute)
+		if s := c.engine.Probe().Snapshot(); s.Lines+s.Names != 0 {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
+// The lease of a fair lock counted from the request that was answered, though one sent earlier,
+// which took longer than a lease, had got it: the holder believed in it for longer than the store.
+// It concerns rule 2 of the suite.
+func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		holder, c := on(t, b), on(t, b)
+		_, err := holder.Lock(t.Context(), "x", WithLease(11500*time.Millisecond))
+		must(t, err)
+		start := time.Now()
+		w := queued(fairKind(t, c), t.Context(), WithLease(10*time.Second))
+
+		// At 1 s one request is lost sight of; it arrives at 10.9 s.
+		arrives := make(chan struct{})
+		lost := false
+		b.hook("Fair.Acquire", func(c *call) error {
+			if lost {
+				return c.run(context.Background())
+			}
+			lost = true
+			go func() {
+				<-arrives
+				c.run(context.Background())
+			}()
+			return unknownOutcome()
+		})
+		time.Sleep(time.Second)
+		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
+		synctest.Wait()
+		if !lost {
+			t.Fatal("it did not ask")
+		}
+		time.Sleep(9900*time.Millisecond - time.Since(start.Add(time.Second)))
+		b.Delete("x") // no client is told
+		close(arrives)
+		got := <-w
+		must(t, got.err)
+		<-got.lease.Context().Done()
+		if s, err := holder.Inspect(t.Context(), "x"); err != nil || !s.Held {
+			t.Errorf("it was believed in until %v, when the store had let it go: %+v, %v", time.Since(start), s, err)
+		}
+	})
+}
+
+// Where an outcome was unknown, and a long time had passed since, a place was not given up: its
+// channel is still listened for, so it is told of each release, for minutes.
+// It concerns rule 9 of the suite.
+func TestAFairWaiterLeavesTheQueueThoughAnOldOutcomeIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		holder, c := on(t, b), on(t, b)
+		l, err := holder.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		w := queued(fairKind(t, c), ctx)
+		lost := false
+		b.hook("Fair.Acquire", func(c *call) error {
+			if !lost {
+				lost = true
+				return unknownOutcome()
+			}
+			return c.run(context.Background())
+		})
+		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		leave()
+		wants(t, (<-w).err, context.Canceled)
+		next := queued(fairKind(t, on(t, b)), t.Context())
+		start := time.Now()
+		must(t, l.Unlock(t.Context()))
+		a := <-next
+		must(t, a.err)
+		if d := time.Since(start); d > 0 {
+			t.Errorf("the next was served after %v", d)
+		}
+	})
+}
+
+// A wait that no duration can be rounded up from was none: the waiter had no place.
+func TestAFairWaiterWithoutABoundIsInTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder := open()
+		l, err := holder.Lock(t.Context(), "x")
+		must(t, err)
+		first := queued(fairKind(t, open()), t.Context(), WithWait(math.MaxInt64))
+		second := queued(fairKind(t, open()), t.Context(), WithWait(math.MaxInt64))
+		time.Sleep(50 * time.Hour)
+		third := queued(fairKind(t, open()), t.Context())
+		must(t, l.Unlock(t.Context()))
+		synctest.Wait()
+		for i, w := range []<-chan answered{first, second, third} {
+			synctest.Wait()
+			if len(w) == 0 {
+				t.Fatalf("waiter %d is not the next", i)
+			}
+			a := <-w
+			must(t, a.err)
+			must(t, a.lease.Unlock(t.Context()))
+		}
+	})
+}
+
+// The first of a fair queue being dead, and no waiter behind it, waiters for the plain
+// lock were not told of a release.
+// It concerns rule 8 of the suite.
+func TestAPlainWaiterIsServedWhenAllFairWaitersAreDead(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		f := fairKind(t, open())
+		l, err := f.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		dead(t, s, "dead:1")
+		plain := queued(open(), t.Context())
+		start := time.Now()
+		must(t, l.Unlock(t.Context()))
+		a := <-plain
+		must(t, a.err)
+		if d := time.Since(start); d > 0 {
+			t.Errorf("served %v after the release", d)
+		}
+	})
 }

@@ -2,15 +2,16 @@ package mortise
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -96,46 +97,6 @@ func TestLockAllRefusesBadInput(t *testing.T) {
 	must(t, l.Unlock(t.Context()))
 }
 
-func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
-	c := newClient(t)
-	strict := need(c.Locker(NonReentrant()))(t)
-	l := need(strict.Lock(t.Context(), "x"))(t)
-	wants(t, errorOf(strict.Lock(l.Context(), "x")), ErrInvalid)
-	wants(t, errorOf(strict.TryLock(t.Context(), "x")), ErrNotAcquired)
-	must(t, l.Unlock(t.Context()))
-}
-
-func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		a, b := open(), open()
-		polling := need(b.Locker(Polling(10 * time.Millisecond)))(t)
-		before := drawn(t, b)
-		l := need(a.Lock(t.Context(), "x"))(t)
-		got := make(chan *Lease)
-		go func() {
-			l, err := polling.Lock(t.Context(), "x")
-			check(t, err)
-			got <- l
-		}()
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if b.engine.Probe().Snapshot().Watches != 0 {
-			t.Error("a polling waiter watches")
-		}
-		if n := drawn(t, b) - before - 1; n < 20 || n > 80 {
-			t.Errorf("asked %d times in 20 s, want pauses from 10 ms to 640 ms", n)
-		}
-		must(t, l.Unlock(t.Context()))
-		start := time.Now()
-		m := <-got
-		if d := time.Since(start); d > time.Second {
-			t.Errorf("noticed the release after %v", d)
-		}
-		must(t, m.Unlock(t.Context()))
-		wants(t, errorOf(b.Locker(Polling(-1))), ErrInvalid)
-	})
-}
-
 // Stores that are new are waited for, wherever Quorum stands among the parts.
 func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	for name, at := range map[string]int{"first": 0, "last": 1} {
@@ -166,10 +127,335 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	}
 }
 
-// drawn is how many owners a client has drawn.
-func drawn(t *testing.T, c *Client) int {
+// wantCommands checks how many commands for several locks, and for one, were sent since it last did.
+func wantCommands(t *testing.T, b *spy, what string, all, one int) {
 	t.Helper()
-	id := c.engine.OwnerID()
-	n := need(strconv.Atoi(id[strings.LastIndexByte(id, ':')+1:]))(t)
-	return n
+	a, o := b.take("AcquireAll", "ReleaseAll"), b.take("Acquire", "Release", "Fair.Acquire", "Fair.Release")
+	if a != all || o != one {
+		t.Errorf("%s: %d commands for several locks and %d for one, want %d and %d", what, a, o, all, one)
+	}
+}
+
+func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
+	b := spyOn(memory.New(), "Batch Fair", nil)
+	c := on(t, b)
+	other := on(t, b)
+	fenced := need(c.Locker(Fenced(), NonReentrant()))(t)
+	fair := need(c.Locker(Fair()))(t)
+	ctx := t.Context()
+	for _, x := range []struct {
+		what     string
+		parts    []Part
+		all, one int
+	}{
+		{"one part", Parts(c, "x"), 0, 1},
+		{"five", Parts(c, "a", "b", "c", "d", "e"), 1, 0},
+		{"with a fenced one", append(Parts(c, "a", "b"), Part{fenced, "f"}), 1, 0},
+		{"two clients", append(Parts(c, "a", "b"), Parts(other, "c", "d")...), 2, 0},
+		{"two clients in turn", []Part{{c, "a"}, {other, "c"}, {c, "b"}, {other, "d"}}, 2, 0},
+		{"with a fair one", append(Parts(c, "a", "b"), Part{fair, "g"}), 1, 1},
+		{"a wrapper", append(Parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
+	} {
+		l := need(LockAll(ctx, x.parts))(t)
+		wantCommands(t, b, x.what+", LockAll", x.all, x.one)
+		must(t, l.Err())
+		must(t, l.Unlock(ctx))
+		switch x.what {
+		case "a wrapper": // its lease is the client's own, and goes along
+			wantCommands(t, b, x.what+", Unlock", 1, 0)
+		default:
+			wantCommands(t, b, x.what+", Unlock", x.all, x.one)
+		}
+	}
+	var many []Part
+	for i := range 600 {
+		many = append(many, Part{c, fmt.Sprint(i)})
+	}
+	l := need(LockAll(ctx, many))(t)
+	wantCommands(t, b, "600", 3, 0)
+	must(t, l.Unlock(ctx))
+	wantCommands(t, b, "600, Unlock", 1, 0) // the session splits it
+	l = need(LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}}))(t)
+	wantCommands(t, b, "a fenced one", 1, 0)
+	reentrant := need(c.Locker(Fenced()))(t)
+	inner := need(reentrant.TryLock(l.Context(), "f"))(t)
+	if token, ok := inner.Token(); !ok || token <= 0 {
+		t.Errorf("the token is %d, %v", token, ok)
+	}
+	wants(t, errorOf(LockAll(l.Context(), []Part{{fenced, "f"}, {c, "z"}})), ErrInvalid)
+	must(t, inner.Unlock(ctx))
+	must(t, l.Unlock(ctx))
+	l, err := c.TryLock(ctx, "z") // not kept
+	must(t, err)
+	must(t, l.Unlock(ctx))
+}
+
+// wrapper is a Locker of the application's.
+type wrapper struct{ Locker }
+
+// step is a Locker whose every call takes a millisecond, as over a network.
+type step struct{ l Locker }
+
+func (s step) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	l, err := s.l.Lock(ctx, name, opts...)
+	time.Sleep(time.Millisecond)
+	return l, err
+}
+
+func (s step) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	l, err := s.l.TryLock(ctx, name, opts...)
+	time.Sleep(time.Millisecond)
+	return l, err
+}
+
+// Two calls that want the same parts in opposite order, at the same pace, would take them from
+// each other for ever.
+func TestLockAllsInOppositeOrderMakeProgress(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		for range 20 {
+			var wg sync.WaitGroup
+			for i := range 2 {
+				c := open()
+				wg.Go(func() {
+					order := []Part{{step{c}, "a"}, {step{c}, "b"}}
+					if i == 1 {
+						order[0], order[1] = order[1], order[0]
+					}
+					l, err := LockAll(t.Context(), order, WithWait(time.Minute))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					check(t, l.Unlock(t.Context()))
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
+func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		// A call for either finds the other held: a name in parts of two clients of one store.
+		start := time.Now()
+		_, err := LockAll(t.Context(), []Part{{a, "x"}, {b, "x"}}, WithWait(time.Second))
+		wants(t, err, ErrNotAcquired)
+		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+		var e *Error
+		if !errors.As(err, &e) || e.Name != "x" {
+			t.Errorf("%v names no part", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wants(t, errorOf(LockAll(ctx, []Part{{a, "x"}, {b, "x"}})), context.DeadlineExceeded)
+		l := need(a.LockAll(t.Context(), "w", "x"))(t)
+		start = time.Now()
+		wants(t, errorOf(LockAll(t.Context(), Parts(b, "x", "y"), WithWait(time.Second))), ErrNotAcquired)
+		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+func TestLockAllWaitsForTheHeldPartsInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		held := make(map[string]*Lease)
+		for _, n := range []string{"x", "y", "z"} {
+			l := need(a.Lock(t.Context(), n))(t)
+			held[n] = l
+		}
+		got := make(chan *Lease)
+		for _, c := range []*Client{a, b} {
+			go func() {
+				l, err := c.LockAll(t.Context(), "y", "x", "z")
+				check(t, err)
+				got <- l
+			}()
+		}
+		for _, n := range []string{"z", "y", "x"} {
+			synctest.Wait()
+			select {
+			case <-got:
+				t.Fatal("granted while parts are held")
+			default:
+			}
+			must(t, held[n].Unlock(t.Context()))
+		}
+		for range 2 {
+			l := <-got
+			must(t, l.Err())
+			must(t, l.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestLockAllRefusesInvalidParts(t *testing.T) {
+	b := spyOn(memory.New(), "Batch Fair", nil)
+	c := on(t, b)
+	ctx := t.Context()
+	//lint:ignore SA1012 it is what is tested
+	wants(t, errorOf(c.LockAll(nil, "x")), ErrInvalid)
+	for what, p := range map[string][]Part{
+		"an empty list":        {},
+		"a nil Locker":         append(Parts(c, "x", "y"), Part{nil, "z"}),
+		"a nil client":         append(Parts(c, "x", "y"), Part{(*Client)(nil), "z"}),
+		"a nil kind":           append(Parts(c, "x", "y"), Part{(*kinded)(nil), "z"}),
+		"one that returns nil": append(Parts(c, "x", "y"), Part{empty{}, "z"}),
+		"it, first":            append([]Part{{empty{}, "z"}}, Parts(c, "x", "y")...),
+	} {
+		if _, err := LockAll(ctx, p); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, opts := range map[string][]Option{
+		"a nil option":   {nil},
+		"a wait of zero": {WithWait(0)},
+		"a short lease":  {WithLease(time.Millisecond)},
+		"both bounds":    {WithLease(time.Minute), WithMaxHold(time.Minute)},
+	} {
+		_, err := LockAll(ctx, Parts(c, "x", "y"), opts...)
+		var e *Error
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != "lockall" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	wants(t, errorOf(c.LockAll(ctx, "x", "}")), ErrInvalidName)
+	l := need(c.LockAll(ctx, "x", "y", "z"))(t)
+	must(t, l.Unlock(ctx))
+}
+
+// empty returns neither a lease nor an error, as a mock does that was told nothing.
+type empty struct{}
+
+func (empty) Lock(context.Context, string, ...Option) (*Lease, error) { return nil, nil }
+
+func (empty) TryLock(context.Context, string, ...Option) (*Lease, error) { return new(Lease), nil }
+
+func TestLockAllReportsAPartLostBeforeTheOthersWereAcquired(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		slow := hook{wrapper{c}, func() { time.Sleep(time.Second) }}
+		_, err := LockAll(t.Context(), append(Parts(c, "x", "y"), Part{slow, "z"}), WithLease(100*time.Millisecond))
+		wants(t, err, ErrUnavailable)
+		wants(t, err, ErrLost)
+		for _, n := range []string{"x", "y", "z"} {
+			l := need(c.TryLock(t.Context(), n))(t)
+			must(t, l.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestLockAllUnlockReleasesTheOtherPartsWhenSomeFail(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		all := need(LockAll(t.Context(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
+		s.Occupy("x")
+		s.Delete("z")
+		wants(t, all.Unlock(t.Context()), ErrNotHeld)
+		l := need(c.TryLock(t.Context(), "y"))(t)
+		must(t, l.Unlock(t.Context()))
+		wants(t, errorOf(c.TryLock(t.Context(), "x")), ErrWrongKind)
+	})
+}
+
+func TestLockAllIsSeenByTheObserver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var mu sync.Mutex
+		seen := make(map[string]int)
+		note := func(what string) { mu.Lock(); seen[what]++; mu.Unlock() }
+		c := open(WithObserver(Observer{
+			Waiting:     func(e WaitingEvent) { note("waiting " + e.Name) },
+			Acquired:    func(e AcquiredEvent) { note("acquired " + e.Name) },
+			Released:    func(e ReleasedEvent) { note("released " + e.Name) },
+			NotAcquired: func(e NotAcquiredEvent) { note("not " + e.Name) },
+		}))
+		l := need(c.LockAll(t.Context(), "x", "y"))(t)
+		wants(t, errorOf(LockAll(t.Context(), Parts(c, "w", "y"), WithWait(time.Second))), ErrNotAcquired)
+		must(t, l.Unlock(t.Context()))
+		mu.Lock()
+		defer mu.Unlock()
+		for what, n := range map[string]int{"acquired x": 1, "acquired y": 1, "released x": 1, "released y": 1, "waiting y": 1, "not y": 1, "waiting w": 0, "not w": 0, "acquired w": 0} {
+			if seen[what] != n {
+				t.Errorf("%s: seen %d times, want %d", what, seen[what], n)
+			}
+		}
+	})
+}
+
+func TestLockAllOfEveryKindOfLocker(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		ctx := t.Context()
+		fair := need(c.Locker(Fair()))(t)
+		polling := need(c.Locker(Polling(time.Millisecond)))(t)
+		fenced := need(c.Locker(Fenced()))(t)
+		read, write := c.RW().Read, c.RW().Write
+		var stores []*Client
+		for range 3 {
+			s := on(t, memory.New())
+			stores = append(stores, s)
+		}
+		quorum := need(Quorum(stores...))(t)
+		p := []Part{
+			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
+			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
+		}
+		for first := range p {
+			all := need(LockAll(ctx, append(p[first:len(p):len(p)], p[:first]...), WithWait(time.Minute)))(t)
+			must(t, all.Err())
+			for _, x := range p {
+				if x.Locker == read || x.Locker == quorum {
+					continue
+				}
+				wants(t, errorOf(wrapper{x.Locker}.TryLock(ctx, x.Name)), ErrNotAcquired)
+			}
+			l := need(polling.TryLock(all.Context(), "polling"))(t)
+			must(t, l.Unlock(ctx))
+			l = need(read.TryLock(all.Context(), "write"))(t)
+			must(t, l.Unlock(ctx))
+			must(t, all.Unlock(ctx))
+			for _, x := range p {
+				l := need(x.Locker.TryLock(ctx, x.Name))(t)
+				must(t, l.Unlock(ctx))
+			}
+		}
+	})
+}
+
+func TestLockAllUnlockDoesNotDelayPartsForOneThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, spyOn(memory.New(), "Batch Fair", hooks{"ReleaseAll": func(c *call) error {
+			if c.request.(backend.ReleaseRequest).Name == "b" {
+				return &backend.Fault{Err: errGone, Temporary: true}
+			}
+			return c.run(c.ctx)
+		}}))
+		all := need(c.LockAll(context.Background(), "a", "b", "c"))(t)
+		began := time.Now()
+		var took [2]time.Duration
+		var wg sync.WaitGroup
+		for i, name := range []string{"a", "c"} {
+			wg.Go(func() {
+				l, err := c.Lock(context.Background(), name)
+				took[i] = time.Since(began)
+				if err == nil {
+					err = l.Unlock(context.Background())
+				}
+				check(t, err)
+			})
+		}
+		synctest.Wait()
+		if err := all.Unlock(context.Background()); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Unlock: %v", err)
+		}
+		wg.Wait()
+		if took != [2]time.Duration{} {
+			t.Errorf("they were had after %v", took)
+		}
+	})
 }

@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/announce"
 )
 
-// whoKey is the key of the caller's name.
-type whoKey struct{}
+// callerKey is the key of the caller's name.
+type callerKey struct{}
 
 // journal writes down what an observer is told.
 type journal struct {
@@ -38,9 +42,9 @@ func (j *journal) take() []string {
 
 func (j *journal) observer() Observer {
 	return Observer{
-		Waiting: func(e WaitingEvent) { j.add("%s %s waiting, %v", e.Kind, e.Name, e.Context.Value(whoKey{})) },
+		Waiting: func(e WaitingEvent) { j.add("%s %s waiting, %v", e.Kind, e.Name, e.Context.Value(callerKey{})) },
 		Acquired: func(e AcquiredEvent) {
-			j.add("%s %s acquired: lease %d, holds %d, contended %v, %v", e.Kind, e.Name, e.Lease, e.Holds, e.Contended, e.Context.Value(whoKey{}))
+			j.add("%s %s acquired: lease %d, holds %d, contended %v, %v", e.Kind, e.Name, e.Lease, e.Holds, e.Contended, e.Context.Value(callerKey{}))
 		},
 		NotAcquired: func(e NotAcquiredEvent) {
 			j.add("%s %s not acquired: lease %d, contended %v, not acquired %v", e.Kind, e.Name, e.Lease, e.Contended, errors.Is(e.Err, ErrNotAcquired))
@@ -53,13 +57,13 @@ func (j *journal) observer() Observer {
 	}
 }
 
-func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
+func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		c, err := New(memory.New(), WithObserver(j.observer()))
 		must(t, err)
 		defer c.Close()
-		who := func(s string) context.Context { return context.WithValue(t.Context(), whoKey{}, s) }
+		who := func(s string) context.Context { return context.WithValue(t.Context(), callerKey{}, s) }
 		expect := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -108,7 +112,7 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 }
 
 // The store's answer took so long that the lease is over by the time Lock returns.
-func TestALeaseIsToldAsAcquiredBeforeItIsToldAsLost(t *testing.T) {
+func TestAnObserverHearsOfTheGrantBeforeTheLoss(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
@@ -137,4 +141,184 @@ func TestObserversCallsEachInOrder(t *testing.T) {
 	if fmt.Sprint(said) != "[a b]" || all.Renewed == nil || all.Acquired != nil {
 		t.Error(said, all)
 	}
+}
+
+// gauges count what begins and ends, by kind, as metrics do.
+type gauges struct {
+	mu            sync.Mutex
+	waiting, held map[string]int
+}
+
+func (g *gauges) observer() Observer {
+	g.waiting, g.held = make(map[string]int), make(map[string]int)
+	add := func(m map[string]int, kind string, n int) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		m[kind] += n
+	}
+	return Observer{
+		Waiting: func(e WaitingEvent) { add(g.waiting, e.Kind, 1) },
+		Acquired: func(e AcquiredEvent) {
+			if e.Contended {
+				add(g.waiting, e.Kind, -1)
+			}
+			add(g.held, e.Kind, 1)
+		},
+		NotAcquired: func(e NotAcquiredEvent) {
+			if e.Contended {
+				add(g.waiting, e.Kind, -1)
+			}
+		},
+		Released: func(e ReleasedEvent) { add(g.held, e.Kind, -1) },
+	}
+}
+
+func (g *gauges) check(t *testing.T) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for kind, n := range g.waiting {
+		if n != 0 {
+			t.Errorf("%d %s wait", n, kind)
+		}
+	}
+	for kind, n := range g.held {
+		if n != 0 {
+			t.Errorf("%d %s are held", n, kind)
+		}
+	}
+}
+
+// A lock of one kind is entered again by way of another: its events are all of one kind.
+func TestTheEventsOfAReentryHaveOneKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gauges
+		c := on(t, memory.New(), WithObserver(g.observer()))
+		fair := need(c.Locker(Fair()))(t)
+		outer := need(c.Lock(t.Context(), "n"))(t)
+		inner := need(c.Lock(outer.Context(), "n"))(t)
+		got := make(chan *Lease)
+		go func() {
+			l := need(fair.Lock(outer.Context(), "n"))(t)
+			got <- l
+		}()
+		synctest.Wait() // it waits for its turn
+		must(t, inner.Unlock(t.Context()))
+		l := <-got
+		must(t, l.Unlock(t.Context()))
+		must(t, outer.Unlock(t.Context()))
+		g.check(t)
+	})
+}
+
+// A LockAll that got its locks too late gives them back and goes on: it waits once more.
+func TestAnObserverHearsOnceOfEachWaitOfLockAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gauges
+		o := g.observer()
+		told, slow := o.Acquired, true
+		// The second lock's lease is over before its turn comes: the first was told as acquired.
+		o.Acquired = func(e AcquiredEvent) {
+			told(e)
+			if e.Name == "a" && slow {
+				slow = false
+				time.Sleep(time.Minute)
+			}
+		}
+		store := memory.New()
+		c := on(t, store, WithObserver(o))
+		other := on(t, store)
+		l := need(other.Lock(t.Context(), "a"))(t)
+		got := make(chan *Lease)
+		go func() {
+			m, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(10*time.Minute))
+			if err == nil {
+				err = m.Unlock(context.Background())
+			}
+			t.Log(err)
+			got <- nil
+		}()
+		synctest.Wait()
+		must(t, l.Unlock(t.Context()))
+		<-got
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		g.check(t)
+	})
+}
+
+// A slow handler delays neither leases nor calls; what it cannot be told is counted in the log.
+func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		log, lines := recorder()
+		free := make(chan struct{})
+		told := 0
+		c := open(WithLogger(log), WithObserver(Observer{Lost: func(LostEvent) { <-free; told++ }}))
+		const leases = announce.Capacity + 500
+		for i := range leases {
+			must(t, errorOf(c.Lock(t.Context(), fmt.Sprint(i), WithLease(MinLease))))
+			if i == 0 {
+				time.Sleep(time.Second) // the handler has it
+			}
+		}
+		time.Sleep(2 * time.Second)
+		close(free)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		// One is with the handler, and as many as the queue holds wait.
+		if want := announce.Capacity + 1; told != want {
+			t.Errorf("%d of %d events were told, want %d", told, leases, want)
+		}
+		dropped := 0
+		for _, line := range lines() {
+			_, n, _ := strings.Cut(line, "events=")
+			more := need(strconv.Atoi(n))(t)
+			dropped += more
+		}
+		if dropped != leases-told {
+			t.Errorf("the log counts %d events as not told, want %d", dropped, leases-told)
+		}
+	})
+}
+
+// A handler that ends its goroutine, as testing.T.FailNow does, ends no other's telling.
+func TestAHandlerThatEndsItsGoroutineStopsNoOtherEvent(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		told := 0
+		c := open(WithObserver(Observer{Lost: func(LostEvent) {
+			if told++; told == 1 {
+				runtime.Goexit()
+			}
+		}}))
+		for _, name := range []string{"x", "y"} {
+			must(t, errorOf(c.Lock(t.Context(), name, WithLease(MinLease))))
+		}
+		time.Sleep(time.Second)
+		must(t, c.Close())
+		if told != 2 {
+			t.Errorf("%d events were told, want 2", told)
+		}
+	})
+}
+
+// An observer that does not return delays no acquisitions but its own.
+func TestASlowAcquiredHandlerHoldsNoSlot(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		free := make(chan struct{})
+		c := open(WithObserver(Observer{Acquired: func(e AcquiredEvent) {
+			if e.Name != "free" {
+				<-free
+			}
+		}}))
+		for i := range 256 {
+			go c.Lock(context.Background(), fmt.Sprint(i))
+		}
+		synctest.Wait()
+		_, err := c.Lock(context.Background(), "free")
+		if err != nil {
+			t.Errorf("another lock: %v", err)
+		}
+		close(free)
+		time.Sleep(time.Second)
+	})
 }

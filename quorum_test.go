@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,8 +14,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
-
-var errGone = errors.New("gone")
 
 // fleet is Quorum over five stores, for as many processes as asked for.
 func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client))) {
@@ -33,6 +32,100 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 			return quorum, clients
 		})
 	})
+}
+
+// Stores are emptied, fail, come back and are slow at random, any number of them at a time: no
+// two leases ever live at one time. Without the rejoin delay this fails.
+func TestQuorumAtRandomHasOneHolder(t *testing.T) {
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			var most atomic.Int64
+			stores := make([]*memory.Store, 3+2*rand.IntN(2))
+			for i := range stores {
+				stores[i] = memory.New()
+			}
+			var (
+				mu      sync.Mutex
+				holder  = -1
+				holds   int
+				wg      sync.WaitGroup
+				clients []*Client
+			)
+			end := time.Now().Add(5 * time.Minute)
+			for who := range 4 {
+				mine := make([]*Client, len(stores))
+				for i, s := range stores {
+					c := on(t, laggard(s, &most), WithWatchdogTimeout(4*time.Second))
+					mine[i] = c
+				}
+				clients = append(clients, mine...)
+				quorum := need(Quorum(mine...))(t)
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						l, err := quorum.Lock(context.Background(), "x", WithWait(time.Second+rand.N(20*time.Second)))
+						if err != nil {
+							if !errors.Is(err, ErrNotAcquired) && !errors.Is(err, ErrUnavailable) {
+								t.Error(err)
+							}
+							continue
+						}
+						stay := rand.N(100 * time.Millisecond)
+						if rand.IntN(4) == 0 {
+							stay = rand.N(15 * time.Second)
+						}
+						var inner *Lease
+						if rand.IntN(3) == 0 {
+							inner, _ = quorum.TryLock(l.Context(), "x")
+						}
+						mu.Lock()
+						if l.Err() == nil {
+							if holder >= 0 {
+								t.Errorf("%d has it, and %d still", who, holder)
+							}
+							holder = who
+							holds++
+							mu.Unlock()
+							select {
+							case <-l.Context().Done():
+							case <-time.After(stay):
+							}
+							mu.Lock()
+							holder = -1
+						}
+						mu.Unlock()
+						if inner != nil {
+							inner.Unlock(context.Background())
+						}
+						l.Unlock(context.Background())
+					}
+				})
+			}
+			for time.Now().Before(end) {
+				time.Sleep(rand.N(3 * time.Second))
+				s := stores[rand.IntN(len(stores))]
+				switch rand.IntN(6) {
+				case 0, 1:
+					s.Flush()
+				case 2:
+					s.SetDown(errGone)
+				case 3, 4:
+					s.SetDown(nil)
+				case 5:
+					most.Store(rand.Int64N(2) * rand.Int64N(int64(1500*time.Millisecond)))
+				}
+			}
+			wg.Wait()
+			if holds == 0 {
+				t.Error("nobody ever had it")
+			}
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			for _, c := range clients {
+				c.Shutdown(over)
+			}
+			time.Sleep(time.Minute) // what was late
+		})
+	}
 }
 
 func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
@@ -156,48 +249,6 @@ func TestQuorumRefusesWhatCannotVote(t *testing.T) {
 	quorum := need(Quorum(a, b, newClient(t)))(t)
 	wants(t, errorOf(quorum.Lock(t.Context(), "")), ErrInvalidName)
 	wants(t, errorOf(quorum.TryLock(t.Context(), "x", WithWait(1))), ErrInvalid)
-}
-
-// held tells how many holds there are in a store, and whether they are c's.
-func held(t *testing.T, c *Client) (holds int, mine bool) {
-	t.Helper()
-	st := need(c.Inspect(t.Context(), "x"))(t)
-	return st.Holds, st.Mine
-}
-
-// unaware is a store whose client hears of no change.
-func unaware(s *memory.Store) *spy {
-	b := spyOn(s, "Age", nil)
-	b.listen = func(h backend.Handler) backend.Handler { return noHints{h} }
-	return b
-}
-
-type noHints struct{ backend.Handler }
-
-func (noHints) Changed(backend.Topic) {}
-func (noHints) ChangedAll()           {}
-
-// A holds 0, 1, 2 of 0 to 4; 2 comes back empty: with 2, 3, 4 B would have a majority.
-func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b Locker, l *Lease)) {
-	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
-		clients := make([]*Client, len(stores))
-		for i, s := range stores {
-			c := on(t, unaware(s), opts...)
-			clients[i] = c
-		}
-		a := need(Quorum(clients...))(t)
-		b, _ := open(opts...)
-		stores[3].SetDown(errGone)
-		stores[4].SetDown(errGone)
-		l, err := a.Lock(t.Context(), "x", WithLease(25*time.Second)) // which heals nothing
-		must(t, err)
-		stores[3].SetDown(nil)
-		stores[4].SetDown(nil)
-		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
-		time.Sleep(time.Second)
-		stores[2].Flush()
-		check(t, a, b, l)
-	})
 }
 
 func TestQuorumAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
@@ -537,4 +588,111 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		}
 		time.Sleep(time.Second) // for the dead stores' last answers
 	})
+}
+
+// A store that was locked again does not revive a lease whose majority was gone before that
+// store counted, though no call looked in between.
+func TestQuorumAHealedStoreRevivesNothing(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open(WithWatchdogTimeout(time.Second))
+		l := need(a.Lock(t.Context(), "x"))(t)
+		stores[0].Flush()
+		stores[1].Flush()
+		synctest.Wait() // they are locked again, and do not count yet
+		for i := range 2 {
+			if n, mine := held(t, clients[i]); n != 1 || !mine {
+				t.Fatalf("store %d has %d holds (ours: %v)", i, n, mine)
+			}
+		}
+		must(t, l.Err())
+		standStill(clients[2], 20*time.Second)
+		stores[2].SetDown(errGone) // its part is over in a second, the others are young for three
+		time.Sleep(3*time.Second + 2*time.Second)
+		wants(t, l.Err(), ErrLost)
+		wants(t, context.Cause(l.Context()), ErrLost)
+		stores[2].SetDown(nil)
+		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+	})
+}
+
+func TestQuorumEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		quorum, _ := open()
+		start := time.Now()
+		l := need(quorum.Lock(t.Context(), "x", WithMaxHold(time.Minute)))(t)
+		for i := range 3 {
+			time.Sleep(15 * time.Second)
+			stores[i].Flush()
+		}
+		select {
+		case <-l.Context().Done():
+		case <-time.After(time.Hour):
+		}
+		if d := time.Since(start); d > 61*time.Second {
+			t.Errorf("ended after %v, want a minute", d)
+		}
+		wants(t, l.Err(), ErrLost)
+	})
+}
+
+// unaware is a store whose client hears of no change.
+func unaware(s *memory.Store) *spy {
+	b := spyOn(s, "Age", nil)
+	b.listen = func(h backend.Handler) backend.Handler { return noHints{h} }
+	return b
+}
+
+type noHints struct{ backend.Handler }
+
+func (noHints) Changed(backend.Topic) {}
+
+func (noHints) ChangedAll() {}
+
+// A holds 0, 1, 2 of 0 to 4; 2 comes back empty: with 2, 3, 4 B would have a majority.
+func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b Locker, l *Lease)) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		clients := make([]*Client, len(stores))
+		for i, s := range stores {
+			c := on(t, unaware(s), opts...)
+			clients[i] = c
+		}
+		a := need(Quorum(clients...))(t)
+		b, _ := open(opts...)
+		stores[3].SetDown(errGone)
+		stores[4].SetDown(errGone)
+		l, err := a.Lock(t.Context(), "x", WithLease(25*time.Second)) // which heals nothing
+		must(t, err)
+		stores[3].SetDown(nil)
+		stores[4].SetDown(nil)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
+		time.Sleep(time.Second)
+		stores[2].Flush()
+		check(t, a, b, l)
+	})
+}
+
+// laggard is a store whose commands and answers are late, now and then by up to most, and
+// sometimes lost. Its client hears of no change.
+func laggard(s *memory.Store, most *atomic.Int64) *spy {
+	late := func() {
+		d := 2 * time.Millisecond
+		if rand.IntN(3) == 0 {
+			d = max(d, time.Duration(most.Load()))
+		}
+		time.Sleep(rand.N(d))
+	}
+	slow := func(c *call) error {
+		late()
+		defer late()
+		return c.run(c.ctx)
+	}
+	b := unaware(s)
+	b.hooks = hooks{"Renew": slow, "Release": slow, "Acquire": func(c *call) error {
+		err := slow(c)
+		if rand.IntN(20) == 0 {
+			return unknownOutcome()
+		}
+		return err
+	}}
+	return b
 }

@@ -21,6 +21,20 @@ type copied struct {
 	under atomic.Int64  // acquisitions that wait
 }
 
+// wait waits for the replicas of what was granted, and tells how many have it.
+func (s *copied) wait(granted bool, r backend.Replication, have *int) {
+	if !granted || r.Replicas == 0 {
+		return
+	}
+	*have = int(s.have.Load())
+	s.under.Add(1)
+	defer s.under.Add(-1)
+	if *have >= r.Replicas {
+		r.ReplicaWait = s.takes
+	}
+	time.Sleep(r.ReplicaWait)
+}
+
 func newCopied() *copied {
 	s := new(copied)
 	acquire := func(c *call) error {
@@ -46,21 +60,7 @@ func newCopied() *copied {
 	return s
 }
 
-// wait waits for the replicas of what was granted, and tells how many have it.
-func (s *copied) wait(granted bool, r backend.Replication, have *int) {
-	if !granted || r.Replicas == 0 {
-		return
-	}
-	*have = int(s.have.Load())
-	s.under.Add(1)
-	defer s.under.Add(-1)
-	if *have >= r.Replicas {
-		r.ReplicaWait = s.takes
-	}
-	time.Sleep(r.ReplicaWait)
-}
-
-func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidWithReplicasIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := on(t, newCopied())
 		bare := on(t, memory.New())
@@ -116,7 +116,7 @@ func TestTheTimeThatReplicasTakeIsPartOfTheLease(t *testing.T) {
 }
 
 // What is given back is taken back until it is, and is no lease before.
-func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
+func TestALockThatLacksReplicasIsReleasedThoughReleasesAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCopied()
 		s.deaf.Store(5)
@@ -137,7 +137,7 @@ func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
 }
 
 // One that waited is told so as well, and does not wait on.
-func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
+func TestAWaiterWhoseGrantLacksReplicasReportsIt(t *testing.T) {
 	for _, fair := range []LockerOption{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newCopied()
@@ -196,7 +196,7 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 }
 
 // Replicas that do not answer hold up calls that ask for them, and no others.
-func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
+func TestSlowReplicasDelayNoOtherCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCopied()
 		c := on(t, s)

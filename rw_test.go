@@ -14,7 +14,7 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-func TestReadersAndWritersAreKeptForHours(t *testing.T) {
+func TestReadersAndWritersAreRenewedForHours(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var renewals atomic.Int64
 		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewals.Add(1) }}))
@@ -40,7 +40,7 @@ func TestReadersAndWritersAreKeptForHours(t *testing.T) {
 
 // Redisson's readers cut the time of readers beside them: a long lease of read is asserted again, and
 // ends when it was to end all the same.
-func TestALongLeaseOfReadIsUpheld(t *testing.T) {
+func TestALongReadLeaseIsExtendedAfterARedissonReaderShortensIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var renewed, asserted atomic.Int64
 		b := spyOn(memory.New(), "ReadWrite", hooks{"RenewReads": func(c *call) error {
@@ -138,7 +138,7 @@ func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *tes
 
 // Each renewal of a reader is a change that the clients of all others hear of. They must not
 // answer it with changes of their own.
-func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
+func TestARenewalOfReadersCausesNoRenewalOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		// The store tells all other clients of what is renewed, as Redis does with tracking.
 		var handlers []backend.Handler
@@ -180,7 +180,7 @@ func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 	})
 }
 
-func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
+func TestReadersAndWritersLearnThatTheirRecordIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		rw := open().RW()
 		read, write := rw.Read, rw.Write
@@ -206,7 +206,7 @@ func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 	})
 }
 
-func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
+func TestABackendWithoutReadWriteLocksIsInvalid(t *testing.T) {
 	c := on(t, spyOn(memory.New(), "", nil))
 	read, write := c.RW().Read, c.RW().Write
 	for _, l := range []Locker{read, write} {
@@ -217,7 +217,7 @@ func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
 	wants(t, errorOf(c.RW().ForceUnlock(t.Context(), "x")), ErrInvalid)
 }
 
-func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
+func TestReadWriteLocksRefuseInvalidArguments(t *testing.T) {
 	c := on(t, memory.New())
 	read, write := c.RW().Read, c.RW().Write
 	var none context.Context
@@ -254,4 +254,59 @@ func ExampleClient_RW() {
 	w.Unlock(ctx)
 	// ... r.Context() lives on, others read too
 	r.Unlock(ctx)
+}
+
+// The claims of a client's writers are one: a writer that left, and had never asked, took back that of the writer
+// before it.
+func TestAWriterThatNeverAskedWithdrawsNoClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "ReadWrite", nil)
+		c := on(t, b)
+		read := open().RW().Read
+		write := c.RW().Write
+		held := need(read.Lock(t.Context(), "x"))(t)
+		go func() {
+			if l, err := write.Lock(context.Background(), "x"); err == nil {
+				l.Unlock(context.Background())
+			}
+		}()
+		synctest.Wait()
+		b.take("AcquireRead", "AcquireWrite")
+		_, err := write.Lock(t.Context(), "x", WithWait(50*time.Millisecond)) // behind the first
+		wants(t, err, ErrNotAcquired)
+		synctest.Wait()
+		if n, asked := b.take("Withdraw"), b.take("AcquireRead", "AcquireWrite"); n != 0 || asked != 0 {
+			t.Errorf("%d claims taken back, %d more questions", n, asked)
+		}
+		must(t, held.Unlock(t.Context()))
+		synctest.Wait()
+		must(t, c.Close())
+		wants(t, errorOf(write.Lock(t.Context(), "x")), ErrClosed)
+		synctest.Wait()
+		if n := b.take("Withdraw"); n != 0 {
+			t.Errorf("%d claims taken back after Close", n)
+		}
+	})
+}
+
+// A writer whose lease was over went on keeping readers out where one that had entered under it
+// lived on.
+// It concerns rule 4 of the suite.
+func TestAWritersLeaseEndsThoughItsReaderLivesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		rw := open().RW()
+		read, write := rw.Read, rw.Write
+		w := need(write.Lock(t.Context(), "x", WithLease(10*time.Second)))(t)
+		r := need(read.Lock(w.Context(), "x"))(t)
+		start := time.Now()
+		fresh := open().RW().Read
+		l := need(fresh.Lock(t.Context(), "x", WithWait(time.Hour)))(t)
+		if d := time.Since(start); d > 11*time.Second {
+			t.Errorf("the next reader waited %v", d)
+		}
+		wants(t, w.Err(), ErrLost)
+		must(t, r.Err())
+		must(t, errors.Join(l.Unlock(t.Context()), r.Unlock(t.Context())))
+		wants(t, w.Unlock(t.Context()), ErrLost)
+	})
 }

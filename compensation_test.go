@@ -16,7 +16,7 @@ func failed(*call) error { return &backend.Fault{Err: errGone, MayHaveRun: true}
 
 // After an outage the acquisitions of unknown outcome are looked for again and again, as long as they
 // could take effect: often at first, then rarely.
-func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
+func TestAcquisitionsOfUnknownOutcomeAreCompensatedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
 		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed, "Release": func(c *call) error {
@@ -35,7 +35,7 @@ func TestAcquisitionsOfUnknownOutcomeAreReleasedRarely(t *testing.T) {
 }
 
 // A release that failed is repeated until it is answered, and not once more.
-func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
+func TestAReleaseThatFailedIsRepeatedUntilItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
 		c := on(t, spyOn(memory.New(), "", hooks{"Release": func(c *call) error {
@@ -54,23 +54,9 @@ func TestAReleaseThatFailedIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// What is looked for rarely holds Shutdown up for a second all the same.
-func TestShutdownIsHeldUpForASecondByWhatIsLookedForRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed}))
-		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Hour))), ErrUnavailable)
-		time.Sleep(time.Hour)
-		start := time.Now()
-		must(t, c.Shutdown(t.Context()))
-		if d := time.Since(start); d > 3*time.Second {
-			t.Errorf("Shutdown took %v", d)
-		}
-	})
-}
-
 // An acquisition that arrives after the release that failed is found, though what
 // compensates for the release was answered.
-func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
+func TestAnAcquisitionThatArrivesAfterAFailedReleaseIsReleased(t *testing.T) {
 	for range 40 {
 		bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 			var late func()
@@ -108,7 +94,7 @@ func TestAnAcquisitionThatArrivesAfterAReleaseThatFailedIsFound(t *testing.T) {
 
 // An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its
 // place would be kept.
-func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t *testing.T) {
+func TestAFairAcquisitionOfUnknownOutcomeIsCompensatedWithinATwentiethOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last time.Time
 		var longest time.Duration
@@ -125,6 +111,29 @@ func TestAFairAcquisitionOfUnknownOutcomeIsLookedForWithinATwentiethOfItsLease(t
 		synctest.Wait()
 		if longest == 0 || longest > 10*time.Minute/20 {
 			t.Errorf("not looked for in %v", longest)
+		}
+	})
+}
+
+// It concerns rule 9 of the suite.
+func TestAnAbandonedGrantIsReleasedHoweverLongTheStoreIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		c := on(t, spyOn(st, "", hooks{"Acquire": func(c *call) error {
+			err := c.run(context.Background())
+			time.Sleep(100 * time.Millisecond)
+			st.SetDown(errGone)
+			return err
+		}}))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wants(t, errorOf(c.Lock(ctx, "x", WithLease(10*time.Minute))), context.DeadlineExceeded)
+		time.Sleep(2 * DefaultWatchdogTimeout)
+		st.SetDown(nil)
+		time.Sleep(10 * time.Second)
+		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
+		if state.Held {
+			t.Errorf("held by nobody for another %v", state.Remaining)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-const confirmAfter = 250 * time.Millisecond
+const verifyAfter = 250 * time.Millisecond
 
 // unheard is a store that hears of a record's end only when it is asked after it, and says so.
 type unheard struct {
@@ -27,7 +27,7 @@ func (s *unheard) open(t *testing.T) *Client {
 	return on(t, spyOn(memory.New(), "Queue", hooks{"Acquire": func(c *call) error {
 		err := c.run(c.ctx)
 		if reply := c.reply.(*backend.AcquireReply); reply.Granted {
-			reply.VerifyAfter = confirmAfter
+			reply.VerifyAfter = verifyAfter
 		}
 		return err
 	}, "Renew": func(c *call) error {
@@ -63,7 +63,7 @@ func overUnheard(t *testing.T, test func(t *testing.T, c *Client, s *unheard)) {
 
 // A tenure that still holds what the store granted a moment ago is asked after, once; those of one period together,
 // and without putting their renewals off.
-func TestALeaseIsConfirmedOnce(t *testing.T) {
+func TestAGrantIsVerifiedOnce(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		var leases []*Lease
 		for i := range 5 {
@@ -81,11 +81,11 @@ func TestALeaseIsConfirmedOnce(t *testing.T) {
 	})
 }
 
-func TestABriefLeaseIsNotConfirmed(t *testing.T) {
+func TestABriefLeaseIsNotVerified(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		for range 10 {
 			l := need(c.Lock(t.Context(), "n"))(t)
-			time.Sleep(confirmAfter)
+			time.Sleep(verifyAfter)
 			check(t, l.Unlock(t.Context()))
 		}
 		time.Sleep(time.Minute)
@@ -94,7 +94,7 @@ func TestABriefLeaseIsNotConfirmed(t *testing.T) {
 }
 
 // One that is not renewed is confirmed as well, and runs out when it was to.
-func TestALeaseOfFixedLengthIsConfirmed(t *testing.T) {
+func TestALeaseOfFixedLengthIsVerified(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		l := need(c.Lock(t.Context(), "n", WithLease(3*time.Second)))(t)
 		time.Sleep(2 * time.Second)
@@ -113,14 +113,14 @@ func TestALeaseThatIsNotConfirmedIsLost(t *testing.T) {
 		s.gone = true
 		l := need(c.Lock(t.Context(), "n"))(t)
 		<-l.Context().Done()
-		if took := time.Since(s.begun); took > 2*confirmAfter || !errors.Is(l.Err(), ErrLost) {
+		if took := time.Since(s.begun); took > 2*verifyAfter || !errors.Is(l.Err(), ErrLost) {
 			t.Errorf("%v after %v", l.Err(), took)
 		}
 	})
 }
 
 // A waiter that goes on with the lease of another is confirmed in its place.
-func TestALeaseThatIsPassedOnIsConfirmed(t *testing.T) {
+func TestALeaseThatWasHandedOffIsVerified(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		first := need(c.Lock(t.Context(), "n"))(t)
 		got := make(chan *Lease)
@@ -143,7 +143,7 @@ func TestALeaseThatIsPassedOnIsConfirmed(t *testing.T) {
 }
 
 // Renewals that are due soon go along with one that is due, whichever is to be confirmed meanwhile.
-func TestConfirmationsKeepNoRenewalsApart(t *testing.T) {
+func TestVerificationsDoNotSeparateRenewals(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		lock := func(name string) {
 			if _, err := c.Lock(t.Context(), name); err != nil {

@@ -80,6 +80,13 @@ func (n *node) under(x *node) bool {
 	return false
 }
 
+func (n *node) depth() (d int) {
+	for ; n != nil; n = n.above {
+		d++
+	}
+	return d
+}
+
 // forest is calls that call others, in several processes, at random.
 type forest struct {
 	t       *testing.T
@@ -176,13 +183,6 @@ func (f *forest) call(above *node, depth int) {
 	}
 }
 
-func (n *node) depth() (d int) {
-	for ; n != nil; n = n.above {
-		d++
-	}
-	return d
-}
-
 // delegations0 is the client whose hold the innermost delegation is about.
 func delegations0(delegations []Delegation) string {
 	if len(delegations) == 0 {
@@ -216,4 +216,112 @@ func TestRandomCallersAndCalleesExcludeEachOther(t *testing.T) {
 	if nested < 100 {
 		t.Errorf("%d grants, %d of them under another: nothing was tried", grants, nested)
 	}
+}
+
+// What a client keeps of tenures that entered under another goes with them: names and owners are many.
+func TestEnteringLeavesNothingInTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		open := func() *Client {
+			c := on(t, store)
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		a, b := open(), open()
+		ctx := context.Background()
+		for _, end := range []func(*Lease){
+			func(l *Lease) { l.Unlock(ctx) },
+			func(l *Lease) { time.Sleep(time.Minute) }, // its lease runs out
+		} {
+			outer := need(a.Lock(ctx, "n"))(t)
+			called := need(b.WithDelegations(ctx, Delegations(outer.Context())...))(t)
+			inner := need(b.Lock(called, "n", WithLease(time.Second)))(t)
+			if _, err := b.Lock(called, "n", WithWait(time.Millisecond)); err == nil {
+				t.Fatal("two callees are in")
+			}
+			end(inner)
+			must(t, outer.Unlock(ctx))
+			time.Sleep(2 * time.Second)
+			for _, c := range []*Client{a, b} {
+				if s := c.engine.Probe().Snapshot(); s.Nested+s.Names+s.Watches+s.Held != 0 {
+					t.Errorf("left: %+v", s)
+				}
+			}
+		}
+	})
+}
+
+// What a review of delegations, of contexts that are made late, and of requests that had to wait found.
+
+func TestADelegationOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		ctx := context.Background()
+		outer := need(a.Lock(ctx, "n"))(t)
+		inner := need(a.Lock(context.WithoutCancel(outer.Context()), "n"))(t)
+		ofOuter, ofInner := Delegations(outer.Context()), Delegations(inner.Context())
+		must(t, outer.Unlock(ctx)) // the outer hold first
+		under := need(b.WithDelegations(ctx, ofOuter...))(t)
+		if l, err := b.TryLock(under, "n"); err == nil {
+			t.Error("entered under a hold that has ended, beside one that lives")
+			must(t, l.Unlock(ctx))
+		}
+		under = need(b.WithDelegations(ctx, ofInner...))(t)
+		l := need(b.TryLock(under, "n"))(t)
+		must(t, l.Unlock(ctx))
+		must(t, inner.Unlock(ctx))
+		wants(t, errorOf(b.Lock(under, "n")), ErrDelegationEnded)
+		free := need(b.TryLock(ctx, "n"))(t)
+		must(t, free.Unlock(ctx))
+	})
+}
+
+func TestAHoldThatEndedByWithMaxHoldBlocksNoCallee(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		t.Run("lent "+when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, a, b := pair(t)
+				ctx := context.Background()
+				outer := need(a.Lock(ctx, "n"))(t)
+				inner := need(a.Lock(outer.Context(), "n", WithMaxHold(time.Second)))(t)
+				if when == "before" {
+					Delegations(inner.Context())
+				}
+				time.Sleep(2 * time.Second)
+				wants(t, inner.Err(), ErrLost)
+				under := need(b.WithDelegations(ctx, Delegations(outer.Context())...))(t)
+				l := need(b.Lock(under, "n", WithWait(time.Minute)))(t)
+				must(t, l.Unlock(ctx))
+				l = need(a.Lock(outer.Context(), "n", WithWait(time.Minute)))(t)
+				must(t, l.Unlock(ctx))
+				must(t, outer.Unlock(ctx))
+			})
+		})
+	}
+}
+
+func TestForceUnlockEndsTheWaitOfCallees(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b := pair(t)
+		c := on(t, s)
+		ctx := context.Background()
+		l := need(a.Lock(ctx, "n"))(t)
+		delegations := Delegations(l.Context())
+		entered := need(b.WithDelegations(ctx, delegations...))(t)
+		callee := need(b.Lock(entered, "n"))(t)
+		waits := need(c.WithDelegations(ctx, delegations...))(t)
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.Lock(waits, "n")
+			done <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		must(t, errorOf(b.ForceUnlock(ctx, "n")))
+		wants(t, <-done, ErrDelegationEnded)
+		if d := time.Since(began); d > 0 {
+			t.Errorf("it heard of it after %v", d)
+		}
+		wants(t, callee.Err(), ErrLost) // being of the client that removed it
+	})
 }

@@ -43,7 +43,7 @@ func behind(ctx context.Context, l Locker, opts ...Option) <-chan got {
 	return ch
 }
 
-func TestALockIsPassedOnWithoutACommand(t *testing.T) {
+func TestALockIsHandedOffWithoutACommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := counter(t)
 		other := on(t, s.Store)
@@ -87,7 +87,7 @@ func TestALockIsPassedOnWithoutACommand(t *testing.T) {
 }
 
 // Where the store's word on o's lease is not enough for the next, it is asked.
-func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
+func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 	ctx := context.Background()
 	lock := func(opts ...Option) func(*testing.T, *Client) *Lease {
 		return func(t *testing.T, c *Client) *Lease {
@@ -157,7 +157,7 @@ func TestALockIsNotPassedOnToWhoNeedsMore(t *testing.T) {
 }
 
 // Rule 2: whom the lock was passed on to has what is left of the lease, by the clock of the request that got it.
-func TestAPassedLeaseEndsWhenItsRecordDoes(t *testing.T) {
+func TestALeaseThatWasHandedOffEndsWithItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 10 * time.Second
 		c, s := counter(t, WithWatchdogTimeout(timeout))
@@ -187,7 +187,7 @@ func TestAPassedLeaseEndsWhenItsRecordDoes(t *testing.T) {
 }
 
 // It is renewed as if it had been acquired, by whichever tenure holds it.
-func TestAPassedLeaseIsRenewed(t *testing.T) {
+func TestALeaseThatWasHandedOffIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := counter(t)
 		lease := need(c.Lock(t.Context(), "n"))(t)
@@ -206,7 +206,7 @@ func TestAPassedLeaseIsRenewed(t *testing.T) {
 }
 
 // What was passed on to a waiter that left at that moment is free again.
-func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
+func TestALockHandedOffToAWaiterThatLeavesIsReleased(t *testing.T) {
 	for i := range 50 {
 		store := memory.New()
 		c := on(t, store)
@@ -241,10 +241,8 @@ func TestWhatIsPassedOnToWhoLeavesIsGivenBack(t *testing.T) {
 	}
 }
 
-func waits(c *Client) bool { return c.engine.Probe().Snapshot().Waiting > 0 }
-
 // Many come, leave, try, enter again; three clients.
-func TestPassingOnUnderLoad(t *testing.T) {
+func TestLocalHandoffsUnderLoadExcludeEachOther(t *testing.T) {
 	store := memory.New()
 	var clients []*Client
 	for range 3 {

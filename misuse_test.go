@@ -3,10 +3,10 @@ package mortise
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"testing"
-	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -45,64 +45,6 @@ func TestAZeroClientIsInvalid(t *testing.T) {
 	}
 }
 
-// Do tells of a loss beside what fn returned.
-func TestDoTellsOfALossBesideTheErrorOfTheFunction(t *testing.T) {
-	errMine := errors.New("mine")
-	for name, of := range map[string]func(ctx context.Context) error{
-		"ctx.Err":  func(ctx context.Context) error { return ctx.Err() },
-		"own":      func(context.Context) error { return errMine },
-		"cause":    func(ctx context.Context) error { return context.Cause(ctx) },
-		"wrapping": func(ctx context.Context) error { return fmt.Errorf("work: %w", context.Cause(ctx)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-				var fns error
-				err := Do(t.Context(), open(), "x", func(ctx context.Context) error {
-					<-ctx.Done()
-					fns = of(ctx)
-					return fns
-				}, WithLease(time.Second))
-				wants(t, err, ErrLost)
-				wants(t, err, fns)
-				if name == "cause" || name == "wrapping" {
-					if err.Error() != fns.Error() {
-						t.Errorf("the loss is told twice: %v", err)
-					}
-				}
-			})
-		})
-	}
-	c := newClient(t)
-	if err := Do(t.Context(), c, "x", func(context.Context) error { return errMine }); err != errMine {
-		t.Errorf("got %v, want fn's own error", err)
-	}
-}
-
-// Do tells of a loss that only Unlock finds out.
-func TestDoTellsOfALossThatUnlockFindsOut(t *testing.T) {
-	errMine := errors.New("mine")
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		l := fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
-			return NewLease(ctx, name, func(context.Context) error {
-				return &Error{Op: "unlock", Name: name, Err: fmt.Errorf("%w: %w", ErrNotHeld, ErrLost)}
-			}), nil
-		})
-		err := Do(t.Context(), l, "x", func(context.Context) error { return errMine })
-		wants(t, err, errMine)
-		wants(t, err, ErrLost)
-	})
-}
-
-type fakeLocker func(ctx context.Context, name string) (*Lease, error)
-
-func (f fakeLocker) Lock(ctx context.Context, name string, _ ...Option) (*Lease, error) {
-	return f(ctx, name)
-}
-
-func (f fakeLocker) TryLock(ctx context.Context, name string, _ ...Option) (*Lease, error) {
-	return f(ctx, name)
-}
-
 func TestANilClientIsInvalid(t *testing.T) {
 	ctx := t.Context()
 	var c *Client
@@ -122,5 +64,83 @@ func TestANilClientIsInvalid(t *testing.T) {
 			}()
 			wants(t, call(), ErrInvalid)
 		})
+	}
+}
+
+func TestABackendThatDoesNotOpenFailsNew(t *testing.T) {
+	_, err := New(refusing{})
+	wants(t, err, ErrInvalid)
+	wants(t, err, errRefused)
+}
+
+var errRefused = errors.New("the client is nil")
+
+type refusing struct{}
+
+func (refusing) Open(backend.Handler) (backend.Store, error) { return nil, errRefused }
+
+func TestABackendWithoutCountsIsNamed(t *testing.T) {
+	c := on(t, spyOn(memory.New(), "", nil))
+	ctx := context.Background()
+	_, set := c.CountDownLatch("n").TrySet(ctx, 1)
+	_, permit := c.Semaphore("n").Acquire(ctx)
+	for op, err := range map[string]error{
+		"set":       set,
+		"wait":      c.CountDownLatch("n").Wait(ctx),
+		"countdown": c.CountDownLatch("n").CountDown(ctx),
+		"acquire":   permit,
+		"release":   c.CountingSemaphore("n").Release(ctx, 1),
+	} {
+		var e *Error
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !strings.Contains(err.Error(), "mortise.spySession") {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	if err := c.Semaphore("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("release: %v", err)
+	}
+	var none *Permit
+	if err := none.Release(ctx); !errors.Is(err, ErrNotHeld) || none.ID() != "" || none.Name() != "" || none.Context().Err() == nil || none.Err() == nil {
+		t.Errorf("a nil permit: %v", err)
+	}
+}
+
+// A backend that panics, and whose caller recovers, leaves no place at the gate taken.
+func TestABackendThatPanicsTakesNoSlot(t *testing.T) {
+	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error { panic("a hook of the client library") }}))
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("it did not panic")
+				}
+			}()
+			c.TryLock(context.Background(), "n")
+		}()
+	}
+	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
+		t.Errorf("%d places are taken", n)
+	}
+}
+
+// A backend that panics in a repeated question, on a caller that cannot leave, left its slot twice: it hung.
+func TestABackendThatPanicsInARepeatedRequestFreesItsSlotOnce(t *testing.T) {
+	n := 0
+	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error {
+		if n++; n == 2 {
+			panic("a hook of the client library")
+		}
+		return &backend.Fault{Err: errGone, Temporary: true}
+	}}))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("it did not panic")
+			}
+		}()
+		_, _ = c.TryLock(context.Background(), "x")
+	}()
+	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
+		t.Errorf("%d slots are taken", n)
 	}
 }

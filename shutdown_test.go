@@ -1,0 +1,307 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		short := need(c.Lock(t.Context(), "short"))(t)
+		long, err := c.Lock(t.Context(), "long")
+		must(t, err)
+		waiting := make(chan error, 1)
+		go func() { _, err := c.Lock(t.Context(), "long"); waiting <- err }()
+		go func() { time.Sleep(time.Minute); short.Unlock(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		start := time.Now()
+		err = c.Shutdown(ctx)
+		if d := time.Since(start); d != 2*time.Minute {
+			t.Errorf("shutdown took %v", d)
+		}
+		wants(t, err, context.DeadlineExceeded)
+		wants(t, <-waiting, ErrClosed)
+		wants(t, short.Err(), ErrReleased)
+		wants(t, long.Err(), ErrClosed)
+		wants(t, context.Cause(long.Context()), ErrClosed)
+		wants(t, long.Unlock(t.Context()), ErrNotHeld)
+		wants(t, errorOf(c.Lock(t.Context(), "y")), ErrClosed)
+		st, err := other.Inspect(t.Context(), "long")
+		must(t, err)
+		if !st.Held || st.Client != c.ID() || st.Remaining > 30*time.Second {
+			t.Errorf("%+v, want it held and running out", st)
+		}
+		if c.Close() != err && c.Close() == nil {
+			t.Error("a second Close reports nothing")
+		}
+	})
+}
+
+// Shutdown has all told, and says so of a handler that does not return.
+func TestShutdownWaitsForHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var mu sync.Mutex
+		told := 0
+		c := open(WithObserver(Observer{Lost: func(LostEvent) {
+			time.Sleep(2 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			told++
+		}}))
+		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(MinLease))))
+		time.Sleep(time.Second)
+		must(t, c.Shutdown(t.Context()))
+		if told != 1 {
+			t.Errorf("%d events were told before Shutdown returned", told)
+		}
+
+		free := make(chan struct{})
+		c = open(WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		for _, name := range []string{"x", "y"} {
+			must(t, errorOf(c.Lock(t.Context(), name, WithLease(MinLease))))
+		}
+		time.Sleep(time.Second)
+		start := time.Now()
+		err := c.Close()
+		wants(t, err, context.DeadlineExceeded)
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		if !contains(err.Error(), "1 events wait") {
+			t.Error(err)
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
+
+// A second Shutdown ends the waiting of the first also for handlers.
+func TestASecondShutdownEndsTheFirstsWaitForHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		c := on(t, memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(time.Hour))))
+		first := make(chan error, 1)
+		go func() { first <- c.Shutdown(context.Background()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go c.Shutdown(ctx)
+		select {
+		case <-first:
+		case <-time.After(time.Minute):
+			t.Error("Shutdown waits on after the second's ctx ended")
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
+
+// What is looked for rarely holds Shutdown up for a second all the same.
+func TestShutdownWaitsASecondForWhatIsCompensatedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed}))
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Hour))), ErrUnavailable)
+		time.Sleep(time.Hour)
+		start := time.Now()
+		must(t, c.Shutdown(t.Context()))
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+	})
+}
+
+// It concerns rule 14 of the suite.
+func TestShutdownReleasesNoLockThatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, first := memory.New(), true
+		c := on(t, spyOn(st, "", hooks{"Acquire": func(c *call) error {
+			if first {
+				first = false
+				return replyLost(c)
+			}
+			return c.run(context.Background())
+		}}), WithObserver(Observer{Lost: func(LostEvent) { time.Sleep(time.Millisecond) }}))
+		must(t, errorOf(c.Lock(t.Context(), "x")))
+		c.Shutdown(ended())
+		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
+		if !state.Held {
+			t.Error("the lock was released while its holder worked")
+		}
+	})
+}
+
+// A waiter that was handed the lock, and does not know it yet, gives it back when its client is closed.
+func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
+	store := memory.New()
+	in, goOn := make(chan struct{}), make(chan struct{})
+	a := on(t, store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }}))
+	b := on(t, store)
+	ctx := context.Background()
+	lease, err := a.Lock(ctx, "n")
+	must(t, err)
+	waiter := make(chan error, 1)
+	go func() { _, err := a.Lock(ctx, "n"); waiter <- err }()
+	<-in
+	must(t, lease.Unlock(ctx))
+	closed := make(chan error, 1)
+	go func() { closed <- a.Shutdown(ctx) }()
+	<-a.engine.Probe().Closing()
+	close(goOn)
+	if err := <-waiter; !errors.Is(err, ErrClosed) {
+		t.Errorf("the waiter: %v, want ErrClosed", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if lease, err = b.TryLock(ctx, "n"); err != nil {
+		t.Fatalf("what was handed over is left behind: %v", err)
+	}
+	check(t, lease.Unlock(ctx))
+}
+
+// Shutdown did not wait for the withdrawal of a writer that it had sent away: fresh readers
+// were kept out for the watchdog timeout.
+// It concerns rule 14 of the suite.
+func TestShutdownWithdrawsTheClaimsOfWaitingWriters(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			s := memory.New()
+			a, b := on(t, s), on(t, s)
+			read := a.RW().Read
+			write := b.RW().Write
+			held := need(read.Lock(t.Context(), "x"))(t)
+			w := make(chan error, 1)
+			go func() {
+				_, err := write.Lock(context.Background(), "x")
+				w <- err
+			}()
+			synctest.Wait()
+			must(t, b.Shutdown(t.Context()))
+			wants(t, <-w, ErrClosed)
+			l := need(read.TryLock(t.Context(), "x"))(t)
+			must(t, errors.Join(l.Unlock(t.Context()), held.Unlock(t.Context())))
+		})
+	}
+}
+
+// What an acquisition took whose reply came late in a Shutdown was given up
+// without one attempt to give it back.
+// It concerns rule 14 of the suite.
+func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		other, c := on(t, b), on(t, b)
+		must(t, errorOf(other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)))
+		slow := make(chan struct{})
+		late := func(c *call) error {
+			err := c.run(context.Background())
+			<-slow
+			return err
+		}
+		b.hook("TakeCount", late)
+		b.hook("Acquire", late)
+		took, locked := make(chan error, 1), make(chan error, 1)
+		go func() { took <- c.CountingSemaphore("s").Acquire(context.Background(), 3) }()
+		go func() {
+			_, err := c.Lock(context.Background(), "l")
+			locked <- err
+		}()
+		synctest.Wait()
+		down := make(chan error, 1)
+		go func() { down <- c.Shutdown(context.Background()) }()
+		time.Sleep(3 * time.Second)
+		close(slow)
+		wants(t, <-took, ErrClosed)
+		wants(t, <-locked, ErrClosed)
+		must(t, <-down)
+		n, err := other.CountingSemaphore("s").Available(t.Context())
+		if err != nil || n != 3 {
+			t.Errorf("%d permits are free, %v", n, err)
+		}
+		if s, err := other.Inspect(t.Context(), "l"); err != nil || s.Held {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// Holders of a lock may enter it again while the client shuts down, so that they can
+// finish; readers could not.
+// It concerns rule 14 of the suite.
+func TestAReaderReentersDuringShutdown(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		read, write := c.RW().Read, c.RW().Write
+		r := need(read.Lock(t.Context(), "x"))(t)
+		w := need(write.Lock(t.Context(), "y"))(t)
+		down := make(chan error, 1)
+		go func() { down <- c.Shutdown(context.Background()) }()
+		synctest.Wait()
+		for _, h := range []struct {
+			l    Locker
+			name string
+			from *Lease
+		}{{read, "x", r}, {read, "y", w}, {write, "y", w}} {
+			l := need(h.l.Lock(h.from.Context(), h.name))(t)
+			must(t, l.Unlock(t.Context()))
+		}
+		wants(t, errorOf(read.Lock(t.Context(), "x")), ErrClosed)
+		must(t, errors.Join(r.Unlock(t.Context()), w.Unlock(t.Context()), <-down))
+	})
+}
+
+// A waiter's answer was cut off by Shutdown where its context cannot end, and called the
+// store's failure.
+// It concerns rule 14 of the suite.
+func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		c := on(t, b)
+		b.hook("Latch.Count", unanswered)
+		b.hook("AddCount", unanswered)
+		errs := make(chan error, 4)
+		go func() { errs <- c.CountDownLatch("l").Wait(context.Background()) }()
+		go func() { _, err := c.CountDownLatch("l").Count(context.Background()); errs <- err }()
+		go func() { errs <- c.CountingSemaphore("s").AddPermits(context.Background(), 1) }()
+		go func() { errs <- c.CountingSemaphore("s").Release(context.Background(), 1) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		must(t, c.Shutdown(ctx))
+		for range 4 {
+			err := <-errs
+			if !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable) {
+				t.Errorf("%v, want ErrClosed", err)
+			}
+		}
+	})
+}
+
+// A release that Shutdown cut off was promised to be retried.
+// It concerns rule 14 of the suite.
+func TestAnUnlockThatShutdownEndsReportsErrClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		c := on(t, b)
+		l := need(c.Lock(t.Context(), "x"))(t)
+		b.hook("Release", unanswered)
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- l.Unlock(context.Background()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		c.Shutdown(ctx)
+		if err := <-unlocked; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+	})
+}
