@@ -19,10 +19,9 @@ func TestAWaiterForOnePermitIsServedWhenTheWaiterForTwoLeaves(t *testing.T) {
 		sem := open().CountingSemaphore("x")
 		must(t, errorOf(sem.TrySetPermits(t.Context(), 0)))
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second := make(chan error, 1), make(chan error, 1)
-		go func() { first <- sem.Acquire(ctx, 2) }()
+		first := later(func() error { return sem.Acquire(ctx, 2) })
 		synctest.Wait()
-		go func() { second <- sem.Acquire(t.Context(), 1) }()
+		second := later(func() error { return sem.Acquire(t.Context(), 1) })
 		synctest.Wait()
 		must(t, sem.Release(t.Context(), 1))
 		synctest.Wait() // the first was woken, and refused

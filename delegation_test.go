@@ -267,12 +267,10 @@ func TestADelegationOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
 			must(t, l.Unlock(ctx))
 		}
 		under = need(b.WithDelegations(ctx, ofInner...))(t)
-		l := need(b.TryLock(under, "n"))(t)
-		must(t, l.Unlock(ctx))
+		must(t, thenUnlock(b.TryLock(under, "n")))
 		must(t, inner.Unlock(ctx))
 		wants(t, errorOf(b.Lock(under, "n")), ErrDelegationEnded)
-		free := need(b.TryLock(ctx, "n"))(t)
-		must(t, free.Unlock(ctx))
+		must(t, thenUnlock(b.TryLock(ctx, "n")))
 	})
 }
 
@@ -290,10 +288,8 @@ func TestAHoldThatEndedByWithMaxHoldBlocksNoCallee(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				wants(t, inner.Err(), ErrLost)
 				under := need(b.WithDelegations(ctx, Delegations(outer.Context())...))(t)
-				l := need(b.Lock(under, "n", WithWait(time.Minute)))(t)
-				must(t, l.Unlock(ctx))
-				l = need(a.Lock(outer.Context(), "n", WithWait(time.Minute)))(t)
-				must(t, l.Unlock(ctx))
+				must(t, thenUnlock(b.Lock(under, "n", WithWait(time.Minute))))
+				must(t, thenUnlock(a.Lock(outer.Context(), "n", WithWait(time.Minute))))
 				must(t, outer.Unlock(ctx))
 			})
 		})
@@ -310,11 +306,7 @@ func TestForceUnlockEndsTheWaitOfCallees(t *testing.T) {
 		entered := need(b.WithDelegations(ctx, delegations...))(t)
 		callee := need(b.Lock(entered, "n"))(t)
 		waits := need(c.WithDelegations(ctx, delegations...))(t)
-		done := make(chan error, 1)
-		go func() {
-			_, err := c.Lock(waits, "n")
-			done <- err
-		}()
+		done := later(func() error { return errorOf(c.Lock(waits, "n")) })
 		synctest.Wait()
 		began := time.Now()
 		must(t, errorOf(b.ForceUnlock(ctx, "n")))

@@ -128,8 +128,7 @@ func TestAFairWaitersBoundedWaitEndsWithTheRemainingLease(t *testing.T) {
 		wants(t, err, ErrNotAcquired)
 		time.Sleep(backend.Absence)
 		synctest.Wait()
-		l = need(f.TryLock(t.Context(), "x"))(t)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(f.TryLock(t.Context(), "x")))
 	})
 }
 
@@ -176,14 +175,7 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 			if d := time.Since(start); d > 0 {
 				t.Errorf("%s: served %v after it", name, d)
 			}
-			plain := make(chan error, 1)
-			go func() {
-				l, err := c.Lock(t.Context(), "x")
-				if err == nil {
-					err = l.Unlock(t.Context())
-				}
-				plain <- err
-			}()
+			plain := later(func() error { return thenUnlock(c.Lock(t.Context(), "x")) })
 			synctest.Wait()
 			must(t, a.lease.Unlock(t.Context()))
 			must(t, <-plain)

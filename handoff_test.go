@@ -81,8 +81,7 @@ func TestALockIsHandedOffWithoutACommand(t *testing.T) {
 		if sent := changes(s); sent != 1 {
 			t.Errorf("%d commands for the last release, want 1", sent)
 		}
-		lease = need(other.TryLock(t.Context(), "n"))(t)
-		must(t, lease.Unlock(t.Context()))
+		must(t, thenUnlock(other.TryLock(t.Context(), "n")))
 	})
 }
 
@@ -121,8 +120,7 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 		}, sent: 1},
 		"held for a while": {then: func(*testing.T, *Client, *Lease) { time.Sleep(250 * time.Millisecond) }, sent: 1},
 		"entered again": {then: func(t *testing.T, c *Client, l *Lease) {
-			inner := need(c.Lock(l.Context(), "n"))(t)
-			must(t, inner.Unlock(ctx))
+			must(t, thenUnlock(c.Lock(l.Context(), "n")))
 		}, sent: 3},
 		"lent": {then: func(t *testing.T, c *Client, l *Lease) {
 			l.held().(*lease.Hold).Tenure.Lent.Store(true) // as Delegations does; it is not handed over at all
@@ -234,8 +232,7 @@ func TestALockHandedOffToAWaiterThatLeavesIsReleased(t *testing.T) {
 		} else if !errors.Is(w.error, context.Canceled) {
 			t.Fatal(w.error)
 		}
-		l := need(other.Lock(t.Context(), "n", WithWait(10*time.Second)))(t)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(other.Lock(t.Context(), "n", WithWait(10*time.Second))))
 		must(t, c.Close())
 		must(t, other.Close())
 	}

@@ -149,3 +149,18 @@ func held(t *testing.T, c *Client) (holds int, mine bool) {
 	st := need(c.Inspect(t.Context(), "x"))(t)
 	return st.Holds, st.Mine
 }
+
+// thenUnlock unlocks what a call acquired: thenUnlock(c.Lock(ctx, name)).
+func thenUnlock(l *Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	return l.Unlock(context.Background())
+}
+
+// later is the result of f, which runs meanwhile.
+func later[T any](f func() T) <-chan T {
+	ch := make(chan T, 1)
+	go func() { ch <- f() }()
+	return ch
+}

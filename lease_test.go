@@ -72,8 +72,7 @@ func TestTheLeasesContextIsAChildAndItsParentsEndDoesNotEndTheLease(t *testing.T
 	if err := l.Unlock(ctx); err != nil { // released all the same, whether its answer was waited for or not
 		wants(t, err, context.Canceled)
 	}
-	m := need(c.Lock(t.Context(), "x"))(t)
-	must(t, m.Unlock(t.Context()))
+	must(t, thenUnlock(c.Lock(t.Context(), "x")))
 }
 
 func TestAContextMadeAfterTheLeaseEndedHasTheCauseOfItsEnd(t *testing.T) {

@@ -62,8 +62,7 @@ func TestInvalidArgumentsAreRefusedWithARemedy(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"x", "ordres:42", "{a}b", "a{b}c", "x}{y}", "日本\x00\n"} {
-		l := need(c.Lock(t.Context(), name))(t)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(c.Lock(t.Context(), name)))
 	}
 }
 
@@ -91,8 +90,7 @@ func TestDo(t *testing.T) {
 	}), ErrLost)
 	ctx, cancel := context.WithCancel(t.Context())
 	must(t, Do(ctx, c, "x", func(context.Context) error { cancel(); return nil }))
-	l := need(c.TryLock(t.Context(), "x"))(t)
-	must(t, l.Unlock(t.Context()))
+	must(t, thenUnlock(c.TryLock(t.Context(), "x")))
 }
 
 // Do tells of a loss beside what fn returned.
@@ -216,8 +214,7 @@ func TestAReleaseThatTimedOutIsRepeatedWhileTheCallerWaits(t *testing.T) {
 			}
 			return c.run(context.Background())
 		}}))
-		l := need(c.Lock(t.Context(), "x"))(t)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(c.Lock(t.Context(), "x")))
 	})
 }
 

@@ -54,8 +54,7 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 					t.Errorf("the context carries %v", v)
 				}
 				for _, n := range []string{"x", "y"} {
-					l := need(c.TryLock(all.Context(), n))(t)
-					must(t, l.Unlock(ctx))
+					must(t, thenUnlock(c.TryLock(all.Context(), n)))
 				}
 				if err := all.Unlock(ctx); err == nil || !errors.Is(err, f.failure) || f.unlocked != 1 {
 					t.Errorf("Unlock: %v, %d times", err, f.unlocked)

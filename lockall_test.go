@@ -21,8 +21,7 @@ func TestLockAllHoldsAllOrNone(t *testing.T) {
 		all := need(a.LockAll(t.Context(), "x", "y", "z"))(t)
 		for _, n := range []string{"x", "y", "z"} {
 			wants(t, errorOf(b.TryLock(t.Context(), n)), ErrNotAcquired)
-			inner := need(a.TryLock(all.Context(), n))(t)
-			must(t, inner.Unlock(t.Context()))
+			must(t, thenUnlock(a.TryLock(all.Context(), n)))
 		}
 		wants(t, errorOf(LockAll(t.Context(), Parts(b, "w", "z"), WithWait(time.Second))), ErrNotAcquired)
 		w := need(b.TryLock(t.Context(), "w"))(t)
@@ -31,8 +30,7 @@ func TestLockAllHoldsAllOrNone(t *testing.T) {
 		wants(t, all.Err(), ErrReleased)
 		wants(t, context.Cause(all.Context()), ErrReleased)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		all = need(LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...)))(t)
-		must(t, all.Unlock(t.Context()))
+		must(t, thenUnlock(LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...))))
 	})
 }
 
@@ -46,8 +44,7 @@ func TestLockAllEndsWithItsFirstLostPart(t *testing.T) {
 		wants(t, all.Err(), ErrLost)
 		wants(t, errorOf(b.TryLock(t.Context(), "y")), ErrNotAcquired)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		y := need(b.TryLock(t.Context(), "y"))(t)
-		must(t, y.Unlock(t.Context()))
+		must(t, thenUnlock(b.TryLock(t.Context(), "y")))
 	})
 }
 
@@ -93,8 +90,7 @@ func TestLockAllRefusesBadInput(t *testing.T) {
 	wants(t, errorOf(LockAll(t.Context(), []Part{{nil, "x"}})), ErrInvalid)
 	wants(t, errorOf(c.LockAll(t.Context(), "x", "")), ErrInvalidName)
 	wants(t, errorOf(LockAll(t.Context(), Parts(c, "x"), WithWait(-1))), ErrInvalid)
-	l := need(c.TryLock(t.Context(), "x"))(t)
-	must(t, l.Unlock(t.Context()))
+	must(t, thenUnlock(c.TryLock(t.Context(), "x")))
 }
 
 // Stores that are new are waited for, wherever Quorum stands among the parts.
@@ -221,12 +217,7 @@ func TestLockAllsInOppositeOrderMakeProgress(t *testing.T) {
 					if i == 1 {
 						order[0], order[1] = order[1], order[0]
 					}
-					l, err := LockAll(t.Context(), order, WithWait(time.Minute))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					check(t, l.Unlock(t.Context()))
+					check(t, thenUnlock(LockAll(t.Context(), order, WithWait(time.Minute))))
 				})
 			}
 			wg.Wait()
@@ -325,8 +316,7 @@ func TestLockAllRefusesInvalidParts(t *testing.T) {
 		}
 	}
 	wants(t, errorOf(c.LockAll(ctx, "x", "}")), ErrInvalidName)
-	l := need(c.LockAll(ctx, "x", "y", "z"))(t)
-	must(t, l.Unlock(ctx))
+	must(t, thenUnlock(c.LockAll(ctx, "x", "y", "z")))
 }
 
 // empty returns neither a lease nor an error, as a mock does that was told nothing.
@@ -344,8 +334,7 @@ func TestLockAllReportsAPartLostBeforeTheOthersWereAcquired(t *testing.T) {
 		wants(t, err, ErrUnavailable)
 		wants(t, err, ErrLost)
 		for _, n := range []string{"x", "y", "z"} {
-			l := need(c.TryLock(t.Context(), n))(t)
-			must(t, l.Unlock(t.Context()))
+			must(t, thenUnlock(c.TryLock(t.Context(), n)))
 		}
 	})
 }
@@ -357,8 +346,7 @@ func TestLockAllUnlockReleasesTheOtherPartsWhenSomeFail(t *testing.T) {
 		s.Occupy("x")
 		s.Delete("z")
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		l := need(c.TryLock(t.Context(), "y"))(t)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(c.TryLock(t.Context(), "y")))
 		wants(t, errorOf(c.TryLock(t.Context(), "x")), ErrWrongKind)
 	})
 }
@@ -414,14 +402,11 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 				}
 				wants(t, errorOf(wrapper{x.Locker}.TryLock(ctx, x.Name)), ErrNotAcquired)
 			}
-			l := need(polling.TryLock(all.Context(), "polling"))(t)
-			must(t, l.Unlock(ctx))
-			l = need(read.TryLock(all.Context(), "write"))(t)
-			must(t, l.Unlock(ctx))
+			must(t, thenUnlock(polling.TryLock(all.Context(), "polling")))
+			must(t, thenUnlock(read.TryLock(all.Context(), "write")))
 			must(t, all.Unlock(ctx))
 			for _, x := range p {
-				l := need(x.Locker.TryLock(ctx, x.Name))(t)
-				must(t, l.Unlock(ctx))
+				must(t, thenUnlock(x.Locker.TryLock(ctx, x.Name)))
 			}
 		}
 	})

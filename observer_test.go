@@ -102,8 +102,7 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 
 		l := c.CountDownLatch("latch")
 		l.TrySet(t.Context(), 1)
-		open := make(chan error)
-		go func() { open <- l.Wait(who("e")) }()
+		open := later(func() error { return l.Wait(who("e")) })
 		expect("latch latch waiting, e")
 		l.CountDown(t.Context())
 		<-open

@@ -139,8 +139,7 @@ func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 		must(t, l.Err())
 		must(t, l.Context().Err())
 		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
-		other := need(b.Lock(t.Context(), "y"))(t)
-		must(t, other.Unlock(t.Context()))
+		must(t, thenUnlock(b.Lock(t.Context(), "y")))
 
 		stores[4].SetDown(errGone)
 		start := time.Now()
@@ -155,8 +154,7 @@ func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 			stores[i].SetDown(nil)
 		}
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
-		m := need(b.Lock(t.Context(), "x", WithWait(time.Minute)))(t)
-		must(t, m.Unlock(t.Context()))
+		must(t, thenUnlock(b.Lock(t.Context(), "x", WithWait(time.Minute))))
 	})
 }
 
@@ -208,8 +206,7 @@ func TestQuorumEntersAgainAndExcludesOthers(t *testing.T) {
 		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
-		m = need(b.TryLock(t.Context(), "x"))(t)
-		must(t, m.Unlock(t.Context()))
+		must(t, thenUnlock(b.TryLock(t.Context(), "x")))
 	})
 }
 
@@ -419,14 +416,7 @@ func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 		}
 		l := need(a.Lock(t.Context(), "x"))(t)
 		b, _ := open()
-		got := make(chan error)
-		go func() {
-			m, err := b.Lock(t.Context(), "x")
-			if err == nil {
-				err = m.Unlock(t.Context())
-			}
-			got <- err
-		}()
+		got := later(func() error { return thenUnlock(b.Lock(t.Context(), "x")) })
 		time.Sleep(5 * time.Second)
 		for _, i := range []int{1, 2, 4} {
 			stores[i].SetDown(errGone)
@@ -527,8 +517,7 @@ func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 		}
 		for _, opt := range []ClientOption{WithRejoinDelay(time.Minute), WithRejoinDelay(0)} {
 			b, _ := open(opt)
-			l := need(b.Lock(t.Context(), "x", WithLease(31*time.Second)))(t)
-			must(t, l.Unlock(t.Context()))
+			must(t, thenUnlock(b.Lock(t.Context(), "x", WithLease(31*time.Second))))
 		}
 	})
 	var clients []*Client

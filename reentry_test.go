@@ -16,14 +16,7 @@ func TestReentryIsForTheInnermostLeaseOnly(t *testing.T) {
 	outer := need(c.Lock(t.Context(), "x"))(t)
 	inner := need(c.Lock(outer.Context(), "x"))(t)
 	wants(t, errorOf(c.TryLock(outer.Context(), "x")), ErrNotAcquired)
-	turn := make(chan error, 1)
-	go func() {
-		l, err := c.Lock(outer.Context(), "x")
-		if err == nil {
-			err = l.Unlock(context.Background())
-		}
-		turn <- err
-	}()
+	turn := later(func() error { return thenUnlock(c.Lock(outer.Context(), "x")) })
 	must(t, inner.Unlock(t.Context()))
 	must(t, <-turn)
 	kept := context.WithoutCancel(outer.Context())

@@ -144,19 +144,9 @@ func TestAWaiterWhoseGrantLacksReplicasReportsIt(t *testing.T) {
 			c := on(t, s)
 			l := need(c.Locker(fair, NonReentrant()))(t)
 			held := need(l.Lock(t.Context(), "n"))(t)
-			got, then := make(chan error, 1), make(chan error, 1)
-			go func() {
-				_, err := l.Lock(t.Context(), "n", WithReplicas(1, time.Second))
-				got <- err
-			}()
+			got := later(func() error { return errorOf(l.Lock(t.Context(), "n", WithReplicas(1, time.Second))) })
 			synctest.Wait()
-			go func() {
-				l, err := l.Lock(t.Context(), "n")
-				if err == nil {
-					err = l.Unlock(t.Context())
-				}
-				then <- err
-			}()
+			then := later(func() error { return thenUnlock(l.Lock(t.Context(), "n")) })
 			synctest.Wait()
 			must(t, held.Unlock(t.Context()))
 			if err := <-got; !errors.Is(err, ErrNotReplicated) {
@@ -203,18 +193,14 @@ func TestSlowReplicasDelayNoOtherCall(t *testing.T) {
 		const many = 4 * 64
 		done := make(chan error, many)
 		for i := range many {
-			go func() {
-				_, err := c.Lock(t.Context(), fmt.Sprint(i), WithReplicas(1, time.Second))
-				done <- err
-			}()
+			go func() { done <- errorOf(c.Lock(t.Context(), fmt.Sprint(i), WithReplicas(1, time.Second))) }()
 		}
 		synctest.Wait()
 		if n := s.under.Load(); n != 64 {
 			t.Errorf("%d of them wait at once, want %d", n, 64)
 		}
 		began := time.Now()
-		l := need(c.Lock(t.Context(), "another"))(t)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(c.Lock(t.Context(), "another")))
 		if d := time.Since(began); d != 0 {
 			t.Errorf("another took %v", d)
 		}

@@ -111,8 +111,7 @@ func TestAWaiterWakesWhenAPermitOfItsClientExpires(t *testing.T) {
 		must(t, err)
 		go c.Acquire(t.Context(), WithLease(100*time.Millisecond)) // and never released
 		synctest.Wait()
-		second := make(chan error, 1)
-		go func() { _, err := c.Acquire(t.Context()); second <- err }()
+		second := later(func() error { return errorOf(c.Acquire(t.Context())) })
 		synctest.Wait()
 		must(t, long.Release(t.Context()))
 		select {

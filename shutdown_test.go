@@ -17,8 +17,7 @@ func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
 		short := need(c.Lock(t.Context(), "short"))(t)
 		long, err := c.Lock(t.Context(), "long")
 		must(t, err)
-		waiting := make(chan error, 1)
-		go func() { _, err := c.Lock(t.Context(), "long"); waiting <- err }()
+		waiting := later(func() error { return errorOf(c.Lock(t.Context(), "long")) })
 		go func() { time.Sleep(time.Minute); short.Unlock(t.Context()) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -90,8 +89,7 @@ func TestASecondShutdownEndsTheFirstsWaitForHandlers(t *testing.T) {
 		free := make(chan struct{})
 		c := on(t, memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
 		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(time.Hour))))
-		first := make(chan error, 1)
-		go func() { first <- c.Shutdown(context.Background()) }()
+		first := later(func() error { return c.Shutdown(context.Background()) })
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -149,12 +147,10 @@ func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
 	ctx := context.Background()
 	lease, err := a.Lock(ctx, "n")
 	must(t, err)
-	waiter := make(chan error, 1)
-	go func() { _, err := a.Lock(ctx, "n"); waiter <- err }()
+	waiter := later(func() error { return errorOf(a.Lock(ctx, "n")) })
 	<-in
 	must(t, lease.Unlock(ctx))
-	closed := make(chan error, 1)
-	go func() { closed <- a.Shutdown(ctx) }()
+	closed := later(func() error { return a.Shutdown(ctx) })
 	<-a.engine.Probe().Closing()
 	close(goOn)
 	if err := <-waiter; !errors.Is(err, ErrClosed) {
@@ -180,11 +176,7 @@ func TestShutdownWithdrawsTheClaimsOfWaitingWriters(t *testing.T) {
 			read := a.RW().Read
 			write := b.RW().Write
 			held := need(read.Lock(t.Context(), "x"))(t)
-			w := make(chan error, 1)
-			go func() {
-				_, err := write.Lock(context.Background(), "x")
-				w <- err
-			}()
+			w := later(func() error { return errorOf(write.Lock(context.Background(), "x")) })
 			synctest.Wait()
 			must(t, b.Shutdown(t.Context()))
 			wants(t, <-w, ErrClosed)
@@ -210,15 +202,10 @@ func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
 		}
 		b.hook("TakeCount", late)
 		b.hook("Acquire", late)
-		took, locked := make(chan error, 1), make(chan error, 1)
-		go func() { took <- c.CountingSemaphore("s").Acquire(context.Background(), 3) }()
-		go func() {
-			_, err := c.Lock(context.Background(), "l")
-			locked <- err
-		}()
+		took := later(func() error { return c.CountingSemaphore("s").Acquire(context.Background(), 3) })
+		locked := later(func() error { return errorOf(c.Lock(context.Background(), "l")) })
 		synctest.Wait()
-		down := make(chan error, 1)
-		go func() { down <- c.Shutdown(context.Background()) }()
+		down := later(func() error { return c.Shutdown(context.Background()) })
 		time.Sleep(3 * time.Second)
 		close(slow)
 		wants(t, <-took, ErrClosed)
@@ -243,16 +230,14 @@ func TestAReaderReentersDuringShutdown(t *testing.T) {
 		read, write := c.RW().Read, c.RW().Write
 		r := need(read.Lock(t.Context(), "x"))(t)
 		w := need(write.Lock(t.Context(), "y"))(t)
-		down := make(chan error, 1)
-		go func() { down <- c.Shutdown(context.Background()) }()
+		down := later(func() error { return c.Shutdown(context.Background()) })
 		synctest.Wait()
 		for _, h := range []struct {
 			l    Locker
 			name string
 			from *Lease
 		}{{read, "x", r}, {read, "y", w}, {write, "y", w}} {
-			l := need(h.l.Lock(h.from.Context(), h.name))(t)
-			must(t, l.Unlock(t.Context()))
+			must(t, thenUnlock(h.l.Lock(h.from.Context(), h.name)))
 		}
 		wants(t, errorOf(read.Lock(t.Context(), "x")), ErrClosed)
 		must(t, errors.Join(r.Unlock(t.Context()), w.Unlock(t.Context()), <-down))
@@ -270,7 +255,7 @@ func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
 		b.hook("AddCount", unanswered)
 		errs := make(chan error, 4)
 		go func() { errs <- c.CountDownLatch("l").Wait(context.Background()) }()
-		go func() { _, err := c.CountDownLatch("l").Count(context.Background()); errs <- err }()
+		go func() { errs <- errorOf(c.CountDownLatch("l").Count(context.Background())) }()
 		go func() { errs <- c.CountingSemaphore("s").AddPermits(context.Background(), 1) }()
 		go func() { errs <- c.CountingSemaphore("s").Release(context.Background(), 1) }()
 		synctest.Wait()
@@ -294,8 +279,7 @@ func TestAnUnlockThatShutdownEndsReportsErrClosed(t *testing.T) {
 		c := on(t, b)
 		l := need(c.Lock(t.Context(), "x"))(t)
 		b.hook("Release", unanswered)
-		unlocked := make(chan error, 1)
-		go func() { unlocked <- l.Unlock(context.Background()) }()
+		unlocked := later(func() error { return l.Unlock(context.Background()) })
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -29,11 +29,9 @@ func TestAFreeLockIsAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 		defer c.Close()
 		for _, wait := range []time.Duration{time.Nanosecond, 5 * time.Millisecond, 15 * time.Millisecond} {
 			lease := need(c.Lock(t.Context(), "x", WithWait(wait)))(t)
-			again := need(c.Lock(lease.Context(), "x", WithWait(wait)))(t)
-			must(t, again.Unlock(t.Context()))
+			must(t, thenUnlock(c.Lock(lease.Context(), "x", WithWait(wait))))
 			must(t, lease.Unlock(t.Context()))
-			all := need(LockAll(t.Context(), Parts(c, "a", "b"), WithWait(wait)))(t)
-			must(t, all.Unlock(t.Context()))
+			must(t, thenUnlock(LockAll(t.Context(), Parts(c, "a", "b"), WithWait(wait))))
 		}
 	})
 }
@@ -250,12 +248,7 @@ func TestABurstOfCallersIsSentWithinTheInFlightLimitAndDelaysNoRenewal(t *testin
 		var wg sync.WaitGroup
 		for i := range 1000 {
 			wg.Go(func() {
-				l, err := c.Lock(t.Context(), fmt.Sprint(i))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				check(t, l.Unlock(t.Context()))
+				check(t, thenUnlock(c.Lock(t.Context(), fmt.Sprint(i))))
 			})
 		}
 		synctest.Wait()
@@ -367,16 +360,14 @@ func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {
 		}()
 		synctest.Wait()
 		first, leave := context.WithCancel(ctx)
-		left, got := make(chan error, 1), make(chan error, 1)
-		go func() { _, err := c.Lock(first, "n"); left <- err }()
+		left := later(func() error { return errorOf(c.Lock(first, "n")) })
 		synctest.Wait()
-		go func() { _, err := c.Lock(ctx, "n"); got <- err }()
+		got := later(func() error { return errorOf(c.Lock(ctx, "n")) })
 		time.Sleep(250 * time.Millisecond) // else nothing is sent
 		must(t, lease.Unlock(ctx))
 		lease = <-next
 		time.Sleep(250 * time.Millisecond)
-		unlocked := make(chan error, 1)
-		go func() { unlocked <- lease.Unlock(ctx) }()
+		unlocked := later(func() error { return lease.Unlock(ctx) })
 		<-sent
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) {
