@@ -29,7 +29,7 @@ func TestAcquisitionsOfUnknownOutcomeAreCompensatedRarely(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		if releases < 20 || releases > 40 {
-			t.Errorf("%d releases in the ten minutes of the lease, want one each half minute and some at the beginning", releases)
+			t.Errorf("%d releases in the ten minutes of the lease, want one each half minute and some at first", releases)
 		}
 	})
 }

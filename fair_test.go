@@ -21,11 +21,6 @@ func fairKind(t *testing.T, c *Client) Locker {
 	return f
 }
 
-type answered struct {
-	lease *Lease
-	err   error
-}
-
 // dead has the store believe that an owner waits that cannot be told.
 func dead(t *testing.T, s *memory.Store, owner string) {
 	t.Helper()
@@ -48,20 +43,17 @@ func TestAPlaceInAFairQueueIsKeptForHours(t *testing.T) {
 		first, err := lockers[0].Lock(t.Context(), "x")
 		must(t, err)
 		var order []int
-		var waiting []<-chan answered
+		var waiting []waiter
 		for i := range 12 {
-			waiting = append(waiting, queued(lockers[i%3], t.Context()))
+			waiting = append(waiting, queued(t.Context(), lockers[i%3], "x"))
 		}
 		done := make(chan struct{})
 		for i, w := range waiting {
 			go func() {
-				a := <-w
-				if a.err != nil {
-					t.Error(a.err)
-				}
+				lease := w.lease(t)
 				order = append(order, i)
 				time.Sleep(20 * time.Minute)
-				check(t, a.lease.Unlock(context.Background()))
+				check(t, lease.Unlock(context.Background()))
 				done <- struct{}{}
 			}()
 		}
@@ -89,7 +81,7 @@ func TestAFairWaiterTakesTheLockWhenADeadHoldersLeaseIsOver(t *testing.T) {
 		_, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
 		must(t, err)
 		start := time.Now()
-		first := queued(f, t.Context())
+		first := queued(t.Context(), f, "x")
 		if a := <-first; a.err != nil || time.Since(start) > time.Minute+10*time.Millisecond {
 			t.Errorf("%v after %v", a.err, time.Since(start))
 		}
@@ -104,7 +96,7 @@ func TestDeadWaitersDelayAFairWaiterBySecondsOnly(t *testing.T) {
 		start := time.Now()
 		dead(t, s, "dead:1")
 		dead(t, s, "dead:2")
-		w := queued(f, t.Context())
+		w := queued(t.Context(), f, "x")
 		if a := <-w; a.err != nil || time.Since(start) > time.Minute+2*backend.Absence+10*time.Millisecond {
 			t.Errorf("%v after %v", a.err, time.Since(start))
 		}
@@ -138,11 +130,9 @@ func TestNothingIsKeptOfAnUnusedFairLock(t *testing.T) {
 		for range 40 {
 			l, err := fairKind(t, a).Lock(t.Context(), "x")
 			must(t, err)
-			w := queued(fairKind(t, b), t.Context())
+			w := queued(t.Context(), fairKind(t, b), "x")
 			must(t, l.Unlock(t.Context()))
-			got := <-w
-			must(t, got.err)
-			must(t, got.lease.Unlock(t.Context()))
+			must(t, w.lease(t).Unlock(t.Context()))
 		}
 		if n := b.engine.Probe().Snapshot().Watches; n == 0 || n > 2*16+2 {
 			t.Errorf("%d topics are watched", n)
@@ -167,17 +157,16 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 		} {
 			l, err := c.Lock(t.Context(), "x")
 			must(t, err)
-			w := queued(f, t.Context())
+			w := queued(t.Context(), f, "x")
 			start := time.Now()
 			release(l)
-			a := <-w
-			must(t, a.err)
+			lease := w.lease(t)
 			if d := time.Since(start); d > 0 {
 				t.Errorf("%s: served %v after it", name, d)
 			}
 			plain := later(func() error { return thenUnlock(c.Lock(t.Context(), "x")) })
 			synctest.Wait()
-			must(t, a.lease.Unlock(t.Context()))
+			must(t, lease.Unlock(t.Context()))
 			must(t, <-plain)
 			if d := time.Since(start); d > 0 {
 				t.Errorf("%s: the plain waiter was served %v after it", name, d)
@@ -240,7 +229,7 @@ func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T)
 		_, err := holder.Lock(t.Context(), "x", WithLease(11500*time.Millisecond))
 		must(t, err)
 		start := time.Now()
-		w := queued(fairKind(t, c), t.Context(), WithLease(10*time.Second))
+		w := queued(t.Context(), fairKind(t, c), "x", WithLease(10*time.Second))
 
 		// At 1 s one request is lost sight of; it arrives at 10.9 s.
 		arrives := make(chan struct{})
@@ -265,9 +254,7 @@ func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T)
 		time.Sleep(9900*time.Millisecond - time.Since(start.Add(time.Second)))
 		b.Delete("x") // no client is told
 		close(arrives)
-		got := <-w
-		must(t, got.err)
-		<-got.lease.Context().Done()
+		<-w.lease(t).Context().Done()
 		if s, err := holder.Inspect(t.Context(), "x"); err != nil || !s.Held {
 			t.Errorf("it was believed in until %v, when the store had let it go: %+v, %v", time.Since(start), s, err)
 		}
@@ -284,7 +271,7 @@ func TestAFairWaiterLeavesTheQueueThoughAnOldOutcomeIsUnknown(t *testing.T) {
 		l, err := holder.Lock(t.Context(), "x", WithLease(time.Hour))
 		must(t, err)
 		ctx, leave := context.WithCancel(t.Context())
-		w := queued(fairKind(t, c), ctx)
+		w := queued(ctx, fairKind(t, c), "x")
 		lost := false
 		b.hook("Fair.Acquire", func(c *call) error {
 			if !lost {
@@ -298,11 +285,10 @@ func TestAFairWaiterLeavesTheQueueThoughAnOldOutcomeIsUnknown(t *testing.T) {
 		time.Sleep(time.Minute)
 		leave()
 		wants(t, (<-w).err, context.Canceled)
-		next := queued(fairKind(t, on(t, b)), t.Context())
+		next := queued(t.Context(), fairKind(t, on(t, b)), "x")
 		start := time.Now()
 		must(t, l.Unlock(t.Context()))
-		a := <-next
-		must(t, a.err)
+		next.lease(t)
 		if d := time.Since(start); d > 0 {
 			t.Errorf("the next was served after %v", d)
 		}
@@ -315,20 +301,18 @@ func TestAFairWaiterWithoutABoundIsInTheQueue(t *testing.T) {
 		holder := open()
 		l, err := holder.Lock(t.Context(), "x")
 		must(t, err)
-		first := queued(fairKind(t, open()), t.Context(), WithWait(math.MaxInt64))
-		second := queued(fairKind(t, open()), t.Context(), WithWait(math.MaxInt64))
+		first := queued(t.Context(), fairKind(t, open()), "x", WithWait(math.MaxInt64))
+		second := queued(t.Context(), fairKind(t, open()), "x", WithWait(math.MaxInt64))
 		time.Sleep(50 * time.Hour)
-		third := queued(fairKind(t, open()), t.Context())
+		third := queued(t.Context(), fairKind(t, open()), "x")
 		must(t, l.Unlock(t.Context()))
 		synctest.Wait()
-		for i, w := range []<-chan answered{first, second, third} {
+		for i, w := range []waiter{first, second, third} {
 			synctest.Wait()
 			if len(w) == 0 {
 				t.Fatalf("waiter %d is not the next", i)
 			}
-			a := <-w
-			must(t, a.err)
-			must(t, a.lease.Unlock(t.Context()))
+			must(t, w.lease(t).Unlock(t.Context()))
 		}
 	})
 }
@@ -342,11 +326,10 @@ func TestAPlainWaiterIsServedWhenAllFairWaitersAreDead(t *testing.T) {
 		l, err := f.Lock(t.Context(), "x", WithLease(time.Hour))
 		must(t, err)
 		dead(t, s, "dead:1")
-		plain := queued(open(), t.Context())
+		plain := queued(t.Context(), open(), "x")
 		start := time.Now()
 		must(t, l.Unlock(t.Context()))
-		a := <-plain
-		must(t, a.err)
+		plain.lease(t)
 		if d := time.Since(start); d > 0 {
 			t.Errorf("served %v after the release", d)
 		}

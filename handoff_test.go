@@ -26,39 +26,21 @@ func counter(t *testing.T, opts ...ClientOption) (*Client, *spy) {
 	return on(t, s, opts...), s
 }
 
-// got is what a Lock in the background came to.
-type got struct {
-	*Lease
-	error
-}
-
-// behind has a Lock wait, within a bubble.
-func behind(ctx context.Context, l Locker, opts ...Option) <-chan got {
-	ch := make(chan got, 1)
-	go func() {
-		lease, err := l.Lock(ctx, "n", opts...)
-		ch <- got{lease, err}
-	}()
-	synctest.Wait()
-	return ch
-}
-
 func TestALockIsHandedOffWithoutACommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := counter(t)
 		other := on(t, s.Store)
 		lease := need(c.Lock(t.Context(), "n"))(t)
 		const n = 3 * 32
-		var waiting []<-chan got
+		var waiting []waiter
 		for range n {
-			waiting = append(waiting, behind(t.Context(), c))
+			waiting = append(waiting, queued(t.Context(), c, "n"))
 		}
 		changes(s)
 		for i, w := range waiting {
 			before := lease.Context()
 			must(t, lease.Unlock(t.Context()))
-			next := <-w
-			must(t, next.error)
+			next := w.lease(t)
 			if before.Err() == nil || !errors.Is(lease.Err(), ErrReleased) {
 				t.Fatalf("%d holds while its predecessor's lease has not ended: %v", i, lease.Err())
 			}
@@ -70,7 +52,7 @@ func TestALockIsHandedOffWithoutACommand(t *testing.T) {
 				t.Fatalf("a second Unlock: %v", err)
 			}
 			must(t, next.Err())
-			lease = next.Lease
+			lease = next
 		}
 		// No call waited when the first came, and it is passed on once; after each command then as often as some
 		// wait, 32 times at most.
@@ -137,14 +119,13 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 					l = x.next(c)
 				}
 				lease := x.hold(t, c)
-				next := behind(ctx, l, x.opts...)
+				next := queued(ctx, l, "n", x.opts...)
 				changes(s)
 				if x.then != nil {
 					x.then(t, c, lease)
 				}
 				must(t, lease.Unlock(ctx))
-				after := <-next
-				must(t, after.error)
+				after := next.lease(t)
 				if sent := changes(s); sent != x.sent {
 					t.Errorf("%d commands, want %d", sent, x.sent)
 				}
@@ -161,13 +142,12 @@ func TestALeaseThatWasHandedOffEndsWithItsRecord(t *testing.T) {
 		c, s := counter(t, WithWatchdogTimeout(timeout))
 		began := time.Now()
 		lease := need(c.Lock(t.Context(), "n"))(t)
-		next := behind(t.Context(), c)
+		next := queued(t.Context(), c, "n")
 		s.hook("Renew", func(*call) error { return &backend.Fault{Err: errGone, Temporary: true} })
 		time.Sleep(250*time.Millisecond - time.Millisecond)
 		changes(s)
 		must(t, lease.Unlock(t.Context()))
-		after := <-next
-		must(t, after.error)
+		after := next.lease(t)
 		if sent := changes(s); sent != 0 {
 			t.Fatalf("%d commands", sent)
 		}
@@ -189,11 +169,10 @@ func TestALeaseThatWasHandedOffIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := counter(t)
 		lease := need(c.Lock(t.Context(), "n"))(t)
-		next := behind(t.Context(), c)
+		next := queued(t.Context(), c, "n")
 		changes(s)
 		must(t, lease.Unlock(t.Context()))
-		after := <-next
-		must(t, after.error)
+		after := next.lease(t)
 		time.Sleep(5 * DefaultWatchdogTimeout)
 		must(t, after.Err())
 		must(t, after.Unlock(t.Context()))
@@ -211,11 +190,7 @@ func TestALockHandedOffToAWaiterThatLeavesIsReleased(t *testing.T) {
 		other := on(t, store)
 		lease := need(c.Lock(t.Context(), "n"))(t)
 		ctx, leave := context.WithCancel(t.Context())
-		waiter := make(chan got, 1)
-		go func() {
-			l, err := c.Lock(ctx, "n")
-			waiter <- got{l, err}
-		}()
+		w := begin(ctx, c, "n")
 		for !waits(c) {
 			time.Sleep(10 * time.Microsecond)
 		}
@@ -227,10 +202,10 @@ func TestALockHandedOffToAWaiterThatLeavesIsReleased(t *testing.T) {
 			}
 		})
 		both.Wait()
-		if w := <-waiter; w.error == nil {
-			must(t, w.Unlock(t.Context()))
-		} else if !errors.Is(w.error, context.Canceled) {
-			t.Fatal(w.error)
+		if got := <-w; got.err == nil {
+			must(t, got.Unlock(t.Context()))
+		} else if !errors.Is(got.err, context.Canceled) {
+			t.Fatal(got.err)
 		}
 		must(t, thenUnlock(other.Lock(t.Context(), "n", WithWait(10*time.Second))))
 		must(t, c.Close())

@@ -15,9 +15,8 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// These tests run in a bubble: hours pass in no time, and a step that should
-// not wait is seen to take none.
-
+// bubble runs a test in a bubble, where hours pass in no time, and a step that should not wait is seen to take none.
+// The clients that open makes have one store.
 func bubble(t *testing.T, f func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -33,6 +32,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// wants ends the test unless err is target.
 func wants(t *testing.T, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
@@ -68,19 +68,20 @@ func on(t testing.TB, b backend.Backend, opts ...ClientOption) *Client {
 	return c
 }
 
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
+// newClient returns a client of a store of its own.
 func newClient(t *testing.T, opts ...ClientOption) *Client {
 	t.Helper()
-	c := on(t, memory.New(), opts...)
-	t.Cleanup(func() { c.Close() })
-	return c
+	return on(t, memory.New(), opts...)
 }
 
+// recorder returns a logger, and what it has logged, by line.
 func recorder() (*slog.Logger, func() []string) {
 	var mu sync.Mutex
 	var b bytes.Buffer
@@ -136,8 +137,6 @@ func (deaf) Changed(backend.Topic) {}
 
 func (deaf) ChangedAll() {}
 
-// Bugs of the kinds besides the plain lock that were, as in regress_test.go.
-
 // counted is a spy with the kinds that count, fair and read-write locks.
 func counted() *spy {
 	return spyOn(memory.New(), "ReadWrite Fair Semaphores CountDownLatches CountingSemaphores", nil)
@@ -163,4 +162,35 @@ func later[T any](f func() T) <-chan T {
 	ch := make(chan T, 1)
 	go func() { ch <- f() }()
 	return ch
+}
+
+// waiter is a Lock that was called meanwhile.
+type waiter <-chan answer
+
+type answer struct {
+	*Lease
+	err error
+}
+
+// begin calls Lock.
+func begin(ctx context.Context, l Locker, name string, opts ...Option) waiter {
+	return later(func() answer {
+		lease, err := l.Lock(ctx, name, opts...)
+		return answer{lease, err}
+	})
+}
+
+// queued calls Lock, in a bubble, and returns when it waits.
+func queued(ctx context.Context, l Locker, name string, opts ...Option) waiter {
+	w := begin(ctx, l, name, opts...)
+	synctest.Wait()
+	return w
+}
+
+// lease waits for the lock, which must be granted.
+func (w waiter) lease(t *testing.T) *Lease {
+	t.Helper()
+	a := <-w
+	must(t, a.err)
+	return a.Lease
 }

@@ -98,7 +98,9 @@ func TestAZeroLeaseHoldsNothing(t *testing.T) {
 
 // A lease that ends as Lock was asked is no warning.
 func TestALeaseThatEndsAsAskedIsNotLoggedAsAWarning(t *testing.T) {
-	for name, opt := range map[string]Option{"WithLease": WithLease(time.Second), "WithMaxHold": WithMaxHold(time.Minute)} {
+	for name, opt := range map[string]Option{
+		"WithLease": WithLease(time.Second), "WithMaxHold": WithMaxHold(time.Minute),
+	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				log, lines := recorder()

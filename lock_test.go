@@ -45,13 +45,13 @@ func TestInvalidArgumentsAreRefusedWithARemedy(t *testing.T) {
 		{"lease and max hold", lock("x", WithLease(time.Second), WithMaxHold(time.Second)), ErrInvalid, "WithMaxHold"},
 		{"tiny max hold", lock("x", WithMaxHold(1)), ErrInvalid, "WithMaxHold(1ns)"},
 		{"nil option", lock("x", nil), ErrInvalid, "nil Option"},
-		{"nil context", func() error { _, err := c.Lock(nil, "x"); return err }(), ErrInvalid, "context.Background"}, //nolint:staticcheck // the point
-		{"nil backend", func() error { _, err := New(nil); return err }(), ErrInvalid, "memory.New()"},
-		{"empty id", func() error { _, err := New(memory.New(), WithID("")); return err }(), ErrInvalid, "WithID"},
-		{"short watchdog", func() error { _, err := New(memory.New(), WithWatchdogTimeout(1)); return err }(), ErrInvalid, "1s"},
+		{"nil context", errorOf(c.Lock(nil, "x")), ErrInvalid, "context.Background"}, //nolint:staticcheck // the point
+		{"nil backend", errorOf(New(nil)), ErrInvalid, "memory.New()"},
+		{"empty id", errorOf(New(memory.New(), WithID(""))), ErrInvalid, "WithID"},
+		{"short watchdog", errorOf(New(memory.New(), WithWatchdogTimeout(1))), ErrInvalid, "1s"},
 		{"nil lease", (*Lease)(nil).Unlock(t.Context()), ErrNotHeld, "nil"},
 		{"nil Locker", Do(t.Context(), nil, "x", func(context.Context) error { return nil }), ErrInvalid, "nil"},
-		{"inspect nothing", func() error { _, err := c.Inspect(t.Context(), ""); return err }(), ErrInvalidName, "empty"},
+		{"inspect nothing", errorOf(c.Inspect(t.Context(), "")), ErrInvalidName, "empty"},
 	} {
 		if !errors.Is(tt.err, tt.is) || !strings.Contains(tt.err.Error(), tt.says) {
 			t.Errorf("%s: %v", tt.what, tt.err)
@@ -167,15 +167,9 @@ func TestForceUnlockEndsNoLeaseGrantedAfterIt(t *testing.T) {
 			return err
 		}}))
 		must(t, errorOf(on(t, st).Lock(t.Context(), "x")))
-		got := make(chan *Lease, 1)
-		go func() {
-			l, err := c.Lock(t.Context(), "x")
-			check(t, err)
-			got <- l
-		}()
-		synctest.Wait()
+		got := queued(t.Context(), c, "x")
 		must(t, errorOf(c.ForceUnlock(t.Context(), "x")))
-		l := <-got
+		l := got.lease(t)
 		time.Sleep(time.Second)
 		must(t, l.Err())
 	})

@@ -24,7 +24,11 @@ func (f *fake) Lock(ctx context.Context, name string, _ ...Option) (*Lease, erro
 		ctx = context.WithValue(context.Background(), fakeKey{}, name)
 	}
 	ctx, f.lose = context.WithCancelCause(ctx)
-	return NewLease(ctx, name, func(ctx context.Context) error { f.unlocked++; f.under = ctx.Err(); return f.failure }), nil
+	return NewLease(ctx, name, func(ctx context.Context) error {
+		f.unlocked++
+		f.under = ctx.Err()
+		return f.failure
+	}), nil
 }
 
 func (f *fake) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {

@@ -60,7 +60,8 @@ func TestALongWaitForAHolderOfTheSameClientIsLogged(t *testing.T) {
 func TestALongNameFloodsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		client := on(t, memory.New(), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		all := slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})
+		client := on(t, memory.New(), WithLogger(slog.New(all)))
 		lease := need(client.Lock(context.Background(), "line\nfeed"+strings.Repeat("x", 60_000), WithLease(MinLease)))(t)
 		<-lease.Context().Done()
 		synctest.Wait()

@@ -44,10 +44,12 @@ func (j *journal) observer() Observer {
 	return Observer{
 		Waiting: func(e WaitingEvent) { j.add("%s %s waiting, %v", e.Kind, e.Name, e.Context.Value(callerKey{})) },
 		Acquired: func(e AcquiredEvent) {
-			j.add("%s %s acquired: lease %d, holds %d, contended %v, %v", e.Kind, e.Name, e.Lease, e.Holds, e.Contended, e.Context.Value(callerKey{}))
+			j.add("%s %s acquired: lease %d, holds %d, contended %v, %v",
+				e.Kind, e.Name, e.Lease, e.Holds, e.Contended, e.Context.Value(callerKey{}))
 		},
 		NotAcquired: func(e NotAcquiredEvent) {
-			j.add("%s %s not acquired: lease %d, contended %v, not acquired %v", e.Kind, e.Name, e.Lease, e.Contended, errors.Is(e.Err, ErrNotAcquired))
+			j.add("%s %s not acquired: lease %d, contended %v, not acquired %v",
+				e.Kind, e.Name, e.Lease, e.Contended, errors.Is(e.Err, ErrNotAcquired))
 		},
 		Renewed: func(e RenewedEvent) { j.add("%s %s renewed", e.Kind, e.Name) },
 		Lost: func(e LostEvent) {
@@ -76,7 +78,8 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 		}
 		outer := need(c.Lock(who("a"), "n", WithLease(time.Minute)))(t)
 		inner := need(c.Lock(outer.Context(), "n", WithLease(time.Minute)))(t)
-		expect("lock n acquired: lease 1, holds 1, contended false, a", "lock n acquired: lease 2, holds 2, contended false, a")
+		expect("lock n acquired: lease 1, holds 1, contended false, a",
+			"lock n acquired: lease 2, holds 2, contended false, a")
 
 		c.TryLock(who("b"), "n")
 		expect("lock n not acquired: lease 0, contended false, not acquired true")
@@ -87,7 +90,8 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 		inner.Unlock(t.Context())
 		outer.Unlock(t.Context())
 		third := <-got
-		expect("lock n released: lease 2, <nil>", "lock n released: lease 1, <nil>", "lock n acquired: lease 3, holds 1, contended true, c")
+		expect("lock n released: lease 2, <nil>", "lock n released: lease 1, <nil>",
+			"lock n acquired: lease 3, holds 1, contended true, c")
 		time.Sleep(2 * time.Second)
 		expect("lock n lost: lease 3, true")
 		if third.Unlock(t.Context()); len(j.take()) != 1 {
@@ -98,7 +102,8 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 		w := need(write.Lock(who("d"), "rw"))(t)
 		time.Sleep(11 * time.Second)
 		w.Unlock(t.Context())
-		expect("write rw acquired: lease 4, holds 1, contended false, d", "write rw renewed", "write rw released: lease 4, <nil>")
+		expect("write rw acquired: lease 4, holds 1, contended false, d",
+			"write rw renewed", "write rw released: lease 4, <nil>")
 
 		l := c.CountDownLatch("latch")
 		l.TrySet(t.Context(), 1)
@@ -196,14 +201,9 @@ func TestTheEventsOfAReentryHaveOneKind(t *testing.T) {
 		fair := need(c.Locker(Fair()))(t)
 		outer := need(c.Lock(t.Context(), "n"))(t)
 		inner := need(c.Lock(outer.Context(), "n"))(t)
-		got := make(chan *Lease)
-		go func() {
-			l := need(fair.Lock(outer.Context(), "n"))(t)
-			got <- l
-		}()
-		synctest.Wait() // it waits for its turn
+		got := queued(outer.Context(), fair, "n") // it waits for its turn
 		must(t, inner.Unlock(t.Context()))
-		l := <-got
+		l := got.lease(t)
 		must(t, l.Unlock(t.Context()))
 		must(t, outer.Unlock(t.Context()))
 		g.check(t)

@@ -11,21 +11,6 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-func TestReentryIsForTheInnermostLeaseOnly(t *testing.T) {
-	c := newClient(t)
-	outer := need(c.Lock(t.Context(), "x"))(t)
-	inner := need(c.Lock(outer.Context(), "x"))(t)
-	wants(t, errorOf(c.TryLock(outer.Context(), "x")), ErrNotAcquired)
-	turn := later(func() error { return thenUnlock(c.Lock(outer.Context(), "x")) })
-	must(t, inner.Unlock(t.Context()))
-	must(t, <-turn)
-	kept := context.WithoutCancel(outer.Context())
-	must(t, outer.Unlock(t.Context()))
-	other := need(c.TryLock(t.Context(), "x"))(t)
-	wants(t, errorOf(c.TryLock(kept, "x")), ErrNotAcquired)
-	must(t, other.Unlock(t.Context()))
-}
-
 func TestReentryNeverShortensTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()

@@ -108,7 +108,7 @@ func TestALeaseOfFixedLengthIsVerified(t *testing.T) {
 }
 
 // A record that was deleted is noticed then, and not at the first renewal.
-func TestALeaseThatIsNotConfirmedIsLost(t *testing.T) {
+func TestALeaseWhoseGrantIsNotVerifiedIsLost(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		s.gone = true
 		l := need(c.Lock(t.Context(), "n"))(t)
@@ -123,16 +123,10 @@ func TestALeaseThatIsNotConfirmedIsLost(t *testing.T) {
 func TestALeaseThatWasHandedOffIsVerified(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		first := need(c.Lock(t.Context(), "n"))(t)
-		got := make(chan *Lease)
-		go func() {
-			l, err := c.Lock(t.Context(), "n")
-			check(t, err)
-			got <- l
-		}()
-		synctest.Wait()
+		got := queued(t.Context(), c, "n")
 		time.Sleep(100 * time.Millisecond)
 		must(t, first.Unlock(t.Context()))
-		second := <-got
+		second := got.lease(t)
 		if took := time.Since(s.begun); took != 100*time.Millisecond {
 			t.Fatalf("passed on after %v", took)
 		}

@@ -151,7 +151,8 @@ func TestAPollingWaitersBoundedWaitEndsWithNotAcquired(t *testing.T) {
 		must(t, errorOf(other.Lock(t.Context(), "x")))
 		polling := need(c.Locker(Polling(time.Millisecond)))(t)
 		for i := range 50 {
-			wants(t, errorOf(polling.Lock(t.Context(), "x", WithWait(100*time.Millisecond+time.Duration(i)*time.Millisecond/7))), ErrNotAcquired)
+			wait := 100*time.Millisecond + time.Duration(i)*time.Millisecond/7
+			wants(t, errorOf(polling.Lock(t.Context(), "x", WithWait(wait))), ErrNotAcquired)
 		}
 		time.Sleep(time.Second) // the last command's answer comes to no caller
 		synctest.Wait()
@@ -186,12 +187,7 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 		polling := need(b.Locker(Polling(10 * time.Millisecond)))(t)
 		before := drawn(t, b)
 		l := need(a.Lock(t.Context(), "x"))(t)
-		got := make(chan *Lease)
-		go func() {
-			l, err := polling.Lock(t.Context(), "x")
-			check(t, err)
-			got <- l
-		}()
+		got := begin(t.Context(), polling, "x")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if b.engine.Probe().Snapshot().Watches != 0 {
@@ -202,7 +198,7 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 		}
 		must(t, l.Unlock(t.Context()))
 		start := time.Now()
-		m := <-got
+		m := got.lease(t)
 		if d := time.Since(start); d > time.Second {
 			t.Errorf("noticed the release after %v", d)
 		}
@@ -386,15 +382,4 @@ func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {
 			t.Error("the second sleeps for ever")
 		}
 	})
-}
-
-// queued has a call wait for the fair lock x, and returns when it has its place.
-func queued(f Locker, ctx context.Context, opts ...Option) <-chan answered {
-	ch := make(chan answered, 1)
-	go func() {
-		l, err := f.Lock(ctx, "x", opts...)
-		ch <- answered{l, err}
-	}()
-	synctest.Wait()
-	return ch
 }
