@@ -14,8 +14,8 @@ import (
 // failed is a hook of a call that may have had its effect, and that another is not to repeat.
 func failed(*call) error { return &backend.Fault{Err: errGone, MayHaveRun: true} }
 
-// After an outage the acquisitions of unknown outcome are looked for again and again, as long as they
-// could take effect: often at first, then rarely.
+// After an outage, acquisitions of unknown outcome are compensated as long as they could take effect: often at
+// first, then rarely.
 func TestAcquisitionsOfUnknownOutcomeAreCompensatedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		releases := 0
@@ -115,7 +115,7 @@ func TestAFairAcquisitionOfUnknownOutcomeIsCompensatedWithinATwentiethOfItsLease
 	})
 }
 
-// It concerns rule 9 of the suite.
+// See rule 9 of package backendtest.
 func TestAnAbandonedGrantIsReleasedHoweverLongTheStoreIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()

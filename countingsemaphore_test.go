@@ -13,7 +13,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// It concerns rule 8 of the suite.
+// See rule 8 of package backendtest.
 func TestAWaiterForOnePermitIsServedWhenTheWaiterForTwoLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		sem := open().CountingSemaphore("x")
@@ -37,7 +37,7 @@ func TestAWaiterForOnePermitIsServedWhenTheWaiterForTwoLeaves(t *testing.T) {
 	})
 }
 
-// It concerns rule 9 of the suite.
+// See rule 9 of package backendtest.
 func TestAnAcquireOfUnknownOutcomeIsCancelledOnceTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -131,7 +131,7 @@ func TestCountsRefuseContextsThatAreNilOrOver(t *testing.T) {
 	}
 }
 
-// It concerns rule 11 of the suite.
+// See rule 11 of package backendtest.
 func TestAClientWithTheIDOfAnEarlierOneDoesNotGetItsReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()

@@ -218,7 +218,7 @@ func TestRandomCallersAndCalleesExcludeEachOther(t *testing.T) {
 	}
 }
 
-// What a client keeps of tenures that entered under another goes with them: names and owners are many.
+// A client keeps nothing of a tenure that entered under another and has ended.
 func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

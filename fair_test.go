@@ -21,7 +21,7 @@ func fairKind(t *testing.T, c *Client) Locker {
 	return f
 }
 
-// dead has the store believe that an owner waits that cannot be told.
+// dead enrols an owner that does not answer.
 func dead(t *testing.T, s *memory.Store, owner string) {
 	t.Helper()
 	x := need(s.Open(new(engine.Engine).Handler()))(t)
@@ -116,7 +116,7 @@ func TestAFairWaitersBoundedWaitEndsWithTheRemainingLease(t *testing.T) {
 		}
 		wants(t, errorOf(f.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
-		_, err = f.TryLock(t.Context(), "x") // the dead one is before
+		_, err = f.TryLock(t.Context(), "x") // the dead owner is first
 		wants(t, err, ErrNotAcquired)
 		time.Sleep(backend.Absence)
 		synctest.Wait()
@@ -195,7 +195,7 @@ func TestKindsOfFairLocks(t *testing.T) {
 	wants(t, errorOf(without.Locker(Fair())), ErrInvalid)
 }
 
-// Waiters of a fair lock leave at the same cost however many there are.
+// Waiters of a fair lock leave at the same cost, however many there are.
 func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := on(t, memory.New())
@@ -219,9 +219,9 @@ func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 	})
 }
 
-// The lease of a fair lock counted from the request that was answered, though one sent earlier,
-// which took longer than a lease, had got it: the holder believed in it for longer than the store.
-// It concerns rule 2 of the suite.
+// The lease of a fair lock once counted from the request that was answered, though an earlier one, which took
+// longer than a lease, had acquired it: the holder kept its lease longer than the store did.
+// See rule 2 of package backendtest.
 func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := counted()
@@ -231,7 +231,7 @@ func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T)
 		start := time.Now()
 		w := queued(t.Context(), fairKind(t, c), "x", WithLease(10*time.Second))
 
-		// At 1 s one request is lost sight of; it arrives at 10.9 s.
+		// The request of 1 s is delayed; it arrives at 10.9 s.
 		arrives := make(chan struct{})
 		lost := false
 		b.hook("Fair.Acquire", func(c *call) error {
@@ -252,7 +252,7 @@ func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T)
 			t.Fatal("it did not ask")
 		}
 		time.Sleep(9900*time.Millisecond - time.Since(start.Add(time.Second)))
-		b.Delete("x") // no client is told
+		b.Delete("x") // without a message
 		close(arrives)
 		<-w.lease(t).Context().Done()
 		if s, err := holder.Inspect(t.Context(), "x"); err != nil || !s.Held {
@@ -261,9 +261,9 @@ func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T)
 	})
 }
 
-// Where an outcome was unknown, and a long time had passed since, a place was not given up: its
-// channel is still listened for, so it is told of each release, for minutes.
-// It concerns rule 9 of the suite.
+// After an unknown outcome a long time ago, a waiter once did not leave the queue: its client still subscribes, so
+// releases went to it for minutes.
+// See rule 9 of package backendtest.
 func TestAFairWaiterLeavesTheQueueThoughAnOldOutcomeIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := counted()
@@ -295,7 +295,7 @@ func TestAFairWaiterLeavesTheQueueThoughAnOldOutcomeIsUnknown(t *testing.T) {
 	})
 }
 
-// A wait that no duration can be rounded up from was none: the waiter had no place.
+// A wait near the largest duration once overflowed to none: the waiter was not in the queue.
 func TestAFairWaiterWithoutABoundIsInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder := open()
@@ -317,9 +317,8 @@ func TestAFairWaiterWithoutABoundIsInTheQueue(t *testing.T) {
 	})
 }
 
-// The first of a fair queue being dead, and no waiter behind it, waiters for the plain
-// lock were not told of a release.
-// It concerns rule 8 of the suite.
+// With a dead waiter alone in the fair queue, a release once woke no plain waiter.
+// See rule 8 of package backendtest.
 func TestAPlainWaiterIsServedWhenAllFairWaitersAreDead(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		f := fairKind(t, open())

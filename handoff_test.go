@@ -16,10 +16,10 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// changes is how many commands that change a lock were sent since it was last asked.
+// changes counts the commands that change a lock, since the last count.
 func changes(s *spy) int { return s.take("Acquire", "Serve", "Release", "SetHolds") }
 
-// counter is a client, and what counts its commands.
+// counter returns a client and the spy that counts its commands.
 func counter(t *testing.T, opts ...ClientOption) (*Client, *spy) {
 	t.Helper()
 	s := spyOn(memory.New(), "Queue", nil)
@@ -54,8 +54,8 @@ func TestALockIsHandedOffWithoutACommand(t *testing.T) {
 			must(t, next.Err())
 			lease = next
 		}
-		// No call waited when the first came, and it is passed on once; after each command then as often as some
-		// wait, 32 times at most.
+		// The first tenure began without waiters and is handed off once. Each later tenure is handed off once a
+		// waiter, 32 times at most.
 		if sent, want := changes(s), (n-1+32)/(32+1); sent != want {
 			t.Errorf("%d commands for %d handoffs, want %d", sent, n, want)
 		}
@@ -67,7 +67,7 @@ func TestALockIsHandedOffWithoutACommand(t *testing.T) {
 	})
 }
 
-// Where the store's word on o's lease is not enough for the next, it is asked.
+// A waiter that needs other terms than those of the holder's lease costs a command.
 func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 	ctx := context.Background()
 	lock := func(opts ...Option) func(*testing.T, *Client) *Lease {
@@ -105,7 +105,7 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 			must(t, thenUnlock(c.Lock(l.Context(), "n")))
 		}, sent: 3},
 		"lent": {then: func(t *testing.T, c *Client, l *Lease) {
-			l.held().(*lease.Hold).Tenure.Lent.Store(true) // as Delegations does; it is not handed over at all
+			l.held().(*lease.Hold).Tenure.Lent.Store(true) // as Delegations does; then no handoff happens
 		}, sent: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,8 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 	}
 }
 
-// Rule 2: whom the lock was passed on to has what is left of the lease, by the clock of the request that got it.
+// After a local handoff the lease has what is left of the tenure, counted from the request that acquired it
+// (rule 2 of the suite).
 func TestALeaseThatWasHandedOffEndsWithItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 10 * time.Second
@@ -164,7 +165,7 @@ func TestALeaseThatWasHandedOffEndsWithItsRecord(t *testing.T) {
 	})
 }
 
-// It is renewed as if it had been acquired, by whichever tenure holds it.
+// A lease that was handed off is renewed like one that was acquired.
 func TestALeaseThatWasHandedOffIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := counter(t)
@@ -182,7 +183,7 @@ func TestALeaseThatWasHandedOffIsRenewed(t *testing.T) {
 	})
 }
 
-// What was passed on to a waiter that left at that moment is free again.
+// The lock is free again when its waiter leaves at the moment of the handoff.
 func TestALockHandedOffToAWaiterThatLeavesIsReleased(t *testing.T) {
 	for i := range 50 {
 		store := memory.New()
@@ -213,7 +214,7 @@ func TestALockHandedOffToAWaiterThatLeavesIsReleased(t *testing.T) {
 	}
 }
 
-// Many come, leave, try, enter again; three clients.
+// Calls of three clients wait, leave, try and re-enter at random.
 func TestLocalHandoffsUnderLoadExcludeEachOther(t *testing.T) {
 	store := memory.New()
 	var clients []*Client

@@ -86,7 +86,7 @@ func TestAContextMadeAfterTheLeaseEndedHasTheCauseOfItsEnd(t *testing.T) {
 	})
 }
 
-// A mock may return one.
+// A mock may return a zero Lease.
 func TestAZeroLeaseHoldsNothing(t *testing.T) {
 	var l Lease
 	if _, fenced := l.Token(); l.Name() != "" || fenced || l.Context().Err() == nil {
@@ -96,7 +96,7 @@ func TestAZeroLeaseHoldsNothing(t *testing.T) {
 	wants(t, l.Unlock(context.Background()), ErrNotHeld)
 }
 
-// A lease that ends as Lock was asked is no warning.
+// The end of a lease that its options ask for is no warning.
 func TestALeaseThatEndsAsAskedIsNotLoggedAsAWarning(t *testing.T) {
 	for name, opt := range map[string]Option{
 		"WithLease": WithLease(time.Second), "WithMaxHold": WithMaxHold(time.Minute),

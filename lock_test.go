@@ -93,7 +93,7 @@ func TestDo(t *testing.T) {
 	must(t, thenUnlock(c.TryLock(t.Context(), "x")))
 }
 
-// Do tells of a loss beside what fn returned.
+// Do reports a loss beside the error of fn.
 func TestDoReportsALossBesideTheErrorOfTheFunction(t *testing.T) {
 	errMine := errors.New("mine")
 	for name, of := range map[string]func(ctx context.Context) error{
@@ -126,7 +126,7 @@ func TestDoReportsALossBesideTheErrorOfTheFunction(t *testing.T) {
 	}
 }
 
-// Do tells of a loss that only Unlock finds out.
+// Do reports a loss that only Unlock finds.
 func TestDoReportsALossThatUnlockFinds(t *testing.T) {
 	errMine := errors.New("mine")
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
@@ -141,7 +141,7 @@ func TestDoReportsALossThatUnlockFinds(t *testing.T) {
 	})
 }
 
-// It concerns rule 1 of the suite.
+// See rule 1 of package backendtest.
 func TestAClientWithTheIDOfAnEarlierOneDoesNotHoldItsLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
@@ -175,7 +175,7 @@ func TestForceUnlockEndsNoLeaseGrantedAfterIt(t *testing.T) {
 	})
 }
 
-// Time spent waiting for a slot of the in-flight limiter was counted as time of the lease.
+// The wait for a slot of the in-flight limiter was once part of the lease.
 func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var slow atomic.Bool
@@ -197,7 +197,7 @@ func TestALeaseCountsFromWhenItsRequestIsSentAndNotFromTheWaitForASlot(t *testin
 }
 
 // Rule 11: a lost reply of an Unlock is no failure, also where it was awaited for as long as a client library waits.
-// It concerns rule 11 of the suite.
+// See rule 11 of package backendtest.
 func TestAReleaseThatTimedOutIsRepeatedWhileTheCallerWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		n := 0
@@ -212,7 +212,7 @@ func TestAReleaseThatTimedOutIsRepeatedWhileTheCallerWaits(t *testing.T) {
 	})
 }
 
-// A store that lets callers leave; its first question fails after its caller has left.
+// The store lets callers leave; its first request fails after its caller has left.
 func TestAnAcquisitionWhoseCallerHasLeftIsNotRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		asked := 0

@@ -53,7 +53,7 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 					p[0], p[2] = p[2], p[0]
 				}
 				all := need(LockAll(ctx, p))(t)
-				// Its context carries all, wherever the other comes from.
+				// The context carries all leases, wherever the context of the other Locker comes from.
 				if v := all.Context().Value(fakeKey{}); loose && v != "f" {
 					t.Errorf("the context carries %v", v)
 				}
@@ -69,7 +69,7 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 				x := need(c.LockAll(ctx, "x", "y"))(t)
 				must(t, x.Unlock(ctx))
 
-				// It ends when either ends.
+				// The lease ends when either part ends.
 				for _, mine := range []bool{true, false} {
 					f.failure = nil
 					all = need(LockAll(ctx, p))(t)
@@ -85,11 +85,11 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 				}
 			}
 		}
-		// A refusal gives back what was had, and is waited for first.
+		// A refusal releases what was acquired; LockAll then begins with the part that refused.
 		f := &fake{refusals: 1}
 		all := need(LockAll(ctx, append(Parts(c, "x", "y"), Part{f, "f"})))(t)
 		must(t, all.Unlock(ctx))
-		// One that is given back when the caller has left is released all the same.
+		// A part is released though the caller has left.
 		f = &fake{}
 		held := need(c.Lock(ctx, "y"))(t)
 		gone, cancel := context.WithCancel(ctx)

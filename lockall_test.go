@@ -47,7 +47,7 @@ func TestLockAllEndsWithItsFirstLostPart(t *testing.T) {
 	})
 }
 
-// Stores that are new are waited for, wherever Quorum stands among the parts.
+// LockAll waits for stores that are new, wherever Quorum stands among the parts.
 func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	for name, at := range map[string]int{"first": 0, "last": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	}
 }
 
-// wantCommands checks how many commands for several locks, and for one, were sent since it last did.
+// wantCommands checks how many commands for several locks, and for one, were sent since the last check.
 func wantCommands(t *testing.T, b *spy, what string, all, one int) {
 	t.Helper()
 	a, o := b.take("AcquireAll", "ReleaseAll"), b.take("Acquire", "Release", "Fair.Acquire", "Fair.Release")
@@ -111,7 +111,7 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 		must(t, l.Err())
 		must(t, l.Unlock(ctx))
 		switch x.what {
-		case "a wrapper": // its lease is the client's own, and goes along
+		case "a wrapper": // its lease is the client's own, and joins the batch
 			wantCommands(t, b, x.what+", Unlock", 1, 0)
 		default:
 			wantCommands(t, b, x.what+", Unlock", x.all, x.one)
@@ -135,12 +135,12 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	wants(t, errorOf(LockAll(l.Context(), []Part{{fenced, "f"}, {c, "z"}})), ErrInvalid)
 	must(t, inner.Unlock(ctx))
 	must(t, l.Unlock(ctx))
-	l, err := c.TryLock(ctx, "z") // not kept
+	l, err := c.TryLock(ctx, "z") // which was released
 	must(t, err)
 	must(t, l.Unlock(ctx))
 }
 
-// wrapper is a Locker of the application's.
+// wrapper is a Locker that an application wrote.
 type wrapper struct{ Locker }
 
 // step is a Locker whose every call takes a millisecond, as over a network.
@@ -158,8 +158,7 @@ func (s step) TryLock(ctx context.Context, name string, opts ...Option) (*Lease,
 	return l, err
 }
 
-// Two calls that want the same parts in opposite order, at the same pace, would take them from
-// each other for ever.
+// Two calls that want the same parts in opposite order, at the same pace, could refuse each other for ever.
 func TestLockAllsInOppositeOrderMakeProgress(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		for range 20 {

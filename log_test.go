@@ -14,7 +14,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// What concerns many leases is one line a second, with their number.
+// An event of many leases is one line a second, with their number.
 func TestTheLogHasOneLineASecondForManyLeases(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		log, lines := recorder()
@@ -56,7 +56,7 @@ func TestALongWaitForAHolderOfTheSameClientIsLogged(t *testing.T) {
 	})
 }
 
-// What the log says of a name that another party chose.
+// A name may be chosen by another party; a long one is cut.
 func TestALongNameFloodsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

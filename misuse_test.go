@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// A Client that New did not make says so, and does not panic.
+// A Client that New did not make returns ErrInvalid from each call, and does not panic.
 func TestAClientThatNewDidNotMakeIsInvalid(t *testing.T) {
 	t.Run("zero", func(t *testing.T) { invalidClient(t, new(Client)) })
 	t.Run("nil", func(t *testing.T) { invalidClient(t, nil) })
@@ -87,7 +87,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 	}
 }
 
-// A backend that panics, and whose caller recovers, leaves no place at the gate taken.
+// A backend that panics, and whose caller recovers, leaves no slot of the in-flight limiter taken.
 func TestABackendThatPanicsTakesNoSlot(t *testing.T) {
 	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error { panic("a hook of the client library") }}))
 	for range 3 {
@@ -105,7 +105,7 @@ func TestABackendThatPanicsTakesNoSlot(t *testing.T) {
 	}
 }
 
-// A backend that panics in a repeated question, on a caller that cannot leave, left its slot twice: it hung.
+// A backend that panics in a repeated request, of a caller that cannot leave, once freed its slot twice, and hung.
 func TestABackendThatPanicsInARepeatedRequestFreesItsSlotOnce(t *testing.T) {
 	n := 0
 	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error {

@@ -20,7 +20,7 @@ import (
 // callerKey is the key of the caller's name.
 type callerKey struct{}
 
-// journal writes down what an observer is told.
+// journal records the events of an observer.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -70,7 +70,7 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			got := j.take()
-			slices.Sort(got) // what a release set free may be told before the release is
+			slices.Sort(got) // the event of the next grant may precede that of the release
 			slices.Sort(want)
 			if !slices.Equal(got, want) {
 				t.Errorf("got\n%q, want\n%q", got, want)
@@ -122,7 +122,7 @@ func TestAnObserverHearsOfTheGrantBeforeTheLoss(t *testing.T) {
 			var j journal
 			o := j.observer()
 			told := o.Acquired
-			o.Acquired = func(e AcquiredEvent) { time.Sleep(time.Second); told(e) } // an observer that is too slow
+			o.Acquired = func(e AcquiredEvent) { time.Sleep(time.Second); told(e) } // a slow observer
 			c := on(t, memory.New(), WithObserver(o))
 			if _, err := c.Lock(t.Context(), "n", WithLease(100*time.Millisecond)); err != nil {
 				t.Fatal(err)
@@ -201,7 +201,7 @@ func TestTheEventsOfAReentryHaveOneKind(t *testing.T) {
 		fair := need(c.Locker(Fair()))(t)
 		outer := need(c.Lock(t.Context(), "n"))(t)
 		inner := need(c.Lock(outer.Context(), "n"))(t)
-		got := queued(outer.Context(), fair, "n") // it waits for its turn
+		got := queued(outer.Context(), fair, "n") // it waits for the inner hold
 		must(t, inner.Unlock(t.Context()))
 		l := got.lease(t)
 		must(t, l.Unlock(t.Context()))
@@ -210,13 +210,13 @@ func TestTheEventsOfAReentryHaveOneKind(t *testing.T) {
 	})
 }
 
-// A LockAll that got its locks too late gives them back and goes on: it waits once more.
+// A LockAll that acquired its locks too late releases them and waits once more.
 func TestAnObserverHearsOnceOfEachWaitOfLockAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gauges
 		o := g.observer()
 		told, slow := o.Acquired, true
-		// The second lock's lease is over before its turn comes: the first was told as acquired.
+		// The second lock's lease ends before it is acquired: the observer has heard of the first grant by then.
 		o.Acquired = func(e AcquiredEvent) {
 			told(e)
 			if e.Name == "a" && slow {
@@ -246,7 +246,7 @@ func TestAnObserverHearsOnceOfEachWaitOfLockAll(t *testing.T) {
 	})
 }
 
-// A slow handler delays neither leases nor calls; what it cannot be told is counted in the log.
+// A slow handler delays neither leases nor calls; the log counts the events that were dropped.
 func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		log, lines := recorder()
@@ -280,7 +280,7 @@ func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
 	})
 }
 
-// A handler that ends its goroutine, as testing.T.FailNow does, ends no other's telling.
+// A handler that ends its goroutine, as testing.T.FailNow does, stops no other event.
 func TestAHandlerThatEndsItsGoroutineStopsNoOtherEvent(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		told := 0
@@ -300,7 +300,7 @@ func TestAHandlerThatEndsItsGoroutineStopsNoOtherEvent(t *testing.T) {
 	})
 }
 
-// An observer that does not return delays no acquisitions but its own.
+// A handler that does not return delays no acquisition but its own.
 func TestASlowAcquiredHandlerHoldsNoSlot(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		free := make(chan struct{})

@@ -35,7 +35,7 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 }
 
 // Stores are emptied, fail, come back and are slow at random, any number of them at a time: no
-// two leases ever live at one time. Without the rejoin delay this fails.
+// two leases ever live at one time. Without the rejoin delay this test fails.
 func TestQuorumAtRandomHasOneHolder(t *testing.T) {
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestQuorumOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T)
 	})
 }
 
-// A store that was locked again while it has no vote counts a little later only.
+// A part that was healed while its store has no vote counts only after a while.
 func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) {
 	for pause, lost := range map[time.Duration]bool{time.Second: true, 4 * time.Second: false} {
 		fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
@@ -299,7 +299,7 @@ func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) 
 			l := need(a.Lock(t.Context(), "x"))(t)
 			stores[0].SetDown(errGone)
 			stores[1].SetDown(errGone)
-			time.Sleep(31 * time.Second) // those parts are over
+			time.Sleep(31 * time.Second) // the leases of those parts have ended
 			must(t, l.Err())
 			stores[0].SetDown(nil)
 			stores[0].Flush()
@@ -307,7 +307,7 @@ func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) 
 				time.Sleep(100 * time.Millisecond)
 			}
 			time.Sleep(pause)
-			stores[2].Delete("x") // which is noticed at once
+			stores[2].Delete("x") // the client notices at once
 			synctest.Wait()
 			if got := l.Err() != nil; got != lost {
 				t.Errorf("a third store fails %v after one was locked again: %v", pause, l.Err())
@@ -409,7 +409,7 @@ func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 				t.Errorf("store %d was left with %d holds", i, n)
 			}
 		}
-		// A call that waits already sits it out, as long as a lease lives.
+		// A call that waits already outlasts the outage, as long as a lease lives.
 		for _, i := range []int{1, 2, 4} {
 			stores[i].SetDown(nil)
 		}
@@ -453,7 +453,7 @@ func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 	})
 }
 
-// What is left of a lost lease would otherwise stand in others' way until its Unlock.
+// The parts of a lost lease would otherwise block other processes until its Unlock.
 func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()

@@ -27,7 +27,7 @@ func TestReentryNeverShortensTheLease(t *testing.T) {
 	})
 }
 
-// It concerns rule 6 of the suite.
+// See rule 6 of package backendtest.
 func TestTwoHoldsUnlockedAtOnceAreBothUnlocked(t *testing.T) {
 	c := newClient(t)
 	for range 2000 {

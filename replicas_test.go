@@ -12,16 +12,16 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// copied is a store in memory that has replicas, of which it says what a test wants.
+// copied is a store in memory that reports replicas as a test wants.
 type copied struct {
 	*spy
-	takes time.Duration // that it waits for them
-	have  atomic.Int64  // how many it says have it
-	deaf  atomic.Int64  // how many releases yet do not arrive
-	under atomic.Int64  // acquisitions that wait
+	takes time.Duration // how long the replicas take
+	have  atomic.Int64  // how many replicas acknowledge
+	deaf  atomic.Int64  // how many releases more fail
+	under atomic.Int64  // acquisitions that wait for replicas
 }
 
-// wait waits for the replicas of what was granted, and tells how many have it.
+// wait waits for the replicas of a grant, and sets how many acknowledged it.
 func (s *copied) wait(granted bool, r backend.Replication, have *int) {
 	if !granted || r.Replicas == 0 {
 		return
@@ -115,7 +115,7 @@ func TestTheTimeThatReplicasTakeIsPartOfTheLease(t *testing.T) {
 	})
 }
 
-// What is given back is taken back until it is, and is no lease before.
+// A grant that lacks replicas is released until the store confirms it, and is no lease before.
 func TestALockThatLacksReplicasIsReleasedThoughReleasesAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCopied()
@@ -136,7 +136,7 @@ func TestALockThatLacksReplicasIsReleasedThoughReleasesAreLost(t *testing.T) {
 	})
 }
 
-// One that waited is told so as well, and does not wait on.
+// A waiter reports ErrNotReplicated too, and does not wait on.
 func TestAWaiterWhoseGrantLacksReplicasReportsIt(t *testing.T) {
 	for _, fair := range []LockerOption{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 	})
 }
 
-// Replicas that do not answer hold up calls that ask for them, and no others.
+// Replicas that do not answer delay calls with WithReplicas, and no others.
 func TestSlowReplicasDelayNoOtherCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCopied()

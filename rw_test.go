@@ -196,7 +196,7 @@ func TestReadersAndWritersLearnThatTheirRecordIsGone(t *testing.T) {
 		if d := time.Since(start); d > time.Second {
 			t.Errorf("after %v", d)
 		}
-		// Entering under what is gone is told as a loss.
+		// A re-entry whose record is gone reports a loss.
 		r = need(read.Lock(t.Context(), "z", WithLease(time.Hour)))(t)
 		s.SetDown(errors.New("deaf"))
 		s.Delete("z")
@@ -291,7 +291,7 @@ func TestAWriterThatNeverAskedWithdrawsNoClaim(t *testing.T) {
 
 // A writer whose lease was over went on keeping readers out where one that had entered under it
 // lived on.
-// It concerns rule 4 of the suite.
+// See rule 4 of package backendtest.
 func TestAWritersLeaseEndsThoughItsReaderLivesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		rw := open().RW()

@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// It concerns rule 3 of the suite.
+// See rule 3 of package backendtest.
 func TestPermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -40,7 +40,7 @@ func TestPermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 	})
 }
 
-// It concerns rule 4 of the suite.
+// See rule 4 of package backendtest.
 func TestWaitersGetPermitsThatExpireWithoutAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -73,7 +73,7 @@ func TestWaitersGetPermitsThatExpireWithoutAMessage(t *testing.T) {
 	})
 }
 
-// It concerns rule 12 of the suite.
+// See rule 12 of package backendtest.
 func TestPermitsEndAtOnceWhenTheStoreIsFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -101,7 +101,7 @@ func TestAPermitIsReleasedByItsIDWithANilContext(t *testing.T) {
 	must(t, c.Close())
 }
 
-// It concerns rule 8 of the suite.
+// See rule 8 of package backendtest.
 func TestAWaiterWakesWhenAPermitOfItsClientExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()

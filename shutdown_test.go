@@ -45,7 +45,7 @@ func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
 	})
 }
 
-// Shutdown has all told, and says so of a handler that does not return.
+// Shutdown delivers all events, and names a handler that does not return.
 func TestShutdownWaitsForHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var mu sync.Mutex
@@ -83,7 +83,7 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 	})
 }
 
-// A second Shutdown ends the waiting of the first also for handlers.
+// A second Shutdown also ends the first Shutdown's wait for handlers.
 func TestASecondShutdownEndsTheFirstsWaitForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -104,7 +104,7 @@ func TestASecondShutdownEndsTheFirstsWaitForHandlers(t *testing.T) {
 	})
 }
 
-// What is looked for rarely holds Shutdown up for a second all the same.
+// Shutdown waits a second for compensation, even if that is repeated rarely by then.
 func TestShutdownWaitsASecondForWhatIsCompensatedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed}))
@@ -118,7 +118,7 @@ func TestShutdownWaitsASecondForWhatIsCompensatedRarely(t *testing.T) {
 	})
 }
 
-// It concerns rule 14 of the suite.
+// See rule 14 of package backendtest.
 func TestShutdownReleasesNoLockThatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st, first := memory.New(), true
@@ -138,7 +138,7 @@ func TestShutdownReleasesNoLockThatIsHeld(t *testing.T) {
 	})
 }
 
-// A waiter that was handed the lock, and does not know it yet, gives it back when its client is closed.
+// A waiter that has been handed the lock, and does not know it yet, releases it when its client is closed.
 func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
 	store := memory.New()
 	in, goOn := make(chan struct{}), make(chan struct{})
@@ -165,9 +165,9 @@ func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
 	check(t, lease.Unlock(ctx))
 }
 
-// Shutdown did not wait for the withdrawal of a writer that it had sent away: fresh readers
-// were kept out for the watchdog timeout.
-// It concerns rule 14 of the suite.
+// Shutdown once returned before a writer had withdrawn its claim: new readers were kept out for the watchdog
+// timeout.
+// See rule 14 of package backendtest.
 func TestShutdownWithdrawsTheClaimsOfWaitingWriters(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -186,9 +186,8 @@ func TestShutdownWithdrawsTheClaimsOfWaitingWriters(t *testing.T) {
 	}
 }
 
-// What an acquisition took whose reply came late in a Shutdown was given up
-// without one attempt to give it back.
-// It concerns rule 14 of the suite.
+// A grant whose reply arrived late in a Shutdown was once not released at all.
+// See rule 14 of package backendtest.
 func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := counted()
@@ -221,9 +220,8 @@ func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
 	})
 }
 
-// Holders of a lock may enter it again while the client shuts down, so that they can
-// finish; readers could not.
-// It concerns rule 14 of the suite.
+// Holders may re-enter their lock while the client shuts down, so that they can finish; readers once could not.
+// See rule 14 of package backendtest.
 func TestAReaderReentersDuringShutdown(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
@@ -244,9 +242,8 @@ func TestAReaderReentersDuringShutdown(t *testing.T) {
 	})
 }
 
-// A waiter's answer was cut off by Shutdown where its context cannot end, and called the
-// store's failure.
-// It concerns rule 14 of the suite.
+// A call with a context that cannot end, when Shutdown ended it, once reported a failure of the store.
+// See rule 14 of package backendtest.
 func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := counted()
@@ -271,8 +268,8 @@ func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
 	})
 }
 
-// A release that Shutdown cut off was promised to be retried.
-// It concerns rule 14 of the suite.
+// An Unlock that Shutdown ended once promised a retry.
+// See rule 14 of package backendtest.
 func TestAnUnlockThatShutdownEndsReportsErrClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := counted()

@@ -11,7 +11,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// spy is a store in memory whose calls are counted, and which a test gets between.
+// spy is a store in memory that counts its calls; a test may hook each of them.
 type spy struct {
 	*memory.Store
 	// can lists the fields of [backend.Capabilities] that its sessions have, with spaces between them.
@@ -24,7 +24,8 @@ type spy struct {
 	sent  map[string]int
 }
 
-// hooks has what is called instead of a session's method, by the method's name.
+// hooks has functions that are called instead of methods of a session, by the method's name: "Acquire", or with
+// the kind where methods of two kinds share a name, "Fair.Acquire".
 type hooks map[string]func(*call) error
 
 // call is a call of a session's method, on its way to the store.
@@ -35,9 +36,10 @@ type call struct {
 	run            func(context.Context) error // makes the call and fills reply in
 }
 
+// spyOn returns a spy on s; can is as in spy.
 func spyOn(s *memory.Store, can string, h hooks) *spy { return &spy{Store: s, can: can, hooks: h} }
 
-// hook has f called instead of a method, from now on.
+// hook calls f instead of a method, from now on; a nil f ends that.
 func (b *spy) hook(op string, f func(*call) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +52,7 @@ func (b *spy) hook(op string, f func(*call) error) {
 	b.hooks = h
 }
 
-// take is how often the methods were called since it was last asked.
+// take counts the calls of the methods since the last count.
 func (b *spy) take(ops ...string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +78,8 @@ type spySession struct {
 	handler backend.Handler
 }
 
-// through makes a call by its hook, if it has one. What a hook runs after it returned an error comes to no caller.
+// through makes a call by its hook, if it has one. A hook may make the call after it has returned an error; the
+// reply then reaches no caller.
 func through[Q, R any](
 	s spySession, ctx context.Context, op string, q Q, do func(context.Context, Q) (R, error),
 ) (reply R, err error) {

@@ -14,11 +14,11 @@ import (
 
 const verifyAfter = 250 * time.Millisecond
 
-// unheard is a store that hears of a record's end only when it is asked after it, and says so.
+// unheard is a store that reports the end of a record only to a verification.
 type unheard struct {
 	begun time.Time
 	mu    sync.Mutex
-	asked []string // when, for how many, and for how long
+	asked []string // when, how many leases, and what lease time
 	gone  bool
 }
 
@@ -43,7 +43,7 @@ func (s *unheard) open(t *testing.T) *Client {
 	}}))
 }
 
-// told checks when the store was asked, since it was last checked.
+// told checks the verifications and renewals since the last check.
 func (s *unheard) told(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -61,8 +61,8 @@ func overUnheard(t *testing.T, test func(t *testing.T, c *Client, s *unheard)) {
 	})
 }
 
-// A tenure that still holds what the store granted a moment ago is asked after, once; those of one period together,
-// and without putting their renewals off.
+// A grant that is still held after a moment is verified once. Grants of one period are verified together, and their
+// renewals are not delayed.
 func TestAGrantIsVerifiedOnce(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		var leases []*Lease
@@ -93,7 +93,7 @@ func TestABriefLeaseIsNotVerified(t *testing.T) {
 	})
 }
 
-// One that is not renewed is confirmed as well, and runs out when it was to.
+// A lease that is not renewed is verified too, and ends at its time.
 func TestALeaseOfFixedLengthIsVerified(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		l := need(c.Lock(t.Context(), "n", WithLease(3*time.Second)))(t)
@@ -107,7 +107,7 @@ func TestALeaseOfFixedLengthIsVerified(t *testing.T) {
 	})
 }
 
-// A record that was deleted is noticed then, and not at the first renewal.
+// A deleted record is noticed at the verification, and not at the first renewal.
 func TestALeaseWhoseGrantIsNotVerifiedIsLost(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		s.gone = true
@@ -119,7 +119,7 @@ func TestALeaseWhoseGrantIsNotVerifiedIsLost(t *testing.T) {
 	})
 }
 
-// A waiter that goes on with the lease of another is confirmed in its place.
+// After a local handoff the waiter's lease is verified in place of the first.
 func TestALeaseThatWasHandedOffIsVerified(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		first := need(c.Lock(t.Context(), "n"))(t)
@@ -136,7 +136,7 @@ func TestALeaseThatWasHandedOffIsVerified(t *testing.T) {
 	})
 }
 
-// Renewals that are due soon go along with one that is due, whichever is to be confirmed meanwhile.
+// Renewals that are due soon share a batch with one that is due, whatever is to be verified meanwhile.
 func TestVerificationsDoNotSeparateRenewals(t *testing.T) {
 	overUnheard(t, func(t *testing.T, c *Client, s *unheard) {
 		lock := func(name string) {
@@ -150,7 +150,7 @@ func TestVerificationsDoNotSeparateRenewals(t *testing.T) {
 		}
 		time.Sleep(time.Until(s.begun.Add(9900 * time.Millisecond)))
 		s.told(t, "500ms: 5 for 0s")
-		lock("late") // to be confirmed at 10.25s
+		lock("late") // to be verified at 10.25s
 		time.Sleep(2 * time.Second)
 		s.told(t, "10s: 6 for 30s")
 	})

@@ -22,7 +22,7 @@ func far(s *memory.Store) backend.Backend {
 	return spyOn(s, "", hooks{"Acquire": delayed(20 * time.Millisecond)})
 }
 
-// A wait that is shorter than a round trip bounds waiting, and not the question.
+// WithWait bounds the time that a call waits, and not the round trip of its request.
 func TestAFreeLockIsAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := on(t, far(s))
@@ -57,8 +57,8 @@ func TestAHeldLockIsNotAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 	})
 }
 
-// A call that waits for another of its client, which asks, or which held the lock until just now, is not told
-// that the store does not answer.
+// A call behind another call of its client, which is asking or holds the lock, reports ErrNotAcquired and not
+// ErrUnavailable.
 func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"which asks": 0, "which holds": 27 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
 	}
 }
 
-// A store that does not answer is waited for a second, or as long as the caller's context lives.
+// A call waits a second for a store that does not answer, or until its context ends.
 func TestAStoreThatDoesNotAnswerEndsAShortWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		let := make(chan struct{})
@@ -142,7 +142,7 @@ func TestLocalWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// It concerns rule 13 of the suite.
+// See rule 13 of package backendtest.
 func TestAPollingWaitersBoundedWaitEndsWithNotAcquired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
@@ -159,7 +159,7 @@ func TestAPollingWaitersBoundedWaitEndsWithNotAcquired(t *testing.T) {
 	})
 }
 
-// It concerns rule 13 of the suite.
+// See rule 13 of package backendtest.
 func TestAStoreThatIsUnavailableFailsAllWaitersTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
@@ -207,7 +207,7 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 	})
 }
 
-// drawn is how many owners a client has drawn.
+// drawn returns how many owner ids a client has drawn.
 func drawn(t *testing.T, c *Client) int {
 	t.Helper()
 	id := c.engine.OwnerID()
@@ -215,11 +215,11 @@ func drawn(t *testing.T, c *Client) int {
 	return n
 }
 
-// gated is a store whose acquisitions take until they are let go.
+// gated is a store whose acquisitions wait until the test lets them through.
 type gated struct {
 	*spy
 	let       chan struct{}
-	now, most atomic.Int32 // how many are on their way, and were at most
+	now, most atomic.Int32 // how many are under way, and the most at one time
 }
 
 func newGated() *gated {
@@ -321,11 +321,11 @@ func BenchmarkErrWhileCallersLeave(b *testing.B) {
 	}
 }
 
-// The first waiter leaves while the release is on its way that was to hand the lock over to it, and the
-// client is put in line instead. The second then has a time at which it asks, whatever it hears.
+// The first waiter leaves while a release that names it is under way, and the client is enrolled instead. The
+// second waiter then asks at a recheck, though no message arrives.
 func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The store serves this client's waiter once, and then the queue, and does not tell: the subscription is
+		// The store serves this client's waiter once, and then the queue, without a message: the subscription is
 		// dead and does not show it.
 		sent, answer, handed := make(chan struct{}), make(chan struct{}), false
 		store := memory.New()
@@ -359,7 +359,7 @@ func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {
 		left := later(func() error { return errorOf(c.Lock(first, "n")) })
 		synctest.Wait()
 		got := later(func() error { return errorOf(c.Lock(ctx, "n")) })
-		time.Sleep(250 * time.Millisecond) // else nothing is sent
+		time.Sleep(250 * time.Millisecond) // otherwise no command is sent
 		must(t, lease.Unlock(ctx))
 		lease = <-next
 		time.Sleep(250 * time.Millisecond)
