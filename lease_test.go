@@ -10,16 +10,6 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-func TestNilLeaseHoldsNothing(t *testing.T) {
-	var l *Lease
-	if l.Name() != "" || l.Err() == nil || l.Context().Err() == nil {
-		t.Error("a nil lease pretends to hold")
-	}
-	if _, fenced := l.Token(); fenced {
-		t.Error("a nil lease has a token")
-	}
-}
-
 func TestStandInLease(t *testing.T) {
 	calls := 0
 	l := NewLease(t.Context(), "x", func(context.Context) error { calls++; return nil }, LeaseToken(7))
@@ -86,14 +76,15 @@ func TestAContextMadeAfterTheLeaseEndedHasTheCauseOfItsEnd(t *testing.T) {
 	})
 }
 
-// A mock may return a zero Lease.
-func TestAZeroLeaseHoldsNothing(t *testing.T) {
-	var l Lease
-	if _, fenced := l.Token(); l.Name() != "" || fenced || l.Context().Err() == nil {
-		t.Error("it holds something")
+// A mock may return a nil or a zero Lease.
+func TestANilOrZeroLeaseHoldsNothing(t *testing.T) {
+	for _, l := range []*Lease{nil, new(Lease)} {
+		if _, fenced := l.Token(); l.Name() != "" || fenced || l.Context().Err() == nil {
+			t.Error("it holds something")
+		}
+		wants(t, l.Err(), ErrNotHeld)
+		wants(t, l.Unlock(context.Background()), ErrNotHeld)
 	}
-	wants(t, l.Err(), ErrNotHeld)
-	wants(t, l.Unlock(context.Background()), ErrNotHeld)
 }
 
 // The end of a lease that its options ask for is no warning.
