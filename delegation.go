@@ -32,7 +32,7 @@ type Delegation struct {
 }
 
 // MaxDelegations is how many delegations a context gives and takes.
-const MaxDelegations = engine.MaxClaims
+const MaxDelegations = engine.MaxDelegations
 
 // Delegations returns delegations of the locks that ctx holds: of the live leases whose contexts ctx descends from,
 // of any [Client], innermost first, one for each client and name, at most [MaxDelegations]. They are of the reentrant
@@ -45,7 +45,7 @@ const MaxDelegations = engine.MaxClaims
 // by others, as an owner of its own in the store, one at a time; and their releases are not handed over within
 // the process.
 func Delegations(ctx context.Context) []Delegation {
-	inner := engine.Claims(ctx)
+	inner := engine.Delegations(ctx)
 	if len(inner) == 0 {
 		return nil
 	}
@@ -76,9 +76,9 @@ func Delegations(ctx context.Context) []Delegation {
 // Errors wrap [ErrInvalid]: a delegation that cannot be one, more than [MaxDelegations], or a backend that cannot do
 // it. It costs no command; to enter costs one, as Lock does, and Unlock one.
 func (c *Client) WithDelegations(ctx context.Context, delegations ...Delegation) (context.Context, error) {
-	inner := make([]engine.Claim, len(delegations))
+	inner := make([]engine.Delegation, len(delegations))
 	for i, x := range delegations {
-		inner[i] = engine.Claim(x)
+		inner[i] = engine.Delegation(x)
 	}
-	return c.inner().Adopt(ctx, inner)
+	return c.inner().WithDelegations(ctx, inner)
 }

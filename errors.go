@@ -36,7 +36,7 @@ var (
 	// ErrDelegationEnded is wrapped by the error of a Lock or TryLock under a delegation
 	// ([Client.WithDelegations]) whose hold has ended: it was unlocked or lost, or its time was over. Nothing
 	// was locked. To compete for the lock like any other call, lock it with a context without the delegation.
-	ErrDelegationEnded = fail.ClaimEnded
+	ErrDelegationEnded = fail.DelegationEnded
 )
 
 // Error is the error of every operation on a lock. It wraps one of the sentinels,

@@ -66,24 +66,18 @@ func TestTwoNamedLockersStartWorkAndStopWithNothingLeft(t *testing.T) {
 			defer nothingLeft(t, goleak.IgnoreCurrent())
 			var in two
 			options := fx.Options(x, fx.Invoke(func(got two) { in = got }))
-			if err := fx.ValidateApp(options); err != nil {
-				t.Errorf("ValidateApp: %v", err)
-			}
+			check.Done(t, fx.ValidateApp(options))
 			app := fxtest.New(t, options)
 			app.RequireStart()
 			ctx := context.Background()
 			lease := check.Value(in.Orders.Lock(ctx, "n")).In(t)
 			other := check.Value(in.Tenants.TryLock(ctx, "n")).In(t)
-			if _, err := in.Client.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-				t.Errorf("the client of the locker that holds it: %v", err)
-			}
+			check.Is(t, "the client of the locker that holds it", check.Err(in.Client.TryLock(ctx, "n")), mortise.ErrNotAcquired)
 			for _, l := range []*mortise.Lease{lease, other} {
 				check.Done(t, l.Unlock(ctx))
 			}
 			app.RequireStop()
-			if _, err := in.Orders.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrClosed) {
-				t.Errorf("after the stop: %v", err)
-			}
+			check.Is(t, "after the stop", check.Err(in.Orders.TryLock(ctx, "n")), mortise.ErrClosed)
 		})
 	}
 }
@@ -152,12 +146,8 @@ func TestAClientOfTheGraphStaysOpen(t *testing.T) {
 	)
 	app.RequireStart()
 	app.RequireStop()
-	if err := single.Ping(context.Background()).Err(); err != nil {
-		t.Errorf("go-redis: %v", err)
-	}
-	if err := other.Do(context.Background(), other.B().Ping().Build()).Error(); err != nil {
-		t.Errorf("rueidis: %v", err)
-	}
+	check.Done(t, single.Ping(context.Background()).Err())
+	check.Done(t, other.Do(context.Background(), other.B().Ping().Build()).Error())
 }
 
 func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
@@ -243,9 +233,8 @@ func TestAStopIsBoundedAndReleasesNothingUnderRunningWork(t *testing.T) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	if n, err := rdb.Exists(context.Background(), "n").Result(); n != 1 || err != nil {
-		t.Errorf("the record was removed (%d, %v) while the work may still run", n, err)
-	}
+	n, err := rdb.Exists(context.Background(), "n").Result()
+	check.ErrorIf(t, n != 1 || err != nil, "the record was removed (%d, %v) while the work may still run", n, err)
 }
 
 // Two applications on one store share locks; the store stays usable when one of them ends.
@@ -266,14 +255,11 @@ func TestAMemoryStoreOfTheGraphIsUsed(t *testing.T) {
 			first.RequireStart()
 			second.RequireStart()
 			lease := check.Value(a.TryLock(ctx, "n")).In(t)
-			if _, err := b.TryLock(ctx, "n"); !errors.Is(err, mortise.ErrNotAcquired) {
-				t.Errorf("the other application, while one holds it: %v", err)
-			}
+			check.Is(t, "the other application, while one holds it", check.Err(b.TryLock(ctx, "n")), mortise.ErrNotAcquired)
 			check.Done(t, lease.Unlock(ctx))
 			first.RequireStop()
-			if _, err := b.TryLock(ctx, "n", mortise.WithLease(time.Minute)); err != nil {
-				t.Errorf("the other application, after one has stopped: %v", err)
-			}
+			_, err := b.TryLock(ctx, "n", mortise.WithLease(time.Minute))
+			check.ErrorIf(t, err != nil, "the other application, after one has stopped: %v", err)
 			down, cancel := context.WithCancel(ctx)
 			cancel()
 			second.Stop(down) // does not wait for the lease

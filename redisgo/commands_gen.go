@@ -279,7 +279,7 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 
 // AcquireFenced sends [scripts.AcquireFencedSource].
 func (c *commands) AcquireFenced(
-	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs,
+	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireFencedArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.AcquireFencedSource, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock,
 		k.Token, a.Owner, millis(a.Lease))
@@ -328,26 +328,30 @@ func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, er
 }
 
 // LatchSet sends [scripts.LatchSetSource].
-func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchSetArgs) (int64, error) {
+func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchSetKeys, a redisproto.LatchSetArgs) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.LatchSetSource, "evalsha", scripts.LatchSetSHA, "2", k.Latch, k.Once,
 		a.Count, millis(a.Keep), a.Publish)
 }
 
 // LatchCountDown sends [scripts.LatchCountDownSource].
-func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
+func (c *commands) LatchCountDown(
+	ctx context.Context, k redisproto.LatchCountDownKeys, a redisproto.LatchCountDownArgs,
+) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.LatchCountDownSource, "evalsha", scripts.LatchCountDownSHA, "2", k.Latch,
 		k.Once, millis(a.Keep), a.Publish)
 }
 
 // LatchDelete sends [scripts.LatchDeleteSource].
-func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
+func (c *commands) LatchDelete(
+	ctx context.Context, k redisproto.LatchDeleteKeys, a redisproto.LatchDeleteArgs,
+) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.LatchDeleteSource, "evalsha", scripts.LatchDeleteSHA, "2", k.Latch,
 		k.Once, millis(a.Keep), a.Publish)
 }
 
 // SemaphoreSet sends [scripts.SemaphoreSetSource].
 func (c *commands) SemaphoreSet(
-	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+	ctx context.Context, k redisproto.SemaphoreSetKeys, a redisproto.SemaphoreSetArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.SemaphoreSetSource, "evalsha", scripts.SemaphoreSetSHA, "3", k.Semaphore,
 		k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
@@ -363,7 +367,7 @@ func (c *commands) SemaphoreTake(
 
 // SemaphoreCancel sends [scripts.SemaphoreCancelSource].
 func (c *commands) SemaphoreCancel(
-	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+	ctx context.Context, k redisproto.SemaphoreCancelKeys, a redisproto.SemaphoreCancelArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.SemaphoreCancelSource, "evalsha", scripts.SemaphoreCancelSHA, "3",
 		k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
@@ -371,7 +375,7 @@ func (c *commands) SemaphoreCancel(
 
 // SemaphoreAdd sends [scripts.SemaphoreAddSource].
 func (c *commands) SemaphoreAdd(
-	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+	ctx context.Context, k redisproto.SemaphoreAddKeys, a redisproto.SemaphoreAddArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.SemaphoreAddSource, "evalsha", scripts.SemaphoreAddSHA, "3", k.Semaphore,
 		k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
@@ -379,7 +383,7 @@ func (c *commands) SemaphoreAdd(
 
 // SemaphoreDrain sends [scripts.SemaphoreDrainSource].
 func (c *commands) SemaphoreDrain(
-	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreDrainArgs,
+	ctx context.Context, k redisproto.SemaphoreDrainKeys, a redisproto.SemaphoreDrainArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.SemaphoreDrainSource, "evalsha", scripts.SemaphoreDrainSHA, "2",
 		k.Semaphore, k.Once, millis(a.Keep))
@@ -387,7 +391,7 @@ func (c *commands) SemaphoreDrain(
 
 // PermitsAcquire sends [scripts.PermitsAcquireSource].
 func (c *commands) PermitsAcquire(
-	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsAcquireArgs,
+	ctx context.Context, k redisproto.PermitsAcquireKeys, a redisproto.PermitsAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA, "3",
 		k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish)
@@ -395,7 +399,7 @@ func (c *commands) PermitsAcquire(
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
 func (c *commands) PermitsRelease(
-	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsReleaseArgs,
+	ctx context.Context, k redisproto.PermitsReleaseKeys, a redisproto.PermitsReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.PermitsReleaseSource, "evalsha", scripts.PermitsReleaseSHA, "3",
 		k.Permits, k.Timeouts, k.Channel, a.ID, a.Publish)
@@ -413,7 +417,7 @@ func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsR
 
 // PermitsCount sends [scripts.PermitsCountSource].
 func (c *commands) PermitsCount(
-	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsCountArgs,
+	ctx context.Context, k redisproto.PermitsCountKeys, a redisproto.PermitsCountArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.PermitsCountSource, "evalsha", scripts.PermitsCountSHA, "3", k.Permits,
 		k.Timeouts, k.Channel, a.Publish)
@@ -445,7 +449,7 @@ func (c *commands) ReadRelease(
 
 // ReadRenew sends [scripts.ReadRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) ReadRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
+	ctx context.Context, a redisproto.ReadRenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
 		sha: scripts.ReadRenewSHA, source: scripts.ReadRenewSource, nkeys: 2, nargs: 2,
@@ -465,7 +469,7 @@ func (c *commands) WriteAcquire(
 
 // WriteRelease sends [scripts.WriteReleaseSource].
 func (c *commands) WriteRelease(
-	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs,
+	ctx context.Context, k redisproto.WriteReleaseKeys, a redisproto.WriteReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.WriteReleaseSource, "evalsha", scripts.WriteReleaseSHA, "3", k.Lock,
 		k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
@@ -473,21 +477,21 @@ func (c *commands) WriteRelease(
 
 // RWForceRelease sends [scripts.RwForceReleaseSource].
 func (c *commands) RWForceRelease(
-	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ForceReleaseArgs,
+	ctx context.Context, k redisproto.RwForceReleaseKeys, a redisproto.RwForceReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.RwForceReleaseSource, "evalsha", scripts.RwForceReleaseSHA, "3", k.Lock,
 		k.Prefix, k.Channel, a.Publish)
 }
 
 // RWInspect sends [scripts.RwInspectSource].
-func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([]string, error) {
+func (c *commands) RWInspect(ctx context.Context, k redisproto.RwInspectKeys) ([]string, error) {
 	return eval(ctx, c, newStringsCmd, scripts.RwInspectSource, "evalsha", scripts.RwInspectSHA, "2", k.Lock,
 		k.Prefix)
 }
 
 // RWWithdraw sends [scripts.RwWithdrawSource].
 func (c *commands) RWWithdraw(
-	ctx context.Context, k redisproto.RWWithdrawKeys, a redisproto.RWWithdrawArgs,
+	ctx context.Context, k redisproto.RwWithdrawKeys, a redisproto.RwWithdrawArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.RwWithdrawSource, "evalsha", scripts.RwWithdrawSHA, "2", k.Writer,
 		k.Channel, a.Claimant, a.Publish)
@@ -525,14 +529,16 @@ func (c *commands) FairAcquire(
 
 // FairRelease sends [scripts.FairReleaseSource].
 func (c *commands) FairRelease(
-	ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs,
+	ctx context.Context, k redisproto.FairReleaseKeys, a redisproto.FairReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.FairReleaseSource, "evalsha", scripts.FairReleaseSHA, "4", k.Lock,
 		k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
 // FairLeave sends [scripts.FairLeaveSource].
-func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redisproto.FairLeaveArgs) (int64, error) {
+func (c *commands) FairLeave(
+	ctx context.Context, k redisproto.FairLeaveKeys, a redisproto.FairLeaveArgs,
+) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.FairLeaveSource, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue,
 		k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
 }
@@ -589,7 +595,7 @@ func (c *commands) DelegateRelease(
 
 // DelegateRenew sends [scripts.DelegateRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) DelegateRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
+	ctx context.Context, a redisproto.DelegateRenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.DelegateRenewItem]{
 		sha: scripts.DelegateRenewSHA, source: scripts.DelegateRenewSource, nkeys: 2, nargs: 2,

@@ -73,9 +73,11 @@ type Untracker interface {
 	Untracked() Commands
 }
 
-// What a subscription connection is, and hears: see package pubsub.
 type (
+	// Subscription is one connection that listens to channels.
 	Subscription = pubsub.Subscription
-	Events       = pubsub.Events
-	ShardEvents  = pubsub.ShardEvents
+	// Events is told what a Subscription hears, and that it was lost.
+	Events = pubsub.Events
+	// ShardEvents is Events of a connection to one node of a cluster with sharded pub/sub.
+	ShardEvents = pubsub.ShardEvents
 )

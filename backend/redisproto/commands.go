@@ -1,14 +1,9 @@
 package redisproto
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
-// Commands is one method per script, in an interface for each kind of lock. Adapters do not write
-// it: cmd/mortise-gen generates an implementation from this interface, the scripts' headers and the
-// client's profile.
-//
+//go:generate go run ../../gen/cmd/mortise-gen structs ../../scripts
+
 // A method takes the script's keys and arguments in structs whose fields bear the
 // header's names, and returns its reply. Errors come as the client library gave
 // them; [Adapter.ServerError] tells those that the server sent from the rest.
@@ -32,7 +27,7 @@ type LockCommands interface {
 	//mortise:script acquire
 	Acquire(ctx context.Context, k AcquireKeys, a AcquireArgs) (int64, error)
 	//mortise:script acquire_fenced
-	AcquireFenced(ctx context.Context, k AcquireFencedKeys, a AcquireArgs) ([]int64, error)
+	AcquireFenced(ctx context.Context, k AcquireFencedKeys, a AcquireFencedArgs) ([]int64, error)
 	//mortise:script reenter
 	Reenter(ctx context.Context, k ReenterKeys, a ReenterArgs) ([]int64, error)
 	//mortise:script release
@@ -46,82 +41,131 @@ type LockCommands interface {
 	ForceRelease(ctx context.Context, k ForceReleaseKeys, a ForceReleaseArgs) (int64, error)
 }
 
-// AcquireKeys are the keys of scripts/acquire.lua.
-type AcquireKeys struct {
-	Lock string
+// CountCommands read a count.
+type CountCommands interface {
+	//mortise:script count
+	Count(ctx context.Context, k CountKeys) (int64, error)
 }
 
-// AcquireFencedKeys are the keys of scripts/acquire_fenced.lua.
-type AcquireFencedKeys struct {
-	Lock  string
-	Token string
+// LatchCommands are the scripts of latches.
+type LatchCommands interface {
+	//mortise:script latch_set
+	LatchSet(ctx context.Context, k LatchSetKeys, a LatchSetArgs) (int64, error)
+	//mortise:script latch_count_down
+	LatchCountDown(ctx context.Context, k LatchCountDownKeys, a LatchCountDownArgs) (int64, error)
+	//mortise:script latch_delete
+	LatchDelete(ctx context.Context, k LatchDeleteKeys, a LatchDeleteArgs) (int64, error)
 }
 
-// AcquireArgs are the arguments of scripts/acquire.lua and acquire_fenced.lua.
-type AcquireArgs struct {
-	Owner string
-	Lease time.Duration
+// SemaphoreCommands are the scripts of semaphores. A semaphore of permits is made, and changed in
+// size, by them too.
+type SemaphoreCommands interface {
+	//mortise:script semaphore_set
+	SemaphoreSet(ctx context.Context, k SemaphoreSetKeys, a SemaphoreSetArgs) (int64, error)
+	//mortise:script semaphore_take
+	SemaphoreTake(ctx context.Context, k SemaphoreTakeKeys, a SemaphoreTakeArgs) ([]int64, error)
+	//mortise:script semaphore_cancel
+	SemaphoreCancel(ctx context.Context, k SemaphoreCancelKeys, a SemaphoreCancelArgs) (int64, error)
+	//mortise:script semaphore_add
+	SemaphoreAdd(ctx context.Context, k SemaphoreAddKeys, a SemaphoreAddArgs) (int64, error)
+	//mortise:script semaphore_drain
+	SemaphoreDrain(ctx context.Context, k SemaphoreDrainKeys, a SemaphoreDrainArgs) (int64, error)
 }
 
-// ReenterKeys are the keys of scripts/reenter.lua.
-type ReenterKeys struct {
-	Lock  string
-	Token string
+// PermitCommands are the scripts of permits that expire.
+type PermitCommands interface {
+	//mortise:script permits_acquire
+	PermitsAcquire(ctx context.Context, k PermitsAcquireKeys, a PermitsAcquireArgs) ([]int64, error)
+	//mortise:script permits_release
+	PermitsRelease(ctx context.Context, k PermitsReleaseKeys, a PermitsReleaseArgs) (int64, error)
+	// PermitsRenew sends one script for all items, or on a cluster one per slot, pipelined.
+	//mortise:script permits_renew batch split
+	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []BatchReply)
+	//mortise:script permits_count
+	PermitsCount(ctx context.Context, k PermitsCountKeys, a PermitsCountArgs) (int64, error)
 }
 
-// ReenterArgs are the arguments of scripts/reenter.lua.
-type ReenterArgs struct {
-	Owner  string
-	Holds  int64
-	Lease  time.Duration
-	Fenced bool
-	Track  bool
+// RWCommands are the scripts of read-write locks. A writer's Reenter and Renew are
+// those of a lock.
+type RWCommands interface {
+	//mortise:script read_acquire
+	ReadAcquire(ctx context.Context, k ReadAcquireKeys, a ReadAcquireArgs) (int64, error)
+	//mortise:script read_enter
+	ReadEnter(ctx context.Context, k ReadEnterKeys, a ReadEnterArgs) (int64, error)
+	//mortise:script read_release
+	ReadRelease(ctx context.Context, k ReadReleaseKeys, a ReadReleaseArgs) (int64, error)
+	// ReadRenew sends one script for all items, or on a cluster one per slot, pipelined.
+	//mortise:script read_renew batch split
+	ReadRenew(ctx context.Context, a ReadRenewArgs, items []ReadRenewItem, out []BatchReply)
+
+	//mortise:script write_acquire
+	WriteAcquire(ctx context.Context, k WriteAcquireKeys, a WriteAcquireArgs) ([]int64, error)
+	//mortise:script write_release
+	WriteRelease(ctx context.Context, k WriteReleaseKeys, a WriteReleaseArgs) (int64, error)
+
+	//mortise:script rw_force_release
+	RWForceRelease(ctx context.Context, k RwForceReleaseKeys, a RwForceReleaseArgs) (int64, error)
+	//mortise:script rw_inspect
+	RWInspect(ctx context.Context, k RwInspectKeys) ([]string, error)
+	//mortise:script rw_withdraw
+	RWWithdraw(ctx context.Context, k RwWithdrawKeys, a RwWithdrawArgs) (int64, error)
 }
 
-// ReleaseKeys are the keys of scripts/release.lua.
-type ReleaseKeys struct {
-	Lock    string
-	Channel string
+// QueueCommands are those by which a lock goes from one to the next.
+type QueueCommands interface {
+	//mortise:script enrol
+	Enrol(ctx context.Context, k EnrolKeys, a EnrolArgs) ([]int64, error)
+	//mortise:script serve
+	Serve(ctx context.Context, k ServeKeys, a ServeArgs) ([]int64, error)
+	//mortise:script leave_queue
+	LeaveQueue(ctx context.Context, k LeaveQueueKeys, a LeaveQueueArgs) (int64, error)
 }
 
-// ReleaseArgs are the arguments of scripts/release.lua.
-type ReleaseArgs struct {
-	Owner   string
-	Keep    int64
-	Publish string
+// FairCommands are the scripts of fair locks.
+type FairCommands interface {
+	//mortise:script fair_acquire
+	FairAcquire(ctx context.Context, k FairAcquireKeys, a FairAcquireArgs) ([]int64, error)
+	//mortise:script fair_release
+	FairRelease(ctx context.Context, k FairReleaseKeys, a FairReleaseArgs) (int64, error)
+	//mortise:script fair_leave
+	FairLeave(ctx context.Context, k FairLeaveKeys, a FairLeaveArgs) (int64, error)
 }
 
-// RenewArgs are the arguments of scripts/renew.lua that all items share.
-type RenewArgs struct {
-	Track bool
+// MultiCommands are the scripts that take and release several locks.
+type MultiCommands interface {
+	// AcquireAll is one script if the locks are of one slot; else it would not be all or none.
+	//mortise:script acquire_all batch
+	AcquireAll(ctx context.Context, a AcquireAllArgs, items []AcquireAllItem, out []BatchReply)
+	// ReleaseAll sends one script for all items, or on a cluster one per slot, pipelined.
+	//mortise:script release_all batch
+	ReleaseAll(ctx context.Context, a ReleaseAllArgs, items []ReleaseAllItem, out []BatchReply)
 }
 
-// RenewItem is what scripts/renew.lua takes for each lock.
-type RenewItem struct {
-	Lock  string
-	Owner string
-	Lease time.Duration
+// AgeCommands is the script of locks that ask for a server's age.
+type AgeCommands interface {
+	//mortise:script aged_acquire
+	AgedAcquire(ctx context.Context, k AgedAcquireKeys, a AgedAcquireArgs) ([]int64, error)
+}
+
+// DelegationCommands are those of locks that several owners hold, each under another.
+type DelegationCommands interface {
+	//mortise:script delegate_enter
+	DelegateEnter(ctx context.Context, k DelegateEnterKeys, a DelegateEnterArgs) ([]int64, error)
+	//mortise:script delegate_release
+	DelegateRelease(ctx context.Context, k DelegateReleaseKeys, a DelegateReleaseArgs) (int64, error)
+	// DelegateRenew is Renew for them.
+	//mortise:script delegate_renew batch split
+	DelegateRenew(ctx context.Context, a DelegateRenewArgs, items []DelegateRenewItem, out []BatchReply)
+}
+
+// JointCommands are the scripts that do for several callers at once what others do for one.
+type JointCommands interface {
+	//mortise:script joint batch
+	Joint(ctx context.Context, a JointArgs, items []JointItem, out []BatchReply)
 }
 
 // BatchReply is what a script answers for each item of a batch.
 type BatchReply struct {
 	Value int64
 	Err   error
-}
-
-// InspectKeys are the keys of scripts/inspect.lua.
-type InspectKeys struct {
-	Lock string
-}
-
-// ForceReleaseKeys are the keys of scripts/force_release.lua.
-type ForceReleaseKeys struct {
-	Lock    string
-	Channel string
-	Queue   string
-}
-
-// ForceReleaseArgs are the arguments of scripts/force_release.lua.
-type ForceReleaseArgs struct {
-	Publish string
 }

@@ -78,13 +78,15 @@ func (s counters) Count(ctx context.Context, t backend.Topic) (int64, error) {
 func (s latches) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
 	return s.affirmed(ctx, "latch_set", func() (int64, error) {
 		a := s.args()
-		return s.adapter.LatchSet(ctx, latchKeys(r), LatchSetArgs{Count: r.N, Keep: a.Keep, Publish: a.Publish})
+		return s.adapter.LatchSet(ctx, LatchSetKeys(latchKeys(r)), LatchSetArgs{Count: r.N, Keep: a.Keep, Publish: a.Publish})
 	})
 }
 
 // CountDown implements [backend.CountDownLatchStore].
 func (s latches) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
-	return s.number(ctx, func() (int64, error) { return s.adapter.LatchCountDown(ctx, latchKeys(r), s.args()) })
+	return s.number(ctx, func() (int64, error) {
+		return s.adapter.LatchCountDown(ctx, LatchCountDownKeys(latchKeys(r)), LatchCountDownArgs(s.args()))
+	})
 }
 
 // DeleteCount implements [backend.CountDownLatchStore].
@@ -94,7 +96,9 @@ func (s latches) DeleteCount(ctx context.Context, r backend.CountRequest) (bool,
 	})
 }
 
-func (s latches) args() LatchArgs { return LatchArgs{Keep: backend.Remembered, Publish: s.publish()} }
+func (s latches) args() LatchDeleteArgs {
+	return LatchDeleteArgs{Keep: backend.Remembered, Publish: s.publish()}
+}
 
 // SetCount implements [backend.CountingSemaphoreStore].
 func (s countingSemaphores) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
@@ -105,7 +109,9 @@ func (s countingSemaphores) SetCount(ctx context.Context, r backend.CountRequest
 
 // AddCount implements [backend.CountingSemaphoreStore].
 func (s countingSemaphores) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
-	return s.number(ctx, func() (int64, error) { return s.adapter.SemaphoreAdd(ctx, semaphoreKeys(r), s.args(r)) })
+	return s.number(ctx, func() (int64, error) {
+		return s.adapter.SemaphoreAdd(ctx, SemaphoreAddKeys(semaphoreKeys(r)), SemaphoreAddArgs(s.args(r)))
+	})
 }
 
 // TakeCount implements [backend.CountingSemaphoreStore].
@@ -127,7 +133,7 @@ func (s countingSemaphores) TakeCount(ctx context.Context, r backend.CountReques
 // CancelTake implements [backend.CountingSemaphoreStore].
 func (s countingSemaphores) CancelTake(ctx context.Context, r backend.CountRequest) error {
 	_, err := s.affirmed(ctx, "semaphore_cancel", func() (int64, error) {
-		return s.adapter.SemaphoreCancel(ctx, semaphoreKeys(r), s.args(r))
+		return s.adapter.SemaphoreCancel(ctx, SemaphoreCancelKeys(semaphoreKeys(r)), SemaphoreCancelArgs(s.args(r)))
 	})
 	return err
 }
@@ -135,19 +141,19 @@ func (s countingSemaphores) CancelTake(ctx context.Context, r backend.CountReque
 // DrainCount implements [backend.CountingSemaphoreStore].
 func (s countingSemaphores) DrainCount(ctx context.Context, r backend.CountRequest) (int64, error) {
 	return s.number(ctx, func() (int64, error) {
-		return s.adapter.SemaphoreDrain(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
+		return s.adapter.SemaphoreDrain(ctx, SemaphoreDrainKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
 			SemaphoreDrainArgs{Keep: backend.Remembered})
 	})
 }
 
-func (s countingSemaphores) args(r backend.CountRequest) SemaphoreArgs {
-	return SemaphoreArgs{Permits: r.N, Keep: backend.Remembered, Publish: s.publish()}
+func (s countingSemaphores) args(r backend.CountRequest) SemaphoreSetArgs {
+	return SemaphoreSetArgs{Permits: r.N, Keep: backend.Remembered, Publish: s.publish()}
 }
 
 // Count implements [backend.SemaphoreStore]: it puts permits back that have ended.
 func (s permits) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return s.number(ctx, func() (int64, error) {
-		return s.adapter.PermitsCount(ctx, permitsKeys(t.Name), PermitsCountArgs{Publish: s.publish()})
+		return s.adapter.PermitsCount(ctx, PermitsCountKeys(permitsKeys(t.Name)), PermitsCountArgs{Publish: s.publish()})
 	})
 }
 
@@ -182,7 +188,8 @@ func (s permits) Release(ctx context.Context, r backend.ReleaseRequest) (backend
 		if err != nil {
 			return 0, err
 		}
-		return s.adapter.PermitsRelease(ctx, permitsKeys(r.Name), PermitsReleaseArgs{ID: id, Publish: s.publish()})
+		return s.adapter.PermitsRelease(ctx, PermitsReleaseKeys(permitsKeys(r.Name)),
+			PermitsReleaseArgs{ID: id, Publish: s.publish()})
 	})
 	return backend.ReleaseReply{Held: held}, err
 }
@@ -192,7 +199,7 @@ func (s permits) Renew(ctx context.Context, in []backend.RenewRequest, out []bac
 	send := func(ctx context.Context, _ RenewArgs, items []PermitsRenewItem, replies []BatchReply) {
 		s.adapter.PermitsRenew(ctx, items, replies)
 	}
-	renewal[PermitsRenewItem]{"permits_renew", send, func(r backend.RenewRequest) (PermitsRenewItem, error) {
+	renewal[PermitsRenewItem, RenewArgs]{"permits_renew", send, func(r backend.RenewRequest) (PermitsRenewItem, error) {
 		id, err := rawID(r.Owner)
 		return PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}, err
 	}}.of(ctx, s.core, in, out)
@@ -209,16 +216,16 @@ func (s *core) yes(script string, reply int64, err error) (bool, error) {
 	return reply == 1, nil
 }
 
-func latchKeys(r backend.CountRequest) LatchKeys {
-	return LatchKeys{Latch: r.Topic.Name, Once: onceKey(r)}
+func latchKeys(r backend.CountRequest) LatchDeleteKeys {
+	return LatchDeleteKeys{Latch: r.Topic.Name, Once: onceKey(r)}
 }
 
-func semaphoreKeys(r backend.CountRequest) SemaphoreKeys {
-	return SemaphoreKeys{Semaphore: r.Topic.Name, Once: onceKey(r), Channel: semaphoreChannel(r.Topic.Name)}
+func semaphoreKeys(r backend.CountRequest) SemaphoreSetKeys {
+	return SemaphoreSetKeys{Semaphore: r.Topic.Name, Once: onceKey(r), Channel: semaphoreChannel(r.Topic.Name)}
 }
 
-func permitsKeys(name string) PermitsKeys {
-	return PermitsKeys{Permits: name, Timeouts: timeoutsKey(name), Channel: semaphoreChannel(name)}
+func permitsKeys(name string) PermitsAcquireKeys {
+	return PermitsAcquireKeys{Permits: name, Timeouts: timeoutsKey(name), Channel: semaphoreChannel(name)}
 }
 
 // rawID is a permit's id as it is stored.

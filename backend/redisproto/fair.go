@@ -19,8 +19,8 @@ func fairChannel(name, owner string) string { return channelOf(name) + ":" + own
 // before it may all be dead, and the release may have reached none.
 const recheck = 5 * time.Second
 
-func fairKeys(name string) FairKeys {
-	return FairKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
+func fairKeys(name string) FairReleaseKeys {
+	return FairReleaseKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
 }
 
 // Acquire implements [backend.FairStore].
@@ -92,7 +92,7 @@ func (s fairLock) Leave(ctx context.Context, r backend.LeaveRequest) (backend.Le
 	if err := s.ready(ctx); err != nil {
 		return backend.LeaveReply{}, err
 	}
-	reply, err := s.adapter.FairLeave(ctx, fairKeys(r.Name), FairLeaveArgs{
+	reply, err := s.adapter.FairLeave(ctx, FairLeaveKeys(fairKeys(r.Name)), FairLeaveArgs{
 		Owner: r.Owner, Wait: r.Wait, Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 	})
 	if err == nil && (reply < 0 || reply > 3) {

@@ -43,7 +43,7 @@ func (a *fakeAdapter) Acquire(ctx context.Context, _ AcquireKeys, args AcquireAr
 	}
 	return a.int, a.err
 }
-func (a *fakeAdapter) AcquireFenced(context.Context, AcquireFencedKeys, AcquireArgs) ([]int64, error) {
+func (a *fakeAdapter) AcquireFenced(context.Context, AcquireFencedKeys, AcquireFencedArgs) ([]int64, error) {
 	return a.ints, a.err
 }
 func (a *fakeAdapter) Reenter(context.Context, ReenterKeys, ReenterArgs) ([]int64, error) {

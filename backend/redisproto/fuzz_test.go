@@ -347,7 +347,7 @@ func (h *hostile) payload(i int) string {
 }
 
 func (h *hostile) Acquire(context.Context, AcquireKeys, AcquireArgs) (int64, error) { return h.one() }
-func (h *hostile) AcquireFenced(context.Context, AcquireFencedKeys, AcquireArgs) ([]int64, error) {
+func (h *hostile) AcquireFenced(context.Context, AcquireFencedKeys, AcquireFencedArgs) ([]int64, error) {
 	return h.int64s(2)
 }
 func (h *hostile) Reenter(context.Context, ReenterKeys, ReenterArgs) ([]int64, error) {
@@ -378,10 +378,12 @@ func (h *hostile) AgedAcquire(context.Context, AgedAcquireKeys, AgedAcquireArgs)
 func (h *hostile) FairAcquire(context.Context, FairAcquireKeys, FairAcquireArgs) ([]int64, error) {
 	return h.int64s(3)
 }
-func (h *hostile) FairRelease(context.Context, FairKeys, FairReleaseArgs) (int64, error) {
+func (h *hostile) FairRelease(context.Context, FairReleaseKeys, FairReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) FairLeave(context.Context, FairKeys, FairLeaveArgs) (int64, error) { return h.one() }
+func (h *hostile) FairLeave(context.Context, FairLeaveKeys, FairLeaveArgs) (int64, error) {
+	return h.one()
+}
 func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
@@ -406,7 +408,7 @@ func (h *hostile) ReadEnter(context.Context, ReadEnterKeys, ReadEnterArgs) (int6
 func (h *hostile) ReadRelease(context.Context, ReadReleaseKeys, ReadReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) ReadRenew(_ context.Context, _ RenewArgs, _ []ReadRenewItem, out []BatchReply) {
+func (h *hostile) ReadRenew(_ context.Context, _ ReadRenewArgs, _ []ReadRenewItem, out []BatchReply) {
 	for i := range out {
 		out[i].Value, out[i].Err = h.one()
 	}
@@ -414,41 +416,45 @@ func (h *hostile) ReadRenew(_ context.Context, _ RenewArgs, _ []ReadRenewItem, o
 func (h *hostile) WriteAcquire(context.Context, WriteAcquireKeys, WriteAcquireArgs) ([]int64, error) {
 	return h.int64s(2)
 }
-func (h *hostile) WriteRelease(context.Context, RWReleaseKeys, WriteReleaseArgs) (int64, error) {
+func (h *hostile) WriteRelease(context.Context, WriteReleaseKeys, WriteReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) RWForceRelease(context.Context, RWReleaseKeys, ForceReleaseArgs) (int64, error) {
+func (h *hostile) RWForceRelease(context.Context, RwForceReleaseKeys, RwForceReleaseArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) RWInspect(context.Context, RWInspectKeys) ([]string, error) { return h.words() }
-func (h *hostile) RWWithdraw(context.Context, RWWithdrawKeys, RWWithdrawArgs) (int64, error) {
+func (h *hostile) RWInspect(context.Context, RwInspectKeys) ([]string, error) { return h.words() }
+func (h *hostile) RWWithdraw(context.Context, RwWithdrawKeys, RwWithdrawArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) Count(context.Context, CountKeys) (int64, error)                  { return h.one() }
-func (h *hostile) LatchSet(context.Context, LatchKeys, LatchSetArgs) (int64, error) { return h.one() }
-func (h *hostile) LatchCountDown(context.Context, LatchKeys, LatchArgs) (int64, error) {
+func (h *hostile) Count(context.Context, CountKeys) (int64, error) { return h.one() }
+func (h *hostile) LatchSet(context.Context, LatchSetKeys, LatchSetArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) LatchDelete(context.Context, LatchKeys, LatchArgs) (int64, error) { return h.one() }
-func (h *hostile) SemaphoreSet(context.Context, SemaphoreKeys, SemaphoreArgs) (int64, error) {
+func (h *hostile) LatchCountDown(context.Context, LatchCountDownKeys, LatchCountDownArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) LatchDelete(context.Context, LatchDeleteKeys, LatchDeleteArgs) (int64, error) {
+	return h.one()
+}
+func (h *hostile) SemaphoreSet(context.Context, SemaphoreSetKeys, SemaphoreSetArgs) (int64, error) {
 	return h.one()
 }
 func (h *hostile) SemaphoreTake(context.Context, SemaphoreTakeKeys, SemaphoreTakeArgs) ([]int64, error) {
 	return h.int64s(2)
 }
-func (h *hostile) SemaphoreCancel(context.Context, SemaphoreKeys, SemaphoreArgs) (int64, error) {
+func (h *hostile) SemaphoreCancel(context.Context, SemaphoreCancelKeys, SemaphoreCancelArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) SemaphoreAdd(context.Context, SemaphoreKeys, SemaphoreArgs) (int64, error) {
+func (h *hostile) SemaphoreAdd(context.Context, SemaphoreAddKeys, SemaphoreAddArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) SemaphoreDrain(context.Context, SemaphoreTakeKeys, SemaphoreDrainArgs) (int64, error) {
+func (h *hostile) SemaphoreDrain(context.Context, SemaphoreDrainKeys, SemaphoreDrainArgs) (int64, error) {
 	return h.one()
 }
-func (h *hostile) PermitsAcquire(context.Context, PermitsKeys, PermitsAcquireArgs) ([]int64, error) {
+func (h *hostile) PermitsAcquire(context.Context, PermitsAcquireKeys, PermitsAcquireArgs) ([]int64, error) {
 	return h.int64s(2)
 }
-func (h *hostile) PermitsRelease(context.Context, PermitsKeys, PermitsReleaseArgs) (int64, error) {
+func (h *hostile) PermitsRelease(context.Context, PermitsReleaseKeys, PermitsReleaseArgs) (int64, error) {
 	return h.one()
 }
 func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []BatchReply) {
@@ -456,6 +462,6 @@ func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []Ba
 		out[i].Value, out[i].Err = h.one()
 	}
 }
-func (h *hostile) PermitsCount(context.Context, PermitsKeys, PermitsCountArgs) (int64, error) {
+func (h *hostile) PermitsCount(context.Context, PermitsCountKeys, PermitsCountArgs) (int64, error) {
 	return h.one()
 }

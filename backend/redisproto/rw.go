@@ -117,14 +117,15 @@ func (s readWrite) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (
 
 // RenewReads implements [backend.ReadWriteStore].
 func (s readWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	renewal[ReadRenewItem]{"read_renew", s.adapter.ReadRenew, func(r backend.RenewRequest) (ReadRenewItem, error) {
+	item := func(r backend.RenewRequest) (ReadRenewItem, error) {
 		return ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}, nil
-	}}.of(ctx, s.core, in, out)
+	}
+	renewal[ReadRenewItem, ReadRenewArgs]{"read_renew", s.adapter.ReadRenew, item}.of(ctx, s.core, in, out)
 }
 
 // RenewWrites implements [backend.ReadWriteStore].
 func (s readWrite) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	renewal[RenewItem]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
+	renewal[RenewItem, RenewArgs]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
 		return RenewItem{Lock: r.Name, Owner: writerField(r.Owner), Lease: r.Lease}, nil
 	}}.of(ctx, s.core, in, out)
 }
@@ -134,7 +135,7 @@ func (s readWrite) InspectRW(ctx context.Context, name string) (backend.Record, 
 	if err := s.ready(ctx); err != nil {
 		return backend.Record{}, err
 	}
-	reply, err := s.adapter.RWInspect(ctx, RWInspectKeys{Lock: name, Prefix: tagged("", name)})
+	reply, err := s.adapter.RWInspect(ctx, RwInspectKeys{Lock: name, Prefix: tagged("", name)})
 	if err != nil {
 		return backend.Record{}, s.fault(err)
 	}
@@ -169,19 +170,20 @@ func (s readWrite) InspectRW(ctx context.Context, name string) (backend.Record, 
 // ForceReleaseRW implements [backend.ReadWriteStore].
 func (s readWrite) ForceReleaseRW(ctx context.Context, name string) (bool, error) {
 	return s.affirmed(ctx, "rw_force_release", func() (int64, error) {
-		return s.adapter.RWForceRelease(ctx, rwReleaseKeys(name), ForceReleaseArgs{Publish: s.publish()})
+		return s.adapter.RWForceRelease(ctx, RwForceReleaseKeys(rwReleaseKeys(name)),
+			RwForceReleaseArgs{Publish: s.publish()})
 	})
 }
 
 // Withdraw implements [backend.ReadWriteStore].
 func (s readWrite) Withdraw(ctx context.Context, name, claimant string) error {
 	_, err := s.affirmed(ctx, "rw_withdraw", func() (int64, error) {
-		return s.adapter.RWWithdraw(ctx, RWWithdrawKeys{Writer: claimKey(name), Channel: rwChannel(name)},
-			RWWithdrawArgs{Claimant: claimant, Publish: s.publish()})
+		return s.adapter.RWWithdraw(ctx, RwWithdrawKeys{Writer: claimKey(name), Channel: rwChannel(name)},
+			RwWithdrawArgs{Claimant: claimant, Publish: s.publish()})
 	})
 	return err
 }
 
-func rwReleaseKeys(name string) RWReleaseKeys {
-	return RWReleaseKeys{Lock: name, Prefix: tagged("", name), Channel: rwChannel(name)}
+func rwReleaseKeys(name string) WriteReleaseKeys {
+	return WriteReleaseKeys{Lock: name, Prefix: tagged("", name), Channel: rwChannel(name)}
 }

@@ -183,7 +183,8 @@ func (s leaver) Leaves(k backend.Kind) bool {
 func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 	if r.Fenced {
-		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, args)
+		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)},
+			AcquireFencedArgs(args))
 		if left := leftIn[[]int64](err); left != nil {
 			return backend.AcquireReply{}, behind(left, s.acquiredFenced)
 		}
@@ -325,20 +326,20 @@ func (s *core) wrote(name, script string, reply int64, err error) (bool, error) 
 
 // Renew implements [backend.Store].
 func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	renewal[RenewItem]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
+	renewal[RenewItem, RenewArgs]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
 		return RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}, nil
 	}}.of(ctx, s.core, in, out)
 }
 
 // renewal is how leases of a kind are renewed: by the script that send sends for items, each made of a request.
-type renewal[I any] struct {
+type renewal[I any, A ~struct{ Track bool }] struct {
 	script string
-	send   func(context.Context, RenewArgs, []I, []BatchReply)
+	send   func(context.Context, A, []I, []BatchReply)
 	item   func(backend.RenewRequest) (I, error)
 }
 
 // of sends batches one after the other, so that ctx bounds them all.
-func (x renewal[I]) of(ctx context.Context, s *core, in []backend.RenewRequest, out []backend.RenewResult) {
+func (x renewal[I, A]) of(ctx context.Context, s *core, in []backend.RenewRequest, out []backend.RenewResult) {
 	for n := 0; len(in) > 0; in, out = in[n:], out[n:] {
 		n = min(len(in), renewBatch)
 		refused := s.ready(ctx)
@@ -353,7 +354,7 @@ func (x renewal[I]) of(ctx context.Context, s *core, in []backend.RenewRequest, 
 			continue
 		}
 		replies := make([]BatchReply, len(items))
-		x.send(ctx, RenewArgs{Track: s.adapter.Features().Tracking}, items, replies)
+		x.send(ctx, A{Track: s.adapter.Features().Tracking}, items, replies)
 		for j, r := range replies {
 			if r.Err != nil {
 				partitions{s}.moved()

@@ -232,7 +232,7 @@ func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redi
 
 // AcquireFenced sends [scripts.AcquireFencedSource].
 func (c *commands) AcquireFenced(
-	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireArgs,
+	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireFencedArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.AcquireFencedSHA, scripts.AcquireFencedSource},
 		valkey.ValkeyResult.AsIntSlice, []string{k.Lock, k.Token}, []string{a.Owner, millis(a.Lease)})
@@ -284,26 +284,30 @@ func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, er
 }
 
 // LatchSet sends [scripts.LatchSetSource].
-func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchSetArgs) (int64, error) {
+func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchSetKeys, a redisproto.LatchSetArgs) (int64, error) {
 	return eval(ctx, c, script{scripts.LatchSetSHA, scripts.LatchSetSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Latch, k.Once}, []string{strconv.FormatInt(a.Count, 10), millis(a.Keep), a.Publish})
 }
 
 // LatchCountDown sends [scripts.LatchCountDownSource].
-func (c *commands) LatchCountDown(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
+func (c *commands) LatchCountDown(
+	ctx context.Context, k redisproto.LatchCountDownKeys, a redisproto.LatchCountDownArgs,
+) (int64, error) {
 	return eval(ctx, c, script{scripts.LatchCountDownSHA, scripts.LatchCountDownSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Latch, k.Once}, []string{millis(a.Keep), a.Publish})
 }
 
 // LatchDelete sends [scripts.LatchDeleteSource].
-func (c *commands) LatchDelete(ctx context.Context, k redisproto.LatchKeys, a redisproto.LatchArgs) (int64, error) {
+func (c *commands) LatchDelete(
+	ctx context.Context, k redisproto.LatchDeleteKeys, a redisproto.LatchDeleteArgs,
+) (int64, error) {
 	return eval(ctx, c, script{scripts.LatchDeleteSHA, scripts.LatchDeleteSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Latch, k.Once}, []string{millis(a.Keep), a.Publish})
 }
 
 // SemaphoreSet sends [scripts.SemaphoreSetSource].
 func (c *commands) SemaphoreSet(
-	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+	ctx context.Context, k redisproto.SemaphoreSetKeys, a redisproto.SemaphoreSetArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.SemaphoreSetSHA, scripts.SemaphoreSetSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Semaphore, k.Once, k.Channel}, []string{strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish})
@@ -320,7 +324,7 @@ func (c *commands) SemaphoreTake(
 
 // SemaphoreCancel sends [scripts.SemaphoreCancelSource].
 func (c *commands) SemaphoreCancel(
-	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+	ctx context.Context, k redisproto.SemaphoreCancelKeys, a redisproto.SemaphoreCancelArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.SemaphoreCancelSHA, scripts.SemaphoreCancelSource},
 		valkey.ValkeyResult.AsInt64, []string{k.Semaphore, k.Once, k.Channel}, []string{strconv.FormatInt(a.Permits, 10),
@@ -329,7 +333,7 @@ func (c *commands) SemaphoreCancel(
 
 // SemaphoreAdd sends [scripts.SemaphoreAddSource].
 func (c *commands) SemaphoreAdd(
-	ctx context.Context, k redisproto.SemaphoreKeys, a redisproto.SemaphoreArgs,
+	ctx context.Context, k redisproto.SemaphoreAddKeys, a redisproto.SemaphoreAddArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.SemaphoreAddSHA, scripts.SemaphoreAddSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Semaphore, k.Once, k.Channel}, []string{strconv.FormatInt(a.Permits, 10), millis(a.Keep), a.Publish})
@@ -337,7 +341,7 @@ func (c *commands) SemaphoreAdd(
 
 // SemaphoreDrain sends [scripts.SemaphoreDrainSource].
 func (c *commands) SemaphoreDrain(
-	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreDrainArgs,
+	ctx context.Context, k redisproto.SemaphoreDrainKeys, a redisproto.SemaphoreDrainArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.SemaphoreDrainSHA, scripts.SemaphoreDrainSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Semaphore, k.Once}, []string{millis(a.Keep)})
@@ -345,7 +349,7 @@ func (c *commands) SemaphoreDrain(
 
 // PermitsAcquire sends [scripts.PermitsAcquireSource].
 func (c *commands) PermitsAcquire(
-	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsAcquireArgs,
+	ctx context.Context, k redisproto.PermitsAcquireKeys, a redisproto.PermitsAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.PermitsAcquireSHA, scripts.PermitsAcquireSource},
 		valkey.ValkeyResult.AsIntSlice, []string{k.Permits, k.Timeouts, k.Channel}, []string{a.ID, millis(a.Lease),
@@ -354,7 +358,7 @@ func (c *commands) PermitsAcquire(
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
 func (c *commands) PermitsRelease(
-	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsReleaseArgs,
+	ctx context.Context, k redisproto.PermitsReleaseKeys, a redisproto.PermitsReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.PermitsReleaseSHA, scripts.PermitsReleaseSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Permits, k.Timeouts, k.Channel}, []string{a.ID, a.Publish})
@@ -372,7 +376,7 @@ func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsR
 
 // PermitsCount sends [scripts.PermitsCountSource].
 func (c *commands) PermitsCount(
-	ctx context.Context, k redisproto.PermitsKeys, a redisproto.PermitsCountArgs,
+	ctx context.Context, k redisproto.PermitsCountKeys, a redisproto.PermitsCountArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.PermitsCountSHA, scripts.PermitsCountSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Permits, k.Timeouts, k.Channel}, []string{a.Publish})
@@ -404,7 +408,7 @@ func (c *commands) ReadRelease(
 
 // ReadRenew sends [scripts.ReadRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) ReadRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
+	ctx context.Context, a redisproto.ReadRenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
 		script: script{scripts.ReadRenewSHA, scripts.ReadRenewSource}, nkeys: 2, nargs: 2, split: true,
@@ -424,7 +428,7 @@ func (c *commands) WriteAcquire(
 
 // WriteRelease sends [scripts.WriteReleaseSource].
 func (c *commands) WriteRelease(
-	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.WriteReleaseArgs,
+	ctx context.Context, k redisproto.WriteReleaseKeys, a redisproto.WriteReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.WriteReleaseSHA, scripts.WriteReleaseSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Lock, k.Prefix, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
@@ -432,21 +436,21 @@ func (c *commands) WriteRelease(
 
 // RWForceRelease sends [scripts.RwForceReleaseSource].
 func (c *commands) RWForceRelease(
-	ctx context.Context, k redisproto.RWReleaseKeys, a redisproto.ForceReleaseArgs,
+	ctx context.Context, k redisproto.RwForceReleaseKeys, a redisproto.RwForceReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.RwForceReleaseSHA, scripts.RwForceReleaseSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Lock, k.Prefix, k.Channel}, []string{a.Publish})
 }
 
 // RWInspect sends [scripts.RwInspectSource].
-func (c *commands) RWInspect(ctx context.Context, k redisproto.RWInspectKeys) ([]string, error) {
+func (c *commands) RWInspect(ctx context.Context, k redisproto.RwInspectKeys) ([]string, error) {
 	return eval(ctx, c, script{scripts.RwInspectSHA, scripts.RwInspectSource}, valkey.ValkeyResult.AsStrSlice,
 		[]string{k.Lock, k.Prefix}, nil)
 }
 
 // RWWithdraw sends [scripts.RwWithdrawSource].
 func (c *commands) RWWithdraw(
-	ctx context.Context, k redisproto.RWWithdrawKeys, a redisproto.RWWithdrawArgs,
+	ctx context.Context, k redisproto.RwWithdrawKeys, a redisproto.RwWithdrawArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.RwWithdrawSHA, scripts.RwWithdrawSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Writer, k.Channel}, []string{a.Claimant, a.Publish})
@@ -485,7 +489,7 @@ func (c *commands) FairAcquire(
 
 // FairRelease sends [scripts.FairReleaseSource].
 func (c *commands) FairRelease(
-	ctx context.Context, k redisproto.FairKeys, a redisproto.FairReleaseArgs,
+	ctx context.Context, k redisproto.FairReleaseKeys, a redisproto.FairReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.FairReleaseSHA, scripts.FairReleaseSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10),
@@ -493,7 +497,9 @@ func (c *commands) FairRelease(
 }
 
 // FairLeave sends [scripts.FairLeaveSource].
-func (c *commands) FairLeave(ctx context.Context, k redisproto.FairKeys, a redisproto.FairLeaveArgs) (int64, error) {
+func (c *commands) FairLeave(
+	ctx context.Context, k redisproto.FairLeaveKeys, a redisproto.FairLeaveArgs,
+) (int64, error) {
 	return eval(ctx, c, script{scripts.FairLeaveSHA, scripts.FairLeaveSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, millis(a.Wait), millis(a.Absence),
 			flag(a.Counts), a.Publish})
@@ -555,7 +561,7 @@ func (c *commands) DelegateRelease(
 
 // DelegateRenew sends [scripts.DelegateRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) DelegateRenew(
-	ctx context.Context, a redisproto.RenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
+	ctx context.Context, a redisproto.DelegateRenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.DelegateRenewItem]{
 		script: script{scripts.DelegateRenewSHA, scripts.DelegateRenewSource}, nkeys: 2, nargs: 2, split: true,

@@ -28,10 +28,9 @@ type Announcer struct {
 
 	mu      sync.Mutex
 	events  fifo.Queue[func()]
-	dropped int // since the log last said so
 	sums    [sumKinds]sum
 	running bool
-	hurry   chan struct{} // closed when Close waits: nothing is summed up any more
+	hurry   bool          // Close waits: nothing is summed up any more
 	wake    chan struct{} // has room for one
 	idle    chan struct{} // non-nil while Close waits
 }
@@ -67,7 +66,7 @@ type sum struct {
 
 // New makes an announcer; a nil logger is silent.
 func New(log *slog.Logger) *Announcer {
-	return &Announcer{log: log, hurry: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return &Announcer{log: log, wake: make(chan struct{}, 1)}
 }
 
 // Logs reports whether there is a logger.
@@ -78,7 +77,9 @@ func (a *Announcer) Event(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.events.Len() >= Capacity {
-		a.dropped++
+		if a.log != nil {
+			a.sums[eventsDropped].n++
+		}
 		return
 	}
 	a.events.Push(f)
@@ -107,12 +108,11 @@ func (a *Announcer) Sum(kind Summary, args ...any) {
 	}
 }
 
-// start is called with the mutex.
+// start starts the goroutine, or has it look again. It is called with the mutex.
 func (a *Announcer) start() {
 	if !a.running {
 		a.running = true
 		go a.run()
-		return
 	}
 	select {
 	case a.wake <- struct{}{}:
@@ -143,7 +143,6 @@ func (a *Announcer) run() {
 		select {
 		case <-timer.C:
 		case <-a.wake:
-		case <-a.hurry:
 		}
 	}
 }
@@ -152,15 +151,6 @@ func (a *Announcer) run() {
 func (a *Announcer) next() (f func(), wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	hurried := false
-	select {
-	case <-a.hurry:
-		hurried = true
-	default:
-	}
-	if a.dropped > 0 && a.log != nil {
-		a.sums[eventsDropped].n, a.dropped = a.sums[eventsDropped].n+a.dropped, 0
-	}
 	now := time.Now()
 	wait = -1
 	for kind := range a.sums {
@@ -168,7 +158,7 @@ func (a *Announcer) next() (f func(), wait time.Duration) {
 		left := s.next.Sub(now)
 		switch {
 		case s.n == 0:
-		case left <= 0 || hurried:
+		case left <= 0 || a.hurry:
 			return a.summed(Summary(kind), now), 0
 		case wait < 0 || left < wait:
 			wait = left
@@ -204,14 +194,15 @@ func (a *Announcer) summed(kind Summary, now time.Time) func() {
 // Close waits until all is announced, or ctx has ended and a second is over. A cause, or one that arrives at
 // hurry, counts as the end of ctx.
 func (a *Announcer) Close(ctx context.Context, cause error, hurry <-chan error) error {
+	idle := make(chan struct{})
 	a.mu.Lock()
-	close(a.hurry)
+	a.hurry = true
 	if !a.running {
 		a.mu.Unlock()
 		return nil
 	}
-	idle := make(chan struct{})
 	a.idle = idle
+	a.start()
 	a.mu.Unlock()
 	timer := time.NewTimer(lastWords)
 	defer timer.Stop()

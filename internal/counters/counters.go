@@ -33,8 +33,10 @@ func (n *counted[S]) session() (s S, err error) {
 	return s, n.Can(any(s) != nil, n.things)
 }
 
-// ask asks or changes something, on behalf of a caller that may leave.
-func ask[S, R any](ctx context.Context, n *counted[S], op string, send func(context.Context, S) (R, error)) (R, error) {
+// ask sends q, which asks or changes something, on behalf of a caller that may leave.
+func ask[S, Q, R any](
+	ctx context.Context, n *counted[S], op string, send func(S, context.Context, Q) (R, error), q Q,
+) (R, error) {
 	var none R
 	s, err := n.session()
 	if err != nil {
@@ -42,7 +44,7 @@ func ask[S, R any](ctx context.Context, n *counted[S], op string, send func(cont
 	}
 	reply := new(R)
 	err = n.Ask(ctx, op, func(ctx context.Context) (err error) {
-		*reply, err = send(ctx, s)
+		*reply, err = send(s, ctx, q)
 		return err
 	})
 	if err != nil {
@@ -51,14 +53,20 @@ func ask[S, R any](ctx context.Context, n *counted[S], op string, send func(cont
 	return *reply, nil
 }
 
-// finish sends what must be sent though the caller leaves.
-func (n *counted[S]) finish(ctx context.Context, op string, send func(context.Context, S) error) error {
+// finish sends q, which must be sent though the caller leaves.
+func finish[S, R any](
+	ctx context.Context, n *counted[S], op string, send func(S, context.Context, backend.CountRequest) (R, error),
+	q backend.CountRequest,
+) error {
 	s, err := n.session()
 	if checked := engine.CheckName(n.Topic.Name); checked != nil {
 		err = checked
 	}
 	if err == nil {
-		err = n.SeeThrough(ctx, op, func(ctx context.Context) error { return send(ctx, s) })
+		err = n.SeeThrough(ctx, op, func(ctx context.Context) error {
+			_, err := send(s, ctx, q)
+			return err
+		})
 	}
 	if err != nil {
 		return n.fail(op, err)
@@ -81,8 +89,7 @@ func (p *permits[S]) TrySet(ctx context.Context, n int) (bool, error) {
 	if n < 0 || n > backend.MaxCount {
 		return false, p.fail("setpermits", fail.Invalidf("%d permits; between 0 and %d", n, backend.MaxCount))
 	}
-	q := p.Change(int64(n))
-	return ask(ctx, &p.counted, "setpermits", func(ctx context.Context, s S) (bool, error) { return s.SetCount(ctx, q) })
+	return ask(ctx, &p.counted, "setpermits", S.SetCount, p.Change(int64(n)))
 }
 
 // Add makes delta permits more, or fewer.
@@ -90,18 +97,13 @@ func (p *permits[S]) Add(ctx context.Context, delta int) error {
 	if delta == 0 || delta > backend.MaxCount || delta < -backend.MaxCount {
 		return p.fail("addpermits", fail.Invalidf("to add %d permits; at most %d, and not 0", delta, backend.MaxCount))
 	}
-	q := p.Change(int64(delta))
-	_, err := ask(ctx, &p.counted, "addpermits", func(ctx context.Context, s S) (int64, error) {
-		return s.AddCount(ctx, q)
-	})
+	_, err := ask(ctx, &p.counted, "addpermits", S.AddCount, p.Change(int64(delta)))
 	return err
 }
 
 // Available reads how many permits are free.
 func (p *permits[S]) Available(ctx context.Context) (int, error) {
-	free, err := ask(ctx, &p.counted, "available", func(ctx context.Context, s S) (int64, error) {
-		return s.Count(ctx, p.Topic)
-	})
+	free, err := ask(ctx, &p.counted, "available", S.Count, p.Topic)
 	return int(free), err
 }
 
@@ -121,34 +123,22 @@ func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 	if n < 1 || n > backend.MaxLatch {
 		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
 	}
-	q := l.Change(n)
-	return ask(ctx, &l.counted, "set", func(ctx context.Context, s backend.CountDownLatchStore) (bool, error) {
-		return s.SetCount(ctx, q)
-	})
+	return ask(ctx, &l.counted, "set", backend.CountDownLatchStore.SetCount, l.Change(n))
 }
 
 // CountDown takes one off the count.
 func (l *CountDownLatch) CountDown(ctx context.Context) error {
-	q := l.Change(1)
-	return l.finish(ctx, "countdown", func(ctx context.Context, s backend.CountDownLatchStore) error {
-		_, err := s.CountDown(ctx, q)
-		return err
-	})
+	return finish(ctx, &l.counted, "countdown", backend.CountDownLatchStore.CountDown, l.Change(1))
 }
 
 // Count reads the count.
 func (l *CountDownLatch) Count(ctx context.Context) (int64, error) {
-	return ask(ctx, &l.counted, "count", func(ctx context.Context, s backend.CountDownLatchStore) (int64, error) {
-		return s.Count(ctx, l.Topic)
-	})
+	return ask(ctx, &l.counted, "count", backend.CountDownLatchStore.Count, l.Topic)
 }
 
 // Delete removes the latch, and reports whether it was set.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) {
-	q := l.Change(0)
-	return ask(ctx, &l.counted, "delete", func(ctx context.Context, s backend.CountDownLatchStore) (bool, error) {
-		return s.DeleteCount(ctx, q)
-	})
+	return ask(ctx, &l.counted, "delete", backend.CountDownLatchStore.DeleteCount, l.Change(0))
 }
 
 // Wait returns when the count is zero.
@@ -335,20 +325,12 @@ func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
 	if err := checkPermits(n); err != nil {
 		return s.fail("release", err)
 	}
-	q := s.Change(int64(n))
-	return s.finish(ctx, "release", func(ctx context.Context, session backend.CountingSemaphoreStore) error {
-		_, err := session.AddCount(ctx, q)
-		return err
-	})
+	return finish(ctx, &s.counted, "release", backend.CountingSemaphoreStore.AddCount, s.Change(int64(n)))
 }
 
 // Drain takes all permits that are free, and returns how many those were.
 func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) {
-	q := s.Change(0)
-	drain := func(ctx context.Context, session backend.CountingSemaphoreStore) (int64, error) {
-		return session.DrainCount(ctx, q)
-	}
-	took, err := ask(ctx, &s.counted, "drain", drain)
+	took, err := ask(ctx, &s.counted, "drain", backend.CountingSemaphoreStore.DrainCount, s.Change(0))
 	return int(took), err
 }
 

@@ -286,8 +286,8 @@ func (c *question) tenure() *tenure {
 		t.Mode = lease.Admitting
 	case backend.KindDelegated:
 		t.Lent.Store(true)
-		if c.claim.Token != 0 {
-			t.Fence = lease.Fence{Token: c.claim.Token, Drawn: true}
+		if c.delegation.Token != 0 {
+			t.Fence = lease.Fence{Token: c.delegation.Token, Drawn: true}
 		}
 	}
 	var outer *lease.Tenure

@@ -15,18 +15,18 @@ import (
 // call is one call that acquires, with its request.
 type call struct {
 	Request
-	engine *Engine
-	under  context.Context // what the call was given: the lease's parent
-	wait   context.Context // bounds the waiting
-	ttl    time.Duration   // the lease to ask for
-	place  time.Duration   // for how long a place in a fair lock's queue is kept; 0: no place is asked for
-	since  clock.Instant   // when it was called
-	outer  *lease.Hold     // the live one that it enters under
-	claim  *Claim          // that it enters under; nil if it does not
-	key    lease.Key       // what its hold is found by in a context
-	waiter waiter          // its place in the local queue
-	asks   question
-	marks  callMarks
+	engine     *Engine
+	under      context.Context // what the call was given: the lease's parent
+	wait       context.Context // bounds the waiting
+	ttl        time.Duration   // the lease to ask for
+	place      time.Duration   // for how long a place in a fair lock's queue is kept; 0: no place is asked for
+	since      clock.Instant   // when it was called
+	outer      *lease.Hold     // the live one that it enters under
+	delegation *Delegation     // that it enters under; nil if it does not
+	key        lease.Key       // what its hold is found by in a context
+	waiter     waiter          // its place in the local queue
+	asks       question
+	marks      callMarks
 }
 
 // callMarks are what is true of a call.
@@ -92,7 +92,7 @@ func (c *call) enter() (h *lease.Handle, entered bool, err error) {
 	case *lease.Hold:
 		h, ended, err := entry{c, x}.enter()
 		return h, !ended, err
-	case *Claim:
+	case *Delegation:
 		h, err = c.enterDelegated(*x)
 		return h, true, err
 	}
@@ -116,8 +116,8 @@ func keyOf(e *Engine, t backend.Topic) lease.Key {
 
 // topic is where the call waits.
 func (c *call) topic() backend.Topic {
-	if c.claim != nil {
-		return backend.Topic{Kind: backend.KindDelegated, Name: c.Name, Owner: c.claim.Owner}
+	if c.delegation != nil {
+		return backend.Topic{Kind: backend.KindDelegated, Name: c.Name, Owner: c.delegation.Owner}
 	}
 	return topicOf(c.Family, c.Name)
 }

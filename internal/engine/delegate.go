@@ -19,8 +19,8 @@ import (
 // delegated does likewise from then on, so that a count that was lent never rises: no later hold can be taken for the
 // delegated one, and one order in the store is that of all that enter.
 
-// Claim says which hold of a lock a call comes from. It has the fields of mortise.Claim, which documents them.
-type Claim struct {
+// Delegation says which hold of a lock a call comes from. It has the fields of mortise.Delegation, which documents them.
+type Delegation struct {
 	Name    string
 	Owner   string
 	Hold    int
@@ -28,14 +28,14 @@ type Claim struct {
 	Expires time.Time
 }
 
-// MaxClaims is how many claims a context gives and takes.
-const MaxClaims = 16
+// MaxDelegations is how many delegations a context gives and takes.
+const MaxDelegations = 16
 
 // maxOwner bounds an owner's id: a client's, a colon and a number.
 const maxOwner = maxID + 1 + 20
 
-// check refuses a claim that cannot be one.
-func (x Claim) check() error {
+// check refuses a delegation that cannot be one.
+func (x Delegation) check() error {
 	if err := CheckName(x.Name); err != nil {
 		return fmt.Errorf("%w: a delegation's name: %w", fail.Invalid, err)
 	}
@@ -51,8 +51,8 @@ func (x Claim) check() error {
 	return nil
 }
 
-// Adopt returns a context that carries claims: calls of this engine with it enter under them.
-func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, error) {
+// WithDelegations returns a context that carries delegations: calls of this engine with it enter under them.
+func (e *Engine) WithDelegations(ctx context.Context, delegations []Delegation) (context.Context, error) {
 	fails := func(name string, err error) (context.Context, error) {
 		return nil, fail.New("withdelegations", name, err)
 	}
@@ -62,10 +62,10 @@ func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, er
 	if ctx == nil {
 		return fails("", fail.NilContext)
 	}
-	if len(claims) > MaxClaims {
-		return fails("", fail.Invalidf("%d delegations, the limit is %d", len(claims), MaxClaims))
+	if len(delegations) > MaxDelegations {
+		return fails("", fail.Invalidf("%d delegations, the limit is %d", len(delegations), MaxDelegations))
 	}
-	for _, x := range claims {
+	for _, x := range delegations {
 		if err := x.check(); err != nil {
 			return fails(x.Name, err)
 		}
@@ -74,27 +74,27 @@ func (e *Engine) Adopt(ctx context.Context, claims []Claim) (context.Context, er
 		return fails("", fail.Invalidf("on the backend (%T) a lock that another process holds cannot be entered; "+
 			"on those of redisgo, rueidis and memory it can", e.store.Store))
 	}
-	if len(claims) == 0 {
+	if len(delegations) == 0 {
 		return ctx, nil
 	}
-	return &delegated{Context: ctx, engine: e, claims: claims}, nil
+	return &delegated{Context: ctx, engine: e, delegations: delegations}, nil
 }
 
-// delegated is a context that carries claims that a client has adopted.
+// delegated is a context that carries delegations that a client has accepted.
 type delegated struct {
 	context.Context
-	engine *Engine
-	claims []Claim
+	engine      *Engine
+	delegations []Delegation
 }
 
-// Value answers the key of a lock with a claim on it.
+// Value answers the key of a lock with a delegation on it.
 func (x *delegated) Value(key any) any {
 	switch k := key.(type) {
 	case *lease.Key:
 		if k.Client == x.engine && k.Record == uint8(backend.KindLock) {
-			for i := range x.claims {
-				if x.claims[i].Name == k.Name {
-					return &x.claims[i]
+			for i := range x.delegations {
+				if x.delegations[i].Name == k.Name {
+					return &x.delegations[i]
 				}
 			}
 		}
@@ -104,37 +104,37 @@ func (x *delegated) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// String keeps what prints contexts from printing claims.
+// String keeps what prints contexts from printing delegations.
 func (x *delegated) String() string { return fmt.Sprintf("%v.WithDelegations", x.Context) }
 
-// Claims are those on the locks that ctx holds, of any engine, innermost first.
-func Claims(ctx context.Context) []Claim {
+// Delegations are those on the locks that ctx holds, of any engine, innermost first.
+func Delegations(ctx context.Context) []Delegation {
 	if ctx == nil {
 		return nil
 	}
 	g := gathering{seen: make(map[lease.Key]bool)}
 	g.from(ctx)
-	return g.claims
+	return g.delegations
 }
 
-// gathering collects claims.
+// gathering collects delegations.
 type gathering struct {
-	claims []Claim
-	seen   map[lease.Key]bool
+	delegations []Delegation
+	seen        map[lease.Key]bool
 }
 
 // from collects those of ctx, innermost first.
 func (g *gathering) from(ctx context.Context) {
-	for len(g.claims) < MaxClaims {
+	for len(g.delegations) < MaxDelegations {
 		switch x := ctx.Value(lease.Carriers{}).(type) {
 		case *lease.Context:
 			g.hold(x.Hold)
 			ctx = x.Context
 		case *delegated:
-			for _, claim := range x.claims {
-				key := keyOf(x.engine, lockTopic(claim.Name))
-				if len(g.claims) < MaxClaims && !g.seen[key] && time.Now().Before(claim.Expires) {
-					g.claims = append(g.claims, claim)
+			for _, delegation := range x.delegations {
+				key := keyOf(x.engine, lockTopic(delegation.Name))
+				if len(g.delegations) < MaxDelegations && !g.seen[key] && time.Now().Before(delegation.Expires) {
+					g.delegations = append(g.delegations, delegation)
 				}
 				g.seen[key] = true
 			}
@@ -155,22 +155,22 @@ func (g *gathering) hold(h *lease.Hold) {
 		return
 	}
 	g.seen[key] = true
-	if claim, ok := lend(h); ok {
-		g.claims = append(g.claims, claim)
+	if delegation, ok := lend(h); ok {
+		g.delegations = append(g.delegations, delegation)
 	}
 }
 
-// lend makes a claim on h, if it is live and of a kind that is entered from elsewhere.
-func lend(h *lease.Hold) (Claim, bool) {
+// lend makes a delegation on h, if it is live and of a kind that is entered from elsewhere.
+func lend(h *lease.Hold) (Delegation, bool) {
 	t := of(h)
 	e := t.engine
 	if key := t.Key; key.Record != uint8(backend.KindLock) || e.store.can.Delegation == nil || h.Err() != nil {
-		return Claim{}, false
+		return Delegation{}, false
 	}
 	e.lock()
 	defer e.unlock()
 	if h.Cause != nil {
-		return Claim{}, false // meanwhile
+		return Delegation{}, false // meanwhile
 	}
 	if !t.Lent.Load() {
 		t.Lend()
@@ -183,24 +183,24 @@ func lend(h *lease.Hold) (Claim, bool) {
 	if until, bounded := h.Until(); bounded {
 		ends = min(ends, until.Wall)
 	}
-	claim := claimOf(h)
-	claim.Expires = time.Unix(0, ends).UTC().Truncate(time.Millisecond)
-	return claim, true
+	delegation := delegationOf(h)
+	delegation.Expires = time.Unix(0, ends).UTC().Truncate(time.Millisecond)
+	return delegation, true
 }
 
-func claimOf(h *lease.Hold) Claim {
-	x := Claim{Name: h.Name(), Owner: h.Tenure.Owner, Hold: int(h.Level)}
+func delegationOf(h *lease.Hold) Delegation {
+	x := Delegation{Name: h.Name(), Owner: h.Tenure.Owner, Hold: int(h.Level)}
 	x.Token, _ = h.Token()
 	return x
 }
 
-// Enters reports whether a call with ctx enters what it holds already of a plain lock, or under a claim.
+// Enters reports whether a call with ctx enters what it holds already of a plain lock, or under a delegation.
 func (e *Engine) Enters(ctx context.Context, name string) bool {
 	key := keyOf(e, lockTopic(name))
 	switch x := ctx.Value(&key).(type) {
 	case *lease.Hold:
 		return x.Err() == nil
-	case *Claim:
+	case *Delegation:
 		return true
 	}
 	return false
@@ -211,8 +211,8 @@ func (c *call) enterLent(h *lease.Hold) (got *lease.Handle, ended bool, err erro
 	e, t, family := c.engine, of(h), c.Family
 	c.outer = h
 	if h.Err() == nil {
-		got, err = c.enterDelegated(claimOf(h))
-		if !errors.Is(err, fail.ClaimEnded) {
+		got, err = c.enterDelegated(delegationOf(h))
+		if !errors.Is(err, fail.DelegationEnded) {
 			return got, false, err
 		}
 		now := e.Now()
@@ -227,17 +227,17 @@ func (c *call) enterLent(h *lease.Hold) (got *lease.Handle, ended bool, err erro
 			return nil, false, c.Fail(t.lost(goneMeanwhile))
 		}
 	}
-	c.outer, c.claim, c.Family = nil, nil, family
+	c.outer, c.delegation, c.Family = nil, nil, family
 	return nil, true, nil
 }
 
-// enterDelegated takes the lock under a claim.
-func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
+// enterDelegated takes the lock under a delegation.
+func (c *call) enterDelegated(x Delegation) (*lease.Handle, error) {
 	if c.NonReentrant {
 		return nil, c.Fail(fail.Invalidf("the call comes from a holder of this lock, and a non-reentrant lock is not " +
 			"entered again; unlock it first, or use the reentrant lock"))
 	}
-	c.Family, c.claim = backend.KindDelegated, &x
+	c.Family, c.delegation = backend.KindDelegated, &x
 	shut := c.engine.Shut()
 	if c.Try || shut && c.outer != nil { // those that hold it already are to finish
 		h, err := c.tryOnce()
@@ -249,8 +249,8 @@ func (c *call) enterDelegated(x Claim) (*lease.Handle, error) {
 	return c.queueUp()
 }
 
-func (c *call) claimEnded() error {
+func (c *call) delegationEnded() error {
 	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold was "+
-		"unlocked or lost, its lease ran out, or the delegation's token is none", fail.ClaimEnded,
-		fail.Shorten(c.claim.Owner))
+		"unlocked or lost, its lease ran out, or the delegation's token is none", fail.DelegationEnded,
+		fail.Shorten(c.delegation.Owner))
 }

@@ -75,7 +75,7 @@ func (c *call) replication() backend.Replication {
 func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r reply, err error) {
 	s, replicas := &c.engine.store, q.Replication
 	switch {
-	case c.claim != nil:
+	case c.delegation != nil:
 		x, err := s.can.Delegation.Enter(ctx, c.entering(replicas))
 		return ofEnter(x), raised(err, ofEnter)
 	case c.Family == backend.KindFair:
@@ -133,7 +133,7 @@ func raised[R any](err error, of func(R) reply) error {
 
 // entering is what the store is asked for a lock that another owner holds.
 func (c *question) entering(replicas backend.Replication) backend.EnterRequest {
-	x := c.claim
+	x := c.delegation
 	q := backend.EnterRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Under: x.Owner, Holds: x.Hold, Fenced: c.Fenced && x.Token == 0,
 		Replication: replicas,

@@ -36,7 +36,7 @@ func (c *call) tryOnce() (*lease.Handle, error) {
 	case g.reply.Young:
 		return nil, fail.Public(&fail.Error{Op: c.Op(), Name: c.Name, Remaining: g.reply.Remaining, Err: fail.Barred})
 	case g.reply.Absent:
-		return nil, c.Fail(c.claimEnded())
+		return nil, c.Fail(c.delegationEnded())
 	}
 	return nil, c.Refused(g.reply.Remaining)
 }

@@ -70,13 +70,13 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	case err != nil:
 		return Answer{}, err
 	case r.Absent:
-		return Answer{}, c.claimEnded()
+		return Answer{}, c.delegationEnded()
 	}
 	a := Answer{
 		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
 		Left: r.Remaining, Enrolled: r.Enrolled, Failure: c.grant.err,
 	}
-	if c.claim != nil {
+	if c.delegation != nil {
 		a.Look = r.AskAfter
 	}
 	if r.Claimed {

@@ -15,17 +15,17 @@ import (
 
 // The sentinels, which package mortise exports and documents.
 var (
-	NotAcquired   = errors.New("not acquired")
-	NotHeld       = errors.New("not held")
-	Lost          = errors.New("lock lost")
-	Released      = errors.New("lock released")
-	Closed        = errors.New("client closed")
-	Unavailable   = errors.New("store unavailable")
-	WrongKind     = errors.New("wrong kind")
-	InvalidName   = errors.New("bad name")
-	Invalid       = errors.New("invalid")
-	NotReplicated = errors.New("not replicated")
-	ClaimEnded    = errors.New("the delegation has ended")
+	NotAcquired     = errors.New("not acquired")
+	NotHeld         = errors.New("not held")
+	Lost            = errors.New("lock lost")
+	Released        = errors.New("lock released")
+	Closed          = errors.New("client closed")
+	Unavailable     = errors.New("store unavailable")
+	WrongKind       = errors.New("wrong kind")
+	InvalidName     = errors.New("bad name")
+	Invalid         = errors.New("invalid")
+	NotReplicated   = errors.New("not replicated")
+	DelegationEnded = errors.New("the delegation has ended")
 )
 
 // Errors of the layers among themselves.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 
 	"github.com/mortise-go/mortise/internal/fail"
 )
@@ -71,9 +71,7 @@ type StandIn struct {
 	Facts
 	cancel  context.CancelCauseFunc
 	release func(context.Context) error
-
-	mu   sync.Mutex
-	done bool
+	done    atomic.Bool // Unlock was called
 }
 
 // NewStandIn makes a stand-in whose context is a child of ctx; release may be nil.
@@ -91,9 +89,7 @@ func (s *StandIn) Err() error {
 	if cause := context.Cause(s.Ctx); errors.Is(cause, fail.Lost) || errors.Is(cause, fail.Closed) {
 		return cause
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done {
+	if s.done.Load() {
 		return fail.Released
 	}
 	return nil
@@ -102,11 +98,7 @@ func (s *StandIn) Err() error {
 // Unlock ends the stand-in's context and calls its release.
 func (s *StandIn) Unlock(ctx context.Context) error {
 	lost := s.Err()
-	s.mu.Lock()
-	again := s.done
-	s.done = true
-	s.mu.Unlock()
-	if again {
+	if s.done.Swap(true) {
 		return fail.New("unlock", s.Of, fail.Twice)
 	}
 	s.cancel(fail.Released)

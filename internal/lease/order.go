@@ -1,14 +1,16 @@
 package lease
 
+import "slices"
+
 // Order is what orders the operations of a tenure, and of readers that entered under it: one at a time sets the
 // hold count in the store, and a re-entry comes from the innermost hold. Others line up, so that they reach the store
 // in the order in which they were begun.
 type Order struct {
-	busy     bool  // an operation that sets the hold count is on its way
-	entered  bool  // there has been a re-entry, or an attempt
-	entering *Turn // where that operation is a re-entry
-	line     *Turn // the first of it
-	top      *Hold // of the live ones, the innermost: it leads to the others
+	busy     bool    // an operation that sets the hold count is on its way
+	entered  bool    // there has been a re-entry, or an attempt
+	entering *Turn   // where that operation is a re-entry
+	line     []*Turn // in the order in which they came
+	top      *Hold   // of the live ones, the innermost: it leads to the others
 }
 
 // Turn is a place in an Order's line: of a re-entry from a hold, or of a release.
@@ -17,17 +19,16 @@ type Turn struct {
 	Shared  bool  // it enters to read
 	Ready   chan struct{}
 	granted bool
-	next    *Turn // in line
 }
 
 // Granted reports whether the turn has come.
 func (t *Turn) Granted() bool { return t.granted }
 
 // Idle reports whether no operation is on its way or in line.
-func (o *Order) Idle() bool { return !o.busy && o.line == nil }
+func (o *Order) Idle() bool { return !o.busy && !o.Waited() }
 
 // Waited reports whether an operation is in line.
-func (o *Order) Waited() bool { return o.line != nil }
+func (o *Order) Waited() bool { return len(o.line) > 0 }
 
 // Entered reports whether there has been a re-entry, or an attempt.
 func (o *Order) Entered() bool { return o.entered }
@@ -53,7 +54,7 @@ func (o *Order) Innermost(h *Hold, shared bool) bool {
 // innermost, or another call comes first. A release on its way does not count: it is over as soon as the store
 // answers.
 func (o *Order) Taken(t *Turn) bool {
-	for x := o.line; x != nil; x = x.next {
+	for _, x := range o.line {
 		if !(t.Shared && x.Shared) && x.Hold == t.Hold {
 			return true
 		}
@@ -77,11 +78,7 @@ func (o *Order) Enter(t *Turn) bool {
 		return true
 	}
 	t.Ready = make(chan struct{})
-	end := &o.line
-	for *end != nil {
-		end = &(*end).next
-	}
-	*end = t
+	o.line = append(o.line, t)
 	o.advance()
 	return t.granted
 }
@@ -105,30 +102,22 @@ func (o *Order) Quit(t *Turn) {
 		o.Leave()
 		return
 	}
-	for at := &o.line; *at != nil; at = &(*at).next {
-		if *at == t {
-			*at = t.next
-			return
-		}
-	}
+	o.line = slices.DeleteFunc(o.line, func(x *Turn) bool { return x == t })
 }
 
 // advance gives the order to the first in line that can have it: a release always, a re-entry if its hold is the
 // innermost. One whose hold has ended is sent away.
 func (o *Order) advance() {
-	for at := &o.line; *at != nil; {
-		t := *at
+	o.line = slices.DeleteFunc(o.line, func(t *Turn) bool {
 		ended := t.Hold != nil && t.Hold.Cause != nil
-		able := !o.busy && (t.Hold == nil || o.Innermost(t.Hold, t.Shared))
-		if !ended && !able {
-			at = &t.next
-			continue
-		}
-		*at = t.next
 		if !ended {
+			if o.busy || t.Hold != nil && !o.Innermost(t.Hold, t.Shared) {
+				return false
+			}
 			o.begin(t)
 			t.granted = true
 		}
 		close(t.Ready)
-	}
+		return true
+	})
 }

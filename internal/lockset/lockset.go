@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/bound"
@@ -278,9 +278,7 @@ func (a *adopted) Unlock(ctx context.Context) error {
 type held struct {
 	lease.Facts
 	leases []*lease.Handle
-
-	mu   sync.Mutex
-	done bool
+	done   atomic.Bool // Unlock was called
 }
 
 // Err is that of the first part that is lost.
@@ -295,11 +293,7 @@ func (m *held) Err() error {
 
 // Unlock releases all parts.
 func (m *held) Unlock(ctx context.Context) error {
-	m.mu.Lock()
-	again := m.done
-	m.done = true
-	m.mu.Unlock()
-	if again {
+	if m.done.Swap(true) {
 		return fail.New("unlock", m.Of, fail.Twice)
 	}
 	return errors.Join(engine.UnlockAll(ctx, ctx, m.leases)...)

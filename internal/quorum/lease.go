@@ -85,36 +85,26 @@ func (c leaseContext) Value(k any) any {
 			return x
 		}
 	case *lease.Key:
-		if h, ends := x.part(k); h != nil || ends {
-			if h == nil {
-				return nil
-			}
+		if h, found := x.part(k); found {
 			return h
 		}
 	}
 	return c.Context.Value(k)
 }
 
-// part is the hold of the store that a key is about; ends tells that the lease has ended, and confers nothing, nor does
-// what it was entered under.
-func (x *Lease) part(k *lease.Key) (h *lease.Hold, ends bool) {
+// part is the hold of the store that a key is about; nil if the lease has ended: it confers nothing then, nor does what
+// it was entered under.
+func (x *Lease) part(k *lease.Key) (h any, found bool) {
 	if k.Record != uint8(backend.KindLock) || k.Name != x.Of {
 		return nil, false
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for i, n := range x.nodes {
-		if k.Client != n {
-			continue
-		}
-		if l := x.parts[i].lease; l != nil {
-			return l.Holding().(*lease.Hold), false
-		}
-		if x.cause != nil {
-			return nil, true
-		}
+	i := slices.IndexFunc(x.nodes, func(n Node) bool { return k.Client == n })
+	if i >= 0 && x.parts[i].lease != nil {
+		return x.parts[i].lease.Holding(), true
 	}
-	return nil, false
+	return nil, i >= 0 && x.cause != nil
 }
 
 // has tells whether a store's part is held, and from when it may count; zero if it does.
@@ -139,19 +129,13 @@ func (x *Lease) joinLocked(v vote) {
 
 // partEnded notes that a store's part is gone, and locks that store again.
 func (x *Lease) partEnded(node int, l *lease.Handle) {
-	x.mu.Lock()
-	p := &x.parts[node]
-	if mine := p.lease == l && x.cause == nil && !x.unlocked; mine {
-		p.why = l.Holding().Err()
-	}
-	x.mu.Unlock()
 	if x.Err() != nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if p.lease == l {
-		p.lease = nil
+	if p := &x.parts[node]; p.lease == l {
+		p.lease, p.why = nil, l.Holding().Err()
 		x.healLocked(node, 0)
 	}
 }
@@ -290,10 +274,7 @@ func (x *Lease) Err() error {
 	if len(why) > 0 {
 		cause = fmt.Errorf("%w: %w", cause, why)
 	}
-	x.finish(fail.New("lease", x.Of, cause))
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.cause
+	return x.finish(fail.New("lease", x.Of, cause))
 }
 
 // admit has those of parts count that may by now. It is called where the lease lives without
@@ -308,28 +289,26 @@ func (x *Lease) admit(parts []part, now time.Time) {
 	}
 }
 
-// finish ends the lease, once.
-func (x *Lease) finish(cause error) {
+// finish ends the lease, once, and returns why it ended.
+func (x *Lease) finish(cause error) error {
 	x.mu.Lock()
-	first := x.cause == nil
-	if first {
-		x.cause = cause
-		for _, p := range x.parts {
-			if p.timer != nil {
-				p.timer.Stop()
-			}
+	if x.cause != nil {
+		defer x.mu.Unlock()
+		return x.cause
+	}
+	x.cause = cause
+	for _, p := range x.parts {
+		if p.timer != nil {
+			p.timer.Stop()
 		}
 	}
-	inner := slices.Clone(x.inner)
+	parts, inner := slices.Clone(x.parts), slices.Clone(x.inner)
 	x.mu.Unlock()
-	if !first {
-		return
-	}
 	x.end(cause)
 	if errors.Is(cause, fail.Lost) {
 		// The holder was told. What is left in the minority would stand in others' way
 		// until it unlocks.
-		go x.drop()
+		go drop(parts)
 	}
 	for o := x.outer; o != nil; o = o.outer {
 		o.mu.Lock()
@@ -344,13 +323,11 @@ func (x *Lease) finish(cause error) {
 			in.follow(node)
 		}
 	}
+	return cause
 }
 
 // drop releases the parts that are left of a lease that was lost.
-func (x *Lease) drop() {
-	x.mu.Lock()
-	parts := slices.Clone(x.parts)
-	x.mu.Unlock()
+func drop(parts []part) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, p := range parts {
@@ -366,29 +343,22 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	x.mu.Lock()
 	again := x.unlocked
 	x.unlocked = true
-	leases := make([]*lease.Handle, len(x.parts))
-	for i, p := range x.parts {
-		leases[i] = p.lease
-	}
+	parts := slices.Clone(x.parts)
 	x.mu.Unlock()
 	if again {
 		return fail.New("unlock", x.Of, fail.Twice)
 	}
-	x.finish(fail.Released)
+	_ = x.finish(fail.Released)
 	// When enough stores have confirmed it, the rest have a moment to, and are then left to
 	// the background.
 	bound, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type answer struct {
-		node int
-		err  error
-	}
-	answers := make(chan answer, len(leases))
+	answers := make(chan vote, len(parts))
 	asked, start := 0, time.Now()
-	for i, l := range leases {
-		if l != nil {
+	for i, p := range parts {
+		if p.lease != nil {
 			asked++
-			go func() { answers <- answer{i, l.Holding().Unlock(bound)} }()
+			go func() { answers <- vote{node: i, err: p.lease.Holding().Unlock(bound)} }()
 		}
 	}
 	done := 0

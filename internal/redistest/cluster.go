@@ -40,7 +40,8 @@ func (c *Cluster) start(opts []Option) *Server {
 	c.t.Helper()
 	return Start(c.t, slices.Concat([]Option{
 		func(s *Server) { s.member = true },
-		WithConfig("cluster-enabled yes", "cluster-require-full-coverage no", "cluster-node-timeout 15000", "repl-diskless-sync-delay 0"),
+		WithConfig("cluster-enabled yes", "cluster-require-full-coverage no", "cluster-node-timeout 15000",
+			"repl-diskless-sync-delay 0"),
 	}, opts)...)
 }
 
@@ -51,9 +52,10 @@ func (c *Cluster) meet(s *Server) {
 }
 
 // Addrs are the addresses of the masters.
-func (c *Cluster) Addrs() []string {
-	var all []string
-	for _, s := range c.Masters {
+func (c *Cluster) Addrs() []string { return addrs(c.Masters) }
+
+func addrs(servers []*Server) (all []string) {
+	for _, s := range servers {
 		all = append(all, s.Addr())
 	}
 	return all
@@ -67,7 +69,8 @@ func (c *Cluster) Settle() {
 		var first string
 		for _, s := range c.Masters {
 			info, err := s.Do("CLUSTER", "INFO")
-			if err != nil || !strings.Contains(fmt.Sprint(info), "cluster_state:ok") || !strings.Contains(fmt.Sprint(info), fmt.Sprint("cluster_slots_ok:", Slots)) {
+			if err != nil || !strings.Contains(fmt.Sprint(info), "cluster_state:ok") ||
+				!strings.Contains(fmt.Sprint(info), fmt.Sprint("cluster_slots_ok:", Slots)) {
 				return false
 			}
 			slots := fmt.Sprint(s.Must("CLUSTER", "SLOTS"))
@@ -102,9 +105,7 @@ func (c *Cluster) Replica(of *Server, opts ...Option) *Server {
 		return strings.Contains(fmt.Sprint(s.Must("CLUSTER", "NODES")), id)
 	})
 	s.Must("CLUSTER", "REPLICATE", id)
-	c.until("a replica to have its master's data", func() bool {
-		return strings.Contains(fmt.Sprint(s.Must("INFO", "replication")), "master_link_status:up")
-	})
+	c.until("a replica to have its master's data", s.InStep)
 	c.until("all to know the replica", func() bool {
 		me := fmt.Sprint(s.Must("CLUSTER", "MYID"))
 		for _, m := range c.Masters {
@@ -182,22 +183,34 @@ type Migration struct {
 func (c *Cluster) Migrate(slot int, to *Server) *Migration {
 	c.t.Helper()
 	m := &Migration{c, fmt.Sprint(slot), c.Master(slot), to}
-	to.Must("CLUSTER", "SETSLOT", m.slot, "IMPORTING", fmt.Sprint(m.from.Must("CLUSTER", "MYID")))
-	m.from.Must("CLUSTER", "SETSLOT", m.slot, "MIGRATING", fmt.Sprint(to.Must("CLUSTER", "MYID")))
+	m.insist(to, "CLUSTER", "SETSLOT", m.slot, "IMPORTING", fmt.Sprint(m.from.Must("CLUSTER", "MYID")))
+	m.insist(m.from, "CLUSTER", "SETSLOT", m.slot, "MIGRATING", fmt.Sprint(to.Must("CLUSTER", "MYID")))
 	return m
+}
+
+// insist repeats a command until a server takes it: one that was just restarted may refuse it.
+func (m *Migration) insist(on *Server, args ...string) (reply any) {
+	m.c.t.Helper()
+	m.c.until(strings.Join(args, " "), func() bool {
+		var err error
+		reply, err = on.Do(args...)
+		return err == nil
+	})
+	return reply
 }
 
 // MoveKey moves one key.
 func (m *Migration) MoveKey(key string) {
 	m.c.t.Helper()
-	m.from.Must("MIGRATE", "127.0.0.1", fmt.Sprint(m.to.port), key, "0", "30000")
+	// REPLACE: an attempt that broke off may have left something.
+	m.insist(m.from, "MIGRATE", "127.0.0.1", fmt.Sprint(m.to.port), key, "0", "30000", "REPLACE")
 }
 
 // MoveKeys moves all that are left.
 func (m *Migration) MoveKeys() {
 	m.c.t.Helper()
 	for {
-		keys := m.from.Must("CLUSTER", "GETKEYSINSLOT", m.slot, "100").([]any)
+		keys := m.insist(m.from, "CLUSTER", "GETKEYSINSLOT", m.slot, "100").([]any)
 		if len(keys) == 0 {
 			return
 		}
@@ -211,8 +224,8 @@ func (m *Migration) MoveKeys() {
 func (m *Migration) Finish() {
 	m.c.t.Helper()
 	id := fmt.Sprint(m.to.Must("CLUSTER", "MYID"))
-	m.to.Must("CLUSTER", "SETSLOT", m.slot, "NODE", id)
-	m.from.Must("CLUSTER", "SETSLOT", m.slot, "NODE", id)
+	m.insist(m.to, "CLUSTER", "SETSLOT", m.slot, "NODE", id)
+	m.insist(m.from, "CLUSTER", "SETSLOT", m.slot, "NODE", id)
 }
 
 func (c *Cluster) until(what string, holds func() bool) {

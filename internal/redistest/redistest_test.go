@@ -11,56 +11,42 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func TestAServerAnswersAndIsEmptyAfterARestart(t *testing.T) {
 	s := Start(t)
 	s.Must("SET", "a", "1")
-	if v := s.Must("GET", "a"); v != "1" {
-		t.Errorf("GET a = %v", v)
-	}
-	if v := s.Must("GET", "absent"); v != nil {
-		t.Errorf("GET absent = %v", v)
-	}
+	check.Equal(t, "GET a = %v", s.Must("GET", "a"), "1")
+	check.Equal(t, "GET absent = %v", s.Must("GET", "absent"), nil)
 	s.Must("HSET", "h", "f", "2")
-	if v := s.Must("HGETALL", "h"); !slices.Equal(v.([]any), []any{"f", "2"}) {
-		t.Errorf("HGETALL h = %v", v)
-	}
+	v := s.Must("HGETALL", "h")
+	check.ErrorIf(t, !slices.Equal(v.([]any), []any{"f", "2"}), "HGETALL h = %v", v)
 	var e Error
-	if _, err := s.Do("GET", "h"); !errors.As(err, &e) || !strings.HasPrefix(e.Error(), "WRONGTYPE") {
-		t.Errorf("GET h: %v", err)
-	}
+	_, err := s.Do("GET", "h")
+	check.ErrorIf(t, !errors.As(err, &e) || !strings.HasPrefix(e.Error(), "WRONGTYPE"), "GET h: %v", err)
 	addr := s.Addr()
 	s.Stop()
 	s.Stop()
-	if _, err := s.Do("PING"); err == nil {
-		t.Error("a stopped server answers")
-	}
+	check.ErrorIf(t, check.Err(s.Do("PING")) == nil, "a stopped server answers")
 	s.Restart()
-	if s.Addr() != addr {
-		t.Errorf("it moved from %s to %s", addr, s.Addr())
-	}
-	if v := s.Must("DBSIZE"); v != int64(0) {
-		t.Errorf("DBSIZE = %v after a restart", v)
-	}
+	check.ErrorIf(t, s.Addr() != addr, "it moved from %s to %s", addr, s.Addr())
+	check.Equal(t, "DBSIZE = %v after a restart", s.Must("DBSIZE"), any(int64(0)))
 }
 
 func TestWithAOFTheDataSurvives(t *testing.T) {
 	s := Start(t, WithAOF())
 	s.Must("SET", "a", "1")
 	s.Restart()
-	if v := s.Must("GET", "a"); v != "1" {
-		t.Errorf("GET a = %v after a restart", v)
-	}
+	check.Equal(t, "GET a = %v after a restart", s.Must("GET", "a"), "1")
 }
 
 func TestPasswordsAndUsersAreAsked(t *testing.T) {
 	s := Start(t, WithPassword("secret"), WithACL("alice on >wonder ~a:* &* +get"))
 	s.Must("SET", "a:1", "x")
 	c, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer c.Close()
 	r := bufio.NewReader(c)
 	for _, step := range []struct {
@@ -72,9 +58,7 @@ func TestPasswordsAndUsersAreAsked(t *testing.T) {
 		{[]string{"GET", "a:1"}, ""},
 		{[]string{"SET", "a:1", "y"}, "NOPERM"},
 	} {
-		if err := send(c, step.say...); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, send(c, step.say...))
 		if _, err := reply(r); (err == nil) != (step.want == "") || err != nil && !strings.HasPrefix(err.Error(), step.want) {
 			t.Errorf("%v: %v, want %q", step.say, err, step.want)
 		}
@@ -84,24 +68,17 @@ func TestPasswordsAndUsersAreAsked(t *testing.T) {
 func TestAPausedServerKeepsItsConnectionsAndAnswersWhenResumed(t *testing.T) {
 	s := Start(t)
 	c, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer c.Close()
 	s.Pause()
-	if err := send(c, "PING"); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, send(c, "PING"))
 	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	r := bufio.NewReader(c)
-	if _, err := reply(r); err == nil {
-		t.Error("a paused server answers")
-	}
+	check.ErrorIf(t, check.Err(reply(r)) == nil, "a paused server answers")
 	s.Resume()
 	c.SetReadDeadline(time.Now().Add(patience))
-	if v, err := reply(r); v != "PONG" {
-		t.Errorf("after it was resumed: %v, %v", v, err)
-	}
+	v, err := reply(r)
+	check.ErrorIf(t, v != "PONG", "after it was resumed: %v, %v", v, err)
 }
 
 func TestAClusterOfOneServesEverySlot(t *testing.T) {
@@ -120,9 +97,7 @@ func TestTheProxyCountsCommandsPerConnection(t *testing.T) {
 	var conns []net.Conn
 	for range 2 {
 		c, err := net.Dial("tcp", p.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		defer c.Close()
 		conns = append(conns, c)
 		readers = append(readers, bufio.NewReader(c))
@@ -131,9 +106,7 @@ func TestTheProxyCountsCommandsPerConnection(t *testing.T) {
 			t.Fatal(v, err)
 		}
 	}
-	if n := p.Connections(); n != 2 {
-		t.Errorf("%d connections are open", n)
-	}
+	check.Equal(t, "%d connections are open", p.Connections(), 2)
 	p.Reset()
 	big := strings.Repeat("x\r\n*1\r\n", 50_000)
 	// A pipeline in one write, an inline command, an argument that looks like RESP.
@@ -151,37 +124,25 @@ func TestTheProxyCountsCommandsPerConnection(t *testing.T) {
 	if got := p.Commands(); !slices.Equal(got, want) {
 		t.Errorf("commands %.80q", got)
 	}
-	if n := p.Count(Named("GET")); n != 2 {
-		t.Errorf("%d GETs", n)
-	}
-	if n := p.Count(nil); n != 4 {
-		t.Errorf("%d commands", n)
-	}
+	check.Equal(t, "%d GETs", p.Count(Named("GET")), 2)
+	check.Equal(t, "%d commands", p.Count(nil), 4)
 	if got := p.PerConnection(); got[1] != 3 || got[2] != 1 {
 		t.Errorf("per connection: %v", got)
 	}
 	p.Cut()
-	if _, err := reply(readers[0]); err == nil {
-		t.Error("a connection survived Cut")
-	}
+	check.ErrorIf(t, check.Err(reply(readers[0])) == nil, "a connection survived Cut")
 }
 
 func TestAClustersSlotsMoveWithTheirKeys(t *testing.T) {
 	c := StartCluster(t, 3)
 	const slot = 15495 // of "a"
 	from, to := c.Master(slot), c.Masters[0]
-	if from != c.Masters[2] {
-		t.Fatal("the slot is at another master")
-	}
+	check.FatalIf(t, from != c.Masters[2], "the slot is at another master")
 	from.Must("SET", "a", "1")
 	c.Move(slot, to, nil)
-	if v := to.Must("GET", "a"); v != "1" {
-		t.Errorf("GET a = %v", v)
-	}
+	check.Equal(t, "GET a = %v", to.Must("GET", "a"), "1")
 	c.Settle()
-	if c.Master(slot) != to {
-		t.Error("the slot is not known to have moved")
-	}
+	check.ErrorIf(t, c.Master(slot) != to, "the slot is not known to have moved")
 	replica := c.Replica(to)
 	c.Failover(replica)
 	replica.Must("SET", "a", "2")
@@ -205,31 +166,23 @@ func TestTLSAsksForACertificate(t *testing.T) {
 				_, err = reply(bufio.NewReader(conn))
 			}
 		}
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", what, err)
-		}
+		check.ErrorIf(t, (err == nil) != c.ok, "%s: %v", what, err)
 	}
 	conn, err := net.Dial("unix", s.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer conn.Close()
 	send(conn, "PING")
-	if v, err := reply(bufio.NewReader(conn)); v != "PONG" {
-		t.Errorf("over the socket: %v, %v", v, err)
-	}
+	v, err := reply(bufio.NewReader(conn))
+	check.ErrorIf(t, v != "PONG", "over the socket: %v, %v", v, err)
 }
 
 func TestSentinelsReplaceAMaster(t *testing.T) {
 	x := StartSentinels(t, 1)
 	first := x.Master()
-	if first != x.Servers[0] {
-		t.Fatal("they name another")
-	}
+	check.FatalIf(t, first != x.Servers[0], "they name another")
 	first.Stop()
-	if next := x.AwaitMasterAfter(first); next != x.Servers[1] {
-		t.Error("they name another")
-	}
+	next := x.AwaitMasterAfter(first)
+	check.ErrorIf(t, next != x.Servers[1], "they name another")
 	if len(x.Addrs()) != 3 {
 		t.Error(x.Addrs())
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Relay is a TCP proxy in front of a server. The tests decide what passes: see [NewRelay]. Its
@@ -46,9 +48,7 @@ type Chunk struct {
 func NewRelay(t testing.TB, upstream string, open func(*Line) (up, down func())) *Relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("redistest: relay: %v", err)
-	}
+	check.FatalIf(t, err != nil, "redistest: relay: %v", err)
 	r := relay(l, upstream, open)
 	t.Cleanup(r.Close)
 	return r

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // StartReplica starts a replica of a server and waits until it has its data, and the server
@@ -18,9 +20,7 @@ func StartReplica(t testing.TB, of *Server, opts ...Option) *Server {
 	s := Start(t, opts...)
 	s.Must("REPLICAOF", "127.0.0.1", strconv.Itoa(of.port))
 	for end := time.Now().Add(patience); !s.InStep() || !of.counts(s); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("redistest: waited %v for a replica to have its master's data", patience)
-		}
+		check.FatalIf(t, time.Now().After(end), "redistest: waited %v for a replica to have its master's data", patience)
 	}
 	return s
 }
@@ -35,7 +35,4 @@ func (s *Server) counts(replica *Server) bool {
 }
 
 // InStep tells whether a replica is connected to its master.
-func (s *Server) InStep() bool {
-	info, err := s.Do("INFO", "replication")
-	return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
-}
+func (s *Server) InStep() bool { return s.Info("master_link_status") == "up" }

@@ -71,6 +71,30 @@ func (s *Server) Major() int {
 	return 0
 }
 
+// Info is what INFO tells of a field; "" if it tells nothing of it, or the server does not answer.
+func (s *Server) Info(name string) string {
+	info, _ := s.Do("INFO", "everything")
+	return field(info, name)
+}
+
+// Calls is how often commands were called, by clients and by scripts, as INFO tells it.
+func (s *Server) Calls(commands ...string) (sum int64) {
+	s.t.Helper()
+	info := s.Must("INFO", "commandstats")
+	for _, c := range commands {
+		var n int64
+		fmt.Sscanf(field(info, "cmdstat_"+c), "calls=%d,", &n)
+		sum += n
+	}
+	return sum
+}
+
+func field(info any, name string) string {
+	_, value, _ := strings.Cut(fmt.Sprint("\n", info), "\n"+name+":")
+	value, _, _ = strings.Cut(value, "\r")
+	return value
+}
+
 func send(w io.Writer, args ...string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))

@@ -43,9 +43,7 @@ func StartSentinels(t testing.TB, replicas int, opts ...Option) *Sentinels {
 		s.Must("REPLICAOF", "127.0.0.1", strconv.Itoa(master.port))
 	}
 	for _, s := range x.Servers[1:] {
-		x.until("a replica to have its master's data", func() bool {
-			return strings.Contains(fmt.Sprint(s.Must("INFO", "replication")), "master_link_status:up")
-		})
+		x.until("a replica to have its master's data", s.InStep)
 	}
 	for range 3 {
 		x.Watch = append(x.Watch, Start(t, func(s *Server) { s.sentinel = true }, WithConfig(
@@ -57,7 +55,8 @@ func StartSentinels(t testing.TB, replicas int, opts ...Option) *Sentinels {
 	for _, s := range x.Watch {
 		x.until("the sentinels to know each other, and the replicas", func() bool {
 			all := fmt.Sprint(s.Must("SENTINEL", "MASTER", MasterSet))
-			return strings.Contains(all, fmt.Sprint("num-other-sentinels ", len(x.Watch)-1)) && strings.Contains(all, fmt.Sprint("num-slaves ", replicas)) &&
+			return strings.Contains(all, fmt.Sprint("num-other-sentinels ", len(x.Watch)-1)) &&
+				strings.Contains(all, fmt.Sprint("num-slaves ", replicas)) &&
 				strings.Contains(all, "flags master link-pending") &&
 				strings.Count(fmt.Sprint(s.Must("SENTINEL", "REPLICAS", MasterSet)), "flags slave link-pending") == replicas
 		})
@@ -66,13 +65,7 @@ func StartSentinels(t testing.TB, replicas int, opts ...Option) *Sentinels {
 }
 
 // Addrs are the addresses of the sentinels.
-func (x *Sentinels) Addrs() []string {
-	var all []string
-	for _, s := range x.Watch {
-		all = append(all, s.Addr())
-	}
-	return all
-}
+func (x *Sentinels) Addrs() []string { return addrs(x.Watch) }
 
 // Master is the server that the sentinels name, the first of them that answers.
 func (x *Sentinels) Master() *Server {
@@ -122,9 +115,7 @@ func (s *Server) watcher(path string) (*exec.Cmd, error) {
 	if s.started {
 		return exec.Command(path, conf, "--sentinel"), nil
 	}
-	lines := append([]string{"bind 127.0.0.1", "port " + strconv.Itoa(s.port), "dir " + s.dir, "daemonize no"}, s.config...)
-	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		return nil, err
-	}
-	return exec.Command(path, conf, "--sentinel"), nil
+	lines := append([]string{"bind 127.0.0.1", "port " + strconv.Itoa(s.port), "dir " + s.dir, "daemonize no"},
+		s.config...)
+	return exec.Command(path, conf, "--sentinel"), os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }

@@ -31,6 +31,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // patience bounds everything here that waits for a server.
@@ -108,13 +110,15 @@ func Binary() (string, error) {
 	if name == "" {
 		path, err := exec.LookPath("redis-server")
 		if err != nil {
-			return "", errors.New("there is no redis-server in PATH: run the tests with `make test`, which installs it, or `apt-get install redis-server`")
+			return "", errors.New("there is no redis-server in PATH: run the tests with `make test`, which installs it, " +
+				"or `apt-get install redis-server`")
 		}
 		return path, nil
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("MORTISE_SERVER=%s: %w: give the whole path; `make servers` installs servers in bin/servers", name, err)
+		return "", fmt.Errorf("MORTISE_SERVER=%s: %w: give the whole path; `make servers` installs servers in bin/servers",
+			name, err)
 	}
 	return path, nil
 }
@@ -128,9 +132,7 @@ func Start(t testing.TB, opts ...Option) *Server {
 	}
 	if s.binary == "" {
 		path, err := Binary()
-		if err != nil {
-			t.Fatalf("redistest: %v", err)
-		}
+		check.FatalIf(t, err != nil, "redistest: %v", err)
 		s.binary = path
 	}
 	for attempt := 1; ; attempt++ {
@@ -154,9 +156,7 @@ func Start(t testing.TB, opts ...Option) *Server {
 		}
 		s.Stop()
 		// Another process may have taken the port in the meantime.
-		if attempt == 5 || !strings.Contains(err.Error(), "in use") {
-			t.Fatalf("redistest: %v", err)
-		}
+		check.FatalIf(t, attempt == 5 || !strings.Contains(err.Error(), "in use"), "redistest: %v", err)
 	}
 }
 
@@ -188,9 +188,7 @@ func (s *Server) Restart() {
 		}
 		s.Stop()
 		// A connection that ends may have the port.
-		if !strings.Contains(err.Error(), "in use") || time.Now().After(end) {
-			s.t.Fatalf("redistest: restart: %v", err)
-		}
+		check.FatalIf(s.t, !strings.Contains(err.Error(), "in use") || time.Now().After(end), "redistest: restart: %v", err)
 	}
 }
 
@@ -202,9 +200,7 @@ func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if s.process == nil {
-		s.t.Fatalf("redistest: %v to a server that was stopped", sig)
-	}
+	check.FatalIf(s.t, s.process == nil, "redistest: %v to a server that was stopped", sig)
 	if err := s.process.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatalf("redistest: %v: %v", sig, err)
 	}
@@ -317,7 +313,8 @@ func (p *process) start() error {
 			p.tail = append(p.tail, lines.Text())
 			p.tail = p.tail[max(0, len(p.tail)-20):]
 			p.mu.Unlock()
-			if !said && (strings.Contains(lines.Text(), "Ready to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is")) {
+			if !said && (strings.Contains(lines.Text(), "Ready to accept connections") ||
+				strings.Contains(lines.Text(), "Sentinel ID is")) {
 				said = true
 				close(p.ready)
 			}
@@ -348,7 +345,8 @@ func freePort(t testing.TB) int {
 	var last error
 	for range 200 {
 		port := 10000 + rand.IntN(20000)
-		claim, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("redistest-%d.lock", port)), os.O_CREATE|os.O_RDWR, 0o666)
+		claim, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("redistest-%d.lock", port)),
+			os.O_CREATE|os.O_RDWR, 0o666)
 		if err != nil {
 			last = err // another user's, perhaps
 			continue

@@ -5,15 +5,15 @@ package redistest
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // WithSocket has the server listen on [Server.Socket] too.
 func WithSocket() Option {
 	return func(s *Server) {
 		dir, err := os.MkdirTemp("", "redistest") // t.TempDir has the test's name: too long for a socket's path
-		if err != nil {
-			s.t.Fatalf("redistest: %v", err)
-		}
+		check.FatalIf(s.t, err != nil, "redistest: %v", err)
 		s.t.Cleanup(func() { os.RemoveAll(dir) })
 		s.socket = filepath.Join(dir, "redis.sock")
 		s.config = append(s.config, "unixsocket "+s.socket, "unixsocketperm 700")

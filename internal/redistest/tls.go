@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // TLS is a certificate authority of a test's own, and what it signed: a certificate for a
@@ -32,11 +34,7 @@ type TLS struct {
 func NewTLS(t testing.TB) *TLS {
 	t.Helper()
 	x := &TLS{dir: t.TempDir(), pool: x509.NewCertPool()}
-	must := func(err error) {
-		if err != nil {
-			t.Fatalf("redistest: TLS: %v", err)
-		}
-	}
+	must := func(err error) { check.FatalIf(t, err != nil, "redistest: TLS: %v", err) }
 	write := func(name, kind string, der []byte) {
 		must(os.WriteFile(filepath.Join(x.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	}
@@ -65,7 +63,8 @@ func NewTLS(t testing.TB) *TLS {
 	serverKey := key()
 	der = sign(&x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "server"}, NotBefore: begin, NotAfter: end,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, serverKey)
 	write("server.crt", "CERTIFICATE", der)
 	x.server = tls.Certificate{PrivateKey: serverKey, Certificate: [][]byte{der}}

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
@@ -19,7 +22,7 @@ import (
 
 // held is a context that holds n locks of n names.
 func held(b *testing.B, n int) context.Context {
-	c, ctx := locks(b), context.Background()
+	c, ctx := middle.InMemory(b, memory.New()), context.Background()
 	for i := range n {
 		ctx = lock(b, c, ctx, fmt.Sprint("tenants:acme:orders:", 1000+i), mortise.WithLease(time.Hour)).Context()
 	}
@@ -29,7 +32,7 @@ func held(b *testing.B, n int) context.Context {
 func BenchmarkIssue(b *testing.B) {
 	for _, n := range []int{0, 1, 4, 16} {
 		b.Run(fmt.Sprintf("delegations=%d", n), func(b *testing.B) {
-			i, ctx := issuer(b, ring(b, "2026-11")), held(b, n)
+			i, ctx := middle.Issuer(b, ring(b, "2026-11")), held(b, n)
 			bytes := 0
 			b.ReportAllocs()
 			for b.Loop() {
@@ -49,18 +52,14 @@ func BenchmarkIssue(b *testing.B) {
 
 func BenchmarkCheck(b *testing.B) {
 	r := ring(b, "2026-11", "2026-10", "2026-09")
-	c := checker(b, r, "stock", delegation.WithLongest(delegation.MaxLifetime))
+	c := middle.Checker(b, r, "stock", delegation.WithLongest(delegation.MaxLifetime))
 	for _, n := range []int{1, 4, 16} {
 		b.Run(fmt.Sprintf("delegations=%d", n), func(b *testing.B) {
-			entry, err := issuer(b, r, delegation.WithLifetime(delegation.MaxLifetime)).Issue(held(b, n), "stock")
-			if err != nil {
-				b.Fatal(err)
-			}
+			entry, err := middle.Issuer(b, r, delegation.WithLifetime(delegation.MaxLifetime)).Issue(held(b, n), "stock")
+			check.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := c.Check(ctx, entry); err != nil {
-					b.Fatal(err)
-				}
+				check.NoError(b, check.Err(c.Check(ctx, entry)))
 			}
 		})
 	}
@@ -73,9 +72,7 @@ func BenchmarkCheck(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := c.Check(ctx, entry); err == nil {
-					b.Fatal("accepted")
-				}
+				check.FatalIf(b, check.Err(c.Check(ctx, entry)) == nil, "accepted")
 			}
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
@@ -44,11 +45,6 @@ func ring(t testing.TB, primary string, others ...string) *delegation.Ring {
 	return check.Value(delegation.NewRing(key(primary), more...)).In(t)
 }
 
-func checker(t testing.TB, v delegation.Verifier, audience string, opts ...delegation.Option) *delegation.Checker {
-	t.Helper()
-	return check.Value(delegation.NewChecker(v, audience, opts...)).In(t)
-}
-
 // valid is an entry that stock accepts now.
 func valid() delegation.Entry {
 	now := time.Now().UTC().Truncate(time.Millisecond)
@@ -70,15 +66,27 @@ func sign(t testing.TB, p delegation.Entry, s delegation.Signer) string {
 func TestAnEntrySaysWhatWasSigned(t *testing.T) {
 	r, p := ring(t, "k1"), valid()
 	entry := sign(t, p, r)
-	got, err := checker(t, r, "stock").Check(ctx, entry)
+	got, err := middle.Checker(t, r, "stock").Check(ctx, entry)
 	check.ErrorIf(t, err != nil || !reflect.DeepEqual(got, p), "got %+v, %v; want %+v", got, err, p)
-	if seen, err := delegation.Decode(entry); err != nil || !reflect.DeepEqual(seen, p) {
-		t.Errorf("Decode: %+v, %v", seen, err)
-	}
+	seen, err := delegation.Decode(entry)
+	check.ErrorIf(t, err != nil || !reflect.DeepEqual(seen, p), "Decode: %+v, %v", seen, err)
 	check.ErrorIf(t, sign(t, p, r) != entry, "two entries of one Entry differ")
 	for _, c := range entry {
 		check.ErrorIf(t, c <= ' ' || c >= 127 || strings.ContainsRune("\",;\\", c), "%q does not belong into a header", c)
 	}
+}
+
+// watchedIssued and watchedChecked keep what an observer is told.
+func watchedIssued(events *[]delegation.IssuedEvent) delegation.Option {
+	return delegation.WithObserver(delegation.Observer{
+		Issued: func(e delegation.IssuedEvent) { *events = append(*events, e) },
+	})
+}
+
+func watchedChecked(events *[]delegation.CheckedEvent) delegation.Option {
+	return delegation.WithObserver(delegation.Observer{
+		Checked: func(e delegation.CheckedEvent) { *events = append(*events, e) },
+	})
 }
 
 // raw is what base64 hides, and back.
@@ -93,153 +101,111 @@ func text(raw []byte) string { return "m1." + base64.RawURLEncoding.EncodeToStri
 func TestRefusals(t *testing.T) {
 	r := ring(t, "k1", "k0")
 	entry := sign(t, valid(), r)
-	altered := func(change func(*delegation.Entry)) string {
+	altered := func(change func(*delegation.Entry)) []string {
 		p := valid()
 		change(&p)
-		return sign(t, p, r)
+		return []string{sign(t, p, r)}
 	}
-	edited := func(change func([]byte) []byte) string { return text(change(raw(t, entry))) }
+	whole := raw(t, entry)
+	issuedAt := 2 + len("k1") + 2 + len("stock") // then expires, eight bytes each, and the delegations
+	ownerAt, signatureAt := bytes.Index(whole, []byte("abc:7"))+5, len(whole)-32
+	edited := func(change func([]byte) []byte) []string { return []string{text(change(slices.Clone(whole)))} }
+	replaced := func(old, new string) []string {
+		return []string{text(bytes.Replace(whole, []byte(old), []byte(new), 1))}
+	}
+	written := func(at int, what ...byte) []string {
+		return edited(func(b []byte) []byte { copy(b[at:], what); return b })
+	}
+	flipped := func(at int) []string { return written(at, whole[at]^1) }
 	all := []error{
-		delegation.ErrDuplicated, delegation.ErrOversize, delegation.ErrVersion, delegation.ErrMalformed, delegation.ErrUnknownKey,
+		delegation.ErrDuplicated, delegation.ErrOversize, delegation.ErrVersion, delegation.ErrMalformed,
+		delegation.ErrUnknownKey,
 		delegation.ErrTampered,
 		delegation.ErrUnverified, delegation.ErrWrongAudience, delegation.ErrLifetime, delegation.ErrNotYetValid,
 		delegation.ErrExpired, delegation.ErrForbidden,
 	}
-	signatureAt := len(raw(t, entry)) - 32
 	for _, test := range []struct {
 		name    string
 		entries []string
 		want    error
-		opts    []delegation.Option
-		via     delegation.Verifier
 	}{
-		{"none", nil, delegation.ErrMalformed, nil, nil},
-		{"empty", []string{""}, delegation.ErrVersion, nil, nil},
-		{"two entries", []string{entry, entry}, delegation.ErrDuplicated, nil, nil},
-		{"two entries, the first is nothing", []string{"", entry}, delegation.ErrDuplicated, nil, nil},
-		{"two entries in one field", []string{entry + ", " + entry}, delegation.ErrDuplicated, nil, nil},
-		{"too long", []string{entry + strings.Repeat("A", delegation.MaxEntry)}, delegation.ErrOversize, nil, nil},
-		{"far too long", []string{strings.Repeat(entry+",", 1000)}, delegation.ErrOversize, nil, nil},
-		{"a name beyond its bound", []string{edited(func(b []byte) []byte { // claims that its first field is 65,535 bytes
-			b[0], b[1] = 0xff, 0xff
-			return b
-		})}, delegation.ErrOversize, nil, nil},
-		{"too many delegations", []string{edited(func(b []byte) []byte {
-			at := 2 + len("k1") + 2 + len("stock") + 16
-			b[at], b[at+1] = 0, delegation.MaxDelegations+1
-			return b
-		})}, delegation.ErrOversize, nil, nil},
-		{"it expires as it is issued", []string{edited(func(b []byte) []byte {
-			at := 2 + len("k1") + 2 + len("stock")
-			copy(b[at+8:at+16], b[at:at+8])
-			return b
-		})}, delegation.ErrMalformed, nil, nil},
-		{"no delegations", []string{edited(func(b []byte) []byte {
-			at := 2 + len("k1") + 2 + len("stock") + 16
-			b[at], b[at+1] = 0, 0
-			return b
-		})}, delegation.ErrMalformed, nil, nil},
-		{"another version", []string{"m2" + entry[2:]}, delegation.ErrVersion, nil, nil},
-		{"a token of somebody else's", []string{"eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0."}, delegation.ErrVersion, nil, nil},
-		{"cut off", []string{text(raw(t, entry)[:60])}, delegation.ErrMalformed, nil, nil},
-		{"without its signature", []string{text(raw(t, entry)[:signatureAt-2])}, delegation.ErrMalformed, nil, nil},
-		{"an empty signature", []string{edited(func(b []byte) []byte {
-			b[signatureAt-2], b[signatureAt-1] = 0, 0
-			return b[:signatureAt]
-		})}, delegation.ErrMalformed, nil, nil},
-		{"something after the signature", []string{edited(func(b []byte) []byte { return append(b, 0) })},
-			delegation.ErrMalformed, nil, nil},
-		{"line breaks, which base64 decoders skip", []string{entry[:40] + "\r\n" + entry[40:]}, delegation.ErrMalformed, nil,
-			nil},
-		{"padded", []string{entry + "="}, delegation.ErrMalformed, nil, nil},
-		{"the other alphabet", []string{entry[:40] + "+" + entry[41:]}, delegation.ErrMalformed, nil, nil},
-		{"not UTF-8", []string{edited(func(b []byte) []byte {
-			b[bytes.Index(b, []byte("orders"))] = 0xff
-			return b
-		})}, delegation.ErrMalformed, nil, nil},
-		{"another lock's name", []string{edited(func(b []byte) []byte {
-			return bytes.Replace(b, []byte("orders:42"), []byte("orders:43"), 1)
-		})}, delegation.ErrTampered, nil, nil},
-		{"another owner", []string{edited(func(b []byte) []byte {
-			return bytes.Replace(b, []byte("abc:7"), []byte("abc:9"), 1)
-		})}, delegation.ErrTampered, nil, nil},
-		{"another hold", []string{edited(func(b []byte) []byte {
-			b[bytes.Index(b, []byte("abc:7"))+5+7] ^= 1
-			return b
-		})}, delegation.ErrTampered, nil, nil},
-		{"another token", []string{edited(func(b []byte) []byte {
-			b[bytes.Index(b, []byte("abc:7"))+5+8+7] ^= 1
-			return b
-		})}, delegation.ErrTampered, nil, nil},
-		{"another audience", []string{edited(func(b []byte) []byte {
-			return bytes.Replace(b, []byte("stock"), []byte("stack"), 1)
-		})}, delegation.ErrTampered, nil, nil},
-		{"a longer life", []string{edited(func(b []byte) []byte {
-			b[2+len("k1")+2+len("stock")+8+6]++ // 256 ms at least
-			return b
-		})}, delegation.ErrTampered, nil, nil},
-		{"another key of the ring", []string{edited(func(b []byte) []byte {
-			return bytes.Replace(b, []byte("k1"), []byte("k0"), 1)
-		})}, delegation.ErrTampered, nil, nil},
-		{"another signature", []string{edited(func(b []byte) []byte {
-			b[len(b)-1] ^= 1
-			return b
-		})}, delegation.ErrTampered, nil, nil},
-		{"half a signature", []string{edited(func(b []byte) []byte {
-			b[signatureAt-1] = 16
-			return b[:signatureAt+16]
-		})}, delegation.ErrTampered, nil, nil},
-		{"a key that was made up", []string{sign(t, valid(), ring(t, "k2"))}, delegation.ErrUnknownKey, nil, nil},
+		{"none", nil, delegation.ErrMalformed},
+		{"empty", []string{""}, delegation.ErrVersion},
+		{"two entries", []string{entry, entry}, delegation.ErrDuplicated},
+		{"two entries, the first is nothing", []string{"", entry}, delegation.ErrDuplicated},
+		{"two entries in one field", []string{entry + ", " + entry}, delegation.ErrDuplicated},
+		{"too long", []string{entry + strings.Repeat("A", delegation.MaxEntry)}, delegation.ErrOversize},
+		{"far too long", []string{strings.Repeat(entry+",", 1000)}, delegation.ErrOversize},
+		{"a name beyond its bound", written(0, 0xff, 0xff), delegation.ErrOversize},
+		{"too many delegations", written(issuedAt+16, 0, delegation.MaxDelegations+1), delegation.ErrOversize},
+		{"it expires as it is issued", written(issuedAt+8, whole[issuedAt:issuedAt+8]...), delegation.ErrMalformed},
+		{"no delegations", written(issuedAt+16, 0, 0), delegation.ErrMalformed},
+		{"another version", []string{"m2" + entry[2:]}, delegation.ErrVersion},
+		{"a token of somebody else's", []string{"eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0."}, delegation.ErrVersion},
+		{"cut off", []string{text(whole[:60])}, delegation.ErrMalformed},
+		{"without its signature", []string{text(whole[:signatureAt-2])}, delegation.ErrMalformed},
+		{"an empty signature", []string{text(append(whole[:signatureAt-2:signatureAt-2], 0, 0))}, delegation.ErrMalformed},
+		{"something after the signature", []string{text(append(whole, 0))}, delegation.ErrMalformed},
+		{"line breaks, which base64 decoders skip", []string{entry[:40] + "\r\n" + entry[40:]}, delegation.ErrMalformed},
+		{"padded", []string{entry + "="}, delegation.ErrMalformed},
+		{"the other alphabet", []string{entry[:40] + "+" + entry[41:]}, delegation.ErrMalformed},
+		{"not UTF-8", written(bytes.Index(whole, []byte("orders")), 0xff), delegation.ErrMalformed},
+		{"another lock's name", replaced("orders:42", "orders:43"), delegation.ErrTampered},
+		{"another owner", replaced("abc:7", "abc:9"), delegation.ErrTampered},
+		{"another hold", flipped(ownerAt + 7), delegation.ErrTampered},
+		{"another token", flipped(ownerAt + 8 + 7), delegation.ErrTampered},
+		{"another audience", replaced("stock", "stack"), delegation.ErrTampered},
+		{"a longer life", written(issuedAt+8+6, whole[issuedAt+8+6]+1), delegation.ErrTampered}, // 256 ms at least
+		{"another key of the ring", replaced("k1", "k0"), delegation.ErrTampered},
+		{"another signature", flipped(len(whole) - 1), delegation.ErrTampered},
+		{"half a signature", edited(func(b []byte) []byte { b[signatureAt-1] = 16; return b[:signatureAt+16] }),
+			delegation.ErrTampered},
+		{"a key that was made up", []string{sign(t, valid(), ring(t, "k2"))}, delegation.ErrUnknownKey},
 		{"a key's id that would be a field of the log", []string{sign(t, valid(), ring(t, `k" level=ERROR msg="forged`))},
-			delegation.ErrUnknownKey, nil, nil},
-		{"a key's id of two lines", []string{edited(func(b []byte) []byte {
-			return bytes.Replace(b, []byte("k1"), []byte("k\n"), 1)
-		})}, delegation.ErrMalformed, nil, nil},
-		{"an audience of two lines", []string{edited(func(b []byte) []byte {
-			return bytes.Replace(b, []byte("stock"), []byte("st\nck"), 1)
-		})}, delegation.ErrMalformed, nil, nil},
-		{"an owner of two lines", []string{edited(func(b []byte) []byte {
-			return bytes.Replace(b, []byte("abc:7"), []byte("a\nc:7"), 1)
-		})}, delegation.ErrMalformed, nil, nil},
+			delegation.ErrUnknownKey},
+		{"a key's id of two lines", replaced("k1", "k\n"), delegation.ErrMalformed},
+		{"an audience of two lines", replaced("stock", "st\nck"), delegation.ErrMalformed},
+		{"an owner of two lines", replaced("abc:7", "a\nc:7"), delegation.ErrMalformed},
 		{"a key's id with another secret", []string{sign(t, valid(), func() delegation.Signer {
 			k := key("k2")
 			k.ID = "k1"
 			return check.Value(delegation.NewRing(k)).In(t)
-		}())}, delegation.ErrTampered, nil, nil},
-		{"made out to another service", []string{altered(func(p *delegation.Entry) { p.Audience = "billing" })},
-			delegation.ErrWrongAudience, nil, nil},
-		{"made out to one whose name is as long", []string{altered(func(p *delegation.Entry) { p.Audience = "stack" })},
-			delegation.ErrWrongAudience, nil, nil},
-		{"made out to one whose name begins so", []string{altered(func(p *delegation.Entry) { p.Audience = "stock2" })},
-			delegation.ErrWrongAudience, nil, nil},
-		{"expired", []string{altered(func(p *delegation.Entry) {
+		}())}, delegation.ErrTampered},
+		{"made out to another service", altered(func(p *delegation.Entry) { p.Audience = "billing" }),
+			delegation.ErrWrongAudience},
+		{"made out to one whose name is as long", altered(func(p *delegation.Entry) { p.Audience = "stack" }),
+			delegation.ErrWrongAudience},
+		{"made out to one whose name begins so", altered(func(p *delegation.Entry) { p.Audience = "stock2" }),
+			delegation.ErrWrongAudience},
+		{"expired", altered(func(p *delegation.Entry) {
 			p.Issued, p.Expires = p.Issued.Add(-time.Minute), p.Issued.Add(-delegation.DefaultSkew-time.Second)
-		})}, delegation.ErrExpired, nil, nil},
-		{"from the future", []string{altered(func(p *delegation.Entry) {
+		}), delegation.ErrExpired},
+		{"from the future", altered(func(p *delegation.Entry) {
 			p.Issued, p.Expires = p.Issued.Add(time.Minute), p.Expires.Add(time.Minute)
-		})}, delegation.ErrNotYetValid, nil, nil},
-		{"for a year", []string{altered(func(p *delegation.Entry) { p.Expires = p.Issued.AddDate(1, 0, 0) })},
-			delegation.ErrLifetime, nil, nil},
-		{"not allowed", []string{entry}, delegation.ErrForbidden,
-			[]delegation.Option{delegation.WithPolicy(func(_ context.Context, p delegation.Entry) error {
-				return fmt.Errorf("key %s may not name %s", p.Key, p.Delegations[0].Name)
-			})}, nil},
-		{"a verifier that fails", []string{entry}, delegation.ErrUnverified, nil, failing{}},
+		}), delegation.ErrNotYetValid},
+		{"for a year", altered(func(p *delegation.Entry) { p.Expires = p.Issued.AddDate(1, 0, 0) }),
+			delegation.ErrLifetime},
+		{"not allowed", []string{entry}, delegation.ErrForbidden},
+		{"a verifier that fails", []string{entry}, delegation.ErrUnverified},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var (
 				events []delegation.CheckedEvent
 				log    strings.Builder
 			)
-			opts := append(
-				test.opts, delegation.WithObserver(
-					delegation.Observer{Checked: func(e delegation.CheckedEvent) { events = append(events, e) }}),
-				delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			via := test.via
-			if via == nil {
-				via = r
+			via, opts := delegation.Verifier(r), []delegation.Option{
+				watchedChecked(&events),
+				delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 			}
-			p, err := checker(t, via, "stock", opts...).Check(ctx, test.entries...)
+			switch test.want {
+			case delegation.ErrUnverified:
+				via = middle.Away{}
+			case delegation.ErrForbidden:
+				opts = append(opts, delegation.WithPolicy(func(_ context.Context, p delegation.Entry) error {
+					return fmt.Errorf("key %s may not name %s", p.Key, p.Delegations[0].Name)
+				}))
+			}
+			p, err := middle.Checker(t, via, "stock", opts...).Check(ctx, test.entries...)
 			check.FatalIf(t, !errors.Is(err, test.want) || !reflect.DeepEqual(p, delegation.Entry{}),
 				"got %+v, %v; want %v", p, err, test.want)
 			for _, other := range all {
@@ -256,14 +222,10 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-type failing struct{}
-
-func (failing) Verify(context.Context, string, []byte, []byte) error { return errors.New("no answer") }
-
 // Any one bit that is changed, and any cut.
 func TestNoBitCanBeChanged(t *testing.T) {
 	r := ring(t, "k1", "k0")
-	c, whole := checker(t, r, "stock"), raw(t, sign(t, valid(), ring(t, "k1")))
+	c, whole := middle.Checker(t, r, "stock"), raw(t, sign(t, valid(), ring(t, "k1")))
 	for i := range len(whole) * 8 {
 		b := slices.Clone(whole)
 		b[i/8] ^= 1 << (i % 8)
@@ -280,7 +242,7 @@ func TestNoBitCanBeChanged(t *testing.T) {
 // the last that they ignore.
 func TestThereIsOneText(t *testing.T) {
 	r := ring(t, "k1")
-	c := checker(t, r, "stock")
+	c := middle.Checker(t, r, "stock")
 	for n := range 4 { // the lengths' remainders
 		p := valid()
 		p.Delegations[0].Name += strings.Repeat("x", n)
@@ -310,7 +272,8 @@ func TestBounds(t *testing.T) {
 		b = append(b, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
 		return text(append(b, field(signature)...))
 	}
-	most := [5]int{delegation.MaxKeyID, delegation.MaxAudience, delegation.MaxName, delegation.MaxOwner, delegation.MaxSignature}
+	most := [5]int{delegation.MaxKeyID, delegation.MaxAudience, delegation.MaxName, delegation.MaxOwner,
+		delegation.MaxSignature}
 	p, err := delegation.Decode(build(most[0], most[1], most[2], most[3], most[4]))
 	check.ErrorIf(t, err != nil || len(p.Delegations) != 1, "all at their bounds: %v", err)
 	for i := range most {
@@ -327,7 +290,7 @@ func TestClocksMayDifferByTheSkew(t *testing.T) {
 	for _, skew := range []time.Duration{0, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			r := ring(t, "k1")
-			c := checker(t, r, "stock", delegation.WithSkew(skew))
+			c := middle.Checker(t, r, "stock", delegation.WithSkew(skew))
 			p := valid()
 			at := func(issued time.Duration) error {
 				p := p
@@ -356,7 +319,7 @@ func TestClocksMayDifferByTheSkew(t *testing.T) {
 
 func TestRotation(t *testing.T) {
 	a, b := ring(t, "k1"), ring(t, "k1")
-	c := checker(t, b, "stock")
+	c := middle.Checker(t, b, "stock")
 	passes := func(when string) {
 		t.Helper()
 		_, err := c.Check(ctx, sign(t, valid(), a))
@@ -407,9 +370,7 @@ func TestBadKeys(t *testing.T) {
 	theirs := check.Value(delegation.NewRing(delegation.NewKey("k1", secret))).In(t)
 	clear(secret) // a caller that clears its own
 	mine := check.Value(delegation.NewRing(kept)).In(t)
-	if _, err := checker(t, theirs, "stock").Check(ctx, sign(t, valid(), mine)); err != nil {
-		t.Error(err)
-	}
+	check.Done(t, check.Err(middle.Checker(t, theirs, "stock").Check(ctx, sign(t, valid(), mine))))
 }
 
 func TestOptionsThatDoNotApply(t *testing.T) {
@@ -430,7 +391,8 @@ func TestOptionsThatDoNotApply(t *testing.T) {
 		"WithLifetime":      delegation.WithLifetime(time.Minute),
 		"WithNameFilter":    delegation.WithNameFilter(func(_, _ string) bool { return true }),
 		"a skew below zero": delegation.WithSkew(-1), "a skew too long": delegation.WithSkew(delegation.MaxLifetime + 1),
-		"too short": delegation.WithLongest(0), "no policy": delegation.WithPolicy(nil), "no logger": delegation.WithLogger(nil),
+		"too short": delegation.WithLongest(0), "no policy": delegation.WithPolicy(nil),
+		"no logger": delegation.WithLogger(nil),
 	} {
 		c, err := delegation.NewChecker(r, "stock", opt)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid) || c != nil, "NewChecker, %s: %v", name, err)
@@ -445,13 +407,6 @@ func TestOptionsThatDoNotApply(t *testing.T) {
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v", err)
 }
 
-func locks(t testing.TB, opts ...mortise.ClientOption) *mortise.Client {
-	t.Helper()
-	c := check.Value(mortise.New(memory.New(), opts...)).In(t)
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
 func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {
 	t.Helper()
 	l := check.Value(c.Lock(ctx, name, opts...)).In(t)
@@ -459,25 +414,19 @@ func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts
 	return l
 }
 
-func issuer(t testing.TB, s delegation.Signer, opts ...delegation.Option) *delegation.Issuer {
-	t.Helper()
-	return check.Value(delegation.NewIssuer(s, opts...)).In(t)
-}
-
 func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
 	r := ring(t, "k1")
 	var events []delegation.IssuedEvent
-	i := issuer(
-		t, r, delegation.WithObserver(delegation.Observer{Issued: func(e delegation.IssuedEvent) { events = append(events, e) }}))
+	i := middle.Issuer(t, r, watchedIssued(&events))
 	if entry, err := i.Issue(ctx, "stock"); entry != "" || err != nil || len(events) != 0 {
 		t.Fatalf("of a context that holds nothing: %q, %v, %v", entry, err, events)
 	}
-	c := locks(t)
+	c := middle.InMemory(t, memory.New())
 	outer := lock(t, c, ctx, "tenants:7")
 	inner := lock(t, c, outer.Context(), "orders:42")
 	entry, err := i.Issue(inner.Context(), "stock")
 	check.NoError(t, err)
-	p, err := checker(t, r, "stock").Check(ctx, entry)
+	p, err := middle.Checker(t, r, "stock").Check(ctx, entry)
 	check.FatalIf(t, err != nil || len(p.Delegations) != 2 || p.Delegations[0].Name != "orders:42" ||
 		p.Delegations[1].Name != "tenants:7" || p.Delegations[0].Hold != 1,
 		"%+v, %v", p, err)
@@ -502,7 +451,7 @@ func TestAnIssuerClaimsWhatTheContextHolds(t *testing.T) {
 // An entry lives for as long as its lifetime, and never longer than the lease as it stands.
 func TestAnEntryExpiresWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, c := ring(t, "k1"), locks(t)
+		r, c := ring(t, "k1"), middle.InMemory(t, memory.New())
 		for _, test := range []struct {
 			lease, lifetime, want time.Duration
 		}{
@@ -511,7 +460,7 @@ func TestAnEntryExpiresWithTheLease(t *testing.T) {
 			{4 * time.Second, 30 * time.Second, 4 * time.Second},
 		} {
 			l := lock(t, c, ctx, "orders:42", mortise.WithLease(test.lease))
-			entry, err := issuer(t, r, delegation.WithLifetime(test.lifetime)).Issue(l.Context(), "stock")
+			entry, err := middle.Issuer(t, r, delegation.WithLifetime(test.lifetime)).Issue(l.Context(), "stock")
 			check.NoError(t, err)
 			p, err := delegation.Decode(entry)
 			life := p.Expires.Sub(p.Issued)
@@ -527,25 +476,22 @@ func TestAnEntryExpiresWithTheLease(t *testing.T) {
 func TestADelegationThatIsHandedOnLivesNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, store := ring(t, "k1"), memory.New()
-		client := func() *mortise.Client {
-			return check.Value(mortise.New(store)).In(t)
-		}
+		client := func() *mortise.Client { return check.Value(mortise.New(store)).In(t) }
 		a, b, c := client(), client(), client()
 		l := lock(t, a, ctx, "orders:42")
-		toB := check.Value(issuer(t, r).Issue(l.Context(), "b")).In(t)
+		toB := check.Value(middle.Issuer(t, r).Issue(l.Context(), "b")).In(t)
 		first := check.Value(delegation.Decode(toB)).In(t)
-		within := check.Value(checker(t, r, "b").Accept(ctx, b, toB)).In(t)
+		within := check.Value(middle.Checker(t, r, "b").Accept(ctx, b, toB)).In(t)
 		time.Sleep(10 * time.Second)
-		toC := check.Value(issuer(t, r).Issue(within, "c")).In(t)
-		if p, err := delegation.Decode(toC); err != nil || !p.Expires.Equal(first.Expires) {
-			t.Errorf("it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
-		}
-		entered := check.Value(checker(t, r, "c").Accept(ctx, c, toC)).In(t)
+		toC := check.Value(middle.Issuer(t, r).Issue(within, "c")).In(t)
+		p, err := delegation.Decode(toC)
+		check.ErrorIf(t, err != nil || !p.Expires.Equal(first.Expires),
+			"it expires %v, %v; that which came, %v", p.Expires, err, first.Expires)
+		entered := check.Value(middle.Checker(t, r, "c").Accept(ctx, c, toC)).In(t)
 		check.Done(t, check.Value(c.TryLock(entered, "orders:42")).In(t).Unlock(ctx))
 		time.Sleep(time.Until(first.Expires))
-		if late, err := issuer(t, r).Issue(within, "c"); late != "" || err != nil {
-			t.Errorf("after its time: %q, %v", late, err)
-		}
+		late, err := middle.Issuer(t, r).Issue(within, "c")
+		check.ErrorIf(t, late != "" || err != nil, "after its time: %q, %v", late, err)
 		check.Done(t, l.Unlock(ctx))
 		for _, x := range []*mortise.Client{a, b, c} {
 			x.Close()
@@ -569,14 +515,12 @@ func TestTheFormat(t *testing.T) {
 }
 
 func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
-	r, c := ring(t, "k1"), locks(t)
+	r, c := ring(t, "k1"), middle.InMemory(t, memory.New())
 	var (
 		events []delegation.IssuedEvent
 		log    strings.Builder
 	)
-	i := issuer(
-		t, r, delegation.WithObserver(delegation.Observer{Issued: func(e delegation.IssuedEvent) { events = append(events, e) }}),
-		delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	i := middle.Issuer(t, r, watchedIssued(&events), delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	long := strings.Repeat("n", delegation.MaxName)
 	in := lock(t, c, ctx, "the outermost")
 	for n := range 6 {
@@ -588,7 +532,7 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 	if err != nil || len(entry) > delegation.MaxEntry {
 		t.Fatal(len(entry), err)
 	}
-	p, err := checker(t, r, "stock").Check(ctx, entry)
+	p, err := middle.Checker(t, r, "stock").Check(ctx, entry)
 	check.FatalIf(t, err != nil || p.Delegations[0].Name != "orders:42" ||
 		p.Delegations[1].Name != long[:delegation.MaxName-1]+"5",
 		"%+v, %v", p, err)
@@ -601,17 +545,15 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 
 // A service is told of nothing but what it may know of.
 func TestWithNameFilter(t *testing.T) {
-	r, c := ring(t, "k1"), locks(t)
-	i := issuer(t, r, delegation.WithNameFilter(func(audience,
-		name string) bool {
+	r, c := ring(t, "k1"), middle.InMemory(t, memory.New())
+	i := middle.Issuer(t, r, delegation.WithNameFilter(func(audience, name string) bool {
 		return strings.HasPrefix(name, audience+":")
 	}))
 	outer := lock(t, c, ctx, "billing:7")
 	inner := lock(t, c, outer.Context(), "stock:42")
 	entry := check.Value(i.Issue(inner.Context(), "stock")).In(t)
-	if p, err := delegation.Decode(entry); err != nil || len(p.Delegations) != 1 || p.Delegations[0].Name != "stock:42" {
-		t.Errorf("%+v, %v", p, err)
-	}
+	p, err := delegation.Decode(entry)
+	check.ErrorIf(t, err != nil || len(p.Delegations) != 1 || p.Delegations[0].Name != "stock:42", "%+v, %v", p, err)
 	if entry, err := i.Issue(inner.Context(), "mail"); entry != "" || err != nil {
 		t.Errorf("%q, %v", entry, err)
 	}
@@ -619,10 +561,11 @@ func TestWithNameFilter(t *testing.T) {
 
 // A key for each pair of services: what one may sign for another, it may not for a third.
 func TestWithSignerFor(t *testing.T) {
-	c := locks(t)
+	c := middle.InMemory(t, memory.New())
 	l := lock(t, c, ctx, "orders:42")
-	i := issuer(t, ring(t, "a-stock"), delegation.WithSignerFor("billing", ring(t, "a-billing")))
-	stock, billing := checker(t, ring(t, "b-stock", "a-stock"), "stock"), checker(t, ring(t, "a-billing"), "billing")
+	i := middle.Issuer(t, ring(t, "a-stock"), delegation.WithSignerFor("billing", ring(t, "a-billing")))
+	stock, billing := middle.Checker(t, ring(t, "b-stock", "a-stock"), "stock"), middle.Checker(t, ring(t, "a-billing"),
+		"billing")
 	for audience, c := range map[string]*delegation.Checker{"stock": stock, "billing": billing} {
 		entry := check.Value(i.Issue(l.Context(), audience)).In(t)
 		if p, err := c.Check(ctx, entry); err != nil || p.Key != "a-"+audience {
@@ -663,7 +606,7 @@ func (k edKey) Verify(_ context.Context, key string, message, signature []byte) 
 func TestOtherSigners(t *testing.T) {
 	k := edKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}
 	entry := sign(t, valid(), k)
-	c := checker(t, k, "stock")
+	c := middle.Checker(t, k, "stock")
 	p, err := c.Check(ctx, entry)
 	check.ErrorIf(t, err != nil || p.Key != "orders-ed25519", "%+v, %v", p, err)
 	b := raw(t, entry)
@@ -685,7 +628,7 @@ func (s badSigner) Current() string { return s.id }
 func (s badSigner) Sign(context.Context, string, []byte) ([]byte, error) { return s.signature, s.err }
 
 func TestSignersThatFail(t *testing.T) {
-	c := locks(t)
+	c := middle.InMemory(t, memory.New())
 	l := lock(t, c, ctx, "orders:42")
 	away := errors.New("the key service is away")
 	for _, test := range []struct {
@@ -699,15 +642,13 @@ func TestSignersThatFail(t *testing.T) {
 		{badSigner{id: "k", err: delegation.ErrUnknownKey}, delegation.ErrUnknownKey},
 	} {
 		var events []delegation.IssuedEvent
-		i := issuer(
-			t, test.signer, delegation.WithObserver(
-				delegation.Observer{Issued: func(e delegation.IssuedEvent) { events = append(events, e) }}))
+		i := middle.Issuer(t, test.signer, watchedIssued(&events))
 		entry, err := i.Issue(l.Context(), "stock")
 		check.ErrorIf(t, !errors.Is(err, test.want) || entry != "" || len(events) != 1 || events[0].Err != err,
 			"%+v: %q, %v, %+v", test.signer, entry, err, events)
 	}
 	for _, audience := range []string{"", "\xff", strings.Repeat("a", delegation.MaxAudience+1)} {
-		entry, err := issuer(t, ring(t, "k1")).Issue(l.Context(), audience)
+		entry, err := middle.Issuer(t, ring(t, "k1")).Issue(l.Context(), audience)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid) || entry != "", "audience %q: %q, %v", audience, entry, err)
 	}
 }
@@ -737,12 +678,11 @@ func rotate(t testing.TB, r *delegation.Ring, primary string, others ...string) 
 }
 
 func TestAKeyThatIsRotatedWhileItSigns(t *testing.T) {
-	c := locks(t)
+	c := middle.InMemory(t, memory.New())
 	l := lock(t, c, ctx, "orders:42")
-	entry := check.Value(issuer(t, &rotating{Ring: ring(t, "k1"), t: t}).Issue(l.Context(), "stock")).In(t)
-	if p, err := checker(t, ring(t, "k2"), "stock").Check(ctx, entry); err != nil || p.Key != "k2" {
-		t.Errorf("%+v, %v", p, err)
-	}
+	entry := check.Value(middle.Issuer(t, &rotating{Ring: ring(t, "k1"), t: t}).Issue(l.Context(), "stock")).In(t)
+	p, err := middle.Checker(t, ring(t, "k2"), "stock").Check(ctx, entry)
+	check.ErrorIf(t, err != nil || p.Key != "k2", "%+v, %v", p, err)
 }
 
 // What cannot be read is not written.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
@@ -30,7 +31,7 @@ func (r refusing) WithDelegations(context.Context, ...mortise.Delegation) (conte
 func TestWhatCannotBeAcceptedIsToldAsRefused(t *testing.T) {
 	r := ring(t, "k1")
 	var seen []delegation.CheckedEvent
-	c := checker(
+	c := middle.Checker(
 		t, r, "stock", delegation.WithObserver(delegation.Observer{Checked: func(e delegation.CheckedEvent) {
 			seen = append(seen, e)
 		}}))
@@ -50,5 +51,5 @@ func (v appending) Verify(ctx context.Context, key string, message, signature []
 
 func TestAVerifierThatAppendsToTheMessageSpoilsNoSignature(t *testing.T) {
 	r := ring(t, "k1")
-	check.Done(t, check.Err(checker(t, appending{r}, "stock").Check(ctx, sign(t, valid(), r))))
+	check.Done(t, check.Err(middle.Checker(t, appending{r}, "stock").Check(ctx, sign(t, valid(), r))))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
@@ -77,9 +78,8 @@ func TestSecretsAppearNowhere(t *testing.T) {
 		}
 	}
 	check.Equal(t, "a key prints as %q", fmt.Sprintf("%v %+v %s", key, key, key), "key 2026-11 key 2026-11 key 2026-11")
-	if got, err := json.Marshal(key); string(got) != `{"ID":"2026-11"}` || err != nil {
-		t.Errorf("a key in JSON is %s, %v", got, err)
-	}
+	got, err := json.Marshal(key)
+	check.ErrorIf(t, string(got) != `{"ID":"2026-11"}` || err != nil, "a key in JSON is %s, %v", got, err)
 }
 
 // What a holder of a key writes into an entry is in the log if it is refused: quoted, and bounded.
@@ -96,10 +96,9 @@ func TestALineAboutAKeyHoldersEntryIsBounded(t *testing.T) {
 		locks := check.Value(mortise.New(memory.New())).In(t)
 		defer locks.Close()
 		var w strings.Builder
-		c := checker(t, r, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&w, nil))))
-		if _, err := c.Accept(ctx, locks, sign(t, p, r)); err == nil {
-			t.Errorf("%s: accepted", what)
-		}
+		c := middle.Checker(t, r, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&w, nil))))
+		_, err := c.Accept(ctx, locks, sign(t, p, r))
+		check.ErrorIf(t, err == nil, "%s: accepted", what)
 		t.Logf("%s: %d bytes", what, w.Len())
 		check.ErrorIf(t, w.Len() < 400 || w.Len() > 2048 || strings.Count(w.String(), "\n") != 1,
 			"%s: a line of %d bytes: %s", what, w.Len(), w.String())

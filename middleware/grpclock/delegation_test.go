@@ -20,52 +20,26 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/grpclock"
 )
 
 const testService = "grpc.testing.TestService"
 
-func newRing(t testing.TB, id string) *delegation.Ring {
-	t.Helper()
-	return check.Value(delegation.NewRing(delegation.NewKey(id, []byte(id+": thirty-two bytes and more, of a test")))).In(t)
-}
-
-func newIssuer(t testing.TB, s delegation.Signer) *delegation.Issuer {
-	t.Helper()
-	return check.Value(delegation.NewIssuer(s)).In(t)
-}
-
-func newChecker(t testing.TB, v delegation.Verifier, audience string, opts ...delegation.Option) *delegation.Checker {
-	t.Helper()
-	return check.Value(delegation.NewChecker(v, audience, opts...)).In(t)
-}
-
 // memorySite is a site whose locks are in memory, beside another client of the same store.
 func memorySite(t *testing.T) (s *site, caller *mortise.Client) {
 	store := memory.New()
-	client := func() *mortise.Client {
-		c := check.Value(mortise.New(store)).In(t)
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	return &site{T: t, locks: client()}, client()
-}
-
-func holding(t testing.TB, locks mortise.Locker, name string) *mortise.Lease {
-	t.Helper()
-	l := check.Value(locks.Lock(context.Background(), name)).In(t)
-	t.Cleanup(func() { l.Unlock(context.Background()) })
-	return l
+	return &site{Site: &middle.Site{T: t, Locks: middle.InMemory(t, store)}}, middle.InMemory(t, store)
 }
 
 func (s *site) accepting(ring *delegation.Ring, opts ...grpclock.Option) []grpc.ServerOption {
-	c := newChecker(s, ring, "b")
+	c := middle.Checker(s, ring, "b")
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.locks, c),
-			grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order}, opts...)),
-		grpc.ChainStreamInterceptor(grpclock.StreamDelegationInterceptor(s.locks, c),
-			grpclock.StreamServerInterceptor(s.locks, grpclock.Methods{
+		grpc.ChainUnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.Locks, c),
+			grpclock.UnaryServerInterceptor(s.Locks, grpclock.Methods{unary: order}, opts...)),
+		grpc.ChainStreamInterceptor(grpclock.StreamDelegationInterceptor(s.Locks, c),
+			grpclock.StreamServerInterceptor(s.Locks, grpclock.Methods{
 				output: byMetadata, input: byMetadata, duplex: byMetadata}, opts...)),
 	}
 }
@@ -73,21 +47,21 @@ func (s *site) accepting(ring *delegation.Ring, opts ...grpclock.Option) []grpc.
 // told is a client whose calls tell services.
 func (s *site) told(ring *delegation.Ring, services grpclock.Services, opts ...grpc.ServerOption) pb.TestServiceClient {
 	return s.serveTo([]grpc.DialOption{
-		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(newIssuer(s, ring), services)),
-		grpc.WithStreamInterceptor(grpclock.StreamClientInterceptor(newIssuer(s, ring), services)),
+		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(middle.Issuer(s, ring), services)),
+		grpc.WithStreamInterceptor(grpclock.StreamClientInterceptor(middle.Issuer(s, ring), services)),
 	}, opts...)
 }
 
 func TestACalleeEntersItsCallersLock(t *testing.T) {
 	s, caller := memorySite(t)
-	ring := newRing(t, "k1")
-	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	ring := middle.Ring(t, "k1")
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) error {
 		md, _ := metadata.FromIncomingContext(ctx)
 		check.ErrorIf(t, len(md[grpclock.MetadataKey]) != 0, "the handler sees %v", md)
 		if l := grpclock.Lease(ctx); l.Name() != "orders:42" || l.Err() != nil {
 			t.Errorf("%q, %v", l.Name(), l.Err())
 		}
-		return new(pb.SimpleResponse), nil
+		return nil
 	}
 	s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
 		md, _ := metadata.FromIncomingContext(ss.Context())
@@ -101,17 +75,15 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 			}
 		}
 	}
-	lease := holding(t, caller, "orders:42")
-	ctx, cancel := context.WithTimeout(lease.Context(), patience)
+	lease := middle.Holding(t, caller, "orders:42")
+	ctx, cancel := context.WithTimeout(lease.Context(), middle.Patience)
 	defer cancel()
 	stream := func(c pb.TestServiceClient) error {
 		ss, err := c.FullDuplexCall(metadata.AppendToOutgoingContext(ctx, "order-id", "42"))
 		if err != nil {
 			return err
 		}
-		if err := ss.Send(&pb.StreamingOutputCallRequest{}); err != nil {
-			return err
-		}
+		ss.Send(&pb.StreamingOutputCallRequest{}) // of a call that was refused it says EOF, and Recv says why
 		if _, err := ss.Recv(); err != nil {
 			return err
 		}
@@ -119,90 +91,61 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 	}
 	told := s.told(ring, grpclock.Services{testService: "b"}, s.accepting(ring)...)
 	for range 3 {
-		check.NoError(t, check.Err(told.UnaryCall(ctx, request("42"))))
+		check.NoError(t, call(ctx, told, "42"))
 	}
 	check.NoError(t, stream(told))
 	untold := s.told(ring, grpclock.Services{}, s.accepting(ring)...)
-	_, err := untold.UnaryCall(ctx, request("42"))
-	s.want(err, codes.Aborted, grpclock.ReasonLocked)
+	s.want(call(ctx, untold, "42"), codes.Aborted, grpclock.ReasonLocked)
 	s.want(stream(untold), codes.Aborted, grpclock.ReasonLocked)
 	check.Done(t, lease.Err())
 }
 
 func TestAReplayAfterTheRelease(t *testing.T) {
 	s, caller := memorySite(t)
-	ring := newRing(t, "k1")
-	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		return new(pb.SimpleResponse), nil
-	}
+	ring := middle.Ring(t, "k1")
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error { return nil }
 	client := s.serve(s.accepting(ring)...)
-	lease := holding(t, caller, "orders:42")
-	entry, err := newIssuer(t, ring).Issue(lease.Context(), "b")
+	lease := middle.Holding(t, caller, "orders:42")
+	entry, err := middle.Issuer(t, ring).Issue(lease.Context(), "b")
 	check.NoError(t, err)
 	ctx := metadata.AppendToOutgoingContext(s.ctx(), grpclock.MetadataKey, entry)
-	if _, err := client.UnaryCall(ctx, request("42")); err != nil {
-		t.Fatal(err)
-	}
-	s.unlock(lease)
-	_, err = client.UnaryCall(ctx, request("42"))
-	s.want(err, codes.FailedPrecondition, grpclock.ReasonDelegationEnded)
-	holding(t, caller, "orders:42")
-	_, err = client.UnaryCall(ctx, request("42"))
-	s.want(err, codes.FailedPrecondition, grpclock.ReasonDelegationEnded)
+	check.NoError(t, call(ctx, client, "42"))
+	check.Done(t, lease.Unlock(context.Background()))
+	s.want(call(ctx, client, "42"), codes.FailedPrecondition, grpclock.ReasonDelegationEnded)
+	middle.Holding(t, caller, "orders:42")
+	s.want(call(ctx, client, "42"), codes.FailedPrecondition, grpclock.ReasonDelegationEnded)
 }
 
 func TestParallelCalleesTakeTurns(t *testing.T) {
 	s, caller := memorySite(t)
-	ring := newRing(t, "k1")
-	var (
-		mu           sync.Mutex
-		inside, most int
-	)
-	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		mu.Lock()
-		inside++
-		most = max(most, inside)
-		mu.Unlock()
-		time.Sleep(time.Millisecond) // the work, during which another may be let in wrongly
-		mu.Lock()
-		inside--
-		mu.Unlock()
-		return new(pb.SimpleResponse), nil
+	ring := middle.Ring(t, "k1")
+	var inside middle.Inside
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error {
+		inside.Work()
+		return nil
 	}
-	client := s.told(ring, grpclock.Services{testService: "b"}, s.accepting(ring, grpclock.WithWait(patience))...)
-	lease := holding(t, caller, "orders:42")
+	client := s.told(ring, grpclock.Services{testService: "b"}, s.accepting(ring, grpclock.WithWait(middle.Patience))...)
+	lease := middle.Holding(t, caller, "orders:42")
 	var wg sync.WaitGroup
 	for range 8 {
-		wg.Go(func() { check.Done(t, check.Err(client.UnaryCall(lease.Context(), request("42")))) })
+		wg.Go(func() { check.Done(t, call(lease.Context(), client, "42")) })
 	}
 	wg.Wait()
-	check.ErrorIf(t, most != 1, "%d at once", most)
+	inside.Alone(t)
 }
 
 // Each refusal: its code, its reason, its own error; no handler is reached.
 func TestAcceptRefuses(t *testing.T) {
-	ring := newRing(t, "k1")
-	now := time.Now()
-	entry := func(s delegation.Signer, change func(*delegation.Entry)) string {
-		p := delegation.Entry{Audience: "b", Issued: now, Expires: now.Add(20 * time.Second),
-			Delegations: []mortise.Delegation{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
-		if change != nil {
-			change(&p)
-		}
-		return check.Value(p.Sign(context.Background(), s)).In(t)
-	}
-	good := entry(ring, nil)
-	impostor, err := delegation.NewRing(delegation.NewKey("k1", []byte("a secret that the attacker made up, long enough")))
-	check.NoError(t, err)
+	ring := middle.Ring(t, "k1")
 	var (
 		mu     sync.Mutex
 		causes []error
 		log    strings.Builder
 	)
 	s, _ := memorySite(t)
-	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error {
 		t.Error("the handler was reached")
-		return new(pb.SimpleResponse), nil
+		return nil
 	}
 	s.onDuplex = func(pb.TestService_FullDuplexCallServer) error { t.Error("the handler was reached"); return nil }
 	keep := grpclock.WithErrorHandler(func(_ context.Context, _ string, st *status.Status, cause error) error {
@@ -211,101 +154,61 @@ func TestAcceptRefuses(t *testing.T) {
 		causes = append(causes, cause)
 		return st.Err()
 	})
-	checker := newChecker(t, ring, "b", delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.locks, checker, keep)),
-		grpc.StreamInterceptor(grpclock.StreamDelegationInterceptor(s.locks, checker, keep)))
-	for _, test := range []struct {
-		name    string
-		entries []string
-		code    codes.Code
-		want    error
-	}{
-		{"tampered", []string{entry(impostor, nil)}, codes.PermissionDenied, delegation.ErrTampered},
-		{"unknown key", []string{entry(newRing(t, "k2"), nil)}, codes.PermissionDenied, delegation.ErrUnknownKey},
-		{"wrong audience", []string{entry(ring, func(p *delegation.Entry) { p.Audience = "billing" })},
-			codes.PermissionDenied, delegation.ErrWrongAudience},
-		{"expired", []string{entry(ring,
-			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })},
-			codes.PermissionDenied, delegation.ErrExpired},
-		{"not yet valid", []string{entry(ring,
-			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })},
-			codes.PermissionDenied, delegation.ErrNotYetValid},
-		{"for too long", []string{entry(ring, func(p *delegation.Entry) { p.Expires = now.Add(time.Hour) })},
-			codes.PermissionDenied, delegation.ErrLifetime},
-		{"oversize", []string{good + strings.Repeat("A", delegation.MaxEntry)}, codes.InvalidArgument, delegation.ErrOversize},
-		{"duplicated", []string{good, good}, codes.InvalidArgument, delegation.ErrDuplicated},
-		{"malformed", []string{good[:40]}, codes.InvalidArgument, delegation.ErrMalformed},
-		{"of another version", []string{"m9" + good[2:]}, codes.InvalidArgument, delegation.ErrVersion},
-		{"empty", []string{""}, codes.InvalidArgument, delegation.ErrVersion},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	checker := middle.Checker(t, ring, "b", delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.Locks, checker, keep)),
+		grpc.StreamInterceptor(grpclock.StreamDelegationInterceptor(s.Locks, checker, keep)))
+	for _, test := range middle.Refusals(t, ring, "b") {
+		t.Run(test.Name, func(t *testing.T) {
 			s.T = t
 			causes = nil
 			log.Reset()
+			code := codes.PermissionDenied
+			if test.Malformed {
+				code = codes.InvalidArgument
+			}
 			ctx := context.Background()
-			for _, e := range test.entries {
+			for _, e := range test.Entries {
 				ctx = metadata.AppendToOutgoingContext(ctx, grpclock.MetadataKey, e)
 			}
-			_, err := client.UnaryCall(ctx, request("42"))
-			s.want(err, test.code, grpclock.ReasonBadDelegation)
+			s.want(call(ctx, client, "42"), code, grpclock.ReasonBadDelegation)
 			ss, err := client.FullDuplexCall(ctx)
 			if err == nil {
 				_, err = ss.Recv()
 			}
-			s.want(err, test.code, grpclock.ReasonBadDelegation)
-			check.ErrorIf(t, !strings.HasSuffix(status.Convert(err).Message(), delegation.Reason(test.want)), "%v", err)
+			s.want(err, code, grpclock.ReasonBadDelegation)
+			check.ErrorIf(t, !strings.HasSuffix(status.Convert(err).Message(), delegation.Reason(test.Want)), "%v", err)
 			mu.Lock()
 			defer mu.Unlock()
-			check.ErrorIf(t, len(causes) != 2 || !errors.Is(causes[0], test.want) || !errors.Is(causes[1], test.want) ||
-				strings.Count(log.String(), "reason="+delegation.Reason(test.want)) != 2,
+			check.ErrorIf(t, len(causes) != 2 || !errors.Is(causes[0], test.Want) || !errors.Is(causes[1], test.Want) ||
+				strings.Count(log.String(), "reason="+delegation.Reason(test.Want)) != 2,
 				"causes %v, logged %s", causes, log.String())
 		})
 	}
 	s.T = t
-	_, err = grpclock.UnaryDelegationInterceptor(s.locks, newChecker(t, awayVerifier{}, "b"))(
-		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil,
-		&grpc.UnaryServerInfo{FullMethod: unary}, nil)
-	if retry := s.want(err, codes.Unavailable, grpclock.ReasonUnverified); retry != time.Second {
-		t.Error("retry after", retry)
+	accept := func(locks delegation.Acceptor, v delegation.Verifier) error {
+		good := metadata.Pairs(grpclock.MetadataKey, middle.Entry(t, ring, "b", nil))
+		_, err := grpclock.UnaryDelegationInterceptor(locks, middle.Checker(t, v, "b"))(
+			metadata.NewIncomingContext(context.Background(), good), nil, &grpc.UnaryServerInfo{FullMethod: unary}, nil)
+		return err
 	}
-	_, err = grpclock.UnaryDelegationInterceptor(cannot{}, newChecker(t, ring, "b"))(
-		metadata.NewIncomingContext(context.Background(), metadata.Pairs(grpclock.MetadataKey, good)), nil,
-		&grpc.UnaryServerInfo{FullMethod: unary}, nil)
-	s.want(err, codes.Internal, grpclock.ReasonInternal)
-}
-
-type awayVerifier struct{}
-
-func (awayVerifier) Verify(context.Context, string, []byte, []byte) error {
-	return errors.New("the key service is away")
-}
-
-type cannot struct{}
-
-func (cannot) WithDelegations(context.Context, ...mortise.Delegation) (context.Context, error) {
-	return nil, mortise.ErrInvalid
-}
-
-type awaySigner struct{}
-
-func (awaySigner) Current() string { return "k1" }
-func (awaySigner) Sign(context.Context, string, []byte) ([]byte, error) {
-	return nil, errors.New("the key service is away")
+	retry := s.want(accept(s.Locks, middle.Away{}), codes.Unavailable, grpclock.ReasonUnverified)
+	check.ErrorIf(t, retry != time.Second, "retry after %v", retry)
+	s.want(accept(middle.Cannot{}, ring), codes.Internal, grpclock.ReasonInternal)
 }
 
 // What a call of each service sends.
 func TestOnlyNamedServicesAreTold(t *testing.T) {
 	_, caller := memorySite(t)
-	ring := newRing(t, "k1")
-	held := holding(t, caller, "orders:42").Context()
+	ring := middle.Ring(t, "k1")
+	held := middle.Holding(t, caller, "orders:42").Context()
 	call := func(s delegation.Signer, ctx context.Context, method string) (md metadata.MD, err error) {
 		services := grpclock.Services{testService: "b"}
-		unaryErr := grpclock.UnaryClientInterceptor(newIssuer(t, s), services)(ctx, method, nil, nil, nil,
+		unaryErr := grpclock.UnaryClientInterceptor(middle.Issuer(t, s), services)(ctx, method, nil, nil, nil,
 			func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 				md, _ = metadata.FromOutgoingContext(ctx)
 				return nil
 			})
-		_, err = grpclock.StreamClientInterceptor(newIssuer(t, s), services)(ctx, nil, nil, method,
+		_, err = grpclock.StreamClientInterceptor(middle.Issuer(t, s), services)(ctx, nil, nil, method,
 			func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string,
 				_ ...grpc.CallOption) (grpc.ClientStream, error) {
 				other, _ := metadata.FromOutgoingContext(ctx)
@@ -339,48 +242,38 @@ func TestOnlyNamedServicesAreTold(t *testing.T) {
 			strings.Contains(strings.Join(got, ""), "forged"),
 			"%s: sent %v, %v", test.name, md, err)
 		if test.want == 1 {
-			p, err := newChecker(t, ring, "b").Check(ctx, got...)
+			p, err := middle.Checker(t, ring, "b").Check(ctx, got...)
 			check.ErrorIf(t, err != nil || p.Delegations[0].Name != "orders:42", "%s: %+v, %v", test.name, p, err)
 		}
 	}
-	md, err := call(awaySigner{}, held, unary)
+	md, err := call(middle.Away{}, held, unary)
 	check.ErrorIf(t, err == nil || md != nil, "a call that cannot be signed was sent: %v, %v", md, err)
 }
 
 func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 	s, _ := memorySite(t)
-	i, c := newIssuer(t, newRing(t, "k1")), newChecker(t, newRing(t, "k1"), "b")
-	for name, f := range map[string]func(){
+	i, c := middle.Issuer(t, middle.Ring(t, "k1")), middle.Checker(t, middle.Ring(t, "k1"), "b")
+	middle.Panic(t, "grpclock: ", map[string]func(){
 		"no issuer": func() { grpclock.UnaryClientInterceptor(nil, nil) },
 		"a service misspelt": func() {
 			grpclock.UnaryClientInterceptor(i, grpclock.Services{"grpc.testing.TestServices": "b"})
 		},
-		"a method": func() { grpclock.StreamClientInterceptor(i, grpclock.Services{unary: "b"}) },
-		"a message": func() {
-			grpclock.StreamClientInterceptor(i, grpclock.Services{"grpc.testing.SimpleRequest": "b"})
-		},
-		"no name": func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: ""}) },
+		"a method":  func() { grpclock.StreamClientInterceptor(i, grpclock.Services{unary: "b"}) },
+		"a message": func() { grpclock.StreamClientInterceptor(i, grpclock.Services{"grpc.testing.SimpleRequest": "b"}) },
+		"no name":   func() { grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: ""}) },
 		"a long name": func() {
 			grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: strings.Repeat("x", 256)})
 		},
 		"no client":         func() { grpclock.UnaryDelegationInterceptor(nil, c) },
-		"no checker":        func() { grpclock.StreamDelegationInterceptor(s.locks, nil) },
-		"WithWait":          func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithWait(time.Second)) },
-		"WithMaxClientWait": func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithMaxClientWait()) },
-		"WithFailOpen":      func() { grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithFailOpen()) },
+		"no checker":        func() { grpclock.StreamDelegationInterceptor(s.Locks, nil) },
+		"WithWait":          func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithWait(time.Second)) },
+		"WithMaxClientWait": func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithMaxClientWait()) },
+		"WithFailOpen":      func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithFailOpen()) },
 		"WithReaders": func() {
-			grpclock.StreamDelegationInterceptor(s.locks, c, grpclock.WithReaders(s.locks, unary))
+			grpclock.StreamDelegationInterceptor(s.Locks, c, grpclock.WithReaders(s.Locks, unary))
 		},
 		"WithLockOptions": func() {
-			grpclock.UnaryDelegationInterceptor(s.locks, c, grpclock.WithLockOptions(mortise.WithLease(time.Second)))
+			grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithLockOptions(mortise.WithLease(time.Second)))
 		},
-	} {
-		func() {
-			defer func() {
-				p, _ := recover().(string)
-				check.ErrorIf(t, !strings.HasPrefix(p, "grpclock: "), "%s: panicked with %q", name, p)
-			}()
-			f()
-		}()
-	}
+	})
 }

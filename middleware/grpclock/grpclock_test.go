@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -22,12 +21,9 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/grpclock"
-	"github.com/mortise-go/mortise/redisgo"
 )
-
-// patience bounds everything that a test waits for.
-const patience = 20 * time.Second
 
 const (
 	unary  = "/grpc.testing.TestService/UnaryCall"
@@ -38,19 +34,17 @@ const (
 
 // site is a Redis and a client of it, and a gRPC service whose handlers are functions.
 type site struct {
-	*testing.T
-	redis *redistest.Server
-	locks *mortise.Client
+	*middle.Site
 
 	pb.UnimplementedTestServiceServer
-	onUnary  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error)
+	onUnary  func(context.Context, *pb.SimpleRequest) error
 	onOutput func(*pb.StreamingOutputCallRequest, pb.TestService_StreamingOutputCallServer) error
 	onInput  func(pb.TestService_StreamingInputCallServer) error
 	onDuplex func(pb.TestService_FullDuplexCallServer) error
 }
 
 func (s *site) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-	return s.onUnary(ctx, r)
+	return new(pb.SimpleResponse), s.onUnary(ctx, r)
 }
 
 func (s *site) StreamingOutputCall(r *pb.StreamingOutputCallRequest,
@@ -64,19 +58,7 @@ func (s *site) StreamingInputCall(ss pb.TestService_StreamingInputCallServer) er
 
 func (s *site) FullDuplexCall(ss pb.TestService_FullDuplexCallServer) error { return s.onDuplex(ss) }
 
-func newSite(t *testing.T) *site {
-	s := &site{T: t, redis: redistest.Start(t, redistest.WithAOF())}
-	s.locks = s.client()
-	return s
-}
-
-func (s *site) client(opts ...mortise.ClientOption) *mortise.Client {
-	s.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
-	locks := check.Value(mortise.New(redisgo.New(rdb), opts...)).In(s)
-	s.Cleanup(func() { locks.Close(); rdb.Close() })
-	return locks
-}
+func newSite(t *testing.T) *site { return &site{Site: middle.NewSite(t, redistest.WithAOF())} }
 
 // serve serves the site's handlers and returns a client of them.
 func (s *site) serve(opts ...grpc.ServerOption) pb.TestServiceClient {
@@ -101,13 +83,37 @@ func (s *site) serveTo(client []grpc.DialOption, opts ...grpc.ServerOption) pb.T
 	return pb.NewTestServiceClient(conn)
 }
 
+// unary serves the unary method, locked by order; unaryBy with another key.
 func (s *site) unary(opts ...grpclock.Option) pb.TestServiceClient {
-	return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order},
-		opts...)))
+	return s.unaryBy(s.Locks, order, opts...)
+}
+
+func (s *site) unaryBy(locks mortise.Locker, key grpclock.Key, opts ...grpclock.Option) pb.TestServiceClient {
+	methods := grpclock.Methods{unary: key}
+	return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, methods, opts...)))
+}
+
+// call is what a unary call for an order comes to.
+func call(ctx context.Context, client pb.TestServiceClient, id string) error {
+	return check.Err(client.UnaryCall(ctx, request(id)))
+}
+
+// calls calls for order 42 in a goroutine.
+func (s *site) calls(client pb.TestServiceClient) <-chan error {
+	return middle.Async(func() error { return call(s.ctx(), client, "42") })
+}
+
+// answers keeps what callers are answered.
+func answers() (grpclock.Option, <-chan error) {
+	causes := make(chan error, 1)
+	return grpclock.WithErrorHandler(func(_ context.Context, _ string, st *status.Status, _ error) error {
+		causes <- st.Err()
+		return st.Err()
+	}), causes
 }
 
 func (s *site) stream(methods grpclock.Methods, opts ...grpclock.Option) pb.TestServiceClient {
-	return s.serve(grpc.StreamInterceptor(grpclock.StreamServerInterceptor(s.locks, methods, opts...)))
+	return s.serve(grpc.StreamInterceptor(grpclock.StreamServerInterceptor(s.Locks, methods, opts...)))
 }
 
 var (
@@ -120,7 +126,7 @@ func request(id string) *pb.SimpleRequest {
 }
 
 func (s *site) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), middle.Patience)
 	s.Cleanup(cancel)
 	return ctx
 }
@@ -142,43 +148,6 @@ func (s *site) want(err error, code codes.Code, reason string) (retry time.Durat
 	check.ErrorIf(s, strings.Contains(st.Message(), "127.0.0.1") || strings.Contains(st.Message(), "orders:"),
 		"the answer gives the store away: %v", err)
 	return retry
-}
-
-func (s *site) free(name string) {
-	s.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
-		n, err := s.redis.Do("EXISTS", name)
-		if err == nil && n == int64(0) {
-			return
-		}
-		check.FatalIf(s, time.Now().After(end), "%s is not free in Redis after %v: %v %v", name, patience, n, err)
-	}
-}
-
-func (s *site) hold() *mortise.Lease {
-	s.Helper()
-	return check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
-}
-
-func (s *site) unlock(l *mortise.Lease) {
-	s.Helper()
-	check.Done(s, l.Unlock(context.Background()))
-}
-
-func receive[T any](t testing.TB, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
-	}
-	return v
-}
-
-func async(f func() error) <-chan error {
-	c := make(chan error, 1)
-	go func() { c <- f() }()
-	return c
 }
 
 // What can happen to a call, over real gRPC on a real Redis: each is answered as the
@@ -214,43 +183,44 @@ func TestWhatCanHappen(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.run(newSite(t))
+			s := newSite(t)
+			c.run(s)
+			s.Free(middle.Order)
 		})
 	}
 }
 
 func served(s *site) {
-	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) error {
 		if l := grpclock.Lease(ctx); l.Name() != "orders:42" || l.Err() != nil {
 			s.Errorf("lease of %q: %v", l.Name(), l.Err())
 		}
-		return new(pb.SimpleResponse), mortise.Do(ctx, s.locks, "orders:42", func(ctx context.Context) error {
-			state, err := s.locks.Inspect(ctx, "orders:42")
+		return mortise.Do(ctx, s.Locks, "orders:42", func(ctx context.Context) error {
+			state, err := s.Locks.Inspect(ctx, "orders:42")
 			check.ErrorIf(s, state.Holds != 2, "held %d times", state.Holds)
 			return err
 		})
 	}
 	client := s.unary()
 	for range 3 { // at once: it was released before the answer
-		check.Done(s, check.Err(client.UnaryCall(s.ctx(), request("42"))))
+		check.Done(s, call(s.ctx(), client, "42"))
 	}
-	s.free("orders:42")
 }
 
 func (s *site) never() {
-	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error {
 		s.Error("it was served")
-		return new(pb.SimpleResponse), nil
+		return nil
 	}
 }
 
 // heldUnary makes handlers that stay until they are told to go.
 func (s *site) heldUnary() (in, let chan struct{}) {
 	in, let = make(chan struct{}, 16), make(chan struct{})
-	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error {
 		in <- struct{}{}
 		<-let
-		return new(pb.SimpleResponse), nil
+		return nil
 	}
 	return in, let
 }
@@ -258,84 +228,69 @@ func (s *site) heldUnary() (in, let chan struct{}) {
 func refused(s *site) {
 	in, let := s.heldUnary()
 	client := s.unary()
-	call := func(id string) error { _, err := client.UnaryCall(s.ctx(), request(id)); return err }
-	first := async(func() error { return call("42") })
-	receive(s, "the first in the handler", in)
-	d := s.want(call("42"), codes.Aborted, grpclock.ReasonLocked)
+	first := s.calls(client)
+	middle.Receive(s, "the first in the handler", in)
+	d := s.want(call(s.ctx(), client, "42"), codes.Aborted, grpclock.ReasonLocked)
 	check.ErrorIf(s, d <= 0 || d > 30*time.Second, "retry after %v, of a lease of 30 s", d)
-	other := async(func() error { return call("43") })
-	receive(s, "another key in the handler", in)
+	other := middle.Async(func() error { return call(s.ctx(), client, "43") })
+	middle.Receive(s, "another key in the handler", in)
 	close(let)
-	check.Done(s, errors.Join(receive(s, "the first", first), receive(s, "the other", other)))
-	s.free("orders:42")
-	s.free("orders:43")
+	check.Done(s, errors.Join(middle.Receive(s, "the first", first), middle.Receive(s, "the other", other)))
+	s.Free("orders:42")
+	s.Free("orders:43")
 }
 
 func waits(s *site) {
 	in, let := s.heldUnary()
 	client := s.unary(grpclock.WithMaxClientWait())
-	call := func() error { _, err := client.UnaryCall(s.ctx(), request("42")); return err }
-	first := async(call)
-	receive(s, "the first in the handler", in)
-	second := async(call)
+	first := s.calls(client)
+	middle.Receive(s, "the first in the handler", in)
+	second := s.calls(client)
 	let <- struct{}{}
-	receive(s, "the second in the handler", in)
+	middle.Receive(s, "the second in the handler", in)
 	let <- struct{}{}
-	check.Done(s, errors.Join(receive(s, "the first", first), receive(s, "the second", second)))
-	s.free("orders:42")
+	check.Done(s, errors.Join(middle.Receive(s, "the first", first), middle.Receive(s, "the second", second)))
 }
 
 func waitsInVain(s *site) {
 	s.never()
-	lease := s.hold()
-	_, err := s.unary(grpclock.WithWait(2*time.Second)).UnaryCall(s.ctx(), request("42"))
-	s.want(err, codes.Aborted, grpclock.ReasonLocked)
-	s.unlock(lease)
-	s.free("orders:42")
+	release := s.Hold()
+	s.want(call(s.ctx(), s.unary(grpclock.WithWait(2*time.Second)), "42"), codes.Aborted, grpclock.ReasonLocked)
+	release()
 }
 
 func deadline(s *site) {
 	s.never()
-	lease := s.hold()
-	causes := make(chan error, 1)
-	client := s.unary(grpclock.WithMaxClientWait(),
-		grpclock.WithErrorHandler(func(_ context.Context, _ string, st *status.Status, _ error) error {
-			causes <- st.Err()
-			return st.Err()
-		}))
+	release := s.Hold()
+	answer, causes := answers()
+	client := s.unary(grpclock.WithMaxClientWait(), answer)
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
 	defer cancel()
-	_, err := client.UnaryCall(ctx, request("42"))
+	err := call(ctx, client, "42")
 	check.ErrorIf(s, status.Code(err) != codes.DeadlineExceeded, "the client got %v", err)
 	// The client may cancel before the server's own timer fires.
-	if err := receive(s, "the end of the wait", causes); status.Code(err) == codes.Canceled {
+	if err := middle.Receive(s, "the end of the wait", causes); status.Code(err) == codes.Canceled {
 		s.want(err, codes.Canceled, grpclock.ReasonClientGone)
 	} else {
 		s.want(err, codes.DeadlineExceeded, grpclock.ReasonTimeout)
 	}
-	s.unlock(lease)
-	s.free("orders:42")
+	release()
 }
 
 func clientLeaves(s *site) {
 	s.never()
-	lease := s.hold()
-	began, causes := make(chan struct{}), make(chan error, 1)
+	release := s.Hold()
+	began := make(chan struct{})
 	key := grpclock.ContextFunc(func(context.Context) (string, error) { close(began); return "orders:42", nil })
-	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: key},
-		grpclock.WithMaxClientWait(),
-		grpclock.WithErrorHandler(func(_ context.Context, _ string, st *status.Status, _ error) error {
-			causes <- st.Err()
-			return st.Err()
-		}))))
+	answer, causes := answers()
+	client := s.unaryBy(s.Locks, key, grpclock.WithMaxClientWait(), answer)
 	ctx, leave := context.WithCancel(s.Context())
-	got := async(func() error { _, err := client.UnaryCall(ctx, request("42")); return err })
-	receive(s, "the call", began)
+	got := middle.Async(func() error { return call(ctx, client, "42") })
+	middle.Receive(s, "the call", began)
 	leave()
-	receive(s, "the client", got)
-	s.want(receive(s, "the end of the wait", causes), codes.Canceled, grpclock.ReasonClientGone)
-	s.unlock(lease)
-	s.free("orders:42")
+	middle.Receive(s, "the client", got)
+	s.want(middle.Receive(s, "the end of the wait", causes), codes.Canceled, grpclock.ReasonClientGone)
+	release()
 }
 
 func recovering(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (_ any, err error) {
@@ -348,58 +303,47 @@ func recovering(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.Un
 }
 
 func panics(s *site) {
-	s.onUnary = func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { panic("boom") }
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error { panic("boom") }
 	client := s.serve(grpc.ChainUnaryInterceptor(recovering,
-		grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: order})))
-	_, err := client.UnaryCall(s.ctx(), request("42"))
+		grpclock.UnaryServerInterceptor(s.Locks, grpclock.Methods{unary: order})))
+	err := call(s.ctx(), client, "42")
 	check.ErrorIf(s, status.Convert(err).Message() != "recovered: boom", "%v", err)
-	s.free("orders:42")
 }
 
 func shutsDown(s *site) {
 	in, let := s.heldUnary()
 	client := s.unary(grpclock.WithMaxClientWait())
-	call := func() error { _, err := client.UnaryCall(s.ctx(), request("42")); return err }
-	first := async(call)
-	receive(s, "the first in the handler", in)
-	second := async(call)
-	down := async(func() error { return s.locks.Shutdown(s.ctx()) })
-	s.want(receive(s, "the second", second), codes.Unavailable, grpclock.ReasonClosing)
+	first := s.calls(client)
+	middle.Receive(s, "the first in the handler", in)
+	second := s.calls(client)
+	down := middle.Async(func() error { return s.Locks.Shutdown(s.ctx()) })
+	s.want(middle.Receive(s, "the second", second), codes.Unavailable, grpclock.ReasonClosing)
 	close(let)
-	check.Done(s, errors.Join(receive(s, "the first", first), receive(s, "the shutdown", down)))
-	s.free("orders:42")
+	check.Done(s, errors.Join(middle.Receive(s, "the first", first), middle.Receive(s, "the shutdown", down)))
 }
 
 func redisDown(s *site) {
-	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) error {
 		if l := grpclock.Lease(ctx); l != nil {
 			s.Errorf("a lease of %q", l.Name())
 		}
-		return new(pb.SimpleResponse), nil
+		return nil
 	}
 	strict, open := s.unary(), s.unary(grpclock.WithFailOpen())
-	s.redis.Stop()
-	_, err := strict.UnaryCall(s.ctx(), request("42"))
-	s.want(err, codes.Unavailable, grpclock.ReasonUnavailable)
-	if _, err := open.UnaryCall(s.ctx(), request("42")); err != nil {
-		s.Error(err)
-	}
+	s.Redis.Stop()
+	s.want(call(s.ctx(), strict, "42"), codes.Unavailable, grpclock.ReasonUnavailable)
+	check.Done(s, call(s.ctx(), open, "42"))
+	s.Redis.Restart()
 }
 
 // tillLost works until its context ends.
 func (s *site) tillLost(in chan<- struct{}, causes chan<- error, then error) {
-	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		in <- struct{}{}
-		select {
-		case <-ctx.Done():
-			causes <- context.Cause(ctx)
-		case <-time.After(patience):
-			causes <- nil
-		}
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) error {
+		middle.TillEnded(ctx, in, causes)
 		if then != nil {
-			return nil, then
+			return then
 		}
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -407,30 +351,26 @@ func redisDies(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	s.tillLost(in, causes, nil)
 	client := s.unary(grpclock.WithLockOptions(mortise.WithLease(3 * time.Second)))
-	got := async(func() error { _, err := client.UnaryCall(context.Background(), request("42")); return err })
-	receive(s, "the call", in)
-	s.redis.Stop()
-	err := receive(s, "the loss", causes)
+	got := middle.Async(func() error { return call(context.Background(), client, "42") })
+	middle.Receive(s, "the call", in)
+	s.Redis.Stop()
+	err := middle.Receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
-	s.want(receive(s, "the answer", got), codes.Aborted, grpclock.ReasonLost)
-	s.redis.Restart() // with the data it had
-	s.free("orders:42")
+	s.want(middle.Receive(s, "the answer", got), codes.Aborted, grpclock.ReasonLost)
+	s.Redis.Restart() // with the data it had
 }
 
 func lostAnswered(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	s.tillLost(in, causes, status.Error(codes.OutOfRange, "half done"))
 	client := s.unary(grpclock.WithLockOptions(mortise.WithLease(5 * time.Second)))
-	_, err := client.UnaryCall(context.Background(), request("42"))
+	err := call(context.Background(), client, "42")
 	check.ErrorIf(s, status.Code(err) != codes.OutOfRange, "%v", err)
-	s.free("orders:42")
 }
 
 func badKeys(s *site) {
 	s.never()
-	method := func(k grpclock.Key) pb.TestServiceClient {
-		return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: k})))
-	}
+	method := func(k grpclock.Key) pb.TestServiceClient { return s.unaryBy(s.Locks, k) }
 	for what, client := range map[string]pb.TestServiceClient{
 		"missing message": method(grpclock.Fields("x:{payload.body}")),
 		"empty string":    method(order),
@@ -438,8 +378,7 @@ func badKeys(s *site) {
 		"no metadata":     method(byMetadata),
 		"empty":           method(grpclock.Func(func(context.Context, any) (string, error) { return "", nil })),
 		"an error": method(grpclock.ContextFunc(func(context.Context) (string, error) {
-			return "",
-				errors.New("orders: secret")
+			return "", errors.New("orders: secret")
 		})),
 	} {
 		_, err := client.UnaryCall(s.ctx(), request(""))
@@ -458,35 +397,29 @@ func badKeys(s *site) {
 
 func readers(s *site) {
 	in, let := s.heldUnary()
-	read, write := s.locks.RW().Read, s.locks.RW().Write
-	methods := grpclock.Methods{unary: order}
-	reader := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods,
-		grpclock.WithReaders(read, unary))))
-	writer := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(write, methods)))
-	call := func() error { _, err := reader.UnaryCall(s.ctx(), request("42")); return err }
-	one, two := async(call), async(call)
-	receive(s, "a reader", in)
-	receive(s, "another", in)
-	_, err := writer.UnaryCall(s.ctx(), request("42"))
-	s.want(err, codes.Aborted, grpclock.ReasonLocked)
+	read, write := s.Locks.RW().Read, s.Locks.RW().Write
+	reader := s.unaryBy(write, order, grpclock.WithReaders(read, unary))
+	writer := s.unaryBy(write, order)
+	one, two := s.calls(reader), s.calls(reader)
+	middle.Receive(s, "a reader", in)
+	middle.Receive(s, "another", in)
+	s.want(call(s.ctx(), writer, "42"), codes.Aborted, grpclock.ReasonLocked)
 	close(let)
-	check.Done(s, errors.Join(receive(s, "a reader", one), receive(s, "another", two)))
-	s.free("orders:42")
+	check.Done(s, errors.Join(middle.Receive(s, "a reader", one), middle.Receive(s, "another", two)))
 }
 
 func replaced(s *site) {
 	s.never()
-	lease := s.hold()
+	release := s.Hold()
 	client := s.unary(grpclock.WithErrorHandler(func(_ context.Context, method string, st *status.Status,
 		cause error) error {
 		check.ErrorIf(s, method != unary || st.Code() != codes.Aborted || !errors.Is(cause, mortise.ErrNotAcquired),
 			"%s %v %v", method, st, cause)
 		return status.Error(codes.AlreadyExists, "mine")
 	}))
-	_, err := client.UnaryCall(s.ctx(), request("42"))
+	err := call(s.ctx(), client, "42")
 	check.ErrorIf(s, status.Code(err) != codes.AlreadyExists, "%v", err)
-	s.unlock(lease)
-	s.free("orders:42")
+	release()
 }
 
 func serverStream(s *site) {
@@ -507,16 +440,11 @@ func serverStream(s *site) {
 		return cs
 	}
 	first := call()
-	if _, err := first.Recv(); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, check.Err(first.Recv()))
 	_, err := call().Recv()
 	check.ErrorIf(s, s.want(err, codes.Aborted, grpclock.ReasonLocked) <= 0, "no retry delay")
 	close(let)
-	if _, err := first.Recv(); err != nil {
-		s.Error(err)
-	}
-	s.free("orders:42")
+	check.Done(s, check.Err(first.Recv()))
 }
 
 func clientStream(s *site) {
@@ -541,7 +469,7 @@ func clientStream(s *site) {
 	if r, err := cs.CloseAndRecv(); err != nil || r.AggregatedPayloadSize != 5 {
 		s.Errorf("%v %v", r, err)
 	}
-	s.free("uploads:6162")
+	s.Free("uploads:6162")
 }
 
 func noFirstMessage(s *site) {
@@ -571,16 +499,11 @@ func streamByMetadata(s *site) {
 	}
 	client := s.stream(grpclock.Methods{duplex: byMetadata})
 	first := s.duplexCall(client, s.ctx())
-	if _, err := first.Recv(); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, check.Err(first.Recv()))
 	_, err := s.duplexCall(client, s.ctx()).Recv()
 	s.want(err, codes.Aborted, grpclock.ReasonLocked)
 	check.Done(s, first.Send(new(pb.StreamingOutputCallRequest)))
-	if _, err := first.Recv(); err != nil {
-		s.Error(err)
-	}
-	s.free("orders:42")
+	check.Done(s, check.Err(first.Recv()))
 }
 
 // A handler that waits for its silent client is woken.
@@ -593,22 +516,17 @@ func streamLost(s *site) {
 		_, err := ss.Recv()
 		causes <- context.Cause(ss.Context())
 		check.Is(s, "Send after the loss", ss.Send(new(pb.StreamingOutputCallResponse)), mortise.ErrLost)
-		if _, err := ss.Recv(); !errors.Is(err, mortise.ErrLost) {
-			s.Errorf("Recv after the loss: %v", err)
-		}
+		check.Is(s, "Recv after the loss", check.Err(ss.Recv()), mortise.ErrLost)
 		return err
 	}
 	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata},
 		grpclock.WithLockOptions(mortise.WithLease(5*time.Second))), s.ctx())
-	if _, err := cs.Recv(); err != nil {
-		s.Fatal(err)
-	}
+	check.NoError(s, check.Err(cs.Recv()))
 	_, err := cs.Recv()
 	s.want(err, codes.Aborted, grpclock.ReasonLost)
-	if err := receive(s, "the cause", causes); !errors.Is(err, mortise.ErrLost) {
+	if err := middle.Receive(s, "the cause", causes); !errors.Is(err, mortise.ErrLost) {
 		s.Errorf("the cause is %v", err)
 	}
-	s.free("orders:42")
 }
 
 // A handler whose client reads nothing, and so can send no more, is woken.
@@ -627,11 +545,10 @@ func streamLostUnread(s *site) {
 	ctx := metadata.AppendToOutgoingContext(s.ctx(), "order-id", "42")
 	cs, err := client.StreamingOutputCall(ctx, new(pb.StreamingOutputCallRequest))
 	check.NoError(s, err)
-	check.Is(s, "Send after the loss", receive(s, "the handler's end", ended), mortise.ErrLost)
+	check.Is(s, "Send after the loss", middle.Receive(s, "the handler's end", ended), mortise.ErrLost)
 	for err = error(nil); err == nil; _, err = cs.Recv() {
 	}
 	s.want(err, codes.Aborted, grpclock.ReasonLost)
-	s.free("orders:42")
 }
 
 func streamDeadline(s *site) {
@@ -646,8 +563,7 @@ func streamDeadline(s *site) {
 	cs := s.duplexCall(s.stream(grpclock.Methods{duplex: byMetadata}), ctx)
 	_, err := cs.Recv()
 	check.ErrorIf(s, status.Code(err) != codes.DeadlineExceeded, "%v", err)
-	check.ErrorIf(s, receive(s, "the handler's end", ended) == nil, "Recv returned a message")
-	s.free("orders:42")
+	check.ErrorIf(s, middle.Receive(s, "the handler's end", ended) == nil, "Recv returned a message")
 }
 
 func streamPanics(s *site) {
@@ -660,18 +576,18 @@ func streamPanics(s *site) {
 				}
 			}()
 			return h(srv, ss)
-		}, grpclock.StreamServerInterceptor(s.locks, grpclock.Methods{duplex: byMetadata})))
+		}, grpclock.StreamServerInterceptor(s.Locks, grpclock.Methods{duplex: byMetadata})))
 	_, err := s.duplexCall(client, s.ctx()).Recv()
 	check.ErrorIf(s, status.Convert(err).Message() != "recovered: boom", "%v", err)
-	s.free("orders:42")
 }
 
 func streamRedisDown(s *site) {
 	s.onDuplex = func(pb.TestService_FullDuplexCallServer) error { s.Error("it was served"); return nil }
 	client := s.stream(grpclock.Methods{duplex: byMetadata})
-	s.redis.Stop()
+	s.Redis.Stop()
 	_, err := s.duplexCall(client, s.ctx()).Recv()
 	s.want(err, codes.Unavailable, grpclock.ReasonUnavailable)
+	s.Redis.Restart()
 }
 
 // Names of fields of each kind that makes one.
@@ -683,17 +599,16 @@ func TestFields(t *testing.T) {
 	}
 	s := newSite(t)
 	names := make(chan string, 1)
-	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) error {
 		names <- grpclock.Lease(ctx).Name()
-		return new(pb.SimpleResponse), nil
+		return nil
 	}
 	for tmpl, want := range map[string]string{
 		"n:{response_size}": "n:-7",
 		"b:{payload.body}":  "b:00ab",
 		"two:{response_status.code}:{response_status.message}": "two:5:a%3Ab",
 	} {
-		client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks,
-			grpclock.Methods{unary: grpclock.Fields(tmpl)})))
+		client := s.unaryBy(s.Locks, grpclock.Fields(tmpl))
 		if _, err := client.UnaryCall(s.ctx(), r); err != nil {
 			t.Error(err)
 		} else if got := <-names; got != want {
@@ -706,7 +621,7 @@ func TestFields(t *testing.T) {
 // program starts.
 func TestMisuse(t *testing.T) {
 	locks := mortise.Locker((*mortise.Client)(nil))
-	for what, f := range map[string]func(){
+	middle.Panic(t, "grpclock: ", map[string]func(){
 		"no Locker":           func() { grpclock.UnaryServerInterceptor(nil, grpclock.Methods{unary: order}) },
 		"no methods":          func() { grpclock.UnaryServerInterceptor(locks, nil) },
 		"no such service":     func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{"/x.Y/Z": order}) },
@@ -733,14 +648,7 @@ func TestMisuse(t *testing.T) {
 		},
 		"a wait that is none":    func() { grpclock.WithWait(0) },
 		"an answer that is none": func() { grpclock.WithErrorHandler(nil) },
-	} {
-		func() {
-			defer func() {
-				check.ErrorIf(t, recover() == nil, "%s: no panic", what)
-			}()
-			f()
-		}()
-	}
+	})
 }
 
 func field(locks mortise.Locker, tmpl string, opts ...grpclock.KeyOption) {
@@ -751,50 +659,42 @@ func field(locks mortise.Locker, tmpl string, opts ...grpclock.KeyOption) {
 func TestOneLockForAllSpellings(t *testing.T) {
 	s := newSite(t)
 	in, let := make(chan string, 2), make(chan struct{})
-	s.onUnary = func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s.onUnary = func(ctx context.Context, r *pb.SimpleRequest) error {
 		md, _ := metadata.FromIncomingContext(ctx)
 		in <- r.ResponseStatus.Message + strings.Join(md.Get("order-id"), ",")
 		<-let
-		return new(pb.SimpleResponse), nil
+		return nil
 	}
-	unaryBy := func(key grpclock.Key, opts ...grpclock.Option) pb.TestServiceClient {
-		return s.serve(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(s.locks, grpclock.Methods{unary: key}, opts...)))
+	told := func(client pb.TestServiceClient, id string) error {
+		return call(metadata.AppendToOutgoingContext(s.ctx(), "order-id", id), client, "")
 	}
-	call := func(client pb.TestServiceClient, id, byMetadata string) error {
-		ctx := s.ctx()
-		if byMetadata != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, "order-id", byMetadata)
-		}
-		_, err := client.UnaryCall(ctx, request(id))
-		return err
-	}
-	fields := unaryBy(grpclock.Fields("orders:{response_status.message}",
+	fields := s.unaryBy(s.Locks, grpclock.Fields("orders:{response_status.message}",
 		grpclock.Canonical("response_status.message", grpclock.Integer)))
-	meta := unaryBy(grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)))
+	meta := s.unaryBy(s.Locks, grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)))
 	for _, c := range []struct {
 		name string
 		call func(id string) error
 	}{
-		{"fields", func(id string) error { return call(fields, id, "") }},
-		{"metadata", func(id string) error { return call(meta, "", id) }},
+		{"fields", func(id string) error { return call(s.ctx(), fields, id) }},
+		{"metadata", func(id string) error { return told(meta, id) }},
 	} {
-		first := async(func() error { return c.call("042") })
-		got := receive(t, "the first in the handler", in)
+		first := middle.Async(func() error { return c.call("042") })
+		got := middle.Receive(t, "the first in the handler", in)
 		check.ErrorIf(t, got != "42", "%s: the handler saw %q, want 42", c.name, got)
 		for _, id := range []string{"42", "+42", "042"} {
 			s.want(c.call(id), codes.Aborted, grpclock.ReasonLocked)
 		}
 		s.want(c.call(" 42"), codes.InvalidArgument, grpclock.ReasonBadKey)
 		let <- struct{}{}
-		check.Done(t, receive(t, "the first answer", first))
+		check.Done(t, middle.Receive(t, "the first answer", first))
 	}
 
 	// Without a lock, by ErrUnavailable, the handler sees the canonical text as well.
-	open := unaryBy(grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)),
+	open := s.unaryBy(s.Locks, grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)),
 		grpclock.WithFailOpen())
-	s.redis.Stop()
-	unlocked := async(func() error { return call(open, "", "042") })
-	check.Equal(t, "unlocked: the handler saw %q", receive(t, "the unlocked one in the handler", in), "42")
+	s.Redis.Stop()
+	unlocked := middle.Async(func() error { return told(open, "042") })
+	check.Equal(t, "unlocked: the handler saw %q", middle.Receive(t, "the unlocked one in the handler", in), "42")
 	let <- struct{}{}
-	check.Done(t, receive(t, "the unlocked answer", unlocked))
+	check.Done(t, middle.Receive(t, "the unlocked answer", unlocked))
 }

@@ -19,17 +19,11 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
 // These tests speak HTTP/1 by hand: what matters is what a client sends when, and when it leaves.
-
-func newLocks(t *testing.T) *mortise.Client {
-	t.Helper()
-	locks := check.Value(mortise.New(memory.New())).In(t)
-	t.Cleanup(func() { locks.Close() })
-	return locks
-}
 
 func serveByHand(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
@@ -46,7 +40,7 @@ func dial(t *testing.T, srv *httptest.Server) *net.TCPConn {
 	t.Helper()
 	c := check.Value(net.Dial("tcp", srv.Listener.Addr().String())).In(t)
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(middle.Patience))
 	return c.(*net.TCPConn)
 }
 
@@ -75,7 +69,7 @@ func held42(t *testing.T, locks *mortise.Client) (release func()) {
 
 func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 	for name, wait := range map[string]httplock.Option{
-		"WithWait":          httplock.WithWait(patience),
+		"WithWait":          httplock.WithWait(middle.Patience),
 		"WithMaxClientWait": httplock.WithMaxClientWait(),
 	} {
 		for what, body := range map[string]string{
@@ -85,7 +79,7 @@ func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 		} {
 			t.Run(name+", "+what, func(t *testing.T) {
 				const clients = 20
-				locks := newLocks(t)
+				locks := middle.InMemory(t, memory.New())
 				var handlers atomic.Int32
 				began, problems := make(chan struct{}, clients), make(chan httplock.Problem, clients)
 				key := func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }
@@ -96,15 +90,15 @@ func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 				for range clients {
 					c := dial(t, srv)
 					check.NoError(t, check.Err(io.WriteString(c, chunked+body)))
-					receive(t, "the request", began)
+					middle.Receive(t, "the request", began)
 					c.Close()
 				}
 				for range clients {
 					select {
 					case p := <-problems:
 						check.ErrorIf(t, p.Type != httplock.TypeClientGone && p.Type != httplock.TypeLocked, "%s: %v", p.Type, p.Err)
-					case <-time.After(patience):
-						t.Errorf("a client has left, and its request waits on after %v", patience)
+					case <-time.After(middle.Patience):
+						t.Errorf("a client has left, and its request waits on after %v", middle.Patience)
 					}
 					if t.Failed() {
 						break
@@ -121,18 +115,18 @@ func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 
 // A chunked body that has come is no reason to be refused: the handler gets all of it, and its trailer.
 func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
-	locks := newLocks(t)
+	locks := middle.InMemory(t, memory.New())
 	began := make(chan struct{}, 1)
 	key := func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }
 	srv := serveByHand(t, httplock.New(locks, key,
-		httplock.WithWait(patience))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httplock.WithWait(middle.Patience))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		fmt.Fprint(w, len(b), err, r.Trailer.Get("Sum"))
 	})))
 	release := held42(t, locks)
 	c := dial(t, srv)
 	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum\r\n\r\n", 1)+chunk(60_000)+"0\r\nSum: 7\r\n\r\n")
-	receive(t, "the request", began)
+	middle.Receive(t, "the request", began)
 	release()
 	status, body := answerOf(t, c)
 	check.ErrorIf(t, status != 200 || body != "60000 <nil>7", "%d %s", status, body)
@@ -142,7 +136,7 @@ func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
 // is free, and refused while it is held: it would be noticed by nothing that it has left.
 func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
 	httplock.SetAheadWait(t, 50*time.Millisecond)
-	locks := newLocks(t)
+	locks := middle.InMemory(t, memory.New())
 	srv := serveByHand(t, httplock.New(locks, orders,
 		httplock.WithMaxClientWait())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
@@ -158,8 +152,8 @@ func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
 	for what, request := range map[string]string{
 		"chunked":           chunked + chunk(2),
 		"of a known length": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nxx",
-		"long": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" +
-			strings.Repeat("x", 100_000),
+		"long": "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x",
+			100_000),
 	} {
 		c := dial(t, srv)
 		fmt.Fprint(c, request)
@@ -206,7 +200,7 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 	for what, h := range hangs {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			locks := newLocks(t)
+			locks := middle.InMemory(t, memory.New())
 			ended := make(chan error, 1)
 			srv := serveByHand(t, httplock.New(locks, orders,
 				httplock.WithLockOptions(mortise.WithMaxHold(200*time.Millisecond)))(
@@ -218,7 +212,7 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 				})))
 			c := dial(t, srv)
 			fmt.Fprint(c, h.request)
-			check.ErrorIf(t, receive(t, "the handler's end", ended) == nil, "it read or wrote to the end")
+			check.ErrorIf(t, middle.Receive(t, "the handler's end", ended) == nil, "it read or wrote to the end")
 			if what == "a body that does not come" {
 				status, body := answerOf(t, c)
 				check.ErrorIf(t, status != 503 || !strings.Contains(body, httplock.TypeLost), "the answer is %d %s", status, body)
@@ -230,13 +224,14 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 // A loss touches only the request that lost: neither the deadline nor the end of a context is left
 // on the connection, and a context above the lease's lives on.
 func TestALossLeavesTheConnectionUsable(t *testing.T) {
-	for name, opts := range map[string][]httplock.Option{"refusing": nil, "waiting": {httplock.WithWait(patience)}} {
+	for name, opts := range map[string][]httplock.Option{"refusing": nil,
+		"waiting": {httplock.WithWait(middle.Patience)}} {
 		t.Run(name, func(t *testing.T) { aLossLeavesTheConnectionUsable(t, name == "refusing", opts) })
 	}
 }
 
 func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Option) {
-	locks := newLocks(t)
+	locks := middle.InMemory(t, memory.New())
 	above := make(chan error, 1)
 	lock := httplock.New(locks, orders,
 		append(opts, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))...)
@@ -267,7 +262,7 @@ func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Op
 		check.FatalIf(t, err != nil, "%q: %v", want.request, err)
 		io.Copy(io.Discard, resp.Body)
 		check.ErrorIf(t, resp.StatusCode != want.status, "%q: %d, want %d", want.request, resp.StatusCode, want.status)
-		if err := receive(t, "the handler's end", above); err != nil {
+		if err := middle.Receive(t, "the handler's end", above); err != nil {
 			t.Errorf("%q: the request's own context has ended: %v", want.request, err)
 		}
 	}

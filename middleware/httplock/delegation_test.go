@@ -21,42 +21,10 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
-
-func ringKey(id string) delegation.Key {
-	return delegation.NewKey(id, []byte(id+": thirty-two bytes and more, of a test"))
-}
-
-func newRing(t testing.TB, id string) *delegation.Ring {
-	t.Helper()
-	return check.Value(delegation.NewRing(ringKey(id))).In(t)
-}
-
-func newIssuer(t testing.TB, s delegation.Signer, opts ...delegation.Option) *delegation.Issuer {
-	t.Helper()
-	return check.Value(delegation.NewIssuer(s, opts...)).In(t)
-}
-
-func newChecker(t testing.TB, v delegation.Verifier, audience string, opts ...delegation.Option) *delegation.Checker {
-	t.Helper()
-	return check.Value(delegation.NewChecker(v, audience, opts...)).In(t)
-}
-
-func inMemory(t testing.TB, store *memory.Store, opts ...mortise.ClientOption) *mortise.Client {
-	t.Helper()
-	c := check.Value(mortise.New(store, opts...)).In(t)
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-func holding(t testing.TB, locks mortise.Locker, name string, opts ...mortise.Option) *mortise.Lease {
-	t.Helper()
-	l := check.Value(locks.Lock(context.Background(), name, opts...)).In(t)
-	t.Cleanup(func() { l.Unlock(context.Background()) })
-	return l
-}
 
 // recorder is a transport that keeps the last request.
 type recorder struct {
@@ -82,10 +50,10 @@ func entries(h http.Header) (all []string) {
 }
 
 func TestOnlyNamedOriginsAreTold(t *testing.T) {
-	locks, ring := inMemory(t, memory.New()), newRing(t, "k1")
-	held := holding(t, locks, "orders:42").Context()
+	locks, ring := middle.InMemory(t, memory.New()), middle.Ring(t, "k1")
+	held := middle.Holding(t, locks, "orders:42").Context()
 	var base recorder
-	tr := httplock.NewTransport(&base, newIssuer(t, ring), httplock.Origins{
+	tr := httplock.NewTransport(&base, middle.Issuer(t, ring), httplock.Origins{
 		"https://stock.internal": "stock", "http://127.0.0.1:8080": "local", "HTTPS://UPPER.internal:443": "upper",
 		"http://[::1]:81": "six",
 	})
@@ -109,21 +77,16 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 		for _, ctx := range []context.Context{held, context.Background()} {
 			req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 			req.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-			if _, err := tr.RoundTrip(req); err != nil {
-				t.Fatal(err)
-			}
-			if len(req.Header) != 1 {
-				t.Errorf("%s: the request was altered: %v", url, req.Header)
-			}
+			check.NoError(t, check.Err(tr.RoundTrip(req)))
+			check.ErrorIf(t, len(req.Header) != 1, "%s: the request was altered: %v", url, req.Header)
 			got := entries(base.got.Header)
 			if ctx != held || audience == "" {
 				check.ErrorIf(t, len(got) != 0 || base.got != req, "%s: sent %v", url, got)
 				continue
 			}
 			check.FatalIf(t, len(got) != 1 || base.got.Header.Get("Traceparent") == "", "%s: sent %v", url, base.got.Header)
-			if p, err := newChecker(t, ring, audience).Check(ctx, got...); err != nil || p.Delegations[0].Name != "orders:42" {
-				t.Errorf("%s: %+v, %v", url, p, err)
-			}
+			p, err := middle.Checker(t, ring, audience).Check(ctx, got...)
+			check.ErrorIf(t, err != nil || p.Delegations[0].Name != "orders:42", "%s: %+v, %v", url, p, err)
 		}
 	}
 	(&http.Client{Transport: tr}).CloseIdleConnections()
@@ -132,18 +95,16 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 
 // What came in with another request, and was copied to this one, goes nowhere.
 func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
-	locks, ring := inMemory(t, memory.New()), newRing(t, "k1")
-	held := holding(t, locks, "orders:42").Context()
+	locks, ring := middle.InMemory(t, memory.New()), middle.Ring(t, "k1")
+	held := middle.Holding(t, locks, "orders:42").Context()
 	var base recorder
-	tr := httplock.NewTransport(&base, newIssuer(t, ring), httplock.Origins{"https://stock.internal": "stock"})
+	tr := httplock.NewTransport(&base, middle.Issuer(t, ring), httplock.Origins{"https://stock.internal": "stock"})
 	for _, url := range []string{"https://stock.internal/", "https://elsewhere.example/"} {
 		for _, ctx := range []context.Context{held, context.Background()} {
 			for _, name := range []string{delegation.Header, "mortise-delegation", "MORTISE-DELEGATION"} {
 				req := check.Value(http.NewRequestWithContext(ctx, "POST", url, nil)).In(t)
 				req.Header[name] = []string{"forged", "forged again"}
-				if _, err := tr.RoundTrip(req); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, check.Err(tr.RoundTrip(req)))
 				got, want := entries(base.got.Header), 0
 				if ctx == held && strings.Contains(url, "stock") {
 					want = 1
@@ -158,8 +119,8 @@ func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
 
 // A redirect does not take it along: not to a stranger, and not to a service that may know, but was not called.
 func TestRedirects(t *testing.T) {
-	locks, ring := inMemory(t, memory.New()), newRing(t, "k1")
-	held := holding(t, locks, "orders:42").Context()
+	locks, ring := middle.InMemory(t, memory.New()), middle.Ring(t, "k1")
+	held := middle.Holding(t, locks, "orders:42").Context()
 	var (
 		mu   sync.Mutex
 		seen = make(map[string][]string)
@@ -177,7 +138,7 @@ func TestRedirects(t *testing.T) {
 		t.Cleanup(s.Close)
 		srv[name] = s
 	}
-	client := &http.Client{Transport: httplock.NewTransport(nil, newIssuer(t, ring),
+	client := &http.Client{Transport: httplock.NewTransport(nil, middle.Issuer(t, ring),
 		httplock.Origins{srv["a"].URL: "a", srv["b"].URL: "b"})}
 	get := func(url string) {
 		req := check.Value(http.NewRequestWithContext(held, "GET", url, nil)).In(t)
@@ -196,13 +157,6 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-type awaySigner struct{}
-
-func (awaySigner) Current() string { return "k1" }
-func (awaySigner) Sign(context.Context, string, []byte) ([]byte, error) {
-	return nil, errors.New("the key service is away")
-}
-
 type closing struct {
 	io.Reader
 	closed bool
@@ -211,11 +165,12 @@ type closing struct {
 func (c *closing) Close() error { c.closed = true; return nil }
 
 func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
-	locks := inMemory(t, memory.New())
+	locks := middle.InMemory(t, memory.New())
 	var base recorder
-	tr := httplock.NewTransport(&base, newIssuer(t, awaySigner{}), httplock.Origins{"https://stock.internal": "stock"})
+	tr := httplock.NewTransport(&base, middle.Issuer(t, middle.Away{}),
+		httplock.Origins{"https://stock.internal": "stock"})
 	body := &closing{Reader: strings.NewReader("x")}
-	req := check.Value(http.NewRequestWithContext(holding(t, locks, "orders:42").Context(), "POST",
+	req := check.Value(http.NewRequestWithContext(middle.Holding(t, locks, "orders:42").Context(), "POST",
 		"https://stock.internal/", body)).In(t)
 	if resp, err := tr.RoundTrip(req); resp != nil || err == nil || !strings.Contains(err.Error(), "away") ||
 		base.got != nil || !body.closed {
@@ -225,51 +180,19 @@ func TestARequestThatCannotBeSignedIsNotSent(t *testing.T) {
 
 // Each refusal: its status, its type, its own error; the handler is not reached, and it is logged and counted.
 func TestAcceptRefuses(t *testing.T) {
-	locks, ring := inMemory(t, memory.New()), newRing(t, "k1")
-	now := time.Now()
-	make := func(s delegation.Signer, change func(*delegation.Entry)) string {
-		p := delegation.Entry{Audience: "stock", Issued: now, Expires: now.Add(20 * time.Second),
-			Delegations: []mortise.Delegation{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
-		if change != nil {
-			change(&p)
-		}
-		return check.Value(p.Sign(context.Background(), s)).In(t)
-	}
-	good := make(ring, nil)
-	impostor := check.Value(delegation.NewRing(delegation.NewKey("k1",
-		[]byte("a secret that the attacker made up, long enough")))).In(t)
-	for _, test := range []struct {
-		name    string
-		entries []string
-		status  int
-		want    error
-	}{
-		{"tampered", []string{make(impostor, nil)}, 403, delegation.ErrTampered},
-		{"unknown key", []string{make(newRing(t, "k2"), nil)}, 403, delegation.ErrUnknownKey},
-		{"wrong audience", []string{make(ring, func(p *delegation.Entry) { p.Audience = "billing" })}, 403,
-			delegation.ErrWrongAudience},
-		{"expired", []string{make(ring,
-			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(-time.Minute), now.Add(-10*time.Second) })}, 403,
-			delegation.ErrExpired},
-		{"not yet valid", []string{make(ring,
-			func(p *delegation.Entry) { p.Issued, p.Expires = now.Add(time.Minute), now.Add(2*time.Minute) })}, 403,
-			delegation.ErrNotYetValid},
-		{"for too long", []string{make(ring, func(p *delegation.Entry) { p.Expires = now.Add(time.Hour) })}, 403,
-			delegation.ErrLifetime},
-		{"oversize", []string{good + strings.Repeat("A", delegation.MaxEntry)}, 400, delegation.ErrOversize},
-		{"duplicated", []string{good, good}, 400, delegation.ErrDuplicated},
-		{"duplicated, joined by a proxy", []string{good + ", " + good}, 400, delegation.ErrDuplicated},
-		{"malformed", []string{good[:40]}, 400, delegation.ErrMalformed},
-		{"of another version", []string{"m9" + good[2:]}, 400, delegation.ErrVersion},
-		{"empty", []string{""}, 400, delegation.ErrVersion},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	locks, ring := middle.InMemory(t, memory.New()), middle.Ring(t, "k1")
+	for _, test := range middle.Refusals(t, ring, "stock") {
+		t.Run(test.Name, func(t *testing.T) {
 			var (
 				checked []error
 				log     strings.Builder
 				cause   error
 			)
-			c := newChecker(t, ring, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			status := 403
+			if test.Malformed {
+				status = 400
+			}
+			c := middle.Checker(t, ring, "stock", delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 				delegation.WithObserver(delegation.Observer{Checked: func(e delegation.CheckedEvent) {
 					checked = append(checked, e.Err)
 				}}))
@@ -278,66 +201,45 @@ func TestAcceptRefuses(t *testing.T) {
 					cause = p.Err
 					p.ServeHTTP(w, r)
 				}))
-			srv := httptest.NewServer(accept(http.HandlerFunc(func(http.ResponseWriter,
-				*http.Request) {
+			srv := httptest.NewServer(accept(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				t.Error("the handler was reached")
 			})))
 			defer srv.Close()
 			req, err := http.NewRequest("POST", srv.URL, nil)
 			check.NoError(t, err)
-			req.Header[delegation.Header] = test.entries
+			req.Header[delegation.Header] = test.Entries
 			resp, err := http.DefaultClient.Do(req)
 			check.NoError(t, err)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), httplock.TypeBadDelegation) ||
-				!strings.Contains(string(body), delegation.Reason(test.want)) {
-				t.Errorf("%d %s %v", resp.StatusCode, body, err)
-			}
+			check.ErrorIf(t, err != nil || resp.StatusCode != status ||
+				!strings.Contains(string(body), httplock.TypeBadDelegation) ||
+				!strings.Contains(string(body), delegation.Reason(test.Want)), "%d %s %v", resp.StatusCode, body, err)
 			check.ErrorIf(t, strings.Contains(string(body), "orders:42") || strings.Contains(string(body), "billing"),
 				"the answer gives something away: %s", body)
-			check.ErrorIf(t, !errors.Is(cause, test.want) || len(checked) != 1 || !errors.Is(checked[0], test.want) ||
-				!strings.Contains(log.String(), delegation.Reason(test.want)),
+			check.ErrorIf(t, !errors.Is(cause, test.Want) || len(checked) != 1 || !errors.Is(checked[0], test.Want) ||
+				!strings.Contains(log.String(), delegation.Reason(test.Want)),
 				"cause %v, observed %v, logged %s", cause, checked, log.String())
 		})
 	}
-	t.Run("the verifier fails", func(t *testing.T) {
+	refused := func(name string, accept func(http.Handler) http.Handler, status int, retry, kind string) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set(delegation.Header, good)
-		httplock.AcceptDelegations(locks, newChecker(t, awayVerifier{}, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
-		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
-			!strings.Contains(w.Body.String(), httplock.TypeUnverified) {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-	})
-	t.Run("the backend cannot", func(t *testing.T) {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set(delegation.Header, good)
-		httplock.AcceptDelegations(cannot{}, newChecker(t, ring, "stock"))(http.NotFoundHandler()).ServeHTTP(w, r)
-		if w.Code != 500 || !strings.Contains(w.Body.String(), httplock.TypeInternal) {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-	})
-}
-
-type awayVerifier struct{}
-
-func (awayVerifier) Verify(context.Context, string, []byte, []byte) error {
-	return errors.New("the key service is away")
-}
-
-type cannot struct{}
-
-func (cannot) WithDelegations(context.Context, ...mortise.Delegation) (context.Context, error) {
-	return nil, mortise.ErrInvalid
+		r.Header.Set(delegation.Header, middle.Entry(t, ring, "stock", nil))
+		accept(http.NotFoundHandler()).ServeHTTP(w, r)
+		check.ErrorIf(t, w.Code != status || w.Header().Get("Retry-After") != retry ||
+			!strings.Contains(w.Body.String(), kind), "%s: %d %s", name, w.Code, w.Body)
+	}
+	refused("the verifier fails", httplock.AcceptDelegations(locks, middle.Checker(t, middle.Away{}, "stock")),
+		503, "1", httplock.TypeUnverified)
+	refused("the backend cannot", httplock.AcceptDelegations(middle.Cannot{}, middle.Checker(t, ring, "stock")),
+		500, "", httplock.TypeInternal)
 }
 
 func TestARequestThatTellsNothingPasses(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "/", nil)
-	httplock.AcceptDelegations(cannot{}, newChecker(t, awayVerifier{},
+	httplock.AcceptDelegations(middle.Cannot{}, middle.Checker(t, middle.Away{},
 		"stock"))(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
 		check.ErrorIf(t, got != r, "it was altered")
 	})).ServeHTTP(w, r)
@@ -348,13 +250,11 @@ func TestARequestThatTellsNothingPasses(t *testing.T) {
 // the next line, one with
 // an underscore, which some servers take for the same, and one in a trailer.
 func TestHeadersByHand(t *testing.T) {
-	ring := newRing(t, "k1")
-	p := delegation.Entry{Audience: "stock", Issued: time.Now(), Expires: time.Now().Add(20 * time.Second),
-		Delegations: []mortise.Delegation{{Name: "orders:42", Owner: "w/1/x:1", Hold: 1}}}
-	good := check.Value(p.Sign(context.Background(), ring)).In(t)
+	ring := middle.Ring(t, "k1")
+	good := middle.Entry(t, ring, "stock", nil)
 	var accepted []string
 	srv := httptest.NewServer(httplock.AcceptDelegations(accepting{&accepted},
-		newChecker(t, ring, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		middle.Checker(t, ring, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 	})))
 	defer srv.Close()
@@ -404,11 +304,11 @@ type pair struct {
 // servers: what a and b do with a request, called with the lock held where the path is /orders/{id}.
 func newPair(t *testing.T, told bool, a, b func(p *pair, w http.ResponseWriter, r *http.Request),
 	opts ...httplock.Option) *pair {
-	p := &pair{T: t, ring: newRing(t, "k1"), store: memory.New()}
-	p.la, p.lb = inMemory(t, p.store), inMemory(t, p.store)
+	p := &pair{T: t, ring: middle.Ring(t, "k1"), store: memory.New()}
+	p.la, p.lb = middle.InMemory(t, p.store), middle.InMemory(t, p.store)
 	serve := func(name string, locks *mortise.Client, h func(*pair, http.ResponseWriter, *http.Request)) *httptest.Server {
 		lock := httplock.New(locks, orders, opts...)
-		accept := httplock.AcceptDelegations(locks, newChecker(t, p.ring, name))
+		accept := httplock.AcceptDelegations(locks, middle.Checker(t, p.ring, name))
 		mux := http.NewServeMux()
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(p, w, r) })
 		mux.Handle("/orders/{id}", accept(lock(handler)))
@@ -427,7 +327,7 @@ func newPair(t *testing.T, told bool, a, b func(p *pair, w http.ResponseWriter, 
 	}
 	base := new(http.Transport)
 	t.Cleanup(base.CloseIdleConnections)
-	p.client = &http.Client{Transport: httplock.NewTransport(base, newIssuer(t, p.ring), origins)}
+	p.client = &http.Client{Transport: httplock.NewTransport(base, middle.Issuer(t, p.ring), origins)}
 	return p
 }
 
@@ -486,19 +386,19 @@ func TestACalleeEntersItsCallersLock(t *testing.T) {
 // An entry that is used again when the caller's lock has ended gets nothing, and is told so.
 func TestAReplayAfterTheRelease(t *testing.T) {
 	p := newPair(t, true, nil, func(_ *pair, w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "in") })
-	lease := holding(t, p.la, "orders:42")
-	entry := check.Value(newIssuer(t, p.ring).Issue(lease.Context(), "b")).In(t)
+	lease := middle.Holding(t, p.la, "orders:42")
+	entry := check.Value(middle.Issuer(t, p.ring).Issue(lease.Context(), "b")).In(t)
 	replay := func() answer {
 		req := check.Value(http.NewRequest("POST", p.b.URL+"/orders/42", nil)).In(t)
 		req.Header.Set(delegation.Header, entry)
 		return sendWith(http.DefaultClient, req)
 	}
-	s := &site{T: t}
+	s := &site{&middle.Site{T: t}}
 	s.ok(replay(), "in")
 	s.ok(replay(), "in") // while the hold lasts it is not the first only: see docs/threat-model.md
 	check.NoError(t, lease.Unlock(context.Background()))
 	s.want(replay(), 412, httplock.TypeDelegationEnded)
-	again := holding(t, p.la, "orders:42") // another hold of the same client
+	again := middle.Holding(t, p.la, "orders:42") // another hold of the same client
 	s.want(replay(), 412, httplock.TypeDelegationEnded)
 	check.Done(t, again.Err())
 	if status, body := p.call(context.Background(), p.b.URL+"/orders/42"); status != 423 {
@@ -508,21 +408,10 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 
 // Two requests of one caller at once: one after the other.
 func TestParallelCalleesTakeTurns(t *testing.T) {
-	var (
-		mu           sync.Mutex
-		inside, most int
-	)
-	p := newPair(t, true, nil, func(_ *pair, _ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		inside++
-		most = max(most, inside)
-		mu.Unlock()
-		time.Sleep(time.Millisecond) // the work, during which another may be let in wrongly
-		mu.Lock()
-		inside--
-		mu.Unlock()
-	}, httplock.WithWait(patience))
-	lease := holding(t, p.la, "orders:42")
+	var inside middle.Inside
+	p := newPair(t, true, nil, func(*pair, http.ResponseWriter, *http.Request) { inside.Work() },
+		httplock.WithWait(middle.Patience))
+	lease := middle.Holding(t, p.la, "orders:42")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -532,27 +421,26 @@ func TestParallelCalleesTakeTurns(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	check.ErrorIf(t, most != 1, "%d at once", most)
+	inside.Alone(t)
 }
 
 // A service that did not ask takes no notice.
 func TestAServiceThatDidNotAskIsNotTold(t *testing.T) {
-	locks := inMemory(t, memory.New())
-	lease := holding(t, locks, "orders:42")
-	entry := check.Value(newIssuer(t, newRing(t, "k1")).Issue(lease.Context(), "b")).In(t)
+	locks := middle.InMemory(t, memory.New())
+	lease := middle.Holding(t, locks, "orders:42")
+	entry := check.Value(middle.Issuer(t, middle.Ring(t, "k1")).Issue(lease.Context(), "b")).In(t)
 	mux := http.NewServeMux()
 	mux.Handle("/orders/{id}", httplock.New(locks, orders)(http.HandlerFunc(fine)))
 	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42", nil)
 	r.Header.Set(delegation.Header, entry)
 	mux.ServeHTTP(w, r)
-	if w.Code != 423 {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
+	check.ErrorIf(t, w.Code != 423, "%d %s", w.Code, w.Body)
 }
 
 func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
-	i, c, locks := newIssuer(t, newRing(t, "k1")), newChecker(t, newRing(t, "k1"), "b"), inMemory(t, memory.New())
-	for name, f := range map[string]func(){
+	i, c, locks := middle.Issuer(t, middle.Ring(t, "k1")), middle.Checker(t, middle.Ring(t, "k1"),
+		"b"), middle.InMemory(t, memory.New())
+	middle.Panic(t, "httplock: ", map[string]func(){
 		"no issuer":      func() { httplock.NewTransport(nil, nil, nil) },
 		"no scheme":      func() { httplock.NewTransport(nil, i, httplock.Origins{"stock.internal": "stock"}) },
 		"a path":         func() { httplock.NewTransport(nil, i, httplock.Origins{"https://stock.internal/x": "stock"}) },
@@ -578,13 +466,5 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 			httplock.AcceptDelegations(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second)))
 		},
 		"WithFailOpen": func() { httplock.AcceptDelegations(locks, c, httplock.WithFailOpen()) },
-	} {
-		func() {
-			defer func() {
-				p, _ := recover().(string)
-				check.ErrorIf(t, !strings.HasPrefix(p, "httplock: "), "%s: panicked with %q", name, p)
-			}()
-			f()
-		}()
-	}
+	})
 }

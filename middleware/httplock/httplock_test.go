@@ -20,6 +20,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/redisgo"
 )
@@ -57,7 +58,9 @@ func TestWhatCanHappen(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.run(newSite(t, redistest.WithAOF()))
+			s := newSite(t, redistest.WithAOF())
+			c.run(s)
+			s.Free(middle.Order)
 		})
 	}
 }
@@ -81,37 +84,36 @@ func (h *held) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func served(s *site) {
 	srv := s.serve(func(w http.ResponseWriter, r *http.Request) {
 		lease := httplock.Lease(r.Context())
-		state, err := s.locks.Inspect(r.Context(), "orders:42")
+		state, err := s.Locks.Inspect(r.Context(), "orders:42")
 		fmt.Fprint(w, lease.Name(), lease.Err(), state.Held, state.Mine, err)
-	}, httplock.New(s.locks, orders))
+	}, httplock.New(s.Locks, orders))
 	for range 3 { // at once: it was released before the answer
 		s.ok(post(srv), "orders:42<nil> true true <nil>")
 	}
-	s.free("orders:42")
 }
 
 func refused(s *site) {
 	h := newHeld()
-	srv := s.serve(h.ServeHTTP, httplock.New(s.locks, orders))
-	first := async(func() answer { return post(srv) })
-	receive(s, "the first in the handler", h.in)
+	srv := s.serve(h.ServeHTTP, httplock.New(s.Locks, orders))
+	first := middle.Async(func() answer { return post(srv) })
+	middle.Receive(s, "the first in the handler", h.in)
 	a := post(srv)
 	s.want(a, 423, httplock.TypeLocked)
-	if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 || after > 30 {
-		s.Errorf("Retry-After %q, of a lease of 30 s", a.Header.Get("Retry-After"))
-	}
-	other := async(func() answer { return send(context.Background(), "POST", srv.URL+"/orders/43", "") })
-	receive(s, "another key in the handler", h.in)
+	after, err := strconv.Atoi(a.Header.Get("Retry-After"))
+	check.ErrorIf(s, err != nil || after < 1 || after > 30,
+		"Retry-After %q, of a lease of 30 s", a.Header.Get("Retry-After"))
+	other := middle.Async(func() answer { return send(context.Background(), "POST", srv.URL+"/orders/43", "") })
+	middle.Receive(s, "another key in the handler", h.in)
 	close(h.let)
-	s.ok(receive(s, "the first answer", first), "ok")
-	s.ok(receive(s, "the other answer", other), "ok")
-	s.free("orders:42")
-	s.free("orders:43")
+	s.ok(middle.Receive(s, "the first answer", first), "ok")
+	s.ok(middle.Receive(s, "the other answer", other), "ok")
+	s.Free("orders:42")
+	s.Free("orders:43")
 }
 
 func conflicts(s *site) {
 	h := newHeld()
-	srv := s.serve(h.ServeHTTP, httplock.New(s.locks, httplock.HeaderKey("payments:{Idempotency-Key}"),
+	srv := s.serve(h.ServeHTTP, httplock.New(s.Locks, httplock.HeaderKey("payments:{Idempotency-Key}"),
 		httplock.WithStatus(http.StatusConflict)))
 	pay := func() answer {
 		req, err := http.NewRequest("POST", srv.URL+"/orders/1", nil)
@@ -125,97 +127,77 @@ func conflicts(s *site) {
 		}
 		return answer{Response: resp, err: err}
 	}
-	first := async(pay)
-	receive(s, "the first in the handler", h.in)
+	first := middle.Async(pay)
+	middle.Receive(s, "the first in the handler", h.in)
 	a := pay()
 	check.ErrorIf(s, a.err != nil || a.StatusCode != 409 || a.Header.Get("Retry-After") == "" ||
 		a.Header.Get("Content-Type") != "application/problem+json",
 		"the same key again: %v %v", a.err, a.Response)
 	close(h.let)
-	receive(s, "the first answer", first)
-	s.free("payments:8e03978e")
+	middle.Receive(s, "the first answer", first)
+	s.Free("payments:8e03978e")
 }
 
 func waits(s *site) {
 	h := newHeld()
-	var srv = s.serve(h.ServeHTTP, httplock.New(s.locks, orders, httplock.WithWait(patience)))
-	first := async(func() answer { return post(srv) })
-	receive(s, "the first in the handler", h.in)
-	second := async(func() answer { return post(srv) })
+	var srv = s.serve(h.ServeHTTP, httplock.New(s.Locks, orders, httplock.WithWait(middle.Patience)))
+	first := middle.Async(func() answer { return post(srv) })
+	middle.Receive(s, "the first in the handler", h.in)
+	second := middle.Async(func() answer { return post(srv) })
 	h.let <- struct{}{}
-	s.ok(receive(s, "the first answer", first), "ok")
-	receive(s, "the second in the handler", h.in)
+	s.ok(middle.Receive(s, "the first answer", first), "ok")
+	middle.Receive(s, "the second in the handler", h.in)
 	h.let <- struct{}{}
-	s.ok(receive(s, "the second answer", second), "ok")
-	s.free("orders:42")
-}
-
-func (s *site) hold() *mortise.Lease {
-	s.Helper()
-	return check.Value(s.client().Lock(s.Context(), "orders:42")).In(s)
-}
-
-func (s *site) unlock(l *mortise.Lease) {
-	s.Helper()
-	check.Done(s, l.Unlock(context.Background()))
+	s.ok(middle.Receive(s, "the second answer", second), "ok")
 }
 
 func waitsInVain(s *site) {
-	lease := s.hold()
-	srv := s.serve(fine, httplock.New(s.locks, orders, httplock.WithWait(2*time.Second)))
+	release := s.Hold()
+	srv := s.serve(fine, httplock.New(s.Locks, orders, httplock.WithWait(2*time.Second)))
 	a := post(srv)
 	s.want(a, 423, httplock.TypeLocked)
 	check.ErrorIf(s, a.Header.Get("Retry-After") == "", "no Retry-After")
-	s.unlock(lease)
+	release()
 	s.ok(post(srv), "ok")
-	s.free("orders:42")
 }
 
 // The client leaves with its body unread by any handler: the server notices it
 // all the same.
 func clientLeavesTheQueue(s *site) {
-	lease := s.hold()
+	release := s.Hold()
 	problems := make(chan httplock.Problem, 1)
 	began := make(chan struct{}, 1)
 	srv := s.serve(func(http.ResponseWriter, *http.Request) { s.Error("it was served") },
-		httplock.New(s.locks, func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) },
+		httplock.New(s.Locks, func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) },
 			httplock.WithMaxClientWait(),
 			httplock.WithErrorHandler(func(_ http.ResponseWriter, _ *http.Request, p httplock.Problem) { problems <- p })))
 	ctx, leave := context.WithCancel(s.Context())
-	got := async(func() answer { return send(ctx, "POST", srv.URL+"/orders/42", "{}") })
-	receive(s, "the request", began)
+	got := middle.Async(func() answer { return send(ctx, "POST", srv.URL+"/orders/42", "{}") })
+	middle.Receive(s, "the request", began)
 	leave()
-	receive(s, "the client", got)
-	p := receive(s, "the end of the wait", problems)
+	middle.Receive(s, "the client", got)
+	p := middle.Receive(s, "the end of the wait", problems)
 	check.ErrorIf(s, p.Type != httplock.TypeClientGone || p.Status != 499 || !errors.Is(p.Err, context.Canceled), "%+v", p)
-	s.unlock(lease)
-	s.free("orders:42")
+	release()
 }
 
 func clientLeavesTheHandler(s *site) {
-	in, causes := make(chan struct{}), make(chan error, 1)
+	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	srv := s.serve(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
-		close(in)
-		select {
-		case <-r.Context().Done():
-			causes <- context.Cause(r.Context())
-		case <-time.After(patience):
-			causes <- nil
-		}
-	}, httplock.New(s.locks, orders))
+		middle.TillEnded(r.Context(), in, causes)
+	}, httplock.New(s.Locks, orders))
 	ctx, leave := context.WithCancel(s.Context())
-	got := async(func() answer { return send(ctx, "POST", srv.URL+"/orders/42", "{}") })
-	receive(s, "the request", in)
+	got := middle.Async(func() answer { return send(ctx, "POST", srv.URL+"/orders/42", "{}") })
+	middle.Receive(s, "the request", in)
 	leave()
-	receive(s, "the client", got)
-	err := receive(s, "the end of the request", causes)
+	middle.Receive(s, "the client", got)
+	err := middle.Receive(s, "the end of the request", causes)
 	check.ErrorIf(s, !errors.Is(err, context.Canceled), "the cause is %v", err)
-	s.free("orders:42")
 }
 
 func timesOut(s *site) {
-	lease := s.hold()
+	release := s.Hold()
 	timeout := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), 200*time.Millisecond)
@@ -223,10 +205,9 @@ func timesOut(s *site) {
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}
-	srv := s.serve(fine, timeout, httplock.New(s.locks, orders, httplock.WithMaxClientWait()))
+	srv := s.serve(fine, timeout, httplock.New(s.Locks, orders, httplock.WithMaxClientWait()))
 	s.want(post(srv), 503, httplock.TypeTimeout)
-	s.unlock(lease)
-	s.free("orders:42")
+	release()
 }
 
 func panics(s *site) {
@@ -240,11 +221,10 @@ func panics(s *site) {
 			next.ServeHTTP(w, r)
 		})
 	}
-	srv := s.serve(func(http.ResponseWriter, *http.Request) { panic("boom") }, outer, httplock.New(s.locks, orders))
+	srv := s.serve(func(http.ResponseWriter, *http.Request) { panic("boom") }, outer, httplock.New(s.Locks, orders))
 	a := post(srv)
 	check.ErrorIf(s, a.err != nil || a.StatusCode != 500, "%v %v", a.err, a.Response)
-	check.Equal(s, "recovered %v", receive(s, "the panic", panicked), "boom")
-	s.free("orders:42")
+	check.Equal(s, "recovered %v", middle.Receive(s, "the panic", panicked), "boom")
 }
 
 func streams(s *site) {
@@ -256,12 +236,12 @@ func streams(s *site) {
 		w.(http.Flusher).Flush()
 		<-next
 		rc := http.NewResponseController(w)
-		check.Done(s, rc.SetWriteDeadline(time.Now().Add(patience)))
+		check.Done(s, rc.SetWriteDeadline(time.Now().Add(middle.Patience)))
 		fmt.Fprintln(w, "two")
 		check.Done(s, rc.Flush())
 		<-next
 		io.WriteString(w, "three\n")
-	}, httplock.New(s.locks, orders))
+	}, httplock.New(s.Locks, orders))
 	resp := check.Value(http.Post(srv.URL+"/orders/42", "", nil)).In(s)
 	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
@@ -269,12 +249,11 @@ func streams(s *site) {
 		line, err := lines.ReadString('\n')
 		check.FatalIf(s, err != nil || line != want+"\n", "%q, %v", line, err)
 		if want != "three" {
-			n, err := s.redis.Do("EXISTS", "orders:42")
+			n, err := s.Redis.Do("EXISTS", "orders:42")
 			check.ErrorIf(s, err != nil || n != int64(1), "after %q: EXISTS %v, %v", want, n, err)
 			next <- struct{}{}
 		}
 	}
-	s.free("orders:42")
 }
 
 func hijacks(s *site) {
@@ -287,51 +266,43 @@ func hijacks(s *site) {
 		defer c.Close()
 		line, _ := rw.ReadString('\n')
 		fmt.Fprint(c, "echo ", line)
-	}, httplock.New(s.locks, orders))
+	}, httplock.New(s.Locks, orders))
 	c := check.Value(net.Dial("tcp", srv.Listener.Addr().String())).In(s)
 	defer c.Close()
 	fmt.Fprint(c, "GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\nhello\n")
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "echo hello\n" {
 		s.Errorf("%q, %v", line, err)
 	}
-	s.free("orders:42")
 }
 
 // The request in the handler finishes, the waiting request is refused.
 func shutsDown(s *site) {
 	h := newHeld()
 	began := make(chan struct{}, 2)
-	srv := s.serve(h.ServeHTTP, httplock.New(s.locks,
+	srv := s.serve(h.ServeHTTP, httplock.New(s.Locks,
 		func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }, httplock.WithMaxClientWait()))
-	first := async(func() answer { return post(srv) })
-	receive(s, "the first in the handler", h.in)
+	first := middle.Async(func() answer { return post(srv) })
+	middle.Receive(s, "the first in the handler", h.in)
 	<-began
-	second := async(func() answer { return post(srv) })
-	receive(s, "the second", began)
+	second := middle.Async(func() answer { return post(srv) })
+	middle.Receive(s, "the second", began)
 
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), middle.Patience)
 	defer cancel()
 	locksDown, serverDown := make(chan error, 1), make(chan error, 1)
-	srv.Config.RegisterOnShutdown(func() { locksDown <- s.locks.Shutdown(ctx) })
+	srv.Config.RegisterOnShutdown(func() { locksDown <- s.Locks.Shutdown(ctx) })
 	go func() { serverDown <- srv.Config.Shutdown(ctx) }()
-	s.want(receive(s, "the second answer", second), 503, httplock.TypeClosing)
+	s.want(middle.Receive(s, "the second answer", second), 503, httplock.TypeClosing)
 	close(h.let)
-	s.ok(receive(s, "the first answer", first), "ok")
-	check.Done(s, receive(s, "the locks' shutdown", locksDown))
-	check.Done(s, receive(s, "the server's shutdown", serverDown))
-	s.free("orders:42")
+	s.ok(middle.Receive(s, "the first answer", first), "ok")
+	check.Done(s, middle.Receive(s, "the locks' shutdown", locksDown))
+	check.Done(s, middle.Receive(s, "the server's shutdown", serverDown))
 }
 
 // tillLost is a handler that works until its context ends.
 func tillLost(in chan<- struct{}, causes chan<- error, then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		in <- struct{}{}
-		select {
-		case <-r.Context().Done():
-			causes <- context.Cause(r.Context())
-		case <-time.After(patience):
-			causes <- nil
-		}
+		middle.TillEnded(r.Context(), in, causes)
 		then(w, r)
 	}
 }
@@ -341,96 +312,91 @@ func nothing(http.ResponseWriter, *http.Request) {}
 func redisDies(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	srv := s.serve(tillLost(in, causes, nothing),
-		httplock.New(s.locks, orders, httplock.WithLockOptions(mortise.WithLease(3*time.Second))))
-	got := async(func() answer { return post(srv) })
-	receive(s, "the request", in)
-	s.redis.Stop()
-	err := receive(s, "the loss", causes)
+		httplock.New(s.Locks, orders, httplock.WithLockOptions(mortise.WithLease(3*time.Second))))
+	got := middle.Async(func() answer { return post(srv) })
+	middle.Receive(s, "the request", in)
+	s.Redis.Stop()
+	err := middle.Receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
-	s.want(receive(s, "the answer", got), 503, httplock.TypeLost)
-	s.redis.Restart() // with the data it had
-	s.free("orders:42")
+	s.want(middle.Receive(s, "the answer", got), 503, httplock.TypeLost)
+	s.Redis.Restart() // with the data it had
 }
 
 func redisDown(s *site) {
-	srv := s.serve(fine, httplock.New(s.locks, orders))
-	s.redis.Stop()
+	srv := s.serve(fine, httplock.New(s.Locks, orders))
+	s.Redis.Stop()
 	a := post(srv)
 	s.want(a, 503, httplock.TypeUnavailable)
 	check.ErrorIf(s, strings.Contains(a.body, "127.0.0.1") || strings.Contains(a.body, "orders:42"),
 		"the answer gives the store away: %s", a.body)
-	s.redis.Restart()
-	s.until("served again", func() bool { a := post(srv); return a.err == nil && a.StatusCode == 200 })
-	s.free("orders:42")
+	s.Redis.Restart()
+	s.Until("served again", func() bool { a := post(srv); return a.err == nil && a.StatusCode == 200 })
 }
 
 func failOpen(s *site) {
 	srv := s.serve(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, httplock.Lease(r.Context()) == nil)
-	}, httplock.New(s.locks, orders, httplock.WithFailOpen()))
-	lease := s.hold()
+	}, httplock.New(s.Locks, orders, httplock.WithFailOpen()))
+	release := s.Hold()
 	s.want(post(srv), 423, httplock.TypeLocked) // held is not down
-	s.unlock(lease)
-	s.redis.Stop()
+	release()
+	s.Redis.Stop()
 	s.ok(post(srv), "true")
+	s.Redis.Restart()
 }
 
 func lockLost(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	srv := s.serve(tillLost(in, causes, nothing),
-		httplock.New(s.client(mortise.WithWatchdogTimeout(3*time.Second)), orders))
-	got := async(func() answer { return post(srv) })
-	receive(s, "the request", in)
-	check.NoError(s, check.Err(s.locks.ForceUnlock(s.Context(), "orders:42")))
-	err := receive(s, "the loss", causes)
+		httplock.New(s.Client(mortise.WithWatchdogTimeout(3*time.Second)), orders))
+	got := middle.Async(func() answer { return post(srv) })
+	middle.Receive(s, "the request", in)
+	check.NoError(s, check.Err(s.Locks.ForceUnlock(s.Context(), "orders:42")))
+	err := middle.Receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
-	s.want(receive(s, "the answer", got), 503, httplock.TypeLost)
-	s.free("orders:42")
+	s.want(middle.Receive(s, "the answer", got), 503, httplock.TypeLost)
 }
 
 func lockLostAnswered(s *site) {
 	in, causes := make(chan struct{}, 1), make(chan error, 1)
 	srv := s.serve(tillLost(in, causes, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "half done", http.StatusTeapot)
-	}), httplock.New(s.locks, orders, httplock.WithLockOptions(mortise.WithLease(5*time.Second))))
-	got := async(func() answer { return post(srv) })
-	receive(s, "the request", in)
-	receive(s, "the loss", causes)
-	a := receive(s, "the answer", got)
+	}), httplock.New(s.Locks, orders, httplock.WithLockOptions(mortise.WithLease(5*time.Second))))
+	got := middle.Async(func() answer { return post(srv) })
+	middle.Receive(s, "the request", in)
+	middle.Receive(s, "the loss", causes)
+	a := middle.Receive(s, "the answer", got)
 	check.ErrorIf(s, a.err != nil || a.StatusCode != http.StatusTeapot || a.body != "half done\n",
 		"%v %d %q", a.err, a.StatusCode, a.body)
-	s.free("orders:42")
 }
 
 func nested(s *site) {
-	lock := httplock.New(s.locks, orders)
+	lock := httplock.New(s.Locks, orders)
 	srv := s.serve(func(w http.ResponseWriter, r *http.Request) {
-		err := mortise.Do(r.Context(), s.locks, "orders:42", func(ctx context.Context) error {
-			state, err := s.locks.Inspect(ctx, "orders:42")
+		err := mortise.Do(r.Context(), s.Locks, "orders:42", func(ctx context.Context) error {
+			state, err := s.Locks.Inspect(ctx, "orders:42")
 			fmt.Fprint(w, state.Holds)
 			return err
 		})
 		check.Done(s, err)
 	}, lock, lock)
 	s.ok(post(srv), "3")
-	s.free("orders:42")
 }
 
 func readers(s *site) {
-	read, write := s.locks.RW().Read, s.locks.RW().Write
+	read, write := s.Locks.RW().Read, s.Locks.RW().Write
 	h := newHeld()
 	srv := s.serve(h.ServeHTTP, httplock.New(write, orders, httplock.WithReaders(read)))
 	url := srv.URL + "/orders/42"
-	get := async(func() answer { return send(context.Background(), "GET", url, "") })
-	receive(s, "a reader", h.in)
-	head := async(func() answer { return send(context.Background(), "HEAD", url, "") })
-	receive(s, "another", h.in)
+	get := middle.Async(func() answer { return send(context.Background(), "GET", url, "") })
+	middle.Receive(s, "a reader", h.in)
+	head := middle.Async(func() answer { return send(context.Background(), "HEAD", url, "") })
+	middle.Receive(s, "another", h.in)
 	s.want(post(srv), 423, httplock.TypeLocked)
 	close(h.let)
-	s.ok(receive(s, "GET", get), "ok")
-	s.ok(receive(s, "HEAD", head), "")
+	s.ok(middle.Receive(s, "GET", get), "ok")
+	s.ok(middle.Receive(s, "HEAD", head), "")
 	s.ok(post(srv), "ok")
-	s.free("orders:42")
 }
 
 func badKeys(s *site) {
@@ -441,26 +407,28 @@ func badKeys(s *site) {
 		"no header":      httplock.HeaderKey("payments:{Idempotency-Key}"),
 		"braces":         func(*http.Request) (string, error) { return "orders:}", nil },
 	} {
-		a := post(s.serve(fine, httplock.New(s.locks, key)))
+		a := post(s.serve(fine, httplock.New(s.Locks, key)))
 		s.want(a, 400, httplock.TypeBadKey)
 		check.ErrorIf(s, strings.Contains(a.body, "secret"), "%s: the answer gives the error away: %s", name, a.body)
 	}
 }
 
 func wrongKind(s *site) {
-	check.NoError(s, check.Err(s.redis.Do("SET", "orders:42", "x")))
-	s.want(post(s.serve(fine, httplock.New(s.locks, orders))), 500, httplock.TypeInternal)
+	check.NoError(s, check.Err(s.Redis.Do("SET", "orders:42", "x")))
+	s.want(post(s.serve(fine, httplock.New(s.Locks, orders))), 500, httplock.TypeInternal)
+	s.Redis.Must("DEL", "orders:42")
 }
 
 func noLock(s *site) {
-	srv := s.serve(fine, httplock.New(s.locks, func(*http.Request) (string, error) { return "", httplock.ErrNoLock }))
-	s.redis.Stop()
+	srv := s.serve(fine, httplock.New(s.Locks, func(*http.Request) (string, error) { return "", httplock.ErrNoLock }))
+	s.Redis.Stop()
 	s.ok(post(srv), "ok")
+	s.Redis.Restart()
 }
 
 func replaced(s *site) {
-	lease := s.hold()
-	srv := s.serve(fine, httplock.New(s.locks, orders,
+	release := s.Hold()
+	srv := s.serve(fine, httplock.New(s.Locks, orders,
 		httplock.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p httplock.Problem) {
 			check.ErrorIf(s, p.Name != "orders:42" || !errors.Is(p.Err, mortise.ErrNotAcquired), "%+v", p)
 			p.Status, p.Detail = 418, r.Method
@@ -469,14 +437,13 @@ func replaced(s *site) {
 	a := post(srv)
 	s.want(a, 418, httplock.TypeLocked)
 	check.ErrorIf(s, a.problem.Detail != "POST", "%v", a.body)
-	s.unlock(lease)
-	s.free("orders:42")
+	release()
 }
 
 // A locked request costs two commands, seen at a proxy.
 func TestARequestCostsTwoCommands(t *testing.T) {
 	s := newSite(t)
-	proxy := redistest.NewProxy(t, s.redis.Addr())
+	proxy := redistest.NewProxy(t, s.Redis.Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	locks := check.Value(mortise.New(redisgo.New(rdb))).In(t)
 	t.Cleanup(func() { locks.Close(); rdb.Close() })

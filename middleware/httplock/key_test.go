@@ -9,6 +9,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
@@ -66,9 +67,7 @@ func TestKeys(t *testing.T) {
 		check.ErrorIf(t, got != c.want || (err != nil) != (c.want == bad), "%s: %q, %v; want %q", c.what, got, err, c.want)
 	}
 	join := func(a, b string) string {
-		as := func(s string) httplock.KeyFunc {
-			return func(*http.Request) (string, error) { return s, nil }
-		}
+		as := func(s string) httplock.KeyFunc { return func(*http.Request) (string, error) { return s, nil } }
 		return check.Value(httplock.Join(as(a), as(b))(r)).In(t)
 	}
 	check.ErrorIf(t, join("a|b", "c") == join("a", "b|c") || join("a%7Cb", "c") == join("a|b", "c"),
@@ -79,7 +78,7 @@ func TestKeys(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	locks := mortise.Locker((*mortise.Client)(nil))
 	key := httplock.RouteKey("orders:{id}")
-	for what, f := range map[string]func(){
+	middle.Panic(t, "httplock: ", map[string]func(){
 		"no Locker":            func() { httplock.New(nil, key) },
 		"no key":               func() { httplock.New(locks, nil) },
 		"no placeholder":       func() { httplock.RouteKey("orders") },
@@ -103,14 +102,7 @@ func TestMisuse(t *testing.T) {
 		"a negative wait": func() { httplock.WithWait(-1) },
 		"no readers":      func() { httplock.WithReaders(nil) },
 		"no answer":       func() { httplock.WithErrorHandler(nil) },
-	} {
-		func() {
-			defer func() {
-				check.ErrorIf(t, recover() == nil, "%s: no panic", what)
-			}()
-			f()
-		}()
-	}
+	})
 }
 
 // A handler that asks what its ResponseWriter can do gets the answer that it would

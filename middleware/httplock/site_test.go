@@ -11,40 +11,17 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/redisgo"
 )
 
-// patience bounds everything that a test waits for.
-const patience = 20 * time.Second
-
 // site is a Redis and a client of it, and servers of handlers.
-type site struct {
-	*testing.T
-	redis *redistest.Server
-	locks *mortise.Client
-}
+type site struct{ *middle.Site }
 
-func newSite(t *testing.T, opts ...redistest.Option) *site {
-	s := &site{T: t, redis: redistest.Start(t, opts...)}
-	s.locks = s.client()
-	return s
-}
-
-func (s *site) client(opts ...mortise.ClientOption) *mortise.Client {
-	s.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
-	locks := check.Value(mortise.New(redisgo.New(rdb), opts...)).In(s)
-	s.Cleanup(func() { locks.Close(); rdb.Close() })
-	return locks
-}
+func newSite(t *testing.T, opts ...redistest.Option) *site { return &site{middle.NewSite(t, opts...)} }
 
 var orders = httplock.RouteKey("orders:{id}")
 
@@ -107,39 +84,6 @@ func (s *site) want(a answer, status int, kind string) {
 
 func (s *site) ok(a answer, body string) {
 	s.Helper()
-	if a.err != nil || a.StatusCode != 200 || a.body != body {
-		s.Errorf("got %v %v %q, want 200 %q", a.err, a.Response, a.body, body)
-	}
-}
-
-// free waits until the store has no lock of that name.
-func (s *site) free(name string) {
-	s.Helper()
-	s.until(name+" is free in Redis", func() bool {
-		n, err := s.redis.Do("EXISTS", name)
-		return err == nil && n == int64(0)
-	})
-}
-
-func (s *site) until(what string, ok func() bool) {
-	s.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		check.FatalIf(s, time.Now().After(end), "not within %v: %s", patience, what)
-	}
-}
-
-func receive[T any](t testing.TB, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
-	}
-	return v
-}
-
-func async(f func() answer) <-chan answer {
-	c := make(chan answer, 1)
-	go func() { c <- f() }()
-	return c
+	check.ErrorIf(s, a.err != nil || a.StatusCode != 200 || a.body != body,
+		"got %v %v %q, want 200 %q", a.err, a.Response, a.body, body)
 }

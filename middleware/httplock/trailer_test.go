@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
@@ -36,7 +37,7 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 		got <- r.Trailer
 	}))
 	defer srv.Close()
-	client := &http.Client{Transport: httplock.NewTransport(nil, newIssuer(t, newRing(t, "k1")), nil)}
+	client := &http.Client{Transport: httplock.NewTransport(nil, middle.Issuer(t, middle.Ring(t, "k1")), nil)}
 	for _, known := range []string{"from the start", "at the body's end"} {
 		trailer := http.Header{"Sum": nil, "mortise-DELEGATION": {"stolen"}}
 		fill := func() {
@@ -50,7 +51,7 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 		req.Trailer = trailer
 		resp := check.Value(client.Do(req)).In(t)
 		resp.Body.Close()
-		h := receive(t, "the trailer", got)
+		h := middle.Receive(t, "the trailer", got)
 		check.ErrorIf(t, len(entries(h)) != 0 || h.Get("Sum") != "7",
 			"known %s: the stranger has the trailer %v, want only Sum: 7", known, h)
 		check.ErrorIf(t, len(entries(trailer)) != 2, "known %s: the caller's trailer was changed: %v", known, trailer)
@@ -58,8 +59,8 @@ func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
 }
 
 func TestAcceptRemovesItFromTheTrailerToo(t *testing.T) {
-	locks := inMemory(t, memory.New())
-	checker := newChecker(t, newRing(t, "k1"), "stock")
+	locks := middle.InMemory(t, memory.New())
+	checker := middle.Checker(t, middle.Ring(t, "k1"), "stock")
 	srv := serveByHand(t, httplock.AcceptDelegations(locks, checker)(http.HandlerFunc(func(w http.ResponseWriter,
 		r *http.Request) {
 		before := len(r.Trailer)

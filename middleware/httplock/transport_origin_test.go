@@ -9,6 +9,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
@@ -19,8 +20,8 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 // The address that is dialled, or the server that answers, is not the named service, though it looks alike.
 func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
-	ctx := holding(t, inMemory(t, memory.New()), "n").Context()
-	issuer := newIssuer(t, newRing(t, "k"))
+	ctx := middle.Holding(t, middle.InMemory(t, memory.New()), "n").Context()
+	issuer := middle.Issuer(t, middle.Ring(t, "k"))
 	var told bool
 	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
 		told = r.Header.Get(delegation.Header) != ""
@@ -59,16 +60,14 @@ func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
 		}
 		check.ErrorIf(t, told != x.want, "%s: told is %v, want %v", what, told, x.want)
 	}
-	defer func() {
-		check.ErrorIf(t, recover() == nil, "an origin with an international name is taken")
-	}()
+	defer func() { check.ErrorIf(t, recover() == nil, "an origin with an international name is taken") }()
 	httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.\u0130nternal": "stock"})
 }
 
 // A transport need not say which request its response answers.
 func TestARedirectThatDoesNotSayWhoseItIsTellsNothing(t *testing.T) {
-	ctx := holding(t, inMemory(t, memory.New()), "n").Context()
-	issuer := newIssuer(t, newRing(t, "k"))
+	ctx := middle.Holding(t, middle.InMemory(t, memory.New()), "n").Context()
+	issuer := middle.Issuer(t, middle.Ring(t, "k"))
 	told := map[string]bool{}
 	tr := httplock.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
 		told[r.URL.Host] = r.Header.Get(delegation.Header) != ""

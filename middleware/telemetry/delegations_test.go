@@ -26,8 +26,7 @@ func TestDelegationsAreCounted(t *testing.T) {
 		watched := delegation.WithObserver(observer)
 		issuer := check.Value(delegation.NewIssuer(ring, watched,
 			delegation.WithNameFilter(func(audience, name string) bool {
-				return strings.HasPrefix(name, "orders:") &&
-					audience == "stock"
+				return strings.HasPrefix(name, "orders:") && audience == "stock"
 			}))).In(t)
 		checker := check.Value(delegation.NewChecker(ring, "stock", watched)).In(t)
 		ctx := context.Background()

@@ -55,17 +55,18 @@ func serve(config []string) error {
 		opts = append(opts, httplock.WithMaxClientWait())
 	}
 	app := chi.NewRouter()
-	app.With(httplock.New(locks, httplock.RouteKey("orders:{id}"), opts...)).Post("/orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		for _, what := range []string{"in", "out"} {
-			resp, err := http.Post(config[1]+"/"+what+"/"+chi.URLParam(r, "id"), "", nil)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
+	app.With(httplock.New(locks, httplock.RouteKey("orders:{id}"), opts...)).Post("/orders/{id}",
+		func(w http.ResponseWriter, r *http.Request) {
+			for _, what := range []string{"in", "out"} {
+				resp, err := http.Post(config[1]+"/"+what+"/"+chi.URLParam(r, "id"), "", nil)
+				if err != nil {
+					http.Error(w, err.Error(), http.StatusInternalServerError)
+					return
+				}
+				resp.Body.Close()
 			}
-			resp.Body.Close()
-		}
-		io.WriteString(w, "shipped")
-	})
+			io.WriteString(w, "shipped")
+		})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -144,7 +145,8 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			for i := range requests {
 				wg.Go(func() {
 					<-begin
-					resp, err := client.Post(fmt.Sprintf("%s/orders/%d", servers[i%2], i/2%keys), "application/json", strings.NewReader("{}"))
+					resp, err := client.Post(fmt.Sprintf("%s/orders/%d", servers[i%2], i/2%keys), "application/json",
+						strings.NewReader("{}"))
 					if err != nil {
 						t.Error(err)
 						return
@@ -160,10 +162,10 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 					}
 					var p httplock.Problem
 					after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-					if resp.StatusCode != 423 || resp.Header.Get("Content-Type") != "application/problem+json" || err != nil || after < 1 || after > 30 ||
-						json.Unmarshal(body, &p) != nil || p.Status != 423 || p.Type != httplock.TypeLocked {
-						t.Errorf("refused with %d, %v\n%s", resp.StatusCode, resp.Header, body)
-					}
+					harness.ErrorIf(t, resp.StatusCode != 423 || resp.Header.Get("Content-Type") != "application/problem+json" ||
+						err != nil || after < 1 || after > 30 ||
+						json.Unmarshal(body, &p) != nil || p.Status != 423 || p.Type != httplock.TypeLocked,
+						"refused with %d, %v\n%s", resp.StatusCode, resp.Header, body)
 				})
 			}
 			close(begin)
@@ -182,9 +184,9 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 			}
 			harness.ErrorIf(t, len(w.most) != keys || w.entries != served || served < keys,
 				"%d keys were served, %d entries, %d answers of 200", len(w.most), w.entries, served)
-			if refused := len(statuses) - served; mode == "wait" && refused > 0 || mode == "refuse" && refused == 0 {
-				t.Errorf("%d of %d were refused", refused, len(statuses))
-			}
+			refused := len(statuses) - served
+			harness.ErrorIf(t, mode == "wait" && refused > 0 || mode == "refuse" && refused == 0,
+				"%d of %d were refused", refused, len(statuses))
 			t.Logf("%d served, %d refused", served, len(statuses)-served)
 			for key := range keys {
 				n, err := store.Do("EXISTS", fmt.Sprintf("orders:%d", key))
@@ -199,9 +201,7 @@ func TestChi(t *testing.T) {
 	locks := harness.Must(mortise.New(memory.New()))(t)
 	t.Cleanup(func() { locks.Close() })
 	lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
-	name := func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, httplock.Lease(r.Context()).Name())
-	}
+	name := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, httplock.Lease(r.Context()).Name()) }
 	app := chi.NewRouter()
 	app.With(lock).Post("/with/{id}", name)
 	app.Group(func(r chi.Router) {
@@ -229,8 +229,7 @@ func TestChi(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		got := strings.Fields(fmt.Sprint(resp.StatusCode, " ", string(body)))
-		if err != nil || !slices.Equal(got[:min(len(got), len(strings.Fields(want)))], strings.Fields(want)) {
-			t.Errorf("%s: %v %v, want %s", path, got, err, want)
-		}
+		harness.ErrorIf(t, err != nil || !slices.Equal(got[:min(len(got), len(strings.Fields(want)))], strings.Fields(want)),
+			"%s: %v %v, want %s", path, got, err, want)
 	}
 }

@@ -62,7 +62,8 @@ func BenchmarkCompare(b *testing.B) {
 				continue
 			}
 			p := compare(b, h, w, c, n, least)
-			fmt.Printf("%s, %s:%s\n", p.workload, p.contender, fmt.Sprintf(strings.Repeat(" %.3f", len(p.old)), anys(p.ratios())...))
+			fmt.Printf("%s, %s:%s\n", p.workload, p.contender,
+				fmt.Sprintf(strings.Repeat(" %.3f", len(p.old)), anys(p.ratios())...))
 			list = append(list, p)
 		}
 	}
@@ -155,9 +156,11 @@ func printComparisons(out io.Writer, list []*comparison) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nRates are operations a second, medians. Ratios are new to old, round by round. Commands, allocations and CPU are of one operation.")
+	fmt.Fprintln(out, "\nRates are operations a second, medians. Ratios are new to old, round by round. "+
+		"Commands, allocations and CPU are of one operation.")
 	w := columns(out)
-	fmt.Fprintln(w, "\trounds\told\tnew\tmedian ratio\tlowest\thighest\tCPU ratio\tcommands, old\tnew\tallocations, old\tnew\t\t")
+	fmt.Fprintln(w, "\trounds\told\tnew\tmedian ratio\tlowest\thighest\tCPU ratio\t"+
+		"commands, old\tnew\tallocations, old\tnew\t\t")
 	var middles []float64
 	for _, p := range list {
 		old, new, r := medians(p.old), medians(p.new), p.ratios()
@@ -166,11 +169,14 @@ func printComparisons(out io.Writer, list []*comparison) {
 		if len(p.faults()) > 0 {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(w, "%s, %s\t%d\t%.0f\t%.0f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%.1f\t%s\t\n", p.workload, p.contender, len(r), old.rate, new.rate,
-			median(r), slices.Min(r), slices.Max(r), p.work(), median(p.oldSent), median(p.newSent), old.allocs, new.allocs, verdict)
+		fmt.Fprintf(w, "%s, %s\t%d\t%.0f\t%.0f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%.1f\t%s\t\n", p.workload,
+			p.contender, len(r), old.rate, new.rate,
+			median(r), slices.Min(r), slices.Max(r), p.work(), median(p.oldSent), median(p.newSent), old.allocs, new.allocs,
+			verdict)
 	}
 	w.Flush()
-	fmt.Fprintf(out, "median ratios: from %.3f to %.3f, their median %.3f\n", slices.Min(middles), slices.Max(middles), median(middles))
+	fmt.Fprintf(out, "median ratios: from %.3f to %.3f, their median %.3f\n", slices.Min(middles), slices.Max(middles),
+		median(middles))
 }
 
 // compareLeases has both revisions hold leases at the same time, each on a server of its own. The
@@ -250,9 +256,9 @@ func TestACompareRowMissesByEachOfItsFigures(t *testing.T) {
 		{"not alone, allocations above", row(false, 1, 2, 21.6), "21.60 allocations"},
 	} {
 		got := c.row.faults()
-		if met := len(got) == 0; met != (c.missed == "") || !met && (len(got) != 1 || !strings.HasPrefix(got[0], c.missed)) {
-			t.Errorf("%s: %q, want %q", c.what, got, c.missed)
-		}
+		met := len(got) == 0
+		harness.ErrorIf(t, met != (c.missed == "") || !met && (len(got) != 1 || !strings.HasPrefix(got[0], c.missed)),
+			"%s: %q, want %q", c.what, got, c.missed)
 	}
 	old := holding{bytes: 500, commands: 40, goroutines: 6}
 	for _, c := range []struct {
@@ -265,7 +271,8 @@ func TestACompareRowMissesByEachOfItsFigures(t *testing.T) {
 		{holding{bytes: 500, commands: 40, goroutines: 7}, "7 goroutines"},
 		{holding{bytes: 500, commands: 40, goroutines: 6, lost: 1}, "1 leases lost"},
 	} {
-		if got := leaseFaults(old, c.new); (len(got) == 0) != (c.missed == "") || len(got) > 0 && (len(got) != 1 || !strings.HasPrefix(got[0], c.missed)) {
+		if got := leaseFaults(old, c.new); (len(got) == 0) != (c.missed == "") || len(got) > 0 &&
+			(len(got) != 1 || !strings.HasPrefix(got[0], c.missed)) {
 			t.Errorf("%+v: %q, want %q", c.new, got, c.missed)
 		}
 	}

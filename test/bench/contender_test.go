@@ -127,19 +127,18 @@ func openMortise(b backend.Backend, kind []mortise.LockerOption, after func()) (
 }
 
 func (m *mortiseLocks) Lock(ctx context.Context, name string) (func() error, error) {
-	l, err := m.locker.Lock(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return l.Unlock(context.Background()) }, nil
+	return unlocking(m.locker.Lock(ctx, name))
 }
 
 func (m *mortiseLocks) TryLock(ctx context.Context, name string) (func() error, error) {
-	l, err := m.locker.TryLock(ctx, name)
-	if errors.Is(err, mortise.ErrNotAcquired) {
+	return unlocking(m.locker.TryLock(ctx, name))
+}
+
+func unlocking(l *mortise.Lease, err error) (func() error, error) {
+	switch {
+	case errors.Is(err, mortise.ErrNotAcquired):
 		return nil, errHeld
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	return func() error { return l.Unlock(context.Background()) }, nil
@@ -176,22 +175,16 @@ func openRedsync(addr string) (locks, error) {
 
 func (r *redsyncLocks) Lock(ctx context.Context, name string) (func() error, error) {
 	m := r.rs.NewMutex(name, redsync.WithExpiry(lease), redsync.WithTries(1<<30))
-	if err := m.LockContext(ctx); err != nil {
-		return nil, err
-	}
-	return redsyncUnlock(m), nil
+	return redsyncUnlock(m), m.LockContext(ctx)
 }
 
 func (r *redsyncLocks) TryLock(ctx context.Context, name string) (func() error, error) {
 	m := r.rs.NewMutex(name, redsync.WithExpiry(lease))
 	err := m.TryLockContext(ctx)
 	if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) || errors.Is(err, redsync.ErrFailed) {
-		return nil, errHeld
+		err = errHeld
 	}
-	if err != nil {
-		return nil, err
-	}
-	return redsyncUnlock(m), nil
+	return redsyncUnlock(m), err
 }
 
 func redsyncUnlock(m *redsync.Mutex) func() error {
@@ -245,10 +238,11 @@ type rueidislockLocks struct{ locker rueidislock.Locker }
 
 func openRueidislock(addr string) (locks, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
-		KeyValidity:    lease,
-		KeyMajority:    1,           // one key a lock: the others do not lock several either
-		TryNextAfter:   time.Second, // by default 20 ms, in which a slow link's replies do not arrive: no caller gets the lock then
+		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyValidity:  lease,
+		KeyMajority:  1, // one key a lock: the others do not lock several either
+		// By default 20 ms, in which a slow link's replies do not arrive: no caller gets the lock then.
+		TryNextAfter:   time.Second,
 		NoLoopTracking: true,
 	})
 	return &rueidislockLocks{l}, err
@@ -269,9 +263,7 @@ func (r *rueidislockLocks) TryLock(ctx context.Context, name string) (func() err
 
 func (r *rueidislockLocks) Close() { r.locker.Close() }
 
-func cancelling(cancel context.CancelFunc) func() error {
-	return func() error { cancel(); return nil }
-}
+func cancelling(cancel context.CancelFunc) func() error { return func() error { cancel(); return nil } }
 
 // What the floors send. They do not wait, do not renew, and do not tell when a lock is lost.
 const (

@@ -3,10 +3,8 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,68 +68,44 @@ func (k *leasesTask) backend(contender, addr string) (backend.Backend, error) {
 	return nil, fmt.Errorf("%s does not renew leases", contender)
 }
 
-func (k *leasesTask) work(c contender, addr string, in *bufio.Reader) error {
+func (k *leasesTask) work(c contender, addr string, next func()) {
 	if k.Profile != "" {
 		runtime.MemProfileRate = 512
 	}
-	b, err := k.backend(c.name, addr)
-	if err != nil {
-		return err
-	}
 	var lost atomic.Int64
-	client, err := mortise.New(b, mortise.WithWatchdogTimeout(k.Watchdog), mortise.WithObserver(mortise.Observer{
-		Lost: func(mortise.LostEvent) { lost.Add(1) },
-	}))
-	if err != nil {
-		return err
-	}
+	client := harness.Must(mortise.New(harness.Must(k.backend(c.name, addr))(here),
+		mortise.WithWatchdogTimeout(k.Watchdog), mortise.WithObserver(mortise.Observer{
+			Lost: func(mortise.LostEvent) { lost.Add(1) },
+		})))(here)
 	out := json.NewEncoder(os.Stdout)
 	names := make([]string, k.Count) // the caller's memory, as leases is
 	for i := range names {
 		names[i] = fmt.Sprintf("lease:%d", i)
 	}
 	leases := make([]*mortise.Lease, k.Count)
-	if err := take(client, []string{"warm"}, leases[:1]); err != nil { // connections, and the schedule's goroutine
-		return err
-	}
-	if err := leases[0].Unlock(context.Background()); err != nil {
-		return err
-	}
+	harness.OK(here, take(client, []string{"warm"}, leases[:1])) // connections, and the schedule's goroutine
+	harness.OK(here, leases[0].Unlock(context.Background()))
 	fmt.Println("ready")
-	if _, err := in.ReadString('\n'); err != nil { // begin
-		return err
-	}
+	next() // begin
 
 	before := heap()
-	if err := take(client, names, leases); err != nil {
-		return err
-	}
+	harness.OK(here, take(client, names, leases))
 	h := held{float64(heap()-before) / float64(k.Count)}
 	if k.Profile != "" {
-		if err := writeHeap(k.Profile); err != nil {
-			return err
-		}
+		harness.OK(here, writeHeap(k.Profile))
 	}
-	if err := out.Encode(h); err != nil {
-		return err
-	}
+	harness.OK(here, out.Encode(h))
 
 	var e kept
-	over := make(chan error, 1)
-	go func() {
-		_, err := in.ReadString('\n') // end
-		over <- err
-	}()
+	over := make(chan struct{})
+	go func() { next(); close(over) }() // end
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
 	for done := false; !done; {
 		e.All = max(e.All, runtime.NumGoroutine())
 		e.Goroutines = max(e.Goroutines, ownGoroutines())
 		select {
-		case err := <-over:
-			if err != nil {
-				return err
-			}
+		case <-over:
 			done = true
 		case <-look.C:
 		}
@@ -142,7 +116,7 @@ func (k *leasesTask) work(c contender, addr string, in *bufio.Reader) error {
 		}
 	}
 	e.Lost = max(e.Lost, int(lost.Load()))
-	return out.Encode(e) // and the process ends: a hundred thousand releases prove nothing here
+	harness.OK(here, out.Encode(e)) // and the process ends: a hundred thousand releases prove nothing here
 }
 
 // take takes all names, each under a context of its own kind: one that never ends.
@@ -178,7 +152,8 @@ func ownGoroutines() (n int) {
 	buf = buf[:runtime.Stack(buf, true)]
 	for stack := range strings.SplitSeq(string(buf), "\n\n") {
 		_, by, _ := strings.Cut(stack, "created by ")
-		if strings.HasPrefix(by, "github.com/mortise-go/mortise") && !strings.HasPrefix(by, "github.com/mortise-go/mortise/test/") {
+		if strings.HasPrefix(by, "github.com/mortise-go/mortise") &&
+			!strings.HasPrefix(by, "github.com/mortise-go/mortise/test/") {
 			n++
 		}
 	}
@@ -232,9 +207,7 @@ func hold(t testing.TB, contenders []contender, count int, watchdog, d time.Dura
 	}
 	wg.Wait()
 	for i, err := range errs {
-		if err != nil {
-			t.Errorf("%s, %d leases: %v", contenders[i].name, count, err)
-		}
+		harness.Checkf(t, err, "%s, %d leases", contenders[i].name, count)
 	}
 	return all
 }
@@ -246,23 +219,13 @@ func (k *leasesTask) hold(t testing.TB, s *redisStore, c contender, d time.Durat
 		return out, err
 	}
 	defer m.dismiss()
-	if err := m.give(task{Contender: c.name, Addr: s.Addr(), Leases: k}, bound+d); err != nil {
-		return out, err
-	}
-	if err := m.ready(); err != nil {
-		return out, err
-	}
+	m.give(task{Contender: c.name, Addr: s.Addr(), Leases: k}, bound+d)
+	m.ready()
 	began := time.Now()
-	if err := m.tell("begin"); err != nil {
-		return out, err
-	}
+	m.tell("begin")
 	var h held
-	line, err := m.await()
-	if err != nil {
-		return out, err
-	}
-	if err := json.Unmarshal(line, &h); err != nil {
-		return out, err
+	if m.decode(&h); m.err != nil {
+		return out, m.err
 	}
 	out.took, out.bytes = time.Since(began), h.Bytes
 	calls, took := s.scripts(t)
@@ -271,35 +234,22 @@ func (k *leasesTask) hold(t testing.TB, s *redisStore, c contender, d time.Durat
 	seconds := time.Since(began).Seconds()
 	n, sum := s.scripts(t)
 	out.commands, out.each = float64(n-calls)/seconds, float64((sum-took).Microseconds())/float64(n-calls)
-	if out.missing, err = k.missing(s); err != nil {
-		return out, err
-	}
-	if err := m.tell("end"); err != nil {
-		return out, err
-	}
+	out.missing = k.Count - int(s.Must("DBSIZE").(int64))
+	m.tell("end")
 	var e kept
-	if err := m.report(&e); err != nil {
-		return out, err
-	}
+	m.report(&e)
 	out.lost, out.goroutines, out.all = e.Lost, e.Goroutines, e.All
-	return out, nil
-}
-
-// missing counts the leases that the server does not have.
-func (k *leasesTask) missing(s *redisStore) (int, error) {
-	n, ok := s.Must("DBSIZE").(int64)
-	if !ok {
-		return 0, errors.New("DBSIZE is not a number")
-	}
-	return k.Count - int(n), nil
+	return out, m.err
 }
 
 func printHoldings(out io.Writer, all []holding, d time.Duration) {
 	fmt.Fprintf(out, "\nleases: held for %v by one client\n", d)
 	w := columns(out)
-	fmt.Fprintln(w, "\tleases\ttaken in\town goroutines\tall goroutines\tbytes each\tlost\tgone from the server\tcommands/s\texpected\tserver CPU each\t")
+	fmt.Fprintln(w, "\tleases\ttaken in\town goroutines\tall goroutines\tbytes each\tlost\t"+
+		"gone from the server\tcommands/s\texpected\tserver CPU each\t")
 	for _, h := range all {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%.0f\t%d\t%d\t%.1f\t%.1f\t%s\t\n", h.contender, h.leases, h.took.Round(time.Millisecond),
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%.0f\t%d\t%d\t%.1f\t%.1f\t%s\t\n", h.contender, h.leases,
+			h.took.Round(time.Millisecond),
 			h.goroutines, h.all, h.bytes, h.lost, h.missing, h.commands, h.want, micros(h.each))
 	}
 	w.Flush()

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -36,17 +35,13 @@ const (
 	endMark   = "<!-- bench: up to here -->\n"
 )
 
-var redisVersion = regexp.MustCompile(`redis_version:([^\r\n]+)`)
-
 // describe says what was measured on what, and what is missing.
 func describe(t testing.TB, h *hosts) string {
 	t.Helper()
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	add("%d cores", runtime.NumCPU())
-	if m := redisVersion.FindStringSubmatch(fmt.Sprint(h.redis.Must("INFO", "server"))); m != nil {
-		add("Redis %s, server and clients on the same machine", m[1])
-	}
+	add("Redis %s, server and clients on the same machine", h.redis.Info("redis_version"))
 	add("%s", strings.Replace(runtime.Version(), "go", "Go ", 1))
 	for _, m := range []struct{ name, path string }{
 		{"go-redis", "github.com/redis/go-redis/v9"},
@@ -150,15 +145,39 @@ func (r *results) table(out io.Writer, head string, workloads []string, columns 
 	}
 }
 
-// column is a column with a figure.
-func (r *results) column(head, workload string, get func(outcome) float64, format func(float64) string) column {
-	return column{head, func(name string) string { return format(r.figure(workload, name, get)) }}
+// at is what a workload came to: columns of it.
+type at struct {
+	*results
+	workload string
+}
+
+func (a at) column(head string, get func(outcome) float64, format func(float64) string) column {
+	return column{head, func(name string) string { return format(a.figure(a.workload, name, get)) }}
+}
+
+func (a at) handoffs() column { return a.column("handoffs/s", rate, digits(0)) }
+func (a at) each() column     { return a.column("commands each", commands, digits(2)) }
+func (a at) wait() column     { return a.column("p99 wait", p99, micros) }
+func (a at) spread() column   { return a.column("p99 / mean", spread, digits(1)) }
+func (a at) jain() column {
+	return a.column("Jain's index", func(o outcome) float64 { return o.jain }, digits(3))
 }
 
 // beside is a column with the rate as a multiple of Redisson's.
-func (r *results) beside(head, workload string) column {
+func (a at) beside(head string) column {
 	return column{head, func(name string) string {
-		return number(r.figure(workload, name, rate)/r.figure(workload, "Redisson", rate), 2)
+		return number(a.figure(a.workload, name, rate)/a.figure(a.workload, "Redisson", rate), 2)
+	}}
+}
+
+// rates is a column of handoffs per second, and the commands for each.
+func (a at) rates(head string) column {
+	return column{head, func(name string) string {
+		v := a.figure(a.workload, name, rate)
+		if math.IsNaN(v) {
+			return "-"
+		}
+		return number(v, 0) + " / " + number(a.figure(a.workload, name, commands), 1)
 	}}
 }
 
@@ -169,63 +188,63 @@ func (r *results) page(out io.Writer) {
 	if !*every {
 		light = "; one round where no bar rests on the times"
 	}
-	fmt.Fprintf(out, "\n`make bench`, on %s: %s Medians of %d rounds%s.\n", r.at.UTC().Format(time.DateOnly), r.setting, *rounds, light)
+	fmt.Fprintf(out, "\n`make bench`, on %s: %s Medians of %d rounds%s.\n", r.at.UTC().Format(time.DateOnly), r.setting,
+		*rounds, light)
 
 	u := []string{"uncontended 1", "uncontended 32", "uncontended 256"}
 	var columns []column
 	for i, n := range []string{"1", "32", "256"} {
-		columns = append(columns, r.column(n+": per second", u[i], rate, digits(0)), r.column("p99", u[i], p99, micros))
+		a := at{r, u[i]}
+		columns = append(columns, a.column(n+": per second", rate, digits(0)), a.column("p99", p99, micros))
 	}
-	columns = append(columns, r.column("commands", u[1], commands, digits(1)), r.column("allocations", u[1], allocs, digits(0)),
-		r.column("client CPU", u[1], func(o outcome) float64 { return o.cpu }, micros),
-		r.column("server CPU", u[1], func(o outcome) float64 { return o.server }, micros), r.beside("x Redisson, at 32", u[1]))
-	fmt.Fprintf(out, "\n### A name each\n\nLock and Unlock by 1, 32 and 256 goroutines of one process; the columns without a number are of 32.\n")
+	a := at{r, u[1]}
+	columns = append(columns, a.column("commands", commands, digits(1)), a.column("allocations", allocs, digits(0)),
+		a.column("client CPU", func(o outcome) float64 { return o.cpu }, micros),
+		a.column("server CPU", func(o outcome) float64 { return o.server }, micros), a.beside("x Redisson, at 32"))
+	fmt.Fprint(out, "\n### A name each\n\nLock and Unlock by 1, 32 and 256 goroutines of one process; "+
+		"the columns without a number are of 32.\n")
 	r.table(out, "", u, columns)
 
-	fmt.Fprintf(out, "\n### Where the time goes\n\nOf a Lock and an Unlock, in a run of %v with Go's profiler on; switches are of the client's threads, parts of its profile.\n", profileFor)
+	fmt.Fprintf(out, "\n### Where the time goes\n\nOf a Lock and an Unlock, in a run of %v with Go's profiler on; "+
+		"switches are of the client's threads, parts of its profile.\n", profileFor)
 	r.spending(out)
 
 	fmt.Fprintf(out, "\n### One process\n")
-	r.table(out, "TryLock of a held lock", []string{"refused"}, []column{
-		r.column("per second", "refused", rate, digits(0)), r.column("commands", "refused", commands, digits(2)), r.beside("x Redisson", "refused"),
+	a = at{r, "refused"}
+	r.table(out, "TryLock of a held lock", []string{a.workload}, []column{
+		a.column("per second", rate, digits(0)), a.column("commands", commands, digits(2)), a.beside("x Redisson"),
 	})
-	local := "contended 1x64"
-	r.table(out, "64 goroutines, one name, held 0", []string{local}, []column{
-		r.column("handoffs/s", local, rate, digits(0)), r.column("commands each", local, commands, digits(2)), r.column("p99 wait", local, p99, micros),
-		r.column("p99 / mean", local, spread, digits(1)), r.column("Jain's index", local, func(o outcome) float64 { return o.jain }, digits(3)), r.beside("x Redisson", local),
+	a = at{r, "contended 1x64"}
+	r.table(out, "64 goroutines, one name, held 0", []string{a.workload}, []column{
+		a.handoffs(), a.each(), a.wait(), a.spread(), a.jain(), a.beside("x Redisson"),
 	})
 
-	crowd := "contended 8x16"
+	a = at{r, "contended 8x16"}
 	fmt.Fprintf(out, "\n### 8 processes, 16 goroutines each, one name, held 1 ms\n")
-	r.table(out, "", []string{crowd}, []column{
-		r.column("handoffs/s", crowd, rate, digits(0)), r.column("commands each", crowd, commands, digits(2)), r.column("p50 wait", crowd, func(o outcome) float64 { return o.p50 }, micros),
-		r.column("p99 wait", crowd, p99, micros), r.column("longest", crowd, func(o outcome) float64 { return o.max }, micros), r.column("p99 / mean", crowd, spread, digits(1)),
-		r.column("Jain's index", crowd, func(o outcome) float64 { return o.jain }, digits(3)), r.column("held", crowd, func(o outcome) float64 { return o.held }, micros),
-		r.beside("x Redisson", crowd),
+	r.table(out, "", []string{a.workload}, []column{
+		a.handoffs(), a.each(), a.column("p50 wait", func(o outcome) float64 { return o.p50 }, micros), a.wait(),
+		a.column("longest", func(o outcome) float64 { return o.max }, micros), a.spread(), a.jain(),
+		a.column("held", func(o outcome) float64 { return o.held }, micros), a.beside("x Redisson"),
 	})
 
 	fmt.Fprintf(out, "\n### More waiters, more processes\n")
 	for _, p := range plots {
 		fmt.Fprintf(out, "\n![%s, against waiters](%s)\n", p.title, p.file)
 	}
-	var names []string
-	columns = nil
-	for _, n := range waiterSteps {
-		w := waitersWorkload(n)
-		names = append(names, w)
-		columns = append(columns, column{fmt.Sprintf("%d waiters", 8*n), r.handoffs(w)})
-	}
-	fmt.Fprintf(out, "\nHandoffs per second / commands for each. 8 processes, held 1 ms:\n")
-	r.table(out, "", names, columns)
-	for _, hold := range []string{"", " held 0"} {
-		names, columns = nil, nil
-		for _, n := range []int{2, 4, 8, 16} {
-			w := fmt.Sprintf("contended %dx16%s", n, hold)
-			names = append(names, w)
-			columns = append(columns, column{fmt.Sprintf("%d processes", n), r.handoffs(w)})
+	rates := func(what, unit string, times int, steps []int, workload func(n int) string) {
+		var names []string
+		var columns []column
+		for _, n := range steps {
+			names = append(names, workload(n))
+			columns = append(columns, at{r, workload(n)}.rates(fmt.Sprint(times*n, " ", unit)))
 		}
-		fmt.Fprintf(out, "\n16 goroutines in each process, %s:\n", map[string]string{"": "held 1 ms", " held 0": "held 0"}[hold])
+		fmt.Fprintf(out, "\n%s:\n", what)
 		r.table(out, "", names, columns)
+	}
+	rates("Handoffs per second / commands for each. 8 processes, held 1 ms", "waiters", 8, waiterSteps, waitersWorkload)
+	for _, hold := range []struct{ what, workload string }{{"held 1 ms", ""}, {"held 0", " held 0"}} {
+		rates("16 goroutines in each process, "+hold.what, "processes", 1, []int{2, 4, 8, 16},
+			func(n int) string { return fmt.Sprintf("contended %dx16%s", n, hold.workload) })
 	}
 
 	var failed []string
@@ -242,39 +261,35 @@ func (r *results) page(out io.Writer) {
 		}
 	}
 
-	slow, far := "slow uncontended 1", "slow contended 4x4"
-	fmt.Fprintf(out, "\n### A server 10 ms away, each way\n\nRound trips are 20 ms. Contended: 4 processes, 4 goroutines each, one name, held 0.\n")
-	r.table(out, "", []string{slow, far}, []column{
-		r.column("Lock and Unlock, in round trips", slow, trips, digits(2)), r.column("contended: handoffs/s", far, rate, digits(1)),
-		r.column("commands each", far, commands, digits(2)), r.column("p99 wait", far, p99, micros), r.beside("x Redisson", far),
+	slow, far := at{r, "slow uncontended 1"}, at{r, "slow contended 4x4"}
+	fmt.Fprint(out, "\n### A server 10 ms away, each way\n\nRound trips are 20 ms. "+
+		"Contended: 4 processes, 4 goroutines each, one name, held 0.\n")
+	r.table(out, "", []string{slow.workload, far.workload}, []column{
+		slow.column("Lock and Unlock, in round trips", trips, digits(2)),
+		far.column("contended: handoffs/s", rate, digits(1)), far.each(), far.wait(), far.beside("x Redisson"),
 	})
 
-	fmt.Fprintf(out, "\n### Many leases\n\nOne client, watchdog timeout 30 s, held for %v. Expected commands are leases, by 10 s, by %d, or with client-side caching by %d (decisions 26).\n\n", *leaseFor, allAtOnce, redisproto.TrackedBatch)
-	fmt.Fprintln(out, "| | leases | own goroutines | all goroutines | bytes each | lost | commands per second | expected | of the server, each |\n|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintf(out, "\n### Many leases\n\nOne client, watchdog timeout 30 s, held for %v. "+
+		"Expected commands are leases, by 10 s, by %d, or with client-side caching by %d (decisions 26).\n\n", *leaseFor, allAtOnce, redisproto.TrackedBatch)
+	fmt.Fprintln(out, "| | leases | own goroutines | all goroutines | bytes each | lost | commands per second | "+
+		"expected | of the server, each |\n|---|---|---|---|---|---|---|---|---|")
 	for _, h := range r.held {
 		fmt.Fprintf(out, "| %s | %d | %d | %d | %.0f | %d | %.1f | %.1f | %s |\n",
-			strings.Replace(h.contender, "mortise", "**mortise**", 1), h.leases, h.goroutines, h.all, h.bytes, max(h.lost, h.missing), h.commands, h.want, micros(h.each))
+			strings.Replace(h.contender, "mortise", "**mortise**", 1), h.leases, h.goroutines, h.all, h.bytes, max(h.lost,
+				h.missing), h.commands, h.want, micros(h.each))
 	}
 
-	fmt.Fprintf(out, "\n### The bars\n\nWhat this project wants of itself, and where it stands.\n\n| | wanted | measured | |\n|---|---|---|---|\n")
+	fmt.Fprintf(out, "\n### The bars\n\nWhat this project wants of itself, and where it stands.\n\n"+
+		"| | wanted | measured | |\n|---|---|---|---|\n")
 	for _, b := range r.bars() {
 		mark := ""
 		if !b.met() {
 			mark = "**missed**"
 		}
-		fmt.Fprintf(out, "| %s | %s %s | %.2f | %s |\n", b.what, map[bool]string{true: "≥", false: "≤"}[b.least], strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", b.want), "0"), "."), b.got, mark)
+		fmt.Fprintf(out, "| %s | %s %s | %.2f | %s |\n", b.what, map[bool]string{true: "≥", false: "≤"}[b.least],
+			strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", b.want), "0"), "."), b.got, mark)
 	}
 	fmt.Fprintln(out)
-}
-
-func (r *results) handoffs(workload string) func(name string) string {
-	return func(name string) string {
-		v := r.figure(workload, name, rate)
-		if v != v {
-			return "-"
-		}
-		return number(v, 0) + " / " + number(r.figure(workload, name, commands), 1)
-	}
 }
 
 // waiterSteps are the goroutines in each of 8 processes of the workloads that are plotted.
@@ -289,7 +304,8 @@ var plots = []struct {
 	log               bool
 }{
 	{"bench-throughput.svg", "Handoffs per second, 8 processes, one name, held 1 ms", "handoffs per second", rate, false},
-	{"bench-commands.svg", "Commands for each handoff, 8 processes, one name, held 1 ms", "commands per handoff", commands, true},
+	{"bench-commands.svg", "Commands for each handoff, 8 processes, one name, held 1 ms", "commands per handoff",
+		commands, true},
 }
 
 // draw writes the plots into dir. They have what was measured with all numbers of waiters.
@@ -299,7 +315,8 @@ func (r *results) draw(dir string) error {
 		p := plot.New()
 		p.Title.Text = d.title
 		p.X.Label.Text, p.Y.Label.Text = "waiters", d.axis
-		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticksAt(8*waiterSteps[0], 8*waiterSteps[1], 8*waiterSteps[2], 8*waiterSteps[3])
+		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticksAt(8*waiterSteps[0], 8*waiterSteps[1], 8*waiterSteps[2],
+			8*waiterSteps[3])
 		if d.log {
 			p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, ticksAt(1, 2, 5, 10, 20, 50, 100, 200)
 			p.Y.Min, p.Y.Max = 1, 1
@@ -354,9 +371,7 @@ var colors = []color.Color{
 	rgb(0x8c564b), rgb(0xe377c2), rgb(0x7f7f7f), rgb(0xbcbd22), rgb(0x17becf),
 }
 
-func rgb(v uint32) color.Color {
-	return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff}
-}
+func rgb(v uint32) color.Color { return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff} }
 
 func ticksAt(values ...int) plot.ConstantTicks {
 	ticks := make(plot.ConstantTicks, len(values))
@@ -415,66 +430,55 @@ func (r *results) bars() []bar {
 		return r.figure(workload, a, get) / r.figure(workload, b, get)
 	}
 	client := func(name string) string { return strings.TrimPrefix(name, "mortise, ") }
-	both := []string{oursGoRedis, oursRueidis}
 
 	// The same client with its own defaults first, and then with the options that ours sets.
 	for _, options := range []string{"", tracking} {
-		least(0.97, ratio(u32, oursRueidis, hashRueidis+options, rate), "uncontended 32: mortise/rueidis to the hash floor%s", options)
-		least(0.88, ratio(u32, oursRueidis, bareRueidis+options, rate), "uncontended 32: mortise/rueidis to the bare floor%s", options)
+		hash, bare := hashRueidis+options, bareRueidis+options
+		least(0.97, ratio(u32, oursRueidis, hash, rate), "uncontended 32: mortise/rueidis to the hash floor%s", options)
+		least(0.88, ratio(u32, oursRueidis, bare, rate), "uncontended 32: mortise/rueidis to the bare floor%s", options)
+		least(0.97, ratio(u1, oursRueidis, hash, rate), "uncontended 1: mortise/rueidis to the hash floor%s", options)
+		most(12, r.figure(u32, oursRueidis, allocs)-r.figure(u32, hash, allocs),
+			"uncontended 32: allocations above the floor%s, rueidis", options)
 	}
 	least(1.2, ratio(u32, oursGoRedis, hashGoRedis, rate), "uncontended 32: mortise/go-redis to the hash floor")
 	least(1.5, ratio(u256, oursGoRedis, hashGoRedis, rate), "uncontended 256: mortise/go-redis to the hash floor")
 	most(0.4, ratio(u256, oursGoRedis, hashGoRedis, p99), "uncontended 256: p99 of mortise/go-redis to the hash floor's")
 	least(0.97, ratio(u1, oursGoRedis, hashGoRedis, rate), "uncontended 1: mortise/go-redis to the hash floor")
-	for _, options := range []string{"", tracking} {
-		least(0.97, ratio(u1, oursRueidis, hashRueidis+options, rate), "uncontended 1: mortise/rueidis to the hash floor%s", options)
-	}
+	most(12, r.figure(u32, oursGoRedis, allocs)-r.figure(u32, hashGoRedis, allocs),
+		"uncontended 32: allocations above the floor, go-redis")
 	least(1.6, r.best(u32, mine, rate)/r.best(u32, peer, rate), "uncontended 32: the best of ours to the best peer")
 
 	// A command's way and back, of one goroutine: half of the bare floor's two.
 	rtt := r.figure(u1, bareRueidis, func(o outcome) float64 { return o.p50 }) / 2
-	for _, name := range both {
+	for _, name := range []string{oursGoRedis, oursRueidis} {
 		perfect := 1e6 / (r.figure(crowd, name, func(o outcome) float64 { return o.held }) + rtt)
 		least(0.95, r.figure(crowd, name, rate)/perfect, "contended 8x16: mortise/%s to a perfect queue", client(name))
-	}
-	for _, name := range both {
 		most(2.5, r.figure(crowd, name, commands), "contended 8x16: commands per handoff, %s", client(name))
-	}
-	for _, name := range both {
 		fewest, highest := math.Inf(1), 0.0
 		for _, n := range waiterSteps {
 			v := r.figure(waitersWorkload(n), name, commands)
 			fewest, highest = min(fewest, v), max(highest, v) // NaN stays
 		}
 		most(1.2, highest/fewest, "8 to 256 waiters: most to fewest commands per handoff, %s", client(name))
-		most(1.2, highest/r.figure(waitersWorkload(waiterSteps[0]), name, commands), "8 to 256 waiters: most commands per handoff to those with 8, %s", client(name))
-	}
-	for _, name := range both {
+		most(1.2, highest/r.figure(waitersWorkload(waiterSteps[0]), name, commands),
+			"8 to 256 waiters: most commands per handoff to those with 8, %s", client(name))
 		most(4, r.figure(crowd, name, spread), "contended 8x16: p99 wait to the mean, %s", client(name))
-	}
-	for _, name := range both {
-		most(1.5, r.figure(crowd, strings.Replace(name, "mortise", "mortise fair", 1), spread), "contended 8x16: p99 wait to the mean, fair, %s", client(name))
+		fair := strings.Replace(name, "mortise", "mortise fair", 1)
+		most(1.5, r.figure(crowd, fair, spread), "contended 8x16: p99 wait to the mean, fair, %s", client(name))
+		most(1.1, r.figure(local, name, commands), "contended 1x64: commands per handoff, %s", client(name))
+		for _, w := range workloads() {
+			least(1, ratio(w.name, name, "Redisson", rate), "%s: mortise/%s to Redisson", w.name, client(name))
+		}
 	}
 	least(2, r.best(local, mine, rate)/r.best(local, peer, rate), "contended 1x64: the best of ours to the best peer")
-	for _, name := range both {
-		most(1.1, r.figure(local, name, commands), "contended 1x64: commands per handoff, %s", client(name))
-	}
-	least(20, r.figure("refused", oursRueidis, rate)/r.best("refused", peer, rate), "refused: mortise/rueidis to the best peer")
+	least(20, r.figure("refused", oursRueidis, rate)/r.best("refused", peer, rate),
+		"refused: mortise/rueidis to the best peer")
 	most(0.01, r.figure("refused", oursRueidis, commands), "refused: commands, rueidis")
-	most(12, r.figure(u32, oursGoRedis, allocs)-r.figure(u32, hashGoRedis, allocs), "uncontended 32: allocations above the floor, go-redis")
-	for _, options := range []string{"", tracking} {
-		most(12, r.figure(u32, oursRueidis, allocs)-r.figure(u32, hashRueidis+options, allocs), "uncontended 32: allocations above the floor%s, rueidis", options)
-	}
 	for _, h := range r.held {
 		most(8, float64(h.goroutines), "%d leases: own goroutines, %s", h.leases, client(h.contender))
 		most(600, h.bytes, "%d leases: bytes each, %s", h.leases, client(h.contender))
 		most(0, float64(max(h.lost, h.missing)), "%d leases: lost, %s", h.leases, client(h.contender))
 		most(1.1, h.commands/h.want, "%d leases: commands to those expected, %s", h.leases, client(h.contender))
-	}
-	for _, w := range workloads() {
-		for _, name := range both {
-			least(1, ratio(w.name, name, "Redisson", rate), "%s: mortise/%s to Redisson", w.name, client(name))
-		}
 	}
 	return list
 }

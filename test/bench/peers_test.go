@@ -36,7 +36,8 @@ type etcdLocks struct {
 }
 
 func openEtcd(addr string) (locks, error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 10 * time.Second,
+		Logger: zap.NewNop()})
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +265,8 @@ func findJava(t testing.TB) *javas {
 }
 
 func (j *javas) start(options ...string) (*member, error) {
-	options = append(options, "-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", j.classpath, "Worker")
+	options = append(options, "-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp",
+		j.classpath, "Worker")
 	m, err := startMember(exec.Command("java", options...))
 	if err == nil {
 		j.all = append(j.all, m)
@@ -316,10 +318,12 @@ func (j *javas) warm(t testing.TB, h *hosts, list []workload) {
 	}
 	var warming []workload
 	if most > 1 {
-		warming = append(warming, workload{name: "warming up", processes: most, goroutines: 8}, workload{name: "warming up", processes: most, goroutines: 2, shared: true})
+		warming = append(warming, workload{name: "warming up", processes: most, goroutines: 8},
+			workload{name: "warming up", processes: most, goroutines: 2, shared: true})
 	}
 	if one {
-		warming = append(warming, workload{name: "warming up", processes: 1, goroutines: 32}, workload{name: "warming up", processes: 1, goroutines: 32, shared: true})
+		warming = append(warming, workload{name: "warming up", processes: 1, goroutines: 32},
+			workload{name: "warming up", processes: 1, goroutines: 32, shared: true})
 	}
 	for _, w := range warming {
 		if _, err := w.run(t, h, c, 3*time.Second, nothing); err != nil {

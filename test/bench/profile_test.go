@@ -71,17 +71,22 @@ func split(raw []byte) (share [parts]float64, err error) {
 
 var (
 	// inKernel are where the time of system calls is seen.
-	inKernel = []string{"Syscall6", "runtime.futex", "runtime.usleep", "runtime.epollwait", "runtime.tgkill", "runtime.madvise", "runtime.write1"}
+	inKernel = []string{"Syscall6", "runtime.futex", "runtime.usleep", "runtime.epollwait", "runtime.tgkill",
+		"runtime.madvise", "runtime.write1"}
 	// ofMemory are what allocates and collects.
 	ofMemory = []string{
-		"runtime.mallocgc", "runtime.gc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.newobject", "runtime.makeslice", "runtime.growslice",
+		"runtime.mallocgc", "runtime.gc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.newobject", "runtime.makeslice",
+		"runtime.growslice",
 		"runtime.wbBufFlush", "runtime.(*mheap)", "runtime.(*gcWork)", "runtime.scanobject", "runtime.memclr",
 	}
 	// ofScheduler are what puts goroutines to sleep, wakes them, and looks for one to run.
 	ofScheduler = []string{
-		"runtime.mcall", "runtime.schedule", "runtime.findRunnable", "runtime.park_m", "runtime.goready", "runtime.ready", "runtime.gopark", "runtime.chan", "runtime.send", "runtime.recv",
-		"runtime.selectgo", "runtime.goschedImpl", "runtime.netpoll", "runtime.wakep", "runtime.startm", "runtime.stopm", "runtime.mstart", "runtime.sysmon", "runtime.semrelease",
-		"runtime.semacquire", "sync.runtime_Sem", "internal/sync.runtime_Sem", "sync.runtime_notify", "runtime.exitsyscall", "runtime.reentersyscall", "runtime.entersyscall", "runtime.newproc",
+		"runtime.mcall", "runtime.schedule", "runtime.findRunnable", "runtime.park_m", "runtime.goready", "runtime.ready",
+		"runtime.gopark", "runtime.chan", "runtime.send", "runtime.recv",
+		"runtime.selectgo", "runtime.goschedImpl", "runtime.netpoll", "runtime.wakep", "runtime.startm", "runtime.stopm",
+		"runtime.mstart", "runtime.sysmon", "runtime.semrelease",
+		"runtime.semacquire", "sync.runtime_Sem", "internal/sync.runtime_Sem", "sync.runtime_notify", "runtime.exitsyscall",
+		"runtime.reentersyscall", "runtime.entersyscall", "runtime.newproc",
 		"runtime.(*timers)", "runtime.(*timer)",
 	}
 )

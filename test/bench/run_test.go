@@ -63,11 +63,11 @@ const bound = 2 * time.Minute
 
 var runs atomic.Int64
 
-// tellAll tells each member a line.
-func tellAll(crew []*member, line string) error {
+// failed is the first error of a crew.
+func failed(crew []*member) error {
 	for _, m := range crew {
-		if err := m.tell(line); err != nil {
-			return err
+		if m.err != nil {
+			return m.err
 		}
 	}
 	return nil
@@ -92,20 +92,22 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 			Contender: c.name, Addr: s.addr(w.slow), Witness: path, Process: p, Run: run, Goroutines: w.goroutines,
 			Shared: w.shared, Try: w.try, Hold: w.hold, Fair: c.fair, Profile: what == profiling,
 		}
-		if err := m.give(k, bound); err != nil {
-			return nil, err
+		m.give(k, bound)
+	}
+	tell := func(line string) {
+		for _, m := range crew {
+			m.tell(line)
 		}
 	}
 	for _, m := range crew {
-		if err := m.ready(); err != nil {
-			return nil, err
-		}
+		m.ready()
 	}
 	var counted meter
 	if what == sending {
 		counted = s.meter(t)
 	}
-	if err := tellAll(crew, "begin"); err != nil {
+	tell("begin")
+	if err := failed(crew); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -119,10 +121,9 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	}
 	began = time.Now()
 	witness.phase.Store(measuring)
-	if err := tellAll(crew, "measure"); err != nil {
-		return nil, err
-	}
-	for time.Since(began) < window || witness.ops.Load() == 0 && time.Since(began) < 15*time.Second { // a machine may stand still
+	tell("measure")
+	for time.Since(began) < window || witness.ops.Load() == 0 &&
+		time.Since(began) < 15*time.Second { // a machine may stand still
 		time.Sleep(max(time.Until(began.Add(window)), time.Millisecond))
 	}
 	conns := s.connections(t)
@@ -132,9 +133,7 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		counted.mark(t)
 	}
 	used := s.cpu(t) - before
-	if err := tellAll(crew, "end"); err != nil {
-		return nil, err
-	}
+	tell("end")
 
 	o := &outcome{}
 	var waits []float64
@@ -142,8 +141,8 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	ops, all, between, goroutines := 0, 0, 0, 0
 	for _, m := range crew {
 		var r report
-		if err := m.report(&r); err != nil {
-			return nil, err
+		if m.report(&r); m.err != nil {
+			return nil, m.err
 		}
 		if r.Error != "" {
 			return nil, errors.New(r.Error)
@@ -184,8 +183,9 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		o.allocs = math.NaN()
 	}
 	o.server = used / n
-	o.p50, o.p99, o.max, o.mean = quantile(waits, 0.5), quantile(waits, 0.99), quantile(waits, 1), mean(waits)
-	o.jain = jain(each)
+	o.p50, o.p99 = harness.Quantile(waits, 0.5), harness.Quantile(waits, 0.99)
+	o.max, o.mean = harness.Quantile(waits, 1), harness.Mean(waits)
+	o.jain = harness.Jain(each)
 	o.goroutines, o.conns = float64(goroutines), conns
 	if counted != nil {
 		inWindow, sent := counted.stop(t)
@@ -209,9 +209,7 @@ func (h *hosts) store(c contender) store {
 }
 
 // has tells whether what c needs is there.
-func (h *hosts) has(c contender) bool {
-	return !(c.etcd && h.etcd == nil || c.java && h.java == nil)
-}
+func (h *hosts) has(c contender) bool { return !(c.etcd && h.etcd == nil || c.java && h.java == nil) }
 
 // crew are n processes for c; release must be called when they are done with.
 func (h *hosts) crew(c contender, n int) (crew []*member, release func(), err error) {
@@ -243,36 +241,6 @@ func median(v []float64) float64 {
 		return (s[n/2-1] + s[n/2]) / 2
 	}
 	return s[len(s)/2]
-}
-
-// quantile is the nearest rank.
-func quantile(v []float64, q float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	s := slices.Sorted(slices.Values(v))
-	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
-}
-
-func mean(v []float64) float64 {
-	sum := 0.0
-	for _, x := range v {
-		sum += x
-	}
-	return sum / float64(len(v))
-}
-
-// jain is Jain's index of fairness: 1 if all got as much, 1/n if one got all.
-func jain(each []int) float64 {
-	var sum, squares float64
-	for _, n := range each {
-		sum += float64(n)
-		squares += float64(n) * float64(n)
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(each)) * squares)
 }
 
 // witness is memory that all processes of a run share: which worker is inside, and how far the run is.
@@ -343,18 +311,22 @@ const delay = 10 * time.Millisecond
 
 func workloads() []workload {
 	alone := func(n int, what string) workload {
-		return workload{name: fmt.Sprintf("uncontended %d", n), what: what, processes: 1, goroutines: n, rows: n < 256, smoke: n == 32}
+		return workload{name: fmt.Sprintf("uncontended %d", n), what: what, processes: 1, goroutines: n, rows: n < 256,
+			smoke: n == 32}
 	}
 	list := []workload{
 		alone(1, "1 goroutine, Lock and Unlock"),
 		alone(32, "32 goroutines, a name each"),
 		alone(256, "256 goroutines, a name each"),
-		{name: "refused", what: "1 goroutine, TryLock of a lock that is held", processes: 1, goroutines: 1, try: true, smoke: true},
-		{name: "contended 1x64", what: "one process, 64 goroutines, one name, held 0", processes: 1, goroutines: 64, shared: true, smoke: true},
+		{name: "refused", what: "1 goroutine, TryLock of a lock that is held", processes: 1, goroutines: 1, try: true,
+			smoke: true},
+		{name: "contended 1x64", what: "one process, 64 goroutines, one name, held 0", processes: 1, goroutines: 64,
+			shared: true, smoke: true},
 	}
 	crowd := func(processes, goroutines int, hold time.Duration) workload {
 		w := workload{
-			name: fmt.Sprintf("contended %dx%d", processes, goroutines), processes: processes, goroutines: goroutines, shared: true, hold: hold,
+			name: fmt.Sprintf("contended %dx%d", processes,
+				goroutines), processes: processes, goroutines: goroutines, shared: true, hold: hold,
 			what: fmt.Sprintf("%d processes, %d goroutines each, one name, held %v", processes, goroutines, hold),
 			once: processes != 8 || goroutines != 16 || hold == 0,
 		}
@@ -376,8 +348,10 @@ func workloads() []workload {
 		list = append(list, crowd(n, 16, 0))
 	}
 	return append(list,
-		workload{name: "slow uncontended 1", what: "1 goroutine, Lock and Unlock, the server 10 ms away each way", processes: 1, goroutines: 1, slow: true, once: true},
-		workload{name: "slow contended 4x4", what: "4 processes, 4 goroutines each, one name, held 0, the server 10 ms away each way", processes: 4, goroutines: 4, shared: true, slow: true, once: true, smoke: true},
+		workload{name: "slow uncontended 1", what: "1 goroutine, Lock and Unlock, the server 10 ms away each way",
+			processes: 1, goroutines: 1, slow: true, once: true},
+		workload{name: "slow contended 4x4",
+			what: "4 processes, 4 goroutines each, one name, held 0, the server 10 ms away each way", processes: 4, goroutines: 4, shared: true, slow: true, once: true, smoke: true},
 	)
 }
 

@@ -25,7 +25,7 @@ var (
 	leases   = flag.Int("leases", 100_000, "how many leases are held")
 	leaseFor = flag.Duration("leasefor", time.Minute, "for how long")
 	heapFile = flag.String("heap", "", "write profiles of the heap while leases are held to files that begin so")
-	docs     = flag.String("docs", "", "write plots, and the part of performance.md that is generated, into this directory")
+	docs     = flag.String("docs", "", "write plots, and the generated part of performance.md, into this directory")
 )
 
 // BenchmarkTable is `make bench`. It measures in its own way, once.
@@ -162,7 +162,8 @@ func columns(out io.Writer) *tabwriter.Writer {
 func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%s: %s\n", r.workload.name, r.workload.what)
 	w := columns(out)
-	head := "\tper second\tx Redisson\tcommands\tp50\tp99\tmax\tp99/mean\tJain\theld\tclient CPU\tserver CPU\tallocs\tbytes\tgoroutines\tconnections\t"
+	head := "\tper second\tx Redisson\tcommands\tp50\tp99\tmax\tp99/mean\tJain\theld\t" +
+		"client CPU\tserver CPU\tallocs\tbytes\tgoroutines\tconnections\t"
 	if r.workload.slow {
 		head += "p50 in round trips\t"
 	}
@@ -170,8 +171,10 @@ func (r *result) print(out io.Writer) {
 	java := r.median["Redisson"].rate // 0 where it is not there
 	for _, name := range r.names {
 		o := r.median[name]
-		row := []string{name, number(o.rate, 0), number(o.rate/java, 2), number(o.commands, 2), micros(o.p50), micros(o.p99), micros(o.max), number(o.p99/o.mean, 1),
-			number(o.jain, 3), micros(o.held), micros(o.cpu), micros(o.server), number(o.allocs, 0), number(o.bytes, 0), number(o.goroutines, 0), number(o.conns, 0)}
+		row := []string{name, number(o.rate, 0), number(o.rate/java, 2), number(o.commands, 2), micros(o.p50),
+			micros(o.p99), micros(o.max), number(o.p99/o.mean, 1),
+			number(o.jain, 3), micros(o.held), micros(o.cpu), micros(o.server), number(o.allocs, 0), number(o.bytes,
+				0), number(o.goroutines, 0), number(o.conns, 0)}
 		if r.workload.slow {
 			row = append(row, number(trips(o), 1))
 		}
@@ -213,7 +216,8 @@ func (r *results) figure(workload, name string, get func(outcome) float64) float
 func (r *results) best(workload string, role role, get func(outcome) float64) float64 {
 	best := math.NaN()
 	for _, c := range contenders() {
-		if v := r.figure(workload, c.name, get); c.role == role && !c.endless && !math.IsNaN(v) && (math.IsNaN(best) || v > best) {
+		if v := r.figure(workload, c.name, get); c.role == role && !c.endless && !math.IsNaN(v) &&
+			(math.IsNaN(best) || v > best) {
 			best = v
 		}
 	}

@@ -26,7 +26,7 @@ const workerEnv = "MORTISE_BENCH_WORKER"
 
 // TestMain makes this binary a worker if it is told to be one.
 func TestMain(m *testing.M) {
-	harness.Worker(workerEnv, func(int) error { return work() })
+	harness.Worker(workerEnv, func(int) error { work(); return nil })
 	os.Exit(m.Run())
 }
 
@@ -64,60 +64,35 @@ type report struct {
 	Parts      [parts]float64 // of its time, where a profile was asked for
 }
 
+// here is the worker's process: what fails here ends it, and shows on standard error.
+var here harness.InWorker
+
 // work does one task, as member says.
-func work() error {
+func work() {
 	in := bufio.NewReader(os.Stdin)
-	line, err := in.ReadBytes('\n')
-	if err != nil {
-		return err
-	}
 	var t task
-	if err := json.Unmarshal(line, &t); err != nil {
-		return err
-	}
-	c, err := find(t.Contender)
-	if err != nil {
-		return err
-	}
+	harness.OK(here, json.Unmarshal(harness.Must(in.ReadBytes('\n'))(here), &t))
+	c := harness.Must(find(t.Contender))(here)
+	next := func() { harness.Must(in.ReadString('\n'))(here) }
 	if t.Leases != nil {
-		return t.Leases.work(c, t.Addr, in)
+		t.Leases.work(c, t.Addr, next)
+		return
 	}
-	w, err := openWitness(t.Witness)
-	if err != nil {
-		return err
-	}
+	w := harness.Must(openWitness(t.Witness))(here)
 	w.tied = c.tied
-	l, err := c.open(t.Addr)
-	if err != nil {
-		return err
-	}
+	l := harness.Must(c.open(t.Addr))(here)
 	defer l.Close()
 	if t.Try {
-		other, err := c.open(t.Addr)
-		if err != nil {
-			return err
-		}
+		other := harness.Must(c.open(t.Addr))(here)
 		defer other.Close()
-		unlock, err := other.Lock(context.Background(), t.name(0))
-		if err != nil {
-			return err
-		}
+		unlock := harness.Must(other.Lock(context.Background(), t.name(0)))(here)
 		defer unlock()
 	}
-	if err := t.warm(l, c.role == peer); err != nil {
-		return err
-	}
+	harness.OK(here, t.warm(l, c.role == peer))
 	runtime.GC()
-	next := func() error { _, err := in.ReadString('\n'); return err }
 	fmt.Println("ready")
-	if err := next(); err != nil { // begin
-		return err
-	}
-	r, err := t.run(l, w, c.role == peer, next)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	next() // begin
+	harness.OK(here, json.NewEncoder(os.Stdout).Encode(t.run(l, w, c.role == peer, next)))
 }
 
 // warm loads scripts, makes connections, and fills pools.
@@ -145,7 +120,7 @@ func (t *task) name(g int) string {
 
 // run is the workload. A peer's failures are counted, any other ends it. next is called at the
 // window's beginning and at its end.
-func (t *task) run(l locks, w *witness, lenient bool, next func() error) (*report, error) {
+func (t *task) run(l locks, w *witness, lenient bool, next func()) *report {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	r := &report{Each: make([]int, t.Goroutines)}
@@ -189,36 +164,27 @@ func (t *task) run(l locks, w *witness, lenient bool, next func() error) (*repor
 			}
 		})
 	}
-	if err := next(); err != nil {
-		return nil, err
-	}
+	next()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var seen bytes.Buffer
 	if t.Profile {
-		if err := pprof.StartCPUProfile(&seen); err != nil {
-			return nil, err
-		}
+		harness.OK(here, pprof.StartCPUProfile(&seen))
 	}
 	cpu, begun, switched := cpuTime(), sum(), switches()
-	if err := next(); err != nil {
-		return nil, err
-	}
+	next()
 	used, ended := cpuTime()-cpu, sum()
 	r.Switches = float64(switches() - switched)
 	if t.Profile {
 		pprof.StopCPUProfile()
-		var err error
-		if r.Parts, err = split(seen.Bytes()); err != nil {
-			return nil, err
-		}
+		r.Parts = harness.Must(split(seen.Bytes()))(here)
 	}
 	runtime.ReadMemStats(&after)
 	r.Goroutines = runtime.NumGoroutine()
 	cancel() // waiters leave
 	wg.Wait()
 	if err := failure.Load(); err != nil {
-		return nil, *err
+		here.Fatal(*err)
 	}
 	var inside time.Duration
 	for g := range waits {
@@ -232,11 +198,12 @@ func (t *task) run(l locks, w *witness, lenient bool, next func() error) (*repor
 	r.Allocs = float64(after.Mallocs - before.Mallocs)
 	r.Bytes = float64(after.TotalAlloc - before.TotalAlloc)
 	r.Failures = int(failures.Load())
-	return r, nil
+	return r
 }
 
 // once is one operation. It returns what the caller waits for, and how long it held the lock.
-func (t *task) once(ctx context.Context, l locks, w *witness, name string, who int64) (waited, held time.Duration, err error) {
+func (t *task) once(ctx context.Context, l locks, w *witness, name string, who int64) (waited, held time.Duration,
+	err error) {
 	asked := time.Now()
 	if t.Try {
 		_, err := l.TryLock(ctx, name)
@@ -286,6 +253,7 @@ func cpuTime() time.Duration {
 //	"end"             its report as JSON
 type member struct {
 	*harness.Process
+	err   error       // the first that there was
 	busy  bool        // it has a task
 	guard *time.Timer // asks for its stacks and ends it, if a task takes for ever
 }
@@ -308,55 +276,65 @@ func enlist(binary string) (*member, error) {
 }
 
 // give starts a task, which takes bound at most.
-func (m *member) give(k task, bound time.Duration) error {
+func (m *member) give(k task, bound time.Duration) {
 	m.busy = true
 	m.guard = time.AfterFunc(bound, func() {
 		m.Cmd.Process.Signal(syscall.SIGQUIT)
 		time.AfterFunc(10*time.Second, func() { m.Cmd.Process.Kill() })
 	})
 	text, err := json.Marshal(k)
-	if err != nil {
-		return err
-	}
-	return m.tell(string(text))
+	m.fail(err)
+	m.tell(string(text))
 }
 
-func (m *member) tell(line string) error { return m.failed(m.Tell(line)) }
+func (m *member) tell(line string) {
+	if m.err == nil {
+		m.fail(m.Tell(line))
+	}
+}
 
 // await is the next line.
-func (m *member) await() ([]byte, error) {
-	line, err := m.Out.ReadBytes('\n')
-	return line, m.failed(err)
+func (m *member) await() (line []byte) {
+	if m.err == nil {
+		var err error
+		line, err = m.Out.ReadBytes('\n')
+		m.fail(err)
+	}
+	return line
 }
 
-func (m *member) ready() error {
-	line, err := m.await()
-	if err == nil && string(line) != "ready\n" {
-		err = m.failed(fmt.Errorf("it said %q", line))
+func (m *member) ready() {
+	if line := m.await(); m.err == nil && string(line) != "ready\n" {
+		m.fail(fmt.Errorf("it said %q", line))
 	}
-	return err
 }
 
-func (m *member) report(r any) error {
-	line, err := m.await()
-	if err != nil {
-		return err
+// decode reads a line of JSON.
+func (m *member) decode(v any) {
+	line := m.await()
+	if m.err != nil {
+		return
 	}
-	m.guard.Stop()
-	m.busy = false
-	if err := json.Unmarshal(line, r); err != nil {
-		return m.failed(fmt.Errorf("%w in %.200q", err, line))
+	if err := json.Unmarshal(line, v); err != nil {
+		m.fail(fmt.Errorf("%w in %.200q", err, line))
 	}
-	return nil
 }
 
-// failed ends the process if err is one, and says what the process said.
-func (m *member) failed(err error) error {
-	if err == nil {
-		return nil
+// report is the end of the task.
+func (m *member) report(r any) {
+	if m.decode(r); m.err == nil {
+		m.guard.Stop()
+		m.busy = false
 	}
-	m.dismiss()
-	return fmt.Errorf("a worker failed: %w\n%s", err, m.Output.String())
+}
+
+// fail ends the process if err is one, and keeps it with what the process said: nothing is told to
+// the process any more, or awaited.
+func (m *member) fail(err error) {
+	if err != nil && m.err == nil {
+		m.dismiss()
+		m.err = fmt.Errorf("a worker failed: %w\n%s", err, m.Output.String())
+	}
 }
 
 // dismiss ends it. It may be called again.

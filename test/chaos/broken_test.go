@@ -48,7 +48,9 @@ var (
 	takeScript = goredis.NewScript(`
 if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2]) then return redis.call('incr', KEYS[2]) end
 return 0`)
-	dropScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+	dropScript = goredis.NewScript(`
+if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
+return 0`)
 	// In the order in which they came.
 	queueScript = goredis.NewScript(`
 if not redis.call('lpos', KEYS[3], ARGV[1]) then redis.call('rpush', KEYS[3], ARGV[1]) end
@@ -57,7 +59,9 @@ if redis.call('lindex', KEYS[3], 0) == ARGV[1] and redis.call('set', KEYS[1], AR
   return redis.call('incr', KEYS[2])
 end
 return 0`)
-	renewScript = goredis.NewScript(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`)
+	renewScript = goredis.NewScript(`
+if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end
+return 0`)
 )
 
 func newHandmade(c workerConfig, book *harness.Ledger) locker {
@@ -87,7 +91,8 @@ func (m *handmade) take(ctx context.Context, name string, w want) (lease, error)
 	if m.Lock == checksThenDeletes {
 		d = min(d, briefly)
 	}
-	t := &taken{m: m, name: name, owner: fmt.Sprint(os.Getpid(), "-", rand.Int64()), stop: make(chan struct{}), done: make(chan struct{})}
+	t := &taken{m: m, name: name, owner: fmt.Sprint(os.Getpid(), "-", rand.Int64()), stop: make(chan struct{}),
+		done: make(chan struct{})}
 	if m.Lock == waitsForTheDead {
 		defer m.rdb.LRem(context.Background(), t.queue(), 0, t.owner)
 	}
@@ -197,7 +202,8 @@ func (t *taken) Err() error {
 			t.until = time.Now().Add(t.m.Lease)
 		}
 	}
-	if !t.over && (t.m.Lock == endlessBelief || t.m.Lock == neverExpires || t.m.Lock == localOnly || time.Now().Before(t.until)) {
+	if !t.over && (t.m.Lock == endlessBelief || t.m.Lock == neverExpires || t.m.Lock == localOnly ||
+		time.Now().Before(t.until)) {
 		return nil
 	}
 	return mortise.ErrLost

@@ -16,7 +16,7 @@ import (
 
 var (
 	runChaos    = flag.Bool("chaos", false, "run TestChaos and TestSelftest, which take minutes")
-	chaosRounds = flag.Int("chaos.rounds", 1, "how often at least each fault happens in each deployment that it can happen in")
+	chaosRounds = flag.Int("chaos.rounds", 1, "how often at least each fault happens in each deployment where it can")
 	chaosTime   = flag.Duration("chaos.time", 0, "and for how long at least")
 	chaosSeed   = flag.Uint64("chaos.seed", 0, "of the order of faults and what they do; by default another each time")
 	chaosOps    = flag.Int("chaos.operations", 0, "and how many Locks and Unlocks at least")
@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	if *runChaos {
 		flag.Set("test.parallel", "4") // the deployments wait more than they work
 		if unset := flag.Lookup("test.timeout").Value.String() == "0s"; unset {
-			flag.Set("test.timeout", (15*time.Minute*time.Duration(*chaosRounds) + 2**chaosTime + time.Duration(*chaosMany)*10*time.Second + time.Duration(*chaosOps)*5*time.Millisecond).String())
+			flag.Set("test.timeout", (15*time.Minute*time.Duration(*chaosRounds) + 2**chaosTime +
+				time.Duration(*chaosMany)*10*time.Second + time.Duration(*chaosOps)*5*time.Millisecond).String())
 		}
 	}
 	os.Exit(m.Run())
@@ -45,7 +46,7 @@ func usual() workerConfig {
 // deck is the faults of a site, in an order.
 func (c *crew) deck() (all []kind) {
 	for _, k := range catalog {
-		if slices.Contains(k.sites, c.site.kind) && (*chaosOnly == "" || *chaosOnly == k.name) {
+		if (k.sites == nil || slices.Contains(k.sites, c.site.kind)) && (*chaosOnly == "" || *chaosOnly == k.name) {
 			all = append(all, k)
 		}
 	}
@@ -76,8 +77,8 @@ func (c *crew) suffer(kinds []kind) {
 		}
 		c.progress(k.name)
 		if f := c.Faults[len(c.Faults)-1]; testing.Verbose() {
-			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v", seconds(f.From-c.Began), seconds(f.To-c.Began), k.name, behind,
-				time.Duration(f.Again-f.To).Round(time.Millisecond))
+			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v",
+				seconds(f.From-c.Began), seconds(f.To-c.Began), k.name, behind, time.Duration(f.Again-f.To).Round(time.Millisecond))
 		}
 		c.pass(c.between(50*time.Millisecond, 300*time.Millisecond))
 	}
@@ -98,7 +99,8 @@ func (c *crew) lookAtMaster() {
 	if m := c.site.master(); m != c.master {
 		if c.master != nil {
 			c.site.settle()
-			c.Faults = append(c.Faults, harness.Fault{Kind: "failover that nobody asked for", Promise: harness.TellsLater, From: c.seen - int64(10*time.Second), To: harness.Now(), Name: harness.NoName, Process: harness.NoProcess})
+			c.Faults = append(c.Faults, harness.Fault{Kind: "failover that nobody asked for", Promise: harness.TellsLater,
+				From: c.seen - int64(10*time.Second), To: harness.Now(), Name: harness.NoName, Process: harness.NoProcess})
 		}
 		c.master = c.site.master()
 	}
@@ -128,8 +130,7 @@ func round(t *testing.T, seed uint64) []outcome {
 	var all []outcome
 	t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 		for _, where := range everywhere {
-			t.Run(where, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, where, func(t *testing.T) {
 				c := newCrew(t, where, usual(), seed)
 				c.startAll()
 				c.suffer(c.deck())
@@ -160,7 +161,8 @@ func (c *crew) end() outcome {
 		c.t.Logf("could not be done: %q", c.skipped)
 	}
 	if took, over := lull(c.Book.All(), c.Faults); took > int64(time.Second) {
-		c.t.Logf("nobody came in anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond), seconds(over-c.Began))
+		c.t.Logf("nobody came in anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond),
+			seconds(over-c.Began))
 	}
 	if v.Longest.Took > 0 {
 		c.t.Logf("the longest after a partition, %v: %s", time.Duration(v.Longest.Took), v.Longest.What)
@@ -168,7 +170,8 @@ func (c *crew) end() outcome {
 	if v.Bad() {
 		c.t.Errorf("%s", v.Why())
 	}
-	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.Began, ended: ended, faults: c.Faults, skipped: c.skipped, illEnds: c.illEnds, strays: int(c.Book.Strays.Load()), remains: len(c.remains), verdict: v}
+	o := outcome{site: c.site.kind, redis: c.site.version(), began: c.Began, ended: ended, faults: c.Faults,
+		skipped: c.skipped, illEnds: c.illEnds, strays: int(c.Book.Strays.Load()), remains: len(c.remains), verdict: v}
 	o.rate = make([]int, (ended-c.Began)/int64(time.Second)+1)
 	for _, x := range c.Book.All() {
 		if i := (x.First - c.Began) / int64(time.Second); x.First != 0 && int(i) < len(o.rate) {
@@ -194,7 +197,8 @@ func TestChaos(t *testing.T) {
 		v, faults := total(all)
 		t.Logf("after %v: %d faults, %v", time.Since(began).Round(time.Second), faults, v)
 		write(t, seed, time.Since(began), all)
-		if t.Failed() || i+1 >= uint64(*chaosRounds) && time.Since(began) >= *chaosTime && v.Operations >= *chaosOps && faults >= *chaosMany {
+		if t.Failed() || i+1 >= uint64(*chaosRounds) && time.Since(began) >= *chaosTime && v.Operations >= *chaosOps &&
+			faults >= *chaosMany {
 			break
 		}
 	}
@@ -214,7 +218,8 @@ func total(all []outcome) (v harness.Verdict, faults int) {
 }
 
 // smokeKinds are those of the test that is part of `make test`.
-var smokeKinds = []string{"holder killed", "partition of half of the processes", "reply lost, connection cut", "CLIENT KILL TYPE pubsub", "server killed, back with its AOF"}
+var smokeKinds = []string{"holder killed", "partition of half of the processes", "reply lost, connection cut",
+	"CLIENT KILL TYPE pubsub", "server killed, back with its AOF"}
 
 func TestSmoke(t *testing.T) {
 	c := newCrew(t, standalone, usual(), 1)

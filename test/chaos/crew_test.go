@@ -235,7 +235,9 @@ func (c *crew) deadPlaces(n *node, key string, visits []harness.Visit) bool {
 			to = max(to, x.Begun, x.Freed)
 		}
 	}
-	forgot := slices.ContainsFunc(c.Faults, func(f harness.Fault) bool { return f.Promise != harness.AllHolds && f.From <= to && f.To >= from })
+	forgot := slices.ContainsFunc(c.Faults, func(f harness.Fault) bool {
+		return f.Promise != harness.AllHolds && f.From <= to && f.To >= from
+	})
 	if forgot {
 		return true
 	}

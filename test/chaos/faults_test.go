@@ -21,7 +21,7 @@ import (
 type kind struct {
 	name    string
 	promise harness.Promise
-	sites   []string
+	sites   []string // nil: everywhere
 	// run does it, and undoes it. It may narrow what is noted of it, and returns false where it
 	// could not be done; then nothing was.
 	run func(c *crew, f *harness.Fault) bool
@@ -42,7 +42,7 @@ var (
 // catalog is all that can happen.
 var catalog = []kind{
 	// Processes.
-	{name: "holder killed", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
+	{name: "holder killed", run: func(c *crew, f *harness.Fault) bool {
 		p := c.any()
 		if c.hang(p) == nil {
 			return false
@@ -51,18 +51,18 @@ var catalog = []kind{
 		c.replace(p)
 		return true
 	}},
-	{name: "waiter killed", promise: harness.AllHolds, sites: everywhere, run: toWaiter(func(c *crew, q int, f *harness.Fault, letGo func()) {
+	{name: "waiter killed", run: toWaiter(func(c *crew, q int, f *harness.Fault, letGo func()) {
 		c.kill(q, f)
 		letGo()
 		c.replace(q)
 	})},
-	{name: "holder stopped past its lease", promise: harness.AllHolds, sites: everywhere, run: stopsHolder(func(c *crew) time.Duration {
+	{name: "holder stopped past its lease", run: stopsHolder(func(c *crew) time.Duration {
 		return c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond)
 	})},
-	{name: "holder stopped briefly", promise: harness.AllHolds, sites: everywhere, run: stopsHolder(func(c *crew) time.Duration {
+	{name: "holder stopped briefly", run: stopsHolder(func(c *crew) time.Duration {
 		return c.between(100*time.Millisecond, c.config.Lease/2)
 	})},
-	{name: "waiter stopped", promise: harness.AllHolds, sites: everywhere, run: toWaiter(func(c *crew, q int, f *harness.Fault, letGo func()) {
+	{name: "waiter stopped", run: toWaiter(func(c *crew, q int, f *harness.Fault, letGo func()) {
 		f.From = harness.Now()
 		harness.OK(c.t, c.Members[q].Freeze())
 		letGo()
@@ -72,12 +72,12 @@ var catalog = []kind{
 	})},
 
 	// The network.
-	{name: "partition, both ways", promise: harness.AllHolds, sites: everywhere, run: partitions(true, true, everybody)},
-	{name: "partition, requests only", promise: harness.AllHolds, sites: everywhere, run: partitions(true, false, everybody)},
-	{name: "partition, replies only", promise: harness.AllHolds, sites: everywhere, run: partitions(false, true, everybody)},
-	{name: "partition of half of the processes", promise: harness.AllHolds, sites: everywhere, run: partitions(true, true, half)},
-	{name: "partition of half of them, requests only", promise: harness.AllHolds, sites: everywhere, run: partitions(true, false, half)},
-	{name: "partition of half of them, replies only", promise: harness.AllHolds, sites: everywhere, run: partitions(false, true, half)},
+	{name: "partition, both ways", run: partitions(true, true, everybody)},
+	{name: "partition, requests only", run: partitions(true, false, everybody)},
+	{name: "partition, replies only", run: partitions(false, true, everybody)},
+	{name: "partition of half of the processes", run: partitions(true, true, half)},
+	{name: "partition of half of them, requests only", run: partitions(true, false, half)},
+	{name: "partition of half of them, replies only", run: partitions(false, true, half)},
 	weatherKind("latency", everybody, func(c *crew) weather {
 		d := c.between(5*time.Millisecond, 60*time.Millisecond)
 		return weather{delay: [2]time.Duration{d, d}}
@@ -95,40 +95,34 @@ var catalog = []kind{
 		return weather{rate: 4<<10 + c.rand.IntN(16<<10)}
 	}),
 	weatherKind("torn packets", everybody, func(*crew) weather { return weather{tear: true} }),
-	{name: "connections cut", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
+	{name: "connections cut", run: func(c *crew, f *harness.Fault) bool {
 		n := 0
 		for _, w := range c.wires(everybody(c)) {
 			n += w.Cut()
 		}
 		return n > 0
 	}},
-	{name: "reply lost, connection mute", promise: harness.AllHolds, sites: everywhere, run: strikes(dropAndMute)},
-	{name: "reply lost, connection cut", promise: harness.AllHolds, sites: everywhere, run: strikes(dropAndCut)},
-	{name: "reply half-sent", promise: harness.AllHolds, sites: everywhere, run: strikes(halve)},
+	{name: "reply lost, connection mute", run: strikes(dropAndMute)},
+	{name: "reply lost, connection cut", run: strikes(dropAndCut)},
+	{name: "reply half-sent", run: strikes(halve)},
 
 	// What an operator, or Redis itself, does.
-	{name: "CLIENT KILL TYPE normal", promise: harness.AllHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "normal")},
-	{name: "CLIENT KILL TYPE pubsub", promise: harness.AllHolds, sites: everywhere, run: commands("CLIENT", "KILL", "TYPE", "pubsub")},
-	{name: "CLIENT PAUSE ALL", promise: harness.AllHolds, sites: everywhere, run: pauses("ALL")},
-	{name: "CLIENT PAUSE WRITE", promise: harness.AllHolds, sites: everywhere, run: pauses("WRITE")},
-	{name: "SCRIPT FLUSH", promise: harness.AllHolds, sites: everywhere, run: commands("SCRIPT", "FLUSH")},
-	{name: "out of memory, noeviction", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
-		for _, n := range c.site.masters() {
-			n.server.Must("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
-		}
+	{name: "CLIENT KILL TYPE normal", run: commands("CLIENT", "KILL", "TYPE", "normal")},
+	{name: "CLIENT KILL TYPE pubsub", run: commands("CLIENT", "KILL", "TYPE", "pubsub")},
+	{name: "CLIENT PAUSE ALL", run: pauses("ALL")},
+	{name: "CLIENT PAUSE WRITE", run: pauses("WRITE")},
+	{name: "SCRIPT FLUSH", run: commands("SCRIPT", "FLUSH")},
+	{name: "out of memory, noeviction", run: always(func(c *crew, f *harness.Fault) {
+		tellAll(c, "CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
 		c.pass(c.between(200*time.Millisecond, 1200*time.Millisecond))
-		for _, n := range c.site.masters() {
-			n.server.Must("CONFIG", "SET", "maxmemory", "0")
-		}
-		return true
-	}},
-	{name: "DEBUG SLEEP", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
+		tellAll(c, "CONFIG", "SET", "maxmemory", "0")
+	})},
+	{name: "DEBUG SLEEP", run: always(func(c *crew, f *harness.Fault) {
 		n := c.pick(c.site.masters())
 		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
 		n.server.Must("DEBUG", "SLEEP", fmt.Sprintf("%.3f", d.Seconds()))
-		return true
-	}},
-	{name: "DEL of a lock that is held", promise: harness.TokensRise, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
+	})},
+	{name: "DEL of a lock that is held", promise: harness.TokensRise, run: func(c *crew, f *harness.Fault) bool {
 		p := c.any()
 		e := c.hang(p)
 		if e == nil {
@@ -143,44 +137,37 @@ var catalog = []kind{
 		// The visit that is inside when it is deleted is not necessarily e.
 		return err == nil && v != int64(0)
 	}},
-	{name: "FLUSHALL", promise: harness.TokensRise, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
+	{name: "FLUSHALL", promise: harness.TokensRise, run: always(func(c *crew, f *harness.Fault) {
 		f.Certain = true
-		for _, n := range c.site.masters() {
-			n.server.Must("FLUSHALL")
-		}
-		return true
-	}},
-	{name: "eviction under maxmemory", promise: harness.TokensRise, sites: everywhere, run: evicts},
+		tellAll(c, "FLUSHALL")
+	})},
+	{name: "eviction under maxmemory", promise: harness.TokensRise, run: evicts},
 
 	// Servers.
-	{name: "server stopped for less than a lease", promise: harness.AllHolds, sites: everywhere, run: func(c *crew, f *harness.Fault) bool {
-		return c.stops(c.pick(c.site.masters()).server, c.between(200*time.Millisecond, c.config.Lease/2))
-	}},
-	{name: "server stopped for more than a lease", promise: harness.AllHolds, sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
+	{name: "server stopped for less than a lease", run: always(func(c *crew, f *harness.Fault) {
+		c.stops(c.pick(c.site.masters()).server, c.between(200*time.Millisecond, c.config.Lease/2))
+	})},
+	{name: "server stopped for more than a lease", sites: withAOF, run: always(func(c *crew, f *harness.Fault) {
 		d := c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond)
-		return c.stops(c.pick(c.site.masters()).server, d)
-	}},
-	{name: "server killed, back with its AOF", promise: harness.AllHolds, sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
-		n := c.pick(c.site.masters())
-		n.server.Stop()
-		c.pass(c.between(0, 800*time.Millisecond))
-		n.server.Restart()
+		c.stops(c.pick(c.site.masters()).server, d)
+	})},
+	{name: "server killed, back with its AOF", sites: withAOF, run: always(func(c *crew, f *harness.Fault) {
+		kills(c, c.pick(c.site.masters()).server, c.between(0, 800*time.Millisecond))
 		if c.site.kind == cluster {
 			c.site.cluster.Settle() // it refuses writes for two seconds
 		}
-		return true
-	}},
-	{name: "server killed, back empty", promise: harness.TokensRise, sites: alone, run: func(c *crew, f *harness.Fault) bool {
-		f.Certain = true
-		n := c.site.nodes[0]
-		n.server.Stop()
-		harness.OK(c.t, os.RemoveAll(filepath.Join(n.dir, "appendonlydir")))
-		os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
-		c.pass(c.between(0, 500*time.Millisecond))
-		n.server.Restart()
-		return true
-	}},
-	{name: "AOF rewritten", promise: harness.AllHolds, sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
+	})},
+	{name: "server killed, back empty", promise: harness.TokensRise, sites: alone,
+		run: always(func(c *crew, f *harness.Fault) {
+			f.Certain = true
+			n := c.site.nodes[0]
+			n.server.Stop()
+			harness.OK(c.t, os.RemoveAll(filepath.Join(n.dir, "appendonlydir")))
+			os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
+			c.pass(c.between(0, 500*time.Millisecond))
+			n.server.Restart()
+		})},
+	{name: "AOF rewritten", sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
 		for _, n := range c.site.masters() {
 			if _, err := n.server.Do("BGREWRITEAOF"); err != nil {
 				return false
@@ -188,83 +175,67 @@ var catalog = []kind{
 		}
 		for _, n := range c.site.masters() {
 			c.Await("the AOF is rewritten", func() bool {
-				v, err := n.server.Do("INFO", "persistence")
-				return err == nil && strings.Contains(fmt.Sprint(v), "aof_rewrite_in_progress:0") && strings.Contains(fmt.Sprint(v), "aof_rewrite_scheduled:0")
+				return n.server.Info("aof_rewrite_in_progress") == "0" && n.server.Info("aof_rewrite_scheduled") == "0"
 			})
 		}
 		return true
 	}},
 
 	// Sentinels and replicas.
-	{name: "replica killed", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
+	{name: "replica killed", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
 		r, m := c.site.replica(), c.site.master()
-		r.server.Stop()
-		c.pass(c.between(100*time.Millisecond, time.Second))
-		r.server.Restart()
+		kills(c, r.server, c.between(100*time.Millisecond, time.Second))
 		c.site.follow(r.server, m.server)
 		c.site.settle()
-		return true
-	}},
-	{name: "replica stopped", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
+	})},
+	{name: "replica stopped", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
 		c.stops(c.site.replica().server, c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
-		return true
-	}},
-	{name: "sentinel killed", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
-		x := c.sentinel()
-		x.Stop()
-		c.pass(c.between(100*time.Millisecond, 1500*time.Millisecond))
-		x.Restart()
+	})},
+	{name: "sentinel killed", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
+		kills(c, c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
-		return true
-	}},
-	{name: "sentinel stopped", promise: harness.AllHolds, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
+	})},
+	{name: "sentinel stopped", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
 		c.stops(c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
-		return true
-	}},
-	{name: "SENTINEL FAILOVER", promise: harness.TellsLater, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
-		before := c.site.master()
-		x := c.sentinel()
-		var asked time.Time // again, where it took the replica for one that cannot be promoted
-		c.Await("a sentinel fails over", func() bool {
-			if time.Since(asked) > 3*redistest.DownAfter {
-				x.Do("SENTINEL", "FAILOVER", redistest.MasterSet)
-				asked = time.Now()
-			}
-			return c.site.master() != before
-		})
-		c.taken(before)
-		return true
-	}},
-	{name: "master killed, replica takes over", promise: harness.TellsLater, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
-		before, next := c.site.master(), c.site.replica()
-		before.server.Stop()
-		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
-		before.server.Restart()
-		c.site.follow(before.server, next.server)
-		c.taken(before)
-		return true
-	}},
-	{name: "master stopped, replica takes over, master goes on", promise: harness.TellsLater, sites: onSentinel, run: func(c *crew, f *harness.Fault) bool {
-		before, next := c.site.master(), c.site.replica()
-		before.server.Pause()
-		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next }) // it may need a second attempt
-		before.server.Resume()
-		c.taken(before)
-		return true
-	}},
+	})},
+	{name: "SENTINEL FAILOVER", promise: harness.TellsLater, sites: onSentinel,
+		run: always(func(c *crew, _ *harness.Fault) {
+			before := c.site.master()
+			x := c.sentinel()
+			var asked time.Time // again, where it took the replica for one that cannot be promoted
+			c.Await("a sentinel fails over", func() bool {
+				if time.Since(asked) > 3*redistest.DownAfter {
+					x.Do("SENTINEL", "FAILOVER", redistest.MasterSet)
+					asked = time.Now()
+				}
+				return c.site.master() != before
+			})
+			c.taken(before)
+		})},
+	{name: "master killed, replica takes over", promise: harness.TellsLater, sites: onSentinel,
+		run: replaces((*redistest.Server).Stop, (*redistest.Server).Restart)},
+	{name: "master stopped, replica takes over, master goes on", promise: harness.TellsLater, sites: onSentinel,
+		run: replaces((*redistest.Server).Pause, (*redistest.Server).Resume)},
 
 	// Clusters.
-	{name: "slot of a held lock moved", promise: harness.AllHolds, sites: onCluster, run: moves(0)},
-	{name: "slot of a held lock moved, slowly", promise: harness.AllHolds, sites: onCluster, run: moves(500 * time.Millisecond)},
-	{name: "slots moved to and fro", promise: harness.AllHolds, sites: onCluster, run: func(c *crew, f *harness.Fault) bool {
+	{name: "slot of a held lock moved", sites: onCluster, run: moves(0)},
+	{name: "slot of a held lock moved, slowly", sites: onCluster, run: moves(500 * time.Millisecond)},
+	{name: "slots moved to and fro", sites: onCluster, run: always(func(c *crew, f *harness.Fault) {
 		gen := c.Book.Round.Load() * generation
 		for range 4 {
 			c.move(c.config.key(gen+c.rand.Int64N(int64(hotNames+coldNames))), 0)
 		}
+	})},
+}
+
+// always is what can be done at any time.
+func always(do func(c *crew, f *harness.Fault)) func(*crew, *harness.Fault) bool {
+	return func(c *crew, f *harness.Fault) bool {
+		do(c, f)
 		return true
-	}},
+	}
 }
 
 // stopsHolder stops a process that is inside for a while.
@@ -298,11 +269,29 @@ func toWaiter(do func(c *crew, q int, f *harness.Fault, letGo func())) func(*cre
 }
 
 // stops stops a server for a while.
-func (c *crew) stops(s *redistest.Server, d time.Duration) bool {
+func (c *crew) stops(s *redistest.Server, d time.Duration) {
 	s.Pause()
 	c.pass(d)
 	s.Resume()
-	return true
+}
+
+// kills kills a server, which comes back after a while.
+func kills(c *crew, s *redistest.Server, d time.Duration) {
+	s.Stop()
+	c.pass(d)
+	s.Restart()
+}
+
+// replaces has a replica take over from a master that something is done to, and that then comes back.
+func replaces(do, undo func(*redistest.Server)) func(*crew, *harness.Fault) bool {
+	return always(func(c *crew, _ *harness.Fault) {
+		before, next := c.site.master(), c.site.replica()
+		do(before.server)
+		// It may need a second attempt.
+		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next })
+		undo(before.server)
+		c.taken(before)
+	})
 }
 
 // sentinel is one of them.
@@ -338,23 +327,21 @@ func during(wires []*wire, x weather, f func()) {
 
 // partitions keeps processes from the servers for a while, sometimes for more than a lease.
 func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *harness.Fault) bool {
-	return func(c *crew, f *harness.Fault) bool {
+	return always(func(c *crew, f *harness.Fault) {
 		f.Partition = true
 		wires := c.wires(of(c))
 		during(wires, weather{hold: [2]bool{requests, replies}}, func() {
 			c.pass(c.between(300*time.Millisecond, c.config.Lease*3/2))
 		})
-		return true
-	}
+	})
 }
 
 // weatherKind changes what passes for a while.
 func weatherKind(name string, sides func(*crew) []int, x func(*crew) weather) kind {
-	return kind{name: name, promise: harness.AllHolds, sites: everywhere, sides: sides, weather: x, run: func(c *crew, f *harness.Fault) bool {
+	return kind{name: name, sides: sides, weather: x, run: always(func(c *crew, f *harness.Fault) {
 		wires, now := c.wires(sides(c)), x(c)
 		during(wires, now, func() { c.pass(c.between(time.Second, 2500*time.Millisecond)) })
-		return true
-	}}
+	})}
 }
 
 // strikes loses a reply of a script, and waits until its connection has ended.
@@ -379,11 +366,17 @@ func strikes(d deed) func(*crew, *harness.Fault) bool {
 	}
 }
 
+// newFault begins now.
+func newFault(k kind) harness.Fault {
+	return harness.Fault{Kind: k.name, Promise: k.promise, From: harness.Now(), Name: harness.NoName,
+		Process: harness.NoProcess}
+}
+
 // strike does a fault, if it can be done.
 func (c *crew) strike(name string) bool {
 	c.t.Helper()
 	k := kindNamed(c.t, name)
-	f := harness.Fault{Kind: k.name, Promise: k.promise, From: harness.Now(), Name: harness.NoName, Process: harness.NoProcess}
+	f := newFault(k)
 	if !k.run(c, &f) {
 		return false
 	}
@@ -398,13 +391,14 @@ func (c *crew) strike(name string) bool {
 }
 
 // backgrounds are what other faults may happen in front of.
-var backgrounds = []string{"requests of half of the processes late", "replies to half of the processes late", "jitter", "latency"}
+var backgrounds = []string{"requests of half of the processes late", "replies to half of the processes late",
+	"jitter", "latency"}
 
 // before runs a fault while something else lasts, which is noted as a fault of its own.
 func (c *crew) before(background string, run func() bool) bool {
 	c.t.Helper()
 	k := kindNamed(c.t, background)
-	f := harness.Fault{Kind: k.name, Promise: k.promise, From: harness.Now(), Name: harness.NoName, Process: harness.NoProcess}
+	f := newFault(k)
 	done := false
 	during(c.wires(k.sides(c)), k.weather(c), func() { done = run() })
 	f.To = harness.Now()
@@ -414,54 +408,42 @@ func (c *crew) before(background string, run func() bool) bool {
 
 func kindNamed(t testing.TB, name string) kind {
 	t.Helper()
-	for _, k := range catalog {
-		if k.name == name {
-			return k
-		}
-	}
-	t.Fatalf("no fault is called %q", name)
-	return kind{}
+	i := slices.IndexFunc(catalog, func(k kind) bool { return k.name == name })
+	harness.FatalIf(t, i < 0, "no fault is called %q", name)
+	return catalog[i]
 }
 
-// commands sends a command to all servers that serve.
-func commands(args ...string) func(*crew, *harness.Fault) bool {
-	return func(c *crew, f *harness.Fault) bool {
-		for _, n := range c.site.masters() {
-			n.server.Must(args...)
-		}
-		return true
+// tellAll sends a command to all servers that serve.
+func tellAll(c *crew, args ...string) {
+	for _, n := range c.site.masters() {
+		n.server.Must(args...)
 	}
+}
+
+func commands(args ...string) func(*crew, *harness.Fault) bool {
+	return always(func(c *crew, _ *harness.Fault) { tellAll(c, args...) })
 }
 
 func pauses(mode string) func(*crew, *harness.Fault) bool {
-	return func(c *crew, f *harness.Fault) bool {
+	return always(func(c *crew, f *harness.Fault) {
 		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
-		for _, n := range c.site.masters() {
-			n.server.Must("CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
-		}
+		tellAll(c, "CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
 		c.pass(d)
-		return true
-	}
+	})
 }
 
 // evicts fills a server until it evicts.
 func evicts(c *crew, f *harness.Fault) bool {
 	n := c.pick(c.site.masters()).server
-	info := func(section, field string) int {
-		v, err := n.Do("INFO", section)
+	info := func(field string) int {
+		i, err := strconv.Atoi(n.Info(field))
 		if err != nil {
 			return -1
 		}
-		for l := range strings.Lines(fmt.Sprint(v)) {
-			if rest, ok := strings.CutPrefix(l, field+":"); ok {
-				i, _ := strconv.Atoi(strings.TrimSpace(rest))
-				return i
-			}
-		}
-		return -1
+		return i
 	}
-	before := info("stats", "evicted_keys")
-	most := info("memory", "used_memory") + 4<<20
+	before := info("evicted_keys")
+	most := info("used_memory") + 4<<20
 	n.Must("CONFIG", "SET", "maxmemory", strconv.Itoa(most), "maxmemory-policy", "allkeys-random")
 	// In a slot of the server's own, if it is one of a cluster.
 	tag := "junk"
@@ -475,13 +457,13 @@ func evicts(c *crew, f *harness.Fault) bool {
 	}
 	value := strings.Repeat("x", 64<<10)
 	var junk []string
-	for i := 0; i < 400 && info("stats", "evicted_keys") < before+60; i++ {
+	for i := 0; i < 400 && info("evicted_keys") < before+60; i++ {
 		key := fmt.Sprintf("{%s}%d", tag, i)
 		if _, err := n.Do("SET", key, value, "PX", "60000"); err == nil {
 			junk = append(junk, key)
 		}
 	}
-	evicted := info("stats", "evicted_keys") - before
+	evicted := info("evicted_keys") - before
 	for batch := range slices.Chunk(junk, 50) {
 		n.Do(append([]string{"UNLINK"}, batch...)...)
 	}
@@ -534,27 +516,9 @@ func (c *crew) move(key string, slowly time.Duration) {
 	for to == nil || to == from.server {
 		to = s.cluster.Masters[c.rand.IntN(len(s.cluster.Masters))]
 	}
-	n, source, target := fmt.Sprint(slot), fmt.Sprint(from.server.Must("CLUSTER", "MYID")), fmt.Sprint(to.Must("CLUSTER", "MYID"))
-	_, port, _ := net.SplitHostPort(to.Addr())
-	insist := func(on *redistest.Server, args ...string) (reply any) {
-		c.t.Helper()
-		var err error
-		harness.Awaits(patience, func() bool { reply, err = on.Do(args...); return err == nil })
-		return harness.Must(reply, err)(c.t)
-	}
-	insist(to, "CLUSTER", "SETSLOT", n, "IMPORTING", source)
-	insist(from.server, "CLUSTER", "SETSLOT", n, "MIGRATING", target)
-	for {
-		keys := insist(from.server, "CLUSTER", "GETKEYSINSLOT", n, "100").([]any)
-		if len(keys) == 0 {
-			break
-		}
-		for _, key := range keys {
-			insist(from.server, "MIGRATE", "127.0.0.1", port, key.(string), "0", "30000", "REPLACE") // over what an attempt left that broke off
-		}
-	}
+	m := s.cluster.Migrate(int(slot), to)
+	m.MoveKeys()
 	c.pass(slowly)
-	insist(to, "CLUSTER", "SETSLOT", n, "NODE", target)
-	insist(from.server, "CLUSTER", "SETSLOT", n, "NODE", target)
+	m.Finish()
 	s.cluster.Settle()
 }

@@ -42,7 +42,8 @@ func classOf(f harness.Fault) int {
 	if strings.HasPrefix(f.Kind, "replica") {
 		return 2
 	}
-	for _, word := range []string{"partition", "latency", "jitter", "bandwidth", "torn", "requests", "connections", "repl"} {
+	for _, word := range []string{"partition", "latency", "jitter", "bandwidth", "torn", "requests", "connections",
+		"repl"} {
 		if strings.Contains(f.Kind, word) {
 			return 1
 		}
@@ -70,7 +71,9 @@ func tallies(all []outcome) []tally {
 	for _, x := range byKind {
 		list = append(list, *x)
 	}
-	slices.SortFunc(list, func(a, b tally) int { return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(list, func(a, b tally) int {
+		return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.name, b.name))
+	})
 	return list
 }
 
@@ -151,8 +154,10 @@ any name: median and longest.
 | fault | promised | standalone | sentinel | cluster | next holder after |
 |---|---|---|---|---|---|
 `, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade, v.Operations, v.Acquisitions, v.Lost, v.Dead,
-		v.Kinds[harness.Plain], v.Kinds[harness.Fair], v.Kinds[harness.ReadWrite]-v.Readers, v.Readers, v.Kinds[harness.Permits], v.Handoffs,
-		len(v.Violations), len(v.Regressions), len(v.Silences), v.Checked, v.Events, v.Excused, v.Stale, illEnds, strays, remains, len(v.Heals), figures(v.Heals))
+		v.Kinds[harness.Plain], v.Kinds[harness.Fair], v.Kinds[harness.ReadWrite]-v.Readers, v.Readers,
+		v.Kinds[harness.Permits], v.Handoffs,
+		len(v.Violations), len(v.Regressions), len(v.Silences), v.Checked, v.Events, v.Excused, v.Stale, illEnds, strays,
+		remains, len(v.Heals), figures(v.Heals))
 	for _, x := range list {
 		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
 		for _, site := range everywhere {
@@ -200,7 +205,8 @@ func timeline(all []outcome) []byte {
 			}
 			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", left-6, y+row*k+19, class)
 		}
-		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">acquired, to %d/s</text>`+"\n", left-6, y+row*len(classes)+curve/2+14, most)
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">acquired, to %d/s</text>`+"\n",
+			left-6, y+row*len(classes)+curve/2+14, most)
 		base := float64(y + row*len(classes) + curve + 12)
 		fmt.Fprintf(&b, `<line x1="%d" y1="%.0f" x2="%d" y2="%.0f" stroke="#ccc"/>`+"\n", left, base, left+wide, base)
 		for _, o := range all {
@@ -209,7 +215,8 @@ func timeline(all []outcome) []byte {
 			}
 			for _, f := range o.faults {
 				fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"><title>%s, %s</title></rect>`+"\n",
-					x(f.From), y+row*classOf(f)+11, max(1, x(f.To)-x(f.From)), row-2, colors[classOf(f)], html.EscapeString(f.Kind), short(f.To-f.From))
+					x(f.From), y+row*classOf(f)+11, max(1, x(f.To)-x(f.From)), row-2, colors[classOf(f)], html.EscapeString(f.Kind),
+					short(f.To-f.From))
 			}
 			fmt.Fprintf(&b, `<polyline fill="none" stroke="#555" stroke-width="0.8" points="`)
 			for s, n := range o.rate {

@@ -42,8 +42,8 @@ var brokenLocks = []struct {
 	{lock: givesTwice, shows: twoHolders},
 }
 
-// caught runs a broken lock until it shows its symptom, at most for a while.
-func caught(t *testing.T, lock string, shows symptom, faults []string) {
+// handmadeCrew has four processes fight for a lock that is not mortise's, or not all of it.
+func handmadeCrew(t *testing.T, lock string) *crew {
 	config := usual()
 	config.Lock = lock
 	c := newCrew(t, standalone, config, 1)
@@ -51,6 +51,12 @@ func caught(t *testing.T, lock string, shows symptom, faults []string) {
 		c.start(harness.GoRedis, side)
 		c.start(harness.GoRedis, side)
 	}
+	return c
+}
+
+// caught runs a broken lock until it shows its symptom, at most for a while.
+func caught(t *testing.T, lock string, shows symptom, faults []string) {
+	c := handmadeCrew(t, lock)
 	began := harness.Now()
 	var v harness.Verdict
 	sick := func() bool {
@@ -97,13 +103,7 @@ func TestSelftestPassesALockThatIsRight(t *testing.T) {
 	if !*runChaos {
 		t.Skip("make chaos-selftest")
 	}
-	config := usual()
-	config.Lock = rightLock
-	c := newCrew(t, standalone, config, 1)
-	for side := range 2 {
-		c.start(harness.GoRedis, side)
-		c.start(harness.GoRedis, side)
-	}
+	c := handmadeCrew(t, rightLock)
 	c.progress("the start")
 	for _, name := range []string{"holder stopped past its lease", "holder killed", "connections cut"} {
 		if c.strike(name) {

@@ -85,13 +85,7 @@ func (s *site) add(server *redistest.Server) {
 
 // version is that of its servers.
 func (s *site) version() string {
-	info, _ := s.nodes[0].server.Do("INFO", "server")
-	for l := range strings.Lines(fmt.Sprint(info)) {
-		if v, ok := strings.CutPrefix(l, "redis_version:"); ok {
-			return "Redis " + strings.TrimSpace(v)
-		}
-	}
-	return "Redis"
+	return strings.TrimSpace("Redis " + s.nodes[0].server.Info("redis_version"))
 }
 
 // follow makes a server a replica of another.
@@ -189,7 +183,8 @@ func (s *site) agreed() bool {
 			return false
 		}
 		for i, field := range v.([]any)[0].([]any) {
-			if value := v.([]any)[0].([]any); field == "flags" && value[i+1] != "slave" || field == "master-link-status" && value[i+1] != "ok" {
+			if value := v.([]any)[0].([]any); field == "flags" && value[i+1] != "slave" ||
+				field == "master-link-status" && value[i+1] != "ok" {
 				return false
 			}
 		}

@@ -28,8 +28,9 @@ import (
 
 var (
 	soakTime  = flag.Duration("soak", 20*time.Second, "how long TestSoak lasts; `make soak` takes an hour")
-	soakThink = flag.Duration("soak.think", 20*time.Millisecond, "how long each of its goroutines rests between two operations, on average")
-	soakTo    = flag.String("soak.csv", "", "a file for all samples")
+	soakThink = flag.Duration("soak.think", 20*time.Millisecond,
+		"how long each of its goroutines rests between two operations, on average")
+	soakTo = flag.String("soak.csv", "", "a file for all samples")
 )
 
 // Load with faults, for as long as is wanted, and nothing grows: neither memory, goroutines, connections and
@@ -134,12 +135,14 @@ func uneven(all []sample) (found []string) {
 		}
 		second, last := median(all[third:2*third], j), median(all[2*third:], j)
 		if last > second+second/10+m.slack {
-			found = append(found, fmt.Sprintf("%s rises: %d in the second third of the run, %d in the last", m.name, second, last))
+			found = append(found, fmt.Sprintf("%s rises: %d in the second third of the run, %d in the last",
+				m.name, second, last))
 		}
 	}
 	done := func(x []sample) int { return x[len(x)-1].operations - x[0].operations }
 	if a, b := done(all[third:2*third]), done(all[2*third:]); b <= a/4 {
-		found = append(found, fmt.Sprintf("locking comes to a stop: %d operations in the second third of the run, %d in the last", a, b))
+		found = append(found, fmt.Sprintf("locking comes to a stop: %d operations in the second third of the run, "+
+			"%d in the last", a, b))
 	}
 	return found
 }
@@ -186,7 +189,8 @@ func newSoak(t *testing.T) *soak {
 	}
 	for i, client := range slices.Repeat(harness.Libraries, 2) {
 		addr := s.server.Addr()
-		at := harness.Site{Addrs: []string{addr}, Timeout: commandTimeout, Wires: map[string]string{addr: s.wires[i/2].Addr()}}
+		at := harness.Site{Addrs: []string{addr}, Timeout: commandTimeout,
+			Wires: map[string]string{addr: s.wires[i/2].Addr()}}
 		b, below, err := at.Open(client)
 		harness.OK(t, err)
 		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
@@ -210,23 +214,27 @@ func (s *soak) over(rest time.Duration) bool {
 	}
 }
 
+// expected are the errors that faults may cause.
+var expected = []error{
+	mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrUnavailable, context.DeadlineExceeded,
+}
+
 func (s *soak) work(c *soaked, r *rand.Rand) {
 	for !s.over(time.Duration(r.Int64N(int64(2**soakThink) + 1))) {
 		err := s.one(c, r)
 		s.operations.Add(1)
-		if err == nil {
-			continue
-		}
-		for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrUnavailable, context.DeadlineExceeded} {
-			if errors.Is(err, is) {
-				err = nil
-				break
-			}
-		}
-		if err != nil {
+		if err != nil && !slices.ContainsFunc(expected, func(is error) bool { return errors.Is(err, is) }) {
 			s.strange.Store(&err)
 		}
 	}
+}
+
+// unlocked unlocks what a Lock returned.
+func unlocked(l *mortise.Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	return l.Unlock(context.Background())
 }
 
 // one is an operation.
@@ -261,11 +269,7 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 	case dice < 50: // given up before the answer is there
 		early, cancel := context.WithTimeout(ctx, time.Duration(r.Int64N(int64(time.Millisecond))))
 		defer cancel()
-		lease, err := c.Lock(early, fresh)
-		if err != nil {
-			return err
-		}
-		return lease.Unlock(context.Background())
+		return unlocked(c.Lock(early, fresh))
 	case dice < 52: // held for so long that it is renewed
 		stay = 2 * time.Second
 		return through(c, fresh)
@@ -273,11 +277,8 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		_, err := c.TryLock(ctx, fresh, mortise.WithLease(100*time.Millisecond))
 		return err
 	case dice < 58:
-		all, err := mortise.LockAll(ctx, mortise.Parts(c, fresh, fresh+"b", again("hot", 3)), wait)
-		if err != nil {
-			return err
-		}
-		return all.Unlock(context.Background())
+		parts := mortise.Parts(c, fresh, fresh+"b", again("hot", 3))
+		return unlocked(mortise.LockAll(ctx, parts, wait))
 	case dice < 62:
 		return mortise.Do(ctx, c, fresh, func(ctx context.Context) error {
 			return mortise.Do(ctx, c, fresh, func(context.Context) error { return nil })
@@ -334,7 +335,8 @@ func (s *soak) suffer() {
 				w.disarm()
 			}
 		case dice < 13:
-			w.set(weather{delay: [2]time.Duration{2 * time.Millisecond, 2 * time.Millisecond}, vary: 5 * time.Millisecond, tear: dice == 12})
+			w.set(weather{delay: [2]time.Duration{2 * time.Millisecond, 2 * time.Millisecond}, vary: 5 * time.Millisecond,
+				tear: dice == 12})
 			s.over(rest / 2)
 			w.set(weather{})
 		case dice < 14:
@@ -368,13 +370,11 @@ func (s *soak) sample() {
 	defer s.up.RUnlock()
 	ctx := context.Background()
 	x := sample{at: time.Since(s.began), operations: int(s.operations.Load()), faults: int(s.faults.Load())}
-	info, err := s.admin.Info(ctx, "everything").Result()
-	if err != nil { // the first after a restart
-		info, err = s.admin.Info(ctx, "everything").Result()
+	told := func(field string) int {
+		n, _ := strconv.Atoi(s.server.Info(field))
+		return n
 	}
-	if err != nil {
-		return
-	}
+	s.admin.Ping(ctx) // the first command after a restart may fail
 	channels, err := s.admin.PubSubChannels(ctx, "*").Result()
 	if err != nil {
 		return
@@ -394,21 +394,10 @@ func (s *soak) sample() {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	x.values = [...]int{
-		int(m.HeapAlloc), resident(s.t), runtime.NumGoroutine(), told(info, "connected_clients"), len(channels),
-		len(keys) - markers, markers, told(info, "used_memory"), told(info, "tracking_total_keys"),
+		int(m.HeapAlloc), resident(s.t), runtime.NumGoroutine(), told("connected_clients"), len(channels),
+		len(keys) - markers, markers, told("used_memory"), told("tracking_total_keys"),
 	}
 	s.samples = append(s.samples, x)
-}
-
-// told is a number that INFO tells.
-func told(info, field string) int {
-	for l := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(l), field+":"); ok {
-			n, _ := strconv.Atoi(v)
-			return n
-		}
-	}
-	return -1
 }
 
 // resident is how much memory the kernel counts for this process.
@@ -474,9 +463,8 @@ func (s *soak) write(file string) {
 	for _, x := range s.samples {
 		w.Write(x.row())
 	}
-	if w.Flush(); w.Error() != nil {
-		s.t.Fatal(w.Error())
-	}
+	w.Flush()
+	harness.OK(s.t, w.Error())
 }
 
 // end shuts all down, and looks at what is left.
@@ -492,21 +480,13 @@ func (s *soak) end() {
 		c.below()
 	}
 	var keys []string
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	gone := harness.Awaits(patience, func() bool {
 		keys = slices.DeleteFunc(s.admin.Keys(context.Background(), "*").Val(), func(k string) bool {
-			for _, of := range []string{"redisson_lock_token:{fenced:", "counting semaphore:", "semaphore:", "latch:", "mortise:1:", "{semaphore:"} {
-				if strings.HasPrefix(k, of) {
-					return true
-				}
-			}
-			return false
+			return slices.ContainsFunc([]string{"redisson_lock_token:{fenced:", "counting semaphore:", "semaphore:", "latch:",
+				"mortise:1:", "{semaphore:"},
+				func(of string) bool { return strings.HasPrefix(k, of) })
 		})
-		if len(keys) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			s.t.Errorf("%d keys are left, %q for one", len(keys), keys[0])
-			return
-		}
-	}
+		return len(keys) == 0
+	})
+	harness.ErrorIf(s.t, !gone, "%d keys are left: %.300q", len(keys), keys)
 }

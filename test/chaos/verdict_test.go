@@ -26,8 +26,8 @@ func TestTheVerdictOnALedger(t *testing.T) {
 	// h is a visit of process p that waited since the beginning, was in from first to last, and left.
 	h := func(p, first, last int64) visit {
 		index++
-		return visit{Index: index, Family: index + 1, Process: p, Begun: ms, Got: first * ms, First: first * ms, Last: last * ms,
-			Leaving: last * ms, Freed: (last + 1) * ms, End: harness.Released, Room: 1, Takes: 1}
+		return visit{Index: index, Family: index + 1, Process: p, Begun: ms, Got: first * ms, First: first * ms,
+			Last: last * ms, Leaving: last * ms, Freed: (last + 1) * ms, End: harness.Released, Room: 1, Takes: 1}
 	}
 	with := func(v visit, f func(*visit)) visit { f(&v); return v }
 	token := func(v visit, n int64) visit { v.Token = n; return v }
@@ -45,6 +45,8 @@ func TestTheVerdictOnALedger(t *testing.T) {
 	named := func(f fault, name int64) fault { f.Name = name; return f }
 	kill, pause := at(harness.AllHolds, 20, 3000), at(harness.AllHolds, 20, 3000)
 	kill.Process = 1
+	partition := at(harness.AllHolds, 100, 500)
+	partition.Partition = true
 
 	for _, tt := range []struct {
 		what                                              string
@@ -72,7 +74,8 @@ func TestTheVerdictOnALedger(t *testing.T) {
 			visits: []visit{dead(h(1, 10, 20)), h(2, 19, 30)}},
 		{what: "a dead holder whose lock stays", dead: 1, visits: []visit{dead(h(1, 10, 20)), h(2, 3100, 3110)}, silences: 1},
 		{what: "a waiter that slept through a release", visits: []visit{h(1, 10, 20), h(2, 2200, 2210)}, silences: 1},
-		{what: "a machine that stood still meanwhile", stalls: []span{{From: 100 * ms, To: 300 * ms}, {From: 200 * ms, To: 400 * ms}},
+		{what: "a machine that stood still meanwhile",
+			stalls: []span{{From: 100 * ms, To: 300 * ms}, {From: 200 * ms, To: 400 * ms}},
 			visits: []visit{h(1, 10, 20), h(2, 2200, 2210)}},
 		{what: "nobody wanted it",
 			visits: []visit{h(1, 10, 20), with(h(2, 3000, 3010), func(v *visit) { v.Begun = 2990 * ms })}},
@@ -92,11 +95,14 @@ func TestTheVerdictOnALedger(t *testing.T) {
 		{what: "it forgot while somebody came", faults: []fault{at(harness.TokensRise, 15, 25)}, excused: 2,
 			visits: []visit{h(1, 20, 40), h(2, 30, 50)}},
 		{what: "it forgot earlier", faults: []fault{at(harness.TokensRise, 15, 25)}, violations: 1, illegal: true,
-			visits: []visit{with(h(1, 30, 50), func(v *visit) { v.Begun = 26 * ms }), with(h(2, 40, 60), func(v *visit) { v.Begun = 26 * ms })}},
+			visits: []visit{with(h(1, 30, 50), func(v *visit) { v.Begun = 26 * ms }),
+				with(h(2, 40, 60), func(v *visit) { v.Begun = 26 * ms })}},
 		{what: "it forgot another name",
-			visits: []visit{h(1, 10, 40), h(2, 30, 50)}, faults: []fault{named(at(harness.TokensRise, 15, 25), 7)}, violations: 1, illegal: true},
+			visits: []visit{h(1, 10, 40), h(2, 30, 50)}, violations: 1, illegal: true,
+			faults: []fault{named(at(harness.TokensRise, 15, 25), 7)}},
 		{what: "it forgot, and the holder was not told",
-			visits: []visit{with(h(1, 10, 1100), func(v *visit) { v.End = harness.NotHeld })}, faults: []fault{certainly(at(harness.TokensRise, 15, 25))}, violations: 1},
+			visits: []visit{with(h(1, 10, 1100), func(v *visit) { v.End = harness.NotHeld })},
+			faults: []fault{certainly(at(harness.TokensRise, 15, 25))}, violations: 1},
 		{
 			what: "it forgot, tokens too", regressions: 1, illegal: true, faults: []fault{at(harness.TokensRise, 25, 26)},
 			visits: []visit{token(h(1, 10, 20), 5), token(with(h(2, 30, 40), func(v *visit) { v.Begun = 29 * ms }), 4)},
@@ -114,7 +120,8 @@ func TestTheVerdictOnALedger(t *testing.T) {
 			visits: []visit{token(with(h(1, 10, 20), func(v *visit) { v.Refused = 15 * ms }), 5)},
 		},
 		{what: "readers",
-			visits: []visit{reads(h(1, 10, 20)), reads(h(2, 15, 30)), reads(h(3, 16, 40)), reads(h(4, 19, 20)), writes(h(1, 42, 50)), reads(h(2, 52, 60))}},
+			visits: []visit{reads(h(1, 10, 20)), reads(h(2, 15, 30)), reads(h(3, 16, 40)), reads(h(4, 19, 20)),
+				writes(h(1, 42, 50)), reads(h(2, 52, 60))}},
 		{what: "a reader beside a writer", violations: 1, illegal: true,
 			visits: []visit{writes(h(1, 10, 20)), reads(h(2, 15, 30))}},
 		{what: "a writer beside a reader", violations: 1, illegal: true,
@@ -136,19 +143,20 @@ func TestTheVerdictOnALedger(t *testing.T) {
 			visits: []visit{permit(h(1, 10, 5000)), permit(h(2, 11, 5000)), permit(h(3, 5002, 5050))}},
 		{
 			what: "after a partition", heals: 1, visits: []visit{h(1, 10, 20), h(2, 510, 520), h(3, 530, 540)},
-			faults: []fault{{Kind: "x", From: 100 * ms, To: 500 * ms, Name: harness.NoName, Process: harness.NoProcess, Partition: true}},
+			faults: []fault{partition},
 		},
 		{
 			what: "long after a partition", heals: 1, silences: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},
-			faults: []fault{{Kind: "x", From: 100 * ms, To: 500 * ms, Name: harness.NoName, Process: harness.NoProcess, Partition: true}},
+			faults: []fault{partition},
 		},
 		{
 			what: "long after a partition, and another fault", heals: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},
-			faults: []fault{{Kind: "x", From: 100 * ms, To: 500 * ms, Name: harness.NoName, Process: harness.NoProcess, Partition: true}, at(harness.AllHolds, 600, 700)},
+			faults: []fault{partition, at(harness.AllHolds, 600, 700)},
 		},
 		{what: "at the same instant", visits: []visit{h(1, 10, 20), h(2, 20, 30)}, violations: 1, illegal: true},
 		{what: "told, and stayed", lost: 1, visits: []visit{
-			with(h(1, 10, 20), func(v *visit) { v.End, v.Told, v.Lost, v.Freed = harness.NotHeld, 21*ms, true, 90*ms }), h(2, 31, 80)}},
+			with(h(1, 10, 20), func(v *visit) { v.End, v.Told, v.Lost, v.Freed = harness.NotHeld, 21*ms, true, 90*ms }),
+			h(2, 31, 80)}},
 		{what: "Redis was paused", late: true, visits: []visit{h(1, 10, 20), h(2, 5900, 5910)}, faults: []fault{pause}},
 		{what: "Redis was paused, and no excuse", late: true, visits: []visit{h(1, 10, 20), h(2, 6100, 6110)},
 			faults: []fault{pause}, silences: 1},
@@ -182,7 +190,8 @@ func TestTheVerdictOnALedger(t *testing.T) {
 		}
 		v := harness.Judge(tt.visits, tt.faults, tt.stalls, r)
 		if len(v.Violations) != tt.violations || len(v.Regressions) != tt.regressions || len(v.Silences) != tt.silences ||
-			v.Excused != tt.excused || len(v.Heals) != tt.heals || tt.dead != 0 && v.Dead != tt.dead || tt.lost != 0 && v.Lost != tt.lost {
+			v.Excused != tt.excused || len(v.Heals) != tt.heals || tt.dead != 0 && v.Dead != tt.dead ||
+			tt.lost != 0 && v.Lost != tt.lost {
 			t.Errorf("%s: %v, %d heals\n%s", tt.what, v, len(v.Heals), v.Why())
 		}
 		families := false
@@ -197,9 +206,8 @@ func TestTheVerdictOnALedger(t *testing.T) {
 
 	r := harness.Rules{Lease: 1000 * ms, Slack: 2000 * ms, After: 1000 * ms}
 	v := harness.Judge([]visit{h(1, 10, 20), h(2, 22, 30), h(2, 32, 40)}, nil, nil, r)
-	if v.Handoffs != 1 || v.Acquisitions != 3 || v.Operations != 6 || v.Together != 1 || v.Latest.First != 32*ms {
-		t.Errorf("two processes: %v, %+v", v, v.Latest)
-	}
+	harness.ErrorIf(t, v.Handoffs != 1 || v.Acquisitions != 3 || v.Operations != 6 || v.Together != 1 ||
+		v.Latest.First != 32*ms, "two processes: %v, %+v", v, v.Latest)
 	v.Silence(0, 2000*ms, nil, r)
 	v.Silence(1000*ms, 3000*ms, nil, r)
 	if v.Bad() {
@@ -215,7 +223,8 @@ func TestUndisturbedTime(t *testing.T) {
 	for _, s := range [][2]int64{{50, 60}, {10, 20}, {15, 30}, {90, 200}, {0, 5}} {
 		stalls = append(stalls, span{From: s[0], To: s[1]})
 	}
-	for _, tt := range []struct{ from, to, want int64 }{{0, 100, 100 - 5 - 20 - 10 - 10}, {12, 18, 0}, {30, 50, 20}, {5, 15, 5}} {
+	for _, tt := range []struct{ from, to, want int64 }{{0, 100, 100 - 5 - 20 - 10 - 10}, {12, 18, 0}, {30, 50, 20},
+		{5, 15, 5}} {
 		got := harness.Undisturbed(tt.from, tt.to, stalls)
 		harness.ErrorIf(t, got != tt.want, "undisturbed from %d to %d: %d, want %d", tt.from, tt.to, got, tt.want)
 	}
@@ -311,9 +320,11 @@ func linearize(v *harness.Verdict, visits []harness.Visit, faults []harness.Faul
 		v.Events += len(h)
 		switch porcupine.CheckOperationsTimeout(model, h, 5*time.Minute) {
 		case porcupine.Illegal:
-			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d is no lock's, in %d visits from %v on", p.name, len(name), name[0]))
+			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d is no lock's, "+
+				"in %d visits from %v on", p.name, len(name), name[0]))
 		case porcupine.Unknown:
-			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d, %d visits, was not decided", p.name, len(name)))
+			v.Violations = append(v.Violations, fmt.Sprintf("porcupine: the history of name %d, %d visits, was not decided",
+				p.name, len(name)))
 		}
 	}
 }

@@ -261,7 +261,8 @@ func (w *worker) visit(i int) {
 		name += int64(hotNames) + rand.Int64N(int64(coldNames))
 	}
 	s := shapeOf(name)
-	wants := want{shape: s, reads: s == harness.ReadWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.Fenced(), try: rand.IntN(8) == 0}
+	wants := want{shape: s, reads: s == harness.ReadWrite && rand.IntN(3) > 0, fenced: i%2 == 0 && s.Fenced(),
+		try: rand.IntN(8) == 0}
 	long := false // held for more than a lease, and renewed meanwhile
 	switch dice := rand.IntN(1000); {
 	case s == harness.Permits:
@@ -313,41 +314,12 @@ func (w *worker) visit(i int) {
 	token, _ := l.Token()
 	e.Token.Store(token)
 	e.Got.Store(harness.Now())
-	w.stay(e, index, l, stay, hot, overstay)
+	step := 100 * time.Microsecond
+	w.book.Stay(w.Process, e, index, l, harness.Stay{
+		Until: harness.Now() + int64(stay), Overstay: overstay, Linger: hot,
+		Over:  func() bool { return w.ctx.Err() != nil },
+		Pause: func(int64) time.Duration { step = min(2*step, 5*time.Millisecond); return step },
+	})
 	e.Leaving.Store(harness.Now())
 	e.Leave(l.Unlock(context.Background()))
-}
-
-// stay is the critical section: it asks the lease, writes down what it says, and writes to
-// the fenced store.
-func (w *worker) stay(e *harness.Entry, index int64, l lease, stay time.Duration, hot, overstay bool) {
-	self := &w.book.Worker[w.Process]
-	until := harness.Now() + int64(stay)
-	defer self.Lingering.CompareAndSwap(index+1, 0)
-	for step := 200 * time.Microsecond; ; step = min(2*step, 5*time.Millisecond) {
-		at, err := harness.Now(), l.Err()
-		if err == nil {
-			e.Claim(at)
-		} else {
-			e.Tell(at, err)
-		}
-		if !w.book.Write(e) {
-			if at := harness.Now(); l.Err() == nil {
-				e.Refused.CompareAndSwap(0, at)
-			} else {
-				e.Stale.CompareAndSwap(0, at)
-			}
-		}
-		if err != nil && !overstay {
-			return
-		}
-		linger := hot && self.Linger.Load() != 0 && w.ctx.Err() == nil && err == nil
-		if linger {
-			self.Lingering.CompareAndSwap(0, index+1)
-		}
-		if at >= until && !linger || w.ctx.Err() != nil {
-			return
-		}
-		time.Sleep(step)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,14 +24,19 @@ import (
 
 var transports = []string{"http", "grpc"}
 
+// parked is a job whose last service stands still inside. again has each lock once more when its
+// callees have answered, losing stay until the lock is lost.
+func parked(name, via string) job {
+	return job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true}
+}
+func (j job) again() job  { j.Again = true; return j }
+func (j job) losing() job { j.Lose = true; return j }
+
 // eachWay runs a test with each client library over each transport.
 func eachWay(t *testing.T, test func(t *testing.T, client, via string)) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		for _, via := range transports {
-			t.Run(via, func(t *testing.T) {
-				t.Parallel()
-				test(t, client, via)
-			})
+			harness.Beside(t, via, func(t *testing.T) { test(t, client, via) })
 		}
 	})
 }
@@ -56,9 +60,9 @@ func TestACalleeThatCallsBack(t *testing.T) {
 			begin := time.Now()
 			r := f.result(f.begin(ctx, job{Lock: name, Visit: via + " untold:", Via: via}, "a", "b", "a"))
 			cancel()
-			if took := time.Since(begin); took < deadline || !strings.Contains(r.Err, "deadline") || r.Visits != 0 {
-				t.Errorf("not told, it ended after %v: %+v", took, r)
-			}
+			took := time.Since(begin)
+			harness.ErrorIf(t, took < deadline || !strings.Contains(r.Err, "deadline") || r.Visits != 0,
+				"not told, it ended after %v: %+v", took, r)
 			f.until("all have left", func(inside []visit) bool { return len(inside) == 0 })
 			f.free(name)
 		}
@@ -67,26 +71,12 @@ func TestACalleeThatCallsBack(t *testing.T) {
 	})
 }
 
-func TestAChainOfFour(t *testing.T) {
-	harness.EachLibrary(t, func(t *testing.T, client string) {
-		f := newFleet(t, client, long)
-		for _, via := range transports {
-			name := f.lock()
-			f.fine(f.run(job{Lock: name, Visit: via, Via: via, Told: true}, "a", "b", "a", "c"), 4)
-			f.free(name)
-		}
-	})
-}
-
-// rounds is for how long TestParallelCallees tries: -rounds=100 takes half a minute.
-var rounds = flag.Int("rounds", 3, "how often TestParallelCallees does it all")
-
 // Many calls at once of one caller, to three services, itself among them: one after the other, each inside
 // alone. The witness judges.
 func TestParallelCallees(t *testing.T) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
-		for range *rounds {
+		for range 3 {
 			for _, via := range transports {
 				name := f.lock()
 				f.fine(f.run(job{Lock: name, Visit: via + name, Via: via, Told: true, Fan: 6}, "a", "b|c|a", "c"), 13)
@@ -97,7 +87,8 @@ func TestParallelCallees(t *testing.T) {
 			var wg sync.WaitGroup
 			for i, first := range []string{"a", "b", "c"} {
 				wg.Go(func() {
-					r := f.run(job{Lock: name, Visit: fmt.Sprint("tree", name, i, ":"), Via: transports[i%2], Told: true, Fan: 4}, first, "a|b|c", "b")
+					r := f.run(job{Lock: name, Visit: fmt.Sprint("tree", name, i, ":"), Via: transports[i%2], Told: true, Fan: 4},
+						first, "a|b|c", "b")
 					harness.ErrorIf(t, r.Err != "" || r.Visits != 9, "%+v", r)
 				})
 			}
@@ -116,7 +107,7 @@ func TestACalleeIsKilled(t *testing.T) {
 		const lease = 4 * time.Second
 		f := newFleet(t, client, lease)
 		name := f.lock()
-		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+		holder := f.begin(context.Background(), parked(name, via).again(), "a", "b")
 		f.parkedNow("holder:a>b0")
 		f.kill("b")
 		killed := time.Now()
@@ -138,7 +129,8 @@ func TestACallerIsKilled(t *testing.T) {
 		const lease = 4 * time.Second
 		f := newFleet(t, client, lease)
 		name := f.lock()
-		f.begin(context.Background(), job{Lock: name, Visit: "caller:", Via: via, Told: true, Park: true, Outlive: true}, "a", "b")
+		caller := job{Lock: name, Visit: "caller:", Via: via, Told: true, Park: true, Outlive: true}
+		f.begin(context.Background(), caller, "a", "b")
 		f.parkedNow("caller:a>b0")
 		f.kill("a")
 		stranger := f.begin(context.Background(), job{Lock: name, Visit: "stranger:"}, "c")
@@ -167,7 +159,7 @@ func TestRedisIsRestarted(t *testing.T) {
 			const lease = 6 * time.Second
 			f := newFleet(t, client, lease, redistest.WithConfig("appendonly yes", "appendfsync always"))
 			name := f.lock()
-			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b")
+			holder := f.begin(context.Background(), parked(name, via).again(), "a", "b")
 			f.parkedNow("holder:a>b0")
 			f.redis.Restart()
 			time.Sleep(lease + time.Second) // both are renewed on what Redis remembers
@@ -181,7 +173,7 @@ func TestRedisIsRestarted(t *testing.T) {
 		eachWay(t, func(t *testing.T, client, via string) {
 			f := newFleet(t, client, 3*time.Second)
 			name := f.lock()
-			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Lose: true}, "a", "b")
+			holder := f.begin(context.Background(), parked(name, via).losing(), "a", "b")
 			f.parkedNow("holder:a>b0") // it is not let go: only the loss ends it
 			f.redis.Restart()
 			r := f.result(holder)
@@ -204,7 +196,7 @@ func TestKeysAreRotatedMidCall(t *testing.T) {
 					f.keys(service, ids...)
 				}
 			}
-			holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: via, Told: true, Park: true, Again: true}, "a", "b", "a", "c")
+			holder := f.begin(context.Background(), parked(name, via).again(), "a", "b", "a", "c")
 			f.parkedNow("holder:a>b0>a0>c0")
 			rotate("k1", "k2")
 			rotate("k2", "k1")
@@ -227,14 +219,12 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 	harness.EachLibrary(t, func(t *testing.T, client string) {
 		f := newFleet(t, client, long)
 		name := f.lock()
-		holder := f.begin(context.Background(), job{Lock: name, Visit: "holder:", Via: "http", Told: true, Park: true}, "a", "b")
+		holder := f.begin(context.Background(), parked(name, "http"), "a", "b")
 		f.parkedNow("holder:a>b0")
 		resp := harness.Must(f.http.Get(f.peers["a"].HTTP + "/last"))(t)
 		entry, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || len(entry) == 0 {
-			t.Fatal(string(entry), err)
-		}
+		harness.FatalIf(t, err != nil || len(entry) == 0, "the last entry: %q, %v", entry, err)
 		thief := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			r = r.Clone(r.Context())
 			r.Header.Set(delegation.Header, string(entry))
@@ -244,21 +234,20 @@ func TestAnEntryThatWasOverheard(t *testing.T) {
 			j.Visit, j.Lock = "thief:"+service, name
 			return post(context.Background(), thief, f.peers[service].HTTP, j)
 		}
-		if r := steal("c", job{Wait: time.Second}); !strings.Contains(r.Err, "403") || !strings.Contains(r.Err, "wrong_audience") {
+		if r := steal("c", job{Wait: time.Second}); !strings.Contains(r.Err, "403") ||
+			!strings.Contains(r.Err, "wrong_audience") {
 			t.Errorf("at another service: %+v", r)
 		}
 		r := steal("b", job{Wait: time.Second})
 		harness.ErrorIf(t, r.Kind != "not acquired" || r.Visits != 0, "while the callee is inside: %+v", r)
 		f.letGo("holder:a>b0")
 		f.fine(f.result(holder), 2)
-		if r := steal("b", job{}); r.Kind != "delegation ended" {
-			t.Errorf("after the release: %+v", r)
-		}
+		r = steal("b", job{})
+		harness.ErrorIf(t, r.Kind != "delegation ended", "after the release: %+v", r)
 		next := f.begin(context.Background(), job{Lock: name, Visit: "next:", Via: "http", Told: true, Park: true}, "a", "b")
 		f.parkedNow("next:a>b0")
-		if r := steal("b", job{}); r.Kind != "delegation ended" {
-			t.Errorf("under the next hold: %+v", r)
-		}
+		r = steal("b", job{})
+		harness.ErrorIf(t, r.Kind != "delegation ended", "under the next hold: %+v", r)
 		f.letGo("next:a>b0")
 		f.fine(f.result(next), 2)
 		f.free(name)
@@ -296,9 +285,8 @@ func TestFencingTokensGoAlong(t *testing.T) {
 			}
 			got := harness.Must(enter(entry))(t)
 			mine, _ := lease.Token()
-			if token, fenced := got.Token(); !fenced || token != mine {
-				t.Errorf("the callee's token is %d, %v, the caller's %d", token, fenced, mine)
-			}
+			token, fenced := got.Token()
+			harness.ErrorIf(t, !fenced || token != mine, "the callee's token is %d, %v, the caller's %d", token, fenced, mine)
 			harness.Check(t, got.Unlock(ctx))
 
 			p := harness.Must(delegation.Decode(entry))(t)

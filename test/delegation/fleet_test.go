@@ -55,7 +55,8 @@ type fleet struct {
 func newFleet(t *testing.T, client string, watchdog time.Duration, opts ...redistest.Option) *fleet {
 	f := &fleet{
 		T: t, witness: newWitness(t), redis: redistest.Start(t, opts...), client: client, watchdog: watchdog,
-		peers: make(map[string]peer), running: make(map[string]*harness.Process), http: &http.Client{Transport: new(http.Transport)},
+		peers: make(map[string]peer), running: make(map[string]*harness.Process),
+		http: &http.Client{Transport: new(http.Transport)},
 	}
 	t.Cleanup(f.http.CloseIdleConnections)
 	files := make(map[string][]*os.File)
@@ -89,9 +90,8 @@ func (f *fleet) start(name string, listeners []*os.File) {
 	f.running[name] = p
 	f.Cleanup(func() {
 		p.In.Close()
-		if err := p.Ends(patience); err != nil && !p.Killed {
-			f.Errorf("service %s: %v\n%s", name, err, p.Output.String())
-		}
+		err := p.Ends(patience)
+		harness.ErrorIf(f, err != nil && !p.Killed, "service %s: %v\n%s", name, err, p.Output.String())
 	})
 	line, err := p.Out.ReadString('\n')
 	harness.FatalIf(f, err != nil || line != "ready\n", "service %s did not start: %q, %v", name, line, err)
@@ -127,8 +127,7 @@ func (f *fleet) run(j job, path ...string) result {
 
 func (f *fleet) fine(r result, visits int) {
 	f.Helper()
-	harness.FatalIf(f, r.Err != "" || r.Visits != visits,
-		"%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
+	harness.FatalIf(f, r.Err != "" || r.Visits != visits, "%d visits, want %d: %s (%s)", r.Visits, visits, r.Err, r.Kind)
 }
 
 // free waits until nothing of a lock is left in Redis.
@@ -144,8 +143,6 @@ func (f *fleet) keys(name string, ids ...string) {
 	f.Helper()
 	body := harness.Must(json.Marshal(ids))(f)
 	resp, err := f.http.Post(f.peers[name].HTTP+"/keys", "", bytes.NewReader(body))
-	if err != nil || resp.StatusCode != 200 {
-		f.Fatal(resp, err)
-	}
+	harness.FatalIf(f, err != nil || resp.StatusCode != 200, "%v, %v", resp, err)
 	resp.Body.Close()
 }

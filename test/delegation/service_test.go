@@ -86,35 +86,24 @@ type service struct {
 	witness     *http.Client
 }
 
+// here is the service's process: what fails here ends it, and shows on standard error.
+var here harness.InWorker
+
 // serve ends with standard input.
 func serve(c config) error {
 	s := &service{config: c, witness: new(http.Client), plain: new(http.Client)}
 	store, below, err := harness.At(c.Redis).Open(c.Client)
-	if err != nil {
-		return err
-	}
+	harness.OK(here, err)
 	defer below()
-	if s.locks, err = mortise.New(store, mortise.WithWatchdogTimeout(c.Watchdog)); err != nil {
-		return err
-	}
+	s.locks = harness.Must(mortise.New(store, mortise.WithWatchdogTimeout(c.Watchdog)))(here)
 	defer s.locks.Close()
-	if s.ring, err = delegation.NewRing(key(c.Keys[0]), keysOf(c.Keys[1:])...); err != nil {
-		return err
-	}
-	issuer, err := delegation.NewIssuer(s.ring)
-	if err != nil {
-		return err
-	}
-	checker, err := delegation.NewChecker(s.ring, c.Name)
-	if err != nil {
-		return err
-	}
-	if err := s.connect(issuer); err != nil {
-		return err
-	}
+	s.ring = harness.Must(delegation.NewRing(key(c.Keys[0]), keysOf(c.Keys[1:])...))(here)
+	checker := harness.Must(delegation.NewChecker(s.ring, c.Name))(here)
+	s.connect(harness.Must(delegation.NewIssuer(s.ring))(here))
 
 	mux := http.NewServeMux()
-	mux.Handle("POST /job", httplock.AcceptDelegations(s.locks, checker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	accept := httplock.AcceptDelegations(s.locks, checker)
+	mux.Handle("POST /job", accept(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var j job
 		if err := json.NewDecoder(r.Body).Decode(&j); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -142,10 +131,7 @@ func serve(c config) error {
 	pb.RegisterTestServiceServer(rpc, s)
 	failed := make(chan error, 2)
 	for fd, accept := range map[uintptr]func(net.Listener) error{3: srv.Serve, 4: rpc.Serve} {
-		l, err := net.FileListener(os.NewFile(fd, "listener"))
-		if err != nil {
-			return err
-		}
+		l := harness.Must(net.FileListener(os.NewFile(fd, "listener")))(here)
 		go func() { failed <- accept(l) }()
 	}
 	fmt.Println("ready")
@@ -160,7 +146,7 @@ func serve(c config) error {
 }
 
 // connect makes the clients of all services: one that tells, one that does not.
-func (s *service) connect(issuer *delegation.Issuer) error {
+func (s *service) connect(issuer *delegation.Issuer) {
 	origins := httplock.Origins{}
 	s.conns = map[bool]map[string]pb.TestServiceClient{true: {}, false: {}}
 	for name, p := range s.Peers {
@@ -168,13 +154,10 @@ func (s *service) connect(issuer *delegation.Issuer) error {
 		for _, told := range []bool{true, false} {
 			opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 			if told {
-				opts = append(opts, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, grpclock.Services{"grpc.testing.TestService": name})))
+				opts = append(opts, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer,
+					grpclock.Services{"grpc.testing.TestService": name})))
 			}
-			conn, err := grpc.NewClient(p.GRPC, opts...)
-			if err != nil {
-				return err
-			}
-			s.conns[told][name] = pb.NewTestServiceClient(conn)
+			s.conns[told][name] = pb.NewTestServiceClient(harness.Must(grpc.NewClient(p.GRPC, opts...))(here))
 		}
 	}
 	s.told = &http.Client{Transport: httplock.NewTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -183,7 +166,6 @@ func (s *service) connect(issuer *delegation.Issuer) error {
 		}
 		return http.DefaultTransport.RoundTrip(r)
 	}), issuer, origins)}
-	return nil
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -276,7 +258,8 @@ func kind(err error) string {
 		err  error
 		name string
 	}{
-		{mortise.ErrLost, "lost"}, {mortise.ErrDelegationEnded, "delegation ended"}, {mortise.ErrNotAcquired, "not acquired"}, {mortise.ErrUnavailable, "unavailable"},
+		{mortise.ErrLost, "lost"}, {mortise.ErrDelegationEnded, "delegation ended"},
+		{mortise.ErrNotAcquired, "not acquired"}, {mortise.ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "cancelled"},
 	} {
 		if errors.Is(err, k.err) {
@@ -300,19 +283,13 @@ func (s *service) tell(ctx context.Context, what string, j job) error {
 }
 
 func (s *service) call(ctx context.Context, name string, j job) (r result) {
-	body, err := json.Marshal(j)
-	if err != nil {
-		return result{Err: err.Error()}
-	}
 	if j.Via == "grpc" {
+		body := harness.Must(json.Marshal(j))(here)
 		resp, err := s.conns[j.Told][name].UnaryCall(ctx, &pb.SimpleRequest{Payload: &pb.Payload{Body: body}})
 		if err == nil {
 			err = json.Unmarshal(resp.GetPayload().GetBody(), &r)
 		}
-		if err != nil {
-			return result{Err: s.Name + " calls " + name + ": " + err.Error(), Kind: "call"}
-		}
-		return r
+		return r.failed(err)
 	}
 	client := s.plain
 	if j.Told {
@@ -321,18 +298,20 @@ func (s *service) call(ctx context.Context, name string, j job) (r result) {
 	return post(ctx, client, s.Peers[name].HTTP, j)
 }
 
-func post(ctx context.Context, client *http.Client, to string, j job) (r result) {
-	body, err := json.Marshal(j)
-	if err != nil {
-		return result{Err: err.Error()}
-	}
-	req, err := http.NewRequestWithContext(ctx, "POST", to+"/job", bytes.NewReader(body))
-	if err != nil {
-		return result{Err: err.Error()}
-	}
-	resp, err := client.Do(req)
+// failed is r, unless the call failed.
+func (r result) failed(err error) result {
 	if err != nil {
 		return result{Err: "calling: " + err.Error(), Kind: "call"}
+	}
+	return r
+}
+
+func post(ctx context.Context, client *http.Client, to string, j job) (r result) {
+	body := harness.Must(json.Marshal(j))(here)
+	req := harness.Must(http.NewRequestWithContext(ctx, "POST", to+"/job", bytes.NewReader(body)))(here)
+	resp, err := client.Do(req)
+	if err != nil {
+		return r.failed(err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
@@ -341,8 +320,5 @@ func post(ctx context.Context, client *http.Client, to string, j job) (r result)
 	} else if err == nil {
 		err = fmt.Errorf("%d %s", resp.StatusCode, strings.TrimSpace(string(answer)))
 	}
-	if err != nil {
-		return result{Err: "calling: " + err.Error(), Kind: "call"}
-	}
-	return r
+	return r.failed(err)
 }

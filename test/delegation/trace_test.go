@@ -43,22 +43,20 @@ type traced struct {
 }
 
 func newTraced(t *testing.T) *traced {
-	s := &traced{T: t, spans: tracetest.NewSpanRecorder(), w3c: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
+	s := &traced{T: t, spans: tracetest.NewSpanRecorder(),
+		w3c: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
 	s.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(s.spans))
 	observer := harness.Must(telemetry.New(telemetry.WithTracerProvider(s.provider)))(t)
 	store := memory.New()
-	client := func() *mortise.Client {
-		c := harness.Must(mortise.New(store, mortise.WithObserver(observer)))(t)
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
+	client := func() *mortise.Client { return harness.Client(t, store, mortise.WithObserver(observer)) }
 	s.callee = client()
 	ring := harness.Must(delegation.NewRing(key("k1")))(t)
 	s.issuer = harness.Must(delegation.NewIssuer(ring))(t)
 	s.checker = harness.Must(delegation.NewChecker(ring, "b"))(t)
 	member := harness.Must(baggage.NewMember("tenant", "7"))(t)
 	bag := harness.Must(baggage.New(member))(t)
-	ctx, span := s.provider.Tracer("test").Start(baggage.ContextWithBaggage(context.Background(), bag), "the caller's work")
+	ctx, span := s.provider.Tracer("test").Start(baggage.ContextWithBaggage(context.Background(), bag),
+		"the caller's work")
 	lease := harness.Must(client().Lock(ctx, "orders:42"))(t)
 	t.Cleanup(func() { lease.Unlock(context.Background()); span.End() })
 	s.ctx, s.root = lease.Context(), span.SpanContext()
@@ -98,9 +96,8 @@ func (s *traced) check() {
 	served := spans[hold.Parent().SpanID()]
 	harness.FatalIf(s, served == nil || served.SpanKind() != trace.SpanKindServer, "the hold is within %v", served)
 	call := spans[served.Parent().SpanID()]
-	if call == nil || call.SpanKind() != trace.SpanKindClient || call.Parent().SpanID() != s.root.SpanID() {
-		s.Errorf("what was served is within %v", call)
-	}
+	harness.ErrorIf(s, call == nil || call.SpanKind() != trace.SpanKindClient || call.Parent().SpanID() != s.root.SpanID(),
+		"what was served is within %v", call)
 }
 
 // Over HTTP, with OpenTelemetry's transport within ours and around it.
@@ -122,9 +119,7 @@ func TestTraceContextGoesAlongOverHTTP(t *testing.T) {
 			req := harness.Must(http.NewRequestWithContext(s.ctx, "POST", srv.URL, nil))(t)
 			resp := harness.Must((&http.Client{Transport: tr}).Do(req))(t)
 			resp.Body.Close()
-			if resp.StatusCode != http.StatusOK {
-				t.Error(resp.Status)
-			}
+			harness.ErrorIf(t, resp.StatusCode != http.StatusOK, "%s", resp.Status)
 			srv.Close() // its span has ended
 			s.check()
 		})
@@ -145,13 +140,15 @@ func TestTraceContextGoesAlongOverGRPC(t *testing.T) {
 	s := newTraced(t)
 	opts := []otelgrpc.Option{otelgrpc.WithTracerProvider(s.provider), otelgrpc.WithPropagators(s.w3c)}
 	l := harness.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	srv := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler(opts...)), grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.callee, s.checker)))
+	srv := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler(opts...)),
+		grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.callee, s.checker)))
 	pb.RegisterTestServiceServer(srv, tracedServer{traced: s})
 	go srv.Serve(l)
 	defer srv.Stop()
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler(opts...)),
-		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(s.issuer, grpclock.Services{"grpc.testing.TestService": "b"})))
+		grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(s.issuer,
+			grpclock.Services{"grpc.testing.TestService": "b"})))
 	harness.OK(t, err)
 	defer conn.Close()
 	harness.Must(pb.NewTestServiceClient(conn).UnaryCall(s.ctx, new(pb.SimpleRequest)))(t)

@@ -74,11 +74,12 @@ func TestTheSuiteOverTLSAsTheLeastUser(t *testing.T) {
 	x, acl := redistest.NewTLS(t), suiteUser(t)
 	each(t, func(t *testing.T, s stack) {
 		chosen := func(name string) bool { return s.name != "valkey-go" || connecting.MatchString(name) }
-		conformance.RunSomeOn(t, []redistest.Option{redistest.WithTLS(x), redistest.WithACL(acl)}, func(t *testing.T, srv *redistest.Server) backend.Backend {
-			at := server(srv.TLSAddr()).as(user, password)
-			at.TLS = x.Config()
-			return s.open(t, at)
-		}, chosen)
+		conformance.RunSomeOn(t, []redistest.Option{redistest.WithTLS(x), redistest.WithACL(acl)},
+			func(t *testing.T, srv *redistest.Server) backend.Backend {
+				at := server(srv.TLSAddr()).as(user, password)
+				at.TLS = x.Config()
+				return s.open(t, at)
+			}, chosen)
 	})
 }
 
@@ -87,9 +88,10 @@ func TestTheTablesHaveEveryCommandOfTheScripts(t *testing.T) {
 	acl := strings.Fields(suiteUser(t))
 	for _, s := range scripts.All {
 		for _, call := range regexp.MustCompile(`redis\.p?call\('([a-z]+)'`).FindAllStringSubmatch(s.Source, -1) {
-			if !slices.ContainsFunc(acl, func(rule string) bool { return rule == "+"+call[1] || strings.HasPrefix(rule, "+"+call[1]+"|") }) {
-				t.Errorf("%s.lua calls %s, which docs/deployments.md does not name", s.Name, call[1])
-			}
+			named := slices.ContainsFunc(acl, func(rule string) bool {
+				return rule == "+"+call[1] || strings.HasPrefix(rule, "+"+call[1]+"|")
+			})
+			harness.ErrorIf(t, !named, "%s.lua calls %s, which docs/deployments.md does not name", s.Name, call[1])
 		}
 	}
 }
@@ -119,16 +121,15 @@ var tours = map[string]struct {
 	"`Inspect`":        {[]string{"every kind", "locks, `LockAll`"}, tourInspect},
 	"`ForceUnlock`":    {[]string{"every kind", "locks, `LockAll`"}, tourForce},
 	"locks entered from another process (`WithDelegations`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
-	"... whose caller has a fencing token": {[]string{"every kind", "locks, `LockAll`",
-		"fencing tokens", "locks entered from another process (`WithDelegations`)"}, tourNestedFenced},
-	"fair locks":               {[]string{"every kind"}, tourFair},
-	"read-write locks":         {[]string{"every kind"}, tourRW},
-	"counting semaphores":      {[]string{"every kind"}, tourCountingSemaphore},
-	"semaphores":               {[]string{"every kind"}, tourSemaphore},
-	"count-down latches":       {[]string{"every kind"}, tourCountDownLatch},
-	"`Quorum`, on each server": {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
-	"... with `WithRejoinScope(\"orders\")`": {[]string{"every kind", "locks, `LockAll`"},
-		tourQuorumScope},
+	"... whose caller has a fencing token": {[]string{"every kind", "locks, `LockAll`", "fencing tokens",
+		"locks entered from another process (`WithDelegations`)"}, tourNestedFenced},
+	"fair locks":                             {[]string{"every kind"}, tourFair},
+	"read-write locks":                       {[]string{"every kind"}, tourRW},
+	"counting semaphores":                    {[]string{"every kind"}, tourCountingSemaphore},
+	"semaphores":                             {[]string{"every kind"}, tourSemaphore},
+	"count-down latches":                     {[]string{"every kind"}, tourCountDownLatch},
+	"`Quorum`, on each server":               {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
+	"... with `WithRejoinScope(\"orders\")`": {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
 }
 
 // visitor takes a tour.
@@ -142,6 +143,8 @@ type visitor struct {
 	name string
 	// enough is whether the user has what he needs.
 	enough bool
+	// listening reports whether a client waits for the name.
+	listening func() bool
 
 	clients []*mortise.Client
 }
@@ -194,14 +197,12 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 	t.Parallel()
 	rows := permissions(t, least)
 	for row := range rows {
-		if _, ok := tours[row]; !ok && row != clusters && row != newer && row != sentinels {
-			t.Errorf("nothing tries the row %q", row)
-		}
+		_, ok := tours[row]
+		harness.ErrorIf(t, !ok && row != clusters && row != newer && row != sentinels, "nothing tries the row %q", row)
 	}
 	each(t, func(t *testing.T, s stack) {
 		for row, tour := range tours {
-			t.Run(row, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, row, func(t *testing.T) {
 				harness.FatalIf(t, len(rows[row]) == 0, "docs/deployments.md has no row %q", row)
 				srv := redistest.Start(t)
 				var others []string
@@ -214,6 +215,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					as := fmt.Sprint("user", n)
 					srv.Must(append([]string{"ACL", "SETUSER", as, "on", ">" + password, "resetchannels"}, rules...)...)
 					v := &visitor{t: t, as: as, ctx: within(t, patience), srv: srv, name: fmt.Sprint("orders:", n), enough: enough}
+					v.listening = func() bool { return strings.Contains(fmt.Sprint(srv.Must("PUBSUB", "CHANNELS")), v.name+"}") }
 					v.open = func(opts ...mortise.ClientOption) *mortise.Client {
 						locks, err := mortise.New(s.open(t, server(srv.Addr()).as(as, password)), opts...)
 						harness.OK(t, err)
@@ -224,9 +226,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					v.a, v.b = v.open(), v.open()
 					return v.tour(tour.go_)
 				}
-				visit := func(enough bool, rules []string) error {
-					return persist(func() error { return once(enough, rules) })
-				}
+				visit := func(enough bool, rules []string) error { return persist(func() error { return once(enough, rules) }) }
 				harness.OKf(t, visit(true, slices.Concat(others, rows[row])), "the row is not enough")
 				for i, rule := range rows[row] {
 					if slices.Contains(others, rule) {
@@ -245,8 +245,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 					// The server tells which user was refused what. It does not always tell the client.
 					as := fmt.Sprint("user", n)
 					eventually(t, "the server's log names "+rule, func() bool { return refused(srv, as, rule) })
-					harness.ErrorIf(t, err != nil && !permission(err),
-						"without %s the error does not say what to do: %v", rule, err)
+					harness.ErrorIf(t, err != nil && !permission(err), "without %s the error does not say what to do: %v", rule, err)
 				}
 			})
 		}
@@ -286,7 +285,8 @@ func refused(srv *redistest.Server, as, rule string) bool {
 			fields[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
 		}
 		pattern := strings.TrimSuffix(rule[1:], "*")
-		if fields["username"] == as && (rule[0] == '+' && fields["object"] == pattern || rule[0] != '+' && strings.HasPrefix(fields["object"], pattern)) {
+		if fields["username"] == as && (rule[0] == '+' && fields["object"] == pattern ||
+			rule[0] != '+' && strings.HasPrefix(fields["object"], pattern)) {
 			return true
 		}
 	}
@@ -308,11 +308,6 @@ func (v *visitor) giveUp(wait func(ctx context.Context) error) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		v.try(errors.Join(errors.New("it did not give up"), err))
 	}
-}
-
-// listening reports whether a client waits for the visitor's name.
-func (v *visitor) listening() bool {
-	return strings.Contains(fmt.Sprint(v.srv.Must("PUBSUB", "CHANNELS")), v.name+"}")
 }
 
 func (v *visitor) waits(wait func(ctx context.Context) error) (<-chan error, context.CancelFunc) {

@@ -64,7 +64,8 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 		renews("with all keys at the old master")
 		m.MoveKey(held)
 		then := tried.Load()
-		eventually(t, "a renewal is tried with some keys at the old master, and some at the new one", func() bool { return tried.Load() > then })
+		eventually(t, "a renewal is tried with some keys at the old master, and some at the new one",
+			func() bool { return tried.Load() > then })
 		m.MoveKeys()
 		renews("with all keys at the new master")
 		gives(t, ctx, other)
@@ -125,9 +126,7 @@ func TestAHungNodeLosesNoLeaseElsewhere(t *testing.T) {
 				}
 			}
 		}
-		if lost > 0 {
-			t.Errorf("%d of %d leases on nodes that answer are lost", lost, len(held[1])+len(held[2]))
-		}
+		harness.ErrorIf(t, lost > 0, "%d of %d leases on nodes that answer are lost", lost, len(held[1])+len(held[2]))
 	})
 }
 
@@ -151,7 +150,8 @@ func TestCallersAtAHungNodeHoldUpNoOthers(t *testing.T) {
 		c := redistest.StartCluster(t, 3)
 		locks := ready(t, s.open(t, clustered(c)))
 		ctx := within(t, 4*patience)
-		for _, name := range append(namesOn(c, 0, 1), append(namesOn(c, 1, 1), namesOn(c, 2, 1)...)...) { // each node has been reached
+		// Each node has been reached.
+		for _, name := range slices.Concat(namesOn(c, 0, 1), namesOn(c, 1, 1), namesOn(c, 2, 1)) {
 			lease := harness.Must(lockUntilAvailable(ctx, locks, name))(t)
 			harness.OK(t, lease.Unlock(ctx))
 		}
@@ -205,28 +205,13 @@ func TestTheLeastUserOnACluster(t *testing.T) {
 				m.Must(slices.Concat([]string{"ACL", "SETUSER", as, "on", ">" + password, "resetchannels"}, rules)...)
 			}
 			at := clustered(c).as(as, password)
-			ctx := within(t, patience)
-			a, b := client(t, s.open(t, at)), client(t, s.open(t, at))
-			if err := a.Ping(ctx); err != nil {
-				return err
-			}
-			name := fmt.Sprint("orders:", s.name, n)
-			lease, err := a.Lock(ctx, name)
-			if err != nil {
-				return err
-			}
-			done := waiting(b, ctx, name)
-			for !listens(c, name) {
-				select {
-				case err := <-done:
-					return fmt.Errorf("it does not wait: %w", err)
-				default:
-				}
-			}
-			if err := lease.Unlock(ctx); err != nil {
-				return err
-			}
-			return <-done
+			v := &visitor{t: t, ctx: within(t, patience), name: fmt.Sprint("orders:", s.name, n)}
+			v.listening = func() bool { return listens(c, v.name) }
+			v.a, v.b = client(t, s.open(t, at)), client(t, s.open(t, at))
+			return v.tour(func(v *visitor) {
+				v.try(v.a.Ping(v.ctx))
+				v.lock(v.a, v.b)
+			})
 		}
 		visit := func(rules []string) error { return persist(func() error { return once(rules) }) }
 		harness.Checkf(t, visit(slices.Concat(kinds, needed)), "the row is not enough")

@@ -29,15 +29,13 @@ func TestTLSThatCannotWorkSaysSo(t *testing.T) {
 			"with one of another authority": {site{Site: harness.Site{TLS: redistest.NewTLS(t).Config()}}, "unknown authority"},
 			"without TLS":                   {site{}, ""},
 		} {
-			t.Run(what, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, what, func(t *testing.T) {
 				c.at.Addrs = []string{srv.TLSAddr()}
 				err := client(t, s.open(t, c.at)).Ping(within(t, patience))
 				if !unavailable(err) {
 					t.Fatal(err)
 				}
-				harness.ErrorIf(t, !strings.Contains(err.Error(), c.says),
-					"the error does not say %q: %v", c.says, err)
+				harness.ErrorIf(t, !strings.Contains(err.Error(), c.says), "the error does not say %q: %v", c.says, err)
 				var fault *backend.Fault
 				harness.ErrorIf(t, !errors.As(err, &fault) || fault.Remedy == "", "the error has no remedy: %v", err)
 			})
@@ -51,9 +49,10 @@ var connecting = regexp.MustCompile(`^Rule(08|12|13)_`)
 func TestTheSuiteOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s stack) {
-		conformance.RunSomeOn(t, []redistest.Option{redistest.WithSocket()}, func(t *testing.T, srv *redistest.Server) backend.Backend {
-			return s.open(t, site{socket: srv.Socket()})
-		}, connecting.MatchString)
+		conformance.RunSomeOn(t, []redistest.Option{redistest.WithSocket()},
+			func(t *testing.T, srv *redistest.Server) backend.Backend {
+				return s.open(t, site{socket: srv.Socket()})
+			}, connecting.MatchString)
 	})
 }
 
@@ -71,9 +70,9 @@ func TestAnOlderServerIsRefused(t *testing.T) {
 		defer locks.Close()
 		_, lock := locks.TryLock(ctx, "orders:1")
 		for what, err := range map[string]error{"TryLock": lock, "Ping": locks.Ping(ctx)} {
-			if err == nil || !strings.Contains(err.Error(), `version "6.2.`) || !strings.Contains(err.Error(), "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server") {
-				t.Errorf("%s: %v", what, err)
-			}
+			harness.ErrorIf(t, err == nil || !strings.Contains(err.Error(), `version "6.2.`) ||
+				!strings.Contains(err.Error(), "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server"),
+				"%s: %v", what, err)
 		}
 	})
 }
@@ -93,8 +92,7 @@ func TestAServerThatTellsNoVersionIsUsed(t *testing.T) {
 		if s.name != "go-redis" {
 			continue // the others do not connect to such a server
 		}
-		if err := mortise.Do(within(t, patience), client(t, s.open(t, server(addr))), "orders:1", func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		harness.Check(t, mortise.Do(within(t, patience), client(t, s.open(t, server(addr))), "orders:1",
+			func(context.Context) error { return nil }))
 	}
 }

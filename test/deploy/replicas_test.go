@@ -74,9 +74,9 @@ func (x *crew) turn(ctx context.Context, locks *mortise.Client, name string, ins
 	x.last.Store(&now)
 	x.turns.Add(1)
 	err = lease.Unlock(ctx)
-	if err != nil && ctx.Err() == nil && !unavailable(err) && !(x.forgets && errors.Is(err, mortise.ErrNotHeld)) {
-		x.t.Errorf("Unlock: %v", err)
-	}
+	harness.ErrorIf(x.t, err != nil && ctx.Err() == nil && !unavailable(err) &&
+		!(x.forgets && errors.Is(err, mortise.ErrNotHeld)),
+		"Unlock: %v", err)
 	return true
 }
 
@@ -164,9 +164,8 @@ func failover(t *testing.T, s stack, cut bool) {
 	for _, lease := range kept {
 		harness.Checkf(t, lease.Err(), "%s", lease.Name())
 		stranger, err := tryUntilAvailable(ctx, b, lease.Name())
-		if !errors.Is(err, mortise.ErrNotAcquired) {
-			t.Errorf("%s is held, and another's TryLock comes to %v, %v", lease.Name(), stranger, err)
-		}
+		harness.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired),
+			"%s is held, and another's TryLock comes to %v, %v", lease.Name(), stranger, err)
 	}
 
 	if cut {
@@ -205,7 +204,8 @@ func tryUntilAvailable(ctx context.Context, locks *mortise.Client, name string) 
 	return until(ctx, func() (*mortise.Lease, error) { return locks.TryLock(ctx, name) })
 }
 
-func lockUntilAvailable(ctx context.Context, locks *mortise.Client, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+func lockUntilAvailable(ctx context.Context, locks *mortise.Client, name string,
+	opts ...mortise.Option) (*mortise.Lease, error) {
 	return until(ctx, func() (*mortise.Lease, error) { return locks.Lock(ctx, name, opts...) })
 }
 
@@ -283,9 +283,9 @@ func TestAReplicaThatHasStopped(t *testing.T) {
 			began := time.Now()
 			_, err := a.Lock(ctx, "1", mortise.WithReplicas(1, wait))
 			took := time.Since(began)
-			if !errors.Is(err, mortise.ErrNotReplicated) || !strings.Contains(fmt.Sprint(err), "0 of 1 replicas") {
-				t.Errorf("after %v: %v", took, err)
-			}
+			harness.ErrorIf(t, !errors.Is(err, mortise.ErrNotReplicated) ||
+				!strings.Contains(fmt.Sprint(err), "0 of 1 replicas"),
+				"after %v: %v", took, err)
 			harness.ErrorIf(t, took < wait, "after %v, want %v", took, wait)
 			lease, err := b.TryLock(ctx, "1")
 			if err != nil {
@@ -334,13 +334,9 @@ func TestWaitGoesOutWithTheScript(t *testing.T) {
 		locks := ready(t, s.open(t, server(p.Addr())))
 		ctx := within(t, patience)
 		lease := harness.Must(locks.Lock(ctx, "1", replicated))(t)
-		if p.pairs.Load() != 1 {
-			t.Errorf("%d scripts with WAIT behind them, want 1", p.pairs.Load())
-		}
+		harness.ErrorIf(t, p.pairs.Load() != 1, "%d scripts with WAIT behind them, want 1", p.pairs.Load())
 		harness.Check(t, harness.Err(locks.Lock(lease.Context(), "1", replicated)))
-		if p.pairs.Load() != 2 {
-			t.Errorf("%d scripts with WAIT behind them, want 2", p.pairs.Load())
-		}
+		harness.ErrorIf(t, p.pairs.Load() != 2, "%d scripts with WAIT behind them, want 2", p.pairs.Load())
 	})
 }
 

@@ -103,10 +103,7 @@ func (s site) as(user, password string) site {
 // each runs a test on every stack.
 func each(t *testing.T, f func(t *testing.T, s stack)) {
 	for _, s := range stacks {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, s)
-		})
+		harness.Beside(t, s.name, func(t *testing.T) { f(t, s) })
 	}
 }
 
@@ -169,9 +166,8 @@ func ended(t *testing.T, what string, done <-chan error) {
 // gives unlocks a lease, where the deployment changes.
 func gives(t *testing.T, ctx context.Context, lease *mortise.Lease) {
 	t.Helper()
-	if err := lease.Unlock(ctx); err != nil && !unavailable(err) {
-		t.Errorf("%s: %v", lease.Name(), err)
-	}
+	err := lease.Unlock(ctx)
+	harness.ErrorIf(t, err != nil && !unavailable(err), "%s: %v", lease.Name(), err)
 }
 
 // unavailable tells of errors that a deployment which changes may cause, and nothing else.

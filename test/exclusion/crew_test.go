@@ -60,6 +60,13 @@ func (c *crew) hang(p int) *harness.Entry {
 	return e
 }
 
+// told waits until a visit has asked once more, and was told of its end: its process may have been
+// stopped just after it asked.
+func told(c *crew, e *harness.Entry) {
+	c.t.Helper()
+	c.Await("the holder is told", func() bool { return e.Told.Load() != 0 })
+}
+
 // kill is SIGKILL, and waits until the process is gone.
 func (c *crew) kill(p int) {
 	c.t.Helper()
@@ -125,7 +132,5 @@ func (c *crew) judge() harness.Verdict {
 // fails fails the test if the verdict is bad, or not ok.
 func (c *crew) fails(v harness.Verdict, ok bool) {
 	c.t.Helper()
-	if v.Bad() || !ok {
-		c.t.Errorf("%v\n%s", v, v.Why())
-	}
+	harness.ErrorIf(c.t, v.Bad() || !ok, "%v\n%s", v, v.Why())
 }

@@ -41,11 +41,11 @@ func TestExclusionHoldsWhileProcessesDieAndRedisStandsStill(t *testing.T) {
 // The same for the other kinds, side by side.
 func TestExclusionOfTheOtherKinds(t *testing.T) {
 	for _, what := range []string{"fair", "rw", "counting semaphore", "semaphore"} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, what, func(t *testing.T) {
 			c := newCrew(t, workerConfig{Workload: "crowd", What: what, Watchdog: time.Second, Overstay: 400})
-			c.rules.Slack = int64(slack + 2*time.Second) // two run at a time; and a dead waiter at the head of a queue has a second
-			victim := 4                                  // goroutines in the process that is killed
+			// Two run at a time; and a dead waiter at the head of a queue has a second.
+			c.rules.Slack = int64(slack + 2*time.Second)
+			victim := 4 // goroutines in the process that is killed
 			if what == "counting semaphore" {
 				victim = 2 // whose permits are gone for good
 			}
@@ -107,7 +107,8 @@ func (c *crew) left(v harness.Verdict) {
 		})
 	default:
 		c.Await("the lock's keys are gone", func() bool {
-			return !slices.ContainsFunc(c.server.Must("KEYS", "*"+key+"*").([]any), func(k any) bool { return !strings.HasPrefix(k.(string), "redisson_lock_token:") })
+			return !slices.ContainsFunc(c.server.Must("KEYS", "*"+key+"*").([]any),
+				func(k any) bool { return !strings.HasPrefix(k.(string), "redisson_lock_token:") })
 		})
 	}
 }
@@ -154,13 +155,14 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	loser := c.hang(2)
 	c.pauseRedis(2 * lease)
 	if owned { // by the clock, whenever it got to run
-		c.Await("it is told", func() bool { return loser.Told.Load() != 0 })
+		told(c, loser)
 	}
 	c.LetGo(2)
 	c.progress("Redis was paused for more than a lease", lease+time.Duration(c.rules.Slack)+patience)
-	if h := loser.Read(0); owned && (!h.Lost || h.Last >= c.Faults[2].To) {
-		t.Errorf("whoever was inside when Redis was paused for %v with a lease of %v should not have been any more by then: %v, told at %s", 2*lease, lease, h, harness.Stamp(h.Told))
-	}
+	h = loser.Read(0)
+	harness.ErrorIf(t, owned && (!h.Lost || h.Last >= c.Faults[2].To),
+		"the holder while Redis was paused for %v with a lease of %v should not be one any more: %v, told at %s",
+		2*lease, lease, h, harness.Stamp(h.Told))
 
 	// A holder's process stands still for more than its lease.
 	c.run(part(78))
@@ -173,20 +175,19 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	}
 	c.thaw(3)
 	if owned {
-		// Not before it has asked once more: it may have been stopped just after it did.
-		c.Await("it is told", func() bool { return frozen.Told.Load() != 0 })
+		told(c, frozen)
 	}
 	c.LetGo(3)
 	c.Await("it leaves", frozen.Left)
-	if h := frozen.Read(0); owned && (!h.Lost || h.Last > stopped) {
-		t.Errorf("whoever was stopped while inside believed that it still was: %v", h)
-	}
+	h = frozen.Read(0)
+	harness.ErrorIf(t, owned && (!h.Lost || h.Last > stopped), "the holder that was stopped believed in its lock: %v", h)
 	c.progress("the process went on", lease+time.Duration(c.rules.Slack)+patience)
 
 	c.run(part(100))
 	c.Finish()
 	v := c.judge()
-	t.Logf("%v in %v; 1 kill, 2 pauses of Redis, 1 of a process; %d failed Locks", v, time.Duration(harness.Now()-began).Round(time.Millisecond), c.failures())
+	t.Logf("%v in %v; 1 kill, 2 pauses of Redis, 1 of a process; %d failed Locks", v,
+		time.Duration(harness.Now()-began).Round(time.Millisecond), c.failures())
 	c.fails(v, true)
 	inside := 0 // of the killed process, and not told that they had lost it
 	for _, h := range c.Book.All() {
@@ -195,9 +196,9 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 		}
 		harness.ErrorIf(t, h.End == harness.Open && h.Process != 0, "never left: %v", h)
 	}
-	if most := max(1, c.config.Size); v.Dead < 1 || inside > most && c.config.What != "rw" {
-		t.Errorf("%d dead holders, want the one that was killed, and others of its process if there was room", v.Dead)
-	}
+	most := max(1, c.config.Size)
+	harness.ErrorIf(t, v.Dead < 1 || inside > most && c.config.What != "rw",
+		"%d dead holders, want the one that was killed, and others of its process if there was room", v.Dead)
 	return v
 }
 
@@ -251,10 +252,7 @@ func TestNoWaiterSleepsThroughARelease(t *testing.T) {
 // eachPair runs a test in which a process on one client library fails, and one on the other waits.
 func eachPair(t *testing.T, fails string, test func(t *testing.T, failing, waiting string)) {
 	for _, pair := range [][2]string{{harness.GoRedis, harness.Rueidis}, {harness.Rueidis, harness.GoRedis}} {
-		t.Run(pair[0]+" "+fails+", "+pair[1]+" waits", func(t *testing.T) {
-			t.Parallel()
-			test(t, pair[0], pair[1])
-		})
+		harness.Beside(t, pair[0]+" "+fails+", "+pair[1]+" waits", func(t *testing.T) { test(t, pair[0], pair[1]) })
 	}
 }
 
@@ -277,7 +275,8 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 	eachPair(t, "dies", func(t *testing.T, failing, waiting string) {
 		c := newCrew(t, workerConfig{Workload: "crowd", Watchdog: lease})
 		holder, waiter, first := c.holds(failing, waiting)
-		harness.Await(t, lease+patience, "the lease is renewed", func() bool { return first.Renewed.Load() > first.First.Load() })
+		harness.Await(t, lease+patience, "the lease is renewed",
+			func() bool { return first.Renewed.Load() > first.First.Load() })
 
 		c.kill(holder)
 		asked := harness.Now()
@@ -289,14 +288,16 @@ func TestTheLockOfAKilledProcessPassesToAnotherWhenItsLeaseEndsAndNotBefore(t *t
 		next := c.hang(waiter)
 		a, b := first.Read(0), next.Read(0)
 		const tick = int64(2 * time.Millisecond) // the server counts in milliseconds
-		const told = int64(2 * time.Second)      // when it was sent is reckoned from when the observer was told
-		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; the waiter was in at %s, %v after the lease's end",
-			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First), time.Duration(b.First-asked-left))
-		harness.ErrorIf(t, a.End != harness.Open || a.Last > c.Faults[0].To,
-			"the killed holder should be dead: %v", a)
+		const reckoned = int64(2 * time.Second)  // when it was sent is reckoned from when the observer was told
+		t.Logf("killed at %s, the lease had %v left; the last renewal was sent at %s; "+
+			"the waiter was in at %s, %v after the lease's end",
+			harness.Stamp(c.Faults[0].From), time.Duration(left), harness.Stamp(a.Renewed), harness.Stamp(b.First),
+			time.Duration(b.First-asked-left))
+		harness.ErrorIf(t, a.End != harness.Open || a.Last > c.Faults[0].To, "the killed holder should be dead: %v", a)
 		harness.ErrorIf(t, b.Begun > c.Faults[0].From, "the waiter should have waited since before the kill: %v", b)
-		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-told {
-			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left), harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
+		if b.First < asked+left-tick || b.First < a.Renewed+int64(lease)-reckoned {
+			t.Errorf("it passed before the lease was over: %v was left at %s, renewed at %s for %v; %v", time.Duration(left),
+				harness.Stamp(asked), harness.Stamp(a.Renewed), lease, b)
 		}
 		late := b.First - answered - left
 		harness.ErrorIf(t, late > int64(slack), "it passed %v after the lease was over", time.Duration(late))
@@ -319,12 +320,12 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		harness.FatalIf(t, a.Told != 0 || a.Last > stopped, "the process was not stopped: %v", a)
 		before, went := first.Wrote.Load(), harness.Now()
 		c.thaw(holder)
-		// Not before it has asked once more: it may have been stopped just after it did.
-		c.Await("the holder is told", func() bool { return first.Told.Load() != 0 })
+		told(c, first)
 		c.LetGo(holder)
 		c.Await("the holder leaves", first.Left)
 		a, b := first.Read(0), next.Read(0)
-		t.Logf("stopped at %s, the other in at %s; went on at %s, told at %s", harness.Stamp(stopped), harness.Stamp(b.First), harness.Stamp(went), harness.Stamp(a.Told))
+		t.Logf("stopped at %s, the other in at %s; went on at %s, told at %s", harness.Stamp(stopped),
+			harness.Stamp(b.First), harness.Stamp(went), harness.Stamp(a.Told))
 		// A claim after it was stopped would be an Err that said nil.
 		if a.Last > stopped || !a.Lost || a.Told == 0 {
 			t.Errorf("the first Err after the stop should be ErrLost: %v, lost=%v told at %s", a, a.Lost, harness.Stamp(a.Told))
@@ -332,9 +333,10 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 		harness.ErrorIf(t, a.Token == 0 || a.Token >= b.Token,
 			"the stopped holder's token should be older: %d and %d", a.Token, b.Token)
 		// Its write is refused, which it made without a look at that.
-		if before != harness.Taken || first.Wrote.Load() != harness.Refused || next.Wrote.Load() != harness.Taken {
-			t.Errorf("writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before, first.Wrote.Load(), next.Wrote.Load())
-		}
+		harness.ErrorIf(t, before != harness.Taken || first.Wrote.Load() != harness.Refused ||
+			next.Wrote.Load() != harness.Taken,
+			"writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before,
+			first.Wrote.Load(), next.Wrote.Load())
 		// And its Unlock touched no lock.
 		harness.ErrorIf(t, a.End != harness.NotHeld, "its Unlock should be ErrNotHeld: %v", a)
 		c.Await("the new holder holds on", func() bool { return next.Last.Load() > a.Freed })

@@ -8,15 +8,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-var fairFor = flag.Duration("fairness.time", 500*time.Millisecond, "how long TestFairness measures, for each client and number of waiters")
+var fairFor = flag.Duration("fairness.time", 500*time.Millisecond,
+	"how long TestFairness measures, for each client and number of waiters")
 
 const (
 	fairProcesses = 8
@@ -24,27 +23,10 @@ const (
 )
 
 // sent counts the commands that clients have sent: those that no script of ours runs.
-func (c *crew) sent() (n int64) {
+func (c *crew) sent() int64 {
 	c.t.Helper()
-	for line := range strings.Lines(c.server.Must("INFO", "commandstats").(string)) {
-		name, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")
-		if !ok || !slices.Contains([]string{"evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe", "ping", "script|load", "client|tracking"}, name) {
-			continue
-		}
-		calls, _, _ := strings.Cut(rest, ",")
-		n += harness.Must(strconv.ParseInt(calls, 10, 64))(c.t)
-	}
-	return n
-}
-
-// jain is Jain's index of fairness: 1 where all have as much, 1/n where one has all.
-func jain(x []float64) float64 {
-	var sum, squares float64
-	for _, v := range x {
-		sum += v
-		squares += v * v
-	}
-	return sum * sum / (float64(len(x)) * squares)
+	return c.server.Calls("evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe", "ping",
+		"script|load", "client|tracking")
 }
 
 // usual is for each waiter the reciprocal of how many acquisitions there usually were from one
@@ -69,17 +51,6 @@ func usual(order []harness.Visit) (shares []float64) {
 		shares = append(shares, share)
 	}
 	return shares
-}
-
-// meanAndP99 are of waits, in any order.
-func meanAndP99(waits []time.Duration) (mean, p99 time.Duration) {
-	waits = slices.Clone(waits)
-	slices.Sort(waits)
-	var sum time.Duration
-	for _, w := range waits {
-		sum += w
-	}
-	return sum / time.Duration(len(waits)), waits[int(math.Ceil(0.99*float64(len(waits))))-1]
 }
 
 // fairness is what a run came to.
@@ -115,7 +86,8 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 	}
 	entries := c.Book.Count
 	start := entries()
-	harness.Await(t, time.Minute, "all have begun to take turns", func() bool { return entries() >= start+int64(2*waiters) })
+	harness.Await(t, time.Minute, "all have begun to take turns",
+		func() bool { return entries() >= start+int64(2*waiters) })
 	// count counts commands and acquisitions at one time: with none, or few, between.
 	count := func() (commands, acquired int64) {
 		closest := int64(math.MaxInt64)
@@ -170,7 +142,8 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 	c.Finish()
 	c.fails(c.judge(), true)
 
-	f := fairness{waiters: waiters, took: time.Duration(to - from), acquisitions: int(j - i), commands: float64(after-before) / float64(j-i), stall: stall, stalled: stalled}
+	f := fairness{waiters: waiters, took: time.Duration(to - from), acquisitions: int(j - i),
+		commands: float64(after-before) / float64(j-i), stall: stall, stalled: stalled}
 	var order []harness.Visit
 	var waits []time.Duration
 	for k := i; k < j; k++ {
@@ -186,10 +159,10 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 		f.least, f.most = min(f.least, n), max(f.most, n)
 		each = append(each, float64(n))
 	}
-	f.jain = jain(each)
+	f.jain = harness.Jain(each)
 	slices.SortFunc(order, func(a, b harness.Visit) int { return cmp.Compare(a.First, b.First) })
-	f.usual = jain(usual(order))
-	f.mean, f.p99 = meanAndP99(waits)
+	f.usual = harness.Jain(usual(order))
+	f.mean, f.p99 = time.Duration(harness.Mean(waits)), time.Duration(harness.Quantile(waits, 0.99))
 	return f
 }
 
@@ -221,8 +194,8 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		x    []float64
 		want float64
 	}{{[]float64{3, 3, 3, 3}, 1}, {[]float64{8, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
-		got := jain(tt.x)
-		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "jain(%v) = %v, want %v", tt.x, got, tt.want)
+		got := harness.Jain(tt.x)
+		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "harness.Jain(%v) = %v, want %v", tt.x, got, tt.want)
 	}
 	// Four in turn, one of which missed a hundred turns; and one that comes after each of the others.
 	var fair, favours []harness.Visit
@@ -232,15 +205,15 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		}
 		favours = append(favours, harness.Visit{Who: 1 + n%3}, harness.Visit{Who: 0})
 	}
-	if a, b := jain(usual(fair)), jain(usual(favours)); a < 0.98 || b > 0.9 {
+	if a, b := harness.Jain(usual(fair)), harness.Jain(usual(favours)); a < 0.98 || b > 0.9 {
 		t.Errorf("Jain's index of the usual shares is %v in turn, and %v with a favourite", a, b)
 	}
-	var waits []time.Duration
+	var waits []int
 	for i := range 200 {
-		waits = append(waits, time.Duration(200-i))
+		waits = append(waits, 200-i)
 	}
-	mean, p99 := meanAndP99(waits)
-	harness.ErrorIf(t, mean != 100 || p99 != 198, "mean %d, p99 %d; want 100 and 198", mean, p99)
+	mean, p99 := harness.Mean(waits), harness.Quantile(waits, 0.99)
+	harness.ErrorIf(t, mean != 100.5 || p99 != 198, "mean %v, p99 %v; want 100.5 and 198", mean, p99)
 }
 
 // stand starts a process whose one goroutine then stands in the queue as the n-th.
@@ -269,8 +242,7 @@ func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *te
 	const lease = time.Minute // the others do not wait for it, nor for a place to be given up
 	for _, client := range harness.Libraries {
 		for _, dead := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%s, %d in a row", client, dead), func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, fmt.Sprintf("%s, %d in a row", client, dead), func(t *testing.T) {
 				c := newCrew(t, workerConfig{Workload: "crowd", What: "fair", Watchdog: lease})
 				c.Book.Worker[0].Linger.Store(1)
 				holder := c.start(client, 1)
@@ -300,9 +272,8 @@ func TestKilledProcessesAtTheHeadOfTheQueueHoldTheOthersUpForASecondAtMost(t *te
 				held := time.Duration(next - free)
 				t.Logf("%v from the release to the next holder", held.Round(time.Millisecond))
 				harness.ErrorIf(t, held > lease/4, "the lock was free for %v", held)
-				if v := c.judge(); v.Overlaps() || v.Dead != 0 {
-					t.Errorf("%v\n%s", v, v.Why())
-				}
+				v := c.judge()
+				harness.ErrorIf(t, v.Overlaps() || v.Dead != 0, "%v\n%s", v, v.Why())
 			})
 		}
 	}
@@ -339,9 +310,8 @@ func TestAKilledProcessWithManyPlacesInTheQueueHoldsTheOthersUpOnce(t *testing.T
 			t.Logf("the lock was free for longer than 900ms %d times, %v together; %v at most", n, sum, worst)
 			// Once for all of its places, and not for each of the eight.
 			harness.ErrorIf(t, n > 4, "a killed process held the others up %d times, for %v", n, sum)
-			if v := c.judge(); v.Overlaps() {
-				t.Errorf("%v\n%s", v, v.Why())
-			}
+			v := c.judge()
+			harness.ErrorIf(t, v.Overlaps(), "%v\n%s", v, v.Why())
 		})
 	}
 }

@@ -52,7 +52,8 @@ func TestSelftestCatchesBrokenPlainLocks(t *testing.T) {
 	}{
 		{"release without owner check", workerConfig{Workload: "crowd", Watchdog: time.Second, Overstay: 20}, 4,
 			func(v harness.Verdict, _ bool) bool { return v.Overlaps() }},
-		{"wake before subscribe", workerConfig{Workload: "rounds", Watchdog: 10 * time.Second}, 1, // a waiter beside a free lock
+		{"wake before subscribe", workerConfig{Workload: "rounds", Watchdog: 10 * time.Second},
+			1, // a waiter beside a free lock
 			func(v harness.Verdict, free bool) bool { return len(v.Silences) > 0 && free && !v.Overlaps() }},
 		{"renewal after release", workerConfig{Workload: "crowd", Watchdog: 3 * time.Second}, 4, // a record without a holder
 			func(v harness.Verdict, free bool) bool {
@@ -82,10 +83,10 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 		{what: "counting semaphore", broken: "release that counts twice"},
 		{what: "counting semaphore", broken: "release that does not count", stuck: true},
 	} {
-		t.Run(tt.what+", "+tt.broken, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, tt.what+", "+tt.broken, func(t *testing.T) {
 			client := harness.Libraries[i%2]
-			c := newCrew(t, workerConfig{Workload: "crowd", What: tt.what, Watchdog: time.Second, Overstay: 4, Broken: tt.broken})
+			c := newCrew(t, workerConfig{Workload: "crowd", What: tt.what, Watchdog: time.Second, Overstay: 4,
+				Broken: tt.broken})
 			if tt.what == "fair" {
 				c.config.Overstay = 0
 			}
@@ -94,8 +95,7 @@ func TestSelftestCatchesBrokenLocksOfTheOtherKinds(t *testing.T) {
 			}
 			v, _ := c.selftest(client, 4)
 			harness.ErrorIf(t, !tt.stuck && !v.Overlaps(), "more holders at once than there may be were not noticed")
-			harness.ErrorIf(t, tt.stuck && (len(v.Silences) == 0 || v.Overlaps()),
-				"permits that are gone were not noticed")
+			harness.ErrorIf(t, tt.stuck && (len(v.Silences) == 0 || v.Overlaps()), "permits that are gone were not noticed")
 		})
 	}
 }

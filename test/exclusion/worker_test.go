@@ -4,7 +4,6 @@ package exclusion
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -56,49 +55,38 @@ type worker struct {
 	inside sync.Map        // owner's name and holder's entry, for renewals; by lock name
 }
 
+// here is the worker's process: what fails here ends it, and shows on standard error.
+var here harness.InWorker
+
 // open makes the worker's client and its lockers.
-func (w *worker) open() (below func(), err error) {
+func (w *worker) open() (below func()) {
 	b, below, err := harness.At(w.Addr).Open(w.Client)
-	if err != nil {
-		return nil, err
-	}
-	if b, err = broken(w.Broken, b); err != nil {
-		return below, err
-	}
-	w.client, err = mortise.New(b, mortise.WithWatchdogTimeout(w.Watchdog), mortise.WithObserver(mortise.Observer{
-		Renewed: func(e mortise.RenewedEvent) {
-			if v, ok := w.inside.Load(e.Name); ok {
-				v.(*harness.Entry).Renewed.Store(harness.Now() - int64(e.Took))
-			}
-		},
-	}))
-	if err != nil {
-		return below, err
-	}
+	harness.OK(here, err)
+	w.client = harness.Must(mortise.New(broken(w.Broken, b), mortise.WithWatchdogTimeout(w.Watchdog),
+		mortise.WithObserver(mortise.Observer{
+			Renewed: func(e mortise.RenewedEvent) {
+				if v, ok := w.inside.Load(e.Name); ok {
+					v.(*harness.Entry).Renewed.Store(harness.Now() - int64(e.Took))
+				}
+			},
+		})))(here)
 	var kind mortise.LockerOption
 	if w.What == "fair" {
 		kind = mortise.Fair()
 	}
-	if w.plain, err = w.client.Locker(kind); err != nil {
-		return below, err
-	}
-	w.fenced, err = w.client.Locker(kind, mortise.Fenced())
-	return below, errors.Join(err, w.client.Ping(context.Background()))
+	w.plain = harness.Locker(here, w.client, kind)
+	w.fenced = harness.Locker(here, w.client, kind, mortise.Fenced())
+	harness.OK(here, w.client.Ping(context.Background()))
+	return below
 }
 
 func work(config workerConfig) error {
 	w := &worker{workerConfig: config}
 	book, unmap, err := harness.Map[harness.Ledger](w.Ledger)
-	if err != nil {
-		return err
-	}
+	harness.OK(here, err)
 	defer unmap()
 	w.book = book
-	below, err := w.open()
-	if err != nil {
-		return err
-	}
-	defer below()
+	defer w.open()()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.ctx = ctx
@@ -212,7 +200,8 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 }
 
 // visitSide reads, or writes; of those that write, some go on as readers.
-func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, overstay bool, opts []mortise.Option) bool {
+func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, overstay bool,
+	opts []mortise.Option) bool {
 	read, write := w.client.RW().Read, w.client.RW().Write
 	side, shared := read, true
 	if rand.IntN(4) == 0 {
@@ -232,7 +221,8 @@ func (w *worker) visitSide(i int, name int64, key string, stay time.Duration, ov
 
 // downgrade locks read with a writer's lease, unlocks write, stays, and unlocks read. It
 // returns what write's Unlock did; what became of read is written down in an entry of its own.
-func (w *worker) downgrade(i int, name int64, key string, stay time.Duration, read mortise.Locker, writer *mortise.Lease, own int64) error {
+func (w *worker) downgrade(i int, name int64, key string, stay time.Duration, read mortise.Locker,
+	writer *mortise.Lease, own int64) error {
 	begun := harness.Now()
 	reader, err := read.Lock(writer.Context(), key, mortise.WithWait(time.Minute))
 	if err != nil {
@@ -257,7 +247,8 @@ func (w *worker) downgrade(i int, name int64, key string, stay time.Duration, re
 
 // shapes are what is fought for.
 var shapes = map[string]harness.Shape{
-	"": harness.Plain, "fair": harness.Fair, "rw": harness.ReadWrite, "counting semaphore": harness.Permits, "semaphore": harness.Permits,
+	"": harness.Plain, "fair": harness.Fair, "rw": harness.ReadWrite, "counting semaphore": harness.Permits,
+	"semaphore": harness.Permits,
 }
 
 func (w *worker) describe(e *harness.Entry, i int, name, begun int64, shared bool) {
@@ -269,7 +260,8 @@ func (w *worker) describe(e *harness.Entry, i int, name, begun int64, shared boo
 
 // enter takes what is fought for, stays inside, and leaves, and writes it all down. take
 // returns a fencing token if there is one, and how to leave.
-func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared bool, take func() (held, int64, leaving, error)) bool {
+func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared bool,
+	take func() (held, int64, leaving, error)) bool {
 	self := &w.book.Worker[w.Process]
 	begun := harness.Now() // a worker that is seen to wait has begun
 	self.Waiting.Add(1)
@@ -299,95 +291,61 @@ func (w *worker) enter(i int, name int64, stay time.Duration, overstay, shared b
 	return true
 }
 
-// stay is the critical section. It does nothing but write down that it is in there, and write to
-// the fenced store whether the lease is still held or not, as a holder would that was stopped
-// before it asked.
+// stay is the critical section.
 func (w *worker) stay(e *harness.Entry, index int64, lease held, stay time.Duration, overstay bool) {
-	var (
-		self  = &w.book.Worker[w.Process]
-		until = harness.Now() + int64(stay)
-	)
-	defer self.Lingering.CompareAndSwap(index+1, 0)
-	for {
-		at := harness.Now()
-		err := lease.Err()
-		w.book.Write(e)
-		if err == nil {
-			e.Claim(at)
-		} else if e.Told.Load() == 0 {
-			if e.Tell(at, err); !overstay {
-				return
-			}
+	until := harness.Now() + int64(stay)
+	pause := func(at int64) time.Duration {
+		if w.Workload == "turns" { // and ask once more then
+			return max(time.Duration(until-at), 100*time.Microsecond)
 		}
-		linger := self.Linger.Load() != 0 && w.ctx.Err() == nil
-		if linger {
-			self.Lingering.CompareAndSwap(0, index+1)
-		}
-		if at >= until && !linger {
-			return
-		}
-		if w.Workload == "turns" {
-			time.Sleep(max(time.Duration(until-at), 100*time.Microsecond)) // and ask once more then
-		} else {
-			time.Sleep(100 * time.Microsecond)
-		}
+		return 100 * time.Microsecond
 	}
+	w.book.Stay(w.Process, e, index, lease, harness.Stay{
+		Until: until, Overstay: overstay, Linger: true, Over: func() bool { return w.ctx.Err() != nil }, Pause: pause,
+	})
 }
 
-// brokenBackend wraps the sessions of a backend.
+// brokenBackend wraps the sessions of a backend with one that is wrong in one way.
 type brokenBackend struct {
 	backend.Backend
-	deaf    bool // the session itself hears of releases only
-	session func(backend.Store, backend.Handler) backend.Store
+	how string
+}
+
+// broken is b, or one that is wrong in one way.
+func broken(how string, b backend.Backend) backend.Backend {
+	if how == "" {
+		return b
+	}
+	return &brokenBackend{b, how}
 }
 
 func (b *brokenBackend) Open(h backend.Handler) (backend.Store, error) {
 	heard := h
-	if b.deaf {
-		heard = deaf{h}
+	if b.how == "wake before subscribe" {
+		heard = deaf{h} // the session itself hears of releases only
 	}
 	x, err := b.Backend.Open(heard)
 	if err != nil {
 		return nil, err
 	}
-	return b.session(x, h), nil
-}
-
-// sessions are the locks that are wrong in one way, by what is wrong with them.
-var sessions = map[string]func(backend.Store, backend.Handler) backend.Store{
-	"release without owner check": func(x backend.Store, _ backend.Handler) backend.Store {
-		return releasesAnybodys{everything{x}}
-	},
-	"grant in vain": func(x backend.Store, _ backend.Handler) backend.Store {
-		return &grantsInVain{everything: everything{x}}
-	},
-	"downgrade that frees": func(x backend.Store, _ backend.Handler) backend.Store {
-		return dropsReaders{everything{x}}
-	},
-	"release that counts twice": func(x backend.Store, _ backend.Handler) backend.Store {
-		return &miscounts{everything: everything{x}, times: 2}
-	},
-	"release that does not count": func(x backend.Store, _ backend.Handler) backend.Store {
-		return &miscounts{everything: everything{x}, times: 0}
-	},
-	"wake before subscribe": func(x backend.Store, h backend.Handler) backend.Store {
-		return &wakesEarly{Store: bare{x}, handler: h}
-	},
-	"renewal after release": func(x backend.Store, _ backend.Handler) backend.Store {
-		return &renewsOn{Store: bare{x}, lease: map[string]time.Duration{}}
-	},
-}
-
-// broken makes a lock that is wrong in one way.
-func broken(how string, b backend.Backend) (backend.Backend, error) {
-	session := sessions[how]
-	switch {
-	case how == "":
-		return b, nil
-	case session == nil:
-		return nil, fmt.Errorf("no lock is broken like %q", how)
+	all, plain := everything{x}, bare{x}
+	switch b.how {
+	case "release without owner check":
+		return releasesAnybodys{all}, nil
+	case "grant in vain":
+		return &grantsInVain{everything: all}, nil
+	case "downgrade that frees":
+		return dropsReaders{all}, nil
+	case "release that counts twice":
+		return &miscounts{everything: all, times: 2}, nil
+	case "release that does not count":
+		return &miscounts{everything: all, times: 0}, nil
+	case "wake before subscribe":
+		return &wakesEarly{Store: plain, handler: h}, nil
+	case "renewal after release":
+		return &renewsOn{Store: plain, lease: map[string]time.Duration{}}, nil
 	}
-	return &brokenBackend{b, how == "wake before subscribe", session}, nil
+	return nil, fmt.Errorf("no lock is broken like %q", b.how)
 }
 
 // everything is a session with all kinds of locks and counts, which go from one owner to the next by the methods of a
@@ -610,7 +568,8 @@ func (x *renewsOn) Release(ctx context.Context, r backend.ReleaseRequest) (backe
 	}
 	renew := func() bool {
 		reply, err := x.Store.Acquire(ctx, backend.AcquireRequest{Name: r.Name, Owner: r.Owner, Lease: lease})
-		x.Store.Renew(ctx, []backend.RenewRequest{{Name: r.Name, Owner: r.Owner, Lease: lease}}, make([]backend.RenewResult, 1))
+		x.Store.Renew(ctx, []backend.RenewRequest{{Name: r.Name, Owner: r.Owner, Lease: lease}},
+			make([]backend.RenewResult, 1))
 		return err == nil && reply.Granted
 	}
 	go func() {

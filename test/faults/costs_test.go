@@ -29,7 +29,8 @@ func work(c redistest.Command) bool {
 }
 
 // counted is a server, a proxy that counts, and a client behind it.
-func counted(t *testing.T, s stack, c config, opts ...mortise.ClientOption) (*redistest.Server, *redistest.Proxy, *mortise.Client) {
+func counted(t *testing.T, s stack, c config, opts ...mortise.ClientOption) (*redistest.Server, *redistest.Proxy,
+	*mortise.Client) {
 	srv := redistest.Start(t)
 	p := redistest.NewProxy(t, srv.Addr())
 	return srv, p, s.client(t, p.Addr(), c, opts...)
@@ -45,29 +46,16 @@ func costs(t *testing.T, p *redistest.Proxy, what string, n int, f func()) {
 	}
 }
 
-func TestCost_LockUnlockReentryAndTryLock(t *testing.T) {
+func TestCost_TryLockOfAHeldLock(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, p, c := counted(t, s, config{})
 		ctx := within(t, patience)
-		var l, inner *mortise.Lease
-		for range 3 {
-			costs(t, p, "Lock", 1, func() { l = lock(t, c, ctx, "n") })
-			costs(t, p, "re-entry", 1, func() { inner = lock(t, c, l.Context(), "n") })
-			costs(t, p, "inner Unlock", 1, func() { unlock(t, inner) })
-			costs(t, p, "TryLock of what this client holds", 0, func() {
-				_, err := c.TryLock(ctx, "n")
-				check(t, err, mortise.ErrNotAcquired)
-			})
-			costs(t, p, "Unlock", 1, func() { unlock(t, l) })
-		}
-
 		foreign(t, srv, "n", ample)
 		try := func() {
 			_, err := c.TryLock(ctx, "n")
 			check(t, err, mortise.ErrNotAcquired)
 			var e *mortise.Error
-			harness.ErrorIf(t, !errors.As(err, &e) || e.Remaining <= 0 || e.Remaining > ample,
-				"remaining %v", e.Remaining)
+			harness.ErrorIf(t, !errors.As(err, &e) || e.Remaining <= 0 || e.Remaining > ample, "remaining %v", e.Remaining)
 		}
 		first, ten := 1, 10
 		if s.cached { // it asks once more, over the connection that is told when it is free
@@ -91,27 +79,19 @@ func TestCost_LockUnlockReentryAndTryLock(t *testing.T) {
 	})
 }
 
-func TestCost_AHandoffBetweenGoroutinesOfOneProcessIsTwoCommandsAtMost(t *testing.T) {
-	consul7523(t, "handoff", []int{2})
-}
-
 // consul #7523: every release woke every waiter, and each sent a request.
-func TestConsul7523_CommandsOfAHandoffDoNotGrowWithWaiters(t *testing.T) {
-	consul7523(t, "n", []int{2, 10, 200})
-}
-
-func consul7523(t *testing.T, name string, sizes []int) {
+func TestConsul7523_CommandsOfAHandoffAreTwoAtMostWhateverTheNumberOfWaiters(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		_, p, c := counted(t, s, config{Pool: 4})
 		ctx := within(t, patience)
-		for _, waiters := range sizes {
-			l := lock(t, c, ctx, name)
+		for _, waiters := range []int{2, 10, 200} {
+			l := lock(t, c, ctx, "n")
 			var in atomic.Int32
 			handed := make(chan *mortise.Lease)
 			for range waiters {
 				go func() {
 					in.Add(1)
-					l, err := c.Lock(ctx, name)
+					l, err := c.Lock(ctx, "n")
 					if err != nil {
 						t.Error(err)
 						l = nil
@@ -146,11 +126,8 @@ func TestCost_RenewingManyLeasesIsOneCommandFor256(t *testing.T) {
 		_, p, c := counted(t, s, config{}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
 			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
 		}))
-		leases := make([]*mortise.Lease, m)
 		begun := time.Now()
-		workers(m, func(i int) {
-			leases[i], _ = c.Lock(context.Background(), fmt.Sprint("n", i))
-		})
+		leases := takes(t, context.Background(), c, m, named("n"))
 		spread := time.Since(begun)
 		p.Reset()
 		await(t, 2*watchdog, "each was renewed", func() bool { return renewed.Load() >= periods*m })
@@ -164,7 +141,7 @@ func TestCost_RenewingManyLeasesIsOneCommandFor256(t *testing.T) {
 			want += (periods + 1) * ((m + script - 1) / script) // and each is asked after once, within half a second
 		}
 		harness.ErrorIf(t, n > want, "%d commands for %d renewals of %d leases, want %d", n, periods, m, want)
-		workers(m, func(i int) { leases[i].Unlock(context.Background()) })
+		releases(leases)
 	})
 }
 
@@ -231,42 +208,50 @@ const (
 var operations = []operation{
 	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
 		prepare: lockAndUnlock(mortise.LockerOption{})},
-	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
-		return func() error { return ended(b.Lock(context.Background(), "n")) }
-	}},
+	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 9}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			return func() error { return ended(b.Lock(context.Background(), "n")) }
+		}},
 	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
 		prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
 	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 25}, {2, 9}, {2, 9}, {0, 13}},
 		prepare: lockAndUnlock(mortise.Fenced())},
 	{name: "fair: Lock, Unlock", want: [4]cost{{2, 46}, {2, 24}, {2, 24}, {0, 16}},
 		prepare: lockAndUnlock(mortise.Fair())},
-	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}}, prepare: func(t *testing.T, b *setup) func() error {
-		read := b.RW().Read
-		return func() error { return ended(read.Lock(t.Context(), "n")) }
-	}},
-	{name: "write: Lock, Unlock", want: [4]cost{{2, 35}, {2, 17}, {2, 17}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
-		write := b.RW().Write
-		return func() error { return ended(write.Lock(t.Context(), "n")) }
-	}},
-	{name: "TryLock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}}, prepare: func(t *testing.T, b *setup) func() error {
-		return func() error { return ended(b.TryLock(t.Context(), "n")) }
-	}},
-	{name: "TryLock, held by another client", want: [4]cost{{1, 15}, {0, 7}, {1, 8}, {0, 11}}, prepare: func(t *testing.T, b *setup) func() error {
-		held(t, b.other, "n")
-		return refused(t, b)
-	}},
-	{name: "TryLock, held by this client", want: [4]cost{{0, 6}, {0, 6}, {0, 6}, {0, 6}}, prepare: func(t *testing.T, b *setup) func() error {
-		held(t, b.Client, "n")
-		return refused(t, b)
-	}},
-	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 30}, {2, 14}, {2, 14}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
-		ctx := held(t, b.Client, "n").Context()
-		return func() error { return ended(b.Lock(ctx, "n")) }
-	}},
-	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 136}, {2, 115}, {2, 115}, {0, 89}}, prepare: func(t *testing.T, b *setup) func() error {
-		parts := mortise.Parts(b.Client, "a", "b", "c")
-		return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
-	}},
+	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			read := b.RW().Read
+			return func() error { return ended(read.Lock(t.Context(), "n")) }
+		}},
+	{name: "write: Lock, Unlock", want: [4]cost{{2, 35}, {2, 17}, {2, 17}, {0, 13}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			write := b.RW().Write
+			return func() error { return ended(write.Lock(t.Context(), "n")) }
+		}},
+	{name: "TryLock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			return func() error { return ended(b.TryLock(t.Context(), "n")) }
+		}},
+	{name: "TryLock, held by another client", want: [4]cost{{1, 15}, {0, 7}, {1, 8}, {0, 11}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			held(t, b.other, "n")
+			return refused(t, b)
+		}},
+	{name: "TryLock, held by this client", want: [4]cost{{0, 6}, {0, 6}, {0, 6}, {0, 6}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			held(t, b.Client, "n")
+			return refused(t, b)
+		}},
+	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 30}, {2, 14}, {2, 14}, {0, 9}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			ctx := held(t, b.Client, "n").Context()
+			return func() error { return ended(b.Lock(ctx, "n")) }
+		}},
+	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 136}, {2, 115}, {2, 115}, {0, 89}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			parts := mortise.Parts(b.Client, "a", "b", "c")
+			return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
+		}},
 	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 29}, {2, 29}, {0, 26}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			s := b.CountingSemaphore("n")
@@ -291,43 +276,45 @@ var operations = []operation{
 			}
 		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
-	{name: "local handoff", want: [4]cost{{0.5, 18}, {0.5, 13}, {0.5, 13}, {0, 14}}, prepare: func(t *testing.T, b *setup) func() error {
-		lease := held(t, b.Client, "n")
-		ask, granted := make(chan struct{}), make(chan result)
-		t.Cleanup(func() { close(ask); lease.Unlock(context.Background()) })
-		go func() {
-			for range ask {
-				l, err := b.Lock(t.Context(), "n")
-				granted <- result{lease: l, err: err}
+	{name: "local handoff", want: [4]cost{{0.5, 18}, {0.5, 13}, {0.5, 13}, {0, 14}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			lease := held(t, b.Client, "n")
+			ask, granted := make(chan struct{}), make(chan result)
+			t.Cleanup(func() { close(ask); lease.Unlock(context.Background()) })
+			go func() {
+				for range ask {
+					l, err := b.Lock(t.Context(), "n")
+					granted <- result{lease: l, err: err}
+				}
+			}()
+			return func() error {
+				ask <- struct{}{}
+				select {
+				case <-b.waiting:
+				case r := <-granted:
+					return fmt.Errorf("Lock of a held lock returned at once: %v", r.err)
+				}
+				if err := lease.Unlock(t.Context()); err != nil {
+					return err
+				}
+				r := <-granted
+				lease = r.lease
+				return r.err
 			}
-		}()
-		return func() error {
-			ask <- struct{}{}
-			select {
-			case <-b.waiting:
-			case r := <-granted:
-				return fmt.Errorf("Lock of a held lock returned at once: %v", r.err)
+		}},
+	{name: fmt.Sprintf("renewal of %d leases", renewals), repeated: 1, leases: renewals, watchdog: watchdogOfRenewals,
+		want: [4]cost{{1, 5}, {4, 3}, {1, 3}, {0, 1}}, prepare: func(t *testing.T, b *setup) func() error {
+			takeTogether(t, b.Client, watchdogOfRenewals/48/2)
+			ctx := within(t, patience)
+			return func() error {
+				select {
+				case <-b.renewed:
+					return nil
+				case <-ctx.Done():
+					return errors.New("not all leases were renewed")
+				}
 			}
-			if err := lease.Unlock(t.Context()); err != nil {
-				return err
-			}
-			r := <-granted
-			lease = r.lease
-			return r.err
-		}
-	}},
-	{name: fmt.Sprintf("renewal of %d leases", renewals), repeated: 1, leases: renewals, watchdog: watchdogOfRenewals, want: [4]cost{{1, 5}, {4, 3}, {1, 3}, {0, 1}}, prepare: func(t *testing.T, b *setup) func() error {
-		takeTogether(t, b.Client, watchdogOfRenewals/48/2)
-		ctx := within(t, patience)
-		return func() error {
-			select {
-			case <-b.renewed:
-				return nil
-			case <-ctx.Done():
-				return errors.New("not all leases were renewed")
-			}
-		}
-	}},
+		}},
 }
 
 func lockAndUnlock(k mortise.LockerOption, opts ...mortise.Option) func(*testing.T, *setup) func() error {
@@ -357,23 +344,13 @@ func held(t *testing.T, c *mortise.Client, name string) *mortise.Lease {
 func takeTogether(t *testing.T, c *mortise.Client, within time.Duration) {
 	t.Helper()
 	for range 100 {
-		var leases [renewals]*mortise.Lease
 		begun := time.Now()
-		workers(renewals, func(i int) {
-			var err error
-			if leases[i], err = c.Lock(t.Context(), fmt.Sprint("n", i)); err != nil {
-				t.Error(err)
-			}
-		})
-		took := time.Since(begun)
-		unlockAll := func() {
-			workers(renewals, func(i int) { leases[i].Unlock(context.Background()) })
-		}
-		if took < within || t.Failed() {
-			t.Cleanup(unlockAll)
+		leases := takes(t, t.Context(), c, renewals, named("n"))
+		if time.Since(begun) < within {
+			t.Cleanup(func() { releases(leases) })
 			return
 		}
-		unlockAll()
+		releases(leases)
 	}
 	t.Fatalf("%d leases were not taken within %v, in a hundred tries", renewals, within)
 }
@@ -403,7 +380,8 @@ func TestCost_OfEachOperation(t *testing.T) {
 				got := o.measure(t, s, o.want[i])
 				if got != o.want[i] {
 					t.Errorf("%s, %s: %v commands and %d allocations, want %v and %d; if the change is meant, higher or lower, "+
-						"write the new figures into costs_test.go, and the reason into the commit message", s.name, o.name, got.commands, got.allocs, o.want[i].commands, o.want[i].allocs)
+						"write the new figures into costs_test.go, and the reason into the commit message", s.name, o.name,
+						got.commands, got.allocs, o.want[i].commands, o.want[i].allocs)
 				}
 			})
 		}
@@ -412,7 +390,8 @@ func TestCost_OfEachOperation(t *testing.T) {
 
 // withoutRace runs the test t, and it alone, in a test binary that is built without the race detector.
 func withoutRace(t *testing.T) {
-	out, err := exec.CommandContext(within(t, 5*time.Minute), "go", "test", "-race=false", "-count=1", "-v", "-run", "^"+t.Name()+"$", ".").CombinedOutput()
+	out, err := exec.CommandContext(within(t, 5*time.Minute), "go", "test", "-race=false", "-count=1", "-v", "-run", "^"+
+		t.Name()+"$", ".").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\n--- PASS: "+t.Name()) {
 		var said strings.Builder
 		for line := range strings.Lines(string(out)) {
@@ -488,19 +467,20 @@ func (o operation) start(t *testing.T, s stack, counting bool) (f func() error, 
 	b := &setup{waiting: make(chan struct{}, 1), renewed: make(chan struct{}, 1)}
 	var mu sync.Mutex
 	count := 0
-	b.Client = open(addr, mortise.WithWatchdogTimeout(cmp.Or(o.watchdog, mortise.DefaultWatchdogTimeout)), mortise.WithObserver(mortise.Observer{
-		Waiting: func(mortise.WaitingEvent) { b.waiting <- struct{}{} },
-		Renewed: func(mortise.RenewedEvent) {
-			mu.Lock()
-			defer mu.Unlock()
-			if count++; count%renewals == 0 {
-				select {
-				case b.renewed <- struct{}{}:
-				default:
+	b.Client = open(addr, mortise.WithWatchdogTimeout(cmp.Or(o.watchdog, mortise.DefaultWatchdogTimeout)),
+		mortise.WithObserver(mortise.Observer{
+			Waiting: func(mortise.WaitingEvent) { b.waiting <- struct{}{} },
+			Renewed: func(mortise.RenewedEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				if count++; count%renewals == 0 {
+					select {
+					case b.renewed <- struct{}{}:
+					default:
+					}
 				}
-			}
-		},
-	}))
+			},
+		}))
 	b.other = open(srv.Addr())
 	return o.prepare(t, b), p
 }

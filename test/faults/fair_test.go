@@ -2,12 +2,8 @@ package faults_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,59 +15,7 @@ import (
 
 func fair(t testing.TB, c *mortise.Client) mortise.Locker {
 	t.Helper()
-	l := harness.Must(c.Locker(mortise.Fair()))(t)
-	return l
-}
-
-// The bound is four commands from one holder to the next: what is asked for is three
-// (to ask, to be granted, to release) and a fraction for listening.
-func TestCost_AFairHandoffIsFourCommandsAtMostWhateverTheNumberOfWaiters(t *testing.T) {
-	each(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		var per []float64
-		for _, waiters := range []int{8, 32, 128} {
-			const processes = 8
-			p := redistest.NewProxy(t, srv.Addr())
-			var lockers []mortise.Locker
-			for range processes {
-				lockers = append(lockers, fair(t, s.client(t, p.Addr(), config{})))
-			}
-			var inside atomic.Int32
-			turns := func(n int) {
-				var wg sync.WaitGroup
-				for i := range waiters {
-					wg.Go(func() {
-						for range n {
-							l, err := lockers[i%processes].Lock(context.Background(), "n", mortise.WithWait(time.Minute))
-							if err != nil {
-								t.Errorf("Lock: %v", err)
-								return
-							}
-							harness.ErrorIf(t, inside.Add(1) != 1, "two are inside")
-							time.Sleep(time.Millisecond) // it works
-							inside.Add(-1)
-							unlock(t, l)
-						}
-					})
-				}
-				wg.Wait()
-			}
-			turns(3)
-			p.Reset()
-			n := max(1024/waiters, 4)
-			start := time.Now()
-			turns(n)
-			took := time.Since(start)
-			each := float64(p.Count(work)) / float64(n*waiters)
-			t.Logf("%d waiters: %.2f commands for each handoff, %v: %d scripts, %d SUBSCRIBE, %d UNSUBSCRIBE", waiters, each, took/time.Duration(n*waiters),
-				p.Count(redistest.Named("EVALSHA", "EVAL")), p.Count(redistest.Named("SUBSCRIBE")), p.Count(redistest.Named("UNSUBSCRIBE")))
-			harness.ErrorIf(t, each > 4, "%d waiters: %.2f commands for each handoff", waiters, each)
-			per = append(per, each)
-		}
-		harness.ErrorIf(t, slices.Max(per)-slices.Min(per) > 0.5,
-			"the number of commands grows with the waiters: %.2f", per)
-		nothing(t, srv)
-	})
+	return harness.Locker(t, c, mortise.Fair())
 }
 
 // nothing awaits that no key is left but tokens.
@@ -116,7 +60,8 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		srv.Must("HSET", "n", "uuid:1", "1")
 		srv.Must("PEXPIRE", "n", "60000")
 		var waiting atomic.Int32
-		c := s.client(t, srv.Addr(), config{}, mortise.WithID("go"), mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+		c := s.client(t, srv.Addr(), config{}, mortise.WithID("go"),
+			mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
 		f := fair(t, c)
 		var cancels []context.CancelFunc
 		var results []<-chan result
@@ -180,102 +125,6 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		about("the third, which is the first now", score(q[2]), 60_000+300_000)
 		unlock(t, r.lease)
 		got(t, patience, "the third is woken", results[2])
-		nothing(t, srv)
-	})
-}
-
-func TestFencedFairTokensRise(t *testing.T) {
-	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		var mu sync.Mutex
-		var tokens []int64
-		var wg sync.WaitGroup
-		for range 4 {
-			c := s.client(t, srv.Addr(), config{})
-			f := harness.Must(c.Locker(mortise.Fair(), mortise.Fenced()))(t)
-			for range 4 {
-				wg.Go(func() {
-					l := lock(t, f, within(t, patience), "n")
-					token, fenced := l.Token()
-					harness.ErrorIf(t, !fenced, "no token")
-					mu.Lock()
-					tokens = append(tokens, token)
-					mu.Unlock()
-					unlock(t, l)
-				})
-			}
-		}
-		wg.Wait()
-		harness.ErrorIf(t, !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 16,
-			"tokens in the order of the acquisitions: %v", tokens)
-	})
-}
-
-const waiterEnv = "MORTISE_FAIR_WAITER"
-
-// fairWaiter is the process that TestRule04_AFirstInTheQueue... kills: it waits for a fair lock, on a
-// library, at an address.
-func fairWaiter(at [2]string) error {
-	s := stacks[slices.IndexFunc(stacks, func(s stack) bool { return s.name == at[0] })]
-	t := new(harness.WholeRun)
-	c, err := mortise.New(s.backend(t, at[1], config{}), mortise.WithObserver(mortise.Observer{
-		Waiting: func(mortise.WaitingEvent) { fmt.Println("waiting") },
-	}))
-	if err != nil {
-		return err
-	}
-	l, err := c.Locker(mortise.Fair())
-	if err != nil {
-		return err
-	}
-	_, err = l.Lock(context.Background(), "n")
-	return errors.Join(errors.New("it got the lock"), err)
-}
-
-func TestRule04_AFirstInTheQueueThatIsKilledHoldsTheOthersUpForASecondAtMost(t *testing.T) {
-	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		f := fair(t, s.client(t, srv.Addr(), config{}))
-		holder := lock(t, f, context.Background(), "n")
-		length := func() int64 { return srv.Must("LLEN", "redisson_lock_queue:{n}").(int64) }
-		subscribed := func() (n int) {
-			for _, x := range srv.Must("LRANGE", "redisson_lock_queue:{n}", "0", "-1").([]any) {
-				if v := srv.Must("PUBSUB", "NUMSUB", "redisson_lock__channel:{n}:"+x.(string)).([]any); v[1] == int64(1) {
-					n++
-				}
-			}
-			return n
-		}
-		var victims []*harness.Process
-		for range 2 {
-			p := harness.Must(harness.Talk(harness.Self(waiterEnv, [2]string{s.name, srv.Addr()})))(t)
-			t.Cleanup(p.Kill)
-			line := harness.Must(p.Out.ReadString('\n'))(t)
-			harness.FatalIf(t, line != "waiting\n", "it said %q", line)
-			victims = append(victims, p)
-		}
-		other := fair(t, s.client(t, srv.Addr(), config{}))
-		first := locking(other, within(t, time.Minute), "n")
-		await(t, patience, "it stands behind them", func() bool { return length() == 3 })
-		second := locking(f, within(t, time.Minute), "n")
-		await(t, patience, "all are listened for", func() bool { return length() == 4 && subscribed() == 4 })
-		for _, v := range victims {
-			v.Kill()
-		}
-		await(t, patience, "the server has noticed", func() bool { return subscribed() == 2 })
-
-		released := time.Now()
-		unlock(t, holder)
-		for i, w := range []<-chan result{first, second} {
-			r := receive(t, patience, "a waiter is served", w)
-			harness.OK(t, r.err)
-			d := r.at.Sub(released)
-			t.Logf("waiter %d: %v after the release", i, d)
-			if d > patience/2 { // a bound on what is broken; the log has the figure
-				t.Errorf("two dead processes held waiter %d up for %v", i, d)
-			}
-			unlock(t, r.lease)
-		}
 		nothing(t, srv)
 	})
 }

@@ -103,8 +103,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, how := range []string{"unlocked before", "held meanwhile", "expired meanwhile"} {
-			t.Run(how, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, how, func(t *testing.T) {
 				const watchdog = 6 * time.Second
 				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				first := lock(t, c, within(t, patience), "n")
@@ -134,9 +133,8 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 				stays(t, watchdog+watchdog/2, "it is held and renewed", func() bool {
 					return second.Err() == nil && pttl(srv, "n") > watchdog/4
 				})
-				if left := pttl(srv, "n"); left <= watchdog/4 {
-					t.Errorf("%v left after %v", left, time.Since(begun))
-				}
+				left := pttl(srv, "n")
+				harness.ErrorIf(t, left <= watchdog/4, "%v left after %v", left, time.Since(begun))
 				unlock(t, second)
 			})
 		}
@@ -174,15 +172,7 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 				}
 			},
 		}))
-		leases := make([]*mortise.Lease, m)
-		workers(m, func(i int) {
-			l, err := c.Lock(context.Background(), fmt.Sprint("n", i))
-			harness.Check(t, err)
-			leases[i] = l
-		})
-		if t.Failed() {
-			return
-		}
+		leases := takes(t, context.Background(), c, m, named("n"))
 		stop := make(chan struct{})
 		var busy sync.WaitGroup
 		for range 2 * runtime.GOMAXPROCS(0) {
@@ -212,21 +202,17 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 					args = append(args, fmt.Sprint("n", from+i))
 				}
 				for _, g := range srv.Must(args...).([]any) {
-					if l := leases[from+int(g.(int64))-1]; l.Err() == nil {
-						t.Fatalf("the record of %s is gone and its lease is live", l.Name())
-					}
+					l := leases[from+int(g.(int64))-1]
+					harness.FatalIf(t, l.Err() == nil, "the record of %s is gone and its lease is live", l.Name())
 				}
 			}
 		}
 		idle()
-		t.Logf("%d leases: %d renewals, %d lost, at least %v left at a renewal", m, renewed.Load(), lost.Load(), time.Duration(least.Load()).Round(time.Millisecond))
-		if n := lost.Load(); n > 0 {
-			t.Errorf("%d leases were lost", n)
-		}
-		if n := renewed.Load(); n < int64(2*m) {
-			t.Errorf("only %d renewals of %d leases", n, m)
-		}
-		workers(m, func(i int) { leases[i].Unlock(context.Background()) })
+		t.Logf("%d leases: %d renewals, %d lost, at least %v left at a renewal", m, renewed.Load(), lost.Load(),
+			time.Duration(least.Load()).Round(time.Millisecond))
+		harness.ErrorIf(t, lost.Load() > 0, "%d leases were lost", lost.Load())
+		harness.ErrorIf(t, renewed.Load() < int64(2*m), "only %d renewals of %d leases", renewed.Load(), m)
+		releases(leases)
 	})
 }
 
@@ -238,17 +224,14 @@ func TestRedisson5698And5697_ALateRenewalEndsTheLeaseFirst(t *testing.T) {
 		other := direct(t, srv.Addr())
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdReply, 1, script("renew"))
-		g := w.arm(holdReply, 1, script("renew"))
-		defer g.let()
-		defer f.let()
+		w.arm(holdReply, 1, script("renew"))
 		ended := make(chan time.Time, 1)
 		go func() { <-l.Context().Done(); ended <- time.Now() }()
 		next := lock(t, other, within(t, patience), "n")
 		at := time.Now()
 		harness.CheckIsf(t, l.Err(), mortise.ErrLost, "another holds the lock and the lease says")
-		if e := <-ended; e.After(at) {
-			t.Errorf("the lease ended %v after another got the lock", e.Sub(at))
-		}
+		e := <-ended
+		harness.ErrorIf(t, e.After(at), "the lease ended %v after another got the lock", e.Sub(at))
 		// The confirmation, when it comes, revives nothing.
 		f.let()
 		check(t, l.Err(), mortise.ErrLost)
@@ -265,10 +248,11 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 		const watchdog = 9 * time.Second // go-redis dials five times before a renewal fails
 		failed := make(chan mortise.RenewalFailedEvent, 1000)
 		lost := make(chan mortise.LostEvent, 10)
-		c := s.client(t, srv.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			RenewalFailed: func(e mortise.RenewalFailedEvent) { failed <- e },
-			Lost:          func(e mortise.LostEvent) { lost <- e },
-		}))
+		c := s.client(t, srv.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog),
+			mortise.WithObserver(mortise.Observer{
+				RenewalFailed: func(e mortise.RenewalFailedEvent) { failed <- e },
+				Lost:          func(e mortise.LostEvent) { lost <- e },
+			}))
 		l := lock(t, c, within(t, patience), "n")
 		srv.Stop()
 		at := time.Now() // no renewal was sent later and confirmed
@@ -302,8 +286,7 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 func TestRedisson4698And7254_AHolderLearnsThatItsRecordWasRemoved(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, by := range []string{"DEL", "FLUSHALL", "RENAME"} {
-			t.Run(by, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, by, func(t *testing.T) {
 				const watchdog = 15 * time.Second
 				srv, c := served(t, s, config{}, mortise.WithWatchdogTimeout(watchdog))
 				l := lock(t, c, within(t, patience), "n")
@@ -332,15 +315,13 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		const n = 2000
-		put(t, srv, n, func(i int) string { return fmt.Sprint("n", i) }, time.Hour)
+		put(t, srv, n, named("n"), time.Hour)
 		c := s.client(t, srv.Addr(), config{})
 		for round := range 3 {
 			ctx, cancel := context.WithCancel(context.Background())
 			var all sync.WaitGroup
 			for i := range n {
-				all.Go(func() {
-					harness.CheckIs(t, harness.Err(c.Lock(ctx, fmt.Sprint("n", i))), context.Canceled)
-				})
+				all.Go(func() { harness.CheckIs(t, harness.Err(c.Lock(ctx, fmt.Sprint("n", i))), context.Canceled) })
 				// In waves: all at once, on a busy machine, is longer than a call waits for its turn.
 				if round == 0 && (i+1)%250 == 0 {
 					await(t, patience, "some more are subscribed", func() bool { return channels(srv) == i+1 })
@@ -366,7 +347,6 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, w, c := wired(t, s, config{Timeout: patience, Pool: 1})
 		f := w.arm(holdRequest, 1, about("first", script("acquire")))
-		defer f.let()
 		first := locking(c, within(t, patience), "first", mortise.WithLease(ample))
 		closed(t, soon, "the connection is stuck", f.struck)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -430,15 +410,15 @@ func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T)
 					least = min(least, n)
 				}
 				per := float64(p.Count(work)) / float64(total)
-				t.Logf("%d acquisitions, %.2f commands each, between %d and the mean of %d a goroutine", total, per, least, total/goroutines)
+				t.Logf("%d acquisitions, %.2f commands each, between %d and the mean of %d a goroutine", total, per, least,
+					total/goroutines)
 				// One process: a release and an acquire. Two: each release wakes the
 				// other process's first waiter too, which asks in vain.
-				if bound := 2.1 + 1.2*float64(clients-1); per > bound {
-					t.Errorf("%.2f commands per acquisition, want at most %.2f", per, bound)
-				}
-				if mean := total / goroutines; least < 1 || clients == 1 && least < mean/5 {
-					t.Errorf("one goroutine had %d turns, the mean is %d", least, mean)
-				}
+				bound := 2.1 + 1.2*float64(clients-1)
+				harness.ErrorIf(t, per > bound, "%.2f commands per acquisition, want at most %.2f", per, bound)
+				mean := total / goroutines
+				harness.ErrorIf(t, least < 1 || clients == 1 && least < mean/5,
+					"one goroutine had %d turns, the mean is %d", least, mean)
 			})
 		}
 	})

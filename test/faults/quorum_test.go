@@ -46,8 +46,7 @@ func (f *fleet) open(opts ...mortise.ClientOption) mortise.Locker {
 	for _, srv := range f.servers {
 		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{Timeout: time.Second}, opts...))
 	}
-	quorum := harness.Must(mortise.Quorum(clients...))(f.t)
-	return quorum
+	return harness.Must(mortise.Quorum(clients...))(f.t)
 }
 
 // twoQuorums is a fleet that has settled, and Quorum in two processes.
@@ -58,26 +57,30 @@ func twoQuorums(t *testing.T, s stack) (f *fleet, a, b mortise.Locker) {
 	return f, a, b
 }
 
-// freeze stops servers in their tracks, until thaw or the end of the test.
-func (f *fleet) freeze(which []int) {
+// each does something to some servers.
+func (f *fleet) each(which []int, do func(*redistest.Server)) {
 	for _, i := range which {
-		f.servers[i].Pause()
-		f.t.Cleanup(f.servers[i].Resume)
+		do(f.servers[i])
 	}
 }
 
-func (f *fleet) thaw(which []int) {
-	for _, i := range which {
-		f.servers[i].Resume()
-	}
+func (f *fleet) kill(which []int) { f.each(which, (*redistest.Server).Stop) }
+func (f *fleet) thaw(which []int) { f.each(which, (*redistest.Server).Resume) }
+
+// freeze stops servers in their tracks, until thaw or the end of the test.
+func (f *fleet) freeze(which []int) {
+	f.each(which, func(srv *redistest.Server) {
+		srv.Pause()
+		f.t.Cleanup(srv.Resume)
+	})
 }
 
 // killSlowly kills servers, each after a while of its own.
 func (f *fleet) killSlowly(which []int, while time.Duration) {
-	for _, i := range which {
+	f.each(which, func(srv *redistest.Server) {
 		time.Sleep(rand.N(while))
-		f.servers[i].Stop()
-	}
+		srv.Stop()
+	})
 }
 
 // settle waits until all servers have a vote: they are new.
@@ -107,12 +110,6 @@ func (f *fleet) some(n int) []int {
 	which := rand.New(rand.NewPCG(seed, 0)).Perm(len(f.servers))[:n]
 	f.t.Logf("servers %v (seed %d)", which, seed)
 	return which
-}
-
-func (f *fleet) kill(which []int) {
-	for _, i := range which {
-		f.servers[i].Stop()
-	}
 }
 
 // free waits until no living server has a record of the names.
@@ -154,10 +151,7 @@ func (f *fleet) complete(n int, names ...string) {
 func eachRed(t *testing.T, f func(t *testing.T, s stack)) {
 	t.Parallel()
 	for _, s := range stacks[:2] {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, s)
-		})
+		harness.Beside(t, s.name, func(t *testing.T) { f(t, s) })
 	}
 }
 
@@ -359,7 +353,10 @@ func TestQuorum_AnyTwoOfFiveKilledWhileUnlocking(t *testing.T) {
 
 // With a majority gone the lease ends in time, and Lock says what is wrong, soon.
 func TestQuorum_ThreeOfFiveKilledOrFrozen(t *testing.T) {
-	for _, how := range []string{"killed", "frozen"} {
+	for how, do := range map[string]struct{ harm, heal func(*fleet, []int) }{
+		"killed": {(*fleet).kill, func(f *fleet, which []int) { f.each(which, (*redistest.Server).Restart) }},
+		"frozen": {(*fleet).freeze, (*fleet).thaw},
+	} {
 		t.Run(how, func(t *testing.T) {
 			eachRed(t, func(t *testing.T, s stack) {
 				f, a, b := twoQuorums(t, s)
@@ -367,12 +364,10 @@ func TestQuorum_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 				l := lock(t, a, ctx, "n")
 				which := f.some(3)
 				gone := time.Now()
-				if how == "killed" {
-					f.kill(which)
-				} else {
-					f.freeze(which)
-				}
-				for op, call := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease, error){"lock": b.Lock, "trylock": b.TryLock} {
+				do.harm(f, which)
+				for op, call := range map[string]func(context.Context, string, ...mortise.Option) (*mortise.Lease, error){
+					"lock": b.Lock, "trylock": b.TryLock,
+				} {
 					begun := time.Now()
 					_, err := call(context.Background(), "m")
 					took := time.Since(begun)
@@ -382,9 +377,9 @@ func TestQuorum_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 						"%s: the caller's context has no end: %v", op, err)
 					harness.ErrorIf(t, took > patience/2, "%s took %v", op, took)
 					for _, i := range which {
-						if says := fmt.Sprintf("store %d: ", i); err == nil || !strings.Contains(err.Error(), says) {
-							t.Errorf("%s: the error does not name store %d", op, i)
-						}
+						says := fmt.Sprintf("store %d: ", i)
+						harness.ErrorIf(t, err == nil || !strings.Contains(err.Error(), says),
+							"%s: the error does not name store %d", op, i)
 					}
 				}
 				closed(t, quorumWatchdog+patience, "the lease ended", l.Context().Done())
@@ -394,13 +389,7 @@ func TestQuorum_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 				t.Logf("lost after %v: %v", told.Sub(gone).Round(time.Millisecond), l.Err())
 				d := told.Sub(gone)
 				harness.ErrorIf(t, d > quorumWatchdog+patience/4, "the lease ended %v after the majority did", d)
-				for _, i := range which {
-					if how == "killed" {
-						f.servers[i].Restart()
-					} else {
-						f.servers[i].Resume()
-					}
-				}
+				do.heal(f, which)
 				m := lock(t, b, ctx, "n", mortise.WithWait(quorumWatchdog+patience))
 				check(t, l.Unlock(ctx), mortise.ErrLost)
 				harness.Check(t, m.Err())
@@ -443,9 +432,7 @@ func TestQuorum_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 			select {
 			case <-l.Context().Done():
 			case <-again:
-				for _, i := range which {
-					f.servers[i].Restart()
-				}
+				f.each(which, (*redistest.Server).Restart)
 				again = time.After(quorumWatchdog)
 			}
 		}
@@ -513,7 +500,8 @@ func TestQuorum_TwoOfFiveFrozen(t *testing.T) {
 }
 
 // A holds 0, 1, 2 of 0 to 4; 2 forgets it: with 2, 3, 4 B would have a majority.
-func forgotten(t *testing.T, s stack, age time.Duration, lease time.Duration, forget func(f *fleet, srv *redistest.Server), check func(f *fleet, a *mortise.Lease, b mortise.Locker)) {
+func forgotten(t *testing.T, s stack, age time.Duration, lease time.Duration,
+	forget func(f *fleet, srv *redistest.Server), check func(f *fleet, a *mortise.Lease, b mortise.Locker)) {
 	f := newFleet(t, s)
 	opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(lease), mortise.WithRejoinDelay(age)}
 	a, b := f.open(opts...), f.open(opts...)
@@ -570,8 +558,7 @@ func TestQuorum_AServerThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testi
 // What the rule is for: without it two get in. Only a client that hears of changes would notice.
 func TestQuorum_WithoutTheRuleTwoGetIn(t *testing.T) {
 	for what, forget := range forgetting {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, what, func(t *testing.T) {
 			forgotten(t, stacks[0], 0, time.Minute, func(f *fleet, srv *redistest.Server) {
 				if what != "FLUSHALL" { // the snapshot has no such key, as it was not asked for
 					srv.Restart()
@@ -625,9 +612,9 @@ func TestQuorum_ARandomScheduleOfFailures(t *testing.T) {
 				}
 				l, err := lock(ctx, "n", opts...)
 				if err != nil {
-					if !errors.Is(err, mortise.ErrUnavailable) && !errors.Is(err, mortise.ErrNotAcquired) && ctx.Err() == nil {
-						t.Errorf("Lock: %v", err)
-					}
+					harness.ErrorIf(t, !errors.Is(err, mortise.ErrUnavailable) && !errors.Is(err, mortise.ErrNotAcquired) &&
+						ctx.Err() == nil,
+						"Lock: %v", err)
 					time.Sleep(rand.N(20 * time.Millisecond))
 					continue
 				}

@@ -45,11 +45,20 @@ func point(t *testing.T, f func(t *testing.T, s stack, d deed, srv *redistest.Se
 func eachDeed(t *testing.T, f func(t *testing.T, s stack, d deed)) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, d := range deeds {
-			t.Run(d.String(), func(t *testing.T) {
-				t.Parallel()
-				f(t, s, d)
-			})
+			harness.Beside(t, d.String(), func(t *testing.T) { f(t, s, d) })
 		}
+	})
+}
+
+// runsDown checks for d that a record's time only runs down: nothing renews it, nothing removes it.
+func runsDown(t *testing.T, srv *redistest.Server, name string, d time.Duration) {
+	t.Helper()
+	last := ample
+	stays(t, d, "the lease only runs down", func() bool {
+		left := pttl(srv, name)
+		ok := left > 0 && left <= last
+		last = left
+		return ok
 	})
 }
 
@@ -59,13 +68,7 @@ func released(t *testing.T, srv *redistest.Server, name string) {
 	t.Helper()
 	await(t, soon, "the key is gone", func() bool { return !exists(srv, name) })
 	other := lock(t, direct(t, srv.Addr()), within(t, patience), name, mortise.WithWait(soon), mortise.WithLease(ample))
-	last := ample
-	stays(t, 300*time.Millisecond, "another's lock is left alone, and nobody renews it", func() bool {
-		left := pttl(srv, name)
-		ok := left > 0 && left <= last
-		last = left
-		return ok
-	})
+	runsDown(t, srv, name, 300*time.Millisecond)
 	unlock(t, other)
 }
 
@@ -74,7 +77,6 @@ func released(t *testing.T, srv *redistest.Server, name string) {
 func TestRule09And11_AnAcquireThatMetAFaultHoldsOnceOrLeavesNothing(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
 		f := w.arm(d, 1, script("acquire"))
-		defer f.let()
 		begun := time.Now()
 		l, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample))
 		quick(t, "Lock", time.Since(begun), soon)
@@ -97,7 +99,6 @@ func TestRule09And11_AnAcquireThatMetAFaultHoldsOnceOrLeavesNothing(t *testing.T
 func TestRule09_AnAcquireThatTakesEffectAfterItsCallerGaveUpIsReleased(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
 		f := w.arm(d, 1, script("acquire"))
-		defer f.let()
 		ctx, cancel := context.WithCancel(context.Background())
 		done := locking(c, ctx, "n", mortise.WithLease(ample))
 		closed(t, soon, "the fault struck", f.struck)
@@ -127,7 +128,6 @@ func TestRule09_AnAttemptThatArrivesAfterTheUnlockIsReleased(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, w, c := wired(t, s, config{Timeout: brief})
 		f := w.arm(holdRequest, 1, script("acquire"))
-		defer f.let()
 		l, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample))
 		closed(t, 0, "the fault struck", f.struck)
 		if err != nil { // a machine so busy that its second attempt timed out as well
@@ -143,12 +143,9 @@ func TestRule09_AnAttemptThatArrivesAfterTheUnlockIsReleased(t *testing.T) {
 // The same with a caller that waits only so long.
 func TestRule09_WithWaitRunsOutWhileTheAcquireIsOnItsWay(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
-		srv := redistest.Start(t)
-		w := newWire(t, srv.Addr())
 		// The wait is long enough for the acquire to be sent, and over before the library's.
-		c := s.client(t, w.Addr(), config{Timeout: patience})
+		srv, w, c := wired(t, s, config{Timeout: patience})
 		f := w.arm(holdRequest, 1, script("acquire"))
-		defer f.let()
 		begun := time.Now()
 		_, err := c.Lock(within(t, patience), "n", mortise.WithLease(ample), mortise.WithWait(3*time.Second))
 		check(t, err, mortise.ErrUnavailable)
@@ -165,7 +162,6 @@ func TestRule11_AReentryThatMetAFaultLeavesTheCountRight(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
 		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		f := w.arm(d, 1, script("reenter"))
-		defer f.let()
 		held := 1
 		inner, err := c.Lock(outer.Context(), "n", mortise.WithLease(ample))
 		closed(t, 0, "the fault struck", f.struck)
@@ -198,7 +194,6 @@ func TestRule09_AReentryWhoseCallerGaveUpIsTakenBack(t *testing.T) {
 		c := s.client(t, w.Addr(), config{Timeout: 4 * time.Second})
 		outer := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		f := w.arm(d, 1, script("reenter"))
-		defer f.let()
 		ctx, cancel := context.WithCancel(outer.Context())
 		done := locking(c, ctx, "n")
 		closed(t, soon, "the fault struck", f.struck)
@@ -224,7 +219,6 @@ func TestRule12_ARenewalThatMetAFaultIsRepeatedWithinTheLease(t *testing.T) {
 		srv, w, c := wired(t, s, config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog))
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(d, 1, script("renew"))
-		defer f.let()
 		closed(t, watchdog, "the fault struck", f.struck)
 		first := time.Now()
 		await(t, watchdog, "the renewal was repeated", func() bool { return pttl(srv, "n") > watchdog*5/6 })
@@ -244,7 +238,6 @@ func TestRule05_ARenewalThatArrivesAfterTheReleaseRevivesNothing(t *testing.T) {
 		srv, w, c := wired(t, s, config{Timeout: brief}, mortise.WithWatchdogTimeout(9*time.Second))
 		l := lock(t, c, within(t, patience), "n")
 		f := w.arm(holdRequest, 1, script("renew"))
-		defer f.let()
 		closed(t, patience, "the renewal is on its way", f.struck)
 		// On rueidis the release stands behind the renewal until the connection is
 		// given up, and then goes over the next one.
@@ -254,13 +247,8 @@ func TestRule05_ARenewalThatArrivesAfterTheReleaseRevivesNothing(t *testing.T) {
 		next := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(shorter))
 		f.let()
 		closed(t, soon, "the renewal arrived", f.passed)
-		last := shorter
-		stays(t, 500*time.Millisecond, "the next lease only runs down", func() bool {
-			left := pttl(srv, "n")
-			ok := left <= last
-			last = left
-			return ok
-		})
+		harness.ErrorIf(t, pttl(srv, "n") > shorter, "the next lease was renewed")
+		runsDown(t, srv, "n", 500*time.Millisecond)
 		unlock(t, next)
 		stays(t, 500*time.Millisecond, "the key stays away", func() bool { return !exists(srv, "n") })
 	})
@@ -272,7 +260,6 @@ func TestRule11_AReleaseThatMetAFaultIsASuccess(t *testing.T) {
 	point(t, func(t *testing.T, s stack, d deed, srv *redistest.Server, w *wire, c *mortise.Client) {
 		l := lock(t, c, within(t, patience), "n", mortise.WithLease(ample))
 		f := w.arm(d, 1, script("release"))
-		defer f.let()
 		unlock(t, l)
 		closed(t, 0, "the fault struck", f.struck)
 		harness.ErrorIf(t, exists(srv, "n"), "Unlock succeeded and the lock is held")
@@ -291,7 +278,6 @@ func TestRule11_APartialReleaseThatMetAFaultCountsOnce(t *testing.T) {
 		middle := lock(t, c, outer.Context(), "n")
 		inner := lock(t, c, middle.Context(), "n")
 		f := w.arm(d, 1, script("release"))
-		defer f.let()
 		unlock(t, inner)
 		closed(t, 0, "the fault struck", f.struck)
 		live(t, srv, 2, "")

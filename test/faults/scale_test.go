@@ -75,6 +75,27 @@ func senders(kinds map[string]int) (n int) {
 // workers runs f(0) to f(n-1) on a few goroutines.
 func workers(n int, f func(i int)) { harness.Workers(n, 16, func(i int) error { f(i); return nil }) }
 
+// named are names that begin with prefix.
+func named(prefix string) func(i int) string {
+	return func(i int) string { return fmt.Sprint(prefix, i) }
+}
+
+// takes takes n locks.
+func takes(t testing.TB, ctx context.Context, c *mortise.Client, n int, name func(i int) string) []*mortise.Lease {
+	t.Helper()
+	leases := make([]*mortise.Lease, n)
+	harness.OK(t, harness.Workers(n, 16, func(i int) (err error) {
+		leases[i], err = c.Lock(ctx, name(i))
+		return err
+	}))
+	return leases
+}
+
+// releases releases leases, whatever that comes to.
+func releases(leases []*mortise.Lease) {
+	workers(len(leases), func(i int) { leases[i].Unlock(context.Background()) })
+}
+
 // 10,000 leases held and 10,000 names waited for by one client: no goroutine and no
 // connection more than with 10, no lease lost over several renewals, no waiter
 // forgotten, nothing left behind.
@@ -120,22 +141,20 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		ctx, cancel := context.WithTimeout(context.Background(), 9*patience)
 		defer cancel()
 		harness.OK(t, c.Ping(ctx))
-		held := func(i int) string { return fmt.Sprint("held:", i) }
-		wanted := func(i int) string { return fmt.Sprint("wanted:", i) }
+		wanted := named("wanted:")
 		put(t, srv, n, wanted, time.Hour)
 
-		leases := make([]*mortise.Lease, n)
+		var leases []*mortise.Lease
 		got := make([]atomic.Bool, n)
 		failed := make(chan error, 2*n)
+		noneFailed := func() {
+			if len(failed) > 0 {
+				t.Fatal(<-failed)
+			}
+		}
 		var waiters sync.WaitGroup
 		begin := func(from, to int) {
-			workers(to-from, func(i int) {
-				l, err := c.Lock(ctx, held(from+i))
-				if err != nil {
-					failed <- err
-				}
-				leases[from+i] = l
-			})
+			leases = append(leases, takes(t, ctx, c, to-from, func(i int) string { return fmt.Sprint("held:", from+i) })...)
 			t.Logf("%v: %d leases", time.Since(begun), to)
 			// In waves: all at once, on a busy machine, is longer than go-redis lets a
 			// command wait for a connection.
@@ -155,9 +174,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 					continue
 				}
 				await(t, patience, "all wait", func() bool { return channels(srv) == i+1 || len(failed) > 0 })
-				if len(failed) > 0 {
-					t.Fatal(<-failed)
-				}
+				noneFailed()
 			}
 		}
 		least := func() int {
@@ -196,9 +213,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		t.Logf("%d leases and %d waiters: %d goroutines, %d connections; 10: %d, %d", n, n, many, conns, few, fewConns)
 
 		await(t, patience, "each lease was renewed", func() bool { return least() >= 1 || lost.Load() > 0 })
-		if n := lost.Load(); n > 0 {
-			t.Fatalf("%d leases were lost", n)
-		}
+		harness.FatalIf(t, lost.Load() > 0, "%d leases were lost", lost.Load())
 		m, kinds := quiet()
 		harness.ErrorIf(t, m > few+extra, "%d goroutines after renewals: %v", m, kinds)
 		for i, l := range leases {
@@ -211,33 +226,24 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			redis.call('publish', 'redisson_lock__channel:{wanted:' .. i .. '}', '0')
 		end`, "0", fmt.Sprint(n))
 		waiters.Wait()
-		if len(failed) > 0 {
-			t.Fatal(<-failed)
-		}
+		noneFailed()
 		for i := range got {
 			harness.FatalIf(t, !got[i].Load(), "waiter %d did not get its lock", i)
 		}
-		workers(n, func(i int) {
-			if err := leases[i].Unlock(ctx); err != nil {
-				failed <- err
-			}
-		})
-		if len(failed) > 0 {
-			t.Fatal(<-failed)
-		}
+		harness.OK(t, harness.Workers(n, 16, func(i int) error { return leases[i].Unlock(ctx) }))
 		await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
 		n := srv.Must("DBSIZE")
 		harness.ErrorIf(t, n != int64(0), "%d keys are left", n)
 		harness.Check(t, c.Close())
 		if s.name == "go-redis" {
 			// The user's own client: only the subscription's connection was ours.
-			await(t, patience, "the subscription's connection is closed", func() bool { return connections(t, srv, "many") <= pool })
+			await(t, patience, "the subscription's connection is closed",
+				func() bool { return connections(t, srv, "many") <= pool })
 			return
 		}
 		await(t, patience, "the connections are closed", func() bool { return connections(t, srv, "many") == 0 })
-		if err := leaks(ignore, goleak.IgnoreAnyFunction("github.com/mortise-go/mortise/internal/redistest.(*process).start.func1")); err != nil {
-			t.Error(err)
-		}
+		const server = "github.com/mortise-go/mortise/internal/redistest.(*process).start.func1"
+		harness.Check(t, leaks(ignore, goleak.IgnoreAnyFunction(server)))
 	})
 }
 

@@ -12,14 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	redisrueidis "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -70,7 +65,8 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		says   string // or one of several, by |
 	}{
 		{what: "down", says: "connection refused", server: started(func(srv *redistest.Server) { srv.Stop() })},
-		{what: "a name without an address", says: "no such host", server: func(*testing.T) string { return "redis.invalid:6379" }},
+		{what: "a name without an address", says: "no such host",
+			server: func(*testing.T) string { return "redis.invalid:6379" }},
 		{what: "accepts and never answers", says: "timeout|deadline", server: listening(func(net.Conn) {})},
 		{what: "stopped in its tracks", says: "timeout|deadline", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
@@ -83,21 +79,20 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			c.Close()
 		})},
 		{what: "NOAUTH", says: "NOAUTH", server: started(nil, redistest.WithPassword("secret"))},
-		{what: "wrong password", says: "WRONGPASS", config: config{User: "default", Password: "guess"}, server: started(nil, redistest.WithPassword("secret"))},
-		{what: "a user without scripts", says: "NOPERM", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~* &* +@all -@scripting"))},
-		{what: "a user without the key", says: "NOPERM", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~others:* &* +@all"))},
-		{what: "a user without hset", says: "", config: config{User: "app", Password: "app"}, server: started(nil, redistest.WithACL("app on >app ~* &* +@all -hset"))},
-		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind, server: started(func(srv *redistest.Server) { srv.Must("SET", "orders:42", "x") })},
-		{what: "the key is a read-write lock", says: "read-write", want: mortise.ErrWrongKind, server: started(func(srv *redistest.Server) { srv.Must("HSET", "orders:42", "mode", "write", "x:1:write", "1") })},
+		{what: "wrong password", says: "WRONGPASS", config: config{User: "default", Password: "guess"},
+			server: started(nil, redistest.WithPassword("secret"))},
+		{what: "a user without scripts", says: "NOPERM", config: config{User: "app", Password: "app"},
+			server: started(nil, redistest.WithACL("app on >app ~* &* +@all -@scripting"))},
+		{what: "a user without the key", says: "NOPERM", config: config{User: "app", Password: "app"},
+			server: started(nil, redistest.WithACL("app on >app ~others:* &* +@all"))},
+		{what: "a user without hset", says: "", config: config{User: "app", Password: "app"},
+			server: started(nil, redistest.WithACL("app on >app ~* &* +@all -hset"))},
+		{what: "the key is a string", says: "WRONGTYPE", want: mortise.ErrWrongKind,
+			server: started(func(srv *redistest.Server) { srv.Must("SET", "orders:42", "x") })},
+		{what: "the key is a read-write lock", says: "read-write", want: mortise.ErrWrongKind,
+			server: started(func(srv *redistest.Server) { srv.Must("HSET", "orders:42", "mode", "write", "x:1:write", "1") })},
 		{what: "a replica", says: "READONLY", server: func(t *testing.T) string {
-			primary, srv := redistest.Start(t), redistest.Start(t)
-			host, port, _ := net.SplitHostPort(primary.Addr())
-			srv.Must("REPLICAOF", host, port)
-			await(t, patience, "it replicates", func() bool {
-				info, err := srv.Do("INFO", "replication")
-				return err == nil && strings.Contains(info.(string), "master_link_status:up")
-			})
-			return srv.Addr()
+			return redistest.StartReplica(t, redistest.Start(t)).Addr()
 		}},
 		{what: "loading", says: "LOADING", server: func(t *testing.T) string {
 			srv := redistest.Start(t, redistest.WithConfig("enable-debug-command yes"))
@@ -127,7 +122,9 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			})
 			return srv.Addr()
 		}},
-		{what: "too few replicas", says: "NOREPLICAS", server: started(func(srv *redistest.Server) { srv.Must("CONFIG", "SET", "min-replicas-to-write", "1") })},
+		{what: "too few replicas", says: "NOREPLICAS", server: started(func(srv *redistest.Server) {
+			srv.Must("CONFIG", "SET", "min-replicas-to-write", "1")
+		})},
 		{what: "too many clients", says: "", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Must("CONFIG", "SET", "maxclients", "1")
@@ -136,13 +133,14 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			await(t, patience, "it refuses", func() bool { _, err := srv.Do("PING"); return err != nil })
 			return srv.Addr()
 		}},
-		{what: "EVALSHA is renamed", says: "unknown command", server: started(nil, redistest.WithConfig("rename-command EVALSHA nothing"))},
-		{what: "a cluster without this slot", says: "", server: started(nil, redistest.WithConfig("cluster-enabled yes", "cluster-require-full-coverage no"))},
+		{what: "EVALSHA is renamed", says: "unknown command",
+			server: started(nil, redistest.WithConfig("rename-command EVALSHA nothing"))},
+		{what: "a cluster without this slot", says: "", server: started(nil,
+			redistest.WithConfig("cluster-enabled yes", "cluster-require-full-coverage no"))},
 	}
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, tc := range cases {
-			t.Run(tc.what, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, tc.what, func(t *testing.T) {
 				conf := tc.config
 				conf.Timeout = timeout
 				c := s.unproven(t, tc.server(t), conf)
@@ -170,9 +168,9 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 					text := err.Error()
 					harness.ErrorIf(t, !strings.HasPrefix(text, fmt.Sprintf("mortise: %s %q: ", op, name)),
 						"%s: the text does not begin with operation and lock", op)
-					if !slices.ContainsFunc(strings.Split(tc.says, "|"), func(says string) bool { return strings.Contains(text, says) }) {
-						t.Errorf("%s: the text does not say %q", op, tc.says)
-					}
+					harness.ErrorIf(t, !slices.ContainsFunc(strings.Split(tc.says, "|"),
+						func(says string) bool { return strings.Contains(text, says) }),
+						"%s: the text does not say %q", op, tc.says)
 					var f *backend.Fault
 					harness.ErrorIf(t, !errors.As(err, &f) || f.Remedy == "" || !strings.Contains(text, f.Remedy),
 						"%s: the text has no remedy", op)
@@ -253,74 +251,19 @@ func TestRule13_BadInputIsRefusedWithoutACommand(t *testing.T) {
 	})
 }
 
-func TestRule13_ANilClientIsAnErrorOfNew(t *testing.T) {
-	var rdb *redis.Client
-	var cluster *redis.ClusterClient
-	for what, b := range map[string]backend.Backend{
-		"no backend":          nil,
-		"nil interface":       redisgo.New(nil),
-		"nil *redis.Client":   redisgo.New(rdb),
-		"nil *ClusterClient":  redisgo.New(cluster),
-		"nil rueidis.Client":  rueidis.NewWithClient(nil),
-		"no address":          rueidis.New(redisrueidis.ClientOption{}),
-		"a ConnLifetime":      rueidis.New(redisrueidis.ClientOption{InitAddress: []string{"x:1"}, ConnLifetime: time.Hour}),
-		"tracking by himself": rueidis.New(redisrueidis.ClientOption{InitAddress: []string{"x:1"}, ClientTrackingOptions: []string{"OPTIN"}}),
-	} {
-		c, err := mortise.New(b)
-		harness.ErrorIf(t, c != nil || !errors.Is(err, mortise.ErrInvalid), "%s: %v", what, err)
-		t.Logf("%s: %v", what, err)
-	}
-}
-
-// Unlock twice, unlock what was lost, unlock what another has by now: ErrNotHeld, and
-// no lock is touched.
-func TestRule06And07_UnlockOfWhatIsNotHeldTouchesNothing(t *testing.T) {
+// A second Unlock releases no hold that the same client has by now, and a nil context is as good as
+// Background where it cannot mislead.
+func TestRule07_ASecondUnlockTouchesNoLaterHold(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, c := served(t, s, config{})
 		ctx := within(t, patience)
-
 		l := lock(t, c, ctx, "n", mortise.WithLease(ample))
 		unlock(t, l)
 		next := lock(t, c, ctx, "n", mortise.WithLease(ample))
 		err := l.Unlock(ctx)
 		check(t, err, mortise.ErrNotHeld)
 		check(t, err, mortise.ErrReleased)
-		if n, _ := holds(t, srv, "n"); n != 1 {
-			t.Errorf("%d holds", n)
-		}
-
-		// A second Unlock of an inner lease releases no outer hold.
-		inner := lock(t, c, next.Context(), "n")
-		unlock(t, inner)
-		check(t, inner.Unlock(ctx), mortise.ErrNotHeld)
-		if n, _ := holds(t, srv, "n"); n != 1 {
-			t.Errorf("%d holds", n)
-		}
-
-		// Another took it away, and has it.
-		srv.Must("DEL", "n")
-		foreign(t, srv, "n", ample)
-		err = next.Unlock(ctx)
-		check(t, err, mortise.ErrNotHeld)
-		check(t, err, mortise.ErrLost)
-		_, owners := holds(t, srv, "n")
-		harness.ErrorIf(t, owners != 1 || !exists(srv, "n"), "another's lock was touched")
-		t.Log(err)
-
-		// Its lease ran out.
-		l = lock(t, c, ctx, "m", mortise.WithLease(2*time.Second))
-		closed(t, soon, "the lease ended", l.Context().Done())
-		check(t, l.Unlock(ctx), mortise.ErrLost)
-
-		var none *mortise.Lease
-		check(t, none.Unlock(ctx), mortise.ErrNotHeld)
-		check(t, none.Err(), mortise.ErrNotHeld)
-		harness.ErrorIf(t, none.Context().Err() == nil, "a nil lease's context is live")
-		// A nil context is as good as Background where it cannot mislead.
-		unlock(t, lock(t, c, ctx, "k"))
-		l = lock(t, c, ctx, "k")
-		if err := l.Unlock(nil); err != nil { //nolint:staticcheck
-			t.Error(err)
-		}
+		live(t, srv, 1, "")
+		harness.Check(t, next.Unlock(nil)) //nolint:staticcheck
 	})
 }

@@ -30,11 +30,10 @@ import (
 var long = os.Getenv("MORTISE_FAULTS") == "long"
 
 func TestMain(m *testing.M) {
-	harness.Worker(waiterEnv, fairWaiter)
 	flag.Parse()
 	// Most of these tests wait; they can wait side by side.
-	if n := max(8, runtime.GOMAXPROCS(0)); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		flag.Set("test.parallel", strconv.Itoa(n))
+	if n := runtime.GOMAXPROCS(0); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(n) {
+		flag.Set("test.parallel", strconv.Itoa(max(8, n)))
 	}
 	redis.SetLogger(harness.Silent{}) // it tells each failed dial
 	code := m.Run()
@@ -82,7 +81,8 @@ func rueidisBackend(noCache bool) func(testing.TB, string, config) backend.Backe
 	return func(_ testing.TB, addr string, c config) backend.Backend {
 		c.Addrs, c.NoCache = []string{addr}, noCache
 		opt := c.Option()
-		opt.ConnWriteTimeout /= 2 // it looks twice for replies that are late, and then asks: no longer, in all, than the timeout
+		// It looks twice for replies that are late, and then asks: no longer, in all, than the timeout.
+		opt.ConnWriteTimeout /= 2
 		return rueidis.New(opt)
 	}
 }
@@ -140,12 +140,13 @@ func init() {
 	}
 }
 
-func within(t testing.TB, d time.Duration) context.Context { return harness.Within(t, d) }
-
-func await(t testing.TB, d time.Duration, what string, ok func() bool) {
-	t.Helper()
-	harness.Await(t, d, what, ok)
-}
+// Short names of what these tests say most often. check fails the test, which goes on, unless an
+// error is the target.
+var (
+	within = harness.Within
+	await  = harness.Await
+	check  = harness.CheckIs
+)
 
 // closed waits for ch.
 func closed(t testing.TB, d time.Duration, what string, ch <-chan struct{}) {
@@ -154,19 +155,7 @@ func closed(t testing.TB, d time.Duration, what string, ch <-chan struct{}) {
 }
 
 // scriptRuns tells how many scripts the server has run.
-func scriptRuns(srv *redistest.Server) (n int) {
-	info, _ := srv.Must("INFO", "commandstats").(string)
-	for l := range strings.Lines(info) {
-		for _, name := range []string{"eval", "evalsha"} {
-			if rest, ok := strings.CutPrefix(l, "cmdstat_"+name+":calls="); ok {
-				digits, _, _ := strings.Cut(rest, ",")
-				calls, _ := strconv.Atoi(digits)
-				n += calls
-			}
-		}
-	}
-	return n
-}
+func scriptRuns(srv *redistest.Server) int64 { return srv.Calls("eval", "evalsha") }
 
 // stays checks for d that ok holds: that something does NOT happen has no event.
 func stays(t testing.TB, d time.Duration, what string, ok func() bool) {
@@ -274,10 +263,4 @@ func got(t testing.TB, d time.Duration, what string, ch <-chan result) time.Time
 	r := receive(t, d, what, ch)
 	unlock(t, harness.Must(r.lease, r.err)(t))
 	return r.at
-}
-
-// check fails the test, which goes on, unless err is target.
-func check(t testing.TB, err, target error) {
-	t.Helper()
-	harness.CheckIs(t, err, target)
 }

@@ -66,8 +66,7 @@ func TestRule08And12_AWaiterWakes(t *testing.T) {
 	}
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, e := range events {
-			t.Run(e.what, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, e.what, func(t *testing.T) {
 				srv, c := served(t, s, config{})
 				e.hold(t, srv)
 				if e.known {
@@ -126,8 +125,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 	}
 	eachParallel(t, func(t *testing.T, s stack) {
 		for _, e := range events {
-			t.Run(e.what, func(t *testing.T) {
-				t.Parallel()
+			harness.Beside(t, e.what, func(t *testing.T) {
 				srv, c := served(t, s, config{})
 				holder := direct(t, srv.Addr())
 				held := lock(t, holder, within(t, patience), "n", mortise.WithLease(ample))
@@ -178,7 +176,8 @@ func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T
 			await(t, patience, "it has asked once more after that", func() bool { return scriptRuns(srv) >= runs+2 })
 			time.Sleep(20 * time.Millisecond)
 			w.tear.Store(int64(k))
-			srv.Must("EVAL", `redis.call('del', KEYS[1]) return redis.call('publish', 'redisson_lock__channel:{' .. KEYS[1] .. '}', '0')`, "1", name)
+			srv.Must("EVAL", `redis.call('del', KEYS[1])
+				return redis.call('publish', 'redisson_lock__channel:{' .. KEYS[1] .. '}', '0')`, "1", name)
 			select {
 			case r := <-ch:
 				if r.err != nil {

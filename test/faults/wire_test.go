@@ -20,6 +20,7 @@ import (
 // that a fault can be put at one point of one operation.
 type wire struct {
 	*redistest.Relay
+	t testing.TB
 
 	// tear, if positive, is after how many bytes what the server sends unasked is
 	// torn in two, as TCP may do anywhere.
@@ -65,9 +66,12 @@ type fault struct {
 	passed  chan struct{} // closed when what was held is on its way
 }
 
-// arm prepares a fault for the k-th command from now that matches.
+// arm prepares a fault for the k-th command from now that matches. What it holds is let go at the
+// end of the test.
 func (w *wire) arm(d deed, k int, matches func([]string) bool) *fault {
-	f := &fault{deed: d, matches: matches, skip: k - 1, struck: make(chan struct{}), gate: make(chan struct{}), passed: make(chan struct{})}
+	f := &fault{deed: d, matches: matches, skip: k - 1}
+	f.struck, f.gate, f.passed = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w.t.Cleanup(f.let)
 	w.mu.Lock()
 	w.armed = append(w.armed, f)
 	w.mu.Unlock()
@@ -106,7 +110,7 @@ func about(key string, matches func([]string) bool) func([]string) bool {
 // newWire starts a wire before the server at upstream, until the end of the test.
 func newWire(t testing.TB, upstream string) *wire {
 	t.Helper()
-	w := new(wire)
+	w := &wire{t: t}
 	w.Relay = redistest.NewRelay(t, upstream, func(r *redistest.Line) (up, down func()) {
 		l := &line{Line: r, w: w}
 		return l.requests, l.replies
@@ -333,7 +337,8 @@ func unasked(data []byte) bool {
 	}
 	_, body, _ := bytes.Cut(data, []byte("\r\n"))
 	_, body, _ = bytes.Cut(body, []byte("\r\n"))
-	for _, word := range []string{"message\r", "smessage\r", "subscribe\r", "unsubscribe\r", "ssubscribe\r", "sunsubscribe\r"} {
+	for _, word := range []string{"message\r", "smessage\r", "subscribe\r", "unsubscribe\r", "ssubscribe\r",
+		"sunsubscribe\r"} {
 		if bytes.HasPrefix(body, []byte(word)) {
 			return true
 		}

@@ -56,8 +56,10 @@ var arrows = map[string]string{
 	"gen/profiles":           "",
 
 	"internal/cmd/rules":             "",
-	"internal/redistest":             "",
+	"internal/redistest":             "internal/redistest/check",
 	"internal/redistest/anykind":     "backend",
 	"internal/redistest/check":       "",
-	"internal/redistest/conformance": "backend backend/backendtest internal/redistest",
+	"internal/redistest/conformance": "backend backend/backendtest internal/redistest internal/redistest/check",
+	"internal/redistest/middle": ". backend backend/memory internal/redistest internal/redistest/check " +
+		"middleware/delegation redisgo",
 }

@@ -33,9 +33,7 @@ func TestHouse(t *testing.T) {
 		now = append(now, r.violations(all)...)
 	}
 	if *write {
-		if err := os.WriteFile(exceptionsFile, format(now), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(exceptionsFile, format(now), 0o644))
 		return
 	}
 	text, err := os.ReadFile(exceptionsFile)
@@ -43,9 +41,7 @@ func TestHouse(t *testing.T) {
 		t.Fatal(err)
 	}
 	known, err := parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	for _, complaint := range compare(now, known) {
 		t.Error(complaint)
 	}

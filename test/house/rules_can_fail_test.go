@@ -18,9 +18,7 @@ func snippets(t *testing.T, texts map[string]string) tree {
 	for p, text := range texts {
 		fset := token.NewFileSet()
 		syntax, err := parser.ParseFile(fset, p, text, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		all.texts[p] = []byte(text)
 		all.files = append(all.files, &file{p, syntax, fset, ast.IsGenerated(syntax)})
 	}
@@ -52,7 +50,8 @@ func TestEachRulePassesAndFails(t *testing.T) {
 	}{
 		{"fields", "16 fields", one("a/a.go", manyFields), "a.T 16"},
 		{"fields", "in a function", one("a/a.go", "package p\nfunc f() {"+manyFields[10:]+"}\n"), "a.T 16"},
-		{"fields", "16 fields of a test", one("a/a_test.go", strings.Replace(manyFields, "package p", "package p_test", 1)), "a_test.T 16"},
+		{"fields", "16 fields of a test", one("a/a_test.go", strings.Replace(manyFields, "package p", "package p_test", 1)),
+			"a_test.T 16"},
 		{"fields", "16 fields, generated", one("a/a.go", generated+manyFields), ""},
 		{"fields", "15 fields", one("a/a.go", strings.Replace(manyFields, "f0 int\n", "", 1)), ""},
 		{"fields", "names of one type", one("a/a.go",

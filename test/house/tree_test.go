@@ -85,9 +85,7 @@ func loadTree(t *testing.T) tree {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted in the working tree
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		all.texts[p] = text
 	}
 	seen := make(map[string]bool)
@@ -105,23 +103,27 @@ func loadTree(t *testing.T) tree {
 	return all
 }
 
+// ok ends the test if err is not nil.
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func gitFiles(t *testing.T, pattern string) []string {
 	t.Helper()
 	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", pattern)
 	cmd.Dir = root
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("git ls-files: %v", err)
-	}
+	ok(t, err)
 	return strings.Fields(string(out))
 }
 
 func loadModule(t *testing.T, dir string) []*file {
 	t.Helper()
 	top, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	fset := token.NewFileSet()
 	loaded, err := packages.Load(&packages.Config{
 		Mode:  packages.NeedName | packages.NeedCompiledGoFiles | packages.NeedSyntax,
@@ -129,9 +131,7 @@ func loadModule(t *testing.T, dir string) []*file {
 		Fset:  fset,
 		Tests: true,
 	}, "./...")
-	if err != nil {
-		t.Fatalf("%s: %v", dir, err)
-	}
+	ok(t, err)
 	var files []*file
 	for _, p := range loaded {
 		for _, e := range p.Errors {
@@ -139,9 +139,7 @@ func loadModule(t *testing.T, dir string) []*file {
 		}
 		for _, f := range p.Syntax {
 			name, err := filepath.Rel(top, fset.Position(f.FileStart).Filename)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			files = append(files, &file{filepath.ToSlash(name), f, fset, ast.IsGenerated(f)})
 		}
 	}

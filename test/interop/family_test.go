@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -54,23 +55,22 @@ func (p *pair) wakes(holder, waiter, other user) {
 			return
 		case "semaphore", "permits":
 		default:
-			s := w.state().State
-			harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java holds it: %+v", s)
+			w.held("that it waited for")
 		}
 	}
+	var kind string
 	switch h := holder.(type) {
 	case *javaUser:
+		kind = h.kind
 		harness.ErrorIf(p, h.owner() != "" && h.state().State.Held, "Java still believes to hold it")
-		if h.kind != "read" { // which may read beside a reader
-			h.refused()
-		}
 	case *goUser:
-		if h.kind != "read" {
-			h.refused()
-		}
+		kind = h.kind
+	}
+	if kind != "read" { // which may read beside a reader
+		holder.refused()
 	}
 	waiter.give()
-	if _, ok := holder.(*goUser); ok && counted(waiter.(*javaUser).kind) || !ok && counted(waiter.(*goUser).kind) {
+	if counted(kind) {
 		p.gone(p.name, 1)
 	}
 }
@@ -142,7 +142,8 @@ func (p *pair) holdCounts(kind string) {
 	for n := 1; n <= 3; n++ {
 		j.lock(minutes)
 		s := g.inspectOf(kind, p.name)
-		if !s.Held || s.Owner != j.owner() || s.Client != p.redisson.id || s.Holds != n || s.Mine || s.Writing != (kind == "write") {
+		if !s.Held || s.Owner != j.owner() || s.Client != p.redisson.id || s.Holds != n || s.Mine ||
+			s.Writing != (kind == "write") {
 			p.Errorf("Inspect of what Java's %s holds %d times: %+v", j.owner(), n, s)
 		}
 		got := j.state().State.Holds
@@ -174,6 +175,11 @@ func (p *pair) holdCounts(kind string) {
 		}
 		return fmt.Sprintf("{%q:%q}", owner, fmt.Sprint(n))
 	}
+	reads := func(n int) {
+		p.Helper()
+		got := p.hash(other)
+		harness.ErrorIf(p, got != holds(n), "Java reads %s, want %s", got, holds(n))
+	}
 	for n := 1; ; n++ {
 		if s := other.state().State; !s.Locked || s.Held || s.Holds != 0 || s.Remaining <= 0 {
 			p.Errorf("Java says of the lock that Go holds: %+v", s)
@@ -181,9 +187,7 @@ func (p *pair) holdCounts(kind string) {
 		if !other.heldBy(id) || other.heldBy(other.id) {
 			p.Errorf("Java takes the owner for another, the hash is %s", p.hash(other))
 		}
-		if got := p.hash(other); got != holds(n) {
-			p.Errorf("Java reads %s, want %s", got, holds(n))
-		}
+		reads(n)
 		s := posing.inspectOf(kind, p.name)
 		harness.ErrorIf(p, s.Holds != n || !s.Mine, "Inspect of what Go holds %d times: %+v", n, s)
 		if n == 3 {
@@ -195,9 +199,7 @@ func (p *pair) holdCounts(kind string) {
 		_, ok := other.tryLock(0, minutes)
 		harness.FatalIf(p, ok, "Java got the lock that Go holds")
 		posing.unlock(leases[n])
-		if got := p.hash(other); got != holds(n) {
-			p.Errorf("Java reads %s, want %s", got, holds(n))
-		}
+		reads(n)
 	}
 	s := other.state().State
 	harness.ErrorIf(p, s.Locked, "Java says of a free lock: %+v", s)
@@ -219,7 +221,8 @@ func readers(p *pair) {
 
 	j.lock(minutes)
 	j.lock(minutes)
-	if s := g.inspectOf("read", p.name); s.Readers != 1 || s.Holds != 2 || s.Owner != j.owner() || s.Client != p.redisson.id {
+	if s := g.inspectOf("read", p.name); s.Readers != 1 || s.Holds != 2 || s.Owner != j.owner() ||
+		s.Client != p.redisson.id {
 		p.Errorf("Inspect of what one Java thread reads twice: %+v", s)
 	}
 	a := harness.Must(read.Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(g.t)
@@ -274,7 +277,8 @@ func (u *javaUser) refused2(p *pair) {
 
 // remainingTime: what each says is left of the other's lease is what the server says.
 func remainingTime(p *pair) {
-	for _, f := range []family{families[0], families[1], families[2], {"reads", "read", "write"}, {"writes", "write", "read"}, {"permits", "permits", "permits"}} {
+	for _, f := range []family{families[0], families[1], families[2], {"reads", "read", "write"},
+		{"writes", "write", "read"}, {"permits", "permits", "permits"}} {
 		p.leaf(f.name, f.name, func(p *pair) { p.remainingTime(f) })
 	}
 }
@@ -305,35 +309,26 @@ func (p *pair) remainingTime(f family) {
 	byJava := func() time.Duration { return time.Duration(j.state().State.Remaining) * time.Millisecond }
 	inspected := func() time.Duration { return wants.inspectOf(f.held, p.name).Remaining }
 
-	for _, lease := range []time.Duration{0, 10 * time.Minute} {
-		if f.held == "permits" && lease == 0 {
-			continue // Redisson's are for ever then
+	for _, side := range []struct {
+		name     string
+		user     user
+		watchdog time.Duration
+	}{{"Java", j, 30 * time.Second}, {"Go", holder, 5 * time.Minute}} {
+		for _, lease := range []time.Duration{0, 10 * time.Minute} {
+			if f.held == "permits" && side.user == user(j) && lease == 0 {
+				continue // Redisson's are for ever then
+			}
+			side.user.take(lease)
+			between("Go, refused,", wants.left)
+			if f.held != "permits" {
+				between("Inspect", inspected)
+				between("Java", byJava)
+			}
+			most := cmp.Or(lease, side.watchdog)
+			got := wants.left()
+			harness.ErrorIf(p, got < most-time.Minute || got > most, "%v is left of %s's lease of %v", got, side.name, most)
+			side.user.give()
 		}
-		j.take(lease)
-		between("Go, refused,", wants.left)
-		if f.held != "permits" {
-			between("Inspect", inspected)
-			between("Java", byJava)
-		}
-		if least, most := lease-time.Minute, max(lease, 30*time.Second); wants.left() < least || wants.left() > most {
-			p.Errorf("%v is left of Java's lease of %v", wants.left(), lease)
-		}
-		j.give()
-	}
-	for _, lease := range []time.Duration{0, 10 * time.Minute} {
-		holder.take(lease)
-		between("Go, refused,", wants.left)
-		if f.held != "permits" {
-			between("Inspect", inspected)
-			between("Java", byJava)
-		}
-		if lease == 0 {
-			lease = 5 * time.Minute
-		}
-		if left() < lease-time.Minute || left() > lease {
-			p.Errorf("%v is left of Go's lease of %v", left(), lease)
-		}
-		holder.give()
 	}
 	if f.held == "permits" {
 		p.gone(p.name, 1)
@@ -372,7 +367,8 @@ func (p *pair) permitEnds(name string) (all []permitEnd) {
 // forces: either side takes away by force what the other holds. The holder learns of it, the waiter
 // is woken, and what the holder still does harms no other.
 func forces(p *pair) {
-	for _, f := range []family{families[0], families[1], families[2], {"reads", "read", "write"}, {"writes", "write", "read"}} {
+	for _, f := range []family{families[0], families[1], families[2], {"reads", "read", "write"},
+		{"writes", "write", "read"}} {
 		p.leaf(f.name+"/Java", f.name+"/j", func(p *pair) { p.javaForces(f) })
 		p.leaf(f.name+"/Go", f.name+"/g", func(p *pair) { p.goForces(f) })
 	}
@@ -388,9 +384,9 @@ func (p *pair) javaForces(f family) {
 	}
 	forced := func(l *mortise.Lease) {
 		p.Helper()
-		if err := l.Unlock(context.Background()); !errors.Is(err, mortise.ErrNotHeld) || !errors.Is(err, mortise.ErrLost) {
-			p.Errorf("Unlock of the lease that was forced: %v", err)
-		}
+		err := l.Unlock(context.Background())
+		harness.ErrorIf(p, !errors.Is(err, mortise.ErrNotHeld) || !errors.Is(err, mortise.ErrLost),
+			"Unlock of the lease that was forced: %v", err)
 	}
 
 	// The holder learns, at its next renewal or at once.
@@ -415,8 +411,7 @@ func (p *pair) javaForces(f family) {
 	j := rested(p.javaUser(p.redisson, f.wanted, p.name, "waiter"))
 	j.woken(force())
 	forced(holder.lease)
-	s := j.state().State
-	harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java holds it after Go unlocked what it had lost: %+v", s)
+	j.held("after Go unlocked what it had lost")
 	j.give()
 	harness.ErrorIf(p, operator.forceUnlock(), "Java says that there was a lock")
 }
@@ -431,9 +426,8 @@ func (p *pair) goForces(f family) {
 	}
 	notHeld := func(l *javaUser) {
 		p.Helper()
-		if got := l.try(l.ask("unlock")); got.Error != "IllegalMonitorStateException" {
-			p.Errorf("Java's unlock of the lock that was forced: %+v", got)
-		}
+		got := l.try(l.ask("unlock"))
+		harness.ErrorIf(p, got.Error != "IllegalMonitorStateException", "Java's unlock of the lock that was forced: %+v", got)
 	}
 
 	holder := p.javaUser(p.redisson, f.held, p.name, "holder")
@@ -442,8 +436,7 @@ func (p *pair) goForces(f family) {
 	p.figure("Go's ForceUnlock to Java's lock", j.woken(force()))
 	harness.ErrorIf(p, holder.state().State.Held, "Java says that it holds what was forced")
 	notHeld(holder)
-	s := j.state().State
-	harness.ErrorIf(p, !s.Held || s.Holds != 1, "the next holder, after the last one unlocked: %+v", s)
+	j.held("after the last holder unlocked")
 	j.give()
 
 	holder.take(minutes)
@@ -502,11 +495,7 @@ func (p *pair) renewals(things map[string]*renewed) {
 		}
 	}
 	for name, x := range things {
-		select {
-		case <-x.waiter.early():
-			p.Fatalf("%s: a waiter got what is held, or gave up", name)
-		default:
-		}
+		harness.FatalIf(p, over(x.waiter), "%s: a waiter got what is held, or gave up", name)
 	}
 	p.figure(fmt.Sprintf("at least %d renewals of each seen, held for", often), time.Since(start))
 }
@@ -733,10 +722,8 @@ func semaphoreCounts(p *pair) {
 		until(p.T, fmt.Sprintf("%d to have a permit", want), func() bool {
 			n := 0
 			for _, u := range waiting {
-				select {
-				case <-u.early():
+				if over(u) {
 					n++
-				default:
 				}
 			}
 			harness.FatalIf(p, n > want, "%d have a permit of %d", n, want)
@@ -872,25 +859,26 @@ func latchCounts(p *pair) {
 		n, err := l.Count(ctx)
 		p.agree("the count", java("count", request{}).Number, int(n), err, want)
 	}
-	rounds := []struct {
-		set, last string
-	}{{"java", "go"}, {"go", "java"}}
-	for _, round := range rounds {
+	sets := func(n int64, want bool) {
+		p.Helper()
+		set, err := l.TrySet(ctx, n)
+		harness.ErrorIf(p, err != nil || set != want, "Go sets the latch to %d: %v, %v; want %v", n, set, err, want)
+	}
+	for _, round := range []struct{ set, last string }{{"java", "go"}, {"go", "java"}} {
 		left(0)
 		g.must(l.CountDown(ctx)) // of a latch that is open: nothing
 		left(0)
 		if round.set == "java" {
 			harness.ErrorIf(p, !java("set", request{Count: 3}).OK, "Java could not set the latch")
-		} else if set, err := l.TrySet(ctx, 3); err != nil || !set {
-			p.Errorf("Go sets the latch: %v, %v", set, err)
+		} else {
+			sets(3, true)
 		}
-		if set, err := l.TrySet(ctx, 9); err != nil || set {
-			p.Errorf("Go set a latch that was set: %v, %v", set, err)
-		}
+		sets(9, false)
 		harness.ErrorIf(p, java("set", request{Count: 9}).OK, "Java set a latch that was set")
 		var waiting []user
 		for i := range 2 {
-			waiting = append(waiting, p.javaUser(p.redisson, "latch", p.name, fmt.Sprint(round.set, i)), p.goUser(p.golang(), "latch", p.name))
+			waiting = append(waiting, p.javaUser(p.redisson, "latch", p.name, fmt.Sprint(round.set, i)),
+				p.goUser(p.golang(), "latch", p.name))
 		}
 		for _, u := range waiting {
 			rested(u)
@@ -900,11 +888,7 @@ func latchCounts(p *pair) {
 		g.must(l.CountDown(ctx))
 		left(1)
 		for _, u := range waiting {
-			select {
-			case <-u.early():
-				p.Error("a waiter went on at a count of one")
-			default:
-			}
+			harness.ErrorIf(p, over(u), "a waiter went on at a count of one")
 		}
 		if round.last == "java" {
 			java("countDown", request{})
@@ -921,8 +905,7 @@ func latchCounts(p *pair) {
 	deleted, err := l.Delete(ctx)
 	harness.ErrorIf(p, err != nil || !deleted, "Go deletes the latch: %v, %v", deleted, err)
 	waiter.woken(time.Now())
-	set, err := l.TrySet(ctx, 2)
-	harness.ErrorIf(p, err != nil || !set, "Go sets the latch: %v, %v", set, err)
+	sets(2, true)
 	waiter = rested(p.goUser(p.golang(), "latch", p.name))
 	harness.ErrorIf(p, !java("delete", request{}).OK, "Java could not delete the latch")
 	waiter.woken(time.Now())

@@ -249,7 +249,8 @@ type redisson struct {
 func (j *java) open(t *testing.T, s *site, name string, watchdog time.Duration) *redisson {
 	t.Helper()
 	c := &redisson{java: j, name: t.Name() + "/" + name}
-	r := request{Op: "open", Client: c.name, Thread: c.name, Cluster: s.cluster(), Sharded: s.sharded, Watchdog: watchdog.Milliseconds()}
+	r := request{Op: "open", Client: c.name, Thread: c.name, Cluster: s.cluster(), Sharded: s.sharded,
+		Watchdog: watchdog.Milliseconds()}
 	for _, server := range s.servers {
 		r.Nodes = append(r.Nodes, "redis://"+server.Addr())
 	}

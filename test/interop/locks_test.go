@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,6 +48,20 @@ var tests = []struct {
 // else than its end.
 const minutes = 20 * time.Minute
 
+// held asserts that Java holds a lock once.
+func (l *rlock) held(when string) {
+	l.t.Helper()
+	s := l.state().State
+	harness.ErrorIf(l.t, !s.Held || s.Holds != 1, "Java's lock %s: %+v", when, s)
+}
+
+// mine asserts that Go holds a lock once.
+func (g *golang) mine(name, when string) {
+	g.t.Helper()
+	s := g.inspect(name)
+	harness.ErrorIf(g.t, !s.Mine || s.Holds != 1, "Go's lock %s: %+v", when, s)
+}
+
 // hash is the record as Java's own map reads it.
 func (p *pair) hash(l *rlock) string {
 	p.Helper()
@@ -89,17 +102,15 @@ func onlyTheOwnerReleases(p *pair) {
 	g := p.golang()
 	refusedTo := func(l *rlock) {
 		p.Helper()
-		if got := l.try(l.ask("unlock")); got.Error != "IllegalMonitorStateException" {
-			p.Errorf("Java's unlock of a lock that it does not hold: %+v", got)
-		}
+		got := l.try(l.ask("unlock"))
+		harness.ErrorIf(p, got.Error != "IllegalMonitorStateException",
+			"Java's unlock of a lock that it does not hold: %+v", got)
 	}
 	refusedTo(j) // it is free
 
 	lease := g.lock(plainly, p.name)
 	refusedTo(j)
-	if s := g.inspect(p.name); !s.Mine || s.Holds != 1 {
-		p.Errorf("after Java tried to unlock it: %+v", s)
-	}
+	g.mine(p.name, "after Java tried to unlock it")
 	g.unlock(lease)
 
 	j.lock(0)
@@ -111,16 +122,13 @@ func onlyTheOwnerReleases(p *pair) {
 	j.lock(minutes)
 	harness.CheckIsf(p, lease.Err(), mortise.ErrLost, "Java has the lock, and Go's lease says")
 	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that Java holds")
-	s := j.state().State
-	harness.ErrorIf(p, !s.Held || s.Holds != 1, "Java's lock after Go tried to unlock it: %+v", s)
+	j.held("after Go tried to unlock it")
 	j.unlock()
 
 	j.lock(short)
 	lease = g.lock(plainly, p.name)
 	refusedTo(j)
-	if s := g.inspect(p.name); !s.Mine || s.Holds != 1 {
-		p.Errorf("after Java tried to unlock what it had lost: %+v", s)
-	}
+	g.mine(p.name, "after Java tried to unlock what it had lost")
 	g.unlock(lease)
 }
 
@@ -148,18 +156,16 @@ func readWriteIsAnotherKind(p *pair) {
 		j := p.redisson.thread(p.T, kind).lockOf(kind, p.name)
 		j.lock(minutes)
 		for _, k := range bothKinds {
-			if _, err := g.of(k.kind).Lock(context.Background(), p.name, in(long)); !errors.Is(err, mortise.ErrWrongKind) {
-				p.Errorf("%s lock held, Lock of the %s kind: %v", kind, k.java, err)
-			}
+			harness.CheckIsf(p, harness.Err(g.of(k.kind).Lock(context.Background(), p.name, in(long))), mortise.ErrWrongKind,
+				"%s lock held, Lock of the %s kind", kind, k.java)
 			harness.CheckIsf(p, harness.Err(g.of(k.kind).TryLock(context.Background(), p.name)), mortise.ErrWrongKind,
 				"%s lock held, TryLock of the %s kind", kind, k.java)
 		}
-		harness.CheckIsf(p, harness.Err(g.Inspect(context.Background(), p.name)), mortise.ErrWrongKind,
-			"%s lock held, Inspect", kind)
+		s := g.inspect(p.name)
+		harness.ErrorIf(p, !s.Held || s.Writing != (kind == "write"), "%s lock held, Inspect: %+v", kind, s)
 		harness.CheckIsf(p, harness.Err(g.ForceUnlock(context.Background(), p.name)), mortise.ErrWrongKind,
 			"%s lock held, ForceUnlock", kind)
-		s := j.state().State
-		harness.ErrorIf(p, !s.Held || s.Holds != 1, "the %s lock after Go tried: %+v", kind, s)
+		j.held(kind + ", after Go tried")
 		j.unlock()
 	}
 	g.unlock(g.lock(plainly, p.name))

@@ -38,7 +38,8 @@ func (p *javaParty) ask(r request) (reply, error) {
 }
 
 func (p *javaParty) take(kind, name string, amount int, wait, lease time.Duration) (int64, bool, error) {
-	r := request{Op: "tryLock", Kind: kind, Name: name, Count: amount, Wait: wait.Milliseconds(), Lease: lease.Milliseconds()}
+	r := request{Op: "tryLock", Kind: kind, Name: name, Count: amount, Wait: wait.Milliseconds(),
+		Lease: lease.Milliseconds()}
 	if counted(kind) {
 		r.Op = "acquire"
 	}
@@ -97,34 +98,15 @@ func (p *goParty) take(kind, name string, amount int, wait, lease time.Duration)
 	if lease > 0 && kind != "semaphore" {
 		options = append(options, mortise.WithLease(lease))
 	}
-	switch kind {
-	case "semaphore":
-		s := p.client.CountingSemaphore(name)
-		if wait > 0 {
-			err = s.Acquire(ctx, amount, options...)
-		} else {
-			err = s.TryAcquire(ctx, amount)
-		}
-	case "permits":
-		acquire := p.client.Semaphore(name).TryAcquire
-		if wait > 0 {
-			acquire = p.client.Semaphore(name).Acquire
-		}
-		var got *mortise.Permit
-		if got, err = acquire(ctx, options...); err == nil {
-			p.permits[name] = append(p.permits[name], got)
-		}
-	default:
-		l := p.client.locker(kind)
-		lock := l.TryLock
-		if wait > 0 {
-			lock = l.Lock
-		}
-		var got *mortise.Lease
-		if got, err = lock(ctx, name, options...); err == nil {
-			p.leases[name] = append(p.leases[name], got)
-			token, _ = got.Token()
-		}
+	u := &goUser{golang: p.client, kind: kind, name: name, amount: amount}
+	err = u.acquire(ctx, wait == 0, options...)
+	switch {
+	case err != nil:
+	case kind == "permits":
+		p.permits[name] = append(p.permits[name], u.permit)
+	case kind != "semaphore":
+		p.leases[name] = append(p.leases[name], u.lease)
+		token, _ = u.lease.Token()
 	}
 	switch {
 	case errors.Is(err, mortise.ErrNotAcquired), wait > 0 && wait < long && errors.Is(err, mortise.ErrUnavailable):
@@ -310,12 +292,14 @@ func random(p *pair) {
 	var wg sync.WaitGroup
 	for i, who := range all {
 		wg.Go(func() {
-			s := &play{r: rand.New(rand.NewPCG(seed, uint64(i))), who: who, party: parties[who], book: book, names: names, latch: latch}
+			s := &play{r: rand.New(rand.NewPCG(seed, uint64(i))), who: who, party: parties[who], book: book, names: names,
+				latch: latch}
 			harness.Checkf(p, s.run(each), "%s", who)
 		})
 	}
 	wg.Wait()
-	p.figure(fmt.Sprintf("%d operations, %d acquisitions, %d of them from the other language, in", 4*each, book.taken, book.handed), time.Since(start))
+	p.figure(fmt.Sprintf("%d operations, %d acquisitions, %d of them from the other language, in", 4*each, book.taken,
+		book.handed), time.Since(start))
 	if p.Failed() {
 		return
 	}

@@ -111,7 +111,8 @@ func (s *together) refused(lock func(context.Context, ...mortise.Option) (*morti
 	if err == nil {
 		lease.Unlock(context.Background())
 	}
-	if !errors.Is(err, mortise.ErrNotAcquired) && !errors.Is(err, mortise.ErrUnavailable) { // the second: no answer in a wait so short
+	if !errors.Is(err, mortise.ErrNotAcquired) && !errors.Is(err,
+		mortise.ErrUnavailable) { // the second: no answer in a wait so short
 		s.Errorf("Go asks for what Java holds: %v", err)
 	}
 }
@@ -139,7 +140,8 @@ func (s *together) test() {
 	}()
 	until(s.T, "Go to wait", func() bool {
 		for i, seat := range s.seats {
-			if seat.pair.site.tries(seat.name, seat.golang.ID()) >= since[i]+1 && seat.pair.site.subscribers(s.T, seat.name) > 0 {
+			if seat.pair.site.tries(seat.name, seat.golang.ID()) >= since[i]+1 &&
+				seat.pair.site.subscribers(s.T, seat.name) > 0 {
 				return true
 			}
 		}
@@ -258,8 +260,7 @@ func TestServers(t *testing.T) {
 		sites = append(sites, newSite(t, redistest.Start(t)))
 	}
 	for _, version := range versions {
-		t.Run("redisson-"+version, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, "redisson-"+version, func(t *testing.T) {
 			j := theJava(t, version)
 			var clients []*redisson
 			for i, s := range sites {
@@ -267,8 +268,7 @@ func TestServers(t *testing.T) {
 			}
 			for _, a := range adapters {
 				for _, kind := range []string{"multi", "red"} {
-					t.Run(a.name+"/"+kind, func(t *testing.T) {
-						t.Parallel()
+					harness.Beside(t, a.name+"/"+kind, func(t *testing.T) {
 						s := &together{kind: kind}
 						name := strings.Join([]string{kind, version, a.name}, "/")
 						for i, site := range sites {

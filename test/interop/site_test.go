@@ -42,9 +42,7 @@ func newSite(t *testing.T, servers ...*redistest.Server) *site {
 	return s
 }
 
-func standalone(t *testing.T) *site {
-	return newSite(t, redistest.Start(t))
-}
+func standalone(t *testing.T) *site { return newSite(t, redistest.Start(t)) }
 
 // cluster starts three masters that share the slots.
 func cluster(t *testing.T) *site {
@@ -261,9 +259,7 @@ type golang struct {
 func (p *pair) golang(opts ...mortise.ClientOption) *golang {
 	p.Helper()
 	c := harness.Must(mortise.New(p.adapter.open(p.T, p.site), opts...))(p)
-	p.Cleanup(func() {
-		harness.Checkf(p, c.Close(), "the Go client was closed")
-	})
+	p.Cleanup(func() { harness.Checkf(p, c.Close(), "the Go client was closed") })
 	return &golang{c, p.T}
 }
 
@@ -273,22 +269,19 @@ func in(d time.Duration) mortise.Option { return mortise.WithWait(d) }
 
 func (g *golang) of(k mortise.LockerOption) mortise.Locker {
 	g.t.Helper()
-	l := harness.Must(g.Locker(k))(g.t)
-	return l
+	return harness.Must(g.Locker(k))(g.t)
 }
 
 // lock takes a lock that is free, or is about to be.
 func (g *golang) lock(k mortise.LockerOption, name string, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease := harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
-	return lease
+	return harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
 }
 
 // again enters a lock again.
 func (g *golang) again(k mortise.LockerOption, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
-	lease := harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
-	return lease
+	return harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
 }
 
 func (g *golang) unlock(l *mortise.Lease) {
@@ -298,8 +291,7 @@ func (g *golang) unlock(l *mortise.Lease) {
 
 func (g *golang) inspect(name string) mortise.LockInfo {
 	g.t.Helper()
-	s := harness.Must(g.Inspect(context.Background(), name))(g.t)
-	return s
+	return harness.Must(g.Inspect(context.Background(), name))(g.t)
 }
 
 // refused asserts that the lock is held by another, and returns what is said to be
@@ -380,14 +372,12 @@ func suite(t *testing.T, s *site) {
 		if version == oldest && len(s.servers) > 1 && !s.sharded {
 			continue
 		}
-		t.Run("redisson-"+version, func(t *testing.T) {
-			t.Parallel()
+		harness.Beside(t, "redisson-"+version, func(t *testing.T) {
 			j := theJava(t, version)
 			redisson := j.open(t, s, "default", 0)
 			loadScripts(t, s, redisson)
 			for _, a := range adapters {
-				t.Run(a.name, func(t *testing.T) {
-					t.Parallel()
+				harness.Beside(t, a.name, func(t *testing.T) {
 					for _, test := range tests {
 						name := strings.Join([]string{test.name, version, a.name}, "/")
 						p := &pair{T: t, site: s, adapter: a, java: j, redisson: redisson, name: name}
@@ -402,8 +392,7 @@ func suite(t *testing.T, s *site) {
 // leaf runs a test beside others. sub, if not empty, is what its names have more than p's.
 func (p *pair) leaf(name, sub string, run func(*pair)) {
 	p.Helper()
-	p.Run(name, func(t *testing.T) {
-		t.Parallel()
+	harness.Beside(p.T, name, func(t *testing.T) {
 		leaf := *p
 		leaf.T = t
 		if sub != "" {

@@ -75,9 +75,14 @@ func (p *pair) javaUser(c *redisson, kind, name, thread string) *javaUser {
 	return &javaUser{rlock: c.thread(p.T, thread).lockOf(kind, name), p: p}
 }
 
+// asks is ask with more than a name.
+func (u *javaUser) asks(op string, r request) request {
+	r.Op, r.Kind, r.Name = op, u.kind, u.name
+	return r
+}
+
 func (u *javaUser) owner() string {
-	switch u.kind {
-	case "semaphore", "permits", "latch":
+	if ownerless(u.kind) {
 		return ""
 	}
 	return u.thread.owner()
@@ -87,11 +92,10 @@ func (u *javaUser) take(lease time.Duration) {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		harness.FatalIf(u.t, !u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1}).OK,
-			"Java could not set the latch %s", u.name)
+		harness.FatalIf(u.t, !u.do(u.asks("set", request{Count: 1})).OK, "Java could not set the latch %s", u.name)
 	case "semaphore", "permits":
-		u.do(request{Op: "set", Kind: u.kind, Name: u.name, Count: 1})
-		got := u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: lease.Milliseconds()})
+		u.do(u.asks("set", request{Count: 1}))
+		got := u.do(u.asks("acquire", request{Count: 1, Lease: lease.Milliseconds()}))
 		harness.FatalIf(u.t, !got.OK, "Java could not take the permit of %s", u.name)
 		u.permit = got.Text
 	default:
@@ -103,12 +107,11 @@ func (u *javaUser) refused() {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		n := u.do(request{Op: "count", Kind: u.kind, Name: u.name}).Number
+		n := u.do(u.ask("count")).Number
 		harness.ErrorIf(u.t, n <= 0, "Java says that the count is %d", n)
 	case "semaphore", "permits":
-		if u.do(request{Op: "acquire", Kind: u.kind, Name: u.name, Count: 1, Lease: minutes.Milliseconds()}).OK {
-			u.t.Errorf("Java got a permit of %s, whose only one is out", u.name)
-		}
+		harness.ErrorIf(u.t, u.do(u.asks("acquire", request{Count: 1, Lease: minutes.Milliseconds()})).OK,
+			"Java got a permit of %s, whose only one is out", u.name)
 	default:
 		_, ok := u.tryLock(0, minutes)
 		harness.ErrorIf(u.t, ok, "Java got the %s lock %s, which Go holds", u.kind, u.name)
@@ -119,12 +122,12 @@ func (u *javaUser) begin() {
 	u.t.Helper()
 	u.p.site.settled(u.t)
 	u.since = u.p.site.tries(u.name, u.owner())
-	r := request{Op: "lock", Kind: u.kind, Name: u.name}
+	r := u.ask("lock")
 	switch u.kind {
 	case "latch":
-		r = request{Op: "await", Kind: u.kind, Name: u.name, Wait: -1}
+		r = u.asks("await", request{Wait: -1})
 	case "semaphore", "permits":
-		r = request{Op: "acquire", Kind: u.kind, Name: u.name, Wait: -1, Count: 1, Lease: minutes.Milliseconds()}
+		r = u.asks("acquire", request{Wait: -1, Count: 1, Lease: minutes.Milliseconds()})
 	case "multi", "red":
 		panic("these wait in turns")
 	}
@@ -157,9 +160,9 @@ func (u *javaUser) give() {
 	u.t.Helper()
 	switch u.kind {
 	case "latch":
-		u.do(request{Op: "countDown", Kind: u.kind, Name: u.name})
+		u.do(u.ask("countDown"))
 	case "semaphore", "permits":
-		u.do(request{Op: "release", Kind: u.kind, Name: u.name, Count: 1, Permit: u.permit})
+		u.do(u.asks("release", request{Count: 1, Permit: u.permit}))
 	default:
 		u.unlock()
 	}
@@ -170,6 +173,7 @@ type goUser struct {
 	*golang
 	p          *pair
 	kind, name string
+	amount     int // of a semaphore's permits
 	since      int
 	wait       *waiting
 	lease      *mortise.Lease
@@ -177,7 +181,7 @@ type goUser struct {
 }
 
 func (p *pair) goUser(g *golang, kind, name string) *goUser {
-	return &goUser{golang: g, p: p, kind: kind, name: name}
+	return &goUser{golang: g, p: p, kind: kind, name: name, amount: 1}
 }
 
 // locker is the Locker of a kind, by Java's name.
@@ -208,8 +212,7 @@ func (g *golang) inspectOf(kind, name string) mortise.LockInfo {
 	if kind != "read" && kind != "write" {
 		return g.inspect(name)
 	}
-	s := harness.Must(g.RW().Inspect(context.Background(), name))(g.t)
-	return s
+	return harness.Must(g.RW().Inspect(context.Background(), name))(g.t)
 }
 
 // force is ForceUnlock of a kind, by Java's name.
@@ -219,8 +222,7 @@ func (g *golang) force(kind, name string) bool {
 	if kind == "read" || kind == "write" {
 		force = g.RW().ForceUnlock
 	}
-	was := harness.Must(force(context.Background(), name))(g.t)
-	return was
+	return harness.Must(force(context.Background(), name))(g.t)
 }
 
 // must fails the test on an error.
@@ -230,11 +232,37 @@ func (g *golang) must(err error) {
 }
 
 func (u *goUser) owner() string {
-	switch u.kind {
-	case "semaphore", "permits", "latch":
+	if ownerless(u.kind) {
 		return ""
 	}
 	return u.ID()
+}
+
+// acquire takes what is free, or waits for it; try does not wait. What a waiter of a latch gets is
+// that it is open.
+func (u *goUser) acquire(ctx context.Context, try bool, opts ...mortise.Option) (err error) {
+	switch u.kind {
+	case "latch":
+		return u.CountDownLatch(u.name).Wait(ctx, opts...)
+	case "semaphore":
+		if try {
+			return u.CountingSemaphore(u.name).TryAcquire(ctx, u.amount)
+		}
+		return u.CountingSemaphore(u.name).Acquire(ctx, u.amount, opts...)
+	case "permits":
+		take := u.Semaphore(u.name).Acquire
+		if try {
+			take = u.Semaphore(u.name).TryAcquire
+		}
+		u.permit, err = take(ctx, opts...)
+		return err
+	}
+	take := u.locker(u.kind).Lock
+	if try {
+		take = u.locker(u.kind).TryLock
+	}
+	u.lease, err = take(ctx, u.name, opts...)
+	return err
 }
 
 func (u *goUser) take(lease time.Duration) {
@@ -244,22 +272,18 @@ func (u *goUser) take(lease time.Duration) {
 	if lease > 0 {
 		options = append(options, mortise.WithLease(lease))
 	}
-	var err error
 	switch u.kind {
 	case "latch":
 		set, err := u.CountDownLatch(u.name).TrySet(ctx, 1)
 		harness.FatalIf(u.t, err != nil || !set, "Go sets the latch %s: %v, %v", u.name, set, err)
+		return
 	case "semaphore":
-		_ = harness.Must(u.CountingSemaphore(u.name).TrySetPermits(ctx, 1))(u.t)
-		u.must(u.CountingSemaphore(u.name).Acquire(ctx, 1, in(long)))
+		options = options[:1] // its permits have no lease
+		harness.Must(u.CountingSemaphore(u.name).TrySetPermits(ctx, 1))(u.t)
 	case "permits":
-		_ = harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
-		u.permit, err = u.Semaphore(u.name).Acquire(ctx, options...)
-		u.must(err)
-	default:
-		u.lease, err = u.locker(u.kind).Lock(ctx, u.name, options...)
-		u.must(err)
+		harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
 	}
+	u.must(u.acquire(ctx, false, options...))
 }
 
 func (u *goUser) refused() {
@@ -270,20 +294,12 @@ func (u *goUser) refused() {
 // left asserts that it is not to be had, and returns what is said to be left of the lease.
 func (u *goUser) left() time.Duration {
 	u.t.Helper()
-	ctx := context.Background()
-	var err error
-	switch u.kind {
-	case "latch":
-		n, err := u.CountDownLatch(u.name).Count(ctx)
+	if u.kind == "latch" {
+		n, err := u.CountDownLatch(u.name).Count(context.Background())
 		harness.ErrorIf(u.t, err != nil || n <= 0, "Go says that the count is %d, %v", n, err)
 		return 0
-	case "semaphore":
-		err = u.CountingSemaphore(u.name).TryAcquire(ctx, 1)
-	case "permits":
-		_, err = u.Semaphore(u.name).TryAcquire(ctx)
-	default:
-		_, err = u.locker(u.kind).TryLock(ctx, u.name)
 	}
+	err := u.acquire(context.Background(), true)
 	var e *mortise.Error
 	harness.FatalIf(u.t, !errors.Is(err, mortise.ErrNotAcquired) || !errors.As(err, &e),
 		"Go tries to get what another holds, %s %s: %v", u.kind, u.name, err)
@@ -294,28 +310,16 @@ func (u *goUser) begin() {
 	u.t.Helper()
 	u.p.site.settled(u.t)
 	u.since = u.p.site.tries(u.name, u.owner())
-	w := &waiting{done: make(chan struct{})}
-	u.wait = w
-	var locker mortise.Locker
-	switch u.kind {
-	case "latch", "semaphore", "permits":
-	default:
-		locker = u.locker(u.kind)
+	u.wait = &waiting{done: make(chan struct{})}
+	opts := []mortise.Option{in(minutes)}
+	if u.kind != "latch" && u.kind != "semaphore" {
+		opts = append(opts, mortise.WithLease(minutes))
 	}
+	w := u.wait
 	go func() {
 		defer close(w.done)
-		ctx := context.Background()
-		switch u.kind {
-		case "latch":
-			w.err = u.CountDownLatch(u.name).Wait(ctx, in(minutes))
-		case "semaphore":
-			w.err = u.CountingSemaphore(u.name).Acquire(ctx, 1, in(minutes))
-		case "permits":
-			w.permit, w.err = u.Semaphore(u.name).Acquire(ctx, in(minutes), mortise.WithLease(minutes))
-		default:
-			w.lease, w.err = locker.Lock(ctx, u.name, in(minutes), mortise.WithLease(minutes))
-		}
-		w.at = time.Now()
+		w.err = u.acquire(context.Background(), false, opts...)
+		w.lease, w.permit, w.at = u.lease, u.permit, time.Now()
 	}()
 }
 
@@ -348,20 +352,16 @@ func (u *goUser) give() {
 // lost awaits the end of what it holds, which was taken away.
 func (u *goUser) lost() {
 	u.t.Helper()
-	ended := u.lease.Context()
+	type held interface {
+		Context() context.Context
+		Err() error
+	}
+	h := held(u.lease)
 	if u.permit != nil {
-		ended = u.permit.Context()
+		h = u.permit
 	}
-	select {
-	case <-ended.Done():
-	case <-time.After(long):
-		u.t.Fatalf("the holder of %s had not learned after %v that it is gone", u.name, long)
-	}
-	err := u.lease.Err()
-	if u.permit != nil {
-		err = u.permit.Err()
-	}
-	harness.ErrorIf(u.t, !errors.Is(err, mortise.ErrLost), "what was taken away says %v", err)
+	harness.Receive(u.t, long, "the holder of "+u.name+" learns that it is gone", h.Context().Done())
+	harness.CheckIsf(u.t, h.Err(), mortise.ErrLost, "what was taken away says")
 }
 
 // rest is what users do to rest. A spinning one asks for ever and listens to nothing.
@@ -370,10 +370,16 @@ func (p *pair) rest(u user, kind, name string, since int) {
 	until(p.T, fmt.Sprintf("the waiter %q for %s to have asked twice", u.owner(), name), func() bool {
 		return p.site.tries(name, u.owner()) >= since+2 && (kind == "spin" || p.site.subscribers(p.T, name) > 0)
 	})
+	harness.ErrorIf(p, over(u), "a waiter for %s got it, or gave up, while it is held", name)
+}
+
+// over reports whether a wait is.
+func over(u user) bool {
 	select {
 	case <-u.early():
-		p.Errorf("a waiter for %s got it, or gave up, while it is held", name)
+		return true
 	default:
+		return false
 	}
 }
 
@@ -384,6 +390,9 @@ func (p *pair) gone(name string, value int) {
 	harness.ErrorIf(p, got != fmt.Sprint(value), "%s is %v at the end, not %d", name, got, value)
 	p.site.must(p.T, "DEL", name)
 }
+
+// ownerless is whether requests for a kind name no owner.
+func ownerless(kind string) bool { return counted(kind) || kind == "latch" }
 
 // counted is whether a kind leaves its count in the store.
 func counted(kind string) bool { return kind == "semaphore" || kind == "permits" }

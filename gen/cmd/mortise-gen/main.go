@@ -7,6 +7,11 @@
 // and NameSHA for each script and the variable All. The package declares
 // type Script struct{ Name, Source, SHA1 string } itself.
 //
+//	mortise-gen structs [-o structs_gen.go] [folder]
+//
+// writes a struct for the keys of each script, and one for its arguments, as its header declares them: what
+// methods of an interface take.
+//
 //	mortise-gen commands -profile NAME [-o commands_gen.go]
 //
 // loads the interface redisproto.Commands, checks each method's structs against
@@ -35,12 +40,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"go/format"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/mortise-go/mortise/gen/internal/commands"
 	"github.com/mortise-go/mortise/gen/internal/constants"
@@ -50,7 +57,7 @@ import (
 
 const module = "github.com/mortise-go/mortise"
 
-var errUsage = errors.New("usage: mortise-gen scripts|commands|adapter [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
+var errUsage = errors.New("usage: mortise-gen scripts|structs|commands|adapter [flags]; see go doc " + module + "/gen/cmd/mortise-gen")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -63,72 +70,60 @@ func run(args []string) error {
 	if len(args) == 0 {
 		return errUsage
 	}
-	flags := flag.NewFlagSet("mortise-gen "+args[0], flag.ExitOnError)
+	what := args[0]
+	flags := flag.NewFlagSet("mortise-gen "+what, flag.ExitOnError)
 	pkg := flags.String("package", os.Getenv("GOPACKAGE"), "name of the package that is generated")
-	switch args[0] {
-	case "scripts":
-		out := flags.String("o", "scripts_gen.go", "file to write")
-		_ = flags.Parse(args[1:])
-		dir := "."
-		if flags.NArg() > 0 {
-			dir = flags.Arg(0)
-		}
-		all, err := luascript.ParseDir(dir)
+	out := flags.String("o", what+"_gen.go", "file to write")
+	profile := flags.String("profile", "", "a built-in profile's name; of commands also the path of a template")
+	iface := flags.String("interface", module+"/backend/redisproto.Commands", "interface that commands implements")
+	scripts := flags.String("scripts", module+"/scripts", "package that holds the scripts of commands")
+	_ = flags.Parse(args[1:])
+	if *pkg == "" { // outside go generate
+		abs, err := filepath.Abs(*out)
 		if err != nil {
 			return err
 		}
-		src, err := constants.Render(packageName(*pkg, *out), all)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(*out, src, 0o644)
-	case "commands":
-		out := flags.String("o", "commands_gen.go", "file to write")
-		profile := flags.String("profile", "", "a built-in profile's name, or the path of a template")
-		iface := flags.String("interface", module+"/backend/redisproto.Commands", "interface to implement")
-		scripts := flags.String("scripts", module+"/scripts", "package that holds the scripts")
-		_ = flags.Parse(args[1:])
-		if *profile == "" || flags.NArg() > 0 {
-			return errUsage
-		}
-		p, err := commands.LoadProfile(*profile)
-		if err != nil {
-			return err
-		}
-		in, err := commands.Load(commands.Options{Interface: *iface, Scripts: *scripts})
-		if err != nil {
-			return err
-		}
-		src, err := commands.Render(packageName(*pkg, *out), in, p)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(*out, src, 0o644)
-	case "adapter":
-		out := flags.String("o", "adapter_gen.go", "file to write")
-		profile := flags.String("profile", "", "a built-in profile's name")
-		_ = flags.Parse(args[1:])
-		src, known := profiles.Adapter(*profile, packageName(*pkg, *out))
-		if !known || flags.NArg() > 0 {
-			return errUsage
-		}
-		src, err := format.Source(src)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(*out, src, 0o644)
+		*pkg = filepath.Base(filepath.Dir(abs))
 	}
-	return errUsage
+	var src []byte
+	var err error
+	switch {
+	case what == "scripts" && flags.NArg() <= 1:
+		src, err = renderScripts(constants.Render, *pkg, cmp.Or(flags.Arg(0), "."))
+	case what == "structs" && flags.NArg() <= 1:
+		src, err = renderScripts(constants.Structs, *pkg, cmp.Or(flags.Arg(0), "."))
+	case what == "commands" && flags.NArg() == 0 && *profile != "":
+		src, err = renderCommands(*pkg, *profile, *iface, *scripts)
+	case what == "adapter" && flags.NArg() == 0 && slices.Contains(profiles.Names, *profile):
+		adapter, _ := profiles.Adapter(*profile, *pkg)
+		src, err = format.Source(adapter)
+	default:
+		return errUsage
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*out, src, 0o644)
 }
 
-// packageName is what go generate says, or else the name of the output's folder.
-func packageName(name, out string) string {
-	if name != "" {
-		return name
-	}
-	abs, err := filepath.Abs(out)
+type renderer = func(pkg string, all []*luascript.Script) ([]byte, error)
+
+func renderScripts(render renderer, pkg, dir string) ([]byte, error) {
+	all, err := luascript.ParseDir(dir)
 	if err != nil {
-		return "main"
+		return nil, err
 	}
-	return filepath.Base(filepath.Dir(abs))
+	return render(pkg, all)
+}
+
+func renderCommands(pkg, profile, iface, scripts string) ([]byte, error) {
+	p, err := commands.LoadProfile(profile)
+	if err != nil {
+		return nil, err
+	}
+	in, err := commands.Load(iface, scripts)
+	if err != nil {
+		return nil, err
+	}
+	return commands.Render(pkg, in, p)
 }

@@ -1,300 +1,206 @@
 package commands
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
-	"go/token"
 	"go/types"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/mortise-go/mortise/gen/internal/constants"
 	"github.com/mortise-go/mortise/gen/internal/luascript"
 )
 
-// goTypes says how a method takes each type of a header.
-var goTypes = map[string]string{"key": "string", "string": "string", "ms": "time.Duration", "int": "int64",
-	"bool": "bool"}
+const directive = "//mortise:script"
 
-// replies says how a method returns each reply of a header.
-var replies = map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}
+var directiveLine = regexp.MustCompile(`^` + directive + `\s+(\S+)(\s+batch(\s+split)?)?\s*$`)
+
+var (
+	// goTypes says how a method takes each type of a header.
+	goTypes = map[string]string{"string": "string", "ms": "time.Duration", "int": "int64", "bool": "bool"}
+	// replies says how a method returns each reply of a header.
+	replies = map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}
+)
 
 // methods checks the methods of an interface, and of those that it embeds.
-func (c *checker) methods(list *ast.InterfaceType) []*Method {
-	var out []*Method
-	for _, m := range list.Methods.List {
-		if len(m.Names) > 0 {
-			if method := c.method(m); method != nil {
-				out = append(out, method)
-			}
+func (c *checker) methods(iface types.Object) (all []*Method) {
+	list := iface.Type().Underlying().(*types.Interface)
+	own := slices.SortedFunc(list.ExplicitMethods(), func(a, b *types.Func) int { return cmp.Compare(a.Pos(), b.Pos()) })
+	for _, m := range own {
+		before := len(c.mistakes)
+		if method := c.method(m); len(c.mistakes) == before {
+			all = append(all, method)
+		}
+	}
+	for t := range list.EmbeddedTypes() {
+		named, ok := types.Unalias(t).(*types.Named)
+		if !ok || !types.IsInterface(named) || named.Obj().Pkg() != c.pkg.Types {
+			c.bad(iface.Pos(), "list its methods here, each with its directive, or embed an interface that this "+
+				"package declares", "the interface embeds what is not an interface of its package")
 			continue
 		}
-		var embedded *ast.InterfaceType
-		if name, ok := m.Type.(*ast.Ident); ok {
-			_, embedded, _ = c.find(name.Name)
-		}
-		if embedded == nil {
-			c.bad(m.Pos(), "list its methods here, each with its directive, or embed an interface that this "+
-				"package declares",
-				"the interface embeds what is not an interface of its package")
-			continue
-		}
-		if !c.embedded[embedded] { // Go refuses those that embed each other; so does this
-			c.embedded[embedded] = true
-			out = append(out, c.methods(embedded)...)
-		}
+		all = append(all, c.methods(named.Obj())...)
 	}
-	return out
+	return all
 }
 
-// method checks one method of the interface; nil if it cannot be generated.
-func (c *checker) method(m *ast.Field) *Method {
-	name := m.Names[0]
-	script, batch, split, pos := c.directive(m, name)
-	if script == nil {
-		return nil
-	}
-	c.used[script.Name] = true
-	if batch != script.Batch() {
-		if batch {
-			c.bad(pos, fmt.Sprintf(`write "%s %s", or declare the keys with "--! key * NAME TYPE"`, directive,
-				script.Name),
-				"%s is a batch, but %s:%d declares numbered keys", name.Name, script.File, script.Keys[0].Line)
-		} else {
-			c.bad(pos, fmt.Sprintf(`write "%s %s batch"`, directive, script.Name),
-				"%s is no batch, but %s:%d declares key *", name.Name, script.File, script.Keys[0].Line)
-		}
-		return nil
-	}
-	sig, ok := c.pkg.TypesInfo.Defs[name].Type().(*types.Signature)
-	if !ok {
-		return nil
-	}
-	out := &Method{Name: name.Name, Script: script, Batch: batch, Split: split}
-	before := len(c.mistakes)
-	if batch {
-		c.batch(out, name, sig)
-	} else {
-		c.single(out, name, sig)
-	}
-	if len(c.mistakes) > before {
-		return nil
-	}
-	return out
-}
-
-// directive reads //mortise:script NAME [batch [split]] above a method.
-func (c *checker) directive(m *ast.Field, name *ast.Ident) (script *luascript.Script, batch, split bool,
-	pos token.Pos) {
+// directive is a method, with what //mortise:script NAME [batch [split]] above it says; nil if that is wrong.
+func (c *checker) directive(f *types.Func) *Method {
 	var lines []*ast.Comment
-	if m.Doc != nil {
-		for _, line := range m.Doc.List {
+	if doc := c.docs[f.Pos()]; doc != nil {
+		for _, line := range doc.List {
 			if strings.HasPrefix(line.Text, directive) {
 				lines = append(lines, line)
 			}
 		}
 	}
 	if len(lines) != 1 {
-		c.bad(name.Pos(), fmt.Sprintf(`write one line "%s NAME" above it`, directive), "%s has %d directives",
-			name.Name, len(lines))
-		return nil, false, false, 0
+		c.bad(f.Pos(), fmt.Sprintf(`write one line "%s NAME" above it`, directive), "%s has %d directives", f.Name(),
+			len(lines))
+		return nil
 	}
-	pos = lines[0].Pos()
-	words := strings.Fields(lines[0].Text)
-	if len(words) < 2 || len(words) > 4 || len(words) > 2 && words[2] != "batch" || len(words) > 3 &&
-		words[3] != "split" || words[0] != directive {
+	pos := lines[0].Pos()
+	words := directiveLine.FindStringSubmatch(lines[0].Text)
+	if words == nil {
 		c.bad(pos, fmt.Sprintf(`write "%s NAME" or "%s NAME batch", or "batch split"`, directive, directive),
-			"the directive of %s is malformed", name.Name)
-		return nil, false, false, 0
+			"the directive of %s is malformed", f.Name())
+		return nil
 	}
-	var names []string
-	for _, s := range c.scripts {
-		if s.Name == words[1] {
-			if c.used[s.Name] {
-				c.bad(pos, "let one method send it", "a second method sends the script %s", s.Name)
-			}
-			return s, len(words) >= 3, len(words) == 4, pos
-		}
-		names = append(names, s.Name)
+	s := c.scripts[words[1]]
+	if s == nil {
+		known := strings.Join(slices.Sorted(maps.Keys(c.scripts)), ", ")
+		c.bad(pos, fmt.Sprintf("write %s.lua, or name one of %s", words[1], known), "there is no script %s", words[1])
+		return nil
 	}
-	c.bad(pos, fmt.Sprintf("write %s.lua, or name one of %s", words[1], strings.Join(names, ", ")),
-		"there is no script %s", words[1])
-	return nil, false, false, 0
+	if c.used[s.Name] {
+		c.bad(pos, "let one method send it", "a second method sends the script %s", s.Name)
+	}
+	c.used[s.Name] = true
+	m := &Method{Name: f.Name(), Script: s, Batch: words[2] != "", Split: words[3] != ""}
+	switch at := fmt.Sprintf("%s:%d", s.File, s.Keys[0].Line); {
+	case m.Batch == s.Batch():
+		return m
+	case m.Batch:
+		c.bad(pos, fmt.Sprintf(`write "%s %s", or declare the keys with "--! key * NAME TYPE"`, directive, s.Name),
+			"%s is a batch, but %s declares numbered keys", m.Name, at)
+	default:
+		c.bad(pos, fmt.Sprintf(`write "%s %s batch"`, directive, s.Name), "%s is no batch, but %s declares key *", m.Name,
+			at)
+	}
+	return nil
 }
 
-// single checks NAME(ctx, keys[, args]) (reply, error).
-func (c *checker) single(m *Method, name *ast.Ident, sig *types.Signature) {
-	s := m.Script
-	want := fmt.Sprintf("%s(ctx context.Context, k %sKeys", m.Name, m.Name)
-	if len(s.Args) > 0 {
-		want += fmt.Sprintf(", a %sArgs", m.Name)
+// method checks one method of the interface: NAME(ctx, keys[, args]) (reply, error), or of a batch
+// NAME(ctx, [args,] items, out). What it returns is whole if there was no mistake.
+func (c *checker) method(f *types.Func) *Method {
+	m := c.directive(f)
+	if m == nil {
+		return nil
 	}
-	want += fmt.Sprintf(") (%s, error)", replies[s.Reply])
-
-	structs := []*types.Named{}
-	for p := range sig.Params().Variables() {
-		structs = append(structs, structOf(p.Type()))
-	}
-	n := 2
-	if len(s.Args) > 0 {
-		n = 3
-	}
-	if !c.takes(sig, n) || structs[1] == nil || structs[n-1] == nil || sig.Variadic() {
-		c.bad(name.Pos(), "write "+want, "%s takes other parameters than %s:%d and the lines below it declare",
-			m.Name, s.File, s.Keys[0].Line)
-		return
-	}
-	if r := sig.Results(); r.Len() != 2 || c.str(r.At(0).Type()) != replies[s.Reply] ||
-		c.str(r.At(1).Type()) != "error" {
-		c.bad(name.Pos(), fmt.Sprintf("return (%s, error)", replies[s.Reply]), "%s returns %s, but %s:%d replies %s",
-			m.Name, c.str(r), s.File, s.ReplyLine, s.Reply)
-	}
-	m.KeysType = c.str(structs[1])
-	m.keys = c.fields(m, structs[1], keysOf(s.Keys), s)
-	if len(s.Args) > 0 {
-		m.ArgsType = c.str(structs[2])
-		m.args = c.fields(m, structs[2], s.Args, s)
-	}
-}
-
-// batch checks NAME(ctx, [args,] items, out).
-func (c *checker) batch(m *Method, name *ast.Ident, sig *types.Signature) {
-	s := m.Script
+	s, sig := m.Script, f.Signature()
 	fixed := luascript.Fixed(s.Args)
-	want := fmt.Sprintf("%s(ctx context.Context, ", m.Name)
-	n := 3
+	var params []string
+	results := fmt.Sprintf("(%s, error)", replies[s.Reply])
+	if !m.Batch {
+		params = append(params, "k "+m.Name+"Keys")
+	}
 	if len(fixed) > 0 {
-		want += fmt.Sprintf("a %sArgs, ", m.Name)
-		n = 4
+		params = append(params, "a "+m.Name+"Args")
 	}
-	want += fmt.Sprintf("items []%sItem, out []%sReply), without results", m.Name, m.Name)
-
-	var items, out *types.Named
-	ok := c.takes(sig, n) && sig.Results().Len() == 0 && !sig.Variadic()
-	if ok {
-		items, out = sliceOf(sig.Params().At(n-2).Type()), sliceOf(sig.Params().At(n-1).Type())
-		ok = items != nil && out != nil
+	if m.Batch {
+		params, results = append(params, "items []"+m.Name+"Item", "out []"+m.Name+"Reply"), "()"
 	}
-	var args *types.Named
-	if ok && len(fixed) > 0 {
-		args = structOf(sig.Params().At(1).Type())
-		ok = args != nil
+	structs := c.structs(sig, params)
+	if structs == nil {
+		want := fmt.Sprintf("%s(ctx context.Context, %s) %s", m.Name, strings.Join(params, ", "), results)
+		c.bad(f.Pos(), "write "+strings.TrimSuffix(want, " ()"),
+			"%s takes other parameters than %s:%d and the lines below it declare", m.Name, s.File, s.Keys[0].Line)
+		return nil
 	}
-	if !ok {
-		c.bad(name.Pos(), "write "+want, "%s takes other parameters than the batch that %s:%d declares", m.Name,
-			s.File, s.Keys[0].Line)
-		return
+	m.signature = []string{"ctx context.Context"}
+	for i, param := range params {
+		name, _, _ := strings.Cut(param, " ")
+		m.signature = append(m.signature, name+" "+c.str(sig.Params().At(1+i).Type()))
 	}
-	if args != nil {
-		m.ArgsType = c.str(args)
-		m.args = c.fields(m, args, fixed, s)
+	if got := c.str(sig.Results()); got != results {
+		c.bad(f.Pos(), "return "+results, "%s returns %s, but %s:%d replies %s", m.Name, got, s.File, s.ReplyLine, s.Reply)
 	}
-	m.ItemType = c.str(items)
-	m.ReplyType = c.str(out)
-	each := c.fields(m, items, append(keysOf(s.Keys), luascript.Each(s.Args)...), s)
-	if len(each) >= len(s.Keys) {
-		m.eachKeys, m.eachArgs = each[:len(s.Keys)], each[len(s.Keys):]
+	if keys := structs["k"]; keys != nil {
+		m.Keys = c.fields(m, keys, "k.", keysOf(s))
 	}
-	if r := out.Underlying().(*types.Struct); r.NumFields() != 2 ||
-		r.Field(0).Name() != "Value" || c.str(r.Field(0).Type()) != "int64" ||
-		r.Field(1).Name() != "Err" || c.str(r.Field(1).Type()) != "error" {
-		c.bad(out.Obj().Pos(), "write struct { Value int64; Err error }",
-			"%s is not what %s answers for each item by %s:%d", m.ReplyType, m.Name, s.File, s.ReplyLine)
+	if args := structs["a"]; args != nil {
+		m.Args = c.fields(m, args, "a.", fixed)
 	}
-}
-
-// takes tells whether there are n parameters, the first of them a context.
-func (c *checker) takes(sig *types.Signature, n int) bool {
-	return sig.Params().Len() == n && c.str(sig.Params().At(0).Type()) == "context.Context"
-}
-
-// fields checks that a struct has the declared names, in their order.
-func (c *checker) fields(m *Method, named *types.Named, params []luascript.Param, s *luascript.Script) []field {
-	st := named.Underlying().(*types.Struct)
-	typeName := c.str(named)
-	got := map[string]*types.Var{}
-	for f := range st.Fields() {
-		got[fold(f.Name())] = f
-	}
-	declared := map[string]bool{}
-	complete := true
-	for _, p := range params {
-		declared[fold(p.Name)] = true
-		if got[fold(p.Name)] == nil {
-			complete = false
-			c.bad(named.Obj().Pos(), fmt.Sprintf("add the field %s %s", constants.GoName(p.Name), goTypes[p.Type]),
-				"%s has no field for %s, which %s:%d declares for %s", typeName, p.Name, s.File, p.Line, m.Name)
+	if items := structs["items"]; items != nil {
+		m.ItemType = c.str(items)
+		if each := c.fields(m, items, "i.", append(keysOf(s), luascript.Each(s.Args)...)); each != nil {
+			m.EachKeys, m.EachArgs = each[:len(s.Keys)], each[len(s.Keys):]
 		}
 	}
-	for f := range st.Fields() {
-		if !declared[fold(f.Name())] {
-			complete = false
-			c.bad(f.Pos(), fmt.Sprintf("remove it, or declare it in %s", s.File),
-				"%s.%s is not in the header that starts at %s:%d, for %s", typeName, f.Name(), s.File, max(s.Line, 1),
-				m.Name)
+	if out := structs["out"]; out != nil {
+		m.ReplyType = c.str(out)
+		if c.str(out.Underlying()) != "struct{Value int64; Err error}" {
+			c.bad(out.Obj().Pos(), "write struct { Value int64; Err error }",
+				"%s is not what %s answers for each item by %s:%d", m.ReplyType, m.Name, s.File, s.ReplyLine)
 		}
 	}
-	var out []field
+	return m
+}
+
+// structs are the structs that a method takes, by the names of the parameters that it should have behind a context; nil
+// if it has others.
+func (c *checker) structs(sig *types.Signature, params []string) map[string]*types.Named {
+	if sig.Params().Len() != 1+len(params) || c.str(sig.Params().At(0).Type()) != "context.Context" {
+		return nil
+	}
+	structs := map[string]*types.Named{}
+	for i, param := range params {
+		name, want, _ := strings.Cut(param, " ")
+		t := sig.Params().At(1 + i).Type()
+		list, many := t.(*types.Slice)
+		if many {
+			t = list.Elem()
+		}
+		named, _ := types.Unalias(t).(*types.Named)
+		if named == nil || many != strings.HasPrefix(want, "[]") {
+			return nil
+		}
+		if _, is := named.Underlying().(*types.Struct); !is {
+			return nil
+		}
+		structs[name] = named
+	}
+	return structs
+}
+
+// fields are the fields of a struct as Go expressions. They must be those that the header declares, in its
+// order; nil if they are not.
+func (c *checker) fields(m *Method, named *types.Named, of string, params []luascript.Param) (values []Value) {
+	declared := make([]string, len(params))
 	for i, p := range params {
-		f := got[fold(p.Name)]
-		if f == nil {
-			continue
-		}
-		if !f.Exported() {
-			c.bad(f.Pos(), "write "+constants.GoName(p.Name), "%s.%s is not exported, so that no adapter can read it",
-				typeName, f.Name())
-		}
-		if complete && st.Field(i) != f {
-			c.bad(f.Pos(), "put the fields in the header's order",
-				"%s.%s is not field %d of its struct, where %s:%d declares %s",
-				typeName, f.Name(), i+1, s.File, p.Line, p.Name)
-		}
-		if have := c.str(f.Type()); have != goTypes[p.Type] {
-			remedy := ", or change the header"
-			if p.Type == "key" {
-				remedy = ""
-			}
-			c.bad(f.Pos(), "make it "+goTypes[p.Type]+remedy, "%s.%s is %s, but %s:%d declares %s as %s",
-				typeName, f.Name(), have, s.File, p.Line, p.Name, p.Type)
-		}
-		typ := p.Type
-		if typ == "key" {
-			typ = "string"
-		}
-		out = append(out, field{f.Name(), typ})
+		declared[i] = constants.GoName(p.Name) + " " + goTypes[p.Type]
 	}
-	return out
-}
-
-// keysOf are keys as fields: whatever a key holds, its name is all that is passed.
-func keysOf(keys []luascript.Param) []luascript.Param {
-	out := make([]luascript.Param, len(keys))
-	for i, k := range keys {
-		k.Type = "key"
-		out[i] = k
-	}
-	return out
-}
-
-func (c *checker) str(t types.Type) string { return types.TypeString(t, c.qualifier) }
-
-func structOf(t types.Type) *types.Named {
-	named, ok := types.Unalias(t).(*types.Named)
-	if !ok {
+	want := "struct{" + strings.Join(declared, "; ") + "}"
+	if !strings.EqualFold(c.str(named.Underlying()), want) {
+		c.bad(named.Obj().Pos(), "write "+want+", or change the header",
+			"%s is not what %s:%d and the lines below it declare for %s", c.str(named), m.Script.File, params[0].Line,
+			m.Name)
 		return nil
 	}
-	if _, ok := named.Underlying().(*types.Struct); !ok {
-		return nil
+	for i, p := range params {
+		values = append(values, Value{of + named.Underlying().(*types.Struct).Field(i).Name(), p.Type})
 	}
-	return named
+	return values
 }
 
-func sliceOf(t types.Type) *types.Named {
-	s, ok := types.Unalias(t).(*types.Slice)
-	if !ok {
-		return nil
+// keysOf are a script's keys as fields: whatever a key holds, its name is all that is passed.
+func keysOf(s *luascript.Script) []luascript.Param {
+	keys := slices.Clone(s.Keys)
+	for i := range keys {
+		keys[i].Type = "string"
 	}
-	return structOf(s.Elem())
+	return keys
 }
-
-// fold makes lease_time and LeaseTime equal.
-func fold(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"fmt"
 	"go/token"
 	"os"
 	"path/filepath"
@@ -74,138 +75,74 @@ var _ = time.Second
 var _ context.Context
 `
 
+const lockArgsWrong = "commands.go:19: proto.LockArgs is not what scripts/lock.lua:3 and the lines below it declare " +
+	"for Lock; write struct{Owner string; LeaseTime time.Duration; Holds int64; Track bool}, or change the header"
+
 // Each case changes the good interface in one place.
 var mistakes = []struct{ name, old, new, want string }{
 	{"good", "", "", ""},
 	{"type errors elsewhere", "var _ = time.Second", "var _ = undeclared", ""},
-	{
-		"field missing", "	Holds     int64\n", "",
-		`commands.go:19: proto.LockArgs has no field for holds, which scripts/lock.lua:5 declares for Lock; add ` +
-			`the field Holds int64`,
-	},
-	{
-		"field extra", "	Holds     int64\n", "	Holds     int64\n	Fair      bool\n",
-		`commands.go:23: proto.LockArgs.Fair is not in the header that starts at scripts/lock.lua:1, for Lock; ` +
-			`remove it, or declare it in scripts/lock.lua`,
-	},
-	{
-		"field's type", "	Holds     int64\n", "	Holds     int\n",
-		`commands.go:22: proto.LockArgs.Holds is int, but scripts/lock.lua:5 declares holds as int; make it ` +
-			`int64, or change the header`,
-	},
-	{
-		"duration as int64", "	LeaseTime time.Duration\n", "	LeaseTime int64\n",
-		`commands.go:21: proto.LockArgs.LeaseTime is int64, but scripts/lock.lua:4 declares lease_time as ms; ` +
-			`make it time.Duration, or change the header`,
-	},
-	{
-		"key's type", "	Lock string\n", "	Lock []byte\n",
-		`commands.go:16: proto.LockKeys.Lock is []byte, but scripts/lock.lua:2 declares lock as key; make it string`,
-	},
-	{
-		"field order", "	Holds     int64\n	Track     bool\n", "	Track     bool\n	Holds     int64\n",
-		"commands.go:22: proto.LockArgs.Track is not field 4 of its struct, where scripts/lock.lua:6 declares " +
-			"track; put the fields in the header's order\n" +
-			`commands.go:23: proto.LockArgs.Holds is not field 3 of its struct, where scripts/lock.lua:5 declares ` +
-			`holds; put the fields in the header's order`,
-	},
-	{
-		"field not exported", "	Holds     int64\n", "	holds     int64\n",
-		`commands.go:22: proto.LockArgs.holds is not exported, so that no adapter can read it; write Holds`,
-	},
-	{
-		"reply's type", "a LockArgs) (int64, error)", "a LockArgs) ([]int64, error)",
-		`commands.go:10: Lock returns ([]int64, error), but scripts/lock.lua:7 replies int; return (int64, error)`,
-	},
-	{
-		"no error", "a LockArgs) (int64, error)", "a LockArgs) int64",
-		`commands.go:10: Lock returns (int64), but scripts/lock.lua:7 replies int; return (int64, error)`,
-	},
-	{
-		"no arguments", ", a LockArgs)", ")",
-		`commands.go:10: Lock takes other parameters than scripts/lock.lua:2 and the lines below it declare; ` +
-			`write Lock(ctx context.Context, k LockKeys, a LockArgs) (int64, error)`,
-	},
-	{
-		"no context", "Lock(ctx context.Context", "Lock(ctx string",
-		`commands.go:10: Lock takes other parameters than scripts/lock.lua:2 and the lines below it declare; ` +
-			`write Lock(ctx context.Context, k LockKeys, a LockArgs) (int64, error)`,
-	},
-	{
-		"unknown script", "//mortise:script lock", "//mortise:script look",
-		"commands.go:9: there is no script look; write look.lua, or name one of lock, many\n" +
-			`scripts/lock.lua:1: no method sends the script lock; add a method with the directive ` +
-			`"//mortise:script lock" to Commands at commands.go:8`,
-	},
-	{
-		"script without method", "	//mortise:script lock\n	Lock(ctx context.Context, k LockKeys, a LockArgs) " +
-			"(int64, error)\n", "",
-		`scripts/lock.lua:1: no method sends the script lock; add a method with the directive "//mortise:script ` +
-			`lock" to Commands at commands.go:8`,
-	},
-	{
-		"script with two methods", "	//mortise:script many",
-		"	//mortise:script lock\n	Again(ctx context.Context, k LockKeys, a LockArgs) (int64, " +
-			"error)\n	//mortise:script many",
-		`commands.go:11: a second method sends the script lock; let one method send it`,
-	},
-	{
-		"no directive", "	//mortise:script many",
-		"	//mortise:script lock\n	Again()\n	//mortise:script many",
-		"commands.go:11: a second method sends the script lock; let one method send it\n" +
-			`commands.go:12: Again takes other parameters than scripts/lock.lua:2 and the lines below it declare; ` +
-			`write Again(ctx context.Context, k AgainKeys, a AgainArgs) (int64, error)`,
-	},
-	{
-		"method without directive", "	//mortise:script many", "	Again()\n	//mortise:script many",
-		`commands.go:11: Again has 0 directives; write one line "//mortise:script NAME" above it`,
-	},
-	{
-		"malformed directive", "//mortise:script lock", "//mortise:script lock batched",
-		"commands.go:9: the directive of Lock is malformed; write \"//mortise:script NAME\" or \"//mortise:script " +
-			"NAME batch\", or \"batch split\"\n" +
-			`scripts/lock.lua:1: no method sends the script lock; add a method with the directive ` +
-			`"//mortise:script lock" to Commands at commands.go:8`,
-	},
-	{
-		"embedded interface", "	//mortise:script many", "	error\n	//mortise:script many",
-		`commands.go:11: the interface embeds what is not an interface of its package; list its methods here, ` +
-			`each with its directive, or embed an interface that this package declares`,
-	},
-	{
-		"batch of numbered keys", "//mortise:script lock", "//mortise:script lock batch",
-		`commands.go:9: Lock is a batch, but scripts/lock.lua:2 declares numbered keys; write "//mortise:script ` +
-			`lock", or declare the keys with "--! key * NAME TYPE"`,
-	},
-	{
-		"key * without batch", "many batch", "many",
-		`commands.go:11: Many is no batch, but scripts/many.lua:2 declares key *; write "//mortise:script many batch"`,
-	},
-	{
-		"batch without out", ", out []ManyReply)", ")",
-		`commands.go:12: Many takes other parameters than the batch that scripts/many.lua:2 declares; write ` +
-			`Many(ctx context.Context, a ManyArgs, items []ManyItem, out []ManyReply), without results`,
-	},
-	{
-		"item lacks field", "	Lease time.Duration\n", "",
-		`commands.go:30: proto.ManyItem has no field for lease, which scripts/many.lua:4 declares for Many; add ` +
-			`the field Lease time.Duration`,
-	},
-	{
-		"reply struct", "	Value int64\n", "	Value int\n",
-		`commands.go:35: proto.ManyReply is not what Many answers for each item by scripts/many.lua:5; write ` +
-			`struct { Value int64; Err error }`,
-	},
-	{
-		"type errors that matter", "	Holds     int64\n", "	Holds     Int64\n",
-		"commands.go:22: proto.LockArgs.Holds is invalid type, but scripts/lock.lua:5 declares holds as int; make " +
-			"it int64, or change the header\n" +
-			`proto/commands.go:22:12: undefined: Int64`,
-	},
-	{
-		"no interface", "type Commands interface", "type Others interface",
-		`package example.test/CASE declares no interface Commands`,
-	},
+	{"field missing", "	Holds     int64\n", "", lockArgsWrong},
+	{"field extra", "	Holds     int64\n", "	Holds     int64\n	Fair      bool\n", lockArgsWrong},
+	{"field's type", "	Holds     int64\n", "	Holds     int\n", lockArgsWrong},
+	{"duration as int64", "	LeaseTime time.Duration\n", "	LeaseTime int64\n", lockArgsWrong},
+	{"key's type", "	Lock string\n", "	Lock []byte\n",
+		`commands.go:15: proto.LockKeys is not what scripts/lock.lua:2 and the lines below it declare for Lock; write ` +
+			`struct{Lock string}, or change the header`},
+	{"field order", "	Holds     int64\n	Track     bool\n", "	Track     bool\n	Holds     int64\n", lockArgsWrong},
+	{"reply's type", "a LockArgs) (int64, error)", "a LockArgs) ([]int64, error)",
+		`commands.go:10: Lock returns ([]int64, error), but scripts/lock.lua:7 replies int; return (int64, error)`},
+	{"no error", "a LockArgs) (int64, error)", "a LockArgs) int64",
+		`commands.go:10: Lock returns (int64), but scripts/lock.lua:7 replies int; return (int64, error)`},
+	{"no arguments", ", a LockArgs)", ")",
+		`commands.go:10: Lock takes other parameters than scripts/lock.lua:2 and the lines below it declare; write ` +
+			`Lock(ctx context.Context, k LockKeys, a LockArgs) (int64, error)`},
+	{"no context", "Lock(ctx context.Context", "Lock(ctx string",
+		`commands.go:10: Lock takes other parameters than scripts/lock.lua:2 and the lines below it declare; write ` +
+			`Lock(ctx context.Context, k LockKeys, a LockArgs) (int64, error)`},
+	{"unknown script", "//mortise:script lock", "//mortise:script look",
+		"commands.go:9: there is no script look; write look.lua, or name one of lock, many\nscripts/lock.lua:1: no method " +
+			"sends the script lock; add a method with the directive " +
+			`"//mortise:script lock" to Commands at commands.go:8`},
+	{"script without method",
+		"	//mortise:script lock\n	Lock(ctx context.Context, k LockKeys, a LockArgs) (int64, error)\n", "",
+		`scripts/lock.lua:1: no method sends the script lock; add a method with the directive "//mortise:script lock" to ` +
+			`Commands at commands.go:8`},
+	{"script with two methods", "	//mortise:script many",
+		"	//mortise:script lock\n	Again(ctx context.Context, k LockKeys, a LockArgs) (int64, error)\n	//mortise:script many",
+		`commands.go:11: a second method sends the script lock; let one method send it`},
+	{"no directive", "	//mortise:script many", "	//mortise:script lock\n	Again()\n	//mortise:script many",
+		"commands.go:11: a second method sends the script lock; let one method send it\ncommands.go:12: Again takes other " +
+			"parameters than scripts/lock.lua:2 and the lines below it declare; write Again(ctx context.Context, k " +
+			"AgainKeys, a AgainArgs) (int64, error)"},
+	{"method without directive", "	//mortise:script many", "	Again()\n	//mortise:script many",
+		`commands.go:11: Again has 0 directives; write one line "//mortise:script NAME" above it`},
+	{"malformed directive", "//mortise:script lock", "//mortise:script lock batched",
+		"commands.go:9: the directive of Lock is malformed; write \"//mortise:script NAME\" or \"//mortise:script NAME " +
+			"batch\", or \"batch split\"\nscripts/lock.lua:1: no method sends the script lock; add a method with the " +
+			"directive " +
+			`"//mortise:script lock" to Commands at commands.go:8`},
+	{"embedded interface", "	//mortise:script many", "	error\n	//mortise:script many",
+		`commands.go:8: the interface embeds what is not an interface of its package; list its methods here, each with ` +
+			`its directive, or embed an interface that this package declares`},
+	{"batch of numbered keys", "//mortise:script lock", "//mortise:script lock batch",
+		`commands.go:9: Lock is a batch, but scripts/lock.lua:2 declares numbered keys; write "//mortise:script lock", or ` +
+			`declare the keys with "--! key * NAME TYPE"`},
+	{"key * without batch", "many batch", "many",
+		`commands.go:11: Many is no batch, but scripts/many.lua:2 declares key *; write "//mortise:script many batch"`},
+	{"batch without out", ", out []ManyReply)", ")",
+		`commands.go:12: Many takes other parameters than scripts/many.lua:2 and the lines below it declare; write ` +
+			`Many(ctx context.Context, a ManyArgs, items []ManyItem, out []ManyReply)`},
+	{"item lacks field", "	Lease time.Duration\n", "",
+		`commands.go:30: proto.ManyItem is not what scripts/many.lua:2 and the lines below it declare for Many; write ` +
+			`struct{Lock string; Lease time.Duration}, or change the header`},
+	{"reply struct", "	Value int64\n", "	Value int\n",
+		`commands.go:35: proto.ManyReply is not what Many answers for each item by scripts/many.lua:5; write struct { ` +
+			`Value int64; Err error }`},
+	{"type errors that matter", "	Holds     int64\n", "	Holds     Int64\n",
+		lockArgsWrong + "\nproto/commands.go:22:12: undefined: Int64"},
+	{"no interface", "type Commands interface", "type Others interface",
+		`package example.test/CASE declares no interface Commands`},
 }
 
 func TestMistakesNameLineAndRemedy(t *testing.T) {
@@ -214,11 +151,11 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 	write(t, filepath.Join(dir, "go.mod"), "module example.test\n\ngo 1.26\n")
 	write(t, filepath.Join(dir, "scripts", "lock.lua"), lockLua)
 	write(t, filepath.Join(dir, "scripts", "many.lua"), manyLua)
-	for _, test := range mistakes {
+	for i, test := range mistakes {
 		if strings.Count(goodGo, test.old) == 0 {
 			t.Fatalf("%s: the good interface has no %q", test.name, test.old)
 		}
-		write(t, filepath.Join(dir, folder(test.name), "commands.go"), strings.Replace(goodGo, test.old, test.new, 1))
+		write(t, filepath.Join(dir, folder(i), "commands.go"), strings.Replace(goodGo, test.old, test.new, 1))
 	}
 	t.Chdir(dir)
 	scripts, err := luascript.ParseDir("scripts")
@@ -234,16 +171,14 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 	for _, p := range pkgs {
 		byFolder[filepath.Base(p.PkgPath)] = p
 	}
-	for _, test := range mistakes {
+	for i, test := range mistakes {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := check(fset, byFolder[folder(test.name)], "Commands", scripts)
+			_, err := check(fset, byFolder[folder(i)], "Commands", scripts)
 			got := ""
 			if err != nil {
-				got = err.Error()
+				names := strings.NewReplacer(filepath.Join(dir, folder(i)), "proto", folder(i)+"/", "", folder(i), "CASE")
+				got = names.Replace(err.Error())
 			}
-			got = strings.ReplaceAll(got, filepath.Join(dir, folder(test.name)), "proto")
-			got = strings.ReplaceAll(got, folder(test.name)+"/", "")
-			got = strings.ReplaceAll(got, folder(test.name), "CASE")
 			if got != test.want {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
@@ -251,26 +186,15 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 	}
 }
 
-func folder(name string) string { return "case_" + strings.Map(letters, name) }
-
-func letters(r rune) rune {
-	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-		return r
-	}
-	return '_'
-}
+func folder(i int) string { return fmt.Sprintf("case_%02d", i) }
 
 func TestLoadRefusesWhatItCannotFind(t *testing.T) {
-	for _, test := range []struct {
-		options Options
-		want    string
-	}{
-		{Options{Interface: "example.test/proto"},
-			`"example.test/proto" does not name an interface; write IMPORT/PATH.NAME`},
-		{Options{Interface: "./testdata/golden/proto.Commands", Scripts: "./testdata/golden/none"},
+	for _, test := range []struct{ iface, want string }{
+		{"example.test/proto", `"example.test/proto" does not name an interface; write IMPORT/PATH.NAME`},
+		{"./testdata/golden/proto.Commands",
 			`there is no package ./testdata/golden/none; name the one that holds the scripts`},
 	} {
-		if _, err := Load(test.options); err == nil || err.Error() != test.want {
+		if _, err := Load(test.iface, "./testdata/golden/none"); err == nil || err.Error() != test.want {
 			t.Errorf("got %v, want %s", err, test.want)
 		}
 	}

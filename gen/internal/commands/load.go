@@ -18,8 +18,6 @@ import (
 	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
-const directive = "//mortise:script"
-
 // Interface is the loaded interface, its methods checked against their scripts.
 type Interface struct {
 	Name    string // Commands
@@ -38,55 +36,54 @@ type Method struct {
 	Batch  bool
 	Split  bool // its items are independent: it may go out as several scripts
 
-	// The structs that the method takes, "" where it takes none.
-	KeysType, ArgsType, ItemType, ReplyType string
+	ItemType, ReplyType string   // of a batch
+	signature           []string // its parameters
 
-	// The fields, in the header's order.
-	keys, args, eachKeys, eachArgs []field
+	Keys, Args         []Value // the numbered ones; of a batch, those that all items share
+	EachKeys, EachArgs []Value // of a batch, in terms of an item i
 }
 
-// field is one key or argument as a field of a struct.
-type field struct {
-	name string
-	typ  string // the header's type; string for a key
-}
+// Value is a Go expression and its type in the header; string for a key.
+type Value struct{ Expr, Type string }
 
-// Options says what to load.
-type Options struct {
-	Dir       string // where import paths are resolved; "" is the working folder
-	Interface string // import path, a dot, the interface's name
-	Scripts   string // import path of the package that has the .lua files and their constants
-}
+// Reply is int, ints or strings.
+func (m *Method) Reply() string { return m.Script.Reply }
 
-// Load reads the scripts and the interface and checks that they agree. What
-// their authors have to correct is a [mistake.List].
-func Load(o Options) (*Interface, error) {
-	dot := strings.LastIndexByte(o.Interface, '.')
-	if dot <= strings.LastIndexByte(o.Interface, '/') {
-		return nil, fmt.Errorf("%q does not name an interface; write IMPORT/PATH.NAME", o.Interface)
+// Zero is the reply's zero value.
+func (m *Method) Zero() string {
+	if m.Reply() == "int" {
+		return "0"
 	}
-	path, name := o.Interface[:dot], o.Interface[dot+1:]
+	return "nil"
+}
 
+// Load reads the scripts of a package, which has the .lua files and their constants, and an interface,
+// IMPORT/PATH.NAME, and checks that they agree. What their authors have to correct is a [mistake.List].
+func Load(iface, scripts string) (*Interface, error) {
+	dot := strings.LastIndexByte(iface, '.')
+	if dot <= strings.LastIndexByte(iface, '/') {
+		return nil, fmt.Errorf("%q does not name an interface; write IMPORT/PATH.NAME", iface)
+	}
 	fset := token.NewFileSet()
-	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Dir: o.Dir, Fset: fset}, path)
+	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Fset: fset}, iface[:dot])
 	if err != nil {
 		return nil, err
 	}
 	if len(pkgs) != 1 {
-		return nil, fmt.Errorf("%s is %d packages; name one", path, len(pkgs))
+		return nil, fmt.Errorf("%s is %d packages; name one", iface[:dot], len(pkgs))
 	}
-	places, err := packages.Load(&packages.Config{Mode: packages.NeedName | packages.NeedFiles, Dir: o.Dir}, o.Scripts)
+	places, err := packages.Load(&packages.Config{Mode: packages.NeedName | packages.NeedFiles}, scripts)
 	if err != nil {
 		return nil, err
 	}
 	if len(places) != 1 || len(places[0].GoFiles) == 0 {
-		return nil, fmt.Errorf("there is no package %s; name the one that holds the scripts", o.Scripts)
+		return nil, fmt.Errorf("there is no package %s; name the one that holds the scripts", scripts)
 	}
-	scripts, err := luascript.ParseDir(filepath.Dir(places[0].GoFiles[0]))
+	all, err := luascript.ParseDir(filepath.Dir(places[0].GoFiles[0]))
 	if err != nil {
 		return nil, err
 	}
-	in, err := check(fset, pkgs[0], name, scripts)
+	in, err := check(fset, pkgs[0], iface[dot+1:], all)
 	if err != nil {
 		return nil, err
 	}
@@ -99,82 +96,50 @@ func Load(o Options) (*Interface, error) {
 const loadMode = packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps |
 	packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo
 
-// check compares an interface with the scripts.
-func check(fset *token.FileSet, pkg *packages.Package, name string, scripts []*luascript.Script) (*Interface, error) {
-	c := &checker{fset: fset, pkg: pkg, scripts: scripts, used: map[string]bool{},
-		embedded: map[*ast.InterfaceType]bool{}}
-	if err := c.syntax(); err != nil {
-		return nil, err
-	}
-	spec, list, err := c.find(name)
-	if err != nil {
-		return nil, err
-	}
-	in := &Interface{Name: name, Package: pkg.Name, Path: pkg.PkgPath}
-	in.Methods = c.methods(list)
-	for _, s := range scripts {
-		if !c.used[s.Name] {
-			c.mistakes.Addf(s.File, s.Line, fmt.Sprintf(`add a method with the directive "%s %s" to %s at %s`,
-				directive, s.Name, name, c.at(spec.Pos())),
-				"no method sends the script %s", s.Name)
-		}
-	}
-	if err := c.mistakes.Err(); err != nil {
-		return nil, errors.Join(err, c.typeErrors())
-	}
-	return in, nil
-}
-
 // checker holds what the check of each method needs.
 type checker struct {
 	fset     *token.FileSet
 	pkg      *packages.Package
-	scripts  []*luascript.Script
+	docs     map[token.Pos]*ast.CommentGroup // of methods
+	scripts  map[string]*luascript.Script
 	used     map[string]bool
-	embedded map[*ast.InterfaceType]bool // those that were gone through
 	mistakes mistake.List
 }
 
-// syntax fails where the package could not be read at all. Type errors are left
-// alone: the package may use what is about to be generated.
-func (c *checker) syntax() error {
+// check compares an interface with the scripts. The package's own errors are told beside mistakes that they may be the
+// cause of, and else left alone: it may use what is about to be generated.
+func check(fset *token.FileSet, pkg *packages.Package, name string, scripts []*luascript.Script) (*Interface, error) {
+	c := &checker{fset: fset, pkg: pkg, docs: map[token.Pos]*ast.CommentGroup{},
+		scripts: map[string]*luascript.Script{}, used: map[string]bool{}}
 	var errs []error
-	for _, e := range c.pkg.Errors {
-		if e.Kind == packages.ParseError || e.Kind == packages.ListError && len(c.pkg.Syntax) == 0 {
-			errs = append(errs, e)
-		}
+	for _, e := range pkg.Errors {
+		errs = append(errs, e)
 	}
-	return errors.Join(errs...)
-}
-
-// typeErrors are the package's own, and are shown beside mistakes that they may
-// be the cause of.
-func (c *checker) typeErrors() error {
-	var errs []error
-	for _, e := range c.pkg.Errors {
-		if e.Kind == packages.TypeError {
-			errs = append(errs, e)
-		}
+	iface := pkg.Types.Scope().Lookup(name)
+	if iface == nil || !types.IsInterface(iface.Type()) {
+		return nil, errors.Join(append(errs, fmt.Errorf("package %s declares no interface %s", pkg.PkgPath, name))...)
 	}
-	return errors.Join(errs...)
-}
-
-func (c *checker) find(name string) (*ast.TypeSpec, *ast.InterfaceType, error) {
-	for _, file := range c.pkg.Syntax {
-		for _, decl := range file.Decls {
-			gen, ok := decl.(*ast.GenDecl)
-			if !ok || gen.Tok != token.TYPE {
-				continue
-			}
-			for _, s := range gen.Specs {
-				spec := s.(*ast.TypeSpec)
-				if list, ok := spec.Type.(*ast.InterfaceType); ok && spec.Name.Name == name {
-					return spec, list, nil
-				}
+	for _, file := range pkg.Syntax {
+		for n := range ast.Preorder(file) {
+			if m, ok := n.(*ast.Field); ok && len(m.Names) == 1 {
+				c.docs[m.Names[0].Pos()] = m.Doc
 			}
 		}
 	}
-	return nil, nil, fmt.Errorf("package %s declares no interface %s", c.pkg.PkgPath, name)
+	for _, s := range scripts {
+		c.scripts[s.Name] = s
+	}
+	in := &Interface{Name: name, Package: pkg.Name, Path: pkg.PkgPath, Methods: c.methods(iface)}
+	for _, s := range scripts {
+		if !c.used[s.Name] {
+			c.mistakes.Addf(s.File, s.Line, fmt.Sprintf(`add a method with the directive "%s %s" to %s at %s`,
+				directive, s.Name, name, c.at(iface.Pos())), "no method sends the script %s", s.Name)
+		}
+	}
+	if err := c.mistakes.Err(); err != nil {
+		return nil, errors.Join(append([]error{err}, errs...)...)
+	}
+	return in, nil
 }
 
 // at is a position as errors write it.
@@ -188,4 +153,7 @@ func (c *checker) bad(pos token.Pos, remedy, what string, args ...any) {
 	c.mistakes.Addf(mistake.Path(p.Filename), p.Line, remedy, what, args...)
 }
 
-func (c *checker) qualifier(p *types.Package) string { return p.Name() }
+// str is a type as Go writes it, with packages' names.
+func (c *checker) str(t types.Type) string {
+	return types.TypeString(t, func(p *types.Package) string { return p.Name() })
+}

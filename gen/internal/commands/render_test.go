@@ -26,7 +26,7 @@ func TestGolden(t *testing.T) {
 	}
 	compare(t, "testdata/golden/scripts.golden", src)
 
-	in, err := Load(Options{Interface: goldenPath + "/proto.Commands", Scripts: goldenPath + "/scripts"})
+	in, err := Load(goldenPath+"/proto.Commands", goldenPath+"/scripts")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestAProfileMustBeComplete(t *testing.T) {
 }
 
 func TestAProfileThatWritesNoGoIsNamed(t *testing.T) {
-	in, err := Load(Options{Interface: goldenPath + "/proto.Commands", Scripts: goldenPath + "/scripts"})
+	in, err := Load(goldenPath+"/proto.Commands", goldenPath+"/scripts")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
-// FuzzParse reads scripts that nobody wrote: what is wrong with one is told as mistakes with a line
+// FuzzParse reads arbitrary scripts: what is wrong with one is told as mistakes with a line
 // and a remedy, and what is accepted is still the same script when its comments are gone, as any other Lua is.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("../../../scripts/*.lua")
@@ -53,7 +53,7 @@ func FuzzParse(f *testing.F) {
 			for _, m := range mistakes {
 				if m.What == "" || m.Remedy == "" || m.Line < 0 ||
 					m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
-					t.Errorf("a mistake that helps nobody: %+v", m)
+					t.Errorf("a mistake without a text, a remedy or a line of the script: %+v", m)
 				}
 			}
 			return
@@ -85,30 +85,25 @@ func stripKeepsTheMeaning(t *testing.T, src string) {
 
 // sameTree compares all but the lines. parse.Dump takes time that doubles with each level.
 func sameTree(a, b reflect.Value) bool {
-	if a.Kind() != b.Kind() || a.Kind() != reflect.Invalid && a.Type() != b.Type() {
+	if a.Kind() != b.Kind() || a.IsValid() && a.Type() != b.Type() {
 		return false
 	}
 	switch a.Kind() {
 	case reflect.Pointer, reflect.Interface:
-		return a.IsNil() && b.IsNil() || !a.IsNil() && !b.IsNil() && sameTree(a.Elem(), b.Elem())
+		return a.IsNil() == b.IsNil() && (a.IsNil() || sameTree(a.Elem(), b.Elem()))
 	case reflect.Slice:
-		if a.Len() != b.Len() {
-			return false
+		same := a.Len() == b.Len()
+		for i := 0; same && i < a.Len(); i++ {
+			same = sameTree(a.Index(i), b.Index(i))
 		}
-		for i := range a.Len() {
-			if !sameTree(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
+		return same
 	case reflect.Struct:
-		for i := range a.NumField() {
-			if a.Type().Field(i).IsExported() && !sameTree(a.Field(i), b.Field(i)) {
+		for field := range a.Fields() {
+			if field.IsExported() && !sameTree(a.FieldByIndex(field.Index), b.FieldByIndex(field.Index)) {
 				return false
 			}
 		}
-	case reflect.Invalid:
-	default:
-		return a.Equal(b)
+		return true
 	}
-	return true
+	return a.Equal(b)
 }

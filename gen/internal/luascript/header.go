@@ -24,25 +24,28 @@ type header struct {
 }
 
 func parseHeader(file, text string) (*Script, mistake.List) {
-	h := &header{Script: &Script{File: file}}
+	h := &header{Script: &Script{File: file, Name: baseName(file)}}
 	lines := strings.Split(text, "\n")
-	n := 0
-	for ; n < len(lines) && strings.HasPrefix(lines[n], headerMark); n++ {
-		h.line = n + 1
-		h.parseLine(strings.Fields(lines[n][len(headerMark):]))
-	}
-	for i := n; i < len(lines); i++ {
-		if strings.HasPrefix(strings.TrimSpace(lines[i]), headerMark) {
-			h.mistakes.Addf(file, i+1, "move it up: the header is the file's first lines, with none between them",
+	end := 0
+	for i, line := range lines {
+		words, is := strings.CutPrefix(strings.TrimSpace(line), headerMark)
+		switch h.line = i + 1; {
+		case is && i == end:
+			h.parseLine(strings.Fields(words))
+			end++
+		case is:
+			h.bad("move it up: the header is the file's first lines, with none between them",
 				"a header line stands outside the header")
 		}
 	}
 	h.finish()
-	for ; n < len(lines) && strings.HasPrefix(lines[n], "--"); n++ {
-		h.Doc = append(h.Doc, strings.TrimSpace(strings.TrimLeft(lines[n], "-")))
-	}
-	for len(h.Doc) > 0 && h.Doc[0] == "" {
-		h.Doc = h.Doc[1:]
+	for _, line := range lines[end:] {
+		if !strings.HasPrefix(line, "--") {
+			break
+		}
+		if line = strings.TrimSpace(strings.TrimLeft(line, "-")); line != "" || len(h.Doc) > 0 {
+			h.Doc = append(h.Doc, line)
+		}
 	}
 	return h.Script, h.mistakes
 }
@@ -53,40 +56,29 @@ func (h *header) bad(remedy, what string, args ...any) {
 
 func (h *header) parseLine(words []string) {
 	if len(words) == 0 {
-		h.bad(`write "--! script", "--! key", "--! arg" or "--! reply"`, "the header line is empty")
-		return
+		words = []string{""}
 	}
-	switch words[0] {
+	switch kind := words[0]; kind {
 	case "script":
-		switch {
-		case len(words) != 2:
-			h.bad(`write "--! script NAME"`, "a script line takes one word")
-		case h.Name != "":
-			h.bad("remove one", "a second script line; line %d names the script", h.Line)
-		case words[1] != baseName(h.File):
-			h.bad(`write "--! script `+baseName(h.File)+`" or rename the file`,
-				"the script is called %q, its file %q", words[1], baseName(h.File))
-		}
-		if len(words) > 1 && h.Name == "" {
-			h.Name, h.Line = words[1], h.line
+		h.Line = h.line
+		if name := strings.Join(words[1:], " "); name != h.Name {
+			h.bad(`write "--! script `+h.Name+`" or rename the file`, "the script is called %q, its file %q", name, h.Name)
 		}
 	case "key":
-		h.Keys = h.param(h.Keys, "key", keyTypes, words)
+		h.Keys = h.param(h.Keys, kind, keyTypes, words)
 	case "arg":
-		h.Args = h.param(h.Args, "arg", argTypes, words)
+		h.Args = h.param(h.Args, kind, argTypes, words)
 	case "reply":
-		switch {
-		case len(words) < 2 || !slices.Contains(replyTypes, words[1]):
+		h.ReplyLine = h.line
+		if len(words) < 2 || !slices.Contains(replyTypes, words[1]) {
 			h.bad(`write "--! reply TYPE COMMENT" with a type of `+strings.Join(replyTypes, ", "),
 				"the reply has no known type")
-		case h.Reply != "":
-			h.bad("remove one", "a second reply line; line %d declares the reply", h.ReplyLine)
-		default:
-			h.Reply, h.ReplyLine, h.ReplyComment = words[1], h.line, strings.Join(words[2:], " ")
+			return
 		}
+		h.Reply, h.ReplyComment = words[1], strings.Join(words[2:], " ")
 	default:
 		h.bad(`write "--! script", "--! key", "--! arg" or "--! reply"`, "a header line says %q, which is not known",
-			words[0])
+			kind)
 	}
 }
 
@@ -98,18 +90,12 @@ func (h *header) param(params []Param, kind string, types, words []string) []Par
 		return params
 	}
 	p := Param{Name: words[2], Type: words[3], Each: words[1] == "*", Line: h.line}
-	if !isName(p.Name) {
-		h.bad("use lower case letters, digits and _, and start with a letter", "%q is no name", p.Name)
-	}
-	if slices.ContainsFunc(slices.Concat(h.Keys, h.Args), func(q Param) bool { return q.Name == p.Name }) {
-		h.bad("name each key and argument differently", "the name %q is declared twice", p.Name)
-	}
 	if !slices.Contains(types, p.Type) {
 		h.bad("use one of "+strings.Join(types, ", "), "%q is not a type of %s", p.Type, kind)
 	}
 	each := len(params) > 0 && params[len(params)-1].Each
 	switch {
-	case p.Each && kind == "key" && len(params) > 0 && !each, !p.Each && kind == "key" && each:
+	case kind == "key" && len(params) > 0 && p.Each != each:
 		h.bad("give each item of the batch its own key, or pass the other as an argument",
 			"numbered keys and * are mixed: a batch is split by slot, and no key is in every slot")
 	case p.Each:
@@ -124,37 +110,26 @@ func (h *header) param(params []Param, kind string, types, words []string) []Par
 // finish reports what no single line shows.
 func (h *header) finish() {
 	h.line = max(h.Line, 1)
-	if h.Name == "" {
-		h.bad(`start the file with "--! script `+baseName(h.File)+`"`, "the header does not name the script")
-		h.Name = baseName(h.File)
+	if h.Line == 0 {
+		h.bad(`start the file with "--! script `+h.Name+`"`, "the header does not name the script")
 	}
 	if len(h.Keys) == 0 {
 		h.bad(`add a line "--! key 1 NAME TYPE"`,
 			"the header declares no key: a cluster would not know where to run the script")
 	}
-	if h.Reply == "" && !slices.ContainsFunc(h.mistakes,
-		func(m mistake.Mistake) bool { return strings.HasPrefix(m.What, "the reply ") }) {
+	if h.ReplyLine == 0 {
 		h.bad(`add a line "--! reply TYPE COMMENT" with a type of `+strings.Join(replyTypes, ", "),
 			"the header declares no reply")
 	}
-	for _, p := range h.Args {
-		if p.Each && len(h.Keys) > 0 && !h.Batch() {
-			h.line = p.Line
-			h.bad(`declare the keys with "--! key * NAME TYPE", or number the argument`,
-				"arg * %s repeats for each key, but the keys are numbered", p.Name)
+	if h.Batch() {
+		if h.line = h.ReplyLine; h.Reply != "ints" && h.Reply != "" {
+			h.bad("reply ints, one for each key", "a script with key * replies %s", h.Reply)
 		}
+		return
 	}
-	if h.Batch() && h.Reply != "ints" && h.Reply != "" {
-		h.line = h.ReplyLine
-		h.bad("reply ints, one for each key", "a script with key * replies %s", h.Reply)
+	for _, p := range Each(h.Args) {
+		h.line = p.Line
+		h.bad(`declare the keys with "--! key * NAME TYPE", or number the argument`,
+			"arg * %s repeats for each key, but the keys are numbered", p.Name)
 	}
-}
-
-func isName(s string) bool {
-	for i, r := range s {
-		if !(r >= 'a' && r <= 'z' || i > 0 && (r == '_' || r >= '0' && r <= '9')) {
-			return false
-		}
-	}
-	return s != ""
 }

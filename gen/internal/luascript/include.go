@@ -16,19 +16,13 @@ import (
 // the rest of the file, with the expression (no blanks in it) for each word that is the parameter's
 // name.
 type fragment struct {
-	file   string
 	params []string
 	lines  []string
-	first  int // the number of the first of lines in file
+	at     place // the first of lines
 	used   bool
 }
 
 type fragments map[string]*fragment
-
-const (
-	fragmentMark = headerMark + " fragment"
-	includeMark  = headerMark + " include"
-)
 
 // readFragments reads the fragments of a folder, which need not exist.
 func readFragments(dir string) (fragments, mistake.List, error) {
@@ -42,21 +36,17 @@ func readFragments(dir string) (fragments, mistake.List, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		f := &fragment{file: mistake.Path(file), lines: strings.Split(strings.TrimSuffix(string(src), "\n"), "\n"),
-			first: 1}
-		words := strings.Fields(strings.TrimPrefix(f.lines[0], fragmentMark))
-		if !strings.HasPrefix(f.lines[0], fragmentMark) || len(words) == 0 || words[0] != baseName(file) {
-			mistakes.Addf(f.file, 1, `start it with "--! fragment `+baseName(file)+` PARAM..."`,
-				"the fragment does not name itself")
+		name, path := baseName(file), mistake.Path(file)
+		lines := strings.Split(strings.TrimSuffix(string(src), "\n"), "\n")
+		params, is := strings.CutPrefix(lines[0]+" ", headerMark+" fragment "+name+" ")
+		if !is {
+			mistakes.Addf(path, 1, `start it with "--! fragment `+name+` PARAM..."`, "the fragment does not name itself")
 			continue
 		}
-		f.params = words[1:]
-		for f.lines = f.lines[1:]; len(f.lines) > 0; f.lines = f.lines[1:] {
-			if f.first++; !strings.HasPrefix(f.lines[0], "--") || strings.HasPrefix(f.lines[0], headerMark) {
-				break
-			}
-		}
-		all[words[0]] = f
+		first := 1 + slices.IndexFunc(lines[1:], func(line string) bool {
+			return !strings.HasPrefix(line, "--") || strings.HasPrefix(line, headerMark)
+		})
+		all[name] = &fragment{params: strings.Fields(params), lines: lines[first:], at: place{path, first + 1}}
 	}
 	return all, mistakes, nil
 }
@@ -65,7 +55,7 @@ func readFragments(dir string) (fragments, mistake.List, error) {
 func (all fragments) unused() (mistakes mistake.List) {
 	for name, f := range all {
 		if !f.used {
-			mistakes.Addf(f.file, 1, "include it, or remove the file", "no script includes the fragment %s", name)
+			mistakes.Addf(f.at.file, 1, "include it, or remove the file", "no script includes the fragment %s", name)
 		}
 	}
 	return mistakes
@@ -77,7 +67,7 @@ type place struct {
 	line int
 }
 
-// expansion is a script, or a fragment of one, with its includes in place.
+// expansion is a script with its includes in place.
 type expansion struct {
 	all      fragments
 	inside   []string // the fragments that are being included
@@ -86,74 +76,53 @@ type expansion struct {
 	mistakes mistake.List
 }
 
-// add appends lines, the first of which has the number first in file.
-func (x *expansion) add(file string, first int, lines []string) {
-	for i, line := range lines {
-		at := place{file, first + i}
-		if rest, is := strings.CutPrefix(strings.TrimSpace(line), includeMark); is {
-			x.include(at, strings.Fields(rest))
-			continue
-		}
-		x.lines, x.places = append(x.lines, line), append(x.places, at)
-	}
-}
-
-// include appends a fragment in place of the line that names it, and its arguments.
-func (x *expansion) include(at place, words []string) {
-	known := strings.Join(slices.Sorted(maps.Keys(x.all)), ", ")
-	if len(words) == 0 || x.all[words[0]] == nil {
-		x.mistakes.Addf(at.file, at.line, "name one of the folder include: "+known, "there is no fragment %q",
-			strings.Join(words, " "))
-		return
-	}
-	f := x.all[words[0]]
-	if f.used = true; slices.Contains(x.inside, words[0]) {
-		x.mistakes.Addf(at.file, at.line, "remove the line", "the fragment %s includes itself", words[0])
-		return
-	}
-	values, names := map[string]string{}, []string(nil)
-	for _, word := range words[1:] {
-		name, value, _ := strings.Cut(word, "=")
-		names, values[name] = append(names, name), value
-	}
-	if !slices.Equal(names, f.params) || slices.Contains(slices.Collect(maps.Values(values)), "") {
-		x.mistakes.Addf(at.file, at.line, "give each of its parameters, in order, as PARAM=EXPRESSION: "+strings.Join(f.params, ", "),
-			"the fragment %s takes other parameters", words[0])
-		return
-	}
-	x.inside = append(x.inside, words[0])
-	x.add(f.file, f.first, strings.Split(fill(strings.Join(f.lines, "\n"), values), "\n"))
-	x.inside = x.inside[:len(x.inside)-1]
-}
-
-// fill puts values for the words of a source that are parameters, and of its include lines.
-func fill(src string, values map[string]string) string {
-	var b strings.Builder
-	for _, p := range split(src) {
-		value, is := values[p.text]
-		switch rest, include := strings.CutPrefix(p.text, includeMark); {
-		case p.kind == word && is:
-			b.WriteString(value)
-		case p.kind == comment && include:
-			words := strings.Fields(rest)
-			for i, w := range words {
-				if name, expr, given := strings.Cut(w, "="); given {
-					words[i] = name + "=" + fill(expr, values)
-				}
-			}
-			b.WriteString(includeMark + " " + strings.Join(words, " "))
-		default:
-			b.WriteString(p.text)
-		}
-	}
-	return b.String()
-}
-
 // expand puts a script's includes in place.
-func (all fragments) expand(file, src string) (x *expansion) {
-	x = &expansion{all: all}
-	x.add(file, 1, strings.Split(src, "\n"))
+func (all fragments) expand(file, src string) *expansion {
+	x := &expansion{all: all}
+	x.add(place{file, 1}, strings.Split(src, "\n"), nil)
 	return x
+}
+
+// add appends lines, the first of which stands at a place, with values for their parameters.
+func (x *expansion) add(at place, lines []string, values map[string]string) {
+	for _, line := range lines {
+		if call, is := strings.CutPrefix(strings.TrimSpace(line), headerMark+" include "); is {
+			x.include(at, call, values)
+		} else {
+			x.lines, x.places = append(x.lines, fill(line, values)), append(x.places, at)
+		}
+		at.line++
+	}
+}
+
+// include appends a fragment in place of the line that names it, and its arguments. Outer are values for the
+// parameters of the fragment that the line stands in.
+func (x *expansion) include(at place, call string, outer map[string]string) {
+	bad := func(remedy, what string, args ...any) { x.mistakes.Addf(at.file, at.line, remedy, what, args...) }
+	name, args, _ := strings.Cut(call, " ")
+	f := x.all[name]
+	if f == nil {
+		known := slices.Sorted(maps.Keys(x.all))
+		bad("name one of the folder include: "+strings.Join(known, ", "), "there is no fragment %q", call)
+		return
+	}
+	if f.used = true; slices.Contains(x.inside, name) {
+		bad("remove the line", "the fragment %s includes itself", name)
+		return
+	}
+	values, params := map[string]string{}, []string(nil)
+	for arg := range strings.FieldsSeq(args) {
+		param, value, _ := strings.Cut(arg, "=")
+		params, values[param] = append(params, param), fill(value, outer)
+	}
+	if !slices.Equal(params, f.params) {
+		bad("give each of its parameters, in order, as PARAM=EXPRESSION: "+strings.Join(f.params, ", "),
+			"the fragment %s takes other parameters", name)
+		return
+	}
+	x.inside = append(x.inside, name)
+	x.add(f.at, f.lines, values)
+	x.inside = x.inside[:len(x.inside)-1]
 }
 
 // located are mistakes about an expanded script, at the lines that their authors wrote.

@@ -14,9 +14,8 @@
 package luascript
 
 import (
-	"cmp"
 	"crypto/sha1"
-	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,9 +50,7 @@ type Param struct {
 }
 
 // Batch tells whether the script takes any number of keys.
-func (s *Script) Batch() bool {
-	return slices.ContainsFunc(s.Keys, func(p Param) bool { return p.Each })
-}
+func (s *Script) Batch() bool { return len(Each(s.Keys)) > 0 }
 
 // Fixed are the numbered ones of params.
 func Fixed(params []Param) []Param {
@@ -66,9 +63,13 @@ func Each(params []Param) []Param {
 }
 
 // Parse reads a script that includes nothing, and checks it. A failure is a [mistake.List].
-func Parse(file string, src []byte) (*Script, error) { return fragments(nil).parse(file, src) }
+func Parse(file string, src []byte) (*Script, error) {
+	s, mistakes := fragments(nil).parse(file, src)
+	return s, mistakes.Err()
+}
 
-func (all fragments) parse(file string, src []byte) (*Script, error) {
+// parse reads a script; what it returns is whole if there was no mistake.
+func (all fragments) parse(file string, src []byte) (*Script, mistake.List) {
 	expanded := all.expand(file, string(src))
 	text := strings.Join(expanded.lines, "\n")
 	s, mistakes := parseHeader(file, text)
@@ -78,13 +79,9 @@ func (all fragments) parse(file string, src []byte) (*Script, error) {
 			"a CR without an LF ends a line")
 	}
 	mistakes = append(mistakes, checkBody(s, text)...)
-	if err := expanded.located(mistakes).Err(); err != nil {
-		return nil, err
-	}
 	s.Source = strip(text)
-	sum := sha1.Sum([]byte(s.Source))
-	s.SHA1 = hex.EncodeToString(sum[:])
-	return s, nil
+	s.SHA1 = fmt.Sprintf("%x", sha1.Sum([]byte(s.Source)))
+	return s, expanded.located(mistakes)
 }
 
 // ParseDir reads every .lua file of a folder, in the order of their names, and what they include: the
@@ -108,17 +105,12 @@ func ParseDir(dir string) ([]*Script, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := shared.parse(mistake.Path(file), src)
-		if err != nil {
-			mistakes = append(mistakes, err.(mistake.List)...)
-			continue
-		}
-		all = append(all, s)
+		s, wrong := shared.parse(mistake.Path(file), src)
+		all, mistakes = append(all, s), append(mistakes, wrong...)
 	}
 	if err := append(mistakes, shared.unused()...).Err(); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b *Script) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

@@ -21,16 +21,11 @@ type Mistake struct {
 
 // Error reads "scripts/acquire.lua:12: what is wrong; what to do".
 func (m Mistake) Error() string {
-	var b strings.Builder
-	b.WriteString(m.File)
+	at := m.File
 	if m.Line > 0 {
-		fmt.Fprintf(&b, ":%d", m.Line)
+		at += fmt.Sprintf(":%d", m.Line)
 	}
-	b.WriteString(": " + m.What)
-	if m.Remedy != "" {
-		b.WriteString("; " + m.Remedy)
-	}
-	return b.String()
+	return at + ": " + m.What + "; " + m.Remedy
 }
 
 // List is every mistake that one run found.
@@ -65,27 +60,21 @@ func (l List) Error() string {
 // that an error reads the same from whichever folder go generate ran it. Files
 // elsewhere keep their name.
 func Path(file string) string {
-	abs, err := filepath.Abs(file)
-	if err != nil {
-		return file
-	}
 	root, err := os.Getwd()
 	if err != nil {
 		return file
 	}
-	for {
+	for ; ; root = filepath.Dir(root) {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
 			break
 		}
-		up := filepath.Dir(root)
-		if up == root {
+		if root == filepath.Dir(root) {
 			return file
 		}
-		root = up
 	}
-	rel, err := filepath.Rel(root, abs)
-	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-		return file
+	abs, _ := filepath.Abs(file)
+	if rel, err := filepath.Rel(root, abs); err == nil && filepath.IsLocal(rel) {
+		return filepath.ToSlash(rel)
 	}
-	return filepath.ToSlash(rel)
+	return file
 }

@@ -10,7 +10,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -60,169 +59,126 @@ type event struct {
 
 // matrix is what became of the tests.
 type matrix struct {
-	cells    map[string]*[len(titles)]cell // by backend
-	lacks    map[string]map[string]bool    // the capabilities that a backend lacks
+	tests    map[outcome]int     // how many of them
+	lacks    map[string][]string // what a backend lacks
 	troubles []string
-	said     map[string]*strings.Builder // what tests that have not ended printed, by package and test
+	said     map[string]string // what tests that have not ended printed, by package and test
 }
 
-type cell struct{ passed, failed, skipped, running int }
+// outcome is what became of a rule's tests on a backend: pass, fail, skip, or lacks; run for those that have not ended.
+type outcome struct {
+	backend string
+	rule    int
+	became  string
+}
 
-func (c cell) String() string {
-	switch {
-	case c.failed > 0:
-		return fmt.Sprintf("%d FAILED", c.failed)
-	case c.skipped > 0:
-		return fmt.Sprintf("%d SKIPPED", c.skipped)
-	case c.running > 0:
-		return fmt.Sprintf("%d UNFINISHED", c.running)
-	case c.passed == 0:
-		return "NONE"
+// cell is what the matrix says of a rule on a backend, and whether that is whole.
+func (m *matrix) cell(backend string, rule int) (text string, whole bool) {
+	for _, hole := range [][2]string{{"fail", "FAILED"}, {"skip", "SKIPPED"}, {"run", "UNFINISHED"}} {
+		if n := m.tests[outcome{backend, rule, hole[0]}]; n > 0 {
+			return fmt.Sprint(n, " ", hole[1]), false
+		}
 	}
-	return strconv.Itoa(c.passed)
+	if n := m.tests[outcome{backend, rule, "pass"}]; n > 0 {
+		return strconv.Itoa(n), true
+	}
+	return "NONE", false
 }
 
-func (c cell) ok() bool { return c.passed > 0 && c.failed+c.skipped+c.running == 0 }
-
-// ruleTest finds a rule's test: TestConformance/Rule07_..., or, where a package
-// runs the suite several times, TestConformance/variant/Rule07_....
-var ruleTest = regexp.MustCompile(`^[^/]+/(?:(.*)/)?Rule(\d\d)_[^/]*$`)
-
-// anyTest finds the variant of any test of the suite, and lacking what a skipped one says.
+// aTest finds the variant and the rule of a test: TestConformance/Rule07_..., or, where a package runs the suite
+// several times, TestConformance/variant/Rule07_.... Lacking finds what a skipped test says that its backend lacks.
 var (
-	anyTest = regexp.MustCompile(`^[^/]+/(?:(.*)/)?[^/]+$`)
+	aTest   = regexp.MustCompile(`^[^/]+(?:/(?:(.*)/)?(?:Rule(\d\d)_)?[^/]*)?$`)
 	lacking = regexp.MustCompile(`: the backend lacks (.+)`)
 )
 
 func read(r io.Reader) (*matrix, error) {
-	m := &matrix{cells: make(map[string]*[len(titles)]cell), lacks: make(map[string]map[string]bool),
-		said: make(map[string]*strings.Builder)}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 16<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
+	m := &matrix{tests: map[outcome]int{}, lacks: map[string][]string{}, said: map[string]string{}}
+	for events := json.NewDecoder(r); ; {
 		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("line %d is no output of go test -json: %v", n, err)
+		if err := events.Decode(&e); err == io.EOF {
+			return m, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("byte %d is no output of go test -json: %v", events.InputOffset(), err)
 		}
 		if err := m.add(e); err != nil {
 			return nil, err
 		}
 	}
-	return m, lines.Err()
 }
 
 func (m *matrix) add(e event) error {
-	if e.Action == "build-fail" || e.Test == "" && e.Action == "fail" {
+	key, became := e.Package+" "+e.Test, e.Action
+	switch {
+	case e.Action == "build-fail" || e.Action == "fail" && e.Test == "":
 		m.troubles = append(m.troubles, strings.TrimSpace(e.Package+" failed"))
 		return nil
-	}
-	if e.Test == "" && e.Action == "skip" {
+	case e.Action == "skip" && e.Test == "":
 		m.troubles = append(m.troubles, e.Package+" has no tests")
 		return nil
-	}
-	key := e.Package + " " + e.Test
-	lacks := m.lacking(e, key)
-	switch e.Action {
-	case "output":
-		if m.said[key] == nil {
-			m.said[key] = new(strings.Builder)
-		}
-		m.said[key].WriteString(e.Output)
-	case "fail", "skip":
-		if lacks {
-			break
-		}
-		trouble := fmt.Sprintf("%s: %s", key, e.Action)
-		if said := m.said[key]; said != nil {
-			trouble += "\n" + strings.TrimRight(said.String(), "\n")
-		}
-		m.troubles = append(m.troubles, trouble)
-		delete(m.said, key)
-	case "pass":
-		delete(m.said, key)
-	}
-	f := ruleTest.FindStringSubmatch(e.Test)
-	if f == nil {
+	case e.Action == "output":
+		m.said[key] += e.Output
+		return nil
+	case e.Test == "" || !slices.Contains([]string{"run", "pass", "skip", "fail"}, e.Action):
 		return nil
 	}
-	rule, err := strconv.Atoi(f[2])
-	if err != nil || rule < 1 || rule > len(titles) {
-		return fmt.Errorf("%s: there is no rule %s", e.Test, f[2])
+	test := aTest.FindStringSubmatch(e.Test)
+	backend := path.Join(path.Base(e.Package), test[1])
+	if things := lacking.FindStringSubmatch(m.said[key]); things != nil && e.Action == "skip" {
+		m.lacks[backend], became = append(m.lacks[backend], things[1]), "lacks"
 	}
-	backend := path.Join(path.Base(e.Package), f[1])
-	if m.cells[backend] == nil {
-		m.cells[backend] = new([len(titles)]cell)
+	if became == "fail" || became == "skip" {
+		m.troubles = append(m.troubles, strings.TrimSpace(fmt.Sprintf("%s: %s\n%s", key, e.Action, m.said[key])))
 	}
-	c := &m.cells[backend][rule-1]
-	switch e.Action {
-	case "run":
-		c.running++
-	case "pass":
-		c.running--
-		c.passed++
-	case "fail":
-		c.running--
-		c.failed++
-	case "skip":
-		c.running--
-		if !lacks {
-			c.skipped++
-		}
+	rule, _ := strconv.Atoi(test[2])
+	if test[2] != "" && (rule < 1 || rule > len(titles)) {
+		return fmt.Errorf("%s: there is no rule %s", e.Test, test[2])
+	}
+	m.tests[outcome{backend, rule, became}]++
+	if became != "run" {
+		m.tests[outcome{backend, rule, "run"}]--
+		delete(m.said, key)
 	}
 	return nil
 }
 
-// lacking reports whether e is the end of a test that was skipped because its backend lacks something, and notes that.
-func (m *matrix) lacking(e event, key string) bool {
-	if e.Action != "skip" || m.said[key] == nil {
-		return false
-	}
-	things, test := lacking.FindStringSubmatch(m.said[key].String()), anyTest.FindStringSubmatch(e.Test)
-	if things == nil || test == nil {
-		return false
-	}
-	delete(m.said, key)
-	backend := path.Join(path.Base(e.Package), test[1])
-	if m.lacks[backend] == nil {
-		m.lacks[backend] = make(map[string]bool)
-	}
-	m.lacks[backend][things[1]] = true
-	return true
-}
-
 // write prints the matrix and reports whether it is whole.
 func (m *matrix) write(w io.Writer) bool {
-	backends := slices.Sorted(maps.Keys(m.cells))
+	var backends []string
+	for test := range m.tests {
+		if test.rule > 0 {
+			backends = append(backends, test.backend)
+		}
+	}
+	slices.Sort(backends)
+	backends = slices.Compact(backends)
 	whole := len(backends) > 0 && len(m.troubles) == 0
-	var rows [][]string
-	rows = append(rows, append([]string{"rule"}, backends...))
+	rows := [][]string{append([]string{"rule"}, backends...)}
 	for i, title := range titles {
 		row := []string{fmt.Sprintf("%2d %s", i+1, title)}
 		for _, b := range backends {
-			c := m.cells[b][i]
-			whole = whole && c.ok()
-			row = append(row, c.String())
+			text, ok := m.cell(b, i+1)
+			row, whole = append(row, text), whole && ok
 		}
 		rows = append(rows, row)
 	}
-	width := make([]int, len(backends)+1)
-	for _, row := range rows {
-		for i, s := range row {
-			width[i] = max(width[i], len(s))
+	for i := range rows[0] {
+		width := 0
+		for _, row := range rows {
+			width = max(width, len(row[i]))
+		}
+		if i == 0 {
+			width = -width // to the left
+		}
+		for _, row := range rows {
+			row[i] = fmt.Sprintf("%*s", width, row[i])
 		}
 	}
 	for _, row := range rows {
-		fmt.Fprintf(w, "%-*s", width[0], row[0])
-		for i, s := range row[1:] {
-			fmt.Fprintf(w, "  %*s", width[i+1], s)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(w, strings.Join(row, "  "))
 	}
 	for _, b := range slices.Sorted(maps.Keys(m.lacks)) {
-		fmt.Fprintf(w, "%s lacks %s\n", b, strings.Join(slices.Sorted(maps.Keys(m.lacks[b])), "; "))
+		fmt.Fprintf(w, "%s lacks %s\n", b, strings.Join(slices.Compact(slices.Sorted(slices.Values(m.lacks[b]))), "; "))
 	}
 	if len(backends) == 0 {
 		fmt.Fprintln(w, "no test of a rule ran")

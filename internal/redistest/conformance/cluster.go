@@ -20,9 +20,13 @@ var waiting = regexp.MustCompile(`^Rule08_|^Rule12_(Waiters|WhoeverWaits|FairWai
 // RunOnCluster runs a part of the suite on clusters of three masters. open returns a backend
 // for one more client of the cluster with these addresses.
 func RunOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend) {
+	runOnCluster(t, open, waiting)
+}
+
+func runOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend, chosen *regexp.Regexp) {
 	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
 		return &cluster{t: t, servers: redistest.StartCluster(t, 3, redistest.WithAOF()), open: open}
-	}, waiting.MatchString)
+	}, chosen.MatchString)
 }
 
 // fair are the tests of fair locks that depend on how the store tells a waiter of its turn, but for four of the port, whose
@@ -32,9 +36,7 @@ var fair = regexp.MustCompile(`^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|A
 // RunFairOnCluster runs the tests of fair locks on clusters of three masters: for backends whose pub/sub is not
 // sharded there.
 func RunFairOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend) {
-	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
-		return &cluster{t: t, servers: redistest.StartCluster(t, 3, redistest.WithAOF()), open: open}
-	}, fair.MatchString)
+	runOnCluster(t, open, fair)
 }
 
 type cluster struct {

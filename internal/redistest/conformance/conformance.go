@@ -5,27 +5,29 @@
 package conformance
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/backendtest"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Run runs the suite. open returns a backend for one more client of the server at
 // addr; what it makes is freed by t's Cleanup.
 func Run(t *testing.T, open func(t *testing.T, addr string) backend.Backend) {
-	RunSomeOn(t, nil, func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) }, func(string) bool { return true })
+	RunSomeOn(t, nil, func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) },
+		func(string) bool { return true })
 }
 
 // RunSomeOn runs the tests whose names are chosen, on servers that are started with further
 // options.
-func RunSomeOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend, chosen func(name string) bool) {
+func RunSomeOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend,
+	chosen func(name string) bool) {
 	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
-		return &store{t: t, server: redistest.Start(t, append([]redistest.Option{redistest.WithAOF()}, opts...)...), open: open}
+		s := redistest.Start(t, append([]redistest.Option{redistest.WithAOF()}, opts...)...)
+		return &store{t: t, server: s, open: open}
 	}, chosen)
 }
 
@@ -49,14 +51,5 @@ func (s *store) Cut() {
 }
 
 func (s *store) Connections() int {
-	const field = "connected_clients:"
-	for line := range strings.Lines(fmt.Sprint(s.server.Must("INFO", "clients"))) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), field); ok {
-			if k, err := strconv.Atoi(n); err == nil {
-				return k - 1 // the one that asks
-			}
-		}
-	}
-	s.t.Fatalf("INFO clients tells no %s", field)
-	return 0
+	return check.Value(strconv.Atoi(s.server.Info("connected_clients"))).In(s.t) - 1 // the one that asks
 }

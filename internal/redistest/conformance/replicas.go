@@ -13,7 +13,8 @@ import (
 // RunReplicas runs the tests about replicas on a master that has one.
 func RunReplicas(t *testing.T, open func(t *testing.T, addr string) backend.Backend) {
 	backendtest.RunReplicas(t, func(t *testing.T) backendtest.Store {
-		s := &store{t: t, server: redistest.Start(t), open: func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) }}
+		s := &store{t: t, server: redistest.Start(t)}
+		s.open = func(t *testing.T, s *redistest.Server) backend.Backend { return open(t, s.Addr()) }
 		redistest.StartReplica(t, s.server)
 		return replicated{s}
 	})

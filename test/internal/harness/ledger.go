@@ -324,6 +324,49 @@ func (l *Ledger) Write(e *Entry) bool {
 	}
 }
 
+// Stay is how a visit goes on while it is inside.
+type Stay struct {
+	Until    int64                        // when it is to leave
+	Overstay bool                         // it stays though its lease has ended
+	Linger   bool                         // it stays for as long as its process is told to
+	Over     func() bool                  // all is to end
+	Pause    func(at int64) time.Duration // after which it asks its lease again
+}
+
+// Stay is the critical section of a visit of process p: it asks the lease, writes down what the lease
+// says, and writes to the fenced store whether the lease is still held or not, as a holder would that
+// was stopped before it asked.
+func (l *Ledger) Stay(p int, e *Entry, index int64, lease interface{ Err() error }, s Stay) {
+	self := &l.Worker[p]
+	defer self.Lingering.CompareAndSwap(index+1, 0)
+	for {
+		at, err := Now(), lease.Err()
+		if err == nil {
+			e.Claim(at)
+		} else {
+			e.Tell(at, err)
+		}
+		if !l.Write(e) {
+			if at := Now(); lease.Err() == nil {
+				e.Refused.CompareAndSwap(0, at)
+			} else {
+				e.Stale.CompareAndSwap(0, at)
+			}
+		}
+		if err != nil && !s.Overstay {
+			return
+		}
+		linger := s.Linger && self.Linger.Load() != 0 && !s.Over() && err == nil
+		if linger {
+			self.Lingering.CompareAndSwap(0, index+1)
+		}
+		if at >= s.Until && !linger || s.Over() {
+			return
+		}
+		time.Sleep(s.Pause(at))
+	}
+}
+
 // Span is a stretch of time.
 type Span struct{ From, To int64 }
 

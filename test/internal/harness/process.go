@@ -43,12 +43,30 @@ func Worker[C any](env string, work func(C) error) {
 	if err == nil {
 		err = work(c)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+	OK(InWorker{}, err)
 	os.Exit(0)
 }
+
+// InWorker stands for the test in a [Worker]'s process: a fatal error is said, and ends the process.
+type InWorker struct{}
+
+// Helper does nothing.
+func (InWorker) Helper() {}
+
+// Fatal ends the process.
+func (InWorker) Fatal(args ...any) {
+	fmt.Fprintln(os.Stderr, append([]any{"worker:"}, args...)...)
+	os.Exit(1)
+}
+
+// Fatalf ends the process.
+func (w InWorker) Fatalf(format string, args ...any) { w.Fatal(fmt.Sprintf(format, args...)) }
+
+// Error ends the process.
+func (w InWorker) Error(args ...any) { w.Fatal(args...) }
+
+// Errorf ends the process.
+func (w InWorker) Errorf(format string, args ...any) { w.Fatalf(format, args...) }
 
 // Self is the command that runs the test binary again as a [Worker] with a configuration.
 func Self(env string, config any) *exec.Cmd {

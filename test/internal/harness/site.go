@@ -136,13 +136,18 @@ func Locker(t T, c *mortise.Client, opts ...mortise.LockerOption) mortise.Locker
 	return Must(c.Locker(opts...))(t)
 }
 
+// Beside runs a subtest beside others.
+func Beside(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		test(t)
+	})
+}
+
 // EachLibrary runs a test on each library, side by side.
 func EachLibrary(t *testing.T, test func(t *testing.T, library string)) {
 	for _, library := range Libraries {
-		t.Run(library, func(t *testing.T) {
-			t.Parallel()
-			test(t, library)
-		})
+		Beside(t, library, func(t *testing.T) { test(t, library) })
 	}
 }
 
