@@ -2,22 +2,26 @@ package mortise
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-func TestRule08_OneWhoWantsLessIsServedWhenOneWhoWantsMoreLeaves(t *testing.T) {
+// See rule 8 of package backendtest.
+func TestAWaiterForOnePermitIsServedWhenTheWaiterForTwoLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		sem := open().CountingSemaphore("x")
-		_, err := sem.TrySetPermits(t.Context(), 0)
-		must(t, err)
+		must(t, errorOf(sem.TrySetPermits(t.Context(), 0)))
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second := make(chan error, 1), make(chan error, 1)
-		go func() { first <- sem.Acquire(ctx, 2) }()
+		first := later(func() error { return sem.Acquire(ctx, 2) })
 		synctest.Wait()
-		go func() { second <- sem.Acquire(t.Context(), 1) }()
+		second := later(func() error { return sem.Acquire(t.Context(), 1) })
 		synctest.Wait()
 		must(t, sem.Release(t.Context(), 1))
 		synctest.Wait() // the first was woken, and refused
@@ -30,5 +34,115 @@ func TestRule08_OneWhoWantsLessIsServedWhenOneWhoWantsMoreLeaves(t *testing.T) {
 		default:
 			t.Error("a permit is free, and the one who wants it sleeps")
 		}
+	})
+}
+
+// See rule 9 of package backendtest.
+func TestAnAcquireOfUnknownOutcomeIsCancelledOnceTheStoreIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		b := spyOn(store, "CountingSemaphores", nil)
+		c := on(t, b)
+		ctx := context.Background()
+		if _, err := c.CountingSemaphore("n").TrySetPermits(ctx, 3); err != nil {
+			t.Fatal(err)
+		}
+		b.hook("TakeCount", func(c *call) error {
+			defer store.SetDown(errGone)
+			return replyLost(c)
+		})
+		if err := c.CountingSemaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Acquire: %v", err)
+		}
+		b.hook("TakeCount", nil)
+		time.Sleep(30 * time.Second)
+		store.SetDown(nil)
+		time.Sleep(2 * time.Second)
+		if n, err := c.CountingSemaphore("n").Available(ctx); n != 3 || err != nil {
+			t.Errorf("%d, %v are free, want 3", n, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func TestAReleaseThatIsGivenUpIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		var log strings.Builder
+		c := on(t, store, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		store.SetDown(errors.New("away"))
+		if err := c.CountingSemaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Release: %v", err)
+		}
+		time.Sleep(backend.Remembered/2 + time.Second)
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "given up") != 1 || !strings.Contains(got, "op=release name=n") {
+			t.Errorf("the log: %s", got)
+		}
+		store.SetDown(nil)
+	})
+}
+
+func TestARequestIsRememberedForALimitedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, memory.New())
+		ctx := context.Background()
+		s := c.CountingSemaphore("n")
+		q := s.count.Change(1)
+		for i, want := range []int{1, 1, 2} {
+			if i == 2 {
+				time.Sleep(backend.Remembered + time.Second)
+			}
+			if _, err := c.engine.Capabilities().Semaphores.AddCount(ctx, q); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.Available(ctx); n != want || err != nil {
+				t.Errorf("after request %d: %d, %v, want %d", i+1, n, err, want)
+			}
+		}
+	})
+}
+
+func TestCountsRefuseContextsThatAreNilOrOver(t *testing.T) {
+	c := on(t, memory.New())
+	for what, err := range map[string]error{
+		"Wait":    c.CountDownLatch("n").Wait(nil),
+		"Acquire": c.CountingSemaphore("n").Acquire(nil, 1),
+	} {
+		if !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s with a nil context: %v", what, err)
+		}
+	}
+	if _, err := c.Semaphore("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Acquire with a nil context: %v", err)
+	}
+	if err := c.CountingSemaphore("n").Release(nil, 1); err != nil {
+		t.Errorf("Release with a nil context: %v", err)
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := c.CountingSemaphore("n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire with a context that has ended: %v", err)
+	}
+	if n, err := c.CountingSemaphore("n").Available(context.Background()); n != 1 || err != nil {
+		t.Errorf("%d, %v are free", n, err)
+	}
+}
+
+// See rule 11 of package backendtest.
+func TestAClientWithTheIDOfAnEarlierOneDoesNotGetItsReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		before := on(t, st, WithID("pod-3"))
+		must(t, errorOf(before.CountingSemaphore("s").TrySetPermits(t.Context(), 1)))
+		must(t, before.CountingSemaphore("s").Acquire(t.Context(), 1))
+		must(t, before.Close())
+		after := on(t, st, WithID("pod-3")).CountingSemaphore("s")
+		if set, err := after.TrySetPermits(t.Context(), 1); set || err != nil {
+			t.Errorf("set again: %v, %v", set, err)
+		}
+		wants(t, after.TryAcquire(t.Context(), 1), ErrNotAcquired)
 	})
 }

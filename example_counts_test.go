@@ -12,7 +12,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// Workers count a latch down, and whoever waits for all of them goes on at zero. The
+// Workers count a latch down, and a call that waits for all of them returns at zero. The
 // workers may be other processes, in Java too.
 func ExampleCountDownLatch() {
 	locks, err := mortise.New(memory.New())
@@ -54,7 +54,7 @@ func ExampleCountingSemaphore() {
 	ctx := context.Background()
 
 	partner := locks.CountingSemaphore("partner-api")
-	if _, err := partner.TrySetPermits(ctx, 2); err != nil { // whoever comes first sets it
+	if _, err := partner.TrySetPermits(ctx, 2); err != nil { // the first process sets it
 		log.Fatal(err)
 	}
 	var wg sync.WaitGroup

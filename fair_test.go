@@ -3,7 +3,9 @@ package mortise
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,32 +17,14 @@ import (
 
 func fairKind(t *testing.T, c *Client) Locker {
 	t.Helper()
-	f, err := c.Locker(Fair())
-	must(t, err)
+	f := need(c.Locker(Fair()))(t)
 	return f
 }
 
-// queued has a call wait for the fair lock x, and returns when it has its place.
-func queued(f Locker, ctx context.Context, opts ...Option) <-chan answered {
-	ch := make(chan answered, 1)
-	go func() {
-		l, err := f.Lock(ctx, "x", opts...)
-		ch <- answered{l, err}
-	}()
-	synctest.Wait()
-	return ch
-}
-
-type answered struct {
-	lease *Lease
-	err   error
-}
-
-// dead has the store believe that an owner waits that cannot be told.
+// dead enrols an owner that does not answer.
 func dead(t *testing.T, s *memory.Store, owner string) {
 	t.Helper()
-	x, err := s.Open(new(engine.Engine).Handler())
-	must(t, err)
+	x := need(s.Open(new(engine.Engine).Handler()))(t)
 	defer x.Close()
 	r, err := x.Capabilities().Fair.Acquire(t.Context(), backend.FairRequest{
 		AcquireRequest: backend.AcquireRequest{Name: "x", Owner: owner, Lease: time.Hour}, Wait: time.Hour})
@@ -59,22 +43,17 @@ func TestAPlaceInAFairQueueIsKeptForHours(t *testing.T) {
 		first, err := lockers[0].Lock(t.Context(), "x")
 		must(t, err)
 		var order []int
-		var waiting []<-chan answered
+		var waiting []waiter
 		for i := range 12 {
-			waiting = append(waiting, queued(lockers[i%3], t.Context()))
+			waiting = append(waiting, queued(t.Context(), lockers[i%3], "x"))
 		}
 		done := make(chan struct{})
 		for i, w := range waiting {
 			go func() {
-				a := <-w
-				if a.err != nil {
-					t.Error(a.err)
-				}
+				lease := w.lease(t)
 				order = append(order, i)
 				time.Sleep(20 * time.Minute)
-				if err := a.lease.Unlock(context.Background()); err != nil {
-					t.Error(err)
-				}
+				check(t, lease.Unlock(context.Background()))
 				done <- struct{}{}
 			}()
 		}
@@ -102,14 +81,14 @@ func TestAFairWaiterTakesTheLockWhenADeadHoldersLeaseIsOver(t *testing.T) {
 		_, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
 		must(t, err)
 		start := time.Now()
-		first := queued(f, t.Context())
+		first := queued(t.Context(), f, "x")
 		if a := <-first; a.err != nil || time.Since(start) > time.Minute+10*time.Millisecond {
 			t.Errorf("%v after %v", a.err, time.Since(start))
 		}
 	})
 }
 
-func TestADeadHolderAndADeadFirstHoldAFairWaiterUpForTwoSecondsMore(t *testing.T) {
+func TestDeadWaitersDelayAFairWaiterBySecondsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, f := open(), fairKind(t, open())
 		_, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
@@ -117,49 +96,43 @@ func TestADeadHolderAndADeadFirstHoldAFairWaiterUpForTwoSecondsMore(t *testing.T
 		start := time.Now()
 		dead(t, s, "dead:1")
 		dead(t, s, "dead:2")
-		w := queued(f, t.Context())
+		w := queued(t.Context(), f, "x")
 		if a := <-w; a.err != nil || time.Since(start) > time.Minute+2*backend.Absence+10*time.Millisecond {
 			t.Errorf("%v after %v", a.err, time.Since(start))
 		}
 	})
 }
 
-func TestFairWithWaitTellsWhatIsLeftAndLeaves(t *testing.T) {
+func TestAFairWaitersBoundedWaitEndsWithTheRemainingLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, f := open(), fairKind(t, open())
-		l, err := holder.Lock(t.Context(), "x", WithLease(time.Minute))
-		must(t, err)
+		l := need(holder.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
 		dead(t, s, "dead:1")
-		_, err = f.Lock(t.Context(), "x", WithWait(20*time.Second))
+		_, err := f.Lock(t.Context(), "x", WithWait(20*time.Second))
 		wants(t, err, ErrNotAcquired)
 		var e *Error
 		if errors.As(err, &e); e.Remaining != 40*time.Second {
 			t.Errorf("remaining %v, want 40s: %v", e.Remaining, err)
 		}
-		_, err = f.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(f.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
-		_, err = f.TryLock(t.Context(), "x") // the dead one is before
+		_, err = f.TryLock(t.Context(), "x") // the dead owner is first
 		wants(t, err, ErrNotAcquired)
 		time.Sleep(backend.Absence)
 		synctest.Wait()
-		l, err = f.TryLock(t.Context(), "x")
-		must(t, err)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(f.TryLock(t.Context(), "x")))
 	})
 }
 
-func TestNothingIsKeptOfAFairLockThatNobodyUses(t *testing.T) {
+func TestNothingIsKeptOfAnUnusedFairLock(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
 		for range 40 {
 			l, err := fairKind(t, a).Lock(t.Context(), "x")
 			must(t, err)
-			w := queued(fairKind(t, b), t.Context())
+			w := queued(t.Context(), fairKind(t, b), "x")
 			must(t, l.Unlock(t.Context()))
-			got := <-w
-			must(t, got.err)
-			must(t, got.lease.Unlock(t.Context()))
+			must(t, w.lease(t).Unlock(t.Context()))
 		}
 		if n := b.engine.Probe().Snapshot().Watches; n == 0 || n > 2*16+2 {
 			t.Errorf("%d topics are watched", n)
@@ -184,24 +157,16 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 		} {
 			l, err := c.Lock(t.Context(), "x")
 			must(t, err)
-			w := queued(f, t.Context())
+			w := queued(t.Context(), f, "x")
 			start := time.Now()
 			release(l)
-			a := <-w
-			must(t, a.err)
+			lease := w.lease(t)
 			if d := time.Since(start); d > 0 {
 				t.Errorf("%s: served %v after it", name, d)
 			}
-			plain := make(chan error, 1)
-			go func() {
-				l, err := c.Lock(t.Context(), "x")
-				if err == nil {
-					err = l.Unlock(t.Context())
-				}
-				plain <- err
-			}()
+			plain := later(func() error { return thenUnlock(c.Lock(t.Context(), "x")) })
 			synctest.Wait()
-			must(t, a.lease.Unlock(t.Context()))
+			must(t, lease.Unlock(t.Context()))
 			must(t, <-plain)
 			if d := time.Since(start); d > 0 {
 				t.Errorf("%s: the plain waiter was served %v after it", name, d)
@@ -211,37 +176,161 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 }
 
 func TestKindsOfFairLocks(t *testing.T) {
-	c, err := New(memory.New())
-	must(t, err)
-	defer c.Close()
+	c := on(t, memory.New())
 	for _, k := range [][]LockerOption{{}, {Fenced()}, {NonReentrant()}, {Fenced(), NonReentrant()}} {
-		f, err := c.Locker(append(k, Fair())...)
-		must(t, err)
-		l, err := f.TryLock(t.Context(), "x")
-		must(t, err)
+		f := need(c.Locker(append(k, Fair())...))(t)
+		l := need(f.TryLock(t.Context(), "x"))(t)
 		if token, fenced := l.Token(); fenced != slices.Contains(k, Fenced()) || (token > 0) != fenced {
 			t.Errorf("%+v: token %d, %v", k, token, fenced)
 		}
-		_, err = f.TryLock(l.Context(), "x")
+		_, err := f.TryLock(l.Context(), "x")
 		if again := !errors.Is(err, ErrInvalid); again == slices.Contains(k, NonReentrant()) {
 			t.Errorf("%+v: entered again: %v", k, err)
 		}
 		c.ForceUnlock(t.Context(), "x")
 	}
-	_, err = c.Locker(Fair(), Polling(time.Second))
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(c.Locker(Fair(), Polling(time.Second))), ErrInvalid)
 
-	without, err := New(withoutQueues{memory.New()})
-	must(t, err)
-	defer without.Close()
-	_, err = without.Locker(Fair())
-	wants(t, err, ErrInvalid)
+	without := on(t, spyOn(memory.New(), "", nil))
+	wants(t, errorOf(without.Locker(Fair())), ErrInvalid)
 }
 
-// withoutQueues is a backend that has no fair locks.
-type withoutQueues struct{ backend.Backend }
+// Waiters of a fair lock leave at the same cost, however many there are.
+func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, memory.New())
+		fair := need(c.Locker(Fair()))(t)
+		l := need(fair.Lock(t.Context(), "n"))(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 2000 {
+			wg.Go(func() {
+				wants(t, errorOf(fair.Lock(ctx, "n")), context.Canceled)
+			})
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		must(t, l.Unlock(t.Context()))
+		time.Sleep(time.Minute)
+		if s := c.engine.Probe().Snapshot(); s.Lines+s.Names != 0 {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
 
-func (b withoutQueues) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Backend.Open(h)
-	return only{Store: s}, err
+// The lease of a fair lock once counted from the request that was answered, though an earlier one, which took
+// longer than a lease, had acquired it: the holder kept its lease longer than the store did.
+// See rule 2 of package backendtest.
+func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		holder, c := on(t, b), on(t, b)
+		_, err := holder.Lock(t.Context(), "x", WithLease(11500*time.Millisecond))
+		must(t, err)
+		start := time.Now()
+		w := queued(t.Context(), fairKind(t, c), "x", WithLease(10*time.Second))
+
+		// The request of 1 s is delayed; it arrives at 10.9 s.
+		arrives := make(chan struct{})
+		lost := false
+		b.hook("Fair.Acquire", func(c *call) error {
+			if lost {
+				return c.run(context.Background())
+			}
+			lost = true
+			go func() {
+				<-arrives
+				c.run(context.Background())
+			}()
+			return unknownOutcome()
+		})
+		time.Sleep(time.Second)
+		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
+		synctest.Wait()
+		if !lost {
+			t.Fatal("it did not ask")
+		}
+		time.Sleep(9900*time.Millisecond - time.Since(start.Add(time.Second)))
+		b.Delete("x") // without a message
+		close(arrives)
+		<-w.lease(t).Context().Done()
+		if s, err := holder.Inspect(t.Context(), "x"); err != nil || !s.Held {
+			t.Errorf("it was believed in until %v, when the store had let it go: %+v, %v", time.Since(start), s, err)
+		}
+	})
+}
+
+// After an unknown outcome a long time ago, a waiter once did not leave the queue: its client still subscribes, so
+// releases went to it for minutes.
+// See rule 9 of package backendtest.
+func TestAFairWaiterLeavesTheQueueThoughAnOldOutcomeIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		holder, c := on(t, b), on(t, b)
+		l, err := holder.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		w := queued(ctx, fairKind(t, c), "x")
+		lost := false
+		b.hook("Fair.Acquire", func(c *call) error {
+			if !lost {
+				lost = true
+				return unknownOutcome()
+			}
+			return c.run(context.Background())
+		})
+		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		leave()
+		wants(t, (<-w).err, context.Canceled)
+		next := queued(t.Context(), fairKind(t, on(t, b)), "x")
+		start := time.Now()
+		must(t, l.Unlock(t.Context()))
+		next.lease(t)
+		if d := time.Since(start); d > 0 {
+			t.Errorf("the next was served after %v", d)
+		}
+	})
+}
+
+// A wait near the largest duration once overflowed to none: the waiter was not in the queue.
+func TestAFairWaiterWithoutABoundIsInTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder := open()
+		l, err := holder.Lock(t.Context(), "x")
+		must(t, err)
+		first := queued(t.Context(), fairKind(t, open()), "x", WithWait(math.MaxInt64))
+		second := queued(t.Context(), fairKind(t, open()), "x", WithWait(math.MaxInt64))
+		time.Sleep(50 * time.Hour)
+		third := queued(t.Context(), fairKind(t, open()), "x")
+		must(t, l.Unlock(t.Context()))
+		synctest.Wait()
+		for i, w := range []waiter{first, second, third} {
+			synctest.Wait()
+			if len(w) == 0 {
+				t.Fatalf("waiter %d is not the next", i)
+			}
+			must(t, w.lease(t).Unlock(t.Context()))
+		}
+	})
+}
+
+// With a dead waiter alone in the fair queue, a release once woke no plain waiter.
+// See rule 8 of package backendtest.
+func TestAPlainWaiterIsServedWhenAllFairWaitersAreDead(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		f := fairKind(t, open())
+		l, err := f.Lock(t.Context(), "x", WithLease(time.Hour))
+		must(t, err)
+		dead(t, s, "dead:1")
+		plain := queued(t.Context(), open(), "x")
+		start := time.Now()
+		must(t, l.Unlock(t.Context()))
+		plain.lease(t)
+		if d := time.Since(start); d > 0 {
+			t.Errorf("served %v after the release", d)
+		}
+	})
 }

@@ -2,168 +2,52 @@ package mortise
 
 import (
 	"context"
-	"math/rand/v2"
-	"strconv"
-	"strings"
+	"errors"
+	"fmt"
+	"maps"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
 func TestLockAllHoldsAllOrNone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all, err := a.LockAll(t.Context(), "x", "y", "z")
-		must(t, err)
+		all := need(a.LockAll(t.Context(), "x", "y", "z"))(t)
 		for _, n := range []string{"x", "y", "z"} {
-			_, err := b.TryLock(t.Context(), n)
-			wants(t, err, ErrNotAcquired)
-			inner, err := a.TryLock(all.Context(), n)
-			must(t, err)
-			must(t, inner.Unlock(t.Context()))
+			wants(t, errorOf(b.TryLock(t.Context(), n)), ErrNotAcquired)
+			must(t, thenUnlock(a.TryLock(all.Context(), n)))
 		}
-		_, err = LockAll(t.Context(), Parts(b, "w", "z"), WithWait(time.Second))
-		wants(t, err, ErrNotAcquired)
-		w, err := b.TryLock(t.Context(), "w")
-		must(t, err)
+		wants(t, errorOf(LockAll(t.Context(), Parts(b, "w", "z"), WithWait(time.Second))), ErrNotAcquired)
+		w := need(b.TryLock(t.Context(), "w"))(t)
 		must(t, w.Unlock(t.Context()))
 		must(t, all.Unlock(t.Context()))
 		wants(t, all.Err(), ErrReleased)
 		wants(t, context.Cause(all.Context()), ErrReleased)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		all, err = LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...))
-		must(t, err)
-		must(t, all.Unlock(t.Context()))
+		must(t, thenUnlock(LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...))))
 	})
 }
 
 func TestLockAllEndsWithItsFirstLostPart(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all, err := a.LockAll(t.Context(), "x", "y")
-		must(t, err)
+		all := need(a.LockAll(t.Context(), "x", "y"))(t)
 		s.Delete("x")
 		<-all.Context().Done()
 		wants(t, context.Cause(all.Context()), ErrLost)
 		wants(t, all.Err(), ErrLost)
-		_, err = b.TryLock(t.Context(), "y")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(b.TryLock(t.Context(), "y")), ErrNotAcquired)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		y, err := b.TryLock(t.Context(), "y")
-		must(t, err)
-		must(t, y.Unlock(t.Context()))
+		must(t, thenUnlock(b.TryLock(t.Context(), "y")))
 	})
 }
 
-func TestLockAllDoesNotDeadlockWhateverTheOrder(t *testing.T) {
-	s := memory.New()
-	names := []string{"a", "b", "c", "d", "e"}
-	var in [5]atomic.Int32
-	var wg sync.WaitGroup
-	for range 3 {
-		c, err := New(s)
-		must(t, err)
-		defer c.Close()
-		for range 4 {
-			wg.Go(func() {
-				for range 40 {
-					order := rand.Perm(len(names))[:2+rand.IntN(3)]
-					var p []Part
-					for _, i := range order {
-						p = append(p, Part{c, names[i]})
-					}
-					l, err := LockAll(t.Context(), p, WithWait(time.Minute))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, i := range order {
-						if in[i].Add(1) != 1 {
-							t.Error("two in", names[i])
-						}
-					}
-					for _, i := range order {
-						in[i].Add(-1)
-					}
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-}
-
-func TestLockAllRefusesBadInput(t *testing.T) {
-	c := newClient(t)
-	_, err := LockAll(t.Context(), nil)
-	wants(t, err, ErrInvalid)
-	_, err = LockAll(t.Context(), []Part{{nil, "x"}})
-	wants(t, err, ErrInvalid)
-	_, err = c.LockAll(t.Context(), "x", "")
-	wants(t, err, ErrInvalidName)
-	_, err = LockAll(t.Context(), Parts(c, "x"), WithWait(-1))
-	wants(t, err, ErrInvalid)
-	l, err := c.TryLock(t.Context(), "x")
-	must(t, err)
-	must(t, l.Unlock(t.Context()))
-}
-
-func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
-	c := newClient(t)
-	strict, err := c.Locker(NonReentrant())
-	must(t, err)
-	l, err := strict.Lock(t.Context(), "x")
-	must(t, err)
-	_, err = strict.Lock(l.Context(), "x")
-	wants(t, err, ErrInvalid)
-	_, err = strict.TryLock(t.Context(), "x")
-	wants(t, err, ErrNotAcquired)
-	must(t, l.Unlock(t.Context()))
-}
-
-func TestSpinAsksAgainAfterGrowingPausesAndWatchesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		a, b := open(), open()
-		polling, err := b.Locker(Polling(10 * time.Millisecond))
-		must(t, err)
-		before := drawn(t, b)
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
-		got := make(chan *Lease)
-		go func() {
-			l, err := polling.Lock(t.Context(), "x")
-			if err != nil {
-				t.Error(err)
-			}
-			got <- l
-		}()
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if b.engine.Probe().Snapshot().Watches != 0 {
-			t.Error("a polling waiter watches")
-		}
-		if n := drawn(t, b) - before - 1; n < 20 || n > 80 {
-			t.Errorf("asked %d times in 20 s, want pauses from 10 ms to 640 ms", n)
-		}
-		must(t, l.Unlock(t.Context()))
-		start := time.Now()
-		m := <-got
-		if d := time.Since(start); d > time.Second {
-			t.Errorf("noticed the release after %v", d)
-		}
-		must(t, m.Unlock(t.Context()))
-		_, err = b.Locker(Polling(-1))
-		wants(t, err, ErrInvalid)
-	})
-}
-
-// Stores that are new are waited for, wherever Quorum stands among the parts.
+// LockAll waits for stores that are new, wherever Quorum stands among the parts.
 func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	for name, at := range map[string]int{"first": 0, "last": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -179,8 +63,7 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 						c.Close()
 					}
 				}()
-				quorum, err := Quorum(clients...)
-				must(t, err)
+				quorum := need(Quorum(clients...))(t)
 				parts := []Part{{quorum, "quorum"}, {open(), "a"}}
 				parts[0], parts[at] = parts[at], parts[0]
 				all, err := LockAll(t.Context(), parts, WithWait(time.Minute))
@@ -194,11 +77,326 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 	}
 }
 
-// drawn is how many owners a client has drawn.
-func drawn(t *testing.T, c *Client) int {
+// wantCommands checks how many commands for several locks, and for one, were sent since the last check.
+func wantCommands(t *testing.T, b *spy, what string, all, one int) {
 	t.Helper()
-	id := c.engine.OwnerID()
-	n, err := strconv.Atoi(id[strings.LastIndexByte(id, ':')+1:])
+	a, o := b.take("AcquireAll", "ReleaseAll"), b.take("Acquire", "Release", "Fair.Acquire", "Fair.Release")
+	if a != all || o != one {
+		t.Errorf("%s: %d commands for several locks and %d for one, want %d and %d", what, a, o, all, one)
+	}
+}
+
+func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
+	b := spyOn(memory.New(), "Batch Fair", nil)
+	c := on(t, b)
+	other := on(t, b)
+	fenced := need(c.Locker(Fenced(), NonReentrant()))(t)
+	fair := need(c.Locker(Fair()))(t)
+	ctx := t.Context()
+	for _, x := range []struct {
+		what     string
+		parts    []Part
+		all, one int
+	}{
+		{"one part", Parts(c, "x"), 0, 1},
+		{"five", Parts(c, "a", "b", "c", "d", "e"), 1, 0},
+		{"with a fenced one", append(Parts(c, "a", "b"), Part{fenced, "f"}), 1, 0},
+		{"two clients", append(Parts(c, "a", "b"), Parts(other, "c", "d")...), 2, 0},
+		{"two clients in turn", []Part{{c, "a"}, {other, "c"}, {c, "b"}, {other, "d"}}, 2, 0},
+		{"with a fair one", append(Parts(c, "a", "b"), Part{fair, "g"}), 1, 1},
+		{"a wrapper", append(Parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
+	} {
+		l := need(LockAll(ctx, x.parts))(t)
+		wantCommands(t, b, x.what+", LockAll", x.all, x.one)
+		must(t, l.Err())
+		must(t, l.Unlock(ctx))
+		switch x.what {
+		case "a wrapper": // its lease is the client's own, and joins the batch
+			wantCommands(t, b, x.what+", Unlock", 1, 0)
+		default:
+			wantCommands(t, b, x.what+", Unlock", x.all, x.one)
+		}
+	}
+	var many []Part
+	for i := range 600 {
+		many = append(many, Part{c, fmt.Sprint(i)})
+	}
+	l := need(LockAll(ctx, many))(t)
+	wantCommands(t, b, "600", 3, 0)
+	must(t, l.Unlock(ctx))
+	wantCommands(t, b, "600, Unlock", 1, 0) // the session splits it
+	l = need(LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}}))(t)
+	wantCommands(t, b, "a fenced one", 1, 0)
+	reentrant := need(c.Locker(Fenced()))(t)
+	inner := need(reentrant.TryLock(l.Context(), "f"))(t)
+	if token, ok := inner.Token(); !ok || token <= 0 {
+		t.Errorf("the token is %d, %v", token, ok)
+	}
+	wants(t, errorOf(LockAll(l.Context(), []Part{{fenced, "f"}, {c, "z"}})), ErrInvalid)
+	must(t, inner.Unlock(ctx))
+	must(t, l.Unlock(ctx))
+	l, err := c.TryLock(ctx, "z") // which was released
 	must(t, err)
-	return n
+	must(t, l.Unlock(ctx))
+}
+
+// wrapper is a Locker that an application wrote.
+type wrapper struct{ Locker }
+
+// step is a Locker whose every call takes a millisecond, as over a network.
+type step struct{ l Locker }
+
+func (s step) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	l, err := s.l.Lock(ctx, name, opts...)
+	time.Sleep(time.Millisecond)
+	return l, err
+}
+
+func (s step) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	l, err := s.l.TryLock(ctx, name, opts...)
+	time.Sleep(time.Millisecond)
+	return l, err
+}
+
+// Two calls that want the same parts in opposite order, at the same pace, could refuse each other for ever.
+func TestLockAllsInOppositeOrderMakeProgress(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		for range 20 {
+			var wg sync.WaitGroup
+			for i := range 2 {
+				c := open()
+				wg.Go(func() {
+					order := []Part{{step{c}, "a"}, {step{c}, "b"}}
+					if i == 1 {
+						order[0], order[1] = order[1], order[0]
+					}
+					check(t, thenUnlock(LockAll(t.Context(), order, WithWait(time.Minute))))
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
+func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		// A call for either finds the other held: a name in parts of two clients of one store.
+		start := time.Now()
+		_, err := LockAll(t.Context(), []Part{{a, "x"}, {b, "x"}}, WithWait(time.Second))
+		wants(t, err, ErrNotAcquired)
+		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+		var e *Error
+		if !errors.As(err, &e) || e.Name != "x" {
+			t.Errorf("%v names no part", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wants(t, errorOf(LockAll(ctx, []Part{{a, "x"}, {b, "x"}})), context.DeadlineExceeded)
+		l := need(a.LockAll(t.Context(), "w", "x"))(t)
+		start = time.Now()
+		wants(t, errorOf(LockAll(t.Context(), Parts(b, "x", "y"), WithWait(time.Second))), ErrNotAcquired)
+		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+func TestLockAllWaitsForTheHeldPartsInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		held := make(map[string]*Lease)
+		for _, n := range []string{"x", "y", "z"} {
+			l := need(a.Lock(t.Context(), n))(t)
+			held[n] = l
+		}
+		got := make(chan *Lease)
+		for _, c := range []*Client{a, b} {
+			go func() {
+				l, err := c.LockAll(t.Context(), "y", "x", "z")
+				check(t, err)
+				got <- l
+			}()
+		}
+		for _, n := range []string{"z", "y", "x"} {
+			synctest.Wait()
+			select {
+			case <-got:
+				t.Fatal("granted while parts are held")
+			default:
+			}
+			must(t, held[n].Unlock(t.Context()))
+		}
+		for range 2 {
+			l := <-got
+			must(t, l.Err())
+			must(t, l.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestLockAllRefusesInvalidParts(t *testing.T) {
+	b := spyOn(memory.New(), "Batch Fair", nil)
+	c := on(t, b)
+	ctx := t.Context()
+	//lint:ignore SA1012 it is what is tested
+	wants(t, errorOf(c.LockAll(nil, "x")), ErrInvalid)
+	for what, p := range map[string][]Part{
+		"no list":              nil,
+		"an empty list":        {},
+		"a nil Locker alone":   {{nil, "x"}},
+		"a nil Locker":         append(Parts(c, "x", "y"), Part{nil, "z"}),
+		"a nil client":         append(Parts(c, "x", "y"), Part{(*Client)(nil), "z"}),
+		"a nil kind":           append(Parts(c, "x", "y"), Part{(*kinded)(nil), "z"}),
+		"one that returns nil": append(Parts(c, "x", "y"), Part{empty{}, "z"}),
+		"it, first":            append([]Part{{empty{}, "z"}}, Parts(c, "x", "y")...),
+	} {
+		if _, err := LockAll(ctx, p); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, opts := range map[string][]Option{
+		"a nil option":   {nil},
+		"a wait of zero": {WithWait(0)},
+		"a wait below 0": {WithWait(-1)},
+		"a short lease":  {WithLease(time.Millisecond)},
+		"both bounds":    {WithLease(time.Minute), WithMaxHold(time.Minute)},
+	} {
+		_, err := LockAll(ctx, Parts(c, "x", "y"), opts...)
+		var e *Error
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != "lockall" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	wants(t, errorOf(c.LockAll(ctx, "x", "}")), ErrInvalidName)
+	wants(t, errorOf(c.LockAll(ctx, "x", "")), ErrInvalidName)
+	must(t, thenUnlock(c.LockAll(ctx, "x", "y", "z")))
+}
+
+// empty returns neither a lease nor an error, as a mock does that was told nothing.
+type empty struct{}
+
+func (empty) Lock(context.Context, string, ...Option) (*Lease, error) { return nil, nil }
+
+func (empty) TryLock(context.Context, string, ...Option) (*Lease, error) { return new(Lease), nil }
+
+func TestLockAllReportsAPartLostBeforeTheOthersWereAcquired(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		slow := hook{wrapper{c}, func() { time.Sleep(time.Second) }}
+		_, err := LockAll(t.Context(), append(Parts(c, "x", "y"), Part{slow, "z"}), WithLease(100*time.Millisecond))
+		wants(t, err, ErrUnavailable)
+		wants(t, err, ErrLost)
+		for _, n := range []string{"x", "y", "z"} {
+			must(t, thenUnlock(c.TryLock(t.Context(), n)))
+		}
+	})
+}
+
+func TestLockAllUnlockReleasesTheOtherPartsWhenSomeFail(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		all := need(LockAll(t.Context(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
+		s.Occupy("x")
+		s.Delete("z")
+		wants(t, all.Unlock(t.Context()), ErrNotHeld)
+		must(t, thenUnlock(c.TryLock(t.Context(), "y")))
+		wants(t, errorOf(c.TryLock(t.Context(), "x")), ErrWrongKind)
+	})
+}
+
+func TestLockAllIsSeenByTheObserver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var mu sync.Mutex
+		seen := make(map[string]int)
+		note := func(what string) { mu.Lock(); seen[what]++; mu.Unlock() }
+		c := open(WithObserver(Observer{
+			Waiting:     func(e WaitingEvent) { note("waiting " + e.Name) },
+			Acquired:    func(e AcquiredEvent) { note("acquired " + e.Name) },
+			Released:    func(e ReleasedEvent) { note("released " + e.Name) },
+			NotAcquired: func(e NotAcquiredEvent) { note("not " + e.Name) },
+		}))
+		l := need(c.LockAll(t.Context(), "x", "y"))(t)
+		wants(t, errorOf(LockAll(t.Context(), Parts(c, "w", "y"), WithWait(time.Second))), ErrNotAcquired)
+		must(t, l.Unlock(t.Context()))
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string]int{"acquired x": 1, "acquired y": 1, "released x": 1, "released y": 1, "waiting y": 1, "not y": 1}
+		if !maps.Equal(seen, want) {
+			t.Errorf("seen %v, want %v", seen, want)
+		}
+	})
+}
+
+func TestLockAllOfEveryKindOfLocker(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		ctx := t.Context()
+		fair := need(c.Locker(Fair()))(t)
+		polling := need(c.Locker(Polling(time.Millisecond)))(t)
+		fenced := need(c.Locker(Fenced()))(t)
+		read, write := c.RW().Read, c.RW().Write
+		var stores []*Client
+		for range 3 {
+			s := on(t, memory.New())
+			stores = append(stores, s)
+		}
+		quorum := need(Quorum(stores...))(t)
+		p := []Part{
+			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
+			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
+		}
+		for first := range p {
+			all := need(LockAll(ctx, append(p[first:len(p):len(p)], p[:first]...), WithWait(time.Minute)))(t)
+			must(t, all.Err())
+			for _, x := range p {
+				if x.Locker == read || x.Locker == quorum {
+					continue
+				}
+				wants(t, errorOf(wrapper{x.Locker}.TryLock(ctx, x.Name)), ErrNotAcquired)
+			}
+			must(t, thenUnlock(polling.TryLock(all.Context(), "polling")))
+			must(t, thenUnlock(read.TryLock(all.Context(), "write")))
+			must(t, all.Unlock(ctx))
+			for _, x := range p {
+				must(t, thenUnlock(x.Locker.TryLock(ctx, x.Name)))
+			}
+		}
+	})
+}
+
+func TestLockAllUnlockDoesNotDelayPartsForOneThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, spyOn(memory.New(), "Batch Fair", hooks{"ReleaseAll": func(c *call) error {
+			if c.request.(backend.ReleaseRequest).Name == "b" {
+				return &backend.Fault{Err: errGone, Temporary: true}
+			}
+			return c.run(c.ctx)
+		}}))
+		all := need(c.LockAll(context.Background(), "a", "b", "c"))(t)
+		began := time.Now()
+		var took [2]time.Duration
+		var wg sync.WaitGroup
+		for i, name := range []string{"a", "c"} {
+			wg.Go(func() {
+				l, err := c.Lock(context.Background(), name)
+				took[i] = time.Since(began)
+				if err == nil {
+					err = l.Unlock(context.Background())
+				}
+				check(t, err)
+			})
+		}
+		synctest.Wait()
+		if err := all.Unlock(context.Background()); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("Unlock: %v", err)
+		}
+		wg.Wait()
+		if took != [2]time.Duration{} {
+			t.Errorf("they were had after %v", took)
+		}
+	})
 }

@@ -4,19 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/announce"
 )
 
-// whoKey is the key of the caller's name.
-type whoKey struct{}
+// callerKey is the key of the caller's name.
+type callerKey struct{}
 
-// journal writes down what an observer is told.
+// journal records the events of an observer.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -38,12 +42,14 @@ func (j *journal) take() []string {
 
 func (j *journal) observer() Observer {
 	return Observer{
-		Waiting: func(e WaitingEvent) { j.add("%s %s waiting, %v", e.Kind, e.Name, e.Context.Value(whoKey{})) },
+		Waiting: func(e WaitingEvent) { j.add("%s %s waiting, %v", e.Kind, e.Name, e.Context.Value(callerKey{})) },
 		Acquired: func(e AcquiredEvent) {
-			j.add("%s %s acquired: lease %d, holds %d, contended %v, %v", e.Kind, e.Name, e.Lease, e.Holds, e.Contended, e.Context.Value(whoKey{}))
+			j.add("%s %s acquired: lease %d, holds %d, contended %v, %v",
+				e.Kind, e.Name, e.Lease, e.Holds, e.Contended, e.Context.Value(callerKey{}))
 		},
 		NotAcquired: func(e NotAcquiredEvent) {
-			j.add("%s %s not acquired: lease %d, contended %v, not acquired %v", e.Kind, e.Name, e.Lease, e.Contended, errors.Is(e.Err, ErrNotAcquired))
+			j.add("%s %s not acquired: lease %d, contended %v, not acquired %v",
+				e.Kind, e.Name, e.Lease, e.Contended, errors.Is(e.Err, ErrNotAcquired))
 		},
 		Renewed: func(e RenewedEvent) { j.add("%s %s renewed", e.Kind, e.Name) },
 		Lost: func(e LostEvent) {
@@ -53,36 +59,27 @@ func (j *journal) observer() Observer {
 	}
 }
 
-func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
+func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		c, err := New(memory.New(), WithObserver(j.observer()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
-		who := func(s string) context.Context { return context.WithValue(t.Context(), whoKey{}, s) }
+		who := func(s string) context.Context { return context.WithValue(t.Context(), callerKey{}, s) }
 		expect := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
 			got := j.take()
-			slices.Sort(got) // what a release set free may be told before the release is
+			slices.Sort(got) // the event of the next grant may precede that of the release
 			slices.Sort(want)
 			if !slices.Equal(got, want) {
 				t.Errorf("got\n%q, want\n%q", got, want)
 			}
 		}
-		must := func(l *Lease, err error) *Lease {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
-		}
-
-		outer := must(c.Lock(who("a"), "n", WithLease(time.Minute)))
-		inner := must(c.Lock(outer.Context(), "n", WithLease(time.Minute)))
-		expect("lock n acquired: lease 1, holds 1, contended false, a", "lock n acquired: lease 2, holds 2, contended false, a")
+		outer := need(c.Lock(who("a"), "n", WithLease(time.Minute)))(t)
+		inner := need(c.Lock(outer.Context(), "n", WithLease(time.Minute)))(t)
+		expect("lock n acquired: lease 1, holds 1, contended false, a",
+			"lock n acquired: lease 2, holds 2, contended false, a")
 
 		c.TryLock(who("b"), "n")
 		expect("lock n not acquired: lease 0, contended false, not acquired true")
@@ -93,7 +90,8 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 		inner.Unlock(t.Context())
 		outer.Unlock(t.Context())
 		third := <-got
-		expect("lock n released: lease 2, <nil>", "lock n released: lease 1, <nil>", "lock n acquired: lease 3, holds 1, contended true, c")
+		expect("lock n released: lease 2, <nil>", "lock n released: lease 1, <nil>",
+			"lock n acquired: lease 3, holds 1, contended true, c")
 		time.Sleep(2 * time.Second)
 		expect("lock n lost: lease 3, true")
 		if third.Unlock(t.Context()); len(j.take()) != 1 {
@@ -101,15 +99,15 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 		}
 
 		write := c.RW().Write
-		w := must(write.Lock(who("d"), "rw"))
+		w := need(write.Lock(who("d"), "rw"))(t)
 		time.Sleep(11 * time.Second)
 		w.Unlock(t.Context())
-		expect("write rw acquired: lease 4, holds 1, contended false, d", "write rw renewed", "write rw released: lease 4, <nil>")
+		expect("write rw acquired: lease 4, holds 1, contended false, d",
+			"write rw renewed", "write rw released: lease 4, <nil>")
 
 		l := c.CountDownLatch("latch")
 		l.TrySet(t.Context(), 1)
-		open := make(chan error)
-		go func() { open <- l.Wait(who("e")) }()
+		open := later(func() error { return l.Wait(who("e")) })
 		expect("latch latch waiting, e")
 		l.CountDown(t.Context())
 		<-open
@@ -118,18 +116,14 @@ func TestAnObserverIsToldWhoseEventItIs(t *testing.T) {
 }
 
 // The store's answer took so long that the lease is over by the time Lock returns.
-func TestALeaseIsToldAsAcquiredBeforeItIsToldAsLost(t *testing.T) {
+func TestAnObserverHearsOfTheGrantBeforeTheLoss(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
 			o := j.observer()
 			told := o.Acquired
-			o.Acquired = func(e AcquiredEvent) { time.Sleep(time.Second); told(e) } // an observer that is too slow
-			c, err := New(memory.New(), WithObserver(o))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
+			o.Acquired = func(e AcquiredEvent) { time.Sleep(time.Second); told(e) } // a slow observer
+			c := on(t, memory.New(), WithObserver(o))
 			if _, err := c.Lock(t.Context(), "n", WithLease(100*time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
@@ -151,4 +145,179 @@ func TestObserversCallsEachInOrder(t *testing.T) {
 	if fmt.Sprint(said) != "[a b]" || all.Renewed == nil || all.Acquired != nil {
 		t.Error(said, all)
 	}
+}
+
+// gauges count what begins and ends, by kind, as metrics do.
+type gauges struct {
+	mu            sync.Mutex
+	waiting, held map[string]int
+}
+
+func (g *gauges) observer() Observer {
+	g.waiting, g.held = make(map[string]int), make(map[string]int)
+	add := func(m map[string]int, kind string, n int) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		m[kind] += n
+	}
+	return Observer{
+		Waiting: func(e WaitingEvent) { add(g.waiting, e.Kind, 1) },
+		Acquired: func(e AcquiredEvent) {
+			if e.Contended {
+				add(g.waiting, e.Kind, -1)
+			}
+			add(g.held, e.Kind, 1)
+		},
+		NotAcquired: func(e NotAcquiredEvent) {
+			if e.Contended {
+				add(g.waiting, e.Kind, -1)
+			}
+		},
+		Released: func(e ReleasedEvent) { add(g.held, e.Kind, -1) },
+	}
+}
+
+func (g *gauges) check(t *testing.T) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for kind, n := range g.waiting {
+		if n != 0 {
+			t.Errorf("%d %s wait", n, kind)
+		}
+	}
+	for kind, n := range g.held {
+		if n != 0 {
+			t.Errorf("%d %s are held", n, kind)
+		}
+	}
+}
+
+// A lock of one kind is entered again by way of another: its events are all of one kind.
+func TestTheEventsOfAReentryHaveOneKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gauges
+		c := on(t, memory.New(), WithObserver(g.observer()))
+		fair := need(c.Locker(Fair()))(t)
+		outer := need(c.Lock(t.Context(), "n"))(t)
+		inner := need(c.Lock(outer.Context(), "n"))(t)
+		got := queued(outer.Context(), fair, "n") // it waits for the inner hold
+		must(t, inner.Unlock(t.Context()))
+		l := got.lease(t)
+		must(t, l.Unlock(t.Context()))
+		must(t, outer.Unlock(t.Context()))
+		g.check(t)
+	})
+}
+
+// A LockAll that acquired its locks too late releases them and waits once more.
+func TestAnObserverHearsOnceOfEachWaitOfLockAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gauges
+		o := g.observer()
+		told, slow := o.Acquired, true
+		// The second lock's lease ends before it is acquired: the observer has heard of the first grant by then.
+		o.Acquired = func(e AcquiredEvent) {
+			told(e)
+			if e.Name == "a" && slow {
+				slow = false
+				time.Sleep(time.Minute)
+			}
+		}
+		store := memory.New()
+		c := on(t, store, WithObserver(o))
+		other := on(t, store)
+		l := need(other.Lock(t.Context(), "a"))(t)
+		got := make(chan *Lease)
+		go func() {
+			m, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(10*time.Minute))
+			if err == nil {
+				err = m.Unlock(context.Background())
+			}
+			t.Log(err)
+			got <- nil
+		}()
+		synctest.Wait()
+		must(t, l.Unlock(t.Context()))
+		<-got
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		g.check(t)
+	})
+}
+
+// A slow handler delays neither leases nor calls; the log counts the events that were dropped.
+func TestEventsBeyondTheQueueAreDroppedAndCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		log, lines := recorder()
+		free := make(chan struct{})
+		told := 0
+		c := open(WithLogger(log), WithObserver(Observer{Lost: func(LostEvent) { <-free; told++ }}))
+		const leases = announce.Capacity + 500
+		for i := range leases {
+			must(t, errorOf(c.Lock(t.Context(), fmt.Sprint(i), WithLease(MinLease))))
+			if i == 0 {
+				time.Sleep(time.Second) // the handler has it
+			}
+		}
+		time.Sleep(2 * time.Second)
+		close(free)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		// One is with the handler, and as many as the queue holds wait.
+		if want := announce.Capacity + 1; told != want {
+			t.Errorf("%d of %d events were told, want %d", told, leases, want)
+		}
+		dropped := 0
+		for _, line := range lines() {
+			_, n, _ := strings.Cut(line, "events=")
+			more := need(strconv.Atoi(n))(t)
+			dropped += more
+		}
+		if dropped != leases-told {
+			t.Errorf("the log counts %d events as not told, want %d", dropped, leases-told)
+		}
+	})
+}
+
+// A handler that ends its goroutine, as testing.T.FailNow does, stops no other event.
+func TestAHandlerThatEndsItsGoroutineStopsNoOtherEvent(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		told := 0
+		c := open(WithObserver(Observer{Lost: func(LostEvent) {
+			if told++; told == 1 {
+				runtime.Goexit()
+			}
+		}}))
+		for _, name := range []string{"x", "y"} {
+			must(t, errorOf(c.Lock(t.Context(), name, WithLease(MinLease))))
+		}
+		time.Sleep(time.Second)
+		must(t, c.Close())
+		if told != 2 {
+			t.Errorf("%d events were told, want 2", told)
+		}
+	})
+}
+
+// A handler that does not return delays no acquisition but its own.
+func TestASlowAcquiredHandlerHoldsNoSlot(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		free := make(chan struct{})
+		c := open(WithObserver(Observer{Acquired: func(e AcquiredEvent) {
+			if e.Name != "free" {
+				<-free
+			}
+		}}))
+		for i := range 256 {
+			go c.Lock(context.Background(), fmt.Sprint(i))
+		}
+		synctest.Wait()
+		_, err := c.Lock(context.Background(), "free")
+		if err != nil {
+			t.Errorf("another lock: %v", err)
+		}
+		close(free)
+		time.Sleep(time.Second)
+	})
 }

@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,6 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-var errGone = errors.New("gone")
-
 // fleet is Quorum over five stores, for as many processes as asked for.
 func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client))) {
 	synctest.Test(t, func(t *testing.T) {
@@ -23,45 +22,124 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 		for range 5 {
 			stores = append(stores, memory.New())
 		}
-		var all []*Client
-		defer func() { // also where a test ends early
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			for _, c := range all {
-				c.Shutdown(ctx)
-			}
-		}()
 		f(t, stores, func(opts ...ClientOption) (Locker, []*Client) {
 			var clients []*Client
 			for _, s := range stores {
-				c, err := New(s, opts...)
-				must(t, err)
+				c := on(t, s, opts...)
 				clients = append(clients, c)
 			}
-			all = append(all, clients...)
-			quorum, err := Quorum(clients...)
-			must(t, err)
+			quorum := need(Quorum(clients...))(t)
 			return quorum, clients
 		})
 	})
+}
+
+// Stores are emptied, fail, come back and are slow at random, any number of them at a time: no
+// two leases ever live at one time. Without the rejoin delay this test fails.
+func TestQuorumAtRandomHasOneHolder(t *testing.T) {
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			var most atomic.Int64
+			stores := make([]*memory.Store, 3+2*rand.IntN(2))
+			for i := range stores {
+				stores[i] = memory.New()
+			}
+			var (
+				mu      sync.Mutex
+				holder  = -1
+				holds   int
+				wg      sync.WaitGroup
+				clients []*Client
+			)
+			end := time.Now().Add(5 * time.Minute)
+			for who := range 4 {
+				mine := make([]*Client, len(stores))
+				for i, s := range stores {
+					c := on(t, laggard(s, &most), WithWatchdogTimeout(4*time.Second))
+					mine[i] = c
+				}
+				clients = append(clients, mine...)
+				quorum := need(Quorum(mine...))(t)
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						l, err := quorum.Lock(context.Background(), "x", WithWait(time.Second+rand.N(20*time.Second)))
+						if err != nil {
+							if !errors.Is(err, ErrNotAcquired) && !errors.Is(err, ErrUnavailable) {
+								t.Error(err)
+							}
+							continue
+						}
+						stay := rand.N(100 * time.Millisecond)
+						if rand.IntN(4) == 0 {
+							stay = rand.N(15 * time.Second)
+						}
+						var inner *Lease
+						if rand.IntN(3) == 0 {
+							inner, _ = quorum.TryLock(l.Context(), "x")
+						}
+						mu.Lock()
+						if l.Err() == nil {
+							if holder >= 0 {
+								t.Errorf("%d has it, and %d still", who, holder)
+							}
+							holder = who
+							holds++
+							mu.Unlock()
+							select {
+							case <-l.Context().Done():
+							case <-time.After(stay):
+							}
+							mu.Lock()
+							holder = -1
+						}
+						mu.Unlock()
+						if inner != nil {
+							inner.Unlock(context.Background())
+						}
+						l.Unlock(context.Background())
+					}
+				})
+			}
+			for time.Now().Before(end) {
+				time.Sleep(rand.N(3 * time.Second))
+				s := stores[rand.IntN(len(stores))]
+				switch rand.IntN(6) {
+				case 0, 1:
+					s.Flush()
+				case 2:
+					s.SetDown(errGone)
+				case 3, 4:
+					s.SetDown(nil)
+				case 5:
+					most.Store(rand.Int64N(2) * rand.Int64N(int64(1500*time.Millisecond)))
+				}
+			}
+			wg.Wait()
+			if holds == 0 {
+				t.Error("nobody ever had it")
+			}
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			for _, c := range clients {
+				c.Shutdown(over)
+			}
+			time.Sleep(time.Minute) // what was late
+		})
+	}
 }
 
 func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()
 		b, _ := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		stores[0].SetDown(errGone)
 		stores[3].SetDown(errGone)
 		time.Sleep(5 * time.Minute)
 		must(t, l.Err())
 		must(t, l.Context().Err())
-		_, err = b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
-		other, err := b.Lock(t.Context(), "y")
-		must(t, err)
-		must(t, other.Unlock(t.Context()))
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
+		must(t, thenUnlock(b.Lock(t.Context(), "y")))
 
 		stores[4].SetDown(errGone)
 		start := time.Now()
@@ -71,26 +149,21 @@ func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 		}
 		wants(t, l.Err(), ErrLost)
 		wants(t, context.Cause(l.Context()), ErrLost)
-		_, err = b.Lock(t.Context(), "y")
-		wants(t, err, ErrUnavailable)
+		wants(t, errorOf(b.Lock(t.Context(), "y")), ErrUnavailable)
 		for _, i := range []int{0, 3, 4} {
 			stores[i].SetDown(nil)
 		}
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
-		m, err := b.Lock(t.Context(), "x", WithWait(time.Minute))
-		must(t, err)
-		must(t, m.Unlock(t.Context()))
+		must(t, thenUnlock(b.Lock(t.Context(), "x", WithWait(time.Minute))))
 	})
 }
 
 func TestQuorumHealsAStoreThatCameBackEmpty(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		held := func(i int) bool {
-			st, err := clients[i].Inspect(t.Context(), "x")
-			must(t, err)
+			st := need(clients[i].Inspect(t.Context(), "x"))(t)
 			return st.Held && st.Mine
 		}
 		for i, s := range stores { // one after the other: a majority is always there
@@ -122,25 +195,18 @@ func TestQuorumEntersAgainAndExcludesOthers(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
 		b, _ := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
-		m, err := a.Lock(l.Context(), "x")
-		must(t, err)
-		st, err := clients[1].Inspect(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
+		m := need(a.Lock(l.Context(), "x"))(t)
+		st := need(clients[1].Inspect(t.Context(), "x"))(t)
 		if st.Holds != 2 {
 			t.Errorf("%d holds", st.Holds)
 		}
-		_, err = a.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(a.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, m.Unlock(t.Context()))
-		_, err = b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
-		m, err = b.TryLock(t.Context(), "x")
-		must(t, err)
-		must(t, m.Unlock(t.Context()))
+		must(t, thenUnlock(b.TryLock(t.Context(), "x")))
 	})
 }
 
@@ -163,9 +229,7 @@ func TestQuorumUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 						}
 						time.Sleep(time.Millisecond)
 						in.Add(-1)
-						if err := l.Unlock(t.Context()); err != nil {
-							t.Error(err)
-						}
+						check(t, l.Unlock(t.Context()))
 					}
 				})
 			}
@@ -177,70 +241,17 @@ func TestQuorumUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 func TestQuorumRefusesWhatCannotVote(t *testing.T) {
 	a, b := newClient(t), newClient(t)
 	for _, clients := range [][]*Client{nil, {a}, {a, b}, {a, b, nil}, {a, b, a}} {
-		_, err := Quorum(clients...)
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(Quorum(clients...)), ErrInvalid)
 	}
-	quorum, err := Quorum(a, b, newClient(t))
-	must(t, err)
-	_, err = quorum.Lock(t.Context(), "")
-	wants(t, err, ErrInvalidName)
-	_, err = quorum.TryLock(t.Context(), "x", WithWait(1))
-	wants(t, err, ErrInvalid)
-}
-
-// held tells how many holds there are in a store, and whether they are c's.
-func held(t *testing.T, c *Client) (holds int, mine bool) {
-	t.Helper()
-	st, err := c.Inspect(t.Context(), "x")
-	must(t, err)
-	return st.Holds, st.Mine
-}
-
-// unaware is a store whose client hears of no change.
-type unaware struct{ *memory.Store }
-
-func (u unaware) Open(h backend.Handler) (backend.Store, error) {
-	return u.Store.Open(noHints{h})
-}
-
-type noHints struct{ backend.Handler }
-
-func (noHints) Changed(backend.Topic) {}
-func (noHints) ChangedAll()           {}
-
-// A holds 0, 1, 2 of 0 to 4; 2 comes back empty: with 2, 3, 4 B would have a majority.
-func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b Locker, l *Lease)) {
-	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
-		clients := make([]*Client, len(stores))
-		for i, s := range stores {
-			c, err := New(unaware{s}, opts...)
-			must(t, err)
-			defer c.Close()
-			clients[i] = c
-		}
-		a, err := Quorum(clients...)
-		must(t, err)
-		b, _ := open(opts...)
-		stores[3].SetDown(errGone)
-		stores[4].SetDown(errGone)
-		l, err := a.Lock(t.Context(), "x", WithLease(25*time.Second)) // which heals nothing
-		must(t, err)
-		stores[3].SetDown(nil)
-		stores[4].SetDown(nil)
-		_, err = b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
-		time.Sleep(time.Second)
-		stores[2].Flush()
-		check(t, a, b, l)
-	})
+	quorum := need(Quorum(a, b, newClient(t)))(t)
+	wants(t, errorOf(quorum.Lock(t.Context(), "")), ErrInvalidName)
+	wants(t, errorOf(quorum.TryLock(t.Context(), "x", WithWait(1))), ErrInvalid)
 }
 
 func TestQuorumAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing.T) {
 	lostVote(t, nil, func(t *testing.T, a, b Locker, l *Lease) {
-		_, err := b.TryLock(t.Context(), "x")
-		wants(t, err, ErrNotAcquired)
-		m, err := b.Lock(t.Context(), "x")
-		must(t, err)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
+		m := need(b.Lock(t.Context(), "x"))(t)
 		wants(t, l.Err(), ErrLost)
 		must(t, m.Unlock(t.Context()))
 	})
@@ -248,8 +259,7 @@ func TestQuorumAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing
 
 func TestQuorumWithoutTheRuleTwoGetIn(t *testing.T) {
 	lostVote(t, []ClientOption{WithRejoinDelay(0)}, func(t *testing.T, a, b Locker, l *Lease) {
-		m, err := b.TryLock(t.Context(), "x")
-		must(t, err)
+		m := need(b.TryLock(t.Context(), "x"))(t)
 		must(t, l.Err()) // both: what the rule is for
 		must(t, m.Unlock(t.Context()))
 	})
@@ -268,12 +278,12 @@ func TestQuorumOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T)
 		} {
 			_, err := lock()
 			wants(t, err, ErrUnavailable)
-			if errors.Is(err, ErrNotAcquired) || !strings.Contains(err.Error(), "5 of 5 stores are new") || strings.Contains(err.Error(), "holder") {
+			says := err.Error()
+			if errors.Is(err, ErrNotAcquired) || !contains(says, "5 of 5 stores are new") || contains(says, "holder") {
 				t.Errorf("the error is %v", err)
 			}
 		}
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		if d := time.Since(start); d < 30*time.Second || d > 32*time.Second {
 			t.Errorf("locked after %v, want about 30s", d)
 		}
@@ -281,16 +291,15 @@ func TestQuorumOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T)
 	})
 }
 
-// A store that was locked again while it has no vote counts a little later only.
+// A part that was healed while its store has no vote counts only after a while.
 func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) {
 	for pause, lost := range map[time.Duration]bool{time.Second: true, 4 * time.Second: false} {
 		fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 			a, clients := open()
-			l, err := a.Lock(t.Context(), "x")
-			must(t, err)
+			l := need(a.Lock(t.Context(), "x"))(t)
 			stores[0].SetDown(errGone)
 			stores[1].SetDown(errGone)
-			time.Sleep(31 * time.Second) // those parts are over
+			time.Sleep(31 * time.Second) // the leases of those parts have ended
 			must(t, l.Err())
 			stores[0].SetDown(nil)
 			stores[0].Flush()
@@ -298,7 +307,7 @@ func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) 
 				time.Sleep(100 * time.Millisecond)
 			}
 			time.Sleep(pause)
-			stores[2].Delete("x") // which is noticed at once
+			stores[2].Delete("x") // the client notices at once
 			synctest.Wait()
 			if got := l.Err() != nil; got != lost {
 				t.Errorf("a third store fails %v after one was locked again: %v", pause, l.Err())
@@ -313,8 +322,7 @@ func TestQuorumReentriesAreHealedAfterWhatTheyEntered(t *testing.T) {
 		leases := make([]*Lease, 3)
 		ctx := t.Context()
 		for i := range leases {
-			l, err := a.Lock(ctx, "x")
-			must(t, err)
+			l := need(a.Lock(ctx, "x"))(t)
 			leases[i], ctx = l, l.Context()
 		}
 		for round := range 10 {
@@ -322,7 +330,7 @@ func TestQuorumReentriesAreHealedAfterWhatTheyEntered(t *testing.T) {
 			stores[i].Flush()
 			time.Sleep(11 * time.Second)
 			if n, mine := held(t, clients[i]); n != len(leases) || !mine {
-				t.Fatalf("round %d: store %d has %d holds (ours: %v) after a renewal, want %d", round, i, n, mine, len(leases))
+				t.Fatalf("round %d: store %d has %d holds (ours: %v) after a renewal, not %d", round, i, n, mine, len(leases))
 			}
 		}
 		// The middle one ends while a store is away: the inner one is healed without it.
@@ -354,21 +362,15 @@ func TestQuorumAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
 			fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 				a, _ := open()
 				b, clients := open()
-				l, err := a.Lock(t.Context(), "x")
-				must(t, err)
-				got := make(chan *Lease)
-				go func() {
-					m, err := b.Lock(t.Context(), "x")
-					must(t, err)
-					got <- m
-				}()
+				l := need(a.Lock(t.Context(), "x"))(t)
+				got := begin(t.Context(), b, "x")
 				time.Sleep(10 * time.Second)
 				fail(stores[0], clients[0])
 				fail(stores[1], clients[1])
 				time.Sleep(10 * time.Second)
 				start := time.Now()
 				must(t, l.Unlock(t.Context()))
-				m := <-got
+				m := got.lease(t)
 				if d := time.Since(start); d > 2*time.Second {
 					t.Errorf("it got the lock %v after the release", d)
 				}
@@ -386,12 +388,14 @@ func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 			stores[i].SetDown(errGone)
 		}
 		start := time.Now()
-		for op, f := range map[string]func(context.Context, string, ...Option) (*Lease, error){"lock": a.Lock, "trylock": a.TryLock} {
-			_, err := f(t.Context(), "x")
+		lock, tryLock := errorOf(a.Lock(t.Context(), "x")), errorOf(a.TryLock(t.Context(), "x"))
+		for op, err := range map[string]error{"lock": lock, "trylock": tryLock} {
 			wants(t, err, ErrUnavailable)
 			wants(t, err, errGone)
-			for _, says := range []string{op + ` "x"`, "2 of 5 stores answered, 3 are needed", "store 1: ", "store 2: ", "store 4: "} {
-				if err == nil || !strings.Contains(err.Error(), says) {
+			for _, says := range []string{
+				op + ` "x"`, "2 of 5 stores answered, 3 are needed", "store 1: ", "store 2: ", "store 4: ",
+			} {
+				if !contains(err.Error(), says) {
 					t.Errorf("%v does not say %q", err, says)
 				}
 			}
@@ -405,21 +409,13 @@ func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 				t.Errorf("store %d was left with %d holds", i, n)
 			}
 		}
-		// A call that waits already sits it out, as long as a lease lives.
+		// A call that waits already outlasts the outage, as long as a lease lives.
 		for _, i := range []int{1, 2, 4} {
 			stores[i].SetDown(nil)
 		}
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		b, _ := open()
-		got := make(chan error)
-		go func() {
-			m, err := b.Lock(t.Context(), "x")
-			if err == nil {
-				err = m.Unlock(t.Context())
-			}
-			got <- err
-		}()
+		got := later(func() error { return thenUnlock(b.Lock(t.Context(), "x")) })
 		time.Sleep(5 * time.Second)
 		for _, i := range []int{1, 2, 4} {
 			stores[i].SetDown(errGone)
@@ -445,8 +441,7 @@ func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 		if errors.Is(err, ErrUnavailable) {
 			t.Errorf("%v is ErrUnavailable too", err)
 		}
-		l, err := a.Lock(t.Context(), "y")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "y"))(t)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, c := range clients[:3] {
@@ -454,17 +449,15 @@ func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 		}
 		<-l.Context().Done()
 		wants(t, l.Err(), ErrClosed)
-		_, err = a.Lock(t.Context(), "z")
-		wants(t, err, ErrClosed)
+		wants(t, errorOf(a.Lock(t.Context(), "z")), ErrClosed)
 	})
 }
 
-// What is left of a lost lease would otherwise stand in others' way until its Unlock.
+// The parts of a lost lease would otherwise block other processes until its Unlock.
 func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
-		l, err := a.Lock(t.Context(), "x")
-		must(t, err)
+		l := need(a.Lock(t.Context(), "x"))(t)
 		for _, i := range []int{0, 1, 2} {
 			stores[i].SetDown(errGone)
 		}
@@ -475,7 +468,7 @@ func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 				t.Errorf("store %d has %d holds", i, n)
 			}
 		}
-		err = l.Unlock(t.Context())
+		err := l.Unlock(t.Context())
 		wants(t, err, ErrNotHeld)
 		wants(t, err, ErrLost)
 	})
@@ -488,9 +481,7 @@ func TestQuorumACallerWhoLeavesLeavesNothingBehind(t *testing.T) {
 		for i := range 50 {
 			var l *Lease
 			if i%2 == 0 {
-				var err error
-				l, err = a.Lock(t.Context(), "x")
-				must(t, err)
+				l = need(a.Lock(t.Context(), "x"))(t)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*time.Millisecond)
 			m, err := b.Lock(ctx, "x")
@@ -525,42 +516,21 @@ func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 		}
 		for _, opt := range []ClientOption{WithRejoinDelay(time.Minute), WithRejoinDelay(0)} {
 			b, _ := open(opt)
-			l, err := b.Lock(t.Context(), "x", WithLease(31*time.Second))
-			must(t, err)
-			must(t, l.Unlock(t.Context()))
+			must(t, thenUnlock(b.Lock(t.Context(), "x", WithLease(31*time.Second))))
 		}
 	})
 	var clients []*Client
 	for range 3 {
-		c, err := New(memory.New(), WithRejoinDelay(29*time.Second))
-		must(t, err)
+		c := on(t, memory.New(), WithRejoinDelay(29*time.Second))
 		clients = append(clients, c)
 	}
-	_, err := Quorum(clients...)
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(Quorum(clients...)), ErrInvalid)
 	for _, d := range []time.Duration{-1, MaxLease + 1} {
-		_, err := New(memory.New(), WithRejoinDelay(d))
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(New(memory.New(), WithRejoinDelay(d))), ErrInvalid)
 	}
 	for _, scope := range []string{"", "a\nb", "\xff", strings.Repeat("x", 257)} {
-		_, err := New(memory.New(), WithRejoinScope(scope))
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(New(memory.New(), WithRejoinScope(scope))), ErrInvalid)
 	}
-}
-
-// slowlyDead is a store that fails a while after it was asked.
-type slowlyDead struct{ *memory.Store }
-
-func (s slowlyDead) Open(h backend.Handler) (backend.Store, error) {
-	under, err := s.Store.Open(h)
-	return dyingSession{only{Store: under}}, err
-}
-
-type dyingSession struct{ backend.Store }
-
-func (dyingSession) Acquire(context.Context, backend.AcquireRequest) (backend.AcquireReply, error) {
-	time.Sleep(100 * time.Millisecond)
-	return backend.AcquireReply{}, &backend.Fault{Err: errGone}
 }
 
 // Calls that contend do not hold a minority for as long as dead stores take to fail.
@@ -570,7 +540,10 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		for i := range backends {
 			backends[i] = memory.New()
 			if i == 1 || i == 4 {
-				backends[i] = slowlyDead{memory.New()}
+				backends[i] = spyOn(memory.New(), "", hooks{"Acquire": func(*call) error {
+					time.Sleep(100 * time.Millisecond)
+					return &backend.Fault{Err: errGone}
+				}})
 			}
 		}
 		const contenders, holds = 3, 20
@@ -579,13 +552,10 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		for range contenders {
 			var clients []*Client
 			for _, b := range backends {
-				c, err := New(b)
-				must(t, err)
-				defer c.Close()
+				c := on(t, b)
 				clients = append(clients, c)
 			}
-			quorum, err := Quorum(clients...)
-			must(t, err)
+			quorum := need(Quorum(clients...))(t)
 			wg.Go(func() {
 				for range holds {
 					l, err := quorum.Lock(t.Context(), "x")
@@ -594,9 +564,7 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 						return
 					}
 					time.Sleep(time.Millisecond)
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					check(t, l.Unlock(t.Context()))
 				}
 			})
 		}
@@ -606,5 +574,113 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 		} else {
 			t.Logf("%v for each hold of a millisecond", d)
 		}
+		time.Sleep(time.Second) // for the dead stores' last answers
 	})
+}
+
+// A store that was locked again does not revive a lease whose majority was gone before that
+// store counted, though no call looked in between.
+func TestQuorumAHealedStoreRevivesNothing(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		a, clients := open(WithWatchdogTimeout(time.Second))
+		l := need(a.Lock(t.Context(), "x"))(t)
+		stores[0].Flush()
+		stores[1].Flush()
+		synctest.Wait() // they are locked again, and do not count yet
+		for i := range 2 {
+			if n, mine := held(t, clients[i]); n != 1 || !mine {
+				t.Fatalf("store %d has %d holds (ours: %v)", i, n, mine)
+			}
+		}
+		must(t, l.Err())
+		standStill(clients[2], 20*time.Second)
+		stores[2].SetDown(errGone) // its part is over in a second, the others are young for three
+		time.Sleep(3*time.Second + 2*time.Second)
+		wants(t, l.Err(), ErrLost)
+		wants(t, context.Cause(l.Context()), ErrLost)
+		stores[2].SetDown(nil)
+		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+	})
+}
+
+func TestQuorumEndsAtItsMaxHoldAlsoAfterHealing(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		quorum, _ := open()
+		start := time.Now()
+		l := need(quorum.Lock(t.Context(), "x", WithMaxHold(time.Minute)))(t)
+		for i := range 3 {
+			time.Sleep(15 * time.Second)
+			stores[i].Flush()
+		}
+		select {
+		case <-l.Context().Done():
+		case <-time.After(time.Hour):
+		}
+		if d := time.Since(start); d > 61*time.Second {
+			t.Errorf("ended after %v, want a minute", d)
+		}
+		wants(t, l.Err(), ErrLost)
+	})
+}
+
+// unaware is a store whose client hears of no change.
+func unaware(s *memory.Store) *spy {
+	b := spyOn(s, "Age", nil)
+	b.listen = func(h backend.Handler) backend.Handler { return noHints{h} }
+	return b
+}
+
+type noHints struct{ backend.Handler }
+
+func (noHints) Changed(backend.Topic) {}
+
+func (noHints) ChangedAll() {}
+
+// A holds 0, 1, 2 of 0 to 4; 2 comes back empty: with 2, 3, 4 B would have a majority.
+func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b Locker, l *Lease)) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		clients := make([]*Client, len(stores))
+		for i, s := range stores {
+			c := on(t, unaware(s), opts...)
+			clients[i] = c
+		}
+		a := need(Quorum(clients...))(t)
+		b, _ := open(opts...)
+		stores[3].SetDown(errGone)
+		stores[4].SetDown(errGone)
+		l, err := a.Lock(t.Context(), "x", WithLease(25*time.Second)) // which heals nothing
+		must(t, err)
+		stores[3].SetDown(nil)
+		stores[4].SetDown(nil)
+		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
+		time.Sleep(time.Second)
+		stores[2].Flush()
+		check(t, a, b, l)
+	})
+}
+
+// laggard is a store whose commands and answers are late, now and then by up to most, and
+// sometimes lost. Its client hears of no change.
+func laggard(s *memory.Store, most *atomic.Int64) *spy {
+	late := func() {
+		d := 2 * time.Millisecond
+		if rand.IntN(3) == 0 {
+			d = max(d, time.Duration(most.Load()))
+		}
+		time.Sleep(rand.N(d))
+	}
+	slow := func(c *call) error {
+		late()
+		defer late()
+		return c.run(c.ctx)
+	}
+	b := unaware(s)
+	b.hooks = hooks{"Renew": slow, "Release": slow, "Acquire": func(c *call) error {
+		err := slow(c)
+		if rand.IntN(20) == 0 {
+			return unknownOutcome()
+		}
+		return err
+	}}
+	return b
 }

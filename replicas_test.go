@@ -1,7 +1,6 @@
 package mortise
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -13,94 +12,60 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// copied is a store in memory that has replicas, of which it says what a test wants.
+// copied is a store in memory that reports replicas as a test wants.
 type copied struct {
-	store *memory.Store
-	takes time.Duration // that it waits for them
-	have  atomic.Int64  // how many it says have it
-	deaf  atomic.Int64  // how many releases yet do not arrive
-	under atomic.Int64  // acquisitions that wait
+	*spy
+	takes time.Duration // how long the replicas take
+	have  atomic.Int64  // how many replicas acknowledge
+	deaf  atomic.Int64  // how many releases more fail
+	under atomic.Int64  // acquisitions that wait for replicas
 }
 
-func (s *copied) Open(h backend.Handler) (backend.Store, error) {
-	x, err := s.store.Open(h)
-	if err != nil {
-		return nil, err
+// wait waits for the replicas of a grant, and sets how many acknowledged it.
+func (s *copied) wait(granted bool, r backend.Replication, have *int) {
+	if !granted || r.Replicas == 0 {
+		return
 	}
-	return &copiedSession{x, s}, nil
-}
-
-type copiedSession struct {
-	backend.Store
-	of *copied
-}
-
-func (x *copiedSession) Capabilities() backend.Capabilities {
-	can := x.Store.Capabilities()
-	return backend.Capabilities{Replicas: true, Fair: copiedFair{can.Fair, x}, CountingSemaphores: can.CountingSemaphores,
-		CountDownLatches: can.CountDownLatches, Semaphores: can.Semaphores}
-}
-
-type copiedFair struct {
-	backend.FairStore
-	of *copiedSession
-}
-
-func (x copiedFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
-	reply, err := x.FairStore.Acquire(ctx, r)
-	if err == nil && reply.Granted && r.Replicas > 0 {
-		reply.Replicas = x.of.wait(r.Replicas, r.ReplicaWait)
+	*have = int(s.have.Load())
+	s.under.Add(1)
+	defer s.under.Add(-1)
+	if *have >= r.Replicas {
+		r.ReplicaWait = s.takes
 	}
-	return reply, err
+	time.Sleep(r.ReplicaWait)
 }
 
-func (x *copiedSession) wait(replicas int, wait time.Duration) int {
-	have := int(x.of.have.Load())
-	x.of.under.Add(1)
-	defer x.of.under.Add(-1)
-	if have >= replicas {
-		wait = x.of.takes
+func newCopied() *copied {
+	s := new(copied)
+	acquire := func(c *call) error {
+		err := c.run(c.ctx)
+		switch reply := c.reply.(type) {
+		case *backend.AcquireReply:
+			s.wait(reply.Granted, c.request.(backend.AcquireRequest).Replication, &reply.Replicas)
+		case *backend.FairReply:
+			s.wait(reply.Granted, c.request.(backend.FairRequest).Replication, &reply.Replicas)
+		case *backend.HoldsReply:
+			s.wait(reply.Held, c.request.(backend.HoldsRequest).Replication, &reply.Replicas)
+		}
+		return err
 	}
-	time.Sleep(wait)
-	return have
-}
-
-func (x *copiedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	reply, err := x.Store.Acquire(ctx, r)
-	if err == nil && reply.Granted && r.Replicas > 0 {
-		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
+	release := func(c *call) error {
+		if s.deaf.Add(-1) >= 0 {
+			return unknownOutcome()
+		}
+		return c.run(c.ctx)
 	}
-	return reply, err
+	s.spy = spyOn(memory.New(), "Replicas Fair CountingSemaphores CountDownLatches Semaphores",
+		hooks{"Acquire": acquire, "Fair.Acquire": acquire, "SetHolds": acquire, "Release": release})
+	return s
 }
 
-func (x *copiedSession) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
-	reply, err := x.Store.SetHolds(ctx, r)
-	if err == nil && reply.Held && r.Replicas > 0 {
-		reply.Replicas = x.wait(r.Replicas, r.ReplicaWait)
-	}
-	return reply, err
-}
-
-func (x *copiedSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	if x.of.deaf.Add(-1) >= 0 {
-		return backend.ReleaseReply{}, &backend.Fault{Err: errors.New("not heard"), MayHaveRun: true, Temporary: true}
-	}
-	return x.Store.Release(ctx, r)
-}
-
-func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidWithReplicasIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(&copied{store: memory.New()})
-		must(t, err)
-		defer c.Close()
-		bare, err := New(memory.New())
-		must(t, err)
-		defer bare.Close()
-		third, err := New(memory.New())
-		must(t, err)
-		defer third.Close()
-		quorum, err := Quorum(c, bare, third)
-		must(t, err)
+		c := on(t, newCopied())
+		bare := on(t, memory.New())
+		third := on(t, memory.New())
+		quorum := need(Quorum(c, bare, third))(t)
 		one := WithReplicas(1, time.Second)
 		if one != WithReplicas(1, time.Second) || one == WithReplicas(2, time.Second) {
 			t.Error("options do not compare as values")
@@ -122,7 +87,7 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 			"Quorum":               lock(quorum, one),
 			"a counting semaphore": c.CountingSemaphore("s").Acquire(t.Context(), 1, one),
 			"a latch":              c.CountDownLatch("l").Wait(t.Context(), one),
-			"semaphore":            func() error { _, err := c.Semaphore("p").Acquire(t.Context(), one); return err }(),
+			"semaphore":            errorOf(c.Semaphore("p").Acquire(t.Context(), one)),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)
@@ -134,14 +99,12 @@ func TestWithReplicasThatMakesNoSenseIsRefused(t *testing.T) {
 // The lease counts from before the request was sent: what the replicas take is part of it.
 func TestTheTimeThatReplicasTakeIsPartOfTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New(), takes: 600 * time.Millisecond}
+		s := newCopied()
+		s.takes = 600 * time.Millisecond
 		s.have.Store(1)
-		c, err := New(s)
-		must(t, err)
-		defer c.Close()
+		c := on(t, s)
 		began := time.Now()
-		l, err := c.Lock(t.Context(), "n", WithLease(time.Second), WithReplicas(1, 900*time.Millisecond))
-		must(t, err)
+		l := need(c.Lock(t.Context(), "n", WithLease(time.Second), WithReplicas(1, 900*time.Millisecond)))(t)
 		if d := time.Since(began); d != s.takes {
 			t.Errorf("Lock took %v, want %v", d, s.takes)
 		}
@@ -152,55 +115,38 @@ func TestTheTimeThatReplicasTakeIsPartOfTheLease(t *testing.T) {
 	})
 }
 
-// What is given back is taken back until it is, and is no lease before.
-func TestWhatLacksReplicasIsGivenBackThoughReleasesAreLost(t *testing.T) {
+// A grant that lacks replicas is released until the store confirms it, and is no lease before.
+func TestALockThatLacksReplicasIsReleasedThoughReleasesAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New()}
+		s := newCopied()
 		s.deaf.Store(5)
-		c, err := New(s)
-		must(t, err)
-		defer c.Close()
-		_, err = c.Lock(t.Context(), "n", WithReplicas(2, time.Second))
+		c := on(t, s)
+		_, err := c.Lock(t.Context(), "n", WithReplicas(2, time.Second))
 		if !errors.Is(err, ErrNotReplicated) || !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotAcquired) {
 			t.Fatalf("%v", err)
 		}
-		state, err := c.Inspect(t.Context(), "n")
-		must(t, err)
+		state := need(c.Inspect(t.Context(), "n"))(t)
 		if !state.Held {
 			t.Fatal("the releases arrived: this test is about those that do not")
 		}
 		time.Sleep(5 * time.Second)
-		if state, err = c.Inspect(t.Context(), "n"); err != nil || state.Held {
+		if state, err := c.Inspect(t.Context(), "n"); err != nil || state.Held {
 			t.Errorf("five seconds later: %+v, %v", state, err)
 		}
 	})
 }
 
-// One that waited is told so as well, and does not wait on.
-func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
+// A waiter reports ErrNotReplicated too, and does not wait on.
+func TestAWaiterWhoseGrantLacksReplicasReportsIt(t *testing.T) {
 	for _, fair := range []LockerOption{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &copied{store: memory.New()}
-			c, err := New(s)
-			must(t, err)
-			defer c.Close()
-			l, err := c.Locker(fair, NonReentrant())
-			must(t, err)
-			held, err := l.Lock(t.Context(), "n")
-			must(t, err)
-			got, then := make(chan error, 1), make(chan error, 1)
-			go func() {
-				_, err := l.Lock(t.Context(), "n", WithReplicas(1, time.Second))
-				got <- err
-			}()
+			s := newCopied()
+			c := on(t, s)
+			l := need(c.Locker(fair, NonReentrant()))(t)
+			held := need(l.Lock(t.Context(), "n"))(t)
+			got := later(func() error { return errorOf(l.Lock(t.Context(), "n", WithReplicas(1, time.Second))) })
 			synctest.Wait()
-			go func() {
-				l, err := l.Lock(t.Context(), "n")
-				if err == nil {
-					err = l.Unlock(t.Context())
-				}
-				then <- err
-			}()
+			then := later(func() error { return thenUnlock(l.Lock(t.Context(), "n")) })
 			synctest.Wait()
 			must(t, held.Unlock(t.Context()))
 			if err := <-got; !errors.Is(err, ErrNotReplicated) {
@@ -215,26 +161,22 @@ func TestOneWhoWaitedAndLacksReplicasIsToldSo(t *testing.T) {
 
 func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New()}
+		s := newCopied()
 		s.have.Store(1)
-		c, err := New(s)
-		must(t, err)
-		defer c.Close()
-		outer, err := c.Lock(t.Context(), "n", WithReplicas(1, time.Second))
-		must(t, err)
+		c := on(t, s)
+		outer := need(c.Lock(t.Context(), "n", WithReplicas(1, time.Second)))(t)
 		holds := func(want int) {
 			t.Helper()
 			if state, err := c.Inspect(t.Context(), "n"); err != nil || state.Holds != want {
 				t.Errorf("%+v, %v, want %d holds", state, err, want)
 			}
 		}
-		_, err = c.Lock(outer.Context(), "n", WithReplicas(2, time.Second))
+		_, err := c.Lock(outer.Context(), "n", WithReplicas(2, time.Second))
 		if !errors.Is(err, ErrNotReplicated) {
 			t.Fatalf("%v", err)
 		}
 		holds(1)
-		inner, err := c.Lock(outer.Context(), "n", WithReplicas(1, time.Second))
-		must(t, err)
+		inner := need(c.Lock(outer.Context(), "n", WithReplicas(1, time.Second)))(t)
 		holds(2)
 		must(t, inner.Unlock(t.Context()))
 		must(t, outer.Err())
@@ -243,29 +185,22 @@ func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 	})
 }
 
-// Replicas that do not answer hold up calls that ask for them, and no others.
-func TestReplicasThatAreSlowHoldUpNobodyElse(t *testing.T) {
+// Replicas that do not answer delay calls with WithReplicas, and no others.
+func TestSlowReplicasDelayNoOtherCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &copied{store: memory.New()}
-		c, err := New(s)
-		must(t, err)
-		defer c.Close()
+		s := newCopied()
+		c := on(t, s)
 		const many = 4 * 64
 		done := make(chan error, many)
 		for i := range many {
-			go func() {
-				_, err := c.Lock(t.Context(), fmt.Sprint(i), WithReplicas(1, time.Second))
-				done <- err
-			}()
+			go func() { done <- errorOf(c.Lock(t.Context(), fmt.Sprint(i), WithReplicas(1, time.Second))) }()
 		}
 		synctest.Wait()
 		if n := s.under.Load(); n != 64 {
 			t.Errorf("%d of them wait at once, want %d", n, 64)
 		}
 		began := time.Now()
-		l, err := c.Lock(t.Context(), "another")
-		must(t, err)
-		must(t, l.Unlock(t.Context()))
+		must(t, thenUnlock(c.Lock(t.Context(), "another")))
 		if d := time.Since(began); d != 0 {
 			t.Errorf("another took %v", d)
 		}

@@ -10,22 +10,19 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-func TestReadersAndWritersAreKeptForHours(t *testing.T) {
+func TestReadersAndWritersAreRenewedForHours(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var renewals atomic.Int64
 		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewals.Add(1) }}))
 		read, write := c.RW().Read, c.RW().Write
-		r1, err := read.Lock(t.Context(), "x")
-		must(t, err)
-		r2, err := read.Lock(t.Context(), "x", WithLease(time.Minute))
-		must(t, err)
-		w, err := write.Lock(t.Context(), "y")
-		must(t, err)
-		inner, err := read.Lock(w.Context(), "y")
-		must(t, err)
+		r1 := need(read.Lock(t.Context(), "x"))(t)
+		r2 := need(read.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
+		w := need(write.Lock(t.Context(), "y"))(t)
+		inner := need(read.Lock(w.Context(), "y"))(t)
 		time.Sleep(2 * time.Minute)
 		wants(t, r2.Err(), ErrLost)
 		time.Sleep(time.Hour)
@@ -43,23 +40,24 @@ func TestReadersAndWritersAreKeptForHours(t *testing.T) {
 
 // Redisson's readers cut the time of readers beside them: a long lease of read is asserted again, and
 // ends when it was to end all the same.
-func TestALongLeaseOfReadIsUpheld(t *testing.T) {
+func TestALongReadLeaseIsExtendedAfterARedissonReaderShortensIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var renewed, asserted atomic.Int64
-		b := &cutting{Store: memory.New(), asserted: &asserted}
+		b := spyOn(memory.New(), "ReadWrite", hooks{"RenewReads": func(c *call) error {
+			asserted.Add(int64(len(c.request.([]backend.RenewRequest))))
+			return c.run(c.ctx)
+		}})
+		other := need(b.Store.Open(new(engine.Engine).Handler()))(t).Capabilities().ReadWrite
 		c := on(t, b, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed.Add(1) }}))
 		read := c.RW().Read
 		write := on(t, b).RW().Write
 		start := time.Now()
-		r, err := read.Lock(t.Context(), "x", WithLease(5*time.Minute))
-		must(t, err)
-		short, err := read.Lock(t.Context(), "y", WithLease(30*time.Second))
-		must(t, err)
+		r := need(read.Lock(t.Context(), "x", WithLease(5*time.Minute)))(t)
+		short := need(read.Lock(t.Context(), "y", WithLease(30*time.Second)))(t)
 		for time.Since(start) < 4*time.Minute+50*time.Second {
 			time.Sleep(7 * time.Second)
-			b.cut(t, "x", r, 30*time.Second)
-			_, err := write.TryLock(t.Context(), "x")
-			wants(t, err, ErrNotAcquired)
+			cut(t, other, "x", r, 30*time.Second)
+			wants(t, errorOf(write.TryLock(t.Context(), "x")), ErrNotAcquired)
 			must(t, r.Err())
 		}
 		wants(t, short.Err(), ErrLost)
@@ -75,40 +73,14 @@ func TestALongLeaseOfReadIsUpheld(t *testing.T) {
 	})
 }
 
-// cutting is a store in which another program cuts the time of readers.
-type cutting struct {
-	*memory.Store
-	session  backend.Store
-	asserted *atomic.Int64
-}
-
-func (b *cutting) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Store.Open(h)
-	if b.session == nil {
-		b.session = s
-	}
-	return only{s, backend.Capabilities{ReadWrite: &cuttingSession{s.Capabilities().ReadWrite, b}}}, err
-}
-
-type cuttingSession struct {
-	backend.ReadWriteStore
-	b *cutting
-}
-
-func (s *cuttingSession) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.b.asserted.Add(int64(len(in)))
-	s.ReadWriteStore.RenewReads(ctx, in, out)
-}
-
-// cut leaves d of what l's record has left, if it is more.
-func (b *cutting) cut(t *testing.T, name string, l *Lease, d time.Duration) {
+// cut leaves, as another program may, d of what l's record has left, if it is more.
+func cut(t *testing.T, rw backend.ReadWriteStore, name string, l *Lease, d time.Duration) {
 	t.Helper()
-	rec, err := b.session.Capabilities().ReadWrite.InspectRW(t.Context(), name)
+	rec, err := rw.InspectRW(t.Context(), name)
 	if must(t, err); rec.Held && rec.Remaining <= d {
 		return
 	}
 	owner := l.held().(*lease.Hold).Tenure.Owner
-	rw := b.session.Capabilities().ReadWrite
 	reply, err := rw.ReleaseRead(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
 	if err != nil || !reply.Held {
 		t.Fatalf("the record was gone: %v, %v", reply, err)
@@ -123,10 +95,8 @@ func TestAReadersMaxHoldEndsItsOwnLeaseOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		read, write := c.RW().Read, c.RW().Write
-		outer, err := read.Lock(t.Context(), "x")
-		must(t, err)
-		inner, err := read.Lock(outer.Context(), "x", WithMaxHold(time.Minute))
-		must(t, err)
+		outer := need(read.Lock(t.Context(), "x"))(t)
+		inner := need(read.Lock(outer.Context(), "x", WithMaxHold(time.Minute)))(t)
 		time.Sleep(time.Minute - time.Second)
 		must(t, errors.Join(inner.Err(), outer.Err()))
 		time.Sleep(2 * time.Second)
@@ -134,19 +104,16 @@ func TestAReadersMaxHoldEndsItsOwnLeaseOnly(t *testing.T) {
 		must(t, outer.Err())
 		must(t, outer.Unlock(t.Context()))
 		wants(t, inner.Unlock(t.Context()), ErrLost)
-		_, err = write.TryLock(t.Context(), "x", WithMaxHold(time.Minute))
-		must(t, err)
+		must(t, errorOf(write.TryLock(t.Context(), "x", WithMaxHold(time.Minute))))
 		time.Sleep(time.Minute + time.Second)
-		_, err = read.TryLock(t.Context(), "x")
-		must(t, err)
+		must(t, errorOf(read.TryLock(t.Context(), "x")))
 	})
 }
 
 func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		read := open().RW().Read
-		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
-		must(t, err)
+		must(t, errorOf(read.Lock(t.Context(), "x", WithLease(time.Hour))))
 		// It refreshes its claim as long as it lives.
 		ctx, die := context.WithCancel(t.Context())
 		write := open().RW().Write
@@ -154,8 +121,7 @@ func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *tes
 		synctest.Wait()
 		for range 20 {
 			time.Sleep(17 * time.Second)
-			_, err = read.TryLock(t.Context(), "x", WithLease(time.Hour))
-			wants(t, err, ErrNotAcquired)
+			wants(t, errorOf(read.TryLock(t.Context(), "x", WithLease(time.Hour))), ErrNotAcquired)
 		}
 		s.SetDown(errors.New("for its last words"))
 		die()
@@ -163,8 +129,7 @@ func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *tes
 		time.Sleep(time.Second)
 		s.SetDown(nil)
 		start := time.Now()
-		_, err = read.Lock(t.Context(), "x", WithLease(time.Hour))
-		must(t, err)
+		must(t, errorOf(read.Lock(t.Context(), "x", WithLease(time.Hour))))
 		if d := time.Since(start); d > 30*time.Second {
 			t.Errorf("the next reader waited %v", d)
 		}
@@ -173,23 +138,38 @@ func TestAWriterThatDiedWhileItWaitedKeepsReadersOutForTheWatchdogTimeout(t *tes
 
 // Each renewal of a reader is a change that the clients of all others hear of. They must not
 // answer it with changes of their own.
-func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
+func TestARenewalOfReadersCausesNoRenewalOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b := &telling{Store: s}
+		// The store tells all other clients of what is renewed, as Redis does with tracking.
+		var handlers []backend.Handler
+		tell := func(c *call) error {
+			err := c.run(c.ctx)
+			for _, r := range c.request.([]backend.RenewRequest) {
+				for _, h := range handlers {
+					if h != c.handler && r.Lease != 0 {
+						h.Changed(backend.Topic{Kind: backend.KindWrite, Name: r.Name})
+					}
+				}
+			}
+			return err
+		}
+		b := spyOn(s, "ReadWrite", hooks{"RenewReads": tell, "RenewWrites": tell})
+		b.listen = func(h backend.Handler) backend.Handler {
+			handlers = append(handlers, h)
+			return h
+		}
 		var clients []*Client
 		for range 4 {
-			c, err := New(b)
-			must(t, err)
+			c := on(t, b)
 			defer c.Shutdown(t.Context())
 			clients = append(clients, c)
 			read := c.RW().Read
-			l, err := read.Lock(t.Context(), "x")
-			must(t, err)
+			l := need(read.Lock(t.Context(), "x"))(t)
 			defer l.Unlock(t.Context())
 		}
 		time.Sleep(5 * time.Minute)
 		// 4 readers renew every 10 s, and each has 3 others that ask.
-		if n := b.renewals.Load(); n < 4*29 || n > 4*31*4 {
+		if n := b.take("RenewReads", "RenewWrites"); n < 4*29 || n > 4*31*4 {
 			t.Errorf("%d renewals and questions in 5 minutes", n)
 		}
 		for _, c := range clients {
@@ -200,58 +180,12 @@ func TestReadersDoNotTellEachOtherOfChangesForEver(t *testing.T) {
 	})
 }
 
-// telling is a store that tells all other clients of what is renewed, as Redis does with
-// tracking.
-type telling struct {
-	*memory.Store
-	handlers []backend.Handler
-	renewals atomic.Int64
-}
-
-func (b *telling) Open(h backend.Handler) (backend.Store, error) {
-	b.handlers = append(b.handlers, h)
-	s, err := b.Store.Open(h)
-	return only{s, backend.Capabilities{ReadWrite: &tellingSession{s.Capabilities().ReadWrite, b, h}}}, err
-}
-
-type tellingSession struct {
-	backend.ReadWriteStore
-	b *telling
-	h backend.Handler
-}
-
-func (s *tellingSession) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.ReadWriteStore.RenewReads(ctx, in, out)
-	s.tell(in)
-}
-
-func (s *tellingSession) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	s.ReadWriteStore.RenewWrites(ctx, in, out)
-	s.tell(in)
-}
-
-func (s *tellingSession) tell(in []backend.RenewRequest) {
-	s.b.renewals.Add(1)
-	for _, r := range in {
-		if r.Lease == 0 {
-			continue
-		}
-		for _, h := range s.b.handlers {
-			if h != s.h {
-				h.Changed(backend.Topic{Kind: backend.KindWrite, Name: r.Name})
-			}
-		}
-	}
-}
-
-func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
+func TestReadersAndWritersLearnThatTheirRecordIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		rw := open().RW()
 		read, write := rw.Read, rw.Write
-		r, err := read.Lock(t.Context(), "x")
-		must(t, err)
-		w, err := write.Lock(t.Context(), "y")
-		must(t, err)
+		r := need(read.Lock(t.Context(), "x"))(t)
+		w := need(write.Lock(t.Context(), "y"))(t)
 		start := time.Now()
 		s.Delete("x")
 		s.Delete("y")
@@ -262,66 +196,44 @@ func TestAReaderLearnsThatItsRecordIsGone(t *testing.T) {
 		if d := time.Since(start); d > time.Second {
 			t.Errorf("after %v", d)
 		}
-		// Entering under what is gone is told as a loss.
-		r, err = read.Lock(t.Context(), "z", WithLease(time.Hour))
-		must(t, err)
+		// A re-entry whose record is gone reports a loss.
+		r = need(read.Lock(t.Context(), "z", WithLease(time.Hour)))(t)
 		s.SetDown(errors.New("deaf"))
 		s.Delete("z")
 		s.SetDown(nil)
-		_, err = read.Lock(r.Context(), "z")
-		wants(t, err, ErrLost)
+		wants(t, errorOf(read.Lock(r.Context(), "z")), ErrLost)
 		wants(t, r.Err(), ErrLost)
 	})
 }
 
-// A backend that has locks and nothing else.
-type locksOnly struct{ *memory.Store }
-
-func (b locksOnly) Open(h backend.Handler) (backend.Store, error) {
-	s, err := b.Store.Open(h)
-	return only{Store: s}, err
-}
-
-func TestABackendWithoutReadWriteLocksSaysSo(t *testing.T) {
-	c, err := New(locksOnly{memory.New()})
-	must(t, err)
-	defer c.Close()
+func TestABackendWithoutReadWriteLocksIsInvalid(t *testing.T) {
+	c := on(t, spyOn(memory.New(), "", nil))
 	read, write := c.RW().Read, c.RW().Write
 	for _, l := range []Locker{read, write} {
-		_, err := l.Lock(t.Context(), "x")
-		wants(t, err, ErrInvalid)
-		_, err = l.TryLock(t.Context(), "x")
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(l.Lock(t.Context(), "x")), ErrInvalid)
+		wants(t, errorOf(l.TryLock(t.Context(), "x")), ErrInvalid)
 	}
-	_, err = c.RW().Inspect(t.Context(), "x")
-	wants(t, err, ErrInvalid)
-	_, err = c.RW().ForceUnlock(t.Context(), "x")
-	wants(t, err, ErrInvalid)
+	wants(t, errorOf(c.RW().Inspect(t.Context(), "x")), ErrInvalid)
+	wants(t, errorOf(c.RW().ForceUnlock(t.Context(), "x")), ErrInvalid)
 }
 
-func TestReadWriteLocksRefuseWhatLocksRefuse(t *testing.T) {
-	c, err := New(memory.New())
-	must(t, err)
-	defer c.Close()
+func TestReadWriteLocksRefuseInvalidArguments(t *testing.T) {
+	c := on(t, memory.New())
 	read, write := c.RW().Read, c.RW().Write
 	var none context.Context
 	for _, l := range []Locker{read, write} {
-		_, err := l.Lock(t.Context(), "")
-		wants(t, err, ErrInvalidName)
-		_, err = l.Lock(none, "x")
-		wants(t, err, ErrInvalid)
-		_, err = l.TryLock(t.Context(), "x", WithWait(time.Second))
-		wants(t, err, ErrInvalid)
+		wants(t, errorOf(l.Lock(t.Context(), "")), ErrInvalidName)
+		wants(t, errorOf(l.Lock(none, "x")), ErrInvalid)
+		wants(t, errorOf(l.TryLock(t.Context(), "x", WithWait(time.Second))), ErrInvalid)
 	}
 }
 
 func TestAWaitersRemainingIsTheLongestReaders(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		read := open().RW().Read
-		_, err := read.Lock(t.Context(), "x", WithLease(time.Hour))
-		must(t, err)
+		must(t, errorOf(read.Lock(t.Context(), "x", WithLease(time.Hour))))
 		write := open().RW().Write
-		_, err = write.Lock(t.Context(), "x", WithWait(time.Minute))
+		_, err := write.Lock(t.Context(), "x", WithWait(time.Minute))
 		wants(t, err, ErrNotAcquired)
 		var e *Error
 		if !errors.As(err, &e) || e.Remaining < 58*time.Minute || e.Remaining > 59*time.Minute+time.Second {
@@ -342,4 +254,59 @@ func ExampleClient_RW() {
 	w.Unlock(ctx)
 	// ... r.Context() lives on, others read too
 	r.Unlock(ctx)
+}
+
+// The claims of a client's writers are one: a writer that left, and had never asked, took back that of the writer
+// before it.
+func TestAWriterThatNeverAskedWithdrawsNoClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "ReadWrite", nil)
+		c := on(t, b)
+		read := open().RW().Read
+		write := c.RW().Write
+		held := need(read.Lock(t.Context(), "x"))(t)
+		go func() {
+			if l, err := write.Lock(context.Background(), "x"); err == nil {
+				l.Unlock(context.Background())
+			}
+		}()
+		synctest.Wait()
+		b.take("AcquireRead", "AcquireWrite")
+		_, err := write.Lock(t.Context(), "x", WithWait(50*time.Millisecond)) // behind the first
+		wants(t, err, ErrNotAcquired)
+		synctest.Wait()
+		if n, asked := b.take("Withdraw"), b.take("AcquireRead", "AcquireWrite"); n != 0 || asked != 0 {
+			t.Errorf("%d claims taken back, %d more questions", n, asked)
+		}
+		must(t, held.Unlock(t.Context()))
+		synctest.Wait()
+		must(t, c.Close())
+		wants(t, errorOf(write.Lock(t.Context(), "x")), ErrClosed)
+		synctest.Wait()
+		if n := b.take("Withdraw"); n != 0 {
+			t.Errorf("%d claims taken back after Close", n)
+		}
+	})
+}
+
+// A writer whose lease was over went on keeping readers out where one that had entered under it
+// lived on.
+// See rule 4 of package backendtest.
+func TestAWritersLeaseEndsThoughItsReaderLivesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		rw := open().RW()
+		read, write := rw.Read, rw.Write
+		w := need(write.Lock(t.Context(), "x", WithLease(10*time.Second)))(t)
+		r := need(read.Lock(w.Context(), "x"))(t)
+		start := time.Now()
+		fresh := open().RW().Read
+		l := need(fresh.Lock(t.Context(), "x", WithWait(time.Hour)))(t)
+		if d := time.Since(start); d > 11*time.Second {
+			t.Errorf("the next reader waited %v", d)
+		}
+		wants(t, w.Err(), ErrLost)
+		must(t, r.Err())
+		must(t, errors.Join(l.Unlock(t.Context()), r.Unlock(t.Context())))
+		wants(t, w.Unlock(t.Context()), ErrLost)
+	})
 }

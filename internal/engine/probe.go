@@ -55,8 +55,6 @@ func (p Probe) OnTimers(f func()) {
 	e.renewer.timers.Put(new(timerq.Timer), e.Now().Mono, run)
 }
 
-// Session is the backend's session.
-func (p Probe) Session() backend.Store { return p.engine.store.Store }
 
 // Closing is closed when Shutdown begins.
 func (p Probe) Closing() <-chan struct{} { return p.engine.calls.closing }

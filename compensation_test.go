@@ -1,0 +1,139 @@
+package mortise
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// failed is a hook of a call that may have had its effect, and that another is not to repeat.
+func failed(*call) error { return &backend.Fault{Err: errGone, MayHaveRun: true} }
+
+// After an outage, acquisitions of unknown outcome are compensated as long as they could take effect: often at
+// first, then rarely.
+func TestAcquisitionsOfUnknownOutcomeAreCompensatedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		releases := 0
+		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed, "Release": func(c *call) error {
+			if releases++; !c.request.(backend.ReleaseRequest).Undo {
+				t.Error("the store is asked to announce what it may not find")
+			}
+			return c.run(t.Context())
+		}}))
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Minute))), ErrUnavailable)
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if releases < 20 || releases > 40 {
+			t.Errorf("%d releases in the ten minutes of the lease, want one each half minute and some at first", releases)
+		}
+	})
+}
+
+// A release that failed is repeated until it is answered, and not once more.
+func TestAReleaseThatFailedIsRepeatedUntilItIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		releases := 0
+		c := on(t, spyOn(memory.New(), "", hooks{"Release": func(c *call) error {
+			if releases++; releases <= 10 {
+				return replyLost(c)
+			}
+			return c.run(t.Context())
+		}}))
+		l := need(c.Lock(t.Context(), "x", WithLease(10*time.Minute)))(t)
+		wants(t, l.Unlock(t.Context()), ErrUnavailable)
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if releases != 11 {
+			t.Errorf("%d releases were sent, want ten whose replies are lost and one that is answered", releases)
+		}
+	})
+}
+
+// An acquisition that arrives after the release that failed is found, though what
+// compensates for the release was answered.
+func TestAnAcquisitionThatArrivesAfterAFailedReleaseIsReleased(t *testing.T) {
+	for range 40 {
+		bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+			var late func()
+			var down atomic.Bool
+			n := 0
+			c := on(t, spyOn(s, "", hooks{"Acquire": func(c *call) error {
+				if n++; n == 1 {
+					late = func() { c.run(context.Background()) }
+					return unknownOutcome()
+				}
+				return c.run(context.Background())
+			}, "Release": func(c *call) error {
+				if down.Load() {
+					return &backend.Fault{Err: errGone, Temporary: true}
+				}
+				return c.run(context.Background())
+			}}))
+			l := need(c.Lock(t.Context(), "x", WithLease(10*time.Minute)))(t)
+			down.Store(true)
+			wants(t, l.Unlock(t.Context()), ErrUnavailable)
+			down.Store(false)
+			time.Sleep(5 * time.Second)
+			late()
+			time.Sleep(2 * time.Minute)
+			st := need(c.Inspect(t.Context(), "x"))(t)
+			if st.Held {
+				t.Fatal("an acquisition that arrived late is left behind")
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// An acquisition of a fair lock that arrives late is found within a twentieth of its lease, however long its
+// place would be kept.
+func TestAFairAcquisitionOfUnknownOutcomeIsCompensatedWithinATwentiethOfItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last time.Time
+		var longest time.Duration
+		c := on(t, spyOn(memory.New(), "Fair", hooks{"Fair.Acquire": failed, "Fair.Leave": func(c *call) error {
+			if !last.IsZero() {
+				longest = max(longest, time.Since(last))
+			}
+			last = time.Now()
+			return c.run(t.Context())
+		}}))
+		fair := need(c.Locker(Fair()))(t)
+		wants(t, errorOf(fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))), ErrUnavailable)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if longest == 0 || longest > 10*time.Minute/20 {
+			t.Errorf("not looked for in %v", longest)
+		}
+	})
+}
+
+// See rule 9 of package backendtest.
+func TestAnAbandonedGrantIsReleasedHoweverLongTheStoreIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		c := on(t, spyOn(st, "", hooks{"Acquire": func(c *call) error {
+			err := c.run(context.Background())
+			time.Sleep(100 * time.Millisecond)
+			st.SetDown(errGone)
+			return err
+		}}))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wants(t, errorOf(c.Lock(ctx, "x", WithLease(10*time.Minute))), context.DeadlineExceeded)
+		time.Sleep(2 * DefaultWatchdogTimeout)
+		st.SetDown(nil)
+		time.Sleep(10 * time.Second)
+		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
+		if state.Held {
+			t.Errorf("held by nobody for another %v", state.Remaining)
+		}
+	})
+}

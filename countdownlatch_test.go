@@ -1,0 +1,19 @@
+package mortise
+
+import (
+	"math"
+	"testing"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// Redis counts in doubles inside of scripts: a count near the end of int64 came back negative,
+// which is an open latch.
+func TestALatchsCountIsBounded(t *testing.T) {
+	c := on(t, memory.New())
+	wants(t, errorOf(c.CountDownLatch("l").TrySet(t.Context(), math.MaxInt64)), ErrInvalid)
+	set, err := c.CountDownLatch("l").TrySet(t.Context(), 1<<53)
+	if err != nil || !set {
+		t.Error(set, err)
+	}
+}

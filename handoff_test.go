@@ -1,0 +1,284 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/clock"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// changes counts the commands that change a lock, since the last count.
+func changes(s *spy) int { return s.take("Acquire", "Serve", "Release", "SetHolds") }
+
+// counter returns a client and the spy that counts its commands.
+func counter(t *testing.T, opts ...ClientOption) (*Client, *spy) {
+	t.Helper()
+	s := spyOn(memory.New(), "Queue", nil)
+	return on(t, s, opts...), s
+}
+
+func TestALockIsHandedOffWithoutACommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := counter(t)
+		other := on(t, s.Store)
+		lease := need(c.Lock(t.Context(), "n"))(t)
+		const n = 3 * 32
+		var waiting []waiter
+		for range n {
+			waiting = append(waiting, queued(t.Context(), c, "n"))
+		}
+		changes(s)
+		for i, w := range waiting {
+			before := lease.Context()
+			must(t, lease.Unlock(t.Context()))
+			next := w.lease(t)
+			if before.Err() == nil || !errors.Is(lease.Err(), ErrReleased) {
+				t.Fatalf("%d holds while its predecessor's lease has not ended: %v", i, lease.Err())
+			}
+			must(t, next.Err())
+			if _, err := other.TryLock(t.Context(), "n"); !errors.Is(err, ErrNotAcquired) {
+				t.Fatalf("another client, while %d holds: %v", i, err)
+			}
+			if err := lease.Unlock(t.Context()); !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
+				t.Fatalf("a second Unlock: %v", err)
+			}
+			must(t, next.Err())
+			lease = next
+		}
+		// The first tenure began without waiters and is handed off once. Each later tenure is handed off once a
+		// waiter, 32 times at most.
+		if sent, want := changes(s), (n-1+32)/(32+1); sent != want {
+			t.Errorf("%d commands for %d handoffs, want %d", sent, n, want)
+		}
+		must(t, lease.Unlock(t.Context()))
+		if sent := changes(s); sent != 1 {
+			t.Errorf("%d commands for the last release, want 1", sent)
+		}
+		must(t, thenUnlock(other.TryLock(t.Context(), "n")))
+	})
+}
+
+// A waiter that needs other terms than those of the holder's lease costs a command.
+func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
+	ctx := context.Background()
+	lock := func(opts ...Option) func(*testing.T, *Client) *Lease {
+		return func(t *testing.T, c *Client) *Lease {
+			l := need(c.Lock(ctx, "n", opts...))(t)
+			return l
+		}
+	}
+	fenced := func(c *Client) Locker {
+		l, err := c.Locker(Fenced())
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
+	for name, x := range map[string]struct {
+		hold func(*testing.T, *Client) *Lease
+		next func(*Client) Locker
+		opts []Option
+		then func(*testing.T, *Client, *Lease)
+		sent int
+	}{
+		"passed on":               {},
+		"the holder's lease ends": {hold: lock(WithLease(DefaultWatchdogTimeout)), sent: 1},
+		"the next one's ends":     {opts: []Option{WithLease(DefaultWatchdogTimeout)}, sent: 1},
+		"held for so long":        {hold: lock(WithMaxHold(time.Hour)), sent: 1},
+		"to be held for so long":  {opts: []Option{WithMaxHold(time.Hour)}, sent: 1},
+		"a token":                 {next: fenced, sent: 1},
+		"the holder's token": {hold: func(t *testing.T, c *Client) *Lease {
+			l := need(fenced(c).Lock(ctx, "n"))(t)
+			return l
+		}, sent: 1},
+		"held for a while": {then: func(*testing.T, *Client, *Lease) { time.Sleep(250 * time.Millisecond) }, sent: 1},
+		"entered again": {then: func(t *testing.T, c *Client, l *Lease) {
+			must(t, thenUnlock(c.Lock(l.Context(), "n")))
+		}, sent: 3},
+		"delegated": {then: func(t *testing.T, c *Client, l *Lease) {
+			l.held().(*lease.Hold).Tenure.Delegated.Store(true) // as Delegations does; then no handoff happens
+		}, sent: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := counter(t)
+				if x.hold == nil {
+					x.hold = lock()
+				}
+				var l Locker = c
+				if x.next != nil {
+					l = x.next(c)
+				}
+				lease := x.hold(t, c)
+				next := queued(ctx, l, "n", x.opts...)
+				changes(s)
+				if x.then != nil {
+					x.then(t, c, lease)
+				}
+				must(t, lease.Unlock(ctx))
+				after := next.lease(t)
+				if sent := changes(s); sent != x.sent {
+					t.Errorf("%d commands, want %d", sent, x.sent)
+				}
+				must(t, after.Unlock(ctx))
+			})
+		})
+	}
+}
+
+// After a local handoff the lease has what is left of the tenure, counted from the request that acquired it
+// (rule 2 of the suite).
+func TestALeaseThatWasHandedOffEndsWithItsRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 10 * time.Second
+		c, s := counter(t, WithWatchdogTimeout(timeout))
+		began := time.Now()
+		lease := need(c.Lock(t.Context(), "n"))(t)
+		next := queued(t.Context(), c, "n")
+		s.hook("Renew", func(*call) error { return &backend.Fault{Err: errGone, Temporary: true} })
+		time.Sleep(250*time.Millisecond - time.Millisecond)
+		changes(s)
+		must(t, lease.Unlock(t.Context()))
+		after := next.lease(t)
+		if sent := changes(s); sent != 0 {
+			t.Fatalf("%d commands", sent)
+		}
+		<-after.Context().Done()
+		if held, want := time.Since(began), timeout-clock.Margin(timeout); held != want {
+			t.Errorf("it ended %v after the lock was acquired, want %v", held, want)
+		}
+		if !errors.Is(after.Err(), ErrLost) {
+			t.Errorf("%v", after.Err())
+		}
+		if err := after.Unlock(t.Context()); !errors.Is(err, ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+}
+
+// A lease that was handed off is renewed like one that was acquired.
+func TestALeaseThatWasHandedOffIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := counter(t)
+		lease := need(c.Lock(t.Context(), "n"))(t)
+		next := queued(t.Context(), c, "n")
+		changes(s)
+		must(t, lease.Unlock(t.Context()))
+		after := next.lease(t)
+		time.Sleep(5 * DefaultWatchdogTimeout)
+		must(t, after.Err())
+		must(t, after.Unlock(t.Context()))
+		if sent := changes(s); sent != 1 {
+			t.Errorf("%d commands, want the release", sent)
+		}
+	})
+}
+
+// The lock is free again when its waiter leaves at the moment of the handoff.
+func TestALockHandedOffToAWaiterThatLeavesIsReleased(t *testing.T) {
+	for i := range 50 {
+		store := memory.New()
+		c := on(t, store)
+		other := on(t, store)
+		lease := need(c.Lock(t.Context(), "n"))(t)
+		ctx, leave := context.WithCancel(t.Context())
+		w := begin(ctx, c, "n")
+		for !waits(c) {
+			time.Sleep(10 * time.Microsecond)
+		}
+		var both sync.WaitGroup
+		both.Go(leave)
+		both.Go(func() {
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+		both.Wait()
+		if got := <-w; got.err == nil {
+			must(t, got.Unlock(t.Context()))
+		} else if !errors.Is(got.err, context.Canceled) {
+			t.Fatal(got.err)
+		}
+		must(t, thenUnlock(other.Lock(t.Context(), "n", WithWait(10*time.Second))))
+		must(t, c.Close())
+		must(t, other.Close())
+	}
+}
+
+// Calls of three clients wait, leave, try and re-enter at random.
+func TestLocalHandoffsUnderLoadExcludeEachOther(t *testing.T) {
+	store := memory.New()
+	var clients []*Client
+	for range 3 {
+		c, err := New(store, WithWatchdogTimeout(time.Second))
+		must(t, err)
+		clients = append(clients, c)
+	}
+	var inside atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 48 {
+		c := clients[i%len(clients)]
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 100 {
+				ctx, cancel := context.WithCancel(context.Background())
+				if r.IntN(3) == 0 {
+					time.AfterFunc(time.Duration(r.IntN(1500))*time.Microsecond, cancel)
+				}
+				var opts []Option
+				switch r.IntN(12) {
+				case 0:
+					opts = append(opts, WithLease(time.Second))
+				case 1:
+					opts = append(opts, WithMaxHold(time.Second))
+				}
+				var l *Lease
+				var err error
+				if r.IntN(6) == 0 {
+					l, err = c.TryLock(ctx, "n", opts...)
+				} else {
+					l, err = c.Lock(ctx, "n", opts...)
+				}
+				if err != nil {
+					if !errors.Is(err, context.Canceled) && !errors.Is(err, ErrNotAcquired) {
+						t.Error(err)
+					}
+					cancel()
+					continue
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d inside", n)
+				}
+				if r.IntN(20) == 0 {
+					if in, err := c.Lock(l.Context(), "n"); err == nil {
+						_ = in.Unlock(context.Background())
+					}
+				}
+				if r.IntN(30) == 0 {
+					Delegations(l.Context())
+				}
+				if r.IntN(200) == 0 {
+					time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
+				}
+				inside.Add(-1)
+				if err := l.Unlock(ctx); err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	for _, c := range clients {
+		must(t, c.Close())
+	}
+}

@@ -1,0 +1,169 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func TestStandInLease(t *testing.T) {
+	calls := 0
+	l := NewLease(t.Context(), "x", func(context.Context) error { calls++; return nil }, LeaseToken(7))
+	must(t, l.Err())
+	if n, ok := l.Token(); n != 7 || !ok || l.Name() != "x" {
+		t.Error("token or name")
+	}
+	must(t, l.Unlock(t.Context()))
+	wants(t, l.Err(), ErrReleased)
+	wants(t, context.Cause(l.Context()), ErrReleased)
+	wants(t, l.Unlock(t.Context()), ErrNotHeld)
+	if calls != 1 {
+		t.Errorf("unlock called %d times", calls)
+	}
+
+	ctx, lose := context.WithCancelCause(t.Context())
+	l = NewLease(ctx, "x", nil)
+	lose(ErrLost)
+	wants(t, l.Err(), ErrLost)
+	wants(t, l.Unlock(t.Context()), ErrNotHeld)
+}
+
+// A fake's context may be made under that of another lease. The end of that one is not
+// the fake's, and does not hide what its own release came to.
+func TestAStandInLeaseOutlivesTheLeaseItWasMadeUnder(t *testing.T) {
+	c := on(t, memory.New())
+	outer := need(c.Lock(t.Context(), "n"))(t)
+	failure := errors.New("no release")
+	l := NewLease(outer.Context(), "f", func(context.Context) error { return failure })
+	must(t, outer.Unlock(t.Context()))
+	if err := l.Err(); err != nil {
+		t.Errorf("Err: %v", err)
+	}
+	if err := l.Unlock(t.Context()); !errors.Is(err, failure) || errors.Is(err, ErrNotHeld) {
+		t.Errorf("Unlock: %v", err)
+	}
+	if err := l.Err(); !errors.Is(err, ErrReleased) {
+		t.Errorf("Err after Unlock: %v", err)
+	}
+}
+
+func TestTheLeasesContextIsAChildAndItsParentsEndDoesNotEndTheLease(t *testing.T) {
+	c := newClient(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	l := need(c.Lock(ctx, "x"))(t)
+	cancel()
+	<-l.Context().Done()
+	must(t, l.Err())
+	wants(t, errorOf(c.TryLock(t.Context(), "x")), ErrNotAcquired)
+	if err := l.Unlock(ctx); err != nil { // released all the same, whether its answer was waited for or not
+		wants(t, err, context.Canceled)
+	}
+	must(t, thenUnlock(c.Lock(t.Context(), "x")))
+}
+
+func TestAContextMadeAfterTheLeaseEndedHasTheCauseOfItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := on(t, memory.New())
+		ctx, cancel := context.WithCancel(context.Background())
+		l := need(a.Lock(ctx, "n", WithLease(time.Second)))(t)
+		time.Sleep(2 * time.Second)
+		cancel()
+		wants(t, context.Cause(l.Context()), ErrLost)
+	})
+}
+
+// A mock may return a nil or a zero Lease.
+func TestANilOrZeroLeaseHoldsNothing(t *testing.T) {
+	for _, l := range []*Lease{nil, new(Lease)} {
+		if _, fenced := l.Token(); l.Name() != "" || fenced || l.Context().Err() == nil {
+			t.Error("it holds something")
+		}
+		wants(t, l.Err(), ErrNotHeld)
+		wants(t, l.Unlock(context.Background()), ErrNotHeld)
+	}
+}
+
+// The end of a lease that its options ask for is no warning.
+func TestALeaseThatEndsAsAskedIsNotLoggedAsAWarning(t *testing.T) {
+	for name, opt := range map[string]Option{
+		"WithLease": WithLease(time.Second), "WithMaxHold": WithMaxHold(time.Minute),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				log, lines := recorder()
+				c := open(WithLogger(log))
+				l := need(c.Lock(t.Context(), "x", opt))(t)
+				<-l.Context().Done()
+				wants(t, l.Err(), ErrLost)
+				if err := l.Err(); !contains(err.Error(), name) || contains(err.Error(), "paused") {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if got := lines(); len(got) != 0 {
+					t.Errorf("the log, above DEBUG, says %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestWithLeaseEndsTheLeaseBeforeTheStoreGrantsItToAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		start := time.Now()
+		l := need(a.Lock(t.Context(), "x", WithLease(10*time.Second)))(t)
+		told := make(chan time.Duration, 1)
+		context.AfterFunc(l.Context(), func() { told <- time.Since(start) })
+		m := need(b.Lock(t.Context(), "x"))(t)
+		in := time.Since(start)
+		wants(t, l.Err(), ErrLost)
+		wants(t, context.Cause(l.Context()), ErrLost)
+		if d := <-told; d != 10*time.Second-100*time.Millisecond {
+			t.Errorf("told after %v, want the lease less 1%%", d)
+		}
+		if in < 10*time.Second || in > 10*time.Second+10*time.Millisecond {
+			t.Errorf("the waiter was in after %v, want when the lease ended", in)
+		}
+		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+		must(t, m.Err())
+		must(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestMaxHoldEndsRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		start := time.Now()
+		l := need(a.Lock(t.Context(), "x", WithMaxHold(75*time.Second)))(t)
+		<-l.Context().Done()
+		if d := time.Since(start); d != 75*time.Second {
+			t.Errorf("ended after %v, want 75s", d)
+		}
+		wants(t, l.Err(), ErrLost)
+		must(t, errorOf(b.Lock(t.Context(), "x", WithWait(2*time.Second))))
+		if d := time.Since(start); d > 76*time.Second {
+			t.Errorf("free after %v", d)
+		}
+	})
+}
+
+func TestInnerMaxHoldEndsTheInnerLeaseOnly(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		outer := need(c.Lock(t.Context(), "x"))(t)
+		inner := need(c.Lock(outer.Context(), "x", WithMaxHold(time.Second)))(t)
+		<-inner.Context().Done()
+		wants(t, inner.Err(), ErrLost)
+		must(t, outer.Err())
+		wants(t, inner.Unlock(t.Context()), ErrNotHeld)
+		st := need(c.Inspect(t.Context(), "x"))(t)
+		if st.Holds != 1 {
+			t.Errorf("holds %d, want the outer one", st.Holds)
+		}
+		must(t, outer.Unlock(t.Context()))
+	})
+}

@@ -1,0 +1,128 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// A Client that New did not make returns ErrInvalid from each call, and does not panic.
+func TestAClientThatNewDidNotMakeIsInvalid(t *testing.T) {
+	t.Run("zero", func(t *testing.T) { invalidClient(t, new(Client)) })
+	t.Run("nil", func(t *testing.T) { invalidClient(t, nil) })
+}
+
+func invalidClient(t *testing.T, c *Client) {
+	ctx := context.Background()
+	read, write := c.RW().Read, c.RW().Write
+	calls := map[string]func() error{
+		"Lock":               func() error { return errorOf(c.Lock(ctx, "x")) },
+		"TryLock":            func() error { return errorOf(c.TryLock(ctx, "x")) },
+		"Locker":             func() error { return errorOf(c.Locker()) },
+		"a fair Locker":      func() error { return errorOf(c.Locker(Fair())) },
+		"read":               func() error { return errorOf(read.Lock(ctx, "x")) },
+		"write":              func() error { return errorOf(write.TryLock(ctx, "x")) },
+		"LockAll":            func() error { return errorOf(c.LockAll(ctx, "x", "y")) },
+		"Quorum":             func() error { return errorOf(Quorum(c, new(Client), new(Client))) },
+		"Inspect":            func() error { return errorOf(c.Inspect(ctx, "x")) },
+		"RW().Inspect":       func() error { return errorOf(c.RW().Inspect(ctx, "x")) },
+		"ForceUnlock":        func() error { return errorOf(c.ForceUnlock(ctx, "x")) },
+		"WithDelegations":    func() error { return errorOf(c.WithDelegations(ctx)) },
+		"Ping":               func() error { return c.Ping(ctx) },
+		"Close":              c.Close,
+		"Shutdown":           func() error { return c.Shutdown(ctx) },
+		"Do":                 func() error { return Do(ctx, c, "x", func(context.Context) error { return nil }) },
+		"counting semaphore": func() error { return c.CountingSemaphore("x").Acquire(ctx, 1) },
+		"release":            func() error { return c.CountingSemaphore("x").Release(ctx, 1) },
+		"semaphore":          func() error { return errorOf(c.Semaphore("x").TryAcquire(ctx)) },
+		"available":          func() error { return errorOf(c.Semaphore("x").Available(ctx)) },
+		"latch":              func() error { return c.CountDownLatch("x").Wait(ctx) },
+		"count down":         func() error { return c.CountDownLatch("x").CountDown(ctx) },
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) { wants(t, call(), ErrInvalid) })
+	}
+}
+
+func TestABackendThatDoesNotOpenFailsNew(t *testing.T) {
+	_, err := New(refusing{})
+	wants(t, err, ErrInvalid)
+	wants(t, err, errRefused)
+}
+
+var errRefused = errors.New("the client is nil")
+
+type refusing struct{}
+
+func (refusing) Open(backend.Handler) (backend.Store, error) { return nil, errRefused }
+
+func TestABackendWithoutCountsIsNamed(t *testing.T) {
+	c := on(t, spyOn(memory.New(), "", nil))
+	ctx := context.Background()
+	_, set := c.CountDownLatch("n").TrySet(ctx, 1)
+	_, permit := c.Semaphore("n").Acquire(ctx)
+	for op, err := range map[string]error{
+		"set":       set,
+		"wait":      c.CountDownLatch("n").Wait(ctx),
+		"countdown": c.CountDownLatch("n").CountDown(ctx),
+		"acquire":   permit,
+		"release":   c.CountingSemaphore("n").Release(ctx, 1),
+	} {
+		var e *Error
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !contains(err.Error(), "mortise.spySession") {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	if err := c.Semaphore("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("release: %v", err)
+	}
+	var none *Permit
+	wants(t, none.Release(ctx), ErrNotHeld)
+	if none.ID() != "" || none.Name() != "" || none.Context().Err() == nil || none.Err() == nil {
+		t.Error("a nil permit is held")
+	}
+}
+
+// A backend that panics, and whose caller recovers, leaves no slot of the in-flight limiter taken.
+func TestABackendThatPanicsTakesNoSlot(t *testing.T) {
+	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error { panic("a hook of the client library") }}))
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("it did not panic")
+				}
+			}()
+			c.TryLock(context.Background(), "n")
+		}()
+	}
+	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
+		t.Errorf("%d places are taken", n)
+	}
+}
+
+// A backend that panics in a repeated request, of a caller that cannot leave, once freed its slot twice, and hung.
+func TestABackendThatPanicsInARepeatedRequestFreesItsSlotOnce(t *testing.T) {
+	n := 0
+	c := on(t, spyOn(memory.New(), "", hooks{"Acquire": func(*call) error {
+		if n++; n == 2 {
+			panic("a hook of the client library")
+		}
+		return &backend.Fault{Err: errGone, Temporary: true}
+	}}))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("it did not panic")
+			}
+		}()
+		_, _ = c.TryLock(context.Background(), "x")
+	}()
+	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
+		t.Errorf("%d slots are taken", n)
+	}
+}

@@ -1,0 +1,106 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func TestReentryNeverShortensTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		outer := need(c.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
+		inner := need(c.Lock(outer.Context(), "x", WithLease(time.Second)))(t)
+		time.Sleep(30 * time.Second)
+		must(t, inner.Err())
+		must(t, inner.Unlock(t.Context()))
+		st := need(c.Inspect(t.Context(), "x"))(t)
+		if st.Remaining != 30*time.Second {
+			t.Errorf("remaining %v, want 30s: a partial unlock leaves the time alone", st.Remaining)
+		}
+		must(t, outer.Unlock(t.Context()))
+	})
+}
+
+// See rule 6 of package backendtest.
+func TestTwoHoldsUnlockedAtOnceAreBothUnlocked(t *testing.T) {
+	c := newClient(t)
+	for range 2000 {
+		a := need(c.Lock(t.Context(), "x"))(t)
+		b := need(c.Lock(a.Context(), "x"))(t)
+		var wg sync.WaitGroup
+		var ea, eb error
+		wg.Go(func() { ea = a.Unlock(context.Background()) })
+		wg.Go(func() { eb = b.Unlock(context.Background()) })
+		wg.Wait()
+		must(t, errors.Join(ea, eb))
+	}
+}
+
+func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
+	c := newClient(t)
+	strict := need(c.Locker(NonReentrant()))(t)
+	l := need(strict.Lock(t.Context(), "x"))(t)
+	wants(t, errorOf(strict.Lock(l.Context(), "x")), ErrInvalid)
+	wants(t, errorOf(strict.TryLock(t.Context(), "x")), ErrNotAcquired)
+	must(t, l.Unlock(t.Context()))
+}
+
+func TestAReentryThatTimesOutIsNotRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "Queue", hooks{"SetHolds": func(*call) error {
+			time.Sleep(3 * time.Second)
+			return unknownOutcome()
+		}})
+		c := on(t, b)
+		l := need(c.Lock(t.Context(), "x"))(t)
+		wants(t, errorOf(c.Lock(l.Context(), "x")), ErrUnavailable)
+		if n := b.take("SetHolds"); n != 1 {
+			t.Errorf("it was sent %d times", n)
+		}
+	})
+}
+
+// A lease counts from when its request was sent, not from when Lock was called.
+func TestAReentryThatWaitedHasItsFullLease(t *testing.T) {
+	for what, end := range map[string]func(a *Client, outer, inner *Lease) error{
+		"lent meanwhile": func(_ *Client, outer, inner *Lease) error {
+			Delegations(outer.Context())
+			return inner.Unlock(context.Background())
+		},
+		"lost meanwhile": func(a *Client, _, _ *Lease) error {
+			_, err := a.ForceUnlock(context.Background(), "n")
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := on(t, spyOn(memory.New(), "Delegation", hooks{"Enter": delayed(time.Millisecond)}))
+				ctx := context.Background()
+				outer := need(a.Lock(ctx, "n"))(t)
+				inner := need(a.Lock(outer.Context(), "n"))(t)
+				done := make(chan error)
+				go func() {
+					l, err := a.Lock(context.WithoutCancel(outer.Context()), "n", WithLease(time.Second))
+					if err == nil {
+						time.Sleep(900 * time.Millisecond)
+						err = errors.Join(l.Err(), l.Unlock(ctx))
+					}
+					done <- err
+				}()
+				synctest.Wait()
+				time.Sleep(2 * time.Second)
+				must(t, end(a, outer, inner))
+				if err := <-done; err != nil {
+					t.Error("it waited two seconds for its turn:", err)
+				}
+				_ = outer.Unlock(ctx)
+			})
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func TestTheWatchdogRenewsEveryThirdOfItsTimeoutForHours(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		renewed := 0
+		c := open(WithObserver(Observer{Renewed: func(e RenewedEvent) { renewed++ }}))
+		l := need(c.Lock(t.Context(), "x"))(t)
+		time.Sleep(3*time.Hour + time.Second)
+		must(t, l.Err())
+		synctest.Wait()
+		if renewed != 3*360 {
+			t.Errorf("renewed %d times in 3 h, want one every 10 s", renewed)
+		}
+		must(t, l.Unlock(t.Context()))
+		wants(t, context.Cause(l.Context()), ErrReleased)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if renewed != 3*360 {
+			t.Errorf("renewed after the release")
+		}
+	})
+}
+
+func TestRenewalIsRetriedWithinTheLeaseWhileTheStoreIsUnavailable(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		failed := 0
+		c := open(WithObserver(Observer{RenewalFailed: func(e RenewalFailedEvent) {
+			failed++
+			if e.Remaining <= 0 || e.Err == nil {
+				t.Errorf("%+v", e)
+			}
+		}}))
+		l := need(c.Lock(t.Context(), "x"))(t)
+		time.Sleep(9 * time.Second)
+		s.SetDown(errors.New("gone"))
+		time.Sleep(15 * time.Second)
+		must(t, l.Err())
+		s.SetDown(nil)
+		time.Sleep(time.Hour)
+		must(t, l.Err())
+		synctest.Wait()
+		if failed < 5 {
+			t.Errorf("renewal was tried %d times in 14 s", failed)
+		}
+
+		s.SetDown(errors.New("gone"))
+		start := time.Now()
+		<-l.Context().Done()
+		if d := time.Since(start); d > 30*time.Second {
+			t.Errorf("lost after %v, want within the lease", d)
+		}
+		wants(t, l.Err(), ErrLost)
+		s.SetDown(nil)
+	})
+}
+
+func TestWallClockJumpEndsTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		l := need(c.Lock(t.Context(), "x"))(t)
+		sleepMachine(c, time.Hour)
+		wants(t, l.Err(), ErrLost)
+	})
+}
+
+// A machine that slept past the end of a lease: the context ends within a second of waking, though
+// the lease's next renewal, or its end, is far away on the monotonic clock.
+func TestAContextEndsWithinASecondOfTheMachineWaking(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"renewed":      nil,
+		"WithLease":    {WithLease(10 * time.Hour)},
+		"WithMaxHold":  {WithMaxHold(10 * time.Hour)},
+		"held of many": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c := open()
+				l := need(c.Lock(t.Context(), "x", opts...))(t)
+				if name == "held of many" {
+					for i := range 1000 {
+						must(t, errorOf(c.Lock(t.Context(), fmt.Sprint(i), WithLease(24*time.Hour))))
+					}
+				}
+				time.Sleep(2500 * time.Millisecond)
+				must(t, l.Err())
+				sleepMachine(c, 11*time.Hour)
+				woke := time.Now()
+				<-l.Context().Done()
+				if d := time.Since(woke); d > time.Second {
+					t.Errorf("the context ended %v after waking", d)
+				}
+				wants(t, context.Cause(l.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+// A machine slept through the most of a lease: the context ends when the lease does.
+func TestAContextEndsWithItsLeaseAfterAMachineSleptThroughMostOfIt(t *testing.T) {
+	for name, opt := range map[string]Option{
+		"WithLease": WithLease(10 * time.Hour), "WithMaxHold": WithMaxHold(10 * time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c := open(WithWatchdogTimeout(20 * time.Hour))
+				l := need(c.Lock(t.Context(), "x", opt))(t)
+				time.Sleep(2500 * time.Millisecond)
+				sleepMachine(c, 9*time.Hour)
+				time.Sleep(time.Hour + time.Second)
+				wants(t, context.Cause(l.Context()), ErrLost)
+			})
+		})
+	}
+}
+
+// A watchdog lease of which a machine slept through two thirds is renewed at once.
+func TestALeaseIsRenewedAtOnceAfterAMachineSlept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		renewed := 0
+		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
+		must(t, errorOf(c.Lock(t.Context(), "x")))
+		time.Sleep(2500 * time.Millisecond)
+		sleepMachine(c, 20*time.Second)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if renewed != 1 {
+			t.Errorf("%d renewals in the second after waking", renewed)
+		}
+	})
+}
+
+// A clock that is set back and forth ends no lease.
+func TestAWallClockThatIsSetBackEndsNoLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		l := need(c.Lock(t.Context(), "x"))(t)
+		time.Sleep(2 * time.Second)
+		sleepMachine(c, -time.Hour)
+		time.Sleep(time.Hour)
+		must(t, l.Err())
+		must(t, l.Context().Err())
+		must(t, l.Unlock(t.Context()))
+	})
+}

@@ -1,0 +1,124 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// See rule 3 of package backendtest.
+func TestPermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		var renewed int
+		c := on(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
+		ctx := context.Background()
+		p := c.Semaphore("n")
+		if _, err := p.TrySetPermits(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		a := need(p.Acquire(ctx))(t)
+		bounded := need(p.Acquire(ctx, WithMaxHold(time.Minute)))(t)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if a.Err() != nil || renewed < 10 {
+			t.Errorf("after 2 minutes: %v, %d renewals", a.Err(), renewed)
+		}
+		if err := bounded.Err(); !errors.Is(err, ErrLost) {
+			t.Errorf("one held for as long as WithMaxHold allows: %v", err)
+		}
+		store.SetDown(errors.New("away"))
+		<-a.Context().Done()
+		if err := a.Err(); !errors.Is(err, ErrLost) {
+			t.Errorf("with the store away for longer than the lease: %v", err)
+		}
+		store.SetDown(nil)
+	})
+}
+
+// See rule 4 of package backendtest.
+func TestWaitersGetPermitsThatExpireWithoutAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		dead, c := on(t, store), on(t, store)
+		ctx := context.Background()
+		if _, err := c.Semaphore("n").TrySetPermits(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []time.Duration{10 * time.Second, 20 * time.Second} {
+			if _, err := dead.Semaphore("n").Acquire(ctx, WithLease(lease)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dead.Shutdown(ended())
+		start := time.Now()
+		got := make(chan time.Duration, 2)
+		for range 2 {
+			go func() {
+				if _, err := c.Semaphore("n").Acquire(ctx); err != nil {
+					t.Error(err)
+				}
+				got <- time.Since(start)
+			}()
+		}
+		for _, want := range []time.Duration{10 * time.Second, 20 * time.Second} {
+			if d := <-got; d < want || d > want+100*time.Millisecond {
+				t.Errorf("one got it after %v, want %v", d, want)
+			}
+		}
+	})
+}
+
+// See rule 12 of package backendtest.
+func TestPermitsEndAtOnceWhenTheStoreIsFlushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		c := on(t, store)
+		ctx := context.Background()
+		if _, err := c.Semaphore("n").TrySetPermits(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		p := need(c.Semaphore("n").Acquire(ctx))(t)
+		start := time.Now()
+		store.Flush()
+		<-p.Context().Done()
+		if d := time.Since(start); d > time.Second || !errors.Is(p.Err(), ErrLost) {
+			t.Errorf("after %v: %v", d, p.Err())
+		}
+	})
+}
+
+func TestAPermitIsReleasedByItsIDWithANilContext(t *testing.T) {
+	c := on(t, memory.New())
+	p := c.Semaphore("x")
+	must(t, errorOf(p.TrySetPermits(t.Context(), 1)))
+	permit := need(p.TryAcquire(t.Context()))(t)
+	must(t, p.Release(nil, permit.ID())) //nolint:staticcheck // a nil context is the subject
+	must(t, c.Close())
+}
+
+// See rule 8 of package backendtest.
+func TestAWaiterWakesWhenAPermitOfItsClientExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		other, c := on(t, st).Semaphore("p"), on(t, st).Semaphore("p")
+		must(t, errorOf(other.TrySetPermits(t.Context(), 1)))
+		long, err := other.Acquire(t.Context(), WithLease(time.Hour))
+		must(t, err)
+		go c.Acquire(t.Context(), WithLease(100*time.Millisecond)) // and never released
+		synctest.Wait()
+		second := later(func() error { return errorOf(c.Acquire(t.Context())) })
+		synctest.Wait()
+		must(t, long.Release(t.Context()))
+		select {
+		case err := <-second:
+			must(t, err)
+		case <-time.After(5 * time.Second):
+			t.Error("a permit is free, and the one who wants it sleeps")
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		short := need(c.Lock(t.Context(), "short"))(t)
+		long, err := c.Lock(t.Context(), "long")
+		must(t, err)
+		waiting := later(func() error { return errorOf(c.Lock(t.Context(), "long")) })
+		go func() { time.Sleep(time.Minute); short.Unlock(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		start := time.Now()
+		err = c.Shutdown(ctx)
+		if d := time.Since(start); d != 2*time.Minute {
+			t.Errorf("shutdown took %v", d)
+		}
+		wants(t, err, context.DeadlineExceeded)
+		wants(t, <-waiting, ErrClosed)
+		wants(t, short.Err(), ErrReleased)
+		wants(t, long.Err(), ErrClosed)
+		wants(t, context.Cause(long.Context()), ErrClosed)
+		wants(t, long.Unlock(t.Context()), ErrNotHeld)
+		wants(t, errorOf(c.Lock(t.Context(), "y")), ErrClosed)
+		st, err := other.Inspect(t.Context(), "long")
+		must(t, err)
+		if !st.Held || st.Client != c.ID() || st.Remaining > 30*time.Second {
+			t.Errorf("%+v, want it held and running out", st)
+		}
+		if c.Close() != err && c.Close() == nil {
+			t.Error("a second Close reports nothing")
+		}
+	})
+}
+
+// Shutdown delivers all events, and names a handler that does not return.
+func TestShutdownWaitsForHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var mu sync.Mutex
+		told := 0
+		c := open(WithObserver(Observer{Lost: func(LostEvent) {
+			time.Sleep(2 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			told++
+		}}))
+		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(MinLease))))
+		time.Sleep(time.Second)
+		must(t, c.Shutdown(t.Context()))
+		if told != 1 {
+			t.Errorf("%d events were told before Shutdown returned", told)
+		}
+
+		free := make(chan struct{})
+		c = open(WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		for _, name := range []string{"x", "y"} {
+			must(t, errorOf(c.Lock(t.Context(), name, WithLease(MinLease))))
+		}
+		time.Sleep(time.Second)
+		start := time.Now()
+		err := c.Close()
+		wants(t, err, context.DeadlineExceeded)
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		if !contains(err.Error(), "1 events wait") {
+			t.Error(err)
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
+
+// A second Shutdown also ends the first Shutdown's wait for handlers.
+func TestASecondShutdownEndsTheFirstsWaitForHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		c := on(t, memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(time.Hour))))
+		first := later(func() error { return c.Shutdown(context.Background()) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go c.Shutdown(ctx)
+		select {
+		case <-first:
+		case <-time.After(time.Minute):
+			t.Error("Shutdown waits on after the second's ctx ended")
+		}
+		close(free)
+		synctest.Wait()
+	})
+}
+
+// Shutdown waits a second for compensation, even if that is repeated rarely by then.
+func TestShutdownWaitsASecondForWhatIsCompensatedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, spyOn(memory.New(), "", hooks{"Acquire": failed}))
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithLease(10*time.Hour))), ErrUnavailable)
+		time.Sleep(time.Hour)
+		start := time.Now()
+		must(t, c.Shutdown(t.Context()))
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("Shutdown took %v", d)
+		}
+	})
+}
+
+// See rule 14 of package backendtest.
+func TestShutdownReleasesNoLockThatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, first := memory.New(), true
+		c := on(t, spyOn(st, "", hooks{"Acquire": func(c *call) error {
+			if first {
+				first = false
+				return replyLost(c)
+			}
+			return c.run(context.Background())
+		}}), WithObserver(Observer{Lost: func(LostEvent) { time.Sleep(time.Millisecond) }}))
+		must(t, errorOf(c.Lock(t.Context(), "x")))
+		c.Shutdown(ended())
+		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
+		if !state.Held {
+			t.Error("the lock was released while its holder worked")
+		}
+	})
+}
+
+// A waiter that has been handed the lock, and does not know it yet, releases it when its client is closed.
+func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
+	store := memory.New()
+	in, goOn := make(chan struct{}), make(chan struct{})
+	a := on(t, store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }}))
+	b := on(t, store)
+	ctx := context.Background()
+	lease, err := a.Lock(ctx, "n")
+	must(t, err)
+	waiter := later(func() error { return errorOf(a.Lock(ctx, "n")) })
+	<-in
+	must(t, lease.Unlock(ctx))
+	closed := later(func() error { return a.Shutdown(ctx) })
+	<-a.engine.Probe().Closing()
+	close(goOn)
+	if err := <-waiter; !errors.Is(err, ErrClosed) {
+		t.Errorf("the waiter: %v, want ErrClosed", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if lease, err = b.TryLock(ctx, "n"); err != nil {
+		t.Fatalf("what was handed over is left behind: %v", err)
+	}
+	check(t, lease.Unlock(ctx))
+}
+
+// Shutdown once returned before a writer had withdrawn its claim: new readers were kept out for the watchdog
+// timeout.
+// See rule 14 of package backendtest.
+func TestShutdownWithdrawsTheClaimsOfWaitingWriters(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			s := memory.New()
+			a, b := on(t, s), on(t, s)
+			read := a.RW().Read
+			write := b.RW().Write
+			held := need(read.Lock(t.Context(), "x"))(t)
+			w := later(func() error { return errorOf(write.Lock(context.Background(), "x")) })
+			synctest.Wait()
+			must(t, b.Shutdown(t.Context()))
+			wants(t, <-w, ErrClosed)
+			l := need(read.TryLock(t.Context(), "x"))(t)
+			must(t, errors.Join(l.Unlock(t.Context()), held.Unlock(t.Context())))
+		})
+	}
+}
+
+// A grant whose reply arrived late in a Shutdown was once not released at all.
+// See rule 14 of package backendtest.
+func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		other, c := on(t, b), on(t, b)
+		must(t, errorOf(other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)))
+		slow := make(chan struct{})
+		late := func(c *call) error {
+			err := c.run(context.Background())
+			<-slow
+			return err
+		}
+		b.hook("TakeCount", late)
+		b.hook("Acquire", late)
+		took := later(func() error { return c.CountingSemaphore("s").Acquire(context.Background(), 3) })
+		locked := later(func() error { return errorOf(c.Lock(context.Background(), "l")) })
+		synctest.Wait()
+		down := later(func() error { return c.Shutdown(context.Background()) })
+		time.Sleep(3 * time.Second)
+		close(slow)
+		wants(t, <-took, ErrClosed)
+		wants(t, <-locked, ErrClosed)
+		must(t, <-down)
+		n, err := other.CountingSemaphore("s").Available(t.Context())
+		if err != nil || n != 3 {
+			t.Errorf("%d permits are free, %v", n, err)
+		}
+		if s, err := other.Inspect(t.Context(), "l"); err != nil || s.Held {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// Holders may re-enter their lock while the client shuts down, so that they can finish; readers once could not.
+// See rule 14 of package backendtest.
+func TestAReaderReentersDuringShutdown(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		read, write := c.RW().Read, c.RW().Write
+		r := need(read.Lock(t.Context(), "x"))(t)
+		w := need(write.Lock(t.Context(), "y"))(t)
+		down := later(func() error { return c.Shutdown(context.Background()) })
+		synctest.Wait()
+		for _, h := range []struct {
+			l    Locker
+			name string
+			from *Lease
+		}{{read, "x", r}, {read, "y", w}, {write, "y", w}} {
+			must(t, thenUnlock(h.l.Lock(h.from.Context(), h.name)))
+		}
+		wants(t, errorOf(read.Lock(t.Context(), "x")), ErrClosed)
+		must(t, errors.Join(r.Unlock(t.Context()), w.Unlock(t.Context()), <-down))
+	})
+}
+
+// A call with a context that cannot end, when Shutdown ended it, once reported a failure of the store.
+// See rule 14 of package backendtest.
+func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		c := on(t, b)
+		b.hook("Latch.Count", unanswered)
+		b.hook("AddCount", unanswered)
+		errs := make(chan error, 4)
+		go func() { errs <- c.CountDownLatch("l").Wait(context.Background()) }()
+		go func() { errs <- errorOf(c.CountDownLatch("l").Count(context.Background())) }()
+		go func() { errs <- c.CountingSemaphore("s").AddPermits(context.Background(), 1) }()
+		go func() { errs <- c.CountingSemaphore("s").Release(context.Background(), 1) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		must(t, c.Shutdown(ctx))
+		for range 4 {
+			err := <-errs
+			if !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable) {
+				t.Errorf("%v, want ErrClosed", err)
+			}
+		}
+	})
+}
+
+// An Unlock that Shutdown ended once promised a retry.
+// See rule 14 of package backendtest.
+func TestAnUnlockThatShutdownEndsReportsErrClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := counted()
+		c := on(t, b)
+		l := need(c.Lock(t.Context(), "x"))(t)
+		b.hook("Release", unanswered)
+		unlocked := later(func() error { return l.Unlock(context.Background()) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		c.Shutdown(ctx)
+		if err := <-unlocked; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+	})
+}

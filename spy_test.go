@@ -1,0 +1,315 @@
+package mortise
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// spy is a store in memory that counts its calls; a test may hook each of them.
+type spy struct {
+	*memory.Store
+	// can lists the fields of [backend.Capabilities] that its sessions have, with spaces between them.
+	can string
+	// listen, if set, returns the handler that a session of the memory store tells instead of h.
+	listen func(h backend.Handler) backend.Handler
+
+	mu    sync.Mutex
+	hooks hooks
+	sent  map[string]int
+}
+
+// hooks has functions that are called instead of methods of a session, by the method's name: "Acquire", or with
+// the kind where methods of two kinds share a name, "Fair.Acquire".
+type hooks map[string]func(*call) error
+
+// spied are the names that hooks may have.
+const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave AcquireAll ReleaseAll Serve " +
+	"AcquireRead AcquireWrite RenewReads RenewWrites Withdraw Enter AddCount TakeCount Latch.Count "
+
+// call is a call of a session's method, on its way to the store.
+type call struct {
+	ctx            context.Context
+	handler        backend.Handler
+	request, reply any                         // reply is a pointer
+	run            func(context.Context) error // makes the call and fills reply in
+}
+
+// spyOn returns a spy on s; can is as in spy.
+func spyOn(s *memory.Store, can string, h hooks) *spy {
+	b := &spy{Store: s, can: can}
+	for op, f := range h {
+		b.hook(op, f)
+	}
+	return b
+}
+
+// hook calls f instead of a method, from now on; a nil f ends that.
+func (b *spy) hook(op string, f func(*call) error) {
+	if !strings.Contains(spied, " "+op+" ") {
+		panic("a spy has no calls of " + op)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := hooks{op: f}
+	for other, f := range b.hooks {
+		if other != op {
+			h[other] = f
+		}
+	}
+	b.hooks = h
+}
+
+// take counts the calls of the methods since the last count.
+func (b *spy) take(ops ...string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, op := range ops {
+		n += b.sent[op]
+		delete(b.sent, op)
+	}
+	return n
+}
+
+func (b *spy) Open(h backend.Handler) (backend.Store, error) {
+	under := h
+	if b.listen != nil {
+		under = b.listen(h)
+	}
+	s, err := b.Store.Open(under)
+	return spySession{s, b, h}, err
+}
+
+type spySession struct {
+	backend.Store
+	spy     *spy
+	handler backend.Handler
+}
+
+// through makes a call by its hook, if it has one. A hook may make the call after it has returned an error; the
+// reply then reaches no caller.
+func through[Q, R any](
+	s spySession, ctx context.Context, op string, q Q, do func(context.Context, Q) (R, error),
+) (reply R, err error) {
+	s.spy.mu.Lock()
+	if s.spy.sent == nil {
+		s.spy.sent = make(map[string]int)
+	}
+	s.spy.sent[op]++
+	hook := s.spy.hooks[op]
+	s.spy.mu.Unlock()
+	if hook == nil {
+		return do(ctx, q)
+	}
+	got := new(R)
+	c := &call{ctx: ctx, handler: s.handler, request: q, reply: got}
+	c.run = func(ctx context.Context) (err error) {
+		*got, err = do(ctx, q)
+		return err
+	}
+	if err := hook(c); err != nil {
+		return reply, err
+	}
+	return *got, nil
+}
+
+// renew makes a call that renews; a hook's error is that of each renewal.
+func (s spySession) renew(ctx context.Context, op string, in []backend.RenewRequest, out []backend.RenewResult,
+	do func(context.Context, []backend.RenewRequest, []backend.RenewResult),
+) {
+	_, err := through(s, ctx, op, in, func(ctx context.Context, in []backend.RenewRequest) (any, error) {
+		do(ctx, in, out)
+		return nil, nil
+	})
+	for i := range out {
+		if err != nil {
+			out[i].Err = err
+		}
+	}
+}
+
+func (s spySession) Capabilities() (has backend.Capabilities) {
+	all := s.Store.Capabilities()
+	all.Fair, all.Batch, all.Queue = spyFair{all.Fair, s}, spyBatch{all.Batch, s}, spyQueue{all.Queue, s}
+	all.ReadWrite, all.Delegation = spyReadWrite{all.ReadWrite, s}, spyDelegation{all.Delegation, s}
+	all.CountingSemaphores = spyCounts{all.CountingSemaphores, s}
+	all.CountDownLatches = spyLatches{all.CountDownLatches, s}
+	all.Leaver, all.Replicas = s, true
+	for _, name := range strings.Fields(s.spy.can) {
+		reflect.ValueOf(&has).Elem().FieldByName(name).Set(reflect.ValueOf(all).FieldByName(name))
+	}
+	return has
+}
+
+func (spySession) Leaves(k backend.Kind) bool { return k == backend.KindLock }
+
+func (s spySession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	return through(s, ctx, "Acquire", r, s.Store.Acquire)
+}
+
+func (s spySession) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	return through(s, ctx, "SetHolds", r, s.Store.SetHolds)
+}
+
+func (s spySession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return through(s, ctx, "Release", r, s.Store.Release)
+}
+
+func (s spySession) ForceRelease(ctx context.Context, name string) (bool, error) {
+	return through(s, ctx, "ForceRelease", name, s.Store.ForceRelease)
+}
+
+func (s spySession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.renew(ctx, "Renew", in, out, s.Store.Renew)
+}
+
+type spyQueue struct {
+	backend.QueueStore
+	at spySession
+}
+
+// Enrol is an Acquire, as in the memory store.
+func (s spyQueue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+	reply, err := s.at.Acquire(ctx, r)
+	return backend.EnrolReply{AcquireReply: reply}, err
+}
+
+func (s spyQueue) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
+	return through(s.at, ctx, "Serve", r, s.QueueStore.Serve)
+}
+
+type spyFair struct {
+	backend.FairStore
+	at spySession
+}
+
+func (s spyFair) Acquire(ctx context.Context, r backend.FairRequest) (backend.FairReply, error) {
+	return through(s.at, ctx, "Fair.Acquire", r, s.FairStore.Acquire)
+}
+
+func (s spyFair) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return through(s.at, ctx, "Fair.Release", r, s.FairStore.Release)
+}
+
+func (s spyFair) Leave(ctx context.Context, r backend.LeaveRequest) (backend.LeaveReply, error) {
+	return through(s.at, ctx, "Fair.Leave", r, s.FairStore.Leave)
+}
+
+type spyBatch struct {
+	backend.BatchStore
+	at spySession
+}
+
+func (s spyBatch) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
+	return through(s.at, ctx, "AcquireAll", in, s.BatchStore.AcquireAll)
+}
+
+// ReleaseAll counts once, and has the hook "ReleaseAll" called for each request.
+func (s spyBatch) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
+	for i, r := range in {
+		release := func(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseResult, error) {
+			s.BatchStore.ReleaseAll(ctx, in[i:i+1], out[i:i+1])
+			return out[i], nil
+		}
+		reply, err := through(s.at, ctx, "ReleaseAll", r, release)
+		if out[i] = reply; err != nil {
+			out[i].Err = err
+		}
+		if i > 0 {
+			s.at.spy.mu.Lock()
+			s.at.spy.sent["ReleaseAll"]-- // one command in all
+			s.at.spy.mu.Unlock()
+		}
+	}
+}
+
+type spyReadWrite struct {
+	backend.ReadWriteStore
+	at spySession
+}
+
+func (s spyReadWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (backend.ReadReply, error) {
+	return through(s.at, ctx, "AcquireRead", r, s.ReadWriteStore.AcquireRead)
+}
+
+func (s spyReadWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (backend.WriteReply, error) {
+	return through(s.at, ctx, "AcquireWrite", r, s.ReadWriteStore.AcquireWrite)
+}
+
+func (s spyReadWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.at.renew(ctx, "RenewReads", in, out, s.ReadWriteStore.RenewReads)
+}
+
+func (s spyReadWrite) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.at.renew(ctx, "RenewWrites", in, out, s.ReadWriteStore.RenewWrites)
+}
+
+func (s spyReadWrite) Withdraw(ctx context.Context, name, claimant string) error {
+	withdraw := func(ctx context.Context, name string) (any, error) {
+		return nil, s.ReadWriteStore.Withdraw(ctx, name, claimant)
+	}
+	return errorOf(through(s.at, ctx, "Withdraw", name, withdraw))
+}
+
+type spyDelegation struct {
+	backend.DelegationStore
+	at spySession
+}
+
+func (s spyDelegation) Enter(ctx context.Context, r backend.EnterRequest) (backend.EnterReply, error) {
+	return through(s.at, ctx, "Enter", r, s.DelegationStore.Enter)
+}
+
+type spyCounts struct {
+	backend.CountingSemaphoreStore
+	at spySession
+}
+
+func (s spyCounts) TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error) {
+	return through(s.at, ctx, "TakeCount", r, s.CountingSemaphoreStore.TakeCount)
+}
+
+func (s spyCounts) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return through(s.at, ctx, "AddCount", r, s.CountingSemaphoreStore.AddCount)
+}
+
+type spyLatches struct {
+	backend.CountDownLatchStore
+	at spySession
+}
+
+func (s spyLatches) Count(ctx context.Context, t backend.Topic) (int64, error) {
+	return through(s.at, ctx, "Latch.Count", t, s.CountDownLatchStore.Count)
+}
+
+// unknownOutcome is the error of a command whose reply is lost: the store may have done it.
+func unknownOutcome() error {
+	return &backend.Fault{Err: errGone, MayHaveRun: true, Temporary: true}
+}
+
+// replyLost is a hook of a call that the store makes, and whose reply is lost.
+func replyLost(c *call) error {
+	if err := c.run(context.Background()); err != nil {
+		return err
+	}
+	return unknownOutcome()
+}
+
+// delayed is a hook of a call that takes d longer, whether its caller waits for it or not.
+func delayed(d time.Duration) func(*call) error {
+	return func(c *call) error {
+		time.Sleep(d)
+		return c.run(context.Background())
+	}
+}
+
+// unanswered is a hook of a call that is not answered before its caller leaves.
+func unanswered(c *call) error {
+	<-c.ctx.Done()
+	return &backend.Fault{Err: c.ctx.Err(), MayHaveRun: true, Temporary: true}
+}

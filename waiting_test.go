@@ -1,0 +1,385 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/bound"
+)
+
+// far is a store that is 20 ms away.
+func far(s *memory.Store) backend.Backend {
+	return spyOn(s, "", hooks{"Acquire": delayed(20 * time.Millisecond)})
+}
+
+// WithWait bounds the time that a call waits, and not the round trip of its request.
+func TestAFreeLockIsAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := on(t, far(s))
+		defer c.Close()
+		for _, wait := range []time.Duration{time.Nanosecond, 5 * time.Millisecond, 15 * time.Millisecond} {
+			lease := need(c.Lock(t.Context(), "x", WithWait(wait)))(t)
+			must(t, thenUnlock(c.Lock(lease.Context(), "x", WithWait(wait))))
+			must(t, lease.Unlock(t.Context()))
+			must(t, thenUnlock(LockAll(t.Context(), Parts(c, "a", "b"), WithWait(wait))))
+		}
+	})
+}
+
+// A held lock is refused after one round trip, with what is known of its holder.
+func TestAHeldLockIsNotAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := on(t, far(s)), open()
+		defer c.Close()
+		must(t, errorOf(other.Lock(t.Context(), "x")))
+		start := time.Now()
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))), ErrNotAcquired)
+		if d := time.Since(start); d != 20*time.Millisecond {
+			t.Errorf("refused after %v, want one round trip", d)
+		}
+		mine := need(c.Lock(t.Context(), "mine"))(t)
+		start = time.Now()
+		wants(t, errorOf(c.Lock(t.Context(), "mine", WithWait(5*time.Millisecond))), ErrNotAcquired)
+		if d := time.Since(start); d != 5*time.Millisecond {
+			t.Errorf("waited %v for this client's own holder, want 5ms", d)
+		}
+		must(t, mine.Unlock(t.Context()))
+	})
+}
+
+// A call behind another call of its client, which is asking or holds the lock, reports ErrNotAcquired and not
+// ErrUnavailable.
+func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"which asks": 0, "which holds": 27 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c := on(t, far(s))
+				defer c.Close()
+				go func() {
+					lease, err := c.Lock(t.Context(), "x")
+					if err == nil {
+						time.Sleep(10 * time.Millisecond)
+						err = lease.Unlock(t.Context())
+					}
+					check(t, err)
+				}()
+				time.Sleep(wait + time.Millisecond)
+				start := time.Now()
+				_, err := c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))
+				if d := time.Since(start); d != 5*time.Millisecond {
+					t.Errorf("waited %v", d)
+				}
+				if !errors.Is(err, ErrNotAcquired) {
+					t.Errorf("got %v, want %v", err, ErrNotAcquired)
+				}
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// A call waits a second for a store that does not answer, or until its context ends.
+func TestAStoreThatDoesNotAnswerEndsAShortWait(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		let := make(chan struct{})
+		c := on(t, spyOn(s, "", hooks{"Acquire": func(c *call) error {
+			<-let
+			return c.run(context.Background())
+		}}))
+		start := time.Now()
+		wants(t, errorOf(c.Lock(t.Context(), "x", WithWait(5*time.Millisecond))), ErrUnavailable)
+		if d := time.Since(start); d != bound.FirstAnswer {
+			t.Errorf("unavailable after %v", d)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wants(t, errorOf(c.Lock(ctx, "y", WithWait(5*time.Millisecond))), context.DeadlineExceeded)
+		if d := time.Since(start); d != bound.FirstAnswer+50*time.Millisecond {
+			t.Errorf("the caller's deadline is passed by %v", d)
+		}
+		close(let)
+		c.Close()
+	})
+}
+
+func TestLocalWaitersAreServedInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		l := need(c.Lock(t.Context(), "x"))(t)
+		var order []int
+		for i := range 20 {
+			go func() {
+				l, err := c.Lock(t.Context(), "x")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				l.Unlock(t.Context())
+			}()
+			synctest.Wait()
+		}
+		must(t, l.Unlock(t.Context()))
+		synctest.Wait()
+		for i, n := range order {
+			if i != n {
+				t.Fatalf("served %v", order)
+			}
+		}
+		if left := c.engine.Probe().Snapshot(); len(order) != 20 || left.Names != 0 || left.Watches != 0 {
+			t.Fatalf("%d served, left: %+v", len(order), left)
+		}
+	})
+}
+
+// See rule 13 of package backendtest.
+func TestAPollingWaitersBoundedWaitEndsWithNotAcquired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		other := on(t, st)
+		c := on(t, spyOn(st, "", hooks{"Acquire": delayed(5 * time.Millisecond)}))
+		must(t, errorOf(other.Lock(t.Context(), "x")))
+		polling := need(c.Locker(Polling(time.Millisecond)))(t)
+		for i := range 50 {
+			wait := 100*time.Millisecond + time.Duration(i)*time.Millisecond/7
+			wants(t, errorOf(polling.Lock(t.Context(), "x", WithWait(wait))), ErrNotAcquired)
+		}
+		time.Sleep(time.Second) // the last command's answer comes to no caller
+		synctest.Wait()
+	})
+}
+
+// See rule 13 of package backendtest.
+func TestAStoreThatIsUnavailableFailsAllWaitersTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		other, c := on(t, st), on(t, st)
+		must(t, errorOf(other.Lock(t.Context(), "x")))
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				wants(t, errorOf(c.Lock(t.Context(), "x")), ErrUnavailable)
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		st.SetDown(errors.New("gone"))
+		wg.Wait()
+		if d := time.Since(start); d > 65*time.Second {
+			t.Errorf("the last was told after %v", d)
+		}
+	})
+}
+
+func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		a, b := open(), open()
+		polling := need(b.Locker(Polling(10 * time.Millisecond)))(t)
+		before := drawn(t, b)
+		l := need(a.Lock(t.Context(), "x"))(t)
+		got := begin(t.Context(), polling, "x")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if b.engine.Probe().Snapshot().Watches != 0 {
+			t.Error("a polling waiter watches")
+		}
+		if n := drawn(t, b) - before - 1; n < 20 || n > 80 {
+			t.Errorf("asked %d times in 20 s, want pauses from 10 ms to 640 ms", n)
+		}
+		must(t, l.Unlock(t.Context()))
+		start := time.Now()
+		m := got.lease(t)
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("noticed the release after %v", d)
+		}
+		must(t, m.Unlock(t.Context()))
+		wants(t, errorOf(b.Locker(Polling(-1))), ErrInvalid)
+	})
+}
+
+// drawn returns how many owner ids a client has drawn.
+func drawn(t *testing.T, c *Client) int {
+	t.Helper()
+	id := c.engine.OwnerID()
+	n := need(strconv.Atoi(id[strings.LastIndexByte(id, ':')+1:]))(t)
+	return n
+}
+
+// gated is a store whose acquisitions wait until the test lets them through.
+type gated struct {
+	*spy
+	let       chan struct{}
+	now, most atomic.Int32 // how many are under way, and the most at one time
+}
+
+func newGated() *gated {
+	s := &gated{let: make(chan struct{}, 1)}
+	s.let <- struct{}{}
+	s.spy = spyOn(memory.New(), "", hooks{"Acquire": func(c *call) error {
+		n := s.now.Add(1)
+		defer s.now.Add(-1)
+		for m := s.most.Load(); n > m && !s.most.CompareAndSwap(m, n); m = s.most.Load() {
+		}
+		<-s.let
+		return c.run(c.ctx)
+	}})
+	return s
+}
+
+func TestABurstOfCallersIsSentWithinTheInFlightLimitAndDelaysNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newGated()
+		c := on(t, s)
+		held := need(c.Lock(t.Context(), "held"))(t)
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				check(t, thenUnlock(c.Lock(t.Context(), fmt.Sprint(i))))
+			})
+		}
+		synctest.Wait()
+		close(s.let)
+		wg.Wait()
+		if n := s.most.Load(); n != 256 {
+			t.Errorf("%d acquisitions were on their way at once, want %d", n, 256)
+		}
+
+		s.let = make(chan struct{})
+		var failed atomic.Int32
+		for i := range 256 + 10 {
+			wg.Go(func() {
+				l, err := c.Lock(t.Context(), fmt.Sprint(i))
+				if err != nil {
+					wants(t, err, ErrUnavailable)
+					failed.Add(1)
+					return
+				}
+				l.Unlock(t.Context())
+			})
+		}
+		time.Sleep(2 * time.Minute)
+		if n := failed.Load(); n != 10 {
+			t.Errorf("%d callers were told that the store does not answer, want 10", n)
+		}
+		must(t, held.Err())
+		close(s.let)
+		wg.Wait()
+		must(t, held.Unlock(t.Context()))
+		must(t, c.Close())
+	})
+}
+
+// BenchmarkErrWhileCallersLeave reports how long Err takes at the most while 100,000 callers, of a
+// store that does not answer, leave at once.
+func BenchmarkErrWhileCallersLeave(b *testing.B) {
+	for range b.N {
+		s := newGated()
+		c := on(b, s)
+		held := need(c.Lock(b.Context(), "held"))(b)
+		ctx, cancel := context.WithCancel(b.Context())
+		var wg, asked sync.WaitGroup
+		for i := range 100_000 {
+			wg.Add(1)
+			asked.Add(1)
+			go func() {
+				defer wg.Done()
+				asked.Done()
+				c.Lock(ctx, fmt.Sprint(i))
+			}()
+		}
+		asked.Wait()
+		cancel()
+		left := make(chan struct{})
+		go func() { wg.Wait(); close(left) }()
+		worst := time.Duration(0)
+		for over := false; !over; {
+			select {
+			case <-left:
+				over = true
+			default:
+			}
+			start := time.Now()
+			if err := held.Err(); err != nil {
+				b.Fatal(err)
+			}
+			worst = max(worst, time.Since(start))
+			time.Sleep(time.Millisecond)
+		}
+		b.ReportMetric(float64(worst.Microseconds()), "us-worst-Err")
+		close(s.let)
+		c.Close()
+	}
+}
+
+// The first waiter leaves while a release that names it is under way, and the client is enrolled instead. The
+// second waiter then asks at a recheck, though no message arrives.
+func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The store serves this client's waiter once, and then the queue, without a message: the subscription is
+		// dead and does not show it.
+		sent, answer, handed := make(chan struct{}), make(chan struct{}), false
+		store := memory.New()
+		under := need(store.Open(deaf{}))(t)
+		b := spyOn(store, "Queue", hooks{"Serve": func(c *call) error {
+			if !handed {
+				handed = true
+				return c.run(c.ctx)
+			}
+			close(sent)
+			<-answer
+			r := c.request.(backend.ServeRequest)
+			reply, err := under.Release(c.ctx, backend.ReleaseRequest{Name: r.Name, Owner: r.Owner})
+			*c.reply.(*backend.ServeReply) = backend.ServeReply{Held: reply.Held, Enrolled: true}
+			return err
+		}})
+		b.listen = func(backend.Handler) backend.Handler { return deaf{} }
+		c := on(t, b)
+		ctx := context.Background()
+		lease := need(c.Lock(ctx, "n"))(t)
+		next := make(chan *Lease, 1)
+		go func() {
+			lease, err := c.Lock(ctx, "n")
+			if err != nil {
+				t.Errorf("the first: %v", err)
+			}
+			next <- lease
+		}()
+		synctest.Wait()
+		first, leave := context.WithCancel(ctx)
+		left := later(func() error { return errorOf(c.Lock(first, "n")) })
+		synctest.Wait()
+		got := later(func() error { return errorOf(c.Lock(ctx, "n")) })
+		time.Sleep(250 * time.Millisecond) // otherwise no command is sent
+		must(t, lease.Unlock(ctx))
+		lease = <-next
+		time.Sleep(250 * time.Millisecond)
+		unlocked := later(func() error { return lease.Unlock(ctx) })
+		<-sent
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("who leaves: %v", err)
+		}
+		close(answer)
+		if err := <-unlocked; err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Errorf("the second: %v", err)
+			}
+		case <-time.After(2 * DefaultWatchdogTimeout):
+			t.Error("the second sleeps for ever")
+		}
+	})
+}
