@@ -85,6 +85,26 @@ var portTests = []test{
 		e.atMost("it was not granted to another until %v after a lease of 300ms began", time.Since(taken), 5*time.Second)
 		e.errorIf(a.release("n", "a:1", 0), "an owner whose lease ran out released the lock")
 	}},
+	{"Port_ALeaseThatIsOverIsOverForItsOwnerToo", func(e *env) {
+		s := e.bare()
+		const lease = 200 * time.Millisecond
+		for _, name := range []string{"kept", "released", "reentered", "renewed", "asked", "forced", "taken"} {
+			s.take(name, "a:1", lease)
+		}
+		time.Sleep(2 * lease)
+		e.errorIf(s.release("kept", "a:1", 1), "Release with Keep 1: held")
+		e.errorIf(s.release("released", "a:1", 0), "Release: held")
+		e.errorIf(s.reenter("reentered", "a:1", 2, long), "SetHolds: held")
+		e.errorIf(s.renew("renewed", "a:1", long), "Renew: held")
+		e.errorIf(s.renew("asked", "a:1", 0), "Renew with lease 0: held")
+		was, err := s.ForceRelease(background, topic("forced"))
+		e.errorIf(was || err != nil, "ForceRelease: %v, %v", was, err)
+		for _, name := range []string{"kept", "released", "reentered", "renewed", "asked", "forced"} {
+			equal(e, name+": the record is %+v", s.record(name), (backend.Record{}))
+		}
+		s.take("taken", "a:1", long)
+		s.remains("taken", long/2, long)
+	}},
 	{"Port_ReenterSetsTheCountAndTheLongerTime", func(e *env) {
 		s := e.bare()
 		s.take("n", "a:1", 30*time.Second)
@@ -101,7 +121,7 @@ var portTests = []test{
 			e.fatalIf(!s.reenter("n", "a:1", step.holds, step.lease), "the owner does not hold it")
 			rec := s.record("n")
 			e.errorIf(rec.Holds != step.holds || rec.Remaining < step.min || rec.Remaining > step.max,
-				"after Reenter(%d, %v) the record is %+v, want between %v and %v", step.holds, step.lease, rec, step.min, step.max)
+				"after SetHolds(%d, %v) the record is %+v, want between %v and %v", step.holds, step.lease, rec, step.min, step.max)
 		}
 	}},
 	{"Port_ReenterWithoutAHoldChangesNothing", func(e *env) {
@@ -199,6 +219,34 @@ var portTests = []test{
 		}
 		s.Renew(background, nil, nil)
 	}},
+	{"Port_BatchesInOppositeOrdersDoNotBlockEachOther", func(e *env) {
+		const n, rounds = 300, 20
+		there := make([]anykind.RenewRequest, n)
+		back := make([]anykind.RenewRequest, n)
+		s := e.bare()
+		for i := range there {
+			there[i] = anykind.RenewRequest{Name: fmt.Sprintf("n%d", i), Owner: "a:1", Lease: long}
+			back[n-1-i] = there[i]
+			s.take(there[i].Name, "a:1", long)
+		}
+		var wg sync.WaitGroup
+		for _, in := range [][]anykind.RenewRequest{there, back} {
+			s := e.bare()
+			wg.Go(func() {
+				out := make([]backend.RenewResult, n)
+				for range rounds {
+					s.Renew(background, in, out)
+					for i, r := range out {
+						if !r.Held || r.Err != nil {
+							e.Errorf("Renew of %s: %+v, want held; lock the records of a batch in one order", in[i].Name, r)
+							return
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}},
 	{"Port_InspectReadsTheRecord", func(e *env) {
 		s := e.bare()
 		equal(e, "without a record: %+v", s.record("n"), (backend.Record{}))
@@ -257,7 +305,7 @@ var portTests = []test{
 			"Acquire fenced": func() error {
 				return second(s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Fenced: true}))
 			},
-			"Reenter": func() error {
+			"SetHolds": func() error {
 				return second(s.SetHolds(ctx, anykind.HoldsRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
 			},
 			"Release":      func() error { return second(s.Release(ctx, anykind.ReleaseRequest{Name: "n", Owner: "a:1"})) },
@@ -317,7 +365,7 @@ var portTests = []test{
 			a.watch(h, "n")
 		}
 		a.Unsubscribe(topic("n"))
-		// Watching anew after Unwatch works, in quick succession too.
+		// Subscribing anew after Unsubscribe works, in quick succession too.
 		for range 50 {
 			a.Subscribe(topic("n"))
 			a.Unsubscribe(topic("n"))
@@ -336,7 +384,7 @@ var portTests = []test{
 		b.release("last", "b:1", 0)
 		e.until("the last release is told", func() bool { return h.count("released last") > 0 })
 		n := h.count("released n")
-		e.errorIf(n != before, "told %d times after Unwatch", n-before)
+		e.errorIf(n != before, "told %d times after Unsubscribe", n-before)
 	}},
 	{"Port_AThousandTopicsAreWatchedAtOnce", func(e *env) {
 		a, h := e.session()
