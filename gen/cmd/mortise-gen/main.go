@@ -23,9 +23,13 @@
 // writes the type adapter of a built-in profile: what the client does beside sending scripts.
 //
 // All take -package NAME, which under go generate is the package that the
-// directive stands in. An adapter of your own says:
+// directive stands in. In another module, first make the generator a tool of that module:
 //
-//	//go:generate go run github.com/mortise-go/mortise/gen/cmd/mortise-gen commands -profile myclient.tmpl
+//	go mod edit -tool github.com/mortise-go/mortise/gen/cmd/mortise-gen && go mod tidy
+//
+// Its adapter then says:
+//
+//	//go:generate go tool mortise-gen commands -profile myclient.tmpl
 //
 // Nothing is written if anything is wrong. Errors name file, line and remedy:
 //
@@ -41,6 +45,7 @@ import (
 	"go/format"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/mortise-go/mortise/gen/internal/commands"
 	"github.com/mortise-go/mortise/gen/internal/constants"
@@ -109,8 +114,12 @@ func run(args []string) error {
 		profile := flags.String("profile", "", "a built-in profile's name")
 		_ = flags.Parse(args[1:])
 		src, known := profiles.Adapter(*profile, packageName(*pkg, *out))
-		if !known || flags.NArg() > 0 {
+		if *profile == "" || flags.NArg() > 0 {
 			return errUsage
+		}
+		if !known {
+			return fmt.Errorf("adapter: %s is none of the built-in profiles %s; write the adapter of another client "+
+				"by hand, as docs/new-backend.md says", *profile, strings.Join(profiles.Names, ", "))
 		}
 		src, err := format.Source(src)
 		if err != nil {
