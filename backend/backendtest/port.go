@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -460,6 +461,40 @@ var portTests = []test{
 			r, err := s.Acquire(background, anykind.AcquireRequest{Name: "m", Owner: "a:2", Lease: long})
 			return err == nil && r.Granted
 		})
+	}},
+	{"Port_WhatAFaultSaysHasNotRunHasNot", func(e *env) {
+		const callers, cuts = 8, 40
+		var over atomic.Bool
+		var wg sync.WaitGroup
+		notRun := make([][]string, callers)
+		for c := range callers {
+			s := e.bare()
+			wg.Go(func() {
+				for i := 0; i < 10000 && !over.Load(); i++ {
+					name := fmt.Sprintf("n%d-%d", c, i)
+					_, err := s.Acquire(background, anykind.AcquireRequest{Name: name, Owner: "a:1", Lease: long})
+					if err != nil && !backend.FaultOf(err).MayHaveRun {
+						notRun[c] = append(notRun[c], name)
+					}
+				}
+			})
+		}
+		for range cuts {
+			time.Sleep(25 * time.Millisecond) // as long as new connections may take
+			e.store.Cut()
+		}
+		over.Store(true)
+		wg.Wait()
+		s := e.bare()
+		for _, name := range slices.Concat(notRun...) {
+			rec := backend.Record{}
+			e.until("the store answers again", func() (answers bool) {
+				var err error
+				rec, err = s.Inspect(background, topic(name))
+				return err == nil
+			})
+			e.errorIf(rec.Held, "Acquire of %s failed with MayHaveRun false, and the record is %+v", name, rec)
+		}
 	}},
 	{"Port_AfterAFlushTheSameSessionGoesOn", func(e *env) {
 		s := e.bare()
