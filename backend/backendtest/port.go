@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,6 +86,26 @@ var portTests = []test{
 		e.atMost("it was not granted to another until %v after a lease of 300ms began", time.Since(taken), 5*time.Second)
 		e.errorIf(a.release("n", "a:1", 0), "an owner whose lease ran out released the lock")
 	}},
+	{"Port_ALeaseThatIsOverIsOverForItsOwnerToo", func(e *env) {
+		s := e.bare()
+		const lease = 200 * time.Millisecond
+		for _, name := range []string{"kept", "released", "reentered", "renewed", "asked", "forced", "taken"} {
+			s.take(name, "a:1", lease)
+		}
+		time.Sleep(2 * lease)
+		e.errorIf(s.release("kept", "a:1", 1), "Release with Keep 1: held")
+		e.errorIf(s.release("released", "a:1", 0), "Release: held")
+		e.errorIf(s.reenter("reentered", "a:1", 2, long), "SetHolds: held")
+		e.errorIf(s.renew("renewed", "a:1", long), "Renew: held")
+		e.errorIf(s.renew("asked", "a:1", 0), "Renew with lease 0: held")
+		was, err := s.ForceRelease(background, topic("forced"))
+		e.errorIf(was || err != nil, "ForceRelease: %v, %v", was, err)
+		for _, name := range []string{"kept", "released", "reentered", "renewed", "asked", "forced"} {
+			equal(e, name+": the record is %+v", s.record(name), (backend.Record{}))
+		}
+		s.take("taken", "a:1", long)
+		s.remains("taken", long/2, long)
+	}},
 	{"Port_ReenterSetsTheCountAndTheLongerTime", func(e *env) {
 		s := e.bare()
 		s.take("n", "a:1", 30*time.Second)
@@ -101,7 +122,7 @@ var portTests = []test{
 			e.fatalIf(!s.reenter("n", "a:1", step.holds, step.lease), "the owner does not hold it")
 			rec := s.record("n")
 			e.errorIf(rec.Holds != step.holds || rec.Remaining < step.min || rec.Remaining > step.max,
-				"after Reenter(%d, %v) the record is %+v, want between %v and %v", step.holds, step.lease, rec, step.min, step.max)
+				"after SetHolds(%d, %v) the record is %+v, want between %v and %v", step.holds, step.lease, rec, step.min, step.max)
 		}
 	}},
 	{"Port_ReenterWithoutAHoldChangesNothing", func(e *env) {
@@ -199,6 +220,34 @@ var portTests = []test{
 		}
 		s.Renew(background, nil, nil)
 	}},
+	{"Port_BatchesInOppositeOrdersDoNotBlockEachOther", func(e *env) {
+		const n, rounds = 300, 20
+		there := make([]anykind.RenewRequest, n)
+		back := make([]anykind.RenewRequest, n)
+		s := e.bare()
+		for i := range there {
+			there[i] = anykind.RenewRequest{Name: fmt.Sprintf("n%d", i), Owner: "a:1", Lease: long}
+			back[n-1-i] = there[i]
+			s.take(there[i].Name, "a:1", long)
+		}
+		var wg sync.WaitGroup
+		for _, in := range [][]anykind.RenewRequest{there, back} {
+			s := e.bare()
+			wg.Go(func() {
+				out := make([]backend.RenewResult, n)
+				for range rounds {
+					s.Renew(background, in, out)
+					for i, r := range out {
+						if !r.Held || r.Err != nil {
+							e.Errorf("Renew of %s: %+v, want held; lock the records of a batch in one order", in[i].Name, r)
+							return
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}},
 	{"Port_InspectReadsTheRecord", func(e *env) {
 		s := e.bare()
 		equal(e, "without a record: %+v", s.record("n"), (backend.Record{}))
@@ -257,7 +306,7 @@ var portTests = []test{
 			"Acquire fenced": func() error {
 				return second(s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Fenced: true}))
 			},
-			"Reenter": func() error {
+			"SetHolds": func() error {
 				return second(s.SetHolds(ctx, anykind.HoldsRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
 			},
 			"Release":      func() error { return second(s.Release(ctx, anykind.ReleaseRequest{Name: "n", Owner: "a:1"})) },
@@ -317,7 +366,7 @@ var portTests = []test{
 			a.watch(h, "n")
 		}
 		a.Unsubscribe(topic("n"))
-		// Watching anew after Unwatch works, in quick succession too.
+		// Subscribing anew after Unsubscribe works, in quick succession too.
 		for range 50 {
 			a.Subscribe(topic("n"))
 			a.Unsubscribe(topic("n"))
@@ -336,7 +385,7 @@ var portTests = []test{
 		b.release("last", "b:1", 0)
 		e.until("the last release is told", func() bool { return h.count("released last") > 0 })
 		n := h.count("released n")
-		e.errorIf(n != before, "told %d times after Unwatch", n-before)
+		e.errorIf(n != before, "told %d times after Unsubscribe", n-before)
 	}},
 	{"Port_AThousandTopicsAreWatchedAtOnce", func(e *env) {
 		a, h := e.session()
@@ -412,6 +461,40 @@ var portTests = []test{
 			r, err := s.Acquire(background, anykind.AcquireRequest{Name: "m", Owner: "a:2", Lease: long})
 			return err == nil && r.Granted
 		})
+	}},
+	{"Port_WhatAFaultSaysHasNotRunHasNot", func(e *env) {
+		const callers, cuts = 8, 40
+		var over atomic.Bool
+		var wg sync.WaitGroup
+		notRun := make([][]string, callers)
+		for c := range callers {
+			s := e.bare()
+			wg.Go(func() {
+				for i := 0; i < 10000 && !over.Load(); i++ {
+					name := fmt.Sprintf("n%d-%d", c, i)
+					_, err := s.Acquire(background, anykind.AcquireRequest{Name: name, Owner: "a:1", Lease: long})
+					if err != nil && !backend.FaultOf(err).MayHaveRun {
+						notRun[c] = append(notRun[c], name)
+					}
+				}
+			})
+		}
+		for range cuts {
+			time.Sleep(25 * time.Millisecond) // as long as new connections may take
+			e.store.Cut()
+		}
+		over.Store(true)
+		wg.Wait()
+		s := e.bare()
+		for _, name := range slices.Concat(notRun...) {
+			rec := backend.Record{}
+			e.until("the store answers again", func() (answers bool) {
+				var err error
+				rec, err = s.Inspect(background, topic(name))
+				return err == nil
+			})
+			e.errorIf(rec.Held, "Acquire of %s failed with MayHaveRun false, and the record is %+v", name, rec)
+		}
 	}},
 	{"Port_AfterAFlushTheSameSessionGoesOn", func(e *env) {
 		s := e.bare()

@@ -55,6 +55,5 @@ func (p Probe) OnTimers(f func()) {
 	e.renewer.timers.Put(new(timerq.Timer), e.Now().Mono, run)
 }
 
-
 // Closing is closed when Shutdown begins.
 func (p Probe) Closing() <-chan struct{} { return p.engine.calls.closing }

@@ -81,11 +81,19 @@ func TestNothingIsWrittenWhenAnythingIsWrong(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"mocks"}, {"adapter"}, {"adapter", "-profile", "radix"}, {"commands"},
+	for _, args := range [][]string{nil, {"mocks"}, {"adapter"}, {"commands"},
 		{"commands", "-profile", "goredis", "more"}} {
 		if err := run(args); err != errUsage {
 			t.Errorf("%v: got %v", args, err)
 		}
+	}
+}
+
+func TestTheAdapterOfAnotherClientIsWrittenByHand(t *testing.T) {
+	want := "adapter: radix.tmpl is none of the built-in profiles goredis, rueidis, valkey; write the adapter of another " +
+		"client by hand, as docs/new-backend.md says"
+	if err := run([]string{"adapter", "-profile", "radix.tmpl"}); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

@@ -28,9 +28,13 @@
 // writes the type adapter of a built-in profile: what the client does beside sending scripts.
 //
 // All take -package NAME, which under go generate is the package that the
-// directive stands in. An adapter of your own says:
+// directive stands in. In another module, first make the generator a tool of that module:
 //
-//	//go:generate go run github.com/mortise-go/mortise/gen/cmd/mortise-gen commands -profile myclient.tmpl
+//	go mod edit -tool github.com/mortise-go/mortise/gen/cmd/mortise-gen && go mod tidy
+//
+// Its adapter then says:
+//
+//	//go:generate go tool mortise-gen commands -profile myclient.tmpl
 //
 // Nothing is written if anything is wrong. Errors name file, line and remedy:
 //
@@ -47,7 +51,7 @@ import (
 	"go/format"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"github.com/mortise-go/mortise/gen/internal/commands"
 	"github.com/mortise-go/mortise/gen/internal/constants"
@@ -94,8 +98,12 @@ func run(args []string) error {
 		src, err = renderScripts(constants.Structs, *pkg, cmp.Or(flags.Arg(0), "."))
 	case what == "commands" && flags.NArg() == 0 && *profile != "":
 		src, err = renderCommands(*pkg, *profile, *iface, *scripts)
-	case what == "adapter" && flags.NArg() == 0 && slices.Contains(profiles.Names, *profile):
-		adapter, _ := profiles.Adapter(*profile, *pkg)
+	case what == "adapter" && flags.NArg() == 0 && *profile != "":
+		adapter, known := profiles.Adapter(*profile, *pkg)
+		if !known {
+			return fmt.Errorf("adapter: %s is none of the built-in profiles %s; write the adapter of another client "+
+				"by hand, as docs/new-backend.md says", *profile, strings.Join(profiles.Names, ", "))
+		}
 		src, err = format.Source(adapter)
 	default:
 		return errUsage

@@ -62,7 +62,7 @@ func parseProfile(file, src string) (*Profile, error) {
 		"decode": func(reply, expr string) (string, error) { return p.block("decode-"+reply, expr) },
 	})
 	if _, err := p.tmpl.Parse(src); err != nil {
-		return nil, err
+		return nil, explained(err)
 	}
 	var mistakes mistake.List
 	for _, name := range blocks {
@@ -75,6 +75,12 @@ func parseProfile(file, src string) (*Profile, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// explained is an error of package text/template, which names the profile's file and line, with the remedy.
+func explained(err error) error {
+	return fmt.Errorf("%s; docs/generation.md lists the functions, and what each block sees",
+		strings.TrimPrefix(err.Error(), "template: "))
 }
 
 // block executes one block, without the blank lines around it.
@@ -139,7 +145,7 @@ func Render(pkg string, in *Interface, p *Profile) ([]byte, error) {
 	for i, block := range []string{"imports", "receiver", "commands"} {
 		var err error
 		if parts[i], err = p.block(block, in); err != nil {
-			return nil, err
+			return nil, explained(err)
 		}
 	}
 	var b bytes.Buffer
@@ -153,7 +159,7 @@ func Render(pkg string, in *Interface, p *Profile) ([]byte, error) {
 		script := in.ScriptsPackage + "." + constants.GoName(m.Script.Name)
 		body, err := p.block(block, Call{m, script + "SHA", script + "Source"})
 		if err != nil {
-			return nil, err
+			return nil, explained(err)
 		}
 		if !m.Batch && !strings.Contains(body, "\n\t}") {
 			body = fill(body)

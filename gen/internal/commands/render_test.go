@@ -100,3 +100,28 @@ func TestAProfileThatWritesNoGoIsNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAProfileThatAsksForWhatABlockDoesNotSeeIsTold(t *testing.T) {
+	in, err := Load(goldenPath+"/proto.Commands", goldenPath+"/scripts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := ""
+	for _, name := range blocks {
+		src += `{{define "` + name + `"}}{{end}}`
+	}
+	p, err := parseProfile("mine.tmpl", src+"\n"+`{{define "call"}}{{.Package}}{{end}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const remedy = "; docs/generation.md lists the functions, and what each block sees"
+	_, err = Render("adapter", in, p)
+	if want := `mine.tmpl:2:19: executing "call" at <.Package>: can't evaluate field Package in type commands.Call` +
+		remedy; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	_, err = parseProfile("mine.tmpl", "{{define")
+	if err == nil || !strings.HasPrefix(err.Error(), "mine.tmpl:1: ") || !strings.HasSuffix(err.Error(), remedy) {
+		t.Errorf("got %v, want file, line and remedy", err)
+	}
+}
