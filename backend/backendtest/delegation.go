@@ -369,7 +369,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.unlock(e.lock(b, background, "n", mortise.WithWait(patience)))
 	}},
 	{"Rule05_NothingRenewsAfterACalleeHasLeft", func(e *env) {
-		a, b := e.client(), e.client(mortise.WithWatchdogTimeout(time.Second))
+		a, b := e.client(), e.client(mortise.WithWatchdogTimeout(3*time.Second))
 		outer := e.lock(a, background, "n", mortise.WithLease(8*time.Second))
 		for range 5 {
 			e.unlock(e.lock(b, e.called(b, outer), "n"))
