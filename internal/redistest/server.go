@@ -49,16 +49,26 @@ type Server struct {
 	config   []string
 	user     string
 	password string
+	started  bool // once, so a sentinel has a file of its own
+	role
+	secured
+	socket  string
+	process *process
+}
+
+// role is what a server is beside a master of its own.
+type role struct {
 	cluster  bool // of one node
 	member   bool // of a Cluster
 	sentinel bool
-	started  bool // once, so a sentinel has a file of its own
-	tls      *TLS
-	tlsPort  int
-	noTLS    bool   // it was built without TLS
-	front    *Relay // ends TLS for such a server; nil otherwise
-	socket   string
-	process  *process
+}
+
+// secured is a server's TLS.
+type secured struct {
+	tls     *TLS
+	tlsPort int
+	noTLS   bool   // it was built without TLS
+	front   *Relay // ends TLS for such a server; nil otherwise
 }
 
 // Option changes how a server is started.

@@ -17,11 +17,8 @@ import (
 
 // outcome is one run of a workload by one contender.
 type outcome struct {
-	rate       float64 // ops, or handoffs, per second
-	p50        float64 // µs
-	p99        float64
-	max        float64
-	mean       float64
+	rate float64 // ops, or handoffs, per second
+	waits
 	jain       float64
 	held       float64 // µs
 	cpu        float64 // µs of the clients' for each op
@@ -35,6 +32,9 @@ type outcome struct {
 	switches   float64 // of the clients' threads, for each op
 	parts      [parts]float64
 }
+
+// waits are µs from a call to its lock.
+type waits struct{ p50, p99, max, mean float64 }
 
 // watch is what a run is for beside its times, which it costs.
 type watch int

@@ -81,7 +81,7 @@ func TestThePageTellsEveryWorkloadAndContender(t *testing.T) {
 		for k, c := range contenders() {
 			if w.plays(c) {
 				one.names = append(one.names, c.name)
-				one.median[c.name] = outcome{rate: float64(1000*i + k + 1), commands: 2, p50: 1, p99: 2, mean: 1}
+				one.median[c.name] = outcome{rate: float64(1000*i + k + 1), commands: 2, waits: waits{p50: 1, p99: 2, mean: 1}}
 				one.spent[c.name] = spent{cpu: float64(2_000_000 + 1000*i + k)}
 			}
 		}

@@ -26,8 +26,13 @@ func TestTheVerdictOnALedger(t *testing.T) {
 	// h is a visit of process p that waited since the beginning, was in from first to last, and left.
 	h := func(p, first, last int64) visit {
 		index++
-		return visit{Index: index, Family: index + 1, Process: p, Begun: ms, Got: first * ms, First: first * ms,
-			Last: last * ms, Leaving: last * ms, Freed: (last + 1) * ms, End: harness.Released, Room: 1, Takes: 1}
+		m := harness.Moments{
+			Begun: ms, Got: first * ms, First: first * ms, Last: last * ms, Leaving: last * ms, Freed: (last + 1) * ms,
+		}
+		return visit{Index: index, Family: index + 1, Process: p, Moments: m, End: harness.Released, Room: 1, Takes: 1}
+	}
+	failed := func(begun, freed int64) visit {
+		return visit{Index: 900, Moments: harness.Moments{Begun: begun * ms, Freed: freed * ms}, End: harness.Failed}
 	}
 	with := func(v visit, f func(*visit)) visit { f(&v); return v }
 	token := func(v visit, n int64) visit { v.Token = n; return v }
@@ -84,7 +89,7 @@ func TestTheVerdictOnALedger(t *testing.T) {
 		{what: "a fault is no excuse for so long", faults: []fault{at(harness.AllHolds, 30, 2500)}, silences: 1,
 			visits: []visit{h(1, 10, 20), h(2, 4600, 4610)}},
 		{what: "a Lock that failed may have it for a lease",
-			visits: []visit{h(1, 10, 20), {Index: 900, Begun: 5 * ms, Freed: 1500 * ms, End: harness.Failed}, h(2, 4400, 4410)}},
+			visits: []visit{h(1, 10, 20), failed(5, 1500), h(2, 4400, 4410)}},
 		{what: "tokens that rise", visits: []visit{token(h(1, 10, 20), 5), h(2, 30, 40), token(h(2, 50, 60), 6)}},
 		{what: "a token twice", regressions: 1, illegal: true,
 			visits: []visit{token(h(1, 10, 20), 5), h(2, 30, 40), token(h(2, 50, 60), 5)}},
@@ -231,7 +236,10 @@ func TestUndisturbedTime(t *testing.T) {
 }
 
 func TestTheLongestLull(t *testing.T) {
-	visits := []visit{{First: 100}, {First: 20}, {First: 10}, {First: 400}, {}}
+	var visits []visit
+	for _, first := range []int64{100, 20, 10, 400, 0} {
+		visits = append(visits, visit{Moments: harness.Moments{First: first}})
+	}
 	faults := []fault{{From: 110, To: 380}}
 	took, over := lull(visits, faults)
 	harness.ErrorIf(t, took != 80 || over != 100, "%d, over at %d", took, over)

@@ -60,18 +60,23 @@ var build = sync.OnceValue(func() error {
 
 // request and reply are Driver.java's Request and Reply. Times are in ms.
 type request struct {
-	ID       int64    `json:"id"`
-	Op       string   `json:"op"`
-	Client   string   `json:"client,omitempty"`
-	Thread   string   `json:"thread"`
-	Kind     string   `json:"kind,omitempty"`
-	Name     string   `json:"name,omitempty"`
-	Lease    int64    `json:"lease,omitempty"`
-	Wait     int64    `json:"wait,omitempty"`
-	Of       int64    `json:"of,omitempty"`
-	Count    int      `json:"count,omitempty"`
-	Permit   string   `json:"permit,omitempty"`
-	Parts    []part   `json:"parts,omitempty"`
+	ID     int64  `json:"id"`
+	Op     string `json:"op"`
+	Client string `json:"client,omitempty"`
+	Thread string `json:"thread"`
+	Kind   string `json:"kind,omitempty"`
+	Name   string `json:"name,omitempty"`
+	Lease  int64  `json:"lease,omitempty"`
+	Wait   int64  `json:"wait,omitempty"`
+	Of     int64  `json:"of,omitempty"`
+	Count  int    `json:"count,omitempty"`
+	Permit string `json:"permit,omitempty"`
+	Parts  []part `json:"parts,omitempty"`
+	Site
+}
+
+// Site is the servers that a Java client is opened on, and how. It is exported for encoding/json.
+type Site struct {
 	Nodes    []string `json:"nodes,omitempty"`
 	Cluster  bool     `json:"cluster,omitempty"`
 	Sharded  bool     `json:"sharded,omitempty"`
@@ -249,8 +254,8 @@ type redisson struct {
 func (j *java) open(t *testing.T, s *site, name string, watchdog time.Duration) *redisson {
 	t.Helper()
 	c := &redisson{java: j, name: t.Name() + "/" + name}
-	r := request{Op: "open", Client: c.name, Thread: c.name, Cluster: s.cluster(), Sharded: s.sharded,
-		Watchdog: watchdog.Milliseconds()}
+	r := request{Op: "open", Client: c.name, Thread: c.name,
+		Site: Site{Cluster: s.cluster(), Sharded: s.sharded, Watchdog: watchdog.Milliseconds()}}
 	for _, server := range s.servers {
 		r.Nodes = append(r.Nodes, "redis://"+server.Addr())
 	}

@@ -86,13 +86,7 @@ type Ledger struct {
 
 // Entry is one visit to a lock, as its worker writes it down: Lock, the time inside, Unlock.
 type Entry struct {
-	Name    atomic.Int64
-	Process atomic.Int64
-	Who     atomic.Int64 // the goroutine's number in its process
-	Shape   atomic.Int64
-	Room    atomic.Int64 // how much room there is in the lock: see [Shape]
-	Takes   atomic.Int64 // how much of it this visit takes
-	Under   atomic.Int64 // 1 + the index of the writer's visit that this one was entered under
+	Described
 	Begun   atomic.Int64 // Lock was called
 	Got     atomic.Int64 // it returned
 	Token   atomic.Int64
@@ -161,15 +155,29 @@ func (s Shape) Fenced() bool { return s == Plain || s == Fair }
 
 // Visit is what an entry says at one time.
 type Visit struct {
-	Index, Name, Process, Who            int64
-	Begun, Got, Token, First, Last, Told int64
-	Renewed, Wrote                       int64
-	Refused, Stale, Leaving, Freed, End  int64
-
+	Index, Name, Process, Who, Token int64
+	Moments
+	Wrote, End  int64
 	Family      int64 // what a visit shares with those that were entered under it: 1 + an index
 	Shape       Shape
 	Room, Takes int
 	Lost        bool
+}
+
+// Moments are when things happened, in an [Entry]'s words; 0: they did not.
+type Moments struct {
+	Begun, Got, First, Last, Told, Renewed, Refused, Stale, Leaving, Freed int64
+}
+
+// Described is what a visit is to be: written down before it begins.
+type Described struct {
+	Name    atomic.Int64
+	Process atomic.Int64
+	Who     atomic.Int64 // the goroutine's number in its process
+	Shape   atomic.Int64
+	Room    atomic.Int64 // how much room there is in the lock: see [Shape]
+	Takes   atomic.Int64 // how much of it this visit takes
+	Under   atomic.Int64 // 1 + the index of the writer's visit that this one was entered under
 }
 
 // Describe writes down, before a visit begins, what it is to.
@@ -234,12 +242,14 @@ func (e *Entry) Left() bool { return e.End.Load() != Open }
 func (e *Entry) Read(index int64) Visit {
 	v := Visit{
 		End:   e.End.Load(), // first: what it says is written down before it
-		Index: index, Name: e.Name.Load(), Process: e.Process.Load(), Who: e.Who.Load(),
-		Begun: e.Begun.Load(), Got: e.Got.Load(), Token: e.Token.Load(), First: e.First.Load(),
-		Last: e.Last.Load(), Told: e.Told.Load(), Renewed: e.Renewed.Load(), Wrote: e.Wrote.Load(),
-		Refused: e.Refused.Load(), Stale: e.Stale.Load(), Leaving: e.Leaving.Load(), Freed: e.Freed.Load(),
-		Family: e.Under.Load(), Shape: Shape(e.Shape.Load()), Room: int(e.Room.Load()), Takes: int(e.Takes.Load()),
-		Lost: e.Lost.Load() != 0,
+		Index: index, Name: e.Name.Load(), Process: e.Process.Load(), Who: e.Who.Load(), Token: e.Token.Load(),
+		Moments: Moments{
+			Begun: e.Begun.Load(), Got: e.Got.Load(), First: e.First.Load(), Last: e.Last.Load(), Told: e.Told.Load(),
+			Renewed: e.Renewed.Load(), Refused: e.Refused.Load(), Stale: e.Stale.Load(),
+			Leaving: e.Leaving.Load(), Freed: e.Freed.Load(),
+		},
+		Wrote: e.Wrote.Load(), Family: e.Under.Load(), Lost: e.Lost.Load() != 0,
+		Shape: Shape(e.Shape.Load()), Room: int(e.Room.Load()), Takes: int(e.Takes.Load()),
 	}
 	if v.Family == 0 {
 		v.Family = index + 1

@@ -90,16 +90,25 @@ type Verdict struct {
 	Stale        int         // writes that the fenced store refused
 	Together     int         // the most that were inside at once
 	Latest       Visit       // the last that came in
-	Longest      Heal        // of Heals
-	Heals        []int64     // for each name that was waited for over the end of a partition: until a visit was inside
+	Healing
+	Findings
 
+	free int64 // since when the lock of the last name is to be had
+}
+
+// Healing is how fast names recovered that were waited for over the end of a partition.
+type Healing struct {
+	Longest Heal    // of Heals
+	Heals   []int64 // until a visit was inside
+}
+
+// Findings are what must not be, and how far porcupine looked.
+type Findings struct {
 	Violations  []string
 	Regressions []string // of tokens
 	Silences    []string // the lock was free and waited for, and no visit came
 	Checked     int      // histories that porcupine has checked
 	Events      int      // operations in them
-
-	free int64 // since when the lock of the last name is to be had
 }
 
 // Add adds another run's.
