@@ -199,7 +199,8 @@ func TestASilentConnectionIsPingedAndGivenUp(t *testing.T) {
 
 func TestASubscribeWithoutAnswerIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{mute: true}
+		a := &fakeAdapter{}
+		a.mute = true
 		s, r := open(t, a)
 		s.Subscribe(topic("n"))
 		time.Sleep(pubsub.Patience)
@@ -216,7 +217,8 @@ func TestASubscribeWithoutAnswerIsGivenUp(t *testing.T) {
 // UNSUBSCRIBE went out in between.
 func TestALateConfirmationIsNotTakenForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{mute: true}
+		a := &fakeAdapter{}
+		a.mute = true
 		s, r := open(t, a)
 		s.Subscribe(topic("n"))
 		synctest.Wait()

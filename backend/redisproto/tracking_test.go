@@ -79,15 +79,11 @@ func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plain, tracking int
 		left := int64(0)
-		other := &fakeAdapter{int: 1, acquire: func(context.Context, AcquireArgs) (int64,
-			error) {
-			plain++
-			return left, nil
-		}}
-		a := &fakeAdapter{
-			features: Features{Tracking: true, Leaves: true}, untracked: other, ints: []int64{0, 7},
-			acquire: func(context.Context, AcquireArgs) (int64, error) { tracking++; return left, nil },
-		}
+		var other fakeAdapter
+		a := &fakeAdapter{features: Features{Tracking: true, Leaves: true}, untracked: &other}
+		a.ints, other.int = []int64{0, 7}, 1
+		a.acquire = func(context.Context, AcquireArgs) (int64, error) { tracking++; return left, nil }
+		other.acquire = func(context.Context, AcquireArgs) (int64, error) { plain++; return left, nil }
 		s, _ := open(t, a)
 		defer s.Close()
 		check := func(what string, r backend.AcquireRequest, want backend.AcquireReply, onPlain, onTracking int) {
@@ -260,15 +256,10 @@ func TestWhileTheOtherConnectionFailsAllGoesOverTheOne(t *testing.T) {
 		away, broken := errors.New("no connection"), errors.New("broken")
 		var fails error
 		used := ""
-		other := &fakeAdapter{acquire: func(context.Context, AcquireArgs) (int64, error) {
-			used += "other "
-			return 0,
-				fails
-		}}
-		a := &fakeAdapter{
-			features: Features{Tracking: true, Leaves: true}, untracked: other, unsent: away,
-			acquire: func(context.Context, AcquireArgs) (int64, error) { used += "one "; return 0, nil },
-		}
+		var other fakeAdapter
+		a := &fakeAdapter{features: Features{Tracking: true, Leaves: true}, untracked: &other, unsent: away}
+		a.acquire = func(context.Context, AcquireArgs) (int64, error) { used += "one "; return 0, nil }
+		other.acquire = func(context.Context, AcquireArgs) (int64, error) { used += "other "; return 0, fails }
 		s, _ := open(t, a)
 		defer s.Close()
 		check := func(what string, wantErr error, want string) {
