@@ -14,6 +14,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -47,9 +48,7 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			rdb := client(s, config)
 			defer rdb.Close()
 			locks, err := mortise.New(redisgo.New(rdb))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			defer func() {
 				now, cancel := context.WithCancel(context.Background())
 				cancel() // what is still held expires
@@ -59,9 +58,7 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			var held []*mortise.Lease
 			for i := range 12 {
 				lease, err := locks.Lock(ctx, fmt.Sprint("held", i))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				held = append(held, lease)
 			}
 
@@ -115,7 +112,5 @@ func fillPool(t *testing.T, rdb redis.UniversalClient) {
 	} else {
 		err = open(t.Context(), rdb.(*redis.Client))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -34,9 +35,7 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer rdb.Close()
 	s, err := redisgo.New(rdb).Open(nobody{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer s.Close()
 	x := anykind.Store{Store: s}
 	written := func() (offset int64) {
@@ -68,12 +67,8 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 		for n := range 3 {
 			before := written()
 			reply, err := x.Acquire(t.Context(), r)
-			if err != nil || !reply.Granted {
-				t.Fatalf("%s, %d: %+v, %v", what, n, reply, err)
-			}
-			if written() == before {
-				t.Errorf("%s, %d: nothing was written", what, n)
-			}
+			check.FatalIf(t, err != nil || !reply.Granted, "%s, %d: %+v, %v", what, n, reply, err)
+			check.ErrorIf(t, written() == before, "%s, %d: nothing was written", what, n)
 		}
 	}
 }
@@ -86,19 +81,13 @@ func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer rdb.Close()
 	locks, err := mortise.New(redisgo.New(unknown{rdb}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer locks.Close()
 	if _, err := locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second)); !errors.Is(err,
 		mortise.ErrInvalid) {
 		t.Errorf("%v, want ErrInvalid", err)
 	}
 	lease, err := locks.Lock(context.Background(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(context.Background()); err != nil {
-		t.Error(err)
-	}
+	check.NoError(t, err)
+	check.Done(t, lease.Unlock(context.Background()))
 }

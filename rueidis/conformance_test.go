@@ -8,6 +8,7 @@ import (
 	redis "github.com/redis/rueidis"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -26,9 +27,7 @@ func TestConformance(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		conformance.Run(t, func(t *testing.T, addr string) backend.Backend {
 			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			t.Cleanup(client.Close)
 			return rueidis.NewWithClient(client)
 		})
@@ -52,9 +51,7 @@ func TestReplicas(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		conformance.RunReplicas(t, func(t *testing.T, addr string) backend.Backend {
 			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			t.Cleanup(client.Close)
 			return rueidis.NewWithClient(client)
 		})

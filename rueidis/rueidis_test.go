@@ -19,6 +19,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/rueidis"
 )
 
@@ -66,9 +67,7 @@ func open(t *testing.T, b backend.Backend) (backend.Store, *ears) {
 	t.Helper()
 	e := &ears{}
 	s, err := b.Open(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, e
 }
@@ -81,18 +80,14 @@ func try(t *testing.T, s backend.Store, name, owner string) backend.AcquireReply
 	t.Helper()
 	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second,
 		Unasked: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return r
 }
 
 func do(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
 	v, err := srv.Do(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return v
 }
 
@@ -101,9 +96,7 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 	proxy := redistest.NewProxy(t, srv.Addr())
 	s, e := open(t, at(proxy.Addr()))
 	holder, _ := open(t, at(srv.Addr()))
-	if !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted {
-		t.Fatal("exclusion")
-	}
+	check.FatalIf(t, !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted, "exclusion")
 	proxy.Reset()
 	for range 1000 {
 		if r := try(t, s, "n", "o"); r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second {
@@ -126,9 +119,7 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 	} {
 		free()
 		e.await(t, "changed n")
-		if !try(t, s, "n", "o").Granted {
-			t.Errorf("refused after %s", what)
-		}
+		check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused after %s", what)
 		// Its own release is not told to it; it has to know by itself.
 		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"}); err != nil || !r.Held {
 			t.Fatal(r, err)
@@ -136,30 +127,22 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 		for len(e.of("changed n")) > 0 {
 			<-e.of("changed n")
 		}
-		if !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted {
-			t.Fatal("exclusion")
-		}
+		check.FatalIf(t, !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted, "exclusion")
 	}
 	do(t, srv, "FLUSHALL")
 	e.await(t, "changed all")
-	if !try(t, s, "n", "o").Granted {
-		t.Error("refused after FLUSHALL")
-	}
+	check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused after FLUSHALL")
 }
 
 func TestTheOwnReleaseIsNotForgotten(t *testing.T) {
 	srv := redistest.Start(t)
 	s, _ := open(t, at(srv.Addr()))
 	for range 200 {
-		if !try(t, s, "n", "a").Granted || try(t, s, "n", "b").Granted {
-			t.Fatal("exclusion")
-		}
+		check.FatalIf(t, !try(t, s, "n", "a").Granted || try(t, s, "n", "b").Granted, "exclusion")
 		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "a"}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
-		if !try(t, s, "n", "b").Granted {
-			t.Fatal("refused after the own release")
-		}
+		check.FatalIf(t, !try(t, s, "n", "b").Granted, "refused after the own release")
 		if r, err := s.ForceRelease(t.Context(), "n"); err != nil || !r {
 			t.Fatal(r, err)
 		}
@@ -176,17 +159,13 @@ func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
 			}
 			out := make([]backend.RenewResult, 1)
 			s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "a"}}, out) // it asks to be asked
-			if !out[0].Held {
-				t.Fatal(out)
-			}
+			check.FatalIf(t, !out[0].Held, "%v", out)
 		},
 		"renewal": func() {
 			try(t, s, "n", "a")
 			out := make([]backend.RenewResult, 1)
 			s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "a", Lease: time.Hour}}, out)
-			if !out[0].Held {
-				t.Fatal(out)
-			}
+			check.FatalIf(t, !out[0].Held, "%v", out)
 		},
 		"re-entry": func() {
 			try(t, s, "n", "a")
@@ -209,9 +188,7 @@ func TestALostConnectionForgetsAll(t *testing.T) {
 	proxy := redistest.NewProxy(t, srv.Addr())
 	s, e := open(t, at(proxy.Addr()))
 	do(t, srv, "HSET", "n", "java:1", "1")
-	if try(t, s, "n", "o").Granted || try(t, s, "n", "o").Granted {
-		t.Fatal("granted")
-	}
+	check.FatalIf(t, try(t, s, "n", "o").Granted || try(t, s, "n", "o").Granted, "granted")
 	proxy.Cut()
 	e.await(t, "changed all")
 	do(t, srv, "DEL", "n") // nobody tells
@@ -221,9 +198,8 @@ func TestALostConnectionForgetsAll(t *testing.T) {
 	for cut := 0; err != nil && backend.FaultOf(err).Temporary && cut < 2; cut++ {
 		r, err = s.Acquire(t.Context(), ask)
 	}
-	if err != nil || !r.Granted {
-		t.Errorf("%+v, %v: refused from what was seen over a connection that is gone", r, err)
-	}
+	check.ErrorIf(t, err != nil || !r.Granted, "%+v, %v: refused from what was seen over a connection that is gone", r,
+		err)
 }
 
 func TestTheUsersOwnOnInvalidationsIsCalledToo(t *testing.T) {
@@ -255,18 +231,14 @@ func TestWithoutTrackingAllElseWorks(t *testing.T) {
 			s, e := open(t, rueidis.New(opt))
 			do(t, srv, "HSET", "n", "java:1", "1")
 			for range 2 {
-				if try(t, s, "n", "o").Granted {
-					t.Fatal("granted")
-				}
+				check.FatalIf(t, try(t, s, "n", "o").Granted, "granted")
 			}
 			s.Subscribe(backend.Topic{Name: "n"})
 			e.await(t, "watching n")
 			do(t, srv, "DEL", "n")
 			do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "0")
 			e.await(t, "released n")
-			if !try(t, s, "n", "o").Granted {
-				t.Error("refused, with nobody to tell that it is free")
-			}
+			check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused, with nobody to tell that it is free")
 		})
 	}
 }
@@ -276,13 +248,10 @@ func TestOpenTwiceAndTheFirstClosed(t *testing.T) {
 	b := at(srv.Addr())
 	one, _ := open(t, b)
 	two, _ := open(t, b)
-	if !try(t, one, "n", "a").Granted || try(t, two, "n", "b").Granted {
-		t.Fatal("exclusion")
-	}
+	check.FatalIf(t, !try(t, one, "n", "a").Granted || try(t, two, "n", "b").Granted, "exclusion")
 	one.Close()
-	if try(t, two, "n", "b").Granted || !try(t, two, "m", "b").Granted {
-		t.Error("the second does not work without the first")
-	}
+	check.ErrorIf(t, try(t, two, "n", "b").Granted || !try(t, two, "m", "b").Granted,
+		"the second does not work without the first")
 }
 
 func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
@@ -299,17 +268,13 @@ func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
 	srv.Restart()
 	proxy := redistest.NewProxy(t, srv.Addr())
 	s, _ = open(t, at(proxy.Addr()))
-	if proxy.Connections() != 0 {
-		t.Error("Open dials")
-	}
+	check.ErrorIf(t, proxy.Connections() != 0, "Open dials")
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
 			_, err := s.Acquire(context.Background(),
 				backend.AcquireRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Second})
-			if err != nil {
-				t.Error(err)
-			}
+			check.Done(t, err)
 		})
 	}
 	wg.Wait()
@@ -345,9 +310,7 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 			r, err := s.Capabilities().Age.AcquireAged(t.Context(), backend.AgedRequest{
 				AcquireRequest: backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second},
 				Age:            backend.Age{Least: time.Minute}})
-			if err != nil || !r.Granted {
-				t.Fatalf("%+v, %v", r, err)
-			}
+			check.FatalIf(t, err != nil || !r.Granted, "%+v, %v", r, err)
 			if _, err := s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i),
 				Owner: "o"}); err != nil {
 				t.Fatal(err)
@@ -361,9 +324,7 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	srv := redistest.Start(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	host, port, _ := net.SplitHostPort(l.Addr().String())
 	yes := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
 	// The same in answer to CLUSTER SHARDS, which rueidis sends to Redis 8 and Valkey 8.
@@ -414,9 +375,7 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 		Lease: time.Second}); !backend.FaultOf(err).Temporary {
 		t.Fatalf("the first build: %v", err)
 	}
-	if !try(t, s, "n", "o").Granted {
-		t.Error("not granted")
-	}
+	check.ErrorIf(t, !try(t, s, "n", "o").Granted, "not granted")
 	s.Subscribe(backend.Topic{Name: "n"})
 	e.await(t, "watching n")
 	if asked.Load() < 3 {
@@ -429,9 +388,7 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	srv := redistest.Start(t)
 	s, e := open(t, at(srv.Addr()))
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Ping(t.Context()))
 	tracked := func() string {
 		info := do(t, srv, "INFO", "stats").(string)
 		_, rest, _ := strings.Cut(info, "tracking_total_keys:")
@@ -442,9 +399,7 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	for i := range 100 {
 		all.Go(func() {
 			name := fmt.Sprint("n", i)
-			if !try(t, s, name, "a").Granted {
-				t.Error("refused")
-			}
+			check.ErrorIf(t, !try(t, s, name, "a").Granted, "refused")
 			if i%2 == 0 {
 				return
 			}

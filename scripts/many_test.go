@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -43,9 +44,7 @@ func (s state) set(t *testing.T, srv *redistest.Server, key string) {
 func call(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
 	reply, err := srv.Do(args...)
-	if err != nil {
-		t.Fatalf("%q: %v", args, err)
-	}
+	check.FatalIf(t, err != nil, "%q: %v", args, err)
 	return reply
 }
 
@@ -135,10 +134,8 @@ func TestManyAreServedAsOneIs(t *testing.T) {
 					one, err := many.one(fmt.Sprint("one", i))
 					got, after := answers[i].(int64), record(t, srv, keys[i])
 					if err != nil {
-						if got != -2 || after != before[i] {
-							t.Errorf("%s, %s: answers %d and leaves %s; %v says acquire or release", many.what,
-								s.name, got, after, err)
-						}
+						check.ErrorIf(t, got != -2 || after != before[i], "%s, %s: answers %d and leaves %s; %v says acquire or release",
+							many.what, s.name, got, after, err)
 						continue
 					}
 					if n := one.(int64); n > 1 && got > 1 && max(n-got, got-n) < 5000 {
@@ -236,9 +233,7 @@ func TestJointIsAsOneAfterAnother(t *testing.T) {
 			} else if w := want.(int64); w > 1 && got > 1 && max(w-got, got-w) < 5000 {
 				want = got // time has passed
 			}
-			if got != want {
-				t.Fatalf("seed %d, %v: %d of them is answered %d, want %v, %v", seed, items, i, got, want, err)
-			}
+			check.FatalIf(t, got != want, "seed %d, %v: %d of them is answered %d, want %v, %v", seed, items, i, got, want, err)
 		}
 		for k := range 4 {
 			if one, other := record(t, a, fmt.Sprint("k", k)), record(t, b, fmt.Sprint("k", k)); one != other {
@@ -254,9 +249,8 @@ func TestOneOfManyGetsALock(t *testing.T) {
 	for range 2 { // free, and held beside a free one
 		got := call(t, srv, jointOf(item{"a", "x", "30000"}, item{"b", "x", "30000"},
 			item{"a", "y", "30000"})...).([]any)
-		if got[0] != int64(0) || got[1] != int64(0) || got[2].(int64) <= 0 {
-			t.Errorf("%v, want the second to be refused a", got)
-		}
+		check.ErrorIf(t, got[0] != int64(0) || got[1] != int64(0) || got[2].(int64) <= 0,
+			"%v, want the second to be refused a", got)
 		if holds := fmt.Sprint(call(t, srv, "HGETALL", "a")); holds != "[x 1]" {
 			t.Errorf("a is held by %s", holds)
 		}
@@ -279,9 +273,7 @@ func TestManyForWhomNotAllIsAllowed(t *testing.T) {
 			left := call(t, srv, "PTTL", key).(int64)
 			switch {
 			case failed == nil && acquired.([]any)[i] == int64(0):
-				if left <= 0 {
-					t.Errorf("without %s: granted, and %d ms are left", denied, left)
-				}
+				check.ErrorIf(t, left <= 0, "without %s: granted, and %d ms are left", denied, left)
 			case left != -2:
 				t.Errorf("without %s: %v, %v, and the lock is there: %d", denied, acquired, failed, left)
 			}
@@ -320,9 +312,7 @@ func TestManyAreNotGrantedWhereOneIsNot(t *testing.T) {
 			call(t, srv, block...)
 			many := call(t, srv, joint("30000", "me", "a", "b", "half made")...).([]any)
 			for i, key := range []string{"a", "b", "half made"} {
-				if many[i] != int64(-2) {
-					t.Errorf("joint acquisition of %s: %v", key, many[i])
-				}
+				check.ErrorIf(t, many[i] != int64(-2), "joint acquisition of %s: %v", key, many[i])
 				if one, err := srv.Do("EVAL", scripts.AcquireSource, "1", key, "me", "30000"); err == nil {
 					t.Errorf("acquire of %s: %v", key, one)
 				}
@@ -337,9 +327,7 @@ func TestManyOnAFullServer(t *testing.T) {
 	call(t, srv, "SET", "ballast", "x")
 	call(t, srv, "CONFIG", "SET", "maxmemory", "1")
 	got := call(t, srv, joint("30000", "x", "a", "b")...).([]any)
-	if got[0] != int64(-2) || got[1] != int64(-2) {
-		t.Errorf("%v, want -2 for each", got)
-	}
+	check.ErrorIf(t, got[0] != int64(-2) || got[1] != int64(-2), "%v, want -2 for each", got)
 	if n := call(t, srv, "EXISTS", "a", "b"); n != int64(0) {
 		t.Errorf("%v of them are there", n)
 	}

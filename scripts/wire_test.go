@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // A key or channel is built from a literal that begins as below, or from a suffix between colons.
@@ -15,17 +17,11 @@ var wireName = regexp.MustCompile(`["']((?:mortise:|redisson_)[^"'{]*|:[a-z_]+:[
 // docs/wire.md.
 func TestWirePageNamesEachKey(t *testing.T) {
 	page, err := os.ReadFile("../docs/wire.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	files, err := filepath.Glob("*.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	code, err := filepath.Glob("../backend/redisproto/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	companion := regexp.MustCompile(`companion\("([a-z]+)"`)
 	found := map[string]bool{}
 	for _, file := range append(files, code...) {
@@ -33,9 +29,7 @@ func TestWirePageNamesEachKey(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		names := []string{}
 		for _, m := range wireName.FindAllStringSubmatch(string(text), -1) {
 			names = append(names, strings.TrimSuffix(m[1], "1"))
@@ -45,12 +39,9 @@ func TestWirePageNamesEachKey(t *testing.T) {
 		}
 		for _, name := range names {
 			found[name] = true
-			if !strings.Contains(string(page), name) {
-				t.Errorf("%s uses %q, which docs/wire.md lacks; add a row", file, name)
-			}
+			check.ErrorIf(t, !strings.Contains(string(page), name), "%s uses %q, which docs/wire.md lacks; add a row", file,
+				name)
 		}
 	}
-	if len(found) < 12 {
-		t.Errorf("found %d names only: %v; the search is broken", len(found), found)
-	}
+	check.ErrorIf(t, len(found) < 12, "found %d names only: %v; the search is broken", len(found), found)
 }

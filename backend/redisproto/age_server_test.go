@@ -13,6 +13,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Another user of the server, which may write the record of its age that clients without a scope
@@ -24,9 +25,7 @@ func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 			t.Helper()
 			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "orders:1", Owner: "a:1",
 				Lease: time.Minute, Age: &backend.Age{Least: age, Scope: "orders"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return r
 		}
 		const user = "bob"
@@ -68,9 +67,7 @@ func TestQuorumAsksForTheAgeInTheScopeOfItsClients(t *testing.T) {
 			clients = append(clients, client(t, b, mortise.WithRejoinScope("orders")))
 		}
 		quorum, err := mortise.Quorum(clients...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		if _, err := quorum.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrUnavailable) ||
 			!strings.Contains(fmt.Sprint(err), "have no vote") {
 			t.Fatalf("%v, want the new server to have no vote", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -79,9 +80,7 @@ func listen(t *testing.T, srv *redistest.Server, channels ...string) func() stri
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		m, err := sub.ReceiveMessage(ctx)
-		if err != nil {
-			t.Fatal("nothing was published: ", err)
-		}
+		check.FatalIf(t, err != nil, "nothing was published: %v", err)
 		return m.Channel + " " + m.Payload
 	}
 }
@@ -92,9 +91,7 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		s, ctx := counterOf(raw), t.Context()
 		must := func(_ any, err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 		}
 		get := func(want any, args ...string) {
 			t.Helper()
@@ -176,9 +173,7 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 				}
 			}
 		}
-		if ours == 0 {
-			t.Error("nothing is remembered")
-		}
+		check.ErrorIf(t, ours == 0, "nothing is remembered")
 	})
 }
 
@@ -191,9 +186,7 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 			t.Helper()
 			r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: "p",
 				Owner: strings.Repeat("ab", 16), Lease: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return r
 		}
 		srv.Must("SET", "p", "0")
@@ -204,9 +197,8 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 		out := make([]backend.RenewResult, 1)
 		s.Renew(ctx, []anykind.RenewRequest{{Kind: backend.KindSemaphore, Name: "p", Owner: permitID,
 			Lease: time.Hour}}, out)
-		if !out[0].Held || srv.Must("ZSCORE", "{p}:timeout", string(id)) != "922337203685477" {
-			t.Errorf("a renewal shortened it: %+v", out)
-		}
+		check.ErrorIf(t, !out[0].Held || srv.Must("ZSCORE", "{p}:timeout", string(id)) != "922337203685477",
+			"a renewal shortened it: %+v", out)
 		// its JVM died
 		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id))
 		if n, err := s.Count(ctx, backend.Topic{Kind: backend.KindSemaphore, Name: "p"}); n != 1 || err != nil {
@@ -270,9 +262,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 				"count":  second(s.Count(ctx, top)),
 				"delete": second(s.DeleteCount(ctx, request(k, name, 0))),
 			} {
-				if err != nil {
-					t.Errorf("%s of %q: %v", what, name, err)
-				}
+				check.ErrorIf(t, err != nil, "%s of %q: %v", what, name, err)
 			}
 			h.await(t, "released "+name, 1)
 			s.Unsubscribe(top)
@@ -285,9 +275,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 	out := make([]backend.RenewResult, len(in))
 	s.Renew(ctx, in, out)
 	for _, r := range out {
-		if r.Err != nil || r.Held {
-			t.Errorf("a batch over two slots: %+v", r)
-		}
+		check.ErrorIf(t, r.Err != nil || r.Held, "a batch over two slots: %+v", r)
 	}
 }
 
@@ -389,14 +377,10 @@ func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 			srv := redistest.Start(t)
 			proxy := redistest.NewProxy(t, srv.Addr())
 			c, err := mortise.New(adapter(t, proxy.Addr(), login{}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			defer c.Close()
 			ctx := t.Context()
-			if err := c.Ping(ctx); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, c.Ping(ctx))
 			l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
 			var permit, other *mortise.Permit
 			for _, x := range []struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -28,18 +29,14 @@ func ask(t *testing.T, s anykind.Store, name, owner string, wait time.Duration) 
 	t.Helper()
 	r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner,
 		Lease: time.Minute, Wait: wait, Fenced: true})
-	if err != nil {
-		t.Fatalf("%s: %v", owner, err)
-	}
+	check.FatalIf(t, err != nil, "%s: %v", owner, err)
 	return r
 }
 
 func free(t *testing.T, s anykind.Store, name, owner string) {
 	t.Helper()
 	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: backend.KindFair, Name: name, Owner: owner})
-	if err != nil || !r.Held {
-		t.Fatalf("%s: %+v %v", owner, r, err)
-	}
+	check.FatalIf(t, err != nil || !r.Held, "%s: %+v %v", owner, r, err)
 }
 
 // passOn goes through all that a fair lock does.
@@ -133,9 +130,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		}
 		score := func(field string) int64 {
 			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return int64(x) - now
 		}
 		if got := score("go:2"); got != 60_000+900_000 {
@@ -156,9 +151,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		s.Unsubscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"})
 		noChannels(t, srv)
 		r := ask(t, s, "n", "go:2", fairWait)
-		if r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence {
-			t.Fatalf("%+v", r)
-		}
+		check.FatalIf(t, r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence, "%+v", r)
 		time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
 		if r := ask(t, s, "n", "go:2", fairWait); !r.Granted {
 			t.Errorf("%+v", r)
@@ -180,9 +173,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		place := func(field string) int64 {
 			t.Helper()
 			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return int64(x)
 		}
 		for what, test := range map[string]struct {
@@ -193,9 +184,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 			"behind a dead one, a leaver": {"dead:1", func() {
 				r, err := s.Capabilities().Fair.Leave(t.Context(),
 					backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
-				if err != nil || !r.Held {
-					t.Fatalf("%+v %v", r, err)
-				}
+				check.FatalIf(t, err != nil || !r.Held, "%+v %v", r, err)
 			}},
 			"behind a dead one, a question": {"dead:1",
 				func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "go:3", fairWait) }},
@@ -267,9 +256,7 @@ func TestAForgottenQueueExpires(t *testing.T) {
 		ask(t, s, "n", "go:2", fairWait)
 		for _, key := range []string{"redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"} {
 			left := time.Duration(do(t, srv, "PTTL", key).(int64)) * time.Millisecond
-			if left <= time.Hour || left > 2*time.Hour {
-				t.Errorf("%s expires in %v", key, left)
-			}
+			check.ErrorIf(t, left <= time.Hour || left > 2*time.Hour, "%s expires in %v", key, left)
 		}
 	})
 }
@@ -294,18 +281,12 @@ func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testi
 			for i := range 2 {
 				waiter, err := client(t, adapter(t, c.Addrs(), login{},
 					redisproto.ShardedOff)).Locker(mortise.Fair())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				leaving.Go(func() {
 					l, err := waiter.Lock(context.Background(), name, mortise.WithWait(time.Minute))
-					if err != nil {
-						t.Error(err)
-					}
+					check.Done(t, err)
 					served <- i
-					if err := l.Unlock(context.Background()); err != nil {
-						t.Error(err)
-					}
+					check.Done(t, l.Unlock(context.Background()))
 				})
 				eventually(t, "it stands in the queue", func() bool {
 					return at.Must("ZCARD", "redisson_lock_timeout:{"+name+"}") == int64(dead+1+i)
@@ -316,18 +297,14 @@ func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testi
 			for i := range 2 {
 				select {
 				case got := <-served:
-					if got != i {
-						t.Errorf("waiter %d was served, want %d", got, i)
-					}
+					check.ErrorIf(t, got != i, "waiter %d was served, want %d", got, i)
 				case <-time.After(20 * time.Second):
 					t.Fatalf("no waiter was served within %v of the release", time.Since(began))
 				}
 			}
 			took := time.Since(began)
 			leaving.Wait()
-			if took > 10*time.Second {
-				t.Errorf("%d dead waiters of 4 clients held the others up for %v", dead, took)
-			}
+			check.ErrorIf(t, took > 10*time.Second, "%d dead waiters of 4 clients held the others up for %v", dead, took)
 		})
 	}
 }

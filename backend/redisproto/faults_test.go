@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // The texts are what Redis 6.2, 7.0 and 8 answer, word for word.
@@ -89,21 +90,13 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 		s := &core{adapter: &fakeAdapter{}}
 		err := s.fault(serverError(c.text))
 		var f *backend.Fault
-		if !errors.As(err, &f) {
-			t.Fatalf("%q: %T", c.text, err)
-		}
-		if f.Temporary != c.temporary || f.MayHaveRun != c.mayHaveRun {
-			t.Errorf("%q: temporary %v, may have run %v", c.text, f.Temporary, f.MayHaveRun)
-		}
-		if errors.Is(err, backend.ErrWrongKind) != c.wrongKind {
-			t.Errorf("%q: wrong kind %v", c.text, !c.wrongKind)
-		}
-		if !strings.Contains(f.Remedy, c.remedy) || c.remedy == "" != (f.Remedy == "") {
-			t.Errorf("%q: remedy %q", c.text, f.Remedy)
-		}
-		if !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%q: the server's words are lost: %v", c.text, err)
-		}
+		check.FatalIf(t, !errors.As(err, &f), "%q: %T", c.text, err)
+		check.ErrorIf(t, f.Temporary != c.temporary || f.MayHaveRun != c.mayHaveRun, "%q: temporary %v, may have run %v",
+			c.text, f.Temporary, f.MayHaveRun)
+		check.ErrorIf(t, errors.Is(err, backend.ErrWrongKind) != c.wrongKind, "%q: wrong kind %v", c.text, !c.wrongKind)
+		check.ErrorIf(t, !strings.Contains(f.Remedy, c.remedy) || c.remedy == "" != (f.Remedy == ""), "%q: remedy %q", c.text,
+			f.Remedy)
+		check.ErrorIf(t, !strings.Contains(err.Error(), c.text), "%q: the server's words are lost: %v", c.text, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
@@ -39,9 +40,7 @@ func FuzzReplies(f *testing.F) {
 func answerWith(t *testing.T, replies, program []byte) {
 	h := newHostile(replies)
 	client, err := mortise.New(New(func() (Adapter, error) { return h, nil }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer client.Close()
 	u := &user{client: client, server: h}
 	if len(program) > 8 {
@@ -59,9 +58,7 @@ func answerWith(t *testing.T, replies, program []byte) {
 		if n := h.tape.asked() - asked; n > mostAsked {
 			t.Fatalf("%s sent %d commands in %v", c.name, n, time.Since(began))
 		}
-		if err != nil && !known(err) {
-			t.Fatalf("%s: an error of no kind: %v", c.name, err)
-		}
+		check.FatalIf(t, err != nil && !known(err), "%s: an error of no kind: %v", c.name, err)
 	}
 }
 

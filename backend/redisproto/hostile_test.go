@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // A read-write lock's hash says how many keys a holder has, and scripts look at each.
@@ -65,9 +66,8 @@ func TestARecordThatEndsInCenturiesHasNoEnd(t *testing.T) {
 				do(t, srv, "PEXPIRE", "n", ms)
 				r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: kind, Name: "n", Owner: "a:1",
 					Lease: time.Minute})
-				if err != nil || r.Granted || r.Remaining >= 0 {
-					t.Errorf("kind %d, which ends in %s ms: %+v, %v; want it refused, without an end", kind, ms, r, err)
-				}
+				check.ErrorIf(t, err != nil || r.Granted || r.Remaining >= 0,
+					"kind %d, which ends in %s ms: %+v, %v; want it refused, without an end", kind, ms, r, err)
 			}
 		}
 	})
@@ -95,9 +95,7 @@ func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
 			for _, command := range []string{"pttl", "exists", "del"} {
 				n += ran(t, srv, command)
 			}
-			if n > most+10 {
-				t.Errorf("%s looked for %d keys, want at most %d", what, n, most)
-			}
+			check.ErrorIf(t, n > most+10, "%s looked for %d keys, want at most %d", what, n, most)
 		}
 		lives := func(what string) {
 			t.Helper()
@@ -168,9 +166,7 @@ func ran(t *testing.T, srv *redistest.Server, command string) int {
 		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 			n, _, _ := strings.Cut(rest, ",")
 			count, err := strconv.Atoi(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return count
 		}
 	}
@@ -208,9 +204,7 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 			for _, command := range []string{"lindex", "zscore", "zadd", "publish", "pubsub|numsub"} {
 				n += ran(t, srv, command)
 			}
-			if n > 6*dead {
-				t.Errorf("%s made %d calls for %d places", what, n, dead)
-			}
+			check.ErrorIf(t, n > 6*dead, "%s made %d calls for %d places", what, n, dead)
 			if took := spent(t, srv, "evalsha"); took > time.Second {
 				t.Errorf("%s kept the server busy for %v", what, took)
 			}
@@ -226,9 +220,7 @@ func spent(t *testing.T, srv *redistest.Server, command string) (d time.Duration
 			_, usec, _ := strings.Cut(rest, "usec=")
 			usec, _, _ = strings.Cut(usec, ",")
 			n, err := strconv.ParseInt(usec, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			d += time.Duration(n) * time.Microsecond
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -47,9 +48,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 				atOnce(srv, n, func(i int) {
 					r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i),
 						Lease: time.Minute})
-					if err != nil || !r.Granted {
-						t.Errorf("%d: %+v, %v", i, r, err)
-					}
+					check.ErrorIf(t, err != nil || !r.Granted, "%d: %+v, %v", i, r, err)
 				})
 				if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
 					t.Errorf("%s: %d commands for %d acquisitions", times, sent, n)
@@ -66,9 +65,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 				atOnce(srv, n, func(i int) {
 					r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: "other",
 						Lease: time.Minute})
-					if err != nil || r.Granted || r.Remaining <= 30*time.Second {
-						t.Errorf("%d, held: %+v, %v", i, r, err)
-					}
+					check.ErrorIf(t, err != nil || r.Granted || r.Remaining <= 30*time.Second, "%d, held: %+v, %v", i, r, err)
 				})
 				proxy.Reset()
 				atOnce(srv, n, func(i int) {
@@ -77,9 +74,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 						owner = "other"
 					}
 					r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: lock(i), Owner: owner})
-					if err != nil || r.Held != (i%2 == 0) {
-						t.Errorf("%d, released by %s: %+v, %v", i, owner, r, err)
-					}
+					check.ErrorIf(t, err != nil || r.Held != (i%2 == 0), "%d, released by %s: %+v, %v", i, owner, r, err)
 				})
 				if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
 					t.Errorf("%s: %d commands for %d releases", times, sent, n)
@@ -118,9 +113,8 @@ func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 						t.Errorf("%s of %s: %v, %v; want it forbidden", what, lock(i), done, err)
 					}
 				case 5:
-					if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-						t.Errorf("%s of a string: %v, %v", what, done, err)
-					}
+					check.ErrorIf(t, err == nil || !strings.Contains(err.Error(), "WRONGTYPE"), "%s of a string: %v, %v", what, done,
+						err)
 				default:
 					if err != nil || !done {
 						t.Errorf("%s of %s: %v, %v", what, lock(i), done, err)
@@ -162,9 +156,7 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 		rdb.Publish(t.Context(), "redisson_lock__channel:{n}", "over")
 		for {
 			m, err := ears.ReceiveMessage(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if m.Payload == "over" {
 				return said
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -51,9 +52,7 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := s.AcquireAll(t.Context(), in)
-		if err != nil || !out[0].Granted || !out[1].Granted || !out[2].Granted {
-			t.Fatalf("%+v, %v", out, err)
-		}
+		check.FatalIf(t, err != nil || !out[0].Granted || !out[1].Granted || !out[2].Granted, "%+v, %v", out, err)
 		for i, r := range in {
 			if got := fmt.Sprint(do(t, srv, "HGETALL", r.Name)); got != "[c:1 1]" {
 				t.Errorf("%s is %s", r.Name, got)
@@ -78,9 +77,7 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "a", Owner: "c:1"}, {Name: "{t}:b", Owner: "c:1"},
 			{Name: "c", Owner: "c:1"}}, release)
 		for i, r := range in {
-			if !release[i].Held || release[i].Err != nil {
-				t.Errorf("%+v", release[i])
-			}
+			check.ErrorIf(t, !release[i].Held || release[i].Err != nil, "%+v", release[i])
 			h.await(t, "released "+r.Name, 1)
 		}
 		if keys := do(t, srv, "DBSIZE"); keys != int64(1) {
@@ -132,10 +129,8 @@ func TestAPermissionThatIsMissingIsNotAWrongKind(t *testing.T) {
 			do(t, srv, "HSET", tagged[2], "uuid:1", "1")
 			s, _ := multi(t, adapter(t, srv.Addr(), login{"u", "p"}))
 			_, err := s.AcquireAll(t.Context(), asks("c:1", tagged...))
-			if err == nil || errors.Is(err, backend.ErrWrongKind) ||
-				!strings.Contains(backend.FaultOf(err).Remedy, "permission") {
-				t.Errorf("%v: %+v", err, backend.FaultOf(err))
-			}
+			check.ErrorIf(t, err == nil || errors.Is(err, backend.ErrWrongKind) ||
+				!strings.Contains(backend.FaultOf(err).Remedy, "permission"), "%v: %+v", err, backend.FaultOf(err))
 			if n := do(t, srv, "DBSIZE"); n != int64(1) || backend.FaultOf(err).MayHaveRun {
 				t.Errorf("%v keys, %+v", n, backend.FaultOf(err))
 			}
@@ -143,9 +138,7 @@ func TestAPermissionThatIsMissingIsNotAWrongKind(t *testing.T) {
 			s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"},
 				{Name: tagged[2], Owner: "c:1"}, {Name: tagged[1], Owner: "c:1"}}, out)
 			for _, r := range out {
-				if r.Err == nil || errors.Is(r.Err, backend.ErrWrongKind) {
-					t.Errorf("%+v", r)
-				}
+				check.ErrorIf(t, r.Err == nil || errors.Is(r.Err, backend.ErrWrongKind), "%+v", r)
 			}
 		})
 	}
@@ -168,10 +161,8 @@ func TestLocksOfSeveralSlotsAreNotTakenTogether(t *testing.T) {
 			names := []string{"{x}:1", "{y}:1", "{x}:2", "{z}:1", "{y}:2"}
 			for range 2 {
 				groups := s.Groups(names)
-				if len(groups) != 3 || !slices.Equal(groups[0], []int{0, 2}) ||
-					!slices.Equal(groups[1], []int{1, 4}) || !slices.Equal(groups[2], []int{3}) {
-					t.Errorf("%v", groups)
-				}
+				check.ErrorIf(t, len(groups) != 3 || !slices.Equal(groups[0], []int{0, 2}) ||
+					!slices.Equal(groups[1], []int{1, 4}) || !slices.Equal(groups[2], []int{3}), "%v", groups)
 				if _, err := s.AcquireAll(t.Context(), asks("c:1", names...)); err == nil ||
 					backend.FaultOf(err).MayHaveRun {
 					t.Errorf("of three slots: %v", err)

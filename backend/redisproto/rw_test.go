@@ -20,6 +20,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -39,9 +40,7 @@ func side(t *testing.T, s anykind.Store, k backend.Kind, name, owner string,
 		f(&q)
 	}
 	r, err := s.Acquire(t.Context(), q)
-	if err != nil {
-		t.Fatalf("%+v: %v", q, err)
-	}
+	check.FatalIf(t, err != nil, "%+v: %v", q, err)
 	return r
 }
 
@@ -60,9 +59,7 @@ func claiming(claimant string) func(*anykind.AcquireRequest) {
 func unside(t *testing.T, s anykind.Store, k backend.Kind, name, owner string) bool {
 	t.Helper()
 	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: name, Owner: owner})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return r.Held
 }
 
@@ -89,9 +86,7 @@ func hash(t *testing.T, srv *redistest.Server, key string) string {
 
 func equal(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
+	check.ErrorIf(t, fmt.Sprint(got) != fmt.Sprint(want), "%s: %v, want %v", what, got, want)
 }
 
 func pttl(t *testing.T, srv *redistest.Server, key string, atLeast, atMost time.Duration) {
@@ -155,15 +150,11 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 			}
 			side(t, s, backend.KindRead, name, "c:8")
 			srv.Must("DEL", name) // Redisson's forceUnlock leaves the timeout keys
-			if unside(t, s, backend.KindRead, name, "c:8") {
-				t.Error("it held what was removed")
-			}
+			check.ErrorIf(t, unside(t, s, backend.KindRead, name, "c:8"), "it held what was removed")
 			equal(t, "the keys that are left", keys(t, srv), []string{})
 			side(t, s, backend.KindRead, name, "c:8")
 			side(t, s, backend.KindWrite, name, "c:9", claiming("c"))
-			if err := s.Capabilities().ReadWrite.Withdraw(t.Context(), name, "c"); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, s.Capabilities().ReadWrite.Withdraw(t.Context(), name, "c"))
 			equal(t, "a claim withdrawn", next(), "redisson_rwlock:"+tag+" 0")
 			unside(t, s, backend.KindRead, name, "c:8")
 			equal(t, "the keys that are left", keys(t, srv), []string{})
@@ -186,9 +177,7 @@ func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 		}
 		side(t, s, backend.KindRead, "n", "c:2")
 		rec, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindRead, Name: "n"})
-		if err != nil || rec.Readers != 2 || rec.Kind != backend.KindRead {
-			t.Errorf("%+v, %v", rec, err)
-		}
+		check.ErrorIf(t, err != nil || rec.Readers != 2 || rec.Kind != backend.KindRead, "%+v, %v", rec, err)
 		unside(t, s, backend.KindRead, "n", "c:2")
 		pttl(t, srv, "n", 30*time.Second, 40*time.Second)
 		// It unlocks once, as Redisson does: the highest goes.
@@ -243,9 +232,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	open := func() (anykind.Store, func(what string)) {
 		h := &topics{changed: map[backend.Topic]bool{}}
 		s, err := adapters["rueidis"](t, srv.Addr(), login{}).Open(h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		t.Cleanup(func() { s.Close() })
 		return anykind.Store{Store: s}, func(what string) {
 			t.Helper()
@@ -262,12 +249,8 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	a, told := open()
 	b, other := open()
 	for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-		if !side(t, a, k, "n", "a:1").Granted {
-			t.Fatal("not granted")
-		}
-		if side(t, b, backend.KindWrite, "n", "b:1").Granted {
-			t.Fatal("granted beside another")
-		}
+		check.FatalIf(t, !side(t, a, k, "n", "a:1").Granted, "not granted")
+		check.FatalIf(t, side(t, b, backend.KindWrite, "n", "b:1").Granted, "granted beside another")
 		srv.Must("DEL", "n")
 		told("its own lock was deleted")
 		other("the lock that it was refused was deleted")
@@ -276,9 +259,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	release := func(k backend.Kind, owner string, keep int) {
 		t.Helper()
 		r, err := a.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: "n", Owner: owner, Keep: keep})
-		if err != nil || !r.Held {
-			t.Fatal(r, err)
-		}
+		check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 	}
 	for what, f := range map[string]func(){
 		"a partial release": func() {
@@ -312,9 +293,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	out := make([]backend.RenewResult, 1)
 	a.Renew(t.Context(), []anykind.RenewRequest{{Kind: backend.KindRead, Name: "n", Owner: "a:2",
 		Lease: time.Minute}}, out)
-	if !out[0].Held {
-		t.Fatal(out[0].Err)
-	}
+	check.FatalIf(t, !out[0].Held, "%v", out[0].Err)
 	srv.Must("DEL", "n")
 	told("deleted after its renewal")
 }
@@ -331,10 +310,8 @@ func TestReadWriteLocksWorkOnACluster(t *testing.T) {
 			s := rwOf(t, b)
 			var in []anykind.RenewRequest
 			for _, name := range []string{"a", "b", "{x}c", "d"} {
-				if !side(t, s, backend.KindRead, name, "c:1").Granted ||
-					!side(t, s, backend.KindRead, name, "c:2", under(backend.KindRead, "c:1")).Granted {
-					t.Fatal("not granted")
-				}
+				check.FatalIf(t, !side(t, s, backend.KindRead, name, "c:1").Granted ||
+					!side(t, s, backend.KindRead, name, "c:2", under(backend.KindRead, "c:1")).Granted, "not granted")
 				side(t, s, backend.KindWrite, name, "c:3", claiming("c"))
 				for _, owner := range []string{"c:1", "c:2"} {
 					in = append(in, anykind.RenewRequest{Kind: backend.KindRead, Name: name, Owner: owner,

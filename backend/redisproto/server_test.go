@@ -22,6 +22,7 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 	"github.com/mortise-go/mortise/scripts"
@@ -52,9 +53,7 @@ var adapters = map[string]func(t *testing.T, addr string, as login) backend.Back
 	"rueidis, own client": func(t *testing.T, addr string, as login) backend.Backend {
 		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user,
 			Password: as.password})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		t.Cleanup(c.Close)
 		return rueidis.NewWithClient(c)
 	},
@@ -127,13 +126,9 @@ func session(t *testing.T, b backend.Backend) (anykind.Store, *ears) {
 	t.Helper()
 	e := &ears{heard: map[string]int{}, more: make(chan struct{})}
 	s, err := b.Open(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Done(t, s.Close())
 	})
 	return anykind.Store{Store: s}, e
 }
@@ -143,26 +138,20 @@ func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindL
 func acquire(t *testing.T, s anykind.Store, name, owner string, lease time.Duration) anykind.AcquireReply {
 	t.Helper()
 	r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return r
 }
 
 func release(t *testing.T, s anykind.Store, name, owner string) {
 	t.Helper()
 	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: owner})
-	if err != nil || !r.Held {
-		t.Fatalf("release: %+v %v", r, err)
-	}
+	check.FatalIf(t, err != nil || !r.Held, "release: %+v %v", r, err)
 }
 
 func do(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
 	v, err := srv.Do(args...)
-	if err != nil {
-		t.Fatalf("%v: %v", args, err)
-	}
+	check.FatalIf(t, err != nil, "%v: %v", args, err)
 	return v
 }
 
@@ -170,9 +159,7 @@ func do(t *testing.T, srv *redistest.Server, args ...string) any {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so within 20 s: %s", what)
-		}
+		check.FatalIf(t, time.Now().After(end), "not so within 20 s: %s", what)
 	}
 }
 
@@ -211,18 +198,15 @@ func TestTheRecordIsRedissons(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		rec, err := s.Inspect(t.Context(), topic("orders:42"))
-		if err != nil || !rec.Held || rec.Owner != "c:1" || rec.Holds != 2 || rec.Remaining < 15*time.Second {
-			t.Errorf("%+v %v", rec, err)
-		}
+		check.ErrorIf(t, err != nil || !rec.Held || rec.Owner != "c:1" || rec.Holds != 2 || rec.Remaining < 15*time.Second,
+			"%+v %v", rec, err)
 		if r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: "orders:42", Owner: "c:1",
 			Keep: 1}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
 		release(t, s, "orders:42", "c:1")
 		javaEars.await(t, "released orders:42", 1)
-		if do(t, srv, "EXISTS", "orders:42").(int64) != 0 {
-			t.Error("the key is still there")
-		}
+		check.ErrorIf(t, do(t, srv, "EXISTS", "orders:42").(int64) != 0, "the key is still there")
 		do(t, srv, "HSET", "orders:42", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
 		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining >= 0 {
 			t.Errorf("a lock of Java's without expiry: %+v", r)
@@ -241,9 +225,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		}
 		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second,
 			Fenced: true})
-		if err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli() {
-			t.Errorf("%+v %v", r, err)
-		}
+		check.ErrorIf(t, err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli(), "%+v %v", r, err)
 		if got := fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:7")); got != fmt.Sprint(r.Token) {
 			t.Errorf("token key %s, token %d", got, r.Token)
 		}
@@ -263,9 +245,7 @@ func TestEveryScriptLoads(t *testing.T) {
 func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
-		if err := s.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.Ping(t.Context()))
 		for _, script := range scripts.All {
 			if got := fmt.Sprint(do(t, srv, "SCRIPT", "EXISTS", script.SHA1)); got != "[1]" {
 				t.Errorf("Ping did not load %s", script.Name)
@@ -273,16 +253,12 @@ func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
 		}
 		flush := func() { do(t, srv, "SCRIPT", "FLUSH") }
 		flush()
-		if !acquire(t, s, "n", "o", time.Minute).Granted {
-			t.Error("not granted")
-		}
+		check.ErrorIf(t, !acquire(t, s, "n", "o", time.Minute).Granted, "not granted")
 		flush()
 		out := make([]backend.RenewResult, 2)
 		s.Renew(t.Context(), []anykind.RenewRequest{{Name: "n", Owner: "o", Lease: time.Minute},
 			{Name: "m", Owner: "o", Lease: time.Minute}}, out)
-		if out[0] != (backend.RenewResult{Held: true}) || out[1] != (backend.RenewResult{}) {
-			t.Errorf("%+v", out)
-		}
+		check.ErrorIf(t, out[0] != (backend.RenewResult{Held: true}) || out[1] != (backend.RenewResult{}), "%+v", out)
 		flush()
 		if rec, err := s.Inspect(t.Context(), topic("n")); err != nil || rec.Holds != 1 {
 			t.Error(rec, err)
@@ -375,9 +351,7 @@ func TestTenThousandWatchesTakeOneConnection(t *testing.T) {
 			list = strings.TrimSpace(fmt.Sprint(do(t, srv, "CLIENT", "LIST")))
 			return len(strings.Split(list, "\n")) <= connections
 		})
-		if !strings.Contains(list, fmt.Sprint("sub=", n+1, " ")) {
-			t.Errorf("not all on one connection:\n%s", list)
-		}
+		check.ErrorIf(t, !strings.Contains(list, fmt.Sprint("sub=", n+1, " ")), "not all on one connection:\n%s", list)
 		do(t, srv, "PUBLISH", "redisson_lock__channel:{9999}", "0")
 		e.await(t, "released 9999", 1)
 		for i := range n {
@@ -406,9 +380,7 @@ func TestARenewalOfManyIsFewCommands(t *testing.T) {
 			proxy.Reset()
 			s.Renew(t.Context(), in, out)
 			for i, r := range out {
-				if r.Err != nil || r.Held != (i%2 == 0) {
-					t.Fatalf("%d: %+v", i, r)
-				}
+				check.FatalIf(t, r.Err != nil || r.Held != (i%2 == 0), "%d: %+v", i, r)
 			}
 			want := 3
 			if strings.HasPrefix(name, "rueidis") && !strings.Contains(name, "own client") { // it would track
@@ -439,9 +411,8 @@ func TestOtherKindsAreRefusedNotGranted(t *testing.T) {
 			for what, err := range map[string]error{"acquire": acquired, "fenced": fenced, "inspect": inspected,
 				"force": forced} {
 				f := backend.FaultOf(err)
-				if !errors.Is(err, backend.ErrWrongKind) || f.Remedy == "" || f.Temporary {
-					t.Errorf("%s %s: %v %+v", what, name, err, f)
-				}
+				check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind) || f.Remedy == "" || f.Temporary, "%s %s: %v %+v", what,
+					name, err, f)
 			}
 			if f := backend.FaultOf(acquired); f.MayHaveRun {
 				t.Errorf("%s: %+v", name, f)
@@ -480,10 +451,8 @@ func TestFaultsOfARealServer(t *testing.T) {
 				{login{"half", "pw"}, "pexpire", true},
 			} {
 				f, err := try(c.as)
-				if err == nil || !strings.Contains(err.Error(), c.text) || f.Remedy == "" || f.Temporary ||
-					f.MayHaveRun != c.mayHaveRun {
-					t.Errorf("%v: %+v", c.as, f)
-				}
+				check.ErrorIf(t, err == nil || !strings.Contains(err.Error(), c.text) || f.Remedy == "" || f.Temporary ||
+					f.MayHaveRun != c.mayHaveRun, "%v: %+v", c.as, f)
 			}
 			do(t, srv, "DEL", "n")
 
@@ -513,9 +482,7 @@ func TestFaultsOfARealServer(t *testing.T) {
 func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
-		if err := s.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.Ping(t.Context()))
 		srv.Pause()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -531,9 +498,7 @@ func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
 			f = backend.FaultOf(err)
 			return err != nil && !f.MayHaveRun
 		})
-		if !f.Temporary || f.Remedy == "" {
-			t.Errorf("stopped: %+v", f)
-		}
+		check.ErrorIf(t, !f.Temporary || f.Remedy == "", "stopped: %+v", f)
 		srv.Restart()
 		eventually(t, "it works again", func() bool {
 			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
@@ -548,9 +513,7 @@ func TestAReplyThatIsLostIsNotSentAgain(t *testing.T) {
 			srv := redistest.Start(t)
 			proxy := redistest.NewProxy(t, srv.Addr())
 			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
-			if err := s.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, s.Ping(t.Context()))
 			for i := range 30 { // all connections of the pool are open
 				acquire(t, s, fmt.Sprint(i), "o", time.Second)
 			}
@@ -620,19 +583,13 @@ func TestOnAClusterOfOneNode(t *testing.T) {
 			}
 			s.Renew(t.Context(), in, out) // the first command of all
 			for i := range in {
-				if out[i].Err != nil {
-					t.Fatal(out[i].Err)
-				}
+				check.NoError(t, out[i].Err)
 				acquire(t, s, in[i].Name, "o", 20*time.Second)
 			}
-			if err := s.Ping(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Done(t, s.Ping(t.Context()))
 			s.Renew(t.Context(), in, out)
 			for i := range in {
-				if out[i] != (backend.RenewResult{Held: true}) {
-					t.Fatalf("%d: %+v", i, out[i])
-				}
+				check.FatalIf(t, out[i] != (backend.RenewResult{Held: true}), "%d: %+v", i, out[i])
 			}
 			s.Subscribe(topic("7"))
 			e.await(t, "watching 7", 1)
@@ -642,9 +599,7 @@ func TestOnAClusterOfOneNode(t *testing.T) {
 			e.await(t, "watching 7", 2)
 			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second,
 				Fenced: true})
-			if err != nil || !r.Granted || r.Token == 0 {
-				t.Error(r, err)
-			}
+			check.ErrorIf(t, err != nil || !r.Granted || r.Token == 0, "%v, %v", r, err)
 		})
 	}
 }

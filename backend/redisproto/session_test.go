@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func TestOpenTellsWhatIsWrong(t *testing.T) {
@@ -33,9 +34,7 @@ func TestStrangeRepliesAreFaults(t *testing.T) {
 	check := func(what string, err error) {
 		t.Helper()
 		var f *backend.Fault
-		if !errors.As(err, &f) || !f.MayHaveRun || f.Remedy == "" {
-			t.Errorf("%s: %v", what, err)
-		}
+		check.ErrorIf(t, !errors.As(err, &f) || !f.MayHaveRun || f.Remedy == "", "%s: %v", what, err)
 	}
 	for _, n := range []int64{-2, math.MinInt64} {
 		a.int = n
@@ -87,9 +86,7 @@ func TestInspectTakesAnyHash(t *testing.T) {
 	} {
 		a.strings = c.reply
 		got, err := s.Inspect(t.Context(), "n")
-		if err != nil || got != c.want {
-			t.Errorf("%q: %+v %v", c.reply, got, err)
-		}
+		check.ErrorIf(t, err != nil || got != c.want, "%q: %+v %v", c.reply, got, err)
 	}
 	a.strings = []string{"9", "mode", "read", "c:1", "1"}
 	if _, err := s.Inspect(t.Context(), "n"); !errors.Is(err, backend.ErrWrongKind) {
@@ -120,9 +117,7 @@ func TestRenewSplitsAndMapsBack(t *testing.T) {
 		in[i] = backend.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Duration(i%2) * time.Second}
 	}
 	s.Renew(t.Context(), in, out)
-	if !slices.Equal(batches, []int{256, 256, 88}) {
-		t.Errorf("batches %v", batches)
-	}
+	check.ErrorIf(t, !slices.Equal(batches, []int{256, 256, 88}), "batches %v", batches)
 	for i, r := range out {
 		if i == 300 {
 			if f := backend.FaultOf(r.Err); !f.Temporary || f.MayHaveRun {
@@ -130,9 +125,7 @@ func TestRenewSplitsAndMapsBack(t *testing.T) {
 			}
 			continue
 		}
-		if r.Err != nil || r.Held != (i%2 == 1) {
-			t.Fatalf("%d: %+v", i, r)
-		}
+		check.FatalIf(t, r.Err != nil || r.Held != (i%2 == 1), "%d: %+v", i, r)
 	}
 	s.Renew(t.Context(), nil, nil)
 }
@@ -190,9 +183,7 @@ func TestLazySharesOneAttemptAndTriesAgain(t *testing.T) {
 		}
 		l.Close()
 		l.Close()
-		if discards != 1 {
-			t.Errorf("discarded %d times", discards)
-		}
+		check.ErrorIf(t, discards != 1, "discarded %d times", discards)
 	})
 }
 

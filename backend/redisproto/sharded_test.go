@@ -20,6 +20,7 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
@@ -47,9 +48,7 @@ var clusterAdapters = map[string]func(t *testing.T, addrs []string, as login,
 		mode redisproto.ShardedPubSub) backend.Backend {
 		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: addrs, Username: as.user,
 			Password: as.password, DisableCache: true, AlwaysRESP2: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		t.Cleanup(c.Close)
 		return rueidis.NewWithClient(c, rueidis.WithShardedPubSub(mode))
 	},
@@ -140,9 +139,7 @@ func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() 
 func client(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
 	c, err := mortise.New(b, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -173,14 +170,10 @@ func waitFor(t *testing.T, c *mortise.Client, kind, name string) *pending {
 func hold(t *testing.T, c *mortise.Client, kind, name string) func() {
 	t.Helper()
 	free, err := kinds[kind].hold(t.Context(), c, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return func() {
 		t.Helper()
-		if err := free(); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, free())
 	}
 }
 
@@ -192,12 +185,8 @@ func (p *pending) woken(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatalf("not woken within %v", soon)
 	}
-	if p.err != nil {
-		t.Fatal(p.err)
-	}
-	if err := p.free(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, p.err)
+	check.NoError(t, p.free())
 }
 
 func (p *pending) waits(t *testing.T) {
@@ -352,9 +341,7 @@ func TestShardedWaitersFollowTheirSlot(t *testing.T) {
 				// Redis refuses scripts about more than one key until then, so the release
 				// goes on by itself.
 				giveBack, err := kinds[kind].hold(t.Context(), a, name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				w = waitFor(t, b, kind, name)
 				listens(t, c, name)
 				c.Move(slotOf(name), other(c, name), func() {
@@ -384,9 +371,7 @@ func TestShardedWaitersOutliveTheirMaster(t *testing.T) {
 			listens(t, c, elsewhere)
 
 			m := c.Master(slotOf(name))
-			if m == c.Master(slotOf(elsewhere)) {
-				t.Fatal("choose names on two masters")
-			}
+			check.FatalIf(t, m == c.Master(slotOf(elsewhere)), "choose names on two masters")
 			m.Stop()
 			freeElsewhere() // the others go on
 			v.woken(t)
@@ -450,9 +435,7 @@ func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 				listens(t, c, name)
 			}
 			before := connections(c, user)
-			if len(before) == 0 {
-				t.Fatal("no connection")
-			}
+			check.FatalIf(t, len(before) == 0, "no connection")
 			for i := range 12 {
 				name := fmt.Sprint("must-not/", as, i)
 				defer hold(t, a, "plain", name)()
@@ -462,16 +445,12 @@ func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 				case <-time.After(soon):
 					t.Fatal("waits on a channel that it may not listen to")
 				}
-				if w.err == nil || !strings.Contains(w.err.Error(), "NOPERM") ||
-					!strings.Contains(w.err.Error(), "ssubscribe") {
-					t.Errorf("%v", w.err)
-				}
+				check.ErrorIf(t, w.err == nil || !strings.Contains(w.err.Error(), "NOPERM") ||
+					!strings.Contains(w.err.Error(), "ssubscribe"), "%v", w.err)
 			}
 			after := connections(c, user)
 			for id := range before {
-				if !after[id] {
-					t.Errorf("the connection %s was given up: %v before, %v after", id, before, after)
-				}
+				check.ErrorIf(t, !after[id], "the connection %s was given up: %v before, %v after", id, before, after)
 			}
 			for i, w := range allowed {
 				w.waits(t)
@@ -555,9 +534,8 @@ func TestShardedOnNeedsACluster(t *testing.T) {
 	c := client(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}},
 		rueidis.WithShardedPubSub(rueidis.ShardedOn)))
 	_, err := c.Lock(t.Context(), "n")
-	if !errors.Is(err, redisproto.ErrNoCluster) || !strings.Contains(err.Error(), "needs a client of a cluster") {
-		t.Errorf("rueidis: %v", err)
-	}
+	check.ErrorIf(t, !errors.Is(err, redisproto.ErrNoCluster) ||
+		!strings.Contains(err.Error(), "needs a client of a cluster"), "rueidis: %v", err)
 	// Auto and a standalone server is PUBLISH, though the server knows SPUBLISH.
 	s, e := session(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}))
 	s.Subscribe(backend.Topic{Kind: backend.KindCountDownLatch, Name: "{a}b"})
@@ -595,9 +573,7 @@ func TestShardedCosts(t *testing.T) {
 			name := "n/" + as
 			asked := calls(c, "pubsub|shardnumsub")
 			for _, x := range []*mortise.Client{a, b} { // the scripts are loaded, the ways known
-				if err := x.Ping(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, x.Ping(t.Context()))
 			}
 			if n := calls(c, "pubsub|shardnumsub") - asked; n != 2 {
 				t.Errorf("2 clients asked %d times whether pub/sub is sharded", n)
@@ -704,9 +680,7 @@ func TestShardedNoWakeUpIsLostWhileSlotsMove(t *testing.T) {
 			for range 4 {
 				select {
 				case err := <-done:
-					if err != nil {
-						t.Error(err)
-					}
+					check.Done(t, err)
 				case <-time.After(soon):
 					t.Fatal("one still waits")
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // fakeCluster is an adapter to a cluster in memory: which node has which slot, and what the client
@@ -205,9 +206,7 @@ func openCluster(t *testing.T, c *fakeCluster) (*session, *recorder) {
 	t.Helper()
 	r := &recorder{}
 	s, err := New(func() (Adapter, error) { return c, nil }).Open(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s.(*session), r
 }
@@ -221,18 +220,14 @@ func TestAChannelFollowsItsSlot(t *testing.T) {
 		synctest.Wait()
 		got := r.take()
 		slices.Sort(got)
-		if !slices.Equal(got, []string{"watching m", "watching n"}) {
-			t.Fatalf("heard %q", got)
-		}
+		check.FatalIf(t, !slices.Equal(got, []string{"watching m", "watching n"}), "heard %q", got)
 		// The server says so, and the news is slow.
 		c.set(func() { c.stale = 3 })
 		c.move(channelOf("n"), "1")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		want(t, r, "watching n")
-		if c.spublish(channelOf("n")) != 1 || c.spublish(channelOf("m")) != 1 {
-			t.Error("not heard")
-		}
+		check.ErrorIf(t, c.spublish(channelOf("n")) != 1 || c.spublish(channelOf("m")) != 1, "not heard")
 		want(t, r, "released n", "released m")
 		// What the client believes is wrong from the start.
 		c.set(func() { c.belief = map[int]string{} })
@@ -278,9 +273,7 @@ func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
 		time.Sleep(pubsub.LastPause + time.Second)
 		synctest.Wait()
 		want(t, r, "watching n")
-		if c.spublish(channelOf("n")) != 1 {
-			t.Error("not heard")
-		}
+		check.ErrorIf(t, c.spublish(channelOf("n")) != 1, "not heard")
 		r.take()
 		dials := c.searches
 		time.Sleep(time.Hour)
@@ -302,9 +295,8 @@ func TestARefusedChannelIsToldToItsWatcherAlone(t *testing.T) {
 		s.Subscribe(topic("no"))
 		synctest.Wait()
 		want(t, r, "watching yes")
-		if len(r.failed) == 0 || backend.FaultOf(r.failed[0]).Temporary || slices.Contains(r.deaf, "yes") {
-			t.Errorf("told %v: %v", r.deaf, r.failed)
-		}
+		check.ErrorIf(t, len(r.failed) == 0 || backend.FaultOf(r.failed[0]).Temporary || slices.Contains(r.deaf, "yes"),
+			"told %v: %v", r.deaf, r.failed)
 		c.set(func() { c.denied = nil }) // an operator helped
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -328,9 +320,7 @@ func TestARefusedChannelDoesNotDisturbThoseOfItsSlot(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		want(t, r, "watching {t}yes")
-		if len(r.failed) == 0 || slices.Contains(r.deaf, "{t}yes") {
-			t.Errorf("told %v: %v", r.deaf, r.failed)
-		}
+		check.ErrorIf(t, len(r.failed) == 0 || slices.Contains(r.deaf, "{t}yes"), "told %v: %v", r.deaf, r.failed)
 		// An interruption is told to both.
 		c.set(func() { c.denied = nil })
 		time.Sleep(time.Second)
@@ -341,9 +331,8 @@ func TestARefusedChannelDoesNotDisturbThoseOfItsSlot(t *testing.T) {
 		synctest.Wait()
 		got := r.take()
 		slices.Sort(got)
-		if !slices.Equal(got, []string{"watching {t}no", "watching {t}yes"}) {
-			t.Errorf("after an interruption heard %q", got)
-		}
+		check.ErrorIf(t, !slices.Equal(got, []string{"watching {t}no", "watching {t}yes"}), "after an interruption heard %q",
+			got)
 		s.Close()
 	})
 }
@@ -423,13 +412,10 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 			synctest.Wait()
 			got := r.take()
 			slices.Sort(got)
-			if !slices.Equal(got, []string{"watching n", "watching {a}b"}) {
-				t.Fatalf("heard %q", got)
-			}
+			check.FatalIf(t, !slices.Equal(got, []string{"watching n", "watching {a}b"}), "heard %q", got)
 			if answer == nil {
-				if c.spublish("redisson_countdownlatch__channel__{a}b") != 1 {
-					t.Error("the latch's channel is not in its slot")
-				}
+				check.ErrorIf(t, c.spublish("redisson_countdownlatch__channel__{a}b") != 1,
+					"the latch's channel is not in its slot")
 			} else if c.publish("redisson_countdownlatch__channel__{{a}b}", "0") != 1 {
 				t.Error("the latch's channel is not Redisson's")
 			}
@@ -508,9 +494,7 @@ func TestAWatchOnAClusterThatHangsCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &hangingCluster{newFakeCluster()}
 		s, err := New(func() (Adapter, error) { return c, nil }).Open(&recorder{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()

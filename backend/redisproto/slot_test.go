@@ -3,6 +3,8 @@ package redisproto
 import (
 	"reflect"
 	"testing"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func TestCRC16KnownValues(t *testing.T) {
@@ -32,9 +34,8 @@ func TestSlotHashesTheTagOnly(t *testing.T) {
 			t.Errorf("Slot(%q) = %d, want %d", key, got, want)
 		}
 	}
-	if Slot("{}foo") == Slot("foo") || Slot("{foo") == Slot("foo") {
-		t.Error("an empty or open tag was taken for a tag")
-	}
+	check.ErrorIf(t, Slot("{}foo") == Slot("foo") || Slot("{foo") == Slot("foo"),
+		"an empty or open tag was taken for a tag")
 }
 
 func TestBySlotKeepsTheOrder(t *testing.T) {

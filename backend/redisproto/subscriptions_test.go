@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
@@ -19,9 +20,7 @@ func open(t *testing.T, a *fakeAdapter) (*session, *recorder) {
 	t.Helper()
 	r := &recorder{}
 	s, err := New(func() (Adapter, error) { return a, nil }).Open(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s.(*session), r
 }
@@ -107,9 +106,7 @@ func TestUnwatchUnsubscribesSoonAndTheIdleConnectionIsClosed(t *testing.T) {
 		sub := a.sub()
 		time.Sleep(pubsub.IdleClose - time.Second)
 		synctest.Wait()
-		if sub.closings() != 0 {
-			t.Fatal("closed too early")
-		}
+		check.FatalIf(t, sub.closings() != 0, "closed too early")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if sub.closings() != 1 {
@@ -150,18 +147,14 @@ func TestALostConnectionIsRedialledAndAllIsConfirmedAgain(t *testing.T) {
 		synctest.Wait()
 		got := r.take()
 		slices.Sort(got)
-		if fmt.Sprint(got) != "[watching 0 watching 1 watching 2 watching 3]" {
-			t.Errorf("heard %q", got)
-		}
+		check.ErrorIf(t, fmt.Sprint(got) != "[watching 0 watching 1 watching 2 watching 3]", "heard %q", got)
 		dials := a.dialled()
 		time.Sleep(10 * time.Second) // it lives for a while, so the next pause is short
 		synctest.Wait()
 		a.cut(errors.New("EOF"))
 		time.Sleep(pubsub.FirstPause)
 		synctest.Wait()
-		if a.dialled() != dials+1 || len(r.take()) != 4 {
-			t.Errorf("not back within %v", pubsub.FirstPause)
-		}
+		check.ErrorIf(t, a.dialled() != dials+1 || len(r.take()) != 4, "not back within %v", pubsub.FirstPause)
 		s.Close()
 	})
 }
@@ -181,15 +174,11 @@ func TestASilentConnectionIsPingedAndGivenUp(t *testing.T) {
 		a.set(func() { a.mute = true })
 		time.Sleep(pubsub.Silence + pubsub.Patience - 2*time.Second)
 		synctest.Wait()
-		if first.closings() != 0 {
-			t.Fatal("given up too early")
-		}
+		check.FatalIf(t, first.closings() != 0, "given up too early")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		a.set(func() { a.mute = false })
-		if first.closings() != 1 {
-			t.Fatal("not given up")
-		}
+		check.FatalIf(t, first.closings() != 1, "not given up")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		want(t, r, "watching n")
@@ -248,9 +237,8 @@ func TestWhatWillNotPassIsToldToTheWatcher(t *testing.T) {
 		a.cut(errors.New("EOF"))
 		time.Sleep(pubsub.FirstPause)
 		synctest.Wait()
-		if len(r.failed) != 1 || !backend.FaultOf(r.failed[0]).MayHaveRun && backend.FaultOf(r.failed[0]).Remedy == "" {
-			t.Errorf("told %v", r.failed)
-		}
+		check.ErrorIf(t, len(r.failed) != 1 || !backend.FaultOf(r.failed[0]).MayHaveRun &&
+			backend.FaultOf(r.failed[0]).Remedy == "", "told %v", r.failed)
 		s.Close()
 	})
 }
@@ -320,9 +308,7 @@ func TestWatchAndUnwatchAtRandomEndInWhatWasAskedFor(t *testing.T) {
 		}
 		r.take()
 		for name := range wanted {
-			if a.publish(channelOf(name), "0") != 1 {
-				t.Errorf("%s is not subscribed", name)
-			}
+			check.ErrorIf(t, a.publish(channelOf(name), "0") != 1, "%s is not subscribed", name)
 			want(t, r, "released "+name)
 		}
 		s.Close()
@@ -333,9 +319,7 @@ func TestCloseEndsADialThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &hangingAdapter{}
 		s, err := New(func() (Adapter, error) { return a, nil }).Open(&recorder{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()

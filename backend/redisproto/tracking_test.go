@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 type hangingAdapter struct{ fakeAdapter }
@@ -38,36 +39,24 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 		}
 		for range 10 {
 			reply, err := s.Acquire(t.Context(), try)
-			if err != nil || reply.Granted || reply.Remaining != time.Second {
-				t.Fatalf("%+v %v", reply, err)
-			}
+			check.FatalIf(t, err != nil || reply.Granted || reply.Remaining != time.Second, "%+v %v", reply, err)
 		}
-		if sent != 1 {
-			t.Fatalf("%d sent", sent)
-		}
+		check.FatalIf(t, sent != 1, "%d sent", sent)
 		uncached := try
 		uncached.Unasked = false
 		s.Acquire(t.Context(), uncached)
-		if sent != 2 {
-			t.Fatal("one that must ask did not")
-		}
+		check.FatalIf(t, sent != 2, "one that must ask did not")
 		a.invalidate([]string{"n"})
 		want(t, r, "changed n")
 		s.Acquire(t.Context(), try)
-		if sent != 3 {
-			t.Fatal("an invalidation was not heeded")
-		}
+		check.FatalIf(t, sent != 3, "an invalidation was not heeded")
 		a.invalidate(nil)
 		want(t, r, "changed all")
 		s.Acquire(t.Context(), try)
-		if sent != 4 {
-			t.Fatal("an invalidation of all was not heeded")
-		}
+		check.FatalIf(t, sent != 4, "an invalidation of all was not heeded")
 		time.Sleep(time.Second)
 		s.Acquire(t.Context(), try)
-		if sent != 5 {
-			t.Fatal("an entry outlived the lease")
-		}
+		check.FatalIf(t, sent != 5, "an entry outlived the lease")
 		s.Close()
 	})
 }
@@ -90,10 +79,9 @@ func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 			t.Helper()
 			plain, tracking = 0, 0
 			got, err := s.Acquire(t.Context(), r)
-			if err != nil || got != want || plain != onPlain || tracking != onTracking {
-				t.Errorf("%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking,
-					want, onPlain, onTracking)
-			}
+			check.ErrorIf(t, err != nil || got != want || plain != onPlain || tracking != onTracking,
+				"%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking, want, onPlain,
+				onTracking)
 		}
 		uncached, fenced := try, try
 		uncached.Unasked, fenced.Fenced = false, true
@@ -146,9 +134,8 @@ func TestAnInvalidationThatOvertakesTheReplyIsNotForgotten(t *testing.T) {
 				return 0, nil
 			}
 			reply, err := s.Acquire(t.Context(), try)
-			if !sent || err != nil || !reply.Granted {
-				t.Errorf("refused from a picture that nothing will correct: %+v %v", reply, err)
-			}
+			check.ErrorIf(t, !sent || err != nil || !reply.Granted, "refused from a picture that nothing will correct: %+v %v",
+				reply, err)
 		})
 	}
 }
@@ -266,9 +253,8 @@ func TestWhileTheOtherConnectionFailsAllGoesOverTheOne(t *testing.T) {
 			t.Helper()
 			used = ""
 			r, err := s.Acquire(t.Context(), try)
-			if !errors.Is(err, wantErr) || r.Granted != (err == nil) || used != want {
-				t.Errorf("%s: %+v, %v by %q; want %v by %q", what, r, err, used, wantErr, want)
-			}
+			check.ErrorIf(t, !errors.Is(err, wantErr) || r.Granted != (err == nil) || used != want,
+				"%s: %+v, %v by %q; want %v by %q", what, r, err, used, wantErr, want)
 		}
 		check("all is well", nil, "other ")
 		fails = away

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // desk answers items, alone with their length and together with that and a hundred.
@@ -88,9 +90,7 @@ func TestItemsAreOneCommandAndAnOddItemIsSentByItself(t *testing.T) {
 			t.Errorf("%s: %d, %v; want %d", c.item, c.value, c.err, want)
 		}
 	}
-	if fmt.Sprint(d.many, d.alone) != "[3] [odd one]" {
-		t.Errorf("scripts for %v, alone %v", d.many, d.alone)
-	}
+	check.ErrorIf(t, fmt.Sprint(d.many, d.alone) != "[3] [odd one]", "scripts for %v, alone %v", d.many, d.alone)
 }
 
 func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
@@ -115,9 +115,8 @@ func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
 				t.Errorf("a script for %d", many)
 			}
 		}
-		if asked != n || len(d.many) < 3 {
-			t.Errorf("%d of %d were asked for, by %d scripts and %d alone", asked, n, len(d.many), len(d.alone))
-		}
+		check.ErrorIf(t, asked != n || len(d.many) < 3, "%d of %d were asked for, by %d scripts and %d alone", asked, n,
+			len(d.many), len(d.alone))
 		j.Close()
 	})
 }
@@ -126,19 +125,13 @@ func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
 func TestItemsOfARefusedCommandAreSentOneByOne(t *testing.T) {
 	d := desk{failed: errors.New("ERR no")}
 	for _, c := range d.send("a", "bb") {
-		if c.err != nil || c.value != int64(len(c.item)) {
-			t.Errorf("%s: %d, %v", c.item, c.value, c.err)
-		}
+		check.ErrorIf(t, c.err != nil || c.value != int64(len(c.item)), "%s: %d, %v", c.item, c.value, c.err)
 	}
 	d = desk{failed: errors.New("connection lost")}
 	for _, c := range d.send("a", "bb") {
-		if c.err != d.failed {
-			t.Errorf("%s: %v", c.item, c.err)
-		}
+		check.ErrorIf(t, c.err != d.failed, "%s: %v", c.item, c.err)
 	}
-	if len(d.alone) != 0 {
-		t.Errorf("%v asked again", d.alone)
-	}
+	check.ErrorIf(t, len(d.alone) != 0, "%v asked again", d.alone)
 }
 
 func TestACallerCanLeave(t *testing.T) {
@@ -159,9 +152,7 @@ func TestACallerCanLeave(t *testing.T) {
 		synctest.Wait()
 		leave()
 		behind := <-left
-		if behind == nil {
-			t.Fatal("not left")
-		}
+		check.FatalIf(t, behind == nil, "not left")
 		close(d.answer)
 		<-behind.Done
 		if n, err := behind.Reply(); err != nil || n != 107 && n != 7 {
