@@ -212,9 +212,7 @@ func TestTheUsersOwnOnInvalidationsIsCalledToo(t *testing.T) {
 	do(t, srv, "HSET", "n", "java:1", "1")
 	try(t, s, "n", "o")
 	do(t, srv, "DEL", "n")
-	if n := <-heard; n != 1 {
-		t.Errorf("%d keys", n)
-	}
+	check.Equal(t, "%d keys", <-heard, 1)
 }
 
 func TestWithoutTrackingAllElseWorks(t *testing.T) {
@@ -418,9 +416,7 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 			t.Error(r, err)
 		}
 	}
-	if n := tracked(); n != "0" {
-		t.Errorf("%s names are remembered", n)
-	}
+	check.Equal(t, "%s names are remembered", tracked(), "0")
 	out := make([]backend.RenewResult, 1)
 	s.Renew(t.Context(), []backend.RenewRequest{{Name: "n0", Owner: "a"}}, out)
 	if n := tracked(); !out[0].Held || n != "1" {

@@ -251,9 +251,7 @@ func TestOneOfManyGetsALock(t *testing.T) {
 			item{"a", "y", "30000"})...).([]any)
 		check.ErrorIf(t, got[0] != int64(0) || got[1] != int64(0) || got[2].(int64) <= 0,
 			"%v, want the second to be refused a", got)
-		if holds := fmt.Sprint(call(t, srv, "HGETALL", "a")); holds != "[x 1]" {
-			t.Errorf("a is held by %s", holds)
-		}
+		check.Equal(t, "a is held by %s", fmt.Sprint(call(t, srv, "HGETALL", "a")), "[x 1]")
 		call(t, srv, "DEL", "a")
 	}
 }
@@ -328,7 +326,5 @@ func TestManyOnAFullServer(t *testing.T) {
 	call(t, srv, "CONFIG", "SET", "maxmemory", "1")
 	got := call(t, srv, joint("30000", "x", "a", "b")...).([]any)
 	check.ErrorIf(t, got[0] != int64(-2) || got[1] != int64(-2), "%v, want -2 for each", got)
-	if n := call(t, srv, "EXISTS", "a", "b"); n != int64(0) {
-		t.Errorf("%v of them are there", n)
-	}
+	check.Equal[any](t, "%v of them are there", call(t, srv, "EXISTS", "a", "b"), int64(0))
 }

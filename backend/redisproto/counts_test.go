@@ -102,9 +102,7 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		heard := func(next func() string, want ...string) {
 			t.Helper()
 			for _, w := range want {
-				if got := next(); got != w {
-					t.Errorf("published %q, want %q", got, w)
-				}
+				check.Equal(t, "published %q", next(), w)
 			}
 		}
 

@@ -157,9 +157,8 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		free(t, s, "n", "go:2")
-		if n := do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"); n != int64(0) {
-			t.Errorf("%v keys are left", n)
-		}
+		check.Equal[any](t, "%v keys are left",
+			do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"), int64(0))
 	})
 }
 

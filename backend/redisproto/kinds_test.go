@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // over runs a test of a script over one adapter: what the script does is the same over all.
@@ -125,8 +126,6 @@ func TestALargeCountIsNotNegative(t *testing.T) {
 				t.Errorf("counted down to %d, %v", n, err)
 			}
 		}
-		if got := do(t, srv, "GET", "n"); got != strconv.FormatInt(math.MaxInt64-1, 10) {
-			t.Errorf("%v is left", got)
-		}
+		check.Equal[any](t, "%v is left", do(t, srv, "GET", "n"), strconv.FormatInt(math.MaxInt64-1, 10))
 	})
 }

@@ -70,9 +70,7 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 			t.Errorf("%v keys, want three locks and a token", keys)
 		}
 		// As Redisson's own script sees it: held by another, for so long.
-		if held := do(t, srv, "HEXISTS", "a", "c:1"); held != int64(1) {
-			t.Errorf("the field: %v", held)
-		}
+		check.Equal[any](t, "the field: %v", do(t, srv, "HEXISTS", "a", "c:1"), int64(1))
 		release := make([]backend.ReleaseResult, 3)
 		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "a", Owner: "c:1"}, {Name: "{t}:b", Owner: "c:1"},
 			{Name: "c", Owner: "c:1"}}, release)

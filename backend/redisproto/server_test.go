@@ -175,13 +175,9 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		java, javaEars := session(t, b)
 		java.Subscribe(topic("orders:42"))
 		javaEars.await(t, "watching orders:42", 1)
-		if got := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); got != "[redisson_lock__channel:{orders:42}]" {
-			t.Errorf("channels %s", got)
-		}
+		check.Equal(t, "channels %s", fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")), "[redisson_lock__channel:{orders:42}]")
 		acquire(t, s, "orders:42", "c:1", 30*time.Second)
-		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42")); got != "[c:1 1]" {
-			t.Errorf("HGETALL %s", got)
-		}
+		check.Equal(t, "HGETALL %s", fmt.Sprint(do(t, srv, "HGETALL", "orders:42")), "[c:1 1]")
 		if ms := do(t, srv, "PTTL", "orders:42").(int64); ms < 15_000 || ms > 30_000 {
 			t.Errorf("PTTL %d", ms)
 		}
@@ -189,10 +185,8 @@ func TestTheRecordIsRedissons(t *testing.T) {
 			Lease: time.Second}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
-		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42"),
-			do(t, srv, "PTTL", "orders:42").(int64) > 15_000); got != "[c:1 2] true" {
-			t.Errorf("after re-entry %s", got)
-		}
+		check.Equal(t, "after re-entry %s",
+			fmt.Sprint(do(t, srv, "HGETALL", "orders:42"), do(t, srv, "PTTL", "orders:42").(int64) > 15_000), "[c:1 2] true")
 		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining < 15*time.Second ||
 			r.Remaining > 30*time.Second {
 			t.Errorf("%+v", r)
@@ -220,9 +214,7 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		javaEars.await(t, "released orders:42", 3)
 		java.Unsubscribe(topic("orders:42"))
 		noChannels(t, srv)
-		if n := javaEars.heard["released orders:42"]; n != 3 {
-			t.Errorf("%d releases", n)
-		}
+		check.Equal(t, "%d releases", javaEars.heard["released orders:42"], 3)
 		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second,
 			Fenced: true})
 		check.ErrorIf(t, err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli(), "%+v %v", r, err)
@@ -277,9 +269,7 @@ func TestSubscriptionsComeBack(t *testing.T) {
 		for i := range 20 {
 			e.await(t, fmt.Sprint("watching ", i), 1)
 		}
-		if n := do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub").(int64); n != 1 {
-			t.Errorf("%d subscription connections", n)
-		}
+		check.Equal(t, "%d subscription connections", do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub").(int64), 1)
 		for i := range 20 {
 			e.await(t, fmt.Sprint("watching ", i), 2)
 		}
@@ -533,9 +523,7 @@ func TestAReplyThatIsLostIsNotSentAgain(t *testing.T) {
 				t.Errorf("%v %+v", err, f)
 			}
 			time.Sleep(100 * time.Millisecond)
-			if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 1 {
-				t.Errorf("sent %d times", n)
-			}
+			check.Equal(t, "sent %d times", proxy.Count(redistest.Named("EVALSHA", "EVAL")), 1)
 		})
 	}
 }

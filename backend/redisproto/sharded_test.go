@@ -242,9 +242,7 @@ func TestShardedEveryKindIsWoken(t *testing.T) {
 					w.woken(t)
 				}
 			}
-			if n := subscribers(c, false, ""); n != 0 {
-				t.Errorf("%d plain subscriptions", n)
-			}
+			check.Equal(t, "%d plain subscriptions", subscribers(c, false, ""), 0)
 		})
 	}
 }
@@ -540,9 +538,8 @@ func TestShardedOnNeedsACluster(t *testing.T) {
 	s, e := session(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}))
 	s.Subscribe(backend.Topic{Kind: backend.KindCountDownLatch, Name: "{a}b"})
 	e.await(t, "watching {a}b", 1)
-	if n := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); n != "[redisson_countdownlatch__channel__{{a}b}]" {
-		t.Errorf("it listens on %s", n)
-	}
+	check.Equal(t, "it listens on %s", fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")),
+		"[redisson_countdownlatch__channel__{{a}b}]")
 }
 
 // calls counts a command on all masters, not what scripts run inside.
@@ -575,9 +572,7 @@ func TestShardedCosts(t *testing.T) {
 			for _, x := range []*mortise.Client{a, b} { // the scripts are loaded, the ways known
 				check.NoError(t, x.Ping(t.Context()))
 			}
-			if n := calls(c, "pubsub|shardnumsub") - asked; n != 2 {
-				t.Errorf("2 clients asked %d times whether pub/sub is sharded", n)
-			}
+			check.Equal(t, "2 clients asked %d times whether pub/sub is sharded", calls(c, "pubsub|shardnumsub")-asked, 2)
 			start := func() map[string]int {
 				counts := map[string]int{}
 				for _, command := range counted {
@@ -599,9 +594,7 @@ func TestShardedCosts(t *testing.T) {
 			for i := range 100 {
 				hold(t, a, "plain", fmt.Sprint(name, i))()
 			}
-			if got := since(then); got != "evalsha 200, spublish 100" {
-				t.Errorf("100 times Lock and Unlock: %s", got)
-			}
+			check.Equal(t, "100 times Lock and Unlock: %s", since(then), "evalsha 200, spublish 100")
 
 			free := hold(t, a, "plain", name)
 			then = start()
@@ -613,9 +606,7 @@ func TestShardedCosts(t *testing.T) {
 			}
 			eventually(t, "all wait", func() bool { return waiting.Load() == 10 })
 			eventually(t, "the waiter has asked again", func() bool { return calls(c, "evalsha")-then["evalsha"] == 2 })
-			if got := since(then); got != "evalsha 2, ssubscribe 1" {
-				t.Errorf("to begin to wait: %s", got)
-			}
+			check.Equal(t, "to begin to wait: %s", since(then), "evalsha 2, ssubscribe 1")
 			then = start()
 			free()
 			for range rest {

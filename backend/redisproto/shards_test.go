@@ -238,22 +238,16 @@ func TestAChannelFollowsItsSlot(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want(t, r, "watching n")
-		if n := c.spublish(channelOf("n")); n != 1 {
-			t.Errorf("%d hear it", n)
-		}
+		check.Equal(t, "%d hear it", c.spublish(channelOf("n")), 1)
 		searches := c.searches
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := c.searches - searches; n > 1 {
 			t.Errorf("%d searches in an hour in which nothing happened", n)
 		}
-		if n := c.connections(); n != 2 {
-			t.Errorf("%d connections to 2 nodes", n)
-		}
+		check.Equal(t, "%d connections to 2 nodes", c.connections(), 2)
 		s.Close()
-		if n := c.connections(); n != 0 {
-			t.Errorf("%d connections after Close", n)
-		}
+		check.Equal(t, "%d connections after Close", c.connections(), 0)
 	})
 }
 
@@ -301,9 +295,7 @@ func TestARefusedChannelIsToldToItsWatcherAlone(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want(t, r, "watching no")
-		if n := c.connections(); n != 1 {
-			t.Errorf("%d connections", n)
-		}
+		check.Equal(t, "%d connections", c.connections(), 1)
 		s.Close()
 	})
 }
