@@ -65,18 +65,16 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			fillPool(t, rdb)
 			s.Restart()
 			for i, lease := range held {
-				if err := lease.Unlock(ctx); err != nil {
-					t.Errorf("Unlock %d: %v", i, err)
-				}
+				err := lease.Unlock(ctx)
+				check.ErrorIf(t, err != nil, "Unlock %d: %v", i, err)
 			}
 			fillPool(t, rdb)
 			s.Restart()
 			var all sync.WaitGroup
 			for i := range 12 {
 				all.Go(func() {
-					if _, err := locks.Lock(ctx, fmt.Sprint("new", i)); err != nil {
-						t.Errorf("Lock %d: %v", i, err)
-					}
+					_, err := locks.Lock(ctx, fmt.Sprint("new", i))
+					check.ErrorIf(t, err != nil, "Lock %d: %v", i, err)
 				})
 			}
 			all.Wait()

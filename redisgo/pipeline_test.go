@@ -60,9 +60,8 @@ func TestAHookThatRefusesIsNoReply(t *testing.T) {
 		if !errors.Is(cmd.Err(), cause) {
 			t.Errorf("%v, want the hook's error", cmd.Err())
 		}
-		if text, is := new(adapter).ServerError(cmd.Err()); is {
-			t.Errorf("it is taken for the server's reply %q", text)
-		}
+		text, is := new(adapter).ServerError(cmd.Err())
+		check.ErrorIf(t, is, "it is taken for the server's reply %q", text)
 	}
 }
 

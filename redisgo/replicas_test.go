@@ -40,9 +40,7 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	x := anykind.Store{Store: s}
 	written := func() (offset int64) {
 		_, after, _ := strings.Cut(fmt.Sprint(srv.Must("INFO", "replication")), "master_repl_offset:")
-		if _, err := fmt.Sscan(after, &offset); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(fmt.Sscan(after, &offset)))
 		return offset
 	}
 	for what, r := range map[string]anykind.AcquireRequest{
@@ -58,11 +56,9 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	} {
 		r.Name, r.Owner, r.Lease = what, "a:2", time.Hour
 		if r.Under != "" {
-			if reply, err := x.Acquire(t.Context(),
-				anykind.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under,
-					Lease: time.Hour}); err != nil || !reply.Granted {
-				t.Fatalf("%s: %+v, %v", what, reply, err)
-			}
+			outer := anykind.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under, Lease: time.Hour}
+			reply, err := x.Acquire(t.Context(), outer)
+			check.FatalIf(t, err != nil || !reply.Granted, "%s: %+v, %v", what, reply, err)
 		}
 		for n := range 3 {
 			before := written()
@@ -83,10 +79,8 @@ func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
 	locks, err := mortise.New(redisgo.New(unknown{rdb}))
 	check.NoError(t, err)
 	defer locks.Close()
-	if _, err := locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second)); !errors.Is(err,
-		mortise.ErrInvalid) {
-		t.Errorf("%v, want ErrInvalid", err)
-	}
+	_, err = locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second))
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v, want ErrInvalid", err)
 	lease, err := locks.Lock(context.Background(), "n")
 	check.NoError(t, err)
 	check.Done(t, lease.Unlock(context.Background()))

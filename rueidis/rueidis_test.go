@@ -99,9 +99,8 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 	check.FatalIf(t, !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted, "exclusion")
 	proxy.Reset()
 	for range 1000 {
-		if r := try(t, s, "n", "o"); r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second {
-			t.Fatalf("%+v", r)
-		}
+		r := try(t, s, "n", "o")
+		check.FatalIf(t, r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second, "%+v", r)
 	}
 	if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 0 {
 		t.Errorf("%d commands for 1000 refusals: %v", n, proxy.Commands())
@@ -112,18 +111,16 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 		"expiry": func() {
 			do(t, srv, "PEXPIRE", "n", "3000")
 			e.await(t, "changed n") // by PEXPIRE
-			if r := try(t, s, "n", "o"); r.Granted || r.Remaining > 3*time.Second {
-				t.Errorf("%+v", r)
-			}
+			r := try(t, s, "n", "o")
+			check.ErrorIf(t, r.Granted || r.Remaining > 3*time.Second, "%+v", r)
 		},
 	} {
 		free()
 		e.await(t, "changed n")
 		check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused after %s", what)
 		// Its own release is not told to it; it has to know by itself.
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"}); err != nil || !r.Held {
-			t.Fatal(r, err)
-		}
+		r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"})
+		check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 		for len(e.of("changed n")) > 0 {
 			<-e.of("changed n")
 		}
@@ -139,9 +136,8 @@ func TestTheOwnReleaseIsNotForgotten(t *testing.T) {
 	s, _ := open(t, at(srv.Addr()))
 	for range 200 {
 		check.FatalIf(t, !try(t, s, "n", "a").Granted || try(t, s, "n", "b").Granted, "exclusion")
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "a"}); err != nil || !r.Held {
-			t.Fatal(r, err)
-		}
+		r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "a"})
+		check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 		check.FatalIf(t, !try(t, s, "n", "b").Granted, "refused after the own release")
 		if r, err := s.ForceRelease(t.Context(), "n"); err != nil || !r {
 			t.Fatal(r, err)
@@ -154,9 +150,8 @@ func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
 	s, e := open(t, at(srv.Addr()))
 	for what, before := range map[string]func(){
 		"acquire": func() {
-			if r := try(t, s, "n", "a"); !r.Granted || r.VerifyAfter <= 0 {
-				t.Fatalf("%+v", r)
-			}
+			r := try(t, s, "n", "a")
+			check.FatalIf(t, !r.Granted || r.VerifyAfter <= 0, "%+v", r)
 			out := make([]backend.RenewResult, 1)
 			s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "a"}}, out) // it asks to be asked
 			check.FatalIf(t, !out[0].Held, "%v", out)
@@ -169,10 +164,8 @@ func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
 		},
 		"re-entry": func() {
 			try(t, s, "n", "a")
-			if r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Name: "n", Owner: "a", Holds: 2,
-				Lease: time.Hour}); err != nil || !r.Held {
-				t.Fatal(r, err)
-			}
+			r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Name: "n", Owner: "a", Holds: 2, Lease: time.Hour})
+			check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 		},
 	} {
 		before()
@@ -259,9 +252,8 @@ func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
 	for range 2 {
 		_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 		var op *net.OpError
-		if f := backend.FaultOf(err); !errors.As(err, &op) || f.MayHaveRun || !f.Temporary {
-			t.Fatalf("%+v", f)
-		}
+		f := backend.FaultOf(err)
+		check.FatalIf(t, !errors.As(err, &op) || f.MayHaveRun || !f.Temporary, "%+v", f)
 	}
 	srv.Restart()
 	proxy := redistest.NewProxy(t, srv.Addr())
@@ -276,9 +268,8 @@ func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if c := proxy.Connections(); c > 3 {
-		t.Errorf("%d connections", c)
-	}
+	c := proxy.Connections()
+	check.ErrorIf(t, c > 3, "%d connections", c)
 }
 
 func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
@@ -291,9 +282,8 @@ func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
 		"DisableAutoPipelining":   rueidis.New(redis.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
 		"NewWithClient: the clie": rueidis.NewWithClient(nil),
 	} {
-		if _, err := b.Open(&ears{}); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%s: %v", text, err)
-		}
+		_, err := b.Open(&ears{})
+		check.ErrorIf(t, err == nil || !strings.Contains(err.Error(), text), "%s: %v", text, err)
 	}
 }
 
@@ -309,10 +299,7 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 				AcquireRequest: backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second},
 				Age:            backend.Age{Least: time.Minute}})
 			check.FatalIf(t, err != nil || !r.Granted, "%+v, %v", r, err)
-			if _, err := s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i),
-				Owner: "o"}); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, check.Err(s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i), Owner: "o"})))
 		}
 	}
 }
@@ -369,10 +356,8 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	})
 	t.Cleanup(func() { l.Close(); conns.Wait() }) // after the session
 	s, e := open(t, at(l.Addr().String()))
-	if _, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o",
-		Lease: time.Second}); !backend.FaultOf(err).Temporary {
-		t.Fatalf("the first build: %v", err)
-	}
+	_, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+	check.FatalIf(t, !backend.FaultOf(err).Temporary, "the first build: %v", err)
 	check.ErrorIf(t, !try(t, s, "n", "o").Granted, "not granted")
 	s.Subscribe(backend.Topic{Name: "n"})
 	e.await(t, "watching n")
@@ -401,17 +386,14 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 			if i%2 == 0 {
 				return
 			}
-			if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "a"}); err != nil || !r.Held {
-				t.Error(r, err)
-			}
+			r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "a"})
+			check.ErrorIf(t, err != nil || !r.Held, "%v, %v", r, err)
 		})
 	}
 	all.Wait()
 	for range 2 {
-		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute,
-			Fenced: true}); err != nil || !r.Granted || r.VerifyAfter <= 0 {
-			t.Fatal(r, err)
-		}
+		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute, Fenced: true})
+		check.FatalIf(t, err != nil || !r.Granted || r.VerifyAfter <= 0, "%v, %v", r, err)
 		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "fenced", Owner: "a"}); err != nil || !r.Held {
 			t.Error(r, err)
 		}
@@ -419,9 +401,8 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	check.Equal(t, "%s names are remembered", tracked(), "0")
 	out := make([]backend.RenewResult, 1)
 	s.Renew(t.Context(), []backend.RenewRequest{{Name: "n0", Owner: "a"}}, out)
-	if n := tracked(); !out[0].Held || n != "1" {
-		t.Errorf("%+v; %s names are remembered, want 1", out[0], n)
-	}
+	n := tracked()
+	check.ErrorIf(t, !out[0].Held || n != "1", "%+v; %s names are remembered, want 1", out[0], n)
 	do(t, srv, "DEL", "n0")
 	e.await(t, "changed n0")
 }
@@ -430,18 +411,13 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 func TestNoRoomForTheOtherConnections(t *testing.T) {
 	srv := redistest.Start(t)
 	s, _ := open(t, at(srv.Addr()))
-	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "o", Lease: time.Minute,
-		Fenced: true}); err != nil || !r.Granted {
-		t.Fatal(r, err)
-	}
+	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "o", Lease: time.Minute, Fenced: true})
+	check.FatalIf(t, err != nil || !r.Granted, "%v, %v", r, err)
 	do(t, srv, "CONFIG", "SET", "maxclients", "1")
-	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o",
-		Lease: time.Minute}); err != nil || !r.Granted {
-		t.Errorf("%+v, %v", r, err)
-	}
+	r, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
+	check.ErrorIf(t, err != nil || !r.Granted, "%+v, %v", r, err)
 	for _, name := range []string{"fenced", "n"} {
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "o"}); err != nil || !r.Held {
-			t.Errorf("%s: %+v, %v", name, r, err)
-		}
+		r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "o"})
+		check.ErrorIf(t, err != nil || !r.Held, "%s: %+v, %v", name, r, err)
 	}
 }

@@ -43,14 +43,12 @@ func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 				do(t, srv, "SET", key, fmt.Sprintf("%d:%s", since.UnixMilli(), run))
 			}
 		}
-		if got := fmt.Sprint(do(t, srv, "ACL", "DRYRUN", user, "SET", "mortise:1:since:orders", "x")); got == "OK" {
-			t.Error("the user may write the scope's record")
-		}
+		got := fmt.Sprint(do(t, srv, "ACL", "DRYRUN", user, "SET", "mortise:1:since:orders", "x"))
+		check.ErrorIf(t, got == "OK", "the user may write the scope's record")
 
 		says(time.Now().Add(-time.Hour))
-		if r := ask(time.Minute); !r.Young {
-			t.Errorf("the server is new, whatever the other user says: %+v", r)
-		}
+		r := ask(time.Minute)
+		check.ErrorIf(t, !r.Young, "the server is new, whatever the other user says: %+v", r)
 		// It is old enough in time, though the other user says each time that it began just now.
 		eventually(t, "it has a vote", func() bool {
 			says(time.Now())
@@ -68,10 +66,9 @@ func TestQuorumAsksForTheAgeInTheScopeOfItsClients(t *testing.T) {
 		}
 		quorum, err := mortise.Quorum(clients...)
 		check.NoError(t, err)
-		if _, err := quorum.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrUnavailable) ||
-			!strings.Contains(fmt.Sprint(err), "have no vote") {
-			t.Fatalf("%v, want the new server to have no vote", err)
-		}
+		_, err = quorum.TryLock(t.Context(), "n")
+		check.FatalIf(t, !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "have no vote"),
+			"%v, want the new server to have no vote", err)
 		equal(t, "the keys", keys(t, srv), []string{"mortise:1:since:orders"})
 	})
 }

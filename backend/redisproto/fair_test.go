@@ -10,17 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	rueidislib "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
 )
 
 const fairWait = 5 * time.Minute
@@ -49,29 +44,23 @@ func passOn(t *testing.T, s anykind.Store, e *ears, name string) {
 		e.await(t, "watching "+name, 2*i+1)
 		s.Subscribe(topic(name))
 		e.await(t, "watching "+name, 2*i+2)
-		if r := ask(t, s, name, owner, fairWait); !r.Granted || r.Token == 0 {
-			t.Fatalf("%+v", r)
-		}
-		if r := ask(t, s, name, next, fairWait); r.Granted {
-			t.Fatalf("%+v", r)
-		}
+		r := ask(t, s, name, owner, fairWait)
+		check.FatalIf(t, !r.Granted || r.Token == 0, "%+v", r)
+		r = ask(t, s, name, next, fairWait)
+		check.FatalIf(t, r.Granted, "%+v", r)
 		switch i {
 		case 0:
 			free(t, s, name, owner)
 		case 1:
-			if r, err := s.Capabilities().Fair.Leave(t.Context(),
-				backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait}); err != nil || !r.Held {
-				t.Fatalf("%+v %v", r, err)
-			}
+			r, err := s.Capabilities().Fair.Leave(t.Context(), backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait})
+			check.FatalIf(t, err != nil || !r.Held, "%+v %v", r, err)
 		case 2:
-			if ok, err := s.ForceRelease(t.Context(), topic(name)); err != nil || !ok {
-				t.Fatal(ok, err)
-			}
+			ok, err := s.ForceRelease(t.Context(), topic(name))
+			check.FatalIf(t, err != nil || !ok, "%v, %v", ok, err)
 		}
 		e.await(t, "released "+name, 2*i+1)
-		if r := ask(t, s, name, next, fairWait); !r.Granted {
-			t.Fatalf("%+v", r)
-		}
+		r = ask(t, s, name, next, fairWait)
+		check.FatalIf(t, !r.Granted, "%+v", r)
 		free(t, s, name, next) // told to waiters for the plain lock
 		e.await(t, "released "+name, 2*i+2)
 		s.Unsubscribe(turn)
@@ -80,20 +69,12 @@ func passOn(t *testing.T, s anykind.Store, e *ears, name string) {
 }
 
 func TestFairLocksWorkOnACluster(t *testing.T) {
-	srv := redistest.Start(t, redistest.WithCluster())
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
-	defer rdb.Close()
-	for name, b := range map[string]backend.Backend{
-		"go-redis": redisgo.New(rdb),
-		"rueidis":  rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, e := session(t, b)
-			for _, n := range []string{"n", "{t}n", "a{t}"} {
-				passOn(t, s, e, n+name)
-			}
-		})
-	}
+	overClusters(t, func(t *testing.T, _ *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		for _, n := range []string{"n", "{t}n", "a{t}"} {
+			passOn(t, s, e, n)
+		}
+	})
 }
 
 // What the remedy of a missing permission says is enough.
@@ -153,9 +134,8 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		r := ask(t, s, "n", "go:2", fairWait)
 		check.FatalIf(t, r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence, "%+v", r)
 		time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
-		if r := ask(t, s, "n", "go:2", fairWait); !r.Granted {
-			t.Errorf("%+v", r)
-		}
+		r = ask(t, s, "n", "go:2", fairWait)
+		check.ErrorIf(t, !r.Granted, "%+v", r)
 		free(t, s, "n", "go:2")
 		check.Equal[any](t, "%v keys are left",
 			do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"), int64(0))
@@ -196,13 +176,11 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 			javas(t, srv, java+"8", late)
 			javas(t, srv, java+"-9", late)
 			test.free()
-			if got := place(test.first) - time.Now().UnixMilli(); got > 2*backend.Absence.Milliseconds() {
-				t.Errorf("%s: the first, who is away, has %d ms", what, got)
-			}
+			got := place(test.first) - time.Now().UnixMilli()
+			check.ErrorIf(t, got > 2*backend.Absence.Milliseconds(), "%s: the first, who is away, has %d ms", what, got)
 			for _, n := range []string{"8", "-9"} {
-				if got := late - place(java+n); got != 0 {
-					t.Errorf("%s: the place of %s is given up %d ms earlier", what, java+n, got)
-				}
+				got := late - place(java+n)
+				check.ErrorIf(t, got != 0, "%s: the place of %s is given up %d ms earlier", what, java+n, got)
 			}
 		}
 
@@ -211,9 +189,8 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: java + "8"}) // stands for Java
 		e.await(t, "watching n", 1)
 		javas(t, srv, java+"8", time.Now().UnixMilli()-1)
-		if r := ask(t, s, "n", "go:1", fairWait); !r.Granted {
-			t.Errorf("%+v", r)
-		}
+		r := ask(t, s, "n", "go:1", fairWait)
+		check.ErrorIf(t, !r.Granted, "%+v", r)
 		e.await(t, "released n", 1)
 	})
 }

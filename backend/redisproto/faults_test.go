@@ -104,16 +104,14 @@ func TestATokenOfAWrongTypeMayHaveTakenTheLock(t *testing.T) {
 	s := &core{adapter: &fakeAdapter{}}
 	raised := serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: 00f9, on " +
 		"@user_script:12.")
-	if f := backend.FaultOf(s.faultOf(raised, true)); !f.MayHaveRun || f.Temporary {
-		t.Errorf("%+v", f)
-	}
+	f := backend.FaultOf(s.faultOf(raised, true))
+	check.ErrorIf(t, !f.MayHaveRun || f.Temporary, "%+v", f)
 }
 
 func TestASlotThatMovesPassesOnACluster(t *testing.T) {
 	s := &core{adapter: &fakeAdapter{features: Features{Cluster: true}}}
-	if f := backend.FaultOf(s.fault(serverError("MOVED 3999 127.0.0.1:6381"))); !f.Temporary {
-		t.Errorf("%+v", f)
-	}
+	f := backend.FaultOf(s.fault(serverError("MOVED 3999 127.0.0.1:6381")))
+	check.ErrorIf(t, !f.Temporary, "%+v", f)
 }
 
 func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
@@ -129,9 +127,7 @@ func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
 		{refused, false},
 		{unsentError{io.EOF}, false},
 	} {
-		if f := backend.FaultOf(s.fault(c.err)); f.MayHaveRun != c.mayHaveRun || !f.Temporary ||
-			!errors.Is(f.Err, c.err) {
-			t.Errorf("%v: %+v", c.err, f)
-		}
+		f := backend.FaultOf(s.fault(c.err))
+		check.ErrorIf(t, f.MayHaveRun != c.mayHaveRun || !f.Temporary || !errors.Is(f.Err, c.err), "%v: %+v", c.err, f)
 	}
 }

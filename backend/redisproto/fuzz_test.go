@@ -52,12 +52,10 @@ func answerWith(t *testing.T, replies, program []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), callTime)
 		err := c.call(ctx, u, op)
 		cancel()
-		if took := time.Since(began); took > callTime {
-			t.Fatalf("%s took %v", c.name, took)
-		}
-		if n := h.tape.asked() - asked; n > mostAsked {
-			t.Fatalf("%s sent %d commands in %v", c.name, n, time.Since(began))
-		}
+		took := time.Since(began)
+		check.FatalIf(t, took > callTime, "%s took %v", c.name, took)
+		n := h.tape.asked() - asked
+		check.FatalIf(t, n > mostAsked, "%s sent %d commands in %v", c.name, n, time.Since(began))
 		check.FatalIf(t, err != nil && !known(err), "%s: an error of no kind: %v", c.name, err)
 	}
 }

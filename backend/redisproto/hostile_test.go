@@ -26,17 +26,15 @@ func TestAHoldCountThatIsDamagedDoesNotStopTheServer(t *testing.T) {
 				t.Helper()
 				began := time.Now()
 				do()
-				if took := time.Since(began); took > 3*time.Second {
-					t.Fatalf("%s with a hold count of %s took %v", what, count, took)
-				}
+				took := time.Since(began)
+				check.FatalIf(t, took > 3*time.Second, "%s with a hold count of %s took %v", what, count, took)
 			}
 			damage := func(mode string) { do(t, srv, "HSET", "n", "mode", mode, "somebody:1", count) }
 			side(t, s, backend.KindRead, "n", "a:1")
 			damage("read")
 			quick("Inspect", func() {
-				if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held {
-					t.Errorf("Inspect: %+v, %v", r, err)
-				}
+				r, err := s.Inspect(t.Context(), in)
+				check.ErrorIf(t, err != nil || !r.Held, "Inspect: %+v, %v", r, err)
 			})
 			quick("a reader's release", func() { unside(t, s, backend.KindRead, "n", "a:1") })
 			side(t, s, backend.KindWrite, "n", "a:2")
@@ -44,9 +42,8 @@ func TestAHoldCountThatIsDamagedDoesNotStopTheServer(t *testing.T) {
 			quick("a writer's release", func() { unside(t, s, backend.KindWrite, "n", "a:2") })
 			damage("read")
 			quick("ForceRelease", func() {
-				if was, err := s.ForceRelease(t.Context(), in); err != nil || !was {
-					t.Errorf("ForceRelease: %v, %v", was, err)
-				}
+				was, err := s.ForceRelease(t.Context(), in)
+				check.ErrorIf(t, err != nil || !was, "ForceRelease: %v, %v", was, err)
 			})
 		}
 	})
@@ -119,14 +116,12 @@ func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
 			side(t, s, backend.KindRead, "n", "a:3")
 			first("read")
 			looks("Inspect", func() {
-				if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held || r.Remaining < 50*time.Second {
-					t.Errorf("Inspect: %+v, %v", r, err)
-				}
+				r, err := s.Inspect(t.Context(), in)
+				check.ErrorIf(t, err != nil || !r.Held || r.Remaining < 50*time.Second, "Inspect: %+v, %v", r, err)
 			})
 			looks("ForceRelease", func() {
-				if was, err := s.ForceRelease(t.Context(), in); err != nil || !was {
-					t.Errorf("ForceRelease: %v, %v", was, err)
-				}
+				was, err := s.ForceRelease(t.Context(), in)
+				check.ErrorIf(t, err != nil || !was, "ForceRelease: %v, %v", was, err)
 			})
 			equal(t, "a lock that was released by force", do(t, srv, "EXISTS", "n"), 0)
 		}
@@ -148,9 +143,8 @@ func TestALockOfMoreReadersThanAScriptLooksAtKeepsTheLongerTime(t *testing.T) {
 			do(t, srv, "SET", "{n}:b:10000:rwlock_timeout:1", "1", "PX", "59000")
 			unside(t, s, k, "n", "a:1")
 			pttl(t, srv, "n", 50*time.Second, time.Minute)
-			if r := side(t, s, backend.KindWrite, "n", "a:2"); r.Granted {
-				t.Error("a writer was let in beside a reader")
-			}
+			r := side(t, s, backend.KindWrite, "n", "a:2")
+			check.ErrorIf(t, r.Granted, "a writer was let in beside a reader")
 			if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held || r.Kind != backend.KindRead {
 				t.Errorf("Inspect: %+v, %v", r, err)
 			}
@@ -181,10 +175,8 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 		for what, act := range map[string]func(){
 			"a release": func() { free(t, s, "n", "me:1") },
 			"a leaver": func() {
-				if r, err := s.Capabilities().Fair.Leave(t.Context(),
-					backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
-					t.Errorf("%+v, %v", r, err)
-				}
+				r, err := s.Capabilities().Fair.Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait})
+				check.ErrorIf(t, err != nil || !r.Held, "%+v, %v", r, err)
 			},
 			"a question": func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "other:1", fairWait) },
 		} {
@@ -205,9 +197,8 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 				n += ran(t, srv, command)
 			}
 			check.ErrorIf(t, n > 6*dead, "%s made %d calls for %d places", what, n, dead)
-			if took := spent(t, srv, "evalsha"); took > time.Second {
-				t.Errorf("%s kept the server busy for %v", what, took)
-			}
+			took := spent(t, srv, "evalsha")
+			check.ErrorIf(t, took > time.Second, "%s kept the server busy for %v", what, took)
 		}
 	})
 }

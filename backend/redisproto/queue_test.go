@@ -27,10 +27,8 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		}
 		free := func(what, name string) {
 			t.Helper()
-			if r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h"}); err != nil ||
-				!r.Held {
-				t.Errorf("%s: the release: %+v, %v", what, r, err)
-			}
+			r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h"})
+			check.ErrorIf(t, err != nil || !r.Held, "%s: the release: %+v, %v", what, r, err)
 		}
 		do(t, srv, "SET", "mortise:1:next:{a}", "x")
 		refused("where the key holds other data", "a")
@@ -38,14 +36,11 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		defer rdb.Close()
 		ears := rdb.Subscribe(t.Context(), "redisson_lock__channel:{a}")
 		defer ears.Close()
-		if _, err := ears.Receive(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(ears.Receive(t.Context())))
 		free("where the key holds other data", "a")
 		for _, want := range []string{"00", "2"} {
-			if m, err := ears.ReceiveMessage(t.Context()); err != nil || m.Payload != want {
-				t.Errorf("its release says %v, %v; want %q", m, err, want)
-			}
+			m, err := ears.ReceiveMessage(t.Context())
+			check.ErrorIf(t, err != nil || m.Payload != want, "its release says %v, %v; want %q", m, err, want)
 		}
 
 		acquire(t, holder, "b", "h", time.Minute)
@@ -74,18 +69,15 @@ func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
 					Enrols: true})
 				check.FatalIf(t, err != nil || r.Granted || !r.Enrolled, "%v, %v", r, err)
 			}
-			if r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil ||
-				!r.Held {
-				t.Fatal(r, err)
-			}
+			r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h:1"})
+			check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 			for n, key := range waiting {
 				want := int64(1)
 				if n == name {
 					want = 0
 				}
-				if got := do(t, srv, "ZCARD", key); got != want {
-					t.Errorf("after the release of %q %v clients wait for %q, want %d", name, got, n, want)
-				}
+				got := do(t, srv, "ZCARD", key)
+				check.ErrorIf(t, got != want, "after the release of %q %v clients wait for %q, want %d", name, got, n, want)
 			}
 			do(t, srv, "FLUSHALL")
 		}

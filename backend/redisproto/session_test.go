@@ -89,9 +89,8 @@ func TestInspectTakesAnyHash(t *testing.T) {
 		check.ErrorIf(t, err != nil || got != c.want, "%q: %+v %v", c.reply, got, err)
 	}
 	a.strings = []string{"9", "mode", "read", "c:1", "1"}
-	if _, err := s.Inspect(t.Context(), "n"); !errors.Is(err, backend.ErrWrongKind) {
-		t.Error(err)
-	}
+	_, err := s.Inspect(t.Context(), "n")
+	check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind), "%v", err)
 }
 
 func TestRenewSplitsAndMapsBack(t *testing.T) {
@@ -120,9 +119,8 @@ func TestRenewSplitsAndMapsBack(t *testing.T) {
 	check.ErrorIf(t, !slices.Equal(batches, []int{256, 256, 88}), "batches %v", batches)
 	for i, r := range out {
 		if i == 300 {
-			if f := backend.FaultOf(r.Err); !f.Temporary || f.MayHaveRun {
-				t.Errorf("%+v", f)
-			}
+			f := backend.FaultOf(r.Err)
+			check.ErrorIf(t, !f.Temporary || f.MayHaveRun, "%+v", f)
 			continue
 		}
 		check.FatalIf(t, r.Err != nil || r.Held != (i%2 == 1), "%d: %+v", i, r)
@@ -140,18 +138,16 @@ func TestAfterCloseNothingIsSent(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.Acquire(ended, backend.AcquireRequest{Name: "n", Owner: "o"})
-	if f := backend.FaultOf(err); !errors.Is(err, context.Canceled) || f.MayHaveRun {
-		t.Errorf("%+v", f)
-	}
+	f := backend.FaultOf(err)
+	check.ErrorIf(t, !errors.Is(err, context.Canceled) || f.MayHaveRun, "%+v", f)
 	s.Close()
 	s.Close()
 	_, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o"})
 	out := make([]backend.RenewResult, 1)
 	s.Renew(t.Context(), make([]backend.RenewRequest, 1), out)
 	for _, err := range []error{err, out[0].Err, s.Ping(t.Context())} {
-		if f := backend.FaultOf(err); !errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary {
-			t.Errorf("%+v", f)
-		}
+		f := backend.FaultOf(err)
+		check.ErrorIf(t, !errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary, "%+v", f)
 	}
 }
 
@@ -173,14 +169,12 @@ func TestLazySharesOneAttemptAndTriesAgain(t *testing.T) {
 		synctest.Wait() // all of them wait
 		gate <- errors.New("refused")
 		for range 10 {
-			if err := <-results; err == nil || err.Error() != "refused" {
-				t.Error(err)
-			}
+			err := <-results
+			check.ErrorIf(t, err == nil || err.Error() != "refused", "%v", err)
 		}
 		go func() { gate <- nil }()
-		if c, err := l.Get(t.Context()); c != 2 || err != nil || !l.Built() {
-			t.Errorf("%d %v", c, err)
-		}
+		c, err := l.Get(t.Context())
+		check.ErrorIf(t, c != 2 || err != nil || !l.Built(), "%d %v", c, err)
 		l.Close()
 		l.Close()
 		check.ErrorIf(t, discards != 1, "discarded %d times", discards)
@@ -201,17 +195,15 @@ func TestALazyClientIsBuiltOnce(t *testing.T) {
 			begun.Add(1)
 			over.Go(func() {
 				begun.Done()
-				if c, err := l.Get(t.Context()); c != 1 || err != nil {
-					t.Errorf("got client %d, %v", c, err)
-				}
+				c, err := l.Get(t.Context())
+				check.ErrorIf(t, c != 1 || err != nil, "got client %d, %v", c, err)
 			})
 		}
 		begun.Wait()
 		runtime.Gosched()
 		l.mu.Unlock()
 		over.Wait()
-		if n := built.Load(); n != 1 {
-			t.Fatalf("built %d times", n)
-		}
+		n := built.Load()
+		check.FatalIf(t, n != 1, "built %d times", n)
 	}
 }

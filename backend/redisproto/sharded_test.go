@@ -27,32 +27,26 @@ import (
 
 // clusterAdapters are the ways to a cluster that tests run over. Client-side caching is off:
 // it would wake waiters too.
-var clusterAdapters = map[string]func(t *testing.T, addrs []string, as login,
-	mode redisproto.ShardedPubSub) backend.Backend{
+var clusterAdapters = map[string]clusterAdapter{
 	"go-redis": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: as.user, Password: as.password})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return redisgo.New(rdb, redisgo.WithShardedPubSub(mode))
+		return goRedis(t, as, redis.UniversalOptions{Addrs: addrs, IsClusterMode: true}, redisgo.WithShardedPubSub(mode))
 	},
 	"go-redis RESP2": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: as.user, Password: as.password,
-			Protocol: 2})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return redisgo.New(rdb, redisgo.WithShardedPubSub(mode))
+		return goRedis(t, as, redis.UniversalOptions{Addrs: addrs, IsClusterMode: true, Protocol: 2},
+			redisgo.WithShardedPubSub(mode))
 	},
 	"rueidis": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		opt := rueidislib.ClientOption{InitAddress: addrs, Username: as.user, Password: as.password, DisableCache: true}
+		opt := rueidisAs(as, rueidislib.ClientOption{InitAddress: addrs, DisableCache: true})
 		return rueidis.New(opt, rueidis.WithShardedPubSub(mode))
 	},
 	"rueidis RESP2, own client": func(t *testing.T, addrs []string, as login,
 		mode redisproto.ShardedPubSub) backend.Backend {
-		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: addrs, Username: as.user,
-			Password: as.password, DisableCache: true, AlwaysRESP2: true})
-		check.NoError(t, err)
-		t.Cleanup(c.Close)
-		return rueidis.NewWithClient(c, rueidis.WithShardedPubSub(mode))
+		opt := rueidisAs(as, rueidislib.ClientOption{InitAddress: addrs, DisableCache: true, AlwaysRESP2: true})
+		return ownRueidis(t, opt, rueidis.WithShardedPubSub(mode))
 	},
 }
+
+type clusterAdapter func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend
 
 // forever is a lease that no test outlives: who gets what is held was woken.
 const forever = time.Hour
@@ -64,29 +58,11 @@ var kinds = map[string]struct {
 	// hold returns what gives it back; wait waits for it and returns what gives that back.
 	hold, wait func(ctx context.Context, c *mortise.Client, name string) (func() error, error)
 }{
-	"plain":  {lockAs(), lockAs()},
-	"fenced": {lockAs(mortise.Fenced()), lockAs(mortise.Fenced())},
-	"fair":   {lockAs(mortise.Fair()), lockAs(mortise.Fair())},
-	"read after write": {
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			write := c.RW().Write
-			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read := c.RW().Read
-			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-	},
-	"write after read": {
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read := c.RW().Read
-			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			write := c.RW().Write
-			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-	},
+	"plain":              {lockAs(), lockAs()},
+	"fenced":             {lockAs(mortise.Fenced()), lockAs(mortise.Fenced())},
+	"fair":               {lockAs(mortise.Fair()), lockAs(mortise.Fair())},
+	"read after write":   {write, read},
+	"write after read":   {read, write},
 	"counting semaphore": {acquireOne, acquireOne},
 	"semaphore": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
@@ -111,6 +87,16 @@ var kinds = map[string]struct {
 
 func take(l *mortise.Lease, err error) (func() error, error) {
 	return func() error { return l.Unlock(context.Background()) }, err
+}
+
+func read(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
+	l := c.RW().Read
+	return take(l.Lock(ctx, name, mortise.WithLease(forever)))
+}
+
+func write(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
+	l := c.RW().Write
+	return take(l.Lock(ctx, name, mortise.WithLease(forever)))
 }
 
 func lockAs(k ...mortise.LockerOption) func(context.Context, *mortise.Client, string) (func() error, error) {
@@ -343,9 +329,8 @@ func TestShardedWaitersFollowTheirSlot(t *testing.T) {
 				w = waitFor(t, b, kind, name)
 				listens(t, c, name)
 				c.Move(slotOf(name), other(c, name), func() {
-					if err := giveBack(); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
-						t.Error(err)
-					}
+					err := giveBack()
+					check.ErrorIf(t, err != nil && !errors.Is(err, mortise.ErrUnavailable), "%v", err)
 				})
 				w.woken(t)
 			}
@@ -488,9 +473,8 @@ func TestShardedModes(t *testing.T) {
 				w := waitFor(t, b, "plain", name)
 				eventually(t, name+" is listened for",
 					func() bool { return subscribers(test.cluster, test.sharded, name) == 1 })
-				if n := subscribers(test.cluster, !test.sharded, name); n != 0 {
-					t.Errorf("%s: it listens in the other way too", test.what)
-				}
+				n := subscribers(test.cluster, !test.sharded, name)
+				check.ErrorIf(t, n != 0, "%s: it listens in the other way too", test.what)
 				free()
 				w.woken(t)
 			}
@@ -504,18 +488,16 @@ func TestShardedModes(t *testing.T) {
 
 			on, e := session(t, adapter(t, old.Addrs(), login{}, redisproto.ShardedOn))
 			_, err := on.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
-			if f := backend.FaultOf(err); err == nil || f.Temporary || f.MayHaveRun ||
-				!strings.Contains(f.Remedy, "Redis 7") {
-				t.Errorf("On, without sharded pub/sub: %+v", f)
-			}
+			f := backend.FaultOf(err)
+			check.ErrorIf(t, err == nil || f.Temporary || f.MayHaveRun || !strings.Contains(f.Remedy, "Redis 7"),
+				"On, without sharded pub/sub: %+v", f)
 			on.Subscribe(topic("n"))
 			eventually(t, "the watch fails", func() bool {
 				return strings.Contains(strings.Join(e.all(), ""),
 					"failed n: ")
 			})
-			if n := old.Masters[0].Must("EXISTS", "n"); n != int64(0) {
-				t.Error("a lock was taken though nobody can be told of its release")
-			}
+			n := old.Masters[0].Must("EXISTS", "n")
+			check.ErrorIf(t, n != int64(0), "a lock was taken though nobody can be told of its release")
 		})
 	}
 }

@@ -144,9 +144,8 @@ func TestALockWithoutEndIsRefusedWithoutEnd(t *testing.T) {
 	a, s, _ := tracked(t)
 	a.int = -1
 	for range 2 {
-		if reply, _ := s.Acquire(t.Context(), try); reply.Granted || reply.Remaining >= 0 {
-			t.Errorf("%+v", reply)
-		}
+		reply, _ := s.Acquire(t.Context(), try)
+		check.ErrorIf(t, reply.Granted || reply.Remaining >= 0, "%+v", reply)
 		a.int = 0
 	}
 }
@@ -159,9 +158,8 @@ func TestTheOwnLockIsNotBelievedToBeAnothers(t *testing.T) {
 	uncached.Unasked = false
 	a.int = 0
 	s.Acquire(t.Context(), uncached)
-	if reply, _ := s.Acquire(t.Context(), try); !reply.Granted {
-		t.Error("the same request a second time was refused")
-	}
+	reply, _ := s.Acquire(t.Context(), try)
+	check.ErrorIf(t, !reply.Granted, "the same request a second time was refused")
 }
 
 // A server in miniature with one connection: commands are executed one at a time, the

@@ -54,9 +54,8 @@ func TestBatcherSendsTogetherWhatWaits(t *testing.T) {
 		var done sync.WaitGroup
 		do := func(call int) {
 			done.Go(func() {
-				if left := o.Do(ctx, call); left != nil {
-					t.Errorf("call %d was left", call)
-				}
+				left := o.Do(ctx, call)
+				check.ErrorIf(t, left != nil, "call %d was left", call)
 			})
 			synctest.Wait()
 		}
@@ -128,9 +127,8 @@ func TestBatcherLeadsInPlace(t *testing.T) {
 	calls := 0
 	o := New(func(ctx context.Context, c []string) { calls += len(c) })
 	for range 3 {
-		if left := o.Do(context.Background(), "x"); left != nil {
-			t.Error("a call that nobody can leave was left")
-		}
+		left := o.Do(context.Background(), "x")
+		check.ErrorIf(t, left != nil, "a call that nobody can leave was left")
 	}
 	check.ErrorIf(t, calls != 3 || o.senders != 0 || o.extra != 0,
 		"%d calls, %d senders and %d more, want 3 calls in place", calls, o.senders, o.extra)
@@ -202,17 +200,15 @@ func TestBatcherPassesWhatIsStuck(t *testing.T) {
 			time.Sleep(2 * stuckAfter)
 			synctest.Wait()
 		}
-		if got := len(p.sent()); got != stuck {
-			t.Fatalf("%d round trips were begun, want %d", got, stuck)
-		}
+		got := len(p.sent())
+		check.FatalIf(t, got != stuck, "%d round trips were begun, want %d", got, stuck)
 		done := make(chan struct{})
 		go func() { defer close(done); o.Do(ctx, 100) }()
 		time.Sleep(2 * stuckAfter)
 		synctest.Wait()
 		all := p.sent()
-		if last := all[len(all)-1]; len(all) != stuck+1 || last.calls[0] != 100 {
-			t.Fatalf("%d round trips, want %d", len(all), stuck+1)
-		}
+		last := all[len(all)-1]
+		check.FatalIf(t, len(all) != stuck+1 || last.calls[0] != 100, "%d round trips, want %d", len(all), stuck+1)
 		close(all[stuck].answer)
 		<-done
 		for _, x := range all[:stuck] {

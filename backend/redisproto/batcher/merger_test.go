@@ -78,17 +78,15 @@ func (d *desk) send(items ...string) []*item[string] {
 
 func TestALoneItemIsSentByItself(t *testing.T) {
 	var d desk
-	if c := d.send("abc")[0]; c.value != 3 || c.err != nil || len(d.many) != 0 {
-		t.Errorf("%d, %v, scripts for %v", c.value, c.err, d.many)
-	}
+	c := d.send("abc")[0]
+	check.ErrorIf(t, c.value != 3 || c.err != nil || len(d.many) != 0, "%d, %v, scripts for %v", c.value, c.err, d.many)
 }
 
 func TestItemsAreOneCommandAndAnOddItemIsSentByItself(t *testing.T) {
 	var d desk
 	for i, c := range d.send("a", "odd one", "bb") {
-		if want := []int64{101, 7, 102}[i]; c.value != want || c.err != nil {
-			t.Errorf("%s: %d, %v; want %d", c.item, c.value, c.err, want)
-		}
+		want := []int64{101, 7, 102}[i]
+		check.ErrorIf(t, c.value != want || c.err != nil, "%s: %d, %v; want %d", c.item, c.value, c.err, want)
 	}
 	check.ErrorIf(t, fmt.Sprint(d.many, d.alone) != "[3] [odd one]", "scripts for %v, alone %v", d.many, d.alone)
 }
@@ -101,9 +99,8 @@ func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
 		const n = 3*most + mostSenders
 		for range n {
 			all.Go(func() {
-				if _, left, err := j.Do(cancellable(t), "a"); err != nil || left != nil {
-					t.Error(err)
-				}
+				_, left, err := j.Do(cancellable(t), "a")
+				check.ErrorIf(t, err != nil || left != nil, "%v", err)
 			})
 		}
 		synctest.Wait()
@@ -143,9 +140,8 @@ func TestACallerCanLeave(t *testing.T) {
 		left := make(chan *Left, 1)
 		for range 8 {
 			all.Go(func() {
-				if n, _, err := j.Do(context.Background(), "stays"); err != nil || n != 105 && n != 5 {
-					t.Errorf("%d, %v", n, err)
-				}
+				n, _, err := j.Do(context.Background(), "stays")
+				check.ErrorIf(t, err != nil || n != 105 && n != 5, "%d, %v", n, err)
 			})
 		}
 		all.Go(func() { _, l, _ := j.Do(ctx, "leaves!"); left <- l })
@@ -155,9 +151,8 @@ func TestACallerCanLeave(t *testing.T) {
 		check.FatalIf(t, behind == nil, "not left")
 		close(d.answer)
 		<-behind.Done
-		if n, err := behind.Reply(); err != nil || n != 107 && n != 7 {
-			t.Errorf("%d, %v", n, err)
-		}
+		n, err := behind.Reply()
+		check.ErrorIf(t, err != nil || n != 107 && n != 7, "%d, %v", n, err)
 		all.Wait()
 		j.Close()
 	})
