@@ -47,8 +47,7 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			s := redistest.Start(t, opts...)
 			rdb := client(s, config)
 			defer rdb.Close()
-			locks, err := mortise.New(redisgo.New(rdb))
-			check.NoError(t, err)
+			locks := check.Value(mortise.New(redisgo.New(rdb))).In(t)
 			defer func() {
 				now, cancel := context.WithCancel(context.Background())
 				cancel() // what is still held expires
@@ -57,8 +56,7 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			ctx := t.Context()
 			var held []*mortise.Lease
 			for i := range 12 {
-				lease, err := locks.Lock(ctx, fmt.Sprint("held", i))
-				check.NoError(t, err)
+				lease := check.Value(locks.Lock(ctx, fmt.Sprint("held", i))).In(t)
 				held = append(held, lease)
 			}
 

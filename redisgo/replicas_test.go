@@ -34,8 +34,7 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	redistest.StartReplica(t, srv)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer rdb.Close()
-	s, err := redisgo.New(rdb).Open(nobody{})
-	check.NoError(t, err)
+	s := check.Value(redisgo.New(rdb).Open(nobody{})).In(t)
 	defer s.Close()
 	x := anykind.Store{Store: s}
 	written := func() (offset int64) {
@@ -81,7 +80,6 @@ func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
 	defer locks.Close()
 	_, err = locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second))
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v, want ErrInvalid", err)
-	lease, err := locks.Lock(context.Background(), "n")
-	check.NoError(t, err)
+	lease := check.Value(locks.Lock(context.Background(), "n")).In(t)
 	check.Done(t, lease.Unlock(context.Background()))
 }

@@ -26,8 +26,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("client", func(t *testing.T) {
 		conformance.Run(t, func(t *testing.T, addr string) backend.Backend {
-			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
-			check.NoError(t, err)
+			client := check.Value(redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})).In(t)
 			t.Cleanup(client.Close)
 			return rueidis.NewWithClient(client)
 		})
@@ -50,8 +49,7 @@ func TestReplicas(t *testing.T) {
 	})
 	t.Run("client", func(t *testing.T) {
 		conformance.RunReplicas(t, func(t *testing.T, addr string) backend.Backend {
-			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
-			check.NoError(t, err)
+			client := check.Value(redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})).In(t)
 			t.Cleanup(client.Close)
 			return rueidis.NewWithClient(client)
 		})

@@ -66,8 +66,7 @@ func (e *ears) silent(t *testing.T, what string) {
 func open(t *testing.T, b backend.Backend) (backend.Store, *ears) {
 	t.Helper()
 	e := &ears{}
-	s, err := b.Open(e)
-	check.NoError(t, err)
+	s := check.Value(b.Open(e)).In(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, e
 }
@@ -86,8 +85,7 @@ func try(t *testing.T, s backend.Store, name, owner string) backend.AcquireReply
 
 func do(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
-	v, err := srv.Do(args...)
-	check.NoError(t, err)
+	v := check.Value(srv.Do(args...)).In(t)
 	return v
 }
 

@@ -16,20 +16,16 @@ var wireName = regexp.MustCompile(`["']((?:mortise:|redisson_)[^"'{]*|:[a-z_]+:[
 // TestWirePageNamesEachKey compares the literals of which the scripts and redisproto build keys and channels with
 // docs/wire.md.
 func TestWirePageNamesEachKey(t *testing.T) {
-	page, err := os.ReadFile("../docs/wire.md")
-	check.NoError(t, err)
-	files, err := filepath.Glob("*.lua")
-	check.NoError(t, err)
-	code, err := filepath.Glob("../backend/redisproto/*.go")
-	check.NoError(t, err)
+	page := check.Value(os.ReadFile("../docs/wire.md")).In(t)
+	files := check.Value(filepath.Glob("*.lua")).In(t)
+	code := check.Value(filepath.Glob("../backend/redisproto/*.go")).In(t)
 	companion := regexp.MustCompile(`companion\("([a-z]+)"`)
 	found := map[string]bool{}
 	for _, file := range append(files, code...) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		text, err := os.ReadFile(file)
-		check.NoError(t, err)
+		text := check.Value(os.ReadFile(file)).In(t)
 		names := []string{}
 		for _, m := range wireName.FindAllStringSubmatch(string(text), -1) {
 			names = append(names, strings.TrimSuffix(m[1], "1"))

@@ -27,33 +27,26 @@ import (
 // counter is a session on counts of all kinds.
 type counter struct {
 	anykind.Store
-	backend.CountingSemaphoreStore
-	latches backend.CountDownLatchStore
+	takes
+	latches
+}
+
+// takes is what [backend.CountingSemaphoreStore] has and other counts lack.
+type takes interface {
+	TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error)
+	CancelTake(ctx context.Context, r backend.CountRequest) error
+	DrainCount(ctx context.Context, r backend.CountRequest) (int64, error)
+}
+
+// latches is what [backend.CountDownLatchStore] has and other counts lack.
+type latches interface {
+	CountDown(ctx context.Context, r backend.CountRequest) (int64, error)
+	DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error)
 }
 
 func counterOf(s anykind.Store) counter {
 	can := s.Capabilities()
 	return counter{s, can.CountingSemaphores, can.CountDownLatches}
-}
-
-func (s counter) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
-	return s.Store.SetCount(ctx, r)
-}
-
-func (s counter) Count(ctx context.Context, t backend.Topic) (int64, error) {
-	return s.Store.Count(ctx, t)
-}
-
-func (s counter) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
-	return s.Store.AddCount(ctx, r)
-}
-
-func (s counter) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
-	return s.latches.CountDown(ctx, r)
-}
-
-func (s counter) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
-	return s.latches.DeleteCount(ctx, r)
 }
 
 // request is one on a count, with an ID of its own.
@@ -233,18 +226,18 @@ func TestCountsWorkOnACluster(t *testing.T) {
 			s.Subscribe(top)
 			h.await(t, "watching "+name, 1)
 			for what, err := range map[string]error{
-				"set":    second(s.SetCount(ctx, request(k, name, 1))),
-				"add":    second(s.AddCount(ctx, request(k, name, 1))),
-				"down":   second(s.CountDown(ctx, request(k, name, 0))),
-				"take":   second(s.TakeCount(ctx, request(k, name, 1))),
+				"set":    check.Err(s.SetCount(ctx, request(k, name, 1))),
+				"add":    check.Err(s.AddCount(ctx, request(k, name, 1))),
+				"down":   check.Err(s.CountDown(ctx, request(k, name, 0))),
+				"take":   check.Err(s.TakeCount(ctx, request(k, name, 1))),
 				"cancel": s.CancelTake(ctx, request(k, name, 1)),
-				"drain":  second(s.DrainCount(ctx, request(k, name, 0))),
-				"acquire": second(s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: name,
+				"drain":  check.Err(s.DrainCount(ctx, request(k, name, 0))),
+				"acquire": check.Err(s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: name,
 					Owner: permitID, Lease: time.Minute})),
-				"release": second(s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: name,
+				"release": check.Err(s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: name,
 					Owner: permitID})),
-				"count":  second(s.Count(ctx, top)),
-				"delete": second(s.DeleteCount(ctx, request(k, name, 0))),
+				"count":  check.Err(s.Count(ctx, top)),
+				"delete": check.Err(s.DeleteCount(ctx, request(k, name, 0))),
 			} {
 				check.ErrorIf(t, err != nil, "%s of %q: %v", what, name, err)
 			}
@@ -355,8 +348,7 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 
 func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 	overProxies(t, func(t *testing.T, _ string, _ *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
-		c, err := mortise.New(b)
-		check.NoError(t, err)
+		c := check.Value(mortise.New(b)).In(t)
 		defer c.Close()
 		ctx := t.Context()
 		check.NoError(t, c.Ping(ctx))
@@ -366,22 +358,22 @@ func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 			what string
 			do   func() error
 		}{
-			{"Latch.TrySet", func() error { return second(l.TrySet(ctx, 2)) }},
-			{"Latch.Count", func() error { return second(l.Count(ctx)) }},
+			{"Latch.TrySet", func() error { return check.Err(l.TrySet(ctx, 2)) }},
+			{"Latch.Count", func() error { return check.Err(l.Count(ctx)) }},
 			{"Latch.CountDown", func() error { return l.CountDown(ctx) }},
-			{"Latch.Delete", func() error { return second(l.Delete(ctx)) }},
+			{"Latch.Delete", func() error { return check.Err(l.Delete(ctx)) }},
 			{"Latch.Wait", func() error { return l.Wait(ctx) }},
-			{"Semaphore.TrySetPermits", func() error { return second(s.TrySetPermits(ctx, 5)) }},
+			{"Semaphore.TrySetPermits", func() error { return check.Err(s.TrySetPermits(ctx, 5)) }},
 			{"Semaphore.Acquire", func() error { return s.Acquire(ctx, 2) }},
 			{"Semaphore.TryAcquire", func() error { return s.TryAcquire(ctx, 2) }},
 			{"Semaphore.Release", func() error { return s.Release(ctx, 4) }},
 			{"Semaphore.AddPermits", func() error { return s.AddPermits(ctx, -1) }},
-			{"Semaphore.Available", func() error { return second(s.Available(ctx)) }},
-			{"Semaphore.Drain", func() error { return second(s.Drain(ctx)) }},
-			{"Permits.TrySetPermits", func() error { return second(p.TrySetPermits(ctx, 2)) }},
+			{"Semaphore.Available", func() error { return check.Err(s.Available(ctx)) }},
+			{"Semaphore.Drain", func() error { return check.Err(s.Drain(ctx)) }},
+			{"Permits.TrySetPermits", func() error { return check.Err(p.TrySetPermits(ctx, 2)) }},
 			{"Permits.Acquire", func() (err error) { permit, err = p.Acquire(ctx); return err }},
 			{"Permits.TryAcquire", func() (err error) { other, err = p.TryAcquire(ctx); return err }},
-			{"Permits.Available", func() error { return second(p.Available(ctx)) }},
+			{"Permits.Available", func() error { return check.Err(p.Available(ctx)) }},
 			{"Permit.Release", func() error { return permit.Release(ctx) }},
 			{"Permits.Release", func() error { return p.Release(ctx, other.ID()) }},
 		} {

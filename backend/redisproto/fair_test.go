@@ -110,8 +110,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		score := func(field string) int64 {
-			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
-			check.NoError(t, err)
+			x := check.Value(strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)).In(t)
 			return int64(x) - now
 		}
 		if got := score("go:2"); got != 60_000+900_000 {
@@ -151,8 +150,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		const java = "0d3e54a0-9a5c-4a29-b6a4-6d1f3c1e7b11:"
 		place := func(field string) int64 {
 			t.Helper()
-			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
-			check.NoError(t, err)
+			x := check.Value(strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)).In(t)
 			return int64(x)
 		}
 		for what, test := range map[string]struct {

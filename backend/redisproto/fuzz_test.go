@@ -39,8 +39,7 @@ func FuzzReplies(f *testing.F) {
 // answerWith runs in a bubble: time is nobody's but its own, and who hangs is found.
 func answerWith(t *testing.T, replies, program []byte) {
 	h := newHostile(replies)
-	client, err := mortise.New(New(func() (Adapter, error) { return h, nil }))
-	check.NoError(t, err)
+	client := check.Value(mortise.New(New(func() (Adapter, error) { return h, nil }))).In(t)
 	defer client.Close()
 	u := &user{client: client, server: h}
 	if len(program) > 8 {

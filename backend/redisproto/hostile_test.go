@@ -159,8 +159,7 @@ func ran(t *testing.T, srv *redistest.Server, command string) int {
 	for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "commandstats"))) {
 		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 			n, _, _ := strings.Cut(rest, ",")
-			count, err := strconv.Atoi(n)
-			check.NoError(t, err)
+			count := check.Value(strconv.Atoi(n)).In(t)
 			return count
 		}
 	}
@@ -210,8 +209,7 @@ func spent(t *testing.T, srv *redistest.Server, command string) (d time.Duration
 		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 			_, usec, _ := strings.Cut(rest, "usec=")
 			usec, _, _ = strings.Cut(usec, ",")
-			n, err := strconv.ParseInt(usec, 10, 64)
-			check.NoError(t, err)
+			n := check.Value(strconv.ParseInt(usec, 10, 64)).In(t)
 			d += time.Duration(n) * time.Microsecond
 		}
 	}

@@ -53,8 +53,7 @@ func claiming(claimant string) func(*anykind.AcquireRequest) {
 
 func unside(t *testing.T, s anykind.Store, k backend.Kind, name, owner string) bool {
 	t.Helper()
-	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: name, Owner: owner})
-	check.NoError(t, err)
+	r := check.Value(s.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: name, Owner: owner})).In(t)
 	return r.Held
 }
 
@@ -217,8 +216,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	want := backend.Topic{Kind: backend.KindWrite, Name: "n"}
 	open := func() (anykind.Store, func(what string)) {
 		h := &topics{changed: map[backend.Topic]bool{}}
-		s, err := adapters["rueidis"](t, srv.Addr(), login{}).Open(h)
-		check.NoError(t, err)
+		s := check.Value(adapters["rueidis"](t, srv.Addr(), login{}).Open(h)).In(t)
 		t.Cleanup(func() { s.Close() })
 		return anykind.Store{Store: s}, func(what string) {
 			t.Helper()

@@ -4,8 +4,6 @@ package redisproto_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"runtime"
@@ -158,8 +156,7 @@ func (e *ears) all() (out []string) {
 func session(t *testing.T, b backend.Backend) (anykind.Store, *ears) {
 	t.Helper()
 	e := &ears{heard: map[string]int{}, more: make(chan struct{})}
-	s, err := b.Open(e)
-	check.NoError(t, err)
+	s := check.Value(b.Open(e)).In(t)
 	t.Cleanup(func() {
 		check.Done(t, s.Close())
 	})
@@ -170,8 +167,7 @@ func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindL
 
 func acquire(t *testing.T, s anykind.Store, name, owner string, lease time.Duration) anykind.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})
-	check.NoError(t, err)
+	r := check.Value(s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})).In(t)
 	return r
 }
 
@@ -253,15 +249,6 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		got := fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:7"))
 		check.ErrorIf(t, got != fmt.Sprint(r.Token), "token key %s, token %d", got, r.Token)
 	})
-}
-
-func TestEveryScriptLoads(t *testing.T) {
-	srv := redistest.Start(t)
-	for _, s := range scripts.All {
-		sum := sha1.Sum([]byte(s.Source))
-		got := do(t, srv, "SCRIPT", "LOAD", s.Source)
-		check.ErrorIf(t, got != s.SHA1 || hex.EncodeToString(sum[:]) != s.SHA1, "%s: %v", s.Name, got)
-	}
 }
 
 func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {

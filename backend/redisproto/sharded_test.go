@@ -124,8 +124,7 @@ func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() 
 
 func client(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	c, err := mortise.New(b, opts...)
-	check.NoError(t, err)
+	c := check.Value(mortise.New(b, opts...)).In(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -155,8 +154,7 @@ func waitFor(t *testing.T, c *mortise.Client, kind, name string) *pending {
 
 func hold(t *testing.T, c *mortise.Client, kind, name string) func() {
 	t.Helper()
-	free, err := kinds[kind].hold(t.Context(), c, name)
-	check.NoError(t, err)
+	free := check.Value(kinds[kind].hold(t.Context(), c, name)).In(t)
 	return func() {
 		t.Helper()
 		check.NoError(t, free())
@@ -324,8 +322,7 @@ func TestShardedWaitersFollowTheirSlot(t *testing.T) {
 				// Released when the key is at the new master and the slot is not.
 				// Redis refuses scripts about more than one key until then, so the release
 				// goes on by itself.
-				giveBack, err := kinds[kind].hold(t.Context(), a, name)
-				check.NoError(t, err)
+				giveBack := check.Value(kinds[kind].hold(t.Context(), a, name)).In(t)
 				w = waitFor(t, b, kind, name)
 				listens(t, c, name)
 				c.Move(slotOf(name), other(c, name), func() {

@@ -446,8 +446,7 @@ func TestSlotsAndNodesAtRandomEndInWhatWasAskedFor(t *testing.T) {
 func TestAWatchOnAClusterThatHangsCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &hangingCluster{newFakeCluster()}
-		s, err := New(func() (Adapter, error) { return c, nil }).Open(&recorder{})
-		check.NoError(t, err)
+		s := check.Value(New(func() (Adapter, error) { return c, nil }).Open(&recorder{})).In(t)
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()

@@ -19,8 +19,7 @@ func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindL
 func open(t *testing.T, a Adapter) (*session, *recorder) {
 	t.Helper()
 	r := &recorder{}
-	s, err := New(func() (Adapter, error) { return a, nil }).Open(r)
-	check.NoError(t, err)
+	s := check.Value(New(func() (Adapter, error) { return a, nil }).Open(r)).In(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s.(*session), r
 }
@@ -282,8 +281,7 @@ func TestWatchAndUnwatchAtRandomEndInWhatWasAskedFor(t *testing.T) {
 func TestCloseEndsADialThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &hangingAdapter{}
-		s, err := New(func() (Adapter, error) { return a, nil }).Open(&recorder{})
-		check.NoError(t, err)
+		s := check.Value(New(func() (Adapter, error) { return a, nil }).Open(&recorder{})).In(t)
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()
