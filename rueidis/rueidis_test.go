@@ -77,16 +77,20 @@ func at(addr string) backend.Backend {
 
 func try(t *testing.T, s backend.Store, name, owner string) backend.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second,
-		Unasked: true})
-	check.NoError(t, err)
-	return r
+	q := backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second, Unasked: true}
+	return check.Value(s.Acquire(t.Context(), q)).In(t)
+}
+
+// free releases what its owner holds.
+func free(t *testing.T, s backend.Store, name, owner string) {
+	t.Helper()
+	r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
+	check.ErrorIf(t, err != nil || !r.Held, "release of %s: %+v, %v", name, r, err)
 }
 
 func do(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
-	v := check.Value(srv.Do(args...)).In(t)
-	return v
+	return check.Value(srv.Do(args...)).In(t)
 }
 
 func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
@@ -103,7 +107,7 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 	if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 0 {
 		t.Errorf("%d commands for 1000 refusals: %v", n, proxy.Commands())
 	}
-	for what, free := range map[string]func(){
+	for what, end := range map[string]func(){
 		"release": func() { holder.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h"}) },
 		"DEL":     func() { do(t, srv, "DEL", "n") },
 		"expiry": func() {
@@ -113,12 +117,11 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 			check.ErrorIf(t, r.Granted || r.Remaining > 3*time.Second, "%+v", r)
 		},
 	} {
-		free()
+		end()
 		e.await(t, "changed n")
 		check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused after %s", what)
 		// Its own release is not told to it; it has to know by itself.
-		r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"})
-		check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
+		free(t, s, "n", "o")
 		for len(e.of("changed n")) > 0 {
 			<-e.of("changed n")
 		}
@@ -134,8 +137,7 @@ func TestTheOwnReleaseIsNotForgotten(t *testing.T) {
 	s, _ := open(t, at(srv.Addr()))
 	for range 200 {
 		check.FatalIf(t, !try(t, s, "n", "a").Granted || try(t, s, "n", "b").Granted, "exclusion")
-		r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "a"})
-		check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
+		free(t, s, "n", "a")
 		check.FatalIf(t, !try(t, s, "n", "b").Granted, "refused after the own release")
 		if r, err := s.ForceRelease(t.Context(), "n"); err != nil || !r {
 			t.Fatal(r, err)
@@ -384,17 +386,14 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 			if i%2 == 0 {
 				return
 			}
-			r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "a"})
-			check.ErrorIf(t, err != nil || !r.Held, "%v, %v", r, err)
+			free(t, s, name, "a")
 		})
 	}
 	all.Wait()
 	for range 2 {
 		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute, Fenced: true})
 		check.FatalIf(t, err != nil || !r.Granted || r.VerifyAfter <= 0, "%v, %v", r, err)
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "fenced", Owner: "a"}); err != nil || !r.Held {
-			t.Error(r, err)
-		}
+		free(t, s, "fenced", "a")
 	}
 	check.Equal(t, "%s names are remembered", tracked(), "0")
 	out := make([]backend.RenewResult, 1)
@@ -415,7 +414,6 @@ func TestNoRoomForTheOtherConnections(t *testing.T) {
 	r, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
 	check.ErrorIf(t, err != nil || !r.Granted, "%+v, %v", r, err)
 	for _, name := range []string{"fenced", "n"} {
-		r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "o"})
-		check.ErrorIf(t, err != nil || !r.Held, "%s: %+v, %v", name, r, err)
+		free(t, s, name, "o")
 	}
 }
