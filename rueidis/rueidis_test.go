@@ -313,8 +313,8 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	host, port, _ := net.SplitHostPort(l.Addr().String())
 	yes := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
 	// The same in answer to CLUSTER SHARDS, which rueidis sends to Redis 8 and Valkey 8.
-	yesShards := fmt.Sprintf("*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n*8\r\n$4\r\nport\r\n:%s\r\n"+
-		"$8\r\nendpoint\r\n$%d\r\n%s\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$6\r\nhealth\r\n$6\r\nonline\r\n", port,
+	yesShards := fmt.Sprintf("*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n*8\r\n$4\r\nport\r\n"+
+		":%s\r\n$8\r\nendpoint\r\n$%d\r\n%s\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$6\r\nhealth\r\n$6\r\nonline\r\n", port,
 		len(host), host)
 	var asked atomic.Int64
 	var conns sync.WaitGroup

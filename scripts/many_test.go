@@ -196,7 +196,8 @@ func TestJointIsAsOneAfterAnother(t *testing.T) {
 			if err != nil {
 				want = int64(-2)
 			}
-			check.FatalIf(t, !alike(got, want.(int64)), "seed %d, %v: %d of them is answered %d, want %v, %v", seed, items, i, got, want, err)
+			check.FatalIf(t, !alike(got, want.(int64)), "seed %d, %v: %d of them is answered %d, want %v, %v",
+				seed, items, i, got, want, err)
 		}
 		for k := range 4 {
 			one, other := record(t, a, fmt.Sprint("k", k)), record(t, b, fmt.Sprint("k", k))

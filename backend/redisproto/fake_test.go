@@ -73,9 +73,11 @@ func (a *fakeAdapter) Features() Features                          { return a.fe
 func (a *fakeAdapter) Ping(context.Context) error                  { return a.err }
 func (a *fakeAdapter) LoadScripts(context.Context, []string) error { return a.err }
 func (a *fakeAdapter) Close() error                                { return nil }
-func (a *fakeAdapter) Unsent(err error) bool                       { return a.unsent != nil && errors.Is(err, a.unsent) }
-func (a *fakeAdapter) OnInvalidate(fn func([]string))              { a.invalidate = fn }
-func (a *fakeAdapter) Untracked() Commands                         { return a.untracked }
+func (a *fakeAdapter) Unsent(err error) bool {
+	return a.unsent != nil && errors.Is(err, a.unsent)
+}
+func (a *fakeAdapter) OnInvalidate(fn func([]string)) { a.invalidate = fn }
+func (a *fakeAdapter) Untracked() Commands            { return a.untracked }
 func (a *fakeAdapter) ServerError(err error) (string, bool) {
 	e, ok := errors.AsType[serverError](err)
 	return string(e), ok

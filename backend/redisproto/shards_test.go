@@ -384,9 +384,9 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 			s.Unsubscribe(latch)
 			s.Unsubscribe(topic("n"))
 			pass(2 * pubsub.Linger)
-			if n := c.spublish("redisson_countdownlatch__channel__{a}b") + c.publish("redisson_countdownlatch__channel__{{a}b}", "0"); n != 0 {
-				t.Error("the latch is still listened for")
-			}
+			n := c.spublish("redisson_countdownlatch__channel__{a}b") +
+				c.publish("redisson_countdownlatch__channel__{{a}b}", "0")
+			check.ErrorIf(t, n != 0, "the latch is still listened for")
 			s.Close()
 		})
 	}

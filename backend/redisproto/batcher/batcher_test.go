@@ -67,7 +67,8 @@ func TestBatcherSendsTogetherWhatWaits(t *testing.T) {
 		close(got[0].answer)
 		synctest.Wait()
 		if got = p.sent(); len(got) != fewSenders+1 || len(got[fewSenders].calls) != 6-fewSenders {
-			t.Fatalf("after one answer %d round trips were sent, the last with %v; want one more, with all that waited", len(got), got[len(got)-1].calls)
+			t.Fatalf("after one answer %d round trips were sent, the last with %v; want one more, with all that waited",
+				len(got), got[len(got)-1].calls)
 		}
 		for _, x := range got[1:] {
 			close(x.answer)
