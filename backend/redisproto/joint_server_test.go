@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
@@ -133,26 +131,22 @@ func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 // Waiters are told of a release among many what they are told of one.
 func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	srv := redistest.Start(t)
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-	defer rdb.Close()
-	ears := rdb.Subscribe(t.Context(), "redisson_lock__channel:{n}")
-	defer ears.Close()
-	check.NoError(t, check.Err(ears.Receive(t.Context())))
+	const channel = "redisson_lock__channel:{n}"
+	told := listen(t, srv, channel)
 	hear := func(script, name string) (said []string) {
 		t.Helper()
-		args := []any{"x", "0", "publish"}
+		args := []string{"x", "0", "publish"}
 		if script == scripts.JointSource {
-			args = []any{"publish", "x", "0"}
+			args = []string{"publish", "x", "0"}
 		}
-		held, err := rdb.Eval(t.Context(), script, []string{name, "redisson_lock__channel:{n}"}, args...).Result()
-		check.FatalIf(t, err != nil, "%v, %v", held, err)
-		rdb.Publish(t.Context(), "redisson_lock__channel:{n}", "over")
+		do(t, srv, append([]string{"EVAL", script, "2", name, channel}, args...)...)
+		do(t, srv, "PUBLISH", channel, "over")
 		for {
-			m := check.Value(ears.ReceiveMessage(t.Context())).In(t)
-			if m.Payload == "over" {
+			payload := strings.TrimPrefix(told(), channel+" ")
+			if payload == "over" {
 				return said
 			}
-			said = append(said, m.Payload)
+			said = append(said, payload)
 		}
 	}
 	for name, next := range map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"} {

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
@@ -32,15 +30,10 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		}
 		do(t, srv, "SET", "mortise:1:next:{a}", "x")
 		refused("where the key holds other data", "a")
-		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-		defer rdb.Close()
-		ears := rdb.Subscribe(t.Context(), "redisson_lock__channel:{a}")
-		defer ears.Close()
-		check.NoError(t, check.Err(ears.Receive(t.Context())))
+		next := listen(t, srv, "redisson_lock__channel:{a}")
 		free("where the key holds other data", "a")
 		for _, want := range []string{"00", "2"} {
-			m, err := ears.ReceiveMessage(t.Context())
-			check.ErrorIf(t, err != nil || m.Payload != want, "its release says %v, %v; want %q", m, err, want)
+			check.Equal(t, "its release says %q", next(), "redisson_lock__channel:{a} "+want)
 		}
 
 		acquire(t, holder, "b", "h", time.Minute)
