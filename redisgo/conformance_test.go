@@ -12,45 +12,33 @@ import (
 	"github.com/mortise-go/mortise/redisgo"
 )
 
-func TestConformance(t *testing.T) {
-	conformance.Run(t, func(t *testing.T, addr string) backend.Backend {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		t.Cleanup(func() { rdb.Close() })
-		return redisgo.New(rdb)
-	})
+func onServer(t *testing.T, addr string) backend.Backend {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { rdb.Close() })
+	return redisgo.New(rdb)
 }
+
+func onCluster(opts ...redisgo.Option) func(t *testing.T, addrs []string) backend.Backend {
+	return func(t *testing.T, addrs []string) backend.Backend {
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		t.Cleanup(func() { rdb.Close() })
+		return redisgo.New(rdb, opts...)
+	}
+}
+
+func TestConformance(t *testing.T) { conformance.Run(t, onServer) }
 
 // Pub/sub is sharded there.
 func TestOnCluster(t *testing.T) {
-	conformance.RunOnCluster(t, func(t *testing.T, addrs []string) backend.Backend {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { rdb.Close() })
-		return redisgo.New(rdb, redisgo.WithShardedPubSub(redisgo.ShardedOn))
-	})
+	conformance.RunOnCluster(t, onCluster(redisgo.WithShardedPubSub(redisgo.ShardedOn)))
 }
 
 // Pub/sub is one for all nodes there: PUBLISH counts the subscribers of its own node only.
 func TestOnClusterWithoutShardedPubSub(t *testing.T) {
-	conformance.RunFairOnCluster(t, func(t *testing.T, addrs []string) backend.Backend {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { rdb.Close() })
-		return redisgo.New(rdb, redisgo.WithShardedPubSub(redisgo.ShardedOff))
-	})
+	conformance.RunFairOnCluster(t, onCluster(redisgo.WithShardedPubSub(redisgo.ShardedOff)))
 }
 
 func TestReplicas(t *testing.T) {
-	t.Run("master", func(t *testing.T) {
-		conformance.RunReplicas(t, func(t *testing.T, addr string) backend.Backend {
-			rdb := redis.NewClient(&redis.Options{Addr: addr})
-			t.Cleanup(func() { rdb.Close() })
-			return redisgo.New(rdb)
-		})
-	})
-	t.Run("cluster", func(t *testing.T) {
-		conformance.RunReplicasOnCluster(t, func(t *testing.T, addrs []string) backend.Backend {
-			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-			t.Cleanup(func() { rdb.Close() })
-			return redisgo.New(rdb)
-		})
-	})
+	t.Run("master", func(t *testing.T) { conformance.RunReplicas(t, onServer) })
+	t.Run("cluster", func(t *testing.T) { conformance.RunReplicasOnCluster(t, onCluster()) })
 }

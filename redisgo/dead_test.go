@@ -14,6 +14,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -46,10 +47,7 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			s := redistest.Start(t, opts...)
 			rdb := client(s, config)
 			defer rdb.Close()
-			locks, err := mortise.New(redisgo.New(rdb))
-			if err != nil {
-				t.Fatal(err)
-			}
+			locks := check.Value(mortise.New(redisgo.New(rdb))).In(t)
 			defer func() {
 				now, cancel := context.WithCancel(context.Background())
 				cancel() // what is still held expires
@@ -58,28 +56,23 @@ func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
 			ctx := t.Context()
 			var held []*mortise.Lease
 			for i := range 12 {
-				lease, err := locks.Lock(ctx, fmt.Sprint("held", i))
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := check.Value(locks.Lock(ctx, fmt.Sprint("held", i))).In(t)
 				held = append(held, lease)
 			}
 
 			fillPool(t, rdb)
 			s.Restart()
 			for i, lease := range held {
-				if err := lease.Unlock(ctx); err != nil {
-					t.Errorf("Unlock %d: %v", i, err)
-				}
+				err := lease.Unlock(ctx)
+				check.ErrorIf(t, err != nil, "Unlock %d: %v", i, err)
 			}
 			fillPool(t, rdb)
 			s.Restart()
 			var all sync.WaitGroup
 			for i := range 12 {
 				all.Go(func() {
-					if _, err := locks.Lock(ctx, fmt.Sprint("new", i)); err != nil {
-						t.Errorf("Lock %d: %v", i, err)
-					}
+					_, err := locks.Lock(ctx, fmt.Sprint("new", i))
+					check.ErrorIf(t, err != nil, "Lock %d: %v", i, err)
 				})
 			}
 			all.Wait()
@@ -115,7 +108,5 @@ func fillPool(t *testing.T, rdb redis.UniversalClient) {
 	} else {
 		err = open(t.Context(), rdb.(*redis.Client))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 }

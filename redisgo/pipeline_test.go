@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // wrapping is a hook that puts words before what a pipeline came to, as hooks for tracing do.
@@ -42,9 +43,7 @@ func TestAHookThatWrapsSpoilsNoOtherCommand(t *testing.T) {
 	if good.Err() != nil || good.Val() != 1 {
 		t.Errorf("the good one: %d, %v", good.Val(), good.Err())
 	}
-	if bad.Err() == nil {
-		t.Error("the bad one has no error")
-	}
+	check.ErrorIf(t, bad.Err() == nil, "the bad one has no error")
 }
 
 // A hook that refuses a pipeline has refused each of it; its error is not taken for a reply of the
@@ -61,9 +60,8 @@ func TestAHookThatRefusesIsNoReply(t *testing.T) {
 		if !errors.Is(cmd.Err(), cause) {
 			t.Errorf("%v, want the hook's error", cmd.Err())
 		}
-		if text, is := new(adapter).ServerError(cmd.Err()); is {
-			t.Errorf("it is taken for the server's reply %q", text)
-		}
+		text, is := new(adapter).ServerError(cmd.Err())
+		check.ErrorIf(t, is, "it is taken for the server's reply %q", text)
 	}
 }
 

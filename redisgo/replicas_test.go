@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -33,17 +34,12 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	redistest.StartReplica(t, srv)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer rdb.Close()
-	s, err := redisgo.New(rdb).Open(nobody{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := check.Value(redisgo.New(rdb).Open(nobody{})).In(t)
 	defer s.Close()
 	x := anykind.Store{Store: s}
 	written := func() (offset int64) {
 		_, after, _ := strings.Cut(fmt.Sprint(srv.Must("INFO", "replication")), "master_repl_offset:")
-		if _, err := fmt.Sscan(after, &offset); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(fmt.Sscan(after, &offset)))
 		return offset
 	}
 	for what, r := range map[string]anykind.AcquireRequest{
@@ -59,21 +55,15 @@ func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
 	} {
 		r.Name, r.Owner, r.Lease = what, "a:2", time.Hour
 		if r.Under != "" {
-			if reply, err := x.Acquire(t.Context(),
-				anykind.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under,
-					Lease: time.Hour}); err != nil || !reply.Granted {
-				t.Fatalf("%s: %+v, %v", what, reply, err)
-			}
+			outer := anykind.AcquireRequest{Kind: r.UnderKind, Name: what, Owner: r.Under, Lease: time.Hour}
+			reply, err := x.Acquire(t.Context(), outer)
+			check.FatalIf(t, err != nil || !reply.Granted, "%s: %+v, %v", what, reply, err)
 		}
 		for n := range 3 {
 			before := written()
 			reply, err := x.Acquire(t.Context(), r)
-			if err != nil || !reply.Granted {
-				t.Fatalf("%s, %d: %+v, %v", what, n, reply, err)
-			}
-			if written() == before {
-				t.Errorf("%s, %d: nothing was written", what, n)
-			}
+			check.FatalIf(t, err != nil || !reply.Granted, "%s, %d: %+v, %v", what, n, reply, err)
+			check.ErrorIf(t, written() == before, "%s, %d: nothing was written", what, n)
 		}
 	}
 }
@@ -86,19 +76,10 @@ func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer rdb.Close()
 	locks, err := mortise.New(redisgo.New(unknown{rdb}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer locks.Close()
-	if _, err := locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second)); !errors.Is(err,
-		mortise.ErrInvalid) {
-		t.Errorf("%v, want ErrInvalid", err)
-	}
-	lease, err := locks.Lock(context.Background(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(context.Background()); err != nil {
-		t.Error(err)
-	}
+	_, err = locks.Lock(context.Background(), "n", mortise.WithReplicas(1, time.Second))
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%v, want ErrInvalid", err)
+	lease := check.Value(locks.Lock(context.Background(), "n")).In(t)
+	check.Done(t, lease.Unlock(context.Background()))
 }

@@ -8,31 +8,27 @@ import (
 	redis "github.com/redis/rueidis"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/rueidis"
 )
 
+func onServer(_ *testing.T, addr string) backend.Backend { return at(addr) }
+
+func byOwnClient(t *testing.T, addr string) backend.Backend {
+	client := check.Value(redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})).In(t)
+	t.Cleanup(client.Close)
+	return rueidis.NewWithClient(client)
+}
+
 func TestConformance(t *testing.T) {
-	t.Run("cache", func(t *testing.T) {
-		conformance.Run(t, func(_ *testing.T, addr string) backend.Backend {
-			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}})
-		})
-	})
+	t.Run("cache", func(t *testing.T) { conformance.Run(t, onServer) })
 	t.Run("nocache", func(t *testing.T) {
 		conformance.Run(t, func(_ *testing.T, addr string) backend.Backend {
 			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
 		})
 	})
-	t.Run("client", func(t *testing.T) {
-		conformance.Run(t, func(t *testing.T, addr string) backend.Backend {
-			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(client.Close)
-			return rueidis.NewWithClient(client)
-		})
-	})
+	t.Run("client", func(t *testing.T) { conformance.Run(t, byOwnClient) })
 }
 
 // Pub/sub is sharded there. Without the cache, waiters hear of releases by nothing else.
@@ -44,21 +40,8 @@ func TestOnCluster(t *testing.T) {
 }
 
 func TestReplicas(t *testing.T) {
-	t.Run("master", func(t *testing.T) {
-		conformance.RunReplicas(t, func(_ *testing.T, addr string) backend.Backend {
-			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}})
-		})
-	})
-	t.Run("client", func(t *testing.T) {
-		conformance.RunReplicas(t, func(t *testing.T, addr string) backend.Backend {
-			client, err := redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(client.Close)
-			return rueidis.NewWithClient(client)
-		})
-	})
+	t.Run("master", func(t *testing.T) { conformance.RunReplicas(t, onServer) })
+	t.Run("client", func(t *testing.T) { conformance.RunReplicas(t, byOwnClient) })
 	t.Run("cluster", func(t *testing.T) {
 		conformance.RunReplicasOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
 			return rueidis.New(redis.ClientOption{InitAddress: addrs})

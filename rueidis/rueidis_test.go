@@ -19,6 +19,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/rueidis"
 )
 
@@ -65,10 +66,7 @@ func (e *ears) silent(t *testing.T, what string) {
 func open(t *testing.T, b backend.Backend) (backend.Store, *ears) {
 	t.Helper()
 	e := &ears{}
-	s, err := b.Open(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := check.Value(b.Open(e)).In(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, e
 }
@@ -79,21 +77,20 @@ func at(addr string) backend.Backend {
 
 func try(t *testing.T, s backend.Store, name, owner string) backend.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second,
-		Unasked: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	q := backend.AcquireRequest{Name: name, Owner: owner, Lease: 30 * time.Second, Unasked: true}
+	return check.Value(s.Acquire(t.Context(), q)).In(t)
+}
+
+// free releases what its owner holds.
+func free(t *testing.T, s backend.Store, name, owner string) {
+	t.Helper()
+	r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
+	check.ErrorIf(t, err != nil || !r.Held, "release of %s: %+v, %v", name, r, err)
 }
 
 func do(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
-	v, err := srv.Do(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return check.Value(srv.Do(args...)).In(t)
 }
 
 func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
@@ -101,65 +98,47 @@ func TestAHeldLockIsRefusedWithoutACommand(t *testing.T) {
 	proxy := redistest.NewProxy(t, srv.Addr())
 	s, e := open(t, at(proxy.Addr()))
 	holder, _ := open(t, at(srv.Addr()))
-	if !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted {
-		t.Fatal("exclusion")
-	}
+	check.FatalIf(t, !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted, "exclusion")
 	proxy.Reset()
 	for range 1000 {
-		if r := try(t, s, "n", "o"); r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second {
-			t.Fatalf("%+v", r)
-		}
+		r := try(t, s, "n", "o")
+		check.FatalIf(t, r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second, "%+v", r)
 	}
 	if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 0 {
 		t.Errorf("%d commands for 1000 refusals: %v", n, proxy.Commands())
 	}
-	for what, free := range map[string]func(){
+	for what, end := range map[string]func(){
 		"release": func() { holder.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h"}) },
 		"DEL":     func() { do(t, srv, "DEL", "n") },
 		"expiry": func() {
 			do(t, srv, "PEXPIRE", "n", "3000")
 			e.await(t, "changed n") // by PEXPIRE
-			if r := try(t, s, "n", "o"); r.Granted || r.Remaining > 3*time.Second {
-				t.Errorf("%+v", r)
-			}
+			r := try(t, s, "n", "o")
+			check.ErrorIf(t, r.Granted || r.Remaining > 3*time.Second, "%+v", r)
 		},
 	} {
-		free()
+		end()
 		e.await(t, "changed n")
-		if !try(t, s, "n", "o").Granted {
-			t.Errorf("refused after %s", what)
-		}
+		check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused after %s", what)
 		// Its own release is not told to it; it has to know by itself.
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"}); err != nil || !r.Held {
-			t.Fatal(r, err)
-		}
+		free(t, s, "n", "o")
 		for len(e.of("changed n")) > 0 {
 			<-e.of("changed n")
 		}
-		if !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted {
-			t.Fatal("exclusion")
-		}
+		check.FatalIf(t, !try(t, holder, "n", "h").Granted || try(t, s, "n", "o").Granted, "exclusion")
 	}
 	do(t, srv, "FLUSHALL")
 	e.await(t, "changed all")
-	if !try(t, s, "n", "o").Granted {
-		t.Error("refused after FLUSHALL")
-	}
+	check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused after FLUSHALL")
 }
 
 func TestTheOwnReleaseIsNotForgotten(t *testing.T) {
 	srv := redistest.Start(t)
 	s, _ := open(t, at(srv.Addr()))
 	for range 200 {
-		if !try(t, s, "n", "a").Granted || try(t, s, "n", "b").Granted {
-			t.Fatal("exclusion")
-		}
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "a"}); err != nil || !r.Held {
-			t.Fatal(r, err)
-		}
-		if !try(t, s, "n", "b").Granted {
-			t.Fatal("refused after the own release")
-		}
+		check.FatalIf(t, !try(t, s, "n", "a").Granted || try(t, s, "n", "b").Granted, "exclusion")
+		free(t, s, "n", "a")
+		check.FatalIf(t, !try(t, s, "n", "b").Granted, "refused after the own release")
 		if r, err := s.ForceRelease(t.Context(), "n"); err != nil || !r {
 			t.Fatal(r, err)
 		}
@@ -171,29 +150,22 @@ func TestAHolderHearsThatItsRecordWasDeleted(t *testing.T) {
 	s, e := open(t, at(srv.Addr()))
 	for what, before := range map[string]func(){
 		"acquire": func() {
-			if r := try(t, s, "n", "a"); !r.Granted || r.VerifyAfter <= 0 {
-				t.Fatalf("%+v", r)
-			}
+			r := try(t, s, "n", "a")
+			check.FatalIf(t, !r.Granted || r.VerifyAfter <= 0, "%+v", r)
 			out := make([]backend.RenewResult, 1)
 			s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "a"}}, out) // it asks to be asked
-			if !out[0].Held {
-				t.Fatal(out)
-			}
+			check.FatalIf(t, !out[0].Held, "%v", out)
 		},
 		"renewal": func() {
 			try(t, s, "n", "a")
 			out := make([]backend.RenewResult, 1)
 			s.Renew(t.Context(), []backend.RenewRequest{{Name: "n", Owner: "a", Lease: time.Hour}}, out)
-			if !out[0].Held {
-				t.Fatal(out)
-			}
+			check.FatalIf(t, !out[0].Held, "%v", out)
 		},
 		"re-entry": func() {
 			try(t, s, "n", "a")
-			if r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Name: "n", Owner: "a", Holds: 2,
-				Lease: time.Hour}); err != nil || !r.Held {
-				t.Fatal(r, err)
-			}
+			r, err := s.SetHolds(t.Context(), backend.HoldsRequest{Name: "n", Owner: "a", Holds: 2, Lease: time.Hour})
+			check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 		},
 	} {
 		before()
@@ -209,9 +181,7 @@ func TestALostConnectionForgetsAll(t *testing.T) {
 	proxy := redistest.NewProxy(t, srv.Addr())
 	s, e := open(t, at(proxy.Addr()))
 	do(t, srv, "HSET", "n", "java:1", "1")
-	if try(t, s, "n", "o").Granted || try(t, s, "n", "o").Granted {
-		t.Fatal("granted")
-	}
+	check.FatalIf(t, try(t, s, "n", "o").Granted || try(t, s, "n", "o").Granted, "granted")
 	proxy.Cut()
 	e.await(t, "changed all")
 	do(t, srv, "DEL", "n") // nobody tells
@@ -221,9 +191,8 @@ func TestALostConnectionForgetsAll(t *testing.T) {
 	for cut := 0; err != nil && backend.FaultOf(err).Temporary && cut < 2; cut++ {
 		r, err = s.Acquire(t.Context(), ask)
 	}
-	if err != nil || !r.Granted {
-		t.Errorf("%+v, %v: refused from what was seen over a connection that is gone", r, err)
-	}
+	check.ErrorIf(t, err != nil || !r.Granted, "%+v, %v: refused from what was seen over a connection that is gone", r,
+		err)
 }
 
 func TestTheUsersOwnOnInvalidationsIsCalledToo(t *testing.T) {
@@ -236,9 +205,7 @@ func TestTheUsersOwnOnInvalidationsIsCalledToo(t *testing.T) {
 	do(t, srv, "HSET", "n", "java:1", "1")
 	try(t, s, "n", "o")
 	do(t, srv, "DEL", "n")
-	if n := <-heard; n != 1 {
-		t.Errorf("%d keys", n)
-	}
+	check.Equal(t, "%d keys", <-heard, 1)
 }
 
 func TestWithoutTrackingAllElseWorks(t *testing.T) {
@@ -255,18 +222,14 @@ func TestWithoutTrackingAllElseWorks(t *testing.T) {
 			s, e := open(t, rueidis.New(opt))
 			do(t, srv, "HSET", "n", "java:1", "1")
 			for range 2 {
-				if try(t, s, "n", "o").Granted {
-					t.Fatal("granted")
-				}
+				check.FatalIf(t, try(t, s, "n", "o").Granted, "granted")
 			}
 			s.Subscribe(backend.Topic{Name: "n"})
 			e.await(t, "watching n")
 			do(t, srv, "DEL", "n")
 			do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "0")
 			e.await(t, "released n")
-			if !try(t, s, "n", "o").Granted {
-				t.Error("refused, with nobody to tell that it is free")
-			}
+			check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused, with nobody to tell that it is free")
 		})
 	}
 }
@@ -276,13 +239,10 @@ func TestOpenTwiceAndTheFirstClosed(t *testing.T) {
 	b := at(srv.Addr())
 	one, _ := open(t, b)
 	two, _ := open(t, b)
-	if !try(t, one, "n", "a").Granted || try(t, two, "n", "b").Granted {
-		t.Fatal("exclusion")
-	}
+	check.FatalIf(t, !try(t, one, "n", "a").Granted || try(t, two, "n", "b").Granted, "exclusion")
 	one.Close()
-	if try(t, two, "n", "b").Granted || !try(t, two, "m", "b").Granted {
-		t.Error("the second does not work without the first")
-	}
+	check.ErrorIf(t, try(t, two, "n", "b").Granted || !try(t, two, "m", "b").Granted,
+		"the second does not work without the first")
 }
 
 func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
@@ -292,30 +252,24 @@ func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
 	for range 2 {
 		_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 		var op *net.OpError
-		if f := backend.FaultOf(err); !errors.As(err, &op) || f.MayHaveRun || !f.Temporary {
-			t.Fatalf("%+v", f)
-		}
+		f := backend.FaultOf(err)
+		check.FatalIf(t, !errors.As(err, &op) || f.MayHaveRun || !f.Temporary, "%+v", f)
 	}
 	srv.Restart()
 	proxy := redistest.NewProxy(t, srv.Addr())
 	s, _ = open(t, at(proxy.Addr()))
-	if proxy.Connections() != 0 {
-		t.Error("Open dials")
-	}
+	check.ErrorIf(t, proxy.Connections() != 0, "Open dials")
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
 			_, err := s.Acquire(context.Background(),
 				backend.AcquireRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Second})
-			if err != nil {
-				t.Error(err)
-			}
+			check.Done(t, err)
 		})
 	}
 	wg.Wait()
-	if c := proxy.Connections(); c > 3 {
-		t.Errorf("%d connections", c)
-	}
+	c := proxy.Connections()
+	check.ErrorIf(t, c > 3, "%d connections", c)
 }
 
 func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
@@ -328,9 +282,8 @@ func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
 		"DisableAutoPipelining":   rueidis.New(redis.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
 		"NewWithClient: the clie": rueidis.NewWithClient(nil),
 	} {
-		if _, err := b.Open(&ears{}); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%s: %v", text, err)
-		}
+		_, err := b.Open(&ears{})
+		check.ErrorIf(t, err == nil || !strings.Contains(err.Error(), text), "%s: %v", text, err)
 	}
 }
 
@@ -345,13 +298,8 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 			r, err := s.Capabilities().Age.AcquireAged(t.Context(), backend.AgedRequest{
 				AcquireRequest: backend.AcquireRequest{Name: fmt.Sprint("n", i), Owner: "o", Lease: time.Second},
 				Age:            backend.Age{Least: time.Minute}})
-			if err != nil || !r.Granted {
-				t.Fatalf("%+v, %v", r, err)
-			}
-			if _, err := s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i),
-				Owner: "o"}); err != nil {
-				t.Fatal(err)
-			}
+			check.FatalIf(t, err != nil || !r.Granted, "%+v, %v", r, err)
+			check.NoError(t, check.Err(s.Release(t.Context(), backend.ReleaseRequest{Name: fmt.Sprint("n", i), Owner: "o"})))
 		}
 	}
 }
@@ -361,14 +309,12 @@ func TestTheFirstCommandMayAskAClusterForItsAge(t *testing.T) {
 func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	srv := redistest.Start(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	host, port, _ := net.SplitHostPort(l.Addr().String())
 	yes := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
 	// The same in answer to CLUSTER SHARDS, which rueidis sends to Redis 8 and Valkey 8.
-	yesShards := fmt.Sprintf("*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n*8\r\n$4\r\nport\r\n:%s\r\n"+
-		"$8\r\nendpoint\r\n$%d\r\n%s\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$6\r\nhealth\r\n$6\r\nonline\r\n", port,
+	yesShards := fmt.Sprintf("*1\r\n*4\r\n$5\r\nslots\r\n*2\r\n:0\r\n:16383\r\n$5\r\nnodes\r\n*1\r\n*8\r\n$4\r\nport\r\n"+
+		":%s\r\n$8\r\nendpoint\r\n$%d\r\n%s\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$6\r\nhealth\r\n$6\r\nonline\r\n", port,
 		len(host), host)
 	var asked atomic.Int64
 	var conns sync.WaitGroup
@@ -410,13 +356,9 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 	})
 	t.Cleanup(func() { l.Close(); conns.Wait() }) // after the session
 	s, e := open(t, at(l.Addr().String()))
-	if _, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o",
-		Lease: time.Second}); !backend.FaultOf(err).Temporary {
-		t.Fatalf("the first build: %v", err)
-	}
-	if !try(t, s, "n", "o").Granted {
-		t.Error("not granted")
-	}
+	_, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+	check.FatalIf(t, !backend.FaultOf(err).Temporary, "the first build: %v", err)
+	check.ErrorIf(t, !try(t, s, "n", "o").Granted, "not granted")
 	s.Subscribe(backend.Topic{Name: "n"})
 	e.await(t, "watching n")
 	if asked.Load() < 3 {
@@ -429,9 +371,7 @@ func TestASingleServerIsNotTakenForAClusterForGood(t *testing.T) {
 func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	srv := redistest.Start(t)
 	s, e := open(t, at(srv.Addr()))
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Ping(t.Context()))
 	tracked := func() string {
 		info := do(t, srv, "INFO", "stats").(string)
 		_, rest, _ := strings.Cut(info, "tracking_total_keys:")
@@ -442,35 +382,24 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 	for i := range 100 {
 		all.Go(func() {
 			name := fmt.Sprint("n", i)
-			if !try(t, s, name, "a").Granted {
-				t.Error("refused")
-			}
+			check.ErrorIf(t, !try(t, s, name, "a").Granted, "refused")
 			if i%2 == 0 {
 				return
 			}
-			if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "a"}); err != nil || !r.Held {
-				t.Error(r, err)
-			}
+			free(t, s, name, "a")
 		})
 	}
 	all.Wait()
 	for range 2 {
-		if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute,
-			Fenced: true}); err != nil || !r.Granted || r.VerifyAfter <= 0 {
-			t.Fatal(r, err)
-		}
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "fenced", Owner: "a"}); err != nil || !r.Held {
-			t.Error(r, err)
-		}
+		r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "a", Lease: time.Minute, Fenced: true})
+		check.FatalIf(t, err != nil || !r.Granted || r.VerifyAfter <= 0, "%v, %v", r, err)
+		free(t, s, "fenced", "a")
 	}
-	if n := tracked(); n != "0" {
-		t.Errorf("%s names are remembered", n)
-	}
+	check.Equal(t, "%s names are remembered", tracked(), "0")
 	out := make([]backend.RenewResult, 1)
 	s.Renew(t.Context(), []backend.RenewRequest{{Name: "n0", Owner: "a"}}, out)
-	if n := tracked(); !out[0].Held || n != "1" {
-		t.Errorf("%+v; %s names are remembered, want 1", out[0], n)
-	}
+	n := tracked()
+	check.ErrorIf(t, !out[0].Held || n != "1", "%+v; %s names are remembered, want 1", out[0], n)
 	do(t, srv, "DEL", "n0")
 	e.await(t, "changed n0")
 }
@@ -479,18 +408,12 @@ func TestTheServerRemembersNothingOfBriefLocks(t *testing.T) {
 func TestNoRoomForTheOtherConnections(t *testing.T) {
 	srv := redistest.Start(t)
 	s, _ := open(t, at(srv.Addr()))
-	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "o", Lease: time.Minute,
-		Fenced: true}); err != nil || !r.Granted {
-		t.Fatal(r, err)
-	}
+	r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "fenced", Owner: "o", Lease: time.Minute, Fenced: true})
+	check.FatalIf(t, err != nil || !r.Granted, "%v, %v", r, err)
 	do(t, srv, "CONFIG", "SET", "maxclients", "1")
-	if r, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o",
-		Lease: time.Minute}); err != nil || !r.Granted {
-		t.Errorf("%+v, %v", r, err)
-	}
+	r, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
+	check.ErrorIf(t, err != nil || !r.Granted, "%+v, %v", r, err)
 	for _, name := range []string{"fenced", "n"} {
-		if r, err := s.Release(t.Context(), backend.ReleaseRequest{Name: name, Owner: "o"}); err != nil || !r.Held {
-			t.Errorf("%s: %+v, %v", name, r, err)
-		}
+		free(t, s, name, "o")
 	}
 }

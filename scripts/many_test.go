@@ -3,11 +3,13 @@ package scripts_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -43,9 +45,7 @@ func (s state) set(t *testing.T, srv *redistest.Server, key string) {
 func call(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
 	reply, err := srv.Do(args...)
-	if err != nil {
-		t.Fatalf("%q: %v", args, err)
-	}
+	check.FatalIf(t, err != nil, "%q: %v", args, err)
 	return reply
 }
 
@@ -91,64 +91,60 @@ func jointOf(items ...item) []string {
 	return args
 }
 
+// alone does for one item, at a key, what the script for several does for it.
+func (i item) alone(srv *redistest.Server, key string) (any, error) {
+	if i.lease == "0" {
+		return srv.Do("EVAL", scripts.ReleaseSource, "2", key, "c:"+key, i.owner, "0", "publish")
+	}
+	return srv.Do("EVAL", scripts.AcquireSource, "1", key, i.owner, i.lease)
+}
+
+// alike reports whether two replies are the same but for the time that has passed.
+func alike(got, want int64) bool {
+	return got == want || want > 1 && got > 1 && max(want-got, got-want) < 5000
+}
+
+// compare sends items in one script, and of each the twin, whose key begins with "one" instead of "many", by a script
+// for one.
+func compare(t *testing.T, srv *redistest.Server, items []item) {
+	t.Helper()
+	before := make([]string, len(items))
+	for i, x := range items {
+		before[i] = record(t, srv, x.key)
+	}
+	answers := call(t, srv, jointOf(items...)...).([]any)
+	for i, x := range items {
+		key := "one" + strings.TrimPrefix(x.key, "many")
+		one, err := x.alone(srv, key)
+		got, after := answers[i].(int64), record(t, srv, x.key)
+		if err != nil {
+			check.ErrorIf(t, got != -2 || after != before[i], "%+v, %s: answers %d and leaves %s; %v says the script for one",
+				x, before[i], got, after, err)
+			continue
+		}
+		want := record(t, srv, key)
+		check.ErrorIf(t, !alike(got, one.(int64)) || after != want, "%+v, %s: answers %d and leaves %s, want %d and %s", x,
+			before[i], got, after, one, want)
+	}
+}
+
 // A script for several does for each what the script for one does, or nothing, and says so: whatever
 // stands beside it, in whatever order.
 func TestManyAreServedAsOneIs(t *testing.T) {
 	srv := redistest.Start(t)
 	all := states()
-	for _, many := range []struct {
-		what string
-		one  func(key string) (any, error)
-		many func(keys []string) []any
-	}{
-		{"acquisitions",
-			func(key string) (any, error) {
-				return srv.Do("EVAL", scripts.AcquireSource, "1", key, "me", "30000")
-			},
-			func(keys []string) []any {
-				return call(t, srv, joint("30000", "me", keys...)...).([]any)
-			}},
-		{"releases",
-			func(key string) (any, error) {
-				return srv.Do("EVAL", scripts.ReleaseSource, "2", key, "c:"+key, "me", "0", "publish")
-			},
-			func(keys []string) []any {
-				return call(t, srv, joint("0", "me", keys...)...).([]any)
-			}},
-	} {
+	for _, lease := range []string{"30000", "0"} {
 		for turn := range all {
-			order := append(append([]state{}, all[turn:]...), all[:turn]...)
+			order := slices.Concat(all[turn:], all[:turn])
 			for _, some := range [][]state{order, order[:1], order[:2], {order[0], order[0]}} {
 				call(t, srv, "FLUSHALL")
-				var keys []string
+				var items []item
 				for i, s := range some {
 					s.set(t, srv, fmt.Sprint("one", i))
 					s.set(t, srv, fmt.Sprint("many", i))
-					keys = append(keys, fmt.Sprint("many", i))
+					items = append(items, item{fmt.Sprint("many", i), "me", lease})
 				}
-				before := make([]string, len(some))
-				for i, key := range keys {
-					before[i] = record(t, srv, key)
-				}
-				answers := many.many(keys)
-				for i, s := range some {
-					one, err := many.one(fmt.Sprint("one", i))
-					got, after := answers[i].(int64), record(t, srv, keys[i])
-					if err != nil {
-						if got != -2 || after != before[i] {
-							t.Errorf("%s, %s: answers %d and leaves %s; %v says acquire or release", many.what,
-								s.name, got, after, err)
-						}
-						continue
-					}
-					if n := one.(int64); n > 1 && got > 1 && max(n-got, got-n) < 5000 {
-						one = got // time has passed
-					}
-					if want := record(t, srv, fmt.Sprint("one", i)); got != one || after != want {
-						t.Errorf("%s, %s: answers %d and leaves %s, want %d and %s", many.what, s.name, got, after,
-							one, want)
-					}
-				}
+				compare(t, srv, items)
 			}
 		}
 	}
@@ -169,35 +165,7 @@ func TestSomeAskAndSomeRelease(t *testing.T) {
 				items = append(items, item{fmt.Sprint("many", i, k), "me", lease})
 			}
 		}
-		before := make([]string, len(items))
-		for i, x := range items {
-			before[i] = record(t, srv, x.key)
-		}
-		answers := call(t, srv, jointOf(items...)...).([]any)
-		for i, x := range items {
-			key := "one" + strings.TrimPrefix(x.key, "many")
-			var one any
-			var err error
-			if x.lease == "0" {
-				one, err = srv.Do("EVAL", scripts.ReleaseSource, "2", key, "c:"+key, "me", "0", "publish")
-			} else {
-				one, err = srv.Do("EVAL", scripts.AcquireSource, "1", key, "me", x.lease)
-			}
-			got, after := answers[i].(int64), record(t, srv, x.key)
-			if err != nil {
-				if got != -2 || after != before[i] {
-					t.Errorf("%+v, %s: answers %d and leaves %s; %v says the script for one", x, before[i], got,
-						after, err)
-				}
-				continue
-			}
-			if n := one.(int64); n > 1 && got > 1 && max(n-got, got-n) < 5000 {
-				one = got // time has passed
-			}
-			if want := record(t, srv, key); got != one || after != want {
-				t.Errorf("%+v, %s: answers %d and leaves %s, want %d and %s", x, before[i], got, after, one, want)
-			}
-		}
+		compare(t, srv, items)
 	}
 }
 
@@ -223,27 +191,17 @@ func TestJointIsAsOneAfterAnother(t *testing.T) {
 		}
 		answers := call(t, a, jointOf(items...)...).([]any)
 		for i, x := range items {
-			var want any
-			var err error
-			if x.lease == "0" {
-				want, err = b.Do("EVAL", scripts.ReleaseSource, "2", x.key, "c:"+x.key, x.owner, "0", "publish")
-			} else {
-				want, err = b.Do("EVAL", scripts.AcquireSource, "1", x.key, x.owner, x.lease)
-			}
+			want, err := x.alone(b, x.key)
 			got := answers[i].(int64)
 			if err != nil {
 				want = int64(-2)
-			} else if w := want.(int64); w > 1 && got > 1 && max(w-got, got-w) < 5000 {
-				want = got // time has passed
 			}
-			if got != want {
-				t.Fatalf("seed %d, %v: %d of them is answered %d, want %v, %v", seed, items, i, got, want, err)
-			}
+			check.FatalIf(t, !alike(got, want.(int64)), "seed %d, %v: %d of them is answered %d, want %v, %v",
+				seed, items, i, got, want, err)
 		}
 		for k := range 4 {
-			if one, other := record(t, a, fmt.Sprint("k", k)), record(t, b, fmt.Sprint("k", k)); one != other {
-				t.Fatalf("seed %d, %v: k%d is %s, want %s", seed, items, k, one, other)
-			}
+			one, other := record(t, a, fmt.Sprint("k", k)), record(t, b, fmt.Sprint("k", k))
+			check.FatalIf(t, one != other, "seed %d, %v: k%d is %s, want %s", seed, items, k, one, other)
 		}
 	}
 }
@@ -254,12 +212,9 @@ func TestOneOfManyGetsALock(t *testing.T) {
 	for range 2 { // free, and held beside a free one
 		got := call(t, srv, jointOf(item{"a", "x", "30000"}, item{"b", "x", "30000"},
 			item{"a", "y", "30000"})...).([]any)
-		if got[0] != int64(0) || got[1] != int64(0) || got[2].(int64) <= 0 {
-			t.Errorf("%v, want the second to be refused a", got)
-		}
-		if holds := fmt.Sprint(call(t, srv, "HGETALL", "a")); holds != "[x 1]" {
-			t.Errorf("a is held by %s", holds)
-		}
+		check.ErrorIf(t, got[0] != int64(0) || got[1] != int64(0) || got[2].(int64) <= 0,
+			"%v, want the second to be refused a", got)
+		check.Equal(t, "a is held by %s", fmt.Sprint(call(t, srv, "HGETALL", "a")), "[x 1]")
 		call(t, srv, "DEL", "a")
 	}
 }
@@ -279,9 +234,7 @@ func TestManyForWhomNotAllIsAllowed(t *testing.T) {
 			left := call(t, srv, "PTTL", key).(int64)
 			switch {
 			case failed == nil && acquired.([]any)[i] == int64(0):
-				if left <= 0 {
-					t.Errorf("without %s: granted, and %d ms are left", denied, left)
-				}
+				check.ErrorIf(t, left <= 0, "without %s: granted, and %d ms are left", denied, left)
 			case left != -2:
 				t.Errorf("without %s: %v, %v, and the lock is there: %d", denied, acquired, failed, left)
 			}
@@ -320,12 +273,9 @@ func TestManyAreNotGrantedWhereOneIsNot(t *testing.T) {
 			call(t, srv, block...)
 			many := call(t, srv, joint("30000", "me", "a", "b", "half made")...).([]any)
 			for i, key := range []string{"a", "b", "half made"} {
-				if many[i] != int64(-2) {
-					t.Errorf("joint acquisition of %s: %v", key, many[i])
-				}
-				if one, err := srv.Do("EVAL", scripts.AcquireSource, "1", key, "me", "30000"); err == nil {
-					t.Errorf("acquire of %s: %v", key, one)
-				}
+				check.ErrorIf(t, many[i] != int64(-2), "joint acquisition of %s: %v", key, many[i])
+				one, err := srv.Do("EVAL", scripts.AcquireSource, "1", key, "me", "30000")
+				check.ErrorIf(t, err == nil, "acquire of %s: %v", key, one)
 			}
 		})
 	}
@@ -337,10 +287,6 @@ func TestManyOnAFullServer(t *testing.T) {
 	call(t, srv, "SET", "ballast", "x")
 	call(t, srv, "CONFIG", "SET", "maxmemory", "1")
 	got := call(t, srv, joint("30000", "x", "a", "b")...).([]any)
-	if got[0] != int64(-2) || got[1] != int64(-2) {
-		t.Errorf("%v, want -2 for each", got)
-	}
-	if n := call(t, srv, "EXISTS", "a", "b"); n != int64(0) {
-		t.Errorf("%v of them are there", n)
-	}
+	check.ErrorIf(t, got[0] != int64(-2) || got[1] != int64(-2), "%v, want -2 for each", got)
+	check.Equal[any](t, "%v of them are there", call(t, srv, "EXISTS", "a", "b"), int64(0))
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -18,12 +19,8 @@ func TestRedisLoadsEveryScriptUnderItsSHA(t *testing.T) {
 
 func TestSourcesAreThoseOfAll(t *testing.T) {
 	sources := scripts.Sources()
-	if len(sources) != len(scripts.All) {
-		t.Fatalf("%d sources of %d scripts", len(sources), len(scripts.All))
-	}
+	check.FatalIf(t, len(sources) != len(scripts.All), "%d sources of %d scripts", len(sources), len(scripts.All))
 	for i, s := range scripts.All {
-		if sources[i] != s.Source || s.Source == "" {
-			t.Errorf("source %d is not that of %s", i, s.Name)
-		}
+		check.ErrorIf(t, sources[i] != s.Source || s.Source == "", "source %d is not that of %s", i, s.Name)
 	}
 }

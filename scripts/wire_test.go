@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // A key or channel is built from a literal that begins as below, or from a suffix between colons.
@@ -14,28 +16,16 @@ var wireName = regexp.MustCompile(`["']((?:mortise:|redisson_)[^"'{]*|:[a-z_]+:[
 // TestWirePageNamesEachKey compares the literals of which the scripts and redisproto build keys and channels with
 // docs/wire.md.
 func TestWirePageNamesEachKey(t *testing.T) {
-	page, err := os.ReadFile("../docs/wire.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob("*.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := filepath.Glob("../backend/redisproto/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := check.Value(os.ReadFile("../docs/wire.md")).In(t)
+	files := check.Value(filepath.Glob("*.lua")).In(t)
+	code := check.Value(filepath.Glob("../backend/redisproto/*.go")).In(t)
 	companion := regexp.MustCompile(`companion\("([a-z]+)"`)
 	found := map[string]bool{}
 	for _, file := range append(files, code...) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := check.Value(os.ReadFile(file)).In(t)
 		names := []string{}
 		for _, m := range wireName.FindAllStringSubmatch(string(text), -1) {
 			names = append(names, strings.TrimSuffix(m[1], "1"))
@@ -45,12 +35,9 @@ func TestWirePageNamesEachKey(t *testing.T) {
 		}
 		for _, name := range names {
 			found[name] = true
-			if !strings.Contains(string(page), name) {
-				t.Errorf("%s uses %q, which docs/wire.md lacks; add a row", file, name)
-			}
+			check.ErrorIf(t, !strings.Contains(string(page), name), "%s uses %q, which docs/wire.md lacks; add a row", file,
+				name)
 		}
 	}
-	if len(found) < 12 {
-		t.Errorf("found %d names only: %v; the search is broken", len(found), found)
-	}
+	check.ErrorIf(t, len(found) < 12, "found %d names only: %v; the search is broken", len(found), found)
 }

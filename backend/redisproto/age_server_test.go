@@ -13,6 +13,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Another user of the server, which may write the record of its age that clients without a scope
@@ -24,9 +25,7 @@ func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 			t.Helper()
 			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "orders:1", Owner: "a:1",
 				Lease: time.Minute, Age: &backend.Age{Least: age, Scope: "orders"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return r
 		}
 		const user = "bob"
@@ -44,14 +43,12 @@ func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
 				do(t, srv, "SET", key, fmt.Sprintf("%d:%s", since.UnixMilli(), run))
 			}
 		}
-		if got := fmt.Sprint(do(t, srv, "ACL", "DRYRUN", user, "SET", "mortise:1:since:orders", "x")); got == "OK" {
-			t.Error("the user may write the scope's record")
-		}
+		got := fmt.Sprint(do(t, srv, "ACL", "DRYRUN", user, "SET", "mortise:1:since:orders", "x"))
+		check.ErrorIf(t, got == "OK", "the user may write the scope's record")
 
 		says(time.Now().Add(-time.Hour))
-		if r := ask(time.Minute); !r.Young {
-			t.Errorf("the server is new, whatever the other user says: %+v", r)
-		}
+		r := ask(time.Minute)
+		check.ErrorIf(t, !r.Young, "the server is new, whatever the other user says: %+v", r)
 		// It is old enough in time, though the other user says each time that it began just now.
 		eventually(t, "it has a vote", func() bool {
 			says(time.Now())
@@ -68,13 +65,10 @@ func TestQuorumAsksForTheAgeInTheScopeOfItsClients(t *testing.T) {
 			clients = append(clients, client(t, b, mortise.WithRejoinScope("orders")))
 		}
 		quorum, err := mortise.Quorum(clients...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := quorum.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrUnavailable) ||
-			!strings.Contains(fmt.Sprint(err), "have no vote") {
-			t.Fatalf("%v, want the new server to have no vote", err)
-		}
+		check.NoError(t, err)
+		_, err = quorum.TryLock(t.Context(), "n")
+		check.FatalIf(t, !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "have no vote"),
+			"%v, want the new server to have no vote", err)
 		equal(t, "the keys", keys(t, srv), []string{"mortise:1:since:orders"})
 	})
 }

@@ -3,6 +3,7 @@ package redisproto
 import "context"
 
 //go:generate go run ../../gen/cmd/mortise-gen structs ../../scripts
+//go:generate go run ../../gen/cmd/mortise-gen commands -profile testdata/fake.tmpl -o commands_gen_test.go
 
 // A method takes the script's keys and arguments in structs whose fields bear the
 // header's names, and returns its reply. Errors come as the client library gave

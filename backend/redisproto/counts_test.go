@@ -21,39 +21,32 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // counter is a session on counts of all kinds.
 type counter struct {
 	anykind.Store
-	backend.CountingSemaphoreStore
-	latches backend.CountDownLatchStore
+	takes
+	latches
+}
+
+// takes is what [backend.CountingSemaphoreStore] has and other counts lack.
+type takes interface {
+	TakeCount(ctx context.Context, r backend.CountRequest) (backend.TakeReply, error)
+	CancelTake(ctx context.Context, r backend.CountRequest) error
+	DrainCount(ctx context.Context, r backend.CountRequest) (int64, error)
+}
+
+// latches is what [backend.CountDownLatchStore] has and other counts lack.
+type latches interface {
+	CountDown(ctx context.Context, r backend.CountRequest) (int64, error)
+	DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error)
 }
 
 func counterOf(s anykind.Store) counter {
 	can := s.Capabilities()
 	return counter{s, can.CountingSemaphores, can.CountDownLatches}
-}
-
-func (s counter) SetCount(ctx context.Context, r backend.CountRequest) (bool, error) {
-	return s.Store.SetCount(ctx, r)
-}
-
-func (s counter) Count(ctx context.Context, t backend.Topic) (int64, error) {
-	return s.Store.Count(ctx, t)
-}
-
-func (s counter) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
-	return s.Store.AddCount(ctx, r)
-}
-
-func (s counter) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
-	return s.latches.CountDown(ctx, r)
-}
-
-func (s counter) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
-	return s.latches.DeleteCount(ctx, r)
 }
 
 // request is one on a count, with an ID of its own.
@@ -70,18 +63,14 @@ func listen(t *testing.T, srv *redistest.Server, channels ...string) func() stri
 	sub := rdb.Subscribe(t.Context(), channels...)
 	t.Cleanup(func() { sub.Close(); rdb.Close() })
 	for range channels {
-		if _, err := sub.Receive(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(sub.Receive(t.Context())))
 	}
 	return func() string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		m, err := sub.ReceiveMessage(ctx)
-		if err != nil {
-			t.Fatal("nothing was published: ", err)
-		}
+		check.FatalIf(t, err != nil, "nothing was published: %v", err)
 		return m.Channel + " " + m.Payload
 	}
 }
@@ -92,22 +81,17 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		s, ctx := counterOf(raw), t.Context()
 		must := func(_ any, err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 		}
 		get := func(want any, args ...string) {
 			t.Helper()
-			if got := srv.Must(args...); fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("%v: %v, want %v", args, got, want)
-			}
+			got := srv.Must(args...)
+			check.ErrorIf(t, fmt.Sprint(got) != fmt.Sprint(want), "%v: %v, want %v", args, got, want)
 		}
 		heard := func(next func() string, want ...string) {
 			t.Helper()
 			for _, w := range want {
-				if got := next(); got != w {
-					t.Errorf("published %q, want %q", got, w)
-				}
+				check.Equal(t, "published %q", next(), w)
 			}
 		}
 
@@ -153,16 +137,13 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		}
 		get("1", "GET", "p")
 		members := srv.Must("ZRANGE", "{p}:timeout", "0", "-1").([]any)
-		if id, _ := hex.DecodeString(permitID); len(members) != 1 || members[0] != string(id) {
-			t.Errorf("the permits that are out are %q", members)
-		}
+		id, _ := hex.DecodeString(permitID)
+		check.ErrorIf(t, len(members) != 1 || members[0] != string(id), "the permits that are out are %q", members)
 		score, _ := strconv.ParseInt(srv.Must("ZSCORE", "{p}:timeout", members[0].(string)).(string), 10, 64)
-		if d := time.Until(time.UnixMilli(score)); d < 50*time.Second || d > time.Minute {
-			t.Errorf("the permit ends in %v", d)
-		}
-		if ttl := srv.Must("PTTL", "{p}:timeout").(int64); ttl < 3500000 {
-			t.Errorf("the zset lives for %d ms, the count for an hour", ttl)
-		}
+		d := time.Until(time.UnixMilli(score))
+		check.ErrorIf(t, d < 50*time.Second || d > time.Minute, "the permit ends in %v", d)
+		ttl := srv.Must("PTTL", "{p}:timeout").(int64)
+		check.ErrorIf(t, ttl < 3500000, "the zset lives for %d ms, the count for an hour", ttl)
 		must(s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: "p", Owner: permitID}))
 		heard(next, "redisson_sc:{p} 2", "redisson_sc:{p} 2")
 
@@ -170,15 +151,12 @@ func TestCountsLieWhereRedissonLooksForThem(t *testing.T) {
 		for _, key := range srv.Must("KEYS", "*").([]any) {
 			if key := key.(string); strings.HasPrefix(key, "mortise:") {
 				ours++
-				if ttl := srv.Must("PTTL", key).(int64); ttl <= 0 || ttl > backend.Remembered.Milliseconds() ||
-					!strings.HasPrefix(key, "mortise:1:once:{") {
-					t.Errorf("%s lives for %d ms", key, ttl)
-				}
+				ttl := srv.Must("PTTL", key).(int64)
+				check.ErrorIf(t, ttl <= 0 || ttl > backend.Remembered.Milliseconds() || !strings.HasPrefix(key, "mortise:1:once:{"),
+					"%s lives for %d ms", key, ttl)
 			}
 		}
-		if ours == 0 {
-			t.Error("nothing is remembered")
-		}
+		check.ErrorIf(t, ours == 0, "nothing is remembered")
 	})
 }
 
@@ -191,32 +169,26 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 			t.Helper()
 			r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: "p",
 				Owner: strings.Repeat("ab", 16), Lease: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return r
 		}
 		srv.Must("SET", "p", "0")
 		srv.Must("ZADD", "{p}:timeout", "922337203685477", string(id)) // acquire() without a lease
-		if r := acquire(); r.Granted || r.Remaining >= 0 {
-			t.Errorf("one is out for ever, and another: %+v", r)
-		}
+		r := acquire()
+		check.ErrorIf(t, r.Granted || r.Remaining >= 0, "one is out for ever, and another: %+v", r)
 		out := make([]backend.RenewResult, 1)
 		s.Renew(ctx, []anykind.RenewRequest{{Kind: backend.KindSemaphore, Name: "p", Owner: permitID,
 			Lease: time.Hour}}, out)
-		if !out[0].Held || srv.Must("ZSCORE", "{p}:timeout", string(id)) != "922337203685477" {
-			t.Errorf("a renewal shortened it: %+v", out)
-		}
+		check.ErrorIf(t, !out[0].Held || srv.Must("ZSCORE", "{p}:timeout", string(id)) != "922337203685477",
+			"a renewal shortened it: %+v", out)
 		// its JVM died
 		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id))
-		if n, err := s.Count(ctx, backend.Topic{Kind: backend.KindSemaphore, Name: "p"}); n != 1 || err != nil {
-			t.Errorf("%d, %v are free", n, err)
-		}
+		n, err := s.Count(ctx, backend.Topic{Kind: backend.KindSemaphore, Name: "p"})
+		check.ErrorIf(t, n != 1 || err != nil, "%d, %v are free", n, err)
 		srv.Must("SET", "p", "0")
 		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id))
-		if r := acquire(); !r.Granted {
-			t.Errorf("what has ended is not given out: %+v", r)
-		}
+		r = acquire()
+		check.ErrorIf(t, !r.Granted, "what has ended is not given out: %+v", r)
 	})
 }
 
@@ -238,18 +210,15 @@ func TestMessagesThatAreForNobodyWakeNobody(t *testing.T) {
 				srv.Must("PUBLISH", x.channel, payload)
 			}
 			h.await(t, "released "+x.topic.Name, x.heeded)
-			if got := h.all(); slices.Contains(got, fmt.Sprintf("released %s %d", x.topic.Name, x.heeded+1)) {
-				t.Errorf("%v", got)
-			}
+			got := h.all()
+			check.ErrorIf(t, slices.Contains(got, fmt.Sprintf("released %s %d", x.topic.Name, x.heeded+1)), "%v", got)
 		}
 	})
 }
 
 func TestCountsWorkOnACluster(t *testing.T) {
 	srv := redistest.Start(t, redistest.WithCluster())
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
-	defer rdb.Close()
-	raw, h := session(t, redisgo.New(rdb))
+	raw, h := session(t, goRedis(t, login{}, redis.UniversalOptions{Addrs: []string{srv.Addr()}, IsClusterMode: true}))
 	s, ctx := counterOf(raw), t.Context()
 	for _, name := range []string{"n", "{t}n", "a{t}"} {
 		for _, k := range []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore} {
@@ -257,22 +226,20 @@ func TestCountsWorkOnACluster(t *testing.T) {
 			s.Subscribe(top)
 			h.await(t, "watching "+name, 1)
 			for what, err := range map[string]error{
-				"set":    second(s.SetCount(ctx, request(k, name, 1))),
-				"add":    second(s.AddCount(ctx, request(k, name, 1))),
-				"down":   second(s.CountDown(ctx, request(k, name, 0))),
-				"take":   second(s.TakeCount(ctx, request(k, name, 1))),
+				"set":    check.Err(s.SetCount(ctx, request(k, name, 1))),
+				"add":    check.Err(s.AddCount(ctx, request(k, name, 1))),
+				"down":   check.Err(s.CountDown(ctx, request(k, name, 0))),
+				"take":   check.Err(s.TakeCount(ctx, request(k, name, 1))),
 				"cancel": s.CancelTake(ctx, request(k, name, 1)),
-				"drain":  second(s.DrainCount(ctx, request(k, name, 0))),
-				"acquire": second(s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: name,
+				"drain":  check.Err(s.DrainCount(ctx, request(k, name, 0))),
+				"acquire": check.Err(s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindSemaphore, Name: name,
 					Owner: permitID, Lease: time.Minute})),
-				"release": second(s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: name,
+				"release": check.Err(s.Release(ctx, anykind.ReleaseRequest{Kind: backend.KindSemaphore, Name: name,
 					Owner: permitID})),
-				"count":  second(s.Count(ctx, top)),
-				"delete": second(s.DeleteCount(ctx, request(k, name, 0))),
+				"count":  check.Err(s.Count(ctx, top)),
+				"delete": check.Err(s.DeleteCount(ctx, request(k, name, 0))),
 			} {
-				if err != nil {
-					t.Errorf("%s of %q: %v", what, name, err)
-				}
+				check.ErrorIf(t, err != nil, "%s of %q: %v", what, name, err)
 			}
 			h.await(t, "released "+name, 1)
 			s.Unsubscribe(top)
@@ -285,9 +252,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 	out := make([]backend.RenewResult, len(in))
 	s.Renew(ctx, in, out)
 	for _, r := range out {
-		if r.Err != nil || r.Held {
-			t.Errorf("a batch over two slots: %+v", r)
-		}
+		check.ErrorIf(t, r.Err != nil || r.Held, "a batch over two slots: %+v", r)
 	}
 }
 
@@ -363,10 +328,8 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 			}
 		}
 		for _, s := range []counter{on, in} {
-			if a, err := s.Acquire(ctx, anykind.AcquireRequest{Name: "lock", Owner: "a:1",
-				Lease: time.Hour}); !a.Granted || err != nil {
-				t.Fatal(a, err)
-			}
+			a, err := s.Acquire(ctx, anykind.AcquireRequest{Name: "lock", Owner: "a:1", Lease: time.Hour})
+			check.FatalIf(t, !a.Granted || err != nil, "%v, %v", a, err)
 		}
 		var log []string
 		for range 1500 {
@@ -384,56 +347,46 @@ func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
 }
 
 func TestEachOperationOnACountIsOneCommand(t *testing.T) {
-	for name, adapter := range adapters {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t)
-			proxy := redistest.NewProxy(t, srv.Addr())
-			c, err := mortise.New(adapter(t, proxy.Addr(), login{}))
-			if err != nil {
-				t.Fatal(err)
+	overProxies(t, func(t *testing.T, _ string, _ *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
+		c := check.Value(mortise.New(b)).In(t)
+		defer c.Close()
+		ctx := t.Context()
+		check.NoError(t, c.Ping(ctx))
+		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
+		var permit, other *mortise.Permit
+		for _, x := range []struct {
+			what string
+			do   func() error
+		}{
+			{"Latch.TrySet", func() error { return check.Err(l.TrySet(ctx, 2)) }},
+			{"Latch.Count", func() error { return check.Err(l.Count(ctx)) }},
+			{"Latch.CountDown", func() error { return l.CountDown(ctx) }},
+			{"Latch.Delete", func() error { return check.Err(l.Delete(ctx)) }},
+			{"Latch.Wait", func() error { return l.Wait(ctx) }},
+			{"Semaphore.TrySetPermits", func() error { return check.Err(s.TrySetPermits(ctx, 5)) }},
+			{"Semaphore.Acquire", func() error { return s.Acquire(ctx, 2) }},
+			{"Semaphore.TryAcquire", func() error { return s.TryAcquire(ctx, 2) }},
+			{"Semaphore.Release", func() error { return s.Release(ctx, 4) }},
+			{"Semaphore.AddPermits", func() error { return s.AddPermits(ctx, -1) }},
+			{"Semaphore.Available", func() error { return check.Err(s.Available(ctx)) }},
+			{"Semaphore.Drain", func() error { return check.Err(s.Drain(ctx)) }},
+			{"Permits.TrySetPermits", func() error { return check.Err(p.TrySetPermits(ctx, 2)) }},
+			{"Permits.Acquire", func() (err error) { permit, err = p.Acquire(ctx); return err }},
+			{"Permits.TryAcquire", func() (err error) { other, err = p.TryAcquire(ctx); return err }},
+			{"Permits.Available", func() error { return check.Err(p.Available(ctx)) }},
+			{"Permit.Release", func() error { return permit.Release(ctx) }},
+			{"Permits.Release", func() error { return p.Release(ctx, other.ID()) }},
+		} {
+			proxy.Reset()
+			err := x.do()
+			check.ErrorIf(t, err != nil, "%s: %v", x.what, err)
+			// all but what opens a connection, and looks after one that is idle
+			sent := proxy.Count(func(c redistest.Command) bool {
+				return !slices.Contains([]string{"HELLO", "CLIENT", "PING"}, c.Args[0])
+			})
+			if sent != 1 {
+				t.Errorf("%s: %q, want one command", x.what, proxy.Commands())
 			}
-			defer c.Close()
-			ctx := t.Context()
-			if err := c.Ping(ctx); err != nil {
-				t.Fatal(err)
-			}
-			l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
-			var permit, other *mortise.Permit
-			for _, x := range []struct {
-				what string
-				do   func() error
-			}{
-				{"Latch.TrySet", func() error { return second(l.TrySet(ctx, 2)) }},
-				{"Latch.Count", func() error { return second(l.Count(ctx)) }},
-				{"Latch.CountDown", func() error { return l.CountDown(ctx) }},
-				{"Latch.Delete", func() error { return second(l.Delete(ctx)) }},
-				{"Latch.Wait", func() error { return l.Wait(ctx) }},
-				{"Semaphore.TrySetPermits", func() error { return second(s.TrySetPermits(ctx, 5)) }},
-				{"Semaphore.Acquire", func() error { return s.Acquire(ctx, 2) }},
-				{"Semaphore.TryAcquire", func() error { return s.TryAcquire(ctx, 2) }},
-				{"Semaphore.Release", func() error { return s.Release(ctx, 4) }},
-				{"Semaphore.AddPermits", func() error { return s.AddPermits(ctx, -1) }},
-				{"Semaphore.Available", func() error { return second(s.Available(ctx)) }},
-				{"Semaphore.Drain", func() error { return second(s.Drain(ctx)) }},
-				{"Permits.TrySetPermits", func() error { return second(p.TrySetPermits(ctx, 2)) }},
-				{"Permits.Acquire", func() (err error) { permit, err = p.Acquire(ctx); return err }},
-				{"Permits.TryAcquire", func() (err error) { other, err = p.TryAcquire(ctx); return err }},
-				{"Permits.Available", func() error { return second(p.Available(ctx)) }},
-				{"Permit.Release", func() error { return permit.Release(ctx) }},
-				{"Permits.Release", func() error { return p.Release(ctx, other.ID()) }},
-			} {
-				proxy.Reset()
-				if err := x.do(); err != nil {
-					t.Errorf("%s: %v", x.what, err)
-				}
-				// all but what opens a connection, and looks after one that is idle
-				sent := proxy.Count(func(c redistest.Command) bool {
-					return !slices.Contains([]string{"HELLO", "CLIENT", "PING"}, c.Args[0])
-				})
-				if sent != 1 {
-					t.Errorf("%s: %q, want one command", x.what, proxy.Commands())
-				}
-			}
-		})
-	}
+		}
+	})
 }

@@ -10,16 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	rueidislib "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 const fairWait = 5 * time.Minute
@@ -28,18 +24,14 @@ func ask(t *testing.T, s anykind.Store, name, owner string, wait time.Duration) 
 	t.Helper()
 	r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: backend.KindFair, Name: name, Owner: owner,
 		Lease: time.Minute, Wait: wait, Fenced: true})
-	if err != nil {
-		t.Fatalf("%s: %v", owner, err)
-	}
+	check.FatalIf(t, err != nil, "%s: %v", owner, err)
 	return r
 }
 
 func free(t *testing.T, s anykind.Store, name, owner string) {
 	t.Helper()
 	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: backend.KindFair, Name: name, Owner: owner})
-	if err != nil || !r.Held {
-		t.Fatalf("%s: %+v %v", owner, r, err)
-	}
+	check.FatalIf(t, err != nil || !r.Held, "%s: %+v %v", owner, r, err)
 }
 
 // passOn goes through all that a fair lock does.
@@ -52,29 +44,23 @@ func passOn(t *testing.T, s anykind.Store, e *ears, name string) {
 		e.await(t, "watching "+name, 2*i+1)
 		s.Subscribe(topic(name))
 		e.await(t, "watching "+name, 2*i+2)
-		if r := ask(t, s, name, owner, fairWait); !r.Granted || r.Token == 0 {
-			t.Fatalf("%+v", r)
-		}
-		if r := ask(t, s, name, next, fairWait); r.Granted {
-			t.Fatalf("%+v", r)
-		}
+		r := ask(t, s, name, owner, fairWait)
+		check.FatalIf(t, !r.Granted || r.Token == 0, "%+v", r)
+		r = ask(t, s, name, next, fairWait)
+		check.FatalIf(t, r.Granted, "%+v", r)
 		switch i {
 		case 0:
 			free(t, s, name, owner)
 		case 1:
-			if r, err := s.Capabilities().Fair.Leave(t.Context(),
-				backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait}); err != nil || !r.Held {
-				t.Fatalf("%+v %v", r, err)
-			}
+			r, err := s.Capabilities().Fair.Leave(t.Context(), backend.LeaveRequest{Name: name, Owner: owner, Wait: fairWait})
+			check.FatalIf(t, err != nil || !r.Held, "%+v %v", r, err)
 		case 2:
-			if ok, err := s.ForceRelease(t.Context(), topic(name)); err != nil || !ok {
-				t.Fatal(ok, err)
-			}
+			ok, err := s.ForceRelease(t.Context(), topic(name))
+			check.FatalIf(t, err != nil || !ok, "%v, %v", ok, err)
 		}
 		e.await(t, "released "+name, 2*i+1)
-		if r := ask(t, s, name, next, fairWait); !r.Granted {
-			t.Fatalf("%+v", r)
-		}
+		r = ask(t, s, name, next, fairWait)
+		check.FatalIf(t, !r.Granted, "%+v", r)
 		free(t, s, name, next) // told to waiters for the plain lock
 		e.await(t, "released "+name, 2*i+2)
 		s.Unsubscribe(turn)
@@ -83,20 +69,12 @@ func passOn(t *testing.T, s anykind.Store, e *ears, name string) {
 }
 
 func TestFairLocksWorkOnACluster(t *testing.T) {
-	srv := redistest.Start(t, redistest.WithCluster())
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
-	defer rdb.Close()
-	for name, b := range map[string]backend.Backend{
-		"go-redis": redisgo.New(rdb),
-		"rueidis":  rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, e := session(t, b)
-			for _, n := range []string{"n", "{t}n", "a{t}"} {
-				passOn(t, s, e, n+name)
-			}
-		})
-	}
+	overClusters(t, func(t *testing.T, _ *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		for _, n := range []string{"n", "{t}n", "a{t}"} {
+			passOn(t, s, e, n)
+		}
+	})
 }
 
 // What the remedy of a missing permission says is enough.
@@ -132,10 +110,7 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		score := func(field string) int64 {
-			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := check.Value(strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)).In(t)
 			return int64(x) - now
 		}
 		if got := score("go:2"); got != 60_000+900_000 {
@@ -156,17 +131,13 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 		s.Unsubscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"})
 		noChannels(t, srv)
 		r := ask(t, s, "n", "go:2", fairWait)
-		if r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence {
-			t.Fatalf("%+v", r)
-		}
+		check.FatalIf(t, r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence, "%+v", r)
 		time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
-		if r := ask(t, s, "n", "go:2", fairWait); !r.Granted {
-			t.Errorf("%+v", r)
-		}
+		r = ask(t, s, "n", "go:2", fairWait)
+		check.ErrorIf(t, !r.Granted, "%+v", r)
 		free(t, s, "n", "go:2")
-		if n := do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"); n != int64(0) {
-			t.Errorf("%v keys are left", n)
-		}
+		check.Equal[any](t, "%v keys are left",
+			do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"), int64(0))
 	})
 }
 
@@ -179,10 +150,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		const java = "0d3e54a0-9a5c-4a29-b6a4-6d1f3c1e7b11:"
 		place := func(field string) int64 {
 			t.Helper()
-			x, err := strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := check.Value(strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)).In(t)
 			return int64(x)
 		}
 		for what, test := range map[string]struct {
@@ -193,9 +161,7 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 			"behind a dead one, a leaver": {"dead:1", func() {
 				r, err := s.Capabilities().Fair.Leave(t.Context(),
 					backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
-				if err != nil || !r.Held {
-					t.Fatalf("%+v %v", r, err)
-				}
+				check.FatalIf(t, err != nil || !r.Held, "%+v %v", r, err)
 			}},
 			"behind a dead one, a question": {"dead:1",
 				func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "go:3", fairWait) }},
@@ -208,13 +174,11 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 			javas(t, srv, java+"8", late)
 			javas(t, srv, java+"-9", late)
 			test.free()
-			if got := place(test.first) - time.Now().UnixMilli(); got > 2*backend.Absence.Milliseconds() {
-				t.Errorf("%s: the first, who is away, has %d ms", what, got)
-			}
+			got := place(test.first) - time.Now().UnixMilli()
+			check.ErrorIf(t, got > 2*backend.Absence.Milliseconds(), "%s: the first, who is away, has %d ms", what, got)
 			for _, n := range []string{"8", "-9"} {
-				if got := late - place(java+n); got != 0 {
-					t.Errorf("%s: the place of %s is given up %d ms earlier", what, java+n, got)
-				}
+				got := late - place(java+n)
+				check.ErrorIf(t, got != 0, "%s: the place of %s is given up %d ms earlier", what, java+n, got)
 			}
 		}
 
@@ -223,9 +187,8 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: java + "8"}) // stands for Java
 		e.await(t, "watching n", 1)
 		javas(t, srv, java+"8", time.Now().UnixMilli()-1)
-		if r := ask(t, s, "n", "go:1", fairWait); !r.Granted {
-			t.Errorf("%+v", r)
-		}
+		r := ask(t, s, "n", "go:1", fairWait)
+		check.ErrorIf(t, !r.Granted, "%+v", r)
 		e.await(t, "released n", 1)
 	})
 }
@@ -267,9 +230,7 @@ func TestAForgottenQueueExpires(t *testing.T) {
 		ask(t, s, "n", "go:2", fairWait)
 		for _, key := range []string{"redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"} {
 			left := time.Duration(do(t, srv, "PTTL", key).(int64)) * time.Millisecond
-			if left <= time.Hour || left > 2*time.Hour {
-				t.Errorf("%s expires in %v", key, left)
-			}
+			check.ErrorIf(t, left <= time.Hour || left > 2*time.Hour, "%s expires in %v", key, left)
 		}
 	})
 }
@@ -294,18 +255,12 @@ func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testi
 			for i := range 2 {
 				waiter, err := client(t, adapter(t, c.Addrs(), login{},
 					redisproto.ShardedOff)).Locker(mortise.Fair())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				leaving.Go(func() {
 					l, err := waiter.Lock(context.Background(), name, mortise.WithWait(time.Minute))
-					if err != nil {
-						t.Error(err)
-					}
+					check.Done(t, err)
 					served <- i
-					if err := l.Unlock(context.Background()); err != nil {
-						t.Error(err)
-					}
+					check.Done(t, l.Unlock(context.Background()))
 				})
 				eventually(t, "it stands in the queue", func() bool {
 					return at.Must("ZCARD", "redisson_lock_timeout:{"+name+"}") == int64(dead+1+i)
@@ -316,18 +271,14 @@ func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testi
 			for i := range 2 {
 				select {
 				case got := <-served:
-					if got != i {
-						t.Errorf("waiter %d was served, want %d", got, i)
-					}
+					check.ErrorIf(t, got != i, "waiter %d was served, want %d", got, i)
 				case <-time.After(20 * time.Second):
 					t.Fatalf("no waiter was served within %v of the release", time.Since(began))
 				}
 			}
 			took := time.Since(began)
 			leaving.Wait()
-			if took > 10*time.Second {
-				t.Errorf("%d dead waiters of 4 clients held the others up for %v", dead, took)
-			}
+			check.ErrorIf(t, took > 10*time.Second, "%d dead waiters of 4 clients held the others up for %v", dead, took)
 		})
 	}
 }

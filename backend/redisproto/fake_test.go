@@ -3,6 +3,7 @@ package redisproto
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,77 +17,82 @@ func (e serverError) Error() string { return string(e) }
 
 // fakeAdapter answers what it is told to, and keeps a pub/sub server in memory.
 type fakeAdapter struct {
-	Commands // none: see the methods
+	commands
+	fakeServer
 
-	features  Features
-	untracked Commands
-	unsent    error
+	features   Features
+	untracked  Commands
+	unsent     error
+	renew      func(items []RenewItem, out []BatchReply)
+	invalidate func([]string)
+}
 
+// fakeReplies is what scripts are answered: by a tape if there is one, else as the kind of reply says.
+type fakeReplies struct {
+	tape    *tape
 	acquire func(ctx context.Context, a AcquireArgs) (int64, error)
 	ints    []int64
 	int     int64
 	strings []string
 	err     error
-	renew   func(items []RenewItem, out []BatchReply)
-
-	mu         sync.Mutex
-	refuse     error // of Subscribe
-	mute       bool  // takes everything and answers nothing
-	dials      int
-	open       *fakeSub
-	invalidate func([]string)
 }
 
-func (a *fakeAdapter) Acquire(ctx context.Context, _ AcquireKeys, args AcquireArgs) (int64, error) {
-	if a.acquire != nil {
-		return a.acquire(ctx, args)
+// number is the reply to a script with these arguments or, without any, keys.
+func (r *fakeReplies) number(ctx context.Context, args any) (int64, error) {
+	if r.tape != nil {
+		return r.tape.number()
 	}
-	return a.int, a.err
+	if a, ok := args.(AcquireArgs); ok && r.acquire != nil {
+		return r.acquire(ctx, a)
+	}
+	return r.int, r.err
 }
-func (a *fakeAdapter) AcquireFenced(context.Context, AcquireFencedKeys, AcquireFencedArgs) ([]int64, error) {
-	return a.ints, a.err
+
+func (r *fakeReplies) numbers(script string) ([]int64, error) {
+	if r.tape != nil {
+		return r.tape.numbers(script)
+	}
+	return r.ints, r.err
 }
-func (a *fakeAdapter) Reenter(context.Context, ReenterKeys, ReenterArgs) ([]int64, error) {
-	return a.ints, a.err
+
+func (r *fakeReplies) words() ([]string, error) {
+	if r.tape != nil {
+		return r.tape.words()
+	}
+	return r.strings, r.err
 }
-func (a *fakeAdapter) Release(context.Context, ReleaseKeys, ReleaseArgs) (int64, error) {
-	return a.int, a.err
-}
-func (a *fakeAdapter) Enrol(context.Context, EnrolKeys, EnrolArgs) ([]int64, error) {
-	return a.ints, a.err
-}
-func (a *fakeAdapter) Serve(context.Context, ServeKeys, ServeArgs) ([]int64, error) {
-	return a.ints, a.err
-}
-func (a *fakeAdapter) LeaveQueue(context.Context, LeaveQueueKeys, LeaveQueueArgs) (int64, error) {
-	return a.int, a.err
-}
-func (a *fakeAdapter) Renew(_ context.Context, _ RenewArgs, items []RenewItem, out []BatchReply) {
+
+func (a *fakeAdapter) Renew(ctx context.Context, args RenewArgs, items []RenewItem, out []BatchReply) {
+	if a.renew == nil {
+		a.commands.Renew(ctx, args, items, out)
+		return
+	}
 	a.renew(items, out)
-}
-func (a *fakeAdapter) Inspect(context.Context, InspectKeys) ([]string, error) {
-	return a.strings, a.err
-}
-func (a *fakeAdapter) ForceRelease(context.Context, ForceReleaseKeys, ForceReleaseArgs) (int64, error) {
-	return a.int, a.err
 }
 func (a *fakeAdapter) Features() Features                          { return a.features }
 func (a *fakeAdapter) Ping(context.Context) error                  { return a.err }
 func (a *fakeAdapter) LoadScripts(context.Context, []string) error { return a.err }
 func (a *fakeAdapter) Close() error                                { return nil }
 func (a *fakeAdapter) Unsent(err error) bool {
-	return a.unsent != nil &&
-		errors.Is(err, a.unsent)
+	return a.unsent != nil && errors.Is(err, a.unsent)
 }
 func (a *fakeAdapter) OnInvalidate(fn func([]string)) { a.invalidate = fn }
 func (a *fakeAdapter) Untracked() Commands            { return a.untracked }
 func (a *fakeAdapter) ServerError(err error) (string, bool) {
-	var e serverError
-	ok := errors.As(err, &e)
+	e, ok := errors.AsType[serverError](err)
 	return string(e), ok
 }
 
-func (a *fakeAdapter) Subscribe(_ context.Context, ev Events) (Subscription, error) {
+// fakeServer is a pub/sub server of one connection at a time.
+type fakeServer struct {
+	mu     sync.Mutex
+	refuse error // of Subscribe
+	mute   bool  // takes everything and answers nothing
+	dials  int
+	open   *fakeSub
+}
+
+func (a *fakeServer) Subscribe(_ context.Context, ev Events) (Subscription, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dials++
@@ -97,27 +103,25 @@ func (a *fakeAdapter) Subscribe(_ context.Context, ev Events) (Subscription, err
 	return a.open, nil
 }
 
-// sub is the connection that is open, or nil.
-func (a *fakeAdapter) sub() *fakeSub {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.open
-}
-
-func (a *fakeAdapter) set(fn func()) {
+func (a *fakeServer) set(fn func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	fn()
 }
 
-func (a *fakeAdapter) dialled() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.dials
+// sub is the connection that is open, or nil.
+func (a *fakeServer) sub() (open *fakeSub) {
+	a.set(func() { open = a.open })
+	return open
+}
+
+func (a *fakeServer) dialled() (n int) {
+	a.set(func() { n = a.dials })
+	return n
 }
 
 // publish reports how many heard it.
-func (a *fakeAdapter) publish(channel, payload string) int {
+func (a *fakeServer) publish(channel, payload string) int {
 	a.mu.Lock()
 	s := a.open
 	ok := s != nil && s.channels[channel]
@@ -130,7 +134,7 @@ func (a *fakeAdapter) publish(channel, payload string) int {
 }
 
 // cut breaks the connection.
-func (a *fakeAdapter) cut(err error) {
+func (a *fakeServer) cut(err error) {
 	a.mu.Lock()
 	s := a.open
 	a.open = nil
@@ -138,21 +142,17 @@ func (a *fakeAdapter) cut(err error) {
 	s.ev.Down(err)
 }
 
-func (a *fakeAdapter) subscribed() []string {
+func (a *fakeServer) subscribed() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var out []string
-	if a.open != nil {
-		for c := range a.open.channels {
-			out = append(out, c)
-		}
+	if a.open == nil {
+		return nil
 	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(a.open.channels))
 }
 
 type fakeSub struct {
-	a        *fakeAdapter
+	a        *fakeServer
 	ev       Events
 	channels map[string]bool
 	commands []string // guarded by a.mu
@@ -160,44 +160,35 @@ type fakeSub struct {
 }
 
 func (s *fakeSub) do(name string, channels []string, fn func(channel string)) error {
-	s.a.mu.Lock()
-	s.commands = append(s.commands, name)
-	mute := s.a.mute
-	s.a.mu.Unlock()
-	if mute {
-		return nil
-	}
-	for _, c := range channels {
-		fn(c)
+	mute := false
+	s.a.set(func() { s.commands, mute = append(s.commands, name), s.a.mute })
+	if !mute {
+		for _, c := range channels {
+			fn(c)
+		}
 	}
 	return nil
 }
 
-func (s *fakeSub) sent() []string {
-	s.a.mu.Lock()
-	defer s.a.mu.Unlock()
-	return slices.Clone(s.commands)
+func (s *fakeSub) sent() (commands []string) {
+	s.a.set(func() { commands = slices.Clone(s.commands) })
+	return commands
 }
 
-func (s *fakeSub) closings() int {
-	s.a.mu.Lock()
-	defer s.a.mu.Unlock()
-	return s.closed
+func (s *fakeSub) closings() (n int) {
+	s.a.set(func() { n = s.closed })
+	return n
 }
 
 func (s *fakeSub) Subscribe(_ context.Context, channels ...string) error {
 	return s.do("subscribe", channels, func(c string) {
-		s.a.mu.Lock()
-		s.channels[c] = true
-		s.a.mu.Unlock()
+		s.a.set(func() { s.channels[c] = true })
 		s.ev.Subscribed(c)
 	})
 }
 func (s *fakeSub) Unsubscribe(_ context.Context, channels ...string) error {
 	return s.do("unsubscribe", channels, func(c string) {
-		s.a.mu.Lock()
-		delete(s.channels, c)
-		s.a.mu.Unlock()
+		s.a.set(func() { delete(s.channels, c) })
 		s.ev.Alive()
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // The texts are what Redis 6.2, 7.0 and 8 answer, word for word.
@@ -89,21 +90,13 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 		s := &core{adapter: &fakeAdapter{}}
 		err := s.fault(serverError(c.text))
 		var f *backend.Fault
-		if !errors.As(err, &f) {
-			t.Fatalf("%q: %T", c.text, err)
-		}
-		if f.Temporary != c.temporary || f.MayHaveRun != c.mayHaveRun {
-			t.Errorf("%q: temporary %v, may have run %v", c.text, f.Temporary, f.MayHaveRun)
-		}
-		if errors.Is(err, backend.ErrWrongKind) != c.wrongKind {
-			t.Errorf("%q: wrong kind %v", c.text, !c.wrongKind)
-		}
-		if !strings.Contains(f.Remedy, c.remedy) || c.remedy == "" != (f.Remedy == "") {
-			t.Errorf("%q: remedy %q", c.text, f.Remedy)
-		}
-		if !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%q: the server's words are lost: %v", c.text, err)
-		}
+		check.FatalIf(t, !errors.As(err, &f), "%q: %T", c.text, err)
+		check.ErrorIf(t, f.Temporary != c.temporary || f.MayHaveRun != c.mayHaveRun, "%q: temporary %v, may have run %v",
+			c.text, f.Temporary, f.MayHaveRun)
+		check.ErrorIf(t, errors.Is(err, backend.ErrWrongKind) != c.wrongKind, "%q: wrong kind %v", c.text, !c.wrongKind)
+		check.ErrorIf(t, !strings.Contains(f.Remedy, c.remedy) || c.remedy == "" != (f.Remedy == ""), "%q: remedy %q", c.text,
+			f.Remedy)
+		check.ErrorIf(t, !strings.Contains(err.Error(), c.text), "%q: the server's words are lost: %v", c.text, err)
 	}
 }
 
@@ -111,16 +104,14 @@ func TestATokenOfAWrongTypeMayHaveTakenTheLock(t *testing.T) {
 	s := &core{adapter: &fakeAdapter{}}
 	raised := serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: 00f9, on " +
 		"@user_script:12.")
-	if f := backend.FaultOf(s.faultOf(raised, true)); !f.MayHaveRun || f.Temporary {
-		t.Errorf("%+v", f)
-	}
+	f := backend.FaultOf(s.faultOf(raised, true))
+	check.ErrorIf(t, !f.MayHaveRun || f.Temporary, "%+v", f)
 }
 
 func TestASlotThatMovesPassesOnACluster(t *testing.T) {
 	s := &core{adapter: &fakeAdapter{features: Features{Cluster: true}}}
-	if f := backend.FaultOf(s.fault(serverError("MOVED 3999 127.0.0.1:6381"))); !f.Temporary {
-		t.Errorf("%+v", f)
-	}
+	f := backend.FaultOf(s.fault(serverError("MOVED 3999 127.0.0.1:6381")))
+	check.ErrorIf(t, !f.Temporary, "%+v", f)
 }
 
 func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
@@ -136,9 +127,7 @@ func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
 		{refused, false},
 		{unsentError{io.EOF}, false},
 	} {
-		if f := backend.FaultOf(s.fault(c.err)); f.MayHaveRun != c.mayHaveRun || !f.Temporary ||
-			!errors.Is(f.Err, c.err) {
-			t.Errorf("%v: %+v", c.err, f)
-		}
+		f := backend.FaultOf(s.fault(c.err))
+		check.ErrorIf(t, f.MayHaveRun != c.mayHaveRun || !f.Temporary || !errors.Is(f.Err, c.err), "%v: %+v", c.err, f)
 	}
 }

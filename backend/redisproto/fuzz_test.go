@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
@@ -38,10 +39,7 @@ func FuzzReplies(f *testing.F) {
 // answerWith runs in a bubble: time is nobody's but its own, and who hangs is found.
 func answerWith(t *testing.T, replies, program []byte) {
 	h := newHostile(replies)
-	client, err := mortise.New(New(func() (Adapter, error) { return h, nil }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := check.Value(mortise.New(New(func() (Adapter, error) { return h, nil }))).In(t)
 	defer client.Close()
 	u := &user{client: client, server: h}
 	if len(program) > 8 {
@@ -49,19 +47,15 @@ func answerWith(t *testing.T, replies, program []byte) {
 	}
 	for _, op := range program {
 		c := calls[int(op)%len(calls)]
-		began, asked := time.Now(), h.asked()
+		began, asked := time.Now(), h.tape.asked()
 		ctx, cancel := context.WithTimeout(t.Context(), callTime)
 		err := c.call(ctx, u, op)
 		cancel()
-		if took := time.Since(began); took > callTime {
-			t.Fatalf("%s took %v", c.name, took)
-		}
-		if n := h.asked() - asked; n > mostAsked {
-			t.Fatalf("%s sent %d commands in %v", c.name, n, time.Since(began))
-		}
-		if err != nil && !known(err) {
-			t.Fatalf("%s: an error of no kind: %v", c.name, err)
-		}
+		took := time.Since(began)
+		check.FatalIf(t, took > callTime, "%s took %v", c.name, took)
+		n := h.tape.asked() - asked
+		check.FatalIf(t, n > mostAsked, "%s sent %d commands in %v", c.name, n, time.Since(began))
+		check.FatalIf(t, err != nil && !known(err), "%s: an error of no kind: %v", c.name, err)
 	}
 }
 
@@ -87,7 +81,7 @@ func known(err error) bool {
 // user is a client, and the leases that it has.
 type user struct {
 	client *mortise.Client
-	server *hostile
+	server *fakeAdapter
 	leases []*mortise.Lease
 }
 
@@ -135,7 +129,7 @@ var calls = []struct {
 		go func() { failed <- u.lock(ctx, u.client) }()
 		for i := range 8 {
 			time.Sleep(callTime / 16)
-			u.server.publish(channelOf("n"), u.server.payload(i))
+			u.server.publish(channelOf("n"), u.server.tape.payload(i))
 		}
 		return <-failed
 	}},
@@ -223,35 +217,34 @@ var calls = []struct {
 	}},
 }
 
-// hostile is a server that answers what is on its tape, and when that is over grants all.
-type hostile struct {
-	fakeAdapter
-
-	tapeMu sync.Mutex
-	tape   []byte
-	count  int
-	loose  []byte // payloads are made of it
-}
-
-func newHostile(tape []byte) *hostile {
-	h := &hostile{tape: tape, loose: tape}
-	h.features = Features{Tracking: len(tape)%2 == 1}
+// newHostile is a server that answers what is on its tape.
+func newHostile(said []byte) *fakeAdapter {
+	h := &fakeAdapter{features: Features{Tracking: len(said)%2 == 1}}
+	h.tape = &tape{rest: said, loose: said}
 	return h
 }
 
-func (h *hostile) asked() int {
-	h.tapeMu.Lock()
-	defer h.tapeMu.Unlock()
+// tape has the replies to scripts, and when it is over grants all.
+type tape struct {
+	mu    sync.Mutex
+	rest  []byte
+	count int
+	loose []byte // payloads are made of it
+}
+
+func (h *tape) asked() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return h.count
 }
 
 // next is called with the mutex.
-func (h *hostile) next() byte {
-	if len(h.tape) == 0 {
+func (h *tape) next() byte {
+	if len(h.rest) == 0 {
 		return 0
 	}
-	b := h.tape[0]
-	h.tape = h.tape[1:]
+	b := h.rest[0]
+	h.rest = h.rest[1:]
 	return b
 }
 
@@ -271,8 +264,8 @@ var (
 	}
 )
 
-// number is called with the mutex.
-func (h *hostile) number() int64 {
+// value is called with the mutex.
+func (h *tape) value() int64 {
 	b := h.next()
 	if int(b) < len(numbers) {
 		return numbers[b]
@@ -287,43 +280,53 @@ func (h *hostile) number() int64 {
 	return int64(binary.BigEndian.Uint64(raw[:]))
 }
 
-func (h *hostile) int64s(n int) ([]int64, error) {
-	h.tapeMu.Lock()
-	defer h.tapeMu.Unlock()
+// answer counts a command and is called with the mutex; b is what the tape has for the reply's form.
+func (h *tape) answer() (b byte, err error) {
 	h.count++
-	b := h.next()
-	if b >= 128 {
-		return nil, failures[int(b)%len(failures)]
+	if b = h.next(); b >= 128 {
+		return b, failures[int(b)%len(failures)]
+	}
+	return b, nil
+}
+
+func (h *tape) number() (int64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.answer(); err != nil {
+		return 0, err
+	}
+	return h.value(), nil
+}
+
+func (h *tape) numbers(script string) ([]int64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b, err := h.answer()
+	if err != nil {
+		return nil, err
+	}
+	n := 2
+	if script == "fair_acquire" {
+		n = 3
 	}
 	if b%8 == 7 {
 		n = int(b / 8)
 	}
 	out := make([]int64, n)
 	for i := range out {
-		out[i] = h.number()
+		out[i] = h.value()
 	}
 	return out, nil
 }
 
-func (h *hostile) one() (int64, error) {
-	h.tapeMu.Lock()
-	defer h.tapeMu.Unlock()
-	h.count++
-	if b := h.next(); b >= 128 {
-		return 0, failures[int(b)%len(failures)]
+func (h *tape) words() ([]string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b, err := h.answer()
+	if err != nil {
+		return nil, err
 	}
-	return h.number(), nil
-}
-
-func (h *hostile) words() ([]string, error) {
-	h.tapeMu.Lock()
-	defer h.tapeMu.Unlock()
-	h.count++
-	b := h.next()
-	if b >= 128 {
-		return nil, failures[int(b)%len(failures)]
-	}
-	out := []string{fmt.Sprint(h.number())}
+	out := []string{fmt.Sprint(h.value())}
 	for range b % 16 {
 		out = append(out, texts[int(h.next())%len(texts)])
 	}
@@ -331,9 +334,9 @@ func (h *hostile) words() ([]string, error) {
 }
 
 // payload is what is published the i-th time.
-func (h *hostile) payload(i int) string {
-	h.tapeMu.Lock()
-	defer h.tapeMu.Unlock()
+func (h *tape) payload(i int) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if i%2 == 0 && len(h.loose) > 0 { // of a turn's length, and almost one
 		turn := []byte("123456700000000003")
 		for j, b := range h.loose {
@@ -344,124 +347,4 @@ func (h *hostile) payload(i int) string {
 		return string(turn)
 	}
 	return string(h.loose[min(i, len(h.loose)):])
-}
-
-func (h *hostile) Acquire(context.Context, AcquireKeys, AcquireArgs) (int64, error) { return h.one() }
-func (h *hostile) AcquireFenced(context.Context, AcquireFencedKeys, AcquireFencedArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) Reenter(context.Context, ReenterKeys, ReenterArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) Release(context.Context, ReleaseKeys, ReleaseArgs) (int64, error) { return h.one() }
-func (h *hostile) Inspect(context.Context, InspectKeys) ([]string, error)           { return h.words() }
-func (h *hostile) ForceRelease(context.Context, ForceReleaseKeys, ForceReleaseArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) Renew(_ context.Context, _ RenewArgs, _ []RenewItem, out []BatchReply) {
-	for i := range out {
-		out[i].Value, out[i].Err = h.one()
-	}
-}
-func (h *hostile) Enrol(context.Context, EnrolKeys, EnrolArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) Serve(context.Context, ServeKeys, ServeArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) LeaveQueue(context.Context, LeaveQueueKeys, LeaveQueueArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) AgedAcquire(context.Context, AgedAcquireKeys, AgedAcquireArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) FairAcquire(context.Context, FairAcquireKeys, FairAcquireArgs) ([]int64, error) {
-	return h.int64s(3)
-}
-func (h *hostile) FairRelease(context.Context, FairReleaseKeys, FairReleaseArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) FairLeave(context.Context, FairLeaveKeys, FairLeaveArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) AcquireAll(_ context.Context, _ AcquireAllArgs, _ []AcquireAllItem, out []BatchReply) {
-	for i := range out {
-		out[i].Value, out[i].Err = h.one()
-	}
-}
-func (h *hostile) ReleaseAll(_ context.Context, _ ReleaseAllArgs, _ []ReleaseAllItem, out []BatchReply) {
-	for i := range out {
-		out[i].Value, out[i].Err = h.one()
-	}
-}
-func (h *hostile) Joint(_ context.Context, _ JointArgs, _ []JointItem, out []BatchReply) {
-	for i := range out {
-		out[i].Value, out[i].Err = h.one()
-	}
-}
-func (h *hostile) ReadAcquire(context.Context, ReadAcquireKeys, ReadAcquireArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) ReadEnter(context.Context, ReadEnterKeys, ReadEnterArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) ReadRelease(context.Context, ReadReleaseKeys, ReadReleaseArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) ReadRenew(_ context.Context, _ ReadRenewArgs, _ []ReadRenewItem, out []BatchReply) {
-	for i := range out {
-		out[i].Value, out[i].Err = h.one()
-	}
-}
-func (h *hostile) WriteAcquire(context.Context, WriteAcquireKeys, WriteAcquireArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) WriteRelease(context.Context, WriteReleaseKeys, WriteReleaseArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) RWForceRelease(context.Context, RwForceReleaseKeys, RwForceReleaseArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) RWInspect(context.Context, RwInspectKeys) ([]string, error) { return h.words() }
-func (h *hostile) RWWithdraw(context.Context, RwWithdrawKeys, RwWithdrawArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) Count(context.Context, CountKeys) (int64, error) { return h.one() }
-func (h *hostile) LatchSet(context.Context, LatchSetKeys, LatchSetArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) LatchCountDown(context.Context, LatchCountDownKeys, LatchCountDownArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) LatchDelete(context.Context, LatchDeleteKeys, LatchDeleteArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) SemaphoreSet(context.Context, SemaphoreSetKeys, SemaphoreSetArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) SemaphoreTake(context.Context, SemaphoreTakeKeys, SemaphoreTakeArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) SemaphoreCancel(context.Context, SemaphoreCancelKeys, SemaphoreCancelArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) SemaphoreAdd(context.Context, SemaphoreAddKeys, SemaphoreAddArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) SemaphoreDrain(context.Context, SemaphoreDrainKeys, SemaphoreDrainArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) PermitsAcquire(context.Context, PermitsAcquireKeys, PermitsAcquireArgs) ([]int64, error) {
-	return h.int64s(2)
-}
-func (h *hostile) PermitsRelease(context.Context, PermitsReleaseKeys, PermitsReleaseArgs) (int64, error) {
-	return h.one()
-}
-func (h *hostile) PermitsRenew(_ context.Context, _ []PermitsRenewItem, out []BatchReply) {
-	for i := range out {
-		out[i].Value, out[i].Err = h.one()
-	}
-}
-func (h *hostile) PermitsCount(context.Context, PermitsCountKeys, PermitsCountArgs) (int64, error) {
-	return h.one()
 }

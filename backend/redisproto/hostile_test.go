@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // A read-write lock's hash says how many keys a holder has, and scripts look at each.
@@ -25,17 +26,15 @@ func TestAHoldCountThatIsDamagedDoesNotStopTheServer(t *testing.T) {
 				t.Helper()
 				began := time.Now()
 				do()
-				if took := time.Since(began); took > 3*time.Second {
-					t.Fatalf("%s with a hold count of %s took %v", what, count, took)
-				}
+				took := time.Since(began)
+				check.FatalIf(t, took > 3*time.Second, "%s with a hold count of %s took %v", what, count, took)
 			}
 			damage := func(mode string) { do(t, srv, "HSET", "n", "mode", mode, "somebody:1", count) }
 			side(t, s, backend.KindRead, "n", "a:1")
 			damage("read")
 			quick("Inspect", func() {
-				if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held {
-					t.Errorf("Inspect: %+v, %v", r, err)
-				}
+				r, err := s.Inspect(t.Context(), in)
+				check.ErrorIf(t, err != nil || !r.Held, "Inspect: %+v, %v", r, err)
 			})
 			quick("a reader's release", func() { unside(t, s, backend.KindRead, "n", "a:1") })
 			side(t, s, backend.KindWrite, "n", "a:2")
@@ -43,9 +42,8 @@ func TestAHoldCountThatIsDamagedDoesNotStopTheServer(t *testing.T) {
 			quick("a writer's release", func() { unside(t, s, backend.KindWrite, "n", "a:2") })
 			damage("read")
 			quick("ForceRelease", func() {
-				if was, err := s.ForceRelease(t.Context(), in); err != nil || !was {
-					t.Errorf("ForceRelease: %v, %v", was, err)
-				}
+				was, err := s.ForceRelease(t.Context(), in)
+				check.ErrorIf(t, err != nil || !was, "ForceRelease: %v, %v", was, err)
 			})
 		}
 	})
@@ -65,9 +63,8 @@ func TestARecordThatEndsInCenturiesHasNoEnd(t *testing.T) {
 				do(t, srv, "PEXPIRE", "n", ms)
 				r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: kind, Name: "n", Owner: "a:1",
 					Lease: time.Minute})
-				if err != nil || r.Granted || r.Remaining >= 0 {
-					t.Errorf("kind %d, which ends in %s ms: %+v, %v; want it refused, without an end", kind, ms, r, err)
-				}
+				check.ErrorIf(t, err != nil || r.Granted || r.Remaining >= 0,
+					"kind %d, which ends in %s ms: %+v, %v; want it refused, without an end", kind, ms, r, err)
 			}
 		}
 	})
@@ -95,9 +92,7 @@ func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
 			for _, command := range []string{"pttl", "exists", "del"} {
 				n += ran(t, srv, command)
 			}
-			if n > most+10 {
-				t.Errorf("%s looked for %d keys, want at most %d", what, n, most)
-			}
+			check.ErrorIf(t, n > most+10, "%s looked for %d keys, want at most %d", what, n, most)
 		}
 		lives := func(what string) {
 			t.Helper()
@@ -121,14 +116,12 @@ func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
 			side(t, s, backend.KindRead, "n", "a:3")
 			first("read")
 			looks("Inspect", func() {
-				if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held || r.Remaining < 50*time.Second {
-					t.Errorf("Inspect: %+v, %v", r, err)
-				}
+				r, err := s.Inspect(t.Context(), in)
+				check.ErrorIf(t, err != nil || !r.Held || r.Remaining < 50*time.Second, "Inspect: %+v, %v", r, err)
 			})
 			looks("ForceRelease", func() {
-				if was, err := s.ForceRelease(t.Context(), in); err != nil || !was {
-					t.Errorf("ForceRelease: %v, %v", was, err)
-				}
+				was, err := s.ForceRelease(t.Context(), in)
+				check.ErrorIf(t, err != nil || !was, "ForceRelease: %v, %v", was, err)
 			})
 			equal(t, "a lock that was released by force", do(t, srv, "EXISTS", "n"), 0)
 		}
@@ -150,9 +143,8 @@ func TestALockOfMoreReadersThanAScriptLooksAtKeepsTheLongerTime(t *testing.T) {
 			do(t, srv, "SET", "{n}:b:10000:rwlock_timeout:1", "1", "PX", "59000")
 			unside(t, s, k, "n", "a:1")
 			pttl(t, srv, "n", 50*time.Second, time.Minute)
-			if r := side(t, s, backend.KindWrite, "n", "a:2"); r.Granted {
-				t.Error("a writer was let in beside a reader")
-			}
+			r := side(t, s, backend.KindWrite, "n", "a:2")
+			check.ErrorIf(t, r.Granted, "a writer was let in beside a reader")
 			if r, err := s.Inspect(t.Context(), in); err != nil || !r.Held || r.Kind != backend.KindRead {
 				t.Errorf("Inspect: %+v, %v", r, err)
 			}
@@ -167,10 +159,7 @@ func ran(t *testing.T, srv *redistest.Server, command string) int {
 	for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "commandstats"))) {
 		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 			n, _, _ := strings.Cut(rest, ",")
-			count, err := strconv.Atoi(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			count := check.Value(strconv.Atoi(n)).In(t)
 			return count
 		}
 	}
@@ -185,10 +174,8 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 		for what, act := range map[string]func(){
 			"a release": func() { free(t, s, "n", "me:1") },
 			"a leaver": func() {
-				if r, err := s.Capabilities().Fair.Leave(t.Context(),
-					backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait}); err != nil || !r.Held {
-					t.Errorf("%+v, %v", r, err)
-				}
+				r, err := s.Capabilities().Fair.Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "me:1", Wait: fairWait})
+				check.ErrorIf(t, err != nil || !r.Held, "%+v, %v", r, err)
 			},
 			"a question": func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "other:1", fairWait) },
 		} {
@@ -208,12 +195,9 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 			for _, command := range []string{"lindex", "zscore", "zadd", "publish", "pubsub|numsub"} {
 				n += ran(t, srv, command)
 			}
-			if n > 6*dead {
-				t.Errorf("%s made %d calls for %d places", what, n, dead)
-			}
-			if took := spent(t, srv, "evalsha"); took > time.Second {
-				t.Errorf("%s kept the server busy for %v", what, took)
-			}
+			check.ErrorIf(t, n > 6*dead, "%s made %d calls for %d places", what, n, dead)
+			took := spent(t, srv, "evalsha")
+			check.ErrorIf(t, took > time.Second, "%s kept the server busy for %v", what, took)
 		}
 	})
 }
@@ -225,10 +209,7 @@ func spent(t *testing.T, srv *redistest.Server, command string) (d time.Duration
 		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 			_, usec, _ := strings.Cut(rest, "usec=")
 			usec, _, _ = strings.Cut(usec, ",")
-			n, err := strconv.ParseInt(usec, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := check.Value(strconv.ParseInt(usec, 10, 64)).In(t)
 			d += time.Duration(n) * time.Microsecond
 		}
 	}

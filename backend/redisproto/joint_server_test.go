@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -34,63 +34,53 @@ func atOnce(srv *redistest.Server, n int, call func(i int)) {
 }
 
 func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
-	for name, adapter := range adapters {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t)
-			proxy := redistest.NewProxy(t, srv.Addr())
-			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
-			const n = 64
-			lock := func(i int) string { return fmt.Sprint("lock", i) }
-			for _, times := range []string{"unknown to the server", "known"} {
-				acquire(t, s, "first", "x", time.Minute)
-				proxy.Reset()
-				atOnce(srv, n, func(i int) {
-					r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i),
-						Lease: time.Minute})
-					if err != nil || !r.Granted {
-						t.Errorf("%d: %+v, %v", i, r, err)
-					}
-				})
-				if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
-					t.Errorf("%s: %d commands for %d acquisitions", times, sent, n)
-				}
-				for i := range n {
-					if got := fmt.Sprint(do(t, srv, "HGETALL", lock(i))); got != fmt.Sprintf("[o%d 1]", i) {
-						t.Errorf("%s is %s", lock(i), got)
-					}
-					if left := do(t, srv, "PTTL", lock(i)).(int64); left <= 30_000 || left > 60_000 {
-						t.Errorf("%s has %d ms left", lock(i), left)
-					}
-				}
-				// Every other one is asked for by another owner: refused, and left alone.
-				atOnce(srv, n, func(i int) {
-					r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: "other",
-						Lease: time.Minute})
-					if err != nil || r.Granted || r.Remaining <= 30*time.Second {
-						t.Errorf("%d, held: %+v, %v", i, r, err)
-					}
-				})
-				proxy.Reset()
-				atOnce(srv, n, func(i int) {
-					owner := fmt.Sprint("o", i)
-					if i%2 == 1 {
-						owner = "other"
-					}
-					r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: lock(i), Owner: owner})
-					if err != nil || r.Held != (i%2 == 0) {
-						t.Errorf("%d, released by %s: %+v, %v", i, owner, r, err)
-					}
-				})
-				if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
-					t.Errorf("%s: %d commands for %d releases", times, sent, n)
-				}
-				if keys := do(t, srv, "DBSIZE"); keys != int64(n/2+1) {
-					t.Errorf("%v keys, want %d", keys, n/2+1)
-				}
-				do(t, srv, "FLUSHALL")
+	overProxies(t, func(t *testing.T, _ string, srv *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
+		s, _ := session(t, b)
+		const n = 64
+		lock := func(i int) string { return fmt.Sprint("lock", i) }
+		for _, times := range []string{"unknown to the server", "known"} {
+			acquire(t, s, "first", "x", time.Minute)
+			proxy.Reset()
+			atOnce(srv, n, func(i int) {
+				r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: fmt.Sprint("o", i),
+					Lease: time.Minute})
+				check.ErrorIf(t, err != nil || !r.Granted, "%d: %+v, %v", i, r, err)
+			})
+			if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
+				t.Errorf("%s: %d commands for %d acquisitions", times, sent, n)
 			}
-		})
-	}
+			for i := range n {
+				if got := fmt.Sprint(do(t, srv, "HGETALL", lock(i))); got != fmt.Sprintf("[o%d 1]", i) {
+					t.Errorf("%s is %s", lock(i), got)
+				}
+				if left := do(t, srv, "PTTL", lock(i)).(int64); left <= 30_000 || left > 60_000 {
+					t.Errorf("%s has %d ms left", lock(i), left)
+				}
+			}
+			// Every other one is asked for by another owner: refused, and left alone.
+			atOnce(srv, n, func(i int) {
+				r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: lock(i), Owner: "other",
+					Lease: time.Minute})
+				check.ErrorIf(t, err != nil || r.Granted || r.Remaining <= 30*time.Second, "%d, held: %+v, %v", i, r, err)
+			})
+			proxy.Reset()
+			atOnce(srv, n, func(i int) {
+				owner := fmt.Sprint("o", i)
+				if i%2 == 1 {
+					owner = "other"
+				}
+				r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: lock(i), Owner: owner})
+				check.ErrorIf(t, err != nil || r.Held != (i%2 == 0), "%d, released by %s: %+v, %v", i, owner, r, err)
+			})
+			if sent := proxy.Count(redistest.Named("EVALSHA", "EVAL")); sent > n/2 {
+				t.Errorf("%s: %d commands for %d releases", times, sent, n)
+			}
+			if keys := do(t, srv, "DBSIZE"); keys != int64(n/2+1) {
+				t.Errorf("%v keys, want %d", keys, n/2+1)
+			}
+			do(t, srv, "FLUSHALL")
+		}
+	})
 }
 
 // A caller that may not use a name, or finds other data there, is told so, and those beside it get their locks.
@@ -118,9 +108,8 @@ func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 						t.Errorf("%s of %s: %v, %v; want it forbidden", what, lock(i), done, err)
 					}
 				case 5:
-					if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-						t.Errorf("%s of a string: %v, %v", what, done, err)
-					}
+					check.ErrorIf(t, err == nil || !strings.Contains(err.Error(), "WRONGTYPE"), "%s of a string: %v, %v", what, done,
+						err)
 				default:
 					if err != nil || !done {
 						t.Errorf("%s of %s: %v, %v", what, lock(i), done, err)
@@ -142,33 +131,22 @@ func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 // Waiters are told of a release among many what they are told of one.
 func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	srv := redistest.Start(t)
-	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-	defer rdb.Close()
-	ears := rdb.Subscribe(t.Context(), "redisson_lock__channel:{n}")
-	defer ears.Close()
-	if _, err := ears.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	const channel = "redisson_lock__channel:{n}"
+	told := listen(t, srv, channel)
 	hear := func(script, name string) (said []string) {
 		t.Helper()
-		args := []any{"x", "0", "publish"}
+		args := []string{"x", "0", "publish"}
 		if script == scripts.JointSource {
-			args = []any{"publish", "x", "0"}
+			args = []string{"publish", "x", "0"}
 		}
-		if held, err := rdb.Eval(t.Context(), script, []string{name, "redisson_lock__channel:{n}"},
-			args...).Result(); err != nil {
-			t.Fatal(held, err)
-		}
-		rdb.Publish(t.Context(), "redisson_lock__channel:{n}", "over")
+		do(t, srv, append([]string{"EVAL", script, "2", name, channel}, args...)...)
+		do(t, srv, "PUBLISH", channel, "over")
 		for {
-			m, err := ears.ReceiveMessage(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if m.Payload == "over" {
+			payload := strings.TrimPrefix(told(), channel+" ")
+			if payload == "over" {
 				return said
 			}
-			said = append(said, m.Payload)
+			said = append(said, payload)
 		}
 	}
 	for name, next := range map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"} {

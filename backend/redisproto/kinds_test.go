@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // over runs a test of a script over one adapter: what the script does is the same over all.
@@ -41,9 +42,8 @@ func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
 				later()
 				ask(t, s, "n", owner, fairWait)
 				for _, key := range keys {
-					if left := time.Duration(do(t, srv, "PTTL", key).(int64)) * time.Millisecond; left <= time.Hour {
-						t.Errorf("%s asked, %s: %s expires in %v", owner, what, key, left)
-					}
+					left := time.Duration(do(t, srv, "PTTL", key).(int64)) * time.Millisecond
+					check.ErrorIf(t, left <= time.Hour, "%s asked, %s: %s expires in %v", owner, what, key, left)
 				}
 			}
 		}
@@ -60,10 +60,8 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 		ask(t, s, "n", "dead:2", fairWait)
 		free(t, s, "n", "go:1")
 		e.await(t, "released n", 1)
-		if r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "plain:1",
-			Lease: time.Minute}); err != nil || !r.Granted {
-			t.Fatal(r, err)
-		}
+		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "plain:1", Lease: time.Minute})
+		check.FatalIf(t, err != nil || !r.Granted, "%v, %v", r, err)
 		if r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: "n", Owner: "plain:1"}); err != nil ||
 			!r.Held {
 			t.Fatal(r, err)
@@ -82,15 +80,13 @@ func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
 		ask(t, s, "n", "go:3", fairWait)
 		free(t, s, "n", "go:2")
 		e.await(t, "released n", 4)
-		if n := do(t, srv, "PUBLISH", "redisson_lock__channel:{n}:go:3", "0"); n != int64(1) {
-			t.Fatal(n)
-		}
+		n := do(t, srv, "PUBLISH", "redisson_lock__channel:{n}:go:3", "0")
+		check.FatalIf(t, n != int64(1), "%v", n)
 		e.await(t, "released n", 5) // a message that went to both would have come before
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if n := e.heard["released n"]; n != 5 {
-			t.Errorf("released %d times, want 5", n)
-		}
+		n = e.heard["released n"]
+		check.ErrorIf(t, n != 5, "released %d times, want 5", n)
 	})
 }
 
@@ -99,15 +95,12 @@ func TestALeaseOfMillenniaIsRead(t *testing.T) {
 	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
 		do(t, srv, "HSET", "n", "uuid:1", "1")
 		do(t, srv, "PEXPIRE", "n", "180000000000000000") // Integer.MAX_VALUE days, or so
-		if r, err := s.Inspect(t.Context(), topic("n")); err != nil || !r.Held || r.Remaining != -1 {
-			t.Errorf("%+v, %v", r, err)
-		}
+		r, err := s.Inspect(t.Context(), topic("n"))
+		check.ErrorIf(t, err != nil || !r.Held || r.Remaining != -1, "%+v, %v", r, err)
 		do(t, srv, "HSET", "rw", "mode", "write", "uuid:1:write", "1")
 		do(t, srv, "PEXPIRE", "rw", "180000000000000000")
-		if r, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "rw"}); err != nil ||
-			r.Owner != "uuid:1" || r.Remaining != -1 {
-			t.Errorf("%+v, %v", r, err)
-		}
+		r, err = s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "rw"})
+		check.ErrorIf(t, err != nil || r.Owner != "uuid:1" || r.Remaining != -1, "%+v, %v", r, err)
 	})
 }
 
@@ -117,16 +110,11 @@ func TestALargeCountIsNotNegative(t *testing.T) {
 		do(t, srv, "SET", "n", strconv.FormatInt(math.MaxInt64, 10))
 		latch := backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}
 		for range 2 {
-			if n, err := s.Capabilities().CountDownLatches.Count(t.Context(), latch); err != nil || n <= 0 {
-				t.Errorf("%d, %v", n, err)
-			}
-			if n, err := s.Capabilities().CountDownLatches.CountDown(t.Context(),
-				backend.CountRequest{Topic: latch, ID: "a", N: 1}); err != nil || n <= 0 {
-				t.Errorf("counted down to %d, %v", n, err)
-			}
+			n, err := s.Capabilities().CountDownLatches.Count(t.Context(), latch)
+			check.ErrorIf(t, err != nil || n <= 0, "%d, %v", n, err)
+			n, err = s.Capabilities().CountDownLatches.CountDown(t.Context(), backend.CountRequest{Topic: latch, ID: "a", N: 1})
+			check.ErrorIf(t, err != nil || n <= 0, "counted down to %d, %v", n, err)
 		}
-		if got := do(t, srv, "GET", "n"); got != strconv.FormatInt(math.MaxInt64-1, 10) {
-			t.Errorf("%v is left", got)
-		}
+		check.Equal[any](t, "%v is left", do(t, srv, "GET", "n"), strconv.FormatInt(math.MaxInt64-1, 10))
 	})
 }

@@ -11,13 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	rueidislib "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // tagged are names of one slot of a cluster.
@@ -51,41 +47,31 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := s.AcquireAll(t.Context(), in)
-		if err != nil || !out[0].Granted || !out[1].Granted || !out[2].Granted {
-			t.Fatalf("%+v, %v", out, err)
-		}
+		check.FatalIf(t, err != nil || !out[0].Granted || !out[1].Granted || !out[2].Granted, "%+v, %v", out, err)
 		for i, r := range in {
-			if got := fmt.Sprint(do(t, srv, "HGETALL", r.Name)); got != "[c:1 1]" {
-				t.Errorf("%s is %s", r.Name, got)
-			}
-			if left := do(t, srv, "PTTL", r.Name).(int64); left <= 30_000 || left > 60_000 {
-				t.Errorf("%s has %d ms left", r.Name, left)
-			}
+			got := fmt.Sprint(do(t, srv, "HGETALL", r.Name))
+			check.ErrorIf(t, got != "[c:1 1]", "%s is %s", r.Name, got)
+			left := do(t, srv, "PTTL", r.Name).(int64)
+			check.ErrorIf(t, left <= 30_000 || left > 60_000, "%s has %d ms left", r.Name, left)
 			if i == 1 && fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:b")) != fmt.Sprint(out[1].Token) {
 				t.Errorf("the token is %d", out[1].Token)
 			}
 			s.Subscribe(topic(r.Name))
 			h.await(t, "watching "+r.Name, 1)
 		}
-		if keys := do(t, srv, "DBSIZE"); keys != int64(4) {
-			t.Errorf("%v keys, want three locks and a token", keys)
-		}
+		keys := do(t, srv, "DBSIZE")
+		check.ErrorIf(t, keys != int64(4), "%v keys, want three locks and a token", keys)
 		// As Redisson's own script sees it: held by another, for so long.
-		if held := do(t, srv, "HEXISTS", "a", "c:1"); held != int64(1) {
-			t.Errorf("the field: %v", held)
-		}
+		check.Equal[any](t, "the field: %v", do(t, srv, "HEXISTS", "a", "c:1"), int64(1))
 		release := make([]backend.ReleaseResult, 3)
 		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "a", Owner: "c:1"}, {Name: "{t}:b", Owner: "c:1"},
 			{Name: "c", Owner: "c:1"}}, release)
 		for i, r := range in {
-			if !release[i].Held || release[i].Err != nil {
-				t.Errorf("%+v", release[i])
-			}
+			check.ErrorIf(t, !release[i].Held || release[i].Err != nil, "%+v", release[i])
 			h.await(t, "released "+r.Name, 1)
 		}
-		if keys := do(t, srv, "DBSIZE"); keys != int64(1) {
-			t.Errorf("%v keys, want the token", keys)
-		}
+		keys = do(t, srv, "DBSIZE")
+		check.ErrorIf(t, keys != int64(1), "%v keys, want the token", keys)
 	})
 }
 
@@ -93,15 +79,12 @@ func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
 func TestAReleaseOfAllLeavesForeignFieldsAlone(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := multi(t, b)
-		if _, err := s.AcquireAll(t.Context(), asks("c:1", tagged...)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, check.Err(s.AcquireAll(t.Context(), asks("c:1", tagged...))))
 		do(t, srv, "HSET", tagged[0], "mode", "read", "uuid:1", "1")
 		out := make([]backend.ReleaseResult, 1)
 		s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"}}, out)
-		if n := do(t, srv, "HLEN", tagged[0]); !out[0].Held || n != int64(2) {
-			t.Errorf("%+v, %v fields are left", out[0], n)
-		}
+		n := do(t, srv, "HLEN", tagged[0])
+		check.ErrorIf(t, !out[0].Held || n != int64(2), "%+v, %v fields are left", out[0], n)
 	})
 }
 
@@ -132,72 +115,49 @@ func TestAPermissionThatIsMissingIsNotAWrongKind(t *testing.T) {
 			do(t, srv, "HSET", tagged[2], "uuid:1", "1")
 			s, _ := multi(t, adapter(t, srv.Addr(), login{"u", "p"}))
 			_, err := s.AcquireAll(t.Context(), asks("c:1", tagged...))
-			if err == nil || errors.Is(err, backend.ErrWrongKind) ||
-				!strings.Contains(backend.FaultOf(err).Remedy, "permission") {
-				t.Errorf("%v: %+v", err, backend.FaultOf(err))
-			}
-			if n := do(t, srv, "DBSIZE"); n != int64(1) || backend.FaultOf(err).MayHaveRun {
-				t.Errorf("%v keys, %+v", n, backend.FaultOf(err))
-			}
+			check.ErrorIf(t, err == nil || errors.Is(err, backend.ErrWrongKind) ||
+				!strings.Contains(backend.FaultOf(err).Remedy, "permission"), "%v: %+v", err, backend.FaultOf(err))
+			n := do(t, srv, "DBSIZE")
+			check.ErrorIf(t, n != int64(1) || backend.FaultOf(err).MayHaveRun, "%v keys, %+v", n, backend.FaultOf(err))
 			out := make([]backend.ReleaseResult, 3)
 			s.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: tagged[0], Owner: "c:1"},
 				{Name: tagged[2], Owner: "c:1"}, {Name: tagged[1], Owner: "c:1"}}, out)
 			for _, r := range out {
-				if r.Err == nil || errors.Is(r.Err, backend.ErrWrongKind) {
-					t.Errorf("%+v", r)
-				}
+				check.ErrorIf(t, r.Err == nil || errors.Is(r.Err, backend.ErrWrongKind), "%+v", r)
 			}
 		})
 	}
 }
 
 func TestLocksOfSeveralSlotsAreNotTakenTogether(t *testing.T) {
-	for name, adapter := range map[string]func(addr string) backend.Backend{
-		"go-redis": func(addr string) backend.Backend {
-			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
-			t.Cleanup(func() { _ = rdb.Close() })
-			return redisgo.New(rdb)
-		},
-		"rueidis": func(addr string) backend.Backend {
-			return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t, redistest.WithCluster())
-			s, _ := multi(t, adapter(srv.Addr()))
-			names := []string{"{x}:1", "{y}:1", "{x}:2", "{z}:1", "{y}:2"}
-			for range 2 {
-				groups := s.Groups(names)
-				if len(groups) != 3 || !slices.Equal(groups[0], []int{0, 2}) ||
-					!slices.Equal(groups[1], []int{1, 4}) || !slices.Equal(groups[2], []int{3}) {
-					t.Errorf("%v", groups)
+	overClusters(t, func(t *testing.T, _ *redistest.Server, b backend.Backend) {
+		s, _ := multi(t, b)
+		names := []string{"{x}:1", "{y}:1", "{x}:2", "{z}:1", "{y}:2"}
+		for range 2 {
+			groups := s.Groups(names)
+			check.ErrorIf(t, len(groups) != 3 || !slices.Equal(groups[0], []int{0, 2}) ||
+				!slices.Equal(groups[1], []int{1, 4}) || !slices.Equal(groups[2], []int{3}), "%v", groups)
+			_, err := s.AcquireAll(t.Context(), asks("c:1", names...))
+			check.ErrorIf(t, err == nil || backend.FaultOf(err).MayHaveRun, "of three slots: %v", err)
+			for _, g := range groups {
+				var of []string
+				for _, i := range g {
+					of = append(of, names[i])
 				}
-				if _, err := s.AcquireAll(t.Context(), asks("c:1", names...)); err == nil ||
-					backend.FaultOf(err).MayHaveRun {
-					t.Errorf("of three slots: %v", err)
-				}
-				for _, g := range groups {
-					var of []string
-					for _, i := range g {
-						of = append(of, names[i])
-					}
-					if out, err := s.AcquireAll(context.Background(), asks("c:1", of...)); err != nil ||
-						!out[0].Granted {
-						t.Errorf("%v: %+v, %v", of, out, err)
-					}
-				}
-				in := make([]backend.ReleaseRequest, len(names))
-				out := make([]backend.ReleaseResult, len(names))
-				for i, n := range names {
-					in[i] = backend.ReleaseRequest{Name: n, Owner: "c:1"}
-				}
-				s.ReleaseAll(context.Background(), in, out)
-				for i, r := range out {
-					if !r.Held || r.Err != nil {
-						t.Errorf("%s: %+v", names[i], r)
-					}
+				out, err := s.AcquireAll(context.Background(), asks("c:1", of...))
+				check.ErrorIf(t, err != nil || !out[0].Granted, "%v: %+v, %v", of, out, err)
+			}
+			in := make([]backend.ReleaseRequest, len(names))
+			out := make([]backend.ReleaseResult, len(names))
+			for i, n := range names {
+				in[i] = backend.ReleaseRequest{Name: n, Owner: "c:1"}
+			}
+			s.ReleaseAll(context.Background(), in, out)
+			for i, r := range out {
+				if !r.Held || r.Err != nil {
+					t.Errorf("%s: %+v", names[i], r)
 				}
 			}
-		})
-	}
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Any client can publish on a lock's channel. A number of waiters below zero once crashed a waiter.
@@ -23,8 +24,7 @@ func TestWhatIsNoTurnIsARelease(t *testing.T) {
 		other + "\x000000000003":   nil,
 	} {
 		got, passed := placeIn(payload, mine)
-		if passed != (want != nil) || want != nil && got != *want {
-			t.Errorf("%q: %+v, %v; want %+v", payload, got, passed, want)
-		}
+		check.ErrorIf(t, passed != (want != nil) || want != nil && got != *want, "%q: %+v, %v; want %+v", payload, got,
+			passed, want)
 	}
 }

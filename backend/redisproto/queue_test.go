@@ -4,11 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // A client that cannot get a place among those who wait in turn waits as well: all are told of releases then.
@@ -21,39 +20,27 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 			acquire(t, holder, name, "h", time.Minute)
 			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: "o", Lease: time.Minute,
 				Enrols: true})
-			if err != nil || r.Granted || r.Enrolled || r.Remaining <= 0 {
-				t.Errorf("%s: %+v, %v; want it refused, without a place", what, r, err)
-			}
+			check.ErrorIf(t, err != nil || r.Granted || r.Enrolled || r.Remaining <= 0,
+				"%s: %+v, %v; want it refused, without a place", what, r, err)
 		}
 		free := func(what, name string) {
 			t.Helper()
-			if r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h"}); err != nil ||
-				!r.Held {
-				t.Errorf("%s: the release: %+v, %v", what, r, err)
-			}
+			r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h"})
+			check.ErrorIf(t, err != nil || !r.Held, "%s: the release: %+v, %v", what, r, err)
 		}
 		do(t, srv, "SET", "mortise:1:next:{a}", "x")
 		refused("where the key holds other data", "a")
-		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
-		defer rdb.Close()
-		ears := rdb.Subscribe(t.Context(), "redisson_lock__channel:{a}")
-		defer ears.Close()
-		if _, err := ears.Receive(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		next := listen(t, srv, "redisson_lock__channel:{a}")
 		free("where the key holds other data", "a")
 		for _, want := range []string{"00", "2"} {
-			if m, err := ears.ReceiveMessage(t.Context()); err != nil || m.Payload != want {
-				t.Errorf("its release says %v, %v; want %q", m, err, want)
-			}
+			check.Equal(t, "its release says %q", next(), "redisson_lock__channel:{a} "+want)
 		}
 
 		acquire(t, holder, "b", "h", time.Minute)
 		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
 		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "b", Owner: "o", Lease: time.Minute, Enrols: true})
-		if err != nil || r.Granted || r.Enrolled {
-			t.Errorf("on a full server: %+v, %v; want it refused, without a place", r, err)
-		}
+		check.ErrorIf(t, err != nil || r.Granted || r.Enrolled, "on a full server: %+v, %v; want it refused, without a place",
+			r, err)
 		free("on a full server", "b")
 		do(t, srv, "CONFIG", "SET", "maxmemory", "0")
 	})
@@ -73,22 +60,17 @@ func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
 				acquire(t, holder, n, "h:1", time.Minute)
 				r, err := waits.Acquire(t.Context(), anykind.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute,
 					Enrols: true})
-				if err != nil || r.Granted || !r.Enrolled {
-					t.Fatal(r, err)
-				}
+				check.FatalIf(t, err != nil || r.Granted || !r.Enrolled, "%v, %v", r, err)
 			}
-			if r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h:1"}); err != nil ||
-				!r.Held {
-				t.Fatal(r, err)
-			}
+			r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h:1"})
+			check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 			for n, key := range waiting {
 				want := int64(1)
 				if n == name {
 					want = 0
 				}
-				if got := do(t, srv, "ZCARD", key); got != want {
-					t.Errorf("after the release of %q %v clients wait for %q, want %d", name, got, n, want)
-				}
+				got := do(t, srv, "ZCARD", key)
+				check.ErrorIf(t, got != want, "after the release of %q %v clients wait for %q, want %d", name, got, n, want)
 			}
 			do(t, srv, "FLUSHALL")
 		}
@@ -110,17 +92,13 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 		leave := func(name, owner string) bool {
 			t.Helper()
 			r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: backend.KindDelegated, Name: name, Owner: owner})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			return r.Held
 		}
 		enter("n")
 		do(t, srv, "DEL", "n")
 		for _, owner := range []string{"b:1", "a:1"} {
-			if leave("n", owner) {
-				t.Errorf("%s held what was removed", owner)
-			}
+			check.ErrorIf(t, leave("n", owner), "%s held what was removed", owner)
 		}
 		equal(t, "the keys that are left", keys(t, srv), []string{})
 	})

@@ -13,15 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	rueidislib "github.com/redis/rueidis"
-
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/redisgo"
-	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func rwOf(t *testing.T, b backend.Backend) anykind.Store {
@@ -39,9 +35,7 @@ func side(t *testing.T, s anykind.Store, k backend.Kind, name, owner string,
 		f(&q)
 	}
 	r, err := s.Acquire(t.Context(), q)
-	if err != nil {
-		t.Fatalf("%+v: %v", q, err)
-	}
+	check.FatalIf(t, err != nil, "%+v: %v", q, err)
 	return r
 }
 
@@ -59,10 +53,7 @@ func claiming(claimant string) func(*anykind.AcquireRequest) {
 
 func unside(t *testing.T, s anykind.Store, k backend.Kind, name, owner string) bool {
 	t.Helper()
-	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: name, Owner: owner})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Value(s.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: name, Owner: owner})).In(t)
 	return r.Held
 }
 
@@ -89,20 +80,15 @@ func hash(t *testing.T, srv *redistest.Server, key string) string {
 
 func equal(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
+	check.ErrorIf(t, fmt.Sprint(got) != fmt.Sprint(want), "%s: %v, want %v", what, got, want)
 }
 
 func pttl(t *testing.T, srv *redistest.Server, key string, atLeast, atMost time.Duration) {
 	t.Helper()
 	var ms int64
-	if _, err := fmt.Sscan(fmt.Sprint(srv.Must("PTTL", key)), &ms); err != nil {
-		t.Fatal(err)
-	}
-	if left := time.Duration(ms) * time.Millisecond; left < atLeast || left > atMost {
-		t.Errorf("%s lives for %v, want %v to %v", key, left, atLeast, atMost)
-	}
+	check.NoError(t, check.Err(fmt.Sscan(fmt.Sprint(srv.Must("PTTL", key)), &ms)))
+	left := time.Duration(ms) * time.Millisecond
+	check.ErrorIf(t, left < atLeast || left > atMost, "%s lives for %v, want %v to %v", key, left, atLeast, atMost)
 }
 
 func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
@@ -148,22 +134,17 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 
 			for payload, k := range map[string]backend.Kind{"0": backend.KindRead, "1": backend.KindWrite} {
 				side(t, s, k, name, "c:7")
-				if did, err := s.ForceRelease(t.Context(), backend.Topic{Kind: k, Name: name}); !did || err != nil {
-					t.Fatal(did, err)
-				}
+				did, err := s.ForceRelease(t.Context(), backend.Topic{Kind: k, Name: name})
+				check.FatalIf(t, !did || err != nil, "%v, %v", did, err)
 				equal(t, "forced", next(), "redisson_rwlock:"+tag+" "+payload)
 			}
 			side(t, s, backend.KindRead, name, "c:8")
 			srv.Must("DEL", name) // Redisson's forceUnlock leaves the timeout keys
-			if unside(t, s, backend.KindRead, name, "c:8") {
-				t.Error("it held what was removed")
-			}
+			check.ErrorIf(t, unside(t, s, backend.KindRead, name, "c:8"), "it held what was removed")
 			equal(t, "the keys that are left", keys(t, srv), []string{})
 			side(t, s, backend.KindRead, name, "c:8")
 			side(t, s, backend.KindWrite, name, "c:9", claiming("c"))
-			if err := s.Capabilities().ReadWrite.Withdraw(t.Context(), name, "c"); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, s.Capabilities().ReadWrite.Withdraw(t.Context(), name, "c"))
 			equal(t, "a claim withdrawn", next(), "redisson_rwlock:"+tag+" 0")
 			unside(t, s, backend.KindRead, name, "c:8")
 			equal(t, "the keys that are left", keys(t, srv), []string{})
@@ -180,15 +161,11 @@ func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 		srv.Must("PEXPIRE", "n", "40000")
 		srv.Must("SET", "{n}:uuid:7:rwlock_timeout:1", "1", "PX", "40000")
 		srv.Must("SET", "{n}:uuid:7:rwlock_timeout:2", "1", "PX", "20000")
-		if r := side(t, s, backend.KindWrite, "n", "c:1"); r.Granted || r.Remaining < 30*time.Second ||
-			r.Remaining > 40*time.Second {
-			t.Errorf("beside a reader: %+v", r)
-		}
+		r := side(t, s, backend.KindWrite, "n", "c:1")
+		check.ErrorIf(t, r.Granted || r.Remaining < 30*time.Second || r.Remaining > 40*time.Second, "beside a reader: %+v", r)
 		side(t, s, backend.KindRead, "n", "c:2")
 		rec, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindRead, Name: "n"})
-		if err != nil || rec.Readers != 2 || rec.Kind != backend.KindRead {
-			t.Errorf("%+v, %v", rec, err)
-		}
+		check.ErrorIf(t, err != nil || rec.Readers != 2 || rec.Kind != backend.KindRead, "%+v, %v", rec, err)
 		unside(t, s, backend.KindRead, "n", "c:2")
 		pttl(t, srv, "n", 30*time.Second, 40*time.Second)
 		// It unlocks once, as Redisson does: the highest goes.
@@ -207,14 +184,11 @@ func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
 		srv.Must("HSET", "n", "mode", "write", "uuid:8:write", "1")
 		srv.Must("PEXPIRE", "n", "40000")
 		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			if r := side(t, s, k, "n", "c:4"); r.Granted || r.Remaining < 30*time.Second {
-				t.Errorf("beside a writer: %+v", r)
-			}
+			r := side(t, s, k, "n", "c:4")
+			check.ErrorIf(t, r.Granted || r.Remaining < 30*time.Second, "beside a writer: %+v", r)
 		}
-		if rec, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "n"}); err != nil ||
-			rec.Owner != "uuid:8" || rec.Holds != 1 {
-			t.Errorf("%+v, %v", rec, err)
-		}
+		rec, err = s.Inspect(t.Context(), backend.Topic{Kind: backend.KindWrite, Name: "n"})
+		check.ErrorIf(t, err != nil || rec.Owner != "uuid:8" || rec.Holds != 1, "%+v, %v", rec, err)
 		srv.Must("DEL", "n")
 		srv.Must("PUBLISH", "redisson_rwlock:{n}", "1")
 		h.await(t, "released n", 2)
@@ -242,10 +216,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	want := backend.Topic{Kind: backend.KindWrite, Name: "n"}
 	open := func() (anykind.Store, func(what string)) {
 		h := &topics{changed: map[backend.Topic]bool{}}
-		s, err := adapters["rueidis"](t, srv.Addr(), login{}).Open(h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := check.Value(adapters["rueidis"](t, srv.Addr(), login{}).Open(h)).In(t)
 		t.Cleanup(func() { s.Close() })
 		return anykind.Store{Store: s}, func(what string) {
 			t.Helper()
@@ -262,12 +233,8 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	a, told := open()
 	b, other := open()
 	for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-		if !side(t, a, k, "n", "a:1").Granted {
-			t.Fatal("not granted")
-		}
-		if side(t, b, backend.KindWrite, "n", "b:1").Granted {
-			t.Fatal("granted beside another")
-		}
+		check.FatalIf(t, !side(t, a, k, "n", "a:1").Granted, "not granted")
+		check.FatalIf(t, side(t, b, backend.KindWrite, "n", "b:1").Granted, "granted beside another")
 		srv.Must("DEL", "n")
 		told("its own lock was deleted")
 		other("the lock that it was refused was deleted")
@@ -276,9 +243,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	release := func(k backend.Kind, owner string, keep int) {
 		t.Helper()
 		r, err := a.Release(t.Context(), anykind.ReleaseRequest{Kind: k, Name: "n", Owner: owner, Keep: keep})
-		if err != nil || !r.Held {
-			t.Fatal(r, err)
-		}
+		check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
 	}
 	for what, f := range map[string]func(){
 		"a partial release": func() {
@@ -312,60 +277,43 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 	out := make([]backend.RenewResult, 1)
 	a.Renew(t.Context(), []anykind.RenewRequest{{Kind: backend.KindRead, Name: "n", Owner: "a:2",
 		Lease: time.Minute}}, out)
-	if !out[0].Held {
-		t.Fatal(out[0].Err)
-	}
+	check.FatalIf(t, !out[0].Held, "%v", out[0].Err)
 	srv.Must("DEL", "n")
 	told("deleted after its renewal")
 }
 
 func TestReadWriteLocksWorkOnACluster(t *testing.T) {
-	srv := redistest.Start(t, redistest.WithCluster())
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
-	t.Cleanup(func() { rdb.Close() })
-	for client, b := range map[string]backend.Backend{
-		"go-redis": redisgo.New(rdb),
-		"rueidis":  rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}),
-	} {
-		t.Run(client, func(t *testing.T) {
-			s := rwOf(t, b)
-			var in []anykind.RenewRequest
-			for _, name := range []string{"a", "b", "{x}c", "d"} {
-				if !side(t, s, backend.KindRead, name, "c:1").Granted ||
-					!side(t, s, backend.KindRead, name, "c:2", under(backend.KindRead, "c:1")).Granted {
-					t.Fatal("not granted")
-				}
-				side(t, s, backend.KindWrite, name, "c:3", claiming("c"))
-				for _, owner := range []string{"c:1", "c:2"} {
-					in = append(in, anykind.RenewRequest{Kind: backend.KindRead, Name: name, Owner: owner,
-						Lease: 2 * time.Minute})
-				}
+	overClusters(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s := rwOf(t, b)
+		var in []anykind.RenewRequest
+		for _, name := range []string{"a", "b", "{x}c", "d"} {
+			check.FatalIf(t, !side(t, s, backend.KindRead, name, "c:1").Granted ||
+				!side(t, s, backend.KindRead, name, "c:2", under(backend.KindRead, "c:1")).Granted, "not granted")
+			side(t, s, backend.KindWrite, name, "c:3", claiming("c"))
+			for _, owner := range []string{"c:1", "c:2"} {
+				in = append(in, anykind.RenewRequest{Kind: backend.KindRead, Name: name, Owner: owner,
+					Lease: 2 * time.Minute})
 			}
-			out := make([]backend.RenewResult, len(in))
-			s.Renew(t.Context(), in, out)
-			for i, r := range out {
-				if !r.Held {
-					t.Errorf("%+v: %+v", in[i], r)
-				}
-				if rec, err := s.Inspect(t.Context(),
-					backend.Topic{Kind: backend.KindRead, Name: in[i].Name}); err != nil ||
-					rec.Remaining < time.Minute {
-					t.Errorf("%+v, %v", rec, err)
-				}
-				unside(t, s, backend.KindRead, in[i].Name, in[i].Owner)
+		}
+		out := make([]backend.RenewResult, len(in))
+		s.Renew(t.Context(), in, out)
+		for i, r := range out {
+			if !r.Held {
+				t.Errorf("%+v: %+v", in[i], r)
 			}
-			for _, name := range []string{"a", "b", "{x}c", "d"} {
-				side(t, s, backend.KindWrite, name, "c:4", claiming("c"))
-				side(t, s, backend.KindRead, name, "c:5", under(backend.KindWrite, "c:4"))
-				unside(t, s, backend.KindWrite, name, "c:4")
-				if did, err := s.ForceRelease(t.Context(), backend.Topic{Kind: backend.KindRead, Name: name}); !did ||
-					err != nil {
-					t.Error(did, err)
-				}
-			}
-			equal(t, "the keys that are left", keys(t, srv), []string{})
-		})
-	}
+			rec, err := s.Inspect(t.Context(), backend.Topic{Kind: backend.KindRead, Name: in[i].Name})
+			check.ErrorIf(t, err != nil || rec.Remaining < time.Minute, "%+v, %v", rec, err)
+			unside(t, s, backend.KindRead, in[i].Name, in[i].Owner)
+		}
+		for _, name := range []string{"a", "b", "{x}c", "d"} {
+			side(t, s, backend.KindWrite, name, "c:4", claiming("c"))
+			side(t, s, backend.KindRead, name, "c:5", under(backend.KindWrite, "c:4"))
+			unside(t, s, backend.KindWrite, name, "c:4")
+			did, err := s.ForceRelease(t.Context(), backend.Topic{Kind: backend.KindRead, Name: name})
+			check.ErrorIf(t, !did || err != nil, "%v, %v", did, err)
+		}
+		equal(t, "the keys that are left", keys(t, srv), []string{})
+	})
 }
 
 func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {

@@ -4,8 +4,6 @@ package redisproto_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"runtime"
@@ -22,6 +20,7 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 	"github.com/mortise-go/mortise/scripts"
@@ -30,34 +29,41 @@ import (
 // adapters are the ways to Redis that every test here runs over.
 var adapters = map[string]func(t *testing.T, addr string, as login) backend.Backend{
 	"go-redis": func(t *testing.T, addr string, as login) backend.Backend {
-		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password,
-			ReadTimeout: 5 * time.Second})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return redisgo.New(rdb)
+		return goRedis(t, as, redis.UniversalOptions{Addrs: []string{addr}})
 	},
 	"go-redis RESP2": func(t *testing.T, addr string, as login) backend.Backend {
-		rdb := redis.NewClient(&redis.Options{Addr: addr, Username: as.user, Password: as.password, Protocol: 2,
-			ReadTimeout: 5 * time.Second})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return redisgo.New(rdb)
+		return goRedis(t, as, redis.UniversalOptions{Addrs: []string{addr}, Protocol: 2})
 	},
-	"rueidis": func(_ *testing.T, addr string, as login) backend.Backend {
-		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user,
-			Password: as.password})
+	"rueidis": func(t *testing.T, addr string, as login) backend.Backend {
+		return rueidis.New(rueidisAs(as, rueidislib.ClientOption{InitAddress: []string{addr}}))
 	},
-	"rueidis RESP2": func(_ *testing.T, addr string, as login) backend.Backend {
-		return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user,
-			Password: as.password, AlwaysRESP2: true})
+	"rueidis RESP2": func(t *testing.T, addr string, as login) backend.Backend {
+		return rueidis.New(rueidisAs(as, rueidislib.ClientOption{InitAddress: []string{addr}, AlwaysRESP2: true}))
 	},
 	"rueidis, own client": func(t *testing.T, addr string, as login) backend.Backend {
-		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, Username: as.user,
-			Password: as.password})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return rueidis.NewWithClient(c)
+		return ownRueidis(t, rueidisAs(as, rueidislib.ClientOption{InitAddress: []string{addr}}))
 	},
+}
+
+func goRedis(t *testing.T, as login, o redis.UniversalOptions, opts ...redisgo.Option) backend.Backend {
+	o.Username, o.Password = as.user, as.password
+	if !o.IsClusterMode {
+		o.ReadTimeout = 5 * time.Second
+	}
+	rdb := redis.NewUniversalClient(&o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return redisgo.New(rdb, opts...)
+}
+
+func rueidisAs(as login, o rueidislib.ClientOption) rueidislib.ClientOption {
+	o.Username, o.Password = as.user, as.password
+	return o
+}
+
+func ownRueidis(t *testing.T, o rueidislib.ClientOption, opts ...rueidis.Option) backend.Backend {
+	c := check.Value(rueidislib.NewClient(o)).In(t)
+	t.Cleanup(c.Close)
+	return rueidis.NewWithClient(c, opts...)
 }
 
 type login struct{ user, password string }
@@ -69,6 +75,30 @@ func overAll(t *testing.T, f func(t *testing.T, srv *redistest.Server, b backend
 			f(t, srv, adapter(t, srv.Addr(), login{}))
 		})
 	}
+}
+
+// overProxies runs a test over all adapters, each through a proxy to a server.
+func overProxies(t *testing.T, f func(t *testing.T, name string, srv *redistest.Server, proxy *redistest.Proxy,
+	b backend.Backend)) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			proxy := redistest.NewProxy(t, srv.Addr())
+			f(t, name, srv, proxy, adapter(t, proxy.Addr(), login{}))
+		})
+	}
+}
+
+// overClusters runs a test over a cluster of one node, by each client library.
+func overClusters(t *testing.T, f func(t *testing.T, srv *redistest.Server, b backend.Backend)) {
+	t.Run("go-redis", func(t *testing.T) {
+		srv := redistest.Start(t, redistest.WithCluster())
+		f(t, srv, goRedis(t, login{}, redis.UniversalOptions{Addrs: []string{srv.Addr()}, IsClusterMode: true}))
+	})
+	t.Run("rueidis", func(t *testing.T) {
+		srv := redistest.Start(t, redistest.WithCluster())
+		f(t, srv, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}))
+	})
 }
 
 // ears is a Handler whose events can be awaited.
@@ -126,14 +156,9 @@ func (e *ears) all() (out []string) {
 func session(t *testing.T, b backend.Backend) (anykind.Store, *ears) {
 	t.Helper()
 	e := &ears{heard: map[string]int{}, more: make(chan struct{})}
-	s, err := b.Open(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := check.Value(b.Open(e)).In(t)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Done(t, s.Close())
 	})
 	return anykind.Store{Store: s}, e
 }
@@ -142,27 +167,20 @@ func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindL
 
 func acquire(t *testing.T, s anykind.Store, name, owner string, lease time.Duration) anykind.AcquireReply {
 	t.Helper()
-	r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Value(s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})).In(t)
 	return r
 }
 
 func release(t *testing.T, s anykind.Store, name, owner string) {
 	t.Helper()
 	r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: owner})
-	if err != nil || !r.Held {
-		t.Fatalf("release: %+v %v", r, err)
-	}
+	check.FatalIf(t, err != nil || !r.Held, "release: %+v %v", r, err)
 }
 
 func do(t *testing.T, srv *redistest.Server, args ...string) any {
 	t.Helper()
 	v, err := srv.Do(args...)
-	if err != nil {
-		t.Fatalf("%v: %v", args, err)
-	}
+	check.FatalIf(t, err != nil, "%v: %v", args, err)
 	return v
 }
 
@@ -170,9 +188,7 @@ func do(t *testing.T, srv *redistest.Server, args ...string) any {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so within 20 s: %s", what)
-		}
+		check.FatalIf(t, time.Now().After(end), "not so within 20 s: %s", what)
 	}
 }
 
@@ -188,41 +204,31 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		java, javaEars := session(t, b)
 		java.Subscribe(topic("orders:42"))
 		javaEars.await(t, "watching orders:42", 1)
-		if got := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); got != "[redisson_lock__channel:{orders:42}]" {
-			t.Errorf("channels %s", got)
-		}
+		check.Equal(t, "channels %s", fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")), "[redisson_lock__channel:{orders:42}]")
 		acquire(t, s, "orders:42", "c:1", 30*time.Second)
-		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42")); got != "[c:1 1]" {
-			t.Errorf("HGETALL %s", got)
-		}
-		if ms := do(t, srv, "PTTL", "orders:42").(int64); ms < 15_000 || ms > 30_000 {
-			t.Errorf("PTTL %d", ms)
-		}
+		check.Equal(t, "HGETALL %s", fmt.Sprint(do(t, srv, "HGETALL", "orders:42")), "[c:1 1]")
+		ms := do(t, srv, "PTTL", "orders:42").(int64)
+		check.ErrorIf(t, ms < 15_000 || ms > 30_000, "PTTL %d", ms)
 		if r, err := s.SetHolds(t.Context(), anykind.HoldsRequest{Name: "orders:42", Owner: "c:1", Holds: 2,
 			Lease: time.Second}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
-		if got := fmt.Sprint(do(t, srv, "HGETALL", "orders:42"),
-			do(t, srv, "PTTL", "orders:42").(int64) > 15_000); got != "[c:1 2] true" {
-			t.Errorf("after re-entry %s", got)
-		}
+		check.Equal(t, "after re-entry %s",
+			fmt.Sprint(do(t, srv, "HGETALL", "orders:42"), do(t, srv, "PTTL", "orders:42").(int64) > 15_000), "[c:1 2] true")
 		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining < 15*time.Second ||
 			r.Remaining > 30*time.Second {
 			t.Errorf("%+v", r)
 		}
 		rec, err := s.Inspect(t.Context(), topic("orders:42"))
-		if err != nil || !rec.Held || rec.Owner != "c:1" || rec.Holds != 2 || rec.Remaining < 15*time.Second {
-			t.Errorf("%+v %v", rec, err)
-		}
+		check.ErrorIf(t, err != nil || !rec.Held || rec.Owner != "c:1" || rec.Holds != 2 || rec.Remaining < 15*time.Second,
+			"%+v %v", rec, err)
 		if r, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: "orders:42", Owner: "c:1",
 			Keep: 1}); err != nil || !r.Held {
 			t.Fatal(r, err)
 		}
 		release(t, s, "orders:42", "c:1")
 		javaEars.await(t, "released orders:42", 1)
-		if do(t, srv, "EXISTS", "orders:42").(int64) != 0 {
-			t.Error("the key is still there")
-		}
+		check.ErrorIf(t, do(t, srv, "EXISTS", "orders:42").(int64) != 0, "the key is still there")
 		do(t, srv, "HSET", "orders:42", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
 		if r := acquire(t, s, "orders:42", "c:2", time.Second); r.Granted || r.Remaining >= 0 {
 			t.Errorf("a lock of Java's without expiry: %+v", r)
@@ -236,57 +242,34 @@ func TestTheRecordIsRedissons(t *testing.T) {
 		javaEars.await(t, "released orders:42", 3)
 		java.Unsubscribe(topic("orders:42"))
 		noChannels(t, srv)
-		if n := javaEars.heard["released orders:42"]; n != 3 {
-			t.Errorf("%d releases", n)
-		}
+		check.Equal(t, "%d releases", javaEars.heard["released orders:42"], 3)
 		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "{t}:7", Owner: "c:1", Lease: time.Second,
 			Fenced: true})
-		if err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli() {
-			t.Errorf("%+v %v", r, err)
-		}
-		if got := fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:7")); got != fmt.Sprint(r.Token) {
-			t.Errorf("token key %s, token %d", got, r.Token)
-		}
+		check.ErrorIf(t, err != nil || !r.Granted || r.Token < time.Now().Add(-time.Hour).UnixMilli(), "%+v %v", r, err)
+		got := fmt.Sprint(do(t, srv, "GET", "redisson_lock_token:{t}:7"))
+		check.ErrorIf(t, got != fmt.Sprint(r.Token), "token key %s, token %d", got, r.Token)
 	})
-}
-
-func TestEveryScriptLoads(t *testing.T) {
-	srv := redistest.Start(t)
-	for _, s := range scripts.All {
-		sum := sha1.Sum([]byte(s.Source))
-		if got := do(t, srv, "SCRIPT", "LOAD", s.Source); got != s.SHA1 || hex.EncodeToString(sum[:]) != s.SHA1 {
-			t.Errorf("%s: %v", s.Name, got)
-		}
-	}
 }
 
 func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
-		if err := s.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.Ping(t.Context()))
 		for _, script := range scripts.All {
-			if got := fmt.Sprint(do(t, srv, "SCRIPT", "EXISTS", script.SHA1)); got != "[1]" {
-				t.Errorf("Ping did not load %s", script.Name)
-			}
+			got := fmt.Sprint(do(t, srv, "SCRIPT", "EXISTS", script.SHA1))
+			check.ErrorIf(t, got != "[1]", "Ping did not load %s", script.Name)
 		}
 		flush := func() { do(t, srv, "SCRIPT", "FLUSH") }
 		flush()
-		if !acquire(t, s, "n", "o", time.Minute).Granted {
-			t.Error("not granted")
-		}
+		check.ErrorIf(t, !acquire(t, s, "n", "o", time.Minute).Granted, "not granted")
 		flush()
 		out := make([]backend.RenewResult, 2)
 		s.Renew(t.Context(), []anykind.RenewRequest{{Name: "n", Owner: "o", Lease: time.Minute},
 			{Name: "m", Owner: "o", Lease: time.Minute}}, out)
-		if out[0] != (backend.RenewResult{Held: true}) || out[1] != (backend.RenewResult{}) {
-			t.Errorf("%+v", out)
-		}
+		check.ErrorIf(t, out[0] != (backend.RenewResult{Held: true}) || out[1] != (backend.RenewResult{}), "%+v", out)
 		flush()
-		if rec, err := s.Inspect(t.Context(), topic("n")); err != nil || rec.Holds != 1 {
-			t.Error(rec, err)
-		}
+		rec, err := s.Inspect(t.Context(), topic("n"))
+		check.ErrorIf(t, err != nil || rec.Holds != 1, "%v, %v", rec, err)
 		flush()
 		release(t, s, "n", "o")
 	})
@@ -301,9 +284,7 @@ func TestSubscriptionsComeBack(t *testing.T) {
 		for i := range 20 {
 			e.await(t, fmt.Sprint("watching ", i), 1)
 		}
-		if n := do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub").(int64); n != 1 {
-			t.Errorf("%d subscription connections", n)
-		}
+		check.Equal(t, "%d subscription connections", do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub").(int64), 1)
 		for i := range 20 {
 			e.await(t, fmt.Sprint("watching ", i), 2)
 		}
@@ -331,28 +312,24 @@ func TestSubscriptionsComeBack(t *testing.T) {
 
 // Two would mean that the client library reconnected as well, behind our back.
 func TestALostSubscriptionIsReplacedByOne(t *testing.T) {
-	for name, adapter := range adapters {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t)
-			proxy := redistest.NewProxy(t, srv.Addr())
-			s, e := session(t, adapter(t, proxy.Addr(), login{}))
-			s.Subscribe(topic("n"))
-			e.await(t, "watching n", 1)
-			proxy.Reset()
-			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
-			e.await(t, "watching n", 2)
-			time.Sleep(100 * time.Millisecond)
-			dials := proxy.Count(redistest.Named("HELLO"))
-			subscribes := proxy.Count(redistest.Named("SUBSCRIBE"))
-			most := 1
-			if name == "rueidis RESP2" {
-				most = 2 // rueidis wants one more beside it for commands
-			}
-			if dials > most || subscribes != 1 {
-				t.Errorf("%d connections, %d SUBSCRIBE: %v", dials, subscribes, proxy.Commands())
-			}
-		})
-	}
+	overProxies(t, func(t *testing.T, name string, srv *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
+		s, e := session(t, b)
+		s.Subscribe(topic("n"))
+		e.await(t, "watching n", 1)
+		proxy.Reset()
+		do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
+		e.await(t, "watching n", 2)
+		time.Sleep(100 * time.Millisecond)
+		dials := proxy.Count(redistest.Named("HELLO"))
+		subscribes := proxy.Count(redistest.Named("SUBSCRIBE"))
+		most := 1
+		if name == "rueidis RESP2" {
+			most = 2 // rueidis wants one more beside it for commands
+		}
+		if dials > most || subscribes != 1 {
+			t.Errorf("%d connections, %d SUBSCRIBE: %v", dials, subscribes, proxy.Commands())
+		}
+	})
 }
 
 func TestTenThousandWatchesTakeOneConnection(t *testing.T) {
@@ -375,9 +352,7 @@ func TestTenThousandWatchesTakeOneConnection(t *testing.T) {
 			list = strings.TrimSpace(fmt.Sprint(do(t, srv, "CLIENT", "LIST")))
 			return len(strings.Split(list, "\n")) <= connections
 		})
-		if !strings.Contains(list, fmt.Sprint("sub=", n+1, " ")) {
-			t.Errorf("not all on one connection:\n%s", list)
-		}
+		check.ErrorIf(t, !strings.Contains(list, fmt.Sprint("sub=", n+1, " ")), "not all on one connection:\n%s", list)
 		do(t, srv, "PUBLISH", "redisson_lock__channel:{9999}", "0")
 		e.await(t, "released 9999", 1)
 		for i := range n {
@@ -389,39 +364,32 @@ func TestTenThousandWatchesTakeOneConnection(t *testing.T) {
 }
 
 func TestARenewalOfManyIsFewCommands(t *testing.T) {
-	for name, adapter := range adapters {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t)
-			proxy := redistest.NewProxy(t, srv.Addr())
-			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
-			const n = 600
-			in, out := make([]anykind.RenewRequest, n), make([]backend.RenewResult, n)
-			for i := range in {
-				in[i] = anykind.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
-				if i%2 == 0 {
-					acquire(t, s, in[i].Name, "o", 20*time.Second)
-				}
+	overProxies(t, func(t *testing.T, name string, srv *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
+		s, _ := session(t, b)
+		const n = 600
+		in, out := make([]anykind.RenewRequest, n), make([]backend.RenewResult, n)
+		for i := range in {
+			in[i] = anykind.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
+			if i%2 == 0 {
+				acquire(t, s, in[i].Name, "o", 20*time.Second)
 			}
-			s.Renew(t.Context(), in[:1], out[:1])
-			proxy.Reset()
-			s.Renew(t.Context(), in, out)
-			for i, r := range out {
-				if r.Err != nil || r.Held != (i%2 == 0) {
-					t.Fatalf("%d: %+v", i, r)
-				}
-			}
-			want := 3
-			if strings.HasPrefix(name, "rueidis") && !strings.Contains(name, "own client") { // it would track
-				want = (n + redisproto.TrackedBatch - 1) / redisproto.TrackedBatch
-			}
-			if c := proxy.Count(redistest.Named("EVALSHA", "EVAL")); c != want {
-				t.Errorf("%d commands for %d leases: %.300v", c, n, proxy.Commands())
-			}
-			if ms := do(t, srv, "PTTL", "598").(int64); ms < 50_000 {
-				t.Errorf("PTTL %d", ms)
-			}
-		})
-	}
+		}
+		s.Renew(t.Context(), in[:1], out[:1])
+		proxy.Reset()
+		s.Renew(t.Context(), in, out)
+		for i, r := range out {
+			check.FatalIf(t, r.Err != nil || r.Held != (i%2 == 0), "%d: %+v", i, r)
+		}
+		want := 3
+		if strings.HasPrefix(name, "rueidis") && !strings.Contains(name, "own client") { // it would track
+			want = (n + redisproto.TrackedBatch - 1) / redisproto.TrackedBatch
+		}
+		if c := proxy.Count(redistest.Named("EVALSHA", "EVAL")); c != want {
+			t.Errorf("%d commands for %d leases: %.300v", c, n, proxy.Commands())
+		}
+		ms := do(t, srv, "PTTL", "598").(int64)
+		check.ErrorIf(t, ms < 50_000, "PTTL %d", ms)
+	})
 }
 
 func TestOtherKindsAreRefusedNotGranted(t *testing.T) {
@@ -439,13 +407,11 @@ func TestOtherKindsAreRefusedNotGranted(t *testing.T) {
 			for what, err := range map[string]error{"acquire": acquired, "fenced": fenced, "inspect": inspected,
 				"force": forced} {
 				f := backend.FaultOf(err)
-				if !errors.Is(err, backend.ErrWrongKind) || f.Remedy == "" || f.Temporary {
-					t.Errorf("%s %s: %v %+v", what, name, err, f)
-				}
+				check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind) || f.Remedy == "" || f.Temporary, "%s %s: %v %+v", what,
+					name, err, f)
 			}
-			if f := backend.FaultOf(acquired); f.MayHaveRun {
-				t.Errorf("%s: %+v", name, f)
-			}
+			f := backend.FaultOf(acquired)
+			check.ErrorIf(t, f.MayHaveRun, "%s: %+v", name, f)
 		}
 	})
 }
@@ -480,20 +446,17 @@ func TestFaultsOfARealServer(t *testing.T) {
 				{login{"half", "pw"}, "pexpire", true},
 			} {
 				f, err := try(c.as)
-				if err == nil || !strings.Contains(err.Error(), c.text) || f.Remedy == "" || f.Temporary ||
-					f.MayHaveRun != c.mayHaveRun {
-					t.Errorf("%v: %+v", c.as, f)
-				}
+				check.ErrorIf(t, err == nil || !strings.Contains(err.Error(), c.text) || f.Remedy == "" || f.Temporary ||
+					f.MayHaveRun != c.mayHaveRun, "%v: %+v", c.as, f)
 			}
 			do(t, srv, "DEL", "n")
 
 			s, e := session(t, adapter(t, srv.Addr(), login{"mute", "pw"}))
 			acquire(t, s, "n", "o", time.Minute)
 			_, err := s.Release(t.Context(), anykind.ReleaseRequest{Name: "n", Owner: "o"})
-			if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || f.Temporary ||
-				!strings.Contains(f.Remedy, "&redisson_*") {
-				t.Errorf("release without permission for the channel: %v %+v", err, f)
-			}
+			f := backend.FaultOf(err)
+			check.ErrorIf(t, err == nil || !f.MayHaveRun || f.Temporary || !strings.Contains(f.Remedy, "&redisson_*"),
+				"release without permission for the channel: %v %+v", err, f)
 			if do(t, srv, "EXISTS", "n").(int64) != 0 {
 				t.Log("the release did not take effect")
 			}
@@ -513,9 +476,7 @@ func TestFaultsOfARealServer(t *testing.T) {
 func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
-		if err := s.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.Ping(t.Context()))
 		srv.Pause()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -531,9 +492,7 @@ func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
 			f = backend.FaultOf(err)
 			return err != nil && !f.MayHaveRun
 		})
-		if !f.Temporary || f.Remedy == "" {
-			t.Errorf("stopped: %+v", f)
-		}
+		check.ErrorIf(t, !f.Temporary || f.Remedy == "", "stopped: %+v", f)
 		srv.Restart()
 		eventually(t, "it works again", func() bool {
 			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
@@ -543,38 +502,29 @@ func TestAServerThatIsAwayIsAFaultInBoundedTime(t *testing.T) {
 }
 
 func TestAReplyThatIsLostIsNotSentAgain(t *testing.T) {
-	for name, adapter := range adapters {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t)
-			proxy := redistest.NewProxy(t, srv.Addr())
-			s, _ := session(t, adapter(t, proxy.Addr(), login{}))
-			if err := s.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			for i := range 30 { // all connections of the pool are open
-				acquire(t, s, fmt.Sprint(i), "o", time.Second)
-			}
-			srv.Pause()
-			proxy.Reset()
-			done := make(chan error)
-			go func() {
-				_, err := s.Acquire(context.Background(),
-					anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
-				done <- err
-			}()
-			eventually(t, "it is sent", func() bool { return proxy.Count(redistest.Named("EVALSHA")) > 0 })
-			proxy.Cut()
-			err := <-done
-			srv.Resume()
-			if f := backend.FaultOf(err); err == nil || !f.MayHaveRun || !f.Temporary {
-				t.Errorf("%v %+v", err, f)
-			}
-			time.Sleep(100 * time.Millisecond)
-			if n := proxy.Count(redistest.Named("EVALSHA", "EVAL")); n != 1 {
-				t.Errorf("sent %d times", n)
-			}
-		})
-	}
+	overProxies(t, func(t *testing.T, _ string, srv *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
+		s, _ := session(t, b)
+		check.NoError(t, s.Ping(t.Context()))
+		for i := range 30 { // all connections of the pool are open
+			acquire(t, s, fmt.Sprint(i), "o", time.Second)
+		}
+		srv.Pause()
+		proxy.Reset()
+		done := make(chan error)
+		go func() {
+			_, err := s.Acquire(context.Background(),
+				anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+			done <- err
+		}()
+		eventually(t, "it is sent", func() bool { return proxy.Count(redistest.Named("EVALSHA")) > 0 })
+		proxy.Cut()
+		err := <-done
+		srv.Resume()
+		f := backend.FaultOf(err)
+		check.ErrorIf(t, err == nil || !f.MayHaveRun || !f.Temporary, "%v %+v", err, f)
+		time.Sleep(100 * time.Millisecond)
+		check.Equal(t, "sent %d times", proxy.Count(redistest.Named("EVALSHA", "EVAL")), 1)
+	})
 }
 
 func TestACloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
@@ -600,51 +550,31 @@ func TestACloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
 }
 
 func TestOnAClusterOfOneNode(t *testing.T) {
-	for name, adapter := range map[string]func(addr string) backend.Backend{
-		"go-redis": func(addr string) backend.Backend {
-			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
-			t.Cleanup(func() { _ = rdb.Close() })
-			return redisgo.New(rdb)
-		},
-		"rueidis": func(addr string) backend.Backend {
-			return rueidis.New(rueidislib.ClientOption{InitAddress: []string{addr}})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t, redistest.WithCluster())
-			s, e := session(t, adapter(srv.Addr()))
-			out := make([]backend.RenewResult, 300)
-			in := make([]anykind.RenewRequest, 300)
-			for i := range in {
-				in[i] = anykind.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
-			}
-			s.Renew(t.Context(), in, out) // the first command of all
-			for i := range in {
-				if out[i].Err != nil {
-					t.Fatal(out[i].Err)
-				}
-				acquire(t, s, in[i].Name, "o", 20*time.Second)
-			}
-			if err := s.Ping(t.Context()); err != nil {
-				t.Error(err)
-			}
-			s.Renew(t.Context(), in, out)
-			for i := range in {
-				if out[i] != (backend.RenewResult{Held: true}) {
-					t.Fatalf("%d: %+v", i, out[i])
-				}
-			}
-			s.Subscribe(topic("7"))
-			e.await(t, "watching 7", 1)
-			release(t, s, "7", "o")
-			e.await(t, "released 7", 1)
-			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
-			e.await(t, "watching 7", 2)
-			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second,
-				Fenced: true})
-			if err != nil || !r.Granted || r.Token == 0 {
-				t.Error(r, err)
-			}
-		})
-	}
+	overClusters(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, e := session(t, b)
+		out := make([]backend.RenewResult, 300)
+		in := make([]anykind.RenewRequest, 300)
+		for i := range in {
+			in[i] = anykind.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Minute}
+		}
+		s.Renew(t.Context(), in, out) // the first command of all
+		for i := range in {
+			check.NoError(t, out[i].Err)
+			acquire(t, s, in[i].Name, "o", 20*time.Second)
+		}
+		check.Done(t, s.Ping(t.Context()))
+		s.Renew(t.Context(), in, out)
+		for i := range in {
+			check.FatalIf(t, out[i] != (backend.RenewResult{Held: true}), "%d: %+v", i, out[i])
+		}
+		s.Subscribe(topic("7"))
+		e.await(t, "watching 7", 1)
+		release(t, s, "7", "o")
+		e.await(t, "released 7", 1)
+		do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
+		e.await(t, "watching 7", 2)
+		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "7", Owner: "o", Lease: time.Second,
+			Fenced: true})
+		check.ErrorIf(t, err != nil || !r.Granted || r.Token == 0, "%v, %v", r, err)
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func TestOpenTellsWhatIsWrong(t *testing.T) {
@@ -33,9 +34,7 @@ func TestStrangeRepliesAreFaults(t *testing.T) {
 	check := func(what string, err error) {
 		t.Helper()
 		var f *backend.Fault
-		if !errors.As(err, &f) || !f.MayHaveRun || f.Remedy == "" {
-			t.Errorf("%s: %v", what, err)
-		}
+		check.ErrorIf(t, !errors.As(err, &f) || !f.MayHaveRun || f.Remedy == "", "%s: %v", what, err)
 	}
 	for _, n := range []int64{-2, math.MinInt64} {
 		a.int = n
@@ -87,14 +86,11 @@ func TestInspectTakesAnyHash(t *testing.T) {
 	} {
 		a.strings = c.reply
 		got, err := s.Inspect(t.Context(), "n")
-		if err != nil || got != c.want {
-			t.Errorf("%q: %+v %v", c.reply, got, err)
-		}
+		check.ErrorIf(t, err != nil || got != c.want, "%q: %+v %v", c.reply, got, err)
 	}
 	a.strings = []string{"9", "mode", "read", "c:1", "1"}
-	if _, err := s.Inspect(t.Context(), "n"); !errors.Is(err, backend.ErrWrongKind) {
-		t.Error(err)
-	}
+	_, err := s.Inspect(t.Context(), "n")
+	check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind), "%v", err)
 }
 
 func TestRenewSplitsAndMapsBack(t *testing.T) {
@@ -120,19 +116,14 @@ func TestRenewSplitsAndMapsBack(t *testing.T) {
 		in[i] = backend.RenewRequest{Name: fmt.Sprint(i), Owner: "o", Lease: time.Duration(i%2) * time.Second}
 	}
 	s.Renew(t.Context(), in, out)
-	if !slices.Equal(batches, []int{256, 256, 88}) {
-		t.Errorf("batches %v", batches)
-	}
+	check.ErrorIf(t, !slices.Equal(batches, []int{256, 256, 88}), "batches %v", batches)
 	for i, r := range out {
 		if i == 300 {
-			if f := backend.FaultOf(r.Err); !f.Temporary || f.MayHaveRun {
-				t.Errorf("%+v", f)
-			}
+			f := backend.FaultOf(r.Err)
+			check.ErrorIf(t, !f.Temporary || f.MayHaveRun, "%+v", f)
 			continue
 		}
-		if r.Err != nil || r.Held != (i%2 == 1) {
-			t.Fatalf("%d: %+v", i, r)
-		}
+		check.FatalIf(t, r.Err != nil || r.Held != (i%2 == 1), "%d: %+v", i, r)
 	}
 	s.Renew(t.Context(), nil, nil)
 }
@@ -147,18 +138,16 @@ func TestAfterCloseNothingIsSent(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.Acquire(ended, backend.AcquireRequest{Name: "n", Owner: "o"})
-	if f := backend.FaultOf(err); !errors.Is(err, context.Canceled) || f.MayHaveRun {
-		t.Errorf("%+v", f)
-	}
+	f := backend.FaultOf(err)
+	check.ErrorIf(t, !errors.Is(err, context.Canceled) || f.MayHaveRun, "%+v", f)
 	s.Close()
 	s.Close()
 	_, err = s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o"})
 	out := make([]backend.RenewResult, 1)
 	s.Renew(t.Context(), make([]backend.RenewRequest, 1), out)
 	for _, err := range []error{err, out[0].Err, s.Ping(t.Context())} {
-		if f := backend.FaultOf(err); !errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary {
-			t.Errorf("%+v", f)
-		}
+		f := backend.FaultOf(err)
+		check.ErrorIf(t, !errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary, "%+v", f)
 	}
 }
 
@@ -180,19 +169,15 @@ func TestLazySharesOneAttemptAndTriesAgain(t *testing.T) {
 		synctest.Wait() // all of them wait
 		gate <- errors.New("refused")
 		for range 10 {
-			if err := <-results; err == nil || err.Error() != "refused" {
-				t.Error(err)
-			}
+			err := <-results
+			check.ErrorIf(t, err == nil || err.Error() != "refused", "%v", err)
 		}
 		go func() { gate <- nil }()
-		if c, err := l.Get(t.Context()); c != 2 || err != nil || !l.Built() {
-			t.Errorf("%d %v", c, err)
-		}
+		c, err := l.Get(t.Context())
+		check.ErrorIf(t, c != 2 || err != nil || !l.Built(), "%d %v", c, err)
 		l.Close()
 		l.Close()
-		if discards != 1 {
-			t.Errorf("discarded %d times", discards)
-		}
+		check.ErrorIf(t, discards != 1, "discarded %d times", discards)
 	})
 }
 
@@ -210,17 +195,15 @@ func TestALazyClientIsBuiltOnce(t *testing.T) {
 			begun.Add(1)
 			over.Go(func() {
 				begun.Done()
-				if c, err := l.Get(t.Context()); c != 1 || err != nil {
-					t.Errorf("got client %d, %v", c, err)
-				}
+				c, err := l.Get(t.Context())
+				check.ErrorIf(t, c != 1 || err != nil, "got client %d, %v", c, err)
 			})
 		}
 		begun.Wait()
 		runtime.Gosched()
 		l.mu.Unlock()
 		over.Wait()
-		if n := built.Load(); n != 1 {
-			t.Fatalf("built %d times", n)
-		}
+		n := built.Load()
+		check.FatalIf(t, n != 1, "built %d times", n)
 	}
 }

@@ -20,40 +20,33 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 )
 
 // clusterAdapters are the ways to a cluster that tests run over. Client-side caching is off:
 // it would wake waiters too.
-var clusterAdapters = map[string]func(t *testing.T, addrs []string, as login,
-	mode redisproto.ShardedPubSub) backend.Backend{
+var clusterAdapters = map[string]clusterAdapter{
 	"go-redis": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: as.user, Password: as.password})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return redisgo.New(rdb, redisgo.WithShardedPubSub(mode))
+		return goRedis(t, as, redis.UniversalOptions{Addrs: addrs, IsClusterMode: true}, redisgo.WithShardedPubSub(mode))
 	},
 	"go-redis RESP2": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: as.user, Password: as.password,
-			Protocol: 2})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return redisgo.New(rdb, redisgo.WithShardedPubSub(mode))
+		return goRedis(t, as, redis.UniversalOptions{Addrs: addrs, IsClusterMode: true, Protocol: 2},
+			redisgo.WithShardedPubSub(mode))
 	},
 	"rueidis": func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend {
-		opt := rueidislib.ClientOption{InitAddress: addrs, Username: as.user, Password: as.password, DisableCache: true}
+		opt := rueidisAs(as, rueidislib.ClientOption{InitAddress: addrs, DisableCache: true})
 		return rueidis.New(opt, rueidis.WithShardedPubSub(mode))
 	},
 	"rueidis RESP2, own client": func(t *testing.T, addrs []string, as login,
 		mode redisproto.ShardedPubSub) backend.Backend {
-		c, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: addrs, Username: as.user,
-			Password: as.password, DisableCache: true, AlwaysRESP2: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return rueidis.NewWithClient(c, rueidis.WithShardedPubSub(mode))
+		opt := rueidisAs(as, rueidislib.ClientOption{InitAddress: addrs, DisableCache: true, AlwaysRESP2: true})
+		return ownRueidis(t, opt, rueidis.WithShardedPubSub(mode))
 	},
 }
+
+type clusterAdapter func(t *testing.T, addrs []string, as login, mode redisproto.ShardedPubSub) backend.Backend
 
 // forever is a lease that no test outlives: who gets what is held was woken.
 const forever = time.Hour
@@ -65,29 +58,11 @@ var kinds = map[string]struct {
 	// hold returns what gives it back; wait waits for it and returns what gives that back.
 	hold, wait func(ctx context.Context, c *mortise.Client, name string) (func() error, error)
 }{
-	"plain":  {lockAs(), lockAs()},
-	"fenced": {lockAs(mortise.Fenced()), lockAs(mortise.Fenced())},
-	"fair":   {lockAs(mortise.Fair()), lockAs(mortise.Fair())},
-	"read after write": {
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			write := c.RW().Write
-			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read := c.RW().Read
-			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-	},
-	"write after read": {
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			read := c.RW().Read
-			return take(read.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			write := c.RW().Write
-			return take(write.Lock(ctx, name, mortise.WithLease(forever)))
-		},
-	},
+	"plain":              {lockAs(), lockAs()},
+	"fenced":             {lockAs(mortise.Fenced()), lockAs(mortise.Fenced())},
+	"fair":               {lockAs(mortise.Fair()), lockAs(mortise.Fair())},
+	"read after write":   {write, read},
+	"write after read":   {read, write},
 	"counting semaphore": {acquireOne, acquireOne},
 	"semaphore": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
@@ -112,6 +87,16 @@ var kinds = map[string]struct {
 
 func take(l *mortise.Lease, err error) (func() error, error) {
 	return func() error { return l.Unlock(context.Background()) }, err
+}
+
+func read(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
+	l := c.RW().Read
+	return take(l.Lock(ctx, name, mortise.WithLease(forever)))
+}
+
+func write(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
+	l := c.RW().Write
+	return take(l.Lock(ctx, name, mortise.WithLease(forever)))
 }
 
 func lockAs(k ...mortise.LockerOption) func(context.Context, *mortise.Client, string) (func() error, error) {
@@ -139,10 +124,7 @@ func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() 
 
 func client(t *testing.T, b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	t.Helper()
-	c, err := mortise.New(b, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := check.Value(mortise.New(b, opts...)).In(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -172,15 +154,10 @@ func waitFor(t *testing.T, c *mortise.Client, kind, name string) *pending {
 
 func hold(t *testing.T, c *mortise.Client, kind, name string) func() {
 	t.Helper()
-	free, err := kinds[kind].hold(t.Context(), c, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := check.Value(kinds[kind].hold(t.Context(), c, name)).In(t)
 	return func() {
 		t.Helper()
-		if err := free(); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, free())
 	}
 }
 
@@ -192,12 +169,8 @@ func (p *pending) woken(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatalf("not woken within %v", soon)
 	}
-	if p.err != nil {
-		t.Fatal(p.err)
-	}
-	if err := p.free(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, p.err)
+	check.NoError(t, p.free())
 }
 
 func (p *pending) waits(t *testing.T) {
@@ -253,9 +226,7 @@ func TestShardedEveryKindIsWoken(t *testing.T) {
 					w.woken(t)
 				}
 			}
-			if n := subscribers(c, false, ""); n != 0 {
-				t.Errorf("%d plain subscriptions", n)
-			}
+			check.Equal(t, "%d plain subscriptions", subscribers(c, false, ""), 0)
 		})
 	}
 }
@@ -351,16 +322,12 @@ func TestShardedWaitersFollowTheirSlot(t *testing.T) {
 				// Released when the key is at the new master and the slot is not.
 				// Redis refuses scripts about more than one key until then, so the release
 				// goes on by itself.
-				giveBack, err := kinds[kind].hold(t.Context(), a, name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				giveBack := check.Value(kinds[kind].hold(t.Context(), a, name)).In(t)
 				w = waitFor(t, b, kind, name)
 				listens(t, c, name)
 				c.Move(slotOf(name), other(c, name), func() {
-					if err := giveBack(); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
-						t.Error(err)
-					}
+					err := giveBack()
+					check.ErrorIf(t, err != nil && !errors.Is(err, mortise.ErrUnavailable), "%v", err)
 				})
 				w.woken(t)
 			}
@@ -384,9 +351,7 @@ func TestShardedWaitersOutliveTheirMaster(t *testing.T) {
 			listens(t, c, elsewhere)
 
 			m := c.Master(slotOf(name))
-			if m == c.Master(slotOf(elsewhere)) {
-				t.Fatal("choose names on two masters")
-			}
+			check.FatalIf(t, m == c.Master(slotOf(elsewhere)), "choose names on two masters")
 			m.Stop()
 			freeElsewhere() // the others go on
 			v.woken(t)
@@ -450,9 +415,7 @@ func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 				listens(t, c, name)
 			}
 			before := connections(c, user)
-			if len(before) == 0 {
-				t.Fatal("no connection")
-			}
+			check.FatalIf(t, len(before) == 0, "no connection")
 			for i := range 12 {
 				name := fmt.Sprint("must-not/", as, i)
 				defer hold(t, a, "plain", name)()
@@ -462,16 +425,12 @@ func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 				case <-time.After(soon):
 					t.Fatal("waits on a channel that it may not listen to")
 				}
-				if w.err == nil || !strings.Contains(w.err.Error(), "NOPERM") ||
-					!strings.Contains(w.err.Error(), "ssubscribe") {
-					t.Errorf("%v", w.err)
-				}
+				check.ErrorIf(t, w.err == nil || !strings.Contains(w.err.Error(), "NOPERM") ||
+					!strings.Contains(w.err.Error(), "ssubscribe"), "%v", w.err)
 			}
 			after := connections(c, user)
 			for id := range before {
-				if !after[id] {
-					t.Errorf("the connection %s was given up: %v before, %v after", id, before, after)
-				}
+				check.ErrorIf(t, !after[id], "the connection %s was given up: %v before, %v after", id, before, after)
 			}
 			for i, w := range allowed {
 				w.waits(t)
@@ -511,9 +470,8 @@ func TestShardedModes(t *testing.T) {
 				w := waitFor(t, b, "plain", name)
 				eventually(t, name+" is listened for",
 					func() bool { return subscribers(test.cluster, test.sharded, name) == 1 })
-				if n := subscribers(test.cluster, !test.sharded, name); n != 0 {
-					t.Errorf("%s: it listens in the other way too", test.what)
-				}
+				n := subscribers(test.cluster, !test.sharded, name)
+				check.ErrorIf(t, n != 0, "%s: it listens in the other way too", test.what)
 				free()
 				w.woken(t)
 			}
@@ -527,18 +485,16 @@ func TestShardedModes(t *testing.T) {
 
 			on, e := session(t, adapter(t, old.Addrs(), login{}, redisproto.ShardedOn))
 			_, err := on.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute})
-			if f := backend.FaultOf(err); err == nil || f.Temporary || f.MayHaveRun ||
-				!strings.Contains(f.Remedy, "Redis 7") {
-				t.Errorf("On, without sharded pub/sub: %+v", f)
-			}
+			f := backend.FaultOf(err)
+			check.ErrorIf(t, err == nil || f.Temporary || f.MayHaveRun || !strings.Contains(f.Remedy, "Redis 7"),
+				"On, without sharded pub/sub: %+v", f)
 			on.Subscribe(topic("n"))
 			eventually(t, "the watch fails", func() bool {
 				return strings.Contains(strings.Join(e.all(), ""),
 					"failed n: ")
 			})
-			if n := old.Masters[0].Must("EXISTS", "n"); n != int64(0) {
-				t.Error("a lock was taken though nobody can be told of its release")
-			}
+			n := old.Masters[0].Must("EXISTS", "n")
+			check.ErrorIf(t, n != int64(0), "a lock was taken though nobody can be told of its release")
 		})
 	}
 }
@@ -555,16 +511,14 @@ func TestShardedOnNeedsACluster(t *testing.T) {
 	c := client(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}},
 		rueidis.WithShardedPubSub(rueidis.ShardedOn)))
 	_, err := c.Lock(t.Context(), "n")
-	if !errors.Is(err, redisproto.ErrNoCluster) || !strings.Contains(err.Error(), "needs a client of a cluster") {
-		t.Errorf("rueidis: %v", err)
-	}
+	check.ErrorIf(t, !errors.Is(err, redisproto.ErrNoCluster) ||
+		!strings.Contains(err.Error(), "needs a client of a cluster"), "rueidis: %v", err)
 	// Auto and a standalone server is PUBLISH, though the server knows SPUBLISH.
 	s, e := session(t, rueidis.New(rueidislib.ClientOption{InitAddress: []string{srv.Addr()}}))
 	s.Subscribe(backend.Topic{Kind: backend.KindCountDownLatch, Name: "{a}b"})
 	e.await(t, "watching {a}b", 1)
-	if n := fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")); n != "[redisson_countdownlatch__channel__{{a}b}]" {
-		t.Errorf("it listens on %s", n)
-	}
+	check.Equal(t, "it listens on %s", fmt.Sprint(do(t, srv, "PUBSUB", "CHANNELS")),
+		"[redisson_countdownlatch__channel__{{a}b}]")
 }
 
 // calls counts a command on all masters, not what scripts run inside.
@@ -595,13 +549,9 @@ func TestShardedCosts(t *testing.T) {
 			name := "n/" + as
 			asked := calls(c, "pubsub|shardnumsub")
 			for _, x := range []*mortise.Client{a, b} { // the scripts are loaded, the ways known
-				if err := x.Ping(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, x.Ping(t.Context()))
 			}
-			if n := calls(c, "pubsub|shardnumsub") - asked; n != 2 {
-				t.Errorf("2 clients asked %d times whether pub/sub is sharded", n)
-			}
+			check.Equal(t, "2 clients asked %d times whether pub/sub is sharded", calls(c, "pubsub|shardnumsub")-asked, 2)
 			start := func() map[string]int {
 				counts := map[string]int{}
 				for _, command := range counted {
@@ -623,9 +573,7 @@ func TestShardedCosts(t *testing.T) {
 			for i := range 100 {
 				hold(t, a, "plain", fmt.Sprint(name, i))()
 			}
-			if got := since(then); got != "evalsha 200, spublish 100" {
-				t.Errorf("100 times Lock and Unlock: %s", got)
-			}
+			check.Equal(t, "100 times Lock and Unlock: %s", since(then), "evalsha 200, spublish 100")
 
 			free := hold(t, a, "plain", name)
 			then = start()
@@ -637,9 +585,7 @@ func TestShardedCosts(t *testing.T) {
 			}
 			eventually(t, "all wait", func() bool { return waiting.Load() == 10 })
 			eventually(t, "the waiter has asked again", func() bool { return calls(c, "evalsha")-then["evalsha"] == 2 })
-			if got := since(then); got != "evalsha 2, ssubscribe 1" {
-				t.Errorf("to begin to wait: %s", got)
-			}
+			check.Equal(t, "to begin to wait: %s", since(then), "evalsha 2, ssubscribe 1")
 			then = start()
 			free()
 			for range rest {
@@ -704,9 +650,7 @@ func TestShardedNoWakeUpIsLostWhileSlotsMove(t *testing.T) {
 			for range 4 {
 				select {
 				case err := <-done:
-					if err != nil {
-						t.Error(err)
-					}
+					check.Done(t, err)
 				case <-time.After(soon):
 					t.Fatal("one still waits")
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // fakeCluster is an adapter to a cluster in memory: which node has which slot, and what the client
@@ -201,150 +202,103 @@ func (c *fakeCluster) connections() (n int) {
 	return n
 }
 
-func openCluster(t *testing.T, c *fakeCluster) (*session, *recorder) {
+// clusterBubble is bubble with a cluster.
+func clusterBubble(t *testing.T, test func(t *testing.T, c *fakeCluster, s *session, r *recorder)) {
 	t.Helper()
-	r := &recorder{}
-	s, err := New(func() (Adapter, error) { return c, nil }).Open(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s.(*session), r
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster()
+		s, r := open(t, c)
+		test(t, c, s, r)
+		s.Close()
+	})
 }
 
 func TestAChannelFollowsItsSlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFakeCluster()
-		s, r := openCluster(t, c)
+	clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
 		s.Subscribe(topic("m"))
 		synctest.Wait()
-		got := r.take()
-		slices.Sort(got)
-		if !slices.Equal(got, []string{"watching m", "watching n"}) {
-			t.Fatalf("heard %q", got)
-		}
+		wantAll(t, r, "watching m", "watching n")
 		// The server says so, and the news is slow.
 		c.set(func() { c.stale = 3 })
 		c.move(channelOf("n"), "1")
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		pass(2 * time.Second)
 		want(t, r, "watching n")
-		if c.spublish(channelOf("n")) != 1 || c.spublish(channelOf("m")) != 1 {
-			t.Error("not heard")
-		}
+		check.ErrorIf(t, c.spublish(channelOf("n")) != 1 || c.spublish(channelOf("m")) != 1, "not heard")
 		want(t, r, "released n", "released m")
 		// What the client believes is wrong from the start.
 		c.set(func() { c.belief = map[int]string{} })
 		s.Unsubscribe(topic("n"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		s.Subscribe(topic("n"))
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		want(t, r, "watching n")
-		if n := c.spublish(channelOf("n")); n != 1 {
-			t.Errorf("%d hear it", n)
-		}
+		check.Equal(t, "%d hear it", c.spublish(channelOf("n")), 1)
 		searches := c.searches
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := c.searches - searches; n > 1 {
-			t.Errorf("%d searches in an hour in which nothing happened", n)
-		}
-		if n := c.connections(); n != 2 {
-			t.Errorf("%d connections to 2 nodes", n)
-		}
+		pass(time.Hour)
+		n := c.searches - searches
+		check.ErrorIf(t, n > 1, "%d searches in an hour in which nothing happened", n)
+		check.Equal(t, "%d connections to 2 nodes", c.connections(), 2)
 		s.Close()
-		if n := c.connections(); n != 0 {
-			t.Errorf("%d connections after Close", n)
-		}
+		check.Equal(t, "%d connections after Close", c.connections(), 0)
 	})
 }
 
 func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFakeCluster()
-		s, r := openCluster(t, c)
+	clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		want(t, r, "watching n")
 		c.set(func() { c.down["0"] = true })
 		c.kill("0")
-		time.Sleep(10 * time.Second) // no replica has taken over yet
-		synctest.Wait()
+		pass(10 * time.Second) // no replica has taken over yet
 		want(t, r)
 		c.set(func() { c.truth[Slot(channelOf("n"))] = "1" })
-		time.Sleep(pubsub.LastPause + time.Second)
-		synctest.Wait()
+		pass(pubsub.LastPause + time.Second)
 		want(t, r, "watching n")
-		if c.spublish(channelOf("n")) != 1 {
-			t.Error("not heard")
-		}
+		check.ErrorIf(t, c.spublish(channelOf("n")) != 1, "not heard")
 		r.take()
 		dials := c.searches
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := c.searches - dials; n > 2 {
-			t.Errorf("%d searches for a node that nobody needs", n)
-		}
-		s.Close()
+		pass(time.Hour)
+		n := c.searches - dials
+		check.ErrorIf(t, n > 2, "%d searches for a node that nobody needs", n)
 	})
 }
 
 func TestARefusedChannelIsToldToItsWatcherAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFakeCluster()
+	clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
 		c.denied[channelOf("no")] = true
-		s, r := openCluster(t, c)
 		s.Subscribe(topic("yes"))
 		synctest.Wait()
 		s.Subscribe(topic("no"))
 		synctest.Wait()
 		want(t, r, "watching yes")
-		if len(r.failed) == 0 || backend.FaultOf(r.failed[0]).Temporary || slices.Contains(r.deaf, "yes") {
-			t.Errorf("told %v: %v", r.deaf, r.failed)
-		}
+		check.ErrorIf(t, len(r.failed) == 0 || backend.FaultOf(r.failed[0]).Temporary || slices.Contains(r.deaf, "yes"),
+			"told %v: %v", r.deaf, r.failed)
 		c.set(func() { c.denied = nil }) // an operator helped
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		want(t, r, "watching no")
-		if n := c.connections(); n != 1 {
-			t.Errorf("%d connections", n)
-		}
-		s.Close()
+		check.Equal(t, "%d connections", c.connections(), 1)
 	})
 }
 
 // Those of the same slot are not told again and again that they listen: each time they ask.
 func TestARefusedChannelDoesNotDisturbThoseOfItsSlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFakeCluster()
+	clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
 		c.denied[channelOf("{t}no")] = true
-		s, r := openCluster(t, c)
 		s.Subscribe(topic("{t}yes"))
 		synctest.Wait()
 		s.Subscribe(topic("{t}no"))
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 		want(t, r, "watching {t}yes")
-		if len(r.failed) == 0 || slices.Contains(r.deaf, "{t}yes") {
-			t.Errorf("told %v: %v", r.deaf, r.failed)
-		}
+		check.ErrorIf(t, len(r.failed) == 0 || slices.Contains(r.deaf, "{t}yes"), "told %v: %v", r.deaf, r.failed)
 		// An interruption is told to both.
 		c.set(func() { c.denied = nil })
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		want(t, r, "watching {t}no")
 		c.kill("0")
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		got := r.take()
-		slices.Sort(got)
-		if !slices.Equal(got, []string{"watching {t}no", "watching {t}yes"}) {
-			t.Errorf("after an interruption heard %q", got)
-		}
-		s.Close()
+		pass(10 * time.Second)
+		wantAll(t, r, "watching {t}no", "watching {t}yes")
 	})
 }
 
@@ -376,7 +330,7 @@ func TestHowReleasesAreAnnouncedIsDecidedOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newFakeCluster()
 				c.mode, c.ask = test.mode, test.ask
-				s, _ := openCluster(t, c)
+				s, _ := open(t, c)
 				_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
 				f := backend.FaultOf(err)
 				switch {
@@ -409,38 +363,30 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newFakeCluster()
 			c.ask = errors.New("EOF")
-			s, r := openCluster(t, c)
+			s, r := open(t, c)
 			latch := backend.Topic{Kind: backend.KindCountDownLatch, Name: "{a}b"}
 			s.Subscribe(latch)
 			s.Subscribe(topic("n"))
 			s.Subscribe(topic("left"))
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
+			pass(10 * time.Second)
 			want(t, r)
 			s.Unsubscribe(topic("left"))
 			c.set(func() { c.ask = answer })
-			time.Sleep(time.Second)
-			synctest.Wait()
-			got := r.take()
-			slices.Sort(got)
-			if !slices.Equal(got, []string{"watching n", "watching {a}b"}) {
-				t.Fatalf("heard %q", got)
-			}
+			pass(time.Second)
+			wantAll(t, r, "watching n", "watching {a}b")
 			if answer == nil {
-				if c.spublish("redisson_countdownlatch__channel__{a}b") != 1 {
-					t.Error("the latch's channel is not in its slot")
-				}
+				check.ErrorIf(t, c.spublish("redisson_countdownlatch__channel__{a}b") != 1,
+					"the latch's channel is not in its slot")
 			} else if c.publish("redisson_countdownlatch__channel__{{a}b}", "0") != 1 {
 				t.Error("the latch's channel is not Redisson's")
 			}
 			want(t, r, "released {a}b")
 			s.Unsubscribe(latch)
 			s.Unsubscribe(topic("n"))
-			time.Sleep(2 * pubsub.Linger)
-			synctest.Wait()
-			if n := c.spublish("redisson_countdownlatch__channel__{a}b") + c.publish("redisson_countdownlatch__channel__{{a}b}", "0"); n != 0 {
-				t.Error("the latch is still listened for")
-			}
+			pass(2 * pubsub.Linger)
+			n := c.spublish("redisson_countdownlatch__channel__{a}b") +
+				c.publish("redisson_countdownlatch__channel__{{a}b}", "0")
+			check.ErrorIf(t, n != 0, "the latch is still listened for")
 			s.Close()
 		})
 	}
@@ -448,9 +394,7 @@ func TestWhatIsWatchedBeforeItIsDecidedIsWatchedThen(t *testing.T) {
 
 func TestSlotsAndNodesAtRandomEndInWhatWasAskedFor(t *testing.T) {
 	for seed := range uint32(20) {
-		synctest.Test(t, func(t *testing.T) {
-			c := newFakeCluster()
-			s, r := openCluster(t, c)
+		clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
 			x := seed
 			wanted := map[string]bool{}
 			for step := range 1000 {
@@ -475,13 +419,11 @@ func TestSlotsAndNodesAtRandomEndInWhatWasAskedFor(t *testing.T) {
 					delete(wanted, name)
 				}
 				if step%5 == 0 {
-					time.Sleep(time.Duration(x>>18&255) * time.Millisecond)
-					synctest.Wait()
+					pass(time.Duration(x>>18&255) * time.Millisecond)
 				}
 			}
 			c.set(func() { c.down, c.stale = map[string]bool{}, 0 })
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
+			pass(10 * time.Second)
 			r.take()
 			for n := range 16 {
 				name := fmt.Sprint(n)
@@ -489,17 +431,14 @@ func TestSlotsAndNodesAtRandomEndInWhatWasAskedFor(t *testing.T) {
 				if wanted[name] {
 					heard = 1
 				}
-				if got := c.spublish(channelOf(name)); got != heard {
-					t.Errorf("seed %d: %d subscriptions to %s, want %d", seed, got, name, heard)
-				}
+				got := c.spublish(channelOf(name))
+				check.ErrorIf(t, got != heard, "seed %d: %d subscriptions to %s, want %d", seed, got, name, heard)
 				if heard == 1 {
 					want(t, r, "released "+name)
 				}
 			}
-			if n := c.connections(); n > 4 {
-				t.Errorf("seed %d: %d connections to 4 nodes", seed, n)
-			}
-			s.Close()
+			n := c.connections()
+			check.ErrorIf(t, n > 4, "seed %d: %d connections to 4 nodes", seed, n)
 		})
 	}
 }
@@ -507,10 +446,7 @@ func TestSlotsAndNodesAtRandomEndInWhatWasAskedFor(t *testing.T) {
 func TestAWatchOnAClusterThatHangsCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &hangingCluster{newFakeCluster()}
-		s, err := New(func() (Adapter, error) { return c, nil }).Open(&recorder{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := check.Value(New(func() (Adapter, error) { return c, nil }).Open(&recorder{})).In(t)
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()

@@ -11,32 +11,52 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
 
-func open(t *testing.T, a *fakeAdapter) (*session, *recorder) {
+func open(t *testing.T, a Adapter) (*session, *recorder) {
 	t.Helper()
 	r := &recorder{}
-	s, err := New(func() (Adapter, error) { return a, nil }).Open(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := check.Value(New(func() (Adapter, error) { return a, nil }).Open(r)).In(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s.(*session), r
 }
 
-func want(t *testing.T, r *recorder, events ...string) {
+// bubble runs a test of a session in a time of its own, and closes the session at its end.
+func bubble(t *testing.T, test func(t *testing.T, a *fakeAdapter, s *session, r *recorder)) {
 	t.Helper()
-	if got := r.take(); !slices.Equal(got, events) {
-		t.Fatalf("heard %q, want %q", got, events)
-	}
-}
-
-func TestWatchIsConfirmedAndHearsReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAdapter{}
 		s, r := open(t, a)
+		test(t, a, s, r)
+		s.Close()
+	})
+}
+
+// pass lets time pass, and all that is due then be done.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// wantAll is want in any order; events are sorted.
+func wantAll(t *testing.T, r *recorder, events ...string) {
+	t.Helper()
+	got := r.take()
+	slices.Sort(got)
+	check.FatalIf(t, !slices.Equal(got, events), "heard %q, want %q", got, events)
+}
+
+func want(t *testing.T, r *recorder, events ...string) {
+	t.Helper()
+	got := r.take()
+	check.FatalIf(t, !slices.Equal(got, events), "heard %q, want %q", got, events)
+}
+
+func TestWatchIsConfirmedAndHearsReleases(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		want(t, r, "watching n")
@@ -46,14 +66,11 @@ func TestWatchIsConfirmedAndHearsReleases(t *testing.T) {
 		want(t, r, "released n")
 		a.publish("redisson_lock__channel:{n}", "00")
 		want(t, r)
-		s.Close()
 	})
 }
 
 func TestEachWatchIsConfirmedThoughTheChannelIsSubscribedAlready(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Subscribe(topic("n"))
@@ -65,17 +82,13 @@ func TestEachWatchIsConfirmedThoughTheChannelIsSubscribedAlready(t *testing.T) {
 		want(t, r, "watching n")
 		a.publish("redisson_lock__channel:{n}", "0")
 		want(t, r, "released n")
-		if c := a.sub().sent(); !slices.Equal(c, []string{"subscribe"}) {
-			t.Errorf("sent %q", c)
-		}
-		s.Close()
+		c := a.sub().sent()
+		check.ErrorIf(t, !slices.Equal(c, []string{"subscribe"}), "sent %q", c)
 	})
 }
 
 func TestNamesThatShareAChannelShareItsReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
 		s.Subscribe(topic("{n}"))
 		synctest.Wait()
@@ -85,33 +98,24 @@ func TestNamesThatShareAChannelShareItsReleases(t *testing.T) {
 		s.Unsubscribe(topic("n"))
 		a.publish("redisson_lock__channel:{n}", "0")
 		want(t, r, "released {n}")
-		s.Close()
 	})
 }
 
 func TestUnwatchUnsubscribesSoonAndTheIdleConnectionIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Unsubscribe(topic("n"))
 		s.Unsubscribe(topic("n"))
 		a.publish("redisson_lock__channel:{n}", "0")
 		want(t, r, "watching n")
-		time.Sleep(pubsub.Linger)
-		synctest.Wait()
-		if c := a.subscribed(); len(c) != 0 {
-			t.Fatalf("still subscribed: %q", c)
-		}
+		pass(pubsub.Linger)
+		c := a.subscribed()
+		check.FatalIf(t, len(c) != 0, "still subscribed: %q", c)
 		sub := a.sub()
-		time.Sleep(pubsub.IdleClose - time.Second)
-		synctest.Wait()
-		if sub.closings() != 0 {
-			t.Fatal("closed too early")
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(pubsub.IdleClose - time.Second)
+		check.FatalIf(t, sub.closings() != 0, "closed too early")
+		pass(time.Second)
 		if sub.closings() != 1 {
 			t.Fatalf("closed %d times", sub.closings())
 		}
@@ -121,151 +125,109 @@ func TestUnwatchUnsubscribesSoonAndTheIdleConnectionIsClosed(t *testing.T) {
 		if a.dialled() != 2 {
 			t.Errorf("dialled %d times", a.dialled())
 		}
-		s.Close()
 	})
 }
 
 func TestALostConnectionIsRedialledAndAllIsConfirmedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		for i := range 5 {
 			s.Subscribe(topic(fmt.Sprint(i)))
 		}
 		synctest.Wait()
 		r.take()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		s.Unsubscribe(topic("4"))
 		a.set(func() { a.refuse = errors.New("connection refused") })
 		a.cut(errors.New("EOF"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		want(t, r)
 		if a.dialled() < 20 || a.dialled() > 50 {
 			t.Errorf("dialled %d times in a minute", a.dialled())
 		}
 		a.set(func() { a.refuse = nil })
-		time.Sleep(pubsub.LastPause)
-		synctest.Wait()
-		got := r.take()
-		slices.Sort(got)
-		if fmt.Sprint(got) != "[watching 0 watching 1 watching 2 watching 3]" {
-			t.Errorf("heard %q", got)
-		}
+		pass(pubsub.LastPause)
+		wantAll(t, r, "watching 0", "watching 1", "watching 2", "watching 3")
 		dials := a.dialled()
-		time.Sleep(10 * time.Second) // it lives for a while, so the next pause is short
-		synctest.Wait()
+		pass(10 * time.Second) // it lives for a while, so the next pause is short
 		a.cut(errors.New("EOF"))
-		time.Sleep(pubsub.FirstPause)
-		synctest.Wait()
-		if a.dialled() != dials+1 || len(r.take()) != 4 {
-			t.Errorf("not back within %v", pubsub.FirstPause)
-		}
-		s.Close()
+		pass(pubsub.FirstPause)
+		check.ErrorIf(t, a.dialled() != dials+1 || len(r.take()) != 4, "not back within %v", pubsub.FirstPause)
 	})
 }
 
 func TestASilentConnectionIsPingedAndGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
-		time.Sleep(3*pubsub.Silence + time.Second)
-		synctest.Wait()
+		pass(3*pubsub.Silence + time.Second)
 		first := a.sub()
 		if n := len(first.sent()); n != 4 || first.closings() != 0 {
 			t.Fatalf("sent %q", first.sent())
 		}
 		r.take()
 		a.set(func() { a.mute = true })
-		time.Sleep(pubsub.Silence + pubsub.Patience - 2*time.Second)
-		synctest.Wait()
-		if first.closings() != 0 {
-			t.Fatal("given up too early")
-		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		pass(pubsub.Silence + pubsub.Patience - 2*time.Second)
+		check.FatalIf(t, first.closings() != 0, "given up too early")
+		pass(2 * time.Second)
 		a.set(func() { a.mute = false })
-		if first.closings() != 1 {
-			t.Fatal("not given up")
-		}
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
+		check.FatalIf(t, first.closings() != 1, "not given up")
+		pass(20 * time.Second)
 		want(t, r, "watching n")
-		s.Close()
 	})
 }
 
 func TestASubscribeWithoutAnswerIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{mute: true}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
+		a.mute = true
 		s.Subscribe(topic("n"))
-		time.Sleep(pubsub.Patience)
-		synctest.Wait()
+		pass(pubsub.Patience)
 		a.set(func() { a.mute = false })
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		want(t, r, "watching n")
-		s.Close()
 	})
 }
 
 // A confirmation that belongs to an earlier SUBSCRIBE says nothing when an
 // UNSUBSCRIBE went out in between.
 func TestALateConfirmationIsNotTakenForAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{mute: true}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
+		a.mute = true
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Unsubscribe(topic("n"))
-		time.Sleep(pubsub.Linger)
-		synctest.Wait()
+		pass(pubsub.Linger)
 		s.Subscribe(topic("n"))
 		synctest.Wait()
-		if c := a.sub().sent(); !slices.Equal(c, []string{"subscribe", "unsubscribe", "subscribe"}) {
-			t.Fatalf("sent %q", c)
-		}
+		c := a.sub().sent()
+		check.FatalIf(t, !slices.Equal(c, []string{"subscribe", "unsubscribe", "subscribe"}), "sent %q", c)
 		a.sub().ev.Subscribed("redisson_lock__channel:{n}")
 		want(t, r)
 		a.sub().ev.Subscribed("redisson_lock__channel:{n}")
 		want(t, r, "watching n")
-		s.Close()
 	})
 }
 
 func TestWhatWillNotPassIsToldToTheWatcher(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		a.set(func() { a.refuse = serverError("NOPERM No permissions to access a channel") })
 		a.cut(errors.New("EOF"))
-		time.Sleep(pubsub.FirstPause)
-		synctest.Wait()
-		if len(r.failed) != 1 || !backend.FaultOf(r.failed[0]).MayHaveRun && backend.FaultOf(r.failed[0]).Remedy == "" {
-			t.Errorf("told %v", r.failed)
-		}
-		s.Close()
+		pass(pubsub.FirstPause)
+		check.ErrorIf(t, len(r.failed) != 1 || !backend.FaultOf(r.failed[0]).MayHaveRun &&
+			backend.FaultOf(r.failed[0]).Remedy == "", "told %v", r.failed)
 	})
 }
 
 func TestTenThousandWatchesAreOneConnectionAndTwoGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		before := runtime.NumGoroutine()
 		const n = 10_000
 		for i := range n {
 			s.Subscribe(topic(fmt.Sprint(i)))
 		}
 		synctest.Wait()
-		if got := len(r.take()); got != n {
-			t.Fatalf("%d confirmed", got)
-		}
+		got := len(r.take())
+		check.FatalIf(t, got != n, "%d confirmed", got)
 		if a.dialled() != 1 || runtime.NumGoroutine() > before+1 {
 			t.Errorf("%d connections, %d goroutines more", a.dialled(), runtime.NumGoroutine()-before)
 		}
@@ -275,19 +237,14 @@ func TestTenThousandWatchesAreOneConnectionAndTwoGoroutines(t *testing.T) {
 		for i := range n {
 			s.Unsubscribe(topic(fmt.Sprint(i)))
 		}
-		time.Sleep(2 * pubsub.Linger)
-		synctest.Wait()
-		if c := a.subscribed(); len(c) != 0 {
-			t.Errorf("left behind: %d channels on the server", len(c))
-		}
-		s.Close()
+		pass(2 * pubsub.Linger)
+		c := a.subscribed()
+		check.ErrorIf(t, len(c) != 0, "left behind: %d channels on the server", len(c))
 	})
 }
 
 func TestWatchAndUnwatchAtRandomEndInWhatWasAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAdapter{}
-		s, r := open(t, a)
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		x := uint32(1)
 		wanted := map[string]bool{}
 		for step := range 5000 {
@@ -307,33 +264,24 @@ func TestWatchAndUnwatchAtRandomEndInWhatWasAskedFor(t *testing.T) {
 				delete(wanted, name)
 			}
 			if step%7 == 0 {
-				time.Sleep(time.Duration(x>>20&63) * time.Millisecond)
-				synctest.Wait()
+				pass(time.Duration(x>>20&63) * time.Millisecond)
 			}
 		}
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if got := a.subscribed(); len(got) != len(wanted) {
-			t.Errorf("subscribed to %d channels, want %d", len(got), len(wanted))
-		}
+		pass(5 * time.Second)
+		got := a.subscribed()
+		check.ErrorIf(t, len(got) != len(wanted), "subscribed to %d channels, want %d", len(got), len(wanted))
 		r.take()
 		for name := range wanted {
-			if a.publish(channelOf(name), "0") != 1 {
-				t.Errorf("%s is not subscribed", name)
-			}
+			check.ErrorIf(t, a.publish(channelOf(name), "0") != 1, "%s is not subscribed", name)
 			want(t, r, "released "+name)
 		}
-		s.Close()
 	})
 }
 
 func TestCloseEndsADialThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &hangingAdapter{}
-		s, err := New(func() (Adapter, error) { return a, nil }).Open(&recorder{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := check.Value(New(func() (Adapter, error) { return a, nil }).Open(&recorder{})).In(t)
 		s.Subscribe(topic("n"))
 		synctest.Wait()
 		s.Close()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 type hangingAdapter struct{ fakeAdapter }
@@ -38,36 +39,24 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 		}
 		for range 10 {
 			reply, err := s.Acquire(t.Context(), try)
-			if err != nil || reply.Granted || reply.Remaining != time.Second {
-				t.Fatalf("%+v %v", reply, err)
-			}
+			check.FatalIf(t, err != nil || reply.Granted || reply.Remaining != time.Second, "%+v %v", reply, err)
 		}
-		if sent != 1 {
-			t.Fatalf("%d sent", sent)
-		}
+		check.FatalIf(t, sent != 1, "%d sent", sent)
 		uncached := try
 		uncached.Unasked = false
 		s.Acquire(t.Context(), uncached)
-		if sent != 2 {
-			t.Fatal("one that must ask did not")
-		}
+		check.FatalIf(t, sent != 2, "one that must ask did not")
 		a.invalidate([]string{"n"})
 		want(t, r, "changed n")
 		s.Acquire(t.Context(), try)
-		if sent != 3 {
-			t.Fatal("an invalidation was not heeded")
-		}
+		check.FatalIf(t, sent != 3, "an invalidation was not heeded")
 		a.invalidate(nil)
 		want(t, r, "changed all")
 		s.Acquire(t.Context(), try)
-		if sent != 4 {
-			t.Fatal("an invalidation of all was not heeded")
-		}
+		check.FatalIf(t, sent != 4, "an invalidation of all was not heeded")
 		time.Sleep(time.Second)
 		s.Acquire(t.Context(), try)
-		if sent != 5 {
-			t.Fatal("an entry outlived the lease")
-		}
+		check.FatalIf(t, sent != 5, "an entry outlived the lease")
 		s.Close()
 	})
 }
@@ -79,25 +68,20 @@ func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plain, tracking int
 		left := int64(0)
-		other := &fakeAdapter{int: 1, acquire: func(context.Context, AcquireArgs) (int64,
-			error) {
-			plain++
-			return left, nil
-		}}
-		a := &fakeAdapter{
-			features: Features{Tracking: true, Leaves: true}, untracked: other, ints: []int64{0, 7},
-			acquire: func(context.Context, AcquireArgs) (int64, error) { tracking++; return left, nil },
-		}
+		var other fakeAdapter
+		a := &fakeAdapter{features: Features{Tracking: true, Leaves: true}, untracked: &other}
+		a.ints, other.int = []int64{0, 7}, 1
+		a.acquire = func(context.Context, AcquireArgs) (int64, error) { tracking++; return left, nil }
+		other.acquire = func(context.Context, AcquireArgs) (int64, error) { plain++; return left, nil }
 		s, _ := open(t, a)
 		defer s.Close()
 		check := func(what string, r backend.AcquireRequest, want backend.AcquireReply, onPlain, onTracking int) {
 			t.Helper()
 			plain, tracking = 0, 0
 			got, err := s.Acquire(t.Context(), r)
-			if err != nil || got != want || plain != onPlain || tracking != onTracking {
-				t.Errorf("%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking,
-					want, onPlain, onTracking)
-			}
+			check.ErrorIf(t, err != nil || got != want || plain != onPlain || tracking != onTracking,
+				"%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking, want, onPlain,
+				onTracking)
 		}
 		uncached, fenced := try, try
 		uncached.Unasked, fenced.Fenced = false, true
@@ -150,9 +134,8 @@ func TestAnInvalidationThatOvertakesTheReplyIsNotForgotten(t *testing.T) {
 				return 0, nil
 			}
 			reply, err := s.Acquire(t.Context(), try)
-			if !sent || err != nil || !reply.Granted {
-				t.Errorf("refused from a picture that nothing will correct: %+v %v", reply, err)
-			}
+			check.ErrorIf(t, !sent || err != nil || !reply.Granted, "refused from a picture that nothing will correct: %+v %v",
+				reply, err)
 		})
 	}
 }
@@ -161,9 +144,8 @@ func TestALockWithoutEndIsRefusedWithoutEnd(t *testing.T) {
 	a, s, _ := tracked(t)
 	a.int = -1
 	for range 2 {
-		if reply, _ := s.Acquire(t.Context(), try); reply.Granted || reply.Remaining >= 0 {
-			t.Errorf("%+v", reply)
-		}
+		reply, _ := s.Acquire(t.Context(), try)
+		check.ErrorIf(t, reply.Granted || reply.Remaining >= 0, "%+v", reply)
 		a.int = 0
 	}
 }
@@ -176,9 +158,8 @@ func TestTheOwnLockIsNotBelievedToBeAnothers(t *testing.T) {
 	uncached.Unasked = false
 	a.int = 0
 	s.Acquire(t.Context(), uncached)
-	if reply, _ := s.Acquire(t.Context(), try); !reply.Granted {
-		t.Error("the same request a second time was refused")
-	}
+	reply, _ := s.Acquire(t.Context(), try)
+	check.ErrorIf(t, !reply.Granted, "the same request a second time was refused")
 }
 
 // A server in miniature with one connection: commands are executed one at a time, the
@@ -260,24 +241,18 @@ func TestWhileTheOtherConnectionFailsAllGoesOverTheOne(t *testing.T) {
 		away, broken := errors.New("no connection"), errors.New("broken")
 		var fails error
 		used := ""
-		other := &fakeAdapter{acquire: func(context.Context, AcquireArgs) (int64, error) {
-			used += "other "
-			return 0,
-				fails
-		}}
-		a := &fakeAdapter{
-			features: Features{Tracking: true, Leaves: true}, untracked: other, unsent: away,
-			acquire: func(context.Context, AcquireArgs) (int64, error) { used += "one "; return 0, nil },
-		}
+		var other fakeAdapter
+		a := &fakeAdapter{features: Features{Tracking: true, Leaves: true}, untracked: &other, unsent: away}
+		a.acquire = func(context.Context, AcquireArgs) (int64, error) { used += "one "; return 0, nil }
+		other.acquire = func(context.Context, AcquireArgs) (int64, error) { used += "other "; return 0, fails }
 		s, _ := open(t, a)
 		defer s.Close()
 		check := func(what string, wantErr error, want string) {
 			t.Helper()
 			used = ""
 			r, err := s.Acquire(t.Context(), try)
-			if !errors.Is(err, wantErr) || r.Granted != (err == nil) || used != want {
-				t.Errorf("%s: %+v, %v by %q; want %v by %q", what, r, err, used, wantErr, want)
-			}
+			check.ErrorIf(t, !errors.Is(err, wantErr) || r.Granted != (err == nil) || used != want,
+				"%s: %+v, %v by %q; want %v by %q", what, r, err, used, wantErr, want)
 		}
 		check("all is well", nil, "other ")
 		fails = away

@@ -17,6 +17,14 @@ import (
 // over is said to be (over, permit.ended): the tests wait for that everywhere before
 // they go on, and all other leases are far longer than any test.
 type contract struct {
+	*record
+	locks
+	sides
+	counters
+}
+
+// record is what is stored under the name, and what was told of it.
+type record struct {
 	// One of these at most is set.
 	lock    *grip
 	rw      *shared
@@ -51,7 +59,8 @@ type outside struct {
 }
 
 func newContract() *contract {
-	return &contract{out: map[string]*outside{}, once: map[string]int64{}, told: map[backend.Topic]int{}}
+	r := &record{out: map[string]*outside{}, once: map[string]int64{}, told: map[backend.Topic]int{}}
+	return &contract{r, locks{r}, sides{r}, counters{r}}
 }
 
 // reply is what any operation of the port came to.
@@ -88,7 +97,8 @@ func (a reply) String() string {
 	for _, f := range []struct {
 		is   bool
 		what string
-	}{{a.yes, "yes"}, {a.claimed, "claimed"}, {a.absent, "absent"}, {a.queued, "queued"}, {a.token, "token"}, {a.reading, "reading"}} {
+	}{{a.yes, "yes"}, {a.claimed, "claimed"}, {a.absent, "absent"}, {a.queued, "queued"}, {a.token, "token"},
+		{a.reading, "reading"}} {
 		if f.is {
 			s += " " + f.what
 		}
@@ -110,7 +120,7 @@ var wrong = reply{err: "backend.WrongKind"}
 
 func fine(yes bool) reply { return reply{err: "ok", yes: yes} }
 
-func (c *contract) tell(k backend.Kind, owner string) {
+func (c *record) tell(k backend.Kind, owner string) {
 	c.told[backend.Topic{Kind: k, Owner: owner}]++
 	switch k { // these share a channel
 	case backend.KindCountingSemaphore:
@@ -120,19 +130,21 @@ func (c *contract) tell(k backend.Kind, owner string) {
 	}
 }
 
-func (c *contract) free() bool { return c.lock == nil && c.rw == nil && c.count == nil && !c.foreign }
+func (c *record) free() bool { return c.lock == nil && c.rw == nil && c.count == nil && !c.foreign }
 
 // remove is an operator's.
-func (c *contract) remove() { c.lock, c.rw, c.count, c.foreign = nil, nil, nil, false }
+func (c *record) remove() { c.lock, c.rw, c.count, c.foreign = nil, nil, nil, false }
 
-func (c *contract) occupy() {
+func (c *record) occupy() {
 	c.remove()
 	c.foreign = true
 }
 
-// The plain lock, fenced or not.
+// locks is the plain lock, fenced or not, and the fair one. All that wait can be reached and wait for longer than
+// the test.
+type locks struct{ *record }
 
-func (c *contract) acquire(q anykind.AcquireRequest) reply {
+func (c locks) acquire(q anykind.AcquireRequest) reply {
 	switch {
 	case c.free():
 		c.lock = &grip{q.Owner, 1, q.Lease}
@@ -144,18 +156,18 @@ func (c *contract) acquire(q anykind.AcquireRequest) reply {
 	return reply{err: "ok", yes: true, token: q.Fenced}
 }
 
-func (c *contract) holds(owner string) bool { return c.lock != nil && c.lock.owner == owner }
+func (c locks) holds(owner string) bool { return c.lock != nil && c.lock.owner == owner }
 
 // elsewhere is the answer to an owner of a lock that holds none: data that is no lock of
 // any kind is an error, a read-write lock is not held.
-func (c *contract) elsewhere() reply {
+func (c *record) elsewhere() reply {
 	if c.count != nil || c.foreign {
 		return wrong
 	}
 	return fine(false)
 }
 
-func (c *contract) reenter(q anykind.HoldsRequest) reply {
+func (c locks) reenter(q anykind.HoldsRequest) reply {
 	if !c.holds(q.Owner) {
 		return c.elsewhere()
 	}
@@ -163,7 +175,7 @@ func (c *contract) reenter(q anykind.HoldsRequest) reply {
 	return reply{err: "ok", yes: true, token: q.Fenced}
 }
 
-func (c *contract) release(q anykind.ReleaseRequest) reply {
+func (c locks) release(q anykind.ReleaseRequest) reply {
 	switch {
 	case !c.holds(q.Owner):
 		return c.elsewhere()
@@ -181,14 +193,14 @@ func (c *contract) release(q anykind.ReleaseRequest) reply {
 }
 
 // none is the answer where no record is of the kind that is asked for.
-func (c *contract) none() reply {
+func (c *record) none() reply {
 	if c.free() {
 		return fine(false)
 	}
 	return wrong
 }
 
-func (c *contract) force() reply {
+func (c locks) force() reply {
 	if c.lock == nil {
 		return c.none()
 	}
@@ -200,16 +212,14 @@ func (c *contract) force() reply {
 	return fine(true)
 }
 
-func (c *contract) inspect() reply {
+func (c locks) inspect() reply {
 	if c.lock == nil {
 		return c.none()
 	}
 	return reply{err: "ok", yes: true, owner: c.lock.owner, holds: c.lock.holds, left: c.lock.lease}
 }
 
-// The fair lock. Everybody can be reached and waits for longer than the test.
-
-func (c *contract) first() {
+func (c locks) first() {
 	if len(c.line) > 0 {
 		c.tell(backend.KindFair, c.line[0])
 		return
@@ -217,7 +227,7 @@ func (c *contract) first() {
 	c.tell(backend.KindLock, "")
 }
 
-func (c *contract) ask(q anykind.AcquireRequest) reply {
+func (c locks) ask(q anykind.AcquireRequest) reply {
 	if !c.free() && c.lock == nil {
 		return wrong
 	}
@@ -239,7 +249,7 @@ func (c *contract) ask(q anykind.AcquireRequest) reply {
 	return fine(false)
 }
 
-func (c *contract) leave(q backend.LeaveRequest) reply {
+func (c locks) leave(q backend.LeaveRequest) reply {
 	r := reply{err: "ok", yes: c.holds(q.Owner)}
 	if r.yes {
 		c.lock = nil
@@ -255,9 +265,10 @@ func (c *contract) leave(q backend.LeaveRequest) reply {
 	return r
 }
 
-// The read-write lock.
+// sides is the read-write lock.
+type sides struct{ *record }
 
-func (c *contract) reads(owner string) bool {
+func (c sides) reads(owner string) bool {
 	if c.rw == nil {
 		return false
 	}
@@ -266,7 +277,7 @@ func (c *contract) reads(owner string) bool {
 }
 
 // longest is the longest lease of its readers; zero if there are none.
-func (c *contract) longest() (most time.Duration) {
+func (c sides) longest() (most time.Duration) {
 	for _, h := range c.rw.readers {
 		if !h.ended {
 			most = max(most, h.lease)
@@ -275,7 +286,7 @@ func (c *contract) longest() (most time.Duration) {
 	return most
 }
 
-func (c *contract) read(q anykind.AcquireRequest) reply {
+func (c sides) read(q anykind.AcquireRequest) reply {
 	switch {
 	case c.count != nil || c.foreign:
 		return wrong
@@ -301,7 +312,7 @@ func (c *contract) read(q anykind.AcquireRequest) reply {
 	return fine(true)
 }
 
-func (c *contract) write(q anykind.AcquireRequest) reply {
+func (c sides) write(q anykind.AcquireRequest) reply {
 	switch {
 	case c.free():
 		if c.claim == q.Claimant {
@@ -321,9 +332,9 @@ func (c *contract) write(q anykind.AcquireRequest) reply {
 	return r
 }
 
-func (c *contract) writes(owner string) bool { return c.rw != nil && c.rw.writer == owner }
+func (c sides) writes(owner string) bool { return c.rw != nil && c.rw.writer == owner }
 
-func (c *contract) rewrite(q anykind.HoldsRequest) reply {
+func (c sides) rewrite(q anykind.HoldsRequest) reply {
 	switch {
 	case q.Kind == backend.KindRead:
 		return reply{err: "fault"}
@@ -334,7 +345,7 @@ func (c *contract) rewrite(q anykind.HoldsRequest) reply {
 	return fine(true)
 }
 
-func (c *contract) releaseSide(q anykind.ReleaseRequest) reply {
+func (c sides) releaseSide(q anykind.ReleaseRequest) reply {
 	if q.Kind == backend.KindWrite {
 		switch {
 		case !c.writes(q.Owner):
@@ -362,13 +373,13 @@ func (c *contract) releaseSide(q anykind.ReleaseRequest) reply {
 }
 
 // settle has the record live as long as the longest of its readers.
-func (c *contract) settle() {
+func (c sides) settle() {
 	if c.rw.lease = c.longest(); c.rw.lease == 0 {
 		c.rw = nil
 	}
 }
 
-func (c *contract) withdraw(claimant string) reply {
+func (c sides) withdraw(claimant string) reply {
 	if c.claim == claimant {
 		c.claim = ""
 		c.tell(backend.KindWrite, "")
@@ -376,7 +387,7 @@ func (c *contract) withdraw(claimant string) reply {
 	return fine(false)
 }
 
-func (c *contract) inspectRW() reply {
+func (c sides) inspectRW() reply {
 	if c.rw == nil {
 		return c.none()
 	}
@@ -395,7 +406,7 @@ func (c *contract) inspectRW() reply {
 	return r
 }
 
-func (c *contract) forceRW() reply {
+func (c sides) forceRW() reply {
 	if c.rw == nil {
 		return c.none()
 	}
@@ -450,18 +461,19 @@ func (c *contract) over(k backend.Kind, owner string) {
 	}
 }
 
-// Counts.
+// counters are counts, and permits that expire.
+type counters struct{ *record }
 
-func (c *contract) misfit() bool { return !c.free() && c.count == nil }
+func (c *record) misfit() bool { return !c.free() && c.count == nil }
 
-func (c *contract) there() int64 {
+func (c *record) there() int64 {
 	if c.count == nil {
 		return 0
 	}
 	return *c.count
 }
 
-func (c *contract) add(n int64) int64 {
+func (c *record) add(n int64) int64 {
 	n += c.there()
 	c.count = &n
 	return n
@@ -470,7 +482,7 @@ func (c *contract) add(n int64) int64 {
 func counts(yes bool, n int64) reply { return reply{err: "ok", yes: yes, n: n} }
 
 // decided is what a request did, or what it had done when it comes twice.
-func (c *contract) decided(q backend.CountRequest, can bool, do func()) reply {
+func (c counters) decided(q backend.CountRequest, can bool, do func()) reply {
 	took, twice := c.once[q.ID]
 	switch {
 	case c.misfit():
@@ -486,7 +498,7 @@ func (c *contract) decided(q backend.CountRequest, can bool, do func()) reply {
 	return fine(true)
 }
 
-func (c *contract) setCount(q backend.CountRequest) reply {
+func (c counters) setCount(q backend.CountRequest) reply {
 	return c.decided(q, c.count == nil, func() {
 		if c.add(q.N); q.N > 0 {
 			c.tell(q.Topic.Kind, "")
@@ -494,7 +506,7 @@ func (c *contract) setCount(q backend.CountRequest) reply {
 	})
 }
 
-func (c *contract) addCount(q backend.CountRequest) reply {
+func (c counters) addCount(q backend.CountRequest) reply {
 	if c.misfit() {
 		return wrong
 	}
@@ -507,7 +519,7 @@ func (c *contract) addCount(q backend.CountRequest) reply {
 	return counts(false, c.there())
 }
 
-func (c *contract) take(q backend.CountRequest) reply {
+func (c counters) take(q backend.CountRequest) reply {
 	took, twice := c.once[q.ID]
 	switch {
 	case c.misfit():
@@ -521,7 +533,7 @@ func (c *contract) take(q backend.CountRequest) reply {
 	return counts(true, c.add(-q.N))
 }
 
-func (c *contract) cancel(q backend.CountRequest) reply {
+func (c counters) cancel(q backend.CountRequest) reply {
 	if c.misfit() {
 		return wrong
 	}
@@ -533,7 +545,7 @@ func (c *contract) cancel(q backend.CountRequest) reply {
 	return fine(false)
 }
 
-func (c *contract) drain(q backend.CountRequest) reply {
+func (c counters) drain(q backend.CountRequest) reply {
 	took, twice := c.once[q.ID]
 	switch {
 	case c.misfit():
@@ -548,7 +560,7 @@ func (c *contract) drain(q backend.CountRequest) reply {
 	return counts(false, took)
 }
 
-func (c *contract) countDown(q backend.CountRequest) reply {
+func (c counters) countDown(q backend.CountRequest) reply {
 	if c.misfit() {
 		return wrong
 	}
@@ -564,14 +576,14 @@ func (c *contract) countDown(q backend.CountRequest) reply {
 	return counts(false, c.there())
 }
 
-func (c *contract) deleteCount(q backend.CountRequest) reply {
+func (c counters) deleteCount(q backend.CountRequest) reply {
 	return c.decided(q, c.count != nil, func() {
 		c.count = nil
 		c.tell(backend.KindCountDownLatch, "")
 	})
 }
 
-func (c *contract) readCount(k backend.Kind) reply {
+func (c counters) readCount(k backend.Kind) reply {
 	if c.misfit() {
 		return wrong
 	}
@@ -581,9 +593,7 @@ func (c *contract) readCount(k backend.Kind) reply {
 	return counts(false, c.there())
 }
 
-// Permits that expire.
-
-func (c *contract) reclaim() (some bool) {
+func (c counters) reclaim() (some bool) {
 	for id, p := range c.out {
 		if p.ended {
 			delete(c.out, id)
@@ -594,7 +604,7 @@ func (c *contract) reclaim() (some bool) {
 	return some
 }
 
-func (c *contract) permit(q anykind.AcquireRequest) reply {
+func (c counters) permit(q anykind.AcquireRequest) reply {
 	if c.misfit() {
 		return wrong
 	}
@@ -620,7 +630,7 @@ func (c *contract) permit(q anykind.AcquireRequest) reply {
 	return r
 }
 
-func (c *contract) returned(q anykind.ReleaseRequest) reply {
+func (c counters) returned(q anykind.ReleaseRequest) reply {
 	p := c.out[q.Owner]
 	switch {
 	case p == nil:

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // post is a server that answers each round trip when it is told to.
@@ -52,9 +54,8 @@ func TestBatcherSendsTogetherWhatWaits(t *testing.T) {
 		var done sync.WaitGroup
 		do := func(call int) {
 			done.Go(func() {
-				if left := o.Do(ctx, call); left != nil {
-					t.Errorf("call %d was left", call)
-				}
+				left := o.Do(ctx, call)
+				check.ErrorIf(t, left != nil, "call %d was left", call)
 			})
 			synctest.Wait()
 		}
@@ -62,13 +63,12 @@ func TestBatcherSendsTogetherWhatWaits(t *testing.T) {
 			do(i)
 		}
 		got := p.sent()
-		if len(got) != fewSenders {
-			t.Fatalf("%d round trips are on their way, want %d", len(got), fewSenders)
-		}
+		check.FatalIf(t, len(got) != fewSenders, "%d round trips are on their way, want %d", len(got), fewSenders)
 		close(got[0].answer)
 		synctest.Wait()
 		if got = p.sent(); len(got) != fewSenders+1 || len(got[fewSenders].calls) != 6-fewSenders {
-			t.Fatalf("after one answer %d round trips were sent, the last with %v; want one more, with all that waited", len(got), got[len(got)-1].calls)
+			t.Fatalf("after one answer %d round trips were sent, the last with %v; want one more, with all that waited",
+				len(got), got[len(got)-1].calls)
 		}
 		for _, x := range got[1:] {
 			close(x.answer)
@@ -118,9 +118,7 @@ func TestBatcherSendsAsManyAsTheServerIsFar(t *testing.T) {
 			}
 			o.Close()
 			synctest.Wait()
-			if o.senders != 0 {
-				t.Errorf("%d senders are left", o.senders)
-			}
+			check.ErrorIf(t, o.senders != 0, "%d senders are left", o.senders)
 		})
 	}
 }
@@ -130,13 +128,11 @@ func TestBatcherLeadsInPlace(t *testing.T) {
 	calls := 0
 	o := New(func(ctx context.Context, c []string) { calls += len(c) })
 	for range 3 {
-		if left := o.Do(context.Background(), "x"); left != nil {
-			t.Error("a call that nobody can leave was left")
-		}
+		left := o.Do(context.Background(), "x")
+		check.ErrorIf(t, left != nil, "a call that nobody can leave was left")
 	}
-	if calls != 3 || o.senders != 0 || o.extra != 0 {
-		t.Errorf("%d calls, %d senders and %d more, want 3 calls in place", calls, o.senders, o.extra)
-	}
+	check.ErrorIf(t, calls != 3 || o.senders != 0 || o.extra != 0,
+		"%d calls, %d senders and %d more, want 3 calls in place", calls, o.senders, o.extra)
 }
 
 // Others do not wait for a caller that sends its own.
@@ -166,9 +162,7 @@ func TestBatcherGoesOnWithoutTheCallerWhoLeft(t *testing.T) {
 		cancel()
 		for i := range 2 { // a context that has ended is no reason not to send
 			left := o.Do(ended, i)
-			if left == nil {
-				t.Fatal("a call whose caller has gone was waited for")
-			}
+			check.FatalIf(t, left == nil, "a call whose caller has gone was waited for")
 			synctest.Wait()
 			select {
 			case <-left:
@@ -207,17 +201,15 @@ func TestBatcherPassesWhatIsStuck(t *testing.T) {
 			time.Sleep(2 * stuckAfter)
 			synctest.Wait()
 		}
-		if got := len(p.sent()); got != stuck {
-			t.Fatalf("%d round trips were begun, want %d", got, stuck)
-		}
+		got := len(p.sent())
+		check.FatalIf(t, got != stuck, "%d round trips were begun, want %d", got, stuck)
 		done := make(chan struct{})
 		go func() { defer close(done); o.Do(ctx, 100) }()
 		time.Sleep(2 * stuckAfter)
 		synctest.Wait()
 		all := p.sent()
-		if last := all[len(all)-1]; len(all) != stuck+1 || last.calls[0] != 100 {
-			t.Fatalf("%d round trips, want %d", len(all), stuck+1)
-		}
+		last := all[len(all)-1]
+		check.FatalIf(t, len(all) != stuck+1 || last.calls[0] != 100, "%d round trips, want %d", len(all), stuck+1)
 		close(all[stuck].answer)
 		<-done
 		for _, x := range all[:stuck] {
@@ -225,9 +217,7 @@ func TestBatcherPassesWhatIsStuck(t *testing.T) {
 		}
 		synctest.Wait()
 		o.mu.Lock()
-		if o.extra != 0 || o.senders > fewSenders {
-			t.Errorf("%d senders and %d more are left", o.senders, o.extra)
-		}
+		check.ErrorIf(t, o.extra != 0 || o.senders > fewSenders, "%d senders and %d more are left", o.senders, o.extra)
 		o.mu.Unlock()
 		o.Close()
 	})
@@ -245,9 +235,7 @@ func TestBatcherClosesAndStillAnswers(t *testing.T) {
 		}
 		o.Close()
 		for _, x := range p.sent() {
-			if x.ctx.Err() == nil {
-				t.Error("what is on its way is not told of Close")
-			}
+			check.ErrorIf(t, x.ctx.Err() == nil, "what is on its way is not told of Close")
 			close(x.answer)
 		}
 		<-done
@@ -288,22 +276,16 @@ func TestBatcherUnderLoad(t *testing.T) {
 				if left := o.Do(ctx, call); left != nil {
 					<-left
 				}
-				if *call != 1 {
-					t.Error("a reply was told before it was there")
-				}
+				check.ErrorIf(t, *call != 1, "a reply was told before it was there")
 				cancel()
 			}
 		})
 	}
 	wg.Wait()
 	o.Close()
-	if len(sent) != callers*each {
-		t.Errorf("%d calls were sent, want %d", len(sent), callers*each)
-	}
+	check.ErrorIf(t, len(sent) != callers*each, "%d calls were sent, want %d", len(sent), callers*each)
 	for _, n := range sent {
-		if n != 1 {
-			t.Fatalf("a call was sent %d times", n)
-		}
+		check.FatalIf(t, n != 1, "a call was sent %d times", n)
 	}
 }
 
@@ -358,9 +340,7 @@ func TestBatcherIsAtRestAfterAll(t *testing.T) {
 							return
 						}
 					}
-					if *call != 1 {
-						t.Error("a reply came before its call was sent")
-					}
+					check.ErrorIf(t, *call != 1, "a reply came before its call was sent")
 				}
 			})
 		}
@@ -377,21 +357,16 @@ func TestBatcherIsAtRestAfterAll(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		o.mu.Lock()
-		if o.parked > 1 || o.parked < 0 || o.extra != 0 || o.leading != 0 || o.senders != o.parked ||
-			len(o.wake) != 0 || len(o.pending) != 0 {
-			t.Errorf("round %d: of %d senders %d are parked; %d more, %d lead, %d are woken, %d calls pending", round,
-				o.senders, o.parked, o.extra, o.leading, len(o.wake), len(o.pending))
-		}
+		check.ErrorIf(t, o.parked > 1 || o.parked < 0 || o.extra != 0 || o.leading != 0 || o.senders != o.parked ||
+			len(o.wake) != 0 || len(o.pending) != 0,
+			"round %d: of %d senders %d are parked; %d more, %d lead, %d are woken, %d calls pending", round, o.senders,
+			o.parked, o.extra, o.leading, len(o.wake), len(o.pending))
 		o.mu.Unlock()
 		mu.Lock()
 		for _, n := range sent {
-			if n != 1 {
-				t.Fatalf("sent %d times", n)
-			}
+			check.FatalIf(t, n != 1, "sent %d times", n)
 		}
-		if len(sent) != callers*each {
-			t.Errorf("%d calls were sent, want %d", len(sent), callers*each)
-		}
+		check.ErrorIf(t, len(sent) != callers*each, "%d calls were sent, want %d", len(sent), callers*each)
 		mu.Unlock()
 		o.Close()
 	}

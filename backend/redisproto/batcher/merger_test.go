@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // desk answers items, alone with their length and together with that and a hundred.
@@ -76,21 +78,17 @@ func (d *desk) send(items ...string) []*item[string] {
 
 func TestALoneItemIsSentByItself(t *testing.T) {
 	var d desk
-	if c := d.send("abc")[0]; c.value != 3 || c.err != nil || len(d.many) != 0 {
-		t.Errorf("%d, %v, scripts for %v", c.value, c.err, d.many)
-	}
+	c := d.send("abc")[0]
+	check.ErrorIf(t, c.value != 3 || c.err != nil || len(d.many) != 0, "%d, %v, scripts for %v", c.value, c.err, d.many)
 }
 
 func TestItemsAreOneCommandAndAnOddItemIsSentByItself(t *testing.T) {
 	var d desk
 	for i, c := range d.send("a", "odd one", "bb") {
-		if want := []int64{101, 7, 102}[i]; c.value != want || c.err != nil {
-			t.Errorf("%s: %d, %v; want %d", c.item, c.value, c.err, want)
-		}
+		want := []int64{101, 7, 102}[i]
+		check.ErrorIf(t, c.value != want || c.err != nil, "%s: %d, %v; want %d", c.item, c.value, c.err, want)
 	}
-	if fmt.Sprint(d.many, d.alone) != "[3] [odd one]" {
-		t.Errorf("scripts for %v, alone %v", d.many, d.alone)
-	}
+	check.ErrorIf(t, fmt.Sprint(d.many, d.alone) != "[3] [odd one]", "scripts for %v, alone %v", d.many, d.alone)
 }
 
 func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
@@ -101,9 +99,8 @@ func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
 		const n = 3*most + mostSenders
 		for range n {
 			all.Go(func() {
-				if _, left, err := j.Do(cancellable(t), "a"); err != nil || left != nil {
-					t.Error(err)
-				}
+				_, left, err := j.Do(cancellable(t), "a")
+				check.ErrorIf(t, err != nil || left != nil, "%v", err)
 			})
 		}
 		synctest.Wait()
@@ -115,9 +112,8 @@ func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
 				t.Errorf("a script for %d", many)
 			}
 		}
-		if asked != n || len(d.many) < 3 {
-			t.Errorf("%d of %d were asked for, by %d scripts and %d alone", asked, n, len(d.many), len(d.alone))
-		}
+		check.ErrorIf(t, asked != n || len(d.many) < 3, "%d of %d were asked for, by %d scripts and %d alone", asked, n,
+			len(d.many), len(d.alone))
 		j.Close()
 	})
 }
@@ -126,19 +122,13 @@ func TestNoCommandHasMoreItemsThanTheLimit(t *testing.T) {
 func TestItemsOfARefusedCommandAreSentOneByOne(t *testing.T) {
 	d := desk{failed: errors.New("ERR no")}
 	for _, c := range d.send("a", "bb") {
-		if c.err != nil || c.value != int64(len(c.item)) {
-			t.Errorf("%s: %d, %v", c.item, c.value, c.err)
-		}
+		check.ErrorIf(t, c.err != nil || c.value != int64(len(c.item)), "%s: %d, %v", c.item, c.value, c.err)
 	}
 	d = desk{failed: errors.New("connection lost")}
 	for _, c := range d.send("a", "bb") {
-		if c.err != d.failed {
-			t.Errorf("%s: %v", c.item, c.err)
-		}
+		check.ErrorIf(t, c.err != d.failed, "%s: %v", c.item, c.err)
 	}
-	if len(d.alone) != 0 {
-		t.Errorf("%v asked again", d.alone)
-	}
+	check.ErrorIf(t, len(d.alone) != 0, "%v asked again", d.alone)
 }
 
 func TestACallerCanLeave(t *testing.T) {
@@ -150,23 +140,19 @@ func TestACallerCanLeave(t *testing.T) {
 		left := make(chan *Left, 1)
 		for range 8 {
 			all.Go(func() {
-				if n, _, err := j.Do(context.Background(), "stays"); err != nil || n != 105 && n != 5 {
-					t.Errorf("%d, %v", n, err)
-				}
+				n, _, err := j.Do(context.Background(), "stays")
+				check.ErrorIf(t, err != nil || n != 105 && n != 5, "%d, %v", n, err)
 			})
 		}
 		all.Go(func() { _, l, _ := j.Do(ctx, "leaves!"); left <- l })
 		synctest.Wait()
 		leave()
 		behind := <-left
-		if behind == nil {
-			t.Fatal("not left")
-		}
+		check.FatalIf(t, behind == nil, "not left")
 		close(d.answer)
 		<-behind.Done
-		if n, err := behind.Reply(); err != nil || n != 107 && n != 7 {
-			t.Errorf("%d, %v", n, err)
-		}
+		n, err := behind.Reply()
+		check.ErrorIf(t, err != nil || n != 107 && n != 7, "%d, %v", n, err)
 		all.Wait()
 		j.Close()
 	})

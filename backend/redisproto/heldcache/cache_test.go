@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func TestARefusalAfterAnInvalidationCounts(t *testing.T) {
@@ -21,9 +23,7 @@ func TestARefusalAfterAnInvalidationCounts(t *testing.T) {
 	if _, held := p.Held("n", now); held {
 		t.Error("believes what was asked before the invalidation")
 	}
-	if len(p.queries) != 0 {
-		t.Error("queries are left behind")
-	}
+	check.ErrorIf(t, len(p.queries) != 0, "queries are left behind")
 }
 
 func TestAnExcludedNameStaysOutForAWhile(t *testing.T) {
@@ -48,9 +48,7 @@ func TestManyNamesLeaveNothingBehind(t *testing.T) {
 	for i := range 300_000 {
 		name := fmt.Sprint(i)
 		p.Refused(p.Begin(name), now, time.Minute)
-		if len(p.entries) > 1000 {
-			t.Fatalf("%d entries", len(p.entries))
-		}
+		check.FatalIf(t, len(p.entries) > 1000, "%d entries", len(p.entries))
 		if i%2 == 0 {
 			p.Forget(name)
 		}
@@ -66,11 +64,7 @@ func TestManyNamesLeaveNothingBehind(t *testing.T) {
 			over++
 		}
 	}
-	if over > 100 || len(p.queries) != 0 {
-		t.Errorf("%d entries are over, %d queries", over, len(p.queries))
-	}
+	check.ErrorIf(t, over > 100 || len(p.queries) != 0, "%d entries are over, %d queries", over, len(p.queries))
 	p.ForgetAll()
-	if len(p.entries) != 0 {
-		t.Errorf("%d entries", len(p.entries))
-	}
+	check.ErrorIf(t, len(p.entries) != 0, "%d entries", len(p.entries))
 }

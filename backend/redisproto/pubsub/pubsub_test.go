@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // server confirms what it is sent, and keeps the events that a watcher tells.
@@ -92,9 +93,7 @@ func TestWhatIsToldOfTopics(t *testing.T) {
 				w.Close()
 				slices.Sort(s.events)
 				slices.Sort(test.want)
-				if !slices.Equal(s.events, test.want) {
-					t.Errorf("told %q, want %q", s.events, test.want)
-				}
+				check.ErrorIf(t, !slices.Equal(s.events, test.want), "told %q, want %q", s.events, test.want)
 			})
 		})
 	}
@@ -108,18 +107,14 @@ func TestTopicsLeaveNothingBehind(t *testing.T) {
 			w.Watch(topic(i))
 		}
 		synctest.Wait()
-		if !w.Listens("7") {
-			t.Error("a channel is not subscribed")
-		}
+		check.ErrorIf(t, !w.Listens("7"), "a channel is not subscribed")
 		for i := range 10_000 {
 			w.Unwatch(topic(i))
 		}
 		time.Sleep(2 * Linger)
 		synctest.Wait()
-		if len(w.channels)+len(w.left)+len(w.todo)+w.watched != 0 {
-			t.Errorf("left behind: %d channels, %d left, %d to do, %d watched", len(w.channels), len(w.left),
-				len(w.todo), w.watched)
-		}
+		check.ErrorIf(t, len(w.channels)+len(w.left)+len(w.todo)+w.watched != 0,
+			"left behind: %d channels, %d left, %d to do, %d watched", len(w.channels), len(w.left), len(w.todo), w.watched)
 		w.Close()
 	})
 }

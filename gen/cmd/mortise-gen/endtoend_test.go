@@ -21,6 +21,7 @@ func TestTheTreeIsGenerated(t *testing.T) {
 		args      []string
 	}{
 		{"scripts", "scripts_gen.go", []string{"scripts"}},
+		{"backend/redisproto", "commands_gen_test.go", []string{"commands", "-profile", "testdata/fake.tmpl"}},
 		{"redisgo", "commands_gen.go", []string{"commands", "-profile", "goredis"}},
 		{"redisgo", "adapter_gen.go", []string{"adapter", "-profile", "goredis"}},
 		{"rueidis", "adapter_gen.go", []string{"adapter", "-profile", "rueidis"}},

@@ -171,6 +171,9 @@ func Render(pkg string, in *Interface, p *Profile) ([]byte, error) {
 		}
 		fmt.Fprintf(&b, "\n// %s sends [%sSource]%s.\n%s%s%s {\n%s\n}\n", m.Name, script, items, start, params, result, body)
 	}
+	if pkg == in.Package { // a fake, beside the interface
+		return tidy(p.file, bytes.ReplaceAll(b.Bytes(), []byte(in.Package+"."), nil))
+	}
 	return tidy(p.file, b.Bytes())
 }
 
