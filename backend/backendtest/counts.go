@@ -186,8 +186,7 @@ var countTests = func() []test {
 			const size, clients, each, turns = 3, 3, 4, 5
 			var out atomic.Int64
 			enter := func() {
-				n := out.Add(1)
-				e.errorIf(n > size, "%d are out", n)
+				atMost(e, "%d are out", out.Add(1), size)
 			}
 			var wg sync.WaitGroup
 			ctx := background
@@ -408,8 +407,7 @@ var countTests = func() []test {
 				freed := time.Now()
 				x.free()
 				e.done(what, receive(e, what+" is woken", waiting))
-				d := time.Since(freed)
-				e.errorIf(d > 5*time.Second, "%s: woken only after %v", what, d)
+				atMost(e, what+": woken only after %v", time.Since(freed), 5*time.Second)
 			}
 		}},
 		{"Rule08_AllWaitersOfALatchGoOnAfterOneRequest", func(e *env) {
@@ -429,8 +427,7 @@ var countTests = func() []test {
 			for _, w := range all {
 				e.done("Wait", receive(e, "they go on", w))
 			}
-			n := f.Count(OpCount) - before
-			e.errorIf(n > 2, "they asked %d times", n)
+			atMost(e, "they asked %d times", f.Count(OpCount)-before, 2)
 		}},
 		{"Rule08_WaitersOfACountingSemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
 			s := e.counter()
@@ -826,8 +823,7 @@ var countTests = func() []test {
 			e.is("Release", c.CountingSemaphore("s").Release(ctx, 1), mortise.ErrClosed)
 			e.is("CountDown", c.CountDownLatch("n").CountDown(ctx), mortise.ErrClosed)
 			e.is("Wait", c.CountDownLatch("n").Wait(ctx), mortise.ErrClosed)
-			n := s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "p"})
-			e.errorIf(n != 0, "%d are free: Shutdown released under running work", n)
+			equal(e, "%d are free: Shutdown released under running work", s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}), 0)
 		}},
 	}
 	return tests

@@ -138,7 +138,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.refusedUnder("n", "c:1", "a:1", lease)
 		e.until("the lease of one that died is over",
 			func() bool { return s.enterUnder("n", "c:1", "a:1", 1, lease).Granted })
-		e.atLeast("entered after %v, before the lease was over", time.Since(began), lease-grain)
+		atLeast(e, "entered after %v, before the lease was over", time.Since(began), lease-grain)
 		e.errorIf(s.renewNested("n", "b:1", long) || s.releaseNested("n", "b:1", 0), "one whose lease is over still holds it")
 		s.releaseNested("n", "c:1", 0)
 		s.releaseNested("n", "a:1", 0)
@@ -148,7 +148,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.take("m", "a:1", lease)
 		s.takeUnder("m", "b:1", "a:1", long)
 		e.until("the lease of the first is over", func() bool { return s.enterUnder("m", "c:1", "a:1", 1, long).Absent })
-		e.atLeast("gone after %v, before its lease was over", time.Since(began), lease-grain)
+		atLeast(e, "gone after %v, before its lease was over", time.Since(began), lease-grain)
 		e.errorIf(!s.renewNested("m", "b:1", long), "the first one's death took the other's hold")
 		s.releaseNested("m", "b:1", 0)
 		s.isFree("m")
@@ -166,7 +166,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.errorIf(!rec.Held && time.Since(began) < lease || rec.Remaining > lease,
 			"the record is %+v, want what is left of %v", rec, lease)
 		e.until("the lock is free", func() bool { return s.acquire("n", "x:1", long).Granted })
-		e.atLeast("free after %v, before the lease was over", time.Since(began), lease-grain)
+		atLeast(e, "free after %v, before the lease was over", time.Since(began), lease-grain)
 	}},
 	{"Port_ARenewalOfOneOfSeveralIsItsOwn", func(e *env) {
 		s := e.bare()
@@ -349,10 +349,9 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.lock(dead, e.called(dead, outer), "n")
 		fb.Hook(func(Call) Fate { return Fate{Refused: true} }) // from here on nothing of it arrives
 		inner := e.lock(b, e.called(b, outer), "n")
-		e.atLeast("entered %v after the lease of a dead callee began", time.Since(began), timeout-grain)
+		atLeast(e, "entered %v after the lease of a dead callee began", time.Since(began), timeout-grain)
 		e.done("the caller", outer.Err())
-		e.unlock(inner)
-		e.unlock(outer)
+		e.unlock(inner, outer)
 		e.free(a, "n")
 	}},
 	{"Rule04_ADeadCallersLockIsItsCalleesAndThenFree", func(e *env) {
@@ -374,8 +373,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		for range 5 {
 			e.unlock(e.lock(b, e.called(b, outer), "n"))
 		}
-		left := e.inspect(b, "n").Remaining
-		e.errorIf(left > 8*time.Second, "%v left of a lease of 8s", left)
+		atMost(e, "%v left of a lease of 8s", e.inspect(b, "n").Remaining, 8*time.Second)
 		e.until("the lease is over", func() bool { return !e.inspect(b, "n").Held })
 	}},
 	{"Rule06_AReplayedClaimConfersNothing", func(e *env) {
@@ -396,8 +394,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		again = e.lock(a, outer.Context(), "n") // a hold of the same depth
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
-		e.unlock(again)
-		e.unlock(outer)
+		e.unlock(again, outer)
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		other := e.lock(a, background, "n")
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
@@ -440,9 +437,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		for _, l := range slices.Backward(leases) {
 			e.unlock(l)
 		}
-		for _, n := range names {
-			e.free(a, n)
-		}
+		e.free(a, names...)
 	}},
 	{"Rule08_WaitingForATurnUnderACallerCostsNothing", func(e *env) {
 		a := e.client()
@@ -640,8 +635,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			n := f.Count(OpRenew)
 			e.errorIf(n < 4 || n > 3*periods, "%d renewals and questions in %d periods, want one of each", n, periods)
 		}
-		e.unlock(inner)
-		e.unlock(outer)
+		e.unlock(inner, outer)
 	}},
 	{"Rule14_ShutdownWaitsForCalleesThatEntered", func(e *env) {
 		a, b := e.client(), e.client()
@@ -658,8 +652,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		})
 		again := e.lock(b, inner.Context(), "n") // its holders may finish
 		e.is("a new entry", second(b.Lock(ctx, "n")), mortise.ErrClosed)
-		e.unlock(again)
-		e.unlock(inner)
+		e.unlock(again, inner)
 		e.done("Shutdown", receive(e, "Shutdown", down))
 		e.unlock(outer)
 	}},
@@ -700,8 +693,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		outer = e.lock(fair, background, "n")
 		inner = e.lock(bFair, e.called(b, outer), "n")
 		next := locking(bFair, background, "n", mortise.WithWait(patience))
-		e.unlock(outer)
-		e.unlock(inner)
+		e.unlock(outer, inner)
 		e.unlock(e.granted("the next in the queue", next).lease)
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
@@ -719,9 +711,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			e.errorIf(s.Client != b.ID(), "%s: %+v, want it to be the callee's", n, s)
 		}
 		e.unlock(inner)
-		for _, n := range []string{"x{t}", "y{t}", "z{t}"} {
-			e.free(a, n)
-		}
+		e.free(a, "x{t}", "y{t}", "z{t}")
 	}}, {"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
 		c, f := e.tapped()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))

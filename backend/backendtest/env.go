@@ -117,10 +117,12 @@ func (e leases) brief(l mortise.Locker, name string, lease time.Duration) (got *
 	return got
 }
 
-// unlock is Unlock that must succeed.
-func (e leases) unlock(l *mortise.Lease) {
+// unlock is Unlock that must succeed, of one lease after the other.
+func (e leases) unlock(all ...*mortise.Lease) {
 	e.Helper()
-	e.done("Unlock", l.Unlock(background))
+	for _, l := range all {
+		e.done("Unlock", l.Unlock(background))
+	}
 }
 
 // inspect reads the record through c.
@@ -148,14 +150,16 @@ func (e checks) within(what string, done <-chan struct{}) {
 	}
 }
 
-// free waits until name has no holder. That must not be because a lease ran out,
+// free waits until none of the names has a holder. That must not be because a lease ran out,
 // so those in such tests are long.
-func (e leases) free(c *mortise.Client, name string) {
+func (e leases) free(c *mortise.Client, names ...string) {
 	e.Helper()
-	e.until("the lock is free", func() bool {
-		s, err := c.Inspect(background, name)
-		return err == nil && !s.Held
-	})
+	for _, name := range names {
+		e.until(name+" is free", func() bool {
+			s, err := c.Inspect(background, name)
+			return err == nil && !s.Held
+		})
+	}
 }
 
 // until waits for a condition.

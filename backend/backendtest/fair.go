@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -113,7 +112,7 @@ var fairTests = []test{
 			}
 		}
 		// The store's clock counts in milliseconds.
-		e.atLeast("granted %v after the release", time.Since(before), backend.Absence-2*time.Millisecond)
+		atLeast(e, "granted %v after the release", time.Since(before), backend.Absence-2*time.Millisecond)
 		s.free("d:1")
 		s.want("e:1", 0, "granted")
 	}},
@@ -179,7 +178,7 @@ var fairTests = []test{
 		if r := s.ask("c:1", long); !r.Granted {
 			e.Errorf("after the time that it was told: %+v", r)
 		}
-		e.atLeast("granted %v after it asked", time.Since(before), 5*backend.Absence)
+		atLeast(e, "granted %v after it asked", time.Since(before), 5*backend.Absence)
 		s.free("c:1")
 	}},
 	{"Port_APlaceIsGivenUpWhenItsWaitIsOver", func(e *env) {
@@ -358,8 +357,7 @@ var fairTests = []test{
 			s := e.inspect(c, "n")
 			e.errorIf(!s.Held || !s.Mine, "%+v", s)
 		}
-		_, err := e.kind(c, mortise.Fair(), mortise.NonReentrant()).Lock(outer.Context(), "n")
-		e.errorIf(!errors.Is(err, mortise.ErrInvalid), "NonReentrant: %v", err)
+		e.is("NonReentrant", second(e.kind(c, mortise.Fair(), mortise.NonReentrant()).Lock(outer.Context(), "n")), mortise.ErrInvalid)
 		e.unlock(outer)
 		e.done("Lock", receive(e, "the other gets it", waiting).err)
 	}},
@@ -486,7 +484,7 @@ var fairTests = []test{
 		for i := 1; i < 9; i += 2 {
 			e.unlock(line.served(waiting[i]))
 		}
-		e.atMost("those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
+		atMost(e, "those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairLockWithoutWaitersIsLeftWhateverBecameOfTheRequest", func(e *env) {

@@ -274,8 +274,7 @@ var handOverTests = []test{
 		e.must("Lock", second(dead.Lock(background, "n", mortise.WithLease(3*time.Second))))
 		waiter := locking(c, background, "n")
 		e.granted("it gets what ran out", waiter)
-		n := f.Count(OpAcquire)
-		e.errorIf(n > 12, "it asked %d times, want a few", n)
+		atMost(e, "it asked %d times", f.Count(OpAcquire), 12)
 	}},
 	{"Rule09_AWaiterThatLeavesDuringAHandOverLeavesNothing", func(e *env) {
 		c, f := e.tapped()

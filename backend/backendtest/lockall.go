@@ -247,9 +247,7 @@ var multiTests = []test{
 		e.is("the cause", context.Cause(l.Context()), mortise.ErrLost)
 		e.is("Err", l.Err(), mortise.ErrLost)
 		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule03_LockAll_IsRenewedInOneBatch", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
@@ -300,9 +298,7 @@ var multiTests = []test{
 		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
 		rec := s.record(three[1])
 		e.errorIf(rec.Owner != "p:1", "another's record is %+v", rec)
-		for _, n := range []string{three[0], three[2]} {
-			e.free(c, n)
-		}
+		e.free(c, three[0], three[2])
 	}},
 	{"Rule07_LockAll_EntersAgainAndIsEnteredAgain", func(e *env) {
 		c := e.client()
@@ -325,9 +321,7 @@ var multiTests = []test{
 			e.Errorf("the outer hold: %+v, %v", s, outer.Err())
 		}
 		e.unlock(outer)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule08_LockAll_WaitsWithoutAskingAndIsWokenByEachRelease", func(e *env) {
 		holder, _ := e.multi()
@@ -443,9 +437,7 @@ var multiTests = []test{
 			return second(mortise.LockAll(ctx, append(mortise.Parts(c, three...), mortise.Part{Locker: other, Name: "{u}:x"})))
 		}))
 		e.named(got, "lock", "{u}:x", context.Canceled)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule10_LockAll_UnlockUnderACancelledContextReleasesAll", func(e *env) {
 		c := e.client()
@@ -455,9 +447,7 @@ var multiTests = []test{
 		if err := l.Unlock(ctx); err != nil { // it may be quicker than the context
 			e.is("Unlock", err, context.Canceled)
 		}
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule11_LockAll_LostRepliesCountOnce", func(e *env) {
 		c, f := e.tapped()
@@ -485,9 +475,7 @@ var multiTests = []test{
 			e.holds(plain, n, 1)
 		}
 		e.unlock(all)
-		for _, n := range three {
-			e.free(plain, n)
-		}
+		e.free(plain, three...)
 	}},
 	{"Rule11_LockAll_AReleaseThatIsNotConfirmedIsRetriedInTheBackground", func(e *env) {
 		c, f := e.tapped()
@@ -497,9 +485,7 @@ var multiTests = []test{
 		f.Hook(func(c Call) Fate { return Fate{Refused: c.Op == OpRelease || c.Op == OpReleaseAll} })
 		e.is("Unlock", all.Unlock(background), mortise.ErrUnavailable)
 		f.Hook(nil)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule12_LockAll_GetsItThoughItsConnectionBroke", func(e *env) {
 		a := e.client()

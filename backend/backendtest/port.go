@@ -81,8 +81,8 @@ var portTests = []test{
 		a.take("n", "a:1", 300*time.Millisecond)
 		taken := time.Now()
 		e.until("granted to another", func() bool { return b.acquire("n", "b:1", long).Granted })
-		e.atLeast("it was granted to another after %v of a lease of 300ms", time.Since(before), 290*time.Millisecond)
-		e.atMost("it was not granted to another until %v after a lease of 300ms began", time.Since(taken), 5*time.Second)
+		atLeast(e, "it was granted to another after %v of a lease of 300ms", time.Since(before), 290*time.Millisecond)
+		atMost(e, "it was not granted to another until %v after a lease of 300ms began", time.Since(taken), 5*time.Second)
 		e.errorIf(a.release("n", "a:1", 0), "an owner whose lease ran out released the lock")
 	}},
 	{"Port_ReenterSetsTheCountAndTheLongerTime", func(e *env) {

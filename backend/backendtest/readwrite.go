@@ -59,9 +59,7 @@ var rwRuleTests = []test{
 		a, _ := e.sides(e.client())
 		b, _ := e.sides(e.client())
 		together := []*mortise.Lease{e.lock(a, background, "n"), e.lock(a, background, "n"), e.lock(b, background, "n")}
-		for _, l := range together {
-			e.unlock(l)
-		}
+		e.unlock(together...)
 	}},
 	{"Rule01_RW_TryLockIsRefusedWithWhatIsLeft", func(e *env) {
 		a := e.client()
@@ -95,8 +93,7 @@ var rwRuleTests = []test{
 		e.named(second(write.TryLock(r.Context(), "n")), "trylock", "n", mortise.ErrInvalid)
 		again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
 		e.named(second(write.Lock(again.Context(), "n")), "lock", "n", mortise.ErrInvalid)
-		e.unlock(again)
-		e.unlock(r)
+		e.unlock(again, r)
 		// A downgraded writer is a reader.
 		w := e.lock(write, background, "n", mortise.WithLease(long))
 		r = e.lock(read, w.Context(), "n", mortise.WithLease(long))
@@ -177,14 +174,11 @@ var rwRuleTests = []test{
 		e.unlock(e.lock(read, w.Context(), "n")) // readers do not mind each other
 		e.is("a writer of the same context beside a reader", second(write.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		again := e.lock(write, r.Context(), "n", mortise.WithLease(long)) // which comes from the reader itself
-		_, err := read.TryLock(w.Context(), "n")
-		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "a reader beside a writer that comes from another: %v", err)
+		e.is("a reader beside a writer that comes from another", second(read.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		waiting := locking(read, w.Context(), "n", mortise.WithWait(patience))
 		e.unlock(again)
 		got := e.granted("the reader's turn", waiting)
-		for _, l := range []*mortise.Lease{got.lease, r, w} {
-			e.unlock(l)
-		}
+		e.unlock(got.lease, r, w)
 		e.freeRW()
 	}},
 	{"Rule02_RW_AReadersLeaseEndsBeforeAWriterGetsIn", func(e *env) {
@@ -282,8 +276,7 @@ var rwRuleTests = []test{
 		r3 := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
 		s = e.inspectRW(c)
 		e.errorIf(s.Holds != 2 || !s.Writing || s.Readers != 1 || !s.Mine, "%+v", s)
-		e.unlock(r3)
-		e.unlock(w2)
+		e.unlock(r3, w2)
 		s = e.inspectRW(c)
 		e.errorIf(s.Holds != 1 || !s.Writing, "%+v", s)
 		e.unlock(w1)
@@ -303,9 +296,7 @@ var rwRuleTests = []test{
 			}
 			r := e.lock(read, w.Context(), "n", mortise.WithLease(long))
 			waiting := locking(other, background, "n", mortise.WithWait(patience), mortise.WithLease(long))
-			for _, l := range outer {
-				e.unlock(l)
-			}
+			e.unlock(outer...)
 			if err := r.Err(); err != nil || r.Context().Err() != nil {
 				e.Errorf("after the write lock was unlocked: %v, %v", err, context.Cause(r.Context()))
 			}
@@ -314,8 +305,7 @@ var rwRuleTests = []test{
 			e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long)))
 			cancel() // where all of it comes from
 			receive(e, "its context ends with the one that write was locked with", r.Context().Done())
-			e.unlock(r)
-			e.unlock(got.lease)
+			e.unlock(r, got.lease)
 			e.freeRW()
 		}
 	}},
@@ -342,13 +332,10 @@ var rwRuleTests = []test{
 			ctx, cancel := context.WithTimeout(background, patience)
 			waiting := locking(x.wait, ctx, "n", mortise.WithLease(long))
 			e.always(50*time.Millisecond, x.what+" waits", func() bool { return len(waiting) == 0 })
-			for _, l := range held {
-				e.unlock(l)
-			}
+			e.unlock(held...)
 			got := receive(e, x.what, waiting)
 			e.fatalIf(got.err != nil, "%s: %v", x.what, got.err)
-			d := time.Since(began)
-			e.errorIf(d > 5*time.Second, "%s: woken after %v", x.what, d)
+			atMost(e, x.what+": woken after %v", time.Since(began), 5*time.Second)
 			e.unlock(got.lease)
 			cancel()
 		}
@@ -413,7 +400,7 @@ var rwRuleTests = []test{
 		for _, ch := range readers {
 			e.unlock(e.granted("a reader", ch).lease)
 		}
-		e.atMost("they waited %v: for the claim to end", time.Since(began), 5*time.Second)
+		atMost(e, "they waited %v: for the claim to end", time.Since(began), 5*time.Second)
 		e.unlock(r)
 		e.freeRW()
 	}},
@@ -516,8 +503,7 @@ var rwRuleTests = []test{
 		plain := e.client()
 		s := e.inspectRW(plain)
 		e.errorIf(s.Holds != 2 || s.Readers != 1 || !s.Writing, "%+v", s)
-		e.unlock(w2)
-		e.unlock(w)
+		e.unlock(w2, w)
 		s = e.inspectRW(plain)
 		e.errorIf(s.Readers != 1 || s.Writing, "%+v", s)
 		e.unlock(r)

@@ -122,8 +122,7 @@ var renewalTests = []test{
 			e.is("Err", lease.Err(), mortise.ErrLost)
 			e.is("cause", context.Cause(lease.Context()), mortise.ErrLost)
 			// A third of the timeout; the lease itself would run out after all of it.
-			d := time.Since(begin)
-			e.errorIf(d > watchdog*7/8, "it was told after %v, want by the next renewal", d)
+			atMost(e, "it was told after %v", time.Since(begin), watchdog*7/8)
 			e.until("the observer is told", func() bool { return lost.Load() > before })
 		}
 	}},
@@ -169,8 +168,8 @@ var renewalTests = []test{
 		lease := e.brief(c, "n", 1500*time.Millisecond)
 		taken := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
-		e.atMost("it lived for %v", time.Since(taken), 5*time.Second)
-		e.atLeast("it ended after %v of 1.5s", time.Since(begin), 1400*time.Millisecond)
+		atMost(e, "it lived for %v", time.Since(taken), 5*time.Second)
+		atLeast(e, "it ended after %v of 1.5s", time.Since(begin), 1400*time.Millisecond)
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		for _, call := range f.Calls(OpRenew) {
 			e.errorIf(!call.Asks, "it was renewed: %+v", call)
@@ -222,8 +221,7 @@ var renewalTests = []test{
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		d := got.at.Sub(begin)
 		e.errorIf(d < most-100*time.Millisecond, "it ended after %v of %v", d, most)
-		d = got.at.Sub(taken)
-		e.errorIf(d > most+5*time.Second, "another got it only after %v", d)
+		atMost(e, "another got it only after %v", got.at.Sub(taken), most+5*time.Second)
 	}},
 	{"Rule04_ADeadHoldersLockFreesItselfAndAWaiterTakesItThen", func(e *env) {
 		dead, _ := e.session() // it takes the lock and never comes back
@@ -232,12 +230,10 @@ var renewalTests = []test{
 		dead.take("n", "dead:1", 700*time.Millisecond)
 		taken := time.Now()
 		got := e.granted("the waiter gets it", locking(c, background, "n"))
-		d := got.at.Sub(begin)
-		e.errorIf(d < 690*time.Millisecond, "it was granted %v into a lease of 700ms", d)
-		d = got.at.Sub(taken)
+		atLeast(e, "it was granted %v into a lease of 700ms", got.at.Sub(begin), 690*time.Millisecond)
+		d := got.at.Sub(taken)
 		e.errorIf(d > 4*time.Second, "it was granted only %v after the lease of 700ms began", d)
-		n := f.Count(OpAcquire)
-		e.errorIf(n > 6, "the waiter asked %d times: it polls", n)
+		atMost(e, "the waiter asked %d times: it polls", f.Count(OpAcquire), 6)
 	}},
 	{"Rule04_TheLockOfAClientThatWasAbandonedFreesItself", func(e *env) {
 		dead, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))

@@ -256,12 +256,10 @@ var replicaTests = []test{
 			cancel()
 			left := time.Now()
 			e.is(name, receive(e, "its caller leaves", got).err, context.Canceled)
-			d := time.Since(left)
-			e.errorIf(d > wait/2, "%s: its caller is kept for %v", name, d)
+			atMost(e, name+": its caller is kept for %v", time.Since(left), wait/2)
 			// Others do not wait for replicas, and are not held up.
 			e.unlock(e.lock(c, background, "another"))
-			d = time.Since(left)
-			e.errorIf(d > wait/2, "%s: another is held up for %v", name, d)
+			atMost(e, name+": another is held up for %v", time.Since(left), wait/2)
 		}
 		for name := range e.lockers(c, s.Store) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })

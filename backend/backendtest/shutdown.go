@@ -52,8 +52,7 @@ var shutdownTests = []test{
 		if outer.Err() != nil || inner.Err() != nil || len(down) > 0 {
 			e.Errorf("leases %v, %v; Shutdown is over: %v", outer.Err(), inner.Err(), len(down) > 0)
 		}
-		e.unlock(inner)
-		e.unlock(outer)
+		e.unlock(inner, outer)
 		e.done("Shutdown", receive(e, "Shutdown returns", down))
 		s := e.inspect(e.client(), "n")
 		e.errorIf(s.Held, "the record is %+v", s)
@@ -81,8 +80,7 @@ var shutdownTests = []test{
 		e.errorIf(!s.Held, "it was released under running work: %+v", s)
 		begin := time.Now()
 		e.unlock(e.lock(other, background, "n"))
-		d := time.Since(begin)
-		e.errorIf(d > watchdog+8*time.Second, "the key expired only after %v", d)
+		atMost(e, "the key expired only after %v", time.Since(begin), watchdog+8*time.Second)
 	}},
 	{"Rule14_CloseIsBounded", func(e *env) {
 		c := e.client()
@@ -103,7 +101,7 @@ var shutdownTests = []test{
 		})
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
+		atMost(e, "Close took %v", time.Since(begin), 15*time.Second)
 		lease.Unlock(background)
 		receive(e, "Shutdown returns", down)
 	}},
@@ -114,7 +112,7 @@ var shutdownTests = []test{
 		lease.Unlock(background)
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
+		atMost(e, "Close took %v", time.Since(begin), 15*time.Second)
 	}},
 	{"Rule14_NoGoroutineIsLeft", func(e *env) {
 		b := e.store.Backend()

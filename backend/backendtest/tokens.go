@@ -37,8 +37,7 @@ var tokenTests = []test{
 			if again, has := inner.Token(); !has || again != token {
 				e.Errorf("a re-entry has the token %d, %v, want that of its owner, %d", again, has, token)
 			}
-			e.unlock(inner)
-			e.unlock(lease)
+			e.unlock(inner, lease)
 			last = token
 			if i%4 == 3 {
 				// A counter that is gone starts at the clock in milliseconds.

@@ -26,8 +26,7 @@ var waitingTests = []test{
 		released := time.Now()
 		holder.release("n", "a:1", 0)
 		got := e.granted("the waiter gets it", waiting)
-		d := got.at.Sub(released)
-		e.errorIf(d > 5*time.Second, "it was woken only %v after the release", d)
+		atMost(e, "it was woken only %v after the release", got.at.Sub(released), 5*time.Second)
 	}},
 	{"Rule08_WaitersOfOneClientCostAsMuchAsOne", func(e *env) {
 		holder, _ := e.session()
@@ -261,8 +260,7 @@ var waitingTests = []test{
 		e.done("the outer hold", outer.Err())
 		inner := e.lock(c, outer.Context(), "n")
 		e.holds(c, "n", 2)
-		e.unlock(inner)
-		e.unlock(outer)
+		e.unlock(inner, outer)
 		e.free(c, "n")
 	}},
 	{"Rule09_ACancelledWaiterIsGoneAndItsWatchToo", func(e *env) {
