@@ -402,30 +402,28 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Rule07_AChainOfCallersAndCallees", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := background
-		l1 := e.lock(a, ctx, "n")
+		l1 := e.lock(a, background, "n")
 		l2 := e.lock(b, e.called(b, l1), "n")
 		l3 := e.lock(a, e.called(a, l2), "n")
 		l4 := e.lock(c, e.called(c, l3), "n")
 		l5 := e.lock(c, l4.Context(), "n")
 		for _, l := range []*mortise.Lease{l5, l4, l3, l2} {
-			e.is("a competitor", second(b.TryLock(ctx, "n")), mortise.ErrNotAcquired)
+			e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 			e.unlock(l)
-			e.is("a second Unlock", l.Unlock(ctx), mortise.ErrNotHeld)
+			e.is("a second Unlock", l.Unlock(background), mortise.ErrNotHeld)
 		}
 		s := e.inspect(b, "n")
 		e.errorIf(!s.Held || s.Client != a.ID() || s.Holds != 1, "%+v, want one hold of the first", s)
 		e.unlock(l1)
-		e.unlock(e.lock(b, ctx, "n"))
+		e.unlock(e.lock(b, background, "n"))
 	}},
 	{"Rule07_NamesThatDifferInTheirBracesOnlyAreEnteredEachByItself", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := background
 		names := []string{"n", "{n}", "{n}:", ":{n}"}
 		var leases []*mortise.Lease
 		callees := make([]*mortise.Lease, len(names))
 		for i, n := range names {
-			outer := e.lock(a, ctx, n)
+			outer := e.lock(a, background, n)
 			callees[i] = e.lock(b, e.called(b, outer), n)
 			leases = append(leases, outer, callees[i])
 		}
@@ -643,13 +641,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		ctx := e.called(b, outer)
 		inner := e.lock(b, ctx, "n")
 		down := async(func() error { return b.Shutdown(background) })
-		e.until("it is shutting down", func() bool {
-			l, err := b.TryLock(background, "m")
-			if err == nil {
-				e.unlock(l)
-			}
-			return errors.Is(err, mortise.ErrClosed)
-		})
+		e.refuses("it is shutting down", b, "m", mortise.ErrClosed)
 		again := e.lock(b, inner.Context(), "n") // its holders may finish
 		e.is("a new entry", second(b.Lock(ctx, "n")), mortise.ErrClosed)
 		e.unlock(again, inner)
@@ -698,8 +690,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
-		ctx := background
-		all, err := a.LockAll(ctx, "x{t}", "y{t}")
+		all, err := a.LockAll(background, "x{t}", "y{t}")
 		e.fatalIf(err != nil, "%v", err)
 		inner, err := mortise.LockAll(e.called(b, all),
 			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,15 +64,30 @@ func (e *env) tapped(opts ...mortise.ClientOption) (*mortise.Client, *Faults) {
 	return e.clientOn(f, opts...), f
 }
 
+// renewing is a client with the short watchdog timeout, and the count of its renewals.
+func (e *env) renewing() (*mortise.Client, *atomic.Int32) {
+	e.Helper()
+	n := new(atomic.Int32)
+	return e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+		Renewed: func(mortise.RenewedEvent) { n.Add(1) },
+	})), n
+}
+
+// queueing is tapped, with the count of the waits that began.
+func (e *env) queueing() (*mortise.Client, *Faults, *atomic.Int32) {
+	e.Helper()
+	n := new(atomic.Int32)
+	c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { n.Add(1) }}))
+	return c, f, n
+}
+
 func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	e.Helper()
 	c, err := mortise.New(b, opts...)
 	e.fatalIf(err != nil, "mortise.New: %v", err)
 	e.Cleanup(func() {
-		over, cancel := context.WithCancel(background)
-		cancel()
 		select {
-		case <-async(func() error { return c.Shutdown(over) }):
+		case <-async(func() error { return c.Shutdown(ended()) }):
 		case <-time.After(patience):
 			e.Errorf("Shutdown under a context that has ended did not return within %v", patience)
 		}
@@ -162,6 +178,100 @@ func (e leases) free(c *mortise.Client, names ...string) {
 	}
 }
 
+// lost waits until the context of a lease or permit ends, and checks that it was lost.
+func (e leases) lost(l interface {
+	Context() context.Context
+	Err() error
+}) {
+	e.Helper()
+	receive(e, "the lease's context ends", l.Context().Done())
+	e.is("Err", l.Err(), mortise.ErrLost)
+}
+
+// refuses waits until l refuses name with an error. A lease that is granted until then is unlocked.
+func (e leases) refuses(what string, l mortise.Locker, name string, want error) {
+	e.Helper()
+	e.until(what, func() bool {
+		lease, err := l.TryLock(background, name)
+		if err == nil {
+			e.unlock(lease)
+		}
+		return errors.Is(err, want)
+	})
+}
+
+// inside runs work under a lock that is acquired within patience.
+func (e leases) inside(l mortise.Locker, ctx context.Context, name string, work func(*mortise.Lease)) error {
+	lease, err := l.Lock(ctx, name, mortise.WithWait(patience))
+	if err != nil {
+		return err
+	}
+	work(lease)
+	return lease.Unlock(background)
+}
+
+// turns has n goroutines take so many turns each, all at once, and waits for them. An error ends a goroutine's turns.
+func (e checks) turns(n, each int, turn func(g, i int) error) {
+	e.Helper()
+	var wg sync.WaitGroup
+	for g := range n {
+		wg.Go(func() {
+			for i := range each {
+				if err := turn(g, i); err != nil {
+					e.Errorf("turn %d of goroutine %d: %v", i, g, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// abandon calls lock, cancels its context once a call of these operations was sent, and returns the error of lock.
+func (e checks) abandon(f *Faults, parent context.Context, lock func(context.Context) error, ops ...Op) error {
+	e.Helper()
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	got := async(func() error { return lock(ctx) })
+	e.until("it was sent", func() bool { return f.Count(ops...) > 0 })
+	cancel()
+	return receive(e, "a caller that leaves returns at once", got)
+}
+
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	return ctx
+}
+
+// several is what n calls of f return.
+func several[T any](n int, f func() T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = f()
+	}
+	return all
+}
+
+// merged receives one value of each channel.
+func merged[T any](all ...<-chan T) <-chan T {
+	ch := make(chan T, len(all))
+	for _, one := range all {
+		go func() { ch <- <-one }()
+	}
+	return ch
+}
+
+// servedAll checks that each waiter is granted the lock, in any order, and unlocks it.
+func (e leases) servedAll(what string, waiting ...<-chan result) {
+	e.Helper()
+	all := merged(waiting...)
+	for range waiting {
+		e.unlock(e.granted(what, all).lease)
+	}
+}
+
 // until waits for a condition.
 func (e checks) until(what string, cond func() bool) {
 	e.Helper()
@@ -221,6 +331,11 @@ func locking(l mortise.Locker, ctx context.Context, name string, opts ...mortise
 	})
 }
 
+// locks is Lock, for a test of its error.
+func locks(l mortise.Locker, name string, opts ...mortise.Option) func(context.Context) error {
+	return func(ctx context.Context) error { return second(l.Lock(ctx, name, opts...)) }
+}
+
 // is checks that err wraps all of the targets.
 func (e checks) is(what string, err error, targets ...error) {
 	e.Helper()
@@ -241,6 +356,14 @@ func (e checks) named(err error, op, name string, sentinel error) {
 	}
 	if err != nil && (!strings.Contains(err.Error(), op) || !strings.Contains(err.Error(), name)) {
 		e.Errorf("%s %q: the text does not name both: %v", op, name, err)
+	}
+}
+
+// allNamed checks several errors, by the operation that each must name.
+func (e checks) allNamed(name string, sentinel error, all map[string]error) {
+	e.Helper()
+	for op, err := range all {
+		e.named(err, op, name, sentinel)
 	}
 }
 

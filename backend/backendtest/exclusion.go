@@ -174,19 +174,18 @@ var exclusionTests = []test{
 	}},
 	{"Rule06_UnlockOfALockThatWasTakenAwayIsNotHeld", func(e *env) {
 		a, b := e.client(), e.client()
-		ctx := background
 		for how, remove := range map[string]func(){
 			"deleted": func() { e.store.Delete("n") },
 			"flushed": func() { e.store.Flush() },
 			"forced": func() {
-				ok, err := b.ForceUnlock(ctx, "n")
+				ok, err := b.ForceUnlock(background, "n")
 				e.errorIf(!ok || err != nil, "ForceUnlock: %v, %v", ok, err)
 			},
 		} {
-			lease := e.lock(a, ctx, "n", mortise.WithLease(long))
+			lease := e.lock(a, background, "n", mortise.WithLease(long))
 			remove()
-			next := e.lock(b, ctx, "n", mortise.WithLease(long))
-			e.named(lease.Unlock(ctx), "unlock", "n", mortise.ErrNotHeld)
+			next := e.lock(b, background, "n", mortise.WithLease(long))
+			e.named(lease.Unlock(background), "unlock", "n", mortise.ErrNotHeld)
 			e.errorIf(lease.Err() == nil, "%s: the lease has no error after Unlock", how)
 			s := e.inspect(a, "n")
 			e.errorIf(s.Client != b.ID() || s.Holds != 1, "%s: the next holder's record is %+v", how, s)

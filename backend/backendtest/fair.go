@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -426,9 +427,7 @@ var fairTests = []test{
 		e.always(time.Second, "nothing is sent",
 			func() bool { return line.faults[0].Count(OpAcquire, OpLeave, OpRelease) == before })
 		s.free("a:1")
-		for _, w := range waiting {
-			e.unlock(line.served(w))
-		}
+		line.serves(waiting...)
 	}},
 	{"Rule08_ADeadFirstHoldsTheOthersUpForASecond", func(e *env) {
 		s, _ := e.fair()
@@ -444,8 +443,7 @@ var fairTests = []test{
 		line.quiet()
 		before := time.Now()
 		s.free("a:1")
-		e.unlock(line.served(first))
-		e.unlock(line.served(second))
+		line.serves(first, second)
 		// The store's clock counts in milliseconds.
 		d := time.Since(before)
 		e.errorIf(d < backend.Absence-2*time.Millisecond || d > (dead-2)*backend.Absence,
@@ -488,13 +486,9 @@ var fairTests = []test{
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairLockWithoutWaitersIsLeftWhateverBecameOfTheRequest", func(e *env) {
-		for what, fate := range map[string]func(ch chan struct{}) Fate{
-			"the reply is lost":       func(chan struct{}) Fate { return Fate{Lost: true} },
-			"the reply comes late":    func(ch chan struct{}) Fate { return Fate{After: ch} },
-			"it is sent late":         func(ch chan struct{}) Fate { return Fate{Before: ch} },
-			"it arrives afterward":    func(ch chan struct{}) Fate { return Fate{Later: ch} },
-			"it is granted, too late": func(ch chan struct{}) Fate { return Fate{After: ch} },
-		} {
+		fates := maps.Clone(lateFates)
+		fates["it is granted, too late"] = fates["the reply is late"]
+		for what, fate := range fates {
 			s, _ := e.fair()
 			if what != "it is granted, too late" {
 				s.want("a:1", 0, "granted")
@@ -502,11 +496,8 @@ var fairTests = []test{
 			c, f := e.tapped()
 			ch := make(chan struct{})
 			f.Hook(on(fate(ch), OpAcquire))
-			ctx, cancel := context.WithCancel(background)
-			got := locking(e.kind(c, mortise.Fair()), ctx, "n")
-			e.until("it is sent", func() bool { return f.Count(OpAcquire) > 0 })
-			cancel()
-			e.errorIf(receive(e, "the caller leaves", got).err == nil, "%s: no error", what)
+			err := e.abandon(f, background, locks(e.kind(c, mortise.Fair()), "n"), OpAcquire)
+			e.errorIf(err == nil, "%s: no error", what)
 			if what == "it arrives afterward" {
 				e.until("it leaves", func() bool { return f.Count(OpLeave) > 0 })
 			}
@@ -558,8 +549,7 @@ var fairTests = []test{
 		e.eventually("the release is sent", func() error {
 			return second(s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
 		})
-		e.unlock(line.served(first))
-		e.unlock(line.served(later))
+		line.serves(first, later)
 		line.nothingLeft()
 	}},
 	{"Rule14_ShutdownTakesFairWaitersOutOfTheQueue", func(e *env) {
@@ -593,9 +583,7 @@ var fairTests = []test{
 		n := e.store.Connections()
 		e.errorIf(n > before+15, "%d connections with 32 waiters, %d with 2", n, before)
 		s.free("a:1")
-		for _, w := range waiting {
-			e.unlock(line.served(w))
-		}
+		line.serves(waiting...)
 	}},
 }
 
@@ -766,6 +754,14 @@ func (l *fairLine) served(w <-chan result) *mortise.Lease {
 		l.e.Errorf("Lock: %v", r.err)
 	}
 	return r.lease
+}
+
+// serves has waiters served in this order, each when the one before it has unlocked.
+func (l *fairLine) serves(waiting ...<-chan result) {
+	l.e.Helper()
+	for _, w := range waiting {
+		l.e.unlock(l.served(w))
+	}
 }
 
 // answered counts the calls of a client that have been answered.

@@ -105,6 +105,15 @@ func on(fate Fate, ops ...Op) func(Call) Fate {
 	}
 }
 
+// lateFates are the fates of a request whose caller leaves before it has the reply, which come to their end
+// when a channel is closed.
+var lateFates = map[string]func(<-chan struct{}) Fate{
+	"the reply is late":    func(ch <-chan struct{}) Fate { return Fate{After: ch} },
+	"the request is late":  func(ch <-chan struct{}) Fate { return Fate{Before: ch} },
+	"it arrives afterward": func(ch <-chan struct{}) Fate { return Fate{Later: ch} },
+	"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
+}
+
 // first is a hook that has a fate for the first call of op, and lets all others pass. The channel is
 // closed when that call begins.
 func first(fate Fate, op Op) (hook func(Call) Fate, began <-chan struct{}) {

@@ -201,10 +201,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		c, f := e.tapped()
 		lease := e.lock(c, background, "n")
 		const n = 20
-		var waiting []<-chan result
-		for range n {
-			waiting = append(waiting, locking(c, background, "n"))
-		}
+		waiting := several(n, func() <-chan result { return locking(c, background, "n") })
 		got := make(chan result)
 		for _, w := range waiting {
 			go func() { got <- <-w }()
@@ -309,10 +306,7 @@ var handOverTests = []test{
 		for i := range 5 {
 			name := fmt.Sprintf("n%d", i)
 			lease := e.lock(c, background, name, mortise.WithLease(long))
-			var waiting []<-chan result
-			for range 3 {
-				waiting = append(waiting, locking(c, background, name, mortise.WithLease(long)))
-			}
+			waiting := several(3, func() <-chan result { return locking(c, background, name, mortise.WithLease(long)) })
 			time.Sleep(5 * time.Millisecond)
 			var once atomic.Bool
 			f.Hook(func(call Call) Fate {

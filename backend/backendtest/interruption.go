@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -25,10 +24,7 @@ var interruptionTests = []test{
 		}
 	}},
 	{"Rule12_RenewalsGoOnAfterAReconnect", func(e *env) {
-		var renewed atomic.Int32
-		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
-		}))
+		c, renewed := e.renewing()
 		lease := e.lock(c, background, "n")
 		for range 2 {
 			e.store.Cut()
@@ -39,10 +35,7 @@ var interruptionTests = []test{
 		e.unlock(lease)
 	}},
 	{"Rule12_AfterARestartLocksOfTheSameNameAreTakenAndRenewed", func(e *env) {
-		var renewed atomic.Int32
-		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
-		}))
+		c, renewed := e.renewing()
 		e.unlock(e.lock(c, background, "n"))
 		e.store.Down()
 		e.store.Up()

@@ -302,8 +302,7 @@ var multiTests = []test{
 	}},
 	{"Rule07_LockAll_EntersAgainAndIsEnteredAgain", func(e *env) {
 		c := e.client()
-		ctx := background
-		outer := e.lock(c, ctx, three[1])
+		outer := e.lock(c, background, three[1])
 		all, err := mortise.LockAll(outer.Context(), mortise.Parts(c, append(slices.Clone(three), three[0])...),
 			mortise.WithWait(patience))
 		e.fatalIf(err != nil, "LockAll: %v", err)
@@ -316,7 +315,7 @@ var multiTests = []test{
 			e.unlock(e.lock(c, all.Context(), n))
 		}
 		e.unlock(all)
-		e.is("Unlock again", all.Unlock(ctx), mortise.ErrNotHeld, mortise.ErrReleased)
+		e.is("Unlock again", all.Unlock(background), mortise.ErrNotHeld, mortise.ErrReleased)
 		if s := e.inspect(c, three[1]); s.Holds != 1 || outer.Err() != nil {
 			e.Errorf("the outer hold: %+v, %v", s, outer.Err())
 		}
@@ -382,14 +381,9 @@ var multiTests = []test{
 		c, f := e.tapped()
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpAcquireAll))
-		ctx, cancel := context.WithCancel(background)
-		waiting := async(func() result {
-			l, err := mortise.LockAll(ctx, mortise.Parts(c, three...), mortise.WithLease(long))
-			return result{lease: l, err: err}
-		})
-		e.until("it was sent", func() bool { return f.Count(OpAcquireAll) == 1 })
-		cancel()
-		e.is("LockAll", receive(e, "it returns at once", waiting).err, context.Canceled)
+		e.is("LockAll", e.abandon(f, background, func(ctx context.Context) error {
+			return second(mortise.LockAll(ctx, mortise.Parts(c, three...), mortise.WithLease(long)))
+		}, OpAcquireAll), context.Canceled)
 		equal(e, "%d releases overtook the acquire", f.Count(OpRelease, OpReleaseAll), 0)
 		close(reply)
 		f.Hook(nil)
@@ -442,8 +436,7 @@ var multiTests = []test{
 	{"Rule10_LockAll_UnlockUnderACancelledContextReleasesAll", func(e *env) {
 		c := e.client()
 		l := e.lockAll(c, three...)
-		ctx, cancel := context.WithCancel(background)
-		cancel()
+		ctx := ended()
 		if err := l.Unlock(ctx); err != nil { // it may be quicker than the context
 			e.is("Unlock", err, context.Canceled)
 		}
@@ -451,15 +444,7 @@ var multiTests = []test{
 	}},
 	{"Rule11_LockAll_LostRepliesCountOnce", func(e *env) {
 		c, f := e.tapped()
-		var mu sync.Mutex
-		seen := make(map[string]int)
-		f.Hook(func(c Call) Fate { // an owner's every other reply is lost
-			mu.Lock()
-			defer mu.Unlock()
-			of := string(c.Op) + c.Owner
-			seen[of]++
-			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
-		})
+		loseEveryOther(f)
 		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
 			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)

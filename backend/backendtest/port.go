@@ -249,20 +249,19 @@ var portTests = []test{
 	{"Port_DataOfAnotherKindIsNamedAndLeftAlone", func(e *env) {
 		s := e.bare()
 		e.store.Occupy("n")
-		ctx := background
 		for op, run := range map[string]func() error{
 			"Acquire": func() error {
-				return second(s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long}))
+				return second(s.Acquire(background, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long}))
 			},
 			"Acquire fenced": func() error {
-				return second(s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Fenced: true}))
+				return second(s.Acquire(background, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long, Fenced: true}))
 			},
 			"Reenter": func() error {
-				return second(s.SetHolds(ctx, anykind.HoldsRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
+				return second(s.SetHolds(background, anykind.HoldsRequest{Name: "n", Owner: "a:1", Holds: 2, Lease: long}))
 			},
-			"Release":      func() error { return second(s.Release(ctx, anykind.ReleaseRequest{Name: "n", Owner: "a:1"})) },
-			"Inspect":      func() error { _, err := s.Inspect(ctx, topic("n")); return err },
-			"ForceRelease": func() error { return second(s.ForceRelease(ctx, topic("n"))) },
+			"Release":      func() error { return second(s.Release(background, anykind.ReleaseRequest{Name: "n", Owner: "a:1"})) },
+			"Inspect":      func() error { _, err := s.Inspect(background, topic("n")); return err },
+			"ForceRelease": func() error { return second(s.ForceRelease(background, topic("n"))) },
 		} {
 			err := run()
 			f := backend.FaultOf(err)
@@ -423,8 +422,7 @@ var portTests = []test{
 	}},
 	{"Port_ACancelledContextEndsTheCallAndTellsWhetherItRan", func(e *env) {
 		s := e.bare()
-		ctx, cancel := context.WithCancel(background)
-		cancel()
+		ctx := ended()
 		_, err := s.Acquire(ctx, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
 		e.fatalIf(err == nil, "Acquire succeeded under a context that was cancelled before")
 		e.errorIf(!backend.FaultOf(err).MayHaveRun && s.record("n").Held,
@@ -441,8 +439,7 @@ var portTests = []test{
 		if l := s.Capabilities().Leaver; l == nil || !l.Leaves(backend.KindLock) {
 			return // an obligation of those only that say so
 		}
-		ended, cancel := context.WithCancel(background)
-		cancel()
+		ended := ended()
 		_, err := s.Acquire(ended, anykind.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
 		left, is := errors.AsType[*backend.Left[backend.AcquireReply]](err)
 		e.fatalIf(!is, "Acquire under a context that has ended: %v, want a *backend.Left", err)

@@ -131,7 +131,6 @@ var rwRuleTests = []test{
 	}},
 	{"Rule13_RW_AWrongKindNamesTheCallsOfTheRightOne", func(e *env) {
 		c := e.client()
-		ctx := background
 		names := func(what string, err error, call string) {
 			e.Helper()
 			switch {
@@ -145,25 +144,25 @@ var rwRuleTests = []test{
 		}
 		read, write := e.sides(c)
 		for _, side := range []mortise.Locker{read, write} {
-			l := e.lock(side, ctx, "n", mortise.WithLease(long))
-			_, err := c.Lock(ctx, "n", mortise.WithWait(patience))
+			l := e.lock(side, background, "n", mortise.WithLease(long))
+			_, err := c.Lock(background, "n", mortise.WithWait(patience))
 			names("Lock of a read-write lock", err, "RW")
-			_, err = c.TryLock(ctx, "n")
+			_, err = c.TryLock(background, "n")
 			names("TryLock of a read-write lock", err, "RW")
-			s, err := c.Inspect(ctx, "n")
+			s, err := c.Inspect(background, "n")
 			e.errorIf(err != nil || !s.Held || s.Writing == (s.Readers > 0), "Inspect of a read-write lock: %+v, %v", s, err)
-			_, err = c.ForceUnlock(ctx, "n")
+			_, err = c.ForceUnlock(background, "n")
 			names("ForceUnlock of a read-write lock", err, "RW")
 			e.unlock(l)
 		}
-		l := e.lock(c, ctx, "n", mortise.WithLease(long))
-		_, err := read.TryLock(ctx, "n")
+		l := e.lock(c, background, "n", mortise.WithLease(long))
+		_, err := read.TryLock(background, "n")
 		names("a reader of a plain lock", err, "ForceUnlock")
-		_, err = write.TryLock(ctx, "n")
+		_, err = write.TryLock(background, "n")
 		names("a writer of a plain lock", err, "ForceUnlock")
-		_, err = c.RW().Inspect(ctx, "n")
+		_, err = c.RW().Inspect(background, "n")
 		names("RW().Inspect of a plain lock", err, "ForceUnlock")
-		_, err = c.RW().ForceUnlock(ctx, "n")
+		_, err = c.RW().ForceUnlock(background, "n")
 		names("RW().ForceUnlock of a plain lock", err, "ForceUnlock")
 		e.unlock(l)
 	}},
@@ -380,13 +379,7 @@ var rwRuleTests = []test{
 		r := e.lock(read, background, "n", mortise.WithLease(long))
 		ctx, cancel := context.WithCancel(background)
 		writer := locking(owrite, ctx, "n")
-		e.until("fresh readers are refused", func() bool {
-			l, err := fresh.TryLock(background, "n", mortise.WithLease(long))
-			if err == nil {
-				e.unlock(l)
-			}
-			return errors.Is(err, mortise.ErrNotAcquired)
-		})
+		e.refuses("fresh readers are refused", fresh, "n", mortise.ErrNotAcquired)
 		e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long))) // a reader enters
 		began := time.Now()
 		readers := []<-chan result{
@@ -475,12 +468,7 @@ var rwRuleTests = []test{
 			l := e.side(c, writes)
 			hold := make(chan struct{})
 			f.Hook(on(Fate{After: hold}, OpAcquire))
-			ctx, cancel := context.WithCancel(background)
-			waiting := locking(l, ctx, "n", mortise.WithLease(long))
-			e.until("it is on its way", func() bool { return f.Count(OpAcquire) == 1 })
-			cancel()
-			got := receive(e, "it returns at once", waiting)
-			e.errorIf(!errors.Is(got.err, context.Canceled), "%v", got.err)
+			e.is("Lock", e.abandon(f, background, locks(l, "n", mortise.WithLease(long)), OpAcquire), context.Canceled)
 			close(hold)
 			e.freeRW()
 		}
@@ -488,15 +476,7 @@ var rwRuleTests = []test{
 	{"Rule11_RW_LostRepliesCountOnce", func(e *env) {
 		c, f := e.tapped()
 		read, write := e.sides(c)
-		var mu sync.Mutex
-		seen := make(map[string]int)
-		f.Hook(func(c Call) Fate { // an owner's every other reply is lost
-			mu.Lock()
-			defer mu.Unlock()
-			of := string(c.Op) + c.Owner
-			seen[of]++
-			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
-		})
+		loseEveryOther(f)
 		w := e.lock(write, background, "n", mortise.WithLease(long))
 		w2 := e.lock(write, w.Context(), "n", mortise.WithLease(long))
 		r := e.lock(read, w2.Context(), "n", mortise.WithLease(long))

@@ -196,15 +196,14 @@ var rwPortTests = []test{
 	}},
 	{"Port_RW_EachKindIsTheWrongOneForTheOthers", func(e *env) {
 		s, _ := e.rw()
-		ctx := background
 		acquire := func(k backend.Kind, name string) error {
-			r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
+			r, err := s.Acquire(background, anykind.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
 			e.errorIf(r.Granted, "kind %d was granted %s", k, name)
 			return err
 		}
 		s.raw.take("plain", "a:1", long)
 		s.read("a:1", long) // n
-		r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
+		r, err := s.Acquire(background, anykind.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
 		e.fatalIf(!r.Granted, "%v", err)
 		e.store.Occupy("data")
 		for _, x := range []struct {
@@ -217,11 +216,11 @@ var rwPortTests = []test{
 		} {
 			for _, name := range x.wrong {
 				e.is("acquire "+name, acquire(x.kind, name), backend.ErrWrongKind)
-				_, err := s.Inspect(ctx, backend.Topic{Kind: x.kind, Name: name})
+				_, err := s.Inspect(background, backend.Topic{Kind: x.kind, Name: name})
 				e.is("inspect "+name, err, backend.ErrWrongKind)
-				_, err = s.ForceRelease(ctx, backend.Topic{Kind: x.kind, Name: name})
+				_, err = s.ForceRelease(background, backend.Topic{Kind: x.kind, Name: name})
 				e.is("force "+name, err, backend.ErrWrongKind)
-				r, err := s.Release(ctx, anykind.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
+				r, err := s.Release(background, anykind.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
 				e.errorIf(r.Held || err != nil && !errors.Is(err, backend.ErrWrongKind),
 					"release %s as kind %d: %+v, %v", name, x.kind, r, err)
 			}

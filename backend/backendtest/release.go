@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -12,8 +11,7 @@ import (
 var releaseTests = []test{
 	{"Rule10_UnlockUnderACancelledContextReleases", func(e *env) {
 		c := e.client()
-		gone, cancel := context.WithCancel(background)
-		cancel()
+		gone := ended()
 		for range 20 {
 			lease := e.lock(c, background, "n", mortise.WithLease(long))
 			if err := lease.Unlock(gone); err != nil {
@@ -89,24 +87,7 @@ var releaseTests = []test{
 	}},
 	{"Rule11_ManyLostRepliesLeaveTheCountRight", func(e *env) {
 		c, f := e.tapped()
-		// Of each owner's calls of each operation every other one, from the first.
-		type key struct {
-			op    Op
-			owner string
-		}
-		var mu sync.Mutex
-		count := make(map[key]int)
-		f.Hook(func(call Call) Fate {
-			mu.Lock()
-			defer mu.Unlock()
-			k := key{call.Op, call.Owner}
-			count[k]++
-			switch call.Op {
-			case OpAcquire, OpSetHolds, OpRelease:
-				return Fate{Lost: count[k]%2 == 1}
-			}
-			return Fate{}
-		})
+		loseEveryOther(f)
 		for range 10 {
 			ctx := background
 			var leases []*mortise.Lease

@@ -76,8 +76,7 @@ var renewalTests = []test{
 		late := make(chan struct{})
 		f.Hook(on(Fate{After: late}, OpRenew))
 		lease := e.lock(c, background, "n")
-		receive(e, "the lease ends", lease.Context().Done())
-		e.is("Err", lease.Err(), mortise.ErrLost)
+		e.lost(lease)
 		close(late)
 		e.until("the confirmation arrived", func() bool {
 			for _, call := range f.Calls(OpRenew) {
@@ -95,8 +94,7 @@ var renewalTests = []test{
 		lease := e.lock(c, background, "n")
 		e.store.Down()
 		down := time.Now()
-		receive(e, "the lease ends", lease.Context().Done())
-		e.is("Err", lease.Err(), mortise.ErrLost)
+		e.lost(lease)
 		d := time.Since(down)
 		e.errorIf(d > watchdog+5*time.Second,
 			"it ended %v after the store went away, want within the watchdog timeout of %v", d, watchdog)
@@ -118,8 +116,7 @@ var renewalTests = []test{
 			lease := e.lock(c, background, "n")
 			remove()
 			begin := time.Now()
-			receive(e, "the lease ends", lease.Context().Done())
-			e.is("Err", lease.Err(), mortise.ErrLost)
+			e.lost(lease)
 			e.is("cause", context.Cause(lease.Context()), mortise.ErrLost)
 			// A third of the timeout; the lease itself would run out after all of it.
 			atMost(e, "it was told after %v", time.Since(begin), watchdog*7/8)
@@ -127,10 +124,7 @@ var renewalTests = []test{
 		}
 	}},
 	{"Rule03_TheWatchdogKeepsTheLockBeyondItsLease", func(e *env) {
-		var renewed atomic.Int32
-		a := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
-		}))
+		a, renewed := e.renewing()
 		b := e.client()
 		lease := e.lock(a, background, "n")
 		begin := time.Now()
@@ -208,8 +202,7 @@ var renewalTests = []test{
 		e.always(watchdog*5/4, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.unlock(inner)
 		// From here on nothing renews it.
-		receive(e, "the outer lease runs out", outer.Context().Done())
-		e.is("Err", outer.Err(), mortise.ErrLost)
+		e.lost(outer)
 	}},
 	{"Rule03_WithMaxHoldEndsTheLeaseOfAHolderThatHangs", func(e *env) {
 		const most = watchdog * 3 / 2
@@ -241,22 +234,8 @@ var renewalTests = []test{
 		// As if the process were gone: nothing of it reaches the store any more.
 		f.Hook(func(Call) Fate { return Fate{Refused: true} })
 		c := e.client()
-		first := locking(c, background, "n", mortise.WithWait(patience))
-		second := locking(c, background, "n", mortise.WithWait(patience))
-		for range 2 {
-			select {
-			case got := <-first:
-				e.fatalIf(got.err != nil, "Lock: %v", got.err)
-				e.unlock(got.lease)
-				first = nil
-			case got := <-second:
-				e.fatalIf(got.err != nil, "Lock: %v", got.err)
-				e.unlock(got.lease)
-				second = nil
-			case <-time.After(patience):
-				e.Fatal("a waiter never got the lock of a dead holder")
-			}
-		}
+		e.servedAll("a waiter gets the lock of a dead holder",
+			several(2, func() <-chan result { return locking(c, background, "n", mortise.WithWait(patience)) })...)
 	}},
 	{"Rule04_AWaiterOutlastsRenewalsAndThenTakesADeadHoldersLock", func(e *env) {
 		holder, _ := e.session()
@@ -306,11 +285,7 @@ var renewalTests = []test{
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpAcquire))
-		ctx, cancel := context.WithCancel(background)
-		waiting := locking(c, ctx, "n")
-		e.until("the acquire is on its way", func() bool { return f.Count(OpAcquire) == 1 })
-		cancel()
-		e.is("Lock", receive(e, "Lock returns", waiting).err, context.Canceled)
+		e.is("Lock", e.abandon(f, background, locks(c, "n"), OpAcquire), context.Canceled)
 		close(reply)
 		e.until("the lock is given back", func() bool { return f.Count(OpRelease) > 0 && !e.inspect(c, "n").Held })
 		e.always(watchdog/2, "neither held nor renewed", func() bool {

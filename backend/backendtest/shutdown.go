@@ -16,21 +16,17 @@ var shutdownTests = []test{
 		holder, _ := e.session()
 		holder.take("n", "a:1", long)
 		c, f := e.tapped()
-		var waiting []<-chan result
-		for range 5 {
-			waiting = append(waiting, locking(c, background, "n"))
-		}
+		waiting := several(5, func() <-chan result { return locking(c, background, "n") })
 		e.settled(f)
 		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(background) })))
 		for _, ch := range waiting {
 			e.named(receive(e, "a waiter wakes", ch).err, "lock", "n", mortise.ErrClosed)
 		}
-		ctx := background
-		e.named(second(c.Lock(ctx, "m")), "lock", "m", mortise.ErrClosed)
-		e.named(second(c.TryLock(ctx, "m")), "trylock", "m", mortise.ErrClosed)
-		e.named(second(c.Inspect(ctx, "m")), "inspect", "m", mortise.ErrClosed)
-		e.named(second(c.ForceUnlock(ctx, "n")), "forceunlock", "n", mortise.ErrClosed)
-		e.is("Ping", c.Ping(ctx), mortise.ErrClosed)
+		e.named(second(c.Lock(background, "m")), "lock", "m", mortise.ErrClosed)
+		e.named(second(c.TryLock(background, "m")), "trylock", "m", mortise.ErrClosed)
+		e.named(second(c.Inspect(background, "m")), "inspect", "m", mortise.ErrClosed)
+		e.named(second(c.ForceUnlock(background, "n")), "forceunlock", "n", mortise.ErrClosed)
+		e.is("Ping", c.Ping(background), mortise.ErrClosed)
 		rec := holder.record("n")
 		e.errorIf(!rec.Held || rec.Owner != "a:1", "another client's record is %+v", rec)
 		e.done("Close after Shutdown", c.Close())
@@ -40,13 +36,7 @@ var shutdownTests = []test{
 		outer := e.lock(c, background, "n")
 		inner := e.lock(c, outer.Context(), "n")
 		down := async(func() error { return c.Shutdown(background) })
-		e.until("it refuses new locks", func() bool {
-			lease, err := c.TryLock(background, "m")
-			if err == nil { // it was not yet shutting down
-				e.unlock(lease)
-			}
-			return errors.Is(err, mortise.ErrClosed)
-		})
+		e.refuses("it refuses new locks", c, "m", mortise.ErrClosed)
 		before := f.Count(OpRenew)
 		e.until("it renews what is held", func() bool { return f.Count(OpRenew) >= before+2 || outer.Err() != nil })
 		if outer.Err() != nil || inner.Err() != nil || len(down) > 0 {
@@ -138,8 +128,7 @@ var shutdownTests = []test{
 					got.lease.Unlock(background)
 				}
 			}
-			over, stop := context.WithCancel(background)
-			stop()
+			over := ended()
 			c.Shutdown(over)
 			other.Close()
 			e.is("Err after Shutdown", kept.Err(), mortise.ErrClosed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,10 +35,7 @@ var waitingTests = []test{
 		c, f := e.tapped()
 		const n = 100
 		ctx, cancel := context.WithCancel(background)
-		var all []<-chan result
-		for range n {
-			all = append(all, locking(c, ctx, "n"))
-		}
+		all := several(n, func() <-chan result { return locking(c, ctx, "n") })
 		e.settled(f)
 		e.always(500*time.Millisecond, "they ask as one",
 			func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpSubscribe) <= 2 })
@@ -105,46 +103,22 @@ var waitingTests = []test{
 		holder, _ := e.session()
 		holder.take("n", "a:1", long)
 		c, f := e.tapped()
-		first, leave := context.WithCancel(background)
-		head := locking(c, first, "n")
+		ctx, leave := context.WithCancel(background)
+		head := locking(c, ctx, "n")
 		e.settled(f)
-		var rest []<-chan result
-		for range 3 {
-			rest = append(rest, locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long)))
-		}
-		// The head is woken by the release, asks, and leaves before it has the answer.
-		asked := make(chan struct{})
-		answer := make(chan struct{})
-		var once sync.Once
-		f.Hook(func(call Call) (fate Fate) {
-			if call.Op == OpAcquire {
-				once.Do(func() {
-					fate.Before = answer
-					close(asked)
-				})
-			}
-			return fate
+		rest := several(3, func() <-chan result {
+			return locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 		})
+		// The head is woken by the release, asks, and leaves before it has the answer.
+		answer := make(chan struct{})
+		hook, asked := first(Fate{Before: answer}, OpAcquire)
+		f.Hook(hook)
 		holder.release("n", "a:1", 0)
 		receive(e, "the head asks", asked)
 		leave()
 		e.is("Lock of the head", receive(e, "the head leaves", head).err, context.Canceled)
 		close(answer)
-		for range rest {
-			var next result
-			select {
-			case next = <-rest[0]:
-				rest[0] = nil
-			case next = <-rest[1]:
-				rest[1] = nil
-			case next = <-rest[2]:
-				rest[2] = nil
-			case <-time.After(patience):
-				e.Fatal("those behind the waiter that left sleep on")
-			}
-			e.fatalIf(next.err != nil, "Lock: %v", next.err)
-			e.unlock(next.lease)
-		}
+		e.servedAll("those behind the waiter that left wake up", rest...)
 	}},
 	{"Rule08_AWaitThatRunsOutSaysNotAcquired", func(e *env) {
 		holder, _ := e.session()
@@ -168,11 +142,7 @@ var waitingTests = []test{
 		c, f := e.tapped()
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpAcquire))
-		ctx, cancel := context.WithCancel(background)
-		waiting := locking(c, ctx, "n", mortise.WithLease(long))
-		e.until("it was sent", func() bool { return f.Count(OpAcquire) == 1 })
-		cancel()
-		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
+		e.named(e.abandon(f, background, locks(c, "n", mortise.WithLease(long)), OpAcquire), "lock", "n", context.Canceled)
 		equal(e, "%d releases were sent before the acquire was answered", f.Count(OpRelease), 0)
 		close(reply)
 		f.Hook(nil)
@@ -193,11 +163,8 @@ var waitingTests = []test{
 			c, f := e.tapped()
 			arrive := make(chan struct{})
 			f.Hook(on(fate(arrive), OpAcquire))
-			ctx, cancel := context.WithCancel(background)
-			waiting := locking(c, ctx, "n", mortise.WithLease(long))
-			e.until("it was sent", func() bool { return f.Count(OpAcquire) > 0 })
-			cancel()
-			e.fatalIf(receive(e, "Lock returns", waiting).err == nil, "%s: Lock succeeded", what)
+			err := e.abandon(f, background, locks(c, "n", mortise.WithLease(long)), OpAcquire)
+			e.fatalIf(err == nil, "%s: Lock succeeded", what)
 			close(arrive)
 			f.Hook(nil)
 			// It is given back when it is not asked for again.
@@ -249,11 +216,7 @@ var waitingTests = []test{
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		reply := make(chan struct{})
 		f.Hook(on(Fate{After: reply}, OpSetHolds))
-		ctx, cancel := context.WithCancel(outer.Context())
-		waiting := locking(c, ctx, "n")
-		e.until("it was sent", func() bool { return f.Count(OpSetHolds) == 1 })
-		cancel()
-		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
+		e.named(e.abandon(f, outer.Context(), locks(c, "n"), OpSetHolds), "lock", "n", context.Canceled)
 		f.Hook(nil)
 		close(reply)
 		e.until("the count is that of the outer hold", func() bool { return e.inspect(c, "n").Holds == 1 })
@@ -311,4 +274,18 @@ func lose(f *Faults, op Op, n int32) {
 	var left atomic.Int32
 	left.Store(n)
 	f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == op && left.Add(-1) >= 0} })
+}
+
+// loseEveryOther loses, of each owner's replies to each operation that changes something, the first, the third and so on.
+// Renewals pass.
+func loseEveryOther(f *Faults) {
+	var mu sync.Mutex
+	seen := make(map[string]int)
+	f.Hook(func(c Call) Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		of := string(c.Op) + c.Owner
+		seen[of]++
+		return Fate{Lost: !slices.Contains([]Op{OpRenew, OpInspect, OpCount}, c.Op) && seen[of]%2 == 1}
+	})
 }
