@@ -19,7 +19,7 @@ import (
 var multiTests = []test{
 	// the port
 	{"Port_All_AreTakenOrNone", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		if r := s.all("o:1", long, three...); !granted(r) {
 			e.Fatalf("%+v, want all granted", r)
 		}
@@ -40,7 +40,7 @@ var multiTests = []test{
 		}
 	}},
 	{"Port_All_TwiceCountOnceAndLeaveTheTimeAlone", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		for _, lease := range []time.Duration{30 * time.Second, long} {
 			r := s.all("o:1", lease, three...)
 			e.fatalIf(!granted(r), "%+v, want all granted", r)
@@ -62,7 +62,7 @@ var multiTests = []test{
 		e.errorIf(rec.Owner != "o:1", "the record is %+v", rec)
 	}},
 	{"Port_All_AKeyOfAnotherKindIsNamedAndNothingTaken", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		s.take(three[0], "p:1", long) // a wrong kind goes before a refusal
 		e.store.Occupy(three[2])
 		_, err := s.AcquireAll(background, requests("o:1", long, three...))
@@ -85,7 +85,7 @@ var multiTests = []test{
 		}
 	}},
 	{"Port_All_FencedOnesDrawTokensThatRise", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		last := s.fenced(three[0], "p:1")
 		s.release(three[0], "p:1", 0)
 		in := requests("o:1", long, three...)
@@ -102,7 +102,7 @@ var multiTests = []test{
 		e.errorIf(n <= last, "a token of %d after %d", n, last)
 	}},
 	{"Port_All_ReleasesAreIndependentAndAnnounced", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		other, h := e.session()
 		for _, n := range three {
 			other.watch(h, n)
@@ -130,7 +130,7 @@ var multiTests = []test{
 		equal(e, "%d releases of another's lock were announced", h.count("released "+three[2]), 0)
 	}},
 	{"Port_All_GroupsHaveEachNameOnce", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		names := []string{"a", "b", "{t}:a", "c", "{t}:b", "d", "t"}
 		seen := make(map[int]bool)
 		for _, g := range s.Groups(names) {
@@ -146,7 +146,7 @@ var multiTests = []test{
 		e.errorIf(len(g) != 0, "no name is the groups %v", g)
 	}},
 	{"Port_All_ANameTwiceIsRefused", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		in := requests("o:1", long, three[0], three[1], three[0])
 		in[2].Owner = "o:2"
 		_, err := s.AcquireAll(background, in)
@@ -154,8 +154,8 @@ var multiTests = []test{
 		s.isFree(three[0])
 	}},
 	{"Port_All_WhatIsKnownToBeHeldIsCorrected", func(e *env) {
-		a, _ := e.multi()
-		b, _ := e.multi()
+		a := e.multi()
+		b := e.multi()
 		cached := func(s *rawMulti, owner string, names ...string) []backend.AcquireReply {
 			in := requests(owner, long, names...)
 			for i := range in {
@@ -323,7 +323,7 @@ var multiTests = []test{
 		e.free(c, three...)
 	}},
 	{"Rule08_LockAll_WaitsWithoutAskingAndIsWokenByEachRelease", func(e *env) {
-		holder, _ := e.multi()
+		holder := e.multi()
 		holder.all("o:1", long, three...)
 		c, f := e.tapped()
 		waiting := lockingAll(c, mortise.WithWait(10*patience))
@@ -521,27 +521,17 @@ var three = []string{"{t}:a", "{t}:b", "{t}:c"}
 // rawMulti is raw with several locks at once.
 type rawMulti struct {
 	*raw
-	m backend.BatchStore
+	backend.BatchStore
 }
 
-func (e *env) multi() (*rawMulti, *ears) {
+func (e *env) multi() *rawMulti {
 	e.Helper()
-	s, h := e.session()
+	s := e.bare()
 	m := s.Capabilities().Batch
 	if m == nil {
 		e.lacks("several locks in one step")
 	}
-	return &rawMulti{s, m}, h
-}
-
-func (s *rawMulti) Groups(names []string) [][]int { return s.m.Groups(names) }
-
-func (s *rawMulti) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
-	return s.m.AcquireAll(ctx, in)
-}
-
-func (s *rawMulti) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
-	s.m.ReleaseAll(ctx, in, out)
+	return &rawMulti{s, m}
 }
 
 func requests(owner string, lease time.Duration, names ...string) []backend.AcquireRequest {
@@ -554,7 +544,7 @@ func requests(owner string, lease time.Duration, names ...string) []backend.Acqu
 
 func (s *rawMulti) all(owner string, lease time.Duration, names ...string) []backend.AcquireReply {
 	s.e.Helper()
-	out, err := s.m.AcquireAll(background, requests(owner, lease, names...))
+	out, err := s.AcquireAll(background, requests(owner, lease, names...))
 	s.e.fatalIf(err != nil || len(out) != len(names), "AcquireAll(%q, %s): %+v, %v", names, owner, out, err)
 	return out
 }
@@ -562,12 +552,12 @@ func (s *rawMulti) all(owner string, lease time.Duration, names ...string) []bac
 // free is ReleaseAll of what its owner must hold.
 func (s *rawMulti) free(owner string, names ...string) {
 	s.e.Helper()
-	in := make([]backend.ReleaseRequest, len(names))
-	out := make([]backend.ReleaseResult, len(names))
-	for i, n := range names {
-		in[i] = backend.ReleaseRequest{Name: n, Owner: owner}
+	var in []backend.ReleaseRequest
+	for _, n := range names {
+		in = append(in, backend.ReleaseRequest{Name: n, Owner: owner})
 	}
-	s.m.ReleaseAll(background, in, out)
+	out := make([]backend.ReleaseResult, len(in))
+	s.ReleaseAll(background, in, out)
 	for i, r := range out {
 		if r.Err != nil || !r.Held {
 			s.e.Fatalf("ReleaseAll(%q, %s): %s: %+v", names, owner, names[i], r)

@@ -219,7 +219,7 @@ var rwRuleTests = []test{
 		e.unlock(e.lock(rival, background, "m"))
 	}},
 	{"Rule04_RW_OneDeadReaderHoldsAWriterUpForItsLeaseOnly", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		s.read("dead:1", 400*time.Millisecond)
 		read, _ := e.sides(e.client())
 		_, write := e.sides(e.client())
