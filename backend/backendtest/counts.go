@@ -357,7 +357,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		} {
 			c, f := e.tapped()
 			waiting := async(func() error { return x.wait(c) })
-			e.quiet(f)
+			e.settled(f)
 			before := f.Count()
 			e.always(500*time.Millisecond, what+": nothing is sent", func() bool { return f.Count() == before })
 			if before > 4 {
@@ -375,7 +375,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		c, f, stand := e.queueing()
 		all := several(50, func() <-chan error { return async(func() error { return c.CountDownLatch("n").Wait(background) }) })
 		e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
-		e.quiet(f)
+		e.settled(f)
 		e.always(200*time.Millisecond, "they ask as one", func() bool { return f.Count(OpCount) <= 3 })
 		before := f.Count(OpCount)
 		s.countDown("2")
@@ -399,7 +399,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		sleeps := func(n int) {
 			e.Helper()
 			e.until("it stands in line", func() bool { return int(stand.Load()) >= n })
-			e.quiet(f)
+			e.settled(f)
 		}
 		next := func(want int) {
 			e.Helper()
@@ -439,9 +439,9 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		s.set(semaphore, "1", 0)
 		c, f := e.tapped()
 		two := async(func() error { return c.CountingSemaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
-		e.quiet(f)
+		e.settled(f)
 		one := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
-		e.quiet(f)
+		e.settled(f)
 		s.add(semaphore, "a", 1)
 		e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
 		if len(two) > 0 {
@@ -457,12 +457,12 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		n := c.CountingSemaphore("n")
 		leave, stop := context.WithCancel(background)
 		two := async(func() error { return n.Acquire(leave, 2) })
-		e.quiet(f)
+		e.settled(f)
 		for i := range 20 {
 			ctx, cancel := context.WithCancel(background)
 			one := async(func() error { return n.Acquire(ctx, 1) })
 			if i%2 == 0 {
-				e.quiet(f)
+				e.settled(f)
 			}
 			asked := f.Count(OpTakeCount)
 			s.add(semaphore, fmt.Sprint("a", i), 1)
@@ -492,7 +492,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 			}),
 				async(func() error { return second(c.Semaphore("p").Acquire(background, mortise.WithWait(patience))) }))
 		}
-		e.quiet(f)
+		e.settled(f)
 		s.add(semaphore, "2", 5)
 		s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 5)
 		for _, w := range all {
@@ -540,7 +540,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		c, f := e.tapped()
 		ctx, cancel := context.WithCancel(background)
 		first := async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 2) })
-		e.quiet(f)
+		e.settled(f)
 		second := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
 		s.add(semaphore, "2", 1)
 		cancel()
@@ -751,26 +751,6 @@ func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Perm
 	p, err := c.Semaphore("n").Acquire(background, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
 	e.fatalIf(err != nil, "Acquire: %v", err)
 	return p
-}
-
-// quiet waits until a client that waits has nothing more to ask: it listens, and
-// has asked since.
-func (e leases) quiet(f *Faults) {
-	e.Helper()
-	e.until("the waiter sleeps", func() bool {
-		watched, asked := 0, false
-		for _, c := range f.Calls() {
-			if c.Ended == 0 {
-				return false
-			}
-			if c.Op == OpSubscribe {
-				watched, asked = c.Began, false
-			} else if watched > 0 {
-				asked = true
-			}
-		}
-		return asked && f.Watching() > 0
-	})
 }
 
 func countingSemaphore(name string) backend.Topic {

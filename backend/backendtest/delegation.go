@@ -313,13 +313,10 @@ var nestTests = where((*env).nests, "delegation", []test{
 		}
 		wg.Wait()
 		equal(e, "%d turns", turns.Load(), 48)
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule02_ALossOfTheLockReachesCallerAndCallee", func(e *env) {
-		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.called(b, outer), "n")
+		_, _, outer, inner := e.callerAndCallee(mortise.WithWatchdogTimeout(watchdog))
 		e.store.Flush()
 		receive(e, "the callee hears of the loss", inner.Context().Done())
 		receive(e, "the caller hears of the loss", outer.Context().Done())
@@ -328,16 +325,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.is("Unlock", inner.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
 	}},
 	{"Rule03_CallerAndCalleeAreRenewed", func(e *env) {
-		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.called(b, outer), "n")
+		a, b, outer, inner := e.callerAndCallee(mortise.WithWatchdogTimeout(watchdog))
 		e.always(watchdog*3/2, "both hold the lock beyond the watchdog timeout",
 			func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 		e.unlock(inner)
 		e.always(watchdog*3/2, "the caller holds it after its callee has left", func() bool { return outer.Err() == nil })
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule04_ADeadCalleeFreesItsHoldAndNoMore", func(e *env) {
 		a, b := e.client(), e.client()
@@ -351,8 +345,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		inner := e.lock(b, e.called(b, outer), "n")
 		atLeast(e, "entered %v after the lease of a dead callee began", time.Since(began), timeout-grain)
 		e.done("the caller", outer.Err())
-		e.unlock(inner, outer)
-		e.free(a, "n")
+		e.unlockLast(a, inner, outer)
 	}},
 	{"Rule04_ADeadCallersLockIsItsCalleesAndThenFree", func(e *env) {
 		fa := NewFaults(e.store.Backend())
@@ -496,8 +489,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		}
 		e.until("nothing is under way", func() bool { return fb.underway(OpAcquire, OpRelease) == 0 })
 		e.unlock(e.lock(a, outer.Context(), "n"))
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule11_ALostReplyOfAnEntryOrItsReleaseCountsOnce", func(e *env) {
 		a := e.client()
@@ -510,8 +502,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			e.unlock(e.lock(a, outer.Context(), "n"))
 		}
 		fb.Hook(nil)
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule12_CallerAndCalleeOutliveARestart", func(e *env) {
 		a, b := e.client(), e.client()
@@ -538,8 +529,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.store.Cut()
 		e.unlock(inner)
 		e.unlock(e.granted("one who waited for its turn gets it though connections broke", waits).lease)
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule07_AReentryThatWasOnItsWayWhenAClaimWasGivenOutDoesNotMeetACallee", func(e *env) {
 		for name, fate := range map[string]func(<-chan struct{}) Fate{
@@ -583,8 +573,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 					e.unlock(r.lease)
 				}
 			}
-			e.unlock(outer)
-			e.free(a, name)
+			e.unlockLast(a, outer)
 		}
 	}},
 	{"Rule02_ARenewalThatWasOnItsWayWhenAClaimWasGivenOutDoesNotCount", func(e *env) {
@@ -705,14 +694,12 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.free(a, "x{t}", "y{t}", "z{t}")
 	}}, {"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
+		outer, inner := e.lockTwice(c)
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
 		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		e.until("the store's count is right", func() bool { return e.inspect(c, "n").Holds == 1 })
-		e.unlock(outer)
-		e.free(c, "n")
+		e.unlockLast(c, outer)
 	}},
 	{"Rule10_ACalleeGetsInThoughAHoldOfItsCallerRanOutDuringAPartialUnlock", func(e *env) {
 		a, f := e.tapped()
@@ -730,8 +717,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		close(reply)
 		e.must("Unlock", <-unlocked)
 		e.unlock(e.lock(b, called, "n", mortise.WithLease(long), mortise.WithWait(patience)))
-		e.unlock(outer)
-		e.free(b, "n")
+		e.unlockLast(b, outer)
 	}},
 	{"Rule10_ACalleeGetsInAfterAPartialUnlockOfItsCallerFailed", func(e *env) {
 		a, f := e.tapped()
@@ -743,10 +729,17 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		e.unlock(e.lock(b, called, "n", mortise.WithLease(long)))
-		e.unlock(outer)
-		e.free(b, "n")
+		e.unlockLast(b, outer)
 	}},
 })
+
+// callerAndCallee has a client lock n, and another enter it under that lease.
+func (e *env) callerAndCallee(opts ...mortise.ClientOption) (a, b *mortise.Client, outer, inner *mortise.Lease) {
+	e.Helper()
+	a, b = e.client(opts...), e.client(opts...)
+	outer = e.lock(a, background, "n")
+	return a, b, outer, e.lock(b, e.called(b, outer), "n")
+}
 
 // called is the context of a call made under lease, where it arrives at c.
 func (e leases) called(c *mortise.Client, lease *mortise.Lease) context.Context {

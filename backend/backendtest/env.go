@@ -141,6 +141,29 @@ func (e leases) unlock(all ...*mortise.Lease) {
 	}
 }
 
+// unlockLast unlocks leases of one lock, of which the last frees it.
+func (e leases) unlockLast(c *mortise.Client, all ...*mortise.Lease) {
+	e.Helper()
+	e.unlock(all...)
+	e.free(c, all[0].Name())
+}
+
+// lockTwice has c lock n, and lock it again under that lease.
+func (e leases) lockTwice(c *mortise.Client) (outer, inner *mortise.Lease) {
+	e.Helper()
+	outer = e.lock(c, background, "n", mortise.WithLease(long))
+	return outer, e.lock(c, outer.Context(), "n", mortise.WithLease(long))
+}
+
+// heldByAnother has a session hold n as a:1, and opens a client that may wait for it.
+func (e *env) heldByAnother() (*raw, *mortise.Client, *Faults) {
+	e.Helper()
+	holder := e.bare()
+	holder.take("n", "a:1", long)
+	c, f := e.tapped()
+	return holder, c, f
+}
+
 // inspect reads the record through c.
 func (e leases) inspect(c *mortise.Client, name string) mortise.LockInfo {
 	e.Helper()
@@ -393,6 +416,12 @@ func renewed(e *env, s anykind.Store, q anykind.RenewRequest) bool {
 func (s *raw) acquire(name, owner string, lease time.Duration) anykind.AcquireReply {
 	s.e.Helper()
 	return call(s.e, s.Acquire, anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})
+}
+
+// tries reports whether a request is granted, where the store may not be available.
+func (s *raw) tries(r anykind.AcquireRequest) bool {
+	reply, err := s.Acquire(background, r)
+	return err == nil && reply.Granted
 }
 
 func (s *raw) take(name, owner string, lease time.Duration) {

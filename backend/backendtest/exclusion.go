@@ -113,8 +113,7 @@ var exclusionTests = []test{
 	}},
 	{"Rule01_OnlyTheInnermostHoldIsEnteredAgain", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
+		outer, inner := e.lockTwice(c)
 		e.is("TryLock under the outer lease while the inner one lives", second(c.TryLock(outer.Context(), "n")), mortise.ErrNotAcquired)
 		waiting := locking(c, outer.Context(), "n", mortise.WithWait(patience))
 		e.unlock(inner)

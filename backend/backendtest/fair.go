@@ -421,7 +421,7 @@ var fairTests = []test{
 			e.is("Lock", receive(e, "a waiter leaves", waiting[i]).err, context.Canceled)
 		}
 		for k, left := range []int{2, 1, 2} {
-			e.until("they leave the queue", func() bool { return line.answered(k, OpLeave) == left })
+			e.until("they leave the queue", func() bool { return line.faults[k].answered(OpLeave) == left })
 			for _, c := range line.faults[k].Calls(OpLeave) {
 				s.leaves(c.Owner, backend.LeaveReply{}) // has no place any more
 			}
@@ -726,16 +726,6 @@ func (l *fairLine) serves(waiting ...<-chan result) {
 	for _, w := range waiting {
 		l.e.unlock(l.served(w))
 	}
-}
-
-// answered counts the calls of a client that have been answered.
-func (l *fairLine) answered(client int, op Op) (n int) {
-	for _, c := range l.faults[client].Calls(op) {
-		if c.Ended > 0 && c.Err == nil {
-			n++
-		}
-	}
-	return n
 }
 
 // nothingLeft checks that the lock has no holder and its queue is empty.

@@ -150,6 +150,16 @@ func (f *Faults) Calls(ops ...Op) []Call {
 // Count counts the calls of these operations, or all.
 func (f *Faults) Count(ops ...Op) int { return len(f.Calls(ops...)) }
 
+// answered counts the calls of these operations that have ended without an error.
+func (f *Faults) answered(ops ...Op) (n int) {
+	for _, c := range f.Calls(ops...) {
+		if c.Ended > 0 && c.Err == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Watching counts how often a watch was confirmed.
 func (f *Faults) Watching() int {
 	f.mu.Lock()

@@ -93,10 +93,8 @@ var interruptionTests = []test{
 		e.store.Cut()
 		for i := range n {
 			name := fmt.Sprintf("n%d", i)
-			e.until("the holder's session works again", func() bool {
-				_, err := holder.ForceRelease(background, topic(name))
-				return err == nil
-			})
+			e.eventually("the holder's session works again",
+				func() error { return second(holder.ForceRelease(background, topic(name))) })
 		}
 		for i, ch := range all {
 			e.granted(fmt.Sprintf("waiter %d gets it", i), ch)

@@ -185,8 +185,7 @@ var multiTests = []test{
 		e.errorIf(!granted(r), "%+v, want its own release known at once", r)
 		b.free("p:3", three...)
 		e.until("one by one too", func() bool {
-			r, err := a.Acquire(background, anykind.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Unasked: true})
-			return err == nil && r.Granted
+			return a.tries(anykind.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Unasked: true})
 		})
 	}},
 
@@ -328,7 +327,7 @@ var multiTests = []test{
 		c, f := e.tapped()
 		waiting := lockingAll(c, mortise.WithWait(10*patience))
 		e.until("it watches", func() bool { return f.Watching() > 0 })
-		e.settledAll(f)
+		e.settled(f)
 		asked := f.Count()
 		e.always(500*time.Millisecond, "it sleeps", func() bool { return f.Count() == asked })
 		// One after the other: it moves on to wait for what is still held.
@@ -338,7 +337,7 @@ var multiTests = []test{
 				break
 			}
 			e.until("it moved on", func() bool { return len(f.Calls(OpSubscribe)) >= i+2 && len(f.Calls(OpUnsubscribe)) >= i+1 })
-			e.settledAll(f)
+			e.settled(f)
 		}
 		got := e.granted("it gets all", waiting)
 		if n := f.Count(OpAcquireAll); n > 12 || f.Count(OpAcquire) > 0 {
@@ -583,26 +582,5 @@ func lockingAll(c *mortise.Client, opts ...mortise.Option) <-chan result {
 	return async(func() result {
 		l, err := mortise.LockAll(background, mortise.Parts(c, three...), opts...)
 		return result{lease: l, err: err, at: time.Now()}
-	})
-}
-
-// settledAll waits until a waiter for several locks watches the name that it waits for, has asked
-// since, and sleeps.
-func (e leases) settledAll(f *Faults) {
-	e.Helper()
-	e.until("the waiter sleeps", func() bool {
-		calls := f.Calls()
-		asked, watches := false, 0
-		for _, c := range calls {
-			switch {
-			case c.Ended == 0:
-				return false
-			case c.Op == OpSubscribe:
-				asked, watches = false, watches+1
-			case c.Op == OpAcquireAll:
-				asked = true
-			}
-		}
-		return watches > 0 && f.Watching() >= watches && asked
 	})
 }

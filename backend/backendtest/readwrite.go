@@ -177,8 +177,7 @@ var rwRuleTests = []test{
 		waiting := locking(read, w.Context(), "n", mortise.WithWait(patience))
 		e.unlock(again)
 		got := e.granted("the reader's turn", waiting)
-		e.unlock(got.lease, r, w)
-		e.freeRW()
+		e.unlockLastRW(got.lease, r, w)
 	}},
 	{"Rule02_RW_AReadersLeaseEndsBeforeAWriterGetsIn", func(e *env) {
 		read, _ := e.sides(e.client())
@@ -267,8 +266,7 @@ var rwRuleTests = []test{
 		if s := e.inspectRW(c); s.Readers != 1 || r2.Err() != nil {
 			e.Errorf("%+v, %v", s, r2.Err())
 		}
-		e.unlock(r2)
-		e.freeRW()
+		e.unlockLastRW(r2)
 
 		w1 := e.lock(write, background, "n", mortise.WithLease(long))
 		w2 := e.lock(write, w1.Context(), "n", mortise.WithLease(long))
@@ -278,8 +276,7 @@ var rwRuleTests = []test{
 		e.unlock(r3, w2)
 		s = e.inspectRW(c)
 		e.errorIf(s.Holds != 1 || !s.Writing, "%+v", s)
-		e.unlock(w1)
-		e.freeRW()
+		e.unlockLastRW(w1)
 	}},
 	{"Rule07_RW_AWriterThatReadsGoesOnReading", func(e *env) {
 		a, b := e.client(), e.client()
@@ -304,8 +301,7 @@ var rwRuleTests = []test{
 			e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long)))
 			cancel() // where all of it comes from
 			receive(e, "its context ends with the one that write was locked with", r.Context().Done())
-			e.unlock(r, got.lease)
-			e.freeRW()
+			e.unlockLastRW(r, got.lease)
 		}
 	}},
 	{"Rule08_RW_WaitersAreWokenByReleasesNotByExpiry", func(e *env) {
@@ -394,8 +390,7 @@ var rwRuleTests = []test{
 			e.unlock(e.granted("a reader", ch).lease)
 		}
 		atMost(e, "they waited %v: for the claim to end", time.Since(began), 5*time.Second)
-		e.unlock(r)
-		e.freeRW()
+		e.unlockLastRW(r)
 	}},
 	{"Rule08_RW_WhatNeedNotWaitIsOneCommandAndWaitingIsNone", func(e *env) {
 		c, f := e.tapped()
@@ -486,8 +481,7 @@ var rwRuleTests = []test{
 		e.unlock(w2, w)
 		s = e.inspectRW(plain)
 		e.errorIf(s.Readers != 1 || s.Writing, "%+v", s)
-		e.unlock(r)
-		e.freeRW()
+		e.unlockLastRW(r)
 	}},
 	{"Rule11_RW_AnAcquireThatArrivesLateIsTakenBack", func(e *env) {
 		for _, writes := range []bool{false, true} {
@@ -497,14 +491,7 @@ var rwRuleTests = []test{
 			f.Hook(on(Fate{Later: late}, OpAcquire))
 			e.is("trylock", second(l.TryLock(background, "n", mortise.WithLease(long))), mortise.ErrUnavailable)
 			close(late)
-			e.until("its release finds it", func() bool {
-				for _, c := range f.Calls(OpRelease) {
-					if c.Ended > 0 && c.Err == nil {
-						return true
-					}
-				}
-				return false
-			})
+			e.until("its release finds it", func() bool { return f.answered(OpRelease) > 0 })
 			f.Hook(nil)
 			e.freeRW()
 			e.unlock(e.lock(l, background, "n"))
@@ -561,6 +548,13 @@ func (e leases) inspectRW(c *mortise.Client) mortise.LockInfo {
 	s, err := c.RW().Inspect(background, "n")
 	e.fatalIf(err != nil, "RW().Inspect: %v", err)
 	return s
+}
+
+// unlockLastRW unlocks leases of n, of which the last frees it.
+func (e *env) unlockLastRW(all ...*mortise.Lease) {
+	e.Helper()
+	e.unlock(all...)
+	e.freeRW()
 }
 
 // freeRW waits until n has no holder, and then that neither side is kept out.

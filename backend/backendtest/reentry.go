@@ -48,13 +48,11 @@ var reentryTests = []test{
 		e.done("the inner hold ended", inner.Err())
 		e.unlock(inner)
 		e.holds(c, "n", 1)
-		e.unlock(middle)
-		e.free(c, "n")
+		e.unlockLast(c, middle)
 	}},
 	{"Rule07_ASecondUnlockOfOneLeaseReleasesNoOtherHold", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n")
+		outer, inner := e.lockTwice(c)
 		e.unlock(inner)
 		for range 3 {
 			err := inner.Unlock(background)
@@ -69,8 +67,7 @@ var reentryTests = []test{
 	}},
 	{"Rule07_ConcurrentUnlocksOfOneLeaseReleaseOnce", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n")
+		_, inner := e.lockTwice(c)
 		errs := make([]error, 8)
 		var wg sync.WaitGroup
 		for i := range errs {
@@ -107,8 +104,7 @@ var reentryTests = []test{
 		}
 		wg.Wait()
 		e.holds(c, "n", 1)
-		e.unlock(outer)
-		e.free(c, "n")
+		e.unlockLast(c, outer)
 	}},
 	{"Rule07_ThroughDoALockIsReleasedAlsoWhenTheWorkPanics", func(e *env) {
 		c := e.client()

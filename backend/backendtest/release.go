@@ -58,8 +58,7 @@ var releaseTests = []test{
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		e.fatalIf(f.Count(OpAcquire) < 2, "no reply was lost")
 		e.holds(c, "n", 1)
-		e.unlock(lease)
-		e.free(c, "n")
+		e.unlockLast(c, lease)
 	}},
 	{"Rule11_AReentryWhoseReplyWasLostCountsOnce", func(e *env) {
 		c, f := e.tapped()
@@ -74,8 +73,7 @@ var releaseTests = []test{
 	}},
 	{"Rule11_AnUnlockWhoseReplyWasLostSucceeds", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n")
+		outer, inner := e.lockTwice(c)
 		for i, l := range []*mortise.Lease{inner, outer} {
 			before := f.Count(OpRelease)
 			lose(f, OpRelease, 1)

@@ -63,6 +63,16 @@ func (e *env) held(s *raw, name string) bool {
 	return false
 }
 
+// replicated is a test that does nothing on a store whose replicas cannot be waited for.
+func replicated(run func(e *env, s *raw)) func(*env) {
+	return func(e *env) {
+		e.Helper()
+		if s := e.bare(); s.Capabilities().Replicas {
+			run(e, s)
+		}
+	}
+}
+
 // replicaTests are about replicas that are waited for, as many as the store has: none, unless it
 // says otherwise.
 var replicaTests = []test{
@@ -127,11 +137,7 @@ var replicaTests = []test{
 			e.errorIf(!e.held(s, name), "%s: not held any more", name)
 		}
 	}},
-	{"Port_ReplicasThatHaveAReentryAreCounted", func(e *env) {
-		s := e.bare()
-		if !s.Capabilities().Replicas {
-			return
-		}
+	{"Port_ReplicasThatHaveAReentryAreCounted", replicated(func(e *env, s *raw) {
 		s.take("n", "a:1", long)
 		k := e.replicas()
 		ask := func(owner string, replicas int, wait time.Duration) backend.HoldsReply {
@@ -148,7 +154,7 @@ var replicaTests = []test{
 		r = ask("b:1", k+1, 50*time.Millisecond)
 		e.errorIf(r.Held, "of one who holds nothing: %+v", r)
 		s.heldBy("n", "a:1", 2)
-	}},
+	})},
 	{"Rule13_TooFewReplicasAreAnErrorAndLeaveNothing", func(e *env) {
 		s := e.bare()
 		c := e.client()
@@ -203,11 +209,7 @@ var replicaTests = []test{
 		e.fatalIf(err != nil, "%v", err)
 		e.is("Quorum", second(quorum.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
-	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
-		s := e.bare()
-		if !s.Capabilities().Replicas {
-			return
-		}
+	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", replicated(func(e *env, s *raw) {
 		c := e.client()
 		outer := e.lock(c, background, "n")
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
@@ -220,9 +222,8 @@ var replicaTests = []test{
 			e.errorIf(rec.Holds != 2, "the record is %+v, want two holds", rec)
 			e.unlock(inner)
 		}
-		e.unlock(outer)
-		e.free(c, "n")
-	}},
+		e.unlockLast(c, outer)
+	})},
 	{"Rule07_ACalleeWithTooFewReplicasHasNotEntered", func(e *env) {
 		s := e.bare()
 		if can := s.Capabilities(); can.Delegation == nil || !can.Replicas {
@@ -239,14 +240,9 @@ var replicaTests = []test{
 			e.unlock(e.lock(callee, ctx, "n", mortise.WithReplicas(k, patience/2)))
 		}
 		e.done("the caller's lease", outer.Err())
-		e.unlock(outer)
-		e.free(c, "n")
+		e.unlockLast(c, outer)
 	}},
-	{"Rule09_AnAbandonedLockThatWaitsForReplicasLeavesNothing", func(e *env) {
-		s := e.bare()
-		if !s.Capabilities().Replicas {
-			return
-		}
+	{"Rule09_AnAbandonedLockThatWaitsForReplicasLeavesNothing", replicated(func(e *env, s *raw) {
 		c := e.client()
 		for name, l := range e.lockers(c, s.Store) {
 			ctx, cancel := context.WithCancel(background)
@@ -264,13 +260,9 @@ var replicaTests = []test{
 		for name := range e.lockers(c, s.Store) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })
 		}
-	}},
-	{"Rule08_AWaiterForReplicasTooIsWokenAndHandedNothing", func(e *env) {
-		s := e.bare()
+	})},
+	{"Rule08_AWaiterForReplicasTooIsWokenAndHandedNothing", replicated(func(e *env, s *raw) {
 		k := e.replicas()
-		if !s.Capabilities().Replicas {
-			return
-		}
 		c := e.client()
 		for name, l := range e.lockers(c, s.Store) {
 			if name == "read" {
@@ -294,7 +286,7 @@ var replicaTests = []test{
 			}
 			e.errorIf(e.held(s, name), "%s is still held", name)
 		}
-	}},
+	})},
 }
 
 // RunReplicas runs the tests about replicas; a store that has some has a method Replicas() int.

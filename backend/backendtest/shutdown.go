@@ -13,9 +13,7 @@ import (
 // shutdownTests are about Shutdown, and about goroutines and connections that must not grow.
 var shutdownTests = []test{
 	{"Rule14_ShutdownRefusesNewLocksAndWakesWaiters", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := e.heldByAnother()
 		waiting := several(5, func() <-chan result { return locking(c, background, "n") })
 		e.settled(f)
 		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(background) })))

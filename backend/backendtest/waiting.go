@@ -15,9 +15,7 @@ import (
 // waitingTests are about waiters, and about waiters that leave.
 var waitingTests = []test{
 	{"Rule08_AWaiterSendsNothingWhileItWaits", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := e.heldByAnother()
 		waiting := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		before := f.Count()
@@ -30,9 +28,7 @@ var waitingTests = []test{
 		atMost(e, "it was woken only %v after the release", got.at.Sub(released), 5*time.Second)
 	}},
 	{"Rule08_WaitersOfOneClientCostAsMuchAsOne", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := e.heldByAnother()
 		const n = 100
 		ctx, cancel := context.WithCancel(background)
 		all := several(n, func() <-chan result { return locking(c, ctx, "n") })
@@ -100,9 +96,7 @@ var waitingTests = []test{
 		}
 	}},
 	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := e.heldByAnother()
 		ctx, leave := context.WithCancel(background)
 		head := locking(c, ctx, "n")
 		e.settled(f)
@@ -172,12 +166,7 @@ var waitingTests = []test{
 				return f.Count(OpRelease) > 0 && f.underway(OpAcquire) == 0
 			})
 			e.until(what+": it took the lock after all, or never will, and gave it back", func() bool {
-				for _, r := range f.Calls(OpRelease) {
-					if r.Ended > 0 && r.Err == nil {
-						return !e.inspect(c, "n").Held
-					}
-				}
-				return false
+				return f.answered(OpRelease) > 0 && !e.inspect(c, "n").Held
 			})
 			e.always(300*time.Millisecond, what+": it stays free", func() bool {
 				s := e.inspect(c, "n")
@@ -223,13 +212,10 @@ var waitingTests = []test{
 		e.done("the outer hold", outer.Err())
 		inner := e.lock(c, outer.Context(), "n")
 		e.holds(c, "n", 2)
-		e.unlock(inner, outer)
-		e.free(c, "n")
+		e.unlockLast(c, inner, outer)
 	}},
 	{"Rule09_ACancelledWaiterIsGoneAndItsWatchToo", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := e.heldByAnother()
 		ctx, cancel := context.WithCancelCause(background)
 		waiting := locking(c, ctx, "n")
 		e.settled(f)
@@ -244,28 +230,23 @@ var waitingTests = []test{
 	}},
 }
 
-// settled waits until a client that waits for a lock has nothing more to ask: it
-// was refused, watches, and was refused again since.
+// settled waits until a client that waits has nothing more to ask: it watches all that it asked to watch, and
+// has asked since for what it waits for.
 func (e leases) settled(f *Faults) {
 	e.Helper()
 	e.until("the waiter sleeps", func() bool {
-		if f.Watching() == 0 || f.Count(OpAcquire) == 0 {
-			return false
-		}
-		calls := f.Calls()
-		watched := 0
-		for _, c := range calls {
-			if c.Ended == 0 {
+		asked, watches := false, 0
+		for _, c := range f.Calls() {
+			switch {
+			case c.Ended == 0:
 				return false
-			}
-			if c.Op == OpSubscribe {
-				watched = c.Began
-			}
-			if c.Op == OpAcquire && watched > 0 && c.Began > watched {
-				return true
+			case c.Op == OpSubscribe:
+				asked, watches = false, watches+1
+			case c.Op != OpUnsubscribe:
+				asked = asked || watches > 0
 			}
 		}
-		return false
+		return asked && f.Watching() >= watches
 	})
 }
 
