@@ -285,33 +285,19 @@ var nestTests = where((*env).nests, "delegation", []test{
 		claims := mortise.Delegations(outer.Context())
 		e.fatalIf(len(claims) != 1, "%v, want a claim", claims)
 		var inside, turns atomic.Int32
-		var wg sync.WaitGroup
-		for i, c := range callees {
-			for range 3 {
-				wg.Go(func() {
-					ctx := outer.Context() // the caller itself
-					if i > 0 {
-						var err error
-						if ctx, err = c.WithDelegations(background, claims...); err != nil {
-							e.Errorf("WithDelegations: %v", err)
-							return
-						}
-					}
-					for range 4 {
-						l, err := c.Lock(ctx, "n", mortise.WithWait(patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						equal(e, "%d are inside", inside.Add(1), 1)
-						turns.Add(1)
-						inside.Add(-1)
-						e.done("Unlock", l.Unlock(background))
-					}
-				})
+		e.turns(12, 4, func(g, _ int) (err error) {
+			c, ctx := callees[g%4], outer.Context() // the caller itself
+			if g%4 > 0 {
+				if ctx, err = c.WithDelegations(background, claims...); err != nil {
+					return err
+				}
 			}
-		}
-		wg.Wait()
+			return e.inside(c, ctx, "n", func(*mortise.Lease) {
+				equal(e, "%d are inside", inside.Add(1), 1)
+				turns.Add(1)
+				inside.Add(-1)
+			})
+		})
 		equal(e, "%d turns", turns.Load(), 48)
 		e.unlockLast(a, outer)
 	}},

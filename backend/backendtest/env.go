@@ -447,6 +447,13 @@ func (s *raw) release(name, owner string, keep int) bool {
 	return call(s.e, s.Release, anykind.ReleaseRequest{Name: name, Owner: owner, Keep: keep}).Held
 }
 
+// takeAndRelease has an owner take a lock and release it.
+func (s *raw) takeAndRelease(name, owner string) {
+	s.e.Helper()
+	s.take(name, owner, long)
+	s.release(name, owner, 0)
+}
+
 func (s *raw) renew(name, owner string, lease time.Duration) bool {
 	s.e.Helper()
 	return renewed(s.e, s.Store, anykind.RenewRequest{Name: name, Owner: owner, Lease: lease})
@@ -558,4 +565,17 @@ func (e checks) goroutines() (int, string) {
 		which.WriteString(g + "\n\n")
 	}
 	return n, which.String()
+}
+
+// noMoreGoroutines waits until at most so many goroutines are left. If they are not, it describes them.
+func (e checks) noMoreGoroutines(what string, before, most int) {
+	e.Helper()
+	var n int
+	var which string
+	defer func() {
+		if e.Failed() {
+			e.Logf("%d goroutines before, %d in the end, want at most %d:\n%s", before, n, most, which)
+		}
+	}()
+	e.until(what, func() bool { n, which = e.goroutines(); return n <= most })
 }

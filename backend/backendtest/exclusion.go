@@ -3,7 +3,6 @@ package backendtest
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,28 +16,16 @@ var exclusionTests = []test{
 		inside := make([]atomic.Int32, len(names))
 		count := make([]int, len(names)) // guarded by the locks alone: the race detector looks
 		const clients, goroutines, rounds = 3, 4, 8
-		var wg sync.WaitGroup
-		for range clients {
-			c := e.client()
-			for g := range goroutines {
-				wg.Go(func() {
-					for i := range rounds {
-						k := (g + i) % len(names)
-						lease, err := c.Lock(background, names[k], mortise.WithWait(patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						equal(e, "%d are inside", inside[k].Add(1), 1)
-						count[k]++
-						e.done("while it is held", lease.Err())
-						inside[k].Add(-1)
-						e.done("Unlock", lease.Unlock(background))
-					}
-				})
-			}
-		}
-		wg.Wait()
+		all := several(clients, func() *mortise.Client { return e.client() })
+		e.turns(clients*goroutines, rounds, func(g, i int) error {
+			k := (g/clients + i) % len(names)
+			return e.inside(all[g%clients], background, names[k], func(lease *mortise.Lease) {
+				equal(e, "%d are inside", inside[k].Add(1), 1)
+				count[k]++
+				e.done("while it is held", lease.Err())
+				inside[k].Add(-1)
+			})
+		})
 		got, want := count[0]+count[1], clients*goroutines*rounds
 		e.errorIf(got != want, "%d turns, want %d", got, want)
 	}},
@@ -91,30 +78,21 @@ var exclusionTests = []test{
 		c := e.client()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		var inside atomic.Int32
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				for range 5 {
-					inner, err := c.Lock(outer.Context(), "n", mortise.WithWait(patience))
-					if err != nil {
-						e.Errorf("Lock: %v", err)
-						return
-					}
-					equal(e, "%d are inside", inside.Add(1), 1)
-					time.Sleep(time.Millisecond)
-					inside.Add(-1)
-					e.done("Unlock", inner.Unlock(background))
-				}
+		e.turns(4, 5, func(int, int) error {
+			return e.inside(c, outer.Context(), "n", func(*mortise.Lease) {
+				equal(e, "%d are inside", inside.Add(1), 1)
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
 			})
-		}
-		wg.Wait()
+		})
 		e.holds(c, "n", 1)
 		e.unlock(outer)
 	}},
 	{"Rule01_OnlyTheInnermostHoldIsEnteredAgain", func(e *env) {
 		c := e.client()
 		outer, inner := e.lockTwice(c)
-		e.is("TryLock under the outer lease while the inner one lives", second(c.TryLock(outer.Context(), "n")), mortise.ErrNotAcquired)
+		e.is("TryLock under the outer lease while the inner one lives",
+			second(c.TryLock(outer.Context(), "n")), mortise.ErrNotAcquired)
 		waiting := locking(c, outer.Context(), "n", mortise.WithWait(patience))
 		e.unlock(inner)
 		e.granted("the outer lease is entered once it is the innermost", waiting)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -194,37 +193,26 @@ var multiTests = []test{
 		names := []string{"{t}:a", "{t}:b", "{t}:c", "{u}:d", "e"}
 		in := make([]atomic.Int32, len(names))
 		value := make([]int, len(names)) // guarded by the locks alone: the race detector looks
-		var wg sync.WaitGroup
-		for range 3 {
-			c := e.client()
-			for range 4 {
-				wg.Go(func() {
-					for range 12 {
-						order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
-						var p []mortise.Part
-						for _, i := range order {
-							p = append(p, mortise.Part{Locker: c, Name: names[i]})
-						}
-						l, err := mortise.LockAll(background, p, mortise.WithWait(10*patience))
-						if err != nil {
-							e.Errorf("LockAll: %v", err)
-							return
-						}
-						for _, i := range order {
-							if in[i].Add(1) != 1 {
-								e.Errorf("two are in %s", names[i])
-							}
-							value[i]++
-						}
-						for _, i := range order {
-							in[i].Add(-1)
-						}
-						e.done("Unlock", l.Unlock(background))
-					}
-				})
+		all := several(3, func() *mortise.Client { return e.client() })
+		e.turns(12, 12, func(g, _ int) error {
+			order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
+			var p []mortise.Part
+			for _, i := range order {
+				p = append(p, mortise.Part{Locker: all[g%3], Name: names[i]})
 			}
-		}
-		wg.Wait()
+			l, err := mortise.LockAll(background, p, mortise.WithWait(10*patience))
+			if err != nil {
+				return err
+			}
+			for _, i := range order {
+				equal(e, names[i]+" has %d inside", in[i].Add(1), 1)
+				value[i]++
+			}
+			for _, i := range order {
+				in[i].Add(-1)
+			}
+			return l.Unlock(background)
+		})
 	}},
 	{"Rule01_LockAll_AKeyOfAnotherKindIsNamed", func(e *env) {
 		c := e.client()

@@ -19,41 +19,29 @@ var rwRuleTests = []test{
 		var readers, writers atomic.Int32
 		value := 0 // guarded by the lock alone: the race detector looks
 		const clients, goroutines, rounds = 3, 4, 12
-		var wg sync.WaitGroup
-		for range clients {
-			read, write := e.sides(e.client())
-			for g := range goroutines {
-				wg.Go(func() {
-					for i := range rounds {
-						writes := (g+i)%4 == 0
-						l := read
-						if writes {
-							l = write
-						}
-						lease, err := l.Lock(background, "n", mortise.WithWait(patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						if writes {
-							w, r := writers.Add(1), readers.Load()
-							e.errorIf(w != 1 || r != 0, "%d writers, %d readers are inside", w, r)
-							value++
-							writers.Add(-1)
-						} else {
-							w, r := writers.Load(), readers.Add(1)
-							e.errorIf(w != 0, "%d writers, %d readers are inside", w, r)
-							_ = value
-							time.Sleep(time.Millisecond)
-							readers.Add(-1)
-						}
-						e.done("while it is held", lease.Err())
-						e.done("Unlock", lease.Unlock(background))
-					}
-				})
+		read := several(clients, func() mortise.Locker { return e.side(e.client(), false) })
+		write := several(clients, func() mortise.Locker { return e.side(e.client(), true) })
+		e.turns(clients*goroutines, rounds, func(g, i int) error {
+			l, writes := read[g%clients], (g/clients+i)%4 == 0
+			if writes {
+				l = write[g%clients]
 			}
-		}
-		wg.Wait()
+			return e.inside(l, background, "n", func(lease *mortise.Lease) {
+				if writes {
+					w, r := writers.Add(1), readers.Load()
+					e.errorIf(w != 1 || r != 0, "%d writers, %d readers are inside", w, r)
+					value++
+					writers.Add(-1)
+				} else {
+					w, r := writers.Load(), readers.Add(1)
+					e.errorIf(w != 0, "%d writers, %d readers are inside", w, r)
+					_ = value
+					time.Sleep(time.Millisecond)
+					readers.Add(-1)
+				}
+				e.done("while it is held", lease.Err())
+			})
+		})
 		want := clients * goroutines * rounds / 4
 		e.errorIf(value != want, "%d writes, want %d", value, want)
 		a, _ := e.sides(e.client())
@@ -173,7 +161,8 @@ var rwRuleTests = []test{
 		e.unlock(e.lock(read, w.Context(), "n")) // readers do not mind each other
 		e.is("a writer of the same context beside a reader", second(write.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		again := e.lock(write, r.Context(), "n", mortise.WithLease(long)) // which comes from the reader itself
-		e.is("a reader beside a writer that comes from another", second(read.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
+		e.is("a reader beside a writer that comes from another",
+			second(read.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		waiting := locking(read, w.Context(), "n", mortise.WithWait(patience))
 		e.unlock(again)
 		got := e.granted("the reader's turn", waiting)

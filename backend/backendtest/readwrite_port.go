@@ -203,7 +203,8 @@ var rwPortTests = []test{
 		}
 		s.raw.take("plain", "a:1", long)
 		s.read("a:1", long) // n
-		r, err := s.Acquire(background, anykind.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
+		r, err := s.Acquire(background,
+			anykind.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
 		e.fatalIf(!r.Granted, "%v", err)
 		e.store.Occupy("data")
 		for _, x := range []struct {

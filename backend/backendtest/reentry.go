@@ -88,21 +88,11 @@ var reentryTests = []test{
 	{"Rule07_ManyGoroutinesReenterAndTheCountIsRight", func(e *env) {
 		c := e.client()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		var wg sync.WaitGroup
-		for range 6 {
-			wg.Go(func() {
-				for range 6 {
-					err := mortise.Do(outer.Context(), c, "n", func(ctx context.Context) error {
-						return mortise.Do(ctx, c, "n", func(ctx context.Context) error { return ctx.Err() })
-					}, mortise.WithWait(patience))
-					if err != nil {
-						e.Errorf("Do: %v", err)
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
+		e.turns(6, 6, func(int, int) error {
+			return mortise.Do(outer.Context(), c, "n", func(ctx context.Context) error {
+				return mortise.Do(ctx, c, "n", func(ctx context.Context) error { return ctx.Err() })
+			}, mortise.WithWait(patience))
+		})
 		e.holds(c, "n", 1)
 		e.unlockLast(c, outer)
 	}},

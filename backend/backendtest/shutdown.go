@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -139,14 +138,7 @@ var shutdownTests = []test{
 		for range 5 {
 			use()
 		}
-		var n int
-		var which string
-		defer func() {
-			if e.Failed() {
-				e.Logf("%d goroutines before, %d after five more clients:\n%s", before, n, which)
-			}
-		}()
-		e.until("nothing is left of closed clients", func() bool { n, which = e.goroutines(); return n <= before+1 })
+		e.noMoreGoroutines("nothing is left of closed clients", before, before+1)
 	}},
 	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithLeases", func(e *env) {
 		c := e.client()
@@ -155,31 +147,14 @@ var shutdownTests = []test{
 				e.lock(c, background, fmt.Sprintf("n%d", i))
 			}
 		}
-		var warm sync.WaitGroup // what a client begins with
-		for i := range 50 {
-			warm.Go(func() {
-				l, err := c.Lock(background, fmt.Sprintf("w%d", i))
-				if err != nil {
-					e.Errorf("Lock: %v", err)
-					return
-				}
-				e.unlock(l)
-			})
-		}
-		warm.Wait()
+		e.turns(50, 1, func(i, _ int) error { // what a client begins with
+			return e.inside(c, background, fmt.Sprintf("w%d", i), func(*mortise.Lease) {})
+		})
 		hold(0, 1)
 		one, _ := e.goroutines()
 		connections := e.store.Connections()
 		hold(1, 1000)
-		var n int
-		var which string
-		defer func() {
-			if e.Failed() {
-				e.Logf("%d goroutines with 1 lease, %d with 1000:\n%s", one, n, which)
-			}
-		}()
-		e.until("as many goroutines as with one lease",
-			func() bool { n, which = e.goroutines(); return n <= one+4*e.servers() })
+		e.noMoreGoroutines("as many goroutines as with one lease", one, one+4*e.servers())
 		k := e.store.Connections()
 		e.errorIf(k > connections+8*e.servers(), "%d connections with 1 lease, %d with 1000", connections, k)
 	}},
@@ -210,18 +185,8 @@ var shutdownTests = []test{
 		})
 		connections := e.store.Connections()
 		wait(few, names)
-		var n int
-		var which string
-		defer func() {
-			if e.Failed() {
-				e.Logf("%d goroutines with %d waiters, %d with %d:\n%s", first, few*each, n, names*each, which)
-			}
-		}()
 		// The callers wait in goroutines of their own.
-		e.until("no more goroutines than callers", func() bool {
-			n, which = e.goroutines()
-			return n-names*each <= first-few*each+4*e.servers()
-		})
+		e.noMoreGoroutines("no more goroutines than callers", first, first+(names-few)*each+4*e.servers())
 		if k := e.store.Connections(); k > connections+40*e.servers() { // a pool's worth
 			e.Errorf("%d connections with %d waiters, %d with %d", connections, few*each, k, names*each)
 		}

@@ -58,24 +58,17 @@ var waitingTests = []test{
 	}},
 	{"Rule08_NoWakeUpIsLostBetweenClients", func(e *env) {
 		// The leases are long, so a lost wake-up is a hang.
-		var wg sync.WaitGroup
-		var turns atomic.Int32
 		const clients, rounds = 3, 40
-		for range clients {
-			c := e.client()
-			wg.Go(func() {
-				for range rounds {
-					lease, err := c.Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
-					if err != nil {
-						e.Errorf("after %d turns: %v", turns.Load(), err)
-						return
-					}
-					turns.Add(1)
-					e.done("Unlock", lease.Unlock(background))
-				}
-			})
-		}
-		wg.Wait()
+		var turns atomic.Int32
+		all := several(clients, func() *mortise.Client { return e.client() })
+		e.turns(clients, rounds, func(g, _ int) error {
+			lease, err := all[g].Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
+			if err != nil {
+				return err
+			}
+			turns.Add(1)
+			return lease.Unlock(background)
+		})
 		n := turns.Load()
 		e.errorIf(n != clients*rounds, "%d turns of %d", n, clients*rounds)
 	}},
@@ -257,8 +250,8 @@ func lose(f *Faults, op Op, n int32) {
 	f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == op && left.Add(-1) >= 0} })
 }
 
-// loseEveryOther loses, of each owner's replies to each operation that changes something, the first, the third and so on.
-// Renewals pass.
+// loseEveryOther loses an owner's every other reply to each operation that changes something, from the first
+// on. Renewals pass.
 func loseEveryOther(f *Faults) {
 	var mu sync.Mutex
 	seen := make(map[string]int)
