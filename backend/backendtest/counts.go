@@ -297,8 +297,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 	{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		e.ok(c.Semaphore("n").TrySetPermits(background, 1))
-		hold := make(chan struct{})
-		f.Hook(on(Fate{Later: hold}, OpRenew))
+		hold := f.holds(arrivesLate, OpRenew)
 		p := e.acquire(c)
 		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 		e.done("Release", p.Release(background))
@@ -344,16 +343,17 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		s := e.counter()
 		s.set(latch, "1", 1)
 		s.set(countingSemaphore("s"), "1", 1)
-		s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "1", 0)
+		s.set(permitsP, "1", 0)
 		for what, x := range map[string]struct {
 			wait func(*mortise.Client) error
 			free func()
 		}{
-			"latch": {func(c *mortise.Client) error { return c.CountDownLatch("n").Wait(background) }, func() { s.countDown("2") }},
+			"latch": {func(c *mortise.Client) error { return c.CountDownLatch("n").Wait(background) },
+				func() { s.countDown("2") }},
 			"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(background, 3) },
-				func() { s.add(backend.Topic{Kind: backend.KindCountingSemaphore, Name: "s"}, "2", 2) }},
+				func() { s.add(countingSemaphore("s"), "2", 2) }},
 			"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p").Acquire(background)) },
-				func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 1) }},
+				func() { s.add(permitsP, "2", 1) }},
 		} {
 			c, f := e.tapped()
 			waiting := async(func() error { return x.wait(c) })
@@ -373,7 +373,9 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		s := e.counter()
 		s.set(latch, "1", 1)
 		c, f, stand := e.queueing()
-		all := several(50, func() <-chan error { return async(func() error { return c.CountDownLatch("n").Wait(background) }) })
+		all := several(50, func() <-chan error {
+			return async(func() error { return c.CountDownLatch("n").Wait(background) })
+		})
 		e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
 		e.settled(f)
 		e.always(200*time.Millisecond, "they ask as one", func() bool { return f.Count(OpCount) <= 3 })
@@ -483,7 +485,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 	{"Rule08_WhatIsLeftGoesToTheNextWithoutAMessage", func(e *env) {
 		s := e.counter()
 		s.set(semaphore, "1", 0)
-		s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "1", 0)
+		s.set(permitsP, "1", 0)
 		c, f := e.tapped()
 		var all []<-chan error
 		for range 5 {
@@ -494,16 +496,15 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		}
 		e.settled(f)
 		s.add(semaphore, "2", 5)
-		s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 5)
+		s.add(permitsP, "2", 5)
 		for _, w := range all {
 			e.done("Acquire", receive(e, "all are served by one message", w))
 		}
 	}},
 	{"Rule09_AnAbandonedAcquireLeavesNothing", func(e *env) {
 		s := e.counter()
-		p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 		s.set(semaphore, "1", 2)
-		s.set(p, "1", 2)
+		s.set(permitsP, "1", 2)
 		for what, fate := range lateFates {
 			for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
 				"counting semaphore": func(ctx context.Context, c *mortise.Client) error {
@@ -517,8 +518,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 				},
 			} {
 				c, f := e.tapped()
-				ch := make(chan struct{})
-				f.Hook(on(fate(ch), OpTakeCount, OpAcquire))
+				ch := f.holds(fate, OpTakeCount, OpAcquire)
 				err := e.abandon(f, background, func(ctx context.Context) error { return acquire(ctx, c) }, OpTakeCount, OpAcquire)
 				e.errorIf(err == nil, "%s, %s: no error", kind, what)
 				if what == "it arrives afterward" {
@@ -527,9 +527,9 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 				close(ch)
 				e.until(kind+", "+what+": what arrives late has arrived",
 					func() bool { return f.underway(OpTakeCount, OpAcquire) == 0 })
-				e.until(kind+", "+what+": all are free", func() bool { return s.count(semaphore) == 2 && s.count(p) == 2 })
+				e.until(kind+", "+what+": all are free", func() bool { return s.count(semaphore) == 2 && s.count(permitsP) == 2 })
 				e.done("Close", c.Close()) // nothing is on its way any more
-				a, b := s.count(semaphore), s.count(p)
+				a, b := s.count(semaphore), s.count(permitsP)
 				e.errorIf(a != 2 || b != 2, "%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
 			}
 		}
@@ -549,10 +549,9 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 	}},
 	{"Rule10_AReleaseIsSentThoughTheCallerHasLeft", func(e *env) {
 		s := e.counter()
-		p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 		s.set(latch, "1", 1)
 		s.set(countingSemaphore("s"), "1", 0)
-		s.set(p, "1", 1)
+		s.set(permitsP, "1", 1)
 		c := e.client()
 		permit, err := c.Semaphore("p").Acquire(background)
 		e.done("Acquire", err)
@@ -565,7 +564,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 			e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
 		}
 		e.until("all are sent", func() bool {
-			return s.count(latch) == 0 && s.count(countingSemaphore("s")) == 2 && s.count(p) == 1
+			return s.count(latch) == 0 && s.count(countingSemaphore("s")) == 2 && s.count(permitsP) == 1
 		})
 	}},
 	{"Rule10_AReleaseThatFailedIsRepeatedInTheBackground", func(e *env) {
@@ -626,11 +625,10 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 	}},
 	{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
 		s := e.counter()
-		p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 		sem := countingSemaphore("s")
 		s.set(latch, "1", 1)
 		s.set(sem, "1", 0)
-		s.set(p, "1", 0)
+		s.set(permitsP, "1", 0)
 		c, f := e.tapped()
 		all := []<-chan error{
 			async(func() error { return c.CountDownLatch("n").Wait(background, mortise.WithWait(patience)) }),
@@ -646,7 +644,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 			return second(s.can.CountingSemaphores.AddCount(background, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
 		})
 		e.eventually("a change", func() error {
-			return second(s.can.Semaphores.AddCount(background, backend.CountRequest{Topic: p, ID: "2", N: 1}))
+			return second(s.can.Semaphores.AddCount(background, backend.CountRequest{Topic: permitsP, ID: "2", N: 1}))
 		})
 		for _, w := range all {
 			e.done("it", receive(e, "it goes on", w))
@@ -723,7 +721,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		e.is("Release", c.CountingSemaphore("s").Release(background, 1), mortise.ErrClosed)
 		e.is("CountDown", c.CountDownLatch("n").CountDown(background), mortise.ErrClosed)
 		e.is("Wait", c.CountDownLatch("n").Wait(background), mortise.ErrClosed)
-		equal(e, "%d are free: Shutdown released under running work", s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}), 0)
+		equal(e, "%d are free: Shutdown released under running work", s.count(permitsP), 0)
 	}},
 })
 
@@ -731,6 +729,7 @@ var (
 	countKinds = []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore}
 	latch      = backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}
 	semaphore  = countingSemaphore("n")
+	permitsP   = backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 	permits    = backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
 )
 

@@ -454,14 +454,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a := e.client()
 		b, fb := e.tapped()
 		outer := e.lock(a, background, "n")
-		for _, fate := range []func(held chan struct{}) Fate{
-			func(held chan struct{}) Fate { return Fate{Before: held} },
-			func(held chan struct{}) Fate { return Fate{After: held} },
-			func(held chan struct{}) Fate { return Fate{Later: held} },
-		} {
-			held := make(chan struct{})
-			hook, started := first(fate(held), OpAcquire)
-			fb.Hook(hook)
+		for _, fate := range []func(<-chan struct{}) Fate{requestLate, replyLate, arrivesLate} {
+			held, started := fb.holdsFirst(fate, OpAcquire)
 			ctx, cancel := context.WithCancel(e.called(b, outer))
 			got := locking(b, ctx, "n")
 			receive(e, "it asks", started)
@@ -519,15 +513,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Rule07_AReentryThatWasOnItsWayWhenAClaimWasGivenOutDoesNotMeetACallee", func(e *env) {
 		for name, fate := range map[string]func(<-chan struct{}) Fate{
-			"asked before": func(held <-chan struct{}) Fate { return Fate{After: held} },
-			"asked after":  func(held <-chan struct{}) Fate { return Fate{Before: held} },
+			"asked before": replyLate,
+			"asked after":  requestLate,
 		} {
 			a, fa := e.tapped()
 			b := e.client()
 			outer := e.lock(a, background, name)
-			held := make(chan struct{})
-			hook, asks := first(fate(held), OpSetHolds)
-			fa.Hook(hook)
+			held, asks := fa.holdsFirst(fate, OpSetHolds)
 			self := locking(a, outer.Context(), name, mortise.WithWait(patience))
 			receive(e, "it asks", asks)
 			if name == "asked before" {
@@ -543,21 +535,11 @@ var nestTests = where((*env).nests, "delegation", []test{
 			} else {
 				e.always(300*time.Millisecond, "the callee is out", func() bool { return len(callee) == 0 })
 				close(held)
-				both := 0
-				for both < 2 {
-					var r result
-					select {
-					case r = <-callee:
-					case r = <-self:
-					case <-time.After(patience):
-						e.Fatalf("%s: neither got in", name)
-					}
-					e.fatalIf(r.err != nil, "Lock: %v", r.err)
-					if both++; both == 1 {
-						e.always(100*time.Millisecond, "the other is out", func() bool { return len(callee)+len(self) == 0 })
-					}
-					e.unlock(r.lease)
-				}
+				both := merged(callee, self)
+				one := e.granted(name+": one gets in", both)
+				e.always(100*time.Millisecond, "the other is out", func() bool { return len(both) == 0 })
+				e.unlock(one.lease)
+				e.unlock(e.granted(name+": the other gets in", both).lease)
 			}
 			e.unlockLast(a, outer)
 		}
@@ -678,7 +660,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 		}
 		e.unlock(inner)
 		e.free(a, "x{t}", "y{t}", "z{t}")
-	}}, {"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
+	}},
+	{"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
 		c, f := e.tapped()
 		outer, inner := e.lockTwice(c)
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
@@ -694,8 +677,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		mid := e.lock(a, outer.Context(), "n", mortise.WithMaxHold(time.Second))
 		inner := e.lock(a, mid.Context(), "n")
 		called := e.called(b, outer)
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpRelease))
+		reply := f.holds(replyLate, OpRelease)
 		unlocked := async(func() error { return inner.Unlock(background) })
 		e.until("the release is sent", func() bool { return f.Count(OpRelease) == 1 })
 		e.within("the hold between runs out", mid.Context().Done())

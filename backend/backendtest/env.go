@@ -382,6 +382,15 @@ func (e checks) named(err error, op, name string, sentinel error) {
 	}
 }
 
+// refusedFor checks the error of a call for n, which is held, and that it says what is left of the lease: up to most.
+func (e checks) refusedFor(what string, err error, op string, most time.Duration) {
+	e.Helper()
+	e.named(err, op, "n", mortise.ErrNotAcquired)
+	if x, is := errors.AsType[*mortise.Error](err); is && (x.Remaining <= 0 || x.Remaining > most) {
+		e.Errorf("%s: Remaining is %v, want up to %v", what, x.Remaining, most)
+	}
+}
+
 // allNamed checks several errors, by the operation that each must name.
 func (e checks) allNamed(name string, sentinel error, all map[string]error) {
 	e.Helper()

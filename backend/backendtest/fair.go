@@ -444,8 +444,7 @@ var fairTests = []test{
 				s.want("a:1", 0, "granted")
 			}
 			c, f := e.tapped()
-			ch := make(chan struct{})
-			f.Hook(on(fate(ch), OpAcquire))
+			ch := f.holds(fate, OpAcquire)
 			err := e.abandon(f, background, locks(e.kind(c, mortise.Fair()), "n"), OpAcquire)
 			e.errorIf(err == nil, "%s: no error", what)
 			if what == "it arrives afterward" {

@@ -108,10 +108,30 @@ func on(fate Fate, ops ...Op) func(Call) Fate {
 // lateFates are the fates of a request whose caller leaves before it has the reply, which come to their end
 // when a channel is closed.
 var lateFates = map[string]func(<-chan struct{}) Fate{
-	"the reply is late":    func(ch <-chan struct{}) Fate { return Fate{After: ch} },
-	"the request is late":  func(ch <-chan struct{}) Fate { return Fate{Before: ch} },
-	"it arrives afterward": func(ch <-chan struct{}) Fate { return Fate{Later: ch} },
+	"the reply is late":    replyLate,
+	"the request is late":  requestLate,
+	"it arrives afterward": arrivesLate,
 	"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
+}
+
+// requestLate, replyLate and arrivesLate are the fates that a channel ends.
+func requestLate(ch <-chan struct{}) Fate { return Fate{Before: ch} }
+func replyLate(ch <-chan struct{}) Fate   { return Fate{After: ch} }
+func arrivesLate(ch <-chan struct{}) Fate { return Fate{Later: ch} }
+
+// holds sets a hook that has one of these fates for calls of these operations.
+func (f *Faults) holds(fate func(<-chan struct{}) Fate, ops ...Op) (end chan struct{}) {
+	end = make(chan struct{})
+	f.Hook(on(fate(end), ops...))
+	return end
+}
+
+// holdsFirst is holds for the first call of op; began is closed when that call begins.
+func (f *Faults) holdsFirst(fate func(<-chan struct{}) Fate, op Op) (end chan struct{}, began <-chan struct{}) {
+	end = make(chan struct{})
+	hook, began := first(fate(end), op)
+	f.Hook(hook)
+	return end, began
 }
 
 // first is a hook that has a fate for the first call of op, and lets all others pass. The channel is

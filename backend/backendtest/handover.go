@@ -202,10 +202,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		lease := e.lock(c, background, "n")
 		const n = 20
 		waiting := several(n, func() <-chan result { return locking(c, background, "n") })
-		got := make(chan result)
-		for _, w := range waiting {
-			go func() { got <- <-w }()
-		}
+		got := merged(waiting...)
 		time.Sleep(50 * time.Millisecond) // most of them wait by now; the others ask for themselves
 		for range n {
 			e.unlock(lease)
@@ -282,9 +279,7 @@ var handOverTests = []test{
 			ctx, cancel := context.WithCancel(background)
 			leaver := locking(c, ctx, name, mortise.WithLease(long))
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			answer := make(chan struct{})
-			hook, sent := first(Fate{After: answer}, OpRelease)
-			f.Hook(hook)
+			answer, sent := f.holdsFirst(replyLate, OpRelease)
 			unlocked := async(func() error { return lease.Unlock(background) })
 			receive(e, "the release is on its way", sent)
 			f.Hook(nil)
@@ -313,13 +308,7 @@ var handOverTests = []test{
 				return Fate{Lost: call.Op == OpRelease && call.Name == name && once.CompareAndSwap(false, true)}
 			})
 			e.done("Unlock whose reply was lost", lease.Unlock(background))
-			all := make(chan result)
-			for _, w := range waiting {
-				go func() { all <- <-w }()
-			}
-			for range waiting {
-				e.unlock(e.granted("each gets the lock", all).lease)
-			}
+			e.servedAll("each gets the lock", waiting...)
 			e.unlock(e.lock(other, background, name))
 		}
 	}},
@@ -329,9 +318,7 @@ var handOverTests = []test{
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		waiter := locking(c, background, "n", mortise.WithLease(long))
 		time.Sleep(20 * time.Millisecond)
-		answer := make(chan struct{})
-		hook, sent := first(Fate{After: answer}, OpRelease)
-		f.Hook(hook)
+		answer, sent := f.holdsFirst(replyLate, OpRelease)
 		unlocked := async(func() error { return lease.Unlock(background) })
 		receive(e, "the release is on its way", sent)
 		f.Hook(nil)

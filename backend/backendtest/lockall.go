@@ -337,37 +337,32 @@ var multiTests = []test{
 		a, b := e.client(), e.client()
 		for range 5 {
 			l := e.lockAll(a, three...)
-			var waiting []<-chan result
+			var waiting []<-chan error
 			for _, c := range []*mortise.Client{a, b} {
 				for _, n := range three {
-					waiting = append(waiting, async(func() result {
-						l, err := c.Lock(background, n, mortise.WithWait(patience))
-						if err == nil {
-							err = l.Unlock(background)
-						}
-						return result{err: err}
+					waiting = append(waiting, async(func() error {
+						return e.inside(c, background, n, func(*mortise.Lease) {})
 					}))
 				}
-				waiting = append(waiting, async(func() result {
+				waiting = append(waiting, async(func() error {
 					l, err := mortise.LockAll(background, mortise.Parts(c, three[2], three[0]), mortise.WithWait(patience))
 					if err == nil {
 						err = l.Unlock(background)
 					}
-					return result{err: err}
+					return err
 				}))
 			}
 			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // any time is right
 			e.unlock(l)
 			for _, w := range waiting {
-				e.granted("a waiter is woken", w)
+				e.must("a waiter", receive(e, "a waiter is woken", w))
 			}
 		}
 	}},
 	{"Rule09_LockAll_CancelledWhileItsReplyIsOnItsWayGivesAllBack", func(e *env) {
 		e.multi()
 		c, f := e.tapped()
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpAcquireAll))
+		reply := f.holds(replyLate, OpAcquireAll)
 		e.is("LockAll", e.abandon(f, background, func(ctx context.Context) error {
 			return second(mortise.LockAll(ctx, mortise.Parts(c, three...), mortise.WithLease(long)))
 		}, OpAcquireAll), context.Canceled)
@@ -384,8 +379,7 @@ var multiTests = []test{
 	{"Rule09_LockAll_OneThatTakesEffectLateIsCompensated", func(e *env) {
 		e.multi()
 		c, f := e.tapped()
-		arrive := make(chan struct{})
-		f.Hook(on(Fate{Later: arrive}, OpAcquireAll))
+		arrive := f.holds(arrivesLate, OpAcquireAll)
 		_, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithLease(long))
 		e.is("LockAll", err, mortise.ErrUnavailable)
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2*len(three) })
@@ -393,13 +387,10 @@ var multiTests = []test{
 		f.Hook(nil)
 		for _, n := range three {
 			e.until("it was found and given back", func() bool {
-				found := 0
-				for _, r := range f.Calls(OpRelease) {
-					if r.Name == n && r.Ended > 0 && r.Err == nil {
-						found++
-					}
-				}
-				return found > 2 && !e.inspect(c, n).Held
+				found := slices.DeleteFunc(f.Calls(OpRelease), func(r Call) bool {
+					return r.Name != n || r.Ended == 0 || r.Err != nil
+				})
+				return len(found) > 2 && !e.inspect(c, n).Held
 			})
 		}
 	}},

@@ -55,12 +55,7 @@ var rwRuleTests = []test{
 		other, otherWrite := e.sides(e.client())
 		refused := func(what string, l mortise.Locker) {
 			e.Helper()
-			_, err := l.TryLock(background, "n")
-			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
-			var x *mortise.Error
-			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
-				e.Errorf("%s: Remaining is %v, want what is left of 30s", what, x.Remaining)
-			}
+			e.refusedFor(what, second(l.TryLock(background, "n")), "trylock", 30*time.Second)
 		}
 		r := e.lock(read, background, "n", mortise.WithLease(30*time.Second))
 		refused("a writer of the reader's client", write)
@@ -169,8 +164,7 @@ var rwRuleTests = []test{
 		e.unlockLastRW(got.lease, r, w)
 	}},
 	{"Rule02_RW_AReadersLeaseEndsBeforeAWriterGetsIn", func(e *env) {
-		read, _ := e.sides(e.client())
-		_, write := e.sides(e.client())
+		read, write := e.side(e.client(), false), e.side(e.client(), true)
 		r := e.brief(read, "n", 400*time.Millisecond)
 		got := e.granted("the writer", locking(write, background, "n", mortise.WithWait(patience), mortise.WithLease(long)))
 		e.is("the reader's lease", r.Err(), mortise.ErrLost)
@@ -209,8 +203,7 @@ var rwRuleTests = []test{
 	{"Rule04_RW_OneDeadReaderHoldsAWriterUpForItsLeaseOnly", func(e *env) {
 		s := e.rw()
 		s.read("dead:1", 400*time.Millisecond)
-		read, _ := e.sides(e.client())
-		_, write := e.sides(e.client())
+		read, write := e.side(e.client(), false), e.side(e.client(), true)
 		r := e.lock(read, background, "n", mortise.WithLease(long))
 		waiting := locking(write, background, "n", mortise.WithWait(patience))
 		e.until("the dead one is over", func() bool { return s.rec().Readers == 1 })
@@ -450,8 +443,7 @@ var rwRuleTests = []test{
 		for _, writes := range []bool{false, true} {
 			c, f := e.tapped()
 			l := e.side(c, writes)
-			hold := make(chan struct{})
-			f.Hook(on(Fate{After: hold}, OpAcquire))
+			hold := f.holds(replyLate, OpAcquire)
 			e.is("Lock", e.abandon(f, background, locks(l, "n", mortise.WithLease(long)), OpAcquire), context.Canceled)
 			close(hold)
 			e.freeRW()
@@ -476,8 +468,7 @@ var rwRuleTests = []test{
 		for _, writes := range []bool{false, true} {
 			c, f := e.tapped()
 			l := e.side(c, writes)
-			late := make(chan struct{})
-			f.Hook(on(Fate{Later: late}, OpAcquire))
+			late := f.holds(arrivesLate, OpAcquire)
 			e.is("trylock", second(l.TryLock(background, "n", mortise.WithLease(long))), mortise.ErrUnavailable)
 			close(late)
 			e.until("its release finds it", func() bool { return f.answered(OpRelease) > 0 })
@@ -487,8 +478,7 @@ var rwRuleTests = []test{
 		}
 	}},
 	{"Rule12_RW_WaitersAndHoldersSurviveACut", func(e *env) {
-		read, _ := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
-		_, write := e.sides(e.client())
+		read, write := e.side(e.client(mortise.WithWatchdogTimeout(watchdog)), false), e.side(e.client(), true)
 		r := e.lock(read, background, "n")
 		waiting := locking(write, background, "n", mortise.WithLease(long))
 		e.always(50*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })

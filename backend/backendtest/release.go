@@ -24,8 +24,7 @@ var releaseTests = []test{
 	{"Rule10_UnlockReturnsWhenItsContextEndsAndTheReleaseGoesOn", func(e *env) {
 		c, f := e.tapped()
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
-		reach := make(chan struct{})
-		f.Hook(on(Fate{Before: reach}, OpRelease))
+		reach := f.holds(requestLate, OpRelease)
 		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 		defer cancel()
 		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(ctx) }))

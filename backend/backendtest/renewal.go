@@ -73,8 +73,7 @@ var renewalTests = []test{
 	}},
 	{"Rule02_ARenewalConfirmedTooLateRevivesNothing", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
-		late := make(chan struct{})
-		f.Hook(on(Fate{After: late}, OpRenew))
+		late := f.holds(replyLate, OpRenew)
 		lease := e.lock(c, background, "n")
 		e.lost(lease)
 		close(late)
@@ -252,8 +251,7 @@ var renewalTests = []test{
 	}},
 	{"Rule05_ARenewalInFlightCannotOutliveTheRelease", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		late := make(chan struct{})
-		f.Hook(on(Fate{Before: late}, OpRenew))
+		late := f.holds(requestLate, OpRenew)
 		lease := e.lock(c, background, "n")
 		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 		e.unlock(lease)
@@ -283,8 +281,7 @@ var renewalTests = []test{
 	}},
 	{"Rule05_AnAbandonedAcquireLeavesNoRenewalBehind", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpAcquire))
+		reply := f.holds(replyLate, OpAcquire)
 		e.is("Lock", e.abandon(f, background, locks(c, "n"), OpAcquire), context.Canceled)
 		close(reply)
 		e.until("the lock is given back", func() bool { return f.Count(OpRelease) > 0 && !e.inspect(c, "n").Held })

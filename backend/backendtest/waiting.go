@@ -97,9 +97,7 @@ var waitingTests = []test{
 			return locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 		})
 		// The head is woken by the release, asks, and leaves before it has the answer.
-		answer := make(chan struct{})
-		hook, asked := first(Fate{Before: answer}, OpAcquire)
-		f.Hook(hook)
+		answer, asked := f.holdsFirst(requestLate, OpAcquire)
 		holder.release("n", "a:1", 0)
 		receive(e, "the head asks", asked)
 		leave()
@@ -114,11 +112,7 @@ var waitingTests = []test{
 		begin := time.Now()
 		const wait = 3 * time.Second // without an answer by then it would be ErrUnavailable
 		_, err := c.Lock(background, "n", mortise.WithWait(wait))
-		e.named(err, "lock", "n", mortise.ErrNotAcquired)
-		var x *mortise.Error
-		if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > time.Minute+time.Second) {
-			e.Errorf("Remaining is %v, want what is left of a minute", x.Remaining)
-		}
+		e.refusedFor("after the wait", err, "lock", time.Minute+time.Second)
 		d := time.Since(begin)
 		e.errorIf(d < wait || d > wait+5*time.Second, "it took %v, want %v", d, wait)
 		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
@@ -127,8 +121,7 @@ var waitingTests = []test{
 	}},
 	{"Rule09_ALockCancelledWhileItsReplyIsOnItsWayGivesItBack", func(e *env) {
 		c, f := e.tapped()
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpAcquire))
+		reply := f.holds(replyLate, OpAcquire)
 		e.named(e.abandon(f, background, locks(c, "n", mortise.WithLease(long)), OpAcquire), "lock", "n", context.Canceled)
 		equal(e, "%d releases were sent before the acquire was answered", f.Count(OpRelease), 0)
 		close(reply)
@@ -143,13 +136,12 @@ var waitingTests = []test{
 			"acquire %+v, releases %+v: want a release of its owner after its reply", acquire, releases)
 	}},
 	{"Rule09_ALockCancelledBeforeItsCommandArrivesLeavesNothing", func(e *env) {
-		for what, fate := range map[string]func(chan struct{}) Fate{
-			"held before it runs":     func(ch chan struct{}) Fate { return Fate{Before: ch} },
-			"reported lost, runs yet": func(ch chan struct{}) Fate { return Fate{Later: ch} },
+		for what, fate := range map[string]func(<-chan struct{}) Fate{
+			"held before it runs":     requestLate,
+			"reported lost, runs yet": arrivesLate,
 		} {
 			c, f := e.tapped()
-			arrive := make(chan struct{})
-			f.Hook(on(fate(arrive), OpAcquire))
+			arrive := f.holds(fate, OpAcquire)
 			err := e.abandon(f, background, locks(c, "n", mortise.WithLease(long)), OpAcquire)
 			e.fatalIf(err == nil, "%s: Lock succeeded", what)
 			close(arrive)
@@ -169,8 +161,7 @@ var waitingTests = []test{
 	}},
 	{"Rule09_AnAcquireThatTakesEffectLateIsCompensated", func(e *env) {
 		c, f := e.tapped()
-		arrive := make(chan struct{})
-		f.Hook(on(Fate{Later: arrive}, OpAcquire))
+		arrive := f.holds(arrivesLate, OpAcquire)
 		e.named(second(c.TryLock(background, "n", mortise.WithLease(long))), "trylock", "n", mortise.ErrUnavailable)
 		// The first attempts to give it back find nothing; only then it arrives.
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2 })
@@ -196,8 +187,7 @@ var waitingTests = []test{
 	{"Rule09_AReentryThatIsCancelledLeavesTheOuterHoldAsItWas", func(e *env) {
 		c, f := e.tapped()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpSetHolds))
+		reply := f.holds(replyLate, OpSetHolds)
 		e.named(e.abandon(f, outer.Context(), locks(c, "n"), OpSetHolds), "lock", "n", context.Canceled)
 		f.Hook(nil)
 		close(reply)
