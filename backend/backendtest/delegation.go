@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // nests reports whether the backend has locks of several owners; where it has none, its clients say so.
@@ -362,8 +363,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		stale := mortise.Delegations(again.Context())
 		e.unlock(again)
 		replay := func() error {
-			ctx, err := b.WithDelegations(background, stale...)
-			e.fatalIf(err != nil, "WithDelegations: %v", err)
+			ctx := check.Value(b.WithDelegations(background, stale...)).In(e)
 			l, err := b.Lock(ctx, "n", mortise.WithWait(patience))
 			if err == nil {
 				e.unlock(l)
@@ -407,8 +407,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			leases = append(leases, outer, callees[i])
 		}
 		for i, n := range names { // each callee's callee enters, while the other names are entered, too
-			got, err := c.TryLock(e.called(c, callees[i]), n)
-			e.fatalIf(err != nil, "TryLock of %q, beneath the callee that holds it: %v", n, err)
+			got := check.Value(c.TryLock(e.called(c, callees[i]), n)).In(e)
 			e.unlock(got)
 		}
 		for _, l := range slices.Backward(leases) {
@@ -619,11 +618,9 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.unlock(inner)
 		claim := mortise.Delegations(outer.Context())[0]
 		claim.Token++ // a token that was never drawn would shut out all later owners
-		forged, err := b.WithDelegations(background, claim)
-		e.fatalIf(err != nil, "WithDelegations: %v", err)
+		forged := check.Value(b.WithDelegations(background, claim)).In(e)
 		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrDelegationEnded)
-		_, err = e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")
-		e.is("NonReentrant", err, mortise.ErrInvalid)
+		e.is("NonReentrant", second(e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")), mortise.ErrInvalid)
 		e.unlock(outer)
 
 		outer = e.lock(a, background, "n")
@@ -647,8 +644,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
-		all, err := a.LockAll(background, "x{t}", "y{t}")
-		e.fatalIf(err != nil, "%v", err)
+		all := check.Value(a.LockAll(background, "x{t}", "y{t}")).In(e)
 		inner, err := mortise.LockAll(e.called(b, all),
 			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),
 			mortise.WithWait(patience))
@@ -716,7 +712,5 @@ func (e leases) called(c *mortise.Client, lease *mortise.Lease) context.Context 
 	if len(claims) == 0 {
 		e.Fatalf("no claim of a lease on %q", lease.Name())
 	}
-	ctx, err := c.WithDelegations(background, claims...)
-	e.fatalIf(err != nil, "WithDelegations: %v", err)
-	return ctx
+	return check.Value(c.WithDelegations(background, claims...)).In(e)
 }

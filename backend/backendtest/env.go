@@ -99,10 +99,16 @@ func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise
 func (e *env) session() (*raw, *ears) {
 	e.Helper()
 	h := new(ears)
-	s, err := e.store.Backend().Open(h)
+	return e.open(e.store.Backend(), h), h
+}
+
+// open opens a bare session of a backend, and closes it when the test ends.
+func (e *env) open(b backend.Backend, h backend.Handler) *raw {
+	e.Helper()
+	s, err := b.Open(h)
 	e.fatalIf(err != nil, "Open: %v", err)
 	e.Cleanup(func() { s.Close() })
-	return &raw{Store: anykind.Store{Store: s}, e: e}, h
+	return &raw{Store: anykind.Store{Store: s}, e: e}
 }
 
 // bare opens a session whose events do not matter.

@@ -78,12 +78,9 @@ var errorTests = []test{
 	{"Rule13_NonsenseIsRefusedWithoutACommand", func(e *env) {
 		c, f := e.tapped()
 		for _, name := range []string{"", "a}b", "{", "{}", "a{b", "\xff", strings.Repeat("x", 65537)} {
-			_, err := c.Lock(background, name)
-			e.is(fmt.Sprintf("Lock(%.20q)", name), err, mortise.ErrInvalidName)
-			_, err = c.TryLock(background, name)
-			e.is(fmt.Sprintf("TryLock(%.20q)", name), err, mortise.ErrInvalidName)
-			_, err = c.Inspect(background, name)
-			e.is(fmt.Sprintf("Inspect(%.20q)", name), err, mortise.ErrInvalidName)
+			e.is(fmt.Sprintf("Lock(%.20q)", name), second(c.Lock(background, name)), mortise.ErrInvalidName)
+			e.is(fmt.Sprintf("TryLock(%.20q)", name), second(c.TryLock(background, name)), mortise.ErrInvalidName)
+			e.is(fmt.Sprintf("Inspect(%.20q)", name), second(c.Inspect(background, name)), mortise.ErrInvalidName)
 		}
 		for _, opts := range [][]mortise.Option{
 			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)},
@@ -91,8 +88,7 @@ var errorTests = []test{
 			{mortise.WithWait(-1)}, {mortise.WithWait(0)}, {mortise.WithMaxHold(0)}, {nil},
 			{mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second)},
 		} {
-			_, err := c.Lock(background, "n", opts...)
-			e.is(fmt.Sprintf("Lock with %v", opts), err, mortise.ErrInvalid)
+			e.is(fmt.Sprintf("Lock with %v", opts), second(c.Lock(background, "n", opts...)), mortise.ErrInvalid)
 		}
 		e.is("TryLock with WithWait", second(c.TryLock(background, "n", mortise.WithWait(time.Second))), mortise.ErrInvalid)
 		e.is("Lock under a nil context", second(c.Lock(nil, "n")), mortise.ErrInvalid)

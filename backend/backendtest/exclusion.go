@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // exclusionTests are about one owner at a time, and about releases by other owners.
@@ -51,8 +52,7 @@ var exclusionTests = []test{
 			}
 			e.unlock(lease)
 		}
-		all, err := mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)
-		e.fatalIf(err != nil, "%v", err)
+		all := check.Value(mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)).In(e)
 		e.unlock(all)
 		e.done("the semaphore", semaphore.Acquire(background, 1, wait))
 	}},

@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // fairTests are about fair locks. They skip a backend that has none.
@@ -239,28 +240,22 @@ var fairTests = []test{
 		s := e.heldFair()
 		s.want("b:1", long, "refused")
 		e.store.Occupy("n")
-		_, err := s.Acquire(background,
-			anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
-		e.is("Acquire", err, backend.ErrWrongKind)
-		_, err = s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
-		e.is("Release", err, backend.ErrWrongKind)
+		fair := anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long}
+		e.is("Acquire", second(s.Acquire(background, fair)), backend.ErrWrongKind)
+		release := anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}
+		e.is("Release", second(s.Release(background, release)), backend.ErrWrongKind)
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
 		if s.Capabilities().ReadWrite == nil {
 			return
 		}
 		e.store.Delete("n")
 		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			if r, err := s.Acquire(background,
-				anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
-				e.Fatalf("kind %d: %+v, %v", k, r, err)
-			}
-			_, err := s.Acquire(background,
-				anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
-			e.is("Acquire of what is a read-write lock", err, backend.ErrWrongKind)
+			other := anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}
+			e.fatalIf(!call(e, s.Acquire, other).Granted, "kind %d: not granted", k)
+			e.is("Acquire of what is a read-write lock", second(s.Acquire(background, fair)), backend.ErrWrongKind)
 			e.store.Delete("n")
 			s.want("c:1", long, "granted")
-			_, err = s.Acquire(background, anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
-			e.is("Acquire of what is a fair lock", err, backend.ErrWrongKind)
+			e.is("Acquire of what is a fair lock", second(s.Acquire(background, other)), backend.ErrWrongKind)
 			e.store.Delete("n")
 		}
 	}},
@@ -560,9 +555,7 @@ func (e *env) lineForHeld(clients int) (*rawFair, *fairLine) {
 
 func (e leases) kind(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
 	e.Helper()
-	l, err := c.Locker(k...)
-	e.fatalIf(err != nil, "Kind(%+v): %v", k, err)
-	return l
+	return check.Value(c.Locker(k...)).In(e)
 }
 
 // ask asks for n, and for a place if wait is not zero.

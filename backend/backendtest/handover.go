@@ -31,10 +31,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 	e.Helper()
 	for range n {
 		h := new(turnEars)
-		s, err := e.store.Backend().Open(h)
-		e.fatalIf(err != nil, "Open: %v", err)
-		e.Cleanup(func() { s.Close() })
-		all, ears = append(all, &raw{Store: anykind.Store{Store: s}, e: e}), append(ears, h)
+		all, ears = append(all, e.open(e.store.Backend(), h)), append(ears, h)
 	}
 	return all, ears
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // multiTests are about locks that are taken together. They skip a backend that
@@ -160,9 +161,7 @@ var multiTests = []test{
 			for i := range in {
 				in[i].Unasked = true
 			}
-			out, err := s.AcquireAll(background, in)
-			e.fatalIf(err != nil, "%v", err)
-			return out
+			return check.Value(s.AcquireAll(background, in)).In(e)
 		}
 		a.all("o:1", long, three...)
 		for range 3 { // from the second on it may be known
@@ -551,9 +550,7 @@ func granted(out []backend.AcquireReply) bool {
 // lockAll is LockAll that must succeed within patience.
 func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 	e.Helper()
-	l, err := mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))
-	e.fatalIf(err != nil, "LockAll: %v", err)
-	return l
+	return check.Value(mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))).In(e)
 }
 
 // lockingAll runs LockAll of the three in a goroutine.

@@ -426,15 +426,11 @@ var portTests = []test{
 		s.isFree("n")
 	}},
 	{"Port_OperationsOnAClosedSessionSaySo", func(e *env) {
-		b := e.store.Backend()
-		h := new(ears)
-		s, err := b.Open(h)
-		e.fatalIf(err != nil, "%v", err)
-		used := &raw{Store: anykind.Store{Store: s}, e: e}
-		used.take("n", "a:1", long)
-		used.watch(h, "n")
+		s, h := e.session()
+		s.take("n", "a:1", long)
+		s.watch(h, "n")
 		e.must("Close", s.Close())
-		for op, run := range operations(anykind.Store{Store: s}, background) {
+		for op, run := range operations(s.Store, background) {
 			err := receive(e, op+" returns", async(run))
 			f := backend.FaultOf(err)
 			e.errorIf(!errors.Is(err, backend.ErrSessionClosed) || f.MayHaveRun || f.Temporary,
@@ -472,13 +468,7 @@ var portTests = []test{
 	}},
 	{"Port_OneBackendOpensSeveralSessionsOnOneStore", func(e *env) {
 		b := e.store.Backend()
-		var all []*raw
-		for range 2 {
-			s, err := b.Open(new(ears))
-			e.fatalIf(err != nil, "Open: %v", err)
-			e.Cleanup(func() { s.Close() })
-			all = append(all, &raw{Store: anykind.Store{Store: s}, e: e})
-		}
+		all := several(2, func() *raw { return e.open(b, new(ears)) })
 		all[0].take("n", "a:1", long)
 		e.errorIf(all[1].acquire("n", "b:1", long).Granted, "they do not share the store")
 		all[0].Close()

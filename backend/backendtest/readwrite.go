@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // rwRuleTests hold the read-write lock to the rules that apply to it.
@@ -128,25 +129,18 @@ var rwRuleTests = []test{
 		read, write := e.sides(c)
 		for _, side := range []mortise.Locker{read, write} {
 			l := e.lock(side, background, "n", mortise.WithLease(long))
-			_, err := c.Lock(background, "n", mortise.WithWait(patience))
-			names("Lock of a read-write lock", err, "RW")
-			_, err = c.TryLock(background, "n")
-			names("TryLock of a read-write lock", err, "RW")
+			names("Lock of a read-write lock", second(c.Lock(background, "n", mortise.WithWait(patience))), "RW")
+			names("TryLock of a read-write lock", second(c.TryLock(background, "n")), "RW")
 			s, err := c.Inspect(background, "n")
 			e.errorIf(err != nil || !s.Held || s.Writing == (s.Readers > 0), "Inspect of a read-write lock: %+v, %v", s, err)
-			_, err = c.ForceUnlock(background, "n")
-			names("ForceUnlock of a read-write lock", err, "RW")
+			names("ForceUnlock of a read-write lock", second(c.ForceUnlock(background, "n")), "RW")
 			e.unlock(l)
 		}
 		l := e.lock(c, background, "n", mortise.WithLease(long))
-		_, err := read.TryLock(background, "n")
-		names("a reader of a plain lock", err, "ForceUnlock")
-		_, err = write.TryLock(background, "n")
-		names("a writer of a plain lock", err, "ForceUnlock")
-		_, err = c.RW().Inspect(background, "n")
-		names("RW().Inspect of a plain lock", err, "ForceUnlock")
-		_, err = c.RW().ForceUnlock(background, "n")
-		names("RW().ForceUnlock of a plain lock", err, "ForceUnlock")
+		names("a reader of a plain lock", second(read.TryLock(background, "n")), "ForceUnlock")
+		names("a writer of a plain lock", second(write.TryLock(background, "n")), "ForceUnlock")
+		names("RW().Inspect of a plain lock", second(c.RW().Inspect(background, "n")), "ForceUnlock")
+		names("RW().ForceUnlock of a plain lock", second(c.RW().ForceUnlock(background, "n")), "ForceUnlock")
 		e.unlock(l)
 	}},
 	{"Rule01_RW_GoroutinesUnderAWritersLeaseTakeTurns", func(e *env) {
@@ -524,9 +518,7 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 
 func (e leases) inspectRW(c *mortise.Client) mortise.LockInfo {
 	e.Helper()
-	s, err := c.RW().Inspect(background, "n")
-	e.fatalIf(err != nil, "RW().Inspect: %v", err)
-	return s
+	return check.Value(c.RW().Inspect(background, "n")).In(e)
 }
 
 // unlockLastRW unlocks leases of n, of which the last frees it.

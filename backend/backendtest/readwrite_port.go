@@ -6,6 +6,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // rwPortTests hold a backend to the obligations of backend.ReadWriteStore. They skip one that
@@ -217,9 +218,8 @@ var rwPortTests = []test{
 		} {
 			for _, name := range x.wrong {
 				e.is("acquire "+name, acquire(x.kind, name), backend.ErrWrongKind)
-				_, err := s.Inspect(background, backend.Topic{Kind: x.kind, Name: name})
-				e.is("inspect "+name, err, backend.ErrWrongKind)
-				_, err = s.ForceRelease(background, backend.Topic{Kind: x.kind, Name: name})
+				e.is("inspect "+name, second(s.Inspect(background, backend.Topic{Kind: x.kind, Name: name})), backend.ErrWrongKind)
+				_, err := s.ForceRelease(background, backend.Topic{Kind: x.kind, Name: name})
 				e.is("force "+name, err, backend.ErrWrongKind)
 				r, err := s.Release(background, anykind.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
 				e.errorIf(r.Held || err != nil && !errors.Is(err, backend.ErrWrongKind),
@@ -233,9 +233,7 @@ var rwPortTests = []test{
 		s := e.rw()
 		s.listen()
 		force := func() bool {
-			did, err := s.ForceRelease(background, rwTopic)
-			e.fatalIf(err != nil, "%v", err)
-			return did
+			return check.Value(s.ForceRelease(background, rwTopic)).In(e)
 		}
 		e.errorIf(force(), "there was nothing")
 		s.read("a:1", long)
@@ -333,9 +331,7 @@ func (s *rwSession) withdraw(claimant string) {
 
 func (s *rwSession) rec() backend.Record {
 	s.e.Helper()
-	r, err := s.Inspect(background, rwTopic)
-	s.e.fatalIf(err != nil, "Inspect: %v", err)
-	return r
+	return check.Value(s.Inspect(background, rwTopic)).In(s.e)
 }
 
 // listen has the session watch n, and waits until it does.

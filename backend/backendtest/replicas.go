@@ -9,6 +9,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // replicas is how many replicas the store has.
@@ -36,8 +37,7 @@ func (e *env) lockers(c *mortise.Client, s anykind.Store) map[string]mortise.Loc
 		kinds["fair and fenced"] = append(kinds["fair"], mortise.Fenced())
 	}
 	for name, kind := range kinds {
-		l, err := c.Locker(kind...)
-		e.fatalIf(err != nil, "%s: %v", name, err)
+		l := check.Value(c.Locker(kind...)).In(e)
 		all[name] = l
 	}
 	if s.Capabilities().ReadWrite != nil {
@@ -201,12 +201,10 @@ var replicaTests = []test{
 			e.free(c, p.Name)
 		}
 		if k := e.replicas(); k > 0 {
-			lease, err := mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))
-			e.fatalIf(err != nil, "%v", err)
+			lease := check.Value(mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))).In(e)
 			e.unlock(lease)
 		}
-		quorum, err := mortise.Quorum(c, e.client(), e.client())
-		e.fatalIf(err != nil, "%v", err)
+		quorum := check.Value(mortise.Quorum(c, e.client(), e.client())).In(e)
 		e.is("Quorum", second(quorum.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", replicated(func(e *env, s *raw) {
@@ -231,8 +229,7 @@ var replicaTests = []test{
 		}
 		c, callee := e.client(), e.client()
 		outer := e.lock(c, background, "n")
-		ctx, err := callee.WithDelegations(background, mortise.Delegations(outer.Context())...)
-		e.fatalIf(err != nil, "%v", err)
+		ctx := check.Value(callee.WithDelegations(background, mortise.Delegations(outer.Context())...)).In(e)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.unlock(e.lock(callee, ctx, "n")) // it is the first

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // shutdownTests are about Shutdown, and about goroutines and connections that must not grow.
@@ -104,9 +105,7 @@ var shutdownTests = []test{
 	{"Rule14_NoGoroutineIsLeft", func(e *env) {
 		b := e.store.Backend()
 		open := func() *mortise.Client {
-			c, err := mortise.New(b, mortise.WithWatchdogTimeout(watchdog))
-			e.fatalIf(err != nil, "%v", err)
-			return c
+			return check.Value(mortise.New(b, mortise.WithWatchdogTimeout(watchdog))).In(e)
 		}
 		round := 0
 		use := func() {

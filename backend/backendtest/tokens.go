@@ -4,14 +4,14 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // tokenTests are about fencing tokens.
 var tokenTests = []test{
 	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
 		c := e.client()
-		fenced, err := e.client().Locker(mortise.Fenced())
-		e.fatalIf(err != nil, "%v", err)
+		fenced := check.Value(e.client().Locker(mortise.Fenced())).In(e)
 		plain := e.lock(c, background, "n", mortise.WithLease(long))
 		e.is("fenced over plain", second(fenced.TryLock(background, "n")), mortise.ErrNotAcquired)
 		token, has := plain.Token()
@@ -25,8 +25,7 @@ var tokenTests = []test{
 		var last int64
 		var lockers []mortise.Locker
 		for range 2 {
-			l, err := e.client().Locker(mortise.Fenced())
-			e.fatalIf(err != nil, "%v", err)
+			l := check.Value(e.client().Locker(mortise.Fenced())).In(e)
 			lockers = append(lockers, l)
 		}
 		for i := range 12 {
