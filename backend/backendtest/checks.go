@@ -39,6 +39,24 @@ func (e checks) must(what string, err error) {
 	e.fatalIf(err != nil, "%s: %v", what, err)
 }
 
+// got is what a call returned.
+type got[T any] struct {
+	value T
+	err   error
+}
+
+// value keeps what a call returned, for in.
+func value[T any](v T, err error) got[T] { return got[T]{v, err} }
+
+// in returns the value, or ends the test if there was an error.
+func (g got[T]) in(e testing.TB) T {
+	e.Helper()
+	if g.err != nil {
+		e.Fatal(g.err)
+	}
+	return g.value
+}
+
 // ok checks what must be answered with true.
 func (e checks) ok(is bool, err error) {
 	e.Helper()

@@ -11,12 +11,11 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // countTests are about latches and semaphores of both kinds. They skip a backend
 // that has none.
-var countTests = where((*env).counts, "latches and semaphores of both kinds", []test{
+var countTests = where(hasCounts, "latches and semaphores of both kinds", []test{
 	// the port
 	{"Port_ACountIsSetOnce", func(e *env) {
 		s := e.counter()
@@ -372,7 +371,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 	{"Rule08_AllWaitersOfALatchGoOnAfterOneRequest", func(e *env) {
 		s := e.counter()
 		s.set(latch, "1", 1)
-		c, f, stand := e.queueing()
+		c, f, stand := queueing(e)
 		all := several(50, func() <-chan error {
 			return async(func() error { return c.CountDownLatch("n").Wait(background) })
 		})
@@ -389,7 +388,7 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 	{"Rule08_WaitersOfACountingSemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
 		s := e.counter()
 		s.set(semaphore, "1", 2)
-		c, f, stand := e.queueing()
+		c, f, stand := queueing(e)
 		served := make(chan int, 8)
 		wait := func(i, n int) {
 			go func() {
@@ -598,16 +597,16 @@ var countTests = where((*env).counts, "latches and semaphores of both kinds", []
 		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
 		e.ok(l.TrySet(background, 3))
 		e.done("CountDown", l.CountDown(background))
-		equal(e, "the latch is at %d", check.Value(l.Count(background)).In(e), 2)
+		equal(e, "the latch is at %d", value(l.Count(background)).in(e), 2)
 		e.ok(l.Delete(background))
 		e.ok(s.TrySetPermits(background, 5))
 		e.done("Acquire", s.Acquire(background, 5))
 		e.done("Release", s.Release(background, 2))
 		e.done("AddPermits", s.AddPermits(background, 4))
 		e.available(s, 6)
-		equal(e, "drained %d", check.Value(s.Drain(background)).In(e), 6)
+		equal(e, "drained %d", value(s.Drain(background)).in(e), 6)
 		e.ok(p.TrySetPermits(background, 2))
-		a, b := check.Value(p.Acquire(background)).In(e), check.Value(p.TryAcquire(background)).In(e)
+		a, b := value(p.Acquire(background)).in(e), value(p.TryAcquire(background)).in(e)
 		e.available(p, 0)
 		e.done("Release", a.Release(background))
 		e.done("Release", p.Release(background, b.ID()))
@@ -763,8 +762,8 @@ type counts struct {
 	e   *env
 }
 
-// counts reports whether the backend has latches and semaphores of both kinds.
-func (e *env) counts() bool {
+// hasCounts reports whether the backend has latches and semaphores of both kinds.
+func hasCounts(e *env) bool {
 	can := e.bare().Capabilities()
 	return can.CountDownLatches != nil && can.CountingSemaphores != nil && can.Semaphores != nil
 }

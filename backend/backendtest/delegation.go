@@ -12,7 +12,6 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // nests reports whether the backend has locks of several owners; where it has none, its clients say so.
@@ -303,7 +302,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.unlockLast(a, outer)
 	}},
 	{"Rule02_ALossOfTheLockReachesCallerAndCallee", func(e *env) {
-		_, _, outer, inner := e.callerAndCallee(mortise.WithWatchdogTimeout(watchdog))
+		_, _, outer, inner := callerAndCallee(e, mortise.WithWatchdogTimeout(watchdog))
 		e.store.Flush()
 		receive(e, "the callee hears of the loss", inner.Context().Done())
 		receive(e, "the caller hears of the loss", outer.Context().Done())
@@ -312,7 +311,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.is("Unlock", inner.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
 	}},
 	{"Rule03_CallerAndCalleeAreRenewed", func(e *env) {
-		a, b, outer, inner := e.callerAndCallee(mortise.WithWatchdogTimeout(watchdog))
+		a, b, outer, inner := callerAndCallee(e, mortise.WithWatchdogTimeout(watchdog))
 		e.always(watchdog*3/2, "both hold the lock beyond the watchdog timeout",
 			func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
@@ -363,7 +362,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		stale := mortise.Delegations(again.Context())
 		e.unlock(again)
 		replay := func() error {
-			ctx := check.Value(b.WithDelegations(background, stale...)).In(e)
+			ctx := value(b.WithDelegations(background, stale...)).in(e)
 			l, err := b.Lock(ctx, "n", mortise.WithWait(patience))
 			if err == nil {
 				e.unlock(l)
@@ -407,7 +406,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			leases = append(leases, outer, callees[i])
 		}
 		for i, n := range names { // each callee's callee enters, while the other names are entered, too
-			got := check.Value(c.TryLock(e.called(c, callees[i]), n)).In(e)
+			got := value(c.TryLock(e.called(c, callees[i]), n)).in(e)
 			e.unlock(got)
 		}
 		for _, l := range slices.Backward(leases) {
@@ -618,7 +617,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.unlock(inner)
 		claim := mortise.Delegations(outer.Context())[0]
 		claim.Token++ // a token that was never drawn would shut out all later owners
-		forged := check.Value(b.WithDelegations(background, claim)).In(e)
+		forged := value(b.WithDelegations(background, claim)).in(e)
 		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrDelegationEnded)
 		e.is("NonReentrant", second(e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")), mortise.ErrInvalid)
 		e.unlock(outer)
@@ -644,7 +643,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
-		all := check.Value(a.LockAll(background, "x{t}", "y{t}")).In(e)
+		all := value(a.LockAll(background, "x{t}", "y{t}")).in(e)
 		inner, err := mortise.LockAll(e.called(b, all),
 			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),
 			mortise.WithWait(patience))
@@ -698,7 +697,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 })
 
 // callerAndCallee has a client lock n, and another enter it under that lease.
-func (e *env) callerAndCallee(opts ...mortise.ClientOption) (a, b *mortise.Client, outer, inner *mortise.Lease) {
+func callerAndCallee(e *env, opts ...mortise.ClientOption) (a, b *mortise.Client, outer, inner *mortise.Lease) {
 	e.Helper()
 	a, b = e.client(opts...), e.client(opts...)
 	outer = e.lock(a, background, "n")
@@ -712,5 +711,5 @@ func (e leases) called(c *mortise.Client, lease *mortise.Lease) context.Context 
 	if len(claims) == 0 {
 		e.Fatalf("no claim of a lease on %q", lease.Name())
 	}
-	return check.Value(c.WithDelegations(background, claims...)).In(e)
+	return value(c.WithDelegations(background, claims...)).in(e)
 }

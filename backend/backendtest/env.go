@@ -65,7 +65,7 @@ func (e *env) tapped(opts ...mortise.ClientOption) (*mortise.Client, *Faults) {
 }
 
 // renewing is a client with the short watchdog timeout, and the count of its renewals.
-func (e *env) renewing() (*mortise.Client, *atomic.Int32) {
+func renewing(e *env) (*mortise.Client, *atomic.Int32) {
 	e.Helper()
 	n := new(atomic.Int32)
 	return e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
@@ -74,7 +74,7 @@ func (e *env) renewing() (*mortise.Client, *atomic.Int32) {
 }
 
 // queueing is tapped, with the count of the waits that began.
-func (e *env) queueing() (*mortise.Client, *Faults, *atomic.Int32) {
+func queueing(e *env) (*mortise.Client, *Faults, *atomic.Int32) {
 	e.Helper()
 	n := new(atomic.Int32)
 	c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { n.Add(1) }}))
@@ -99,11 +99,11 @@ func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise
 func (e *env) session() (*raw, *ears) {
 	e.Helper()
 	h := new(ears)
-	return e.open(e.store.Backend(), h), h
+	return openSession(e, e.store.Backend(), h), h
 }
 
-// open opens a bare session of a backend, and closes it when the test ends.
-func (e *env) open(b backend.Backend, h backend.Handler) *raw {
+// openSession opens a bare session of a backend, and closes it when the test ends.
+func openSession(e *env, b backend.Backend, h backend.Handler) *raw {
 	e.Helper()
 	s, err := b.Open(h)
 	e.fatalIf(err != nil, "Open: %v", err)
@@ -162,7 +162,7 @@ func (e leases) lockTwice(c *mortise.Client) (outer, inner *mortise.Lease) {
 }
 
 // heldByAnother has a session hold n as a:1, and opens a client that may wait for it.
-func (e *env) heldByAnother() (*raw, *mortise.Client, *Faults) {
+func heldByAnother(e *env) (*raw, *mortise.Client, *Faults) {
 	e.Helper()
 	holder := e.bare()
 	holder.take("n", "a:1", long)

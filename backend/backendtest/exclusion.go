@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // exclusionTests are about one owner at a time, and about releases by other owners.
@@ -52,7 +51,7 @@ var exclusionTests = []test{
 			}
 			e.unlock(lease)
 		}
-		all := check.Value(mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)).In(e)
+		all := value(mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)).in(e)
 		e.unlock(all)
 		e.done("the semaphore", semaphore.Acquire(background, 1, wait))
 	}},

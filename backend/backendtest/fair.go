@@ -11,14 +11,13 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // fairTests are about fair locks. They skip a backend that has none.
 var fairTests = []test{
 	// the port
 	{"Port_AFairLockIsGrantedInTheOrderOfAsking", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.queues("b:1", "c:1", "d:1")
 		r := s.ask("d:1", long)
 		e.errorIf(r.Remaining <= 0 || r.AskAfter <= r.Remaining && r.AskAfter < 5*backend.Absence,
@@ -41,7 +40,7 @@ var fairTests = []test{
 		s.want("e:1", 0, "granted")
 	}},
 	{"Port_AFairTryTakesNoPlaceAndDoesNotJumpTheQueue", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.want("b:1", 0, "refused")
 		s.queues("c:1")
 		s.free("a:1")
@@ -68,7 +67,7 @@ var fairTests = []test{
 			func() bool { return s.h.count("released n") > 0 })
 	}},
 	{"Port_LeavingGivesUpThePlaceAndTheLock", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.queues("b:1", "c:1", "d:1")
 		s.leaves("x:1", backend.LeaveReply{})
 		s.leaves("c:1", backend.LeaveReply{Queued: true})
@@ -83,7 +82,7 @@ var fairTests = []test{
 		s.want("e:1", 0, "granted")
 	}},
 	{"Port_AnAbsentWaiterKeepsItsPlaceForASecondAndNoLonger", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.want("b:1", long, "refused") // and cannot be told
 		s.want("c:1", long, "refused") // nor can this one
 		s.queues("d:1")
@@ -104,7 +103,7 @@ var fairTests = []test{
 		s.want("e:1", 0, "granted")
 	}},
 	{"Port_AnAbsentWaiterThatReturnsInTimeIsServed", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.want("b:1", long, "refused")
 		s.queues("c:1")
 		before := time.Now()
@@ -121,7 +120,7 @@ var fairTests = []test{
 		s.want("c:1", long, "granted")
 	}},
 	{"Port_AClientThatIsGoneHoldsTheOthersUpOnceAndNotForEachOfItsPlaces", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		for _, o := range []string{"gone:1", "c:1", "gone:2", "gone:3", "gone:4", "gone:5", "d:1"} {
 			if o == "c:1" || o == "gone:3" || o == "d:1" {
 				s.watchTurn(o)
@@ -148,7 +147,7 @@ var fairTests = []test{
 		s.free("d:1")
 	}},
 	{"Port_AFirstWaiterThatIsToldAndDoesNotAskLosesItsPlaceToOneThatAsks", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.queues("b:1")
 		s.want("c:1", long, "refused")
 		s.free("a:1")
@@ -189,7 +188,7 @@ var fairTests = []test{
 		e.errorIf(!r.Granted && time.Since(before) < backend.Absence, "the first asks: %+v, want it granted", r)
 	}},
 	{"Port_AForcedReleaseTellsTheFirst", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.queues("b:1")
 		ok, err := s.ForceRelease(background, topic("n"))
 		e.fatalIf(!ok || err != nil, "ForceRelease: %v, %v", ok, err)
@@ -237,7 +236,7 @@ var fairTests = []test{
 		}
 	}},
 	{"Port_OtherDataIsNoFairLock", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		s.want("b:1", long, "refused")
 		e.store.Occupy("n")
 		fair := anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long}
@@ -325,7 +324,7 @@ var fairTests = []test{
 	}},
 	{"Rule08_TwentyFairWaitersOfSeveralClientsAreServedInTheOrderInWhichTheyAsked", func(e *env) {
 		const n = 20
-		s, line := e.lineForHeld(5)
+		s, line := lineForHeld(e, 5)
 		var served []int
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -365,7 +364,7 @@ var fairTests = []test{
 		}
 	}},
 	{"Rule08_APlainWaiterIsWokenByAFairRelease", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		c, f := e.tapped()
 		got := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
@@ -373,7 +372,7 @@ var fairTests = []test{
 		e.done("Lock", receive(e, "the plain waiter gets it", got).err)
 	}},
 	{"Rule08_FairWaitersSendNothingWhileTheyWait", func(e *env) {
-		s, line := e.lineForHeld(1)
+		s, line := lineForHeld(e, 1)
 		waiting := several(8, func() <-chan result { return line.stand(0) })
 		line.quiet()
 		before := line.faults[0].Count(OpAcquire, OpLeave, OpRelease)
@@ -383,7 +382,7 @@ var fairTests = []test{
 		line.serves(waiting...)
 	}},
 	{"Rule08_ADeadFirstHoldsTheOthersUpForASecond", func(e *env) {
-		s := e.heldFair()
+		s := heldFair(e)
 		const dead = 8 // a second for each would be too long
 		for i := range dead {
 			s.want(fmt.Sprintf("dead:%d", i), long, "refused")
@@ -402,7 +401,7 @@ var fairTests = []test{
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairWaiterThatLeavesLeavesNothing", func(e *env) {
-		s, line := e.lineForHeld(3)
+		s, line := lineForHeld(e, 3)
 		var waiting []<-chan result
 		var cancels []context.CancelFunc
 		for i := range 9 {
@@ -460,7 +459,7 @@ var fairTests = []test{
 		}
 	}},
 	{"Rule11_ALostReplyCostsAFairWaiterNeitherItsPlaceNorTheLock", func(e *env) {
-		s, line := e.lineForHeld(2)
+		s, line := lineForHeld(e, 2)
 		lose(line.faults[0], OpAcquire, 1)
 		first, second := line.stand(0), line.stand(1)
 		line.quiet()
@@ -477,7 +476,7 @@ var fairTests = []test{
 		e.unlock(line.served(second))
 	}},
 	{"Rule12_FairWaitersSurviveCutConnectionsAndAFlush", func(e *env) {
-		s, line := e.lineForHeld(2)
+		s, line := lineForHeld(e, 2)
 		first := line.stand(0)
 		line.quiet()
 		later := line.stand(1)
@@ -491,7 +490,7 @@ var fairTests = []test{
 		line.nothingLeft()
 	}},
 	{"Rule14_ShutdownTakesFairWaitersOutOfTheQueue", func(e *env) {
-		s, line := e.lineForHeld(2)
+		s, line := lineForHeld(e, 2)
 		gone := []<-chan result{line.stand(0), line.stand(0), line.stand(0)}
 		stays := line.stand(1)
 		e.done("Close", line.clients[0].Close())
@@ -505,7 +504,7 @@ var fairTests = []test{
 		e.unlock(line.served(stays))
 	}},
 	{"Rule15_FairWaitersNeedNoMoreConnections", func(e *env) {
-		s, line := e.lineForHeld(1)
+		s, line := lineForHeld(e, 1)
 		waiting := []<-chan result{line.stand(0), line.stand(0)}
 		line.quiet()
 		before := e.store.Connections()
@@ -540,7 +539,7 @@ func (e *env) fair() *rawFair {
 }
 
 // heldFair is fair, with the lock held by a:1.
-func (e *env) heldFair() *rawFair {
+func heldFair(e *env) *rawFair {
 	e.Helper()
 	s := e.fair()
 	s.want("a:1", 0, "granted")
@@ -548,14 +547,14 @@ func (e *env) heldFair() *rawFair {
 }
 
 // lineForHeld is heldFair, and clients whose users will wait for the lock.
-func (e *env) lineForHeld(clients int) (*rawFair, *fairLine) {
+func lineForHeld(e *env, clients int) (*rawFair, *fairLine) {
 	e.Helper()
-	return e.heldFair(), e.line(clients)
+	return heldFair(e), e.line(clients)
 }
 
 func (e leases) kind(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
 	e.Helper()
-	return check.Value(c.Locker(k...)).In(e)
+	return value(c.Locker(k...)).in(e)
 }
 
 // ask asks for n, and for a place if wait is not zero.

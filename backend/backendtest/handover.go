@@ -31,7 +31,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 	e.Helper()
 	for range n {
 		h := new(turnEars)
-		all, ears = append(all, e.open(e.store.Backend(), h)), append(ears, h)
+		all, ears = append(all, openSession(e, e.store.Backend(), h)), append(ears, h)
 	}
 	return all, ears
 }

@@ -24,7 +24,7 @@ var interruptionTests = []test{
 		}
 	}},
 	{"Rule12_RenewalsGoOnAfterAReconnect", func(e *env) {
-		c, renewed := e.renewing()
+		c, renewed := renewing(e)
 		lease := e.lock(c, background, "n")
 		for range 2 {
 			e.store.Cut()
@@ -35,7 +35,7 @@ var interruptionTests = []test{
 		e.unlock(lease)
 	}},
 	{"Rule12_AfterARestartLocksOfTheSameNameAreTakenAndRenewed", func(e *env) {
-		c, renewed := e.renewing()
+		c, renewed := renewing(e)
 		e.unlock(e.lock(c, background, "n"))
 		e.store.Down()
 		e.store.Up()

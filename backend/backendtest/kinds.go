@@ -50,7 +50,7 @@ type pairKind struct {
 
 func pairKinds(e *env, c *mortise.Client) []pairKind {
 	e.Helper()
-	if !e.counts() {
+	if !hasCounts(e) {
 		e.lacks("latches and semaphores of both kinds")
 	}
 	e.fair()

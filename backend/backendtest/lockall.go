@@ -11,7 +11,6 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // multiTests are about locks that are taken together. They skip a backend that
@@ -161,7 +160,7 @@ var multiTests = []test{
 			for i := range in {
 				in[i].Unasked = true
 			}
-			return check.Value(s.AcquireAll(background, in)).In(e)
+			return value(s.AcquireAll(background, in)).in(e)
 		}
 		a.all("o:1", long, three...)
 		for range 3 { // from the second on it may be known
@@ -550,7 +549,7 @@ func granted(out []backend.AcquireReply) bool {
 // lockAll is LockAll that must succeed within patience.
 func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 	e.Helper()
-	return check.Value(mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))).In(e)
+	return value(mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))).in(e)
 }
 
 // lockingAll runs LockAll of the three in a goroutine.

@@ -468,7 +468,7 @@ var portTests = []test{
 	}},
 	{"Port_OneBackendOpensSeveralSessionsOnOneStore", func(e *env) {
 		b := e.store.Backend()
-		all := several(2, func() *raw { return e.open(b, new(ears)) })
+		all := several(2, func() *raw { return openSession(e, b, new(ears)) })
 		all[0].take("n", "a:1", long)
 		e.errorIf(all[1].acquire("n", "b:1", long).Granted, "they do not share the store")
 		all[0].Close()

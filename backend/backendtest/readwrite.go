@@ -11,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // rwRuleTests hold the read-write lock to the rules that apply to it.
@@ -518,7 +517,7 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 
 func (e leases) inspectRW(c *mortise.Client) mortise.LockInfo {
 	e.Helper()
-	return check.Value(c.RW().Inspect(background, "n")).In(e)
+	return value(c.RW().Inspect(background, "n")).in(e)
 }
 
 // unlockLastRW unlocks leases of n, of which the last frees it.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // rwPortTests hold a backend to the obligations of backend.ReadWriteStore. They skip one that
@@ -233,7 +232,7 @@ var rwPortTests = []test{
 		s := e.rw()
 		s.listen()
 		force := func() bool {
-			return check.Value(s.ForceRelease(background, rwTopic)).In(e)
+			return value(s.ForceRelease(background, rwTopic)).in(e)
 		}
 		e.errorIf(force(), "there was nothing")
 		s.read("a:1", long)
@@ -331,7 +330,7 @@ func (s *rwSession) withdraw(claimant string) {
 
 func (s *rwSession) rec() backend.Record {
 	s.e.Helper()
-	return check.Value(s.Inspect(background, rwTopic)).In(s.e)
+	return value(s.Inspect(background, rwTopic)).in(s.e)
 }
 
 // listen has the session watch n, and waits until it does.

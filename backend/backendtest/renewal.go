@@ -123,7 +123,7 @@ var renewalTests = []test{
 		}
 	}},
 	{"Rule03_TheWatchdogKeepsTheLockBeyondItsLease", func(e *env) {
-		a, renewed := e.renewing()
+		a, renewed := renewing(e)
 		b := e.client()
 		lease := e.lock(a, background, "n")
 		begin := time.Now()

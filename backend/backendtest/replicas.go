@@ -9,7 +9,6 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // replicas is how many replicas the store has.
@@ -37,7 +36,7 @@ func (e *env) lockers(c *mortise.Client, s anykind.Store) map[string]mortise.Loc
 		kinds["fair and fenced"] = append(kinds["fair"], mortise.Fenced())
 	}
 	for name, kind := range kinds {
-		l := check.Value(c.Locker(kind...)).In(e)
+		l := value(c.Locker(kind...)).in(e)
 		all[name] = l
 	}
 	if s.Capabilities().ReadWrite != nil {
@@ -201,10 +200,10 @@ var replicaTests = []test{
 			e.free(c, p.Name)
 		}
 		if k := e.replicas(); k > 0 {
-			lease := check.Value(mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))).In(e)
+			lease := value(mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))).in(e)
 			e.unlock(lease)
 		}
-		quorum := check.Value(mortise.Quorum(c, e.client(), e.client())).In(e)
+		quorum := value(mortise.Quorum(c, e.client(), e.client())).in(e)
 		e.is("Quorum", second(quorum.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", replicated(func(e *env, s *raw) {
@@ -229,7 +228,7 @@ var replicaTests = []test{
 		}
 		c, callee := e.client(), e.client()
 		outer := e.lock(c, background, "n")
-		ctx := check.Value(callee.WithDelegations(background, mortise.Delegations(outer.Context())...)).In(e)
+		ctx := value(callee.WithDelegations(background, mortise.Delegations(outer.Context())...)).in(e)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.unlock(e.lock(callee, ctx, "n")) // it is the first

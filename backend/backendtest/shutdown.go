@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // shutdownTests are about Shutdown, and about goroutines and connections that must not grow.
 var shutdownTests = []test{
 	{"Rule14_ShutdownRefusesNewLocksAndWakesWaiters", func(e *env) {
-		holder, c, f := e.heldByAnother()
+		holder, c, f := heldByAnother(e)
 		waiting := several(5, func() <-chan result { return locking(c, background, "n") })
 		e.settled(f)
 		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(background) })))
@@ -105,7 +104,7 @@ var shutdownTests = []test{
 	{"Rule14_NoGoroutineIsLeft", func(e *env) {
 		b := e.store.Backend()
 		open := func() *mortise.Client {
-			return check.Value(mortise.New(b, mortise.WithWatchdogTimeout(watchdog))).In(e)
+			return value(mortise.New(b, mortise.WithWatchdogTimeout(watchdog))).in(e)
 		}
 		round := 0
 		use := func() {

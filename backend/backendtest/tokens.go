@@ -4,14 +4,13 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // tokenTests are about fencing tokens.
 var tokenTests = []test{
 	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
 		c := e.client()
-		fenced := check.Value(e.client().Locker(mortise.Fenced())).In(e)
+		fenced := value(e.client().Locker(mortise.Fenced())).in(e)
 		plain := e.lock(c, background, "n", mortise.WithLease(long))
 		e.is("fenced over plain", second(fenced.TryLock(background, "n")), mortise.ErrNotAcquired)
 		token, has := plain.Token()
@@ -25,7 +24,7 @@ var tokenTests = []test{
 		var last int64
 		var lockers []mortise.Locker
 		for range 2 {
-			l := check.Value(e.client().Locker(mortise.Fenced())).In(e)
+			l := value(e.client().Locker(mortise.Fenced())).in(e)
 			lockers = append(lockers, l)
 		}
 		for i := range 12 {

@@ -15,7 +15,7 @@ import (
 // waitingTests are about waiters, and about waiters that leave.
 var waitingTests = []test{
 	{"Rule08_AWaiterSendsNothingWhileItWaits", func(e *env) {
-		holder, c, f := e.heldByAnother()
+		holder, c, f := heldByAnother(e)
 		waiting := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		before := f.Count()
@@ -28,7 +28,7 @@ var waitingTests = []test{
 		atMost(e, "it was woken only %v after the release", got.at.Sub(released), 5*time.Second)
 	}},
 	{"Rule08_WaitersOfOneClientCostAsMuchAsOne", func(e *env) {
-		holder, c, f := e.heldByAnother()
+		holder, c, f := heldByAnother(e)
 		const n = 100
 		ctx, cancel := context.WithCancel(background)
 		all := several(n, func() <-chan result { return locking(c, ctx, "n") })
@@ -89,7 +89,7 @@ var waitingTests = []test{
 		}
 	}},
 	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
-		holder, c, f := e.heldByAnother()
+		holder, c, f := heldByAnother(e)
 		ctx, leave := context.WithCancel(background)
 		head := locking(c, ctx, "n")
 		e.settled(f)
@@ -198,7 +198,7 @@ var waitingTests = []test{
 		e.unlockLast(c, inner, outer)
 	}},
 	{"Rule09_ACancelledWaiterIsGoneAndItsWatchToo", func(e *env) {
-		holder, c, f := e.heldByAnother()
+		holder, c, f := heldByAnother(e)
 		ctx, cancel := context.WithCancelCause(background)
 		waiting := locking(c, ctx, "n")
 		e.settled(f)
