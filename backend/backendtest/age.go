@@ -34,7 +34,7 @@ var ageTests = where((*env).knowsAge, "a store that knows its age", []test{
 			time.Sleep(min(r.Remaining+time.Millisecond, patience)) // that time is the subject
 			e.fatalIf(time.Since(emptied) > patience, "not granted %v after it was emptied", patience)
 		}
-		e.atLeast("granted %v after the store was emptied", time.Since(emptied), age)
+		atLeast(e, "granted %v after the store was emptied", time.Since(emptied), age)
 		r = ask("a:1", age)
 		e.errorIf(!r.Granted, "the same request again: %+v", r)
 		s.heldBy("n", "a:1", 1)

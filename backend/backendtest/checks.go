@@ -1,9 +1,9 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
 	"testing"
-	"time"
 )
 
 // checks are short forms of statements that end a test or note an error.
@@ -39,6 +39,24 @@ func (e checks) must(what string, err error) {
 	e.fatalIf(err != nil, "%s: %v", what, err)
 }
 
+// got is what a call returned.
+type got[T any] struct {
+	value T
+	err   error
+}
+
+// value keeps what a call returned, for in.
+func value[T any](v T, err error) got[T] { return got[T]{v, err} }
+
+// in returns the value, or ends the test if there was an error.
+func (g got[T]) in(e testing.TB) T {
+	e.Helper()
+	if g.err != nil {
+		e.Fatal(g.err)
+	}
+	return g.value
+}
+
 // ok checks what must be answered with true.
 func (e checks) ok(is bool, err error) {
 	e.Helper()
@@ -55,16 +73,20 @@ func (e checks) done(what string, err error) {
 	}
 }
 
-// atLeast notes an error if got is shorter than least. The text has one verb, for got.
-func (e checks) atLeast(text string, got, least time.Duration) {
+// atLeast notes an error if got is less than least. The text has one verb, for got.
+func atLeast[T cmp.Ordered](e testing.TB, text string, got, least T) {
 	e.Helper()
-	e.errorIf(got < least, text+"; want at least %v", got, least)
+	if got < least {
+		e.Errorf(text+"; want at least %v", got, least)
+	}
 }
 
-// atMost notes an error if got is longer than most. The text has one verb, for got.
-func (e checks) atMost(text string, got, most time.Duration) {
+// atMost notes an error if got is more than most. The text has one verb, for got.
+func atMost[T cmp.Ordered](e testing.TB, text string, got, most T) {
 	e.Helper()
-	e.errorIf(got > most, text+"; want at most %v", got, most)
+	if got > most {
+		e.Errorf(text+"; want at most %v", got, most)
+	}
 }
 
 // available checks how many permits are free.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,827 +15,720 @@ import (
 
 // countTests are about latches and semaphores of both kinds. They skip a backend
 // that has none.
-var countTests = func() []test {
-	tests := []test{
-		// the port
-		{"Port_ACountIsSetOnce", func(e *env) {
-			s := e.counter()
-			for _, k := range countKinds {
-				t := backend.Topic{Kind: k, Name: fmt.Sprint("n", k)}
-				e.errorIf(!s.set(t, "1", 3) || s.set(t, "2", 4), "kind %d: the first is not the one that sets it", k)
-				n := s.count(t)
-				e.errorIf(n != 3, "kind %d: the count is %d, want 3", k, n)
+var countTests = where(hasCounts, "latches and semaphores of both kinds", []test{
+	// the port
+	{"Port_ACountIsSetOnce", func(e *env) {
+		s := e.counter()
+		for _, k := range countKinds {
+			t := backend.Topic{Kind: k, Name: fmt.Sprint("n", k)}
+			e.errorIf(!s.set(t, "1", 3) || s.set(t, "2", 4), "kind %d: the first is not the one that sets it", k)
+			n := s.count(t)
+			e.errorIf(n != 3, "kind %d: the count is %d, want 3", k, n)
+		}
+	}},
+	{"Port_ALatchCountsDownToZeroAndIsGone", func(e *env) {
+		s := e.counter()
+		s.set(latch, "1", 2)
+		equal(e, "after one: %d", s.countDown("2"), 1)
+		equal(e, "after two: %d", s.countDown("3"), 0)
+		equal(e, "after three: %d", s.countDown("4"), 0)
+		e.errorIf(!s.set(latch, "5", 1), "a latch at zero was not gone")
+	}},
+	{"Port_ASemaphoreGivesAllOrNothing", func(e *env) {
+		s := e.counter()
+		r := s.take("0", 1, false)
+		e.errorIf(r.Granted || r.Available != 0, "one that is not set: %+v", r)
+		s.set(semaphore, "1", 3)
+		r = s.take("2", 4, false)
+		e.errorIf(r.Granted || r.Available != 3, "4 of 3: %+v", r)
+		r = s.take("3", 2, false)
+		e.errorIf(!r.Granted || r.Available != 1, "2 of 3: %+v", r)
+		equal(e, "less 4: %d", s.add(semaphore, "4", -4), -3)
+		equal(e, "drained %d", s.drain("5"), -3)
+		equal(e, "after drain and 2 more: %d", s.add(semaphore, "6", 2), 2)
+		equal(e, "drained %d", s.drain("7"), 2)
+	}},
+	{"Port_ARequestThatArrivesTwiceCountsOnce", func(e *env) {
+		s := e.counter()
+		e.errorIf(!s.set(latch, "1", 3) || !s.set(latch, "1", 3), "set twice is not answered alike")
+		s.countDown("2")
+		equal(e, "counted down to %d", s.countDown("2"), 2)
+		e.errorIf(!s.deleteCount("3") || !s.deleteCount("3"), "deleted twice is not answered alike")
+		s.set(latch, "1", 3)
+		equal(e, "a request that was remembered set it to %d again", s.count(latch), 0)
+		s.set(semaphore, "4", 5)
+		r := s.take("5", 2, false)
+		e.errorIf(!r.Granted || r.Available != 3, "take: %+v", r)
+		equal(e, "add: %d", s.add(semaphore, "6", 4), 7)
+		r = s.take("5", 2, true)
+		e.errorIf(!r.Granted || r.Available != 7, "take again: %+v", r)
+		equal(e, "add again: %d", s.add(semaphore, "6", 4), 7)
+		a, b := s.drain("9"), s.drain("9")
+		e.errorIf(a != 7 || b != 7, "drained %d and %d", a, b)
+	}},
+	{"Port_ARefusalIsRememberedToo", func(e *env) {
+		s := e.counter()
+		e.errorIf(s.deleteCount("1"), "there was nothing to delete")
+		s.set(latch, "2", 1)
+		e.errorIf(s.set(latch, "3", 5) || s.deleteCount("1"), "a request that was refused is not refused again")
+		s.countDown("4")
+		e.errorIf(s.set(latch, "3", 5) || s.count(latch) != 0, "one that was refused came back and was carried out")
+		equal(e, "drained %d of none", s.drain("5"), 0)
+		s.add(semaphore, "6", 2)
+		n := s.drain("5")
+		e.errorIf(n != 0 || s.count(semaphore) != 2, "one that found none came back and drained %d", n)
+	}},
+	{"Port_ATakeThatIsCancelledIsUndoneOnceOrRefusedIfItStillArrives", func(e *env) {
+		s := e.counter()
+		s.set(semaphore, "1", 5)
+		s.take("2", 2, false)
+		s.cancel("2", 2)
+		s.cancel("2", 2)
+		equal(e, "%d are free after a cancel", s.count(semaphore), 5)
+		r := s.take("2", 2, true)
+		e.errorIf(r.Granted, "a cancelled one is granted: %+v", r)
+		s.cancel("3", 2)
+		r = s.take("3", 2, false)
+		e.errorIf(r.Granted || s.count(semaphore) != 5, "one that arrives after its cancel: %+v", r)
+	}},
+	{"Port_ChangesOfCountsAreAnnouncedByKind", func(e *env) {
+		s := e.counter()
+		o, h := e.session()
+		for _, k := range countKinds {
+			t := backend.Topic{Kind: k, Name: "n"}
+			o.Subscribe(t)
+			e.until("watching", func() bool { return h.count("watching n") > 0 })
+			h.reset()
+			s.set(t, fmt.Sprint("set", k), 2)
+			e.until(fmt.Sprintf("kind %d: a new count is announced", k), func() bool { return h.count("released n") > 0 })
+			h.reset()
+			switch k {
+			case backend.KindCountDownLatch:
+				s.countDown("d1")
+				s.countDown("d2")
+			case backend.KindCountingSemaphore:
+				s.take("t", 2, false)
+				s.add(t, "a", 2)
+			case backend.KindSemaphore:
+				s.permit(id(1), long)
+				s.putBack(id(1))
 			}
-		}},
-		{"Port_ALatchCountsDownToZeroAndIsGone", func(e *env) {
-			s := e.counter()
-			s.set(latch, "1", 2)
-			equal(e, "after one: %d", s.countDown("2"), 1)
-			equal(e, "after two: %d", s.countDown("3"), 0)
-			equal(e, "after three: %d", s.countDown("4"), 0)
-			e.errorIf(!s.set(latch, "5", 1), "a latch at zero was not gone")
-		}},
-		{"Port_ASemaphoreGivesAllOrNothing", func(e *env) {
-			s := e.counter()
-			r := s.take("0", 1, false)
-			e.errorIf(r.Granted || r.Available != 0, "one that is not set: %+v", r)
-			s.set(semaphore, "1", 3)
-			r = s.take("2", 4, false)
-			e.errorIf(r.Granted || r.Available != 3, "4 of 3: %+v", r)
-			r = s.take("3", 2, false)
-			e.errorIf(!r.Granted || r.Available != 1, "2 of 3: %+v", r)
-			equal(e, "less 4: %d", s.add(semaphore, "4", -4), -3)
-			equal(e, "drained %d", s.drain("5"), -3)
-			equal(e, "after drain and 2 more: %d", s.add(semaphore, "6", 2), 2)
-			equal(e, "drained %d", s.drain("7"), 2)
-		}},
-		{"Port_ARequestThatArrivesTwiceCountsOnce", func(e *env) {
-			s := e.counter()
-			e.errorIf(!s.set(latch, "1", 3) || !s.set(latch, "1", 3), "set twice is not answered alike")
-			s.countDown("2")
-			equal(e, "counted down to %d", s.countDown("2"), 2)
-			e.errorIf(!s.deleteCount("3") || !s.deleteCount("3"), "deleted twice is not answered alike")
-			s.set(latch, "1", 3)
-			equal(e, "a request that was remembered set it to %d again", s.count(latch), 0)
-			s.set(semaphore, "4", 5)
-			r := s.take("5", 2, false)
-			e.errorIf(!r.Granted || r.Available != 3, "take: %+v", r)
-			equal(e, "add: %d", s.add(semaphore, "6", 4), 7)
-			r = s.take("5", 2, true)
-			e.errorIf(!r.Granted || r.Available != 7, "take again: %+v", r)
-			equal(e, "add again: %d", s.add(semaphore, "6", 4), 7)
-			a, b := s.drain("9"), s.drain("9")
-			e.errorIf(a != 7 || b != 7, "drained %d and %d", a, b)
-		}},
-		{"Port_ARefusalIsRememberedToo", func(e *env) {
-			s := e.counter()
-			e.errorIf(s.deleteCount("1"), "there was nothing to delete")
-			s.set(latch, "2", 1)
-			e.errorIf(s.set(latch, "3", 5) || s.deleteCount("1"), "a request that was refused is not refused again")
-			s.countDown("4")
-			e.errorIf(s.set(latch, "3", 5) || s.count(latch) != 0, "one that was refused came back and was carried out")
-			equal(e, "drained %d of none", s.drain("5"), 0)
-			s.add(semaphore, "6", 2)
-			n := s.drain("5")
-			e.errorIf(n != 0 || s.count(semaphore) != 2, "one that found none came back and drained %d", n)
-		}},
-		{"Port_ATakeThatIsCancelledIsUndoneOnceOrRefusedIfItStillArrives", func(e *env) {
-			s := e.counter()
-			s.set(semaphore, "1", 5)
-			s.take("2", 2, false)
-			s.cancel("2", 2)
-			s.cancel("2", 2)
-			equal(e, "%d are free after a cancel", s.count(semaphore), 5)
-			r := s.take("2", 2, true)
-			e.errorIf(r.Granted, "a cancelled one is granted: %+v", r)
-			s.cancel("3", 2)
-			r = s.take("3", 2, false)
-			e.errorIf(r.Granted || s.count(semaphore) != 5, "one that arrives after its cancel: %+v", r)
-		}},
-		{"Port_ChangesOfCountsAreAnnouncedByKind", func(e *env) {
-			s := e.counter()
-			o, h := e.session()
-			for _, k := range countKinds {
-				t := backend.Topic{Kind: k, Name: "n"}
-				o.Subscribe(t)
-				e.until("watching", func() bool { return h.count("watching n") > 0 })
-				h.reset()
-				s.set(t, fmt.Sprint("set", k), 2)
-				e.until(fmt.Sprintf("kind %d: a new count is announced", k), func() bool { return h.count("released n") > 0 })
-				h.reset()
-				switch k {
-				case backend.KindCountDownLatch:
-					s.countDown("d1")
-					s.countDown("d2")
-				case backend.KindCountingSemaphore:
-					s.take("t", 2, false)
-					s.add(t, "a", 2)
-				case backend.KindSemaphore:
-					s.permit(id(1), long)
-					s.putBack(id(1))
-				}
-				e.until(fmt.Sprintf("kind %d: a release is announced", k), func() bool { return h.count("released n") > 0 })
-				o.Unsubscribe(t)
-				e.store.Delete("n")
-				h.reset()
-			}
-		}},
-		{"Port_PermitsAreGrantedByIDAndRefusedWithTheFirstEnd", func(e *env) {
-			s := e.counter()
-			r := s.permit(id(0), long)
-			e.errorIf(r.Granted || r.Remaining >= 0, "of none: %+v", r)
-			s.set(permits, "1", 2)
-			r = s.permit(id(1), long)
-			e.errorIf(!r.Granted || r.Available != 1, "first: %+v", r)
-			r = s.permit(id(1), long)
-			e.errorIf(!r.Granted || r.Available != 1, "first again: %+v", r)
-			r = s.permit(id(2), 10*time.Second)
-			e.errorIf(!r.Granted || r.Available != 0, "second: %+v", r)
-			r = s.permit(id(3), long)
-			e.errorIf(r.Granted || r.Remaining <= 0 || r.Remaining > 10*time.Second, "third: %+v", r)
-			e.errorIf(!s.putBack(id(1)) || s.putBack(id(1)) || s.putBack(id(7)), "a release is not told from none")
-			equal(e, "%d are free", s.count(permits), 1)
-		}},
-		{"Port_APermitThatEndsComesBackAndIsNotRevived", func(e *env) {
-			s := e.counter()
-			s.set(permits, "1", 1)
-			s.permit(id(1), 60*time.Millisecond)
-			e.until("it ends", func() bool { return s.count(permits) == 1 })
-			e.errorIf(s.renewPermit(id(1), long) || s.putBack(id(1)), "it is still out")
-			s.permit(id(2), 60*time.Millisecond)
-			e.until("it ends, and another gets it", func() bool { return s.permit(id(3), long).Granted })
-			e.errorIf(s.renewPermit(id(2), long), "it was renewed after its end")
-		}},
-		{"Port_RenewingAPermitNeverShortensItAndZeroOnlyAsks", func(e *env) {
-			s := e.counter()
-			s.set(permits, "1", 1)
-			s.permit(id(1), 10*time.Second)
-			for _, lease := range []time.Duration{time.Second, 0} {
-				e.errorIf(!s.renewPermit(id(1), lease), "renewal with %v: not out", lease)
-				r := s.permit(id(2), long)
-				e.errorIf(r.Remaining < 5*time.Second || r.Remaining > 10*time.Second,
-					"after a renewal with %v: %v left", lease, r.Remaining)
-			}
-			s.renewPermit(id(1), time.Minute)
+			e.until(fmt.Sprintf("kind %d: a release is announced", k), func() bool { return h.count("released n") > 0 })
+			o.Unsubscribe(t)
+			e.store.Delete("n")
+			h.reset()
+		}
+	}},
+	{"Port_PermitsAreGrantedByIDAndRefusedWithTheFirstEnd", func(e *env) {
+		s := e.counter()
+		r := s.permit(id(0), long)
+		e.errorIf(r.Granted || r.Remaining >= 0, "of none: %+v", r)
+		s.set(permits, "1", 2)
+		r = s.permit(id(1), long)
+		e.errorIf(!r.Granted || r.Available != 1, "first: %+v", r)
+		r = s.permit(id(1), long)
+		e.errorIf(!r.Granted || r.Available != 1, "first again: %+v", r)
+		r = s.permit(id(2), 10*time.Second)
+		e.errorIf(!r.Granted || r.Available != 0, "second: %+v", r)
+		r = s.permit(id(3), long)
+		e.errorIf(r.Granted || r.Remaining <= 0 || r.Remaining > 10*time.Second, "third: %+v", r)
+		e.errorIf(!s.putBack(id(1)) || s.putBack(id(1)) || s.putBack(id(7)), "a release is not told from none")
+		equal(e, "%d are free", s.count(permits), 1)
+	}},
+	{"Port_APermitThatEndsComesBackAndIsNotRevived", func(e *env) {
+		s := e.counter()
+		s.set(permits, "1", 1)
+		s.permit(id(1), 60*time.Millisecond)
+		e.until("it ends", func() bool { return s.count(permits) == 1 })
+		e.errorIf(s.renewPermit(id(1), long) || s.putBack(id(1)), "it is still out")
+		s.permit(id(2), 60*time.Millisecond)
+		e.until("it ends, and another gets it", func() bool { return s.permit(id(3), long).Granted })
+		e.errorIf(s.renewPermit(id(2), long), "it was renewed after its end")
+	}},
+	{"Port_RenewingAPermitNeverShortensItAndZeroOnlyAsks", func(e *env) {
+		s := e.counter()
+		s.set(permits, "1", 1)
+		s.permit(id(1), 10*time.Second)
+		for _, lease := range []time.Duration{time.Second, 0} {
+			e.errorIf(!s.renewPermit(id(1), lease), "renewal with %v: not out", lease)
 			r := s.permit(id(2), long)
-			e.errorIf(r.Remaining < 50*time.Second, "after a renewal with a minute: %v left", r.Remaining)
-		}},
-		{"Port_ABatchRenewsLocksAndPermitsEachForItself", func(e *env) {
-			s := e.counter()
-			s.set(permits, "1", 2)
-			s.permit(id(1), long)
-			e.must("Acquire", second(s.Acquire(background, anykind.AcquireRequest{Name: "l", Owner: "a:1", Lease: long})))
-			in := []anykind.RenewRequest{
-				{Name: "l", Owner: "a:1", Lease: long},
-				{Kind: backend.KindSemaphore, Name: "n", Owner: id(1), Lease: long},
-				{Kind: backend.KindSemaphore, Name: "n", Owner: id(2), Lease: long},
-				{Name: "l", Owner: "a:2", Lease: long},
-				{Kind: backend.KindSemaphore, Name: "other", Owner: id(1), Lease: long},
-			}
-			out := make([]backend.RenewResult, len(in))
-			s.Renew(background, in, out)
-			for i, want := range []bool{true, true, false, false, false} {
-				e.errorIf(out[i].Held != want || out[i].Err != nil, "result %d is %+v, want %v", i, out[i], want)
-			}
-		}},
+			e.errorIf(r.Remaining < 5*time.Second || r.Remaining > 10*time.Second,
+				"after a renewal with %v: %v left", lease, r.Remaining)
+		}
+		s.renewPermit(id(1), time.Minute)
+		r := s.permit(id(2), long)
+		e.errorIf(r.Remaining < 50*time.Second, "after a renewal with a minute: %v left", r.Remaining)
+	}},
+	{"Port_ABatchRenewsLocksAndPermitsEachForItself", func(e *env) {
+		s := e.counter()
+		s.set(permits, "1", 2)
+		s.permit(id(1), long)
+		e.must("Acquire", second(s.Acquire(background, anykind.AcquireRequest{Name: "l", Owner: "a:1", Lease: long})))
+		in := []anykind.RenewRequest{
+			{Name: "l", Owner: "a:1", Lease: long},
+			{Kind: backend.KindSemaphore, Name: "n", Owner: id(1), Lease: long},
+			{Kind: backend.KindSemaphore, Name: "n", Owner: id(2), Lease: long},
+			{Name: "l", Owner: "a:2", Lease: long},
+			{Kind: backend.KindSemaphore, Name: "other", Owner: id(1), Lease: long},
+		}
+		out := make([]backend.RenewResult, len(in))
+		s.Renew(background, in, out)
+		for i, want := range []bool{true, true, false, false, false} {
+			e.errorIf(out[i].Held != want || out[i].Err != nil, "result %d is %+v, want %v", i, out[i], want)
+		}
+	}},
 
-		// the rules
-		{"Rule01_NoMorePermitsAreOutThanThereAre", func(e *env) {
-			e.counter()
-			const size, clients, each, turns = 3, 3, 4, 5
-			var out atomic.Int64
-			enter := func() {
-				n := out.Add(1)
-				e.errorIf(n > size, "%d are out", n)
+	// the rules
+	{"Rule01_NoMorePermitsAreOutThanThereAre", func(e *env) {
+		const size, clients, each, turns = 3, 3, 4, 5
+		var out atomic.Int64
+		c := e.client()
+		e.must("TrySetPermits", second(c.CountingSemaphore("s").TrySetPermits(background, size)))
+		e.must("TrySetPermits", second(c.Semaphore("p").TrySetPermits(background, size)))
+		all := several(clients, func() *mortise.Client { return e.client() })
+		hold := func() {
+			atMost(e, "%d are out", out.Add(1), size)
+			time.Sleep(time.Millisecond)
+			out.Add(-1)
+		}
+		e.turns(clients*each, turns, func(g, _ int) error {
+			s := all[g%clients].CountingSemaphore("s")
+			if err := s.Acquire(background, 1, mortise.WithWait(patience)); err != nil {
+				return err
 			}
-			var wg sync.WaitGroup
-			ctx := background
-			for i := range clients {
-				c := e.client()
-				if i == 0 {
-					e.ok(c.CountingSemaphore("s").TrySetPermits(ctx, size))
-					e.ok(c.Semaphore("p").TrySetPermits(ctx, size))
-				}
-				for range each {
-					wg.Go(func() {
-						for range turns {
-							if err := c.CountingSemaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)); err != nil {
-								e.Errorf("Acquire: %v", err)
-								return
-							}
-							enter()
-							time.Sleep(time.Millisecond)
-							out.Add(-1)
-							e.done("Release", c.CountingSemaphore("s").Release(ctx, 1))
-						}
-					})
-				}
+			hold()
+			return s.Release(background, 1)
+		})
+		e.turns(clients*each, turns, func(g, _ int) error {
+			p, err := all[g%clients].Semaphore("p").Acquire(background, mortise.WithWait(patience))
+			if err != nil {
+				return err
 			}
-			wg.Wait()
-			for range clients {
-				c := e.client()
-				for range each {
-					wg.Go(func() {
-						for range turns {
-							p, err := c.Semaphore("p").Acquire(ctx, mortise.WithWait(patience))
-							if err != nil {
-								e.Errorf("Acquire: %v", err)
-								return
-							}
-							enter()
-							time.Sleep(time.Millisecond)
-							out.Add(-1)
-							e.done("Release", p.Release(ctx))
-						}
-					})
-				}
-			}
-			wg.Wait()
-			c := e.client()
-			e.done("all at once", c.CountingSemaphore("s").TryAcquire(ctx, size))
-			e.done("Release", c.CountingSemaphore("s").Release(ctx, size))
-			var all []*mortise.Permit
-			for range size {
-				p, err := c.Semaphore("p").TryAcquire(ctx)
-				e.fatalIf(err != nil, "while %d are out: %v", len(all), err)
-				all = append(all, p)
-			}
-			for _, p := range all {
-				e.done("Release", p.Release(ctx))
-			}
-			e.available(c.CountingSemaphore("s"), size)
-			e.available(c.Semaphore("p"), size)
-		}},
-		{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
-			s := e.counter()
-			c := e.client()
-			ctx := background
-			held := e.lock(c, ctx, "held")
-			defer e.unlock(held)
-			e.store.Occupy("data")
-			for _, n := range []string{"held", "data"} {
-				for op, err := range map[string]error{
-					"set":        second(c.CountDownLatch(n).TrySet(ctx, 1)),
-					"countdown":  c.CountDownLatch(n).CountDown(ctx),
-					"count":      second(c.CountDownLatch(n).Count(ctx)),
-					"wait":       c.CountDownLatch(n).Wait(ctx),
-					"delete":     second(c.CountDownLatch(n).Delete(ctx)),
-					"acquire":    c.CountingSemaphore(n).Acquire(ctx, 1),
-					"tryacquire": second(c.Semaphore(n).TryAcquire(ctx)),
-					"release":    c.CountingSemaphore(n).Release(ctx, 1),
-					"available":  second(c.Semaphore(n).Available(ctx)),
-					"drain":      second(c.CountingSemaphore(n).Drain(ctx)),
-					"addpermits": c.Semaphore(n).AddPermits(ctx, 1),
-				} {
-					e.named(err, op, n, mortise.ErrWrongKind)
-				}
-			}
-			s.set(semaphore, "1", 2)
-			e.named(second(c.TryLock(ctx, "n")), "trylock", "n", mortise.ErrWrongKind)
-			e.named(second(c.Inspect(ctx, "n")), "inspect", "n", mortise.ErrWrongKind)
-			equal(e, "a lock's operation made the count %d", s.count(semaphore), 2)
-		}},
-		{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {
-			e.counter()
-			ctx := background
-			a, b := e.client(), e.client()
-			e.ok(a.Semaphore("n").TrySetPermits(ctx, 1))
-			p := e.acquire(a, mortise.WithLease(2500*time.Millisecond))
-			q := e.acquire(b)
-			e.is("at the moment another has it, Err", p.Err(), mortise.ErrLost)
-			receive(e, "the holder's context ends", p.Context().Done())
-			e.named(p.Release(ctx), "release", "n", mortise.ErrNotHeld)
-			e.errorIf(q.Err() != nil, "a release of the lost one ended the other: %v", q.Err())
-		}},
-		{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
-			e.counter()
-			ctx := background
-			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-			other := e.client()
-			e.ok(c.Semaphore("n").TrySetPermits(ctx, 3))
-			var kept []*mortise.Permit
-			for range 3 {
-				kept = append(kept, e.acquire(c))
-			}
-			e.until("two renewals", func() bool { return f.Count(OpRenew) >= 2 })
-			time.Sleep(watchdog)
-			for _, p := range kept {
-				e.errorIf(p.Err() != nil, "a permit of the watchdog's: %v", p.Err())
-			}
-			e.available(other.Semaphore("n"), 0)
-			for _, p := range kept {
-				e.done("Release", p.Release(ctx))
-			}
-			// A renewal of the three may still be on its way to the session, so it is
-			// asked whose each one was: no other permit is left to share a batch with p.
-			p := e.acquire(c, mortise.WithLease(watchdog))
-			receive(e, "the lease ends", p.Context().Done())
-			for _, call := range f.Calls(OpRenew) {
-				e.errorIf(call.Owner == p.ID(), "a lease was renewed: %+v", call)
-			}
-		}},
-		{"Rule04_APermitOfADeadProcessComesBackAndAWaiterTakesIt", func(e *env) {
-			s := e.counter()
-			s.set(permits, "1", 1)
-			begin := time.Now()
-			s.permit(id(1), time.Second)
-			taken := time.Now()
-			c := e.client()
-			e.acquire(c)
-			d, late := time.Since(begin), time.Since(taken)
-			e.errorIf(d < 900*time.Millisecond || late > 5*time.Second, "it was had after %v", d)
-		}},
-		{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
-			e.counter()
-			ctx := background
-			c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-			e.ok(c.Semaphore("n").TrySetPermits(ctx, 1))
-			hold := make(chan struct{})
-			f.Hook(on(Fate{Later: hold}, OpRenew))
-			p := e.acquire(c)
-			e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
-			e.done("Release", p.Release(ctx))
-			close(hold)
-			e.always(500*time.Millisecond, "it is free", func() bool {
-				n, err := c.Semaphore("n").Available(ctx)
-				return n == 1 && err == nil
+			hold()
+			return p.Release(background)
+		})
+		e.done("all at once", c.CountingSemaphore("s").TryAcquire(background, size))
+		e.done("Release", c.CountingSemaphore("s").Release(background, size))
+		var taken []*mortise.Permit
+		for range size {
+			p, err := c.Semaphore("p").TryAcquire(background)
+			e.fatalIf(err != nil, "while %d are out: %v", len(taken), err)
+			taken = append(taken, p)
+		}
+		for _, p := range taken {
+			e.done("Release", p.Release(background))
+		}
+		e.available(c.CountingSemaphore("s"), size)
+		e.available(c.Semaphore("p"), size)
+	}},
+	{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
+		s := e.counter()
+		c := e.client()
+		held := e.lock(c, background, "held")
+		defer e.unlock(held)
+		e.store.Occupy("data")
+		for _, n := range []string{"held", "data"} {
+			e.allNamed(n, mortise.ErrWrongKind, map[string]error{
+				"set":        second(c.CountDownLatch(n).TrySet(background, 1)),
+				"countdown":  c.CountDownLatch(n).CountDown(background),
+				"count":      second(c.CountDownLatch(n).Count(background)),
+				"wait":       c.CountDownLatch(n).Wait(background),
+				"delete":     second(c.CountDownLatch(n).Delete(background)),
+				"acquire":    c.CountingSemaphore(n).Acquire(background, 1),
+				"tryacquire": second(c.Semaphore(n).TryAcquire(background)),
+				"release":    c.CountingSemaphore(n).Release(background, 1),
+				"available":  second(c.Semaphore(n).Available(background)),
+				"drain":      second(c.CountingSemaphore(n).Drain(background)),
+				"addpermits": c.Semaphore(n).AddPermits(background, 1),
 			})
-		}},
-		{"Rule06_APermitIsReleasedByItsIDAndOnce", func(e *env) {
-			e.counter()
-			ctx := background
-			a, b := e.client(), e.client()
-			e.ok(a.Semaphore("n").TrySetPermits(ctx, 2))
-			p, q := e.acquire(a), e.acquire(a)
-			e.named(b.Semaphore("n").Release(ctx, id(9)), "release", "n", mortise.ErrNotHeld)
-			e.named(b.Semaphore("n").Release(ctx, "no id"), "release", "n", mortise.ErrInvalid)
-			e.done("Release", p.Release(ctx))
-			e.named(p.Release(ctx), "release", "n", mortise.ErrReleased)
-			e.named(a.Semaphore("n").Release(ctx, p.ID()), "release", "n", mortise.ErrNotHeld)
-			e.errorIf(q.Err() != nil, "the other: %v", q.Err())
-			e.done("Release by another process", b.Semaphore("n").Release(ctx, strings.ToUpper(q.ID())))
-			e.available(a.Semaphore("n"), 2)
-			r := e.acquire(a)
-			e.done("Release by its own client", a.Semaphore("n").Release(ctx, r.ID()))
-			e.is("Err", r.Err(), mortise.ErrReleased)
-		}},
-		{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
-			e.counter()
-			ctx := background
-			a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
-			e.ok(a.Semaphore("n").TrySetPermits(ctx, 1))
-			p := e.acquire(a)
-			e.done("Release", b.Semaphore("n").Release(ctx, p.ID()))
-			receive(e, "the holder is told", p.Context().Done())
-			e.is("Err", p.Err(), mortise.ErrLost)
-			e.named(p.Release(ctx), "release", "n", mortise.ErrNotHeld)
-			e.available(b.Semaphore("n"), 1)
-		}},
-		{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
-			e.counter()
-			ctx := background
-			c := e.client()
-			e.ok(c.Semaphore("n").TrySetPermits(ctx, 1))
-			p := e.acquire(c)
-			e.named(second(c.Semaphore("n").TryAcquire(p.Context())), "tryacquire", "n", mortise.ErrNotAcquired)
-			e.named(second(c.TryLock(p.Context(), "n")), "trylock", "n", mortise.ErrWrongKind)
-		}},
-		{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
-			s := e.counter()
-			ctx := background
-			s.set(latch, "1", 1)
-			s.set(countingSemaphore("s"), "1", 1)
-			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "1", 0)
-			for what, x := range map[string]struct {
-				wait func(*mortise.Client) error
-				free func()
-			}{
-				"latch": {func(c *mortise.Client) error { return c.CountDownLatch("n").Wait(ctx) }, func() { s.countDown("2") }},
-				"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(ctx, 3) },
-					func() { s.add(backend.Topic{Kind: backend.KindCountingSemaphore, Name: "s"}, "2", 2) }},
-				"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p").Acquire(ctx)) },
-					func() { s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 1) }},
+		}
+		s.set(semaphore, "1", 2)
+		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(c.Inspect(background, "n")), "inspect", "n", mortise.ErrWrongKind)
+		equal(e, "a lock's operation made the count %d", s.count(semaphore), 2)
+	}},
+	{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {
+		a, b := e.client(), e.client()
+		e.ok(a.Semaphore("n").TrySetPermits(background, 1))
+		p := e.acquire(a, mortise.WithLease(2500*time.Millisecond))
+		q := e.acquire(b)
+		e.is("at the moment another has it, Err", p.Err(), mortise.ErrLost)
+		receive(e, "the holder's context ends", p.Context().Done())
+		e.named(p.Release(background), "release", "n", mortise.ErrNotHeld)
+		e.errorIf(q.Err() != nil, "a release of the lost one ended the other: %v", q.Err())
+	}},
+	{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		other := e.client()
+		e.ok(c.Semaphore("n").TrySetPermits(background, 3))
+		var kept []*mortise.Permit
+		for range 3 {
+			kept = append(kept, e.acquire(c))
+		}
+		e.until("two renewals", func() bool { return f.Count(OpRenew) >= 2 })
+		time.Sleep(watchdog)
+		for _, p := range kept {
+			e.errorIf(p.Err() != nil, "a permit of the watchdog's: %v", p.Err())
+		}
+		e.available(other.Semaphore("n"), 0)
+		for _, p := range kept {
+			e.done("Release", p.Release(background))
+		}
+		// A renewal of the three may still be on its way to the session, so it is
+		// asked whose each one was: no other permit is left to share a batch with p.
+		p := e.acquire(c, mortise.WithLease(watchdog))
+		receive(e, "the lease ends", p.Context().Done())
+		for _, call := range f.Calls(OpRenew) {
+			e.errorIf(call.Owner == p.ID(), "a lease was renewed: %+v", call)
+		}
+	}},
+	{"Rule04_APermitOfADeadProcessComesBackAndAWaiterTakesIt", func(e *env) {
+		s := e.counter()
+		s.set(permits, "1", 1)
+		begin := time.Now()
+		s.permit(id(1), time.Second)
+		taken := time.Now()
+		c := e.client()
+		e.acquire(c)
+		d, late := time.Since(begin), time.Since(taken)
+		e.errorIf(d < 900*time.Millisecond || late > 5*time.Second, "it was had after %v", d)
+	}},
+	{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
+		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
+		e.ok(c.Semaphore("n").TrySetPermits(background, 1))
+		hold := f.holds(arrivesLate, OpRenew)
+		p := e.acquire(c)
+		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
+		e.done("Release", p.Release(background))
+		close(hold)
+		e.always(500*time.Millisecond, "it is free", func() bool {
+			n, err := c.Semaphore("n").Available(background)
+			return n == 1 && err == nil
+		})
+	}},
+	{"Rule06_APermitIsReleasedByItsIDAndOnce", func(e *env) {
+		a, b := e.client(), e.client()
+		e.ok(a.Semaphore("n").TrySetPermits(background, 2))
+		p, q := e.acquire(a), e.acquire(a)
+		e.named(b.Semaphore("n").Release(background, id(9)), "release", "n", mortise.ErrNotHeld)
+		e.named(b.Semaphore("n").Release(background, "no id"), "release", "n", mortise.ErrInvalid)
+		e.done("Release", p.Release(background))
+		e.named(p.Release(background), "release", "n", mortise.ErrReleased)
+		e.named(a.Semaphore("n").Release(background, p.ID()), "release", "n", mortise.ErrNotHeld)
+		e.errorIf(q.Err() != nil, "the other: %v", q.Err())
+		e.done("Release by another process", b.Semaphore("n").Release(background, strings.ToUpper(q.ID())))
+		e.available(a.Semaphore("n"), 2)
+		r := e.acquire(a)
+		e.done("Release by its own client", a.Semaphore("n").Release(background, r.ID()))
+		e.is("Err", r.Err(), mortise.ErrReleased)
+	}},
+	{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
+		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
+		e.ok(a.Semaphore("n").TrySetPermits(background, 1))
+		p := e.acquire(a)
+		e.done("Release", b.Semaphore("n").Release(background, p.ID()))
+		e.lost(p)
+		e.named(p.Release(background), "release", "n", mortise.ErrNotHeld)
+		e.available(b.Semaphore("n"), 1)
+	}},
+	{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
+		c := e.client()
+		e.ok(c.Semaphore("n").TrySetPermits(background, 1))
+		p := e.acquire(c)
+		e.named(second(c.Semaphore("n").TryAcquire(p.Context())), "tryacquire", "n", mortise.ErrNotAcquired)
+		e.named(second(c.TryLock(p.Context(), "n")), "trylock", "n", mortise.ErrWrongKind)
+	}},
+	{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
+		s := e.counter()
+		s.set(latch, "1", 1)
+		s.set(countingSemaphore("s"), "1", 1)
+		s.set(permitsP, "1", 0)
+		for what, x := range map[string]struct {
+			wait func(*mortise.Client) error
+			free func()
+		}{
+			"latch": {func(c *mortise.Client) error { return c.CountDownLatch("n").Wait(background) },
+				func() { s.countDown("2") }},
+			"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(background, 3) },
+				func() { s.add(countingSemaphore("s"), "2", 2) }},
+			"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p").Acquire(background)) },
+				func() { s.add(permitsP, "2", 1) }},
+		} {
+			c, f := e.tapped()
+			waiting := async(func() error { return x.wait(c) })
+			e.settled(f)
+			before := f.Count()
+			e.always(500*time.Millisecond, what+": nothing is sent", func() bool { return f.Count() == before })
+			if before > 4 {
+				e.Errorf("%s: %d calls before it slept: %v", what, before, f.Calls())
+			}
+			freed := time.Now()
+			x.free()
+			e.done(what, receive(e, what+" is woken", waiting))
+			atMost(e, what+": woken only after %v", time.Since(freed), 5*time.Second)
+		}
+	}},
+	{"Rule08_AllWaitersOfALatchGoOnAfterOneRequest", func(e *env) {
+		s := e.counter()
+		s.set(latch, "1", 1)
+		c, f, stand := queueing(e)
+		all := several(50, func() <-chan error {
+			return async(func() error { return c.CountDownLatch("n").Wait(background) })
+		})
+		e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
+		e.settled(f)
+		e.always(200*time.Millisecond, "they ask as one", func() bool { return f.Count(OpCount) <= 3 })
+		before := f.Count(OpCount)
+		s.countDown("2")
+		for _, w := range all {
+			e.done("Wait", receive(e, "they go on", w))
+		}
+		atMost(e, "they asked %d times", f.Count(OpCount)-before, 2)
+	}},
+	{"Rule08_WaitersOfACountingSemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
+		s := e.counter()
+		s.set(semaphore, "1", 2)
+		c, f, stand := queueing(e)
+		served := make(chan int, 8)
+		wait := func(i, n int) {
+			go func() {
+				err := c.CountingSemaphore("n").Acquire(background, n, mortise.WithWait(patience))
+				e.errorIf(err != nil, "Acquire(%d): %v", n, err)
+				served <- i
+			}()
+		}
+		sleeps := func(n int) {
+			e.Helper()
+			e.until("it stands in line", func() bool { return int(stand.Load()) >= n })
+			e.settled(f)
+		}
+		next := func(want int) {
+			e.Helper()
+			got := receive(e, "a waiter is served", served)
+			e.errorIf(got != want, "waiter %d was served, want %d", got, want)
+		}
+		wait(0, 3)
+		sleeps(1)
+		wait(1, 1) // there are as many, though the first wants more
+		next(1)
+		wait(2, 1)
+		next(2)
+		stood := int(stand.Load()) // a waiter that is served at once may have slept for a moment
+		wait(3, 2)
+		sleeps(stood + 1)
+		wait(4, 2)
+		sleeps(stood + 2)
+		before := f.Count(OpTakeCount)
+		e.always(200*time.Millisecond, "nothing is asked while nothing happens",
+			func() bool { return f.Count(OpTakeCount) == before })
+		wait(5, 1) // nor when another waiter comes, for which there is none either
+		sleeps(stood + 3)
+		e.always(200*time.Millisecond, "nothing is asked where none is free",
+			func() bool { return f.Count(OpTakeCount) == before })
+		s.add(semaphore, "a", 1)
+		next(5)
+		for i := range 2 { // two that want the same number keep their order
+			s.add(semaphore, fmt.Sprint("b", i), 2)
+			next(3 + i)
+		}
+		s.add(semaphore, "c", 3)
+		next(0)
+		equal(e, "%d are left", s.count(semaphore), 0)
+	}},
+	{"Rule08_AnAcquireOfOneIsServedWhileAnAcquireOfTwoWaits", func(e *env) { // Redisson's testAcquireAfterAddPermits
+		s := e.counter()
+		s.set(semaphore, "1", 0)
+		c, f := e.tapped()
+		two := async(func() error { return c.CountingSemaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
+		e.settled(f)
+		one := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
+		e.settled(f)
+		s.add(semaphore, "a", 1)
+		e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
+		if len(two) > 0 {
+			e.Errorf("Acquire(2) of 1 returned %v", <-two)
+		}
+		s.add(semaphore, "b", 2)
+		e.done("Acquire(2)", receive(e, "two are served", two))
+	}},
+	{"Rule09_AWaiterThatLeavesWhenItIsServedKeepsNoPermit", func(e *env) {
+		s := e.counter()
+		s.set(semaphore, "1", 0)
+		c, f := e.tapped()
+		n := c.CountingSemaphore("n")
+		leave, stop := context.WithCancel(background)
+		two := async(func() error { return n.Acquire(leave, 2) })
+		e.settled(f)
+		for i := range 20 {
+			ctx, cancel := context.WithCancel(background)
+			one := async(func() error { return n.Acquire(ctx, 1) })
+			if i%2 == 0 {
+				e.settled(f)
+			}
+			asked := f.Count(OpTakeCount)
+			s.add(semaphore, fmt.Sprint("a", i), 1)
+			if i%3 == 0 { // while it is being taken for it
+				e.until("it is asked for", func() bool { return f.Count(OpTakeCount) > asked })
+			}
+			cancel()
+			if err := receive(e, "it leaves, or is served", one); err == nil {
+				e.done("Release", n.Release(background, 1))
+			}
+			e.until("the permit is free", func() bool { return s.count(semaphore) == 1 })
+			s.add(semaphore, fmt.Sprint("b", i), -1)
+		}
+		stop()
+		e.is("Acquire(2)", receive(e, "it leaves", two), context.Canceled)
+		e.until("what was taken is back", func() bool { return s.count(semaphore) == 0 && f.underway(OpTakeCount) == 0 })
+	}},
+	{"Rule08_WhatIsLeftGoesToTheNextWithoutAMessage", func(e *env) {
+		s := e.counter()
+		s.set(semaphore, "1", 0)
+		s.set(permitsP, "1", 0)
+		c, f := e.tapped()
+		var all []<-chan error
+		for range 5 {
+			all = append(all, async(func() error {
+				return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience))
+			}),
+				async(func() error { return second(c.Semaphore("p").Acquire(background, mortise.WithWait(patience))) }))
+		}
+		e.settled(f)
+		s.add(semaphore, "2", 5)
+		s.add(permitsP, "2", 5)
+		for _, w := range all {
+			e.done("Acquire", receive(e, "all are served by one message", w))
+		}
+	}},
+	{"Rule09_AnAbandonedAcquireLeavesNothing", func(e *env) {
+		s := e.counter()
+		s.set(semaphore, "1", 2)
+		s.set(permitsP, "1", 2)
+		for what, fate := range lateFates {
+			for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
+				"counting semaphore": func(ctx context.Context, c *mortise.Client) error {
+					return c.CountingSemaphore("n").Acquire(ctx, 2)
+				},
+				"try": func(ctx context.Context, c *mortise.Client) error {
+					return c.CountingSemaphore("n").TryAcquire(ctx, 2)
+				},
+				"semaphore": func(ctx context.Context, c *mortise.Client) error {
+					return second(c.Semaphore("p").Acquire(ctx))
+				},
 			} {
 				c, f := e.tapped()
-				waiting := async(func() error { return x.wait(c) })
-				e.quiet(f)
-				before := f.Count()
-				e.always(500*time.Millisecond, what+": nothing is sent", func() bool { return f.Count() == before })
-				if before > 4 {
-					e.Errorf("%s: %d calls before it slept: %v", what, before, f.Calls())
+				ch := f.holds(fate, OpTakeCount, OpAcquire)
+				err := e.abandon(f, background, func(ctx context.Context) error { return acquire(ctx, c) }, OpTakeCount, OpAcquire)
+				e.errorIf(err == nil, "%s, %s: no error", kind, what)
+				if what == "it arrives afterward" {
+					e.until("it is taken back", func() bool { return f.Count(OpCancelTake, OpRelease) > 0 })
 				}
-				freed := time.Now()
-				x.free()
-				e.done(what, receive(e, what+" is woken", waiting))
-				d := time.Since(freed)
-				e.errorIf(d > 5*time.Second, "%s: woken only after %v", what, d)
+				close(ch)
+				e.until(kind+", "+what+": what arrives late has arrived",
+					func() bool { return f.underway(OpTakeCount, OpAcquire) == 0 })
+				e.until(kind+", "+what+": all are free", func() bool { return s.count(semaphore) == 2 && s.count(permitsP) == 2 })
+				e.done("Close", c.Close()) // nothing is on its way any more
+				a, b := s.count(semaphore), s.count(permitsP)
+				e.errorIf(a != 2 || b != 2, "%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
 			}
-		}},
-		{"Rule08_AllWaitersOfALatchGoOnAfterOneRequest", func(e *env) {
-			s := e.counter()
-			s.set(latch, "1", 1)
-			var stand atomic.Int32
-			c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }}))
-			var all []<-chan error
-			for range 50 {
-				all = append(all, async(func() error { return c.CountDownLatch("n").Wait(background) }))
+		}
+	}},
+	{"Rule09_AWaiterThatLeavesLosesNoWakeUp", func(e *env) {
+		s := e.counter()
+		s.set(semaphore, "1", 0)
+		c, f := e.tapped()
+		ctx, cancel := context.WithCancel(background)
+		first := async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 2) })
+		e.settled(f)
+		second := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
+		s.add(semaphore, "2", 1)
+		cancel()
+		e.is("the first", receive(e, "the first leaves", first), context.Canceled)
+		e.done("the second", receive(e, "the second is served", second))
+	}},
+	{"Rule10_AReleaseIsSentThoughTheCallerHasLeft", func(e *env) {
+		s := e.counter()
+		s.set(latch, "1", 1)
+		s.set(countingSemaphore("s"), "1", 0)
+		s.set(permitsP, "1", 1)
+		c := e.client()
+		permit, err := c.Semaphore("p").Acquire(background)
+		e.done("Acquire", err)
+		over := ended()
+		for op, err := range map[string]error{
+			"countdown": c.CountDownLatch("n").CountDown(over),
+			"release":   c.CountingSemaphore("s").Release(over, 2),
+			"":          permit.Release(over),
+		} {
+			e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
+		}
+		e.until("all are sent", func() bool {
+			return s.count(latch) == 0 && s.count(countingSemaphore("s")) == 2 && s.count(permitsP) == 1
+		})
+	}},
+	{"Rule10_AReleaseThatFailedIsRepeatedInTheBackground", func(e *env) {
+		s := e.counter()
+		s.set(latch, "1", 5)
+		s.set(countingSemaphore("s"), "1", 0)
+		c, f := e.tapped()
+		var bad atomic.Bool
+		bad.Store(true)
+		f.Hook(func(c Call) Fate {
+			if bad.Load() && (c.Op == OpCountDown || c.Op == OpAddCount) {
+				return Fate{Lost: c.Began%2 == 0, Refused: c.Began%2 != 0}
 			}
-			e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
-			e.quiet(f)
-			e.always(200*time.Millisecond, "they ask as one", func() bool { return f.Count(OpCount) <= 3 })
-			before := f.Count(OpCount)
-			s.countDown("2")
-			for _, w := range all {
-				e.done("Wait", receive(e, "they go on", w))
-			}
-			n := f.Count(OpCount) - before
-			e.errorIf(n > 2, "they asked %d times", n)
-		}},
-		{"Rule08_WaitersOfACountingSemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
-			s := e.counter()
-			s.set(semaphore, "1", 2)
-			var stand atomic.Int32
-			c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }}))
-			served := make(chan int, 8)
-			wait := func(i, n int) {
-				go func() {
-					err := c.CountingSemaphore("n").Acquire(background, n, mortise.WithWait(patience))
-					e.errorIf(err != nil, "Acquire(%d): %v", n, err)
-					served <- i
-				}()
-			}
-			sleeps := func(n int) {
-				e.Helper()
-				e.until("it stands in line", func() bool { return int(stand.Load()) >= n })
-				e.quiet(f)
-			}
-			next := func(want int) {
-				e.Helper()
-				got := receive(e, "a waiter is served", served)
-				e.errorIf(got != want, "waiter %d was served, want %d", got, want)
-			}
-			wait(0, 3)
-			sleeps(1)
-			wait(1, 1) // there are as many, though the first wants more
-			next(1)
-			wait(2, 1)
-			next(2)
-			stood := int(stand.Load()) // a waiter that is served at once may have slept for a moment
-			wait(3, 2)
-			sleeps(stood + 1)
-			wait(4, 2)
-			sleeps(stood + 2)
-			before := f.Count(OpTakeCount)
-			e.always(200*time.Millisecond, "nothing is asked while nothing happens",
-				func() bool { return f.Count(OpTakeCount) == before })
-			wait(5, 1) // nor when another waiter comes, for which there is none either
-			sleeps(stood + 3)
-			e.always(200*time.Millisecond, "nothing is asked where none is free",
-				func() bool { return f.Count(OpTakeCount) == before })
-			s.add(semaphore, "a", 1)
-			next(5)
-			for i := range 2 { // two that want the same number keep their order
-				s.add(semaphore, fmt.Sprint("b", i), 2)
-				next(3 + i)
-			}
-			s.add(semaphore, "c", 3)
-			next(0)
-			equal(e, "%d are left", s.count(semaphore), 0)
-		}},
-		{"Rule08_AnAcquireOfOneIsServedWhileAnAcquireOfTwoWaits", func(e *env) { // Redisson's testAcquireAfterAddPermits
-			s := e.counter()
-			s.set(semaphore, "1", 0)
-			c, f := e.tapped()
-			two := async(func() error { return c.CountingSemaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
-			e.quiet(f)
-			one := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
-			e.quiet(f)
-			s.add(semaphore, "a", 1)
-			e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
-			if len(two) > 0 {
-				e.Errorf("Acquire(2) of 1 returned %v", <-two)
-			}
-			s.add(semaphore, "b", 2)
-			e.done("Acquire(2)", receive(e, "two are served", two))
-		}},
-		{"Rule09_AWaiterThatLeavesWhenItIsServedKeepsNoPermit", func(e *env) {
-			s := e.counter()
-			s.set(semaphore, "1", 0)
-			c, f := e.tapped()
-			n := c.CountingSemaphore("n")
-			leave, stop := context.WithCancel(background)
-			two := async(func() error { return n.Acquire(leave, 2) })
-			e.quiet(f)
-			for i := range 20 {
-				ctx, cancel := context.WithCancel(background)
-				one := async(func() error { return n.Acquire(ctx, 1) })
-				if i%2 == 0 {
-					e.quiet(f)
-				}
-				asked := f.Count(OpTakeCount)
-				s.add(semaphore, fmt.Sprint("a", i), 1)
-				if i%3 == 0 { // while it is being taken for it
-					e.until("it is asked for", func() bool { return f.Count(OpTakeCount) > asked })
-				}
-				cancel()
-				if err := receive(e, "it leaves, or is served", one); err == nil {
-					e.done("Release", n.Release(background, 1))
-				}
-				e.until("the permit is free", func() bool { return s.count(semaphore) == 1 })
-				s.add(semaphore, fmt.Sprint("b", i), -1)
-			}
-			stop()
-			e.is("Acquire(2)", receive(e, "it leaves", two), context.Canceled)
-			e.until("what was taken is back", func() bool { return s.count(semaphore) == 0 && f.underway(OpTakeCount) == 0 })
-		}},
-		{"Rule08_WhatIsLeftGoesToTheNextWithoutAMessage", func(e *env) {
-			s := e.counter()
-			s.set(semaphore, "1", 0)
-			s.set(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "1", 0)
-			c, f := e.tapped()
-			ctx := background
-			var all []<-chan error
-			for range 5 {
-				all = append(all, async(func() error {
-					return c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(patience))
-				}),
-					async(func() error { return second(c.Semaphore("p").Acquire(ctx, mortise.WithWait(patience))) }))
-			}
-			e.quiet(f)
-			s.add(semaphore, "2", 5)
-			s.add(backend.Topic{Kind: backend.KindSemaphore, Name: "p"}, "2", 5)
-			for _, w := range all {
-				e.done("Acquire", receive(e, "all are served by one message", w))
-			}
-		}},
-		{"Rule09_AnAbandonedAcquireLeavesNothing", func(e *env) {
-			s := e.counter()
-			p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
-			s.set(semaphore, "1", 2)
-			s.set(p, "1", 2)
-			for what, fate := range map[string]func(release <-chan struct{}) Fate{
-				"the reply is late":    func(ch <-chan struct{}) Fate { return Fate{After: ch} },
-				"the request is late":  func(ch <-chan struct{}) Fate { return Fate{Before: ch} },
-				"it arrives afterward": func(ch <-chan struct{}) Fate { return Fate{Later: ch} },
-				"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
-			} {
-				for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
-					"counting semaphore": func(ctx context.Context, c *mortise.Client) error {
-						return c.CountingSemaphore("n").Acquire(ctx, 2)
-					},
-					"try": func(ctx context.Context, c *mortise.Client) error {
-						return c.CountingSemaphore("n").TryAcquire(ctx, 2)
-					},
-					"semaphore": func(ctx context.Context, c *mortise.Client) error {
-						return second(c.Semaphore("p").Acquire(ctx))
-					},
-				} {
-					c, f := e.tapped()
-					ctx, cancel := context.WithCancel(background)
-					ch := make(chan struct{})
-					f.Hook(on(fate(ch), OpTakeCount, OpAcquire))
-					got := async(func() error { return acquire(ctx, c) })
-					e.until("it is sent", func() bool { return f.Count(OpTakeCount, OpAcquire) > 0 })
-					cancel()
-					e.errorIf(receive(e, "the caller leaves", got) == nil, "%s, %s: no error", kind, what)
-					if what == "it arrives afterward" {
-						e.until("it is taken back", func() bool { return f.Count(OpCancelTake, OpRelease) > 0 })
-					}
-					close(ch)
-					e.until(kind+", "+what+": what arrives late has arrived",
-						func() bool { return f.underway(OpTakeCount, OpAcquire) == 0 })
-					e.until(kind+", "+what+": all are free", func() bool { return s.count(semaphore) == 2 && s.count(p) == 2 })
-					e.done("Close", c.Close()) // nothing is on its way any more
-					a, b := s.count(semaphore), s.count(p)
-					e.errorIf(a != 2 || b != 2, "%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
-				}
-			}
-		}},
-		{"Rule09_AWaiterThatLeavesLosesNoWakeUp", func(e *env) {
-			s := e.counter()
-			s.set(semaphore, "1", 0)
-			c, f := e.tapped()
-			ctx, cancel := context.WithCancel(background)
-			first := async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 2) })
-			e.quiet(f)
-			second := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
-			s.add(semaphore, "2", 1)
-			cancel()
-			e.is("the first", receive(e, "the first leaves", first), context.Canceled)
-			e.done("the second", receive(e, "the second is served", second))
-		}},
-		{"Rule10_AReleaseIsSentThoughTheCallerHasLeft", func(e *env) {
-			s := e.counter()
-			p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
-			s.set(latch, "1", 1)
-			s.set(countingSemaphore("s"), "1", 0)
-			s.set(p, "1", 1)
-			c := e.client()
-			permit, err := c.Semaphore("p").Acquire(background)
-			e.done("Acquire", err)
-			over, cancel := context.WithCancel(background)
-			cancel()
-			for op, err := range map[string]error{
-				"countdown": c.CountDownLatch("n").CountDown(over),
-				"release":   c.CountingSemaphore("s").Release(over, 2),
-				"":          permit.Release(over),
-			} {
-				e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
-			}
-			e.until("all are sent", func() bool {
-				return s.count(latch) == 0 && s.count(countingSemaphore("s")) == 2 && s.count(p) == 1
-			})
-		}},
-		{"Rule10_AReleaseThatFailedIsRepeatedInTheBackground", func(e *env) {
-			s := e.counter()
-			s.set(latch, "1", 5)
-			s.set(countingSemaphore("s"), "1", 0)
-			c, f := e.tapped()
-			var bad atomic.Bool
-			bad.Store(true)
-			f.Hook(func(c Call) Fate {
-				if bad.Load() && (c.Op == OpCountDown || c.Op == OpAddCount) {
-					return Fate{Lost: c.Began%2 == 0, Refused: c.Began%2 != 0}
-				}
-				return Fate{}
-			})
-			ctx := background
-			e.named(c.CountDownLatch("n").CountDown(ctx), "countdown", "n", mortise.ErrUnavailable)
-			e.named(c.CountingSemaphore("s").Release(ctx, 3), "release", "s", mortise.ErrUnavailable)
-			before := f.Count(OpCountDown, OpAddCount)
-			bad.Store(false)
-			e.until("they are repeated", func() bool { return f.Count(OpCountDown, OpAddCount) >= before+2 })
-			e.until("and count once", func() bool {
-				return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
-			})
-			e.always(300*time.Millisecond, "once", func() bool {
-				return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
-			})
-		}},
-		{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
-			e.counter()
-			ctx := background
-			c, f := e.tapped()
-			lose := func() {
-				seen := make(map[string]bool)
-				var mu sync.Mutex
-				f.Hook(func(c Call) Fate {
-					mu.Lock()
-					defer mu.Unlock()
-					first := !seen[string(c.Op)+c.Owner]
-					seen[string(c.Op)+c.Owner] = true
-					return Fate{Lost: first && c.Op != OpCount && c.Op != OpRenew}
-				})
-			}
-			lose()
-			l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
-			e.ok(l.TrySet(ctx, 3))
-			e.done("CountDown", l.CountDown(ctx))
-			if n, err := l.Count(ctx); n != 2 || err != nil {
-				e.Errorf("the latch is at %d, %v, want 2", n, err)
-			}
-			e.ok(l.Delete(ctx))
-			e.ok(s.TrySetPermits(ctx, 5))
-			e.done("Acquire", s.Acquire(ctx, 5))
-			e.done("Release", s.Release(ctx, 2))
-			e.done("AddPermits", s.AddPermits(ctx, 4))
-			if n, err := s.Available(ctx); n != 6 || err != nil {
-				e.Errorf("the semaphore has %d, %v, want 6", n, err)
-			}
-			if n, err := s.Drain(ctx); n != 6 || err != nil {
-				e.Errorf("drained %d, %v, want 6", n, err)
-			}
-			e.ok(p.TrySetPermits(ctx, 2))
-			a, err := p.Acquire(ctx)
-			e.done("Acquire", err)
-			b, err := p.TryAcquire(ctx)
-			e.done("TryAcquire", err)
-			if n, err := p.Available(ctx); n != 0 || err != nil {
-				e.Errorf("%d, %v are free, want none", n, err)
-			}
-			e.done("Release", a.Release(ctx))
-			e.done("Release", p.Release(ctx, b.ID()))
-			if n, err := p.Available(ctx); n != 2 || err != nil {
-				e.Errorf("%d, %v are free, want 2", n, err)
-			}
-		}},
-		{"Rule11_ARefusalAfterALostReplyIsNone", func(e *env) {
-			s := e.counter()
-			s.set(semaphore, "1", 1)
-			c, f := e.tapped()
-			first := true
-			f.Hook(func(c Call) Fate {
-				if c.Op != OpTakeCount || !first {
-					return Fate{}
-				}
-				first = false
-				return Fate{Lost: true}
-			})
-			// It took the last one; the second request finds none left, and that
-			// the first was granted.
-			e.done("TryAcquire", c.CountingSemaphore("n").TryAcquire(background, 1))
-			equal(e, "%d are free", s.count(semaphore), 0)
-		}},
-		{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
-			s := e.counter()
-			ctx := background
-			p := backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
-			sem := countingSemaphore("s")
-			s.set(latch, "1", 1)
-			s.set(sem, "1", 0)
-			s.set(p, "1", 0)
-			c, f := e.tapped()
-			all := []<-chan error{
-				async(func() error { return c.CountDownLatch("n").Wait(ctx, mortise.WithWait(patience)) }),
-				async(func() error { return c.CountingSemaphore("s").Acquire(ctx, 1, mortise.WithWait(patience)) }),
-				async(func() error { return second(c.Semaphore("p").Acquire(ctx, mortise.WithWait(patience))) }),
-			}
-			e.until("they listen", func() bool { return f.Watching() >= 3 })
-			e.store.Cut()
-			e.eventually("a change", func() error {
-				return second(s.can.CountDownLatches.CountDown(ctx, backend.CountRequest{Topic: latch, ID: "2"}))
-			})
-			e.eventually("a change", func() error {
-				return second(s.can.CountingSemaphores.AddCount(ctx, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
-			})
-			e.eventually("a change", func() error {
-				return second(s.can.Semaphores.AddCount(ctx, backend.CountRequest{Topic: p, ID: "2", N: 1}))
-			})
-			for _, w := range all {
-				e.done("it", receive(e, "it goes on", w))
-			}
-		}},
-		{"Rule13_ErrorsOfCountsSayWhat", func(e *env) {
-			e.counter()
-			ctx := background
-			c := e.client()
-			e.store.Down()
-			for op, err := range map[string]error{
-				"set":        second(c.CountDownLatch("n").TrySet(ctx, 1)),
-				"count":      second(c.CountDownLatch("n").Count(ctx)),
-				"wait":       c.CountDownLatch("n").Wait(ctx),
-				"acquire":    c.CountingSemaphore("n").Acquire(ctx, 1),
-				"tryacquire": second(c.Semaphore("n").TryAcquire(ctx)),
-				"setpermits": second(c.Semaphore("n").TrySetPermits(ctx, 1)),
-				"available":  second(c.CountingSemaphore("n").Available(ctx)),
-				"addpermits": c.CountingSemaphore("n").AddPermits(ctx, 1),
-				"drain":      second(c.CountingSemaphore("n").Drain(ctx)),
-			} {
-				e.named(err, op, "n", mortise.ErrUnavailable)
-			}
-			e.store.Up()
-			e.eventually("the store is up", func() error { return c.Ping(ctx) })
-			for op, err := range map[string]error{
-				"set":        second(c.CountDownLatch("n").TrySet(ctx, 0)),
-				"wait":       c.CountDownLatch("n").Wait(ctx, mortise.WithLease(time.Second)),
-				"acquire":    c.CountingSemaphore("n").Acquire(ctx, 0),
-				"tryacquire": c.CountingSemaphore("n").TryAcquire(ctx, -1),
-				"release":    c.CountingSemaphore("n").Release(ctx, 0),
-				"setpermits": second(c.Semaphore("n").TrySetPermits(ctx, -1)),
-				"addpermits": c.CountingSemaphore("n").AddPermits(ctx, 0),
-			} {
-				e.named(err, op, "n", mortise.ErrInvalid)
-			}
-			e.named(second(c.Semaphore("n").TryAcquire(ctx, mortise.WithWait(time.Second))), "tryacquire", "n",
-				mortise.ErrInvalid)
-			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithMaxHold(time.Second)), "acquire", "n",
-				mortise.ErrInvalid)
-			for op, err := range map[string]error{
-				"set":        second(c.CountDownLatch("a}").TrySet(ctx, 1)),
-				"countdown":  c.CountDownLatch("a}").CountDown(ctx),
-				"wait":       c.CountDownLatch("a}").Wait(ctx),
-				"acquire":    second(c.Semaphore("a}").Acquire(ctx)),
-				"release":    c.Semaphore("a}").Release(ctx, id(1)),
-				"tryacquire": c.CountingSemaphore("a}").TryAcquire(ctx, 1),
-			} {
-				e.named(err, op, "a}", mortise.ErrInvalidName)
-			}
-			e.named(c.CountingSemaphore("n").TryAcquire(ctx, 1), "tryacquire", "n", mortise.ErrNotAcquired)
-			e.named(c.CountingSemaphore("n").Acquire(ctx, 1, mortise.WithWait(3*time.Second)), "acquire", "n",
-				mortise.ErrNotAcquired)
-			e.ok(c.CountDownLatch("n").TrySet(ctx, 1))
-			e.named(c.CountDownLatch("n").Wait(ctx, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
-		}},
-		{"Rule14_ShutdownWakesWaitersForCountsAndEndsPermits", func(e *env) {
-			s := e.counter()
-			ctx := background
-			s.set(latch, "1", 1)
-			c, f := e.tapped()
-			e.ok(c.Semaphore("p").TrySetPermits(ctx, 1))
-			p, err := c.Semaphore("p").Acquire(ctx)
-			e.done("Acquire", err)
-			all := []<-chan error{
-				async(func() error { return c.CountDownLatch("n").Wait(ctx) }),
-				async(func() error { return c.CountingSemaphore("s").Acquire(ctx, 1) }),
-				async(func() error { return second(c.Semaphore("p").Acquire(ctx)) }),
-			}
-			e.until("they listen", func() bool { return f.Watching() >= 3 })
-			over, cancel := context.WithCancel(ctx)
-			defer cancel()
-			down := async(func() error { return c.Shutdown(over) })
-			for _, w := range all {
-				e.is("a waiter", receive(e, "a waiter is woken", w), mortise.ErrClosed)
-			}
-			e.errorIf(p.Err() != nil, "a permit ended before Shutdown's time: %v", p.Err())
-			cancel()
-			e.is("Shutdown", receive(e, "Shutdown returns", down), context.Canceled)
-			e.is("the permit", p.Err(), mortise.ErrClosed)
-			e.is("Acquire", c.CountingSemaphore("s").Acquire(ctx, 1), mortise.ErrClosed)
-			e.is("TryAcquire", c.CountingSemaphore("s").TryAcquire(ctx, 1), mortise.ErrClosed)
-			e.is("Release", c.CountingSemaphore("s").Release(ctx, 1), mortise.ErrClosed)
-			e.is("CountDown", c.CountDownLatch("n").CountDown(ctx), mortise.ErrClosed)
-			e.is("Wait", c.CountDownLatch("n").Wait(ctx), mortise.ErrClosed)
-			n := s.count(backend.Topic{Kind: backend.KindSemaphore, Name: "p"})
-			e.errorIf(n != 0, "%d are free: Shutdown released under running work", n)
-		}},
-	}
-	return tests
-}()
+			return Fate{}
+		})
+		e.named(c.CountDownLatch("n").CountDown(background), "countdown", "n", mortise.ErrUnavailable)
+		e.named(c.CountingSemaphore("s").Release(background, 3), "release", "s", mortise.ErrUnavailable)
+		before := f.Count(OpCountDown, OpAddCount)
+		bad.Store(false)
+		e.until("they are repeated", func() bool { return f.Count(OpCountDown, OpAddCount) >= before+2 })
+		e.until("and count once", func() bool {
+			return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
+		})
+		e.always(300*time.Millisecond, "once", func() bool {
+			return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
+		})
+	}},
+	{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
+		c, f := e.tapped()
+		loseEveryOther(f)
+		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
+		e.ok(l.TrySet(background, 3))
+		e.done("CountDown", l.CountDown(background))
+		equal(e, "the latch is at %d", value(l.Count(background)).in(e), 2)
+		e.ok(l.Delete(background))
+		e.ok(s.TrySetPermits(background, 5))
+		e.done("Acquire", s.Acquire(background, 5))
+		e.done("Release", s.Release(background, 2))
+		e.done("AddPermits", s.AddPermits(background, 4))
+		e.available(s, 6)
+		equal(e, "drained %d", value(s.Drain(background)).in(e), 6)
+		e.ok(p.TrySetPermits(background, 2))
+		a, b := value(p.Acquire(background)).in(e), value(p.TryAcquire(background)).in(e)
+		e.available(p, 0)
+		e.done("Release", a.Release(background))
+		e.done("Release", p.Release(background, b.ID()))
+		e.available(p, 2)
+	}},
+	{"Rule11_ARefusalAfterALostReplyIsNone", func(e *env) {
+		s := e.counter()
+		s.set(semaphore, "1", 1)
+		c, f := e.tapped()
+		lose(f, OpTakeCount, 1)
+		// It took the last one; the second request finds none left, and that
+		// the first was granted.
+		e.done("TryAcquire", c.CountingSemaphore("n").TryAcquire(background, 1))
+		equal(e, "%d are free", s.count(semaphore), 0)
+	}},
+	{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
+		s := e.counter()
+		sem := countingSemaphore("s")
+		s.set(latch, "1", 1)
+		s.set(sem, "1", 0)
+		s.set(permitsP, "1", 0)
+		c, f := e.tapped()
+		all := []<-chan error{
+			async(func() error { return c.CountDownLatch("n").Wait(background, mortise.WithWait(patience)) }),
+			async(func() error { return c.CountingSemaphore("s").Acquire(background, 1, mortise.WithWait(patience)) }),
+			async(func() error { return second(c.Semaphore("p").Acquire(background, mortise.WithWait(patience))) }),
+		}
+		e.until("they listen", func() bool { return f.Watching() >= 3 })
+		e.store.Cut()
+		e.eventually("a change", func() error {
+			return second(s.can.CountDownLatches.CountDown(background, backend.CountRequest{Topic: latch, ID: "2"}))
+		})
+		e.eventually("a change", func() error {
+			return second(s.can.CountingSemaphores.AddCount(background, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
+		})
+		e.eventually("a change", func() error {
+			return second(s.can.Semaphores.AddCount(background, backend.CountRequest{Topic: permitsP, ID: "2", N: 1}))
+		})
+		for _, w := range all {
+			e.done("it", receive(e, "it goes on", w))
+		}
+	}},
+	{"Rule13_ErrorsOfCountsSayWhat", func(e *env) {
+		c := e.client()
+		e.store.Down()
+		e.allNamed("n", mortise.ErrUnavailable, map[string]error{
+			"set":        second(c.CountDownLatch("n").TrySet(background, 1)),
+			"count":      second(c.CountDownLatch("n").Count(background)),
+			"wait":       c.CountDownLatch("n").Wait(background),
+			"acquire":    c.CountingSemaphore("n").Acquire(background, 1),
+			"tryacquire": second(c.Semaphore("n").TryAcquire(background)),
+			"setpermits": second(c.Semaphore("n").TrySetPermits(background, 1)),
+			"available":  second(c.CountingSemaphore("n").Available(background)),
+			"addpermits": c.CountingSemaphore("n").AddPermits(background, 1),
+			"drain":      second(c.CountingSemaphore("n").Drain(background)),
+		})
+		e.store.Up()
+		e.eventually("the store is up", func() error { return c.Ping(background) })
+		e.allNamed("n", mortise.ErrInvalid, map[string]error{
+			"set":        second(c.CountDownLatch("n").TrySet(background, 0)),
+			"wait":       c.CountDownLatch("n").Wait(background, mortise.WithLease(time.Second)),
+			"acquire":    c.CountingSemaphore("n").Acquire(background, 0),
+			"tryacquire": c.CountingSemaphore("n").TryAcquire(background, -1),
+			"release":    c.CountingSemaphore("n").Release(background, 0),
+			"setpermits": second(c.Semaphore("n").TrySetPermits(background, -1)),
+			"addpermits": c.CountingSemaphore("n").AddPermits(background, 0),
+		})
+		e.named(second(c.Semaphore("n").TryAcquire(background, mortise.WithWait(time.Second))), "tryacquire", "n",
+			mortise.ErrInvalid)
+		e.named(c.CountingSemaphore("n").Acquire(background, 1, mortise.WithMaxHold(time.Second)), "acquire", "n",
+			mortise.ErrInvalid)
+		e.allNamed("a}", mortise.ErrInvalidName, map[string]error{
+			"set":        second(c.CountDownLatch("a}").TrySet(background, 1)),
+			"countdown":  c.CountDownLatch("a}").CountDown(background),
+			"wait":       c.CountDownLatch("a}").Wait(background),
+			"acquire":    second(c.Semaphore("a}").Acquire(background)),
+			"release":    c.Semaphore("a}").Release(background, id(1)),
+			"tryacquire": c.CountingSemaphore("a}").TryAcquire(background, 1),
+		})
+		e.named(c.CountingSemaphore("n").TryAcquire(background, 1), "tryacquire", "n", mortise.ErrNotAcquired)
+		e.named(c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(3*time.Second)), "acquire", "n",
+			mortise.ErrNotAcquired)
+		e.ok(c.CountDownLatch("n").TrySet(background, 1))
+		e.named(c.CountDownLatch("n").Wait(background, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
+	}},
+	{"Rule14_ShutdownWakesWaitersForCountsAndEndsPermits", func(e *env) {
+		s := e.counter()
+		s.set(latch, "1", 1)
+		c, f := e.tapped()
+		e.ok(c.Semaphore("p").TrySetPermits(background, 1))
+		p, err := c.Semaphore("p").Acquire(background)
+		e.done("Acquire", err)
+		all := []<-chan error{
+			async(func() error { return c.CountDownLatch("n").Wait(background) }),
+			async(func() error { return c.CountingSemaphore("s").Acquire(background, 1) }),
+			async(func() error { return second(c.Semaphore("p").Acquire(background)) }),
+		}
+		e.until("they listen", func() bool { return f.Watching() >= 3 })
+		over, cancel := context.WithCancel(background)
+		defer cancel()
+		down := async(func() error { return c.Shutdown(over) })
+		for _, w := range all {
+			e.is("a waiter", receive(e, "a waiter is woken", w), mortise.ErrClosed)
+		}
+		e.errorIf(p.Err() != nil, "a permit ended before Shutdown's time: %v", p.Err())
+		cancel()
+		e.is("Shutdown", receive(e, "Shutdown returns", down), context.Canceled)
+		e.is("the permit", p.Err(), mortise.ErrClosed)
+		e.is("Acquire", c.CountingSemaphore("s").Acquire(background, 1), mortise.ErrClosed)
+		e.is("TryAcquire", c.CountingSemaphore("s").TryAcquire(background, 1), mortise.ErrClosed)
+		e.is("Release", c.CountingSemaphore("s").Release(background, 1), mortise.ErrClosed)
+		e.is("CountDown", c.CountDownLatch("n").CountDown(background), mortise.ErrClosed)
+		e.is("Wait", c.CountDownLatch("n").Wait(background), mortise.ErrClosed)
+		equal(e, "%d are free: Shutdown released under running work", s.count(permitsP), 0)
+	}},
+})
 
 var (
 	countKinds = []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore}
 	latch      = backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}
 	semaphore  = countingSemaphore("n")
+	permitsP   = backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 	permits    = backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
 )
 
@@ -859,26 +751,6 @@ func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Perm
 	return p
 }
 
-// quiet waits until a client that waits has nothing more to ask: it listens, and
-// has asked since.
-func (e leases) quiet(f *Faults) {
-	e.Helper()
-	e.until("the waiter sleeps", func() bool {
-		watched, asked := 0, false
-		for _, c := range f.Calls() {
-			if c.Ended == 0 {
-				return false
-			}
-			if c.Op == OpSubscribe {
-				watched, asked = c.Began, false
-			} else if watched > 0 {
-				asked = true
-			}
-		}
-		return asked && f.Watching() > 0
-	})
-}
-
 func countingSemaphore(name string) backend.Topic {
 	return backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}
 }
@@ -890,15 +762,17 @@ type counts struct {
 	e   *env
 }
 
-// counter opens a bare session on counts, or skips the test.
+// hasCounts reports whether the backend has latches and semaphores of both kinds.
+func hasCounts(e *env) bool {
+	can := e.bare().Capabilities()
+	return can.CountDownLatches != nil && can.CountingSemaphores != nil && can.Semaphores != nil
+}
+
+// counter opens a bare session on counts.
 func (e *env) counter() *counts {
 	e.Helper()
 	s := e.bare()
-	can := s.Capabilities()
-	if can.CountDownLatches == nil || can.CountingSemaphores == nil || can.Semaphores == nil {
-		e.lacks("latches and semaphores of both kinds")
-	}
-	return &counts{s.Store, can, e}
+	return &counts{s.Store, s.Capabilities(), e}
 }
 
 func (s *counts) set(t backend.Topic, id string, n int64) bool {

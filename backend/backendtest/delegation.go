@@ -138,7 +138,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.refusedUnder("n", "c:1", "a:1", lease)
 		e.until("the lease of one that died is over",
 			func() bool { return s.enterUnder("n", "c:1", "a:1", 1, lease).Granted })
-		e.atLeast("entered after %v, before the lease was over", time.Since(began), lease-grain)
+		atLeast(e, "entered after %v, before the lease was over", time.Since(began), lease-grain)
 		e.errorIf(s.renewNested("n", "b:1", long) || s.releaseNested("n", "b:1", 0), "one whose lease is over still holds it")
 		s.releaseNested("n", "c:1", 0)
 		s.releaseNested("n", "a:1", 0)
@@ -148,7 +148,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.take("m", "a:1", lease)
 		s.takeUnder("m", "b:1", "a:1", long)
 		e.until("the lease of the first is over", func() bool { return s.enterUnder("m", "c:1", "a:1", 1, long).Absent })
-		e.atLeast("gone after %v, before its lease was over", time.Since(began), lease-grain)
+		atLeast(e, "gone after %v, before its lease was over", time.Since(began), lease-grain)
 		e.errorIf(!s.renewNested("m", "b:1", long), "the first one's death took the other's hold")
 		s.releaseNested("m", "b:1", 0)
 		s.isFree("m")
@@ -166,7 +166,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.errorIf(!rec.Held && time.Since(began) < lease || rec.Remaining > lease,
 			"the record is %+v, want what is left of %v", rec, lease)
 		e.until("the lock is free", func() bool { return s.acquire("n", "x:1", long).Granted })
-		e.atLeast("free after %v, before the lease was over", time.Since(began), lease-grain)
+		atLeast(e, "free after %v, before the lease was over", time.Since(began), lease-grain)
 	}},
 	{"Port_ARenewalOfOneOfSeveralIsItsOwn", func(e *env) {
 		s := e.bare()
@@ -285,41 +285,24 @@ var nestTests = where((*env).nests, "delegation", []test{
 		claims := mortise.Delegations(outer.Context())
 		e.fatalIf(len(claims) != 1, "%v, want a claim", claims)
 		var inside, turns atomic.Int32
-		var wg sync.WaitGroup
-		for i, c := range callees {
-			for range 3 {
-				wg.Go(func() {
-					ctx := outer.Context() // the caller itself
-					if i > 0 {
-						var err error
-						if ctx, err = c.WithDelegations(background, claims...); err != nil {
-							e.Errorf("WithDelegations: %v", err)
-							return
-						}
-					}
-					for range 4 {
-						l, err := c.Lock(ctx, "n", mortise.WithWait(patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						equal(e, "%d are inside", inside.Add(1), 1)
-						turns.Add(1)
-						inside.Add(-1)
-						e.done("Unlock", l.Unlock(background))
-					}
-				})
+		e.turns(12, 4, func(g, _ int) (err error) {
+			c, ctx := callees[g%4], outer.Context() // the caller itself
+			if g%4 > 0 {
+				if ctx, err = c.WithDelegations(background, claims...); err != nil {
+					return err
+				}
 			}
-		}
-		wg.Wait()
+			return e.inside(c, ctx, "n", func(*mortise.Lease) {
+				equal(e, "%d are inside", inside.Add(1), 1)
+				turns.Add(1)
+				inside.Add(-1)
+			})
+		})
 		equal(e, "%d turns", turns.Load(), 48)
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule02_ALossOfTheLockReachesCallerAndCallee", func(e *env) {
-		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.called(b, outer), "n")
+		_, _, outer, inner := callerAndCallee(e, mortise.WithWatchdogTimeout(watchdog))
 		e.store.Flush()
 		receive(e, "the callee hears of the loss", inner.Context().Done())
 		receive(e, "the caller hears of the loss", outer.Context().Done())
@@ -328,16 +311,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.is("Unlock", inner.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
 	}},
 	{"Rule03_CallerAndCalleeAreRenewed", func(e *env) {
-		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client(mortise.WithWatchdogTimeout(watchdog))
-		outer := e.lock(a, background, "n")
-		inner := e.lock(b, e.called(b, outer), "n")
+		a, b, outer, inner := callerAndCallee(e, mortise.WithWatchdogTimeout(watchdog))
 		e.always(watchdog*3/2, "both hold the lock beyond the watchdog timeout",
 			func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 		e.unlock(inner)
 		e.always(watchdog*3/2, "the caller holds it after its callee has left", func() bool { return outer.Err() == nil })
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule04_ADeadCalleeFreesItsHoldAndNoMore", func(e *env) {
 		a, b := e.client(), e.client()
@@ -349,11 +329,9 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.lock(dead, e.called(dead, outer), "n")
 		fb.Hook(func(Call) Fate { return Fate{Refused: true} }) // from here on nothing of it arrives
 		inner := e.lock(b, e.called(b, outer), "n")
-		e.atLeast("entered %v after the lease of a dead callee began", time.Since(began), timeout-grain)
+		atLeast(e, "entered %v after the lease of a dead callee began", time.Since(began), timeout-grain)
 		e.done("the caller", outer.Err())
-		e.unlock(inner)
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, inner, outer)
 	}},
 	{"Rule04_ADeadCallersLockIsItsCalleesAndThenFree", func(e *env) {
 		fa := NewFaults(e.store.Backend())
@@ -374,8 +352,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		for range 5 {
 			e.unlock(e.lock(b, e.called(b, outer), "n"))
 		}
-		left := e.inspect(b, "n").Remaining
-		e.errorIf(left > 8*time.Second, "%v left of a lease of 8s", left)
+		atMost(e, "%v left of a lease of 8s", e.inspect(b, "n").Remaining, 8*time.Second)
 		e.until("the lease is over", func() bool { return !e.inspect(b, "n").Held })
 	}},
 	{"Rule06_AReplayedClaimConfersNothing", func(e *env) {
@@ -385,8 +362,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		stale := mortise.Delegations(again.Context())
 		e.unlock(again)
 		replay := func() error {
-			ctx, err := b.WithDelegations(background, stale...)
-			e.fatalIf(err != nil, "WithDelegations: %v", err)
+			ctx := value(b.WithDelegations(background, stale...)).in(e)
 			l, err := b.Lock(ctx, "n", mortise.WithWait(patience))
 			if err == nil {
 				e.unlock(l)
@@ -396,8 +372,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		again = e.lock(a, outer.Context(), "n") // a hold of the same depth
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
-		e.unlock(again)
-		e.unlock(outer)
+		e.unlock(again, outer)
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
 		other := e.lock(a, background, "n")
 		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
@@ -405,44 +380,39 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Rule07_AChainOfCallersAndCallees", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := background
-		l1 := e.lock(a, ctx, "n")
+		l1 := e.lock(a, background, "n")
 		l2 := e.lock(b, e.called(b, l1), "n")
 		l3 := e.lock(a, e.called(a, l2), "n")
 		l4 := e.lock(c, e.called(c, l3), "n")
 		l5 := e.lock(c, l4.Context(), "n")
 		for _, l := range []*mortise.Lease{l5, l4, l3, l2} {
-			e.is("a competitor", second(b.TryLock(ctx, "n")), mortise.ErrNotAcquired)
+			e.is("a competitor", second(b.TryLock(background, "n")), mortise.ErrNotAcquired)
 			e.unlock(l)
-			e.is("a second Unlock", l.Unlock(ctx), mortise.ErrNotHeld)
+			e.is("a second Unlock", l.Unlock(background), mortise.ErrNotHeld)
 		}
 		s := e.inspect(b, "n")
 		e.errorIf(!s.Held || s.Client != a.ID() || s.Holds != 1, "%+v, want one hold of the first", s)
 		e.unlock(l1)
-		e.unlock(e.lock(b, ctx, "n"))
+		e.unlock(e.lock(b, background, "n"))
 	}},
 	{"Rule07_NamesThatDifferInTheirBracesOnlyAreEnteredEachByItself", func(e *env) {
 		a, b, c := e.client(), e.client(), e.client()
-		ctx := background
 		names := []string{"n", "{n}", "{n}:", ":{n}"}
 		var leases []*mortise.Lease
 		callees := make([]*mortise.Lease, len(names))
 		for i, n := range names {
-			outer := e.lock(a, ctx, n)
+			outer := e.lock(a, background, n)
 			callees[i] = e.lock(b, e.called(b, outer), n)
 			leases = append(leases, outer, callees[i])
 		}
 		for i, n := range names { // each callee's callee enters, while the other names are entered, too
-			got, err := c.TryLock(e.called(c, callees[i]), n)
-			e.fatalIf(err != nil, "TryLock of %q, beneath the callee that holds it: %v", n, err)
+			got := value(c.TryLock(e.called(c, callees[i]), n)).in(e)
 			e.unlock(got)
 		}
 		for _, l := range slices.Backward(leases) {
 			e.unlock(l)
 		}
-		for _, n := range names {
-			e.free(a, n)
-		}
+		e.free(a, names...)
 	}},
 	{"Rule08_WaitingForATurnUnderACallerCostsNothing", func(e *env) {
 		a := e.client()
@@ -482,14 +452,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a := e.client()
 		b, fb := e.tapped()
 		outer := e.lock(a, background, "n")
-		for _, fate := range []func(held chan struct{}) Fate{
-			func(held chan struct{}) Fate { return Fate{Before: held} },
-			func(held chan struct{}) Fate { return Fate{After: held} },
-			func(held chan struct{}) Fate { return Fate{Later: held} },
-		} {
-			held := make(chan struct{})
-			hook, started := first(fate(held), OpAcquire)
-			fb.Hook(hook)
+		for _, fate := range []func(<-chan struct{}) Fate{requestLate, replyLate, arrivesLate} {
+			held, started := fb.holdsFirst(fate, OpAcquire)
 			ctx, cancel := context.WithCancel(e.called(b, outer))
 			got := locking(b, ctx, "n")
 			receive(e, "it asks", started)
@@ -503,8 +467,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		}
 		e.until("nothing is under way", func() bool { return fb.underway(OpAcquire, OpRelease) == 0 })
 		e.unlock(e.lock(a, outer.Context(), "n"))
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule11_ALostReplyOfAnEntryOrItsReleaseCountsOnce", func(e *env) {
 		a := e.client()
@@ -517,8 +480,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			e.unlock(e.lock(a, outer.Context(), "n"))
 		}
 		fb.Hook(nil)
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule12_CallerAndCalleeOutliveARestart", func(e *env) {
 		a, b := e.client(), e.client()
@@ -545,20 +507,17 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.store.Cut()
 		e.unlock(inner)
 		e.unlock(e.granted("one who waited for its turn gets it though connections broke", waits).lease)
-		e.unlock(outer)
-		e.free(a, "n")
+		e.unlockLast(a, outer)
 	}},
 	{"Rule07_AReentryThatWasOnItsWayWhenAClaimWasGivenOutDoesNotMeetACallee", func(e *env) {
 		for name, fate := range map[string]func(<-chan struct{}) Fate{
-			"asked before": func(held <-chan struct{}) Fate { return Fate{After: held} },
-			"asked after":  func(held <-chan struct{}) Fate { return Fate{Before: held} },
+			"asked before": replyLate,
+			"asked after":  requestLate,
 		} {
 			a, fa := e.tapped()
 			b := e.client()
 			outer := e.lock(a, background, name)
-			held := make(chan struct{})
-			hook, asks := first(fate(held), OpSetHolds)
-			fa.Hook(hook)
+			held, asks := fa.holdsFirst(fate, OpSetHolds)
 			self := locking(a, outer.Context(), name, mortise.WithWait(patience))
 			receive(e, "it asks", asks)
 			if name == "asked before" {
@@ -574,24 +533,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 			} else {
 				e.always(300*time.Millisecond, "the callee is out", func() bool { return len(callee) == 0 })
 				close(held)
-				both := 0
-				for both < 2 {
-					var r result
-					select {
-					case r = <-callee:
-					case r = <-self:
-					case <-time.After(patience):
-						e.Fatalf("%s: neither got in", name)
-					}
-					e.fatalIf(r.err != nil, "Lock: %v", r.err)
-					if both++; both == 1 {
-						e.always(100*time.Millisecond, "the other is out", func() bool { return len(callee)+len(self) == 0 })
-					}
-					e.unlock(r.lease)
-				}
+				both := merged(callee, self)
+				one := e.granted(name+": one gets in", both)
+				e.always(100*time.Millisecond, "the other is out", func() bool { return len(both) == 0 })
+				e.unlock(one.lease)
+				e.unlock(e.granted(name+": the other gets in", both).lease)
 			}
-			e.unlock(outer)
-			e.free(a, name)
+			e.unlockLast(a, outer)
 		}
 	}},
 	{"Rule02_ARenewalThatWasOnItsWayWhenAClaimWasGivenOutDoesNotCount", func(e *env) {
@@ -640,8 +588,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			n := f.Count(OpRenew)
 			e.errorIf(n < 4 || n > 3*periods, "%d renewals and questions in %d periods, want one of each", n, periods)
 		}
-		e.unlock(inner)
-		e.unlock(outer)
+		e.unlock(inner, outer)
 	}},
 	{"Rule14_ShutdownWaitsForCalleesThatEntered", func(e *env) {
 		a, b := e.client(), e.client()
@@ -649,17 +596,10 @@ var nestTests = where((*env).nests, "delegation", []test{
 		ctx := e.called(b, outer)
 		inner := e.lock(b, ctx, "n")
 		down := async(func() error { return b.Shutdown(background) })
-		e.until("it is shutting down", func() bool {
-			l, err := b.TryLock(background, "m")
-			if err == nil {
-				e.unlock(l)
-			}
-			return errors.Is(err, mortise.ErrClosed)
-		})
+		e.refuses("it is shutting down", b, "m", mortise.ErrClosed)
 		again := e.lock(b, inner.Context(), "n") // its holders may finish
 		e.is("a new entry", second(b.Lock(ctx, "n")), mortise.ErrClosed)
-		e.unlock(again)
-		e.unlock(inner)
+		e.unlock(again, inner)
 		e.done("Shutdown", receive(e, "Shutdown", down))
 		e.unlock(outer)
 	}},
@@ -677,11 +617,9 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.unlock(inner)
 		claim := mortise.Delegations(outer.Context())[0]
 		claim.Token++ // a token that was never drawn would shut out all later owners
-		forged, err := b.WithDelegations(background, claim)
-		e.fatalIf(err != nil, "WithDelegations: %v", err)
+		forged := value(b.WithDelegations(background, claim)).in(e)
 		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrDelegationEnded)
-		_, err = e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")
-		e.is("NonReentrant", err, mortise.ErrInvalid)
+		e.is("NonReentrant", second(e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")), mortise.ErrInvalid)
 		e.unlock(outer)
 
 		outer = e.lock(a, background, "n")
@@ -700,15 +638,12 @@ var nestTests = where((*env).nests, "delegation", []test{
 		outer = e.lock(fair, background, "n")
 		inner = e.lock(bFair, e.called(b, outer), "n")
 		next := locking(bFair, background, "n", mortise.WithWait(patience))
-		e.unlock(outer)
-		e.unlock(inner)
+		e.unlock(outer, inner)
 		e.unlock(e.granted("the next in the queue", next).lease)
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
-		ctx := background
-		all, err := a.LockAll(ctx, "x{t}", "y{t}")
-		e.fatalIf(err != nil, "%v", err)
+		all := value(a.LockAll(background, "x{t}", "y{t}")).in(e)
 		inner, err := mortise.LockAll(e.called(b, all),
 			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),
 			mortise.WithWait(patience))
@@ -719,19 +654,16 @@ var nestTests = where((*env).nests, "delegation", []test{
 			e.errorIf(s.Client != b.ID(), "%s: %+v, want it to be the callee's", n, s)
 		}
 		e.unlock(inner)
-		for _, n := range []string{"x{t}", "y{t}", "z{t}"} {
-			e.free(a, n)
-		}
-	}}, {"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
+		e.free(a, "x{t}", "y{t}", "z{t}")
+	}},
+	{"Rule10_APartialUnlockThatFailedIsRepeated", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
+		outer, inner := e.lockTwice(c)
 		f.Hook(func(call Call) Fate { return Fate{Refused: call.Op == OpRelease} })
 		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		e.until("the store's count is right", func() bool { return e.inspect(c, "n").Holds == 1 })
-		e.unlock(outer)
-		e.free(c, "n")
+		e.unlockLast(c, outer)
 	}},
 	{"Rule10_ACalleeGetsInThoughAHoldOfItsCallerRanOutDuringAPartialUnlock", func(e *env) {
 		a, f := e.tapped()
@@ -740,8 +672,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		mid := e.lock(a, outer.Context(), "n", mortise.WithMaxHold(time.Second))
 		inner := e.lock(a, mid.Context(), "n")
 		called := e.called(b, outer)
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpRelease))
+		reply := f.holds(replyLate, OpRelease)
 		unlocked := async(func() error { return inner.Unlock(background) })
 		e.until("the release is sent", func() bool { return f.Count(OpRelease) == 1 })
 		e.within("the hold between runs out", mid.Context().Done())
@@ -749,8 +680,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		close(reply)
 		e.must("Unlock", <-unlocked)
 		e.unlock(e.lock(b, called, "n", mortise.WithLease(long), mortise.WithWait(patience)))
-		e.unlock(outer)
-		e.free(b, "n")
+		e.unlockLast(b, outer)
 	}},
 	{"Rule10_ACalleeGetsInAfterAPartialUnlockOfItsCallerFailed", func(e *env) {
 		a, f := e.tapped()
@@ -762,10 +692,17 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.named(inner.Unlock(background), "unlock", "n", mortise.ErrUnavailable)
 		f.Hook(nil)
 		e.unlock(e.lock(b, called, "n", mortise.WithLease(long)))
-		e.unlock(outer)
-		e.free(b, "n")
+		e.unlockLast(b, outer)
 	}},
 })
+
+// callerAndCallee has a client lock n, and another enter it under that lease.
+func callerAndCallee(e *env, opts ...mortise.ClientOption) (a, b *mortise.Client, outer, inner *mortise.Lease) {
+	e.Helper()
+	a, b = e.client(opts...), e.client(opts...)
+	outer = e.lock(a, background, "n")
+	return a, b, outer, e.lock(b, e.called(b, outer), "n")
+}
 
 // called is the context of a call made under lease, where it arrives at c.
 func (e leases) called(c *mortise.Client, lease *mortise.Lease) context.Context {
@@ -774,7 +711,5 @@ func (e leases) called(c *mortise.Client, lease *mortise.Lease) context.Context 
 	if len(claims) == 0 {
 		e.Fatalf("no claim of a lease on %q", lease.Name())
 	}
-	ctx, err := c.WithDelegations(background, claims...)
-	e.fatalIf(err != nil, "WithDelegations: %v", err)
-	return ctx
+	return value(c.WithDelegations(background, claims...)).in(e)
 }

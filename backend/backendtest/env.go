@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,15 +64,30 @@ func (e *env) tapped(opts ...mortise.ClientOption) (*mortise.Client, *Faults) {
 	return e.clientOn(f, opts...), f
 }
 
+// renewing is a client with the short watchdog timeout, and the count of its renewals.
+func renewing(e *env) (*mortise.Client, *atomic.Int32) {
+	e.Helper()
+	n := new(atomic.Int32)
+	return e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
+		Renewed: func(mortise.RenewedEvent) { n.Add(1) },
+	})), n
+}
+
+// queueing is tapped, with the count of the waits that began.
+func queueing(e *env) (*mortise.Client, *Faults, *atomic.Int32) {
+	e.Helper()
+	n := new(atomic.Int32)
+	c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { n.Add(1) }}))
+	return c, f, n
+}
+
 func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise.Client {
 	e.Helper()
 	c, err := mortise.New(b, opts...)
 	e.fatalIf(err != nil, "mortise.New: %v", err)
 	e.Cleanup(func() {
-		over, cancel := context.WithCancel(background)
-		cancel()
 		select {
-		case <-async(func() error { return c.Shutdown(over) }):
+		case <-async(func() error { return c.Shutdown(ended()) }):
 		case <-time.After(patience):
 			e.Errorf("Shutdown under a context that has ended did not return within %v", patience)
 		}
@@ -83,10 +99,16 @@ func (e *env) clientOn(b backend.Backend, opts ...mortise.ClientOption) *mortise
 func (e *env) session() (*raw, *ears) {
 	e.Helper()
 	h := new(ears)
-	s, err := e.store.Backend().Open(h)
+	return openSession(e, e.store.Backend(), h), h
+}
+
+// openSession opens a bare session of a backend, and closes it when the test ends.
+func openSession(e *env, b backend.Backend, h backend.Handler) *raw {
+	e.Helper()
+	s, err := b.Open(h)
 	e.fatalIf(err != nil, "Open: %v", err)
 	e.Cleanup(func() { s.Close() })
-	return &raw{Store: anykind.Store{Store: s}, e: e}, h
+	return &raw{Store: anykind.Store{Store: s}, e: e}
 }
 
 // bare opens a session whose events do not matter.
@@ -117,10 +139,35 @@ func (e leases) brief(l mortise.Locker, name string, lease time.Duration) (got *
 	return got
 }
 
-// unlock is Unlock that must succeed.
-func (e leases) unlock(l *mortise.Lease) {
+// unlock is Unlock that must succeed, of one lease after the other.
+func (e leases) unlock(all ...*mortise.Lease) {
 	e.Helper()
-	e.done("Unlock", l.Unlock(background))
+	for _, l := range all {
+		e.done("Unlock", l.Unlock(background))
+	}
+}
+
+// unlockLast unlocks leases of one lock, of which the last frees it.
+func (e leases) unlockLast(c *mortise.Client, all ...*mortise.Lease) {
+	e.Helper()
+	e.unlock(all...)
+	e.free(c, all[0].Name())
+}
+
+// lockTwice has c lock n, and lock it again under that lease.
+func (e leases) lockTwice(c *mortise.Client) (outer, inner *mortise.Lease) {
+	e.Helper()
+	outer = e.lock(c, background, "n", mortise.WithLease(long))
+	return outer, e.lock(c, outer.Context(), "n", mortise.WithLease(long))
+}
+
+// heldByAnother has a session hold n as a:1, and opens a client that may wait for it.
+func heldByAnother(e *env) (*raw, *mortise.Client, *Faults) {
+	e.Helper()
+	holder := e.bare()
+	holder.take("n", "a:1", long)
+	c, f := e.tapped()
+	return holder, c, f
 }
 
 // inspect reads the record through c.
@@ -148,14 +195,110 @@ func (e checks) within(what string, done <-chan struct{}) {
 	}
 }
 
-// free waits until name has no holder. That must not be because a lease ran out,
+// free waits until none of the names has a holder. That must not be because a lease ran out,
 // so those in such tests are long.
-func (e leases) free(c *mortise.Client, name string) {
+func (e leases) free(c *mortise.Client, names ...string) {
 	e.Helper()
-	e.until("the lock is free", func() bool {
-		s, err := c.Inspect(background, name)
-		return err == nil && !s.Held
+	for _, name := range names {
+		e.until(name+" is free", func() bool {
+			s, err := c.Inspect(background, name)
+			return err == nil && !s.Held
+		})
+	}
+}
+
+// lost waits until the context of a lease or permit ends, and checks that it was lost.
+func (e leases) lost(l interface {
+	Context() context.Context
+	Err() error
+}) {
+	e.Helper()
+	receive(e, "the lease's context ends", l.Context().Done())
+	e.is("Err", l.Err(), mortise.ErrLost)
+}
+
+// refuses waits until l refuses name with an error. A lease that is granted until then is unlocked.
+func (e leases) refuses(what string, l mortise.Locker, name string, want error) {
+	e.Helper()
+	e.until(what, func() bool {
+		lease, err := l.TryLock(background, name)
+		if err == nil {
+			e.unlock(lease)
+		}
+		return errors.Is(err, want)
 	})
+}
+
+// inside runs work under a lock that is acquired within patience.
+func (e leases) inside(l mortise.Locker, ctx context.Context, name string, work func(*mortise.Lease)) error {
+	lease, err := l.Lock(ctx, name, mortise.WithWait(patience))
+	if err != nil {
+		return err
+	}
+	work(lease)
+	return lease.Unlock(background)
+}
+
+// turns has n goroutines take so many turns each, all at once, and waits for them. An error ends a goroutine's turns.
+func (e checks) turns(n, each int, turn func(g, i int) error) {
+	e.Helper()
+	var wg sync.WaitGroup
+	for g := range n {
+		wg.Go(func() {
+			for i := range each {
+				if err := turn(g, i); err != nil {
+					e.Errorf("turn %d of goroutine %d: %v", i, g, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// abandon calls lock, cancels its context once a call of these operations was sent, and returns the error of lock.
+func (e checks) abandon(f *Faults, parent context.Context, lock func(context.Context) error, ops ...Op) error {
+	e.Helper()
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	got := async(func() error { return lock(ctx) })
+	e.until("it was sent", func() bool { return f.Count(ops...) > 0 })
+	cancel()
+	return receive(e, "a caller that leaves returns at once", got)
+}
+
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	return ctx
+}
+
+// several is what n calls of f return.
+func several[T any](n int, f func() T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = f()
+	}
+	return all
+}
+
+// merged receives one value of each channel.
+func merged[T any](all ...<-chan T) <-chan T {
+	ch := make(chan T, len(all))
+	for _, one := range all {
+		go func() { ch <- <-one }()
+	}
+	return ch
+}
+
+// servedAll checks that each waiter is granted the lock, in any order, and unlocks it.
+func (e leases) servedAll(what string, waiting ...<-chan result) {
+	e.Helper()
+	all := merged(waiting...)
+	for range waiting {
+		e.unlock(e.granted(what, all).lease)
+	}
 }
 
 // until waits for a condition.
@@ -217,6 +360,11 @@ func locking(l mortise.Locker, ctx context.Context, name string, opts ...mortise
 	})
 }
 
+// locks is Lock, for a test of its error.
+func locks(l mortise.Locker, name string, opts ...mortise.Option) func(context.Context) error {
+	return func(ctx context.Context) error { return second(l.Lock(ctx, name, opts...)) }
+}
+
 // is checks that err wraps all of the targets.
 func (e checks) is(what string, err error, targets ...error) {
 	e.Helper()
@@ -237,6 +385,23 @@ func (e checks) named(err error, op, name string, sentinel error) {
 	}
 	if err != nil && (!strings.Contains(err.Error(), op) || !strings.Contains(err.Error(), name)) {
 		e.Errorf("%s %q: the text does not name both: %v", op, name, err)
+	}
+}
+
+// refusedFor checks the error of a call for n, which is held, and that it says what is left of the lease: up to most.
+func (e checks) refusedFor(what string, err error, op string, most time.Duration) {
+	e.Helper()
+	e.named(err, op, "n", mortise.ErrNotAcquired)
+	if x, is := errors.AsType[*mortise.Error](err); is && (x.Remaining <= 0 || x.Remaining > most) {
+		e.Errorf("%s: Remaining is %v, want up to %v", what, x.Remaining, most)
+	}
+}
+
+// allNamed checks several errors, by the operation that each must name.
+func (e checks) allNamed(name string, sentinel error, all map[string]error) {
+	e.Helper()
+	for op, err := range all {
+		e.named(err, op, name, sentinel)
 	}
 }
 
@@ -268,6 +433,12 @@ func (s *raw) acquire(name, owner string, lease time.Duration) anykind.AcquireRe
 	return call(s.e, s.Acquire, anykind.AcquireRequest{Name: name, Owner: owner, Lease: lease})
 }
 
+// tries reports whether a request is granted, where the store may not be available.
+func (s *raw) tries(r anykind.AcquireRequest) bool {
+	reply, err := s.Acquire(background, r)
+	return err == nil && reply.Granted
+}
+
 func (s *raw) take(name, owner string, lease time.Duration) {
 	s.e.Helper()
 	r := s.acquire(name, owner, lease)
@@ -289,6 +460,13 @@ func (s *raw) reenter(name, owner string, holds int, lease time.Duration) bool {
 func (s *raw) release(name, owner string, keep int) bool {
 	s.e.Helper()
 	return call(s.e, s.Release, anykind.ReleaseRequest{Name: name, Owner: owner, Keep: keep}).Held
+}
+
+// takeAndRelease has an owner take a lock and release it.
+func (s *raw) takeAndRelease(name, owner string) {
+	s.e.Helper()
+	s.take(name, owner, long)
+	s.release(name, owner, 0)
 }
 
 func (s *raw) renew(name, owner string, lease time.Duration) bool {
@@ -402,4 +580,17 @@ func (e checks) goroutines() (int, string) {
 		which.WriteString(g + "\n\n")
 	}
 	return n, which.String()
+}
+
+// noMoreGoroutines waits until at most so many goroutines are left. If they are not, it describes them.
+func (e checks) noMoreGoroutines(what string, before, most int) {
+	e.Helper()
+	var n int
+	var which string
+	defer func() {
+		if e.Failed() {
+			e.Logf("%d goroutines before, %d in the end, want at most %d:\n%s", before, n, most, which)
+		}
+	}()
+	e.until(what, func() bool { n, which = e.goroutines(); return n <= most })
 }

@@ -15,14 +15,13 @@ var errorTests = []test{
 		c := e.client()
 		lease := e.lock(c, background, "held", mortise.WithLease(long))
 		e.store.Down()
-		ctx := background
 		for op, run := range map[string]func() error{
-			"lock":        func() error { _, err := c.Lock(ctx, "n"); return err },
-			"trylock":     func() error { _, err := c.TryLock(ctx, "n"); return err },
-			"inspect":     func() error { _, err := c.Inspect(ctx, "n"); return err },
-			"forceunlock": func() error { _, err := c.ForceUnlock(ctx, "n"); return err },
-			"ping":        func() error { return c.Ping(ctx) },
-			"unlock":      func() error { return lease.Unlock(ctx) },
+			"lock":        func() error { _, err := c.Lock(background, "n"); return err },
+			"trylock":     func() error { _, err := c.TryLock(background, "n"); return err },
+			"inspect":     func() error { _, err := c.Inspect(background, "n"); return err },
+			"forceunlock": func() error { _, err := c.ForceUnlock(background, "n"); return err },
+			"ping":        func() error { return c.Ping(background) },
+			"unlock":      func() error { return lease.Unlock(background) },
 		} {
 			name := map[string]string{"ping": "", "unlock": "held"}
 			n, special := name[op]
@@ -51,18 +50,17 @@ var errorTests = []test{
 	{"Rule13_DataOfAnotherKindIsNamedWithTheOperation", func(e *env) {
 		c := e.client()
 		e.store.Occupy("n")
-		ctx := background
-		_, err := c.Lock(ctx, "n")
+		_, err := c.Lock(background, "n")
 		e.named(err, "lock", "n", mortise.ErrWrongKind)
 		e.errorIf(errors.Is(err, mortise.ErrUnavailable), "it is taken for a failure of the store: %v", err)
-		e.named(second(c.TryLock(ctx, "n")), "trylock", "n", mortise.ErrWrongKind)
-		e.named(second(c.Inspect(ctx, "n")), "inspect", "n", mortise.ErrWrongKind)
-		e.named(second(c.ForceUnlock(ctx, "n")), "forceunlock", "n", mortise.ErrWrongKind)
+		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(c.Inspect(background, "n")), "inspect", "n", mortise.ErrWrongKind)
+		e.named(second(c.ForceUnlock(background, "n")), "forceunlock", "n", mortise.ErrWrongKind)
 
 		e.store.Delete("n")
-		lease := e.lock(c, ctx, "n", mortise.WithLease(long))
+		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		e.store.Occupy("n")
-		if err := lease.Unlock(ctx); errors.Is(err, mortise.ErrNotHeld) {
+		if err := lease.Unlock(background); errors.Is(err, mortise.ErrNotHeld) {
 			e.named(err, "unlock", "n", mortise.ErrNotHeld)
 		} else {
 			e.named(err, "unlock", "n", mortise.ErrWrongKind)
@@ -79,14 +77,10 @@ var errorTests = []test{
 	}},
 	{"Rule13_NonsenseIsRefusedWithoutACommand", func(e *env) {
 		c, f := e.tapped()
-		ctx := background
 		for _, name := range []string{"", "a}b", "{", "{}", "a{b", "\xff", strings.Repeat("x", 65537)} {
-			_, err := c.Lock(ctx, name)
-			e.is(fmt.Sprintf("Lock(%.20q)", name), err, mortise.ErrInvalidName)
-			_, err = c.TryLock(ctx, name)
-			e.is(fmt.Sprintf("TryLock(%.20q)", name), err, mortise.ErrInvalidName)
-			_, err = c.Inspect(ctx, name)
-			e.is(fmt.Sprintf("Inspect(%.20q)", name), err, mortise.ErrInvalidName)
+			e.is(fmt.Sprintf("Lock(%.20q)", name), second(c.Lock(background, name)), mortise.ErrInvalidName)
+			e.is(fmt.Sprintf("TryLock(%.20q)", name), second(c.TryLock(background, name)), mortise.ErrInvalidName)
+			e.is(fmt.Sprintf("Inspect(%.20q)", name), second(c.Inspect(background, name)), mortise.ErrInvalidName)
 		}
 		for _, opts := range [][]mortise.Option{
 			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)},
@@ -94,13 +88,12 @@ var errorTests = []test{
 			{mortise.WithWait(-1)}, {mortise.WithWait(0)}, {mortise.WithMaxHold(0)}, {nil},
 			{mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second)},
 		} {
-			_, err := c.Lock(ctx, "n", opts...)
-			e.is(fmt.Sprintf("Lock with %v", opts), err, mortise.ErrInvalid)
+			e.is(fmt.Sprintf("Lock with %v", opts), second(c.Lock(background, "n", opts...)), mortise.ErrInvalid)
 		}
-		e.is("TryLock with WithWait", second(c.TryLock(ctx, "n", mortise.WithWait(time.Second))), mortise.ErrInvalid)
+		e.is("TryLock with WithWait", second(c.TryLock(background, "n", mortise.WithWait(time.Second))), mortise.ErrInvalid)
 		e.is("Lock under a nil context", second(c.Lock(nil, "n")), mortise.ErrInvalid)
 		var none *mortise.Lease
-		e.is("Unlock of a nil lease", none.Unlock(ctx), mortise.ErrNotHeld)
+		e.is("Unlock of a nil lease", none.Unlock(background), mortise.ErrNotHeld)
 		e.errorIf(none.Err() == nil || none.Context().Err() == nil, "a nil lease holds")
 		if n := f.Count(); n != 0 {
 			e.Errorf("%d commands were sent: %+v", n, f.Calls())

@@ -2,8 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,28 +15,16 @@ var exclusionTests = []test{
 		inside := make([]atomic.Int32, len(names))
 		count := make([]int, len(names)) // guarded by the locks alone: the race detector looks
 		const clients, goroutines, rounds = 3, 4, 8
-		var wg sync.WaitGroup
-		for range clients {
-			c := e.client()
-			for g := range goroutines {
-				wg.Go(func() {
-					for i := range rounds {
-						k := (g + i) % len(names)
-						lease, err := c.Lock(background, names[k], mortise.WithWait(patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						equal(e, "%d are inside", inside[k].Add(1), 1)
-						count[k]++
-						e.done("while it is held", lease.Err())
-						inside[k].Add(-1)
-						e.done("Unlock", lease.Unlock(background))
-					}
-				})
-			}
-		}
-		wg.Wait()
+		all := several(clients, func() *mortise.Client { return e.client() })
+		e.turns(clients*goroutines, rounds, func(g, i int) error {
+			k := (g/clients + i) % len(names)
+			return e.inside(all[g%clients], background, names[k], func(lease *mortise.Lease) {
+				equal(e, "%d are inside", inside[k].Add(1), 1)
+				count[k]++
+				e.done("while it is held", lease.Err())
+				inside[k].Add(-1)
+			})
+		})
 		got, want := count[0]+count[1], clients*goroutines*rounds
 		e.errorIf(got != want, "%d turns, want %d", got, want)
 	}},
@@ -65,8 +51,7 @@ var exclusionTests = []test{
 			}
 			e.unlock(lease)
 		}
-		all, err := mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)
-		e.fatalIf(err != nil, "%v", err)
+		all := value(mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)).in(e)
 		e.unlock(all)
 		e.done("the semaphore", semaphore.Acquire(background, 1, wait))
 	}},
@@ -74,12 +59,7 @@ var exclusionTests = []test{
 		a, b := e.client(), e.client()
 		lease := e.lock(a, background, "n", mortise.WithLease(30*time.Second))
 		for who, c := range map[string]*mortise.Client{"another client": b, "the holder's client": a} {
-			_, err := c.TryLock(background, "n")
-			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
-			var x *mortise.Error
-			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
-				e.Errorf("%s: Remaining is %v, want what is left of 30s", who, x.Remaining)
-			}
+			e.refusedFor(who, second(c.TryLock(background, "n")), "trylock", 30*time.Second)
 		}
 		e.unlock(lease)
 		e.until("it is free for another", func() bool {
@@ -91,32 +71,21 @@ var exclusionTests = []test{
 		c := e.client()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
 		var inside atomic.Int32
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				for range 5 {
-					inner, err := c.Lock(outer.Context(), "n", mortise.WithWait(patience))
-					if err != nil {
-						e.Errorf("Lock: %v", err)
-						return
-					}
-					equal(e, "%d are inside", inside.Add(1), 1)
-					time.Sleep(time.Millisecond)
-					inside.Add(-1)
-					e.done("Unlock", inner.Unlock(background))
-				}
+		e.turns(4, 5, func(int, int) error {
+			return e.inside(c, outer.Context(), "n", func(*mortise.Lease) {
+				equal(e, "%d are inside", inside.Add(1), 1)
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
 			})
-		}
-		wg.Wait()
+		})
 		e.holds(c, "n", 1)
 		e.unlock(outer)
 	}},
 	{"Rule01_OnlyTheInnermostHoldIsEnteredAgain", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n", mortise.WithLease(long))
-		_, err := c.TryLock(outer.Context(), "n")
-		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "TryLock under the outer lease while the inner one lives: %v", err)
+		outer, inner := e.lockTwice(c)
+		e.is("TryLock under the outer lease while the inner one lives",
+			second(c.TryLock(outer.Context(), "n")), mortise.ErrNotAcquired)
 		waiting := locking(c, outer.Context(), "n", mortise.WithWait(patience))
 		e.unlock(inner)
 		e.granted("the outer lease is entered once it is the innermost", waiting)
@@ -175,19 +144,18 @@ var exclusionTests = []test{
 	}},
 	{"Rule06_UnlockOfALockThatWasTakenAwayIsNotHeld", func(e *env) {
 		a, b := e.client(), e.client()
-		ctx := background
 		for how, remove := range map[string]func(){
 			"deleted": func() { e.store.Delete("n") },
 			"flushed": func() { e.store.Flush() },
 			"forced": func() {
-				ok, err := b.ForceUnlock(ctx, "n")
+				ok, err := b.ForceUnlock(background, "n")
 				e.errorIf(!ok || err != nil, "ForceUnlock: %v, %v", ok, err)
 			},
 		} {
-			lease := e.lock(a, ctx, "n", mortise.WithLease(long))
+			lease := e.lock(a, background, "n", mortise.WithLease(long))
 			remove()
-			next := e.lock(b, ctx, "n", mortise.WithLease(long))
-			e.named(lease.Unlock(ctx), "unlock", "n", mortise.ErrNotHeld)
+			next := e.lock(b, background, "n", mortise.WithLease(long))
+			e.named(lease.Unlock(background), "unlock", "n", mortise.ErrNotHeld)
 			e.errorIf(lease.Err() == nil, "%s: the lease has no error after Unlock", how)
 			s := e.inspect(a, "n")
 			e.errorIf(s.Client != b.ID() || s.Holds != 1, "%s: the next holder's record is %+v", how, s)

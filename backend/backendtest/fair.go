@@ -2,8 +2,8 @@ package backendtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,12 +17,8 @@ import (
 var fairTests = []test{
 	// the port
 	{"Port_AFairLockIsGrantedInTheOrderOfAsking", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
-		for _, o := range []string{"b:1", "c:1", "d:1"} {
-			s.watchTurn(h, o)
-			s.want(o, long, "refused")
-		}
+		s := heldFair(e)
+		s.queues("b:1", "c:1", "d:1")
 		r := s.ask("d:1", long)
 		e.errorIf(r.Remaining <= 0 || r.AskAfter <= r.Remaining && r.AskAfter < 5*backend.Absence,
 			"one who is not first is refused with %+v, want it to look after the first, or now and then", r)
@@ -44,11 +40,9 @@ var fairTests = []test{
 		s.want("e:1", 0, "granted")
 	}},
 	{"Port_AFairTryTakesNoPlaceAndDoesNotJumpTheQueue", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
+		s := heldFair(e)
 		s.want("b:1", 0, "refused")
-		s.watchTurn(h, "c:1")
-		s.want("c:1", long, "refused")
+		s.queues("c:1")
 		s.free("a:1")
 		s.want("b:1", 0, "refused")
 		s.want("c:1", long, "granted")
@@ -56,54 +50,45 @@ var fairTests = []test{
 		s.want("b:1", 0, "granted")
 	}},
 	{"Port_AFairReleaseTellsTheFirstWaiterOnly", func(e *env) {
-		s, h := e.fair()
-		s.watch(h, "n")
+		s := e.fair()
+		s.raw.watch(s.h, "n")
 		s.want("a:1", 0, "granted")
-		for _, o := range []string{"b:1", "c:1"} {
-			s.watchTurn(h, o)
-			s.want(o, long, "refused")
-		}
+		s.queues("b:1", "c:1")
 		s.free("a:1")
-		s.heard(h, "b:1")
+		s.heard("b:1")
 		s.want("b:1", long, "granted")
-		n, m := h.count("released n"), h.count("released n c:1")
+		n, m := s.h.count("released n"), s.h.count("released n c:1")
 		e.errorIf(n+m != 0, "the release was told %d times to the plain lock's waiters, %d times to the second", n, m)
 		s.free("b:1")
-		s.heard(h, "c:1")
+		s.heard("c:1")
 		s.want("c:1", long, "granted")
 		s.free("c:1")
 		e.until("without a queue, those who wait for the plain lock are told",
-			func() bool { return h.count("released n") > 0 })
+			func() bool { return s.h.count("released n") > 0 })
 	}},
 	{"Port_LeavingGivesUpThePlaceAndTheLock", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
-		for _, o := range []string{"b:1", "c:1", "d:1"} {
-			s.watchTurn(h, o)
-			s.want(o, long, "refused")
-		}
+		s := heldFair(e)
+		s.queues("b:1", "c:1", "d:1")
 		s.leaves("x:1", backend.LeaveReply{})
 		s.leaves("c:1", backend.LeaveReply{Queued: true})
 		s.leaves("c:1", backend.LeaveReply{})
-		equal(e, "one that left while another holds the lock had the first told %d times", h.count("released n b:1"), 0)
+		equal(e, "one that left while another holds the lock had the first told %d times", s.h.count("released n b:1"), 0)
 		s.leaves("a:1", backend.LeaveReply{Held: true})
-		s.heard(h, "b:1")
+		s.heard("b:1")
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
-		s.heard(h, "d:1") // what the first was told is passed on
+		s.heard("d:1") // what the first was told is passed on
 		s.want("d:1", long, "granted")
 		s.leaves("d:1", backend.LeaveReply{Held: true})
 		s.want("e:1", 0, "granted")
 	}},
 	{"Port_AnAbsentWaiterKeepsItsPlaceForASecondAndNoLonger", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
+		s := heldFair(e)
 		s.want("b:1", long, "refused") // and cannot be told
 		s.want("c:1", long, "refused") // nor can this one
-		s.watchTurn(h, "d:1")
-		s.want("d:1", long, "refused")
+		s.queues("d:1")
 		before := time.Now()
 		s.free("a:1")
-		s.heard(h, "d:1")
+		s.heard("d:1")
 		r := s.ask("d:1", long)
 		if !r.Granted { // or this process stood still for a second
 			e.fatalIf(r.AskAfter <= 0 || r.AskAfter > backend.Absence, "while others may come: %+v", r)
@@ -113,19 +98,17 @@ var fairTests = []test{
 			}
 		}
 		// The store's clock counts in milliseconds.
-		e.atLeast("granted %v after the release", time.Since(before), backend.Absence-2*time.Millisecond)
+		atLeast(e, "granted %v after the release", time.Since(before), backend.Absence-2*time.Millisecond)
 		s.free("d:1")
 		s.want("e:1", 0, "granted")
 	}},
 	{"Port_AnAbsentWaiterThatReturnsInTimeIsServed", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
+		s := heldFair(e)
 		s.want("b:1", long, "refused")
-		s.watchTurn(h, "c:1")
-		s.want("c:1", long, "refused")
+		s.queues("c:1")
 		before := time.Now()
 		s.free("a:1")
-		s.heard(h, "c:1")
+		s.heard("c:1")
 		if s.ask("b:1", long).Granted {
 			// It did not cost the other its place.
 			s.free("b:1")
@@ -137,22 +120,21 @@ var fairTests = []test{
 		s.want("c:1", long, "granted")
 	}},
 	{"Port_AClientThatIsGoneHoldsTheOthersUpOnceAndNotForEachOfItsPlaces", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
+		s := heldFair(e)
 		for _, o := range []string{"gone:1", "c:1", "gone:2", "gone:3", "gone:4", "gone:5", "d:1"} {
 			if o == "c:1" || o == "gone:3" || o == "d:1" {
-				s.watchTurn(h, o)
+				s.watchTurn(o)
 			}
 			s.want(o, long, "refused")
 		}
 		before := time.Now()
 		s.free("a:1")
-		s.heard(h, "c:1")
+		s.heard("c:1")
 		s.want("gone:4", long, "refused")             // is not gone: it asks once more
 		late := time.Since(before) >= backend.Absence // or this process stood still for a second
 		e.until("the first, who does not come, loses its place", func() bool { return s.ask("c:1", long).Granted })
 		s.free("c:1")
-		s.heard(h, "gone:3") // is listened for
+		s.heard("gone:3") // is listened for
 		s.want("gone:3", long, "granted")
 		before = time.Now()
 		s.free("gone:3")
@@ -165,13 +147,11 @@ var fairTests = []test{
 		s.free("d:1")
 	}},
 	{"Port_AFirstWaiterThatIsToldAndDoesNotAskLosesItsPlaceToOneThatAsks", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
-		s.watchTurn(h, "b:1")
-		s.want("b:1", long, "refused")
+		s := heldFair(e)
+		s.queues("b:1")
 		s.want("c:1", long, "refused")
 		s.free("a:1")
-		s.heard(h, "b:1")
+		s.heard("b:1")
 		before := time.Now()
 		r := s.ask("c:1", long)
 		e.fatalIf(r.Granted || r.AskAfter <= 0 || r.AskAfter > 5*backend.Absence, "while the first may come: %+v", r)
@@ -179,18 +159,18 @@ var fairTests = []test{
 		if r := s.ask("c:1", long); !r.Granted {
 			e.Errorf("after the time that it was told: %+v", r)
 		}
-		e.atLeast("granted %v after it asked", time.Since(before), 5*backend.Absence)
+		atLeast(e, "granted %v after it asked", time.Since(before), 5*backend.Absence)
 		s.free("c:1")
 	}},
 	{"Port_APlaceIsGivenUpWhenItsWaitIsOver", func(e *env) {
-		s, _ := e.fair()
+		s := e.fair()
 		s.takeFor("a:1", 4*time.Second)
 		s.want("b:1", 200*time.Millisecond, "refused")
 		e.until("granted to another who asks", func() bool { return s.ask("c:1", 0).Granted })
 		s.free("c:1")
 	}},
 	{"Port_AbandoningShortensNoPlaceBelowItsOwnWait", func(e *env) {
-		s, h := e.fair()
+		s := e.fair()
 		s.takeFor("a:1", 8*time.Second)
 		for i := range 20 {
 			s.want(fmt.Sprintf("gone:%d", i), long, "refused")
@@ -199,8 +179,7 @@ var fairTests = []test{
 		for i := range 20 {
 			s.leaves(fmt.Sprintf("gone:%d", i), backend.LeaveReply{Queued: true})
 		}
-		s.watchTurn(h, "c:1")
-		s.want("c:1", long, "refused")
+		s.queues("c:1")
 		e.until("the lease is over", func() bool { return !s.record("n").Held })
 		before := time.Now()
 		e.errorIf(s.ask("d:1", 0).Granted, "one who does not stand in the queue was granted the lock before the first")
@@ -209,17 +188,15 @@ var fairTests = []test{
 		e.errorIf(!r.Granted && time.Since(before) < backend.Absence, "the first asks: %+v, want it granted", r)
 	}},
 	{"Port_AForcedReleaseTellsTheFirst", func(e *env) {
-		s, h := e.fair()
-		s.want("a:1", 0, "granted")
-		s.watchTurn(h, "b:1")
-		s.want("b:1", long, "refused")
+		s := heldFair(e)
+		s.queues("b:1")
 		ok, err := s.ForceRelease(background, topic("n"))
 		e.fatalIf(!ok || err != nil, "ForceRelease: %v, %v", ok, err)
-		s.heard(h, "b:1")
+		s.heard("b:1")
 		s.want("b:1", long, "granted")
 	}},
 	{"Port_TheRecordOfAFairLockIsThePlainOnes", func(e *env) {
-		s, h := e.fair()
+		s := e.fair()
 		s.take("n", "p:1", long)
 		s.want("a:1", 0, "refused")
 		s.release("n", "p:1", 0)
@@ -228,8 +205,7 @@ var fairTests = []test{
 		e.errorIf(!s.reenter("n", "a:1", 2, long) || !s.renew("n", "a:1", 2*long), "the holder does not hold it")
 		rec := s.record("n")
 		e.errorIf(rec.Owner != "a:1" || rec.Holds != 2 || rec.Remaining <= long, "the record is %+v", rec)
-		s.watchTurn(h, "b:1")
-		s.want("b:1", long, "refused")
+		s.queues("b:1")
 		for _, keep := range []int{1, 0} {
 			r, err := s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1", Keep: keep})
 			e.fatalIf(err != nil || !r.Held, "Release, keep %d: %+v, %v", keep, r, err)
@@ -237,11 +213,11 @@ var fairTests = []test{
 				e.Errorf("the record is %+v", s.record("n"))
 			}
 		}
-		s.heard(h, "b:1")
+		s.heard("b:1")
 		e.errorIf(!s.acquire("n", "p:2", long).Granted, "the plain lock looked at the queue")
 	}},
 	{"Port_FairTokensRiseWithThoseOfOtherKinds", func(e *env) {
-		s, h := e.fair()
+		s := e.fair()
 		last := int64(0)
 		for i := range 4 {
 			var token int64
@@ -258,35 +234,27 @@ var fairTests = []test{
 			last = token
 			s.free(owner)
 		}
-		_ = h
 	}},
 	{"Port_OtherDataIsNoFairLock", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
+		s := heldFair(e)
 		s.want("b:1", long, "refused")
 		e.store.Occupy("n")
-		_, err := s.Acquire(background,
-			anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
-		e.is("Acquire", err, backend.ErrWrongKind)
-		_, err = s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"})
-		e.is("Release", err, backend.ErrWrongKind)
+		fair := anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long}
+		e.is("Acquire", second(s.Acquire(background, fair)), backend.ErrWrongKind)
+		release := anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}
+		e.is("Release", second(s.Release(background, release)), backend.ErrWrongKind)
 		s.leaves("b:1", backend.LeaveReply{Queued: true})
 		if s.Capabilities().ReadWrite == nil {
 			return
 		}
 		e.store.Delete("n")
 		for _, k := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			if r, err := s.Acquire(background,
-				anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}); err != nil || !r.Granted {
-				e.Fatalf("kind %d: %+v, %v", k, r, err)
-			}
-			_, err := s.Acquire(background,
-				anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "c:1", Lease: long, Wait: long})
-			e.is("Acquire of what is a read-write lock", err, backend.ErrWrongKind)
+			other := anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long}
+			e.fatalIf(!call(e, s.Acquire, other).Granted, "kind %d: not granted", k)
+			e.is("Acquire of what is a read-write lock", second(s.Acquire(background, fair)), backend.ErrWrongKind)
 			e.store.Delete("n")
 			s.want("c:1", long, "granted")
-			_, err = s.Acquire(background, anykind.AcquireRequest{Kind: k, Name: "n", Owner: "a:1", Lease: long})
-			e.is("Acquire of what is a fair lock", err, backend.ErrWrongKind)
+			e.is("Acquire of what is a fair lock", second(s.Acquire(background, other)), backend.ErrWrongKind)
 			e.store.Delete("n")
 		}
 	}},
@@ -294,34 +262,26 @@ var fairTests = []test{
 	// the rules
 	{"Rule01_FairAndPlainExcludeEachOther", func(e *env) {
 		e.fair()
-		var inside, most atomic.Int32
-		var wg sync.WaitGroup
-		for i := range 3 {
-			c := e.client()
-			fair := e.kind(c, mortise.Fair())
-			for j := range 4 {
-				wg.Go(func() {
-					for n := range 5 {
-						l, err := []mortise.Locker{fair, fair, c}[(i+j+n)%3].Lock(background, "n", mortise.WithWait(2*patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						if n := inside.Add(1); n > most.Load() {
-							most.Store(n)
-						}
-						time.Sleep(time.Millisecond)
-						inside.Add(-1)
-						e.unlock(l)
-					}
-				})
-			}
+		var inside atomic.Int32
+		clients := several(3, func() *mortise.Client { return e.client() })
+		fair := make([]mortise.Locker, len(clients))
+		for i, c := range clients {
+			fair[i] = e.kind(c, mortise.Fair())
 		}
-		wg.Wait()
-		equal(e, "%d were inside at once", most.Load(), 1)
+		e.turns(12, 5, func(g, n int) error {
+			l := fair[g%3]
+			if (g+n)%3 == 2 {
+				l = clients[g%3]
+			}
+			return e.inside(l, background, "n", func(*mortise.Lease) {
+				equal(e, "%d are inside", inside.Add(1), 1)
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
+			})
+		})
 	}},
 	{"Rule04_TheFirstTakesADeadHoldersFairLock", func(e *env) {
-		s, _ := e.fair()
+		s := e.fair()
 		line := e.line(2)
 		s.takeFor("a:1", 4*time.Second)
 		first, second := line.stand(0), line.stand(1)
@@ -329,17 +289,16 @@ var fairTests = []test{
 		e.unlock(line.served(second))
 	}},
 	{"Rule04_TheSecondOfAClientTakesADeadHoldersFairLockToo", func(e *env) {
-		s, h := e.fair()
+		s := e.fair()
 		l := e.line(1)
 		s.takeFor("a:1", 8*time.Second) // until then the second is not to look, and it is freed long before
 		first := l.stand(0)
-		s.watchTurn(h, "dead:1")
-		s.want("dead:1", long, "refused")
+		s.queues("dead:1")
 		second := l.stand(0)
 		l.quiet()
 		s.free("a:1")
 		e.unlock(l.served(first))
-		s.heard(h, "dead:1")
+		s.heard("dead:1")
 		s.takeFor("dead:1", 2*time.Second)
 		e.unlock(l.served(second))
 	}},
@@ -358,16 +317,14 @@ var fairTests = []test{
 			s := e.inspect(c, "n")
 			e.errorIf(!s.Held || !s.Mine, "%+v", s)
 		}
-		_, err := e.kind(c, mortise.Fair(), mortise.NonReentrant()).Lock(outer.Context(), "n")
-		e.errorIf(!errors.Is(err, mortise.ErrInvalid), "NonReentrant: %v", err)
+		again := e.kind(c, mortise.Fair(), mortise.NonReentrant())
+		e.is("NonReentrant", second(again.Lock(outer.Context(), "n")), mortise.ErrInvalid)
 		e.unlock(outer)
 		e.done("Lock", receive(e, "the other gets it", waiting).err)
 	}},
 	{"Rule08_TwentyFairWaitersOfSeveralClientsAreServedInTheOrderInWhichTheyAsked", func(e *env) {
 		const n = 20
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
-		line := e.line(5)
+		s, line := lineForHeld(e, 5)
 		var served []int
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -390,7 +347,7 @@ var fairTests = []test{
 		line.nothingLeft()
 	}},
 	{"Rule08_AFairWaiterIsWokenByAReleaseOfAnyKind", func(e *env) {
-		s, _ := e.fair()
+		s := e.fair()
 		line := e.line(1)
 		for name, release := range map[string]func(){
 			"fair":   func() { s.free("a:1") },
@@ -407,8 +364,7 @@ var fairTests = []test{
 		}
 	}},
 	{"Rule08_APlainWaiterIsWokenByAFairRelease", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
+		s := heldFair(e)
 		c, f := e.tapped()
 		got := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
@@ -416,25 +372,17 @@ var fairTests = []test{
 		e.done("Lock", receive(e, "the plain waiter gets it", got).err)
 	}},
 	{"Rule08_FairWaitersSendNothingWhileTheyWait", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
-		line := e.line(1)
-		var waiting []<-chan result
-		for range 8 {
-			waiting = append(waiting, line.stand(0))
-		}
+		s, line := lineForHeld(e, 1)
+		waiting := several(8, func() <-chan result { return line.stand(0) })
 		line.quiet()
 		before := line.faults[0].Count(OpAcquire, OpLeave, OpRelease)
 		e.always(time.Second, "nothing is sent",
 			func() bool { return line.faults[0].Count(OpAcquire, OpLeave, OpRelease) == before })
 		s.free("a:1")
-		for _, w := range waiting {
-			e.unlock(line.served(w))
-		}
+		line.serves(waiting...)
 	}},
 	{"Rule08_ADeadFirstHoldsTheOthersUpForASecond", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
+		s := heldFair(e)
 		const dead = 8 // a second for each would be too long
 		for i := range dead {
 			s.want(fmt.Sprintf("dead:%d", i), long, "refused")
@@ -446,18 +394,14 @@ var fairTests = []test{
 		line.quiet()
 		before := time.Now()
 		s.free("a:1")
-		e.unlock(line.served(first))
-		e.unlock(line.served(second))
+		line.serves(first, second)
 		// The store's clock counts in milliseconds.
-		d := time.Since(before)
-		e.errorIf(d < backend.Absence-2*time.Millisecond || d > (dead-2)*backend.Absence,
-			"two groups of dead waiters held the others up for %v", d)
+		atLeast(e, "dead waiters held the others up for %v", time.Since(before), backend.Absence-2*time.Millisecond)
+		atMost(e, "two groups of dead waiters held the others up for %v", time.Since(before), (dead-2)*backend.Absence)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairWaiterThatLeavesLeavesNothing", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
-		line := e.line(3)
+		s, line := lineForHeld(e, 3)
 		var waiting []<-chan result
 		var cancels []context.CancelFunc
 		for i := range 9 {
@@ -470,13 +414,9 @@ var fairTests = []test{
 			cancels[i]()
 			e.is("Lock", receive(e, "a waiter leaves", waiting[i]).err, context.Canceled)
 		}
-		for k := range 3 {
-			e.until("they leave the queue", func() bool {
-				return line.answered(k, OpLeave) == []int{2, 1, 2}[k]
-			})
-		}
-		for _, f := range line.faults {
-			for _, c := range f.Calls(OpLeave) {
+		for k, left := range []int{2, 1, 2} {
+			e.until("they leave the queue", func() bool { return line.faults[k].answered(OpLeave) == left })
+			for _, c := range line.faults[k].Calls(OpLeave) {
 				s.leaves(c.Owner, backend.LeaveReply{}) // has no place any more
 			}
 		}
@@ -486,29 +426,21 @@ var fairTests = []test{
 		for i := 1; i < 9; i += 2 {
 			e.unlock(line.served(waiting[i]))
 		}
-		e.atMost("those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
+		atMost(e, "those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairLockWithoutWaitersIsLeftWhateverBecameOfTheRequest", func(e *env) {
-		for what, fate := range map[string]func(ch chan struct{}) Fate{
-			"the reply is lost":       func(chan struct{}) Fate { return Fate{Lost: true} },
-			"the reply comes late":    func(ch chan struct{}) Fate { return Fate{After: ch} },
-			"it is sent late":         func(ch chan struct{}) Fate { return Fate{Before: ch} },
-			"it arrives afterward":    func(ch chan struct{}) Fate { return Fate{Later: ch} },
-			"it is granted, too late": func(ch chan struct{}) Fate { return Fate{After: ch} },
-		} {
-			s, _ := e.fair()
+		fates := maps.Clone(lateFates)
+		fates["it is granted, too late"] = fates["the reply is late"]
+		for what, fate := range fates {
+			s := e.fair()
 			if what != "it is granted, too late" {
 				s.want("a:1", 0, "granted")
 			}
 			c, f := e.tapped()
-			ch := make(chan struct{})
-			f.Hook(on(fate(ch), OpAcquire))
-			ctx, cancel := context.WithCancel(background)
-			got := locking(e.kind(c, mortise.Fair()), ctx, "n")
-			e.until("it is sent", func() bool { return f.Count(OpAcquire) > 0 })
-			cancel()
-			e.errorIf(receive(e, "the caller leaves", got).err == nil, "%s: no error", what)
+			ch := f.holds(fate, OpAcquire)
+			err := e.abandon(f, background, locks(e.kind(c, mortise.Fair()), "n"), OpAcquire)
+			e.errorIf(err == nil, "%s: no error", what)
 			if what == "it arrives afterward" {
 				e.until("it leaves", func() bool { return f.Count(OpLeave) > 0 })
 			}
@@ -527,9 +459,7 @@ var fairTests = []test{
 		}
 	}},
 	{"Rule11_ALostReplyCostsAFairWaiterNeitherItsPlaceNorTheLock", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
-		line := e.line(2)
+		s, line := lineForHeld(e, 2)
 		lose(line.faults[0], OpAcquire, 1)
 		first, second := line.stand(0), line.stand(1)
 		line.quiet()
@@ -539,18 +469,14 @@ var fairTests = []test{
 		l := line.served(first)
 		st := e.inspect(line.clients[0], "n")
 		e.errorIf(st.Holds != 1 || !st.Mine, "%+v", st)
-		select {
-		case <-second:
+		if len(second) > 0 {
 			e.Fatal("the second was served before the first unlocked")
-		default:
 		}
 		e.unlock(l)
 		e.unlock(line.served(second))
 	}},
 	{"Rule12_FairWaitersSurviveCutConnectionsAndAFlush", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
-		line := e.line(2)
+		s, line := lineForHeld(e, 2)
 		first := line.stand(0)
 		line.quiet()
 		later := line.stand(1)
@@ -560,14 +486,11 @@ var fairTests = []test{
 		e.eventually("the release is sent", func() error {
 			return second(s.Release(background, anykind.ReleaseRequest{Kind: backend.KindFair, Name: "n", Owner: "a:1"}))
 		})
-		e.unlock(line.served(first))
-		e.unlock(line.served(later))
+		line.serves(first, later)
 		line.nothingLeft()
 	}},
 	{"Rule14_ShutdownTakesFairWaitersOutOfTheQueue", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
-		line := e.line(2)
+		s, line := lineForHeld(e, 2)
 		gone := []<-chan result{line.stand(0), line.stand(0), line.stand(0)}
 		stays := line.stand(1)
 		e.done("Close", line.clients[0].Close())
@@ -581,9 +504,7 @@ var fairTests = []test{
 		e.unlock(line.served(stays))
 	}},
 	{"Rule15_FairWaitersNeedNoMoreConnections", func(e *env) {
-		s, _ := e.fair()
-		s.want("a:1", 0, "granted")
-		line := e.line(1)
+		s, line := lineForHeld(e, 1)
 		waiting := []<-chan result{line.stand(0), line.stand(0)}
 		line.quiet()
 		before := e.store.Connections()
@@ -595,9 +516,7 @@ var fairTests = []test{
 		n := e.store.Connections()
 		e.errorIf(n > before+15, "%d connections with 32 waiters, %d with 2", n, before)
 		s.free("a:1")
-		for _, w := range waiting {
-			e.unlock(line.served(w))
-		}
+		line.serves(waiting...)
 	}},
 }
 
@@ -605,24 +524,37 @@ var fairTests = []test{
 type rawFair struct {
 	*raw
 	fair backend.FairStore
+	h    *ears
 }
 
 // fair opens a bare session on fair locks, or skips the test.
-func (e *env) fair() (*rawFair, *ears) {
+func (e *env) fair() *rawFair {
 	e.Helper()
 	s, h := e.session()
 	f := s.Capabilities().Fair
 	if f == nil {
 		e.lacks("fair locks")
 	}
-	return &rawFair{s, f}, h
+	return &rawFair{s, f, h}
+}
+
+// heldFair is fair, with the lock held by a:1.
+func heldFair(e *env) *rawFair {
+	e.Helper()
+	s := e.fair()
+	s.want("a:1", 0, "granted")
+	return s
+}
+
+// lineForHeld is heldFair, and clients whose users will wait for the lock.
+func lineForHeld(e *env, clients int) (*rawFair, *fairLine) {
+	e.Helper()
+	return heldFair(e), e.line(clients)
 }
 
 func (e leases) kind(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
 	e.Helper()
-	l, err := c.Locker(k...)
-	e.fatalIf(err != nil, "Kind(%+v): %v", k, err)
-	return l
+	return value(c.Locker(k...)).in(e)
 }
 
 // ask asks for n, and for a place if wait is not zero.
@@ -662,17 +594,26 @@ func (s *rawFair) leaves(owner string, want backend.LeaveReply) {
 }
 
 // watchTurn has the session listen for an owner's turn.
-func (s *rawFair) watchTurn(h *ears, owner string) {
+func (s *rawFair) watchTurn(owner string) {
 	s.e.Helper()
 	t := backend.Topic{Kind: backend.KindFair, Name: "n", Owner: owner}
 	s.Subscribe(t)
-	s.e.until("watching "+owner, func() bool { return h.count("watching "+said(t)) > 0 })
+	s.e.until("watching "+owner, func() bool { return s.h.count("watching "+said(t)) > 0 })
+}
+
+// queues has owners listen for their turn and take their places, in this order.
+func (s *rawFair) queues(owners ...string) {
+	s.e.Helper()
+	for _, o := range owners {
+		s.watchTurn(o)
+		s.want(o, long, "refused")
+	}
 }
 
 // heard waits until an owner was told of its turn.
-func (s *rawFair) heard(h *ears, owner string) {
+func (s *rawFair) heard(owner string) {
 	s.e.Helper()
-	s.e.until(owner+" is told", func() bool { return h.count("released n "+owner) > 0 })
+	s.e.until(owner+" is told", func() bool { return s.h.count("released n "+owner) > 0 })
 }
 
 // fairLine is some clients whose users wait for the fair lock n.
@@ -770,20 +711,18 @@ func (l *fairLine) served(w <-chan result) *mortise.Lease {
 	return r.lease
 }
 
-// answered counts the calls of a client that have been answered.
-func (l *fairLine) answered(client int, op Op) (n int) {
-	for _, c := range l.faults[client].Calls(op) {
-		if c.Ended > 0 && c.Err == nil {
-			n++
-		}
+// serves has waiters served in this order, each when the one before it has unlocked.
+func (l *fairLine) serves(waiting ...<-chan result) {
+	l.e.Helper()
+	for _, w := range waiting {
+		l.e.unlock(l.served(w))
 	}
-	return n
 }
 
 // nothingLeft checks that the lock has no holder and its queue is empty.
 func (l *fairLine) nothingLeft() {
 	l.e.Helper()
-	s, _ := l.e.fair()
+	s := l.e.fair()
 	s.want("last:1", 0, "granted")
 	s.free("last:1")
 }

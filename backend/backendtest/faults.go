@@ -105,6 +105,35 @@ func on(fate Fate, ops ...Op) func(Call) Fate {
 	}
 }
 
+// lateFates are the fates of a request whose caller leaves before it has the reply, which come to their end
+// when a channel is closed.
+var lateFates = map[string]func(<-chan struct{}) Fate{
+	"the reply is late":    replyLate,
+	"the request is late":  requestLate,
+	"it arrives afterward": arrivesLate,
+	"the reply is lost":    func(<-chan struct{}) Fate { return Fate{Lost: true} },
+}
+
+// requestLate, replyLate and arrivesLate are the fates that a channel ends.
+func requestLate(ch <-chan struct{}) Fate { return Fate{Before: ch} }
+func replyLate(ch <-chan struct{}) Fate   { return Fate{After: ch} }
+func arrivesLate(ch <-chan struct{}) Fate { return Fate{Later: ch} }
+
+// holds sets a hook that has one of these fates for calls of these operations.
+func (f *Faults) holds(fate func(<-chan struct{}) Fate, ops ...Op) (end chan struct{}) {
+	end = make(chan struct{})
+	f.Hook(on(fate(end), ops...))
+	return end
+}
+
+// holdsFirst is holds for the first call of op; began is closed when that call begins.
+func (f *Faults) holdsFirst(fate func(<-chan struct{}) Fate, op Op) (end chan struct{}, began <-chan struct{}) {
+	end = make(chan struct{})
+	hook, began := first(fate(end), op)
+	f.Hook(hook)
+	return end, began
+}
+
 // first is a hook that has a fate for the first call of op, and lets all others pass. The channel is
 // closed when that call begins.
 func first(fate Fate, op Op) (hook func(Call) Fate, began <-chan struct{}) {
@@ -140,6 +169,16 @@ func (f *Faults) Calls(ops ...Op) []Call {
 
 // Count counts the calls of these operations, or all.
 func (f *Faults) Count(ops ...Op) int { return len(f.Calls(ops...)) }
+
+// answered counts the calls of these operations that have ended without an error.
+func (f *Faults) answered(ops ...Op) (n int) {
+	for _, c := range f.Calls(ops...) {
+		if c.Ended > 0 && c.Err == nil {
+			n++
+		}
+	}
+	return n
+}
 
 // Watching counts how often a watch was confirmed.
 func (f *Faults) Watching() int {

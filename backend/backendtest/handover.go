@@ -31,10 +31,7 @@ func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
 	e.Helper()
 	for range n {
 		h := new(turnEars)
-		s, err := e.store.Backend().Open(h)
-		e.fatalIf(err != nil, "Open: %v", err)
-		e.Cleanup(func() { s.Close() })
-		all, ears = append(all, &raw{Store: anykind.Store{Store: s}, e: e}), append(ears, h)
+		all, ears = append(all, openSession(e, e.store.Backend(), h)), append(ears, h)
 	}
 	return all, ears
 }
@@ -201,14 +198,8 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		c, f := e.tapped()
 		lease := e.lock(c, background, "n")
 		const n = 20
-		var waiting []<-chan result
-		for range n {
-			waiting = append(waiting, locking(c, background, "n"))
-		}
-		got := make(chan result)
-		for _, w := range waiting {
-			go func() { got <- <-w }()
-		}
+		waiting := several(n, func() <-chan result { return locking(c, background, "n") })
+		got := merged(waiting...)
 		time.Sleep(50 * time.Millisecond) // most of them wait by now; the others ask for themselves
 		for range n {
 			e.unlock(lease)
@@ -274,8 +265,7 @@ var handOverTests = []test{
 		e.must("Lock", second(dead.Lock(background, "n", mortise.WithLease(3*time.Second))))
 		waiter := locking(c, background, "n")
 		e.granted("it gets what ran out", waiter)
-		n := f.Count(OpAcquire)
-		e.errorIf(n > 12, "it asked %d times, want a few", n)
+		atMost(e, "it asked %d times", f.Count(OpAcquire), 12)
 	}},
 	{"Rule09_AWaiterThatLeavesDuringAHandOverLeavesNothing", func(e *env) {
 		c, f := e.tapped()
@@ -286,9 +276,7 @@ var handOverTests = []test{
 			ctx, cancel := context.WithCancel(background)
 			leaver := locking(c, ctx, name, mortise.WithLease(long))
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			answer := make(chan struct{})
-			hook, sent := first(Fate{After: answer}, OpRelease)
-			f.Hook(hook)
+			answer, sent := f.holdsFirst(replyLate, OpRelease)
 			unlocked := async(func() error { return lease.Unlock(background) })
 			receive(e, "the release is on its way", sent)
 			f.Hook(nil)
@@ -310,23 +298,14 @@ var handOverTests = []test{
 		for i := range 5 {
 			name := fmt.Sprintf("n%d", i)
 			lease := e.lock(c, background, name, mortise.WithLease(long))
-			var waiting []<-chan result
-			for range 3 {
-				waiting = append(waiting, locking(c, background, name, mortise.WithLease(long)))
-			}
+			waiting := several(3, func() <-chan result { return locking(c, background, name, mortise.WithLease(long)) })
 			time.Sleep(5 * time.Millisecond)
 			var once atomic.Bool
 			f.Hook(func(call Call) Fate {
 				return Fate{Lost: call.Op == OpRelease && call.Name == name && once.CompareAndSwap(false, true)}
 			})
 			e.done("Unlock whose reply was lost", lease.Unlock(background))
-			all := make(chan result)
-			for _, w := range waiting {
-				go func() { all <- <-w }()
-			}
-			for range waiting {
-				e.unlock(e.granted("each gets the lock", all).lease)
-			}
+			e.servedAll("each gets the lock", waiting...)
 			e.unlock(e.lock(other, background, name))
 		}
 	}},
@@ -336,9 +315,7 @@ var handOverTests = []test{
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		waiter := locking(c, background, "n", mortise.WithLease(long))
 		time.Sleep(20 * time.Millisecond)
-		answer := make(chan struct{})
-		hook, sent := first(Fate{After: answer}, OpRelease)
-		f.Hook(hook)
+		answer, sent := f.holdsFirst(replyLate, OpRelease)
 		unlocked := async(func() error { return lease.Unlock(background) })
 		receive(e, "the release is on its way", sent)
 		f.Hook(nil)

@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -25,10 +24,7 @@ var interruptionTests = []test{
 		}
 	}},
 	{"Rule12_RenewalsGoOnAfterAReconnect", func(e *env) {
-		var renewed atomic.Int32
-		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
-		}))
+		c, renewed := renewing(e)
 		lease := e.lock(c, background, "n")
 		for range 2 {
 			e.store.Cut()
@@ -39,10 +35,7 @@ var interruptionTests = []test{
 		e.unlock(lease)
 	}},
 	{"Rule12_AfterARestartLocksOfTheSameNameAreTakenAndRenewed", func(e *env) {
-		var renewed atomic.Int32
-		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
-		}))
+		c, renewed := renewing(e)
 		e.unlock(e.lock(c, background, "n"))
 		e.store.Down()
 		e.store.Up()
@@ -100,10 +93,8 @@ var interruptionTests = []test{
 		e.store.Cut()
 		for i := range n {
 			name := fmt.Sprintf("n%d", i)
-			e.until("the holder's session works again", func() bool {
-				_, err := holder.ForceRelease(background, topic(name))
-				return err == nil
-			})
+			e.eventually("the holder's session works again",
+				func() error { return second(holder.ForceRelease(background, topic(name))) })
 		}
 		for i, ch := range all {
 			e.granted(fmt.Sprintf("waiter %d gets it", i), ch)

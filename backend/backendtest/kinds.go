@@ -50,9 +50,10 @@ type pairKind struct {
 
 func pairKinds(e *env, c *mortise.Client) []pairKind {
 	e.Helper()
-	e.counter()
+	if !hasCounts(e) {
+		e.lacks("latches and semaphores of both kinds")
+	}
 	e.fair()
-	ctx := background
 	read, write := e.sides(c)
 	lock := func(what string, record int, l mortise.Locker) pairKind {
 		back := func(l *mortise.Lease, err error) error {
@@ -65,14 +66,14 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			what: what, record: record, reads: what == "read",
 			hold: func(name string) func() {
 				e.Helper()
-				lease := e.lock(l, ctx, name, mortise.WithLease(long))
+				lease := e.lock(l, background, name, mortise.WithLease(long))
 				return func() { e.Helper(); e.unlock(lease) }
 			},
 			ask: func(name string, wait time.Duration) map[string]error {
 				return map[string]error{
-					"trylock": back(l.TryLock(ctx, name, mortise.WithLease(long))),
+					"trylock": back(l.TryLock(background, name, mortise.WithLease(long))),
 					"lock": waiting(wait, func(w mortise.Option) error {
-						return back(l.Lock(ctx, name, mortise.WithLease(long), w))
+						return back(l.Lock(background, name, mortise.WithLease(long), w))
 					}),
 				}
 			},
@@ -81,7 +82,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 				if record == asReadWriteLock {
 					inspect = c.RW().Inspect
 				}
-				s, err := inspect(ctx, name)
+				s, err := inspect(background, name)
 				e.errorIf(err == nil && s.Remaining < long-patience, "%s: what is left of the lease is %v", name, s.Remaining)
 				s.Remaining = 0
 				return fmt.Sprint(s, err)
@@ -113,50 +114,50 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 		lock("write", asReadWriteLock, write),
 		count("counting semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.CountingSemaphore(name).TrySetPermits(ctx, 2))
-			e.done("Acquire", c.CountingSemaphore(name).TryAcquire(ctx, 1))
-		}, func(name string) (int, error) { return c.CountingSemaphore(name).Available(ctx) },
+			e.ok(c.CountingSemaphore(name).TrySetPermits(background, 2))
+			e.done("Acquire", c.CountingSemaphore(name).TryAcquire(background, 1))
+		}, func(name string) (int, error) { return c.CountingSemaphore(name).Available(background) },
 			func(name string, wait time.Duration) map[string]error {
 				s := c.CountingSemaphore(name)
 				return map[string]error{
-					"available":  second(s.Available(ctx)),
-					"setpermits": second(s.TrySetPermits(ctx, 9)),
-					"tryacquire": s.TryAcquire(ctx, 1),
-					"acquire":    waiting(wait, func(w mortise.Option) error { return s.Acquire(ctx, 1, w) }),
-					"release":    s.Release(ctx, 1),
-					"addpermits": s.AddPermits(ctx, 9),
-					"drain":      second(s.Drain(ctx)),
+					"available":  second(s.Available(background)),
+					"setpermits": second(s.TrySetPermits(background, 9)),
+					"tryacquire": s.TryAcquire(background, 1),
+					"acquire":    waiting(wait, func(w mortise.Option) error { return s.Acquire(background, 1, w) }),
+					"release":    s.Release(background, 1),
+					"addpermits": s.AddPermits(background, 9),
+					"drain":      second(s.Drain(background)),
 				}
 			}),
 		count("semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Semaphore(name).TrySetPermits(ctx, 2))
-			e.done("TryAcquire", second(c.Semaphore(name).TryAcquire(ctx, mortise.WithLease(long))))
-		}, func(name string) (int, error) { return c.Semaphore(name).Available(ctx) },
+			e.ok(c.Semaphore(name).TrySetPermits(background, 2))
+			e.done("TryAcquire", second(c.Semaphore(name).TryAcquire(background, mortise.WithLease(long))))
+		}, func(name string) (int, error) { return c.Semaphore(name).Available(background) },
 			func(name string, wait time.Duration) map[string]error {
 				p := c.Semaphore(name)
 				return map[string]error{
-					"available":  second(p.Available(ctx)),
-					"setpermits": second(p.TrySetPermits(ctx, 9)),
-					"tryacquire": second(p.TryAcquire(ctx)),
-					"acquire":    waiting(wait, func(w mortise.Option) error { return second(p.Acquire(ctx, w)) }),
-					"addpermits": p.AddPermits(ctx, 9),
+					"available":  second(p.Available(background)),
+					"setpermits": second(p.TrySetPermits(background, 9)),
+					"tryacquire": second(p.TryAcquire(background)),
+					"acquire":    waiting(wait, func(w mortise.Option) error { return second(p.Acquire(background, w)) }),
+					"addpermits": p.AddPermits(background, 9),
 				}
 			}),
 		count("latch", func(name string) {
 			e.Helper()
-			e.ok(c.CountDownLatch(name).TrySet(ctx, 1))
+			e.ok(c.CountDownLatch(name).TrySet(background, 1))
 		}, func(name string) (int, error) {
-			n, err := c.CountDownLatch(name).Count(ctx)
+			n, err := c.CountDownLatch(name).Count(background)
 			return int(n), err
 		}, func(name string, wait time.Duration) map[string]error {
 			l := c.CountDownLatch(name)
 			return map[string]error{
-				"count":     second(l.Count(ctx)),
-				"set":       second(l.TrySet(ctx, 9)),
-				"countdown": l.CountDown(ctx),
-				"wait":      waiting(wait, func(w mortise.Option) error { return l.Wait(ctx, w) }),
-				"delete":    second(l.Delete(ctx)),
+				"count":     second(l.Count(background)),
+				"set":       second(l.TrySet(background, 9)),
+				"countdown": l.CountDown(background),
+				"wait":      waiting(wait, func(w mortise.Option) error { return l.Wait(background, w) }),
+				"delete":    second(l.Delete(background)),
 			}
 		}),
 	}

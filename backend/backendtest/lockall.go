@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 var multiTests = []test{
 	// the port
 	{"Port_All_AreTakenOrNone", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		if r := s.all("o:1", long, three...); !granted(r) {
 			e.Fatalf("%+v, want all granted", r)
 		}
@@ -40,7 +39,7 @@ var multiTests = []test{
 		}
 	}},
 	{"Port_All_TwiceCountOnceAndLeaveTheTimeAlone", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		for _, lease := range []time.Duration{30 * time.Second, long} {
 			r := s.all("o:1", lease, three...)
 			e.fatalIf(!granted(r), "%+v, want all granted", r)
@@ -62,7 +61,7 @@ var multiTests = []test{
 		e.errorIf(rec.Owner != "o:1", "the record is %+v", rec)
 	}},
 	{"Port_All_AKeyOfAnotherKindIsNamedAndNothingTaken", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		s.take(three[0], "p:1", long) // a wrong kind goes before a refusal
 		e.store.Occupy(three[2])
 		_, err := s.AcquireAll(background, requests("o:1", long, three...))
@@ -85,7 +84,7 @@ var multiTests = []test{
 		}
 	}},
 	{"Port_All_FencedOnesDrawTokensThatRise", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		last := s.fenced(three[0], "p:1")
 		s.release(three[0], "p:1", 0)
 		in := requests("o:1", long, three...)
@@ -102,7 +101,7 @@ var multiTests = []test{
 		e.errorIf(n <= last, "a token of %d after %d", n, last)
 	}},
 	{"Port_All_ReleasesAreIndependentAndAnnounced", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		other, h := e.session()
 		for _, n := range three {
 			other.watch(h, n)
@@ -130,7 +129,7 @@ var multiTests = []test{
 		equal(e, "%d releases of another's lock were announced", h.count("released "+three[2]), 0)
 	}},
 	{"Port_All_GroupsHaveEachNameOnce", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		names := []string{"a", "b", "{t}:a", "c", "{t}:b", "d", "t"}
 		seen := make(map[int]bool)
 		for _, g := range s.Groups(names) {
@@ -146,7 +145,7 @@ var multiTests = []test{
 		e.errorIf(len(g) != 0, "no name is the groups %v", g)
 	}},
 	{"Port_All_ANameTwiceIsRefused", func(e *env) {
-		s, _ := e.multi()
+		s := e.multi()
 		in := requests("o:1", long, three[0], three[1], three[0])
 		in[2].Owner = "o:2"
 		_, err := s.AcquireAll(background, in)
@@ -154,16 +153,14 @@ var multiTests = []test{
 		s.isFree(three[0])
 	}},
 	{"Port_All_WhatIsKnownToBeHeldIsCorrected", func(e *env) {
-		a, _ := e.multi()
-		b, _ := e.multi()
+		a := e.multi()
+		b := e.multi()
 		cached := func(s *rawMulti, owner string, names ...string) []backend.AcquireReply {
 			in := requests(owner, long, names...)
 			for i := range in {
 				in[i].Unasked = true
 			}
-			out, err := s.AcquireAll(background, in)
-			e.fatalIf(err != nil, "%v", err)
-			return out
+			return value(s.AcquireAll(background, in)).in(e)
 		}
 		a.all("o:1", long, three...)
 		for range 3 { // from the second on it may be known
@@ -185,8 +182,7 @@ var multiTests = []test{
 		e.errorIf(!granted(r), "%+v, want its own release known at once", r)
 		b.free("p:3", three...)
 		e.until("one by one too", func() bool {
-			r, err := a.Acquire(background, anykind.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Unasked: true})
-			return err == nil && r.Granted
+			return a.tries(anykind.AcquireRequest{Name: three[2], Owner: "o:3", Lease: long, Unasked: true})
 		})
 	}},
 
@@ -195,37 +191,26 @@ var multiTests = []test{
 		names := []string{"{t}:a", "{t}:b", "{t}:c", "{u}:d", "e"}
 		in := make([]atomic.Int32, len(names))
 		value := make([]int, len(names)) // guarded by the locks alone: the race detector looks
-		var wg sync.WaitGroup
-		for range 3 {
-			c := e.client()
-			for range 4 {
-				wg.Go(func() {
-					for range 12 {
-						order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
-						var p []mortise.Part
-						for _, i := range order {
-							p = append(p, mortise.Part{Locker: c, Name: names[i]})
-						}
-						l, err := mortise.LockAll(background, p, mortise.WithWait(10*patience))
-						if err != nil {
-							e.Errorf("LockAll: %v", err)
-							return
-						}
-						for _, i := range order {
-							if in[i].Add(1) != 1 {
-								e.Errorf("two are in %s", names[i])
-							}
-							value[i]++
-						}
-						for _, i := range order {
-							in[i].Add(-1)
-						}
-						e.done("Unlock", l.Unlock(background))
-					}
-				})
+		all := several(3, func() *mortise.Client { return e.client() })
+		e.turns(12, 12, func(g, _ int) error {
+			order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
+			var p []mortise.Part
+			for _, i := range order {
+				p = append(p, mortise.Part{Locker: all[g%3], Name: names[i]})
 			}
-		}
-		wg.Wait()
+			l, err := mortise.LockAll(background, p, mortise.WithWait(10*patience))
+			if err != nil {
+				return err
+			}
+			for _, i := range order {
+				equal(e, names[i]+" has %d inside", in[i].Add(1), 1)
+				value[i]++
+			}
+			for _, i := range order {
+				in[i].Add(-1)
+			}
+			return l.Unlock(background)
+		})
 	}},
 	{"Rule01_LockAll_AKeyOfAnotherKindIsNamed", func(e *env) {
 		c := e.client()
@@ -247,9 +232,7 @@ var multiTests = []test{
 		e.is("the cause", context.Cause(l.Context()), mortise.ErrLost)
 		e.is("Err", l.Err(), mortise.ErrLost)
 		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule03_LockAll_IsRenewedInOneBatch", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
@@ -300,14 +283,11 @@ var multiTests = []test{
 		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
 		rec := s.record(three[1])
 		e.errorIf(rec.Owner != "p:1", "another's record is %+v", rec)
-		for _, n := range []string{three[0], three[2]} {
-			e.free(c, n)
-		}
+		e.free(c, three[0], three[2])
 	}},
 	{"Rule07_LockAll_EntersAgainAndIsEnteredAgain", func(e *env) {
 		c := e.client()
-		ctx := background
-		outer := e.lock(c, ctx, three[1])
+		outer := e.lock(c, background, three[1])
 		all, err := mortise.LockAll(outer.Context(), mortise.Parts(c, append(slices.Clone(three), three[0])...),
 			mortise.WithWait(patience))
 		e.fatalIf(err != nil, "LockAll: %v", err)
@@ -320,22 +300,20 @@ var multiTests = []test{
 			e.unlock(e.lock(c, all.Context(), n))
 		}
 		e.unlock(all)
-		e.is("Unlock again", all.Unlock(ctx), mortise.ErrNotHeld, mortise.ErrReleased)
+		e.is("Unlock again", all.Unlock(background), mortise.ErrNotHeld, mortise.ErrReleased)
 		if s := e.inspect(c, three[1]); s.Holds != 1 || outer.Err() != nil {
 			e.Errorf("the outer hold: %+v, %v", s, outer.Err())
 		}
 		e.unlock(outer)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule08_LockAll_WaitsWithoutAskingAndIsWokenByEachRelease", func(e *env) {
-		holder, _ := e.multi()
+		holder := e.multi()
 		holder.all("o:1", long, three...)
 		c, f := e.tapped()
 		waiting := lockingAll(c, mortise.WithWait(10*patience))
 		e.until("it watches", func() bool { return f.Watching() > 0 })
-		e.settledAll(f)
+		e.settled(f)
 		asked := f.Count()
 		e.always(500*time.Millisecond, "it sleeps", func() bool { return f.Count() == asked })
 		// One after the other: it moves on to wait for what is still held.
@@ -345,7 +323,7 @@ var multiTests = []test{
 				break
 			}
 			e.until("it moved on", func() bool { return len(f.Calls(OpSubscribe)) >= i+2 && len(f.Calls(OpUnsubscribe)) >= i+1 })
-			e.settledAll(f)
+			e.settled(f)
 		}
 		got := e.granted("it gets all", waiting)
 		if n := f.Count(OpAcquireAll); n > 12 || f.Count(OpAcquire) > 0 {
@@ -357,45 +335,35 @@ var multiTests = []test{
 		a, b := e.client(), e.client()
 		for range 5 {
 			l := e.lockAll(a, three...)
-			var waiting []<-chan result
+			var waiting []<-chan error
 			for _, c := range []*mortise.Client{a, b} {
 				for _, n := range three {
-					waiting = append(waiting, async(func() result {
-						l, err := c.Lock(background, n, mortise.WithWait(patience))
-						if err == nil {
-							err = l.Unlock(background)
-						}
-						return result{err: err}
+					waiting = append(waiting, async(func() error {
+						return e.inside(c, background, n, func(*mortise.Lease) {})
 					}))
 				}
-				waiting = append(waiting, async(func() result {
+				waiting = append(waiting, async(func() error {
 					l, err := mortise.LockAll(background, mortise.Parts(c, three[2], three[0]), mortise.WithWait(patience))
 					if err == nil {
 						err = l.Unlock(background)
 					}
-					return result{err: err}
+					return err
 				}))
 			}
 			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // any time is right
 			e.unlock(l)
 			for _, w := range waiting {
-				e.granted("a waiter is woken", w)
+				e.must("a waiter", receive(e, "a waiter is woken", w))
 			}
 		}
 	}},
 	{"Rule09_LockAll_CancelledWhileItsReplyIsOnItsWayGivesAllBack", func(e *env) {
 		e.multi()
 		c, f := e.tapped()
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpAcquireAll))
-		ctx, cancel := context.WithCancel(background)
-		waiting := async(func() result {
-			l, err := mortise.LockAll(ctx, mortise.Parts(c, three...), mortise.WithLease(long))
-			return result{lease: l, err: err}
-		})
-		e.until("it was sent", func() bool { return f.Count(OpAcquireAll) == 1 })
-		cancel()
-		e.is("LockAll", receive(e, "it returns at once", waiting).err, context.Canceled)
+		reply := f.holds(replyLate, OpAcquireAll)
+		e.is("LockAll", e.abandon(f, background, func(ctx context.Context) error {
+			return second(mortise.LockAll(ctx, mortise.Parts(c, three...), mortise.WithLease(long)))
+		}, OpAcquireAll), context.Canceled)
 		equal(e, "%d releases overtook the acquire", f.Count(OpRelease, OpReleaseAll), 0)
 		close(reply)
 		f.Hook(nil)
@@ -409,8 +377,7 @@ var multiTests = []test{
 	{"Rule09_LockAll_OneThatTakesEffectLateIsCompensated", func(e *env) {
 		e.multi()
 		c, f := e.tapped()
-		arrive := make(chan struct{})
-		f.Hook(on(Fate{Later: arrive}, OpAcquireAll))
+		arrive := f.holds(arrivesLate, OpAcquireAll)
 		_, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithLease(long))
 		e.is("LockAll", err, mortise.ErrUnavailable)
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2*len(three) })
@@ -418,13 +385,10 @@ var multiTests = []test{
 		f.Hook(nil)
 		for _, n := range three {
 			e.until("it was found and given back", func() bool {
-				found := 0
-				for _, r := range f.Calls(OpRelease) {
-					if r.Name == n && r.Ended > 0 && r.Err == nil {
-						found++
-					}
-				}
-				return found > 2 && !e.inspect(c, n).Held
+				found := slices.DeleteFunc(f.Calls(OpRelease), func(r Call) bool {
+					return r.Name != n || r.Ended == 0 || r.Err != nil
+				})
+				return len(found) > 2 && !e.inspect(c, n).Held
 			})
 		}
 	}},
@@ -443,33 +407,20 @@ var multiTests = []test{
 			return second(mortise.LockAll(ctx, append(mortise.Parts(c, three...), mortise.Part{Locker: other, Name: "{u}:x"})))
 		}))
 		e.named(got, "lock", "{u}:x", context.Canceled)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule10_LockAll_UnlockUnderACancelledContextReleasesAll", func(e *env) {
 		c := e.client()
 		l := e.lockAll(c, three...)
-		ctx, cancel := context.WithCancel(background)
-		cancel()
+		ctx := ended()
 		if err := l.Unlock(ctx); err != nil { // it may be quicker than the context
 			e.is("Unlock", err, context.Canceled)
 		}
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule11_LockAll_LostRepliesCountOnce", func(e *env) {
 		c, f := e.tapped()
-		var mu sync.Mutex
-		seen := make(map[string]int)
-		f.Hook(func(c Call) Fate { // an owner's every other reply is lost
-			mu.Lock()
-			defer mu.Unlock()
-			of := string(c.Op) + c.Owner
-			seen[of]++
-			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
-		})
+		loseEveryOther(f)
 		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
 			mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
@@ -485,9 +436,7 @@ var multiTests = []test{
 			e.holds(plain, n, 1)
 		}
 		e.unlock(all)
-		for _, n := range three {
-			e.free(plain, n)
-		}
+		e.free(plain, three...)
 	}},
 	{"Rule11_LockAll_AReleaseThatIsNotConfirmedIsRetriedInTheBackground", func(e *env) {
 		c, f := e.tapped()
@@ -497,9 +446,7 @@ var multiTests = []test{
 		f.Hook(func(c Call) Fate { return Fate{Refused: c.Op == OpRelease || c.Op == OpReleaseAll} })
 		e.is("Unlock", all.Unlock(background), mortise.ErrUnavailable)
 		f.Hook(nil)
-		for _, n := range three {
-			e.free(c, n)
-		}
+		e.free(c, three...)
 	}},
 	{"Rule12_LockAll_GetsItThoughItsConnectionBroke", func(e *env) {
 		a := e.client()
@@ -550,27 +497,17 @@ var three = []string{"{t}:a", "{t}:b", "{t}:c"}
 // rawMulti is raw with several locks at once.
 type rawMulti struct {
 	*raw
-	m backend.BatchStore
+	backend.BatchStore
 }
 
-func (e *env) multi() (*rawMulti, *ears) {
+func (e *env) multi() *rawMulti {
 	e.Helper()
-	s, h := e.session()
+	s := e.bare()
 	m := s.Capabilities().Batch
 	if m == nil {
 		e.lacks("several locks in one step")
 	}
-	return &rawMulti{s, m}, h
-}
-
-func (s *rawMulti) Groups(names []string) [][]int { return s.m.Groups(names) }
-
-func (s *rawMulti) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]backend.AcquireReply, error) {
-	return s.m.AcquireAll(ctx, in)
-}
-
-func (s *rawMulti) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
-	s.m.ReleaseAll(ctx, in, out)
+	return &rawMulti{s, m}
 }
 
 func requests(owner string, lease time.Duration, names ...string) []backend.AcquireRequest {
@@ -583,7 +520,7 @@ func requests(owner string, lease time.Duration, names ...string) []backend.Acqu
 
 func (s *rawMulti) all(owner string, lease time.Duration, names ...string) []backend.AcquireReply {
 	s.e.Helper()
-	out, err := s.m.AcquireAll(background, requests(owner, lease, names...))
+	out, err := s.AcquireAll(background, requests(owner, lease, names...))
 	s.e.fatalIf(err != nil || len(out) != len(names), "AcquireAll(%q, %s): %+v, %v", names, owner, out, err)
 	return out
 }
@@ -591,12 +528,12 @@ func (s *rawMulti) all(owner string, lease time.Duration, names ...string) []bac
 // free is ReleaseAll of what its owner must hold.
 func (s *rawMulti) free(owner string, names ...string) {
 	s.e.Helper()
-	in := make([]backend.ReleaseRequest, len(names))
-	out := make([]backend.ReleaseResult, len(names))
-	for i, n := range names {
-		in[i] = backend.ReleaseRequest{Name: n, Owner: owner}
+	var in []backend.ReleaseRequest
+	for _, n := range names {
+		in = append(in, backend.ReleaseRequest{Name: n, Owner: owner})
 	}
-	s.m.ReleaseAll(background, in, out)
+	out := make([]backend.ReleaseResult, len(in))
+	s.ReleaseAll(background, in, out)
 	for i, r := range out {
 		if r.Err != nil || !r.Held {
 			s.e.Fatalf("ReleaseAll(%q, %s): %s: %+v", names, owner, names[i], r)
@@ -612,9 +549,7 @@ func granted(out []backend.AcquireReply) bool {
 // lockAll is LockAll that must succeed within patience.
 func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 	e.Helper()
-	l, err := mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))
-	e.fatalIf(err != nil, "LockAll: %v", err)
-	return l
+	return value(mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))).in(e)
 }
 
 // lockingAll runs LockAll of the three in a goroutine.
@@ -622,26 +557,5 @@ func lockingAll(c *mortise.Client, opts ...mortise.Option) <-chan result {
 	return async(func() result {
 		l, err := mortise.LockAll(background, mortise.Parts(c, three...), opts...)
 		return result{lease: l, err: err, at: time.Now()}
-	})
-}
-
-// settledAll waits until a waiter for several locks watches the name that it waits for, has asked
-// since, and sleeps.
-func (e leases) settledAll(f *Faults) {
-	e.Helper()
-	e.until("the waiter sleeps", func() bool {
-		calls := f.Calls()
-		asked, watches := false, 0
-		for _, c := range calls {
-			switch {
-			case c.Ended == 0:
-				return false
-			case c.Op == OpSubscribe:
-				asked, watches = false, watches+1
-			case c.Op == OpAcquireAll:
-				asked = true
-			}
-		}
-		return watches > 0 && f.Watching() >= watches && asked
 	})
 }

@@ -19,49 +19,35 @@ var rwRuleTests = []test{
 		var readers, writers atomic.Int32
 		value := 0 // guarded by the lock alone: the race detector looks
 		const clients, goroutines, rounds = 3, 4, 12
-		var wg sync.WaitGroup
-		for range clients {
-			read, write := e.sides(e.client())
-			for g := range goroutines {
-				wg.Go(func() {
-					for i := range rounds {
-						writes := (g+i)%4 == 0
-						l := read
-						if writes {
-							l = write
-						}
-						lease, err := l.Lock(background, "n", mortise.WithWait(patience))
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							return
-						}
-						if writes {
-							w, r := writers.Add(1), readers.Load()
-							e.errorIf(w != 1 || r != 0, "%d writers, %d readers are inside", w, r)
-							value++
-							writers.Add(-1)
-						} else {
-							w, r := writers.Load(), readers.Add(1)
-							e.errorIf(w != 0, "%d writers, %d readers are inside", w, r)
-							_ = value
-							time.Sleep(time.Millisecond)
-							readers.Add(-1)
-						}
-						e.done("while it is held", lease.Err())
-						e.done("Unlock", lease.Unlock(background))
-					}
-				})
+		read := several(clients, func() mortise.Locker { return e.side(e.client(), false) })
+		write := several(clients, func() mortise.Locker { return e.side(e.client(), true) })
+		e.turns(clients*goroutines, rounds, func(g, i int) error {
+			l, writes := read[g%clients], (g/clients+i)%4 == 0
+			if writes {
+				l = write[g%clients]
 			}
-		}
-		wg.Wait()
+			return e.inside(l, background, "n", func(lease *mortise.Lease) {
+				if writes {
+					w, r := writers.Add(1), readers.Load()
+					e.errorIf(w != 1 || r != 0, "%d writers, %d readers are inside", w, r)
+					value++
+					writers.Add(-1)
+				} else {
+					w, r := writers.Load(), readers.Add(1)
+					e.errorIf(w != 0, "%d writers, %d readers are inside", w, r)
+					_ = value
+					time.Sleep(time.Millisecond)
+					readers.Add(-1)
+				}
+				e.done("while it is held", lease.Err())
+			})
+		})
 		want := clients * goroutines * rounds / 4
 		e.errorIf(value != want, "%d writes, want %d", value, want)
 		a, _ := e.sides(e.client())
 		b, _ := e.sides(e.client())
 		together := []*mortise.Lease{e.lock(a, background, "n"), e.lock(a, background, "n"), e.lock(b, background, "n")}
-		for _, l := range together {
-			e.unlock(l)
-		}
+		e.unlock(together...)
 	}},
 	{"Rule01_RW_TryLockIsRefusedWithWhatIsLeft", func(e *env) {
 		a := e.client()
@@ -69,12 +55,7 @@ var rwRuleTests = []test{
 		other, otherWrite := e.sides(e.client())
 		refused := func(what string, l mortise.Locker) {
 			e.Helper()
-			_, err := l.TryLock(background, "n")
-			e.named(err, "trylock", "n", mortise.ErrNotAcquired)
-			var x *mortise.Error
-			if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > 30*time.Second) {
-				e.Errorf("%s: Remaining is %v, want what is left of 30s", what, x.Remaining)
-			}
+			e.refusedFor(what, second(l.TryLock(background, "n")), "trylock", 30*time.Second)
 		}
 		r := e.lock(read, background, "n", mortise.WithLease(30*time.Second))
 		refused("a writer of the reader's client", write)
@@ -95,8 +76,7 @@ var rwRuleTests = []test{
 		e.named(second(write.TryLock(r.Context(), "n")), "trylock", "n", mortise.ErrInvalid)
 		again := e.lock(read, r.Context(), "n", mortise.WithLease(long))
 		e.named(second(write.Lock(again.Context(), "n")), "lock", "n", mortise.ErrInvalid)
-		e.unlock(again)
-		e.unlock(r)
+		e.unlock(again, r)
 		// A downgraded writer is a reader.
 		w := e.lock(write, background, "n", mortise.WithLease(long))
 		r = e.lock(read, w.Context(), "n", mortise.WithLease(long))
@@ -134,7 +114,6 @@ var rwRuleTests = []test{
 	}},
 	{"Rule13_RW_AWrongKindNamesTheCallsOfTheRightOne", func(e *env) {
 		c := e.client()
-		ctx := background
 		names := func(what string, err error, call string) {
 			e.Helper()
 			switch {
@@ -148,26 +127,19 @@ var rwRuleTests = []test{
 		}
 		read, write := e.sides(c)
 		for _, side := range []mortise.Locker{read, write} {
-			l := e.lock(side, ctx, "n", mortise.WithLease(long))
-			_, err := c.Lock(ctx, "n", mortise.WithWait(patience))
-			names("Lock of a read-write lock", err, "RW")
-			_, err = c.TryLock(ctx, "n")
-			names("TryLock of a read-write lock", err, "RW")
-			s, err := c.Inspect(ctx, "n")
+			l := e.lock(side, background, "n", mortise.WithLease(long))
+			names("Lock of a read-write lock", second(c.Lock(background, "n", mortise.WithWait(patience))), "RW")
+			names("TryLock of a read-write lock", second(c.TryLock(background, "n")), "RW")
+			s, err := c.Inspect(background, "n")
 			e.errorIf(err != nil || !s.Held || s.Writing == (s.Readers > 0), "Inspect of a read-write lock: %+v, %v", s, err)
-			_, err = c.ForceUnlock(ctx, "n")
-			names("ForceUnlock of a read-write lock", err, "RW")
+			names("ForceUnlock of a read-write lock", second(c.ForceUnlock(background, "n")), "RW")
 			e.unlock(l)
 		}
-		l := e.lock(c, ctx, "n", mortise.WithLease(long))
-		_, err := read.TryLock(ctx, "n")
-		names("a reader of a plain lock", err, "ForceUnlock")
-		_, err = write.TryLock(ctx, "n")
-		names("a writer of a plain lock", err, "ForceUnlock")
-		_, err = c.RW().Inspect(ctx, "n")
-		names("RW().Inspect of a plain lock", err, "ForceUnlock")
-		_, err = c.RW().ForceUnlock(ctx, "n")
-		names("RW().ForceUnlock of a plain lock", err, "ForceUnlock")
+		l := e.lock(c, background, "n", mortise.WithLease(long))
+		names("a reader of a plain lock", second(read.TryLock(background, "n")), "ForceUnlock")
+		names("a writer of a plain lock", second(write.TryLock(background, "n")), "ForceUnlock")
+		names("RW().Inspect of a plain lock", second(c.RW().Inspect(background, "n")), "ForceUnlock")
+		names("RW().ForceUnlock of a plain lock", second(c.RW().ForceUnlock(background, "n")), "ForceUnlock")
 		e.unlock(l)
 	}},
 	{"Rule01_RW_GoroutinesUnderAWritersLeaseTakeTurns", func(e *env) {
@@ -177,19 +149,15 @@ var rwRuleTests = []test{
 		e.unlock(e.lock(read, w.Context(), "n")) // readers do not mind each other
 		e.is("a writer of the same context beside a reader", second(write.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		again := e.lock(write, r.Context(), "n", mortise.WithLease(long)) // which comes from the reader itself
-		_, err := read.TryLock(w.Context(), "n")
-		e.errorIf(!errors.Is(err, mortise.ErrNotAcquired), "a reader beside a writer that comes from another: %v", err)
+		e.is("a reader beside a writer that comes from another",
+			second(read.TryLock(w.Context(), "n")), mortise.ErrNotAcquired)
 		waiting := locking(read, w.Context(), "n", mortise.WithWait(patience))
 		e.unlock(again)
 		got := e.granted("the reader's turn", waiting)
-		for _, l := range []*mortise.Lease{got.lease, r, w} {
-			e.unlock(l)
-		}
-		e.freeRW()
+		e.unlockLastRW(got.lease, r, w)
 	}},
 	{"Rule02_RW_AReadersLeaseEndsBeforeAWriterGetsIn", func(e *env) {
-		read, _ := e.sides(e.client())
-		_, write := e.sides(e.client())
+		read, write := e.side(e.client(), false), e.side(e.client(), true)
 		r := e.brief(read, "n", 400*time.Millisecond)
 		got := e.granted("the writer", locking(write, background, "n", mortise.WithWait(patience), mortise.WithLease(long)))
 		e.is("the reader's lease", r.Err(), mortise.ErrLost)
@@ -226,10 +194,9 @@ var rwRuleTests = []test{
 		e.unlock(e.lock(rival, background, "m"))
 	}},
 	{"Rule04_RW_OneDeadReaderHoldsAWriterUpForItsLeaseOnly", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		s.read("dead:1", 400*time.Millisecond)
-		read, _ := e.sides(e.client())
-		_, write := e.sides(e.client())
+		read, write := e.side(e.client(), false), e.side(e.client(), true)
 		r := e.lock(read, background, "n", mortise.WithLease(long))
 		waiting := locking(write, background, "n", mortise.WithWait(patience))
 		e.until("the dead one is over", func() bool { return s.rec().Readers == 1 })
@@ -274,20 +241,17 @@ var rwRuleTests = []test{
 		if s := e.inspectRW(c); s.Readers != 1 || r2.Err() != nil {
 			e.Errorf("%+v, %v", s, r2.Err())
 		}
-		e.unlock(r2)
-		e.freeRW()
+		e.unlockLastRW(r2)
 
 		w1 := e.lock(write, background, "n", mortise.WithLease(long))
 		w2 := e.lock(write, w1.Context(), "n", mortise.WithLease(long))
 		r3 := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
 		s = e.inspectRW(c)
 		e.errorIf(s.Holds != 2 || !s.Writing || s.Readers != 1 || !s.Mine, "%+v", s)
-		e.unlock(r3)
-		e.unlock(w2)
+		e.unlock(r3, w2)
 		s = e.inspectRW(c)
 		e.errorIf(s.Holds != 1 || !s.Writing, "%+v", s)
-		e.unlock(w1)
-		e.freeRW()
+		e.unlockLastRW(w1)
 	}},
 	{"Rule07_RW_AWriterThatReadsGoesOnReading", func(e *env) {
 		a, b := e.client(), e.client()
@@ -303,9 +267,7 @@ var rwRuleTests = []test{
 			}
 			r := e.lock(read, w.Context(), "n", mortise.WithLease(long))
 			waiting := locking(other, background, "n", mortise.WithWait(patience), mortise.WithLease(long))
-			for _, l := range outer {
-				e.unlock(l)
-			}
+			e.unlock(outer...)
 			if err := r.Err(); err != nil || r.Context().Err() != nil {
 				e.Errorf("after the write lock was unlocked: %v, %v", err, context.Cause(r.Context()))
 			}
@@ -314,9 +276,7 @@ var rwRuleTests = []test{
 			e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long)))
 			cancel() // where all of it comes from
 			receive(e, "its context ends with the one that write was locked with", r.Context().Done())
-			e.unlock(r)
-			e.unlock(got.lease)
-			e.freeRW()
+			e.unlockLastRW(r, got.lease)
 		}
 	}},
 	{"Rule08_RW_WaitersAreWokenByReleasesNotByExpiry", func(e *env) {
@@ -342,13 +302,10 @@ var rwRuleTests = []test{
 			ctx, cancel := context.WithTimeout(background, patience)
 			waiting := locking(x.wait, ctx, "n", mortise.WithLease(long))
 			e.always(50*time.Millisecond, x.what+" waits", func() bool { return len(waiting) == 0 })
-			for _, l := range held {
-				e.unlock(l)
-			}
+			e.unlock(held...)
 			got := receive(e, x.what, waiting)
 			e.fatalIf(got.err != nil, "%s: %v", x.what, got.err)
-			d := time.Since(began)
-			e.errorIf(d > 5*time.Second, "%s: woken after %v", x.what, d)
+			atMost(e, x.what+": woken after %v", time.Since(began), 5*time.Second)
 			e.unlock(got.lease)
 			cancel()
 		}
@@ -393,13 +350,7 @@ var rwRuleTests = []test{
 		r := e.lock(read, background, "n", mortise.WithLease(long))
 		ctx, cancel := context.WithCancel(background)
 		writer := locking(owrite, ctx, "n")
-		e.until("fresh readers are refused", func() bool {
-			l, err := fresh.TryLock(background, "n", mortise.WithLease(long))
-			if err == nil {
-				e.unlock(l)
-			}
-			return errors.Is(err, mortise.ErrNotAcquired)
-		})
+		e.refuses("fresh readers are refused", fresh, "n", mortise.ErrNotAcquired)
 		e.unlock(e.lock(read, r.Context(), "n", mortise.WithLease(long))) // a reader enters
 		began := time.Now()
 		readers := []<-chan result{
@@ -413,9 +364,8 @@ var rwRuleTests = []test{
 		for _, ch := range readers {
 			e.unlock(e.granted("a reader", ch).lease)
 		}
-		e.atMost("they waited %v: for the claim to end", time.Since(began), 5*time.Second)
-		e.unlock(r)
-		e.freeRW()
+		atMost(e, "they waited %v: for the claim to end", time.Since(began), 5*time.Second)
+		e.unlockLastRW(r)
 	}},
 	{"Rule08_RW_WhatNeedNotWaitIsOneCommandAndWaitingIsNone", func(e *env) {
 		c, f := e.tapped()
@@ -486,14 +436,8 @@ var rwRuleTests = []test{
 		for _, writes := range []bool{false, true} {
 			c, f := e.tapped()
 			l := e.side(c, writes)
-			hold := make(chan struct{})
-			f.Hook(on(Fate{After: hold}, OpAcquire))
-			ctx, cancel := context.WithCancel(background)
-			waiting := locking(l, ctx, "n", mortise.WithLease(long))
-			e.until("it is on its way", func() bool { return f.Count(OpAcquire) == 1 })
-			cancel()
-			got := receive(e, "it returns at once", waiting)
-			e.errorIf(!errors.Is(got.err, context.Canceled), "%v", got.err)
+			hold := f.holds(replyLate, OpAcquire)
+			e.is("Lock", e.abandon(f, background, locks(l, "n", mortise.WithLease(long)), OpAcquire), context.Canceled)
 			close(hold)
 			e.freeRW()
 		}
@@ -501,52 +445,33 @@ var rwRuleTests = []test{
 	{"Rule11_RW_LostRepliesCountOnce", func(e *env) {
 		c, f := e.tapped()
 		read, write := e.sides(c)
-		var mu sync.Mutex
-		seen := make(map[string]int)
-		f.Hook(func(c Call) Fate { // an owner's every other reply is lost
-			mu.Lock()
-			defer mu.Unlock()
-			of := string(c.Op) + c.Owner
-			seen[of]++
-			return Fate{Lost: c.Op != OpRenew && seen[of]%2 == 1}
-		})
+		loseEveryOther(f)
 		w := e.lock(write, background, "n", mortise.WithLease(long))
 		w2 := e.lock(write, w.Context(), "n", mortise.WithLease(long))
 		r := e.lock(read, w2.Context(), "n", mortise.WithLease(long))
 		plain := e.client()
 		s := e.inspectRW(plain)
 		e.errorIf(s.Holds != 2 || s.Readers != 1 || !s.Writing, "%+v", s)
-		e.unlock(w2)
-		e.unlock(w)
+		e.unlock(w2, w)
 		s = e.inspectRW(plain)
 		e.errorIf(s.Readers != 1 || s.Writing, "%+v", s)
-		e.unlock(r)
-		e.freeRW()
+		e.unlockLastRW(r)
 	}},
 	{"Rule11_RW_AnAcquireThatArrivesLateIsTakenBack", func(e *env) {
 		for _, writes := range []bool{false, true} {
 			c, f := e.tapped()
 			l := e.side(c, writes)
-			late := make(chan struct{})
-			f.Hook(on(Fate{Later: late}, OpAcquire))
+			late := f.holds(arrivesLate, OpAcquire)
 			e.is("trylock", second(l.TryLock(background, "n", mortise.WithLease(long))), mortise.ErrUnavailable)
 			close(late)
-			e.until("its release finds it", func() bool {
-				for _, c := range f.Calls(OpRelease) {
-					if c.Ended > 0 && c.Err == nil {
-						return true
-					}
-				}
-				return false
-			})
+			e.until("its release finds it", func() bool { return f.answered(OpRelease) > 0 })
 			f.Hook(nil)
 			e.freeRW()
 			e.unlock(e.lock(l, background, "n"))
 		}
 	}},
 	{"Rule12_RW_WaitersAndHoldersSurviveACut", func(e *env) {
-		read, _ := e.sides(e.client(mortise.WithWatchdogTimeout(watchdog)))
-		_, write := e.sides(e.client())
+		read, write := e.side(e.client(mortise.WithWatchdogTimeout(watchdog)), false), e.side(e.client(), true)
 		r := e.lock(read, background, "n")
 		waiting := locking(write, background, "n", mortise.WithLease(long))
 		e.always(50*time.Millisecond, "it waits", func() bool { return len(waiting) == 0 })
@@ -592,9 +517,14 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 
 func (e leases) inspectRW(c *mortise.Client) mortise.LockInfo {
 	e.Helper()
-	s, err := c.RW().Inspect(background, "n")
-	e.fatalIf(err != nil, "RW().Inspect: %v", err)
-	return s
+	return value(c.RW().Inspect(background, "n")).in(e)
+}
+
+// unlockLastRW unlocks leases of n, of which the last frees it.
+func (e *env) unlockLastRW(all ...*mortise.Lease) {
+	e.Helper()
+	e.unlock(all...)
+	e.freeRW()
 }
 
 // freeRW waits until n has no holder, and then that neither side is kept out.

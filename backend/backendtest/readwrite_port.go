@@ -12,7 +12,7 @@ import (
 // is none, and so do rwRuleTests.
 var rwPortTests = []test{
 	{"Port_RW_ReadersShareAndAWriterExcludes", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		s.read("a:1", 30*time.Second)
 		s.read("a:2", 60*time.Second)
 		r := s.tryWrite("a:3")
@@ -34,7 +34,7 @@ var rwPortTests = []test{
 			"the record is %+v", rec)
 	}},
 	{"Port_RW_AcquireTwiceCountsOnceAndLeavesTheTimeAlone", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		for range 2 {
 			s.read("a:1", 30*time.Second)
 			s.enter("a:2", backend.KindRead, "a:1", 30*time.Second)
@@ -53,7 +53,7 @@ var rwPortTests = []test{
 		e.errorIf(rec.Held, "the record is %+v, want none", rec)
 	}},
 	{"Port_RW_EachReaderHasATimeOfItsOwn", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		s.read("a:1", 200*time.Millisecond)
 		s.read("a:2", 30*time.Second)
 		e.until("the short lease is over", func() bool { return s.rec().Readers == 1 })
@@ -67,7 +67,7 @@ var rwPortTests = []test{
 		e.errorIf(rec.Remaining < 45*time.Second, "after its renewal the record is %+v", rec)
 	}},
 	{"Port_RW_TheRecordLivesAsLongAsTheLongestLease", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		s.read("a:1", 300*time.Millisecond)
 		s.read("a:2", long)
 		s.gone(backend.KindRead, "a:2")
@@ -76,17 +76,17 @@ var rwPortTests = []test{
 		e.until("a writer gets in when the last lease is over", func() bool { return s.tryWrite("b:1").Granted })
 	}},
 	{"Port_RW_ADowngradeLeavesTheReaderAndIsAnnounced", func(e *env) {
-		s, h := e.rw()
-		s.listen(h)
+		s := e.rw()
+		s.listen()
 		s.write("a:1")
 		s.enter("a:2", backend.KindWrite, "a:1", 30*time.Second)
 		s.enter("a:3", backend.KindRead, "a:2", 30*time.Second)
 		s.gone(backend.KindRead, "a:3")
 		rec := s.rec()
 		e.errorIf(rec.Kind != backend.KindWrite || rec.Owner != "a:1" || rec.Readers != 1, "the record is %+v", rec)
-		equal(e, "a reader's release under a writer was announced %d times", h.count("released n"), 0)
+		equal(e, "a reader's release under a writer was announced %d times", s.h.count("released n"), 0)
 		s.gone(backend.KindWrite, "a:1")
-		e.until("the downgrade is announced", func() bool { return h.count("released n") == 1 })
+		e.until("the downgrade is announced", func() bool { return s.h.count("released n") == 1 })
 		rec = s.rec()
 		e.errorIf(rec.Kind != backend.KindRead || rec.Owner != "a:2" || rec.Readers != 1 ||
 			rec.Remaining > 30*time.Second, "after the downgrade the record is %+v", rec)
@@ -94,31 +94,31 @@ var rwPortTests = []test{
 		s.read("b:2", long)
 		s.gone(backend.KindRead, "a:2")
 		s.gone(backend.KindRead, "b:2")
-		e.until("the last reader's release is announced", func() bool { return h.count("released n") == 2 })
+		e.until("the last reader's release is announced", func() bool { return s.h.count("released n") == 2 })
 	}},
 	{"Port_RW_NoOwnerEntersUnderAHoldThatIsGone", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		for _, under := range []backend.Kind{backend.KindRead, backend.KindWrite} {
-			r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "a:0", UnderKind: under,
+			r := s.ask(anykind.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "a:0", UnderKind: under,
 				Lease: long})
 			e.errorIf(r.Granted || !r.Absent, "under nothing: %+v", r)
 		}
 		rec := s.rec()
 		e.errorIf(rec.Held, "it made a record: %+v", rec)
 		s.write("w:1")
-		r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "w:1",
+		r := s.ask(anykind.AcquireRequest{Kind: backend.KindRead, Owner: "a:1", Under: "w:1",
 			UnderKind: backend.KindRead, Lease: long})
 		e.errorIf(r.Granted || !r.Absent, "under a writer, as a reader: %+v", r)
 	}},
 	{"Port_RW_AClaimKeepsFreshReadersOut", func(e *env) {
-		s, h := e.rw()
-		s.listen(h)
+		s := e.rw()
+		s.listen()
 		claiming := anykind.AcquireRequest{Kind: backend.KindWrite, Owner: "w:1", Lease: long, Claim: 30 * time.Second,
 			Claimant: "w"}
 		s.read("a:1", long)
 		s.tryWrite("w:0")
 		s.read("a:2", long) // one that only tried left no claim
-		e.fatalIf(s.acquire(claiming).Granted, "a writer beside readers")
+		e.fatalIf(s.ask(claiming).Granted, "a writer beside readers")
 		r := s.tryRead("a:3")
 		e.errorIf(r.Granted || r.Remaining <= 0 || r.Remaining > 30*time.Second,
 			"a fresh reader: %+v, want refused for as long as the claim", r)
@@ -127,23 +127,23 @@ var rwPortTests = []test{
 		s.withdraw("x") // another's
 		e.errorIf(s.tryRead("a:3").Granted, "a stranger withdrew the claim")
 		s.withdraw("w")
-		e.until("the withdrawal is announced", func() bool { return h.count("released n") == 1 })
+		e.until("the withdrawal is announced", func() bool { return s.h.count("released n") == 1 })
 		s.read("a:3", long)
-		s.acquire(claiming)
+		s.ask(claiming)
 		for _, r := range []string{"a:1", "a:2", "a:3", "a:4"} {
 			s.gone(backend.KindRead, r)
 		}
 		e.errorIf(s.tryRead("a:5").Granted, "a fresh reader got in before the writer that waits")
 		claiming.Owner = "w:2"
-		e.errorIf(!s.acquire(claiming).Granted, "the writer did not get the free lock")
+		e.errorIf(!s.ask(claiming).Granted, "the writer did not get the free lock")
 		s.gone(backend.KindWrite, "w:2")
 		s.read("a:6", long)
 		claiming.Claim = 100 * time.Millisecond
-		s.acquire(claiming)
+		s.ask(claiming)
 		e.until("a claim ends by itself", func() bool { return s.tryRead("a:7").Granted })
 	}},
 	{"Port_RW_AWriterEntersAgain", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		reenter := func(kind backend.Kind, owner string, holds int, lease time.Duration) (bool, error) {
 			r, err := s.SetHolds(background,
 				anykind.HoldsRequest{Kind: kind, Name: "n", Owner: owner, Holds: holds, Lease: lease})
@@ -171,7 +171,7 @@ var rwPortTests = []test{
 		e.errorIf(err == nil, "a reader has a hold count")
 	}},
 	{"Port_RW_RenewalsOfAllKindsAreIndependent", func(e *env) {
-		s, _ := e.rw()
+		s := e.rw()
 		s.raw.take("plain", "a:0", long)
 		s.read("a:1", long)
 		s.read("a:2", long)
@@ -195,16 +195,16 @@ var rwPortTests = []test{
 		}
 	}},
 	{"Port_RW_EachKindIsTheWrongOneForTheOthers", func(e *env) {
-		s, _ := e.rw()
-		ctx := background
+		s := e.rw()
 		acquire := func(k backend.Kind, name string) error {
-			r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
+			r, err := s.Acquire(background, anykind.AcquireRequest{Kind: k, Name: name, Owner: "b:1", Lease: long})
 			e.errorIf(r.Granted, "kind %d was granted %s", k, name)
 			return err
 		}
 		s.raw.take("plain", "a:1", long)
 		s.read("a:1", long) // n
-		r, err := s.Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
+		r, err := s.Acquire(background,
+			anykind.AcquireRequest{Kind: backend.KindWrite, Name: "written", Owner: "a:1", Lease: long})
 		e.fatalIf(!r.Granted, "%v", err)
 		e.store.Occupy("data")
 		for _, x := range []struct {
@@ -217,11 +217,10 @@ var rwPortTests = []test{
 		} {
 			for _, name := range x.wrong {
 				e.is("acquire "+name, acquire(x.kind, name), backend.ErrWrongKind)
-				_, err := s.Inspect(ctx, backend.Topic{Kind: x.kind, Name: name})
-				e.is("inspect "+name, err, backend.ErrWrongKind)
-				_, err = s.ForceRelease(ctx, backend.Topic{Kind: x.kind, Name: name})
+				e.is("inspect "+name, second(s.Inspect(background, backend.Topic{Kind: x.kind, Name: name})), backend.ErrWrongKind)
+				_, err := s.ForceRelease(background, backend.Topic{Kind: x.kind, Name: name})
 				e.is("force "+name, err, backend.ErrWrongKind)
-				r, err := s.Release(ctx, anykind.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
+				r, err := s.Release(background, anykind.ReleaseRequest{Kind: x.kind, Name: name, Owner: "c:1"})
 				e.errorIf(r.Held || err != nil && !errors.Is(err, backend.ErrWrongKind),
 					"release %s as kind %d: %+v, %v", name, x.kind, r, err)
 			}
@@ -230,12 +229,10 @@ var rwPortTests = []test{
 		e.errorIf(rec.Readers != 1, "the record is %+v", rec)
 	}},
 	{"Port_RW_ForceReleaseRemovesAllAndIsAnnounced", func(e *env) {
-		s, h := e.rw()
-		s.listen(h)
+		s := e.rw()
+		s.listen()
 		force := func() bool {
-			did, err := s.ForceRelease(background, rwTopic)
-			e.fatalIf(err != nil, "%v", err)
-			return did
+			return value(s.ForceRelease(background, rwTopic)).in(e)
 		}
 		e.errorIf(force(), "there was nothing")
 		s.read("a:1", long)
@@ -245,7 +242,7 @@ var rwPortTests = []test{
 		s.enter("a:4", backend.KindWrite, "a:3", long)
 		e.errorIf(!force() || s.rec().Held, "the writer is not gone")
 		e.errorIf(s.releaseRW(backend.KindWrite, "a:3", 0) || s.releaseRW(backend.KindRead, "a:4", 0), "they hold it yet")
-		e.until("both are announced", func() bool { return h.count("released n") == 2 })
+		e.until("both are announced", func() bool { return s.h.count("released n") == 2 })
 	}},
 }
 
@@ -253,24 +250,23 @@ var rwTopic = backend.Topic{Kind: backend.KindWrite, Name: "n"}
 
 // rwSession is a session without its errors, for the read-write lock n.
 type rwSession struct {
-	anykind.Store
-	backend.ReadWriteStore
-	raw *raw
-	e   *env
+	*raw
+	can backend.ReadWriteStore
+	h   *ears
 }
 
 // rw opens a session that has read-write locks.
-func (e *env) rw() (*rwSession, *ears) {
+func (e *env) rw() *rwSession {
 	e.Helper()
 	s, h := e.session()
 	x := s.Capabilities().ReadWrite
 	if x == nil {
 		e.lacks("read-write locks")
 	}
-	return &rwSession{s.Store, x, s, e}, h
+	return &rwSession{s, x, h}
 }
 
-func (s *rwSession) acquire(r anykind.AcquireRequest) anykind.AcquireReply {
+func (s *rwSession) ask(r anykind.AcquireRequest) anykind.AcquireReply {
 	s.e.Helper()
 	r.Name = "n"
 	return call(s.e, s.Acquire, r)
@@ -278,23 +274,23 @@ func (s *rwSession) acquire(r anykind.AcquireRequest) anykind.AcquireReply {
 
 func (s *rwSession) tryRead(owner string) anykind.AcquireReply {
 	s.e.Helper()
-	return s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: long})
+	return s.ask(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: long})
 }
 
 func (s *rwSession) tryWrite(owner string) anykind.AcquireReply {
 	s.e.Helper()
-	return s.acquire(anykind.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: long})
+	return s.ask(anykind.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: long})
 }
 
 func (s *rwSession) read(owner string, lease time.Duration) {
 	s.e.Helper()
-	r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease})
+	r := s.ask(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease})
 	s.e.fatalIf(!r.Granted, "read by %s: %+v, want it granted", owner, r)
 }
 
 func (s *rwSession) enter(owner string, kind backend.Kind, under string, lease time.Duration) {
 	s.e.Helper()
-	r := s.acquire(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease, Under: under,
+	r := s.ask(anykind.AcquireRequest{Kind: backend.KindRead, Owner: owner, Lease: lease, Under: under,
 		UnderKind: kind})
 	s.e.fatalIf(!r.Granted, "read by %s under %s: %+v, want it granted", owner, under, r)
 }
@@ -306,7 +302,7 @@ func (s *rwSession) write(owner string) {
 
 func (s *rwSession) writeFor(owner string, lease time.Duration) {
 	s.e.Helper()
-	r := s.acquire(anykind.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: lease})
+	r := s.ask(anykind.AcquireRequest{Kind: backend.KindWrite, Owner: owner, Lease: lease})
 	s.e.fatalIf(!r.Granted, "write by %s: %+v, want it granted", owner, r)
 }
 
@@ -324,27 +320,22 @@ func (s *rwSession) gone(kind backend.Kind, owner string) {
 
 func (s *rwSession) renewRW(kind backend.Kind, owner string, lease time.Duration) bool {
 	s.e.Helper()
-	out := make([]backend.RenewResult, 1)
-	s.Renew(background, []anykind.RenewRequest{{Kind: kind, Name: "n", Owner: owner, Lease: lease}}, out)
-	s.e.fatalIf(out[0].Err != nil, "Renew(%s): %v", owner, out[0].Err)
-	return out[0].Held
+	return renewed(s.e, s.Store, anykind.RenewRequest{Kind: kind, Name: "n", Owner: owner, Lease: lease})
 }
 
 func (s *rwSession) withdraw(claimant string) {
 	s.e.Helper()
-	s.e.must("Withdraw", s.Withdraw(background, "n", claimant))
+	s.e.must("Withdraw", s.can.Withdraw(background, "n", claimant))
 }
 
 func (s *rwSession) rec() backend.Record {
 	s.e.Helper()
-	r, err := s.Inspect(background, rwTopic)
-	s.e.fatalIf(err != nil, "Inspect: %v", err)
-	return r
+	return value(s.Inspect(background, rwTopic)).in(s.e)
 }
 
 // listen has the session watch n, and waits until it does.
-func (s *rwSession) listen(h *ears) {
+func (s *rwSession) listen() {
 	s.e.Helper()
 	s.Subscribe(rwTopic)
-	s.e.until("watching", func() bool { return h.count("watching n") > 0 })
+	s.e.until("watching", func() bool { return s.h.count("watching n") > 0 })
 }

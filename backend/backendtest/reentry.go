@@ -48,13 +48,11 @@ var reentryTests = []test{
 		e.done("the inner hold ended", inner.Err())
 		e.unlock(inner)
 		e.holds(c, "n", 1)
-		e.unlock(middle)
-		e.free(c, "n")
+		e.unlockLast(c, middle)
 	}},
 	{"Rule07_ASecondUnlockOfOneLeaseReleasesNoOtherHold", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n")
+		outer, inner := e.lockTwice(c)
 		e.unlock(inner)
 		for range 3 {
 			err := inner.Unlock(background)
@@ -69,8 +67,7 @@ var reentryTests = []test{
 	}},
 	{"Rule07_ConcurrentUnlocksOfOneLeaseReleaseOnce", func(e *env) {
 		c := e.client()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n")
+		_, inner := e.lockTwice(c)
 		errs := make([]error, 8)
 		var wg sync.WaitGroup
 		for i := range errs {
@@ -91,24 +88,13 @@ var reentryTests = []test{
 	{"Rule07_ManyGoroutinesReenterAndTheCountIsRight", func(e *env) {
 		c := e.client()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		var wg sync.WaitGroup
-		for range 6 {
-			wg.Go(func() {
-				for range 6 {
-					err := mortise.Do(outer.Context(), c, "n", func(ctx context.Context) error {
-						return mortise.Do(ctx, c, "n", func(ctx context.Context) error { return ctx.Err() })
-					}, mortise.WithWait(patience))
-					if err != nil {
-						e.Errorf("Do: %v", err)
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
+		e.turns(6, 6, func(int, int) error {
+			return mortise.Do(outer.Context(), c, "n", func(ctx context.Context) error {
+				return mortise.Do(ctx, c, "n", func(ctx context.Context) error { return ctx.Err() })
+			}, mortise.WithWait(patience))
+		})
 		e.holds(c, "n", 1)
-		e.unlock(outer)
-		e.free(c, "n")
+		e.unlockLast(c, outer)
 	}},
 	{"Rule07_ThroughDoALockIsReleasedAlsoWhenTheWorkPanics", func(e *env) {
 		c := e.client()

@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -12,8 +11,7 @@ import (
 var releaseTests = []test{
 	{"Rule10_UnlockUnderACancelledContextReleases", func(e *env) {
 		c := e.client()
-		gone, cancel := context.WithCancel(background)
-		cancel()
+		gone := ended()
 		for range 20 {
 			lease := e.lock(c, background, "n", mortise.WithLease(long))
 			if err := lease.Unlock(gone); err != nil {
@@ -26,8 +24,7 @@ var releaseTests = []test{
 	{"Rule10_UnlockReturnsWhenItsContextEndsAndTheReleaseGoesOn", func(e *env) {
 		c, f := e.tapped()
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
-		reach := make(chan struct{})
-		f.Hook(on(Fate{Before: reach}, OpRelease))
+		reach := f.holds(requestLate, OpRelease)
 		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 		defer cancel()
 		err := receive(e, "Unlock returns", async(func() error { return lease.Unlock(ctx) }))
@@ -60,8 +57,7 @@ var releaseTests = []test{
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		e.fatalIf(f.Count(OpAcquire) < 2, "no reply was lost")
 		e.holds(c, "n", 1)
-		e.unlock(lease)
-		e.free(c, "n")
+		e.unlockLast(c, lease)
 	}},
 	{"Rule11_AReentryWhoseReplyWasLostCountsOnce", func(e *env) {
 		c, f := e.tapped()
@@ -76,8 +72,7 @@ var releaseTests = []test{
 	}},
 	{"Rule11_AnUnlockWhoseReplyWasLostSucceeds", func(e *env) {
 		c, f := e.tapped()
-		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		inner := e.lock(c, outer.Context(), "n")
+		outer, inner := e.lockTwice(c)
 		for i, l := range []*mortise.Lease{inner, outer} {
 			before := f.Count(OpRelease)
 			lose(f, OpRelease, 1)
@@ -89,24 +84,7 @@ var releaseTests = []test{
 	}},
 	{"Rule11_ManyLostRepliesLeaveTheCountRight", func(e *env) {
 		c, f := e.tapped()
-		// Of each owner's calls of each operation every other one, from the first.
-		type key struct {
-			op    Op
-			owner string
-		}
-		var mu sync.Mutex
-		count := make(map[key]int)
-		f.Hook(func(call Call) Fate {
-			mu.Lock()
-			defer mu.Unlock()
-			k := key{call.Op, call.Owner}
-			count[k]++
-			switch call.Op {
-			case OpAcquire, OpSetHolds, OpRelease:
-				return Fate{Lost: count[k]%2 == 1}
-			}
-			return Fate{}
-		})
+		loseEveryOther(f)
 		for range 10 {
 			ctx := background
 			var leases []*mortise.Lease

@@ -73,11 +73,9 @@ var renewalTests = []test{
 	}},
 	{"Rule02_ARenewalConfirmedTooLateRevivesNothing", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(2 * watchdog))
-		late := make(chan struct{})
-		f.Hook(on(Fate{After: late}, OpRenew))
+		late := f.holds(replyLate, OpRenew)
 		lease := e.lock(c, background, "n")
-		receive(e, "the lease ends", lease.Context().Done())
-		e.is("Err", lease.Err(), mortise.ErrLost)
+		e.lost(lease)
 		close(late)
 		e.until("the confirmation arrived", func() bool {
 			for _, call := range f.Calls(OpRenew) {
@@ -95,8 +93,7 @@ var renewalTests = []test{
 		lease := e.lock(c, background, "n")
 		e.store.Down()
 		down := time.Now()
-		receive(e, "the lease ends", lease.Context().Done())
-		e.is("Err", lease.Err(), mortise.ErrLost)
+		e.lost(lease)
 		d := time.Since(down)
 		e.errorIf(d > watchdog+5*time.Second,
 			"it ended %v after the store went away, want within the watchdog timeout of %v", d, watchdog)
@@ -118,20 +115,15 @@ var renewalTests = []test{
 			lease := e.lock(c, background, "n")
 			remove()
 			begin := time.Now()
-			receive(e, "the lease ends", lease.Context().Done())
-			e.is("Err", lease.Err(), mortise.ErrLost)
+			e.lost(lease)
 			e.is("cause", context.Cause(lease.Context()), mortise.ErrLost)
 			// A third of the timeout; the lease itself would run out after all of it.
-			d := time.Since(begin)
-			e.errorIf(d > watchdog*7/8, "it was told after %v, want by the next renewal", d)
+			atMost(e, "it was told after %v", time.Since(begin), watchdog*7/8)
 			e.until("the observer is told", func() bool { return lost.Load() > before })
 		}
 	}},
 	{"Rule03_TheWatchdogKeepsTheLockBeyondItsLease", func(e *env) {
-		var renewed atomic.Int32
-		a := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
-		}))
+		a, renewed := renewing(e)
 		b := e.client()
 		lease := e.lock(a, background, "n")
 		begin := time.Now()
@@ -169,8 +161,8 @@ var renewalTests = []test{
 		lease := e.brief(c, "n", 1500*time.Millisecond)
 		taken := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
-		e.atMost("it lived for %v", time.Since(taken), 5*time.Second)
-		e.atLeast("it ended after %v of 1.5s", time.Since(begin), 1400*time.Millisecond)
+		atMost(e, "it lived for %v", time.Since(taken), 5*time.Second)
+		atLeast(e, "it ended after %v of 1.5s", time.Since(begin), 1400*time.Millisecond)
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		for _, call := range f.Calls(OpRenew) {
 			e.errorIf(!call.Asks, "it was renewed: %+v", call)
@@ -209,8 +201,7 @@ var renewalTests = []test{
 		e.always(watchdog*5/4, "both hold", func() bool { return outer.Err() == nil && inner.Err() == nil })
 		e.unlock(inner)
 		// From here on nothing renews it.
-		receive(e, "the outer lease runs out", outer.Context().Done())
-		e.is("Err", outer.Err(), mortise.ErrLost)
+		e.lost(outer)
 	}},
 	{"Rule03_WithMaxHoldEndsTheLeaseOfAHolderThatHangs", func(e *env) {
 		const most = watchdog * 3 / 2
@@ -222,8 +213,7 @@ var renewalTests = []test{
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		d := got.at.Sub(begin)
 		e.errorIf(d < most-100*time.Millisecond, "it ended after %v of %v", d, most)
-		d = got.at.Sub(taken)
-		e.errorIf(d > most+5*time.Second, "another got it only after %v", d)
+		atMost(e, "another got it only after %v", got.at.Sub(taken), most+5*time.Second)
 	}},
 	{"Rule04_ADeadHoldersLockFreesItselfAndAWaiterTakesItThen", func(e *env) {
 		dead, _ := e.session() // it takes the lock and never comes back
@@ -232,12 +222,10 @@ var renewalTests = []test{
 		dead.take("n", "dead:1", 700*time.Millisecond)
 		taken := time.Now()
 		got := e.granted("the waiter gets it", locking(c, background, "n"))
-		d := got.at.Sub(begin)
-		e.errorIf(d < 690*time.Millisecond, "it was granted %v into a lease of 700ms", d)
-		d = got.at.Sub(taken)
+		atLeast(e, "it was granted %v into a lease of 700ms", got.at.Sub(begin), 690*time.Millisecond)
+		d := got.at.Sub(taken)
 		e.errorIf(d > 4*time.Second, "it was granted only %v after the lease of 700ms began", d)
-		n := f.Count(OpAcquire)
-		e.errorIf(n > 6, "the waiter asked %d times: it polls", n)
+		atMost(e, "the waiter asked %d times: it polls", f.Count(OpAcquire), 6)
 	}},
 	{"Rule04_TheLockOfAClientThatWasAbandonedFreesItself", func(e *env) {
 		dead, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
@@ -245,22 +233,8 @@ var renewalTests = []test{
 		// As if the process were gone: nothing of it reaches the store any more.
 		f.Hook(func(Call) Fate { return Fate{Refused: true} })
 		c := e.client()
-		first := locking(c, background, "n", mortise.WithWait(patience))
-		second := locking(c, background, "n", mortise.WithWait(patience))
-		for range 2 {
-			select {
-			case got := <-first:
-				e.fatalIf(got.err != nil, "Lock: %v", got.err)
-				e.unlock(got.lease)
-				first = nil
-			case got := <-second:
-				e.fatalIf(got.err != nil, "Lock: %v", got.err)
-				e.unlock(got.lease)
-				second = nil
-			case <-time.After(patience):
-				e.Fatal("a waiter never got the lock of a dead holder")
-			}
-		}
+		e.servedAll("a waiter gets the lock of a dead holder",
+			several(2, func() <-chan result { return locking(c, background, "n", mortise.WithWait(patience)) })...)
 	}},
 	{"Rule04_AWaiterOutlastsRenewalsAndThenTakesADeadHoldersLock", func(e *env) {
 		holder, _ := e.session()
@@ -277,8 +251,7 @@ var renewalTests = []test{
 	}},
 	{"Rule05_ARenewalInFlightCannotOutliveTheRelease", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		late := make(chan struct{})
-		f.Hook(on(Fate{Before: late}, OpRenew))
+		late := f.holds(requestLate, OpRenew)
 		lease := e.lock(c, background, "n")
 		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 		e.unlock(lease)
@@ -308,13 +281,8 @@ var renewalTests = []test{
 	}},
 	{"Rule05_AnAbandonedAcquireLeavesNoRenewalBehind", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpAcquire))
-		ctx, cancel := context.WithCancel(background)
-		waiting := locking(c, ctx, "n")
-		e.until("the acquire is on its way", func() bool { return f.Count(OpAcquire) == 1 })
-		cancel()
-		e.is("Lock", receive(e, "Lock returns", waiting).err, context.Canceled)
+		reply := f.holds(replyLate, OpAcquire)
+		e.is("Lock", e.abandon(f, background, locks(c, "n"), OpAcquire), context.Canceled)
 		close(reply)
 		e.until("the lock is given back", func() bool { return f.Count(OpRelease) > 0 && !e.inspect(c, "n").Held })
 		e.always(watchdog/2, "neither held nor renewed", func() bool {

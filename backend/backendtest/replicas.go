@@ -36,8 +36,7 @@ func (e *env) lockers(c *mortise.Client, s anykind.Store) map[string]mortise.Loc
 		kinds["fair and fenced"] = append(kinds["fair"], mortise.Fenced())
 	}
 	for name, kind := range kinds {
-		l, err := c.Locker(kind...)
-		e.fatalIf(err != nil, "%s: %v", name, err)
+		l := value(c.Locker(kind...)).in(e)
 		all[name] = l
 	}
 	if s.Capabilities().ReadWrite != nil {
@@ -61,6 +60,16 @@ func (e *env) held(s *raw, name string) bool {
 		}
 	}
 	return false
+}
+
+// replicated is a test that does nothing on a store whose replicas cannot be waited for.
+func replicated(run func(e *env, s *raw)) func(*env) {
+	return func(e *env) {
+		e.Helper()
+		if s := e.bare(); s.Capabilities().Replicas {
+			run(e, s)
+		}
+	}
 }
 
 // replicaTests are about replicas that are waited for, as many as the store has: none, unless it
@@ -127,11 +136,7 @@ var replicaTests = []test{
 			e.errorIf(!e.held(s, name), "%s: not held any more", name)
 		}
 	}},
-	{"Port_ReplicasThatHaveAReentryAreCounted", func(e *env) {
-		s := e.bare()
-		if !s.Capabilities().Replicas {
-			return
-		}
+	{"Port_ReplicasThatHaveAReentryAreCounted", replicated(func(e *env, s *raw) {
 		s.take("n", "a:1", long)
 		k := e.replicas()
 		ask := func(owner string, replicas int, wait time.Duration) backend.HoldsReply {
@@ -148,7 +153,7 @@ var replicaTests = []test{
 		r = ask("b:1", k+1, 50*time.Millisecond)
 		e.errorIf(r.Held, "of one who holds nothing: %+v", r)
 		s.heldBy("n", "a:1", 2)
-	}},
+	})},
 	{"Rule13_TooFewReplicasAreAnErrorAndLeaveNothing", func(e *env) {
 		s := e.bare()
 		c := e.client()
@@ -195,19 +200,13 @@ var replicaTests = []test{
 			e.free(c, p.Name)
 		}
 		if k := e.replicas(); k > 0 {
-			lease, err := mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))
-			e.fatalIf(err != nil, "%v", err)
+			lease := value(mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))).in(e)
 			e.unlock(lease)
 		}
-		quorum, err := mortise.Quorum(c, e.client(), e.client())
-		e.fatalIf(err != nil, "%v", err)
+		quorum := value(mortise.Quorum(c, e.client(), e.client())).in(e)
 		e.is("Quorum", second(quorum.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
-	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", func(e *env) {
-		s := e.bare()
-		if !s.Capabilities().Replicas {
-			return
-		}
+	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", replicated(func(e *env, s *raw) {
 		c := e.client()
 		outer := e.lock(c, background, "n")
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
@@ -220,9 +219,8 @@ var replicaTests = []test{
 			e.errorIf(rec.Holds != 2, "the record is %+v, want two holds", rec)
 			e.unlock(inner)
 		}
-		e.unlock(outer)
-		e.free(c, "n")
-	}},
+		e.unlockLast(c, outer)
+	})},
 	{"Rule07_ACalleeWithTooFewReplicasHasNotEntered", func(e *env) {
 		s := e.bare()
 		if can := s.Capabilities(); can.Delegation == nil || !can.Replicas {
@@ -230,8 +228,7 @@ var replicaTests = []test{
 		}
 		c, callee := e.client(), e.client()
 		outer := e.lock(c, background, "n")
-		ctx, err := callee.WithDelegations(background, mortise.Delegations(outer.Context())...)
-		e.fatalIf(err != nil, "%v", err)
+		ctx := value(callee.WithDelegations(background, mortise.Delegations(outer.Context())...)).in(e)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.unlock(e.lock(callee, ctx, "n")) // it is the first
@@ -239,14 +236,9 @@ var replicaTests = []test{
 			e.unlock(e.lock(callee, ctx, "n", mortise.WithReplicas(k, patience/2)))
 		}
 		e.done("the caller's lease", outer.Err())
-		e.unlock(outer)
-		e.free(c, "n")
+		e.unlockLast(c, outer)
 	}},
-	{"Rule09_AnAbandonedLockThatWaitsForReplicasLeavesNothing", func(e *env) {
-		s := e.bare()
-		if !s.Capabilities().Replicas {
-			return
-		}
+	{"Rule09_AnAbandonedLockThatWaitsForReplicasLeavesNothing", replicated(func(e *env, s *raw) {
 		c := e.client()
 		for name, l := range e.lockers(c, s.Store) {
 			ctx, cancel := context.WithCancel(background)
@@ -256,23 +248,17 @@ var replicaTests = []test{
 			cancel()
 			left := time.Now()
 			e.is(name, receive(e, "its caller leaves", got).err, context.Canceled)
-			d := time.Since(left)
-			e.errorIf(d > wait/2, "%s: its caller is kept for %v", name, d)
+			atMost(e, name+": its caller is kept for %v", time.Since(left), wait/2)
 			// Others do not wait for replicas, and are not held up.
 			e.unlock(e.lock(c, background, "another"))
-			d = time.Since(left)
-			e.errorIf(d > wait/2, "%s: another is held up for %v", name, d)
+			atMost(e, name+": another is held up for %v", time.Since(left), wait/2)
 		}
 		for name := range e.lockers(c, s.Store) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })
 		}
-	}},
-	{"Rule08_AWaiterForReplicasTooIsWokenAndHandedNothing", func(e *env) {
-		s := e.bare()
+	})},
+	{"Rule08_AWaiterForReplicasTooIsWokenAndHandedNothing", replicated(func(e *env, s *raw) {
 		k := e.replicas()
-		if !s.Capabilities().Replicas {
-			return
-		}
 		c := e.client()
 		for name, l := range e.lockers(c, s.Store) {
 			if name == "read" {
@@ -296,7 +282,7 @@ var replicaTests = []test{
 			}
 			e.errorIf(e.held(s, name), "%s is still held", name)
 		}
-	}},
+	})},
 }
 
 // RunReplicas runs the tests about replicas; a store that has some has a method Replicas() int.

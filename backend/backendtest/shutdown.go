@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -13,24 +12,18 @@ import (
 // shutdownTests are about Shutdown, and about goroutines and connections that must not grow.
 var shutdownTests = []test{
 	{"Rule14_ShutdownRefusesNewLocksAndWakesWaiters", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
-		var waiting []<-chan result
-		for range 5 {
-			waiting = append(waiting, locking(c, background, "n"))
-		}
+		holder, c, f := heldByAnother(e)
+		waiting := several(5, func() <-chan result { return locking(c, background, "n") })
 		e.settled(f)
 		e.done("Shutdown", receive(e, "Shutdown returns", async(func() error { return c.Shutdown(background) })))
 		for _, ch := range waiting {
 			e.named(receive(e, "a waiter wakes", ch).err, "lock", "n", mortise.ErrClosed)
 		}
-		ctx := background
-		e.named(second(c.Lock(ctx, "m")), "lock", "m", mortise.ErrClosed)
-		e.named(second(c.TryLock(ctx, "m")), "trylock", "m", mortise.ErrClosed)
-		e.named(second(c.Inspect(ctx, "m")), "inspect", "m", mortise.ErrClosed)
-		e.named(second(c.ForceUnlock(ctx, "n")), "forceunlock", "n", mortise.ErrClosed)
-		e.is("Ping", c.Ping(ctx), mortise.ErrClosed)
+		e.named(second(c.Lock(background, "m")), "lock", "m", mortise.ErrClosed)
+		e.named(second(c.TryLock(background, "m")), "trylock", "m", mortise.ErrClosed)
+		e.named(second(c.Inspect(background, "m")), "inspect", "m", mortise.ErrClosed)
+		e.named(second(c.ForceUnlock(background, "n")), "forceunlock", "n", mortise.ErrClosed)
+		e.is("Ping", c.Ping(background), mortise.ErrClosed)
 		rec := holder.record("n")
 		e.errorIf(!rec.Held || rec.Owner != "a:1", "another client's record is %+v", rec)
 		e.done("Close after Shutdown", c.Close())
@@ -40,20 +33,13 @@ var shutdownTests = []test{
 		outer := e.lock(c, background, "n")
 		inner := e.lock(c, outer.Context(), "n")
 		down := async(func() error { return c.Shutdown(background) })
-		e.until("it refuses new locks", func() bool {
-			lease, err := c.TryLock(background, "m")
-			if err == nil { // it was not yet shutting down
-				e.unlock(lease)
-			}
-			return errors.Is(err, mortise.ErrClosed)
-		})
+		e.refuses("it refuses new locks", c, "m", mortise.ErrClosed)
 		before := f.Count(OpRenew)
 		e.until("it renews what is held", func() bool { return f.Count(OpRenew) >= before+2 || outer.Err() != nil })
 		if outer.Err() != nil || inner.Err() != nil || len(down) > 0 {
 			e.Errorf("leases %v, %v; Shutdown is over: %v", outer.Err(), inner.Err(), len(down) > 0)
 		}
-		e.unlock(inner)
-		e.unlock(outer)
+		e.unlock(inner, outer)
 		e.done("Shutdown", receive(e, "Shutdown returns", down))
 		s := e.inspect(e.client(), "n")
 		e.errorIf(s.Held, "the record is %+v", s)
@@ -81,8 +67,7 @@ var shutdownTests = []test{
 		e.errorIf(!s.Held, "it was released under running work: %+v", s)
 		begin := time.Now()
 		e.unlock(e.lock(other, background, "n"))
-		d := time.Since(begin)
-		e.errorIf(d > watchdog+8*time.Second, "the key expired only after %v", d)
+		atMost(e, "the key expired only after %v", time.Since(begin), watchdog+8*time.Second)
 	}},
 	{"Rule14_CloseIsBounded", func(e *env) {
 		c := e.client()
@@ -103,7 +88,7 @@ var shutdownTests = []test{
 		})
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
+		atMost(e, "Close took %v", time.Since(begin), 15*time.Second)
 		lease.Unlock(background)
 		receive(e, "Shutdown returns", down)
 	}},
@@ -114,14 +99,12 @@ var shutdownTests = []test{
 		lease.Unlock(background)
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		e.atMost("Close took %v", time.Since(begin), 15*time.Second)
+		atMost(e, "Close took %v", time.Since(begin), 15*time.Second)
 	}},
 	{"Rule14_NoGoroutineIsLeft", func(e *env) {
 		b := e.store.Backend()
 		open := func() *mortise.Client {
-			c, err := mortise.New(b, mortise.WithWatchdogTimeout(watchdog))
-			e.fatalIf(err != nil, "%v", err)
-			return c
+			return value(mortise.New(b, mortise.WithWatchdogTimeout(watchdog))).in(e)
 		}
 		round := 0
 		use := func() {
@@ -140,8 +123,7 @@ var shutdownTests = []test{
 					got.lease.Unlock(background)
 				}
 			}
-			over, stop := context.WithCancel(background)
-			stop()
+			over := ended()
 			c.Shutdown(over)
 			other.Close()
 			e.is("Err after Shutdown", kept.Err(), mortise.ErrClosed)
@@ -154,14 +136,7 @@ var shutdownTests = []test{
 		for range 5 {
 			use()
 		}
-		var n int
-		var which string
-		defer func() {
-			if e.Failed() {
-				e.Logf("%d goroutines before, %d after five more clients:\n%s", before, n, which)
-			}
-		}()
-		e.until("nothing is left of closed clients", func() bool { n, which = e.goroutines(); return n <= before+1 })
+		e.noMoreGoroutines("nothing is left of closed clients", before, before+1)
 	}},
 	{"Rule15_GoroutinesAndConnectionsDoNotGrowWithLeases", func(e *env) {
 		c := e.client()
@@ -170,31 +145,14 @@ var shutdownTests = []test{
 				e.lock(c, background, fmt.Sprintf("n%d", i))
 			}
 		}
-		var warm sync.WaitGroup // what a client begins with
-		for i := range 50 {
-			warm.Go(func() {
-				l, err := c.Lock(background, fmt.Sprintf("w%d", i))
-				if err != nil {
-					e.Errorf("Lock: %v", err)
-					return
-				}
-				e.unlock(l)
-			})
-		}
-		warm.Wait()
+		e.turns(50, 1, func(i, _ int) error { // what a client begins with
+			return e.inside(c, background, fmt.Sprintf("w%d", i), func(*mortise.Lease) {})
+		})
 		hold(0, 1)
 		one, _ := e.goroutines()
 		connections := e.store.Connections()
 		hold(1, 1000)
-		var n int
-		var which string
-		defer func() {
-			if e.Failed() {
-				e.Logf("%d goroutines with 1 lease, %d with 1000:\n%s", one, n, which)
-			}
-		}()
-		e.until("as many goroutines as with one lease",
-			func() bool { n, which = e.goroutines(); return n <= one+4*e.servers() })
+		e.noMoreGoroutines("as many goroutines as with one lease", one, one+4*e.servers())
 		k := e.store.Connections()
 		e.errorIf(k > connections+8*e.servers(), "%d connections with 1 lease, %d with 1000", connections, k)
 	}},
@@ -225,18 +183,8 @@ var shutdownTests = []test{
 		})
 		connections := e.store.Connections()
 		wait(few, names)
-		var n int
-		var which string
-		defer func() {
-			if e.Failed() {
-				e.Logf("%d goroutines with %d waiters, %d with %d:\n%s", first, few*each, n, names*each, which)
-			}
-		}()
 		// The callers wait in goroutines of their own.
-		e.until("no more goroutines than callers", func() bool {
-			n, which = e.goroutines()
-			return n-names*each <= first-few*each+4*e.servers()
-		})
+		e.noMoreGoroutines("no more goroutines than callers", first, first+(names-few)*each+4*e.servers())
 		if k := e.store.Connections(); k > connections+40*e.servers() { // a pool's worth
 			e.Errorf("%d connections with %d waiters, %d with %d", connections, few*each, k, names*each)
 		}

@@ -10,8 +10,7 @@ import (
 var tokenTests = []test{
 	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
 		c := e.client()
-		fenced, err := e.client().Locker(mortise.Fenced())
-		e.fatalIf(err != nil, "%v", err)
+		fenced := value(e.client().Locker(mortise.Fenced())).in(e)
 		plain := e.lock(c, background, "n", mortise.WithLease(long))
 		e.is("fenced over plain", second(fenced.TryLock(background, "n")), mortise.ErrNotAcquired)
 		token, has := plain.Token()
@@ -25,8 +24,7 @@ var tokenTests = []test{
 		var last int64
 		var lockers []mortise.Locker
 		for range 2 {
-			l, err := e.client().Locker(mortise.Fenced())
-			e.fatalIf(err != nil, "%v", err)
+			l := value(e.client().Locker(mortise.Fenced())).in(e)
 			lockers = append(lockers, l)
 		}
 		for i := range 12 {
@@ -37,8 +35,7 @@ var tokenTests = []test{
 			if again, has := inner.Token(); !has || again != token {
 				e.Errorf("a re-entry has the token %d, %v, want that of its owner, %d", again, has, token)
 			}
-			e.unlock(inner)
-			e.unlock(lease)
+			e.unlock(inner, lease)
 			last = token
 			if i%4 == 3 {
 				// A counter that is gone starts at the clock in milliseconds.

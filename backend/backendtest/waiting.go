@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +15,7 @@ import (
 // waitingTests are about waiters, and about waiters that leave.
 var waitingTests = []test{
 	{"Rule08_AWaiterSendsNothingWhileItWaits", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := heldByAnother(e)
 		waiting := locking(c, background, "n", mortise.WithWait(patience))
 		e.settled(f)
 		before := f.Count()
@@ -26,19 +25,13 @@ var waitingTests = []test{
 		released := time.Now()
 		holder.release("n", "a:1", 0)
 		got := e.granted("the waiter gets it", waiting)
-		d := got.at.Sub(released)
-		e.errorIf(d > 5*time.Second, "it was woken only %v after the release", d)
+		atMost(e, "it was woken only %v after the release", got.at.Sub(released), 5*time.Second)
 	}},
 	{"Rule08_WaitersOfOneClientCostAsMuchAsOne", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := heldByAnother(e)
 		const n = 100
 		ctx, cancel := context.WithCancel(background)
-		var all []<-chan result
-		for range n {
-			all = append(all, locking(c, ctx, "n"))
-		}
+		all := several(n, func() <-chan result { return locking(c, ctx, "n") })
 		e.settled(f)
 		e.always(500*time.Millisecond, "they ask as one",
 			func() bool { return f.Count(OpAcquire) <= 3 && f.Count(OpSubscribe) <= 2 })
@@ -65,24 +58,17 @@ var waitingTests = []test{
 	}},
 	{"Rule08_NoWakeUpIsLostBetweenClients", func(e *env) {
 		// The leases are long, so a lost wake-up is a hang.
-		var wg sync.WaitGroup
-		var turns atomic.Int32
 		const clients, rounds = 3, 40
-		for range clients {
-			c := e.client()
-			wg.Go(func() {
-				for range rounds {
-					lease, err := c.Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
-					if err != nil {
-						e.Errorf("after %d turns: %v", turns.Load(), err)
-						return
-					}
-					turns.Add(1)
-					e.done("Unlock", lease.Unlock(background))
-				}
-			})
-		}
-		wg.Wait()
+		var turns atomic.Int32
+		all := several(clients, func() *mortise.Client { return e.client() })
+		e.turns(clients, rounds, func(g, _ int) error {
+			lease, err := all[g].Lock(background, "n", mortise.WithWait(patience), mortise.WithLease(long))
+			if err != nil {
+				return err
+			}
+			turns.Add(1)
+			return lease.Unlock(background)
+		})
 		n := turns.Load()
 		e.errorIf(n != clients*rounds, "%d turns of %d", n, clients*rounds)
 	}},
@@ -103,49 +89,21 @@ var waitingTests = []test{
 		}
 	}},
 	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
-		first, leave := context.WithCancel(background)
-		head := locking(c, first, "n")
+		holder, c, f := heldByAnother(e)
+		ctx, leave := context.WithCancel(background)
+		head := locking(c, ctx, "n")
 		e.settled(f)
-		var rest []<-chan result
-		for range 3 {
-			rest = append(rest, locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long)))
-		}
-		// The head is woken by the release, asks, and leaves before it has the answer.
-		asked := make(chan struct{})
-		answer := make(chan struct{})
-		var once sync.Once
-		f.Hook(func(call Call) (fate Fate) {
-			if call.Op == OpAcquire {
-				once.Do(func() {
-					fate.Before = answer
-					close(asked)
-				})
-			}
-			return fate
+		rest := several(3, func() <-chan result {
+			return locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long))
 		})
+		// The head is woken by the release, asks, and leaves before it has the answer.
+		answer, asked := f.holdsFirst(requestLate, OpAcquire)
 		holder.release("n", "a:1", 0)
 		receive(e, "the head asks", asked)
 		leave()
 		e.is("Lock of the head", receive(e, "the head leaves", head).err, context.Canceled)
 		close(answer)
-		for range rest {
-			var next result
-			select {
-			case next = <-rest[0]:
-				rest[0] = nil
-			case next = <-rest[1]:
-				rest[1] = nil
-			case next = <-rest[2]:
-				rest[2] = nil
-			case <-time.After(patience):
-				e.Fatal("those behind the waiter that left sleep on")
-			}
-			e.fatalIf(next.err != nil, "Lock: %v", next.err)
-			e.unlock(next.lease)
-		}
+		e.servedAll("those behind the waiter that left wake up", rest...)
 	}},
 	{"Rule08_AWaitThatRunsOutSaysNotAcquired", func(e *env) {
 		holder, _ := e.session()
@@ -154,11 +112,7 @@ var waitingTests = []test{
 		begin := time.Now()
 		const wait = 3 * time.Second // without an answer by then it would be ErrUnavailable
 		_, err := c.Lock(background, "n", mortise.WithWait(wait))
-		e.named(err, "lock", "n", mortise.ErrNotAcquired)
-		var x *mortise.Error
-		if errors.As(err, &x) && (x.Remaining <= 0 || x.Remaining > time.Minute+time.Second) {
-			e.Errorf("Remaining is %v, want what is left of a minute", x.Remaining)
-		}
+		e.refusedFor("after the wait", err, "lock", time.Minute+time.Second)
 		d := time.Since(begin)
 		e.errorIf(d < wait || d > wait+5*time.Second, "it took %v, want %v", d, wait)
 		ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
@@ -167,13 +121,8 @@ var waitingTests = []test{
 	}},
 	{"Rule09_ALockCancelledWhileItsReplyIsOnItsWayGivesItBack", func(e *env) {
 		c, f := e.tapped()
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpAcquire))
-		ctx, cancel := context.WithCancel(background)
-		waiting := locking(c, ctx, "n", mortise.WithLease(long))
-		e.until("it was sent", func() bool { return f.Count(OpAcquire) == 1 })
-		cancel()
-		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
+		reply := f.holds(replyLate, OpAcquire)
+		e.named(e.abandon(f, background, locks(c, "n", mortise.WithLease(long)), OpAcquire), "lock", "n", context.Canceled)
 		equal(e, "%d releases were sent before the acquire was answered", f.Count(OpRelease), 0)
 		close(reply)
 		f.Hook(nil)
@@ -187,18 +136,14 @@ var waitingTests = []test{
 			"acquire %+v, releases %+v: want a release of its owner after its reply", acquire, releases)
 	}},
 	{"Rule09_ALockCancelledBeforeItsCommandArrivesLeavesNothing", func(e *env) {
-		for what, fate := range map[string]func(chan struct{}) Fate{
-			"held before it runs":     func(ch chan struct{}) Fate { return Fate{Before: ch} },
-			"reported lost, runs yet": func(ch chan struct{}) Fate { return Fate{Later: ch} },
+		for what, fate := range map[string]func(<-chan struct{}) Fate{
+			"held before it runs":     requestLate,
+			"reported lost, runs yet": arrivesLate,
 		} {
 			c, f := e.tapped()
-			arrive := make(chan struct{})
-			f.Hook(on(fate(arrive), OpAcquire))
-			ctx, cancel := context.WithCancel(background)
-			waiting := locking(c, ctx, "n", mortise.WithLease(long))
-			e.until("it was sent", func() bool { return f.Count(OpAcquire) > 0 })
-			cancel()
-			e.fatalIf(receive(e, "Lock returns", waiting).err == nil, "%s: Lock succeeded", what)
+			arrive := f.holds(fate, OpAcquire)
+			err := e.abandon(f, background, locks(c, "n", mortise.WithLease(long)), OpAcquire)
+			e.fatalIf(err == nil, "%s: Lock succeeded", what)
 			close(arrive)
 			f.Hook(nil)
 			// It is given back when it is not asked for again.
@@ -206,12 +151,7 @@ var waitingTests = []test{
 				return f.Count(OpRelease) > 0 && f.underway(OpAcquire) == 0
 			})
 			e.until(what+": it took the lock after all, or never will, and gave it back", func() bool {
-				for _, r := range f.Calls(OpRelease) {
-					if r.Ended > 0 && r.Err == nil {
-						return !e.inspect(c, "n").Held
-					}
-				}
-				return false
+				return f.answered(OpRelease) > 0 && !e.inspect(c, "n").Held
 			})
 			e.always(300*time.Millisecond, what+": it stays free", func() bool {
 				s := e.inspect(c, "n")
@@ -221,8 +161,7 @@ var waitingTests = []test{
 	}},
 	{"Rule09_AnAcquireThatTakesEffectLateIsCompensated", func(e *env) {
 		c, f := e.tapped()
-		arrive := make(chan struct{})
-		f.Hook(on(Fate{Later: arrive}, OpAcquire))
+		arrive := f.holds(arrivesLate, OpAcquire)
 		e.named(second(c.TryLock(background, "n", mortise.WithLease(long))), "trylock", "n", mortise.ErrUnavailable)
 		// The first attempts to give it back find nothing; only then it arrives.
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2 })
@@ -248,27 +187,18 @@ var waitingTests = []test{
 	{"Rule09_AReentryThatIsCancelledLeavesTheOuterHoldAsItWas", func(e *env) {
 		c, f := e.tapped()
 		outer := e.lock(c, background, "n", mortise.WithLease(long))
-		reply := make(chan struct{})
-		f.Hook(on(Fate{After: reply}, OpSetHolds))
-		ctx, cancel := context.WithCancel(outer.Context())
-		waiting := locking(c, ctx, "n")
-		e.until("it was sent", func() bool { return f.Count(OpSetHolds) == 1 })
-		cancel()
-		e.named(receive(e, "Lock returns at once", waiting).err, "lock", "n", context.Canceled)
+		reply := f.holds(replyLate, OpSetHolds)
+		e.named(e.abandon(f, outer.Context(), locks(c, "n"), OpSetHolds), "lock", "n", context.Canceled)
 		f.Hook(nil)
 		close(reply)
 		e.until("the count is that of the outer hold", func() bool { return e.inspect(c, "n").Holds == 1 })
 		e.done("the outer hold", outer.Err())
 		inner := e.lock(c, outer.Context(), "n")
 		e.holds(c, "n", 2)
-		e.unlock(inner)
-		e.unlock(outer)
-		e.free(c, "n")
+		e.unlockLast(c, inner, outer)
 	}},
 	{"Rule09_ACancelledWaiterIsGoneAndItsWatchToo", func(e *env) {
-		holder, _ := e.session()
-		holder.take("n", "a:1", long)
-		c, f := e.tapped()
+		holder, c, f := heldByAnother(e)
 		ctx, cancel := context.WithCancelCause(background)
 		waiting := locking(c, ctx, "n")
 		e.settled(f)
@@ -283,28 +213,23 @@ var waitingTests = []test{
 	}},
 }
 
-// settled waits until a client that waits for a lock has nothing more to ask: it
-// was refused, watches, and was refused again since.
+// settled waits until a client that waits has nothing more to ask: it watches all that it asked to watch, and
+// has asked since for what it waits for.
 func (e leases) settled(f *Faults) {
 	e.Helper()
 	e.until("the waiter sleeps", func() bool {
-		if f.Watching() == 0 || f.Count(OpAcquire) == 0 {
-			return false
-		}
-		calls := f.Calls()
-		watched := 0
-		for _, c := range calls {
-			if c.Ended == 0 {
+		asked, watches := false, 0
+		for _, c := range f.Calls() {
+			switch {
+			case c.Ended == 0:
 				return false
-			}
-			if c.Op == OpSubscribe {
-				watched = c.Began
-			}
-			if c.Op == OpAcquire && watched > 0 && c.Began > watched {
-				return true
+			case c.Op == OpSubscribe:
+				asked, watches = false, watches+1
+			case c.Op != OpUnsubscribe:
+				asked = asked || watches > 0
 			}
 		}
-		return false
+		return asked && f.Watching() >= watches
 	})
 }
 
@@ -313,4 +238,18 @@ func lose(f *Faults, op Op, n int32) {
 	var left atomic.Int32
 	left.Store(n)
 	f.Hook(func(call Call) Fate { return Fate{Lost: call.Op == op && left.Add(-1) >= 0} })
+}
+
+// loseEveryOther loses an owner's every other reply to each operation that changes something, from the first
+// on. Renewals pass.
+func loseEveryOther(f *Faults) {
+	var mu sync.Mutex
+	seen := make(map[string]int)
+	f.Hook(func(c Call) Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		of := string(c.Op) + c.Owner
+		seen[of]++
+		return Fate{Lost: !slices.Contains([]Op{OpRenew, OpInspect, OpCount}, c.Op) && seen[of]%2 == 1}
+	})
 }

@@ -252,7 +252,7 @@ var operations = []operation{
 			parts := mortise.Parts(b.Client, "a", "b", "c")
 			return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 		}},
-	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 29}, {2, 29}, {0, 26}},
+	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 43}, {2, 28}, {2, 28}, {0, 25}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			s := b.CountingSemaphore("n")
 			harness.Must(s.TrySetPermits(t.Context(), 2))(t)
