@@ -256,7 +256,6 @@ func TestCountsWorkOnACluster(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
 
 // TestCountsOnRedisAndInMemoryAgree runs random operations on both and compares what
 // they answer.

@@ -8,7 +8,7 @@ import (
 
 // Plan is when a tenure is renewed. Times are monotonic; clock.Never for no time.
 type Plan struct {
-	RenewAt int64 // the lease is renewed
+	RenewAt  int64 // the lease is renewed
 	VerifyAt int64 // the store is asked whether it is still held, without a renewal
 	// Renewing: a renewal is on its way. Verify: ask again after it, even if nothing needs renewal.
 	Renewing, Verify bool

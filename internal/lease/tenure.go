@@ -47,21 +47,21 @@ const (
 
 // Tenure is one owner's time in one record, from grant to release: held once or, by re-entry, several times.
 type Tenure struct {
-	*Order         // of its operations; that of another tenure where a reader entered under it
-	own      Order // what Order points to, unless it is another's
-	Keeper   Keeper
-	Key      Key
-	Owner    string // its id in the store
-	Fence    Fence
-	TTL      time.Duration // the longest lease that was asked for
-	Deadline clock.Instant // the end of the lease as the store has it, less the margin
-	Plan     Plan
-	Live     int32 // holds
-	State    State
-	Mode     Mode
-	Stale    bool        // the hold count in the store may be higher than that of the live holds
-	Delegated     atomic.Bool // a delegation of it was given out, or it entered under one. Set under the lock
-	First    Hold        // with which it began: most tenures have no other
+	*Order          // of its operations; that of another tenure where a reader entered under it
+	own       Order // what Order points to, unless it is another's
+	Keeper    Keeper
+	Key       Key
+	Owner     string // its id in the store
+	Fence     Fence
+	TTL       time.Duration // the longest lease that was asked for
+	Deadline  clock.Instant // the end of the lease as the store has it, less the margin
+	Plan      Plan
+	Live      int32 // holds
+	State     State
+	Mode      Mode
+	Stale     bool        // the hold count in the store may be higher than that of the live holds
+	Delegated atomic.Bool // a delegation of it was given out, or it entered under one. Set under the lock
+	First     Hold        // with which it began: most tenures have no other
 }
 
 // Fence is a fencing token, or none.
