@@ -256,7 +256,6 @@ func TestCountsWorkOnACluster(t *testing.T) {
 	}
 }
 
-
 // TestCountsOnRedisAndInMemoryAgree runs random operations on both and compares what
 // they answer.
 func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
