@@ -86,12 +86,12 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		var left int64
 		var err error
 		if s.joint.Lead(ctx) {
+			defer s.joint.Led() // also where the client library panics
 			c, second := s.second.Commands()
 			k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 			if left, err = c.Acquire(ctx, k, a); second && s.second.Failed(err) {
 				left, err = s.adapter.Acquire(ctx, k, a)
 			}
-			s.joint.Led()
 		} else {
 			left, err = s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
 		}
@@ -274,12 +274,12 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		}
 		reply, err = s.adapter.Release(ctx, k, a)
 	case s.joint.Lead(ctx):
+		defer s.joint.Led()
 		a.Publish = commandPublish
 		c, second := s.second.Commands()
 		if reply, err = c.Release(ctx, k, a); second && s.second.Failed(err) {
 			reply, err = s.adapter.Release(ctx, k, a)
 		}
-		s.joint.Led()
 	default:
 		reply, err = s.joint.do(ctx, JointItem{Lock: k.Lock, Channel: k.Channel, Owner: r.Owner})
 	}
