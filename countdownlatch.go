@@ -58,10 +58,7 @@ func (l *CountDownLatch) Count(ctx context.Context) (int64, error) { return l.co
 // Redisson: await. Cost: one command if it is open. Otherwise one more when the client
 // listens, and one when it opened, for all waiters of this client together.
 func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
-	r := engine.Request{
-		Name: l.count.Topic.Name, Verb: "wait", Lacks: "the count was not zero", Family: backend.KindCountDownLatch,
-	}
-	r, err := with(r, opts)
+	r, err := with(engine.Request{Name: l.count.Topic.Name, Family: backend.KindCountDownLatch}, opts)
 	if err != nil {
 		return err
 	}

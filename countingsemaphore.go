@@ -2,7 +2,6 @@ package mortise
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/counters"
@@ -49,7 +48,7 @@ func (s *CountingSemaphore) TrySetPermits(ctx context.Context, n int) (bool, err
 // they are there. Otherwise one more when the client listens, and one for each message
 // of a release, for all waiters of this client together, and one for each waiter that then overtakes the first.
 func (s *CountingSemaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
-	return s.acquire(ctx, n, engine.Request{Verb: "acquire"}, opts)
+	return s.acquire(ctx, n, engine.Request{}, opts)
 }
 
 // TryAcquire takes n permits, one or more, or returns [ErrNotAcquired] if there are
@@ -57,12 +56,11 @@ func (s *CountingSemaphore) Acquire(ctx context.Context, n int, opts ...Option) 
 //
 // Redisson: tryAcquire(n). Cost: one command.
 func (s *CountingSemaphore) TryAcquire(ctx context.Context, n int) error {
-	return s.acquire(ctx, n, engine.Request{Verb: "tryacquire", Try: true}, nil)
+	return s.acquire(ctx, n, engine.Request{Try: true}, nil)
 }
 
 func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
-	r.Name, r.Family, r.Lacks = s.count.Topic.Name, backend.KindCountingSemaphore,
-		fmt.Sprintf("fewer than %d permits were free", n)
+	r.Name, r.Family, r.Wants = s.count.Topic.Name, backend.KindCountingSemaphore, int64(n)
 	r, err := with(r, opts)
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func (p *Semaphore) Available(ctx context.Context) (int, error) { return p.count
 // Redisson: acquire(lease, unit), tryAcquire(wait, lease, unit). Cost: one command if
 // one is free; renewals are batched, in one command for up to 256 permits of a slot.
 func (p *Semaphore) Acquire(ctx context.Context, opts ...Option) (*Permit, error) {
-	return p.acquire(ctx, engine.Request{Verb: "acquire"}, opts)
+	return p.acquire(ctx, engine.Request{}, opts)
 }
 
 // TryAcquire takes a permit or returns [ErrNotAcquired] if none is free;
@@ -65,11 +65,11 @@ func (p *Semaphore) Acquire(ctx context.Context, opts ...Option) (*Permit, error
 //
 // Redisson: tryAcquire. Cost: one command.
 func (p *Semaphore) TryAcquire(ctx context.Context, opts ...Option) (*Permit, error) {
-	return p.acquire(ctx, engine.Request{Verb: "tryacquire", Try: true}, opts)
+	return p.acquire(ctx, engine.Request{Try: true}, opts)
 }
 
 func (p *Semaphore) acquire(ctx context.Context, r engine.Request, opts []Option) (*Permit, error) {
-	r.Name, r.Family, r.Lacks = p.count.Topic.Name, backend.KindSemaphore, "no permit was free"
+	r.Name, r.Family = p.count.Topic.Name, backend.KindSemaphore
 	r, err := with(r, opts)
 	if err != nil {
 		return nil, err

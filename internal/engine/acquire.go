@@ -15,19 +15,20 @@ import (
 type grant struct {
 	owner    string // for which it was asked
 	reply    reply
-	granted  bool
 	token    int64
 	sent     clock.Instant // before the first request that may have got the lease
 	asked    clock.Instant // before the last request
-	first    clock.Instant // before the first request; zero if none was sent
+	first    int64         // before the first request (monotonic)
 	verifyAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
-	late     int           // requests whose outcome is unknown
-	until    int64         // when the last of them can no longer take effect (monotonic)
-	handed   bool          // by the tenure before, within the process
-	changes  int           // of the record, that were told before it was handed on
+	until    int64         // when the last request of unknown outcome can no longer take effect (monotonic)
 	slot     limiter
-	left     bool // its caller left while it was on its way
 	err      error
+	late     int  // requests whose outcome is unknown
+	begun    bool // a request was sent
+	granted  bool
+	handed   bool // by the tenure before, within the process
+	left     bool // its caller left while it was on its way
+	changes  int  // of the record, that were told before it was handed on
 }
 
 // heard notes what the last request came to.
@@ -57,16 +58,13 @@ func (g *grant) blame(err error, ttl time.Duration) {
 	}
 }
 
-// repeats reports whether a request was sent already.
-func (g *grant) repeats() bool { return g.first != clock.Instant{} }
-
 // sending notes that a request is sent now.
 func (g *grant) sending(now clock.Instant) {
 	if g.asked = now; g.late == 0 {
 		g.sent = now
 	}
-	if !g.repeats() {
-		g.first = now
+	if !g.begun {
+		g.first, g.begun = now.Mono, true
 	}
 }
 
@@ -75,18 +73,17 @@ func (g *grant) resume(e *Engine, p pending, err error) {
 	if err == nil {
 		return
 	}
-	first := time.Now().Add(-e.Since(g.first))
+	first := time.Now().Add(-time.Duration(e.Now().Mono - g.first))
 	_ = e.retry.Resume(err, first, func() error { return p.send(e.base) })
 }
 
 // question is what a call asks the store: a pending command.
 type question struct {
 	errand
+	sending bool // the slot is to be given back if the backend panics
 	*call
-	handed  *grant // what a tenure of this process has got for the call; nil if it is to ask
-	grant   grant  // what the last one came to
-	gone    error  // *fail.CallerGone, where the call got no slot in time
-	sending bool   // the slot is to be given back if the backend panics
+	handed *grant // what a tenure of this process has got for the call; nil if it is to ask
+	grant  grant  // what the last one came to
 }
 
 // ask asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
@@ -112,7 +109,10 @@ func (c *question) open() (ctx context.Context, alone bool) {
 	} else {
 		c.grant.owner = e.OwnerID()
 	}
-	if c.gone = c.enterLimit(); c.grant.slot == nil {
+	if err := c.enterLimit(); err != nil {
+		c.grant.err = err
+	}
+	if c.grant.slot == nil {
 		return nil, false
 	}
 	c.sending = true
@@ -136,8 +136,11 @@ func (c *question) apart() (*lease.Hold, error) {
 		defer e.end() // begun where it was handed over
 		return c.receive()
 	}
-	if c.grant.slot == nil {
-		return nil, c.gone
+	if g := &c.grant; g.slot == nil {
+		if fail.IsGone(g.err) {
+			return nil, g.err
+		}
+		return nil, nil
 	}
 	err := e.apart(c.wait, c)
 	if c.sending = false; err != nil {
@@ -178,7 +181,7 @@ func (c *question) send(ctx context.Context) error {
 	q := backend.AcquireRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: c.replication(),
 		// What the session knows after a first request may be that this one got the lock.
-		Unasked: c.Try && !c.grant.repeats(),
+		Unasked: c.Try && !c.grant.begun,
 	}
 	c.grant.sending(c.ready())
 	var r reply
@@ -319,7 +322,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 			ofTenure(x).lose(now, why)
 		}
 		if n.waits {
-			n.failing = time.Time{}
+			n.failing = 0
 			if t.Mode != lease.Shared {
 				n.Hold(true)
 			}

@@ -230,7 +230,7 @@ func (b *batch) send(ctx context.Context) error {
 		in[i] = backend.AcquireRequest{
 			Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
 			// What the session knows after a first request may be that this one got the lock.
-			Unasked: c.Try && !b.grant.repeats(),
+			Unasked: c.Try && !b.grant.begun,
 		}
 	}
 	g := &b.grant

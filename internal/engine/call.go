@@ -111,7 +111,7 @@ func (cfg *Config) lease(r *Request) time.Duration {
 }
 
 func keyOf(e *Engine, t backend.Topic) lease.Key {
-	return lease.Key{Client: e, Record: uint8(t.Kind), Name: t.Name}
+	return lease.Key{Client: e.number, Record: uint8(t.Kind), Name: t.Name}
 }
 
 // topic is where the call waits.

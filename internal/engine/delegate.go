@@ -92,7 +92,7 @@ type delegated struct {
 func (x *delegated) Value(key any) any {
 	switch k := key.(type) {
 	case *lease.Key:
-		if k.Client == x.engine && k.Record == uint8(backend.KindLock) {
+		if k.Client == x.engine.number && k.Record == uint8(backend.KindLock) {
 			for i := range x.delegations {
 				if x.delegations[i].Name == k.Name {
 					return &x.delegations[i]

@@ -37,6 +37,7 @@ type Config struct {
 type Engine struct {
 	clock.Clock
 	Config Config
+	number uint32 // of the engines of this process: what holds in contexts are found by
 	store  store
 	limits limits
 	ids    ids
@@ -46,9 +47,12 @@ type Engine struct {
 	renewer renewer
 }
 
+// engines numbers those of this process.
+var engines atomic.Uint32
+
 // New makes the engine of a client on a backend.
 func New(b backend.Backend, cfg Config) (*Engine, error) {
-	e := &Engine{Clock: clock.New(), Config: cfg, limits: newLimits()}
+	e := &Engine{Clock: clock.New(), Config: cfg, limits: newLimits(), number: engines.Add(1)}
 	e.names = newNames(e)
 	e.state.announce = announce.New(cfg.Log)
 	e.ids.begin(cfg.ID)
@@ -64,6 +68,9 @@ func New(b backend.Backend, cfg Config) (*Engine, error) {
 	e.store = newStore(session)
 	return e, nil
 }
+
+// Number is the engine's among those of this process: the Client of its leases' keys.
+func (e *Engine) Number() uint32 { return e.number }
 
 // ids draws the client's ids.
 type ids struct {

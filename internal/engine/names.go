@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/lease"
 	"github.com/mortise-go/mortise/internal/localqueue"
@@ -42,12 +40,12 @@ type name struct {
 // waiters are the calls that wait for one name.
 type waiters struct {
 	localqueue.Queue
-	refused  bool      // the store has refused the first, so the client watches for releases
-	answered bool      // the store has said that it is held
-	enrolled bool      // the store tells this client when it is its turn, and tells others before
-	failing  time.Time // since when the store fails; zero if it does not
-	deaf     error     // why releases cannot be heard of, if so: waiting makes no sense then
-	hinted   int64     // when a change of the record last made the first ask
+	refused  bool  // the store has refused the first, so the client watches for releases
+	answered bool  // the store has said that it is held
+	enrolled bool  // the store tells this client when it is its turn, and tells others before
+	failing  int64 // since when the store fails (monotonic); zero if it does not
+	deaf     error // why releases cannot be heard of, if so: waiting makes no sense then
+	hinted   int64 // when a change of the record last made the first ask
 	hint     timerq.Timer
 	round    int // numbers the times that calls waited
 }

@@ -116,18 +116,16 @@ func (u *unlocking) finish(keep int, err error) error {
 // releasing is one release, a pending command: it sets the hold count in the store to what is live here.
 type releasing struct {
 	errand
-	tenure *tenure
-	live   bool // the hold was live when Unlock was called
-
+	live    bool // the hold was live when Unlock was called
 	ready   bool // it has the tenure's turn, and what follows is set
 	done    bool // nothing is to be sent: another release did this one's work, or the record was handed on
+	held    bool
+	unsure  bool // an attempt whose reply was lost may have done it: then nothing held is as it should be
+	tenure  *tenure
 	keep    int
 	handoff *handoff // nil if it is for all
-
-	held   bool
-	unsure bool  // an attempt whose reply was lost may have done it: then nothing held is as it should be
-	at     int   // its place among those of one call
-	err    error // what it came to there
+	at      int      // its place among those of one call
+	err     error    // what it came to there
 }
 
 // begin takes the tenure's turn if no other operation comes before. It is called with the mutex.

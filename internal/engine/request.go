@@ -12,23 +12,21 @@ import (
 
 // Request is what one call asks for.
 type Request struct {
-	Name  string
-	Verb  string // what to call it in errors, if it is not lock or trylock
-	Lacks string // what was missing, in errors; "" for a lock
+	Name string
 	localqueue.Wish
 	// Family is the record that it is about.
 	Family       backend.Kind
 	Try          bool
 	Fenced       bool
 	NonReentrant bool
+	Resumed      bool          // it has been waiting elsewhere, so what fails now is an interruption
+	Part         bool          // of a Lock of several, which waits though this does not
 	Polling      time.Duration // the first pause between asks; 0: releases are announced
 	Lease        time.Duration // 0: the watchdog's
 	Wait         time.Duration // 0: as long as the context
 	MaxHold      time.Duration // 0: no bound
 	Replicas     Replicas
 	Age          *backend.Age // how old the store must be; nil: any age
-	// Resumed: it has been waiting elsewhere, so what fails now is an interruption.
-	Resumed bool
 }
 
 // Replicas is how many replicas are to have a grant, and for how long they are waited for.
@@ -39,13 +37,17 @@ type Replicas struct {
 
 // Op is what errors call the request.
 func (r *Request) Op() string {
-	switch {
-	case r.Verb != "":
-		return r.Verb
-	case r.Try:
-		return "trylock"
+	verb := "lock"
+	switch r.Family {
+	case backend.KindSemaphore, backend.KindCountingSemaphore:
+		verb = "acquire"
+	case backend.KindCountDownLatch:
+		verb = "wait"
 	}
-	return "lock"
+	if r.Try && !r.Part {
+		return "try" + verb
+	}
+	return verb
 }
 
 // Fail is the error of the request.
@@ -58,8 +60,13 @@ func (r *Request) Refused(remaining time.Duration) error {
 
 // missing says what stands in the way.
 func (r *Request) missing(holds string) string {
-	if r.Lacks != "" {
-		return r.Lacks
+	switch r.Family {
+	case backend.KindSemaphore:
+		return "no permit was free"
+	case backend.KindCountingSemaphore:
+		return fmt.Sprintf("fewer than %d permits were free", r.Wants)
+	case backend.KindCountDownLatch:
+		return "the count was not zero"
 	}
 	return "another owner " + holds + " it"
 }

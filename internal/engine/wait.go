@@ -234,7 +234,7 @@ func (w *wait) hopeless() error {
 // got passes on what the call knows to the next.
 func (w *wait) got(a *Answer) {
 	n, retry := w.name, w.retry
-	n.failing = time.Time{}
+	n.failing = 0
 	if w.marks.enrols {
 		n.enrolled = false
 	}
@@ -254,23 +254,24 @@ func (w *wait) got(a *Answer) {
 func (w *wait) failed(err error) error {
 	n := w.name
 	w.last = err
-	if n.failing.IsZero() {
-		n.failing = time.Now()
+	now := w.engine.Now().Mono
+	if n.failing == 0 {
+		n.failing = now
 	}
-	lasts := time.Since(n.failing)
+	lasts := time.Duration(now - n.failing)
 	interrupted := w.slept || w.Resumed
 	if !interrupted || !temporary(err) || lasts > w.engine.Config.Watchdog || errors.Is(err, fail.Closing) {
 		n.Pass()
 		return w.engine.Explain(err)
 	}
-	n.RetryAt(w.engine.Now().Mono + int64(min(lasts/2+50*time.Millisecond, lookBack)))
+	n.RetryAt(now + int64(min(lasts/2+50*time.Millisecond, lookBack)))
 	return nil
 }
 
 // refused notes when to ask again.
 func (w *wait) refused(a *Answer) {
 	n, now := w.name, w.engine.Now().Mono
-	w.last, n.failing, n.answered = nil, time.Time{}, true
+	w.last, n.failing, n.answered = nil, 0, true
 	left := a.Left
 	if w.marks.endless = left < 0; w.marks.endless {
 		left = lookAgain

@@ -10,9 +10,9 @@ import (
 
 // Key is what a lease's context is asked for its hold by: with a pointer to it, which costs no memory.
 type Key struct {
-	Client any   // whose lease it is
-	Record uint8 // the kind of record, in the client's terms
 	Name   string
+	Client uint32 // whose lease it is
+	Record uint8  // the kind of record, in the client's terms
 }
 
 // Carriers asks a context for the innermost of those that carry a way into a lock: a *Context, a context of

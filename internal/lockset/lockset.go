@@ -185,8 +185,7 @@ func (t *attempt) request(i int, try bool) engine.Request {
 	if r.Try = try; !try {
 		r.Wait = t.wait
 	}
-	r.Verb = "lock" // also where it does not wait: the caller of LockAll did not call TryLock
-	r.Resumed = t.rounds > 0
+	r.Part, r.Resumed = true, t.rounds > 0
 	return r
 }
 

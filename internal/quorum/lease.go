@@ -100,7 +100,7 @@ func (x *Lease) part(k *lease.Key) (h any, found bool) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	i := slices.IndexFunc(x.nodes, func(n Node) bool { return k.Client == n })
+	i := slices.IndexFunc(x.nodes, func(n Node) bool { return k.Client == n.Number() })
 	if i >= 0 && x.parts[i].lease != nil {
 		return x.parts[i].lease.Holding(), true
 	}

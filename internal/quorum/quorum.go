@@ -21,6 +21,8 @@ import (
 type Node interface {
 	// Acquire takes the lock there: its lease's parent is ctx, and the waiting ends with wait.
 	Acquire(ctx, wait context.Context, r engine.Request) (*lease.Handle, error)
+	// Number is the Client of its leases' keys.
+	Number() uint32
 	// Now is the time by which the node's leases are judged.
 	Now() clock.Instant
 	// Watchdog is the lease of locks that are renewed.
