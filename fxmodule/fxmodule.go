@@ -61,7 +61,8 @@ type config struct {
 func Named(name string) Option {
 	return func(c *config) error {
 		if !plain(name) {
-			return fmt.Errorf("%w: Named(%q): a name is not empty, and is plain text without quotes", mortise.ErrInvalid, name)
+			return fmt.Errorf("%w: Named(%q): a name is not empty, and is plain text without quotes",
+				mortise.ErrInvalid, name)
 		}
 		c.name = name
 		return nil
@@ -163,7 +164,9 @@ func (c *config) besides() (all []fx.Option) {
 	return all
 }
 
-func (c *config) client(life fx.Lifecycle, on source, log *slog.Logger, observers []mortise.Observer) (*mortise.Client, error) {
+func (c *config) client(
+	life fx.Lifecycle, on source, log *slog.Logger, observers []mortise.Observer,
+) (*mortise.Client, error) {
 	var opts []mortise.ClientOption
 	if log != nil {
 		opts = append(opts, mortise.WithLogger(log))
