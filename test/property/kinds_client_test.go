@@ -349,6 +349,13 @@ type semaphore interface {
 	Available(ctx context.Context) (int, error)
 }
 
+// at is a client of one of the worlds, and a name there.
+type at struct {
+	*mortise.Client
+	world int
+	name  string
+}
+
 // Counts through the API; the contract is that of the port.
 func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 	ctx := context.Background()
@@ -363,12 +370,12 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		k, base := newContract(), fresh()
-		each := func(t *rapid.T, what, want string, op func(n int, c *mortise.Client, name string) string) {
+		each := func(t *rapid.T, what, want string, op func(at) string) {
 			t.Helper()
 			i := rapid.IntRange(0, clients-1).Draw(t, "client")
 			t.Logf("%s by %d: %s", what, i, want)
 			for n, w := range worlds {
-				got := op(n, cs[n][i], w.key(base))
+				got := op(at{cs[n][i], n, w.key(base)})
 				harness.FatalIf(t, got != want, "%s: the contract has %s, %s %s", what, want, w.label, got)
 			}
 		}
@@ -388,63 +395,61 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			}
 			return "NotAcquired"
 		}
-		var available func(c *mortise.Client, name string) (int64, error)
-		semaphores := func(of func(c *mortise.Client, name string) semaphore) {
+		var available func(c at) (int64, error)
+		semaphores := func(of func(c at) semaphore) {
 			ops["set"] = func(t *rapid.T) {
 				n := rapid.IntRange(0, 4).Draw(t, "permits")
-				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string {
-					return said(of(c, name).TrySetPermits(ctx, n))
+				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(c at) string {
+					return said(of(c).TrySetPermits(ctx, n))
 				})
 			}
 			ops["add"] = func(t *rapid.T) {
 				n := rapid.SampledFrom([]int{1, 2, -1, -3}).Draw(t, "permits")
 				k.addCount(request(n))
-				each(t, fmt.Sprint("add ", n), "ok", func(_ int, c *mortise.Client, name string) string {
-					return verdict(of(c, name).AddPermits(ctx, n))
-				})
+				each(t, fmt.Sprint("add ", n), "ok", func(c at) string { return verdict(of(c).AddPermits(ctx, n)) })
 			}
-			available = func(c *mortise.Client, name string) (int64, error) {
-				n, err := of(c, name).Available(ctx)
+			available = func(c at) (int64, error) {
+				n, err := of(c).Available(ctx)
 				return int64(n), err
 			}
 		}
 		switch kind {
 		case backend.KindCountingSemaphore:
-			semaphores(func(c *mortise.Client, name string) semaphore { return c.CountingSemaphore(name) })
+			semaphores(func(c at) semaphore { return c.CountingSemaphore(c.name) })
 			ops["acquire"] = func(t *rapid.T) {
 				n := some(t)
 				r := k.take(request(n))
 				wait := r.yes && rapid.Bool().Draw(t, "wait")
-				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(_ int, c *mortise.Client, name string) string {
+				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(c at) string {
 					if wait {
-						return verdict(c.CountingSemaphore(name).Acquire(ctx, n))
+						return verdict(c.CountingSemaphore(c.name).Acquire(ctx, n))
 					}
-					return verdict(c.CountingSemaphore(name).TryAcquire(ctx, n))
+					return verdict(c.CountingSemaphore(c.name).TryAcquire(ctx, n))
 				})
 			}
 			ops["acquire too"] = ops["acquire"]
 			ops["release"] = func(t *rapid.T) {
 				n := some(t)
 				k.addCount(request(n))
-				each(t, fmt.Sprint("release ", n), "ok", func(_ int, c *mortise.Client, name string) string {
-					return verdict(c.CountingSemaphore(name).Release(ctx, n))
+				each(t, fmt.Sprint("release ", n), "ok", func(c at) string {
+					return verdict(c.CountingSemaphore(c.name).Release(ctx, n))
 				})
 			}
 			ops["drain"] = func(t *rapid.T) {
-				each(t, "drain", number(k.drain(request(0)).n), func(_ int, c *mortise.Client, name string) string {
-					n, err := c.CountingSemaphore(name).Drain(ctx)
+				each(t, "drain", number(k.drain(request(0)).n), func(c at) string {
+					n, err := c.CountingSemaphore(c.name).Drain(ctx)
 					return fmt.Sprint(n, " ", verdict(err))
 				})
 			}
 		case backend.KindSemaphore:
-			semaphores(func(c *mortise.Client, name string) semaphore { return c.Semaphore(name) })
+			semaphores(func(c at) semaphore { return c.Semaphore(c.name) })
 			ops["acquire"] = func(t *rapid.T) {
 				q := anykind.AcquireRequest{Owner: fmt.Sprint(len(out)), Lease: long}
 				r := k.permit(q)
 				got := make([]*mortise.Permit, len(worlds))
-				each(t, "acquire", took(r.yes), func(n int, c *mortise.Client, name string) (v string) {
+				each(t, "acquire", took(r.yes), func(c at) string {
 					var err error
-					got[n], err = c.Semaphore(name).TryAcquire(ctx, mortise.WithLease(long))
+					got[c.world], err = c.Semaphore(c.name).TryAcquire(ctx, mortise.WithLease(long))
 					return verdict(err)
 				})
 				if r.yes {
@@ -463,10 +468,10 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 						want = "NotHeld"
 					}
 					what := fmt.Sprintf("release of %d, by id %v", i, byID)
-					each(t, what, want, func(n int, c *mortise.Client, name string) string {
+					each(t, what, want, func(c at) string {
 						var err error
-						if p := out[i][n]; byID {
-							err = c.Semaphore(name).Release(ctx, p.ID())
+						if p := out[i][c.world]; byID {
+							err = c.Semaphore(c.name).Release(ctx, p.ID())
 						} else {
 							err = p.Release(ctx)
 						}
@@ -479,36 +484,32 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			}
 			ops["release"], ops["release by id"] = release(false), release(true)
 		case backend.KindCountDownLatch:
-			available = func(c *mortise.Client, name string) (int64, error) { return c.CountDownLatch(name).Count(ctx) }
+			available = func(c at) (int64, error) { return c.CountDownLatch(c.name).Count(ctx) }
 			ops["set"] = func(t *rapid.T) {
 				n := some(t)
-				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string {
-					return said(c.CountDownLatch(name).TrySet(ctx, int64(n)))
+				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(c at) string {
+					return said(c.CountDownLatch(c.name).TrySet(ctx, int64(n)))
 				})
 			}
 			ops["down"] = func(t *rapid.T) {
 				k.countDown(request(1))
-				each(t, "count down", "ok", func(_ int, c *mortise.Client, name string) string {
-					return verdict(c.CountDownLatch(name).CountDown(ctx))
-				})
+				each(t, "count down", "ok", func(c at) string { return verdict(c.CountDownLatch(c.name).CountDown(ctx)) })
 			}
 			ops["down too"] = ops["down"]
 			ops["delete"] = func(t *rapid.T) {
-				each(t, "delete", says(k.deleteCount(request(0))), func(_ int, c *mortise.Client, name string) string {
-					return said(c.CountDownLatch(name).Delete(ctx))
+				each(t, "delete", says(k.deleteCount(request(0))), func(c at) string {
+					return said(c.CountDownLatch(c.name).Delete(ctx))
 				})
 			}
 			ops["wait"] = func(t *rapid.T) {
 				if k.there() == 0 {
-					each(t, "wait", "ok", func(_ int, c *mortise.Client, name string) string {
-						return verdict(c.CountDownLatch(name).Wait(ctx))
-					})
+					each(t, "wait", "ok", func(c at) string { return verdict(c.CountDownLatch(c.name).Wait(ctx)) })
 				}
 			}
 		}
 		ops[""] = func(t *rapid.T) {
-			each(t, "count", number(k.readCount(kind).n), func(_ int, c *mortise.Client, name string) string {
-				n, err := available(c, name)
+			each(t, "count", number(k.readCount(kind).n), func(c at) string {
+				n, err := available(c)
 				return fmt.Sprint(n, " ", verdict(err))
 			})
 		}
