@@ -29,8 +29,9 @@ type spy struct {
 type hooks map[string]func(*call) error
 
 // spied are the names that hooks may have.
-const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave AcquireAll ReleaseAll Serve " +
-	"AcquireRead AcquireWrite RenewReads RenewWrites Withdraw Enter AddCount TakeCount Latch.Count "
+const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave " +
+	"AcquireAll ReleaseAll Serve AcquireRead AcquireWrite RenewReads RenewWrites Withdraw Enter " +
+	"AddCount TakeCount Latch.Count "
 
 // call is a call of a session's method, on its way to the store.
 type call struct {

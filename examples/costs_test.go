@@ -157,7 +157,8 @@ func (c *costs) until(what string, so func() bool) {
 // asked waits until so many scripts were sent since the count began.
 func (c *costs) asked(n int) {
 	c.t.Helper()
-	c.until(fmt.Sprint(n, " scripts were sent"), func() bool { return c.proxy.Count(redistest.Named("EVALSHA", "EVAL")) >= n })
+	scripts := redistest.Named("EVALSHA", "EVAL")
+	c.until(fmt.Sprint(n, " scripts were sent"), func() bool { return c.proxy.Count(scripts) >= n })
 }
 
 func (c *costs) measure() []cost {
@@ -230,12 +231,12 @@ func (c *costs) measure() []cost {
 	add("`Unlock` of those on 2 clients", func() { c.unlock(lease) })
 	six := []string{"{x}:1", "{y}:1", "{z}:1", "{x}:2", "{y}:2", "{z}:2"}
 	cluster := newCluster(t, c.client)
-	rows = append(rows, cost{"`LockAll` of 6 names in 3 slots of a cluster, free", cluster.count(func() { all(six, cluster.locks) })})
-	rows = append(rows, cost{"`Unlock` of those in 3 slots", cluster.count(func() { c.unlock(lease) })})
+	rows = append(rows,
+		cost{"`LockAll` of 6 names in 3 slots of a cluster, free", cluster.count(func() { all(six, cluster.locks) })},
+		cost{"`Unlock` of those in 3 slots", cluster.count(func() { c.unlock(lease) })})
 
 	rows = append(rows, c.waiting()...)
-	rows = append(rows, cost{"a round of renewals, 200 locks held", c.renewals(200)})
-	return rows
+	return append(rows, cost{"a round of renewals, 200 locks held", c.renewals(200)})
 }
 
 // called has b's process called by a's over HTTP, while that holds the lock which b takes.
@@ -291,8 +292,9 @@ func (c *costs) waiting() (rows []cost) {
 	}
 	var waiters [3]*mortise.Client
 	var waiting atomic.Int32
+	observer := mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}
 	for i := range waiters {
-		waiters[i] = c.open(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+		waiters[i] = c.open(mortise.WithObserver(observer))
 	}
 	got := make(chan *mortise.Lease, 100)
 	var wg sync.WaitGroup
@@ -307,7 +309,10 @@ func (c *costs) waiting() (rows []cost) {
 		c.asked(scripts)
 		time.Sleep(200 * time.Millisecond)
 	}
-	rows = append(rows, cost{"to begin to wait, the first of a process", c.count(func() { wait(waiters[0]); until(1, 2) })})
+	rows = append(rows, cost{"to begin to wait, the first of a process", c.count(func() {
+		wait(waiters[0])
+		until(1, 2)
+	})})
 	rows = append(rows, cost{"to begin to wait, each further one", c.count(func() {
 		for range 9 {
 			wait(waiters[0])

@@ -19,7 +19,8 @@ func ship(context.Context, int) {}
 func Example_redisson() {
 	rdb := goredis.NewClient(&goredis.Options{Addr: "localhost:6379"})
 	defer rdb.Close()
-	locks, err := mortise.New(redisgo.New(rdb), mortise.WithWatchdogTimeout(30*time.Second)) // as Java's lockWatchdogTimeout
+	watchdog := mortise.WithWatchdogTimeout(30 * time.Second) // as Java's lockWatchdogTimeout
+	locks, err := mortise.New(redisgo.New(rdb), watchdog)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -36,6 +36,7 @@ func (c *choice[T]) made(m *config) (v T, ours bool, err error) {
 	case 1:
 		return c.make(), c.ours, nil
 	}
-	return v, false, fmt.Errorf("fxmodule: %w: %s could be on more than one store, for the graph has %s%s: leave one, or use Named and put it under that name",
+	return v, false, fmt.Errorf("fxmodule: %w: %s could be on more than one store, for the graph has %s%s: "+
+		"leave one, or use Named and put it under that name",
 		mortise.ErrInvalid, m.subject(), strings.Join(c.there, " and "), under)
 }

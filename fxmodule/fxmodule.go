@@ -60,17 +60,17 @@ type config struct {
 // shared by all modules. The name is not empty and has no quotes or backquotes.
 func Named(name string) Option {
 	return func(c *config) error {
-		if !plain(name) {
-			return fmt.Errorf("%w: Named(%q): a name is not empty, and is plain text without quotes", mortise.ErrInvalid, name)
-		}
 		c.name = name
-		return nil
+		return plain("Named", name)
 	}
 }
 
-// plain tells whether a name can stand in a struct tag as it is.
-func plain(name string) bool {
-	return name != "" && !strings.Contains(name, "`") && strconv.Quote(name) == `"`+name+`"`
+// plain refuses a name that cannot stand in a struct tag as it is.
+func plain(of, name string) error {
+	if name == "" || strings.Contains(name, "`") || strconv.Quote(name) != `"`+name+`"` {
+		return fmt.Errorf("%w: %s(%q): a name is not empty, and is plain text without quotes", mortise.ErrInvalid, of, name)
+	}
+	return nil
 }
 
 // ClientOptions are passed to [mortise.New], after what comes from the graph: a watchdog timeout, say.
@@ -163,7 +163,9 @@ func (c *config) besides() (all []fx.Option) {
 	return all
 }
 
-func (c *config) client(life fx.Lifecycle, on source, log *slog.Logger, observers []mortise.Observer) (*mortise.Client, error) {
+func (c *config) client(
+	life fx.Lifecycle, on source, log *slog.Logger, observers []mortise.Observer,
+) (*mortise.Client, error) {
 	var opts []mortise.ClientOption
 	if log != nil {
 		opts = append(opts, mortise.WithLogger(log))

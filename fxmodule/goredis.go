@@ -17,16 +17,17 @@ func GoRedis(opts ...Option) fx.Option {
 	optional := c.tag(`optional:"true"`)
 	return c.module("go-redis", fx.Provide(fx.Private, fx.Annotate(
 		func(any redis.UniversalClient, single *redis.Client, cluster *redis.ClusterClient,
-			anyOpt *redis.UniversalOptions, singleOpt *redis.Options, failoverOpt *redis.FailoverOptions, clusterOpt *redis.ClusterOptions,
+			anyOpt *redis.UniversalOptions, singleOpt *redis.Options,
+			failoverOpt *redis.FailoverOptions, clusterOpt *redis.ClusterOptions,
 		) (source, error) {
 			var found choice[redis.UniversalClient]
 			found.offer("redis.UniversalClient", any != nil, false, func() redis.UniversalClient { return any })
 			found.offer("*redis.Client", single != nil, false, func() redis.UniversalClient { return single })
 			found.offer("*redis.ClusterClient", cluster != nil, false, func() redis.UniversalClient { return cluster })
-			found.offer("*redis.UniversalOptions", anyOpt != nil, true, func() redis.UniversalClient { return redis.NewUniversalClient(anyOpt) })
-			found.offer("*redis.Options", singleOpt != nil, true, func() redis.UniversalClient { return redis.NewClient(singleOpt) })
-			found.offer("*redis.FailoverOptions", failoverOpt != nil, true, func() redis.UniversalClient { return redis.NewFailoverClient(failoverOpt) })
-			found.offer("*redis.ClusterOptions", clusterOpt != nil, true, func() redis.UniversalClient { return redis.NewClusterClient(clusterOpt) })
+			found.offer("*redis.UniversalOptions", anyOpt != nil, true, with(anyOpt, redis.NewUniversalClient))
+			found.offer("*redis.Options", singleOpt != nil, true, with(singleOpt, redis.NewClient))
+			found.offer("*redis.FailoverOptions", failoverOpt != nil, true, with(failoverOpt, redis.NewFailoverClient))
+			found.offer("*redis.ClusterOptions", clusterOpt != nil, true, with(clusterOpt, redis.NewClusterClient))
 			client, ours, err := found.made(c)
 			if err != nil {
 				return source{}, err
@@ -40,4 +41,9 @@ func GoRedis(opts ...Option) fx.Option {
 		fx.ParamTags(optional, optional, optional, optional, optional, optional, optional),
 		fx.ResultTags(c.tag("")),
 	)))
+}
+
+// with makes a client of options.
+func with[O any, C redis.UniversalClient](opt O, make func(O) C) func() redis.UniversalClient {
+	return func() redis.UniversalClient { return make(opt) }
 }

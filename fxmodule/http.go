@@ -18,8 +18,8 @@ import (
 // link it.
 func HTTP(name string, key httplock.KeyFunc, opts ...httplock.Option) Option {
 	return func(c *config) error {
-		if !plain(name) {
-			return fmt.Errorf("%w: HTTP(%q): a middleware's name is not empty, and is plain text without quotes", mortise.ErrInvalid, name)
+		if err := plain("HTTP", name); err != nil {
+			return err
 		}
 		if key == nil {
 			return fmt.Errorf("%w: HTTP(%q): the KeyFunc is nil", mortise.ErrInvalid, name)

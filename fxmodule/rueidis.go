@@ -19,9 +19,13 @@ func Rueidis(opts ...Option) fx.Option {
 	return c.module("rueidis", fx.Provide(fx.Private, fx.Annotate(
 		func(client redis.Client, opt redis.ClientOption) (source, error) {
 			var found choice[source]
-			found.offer("rueidis.Client", client != nil, false, func() source { return source{Backend: rueidis.NewWithClient(client)} })
+			found.offer("rueidis.Client", client != nil, false, func() source {
+				return source{Backend: rueidis.NewWithClient(client)}
+			})
 			// A client that is made of options is made, and closed, by the backend.
-			found.offer("rueidis.ClientOption", len(opt.InitAddress) > 0, false, func() source { return source{Backend: rueidis.New(opt)} })
+			found.offer("rueidis.ClientOption", len(opt.InitAddress) > 0, false, func() source {
+				return source{Backend: rueidis.New(opt)}
+			})
 			s, _, err := found.made(c)
 			return s, err
 		},

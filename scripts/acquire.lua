@@ -6,8 +6,9 @@
 --
 -- Grants the lock to an owner that holds nothing. The same request a second
 -- time, while the owner holds it, is granted again and counts once. It then writes what is
--- there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
--- may not write any more does not grant. A record without a time, half made, gets one.
+-- there already: WAIT is about what its own connection wrote, which the first time was perhaps
+-- another; and a server that may not write any more does not grant. A record without a time,
+-- half made, gets one.
 if redis.call('exists', KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])

@@ -16,10 +16,10 @@
 -- token that it will use, zero for none: a token that the counter has not come to was never drawn.
 --
 -- nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
--- the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its deadline is
--- removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the entry may be
--- the other's; it goes an hour after its deadline. A field without an entry, where there are several, is an owner of
--- which nothing is known, and keeps all out.
+-- the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its
+-- deadline is removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the
+-- entry may be the other's; it goes an hour after its deadline. A field without an entry, where there are several,
+-- is an owner of which nothing is known, and keeps all out.
 --! include not_read_write
 --! include server_time
 local entries = redis.call('hgetall', KEYS[2])

@@ -13,7 +13,8 @@
 -- As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
 -- lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
 -- another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
--- owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock are told.
+-- owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock
+-- are told.
 --! include server_time
 local held = redis.call('hexists', KEYS[1], ARGV[1])
 local entries = redis.call('hgetall', KEYS[2])

@@ -56,8 +56,9 @@ var All = []Script{
 //
 // Grants the lock to an owner that holds nothing. The same request a second
 // time, while the owner holds it, is granted again and counts once. It then writes what is
-// there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
-// may not write any more does not grant. A record without a time, half made, gets one.
+// there already: WAIT is about what its own connection wrote, which the first time was perhaps
+// another; and a server that may not write any more does not grant. A record without a time,
+// half made, gets one.
 const AcquireSource = `if redis.call('exists', KEYS[1]) == 0 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
@@ -84,7 +85,8 @@ const AcquireSHA = "87122df10117e9cf7cc6610f15ceb002281729f0"
 //
 //	keys:      lock hash (each), token string (each)
 //	arguments: track bool, owner string (each), lease ms (each), fenced bool (each)
-//	reply:     ints  for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
+//	reply:     ints  for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no
+//	           expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
 //
 // As acquire, or acquire_fenced, of several locks, and of all or none: one that is
 // refused or of another kind leaves the others as they are, and they answer 0. The
@@ -189,7 +191,8 @@ const AcquireFencedSHA = "314cdf8d9f5f4240543775ad631159b3d5f3f067"
 //
 //	keys:      lock hash, since string
 //	arguments: owner string, lease ms, age ms, keep ms, track bool
-//	reply:     ints  0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
+//	reply:     ints  0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1:
+//	           refused, the server is too young for n ms
 //
 // As acquire, where the server has kept its data for as long as age. since holds the time from which the
 // server has its data, and the run of the server that the time is about. The script writes since where it
@@ -253,17 +256,20 @@ const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
 //
 //	keys:      lock hash, nest hash, token string
 //	arguments: owner string, under string, holds int, drawn int, lease ms, fenced bool, track bool
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners
+//	           are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease;
+//	           2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was
+//	           never drawn
 //
 // Grants the lock to an owner under another that holds it, if the other's count is holds and no owner came after it.
 // The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing
 // token that it will use, zero for none: a token that the counter has not come to was never drawn.
 //
 // nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
-// the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its deadline is
-// removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the entry may be
-// the other's; it goes an hour after its deadline. A field without an entry, where there are several, is an owner of
-// which nothing is known, and keeps all out.
+// the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its
+// deadline is removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the
+// entry may be the other's; it goes an hour after its deadline. A field without an entry, where there are several,
+// is an owner of which nothing is known, and keeps all out.
 const DelegateEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
@@ -371,7 +377,8 @@ const DelegateEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
 // As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
 // lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
 // another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
-// owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock are told.
+// owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock
+// are told.
 const DelegateReleaseSource = `local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('hexists', KEYS[1], ARGV[1])
@@ -489,7 +496,8 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //
 //	keys:      lock hash, next zset, token string
 //	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
+//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused,
+//	           no expiry; 2, the same: refused, and the tag is not in next
 //
 // As acquire, for a waiter whose client hears of releases. A refusal puts the client's
 // tag, seven digits, behind the tags in next, if it is not there: releases are told to the first
@@ -543,8 +551,10 @@ const EnrolSHA = "18b0a4b925fc127333ad26800070bf588d7d5375"
 // FairAcquireSource is fair_acquire.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, token string, channel channel
-//	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, counts bool, publish string
-//	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is free, look or left -1 where there is no end
+//	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, counts bool,
+//	           publish string
+//	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is
+//	           free, look or left -1 where there is no end
 //
 // Grants the lock to an owner that holds nothing, if it is free and the owner is the
 // first in the queue, or there is no queue. The same request a second time, while the
@@ -933,7 +943,8 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 //
 //	keys:      lock hash (each), channel channel (each)
 //	arguments: publish string, owner string (each), lease ms (each)
-//	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
+//	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing
+//	           was done, ask with acquire or release
 //
 // Acquires and releases several locks that have nothing to do with each other. What goes wrong for one lock, acquire or
 // release tells; it spoils no other. An error of the script means that nothing was done.
@@ -1107,7 +1118,8 @@ const LeaveQueueSHA = "d531cecd14ea2559cd8b9bb224990b9eaf8f5d02"
 //
 //	keys:      permits string, timeouts zset, channel channel
 //	arguments: id string, lease ms, publish string
-//	reply:     ints  0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n: refused, none ends
+//	reply:     ints  0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n:
+//	           refused, none ends
 //
 // Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back. The
 // same request again, while the id is out, is granted again and counts once. The
@@ -1584,7 +1596,8 @@ const RwForceReleaseSHA = "e84bfc02d233f149638e0237551d04a61c72fc4c"
 // RwInspectSource is rw_inspect.lua.
 //
 //	keys:      lock hash, prefix string
-//	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is absent
+//	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is
+//	           absent
 //
 // Reads a read-write lock, without readers past their time. The budget of 10000: see
 // read_release; a reader beyond it counts as live.
@@ -1762,8 +1775,10 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 // ServeSource is serve.lua.
 //
 //	keys:      lock hash, channel channel, next zset, token string
-//	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, tag string, own int, keep ms, publish string, counts bool
-//	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's tag is in next; 3, token (0 unless fenced): the successor holds it
+//	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, tag
+//	           string, own int, keep ms, publish string, counts bool
+//	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the
+//	           client's tag is in next; 3, token (0 unless fenced): the successor holds it
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message.
 // With yield only if no other client waits; otherwise it is released, as by release, and the
@@ -1826,7 +1841,8 @@ const ServeSHA = "7ed04d75c4a55c9bc6c8b76158a39f81f141218b"
 //
 //	keys:      lock hash, writer string
 //	arguments: owner string, lease ms, claimant string, claim ms, track bool
-//	reply:     ints  0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1 where there is a claim now
+//	reply:     ints  0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1
+//	           where there is a claim now
 //
 // Grants a read-write lock for writing while it is free. The same request a second
 // time, while the owner holds it, is granted again and counts once. A request that readers

@@ -15,8 +15,8 @@ func timesKey(name string) string { return tagged("redisson_lock_timeout:", name
 // fairChannel is where a waiter for a fair lock is told that it is next.
 func fairChannel(name, owner string) string { return channelOf(name) + ":" + owner }
 
-// recheck is when a waiter asks again though the lock is held, where the store cannot count the clients that it told: those
-// before it may all be dead, and the release may have reached none.
+// recheck is when a waiter asks again though the lock is held, where the store cannot count the
+// clients that it told: those before it may all be dead, and the release may have reached none.
 const recheck = 5 * time.Second
 
 func fairKeys(name string) FairReleaseKeys {

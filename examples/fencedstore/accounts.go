@@ -19,8 +19,11 @@ func OpenAccounts(ctx context.Context, id string, balance int) (*Accounts, error
 		return nil, err
 	}
 	db.SetMaxOpenConns(1) // each connection would have a memory of its own
-	if _, err := db.ExecContext(ctx, `
-		CREATE TABLE accounts (id TEXT PRIMARY KEY, balance INTEGER NOT NULL, token INTEGER NOT NULL DEFAULT 0)`); err != nil {
+	if _, err := db.ExecContext(ctx, `CREATE TABLE accounts (
+		id      TEXT PRIMARY KEY,
+		balance INTEGER NOT NULL,
+		token   INTEGER NOT NULL DEFAULT 0
+	)`); err != nil {
 		db.Close()
 		return nil, err
 	}

@@ -30,7 +30,9 @@ func orderID(text string) (string, error) {
 // newRoutes are the shop's HTTP. The middleware stands at the routes, where chi knows {id}. Handlers
 // read the id by PathValue, where the middleware puts what orderID returns; chi.URLParam has the text
 // of the URL.
-func newRoutes(locks mortise.Locker, warehouse *Warehouse, shipping *Shipping, metrics prometheus.Gatherer) http.Handler {
+func newRoutes(
+	locks mortise.Locker, warehouse *Warehouse, shipping *Shipping, metrics prometheus.Gatherer,
+) http.Handler {
 	order := httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID))
 	bounded := httplock.WithLockOptions(mortise.WithMaxHold(30 * time.Second)) // whatever handler and client do
 	atOnce := httplock.New(locks, order, bounded)

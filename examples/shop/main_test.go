@@ -57,7 +57,8 @@ func TestTheShowOnRedis(t *testing.T) {
 }
 
 func TestThereIsNoOtherClient(t *testing.T) {
-	if err := run(bounded(t), "127.0.0.1:1", "redigo", Addresses{}, io.Discard); err == nil || !strings.Contains(err.Error(), "redigo") {
+	err := run(bounded(t), "127.0.0.1:1", "redigo", Addresses{}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "redigo") {
 		t.Error(err)
 	}
 }

@@ -41,7 +41,11 @@ type shop struct {
 }
 
 func open(ctx context.Context, name string, warehouse *Warehouse, stock *Stock, store fx.Option) (*shop, error) {
-	s := &shop{name: name, at: Addresses{"127.0.0.1:0", "127.0.0.1:0"}, http: &http.Client{Transport: new(http.Transport)}}
+	s := &shop{
+		name: name,
+		at:   Addresses{"127.0.0.1:0", "127.0.0.1:0"},
+		http: &http.Client{Transport: new(http.Transport)},
+	}
 	s.app = fx.New(Replica(&s.at, warehouse, stock, store), fx.Populate(&s.locks))
 	if err := start(ctx, s.app); err != nil {
 		return nil, err
@@ -154,62 +158,67 @@ func unexpected(what string, got any, err error) error {
 	return fmt.Errorf("%s: got %v", what, got)
 }
 
+// scene is what the steps of the show play on.
+type scene struct {
+	warehouse *Warehouse
+	stock     *Stock
+	a, b      *shop
+	closeA    func() error
+	began     time.Time
+	out       io.Writer
+}
+
+func (s *scene) tell(format string, args ...any) {
+	fmt.Fprintf(s.out, "%5.2fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
 // show has customers collide in two replicas on one store, and checks what they are told.
 func show(ctx context.Context, store fx.Option, out io.Writer) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
 	defer cancel()
-	begin := time.Now()
-	tell := func(format string, args ...any) {
-		fmt.Fprintf(out, "%5.2fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
-	}
-
-	warehouse := NewWarehouse(5 * time.Millisecond)
-	stock, closeStock, err := openStock(ctx, "127.0.0.1:0", warehouse, store)
+	s := &scene{warehouse: NewWarehouse(5 * time.Millisecond), began: time.Now(), out: out}
+	stock, closeStock, err := openStock(ctx, "127.0.0.1:0", s.warehouse, store)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeStock()) }()
-	a, err := open(ctx, "a", warehouse, stock, store)
+	a, err := open(ctx, "a", s.warehouse, stock, store)
 	if err != nil {
 		return err
 	}
-	closeA := sync.OnceValue(a.close)
-	defer func() { err = errors.Join(err, closeA()) }()
-	b, err := open(ctx, "b", warehouse, stock, store)
+	s.closeA = sync.OnceValue(a.close)
+	defer func() { err = errors.Join(err, s.closeA()) }()
+	b, err := open(ctx, "b", s.warehouse, stock, store)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	tell("replicas a and b serve HTTP on %s and %s, gRPC on %s and %s; the stock is at %s", a.at.HTTP, b.at.HTTP, a.at.GRPC, b.at.GRPC, stock.url)
+	s.stock, s.a, s.b = stock, a, b
+	s.tell("replicas a and b serve HTTP on %s and %s, gRPC on %s and %s; the stock is at %s",
+		a.at.HTTP, b.at.HTTP, a.at.GRPC, b.at.GRPC, stock.url)
 
-	for _, step := range []func(context.Context, *Warehouse, *shop, *shop, func(string, ...any)) error{rush, collide, lose} {
-		if err := step(ctx, warehouse, a, b, tell); err != nil {
+	for _, step := range []func(context.Context) error{s.rush, s.collide, s.lose, s.callOut, s.leave} {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if err := callOut(ctx, warehouse, stock, a, b, tell); err != nil {
-		return err
-	}
-	if err := leave(ctx, warehouse, a, b, closeA, tell); err != nil {
-		return err
-	}
-	written, err := warehouse.Verdict()
+	written, err := s.warehouse.Verdict()
 	if err != nil {
 		return err
 	}
-	tell("the warehouse saw %d changes, never two at one order at once, and none twice", written)
+	s.tell("the warehouse saw %d changes, never two at one order at once, and none twice", written)
 	return nil
 }
 
 // rush has many customers pay the same few orders at once.
-func rush(ctx context.Context, _ *Warehouse, a, b *shop, tell func(string, ...any)) error {
+func (s *scene) rush(ctx context.Context) error {
 	const customers, orders = 40, 4
 	var (
 		replies [customers]later
 		got     = make(map[int]int)
 	)
 	for i := range replies {
-		replies[i] = []*shop{a, b}[i%2].begin(ctx, strconv.Itoa(1+i/2%orders), "pay")
+		replies[i] = []*shop{s.a, s.b}[i%2].begin(ctx, strconv.Itoa(1+i/2%orders), "pay")
 	}
 	for _, r := range replies {
 		r, err := r()
@@ -221,29 +230,31 @@ func rush(ctx context.Context, _ *Warehouse, a, b *shop, tell func(string, ...an
 	if got[http.StatusOK] != orders {
 		return fmt.Errorf("%d of %d orders were paid, by %d customers: %v", got[http.StatusOK], orders, customers, got)
 	}
-	tell("%d times POST /orders/{1..%d}/pay at both: %d paid (200), %d came too late (409), %d were refused meanwhile (423)",
+	s.tell("%d times POST /orders/{1..%d}/pay at both: "+
+		"%d paid (200), %d came too late (409), %d were refused meanwhile (423)",
 		customers, orders, got[http.StatusOK], got[http.StatusConflict], got[http.StatusLocked])
 	return nil
 }
 
 // collide has one customer in the middle of a payment while others come.
-func collide(ctx context.Context, warehouse *Warehouse, a, b *shop, tell func(string, ...any)) error {
-	stop := warehouse.StopAt("5")
+func (s *scene) collide(ctx context.Context) error {
+	stop := s.warehouse.StopAt("5")
 	defer stop.Release()
-	paying := a.begin(ctx, "5", "pay")
+	paying := s.a.begin(ctx, "5", "pay")
 	if err := stop.Reached(ctx); err != nil {
 		return err
 	}
-	tell("a is in the middle of POST /orders/5/pay")
+	s.tell("a is in the middle of POST /orders/5/pay")
 
-	r, err := b.post(ctx, "5", "pay")
-	after, convErr := strconv.Atoi(r.header.Get("Retry-After"))
-	if err != nil || r.status != http.StatusLocked || r.problem.Type != httplock.TypeLocked || convErr != nil || after < 1 {
+	r, err := s.b.post(ctx, "5", "pay")
+	after, _ := strconv.Atoi(r.header.Get("Retry-After"))
+	if err != nil || r.status != http.StatusLocked || r.problem.Type != httplock.TypeLocked || after < 1 {
 		return unexpected("POST /orders/5/pay while another is at it", r, err)
 	}
-	tell("b refuses POST /orders/5/pay: %d, Retry-After: %d, %s %q", r.status, after, r.header.Get("Content-Type"), r.problem.Title)
+	s.tell("b refuses POST /orders/5/pay: %d, Retry-After: %d, %s %q",
+		r.status, after, r.header.Get("Content-Type"), r.problem.Title)
 
-	_, err = b.grpc.Ship(ctx, &shopv1.ShipRequest{OrderId: "5"})
+	_, err = s.b.grpc.Ship(ctx, &shopv1.ShipRequest{OrderId: "5"})
 	st, reason, retry := status.Convert(err), "", time.Duration(0)
 	for _, d := range st.Details() {
 		switch d := d.(type) {
@@ -256,17 +267,18 @@ func collide(ctx context.Context, warehouse *Warehouse, a, b *shop, tell func(st
 	if st.Code() != codes.Aborted || reason != "LOCKED" || retry <= 0 {
 		return unexpected("shop.v1.Orders/Ship while HTTP is at the order", "no error", err)
 	}
-	tell("b refuses gRPC Orders/Ship of order 5, the same lock: %v, %s, RetryInfo %.0fs", st.Code(), reason, retry.Seconds())
+	s.tell("b refuses gRPC Orders/Ship of order 5, the same lock: %v, %s, RetryInfo %.0fs",
+		st.Code(), reason, retry.Seconds())
 
-	shipping := b.begin(ctx, "5", "ship")
+	shipping := s.b.begin(ctx, "5", "ship")
 	err = until(ctx, "nobody waits", func() (bool, error) {
-		n, err := b.metric(ctx, "mortise_waiting")
+		n, err := s.b.metric(ctx, "mortise_waiting")
 		return n == 1, err
 	})
 	if err != nil {
 		return err
 	}
-	tell("b has POST /orders/5/ship wait: its /metrics says mortise_waiting 1")
+	s.tell("b has POST /orders/5/ship wait: its /metrics says mortise_waiting 1")
 
 	stop.Release()
 	if r, err := paying(); err != nil || r.order.State != "paid" {
@@ -275,94 +287,94 @@ func collide(ctx context.Context, warehouse *Warehouse, a, b *shop, tell func(st
 	if r, err = shipping(); err != nil || r.order.State != "shipped" {
 		return unexpected("POST /orders/5/ship", r, err)
 	}
-	handoffs, err := b.metric(ctx, "mortise_handoffs_total")
+	handoffs, err := s.b.metric(ctx, "mortise_handoffs_total")
 	if err != nil || handoffs != 1 {
 		return unexpected("mortise_handoffs_total", handoffs, err)
 	}
-	tell("a answers: order 5 is paid; then b: order 5 is shipped; mortise_handoffs_total 1")
-	if _, err := b.grpc.Ship(ctx, &shopv1.ShipRequest{OrderId: "1"}); err != nil {
+	s.tell("a answers: order 5 is paid; then b: order 5 is shipped; mortise_handoffs_total 1")
+	if _, err := s.b.grpc.Ship(ctx, &shopv1.ShipRequest{OrderId: "1"}); err != nil {
 		return unexpected("shop.v1.Orders/Ship of a paid order", "an error", err)
 	}
-	tell("b answers gRPC Orders/Ship of order 1: it is shipped")
+	s.tell("b answers gRPC Orders/Ship of order 1: it is shipped")
 	return nil
 }
 
 // lose has an operator take a lock away under a request.
-func lose(ctx context.Context, warehouse *Warehouse, a, b *shop, tell func(string, ...any)) error {
-	stop := warehouse.StopAt("6")
+func (s *scene) lose(ctx context.Context) error {
+	stop := s.warehouse.StopAt("6")
 	defer stop.Release()
-	paying := a.begin(ctx, "6", "pay")
+	paying := s.a.begin(ctx, "6", "pay")
 	if err := stop.Reached(ctx); err != nil {
 		return err
 	}
-	if held, err := b.locks.ForceUnlock(ctx, "orders:6"); err != nil || !held {
+	if held, err := s.b.locks.ForceUnlock(ctx, "orders:6"); err != nil || !held {
 		return unexpected("ForceUnlock", held, err)
 	}
-	tell("an operator takes order 6's lock away while a is in POST /orders/6/pay")
+	s.tell("an operator takes order 6's lock away while a is in POST /orders/6/pay")
 	r, err := paying()
 	if err != nil || r.status != http.StatusServiceUnavailable || r.problem.Type != httplock.TypeLost {
 		return unexpected("POST /orders/6/pay whose lock was lost", r, err)
 	}
-	if o := warehouse.Get("6"); o.State != "open" {
+	if o := s.warehouse.Get("6"); o.State != "open" {
 		return fmt.Errorf("order 6 is %s by a request that had lost its lock", o.State)
 	}
-	tell("a hears of it and writes nothing: %d, %q; order 6 is still open", r.status, r.problem.Title)
+	s.tell("a hears of it and writes nothing: %d, %q; order 6 is still open", r.status, r.problem.Title)
 	return nil
 }
 
 // callOut has a replica call the stock while it holds the order's lock, and others try the same from outside.
-func callOut(ctx context.Context, warehouse *Warehouse, stock *Stock, a, b *shop, tell func(string, ...any)) error {
-	if r, err := b.post(ctx, "8", "pay"); err != nil || r.order.State != "paid" {
+func (s *scene) callOut(ctx context.Context) error {
+	if r, err := s.b.post(ctx, "8", "pay"); err != nil || r.order.State != "paid" {
 		return unexpected("POST /orders/8/pay", r, err)
 	}
-	stop := warehouse.StopAt("8")
+	stop := s.warehouse.StopAt("8")
 	defer stop.Release()
-	shipping := a.begin(ctx, "8", "ship")
+	shipping := s.a.begin(ctx, "8", "ship")
 	if err := stop.Reached(ctx); err != nil {
 		return err
 	}
-	if n := warehouse.Taken("8"); n != 1 {
+	if n := s.warehouse.Taken("8"); n != 1 {
 		return fmt.Errorf("order 8's goods were taken %d times", n)
 	}
-	tell("a is in the middle of POST /orders/8/ship: the stock has taken the goods, under the lock that a holds")
+	s.tell("a is in the middle of POST /orders/8/ship: the stock has taken the goods, under the lock that a holds")
 
-	if err := stock.Take(ctx, "8"); err == nil || !strings.Contains(err.Error(), httplock.TypeLocked) {
+	if err := s.stock.Take(ctx, "8"); err == nil || !strings.Contains(err.Error(), httplock.TypeLocked) {
 		return unexpected("the stock, called by somebody who does not hold the order", "no error", err)
 	}
 	forged, err := newKeys()
 	if err != nil {
 		return err
 	}
-	impostor, err := NewStock(stock.url, forged)
+	impostor, err := NewStock(s.stock.url, forged)
 	if err != nil {
 		return err
 	}
-	err = mortise.Do(ctx, b.locks, "orders:9", func(ctx context.Context) error { return impostor.Take(ctx, "8") })
+	err = mortise.Do(ctx, s.b.locks, "orders:9", func(ctx context.Context) error { return impostor.Take(ctx, "8") })
 	if err == nil || !strings.Contains(err.Error(), httplock.TypeBadDelegation) {
 		return unexpected("the stock, called with an entry of somebody else's making", "no error", err)
 	}
-	tell("the stock refuses one who does not hold the order (423), and one who signs with a key of his own (403)")
+	s.tell("the stock refuses one who does not hold the order (423), and one who signs with a key of his own (403)")
 
 	stop.Release()
 	if r, err := shipping(); err != nil || r.order.State != "shipped" {
 		return unexpected("POST /orders/8/ship", r, err)
 	}
-	tell("a answers: order 8 is shipped")
+	s.tell("a answers: order 8 is shipped")
 	return nil
 }
 
 // leave has a replica shut down while it serves.
-func leave(ctx context.Context, warehouse *Warehouse, a, b *shop, closeA func() error, tell func(string, ...any)) error {
-	stop := warehouse.StopAt("7")
+func (s *scene) leave(ctx context.Context) error {
+	stop := s.warehouse.StopAt("7")
 	defer stop.Release()
-	paying := a.begin(ctx, "7", "pay")
+	paying := s.a.begin(ctx, "7", "pay")
 	if err := stop.Reached(ctx); err != nil {
 		return err
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- closeA() }()
+	go func() { stopped <- s.closeA() }()
 	err := until(ctx, "a still takes connections", func() (bool, error) {
-		conn, err := net.Dial("tcp", a.at.HTTP)
+		conn, err := net.Dial("tcp", s.a.at.HTTP)
 		if err != nil {
 			return true, nil
 		}
@@ -371,7 +383,7 @@ func leave(ctx context.Context, warehouse *Warehouse, a, b *shop, closeA func() 
 	if err != nil {
 		return err
 	}
-	if r, err := b.post(ctx, "7", "pay"); err != nil || r.status != http.StatusLocked {
+	if r, err := s.b.post(ctx, "7", "pay"); err != nil || r.status != http.StatusLocked {
 		return unexpected("POST /orders/7/pay while a, which shuts down, is at it", r, err)
 	}
 	stop.Release()
@@ -381,10 +393,10 @@ func leave(ctx context.Context, warehouse *Warehouse, a, b *shop, closeA func() 
 	if err := <-stopped; err != nil {
 		return fmt.Errorf("a shuts down: %w", err)
 	}
-	r, err := b.post(ctx, "7", "ship")
+	r, err := s.b.post(ctx, "7", "ship")
 	if err != nil || r.order.State != "shipped" {
 		return unexpected("POST /orders/7/ship", r, err)
 	}
-	tell("a shuts down in the middle of POST /orders/7/pay, and answers it first; b goes on: order 7 is shipped")
+	s.tell("a shuts down in the middle of POST /orders/7/pay, and answers it first; b goes on: order 7 is shipped")
 	return nil
 }

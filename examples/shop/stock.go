@@ -36,14 +36,15 @@ func newStockRoutes(locks *mortise.Client, warehouse *Warehouse, keys *delegatio
 	if err != nil {
 		return nil, err
 	}
+	order := httplock.New(locks, httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID)))
+	take := func(w http.ResponseWriter, r *http.Request) {
+		if err := warehouse.Take(r.Context(), r.PathValue("id")); err != nil {
+			return // the lock is lost, which the middleware answers, or the client has gone
+		}
+		io.WriteString(w, "taken")
+	}
 	r := chi.NewRouter()
-	r.With(httplock.AcceptDelegations(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID)))).
-		Post("/orders/{id}/take", func(w http.ResponseWriter, r *http.Request) {
-			if err := warehouse.Take(r.Context(), r.PathValue("id")); err != nil {
-				return // the lock is lost, which the middleware answers, or the client has gone
-			}
-			io.WriteString(w, "taken")
-		})
+	r.With(httplock.AcceptDelegations(locks, checker), order).Post("/orders/{id}/take", take)
 	return r, nil
 }
 
@@ -70,7 +71,8 @@ func NewStock(origin string, keys *delegation.Ring) (*Stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stock{origin, &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{origin: "stock"})}}, nil
+	tells := httplock.NewTransport(nil, issuer, httplock.Origins{origin: "stock"})
+	return &Stock{origin, &http.Client{Transport: tells}}, nil
 }
 
 // Take has the stock take an order's goods. With the context of the order's lease it enters that lock; with another it

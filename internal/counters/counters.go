@@ -248,7 +248,9 @@ type taking struct {
 }
 
 // take asks for n permits once, and settles what becomes of it.
-func (s *CountingSemaphore) take(wait context.Context, session backend.CountingSemaphoreStore, n int) (engine.Answer, error) {
+func (s *CountingSemaphore) take(
+	wait context.Context, session backend.CountingSemaphoreStore, n int,
+) (engine.Answer, error) {
 	q, t := s.Change(int64(n)), new(taking)
 	s.Hold()
 	defer s.End()

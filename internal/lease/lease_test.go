@@ -155,13 +155,19 @@ func TestForHowLongALeaseIsRenewed(t *testing.T) {
 		"watchdog":                         {holds: []Hold{{Marks: Marks{Watchdog: true}}}, want: watchdog},
 		"WithLease":                        {holds: []Hold{{}}},
 		"WithLease, entered by a watchdog": {holds: []Hold{{}, {Marks: Marks{Watchdog: true}}}, want: watchdog},
-		"WithMaxHold, far away":            {holds: []Hold{{MaxHold: time.Hour, Since: now, Marks: Marks{Watchdog: true}}}, want: watchdog},
+		"WithMaxHold, far away": {
+			holds: []Hold{{MaxHold: time.Hour, Since: now, Marks: Marks{Watchdog: true}}},
+			want:  watchdog,
+		},
 		"WithMaxHold, near": {
 			holds: []Hold{{MaxHold: 5 * time.Second, Since: now, Marks: Marks{Watchdog: true}}},
 			want:  clock.Outlasting(5 * time.Second),
 		},
-		"a reader's long lease is asserted": {mode: Shared, holds: []Hold{{}}, left: time.Hour, want: clock.Outlasting(time.Hour)},
-		"a reader's short lease is not":     {mode: Shared, holds: []Hold{{}}, left: 10 * time.Second},
+		"a reader's long lease is asserted": {
+			mode: Shared, holds: []Hold{{}},
+			left: time.Hour, want: clock.Outlasting(time.Hour),
+		},
+		"a reader's short lease is not": {mode: Shared, holds: []Hold{{}}, left: 10 * time.Second},
 	} {
 		w := newTenure(row.mode, nil)
 		for i := range row.holds {

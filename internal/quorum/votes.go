@@ -90,7 +90,11 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 }
 
 func silent(d time.Duration) error {
-	return &backend.Fault{Err: fmt.Errorf("no answer within %v", d.Round(time.Millisecond)), Remedy: "is it overloaded, frozen, or behind a broken network?", Temporary: true}
+	return &backend.Fault{
+		Err:       fmt.Errorf("no answer within %v", d.Round(time.Millisecond)),
+		Remedy:    "is it overloaded, frozen, or behind a broken network?",
+		Temporary: true,
+	}
 }
 
 // ask asks one store, which must be old enough.

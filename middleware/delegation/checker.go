@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
 )
@@ -26,11 +24,11 @@ type Checker struct {
 
 // NewChecker makes a checker for the service of that name: what issuers call it. An error wraps [mortise.ErrInvalid].
 func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
-	switch {
-	case v == nil:
+	if v == nil {
 		return nil, fmt.Errorf("delegation: NewChecker: %w: the Verifier must not be nil", mortise.ErrInvalid)
-	case audience == "" || len(audience) > MaxAudience || !utf8.ValidString(audience) || strings.ContainsFunc(audience, unicode.IsControl):
-		return nil, fmt.Errorf("delegation: NewChecker: %w: the audience is the service's name, UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxAudience)
+	}
+	if err := plain("the audience", audience, MaxAudience); err != nil {
+		return nil, fmt.Errorf("delegation: NewChecker: %w", err)
 	}
 	c := &Checker{verifier: v, audience: audience, longest: DefaultLongest, skew: DefaultSkew}
 	for _, o := range opts {
@@ -59,7 +57,8 @@ func (c *Checker) tell(ctx context.Context, p Entry, err error) (Entry, error) {
 	if err != nil {
 		err = fmt.Errorf("delegation: %w", err)
 		if c.logger != nil {
-			c.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a delegation is refused", slog.String("reason", Reason(err)), slog.Any("error", err))
+			c.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a delegation is refused",
+				slog.String("reason", Reason(err)), slog.Any("error", err))
 		}
 	}
 	if c.observer.Checked != nil {
@@ -123,7 +122,8 @@ func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
 	case life > c.longest:
 		err = fmt.Errorf("%w: %v, at most %v is accepted", ErrLifetime, life, c.longest)
 	case now.Add(c.skew).Before(p.Issued):
-		err = fmt.Errorf("%w: it was issued %v from now; compare the clocks", ErrNotYetValid, p.Issued.Sub(now).Round(time.Millisecond))
+		err = fmt.Errorf("%w: it was issued %v from now; compare the clocks",
+			ErrNotYetValid, p.Issued.Sub(now).Round(time.Millisecond))
 	case !now.Add(-c.skew).Before(p.Expires):
 		err = fmt.Errorf("%w: %v ago", ErrExpired, now.Sub(p.Expires).Round(time.Millisecond))
 	case c.allow != nil:

@@ -5,7 +5,8 @@
 //
 //	// The caller: what it sends to https://stock.internal while it holds locks says so.
 //	issuer, err := delegation.NewIssuer(ring)
-//	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
+//	origins := httplock.Origins{"https://stock.internal": "stock"}
+//	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, origins)}
 //	req, err := http.NewRequestWithContext(lease.Context(), "POST", "https://stock.internal/reserve", body)
 //
 //	// The callee: requests that say so enter the locks of locks.

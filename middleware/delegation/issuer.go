@@ -62,7 +62,8 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 	now := time.Now().UTC()
 	for _, c := range held {
 		switch {
-		case c.Expires.UnixMilli() <= now.UnixMilli(), twice(delegations, c.Name): // it is as good as over; of another store
+		case c.Expires.UnixMilli() <= now.UnixMilli(), // it is as good as over
+			twice(delegations, c.Name): // of another store
 			leftOut++
 		case i.may != nil && !i.may(audience, c.Name):
 			leftOut++
@@ -75,8 +76,11 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 		}
 	}
 	if tooLarge > 0 && i.logger != nil {
-		i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a call is not told of all locks that are held; what it calls will wait for them",
-			slog.String("audience", audience), slog.Int("left_out", tooLarge), slog.Int("delegations", len(delegations)))
+		i.logger.LogAttrs(ctx, slog.LevelWarn,
+			"mortise: a call is not told of all locks that are held; what it calls will wait for them",
+			slog.String("audience", audience),
+			slog.Int("left_out", tooLarge),
+			slog.Int("delegations", len(delegations)))
 	}
 	if len(delegations) == 0 {
 		i.tell(IssuedEvent{Context: ctx, Audience: audience, LeftOut: leftOut})
@@ -141,20 +145,23 @@ func (p Entry) Sign(ctx context.Context, s Signer) (string, error) {
 	return string(text), nil
 }
 
+func text(what, s string, most int) error {
+	if s == "" || len(s) > most || !utf8.ValidString(s) {
+		return fmt.Errorf("%w: %s is UTF-8 of 1 to %d bytes", mortise.ErrInvalid, what, most)
+	}
+	return nil
+}
+
+// plain refuses what is not a text without control characters.
+func plain(what, s string, most int) error {
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return fmt.Errorf("%w: %s has a control character", mortise.ErrInvalid, what)
+	}
+	return text(what, s, most)
+}
+
 // check refuses what decode would.
 func (p *Entry) check() error {
-	text := func(what, s string, most int) error {
-		if s == "" || len(s) > most || !utf8.ValidString(s) {
-			return fmt.Errorf("%w: %s is UTF-8 of 1 to %d bytes", mortise.ErrInvalid, what, most)
-		}
-		return nil
-	}
-	plain := func(what, s string, most int) error {
-		if strings.ContainsFunc(s, unicode.IsControl) {
-			return fmt.Errorf("%w: %s has a control character", mortise.ErrInvalid, what)
-		}
-		return text(what, s, most)
-	}
 	err := errors.Join(plain("the key's id", p.Key, MaxKeyID), plain("the audience", p.Audience, MaxAudience))
 	for n, c := range p.Delegations {
 		if twice(p.Delegations[:n], c.Name) {

@@ -6,10 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
 )
@@ -95,13 +92,14 @@ func (r *Ring) Rotate(primary Key, others ...Key) error {
 	keys := append([]Key{primary}, others...)
 	for i := range keys {
 		k := &keys[i]
-		switch {
-		case k.ID == "" || len(k.ID) > MaxKeyID || !utf8.ValidString(k.ID) || strings.ContainsFunc(k.ID, unicode.IsControl):
-			return fmt.Errorf("delegation: %w: a key's id is UTF-8 of 1 to %d bytes without control characters", mortise.ErrInvalid, MaxKeyID)
+		switch err := plain("a key's id", k.ID, MaxKeyID); {
+		case err != nil:
+			return fmt.Errorf("delegation: %w", err)
 		case k.secret == nil:
 			return fmt.Errorf("delegation: %w: key %q has no secret; make it by NewKey", mortise.ErrInvalid, k.ID)
 		case len(k.bytes()) < MinSecret:
-			return fmt.Errorf("delegation: %w: key %q has %d bytes; it needs at least %d, random ones", mortise.ErrInvalid, k.ID, len(k.bytes()), MinSecret)
+			return fmt.Errorf("delegation: %w: key %q has %d bytes; it needs at least %d, random ones",
+				mortise.ErrInvalid, k.ID, len(k.bytes()), MinSecret)
 		case !slices.ContainsFunc(k.bytes(), func(b byte) bool { return b != k.bytes()[0] }):
 			return fmt.Errorf("delegation: %w: key %q is one byte repeated; it needs random ones", mortise.ErrInvalid, k.ID)
 		case slices.ContainsFunc(keys[:i], func(o Key) bool { return o.ID == k.ID }):

@@ -17,7 +17,10 @@ import (
 // [UnaryClientInterceptor] told is checked, and the call's context is one from which locks, a [*mortise.Client],
 // enters those locks. It stands before all that locks:
 //
-//	grpc.ChainUnaryInterceptor(grpclock.UnaryDelegationInterceptor(locks, checker), grpclock.UnaryServerInterceptor(locks, methods))
+//	grpc.ChainUnaryInterceptor(
+//		grpclock.UnaryDelegationInterceptor(locks, checker),
+//		grpclock.UnaryServerInterceptor(locks, methods),
+//	)
 //
 // A call that tells nothing passes as it is. One that tells what does not hold is answered with
 // [ReasonBadDelegation]: InvalidArgument if it makes no sense, PermissionDenied if it is not to be believed; with
@@ -29,7 +32,9 @@ import (
 //
 // Of the options, only [WithErrorHandler] applies. It panics if locks or checker is nil, or an option does not apply.
 // Cost: no command.
-func UnaryDelegationInterceptor(locks delegation.Acceptor, checker *delegation.Checker, opts ...Option) grpc.UnaryServerInterceptor {
+func UnaryDelegationInterceptor(
+	locks delegation.Acceptor, checker *delegation.Checker, opts ...Option,
+) grpc.UnaryServerInterceptor {
 	a := newAcceptor("UnaryDelegationInterceptor", locks, checker, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		ctx, err := a.accept(ctx, info.FullMethod)
@@ -41,7 +46,9 @@ func UnaryDelegationInterceptor(locks delegation.Acceptor, checker *delegation.C
 }
 
 // StreamDelegationInterceptor is [UnaryDelegationInterceptor] for streams.
-func StreamDelegationInterceptor(locks delegation.Acceptor, checker *delegation.Checker, opts ...Option) grpc.StreamServerInterceptor {
+func StreamDelegationInterceptor(
+	locks delegation.Acceptor, checker *delegation.Checker, opts ...Option,
+) grpc.StreamServerInterceptor {
 	a := newAcceptor("StreamDelegationInterceptor", locks, checker, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		ctx, err := a.accept(ss.Context(), info.FullMethod)
@@ -102,12 +109,15 @@ func answerPlainly(_ context.Context, _ string, s *status.Status, _ error) error
 func badDelegation(err error) *status.Status {
 	code := codes.PermissionDenied
 	switch {
-	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize), errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):
+	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize),
+		errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):
 		code = codes.InvalidArgument
 	case errors.Is(err, delegation.ErrUnverified):
-		return problem(codes.Unavailable, ReasonUnverified, "what the call says of its caller's locks cannot be verified now", soon)
+		return problem(codes.Unavailable, ReasonUnverified,
+			"what the call says of its caller's locks cannot be verified now", soon)
 	case delegation.Reason(err) == "error": // of the client of locks
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
 	}
-	return problem(code, ReasonBadDelegation, "what the call says of its caller's locks is refused: "+delegation.Reason(err), 0)
+	return problem(code, ReasonBadDelegation,
+		"what the call says of its caller's locks is refused: "+delegation.Reason(err), 0)
 }

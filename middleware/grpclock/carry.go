@@ -26,7 +26,9 @@ type Services map[string]string
 // of others pass as they are, and so does a call whose context holds nothing. Give it to the connections to
 // those services only: it knows their names, not the server that answers.
 //
-//	grpc.NewClient(target, creds, grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, grpclock.Services{"shop.v1.Stock": "stock"})))
+//	services := grpclock.Services{"shop.v1.Stock": "stock"}
+//	tell := grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, services))
+//	conn, err := grpc.NewClient(target, creds, tell)
 //
 // Metadata of [MetadataKey] that a call has already is removed, whatever server it goes to: what came in with
 // another call is never sent on. What is sent is valid for a while only ([delegation.WithLifetime]), so a call
@@ -36,7 +38,10 @@ type Services map[string]string
 // fit. Cost: no command, and metadata of about 200 bytes.
 func UnaryClientInterceptor(issuer *delegation.Issuer, services Services) grpc.UnaryClientInterceptor {
 	c := newCarrier("UnaryClientInterceptor", issuer, services)
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
 		ctx, err := c.carry(ctx, method)
 		if err != nil {
 			return err
@@ -49,7 +54,10 @@ func UnaryClientInterceptor(issuer *delegation.Issuer, services Services) grpc.U
 // the stream begins.
 func StreamClientInterceptor(issuer *delegation.Issuer, services Services) grpc.StreamClientInterceptor {
 	c := newCarrier("StreamClientInterceptor", issuer, services)
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		begin grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
 		ctx, err := c.carry(ctx, method)
 		if err != nil {
 			return nil, err
@@ -76,10 +84,12 @@ func newCarrier(of string, issuer *delegation.Issuer, services Services) *carrie
 			}
 		}
 		if err != nil {
-			panic(fmt.Sprintf("grpclock: %s: there is no service %q; it is one like shop.v1.Orders, and its generated code is linked in: %v", of, service, err))
+			panic(fmt.Sprintf("grpclock: %s: there is no service %q; "+
+				"it is one like shop.v1.Orders, and its generated code is linked in: %v", of, service, err))
 		}
 		if audience == "" || len(audience) > delegation.MaxAudience {
-			panic(fmt.Sprintf("grpclock: %s: %s needs a name to check it by, of %d bytes at most", of, service, delegation.MaxAudience))
+			panic(fmt.Sprintf("grpclock: %s: %s needs a name to check it by, of %d bytes at most",
+				of, service, delegation.MaxAudience))
 		}
 		c.services[service] = audience
 	}

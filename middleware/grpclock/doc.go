@@ -35,16 +35,19 @@
 // say nothing of locks' names or of the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     code               reason             retry delay
-//	another call holds the lock                       Aborted            LOCKED             what is left of its lease, which it may renew
+//	another call holds the lock                       Aborted            LOCKED             what is left of its lease
 //	the store of locks is down                        Unavailable        STORE_UNAVAILABLE  1 s
 //	the client of locks was shut down                 Unavailable        SHUTTING_DOWN      1 s
 //	the deadline ended while it waited                DeadlineExceeded   TIMED_OUT
 //	it was cancelled while it waited                  Canceled           CLIENT_GONE
-//	a field or metadata is missing, or makes no key   InvalidArgument    BAD_KEY            (and a BadRequest that names it)
+//	a field or metadata is missing, or makes no key   InvalidArgument    BAD_KEY
 //	the lock was lost, and the handler broke off      Aborted            LOCK_LOST          1 s
 //	the lock was lost, and the handler answered       the handler's answer
 //	its caller's lock, which it enters, has ended     FailedPrecondition DELEGATION_ENDED
 //	misuse: a name in use for other data, an option   Internal           INTERNAL
+//
+// A holder may renew its lease, so the lock can be held for longer than the retry delay says. With BAD_KEY
+// comes a BadRequest that names the field.
 //
 // A handler has broken off if it returns an error that is context.Canceled, has the code Canceled, or
 // wraps mortise.ErrLost.

@@ -145,7 +145,9 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 	return i
 }
 
-func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (i *interceptor) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	rule, ok := i.rules[info.FullMethod]
 	if !ok {
 		return handler(ctx, req)
@@ -162,7 +164,9 @@ func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServer
 	return resp, i.outcome(ctx, info.FullMethod, lease, err)
 }
 
-func (i *interceptor) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (i *interceptor) stream(
+	srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
 	rule, ok := i.rules[info.FullMethod]
 	if !ok {
 		return handler(srv, ss)
@@ -196,7 +200,9 @@ func (i *interceptor) stream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 
 // lock returns neither a lease nor an error if the call may pass without. The context is the
 // handler's, without the lease.
-func (i *interceptor) lock(ctx context.Context, method string, r rule, req any) (*mortise.Lease, context.Context, error) {
+func (i *interceptor) lock(
+	ctx context.Context, method string, r rule, req any,
+) (*mortise.Lease, context.Context, error) {
 	name, ctx, err := r.name(ctx, req)
 	if err == nil && name == "" {
 		err = errEmptyKey
@@ -237,7 +243,8 @@ func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if cause := lease.Err(); over(cause) && (over(err) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
+	brokeOff := over(err) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
+	if cause := lease.Err(); over(cause) && brokeOff {
 		return i.answer(ctx, method, lost(), cause)
 	}
 	return err

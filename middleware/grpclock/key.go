@@ -235,7 +235,8 @@ func checkPath(d protoreflect.MessageDescriptor, path []string) (fd protoreflect
 
 func keyed(k protoreflect.Kind) bool {
 	switch k {
-	case protoreflect.BoolKind, protoreflect.FloatKind, protoreflect.DoubleKind, protoreflect.MessageKind, protoreflect.GroupKind:
+	case protoreflect.BoolKind, protoreflect.FloatKind, protoreflect.DoubleKind,
+		protoreflect.MessageKind, protoreflect.GroupKind:
 		return false
 	}
 	return true
@@ -326,7 +327,8 @@ func lookup(full string) (protoreflect.MethodDescriptor, error) {
 	}
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
 	if err != nil {
-		return nil, fmt.Errorf("%s: no service %s is linked into this program: %w; check the name, and import its generated code", full, service, err)
+		return nil, fmt.Errorf("%s: no service %s is linked into this program: %w; "+
+			"check the name, and import its generated code", full, service, err)
 	}
 	s, ok := d.(protoreflect.ServiceDescriptor)
 	if !ok {

@@ -36,7 +36,9 @@ const (
 // soon is the retry delay where nothing is known of a holder's lease.
 const soon = time.Second
 
-func problem(code codes.Code, reason, message string, retry time.Duration, more ...protoadapt.MessageV1) *status.Status {
+func problem(
+	code codes.Code, reason, message string, retry time.Duration, more ...protoadapt.MessageV1,
+) *status.Status {
 	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: Domain}}
 	if retry > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
@@ -52,8 +54,9 @@ func badKey(err error) *status.Status {
 	var v *template.ValueError
 	switch {
 	case errors.As(err, &v):
+		violation := &errdetails.BadRequest_FieldViolation{Field: v.Name, Description: v.Why}
 		return problem(codes.InvalidArgument, ReasonBadKey, "the call does not say what to lock: "+v.Error(), 0,
-			&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: v.Name, Description: v.Why}}})
+			&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{violation}})
 	case errors.Is(err, errMisused):
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
 	}
@@ -71,7 +74,8 @@ func refused(ctx context.Context, err error) *status.Status {
 		}
 		return problem(codes.Aborted, ReasonLocked, "what this call needs is locked by another one; try again later", retry)
 	case errors.Is(err, mortise.ErrDelegationEnded):
-		return problem(codes.FailedPrecondition, ReasonDelegationEnded, "the caller that this call comes from holds the lock no longer; nothing was done", 0)
+		return problem(codes.FailedPrecondition, ReasonDelegationEnded,
+			"the caller that this call comes from holds the lock no longer; nothing was done", 0)
 	case errors.Is(err, mortise.ErrUnavailable):
 		return problem(codes.Unavailable, ReasonUnavailable, "the lock service is not available", soon)
 	case errors.Is(err, mortise.ErrClosed):
@@ -87,5 +91,6 @@ func refused(ctx context.Context, err error) *status.Status {
 }
 
 func lost() *status.Status {
-	return problem(codes.Aborted, ReasonLost, "the lock was lost while the call was being worked on; find out what was done before it is repeated", soon)
+	return problem(codes.Aborted, ReasonLost, "the lock was lost while the call was being worked on; "+
+		"find out what was done before it is repeated", soon)
 }

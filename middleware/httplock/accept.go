@@ -78,11 +78,11 @@ func badDelegation(err error) Problem {
 		Detail: "the delegation is refused: " + delegation.Reason(err), Err: err,
 	}
 	switch {
-	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize), errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):
+	case errors.Is(err, delegation.ErrDuplicated), errors.Is(err, delegation.ErrOversize),
+		errors.Is(err, delegation.ErrVersion), errors.Is(err, delegation.ErrMalformed):
 		p.Status = http.StatusBadRequest
 	case errors.Is(err, delegation.ErrUnverified):
-		p.Type, p.Title, p.Status, p.RetryAfter = TypeUnverified, "What the request says of its caller's locks cannot be verified now", http.StatusServiceUnavailable, soon
-		p.Detail = "the request was not served"
+		p.notServed(TypeUnverified, "What the request says of its caller's locks cannot be verified now")
 	case delegation.Reason(err) == "error": // of the client of locks
 		p.Type, p.Title, p.Status, p.Detail = TypeInternal, "The lock is not usable", http.StatusInternalServerError, ""
 	}

@@ -22,7 +22,9 @@ var aheadWait = 10 * time.Second
 
 // lockWaiting acquires the lock for a request that may wait. It returns the request with the body
 // that was read ahead.
-func (m *middleware) lockWaiting(locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string) (*mortise.Lease, *http.Request, error) {
+func (m *middleware) lockWaiting(
+	locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string,
+) (*mortise.Lease, *http.Request, error) {
 	wait := func() (*mortise.Lease, *http.Request, error) {
 		lease, err := locks.Lock(r.Context(), name, m.waiting...)
 		return lease, r, err

@@ -47,7 +47,7 @@
 // the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     status   type                 Retry-After
-//	another request holds the lock                    423      TypeLocked           what is left of its lease, which it may renew
+//	another request holds the lock                    423      TypeLocked           what is left of its lease
 //	the same, with WithStatus(409) (Idempotency-Key)  409      TypeLocked           the same
 //	the store of locks is down                        503      TypeUnavailable      1 s
 //	the client of locks was shut down                 503      TypeClosing          1 s
@@ -58,6 +58,8 @@
 //	the lock was lost, and the handler answered       the handler's answer
 //	its caller's lock, which it enters, has ended     412      TypeDelegationEnded
 //	misuse: a name in use for other data, an option   500      TypeInternal
+//
+// A holder may renew its lease, so the lock can be held for longer than Retry-After says.
 //
 // # Releasing
 //

@@ -161,7 +161,9 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // lock returns the request to serve, too: its body may have been read.
-func (m *middleware) lock(w http.ResponseWriter, r *http.Request, name string) (lease *mortise.Lease, _ *http.Request, err error) {
+func (m *middleware) lock(
+	w http.ResponseWriter, r *http.Request, name string,
+) (lease *mortise.Lease, _ *http.Request, err error) {
 	locks := m.locks
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		locks = m.read

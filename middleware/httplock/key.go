@@ -136,7 +136,8 @@ func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 // It panics if prefix is empty or key is nil.
 func ContextKey(prefix string, key any) KeyFunc {
 	if prefix == "" || key == nil {
-		panic("httplock: ContextKey: the prefix and the key must not be empty: without a prefix the value could name any lock")
+		panic("httplock: ContextKey: the prefix and the key must not be empty: " +
+			"without a prefix the value could name any lock")
 	}
 	return func(r *http.Request) (string, error) {
 		v := r.Context().Value(key)
@@ -154,7 +155,8 @@ func ContextKey(prefix string, key any) KeyFunc {
 			case rv.CanInt(), rv.CanUint():
 				s = fmt.Sprint(v)
 			default:
-				return "", fmt.Errorf("httplock: ContextKey: the value is a %T; it must be a string, an integer or a fmt.Stringer", v)
+				return "", fmt.Errorf("httplock: ContextKey: the value is a %T; "+
+					"it must be a string, an integer or a fmt.Stringer", v)
 			}
 		}
 		switch {

@@ -75,7 +75,10 @@ func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 }
 
 func badKey(name string, err error) Problem {
-	p := Problem{Type: TypeBadKey, Title: "The request does not say what to lock", Status: http.StatusBadRequest, Name: name, Err: err}
+	p := Problem{
+		Type: TypeBadKey, Title: "The request does not say what to lock",
+		Status: http.StatusBadRequest, Name: name, Err: err,
+	}
 	var v *template.ValueError
 	switch {
 	case errors.As(err, &v):
@@ -101,27 +104,34 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 		p.Type, p.Title, p.Status = TypeDelegationEnded, "The caller's lock has ended", http.StatusPreconditionFailed
 		p.Detail = "the caller that this request comes from holds the lock no longer; nothing was done"
 	case errors.Is(err, mortise.ErrUnavailable):
-		p.Type, p.Title, p.Status, p.RetryAfter = TypeUnavailable, "The lock service is not available", http.StatusServiceUnavailable, soon
+		p.notServed(TypeUnavailable, "The lock service is not available")
 		p.Detail = "the request was not served, because it could not be locked"
 	case errors.Is(err, mortise.ErrClosed):
-		p.Type, p.Title, p.Status, p.RetryAfter = TypeClosing, "The server is shutting down", http.StatusServiceUnavailable, soon
-		p.Detail = "the request was not served"
+		p.notServed(TypeClosing, "The server is shutting down")
 	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(name, err)
 	case r.Context().Err() == nil:
 		p.Type, p.Title, p.Status = TypeInternal, "The lock is not usable", http.StatusInternalServerError
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		p.Type, p.Title, p.Status, p.RetryAfter = TypeTimeout, "The request's time ran out while it waited", http.StatusServiceUnavailable, soon
-		p.Detail = "the request was not served"
+		p.notServed(TypeTimeout, "The request's time ran out while it waited")
 	default:
 		p.Type, p.Title, p.Status = TypeClientGone, "The client did not wait", statusClientGone
 	}
 	return p
 }
 
+// notServed makes p the answer to a request that may be sent again soon.
+func (p *Problem) notServed(kind, title string) {
+	p.Type, p.Title, p.Detail = kind, title, "the request was not served"
+	p.Status, p.RetryAfter = http.StatusServiceUnavailable, soon
+}
+
 func lost(name string, err error) Problem {
 	return Problem{
-		Type: TypeLost, Title: "The lock was lost while the request was being worked on", Status: http.StatusServiceUnavailable,
-		Detail: "the request was begun and broken off; find out what was done before it is repeated", RetryAfter: soon, Name: name, Err: err,
+		Type:   TypeLost,
+		Title:  "The lock was lost while the request was being worked on",
+		Detail: "the request was begun and broken off; find out what was done before it is repeated",
+		Status: http.StatusServiceUnavailable, RetryAfter: soon,
+		Name: name, Err: err,
 	}
 }

@@ -21,7 +21,8 @@ type Origins map[string]string
 // Requests to others go to base as they are, and so does a request whose context holds nothing. A nil base is
 // http.DefaultTransport.
 //
-//	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, httplock.Origins{"https://stock.internal": "stock"})}
+//	origins := httplock.Origins{"https://stock.internal": "stock"}
+//	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, origins)}
 //
 // A [delegation.Header] that a request has already, also in its trailer, is removed, wherever the request goes:
 // one that came in with another request is never sent on. When a server redirects to another origin, that one is
@@ -48,7 +49,8 @@ func NewTransport(base http.RoundTripper, issuer *delegation.Issuer, origins Ori
 			panic(fmt.Sprintf("httplock: NewTransport: %q is no origin; it is one like https://stock.internal:8443", o))
 		}
 		if audience == "" || len(audience) > delegation.MaxAudience {
-			panic(fmt.Sprintf("httplock: NewTransport: the service at %s needs a name, of %d bytes at most", o, delegation.MaxAudience))
+			panic(fmt.Sprintf("httplock: NewTransport: the service at %s needs a name, of %d bytes at most",
+				o, delegation.MaxAudience))
 		}
 		if other, twice := t.audiences[originOf(u)]; twice && other != audience {
 			panic(fmt.Sprintf("httplock: NewTransport: %s is both %q and %q", o, other, audience))
@@ -167,7 +169,8 @@ func redirected(r *http.Request) bool {
 
 // plain tells that r goes where its URL says.
 func plain(r *http.Request) bool {
-	return r.URL.Opaque == "" && (r.Host == "" || originOf(&url.URL{Scheme: r.URL.Scheme, Host: r.Host}) == originOf(r.URL))
+	host := &url.URL{Scheme: r.URL.Scheme, Host: r.Host}
+	return r.URL.Opaque == "" && (r.Host == "" || originOf(host) == originOf(r.URL))
 }
 
 // originOf is scheme, host and port; "" if u has none. A host that is not ASCII has none: its lower case may be

@@ -1,12 +1,18 @@
 // Package bench runs the same workloads through mortise and through others, side by side on
 // one server of this machine, and tells what each costs.
 //
-//	make bench                                                                # all, a quarter of an hour; writes docs/performance.md and its plots
-//	go test -run '^$' -bench Table -benchtime 1x -rounds 1 -leasefor 5s .     # a quick look, some five minutes
+//	# All, a quarter of an hour; writes docs/performance.md and its plots.
+//	make bench
+//	# A quick look, some five minutes.
+//	go test -run '^$' -bench Table -benchtime 1x -rounds 1 -leasefor 5s .
+//	# One workload, one contender.
 //	go test -run '^$' -bench Table -benchtime 1x -workload contended -contender mortise .
-//	go test -run '^$' -bench Table -benchtime 1x -every -timeout 3h .         # five rounds of each
-//	make bench-compare BASE=v1.2.3 COMPARE='-workload uncontended -rounds 9'  # two revisions in turns, ours only
-//	go test -run '^$' -bench Table -benchtime 1x -workload leases -heap /tmp/h . # profiles of the heap, for go tool pprof
+//	# Five rounds of each.
+//	go test -run '^$' -bench Table -benchtime 1x -every -timeout 3h .
+//	# Two revisions in turns, ours only.
+//	make bench-compare BASE=v1.2.3 COMPARE='-workload uncontended -rounds 9'
+//	# Profiles of the heap, for go tool pprof.
+//	go test -run '^$' -bench Table -benchtime 1x -workload leases -heap /tmp/h .
 //
 // Redisson and etcd take part where ./peers has fetched them, as make bench has it do. Without
 // them, the table says that they are left out.

@@ -270,7 +270,8 @@ func (r *results) page(out io.Writer) {
 	})
 
 	fmt.Fprintf(out, "\n### Many leases\n\nOne client, watchdog timeout 30 s, held for %v. "+
-		"Expected commands are leases, by 10 s, by %d, or with client-side caching by %d (decisions 26).\n\n", *leaseFor, allAtOnce, redisproto.TrackedBatch)
+		"Expected commands are leases, by 10 s, by %d, or with client-side caching by %d (decisions 26).\n\n",
+		*leaseFor, allAtOnce, redisproto.TrackedBatch)
 	fmt.Fprintln(out, "| | leases | own goroutines | all goroutines | bytes each | lost | commands per second | "+
 		"expected | of the server, each |\n|---|---|---|---|---|---|---|---|---|")
 	for _, h := range r.held {

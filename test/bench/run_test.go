@@ -351,7 +351,8 @@ func workloads() []workload {
 		workload{name: "slow uncontended 1", what: "1 goroutine, Lock and Unlock, the server 10 ms away each way",
 			processes: 1, goroutines: 1, slow: true, once: true},
 		workload{name: "slow contended 4x4",
-			what: "4 processes, 4 goroutines each, one name, held 0, the server 10 ms away each way", processes: 4, goroutines: 4, shared: true, slow: true, once: true, smoke: true},
+			what:      "4 processes, 4 goroutines each, one name, held 0, the server 10 ms away each way",
+			processes: 4, goroutines: 4, shared: true, slow: true, once: true, smoke: true},
 	)
 }
 

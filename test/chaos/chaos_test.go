@@ -80,11 +80,11 @@ func (c *crew) suffer(kinds []kind) {
 			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v",
 				seconds(f.From-c.Began), seconds(f.To-c.Began), k.name, behind, time.Duration(f.Again-f.To).Round(time.Millisecond))
 		}
-		c.pass(c.between(50*time.Millisecond, 300*time.Millisecond))
+		pass(c.between(50*time.Millisecond, 300*time.Millisecond))
 	}
 	c.lookAtMaster()
 	c.progress("all faults")
-	c.pass(time.Duration(c.rules.Slack))
+	pass(time.Duration(c.rules.Slack))
 	harness.ErrorIf(c.t, c.stuck(), "somebody waits for a lock that nobody has")
 	c.progress("a calm")
 }

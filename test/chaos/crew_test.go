@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -37,7 +36,7 @@ type crew struct {
 	master  *node    // as the sentinels had it, and when that was
 	seen    int64
 	illEnds int // processes that did not end well: goroutines were left, for one
-	own     *mortise.Client
+	permits *permits
 	remains []string // records in the store after all had ended
 }
 
@@ -53,6 +52,7 @@ func newCrew(t *testing.T, where string, config workerConfig, seed uint64) *crew
 	}
 	c.config.Ledger, c.config.Site = c.Path, c.site.clients
 	c.config.Prefix = fmt.Sprintf("chaos:%d:", runs.Add(1))
+	c.permits = &permits{t: t, site: c.site, book: c.Book, config: c.config}
 	// Names change every so often: a history is short enough to be checked whole.
 	stop := make(chan struct{})
 	var clock sync.WaitGroup
@@ -133,7 +133,7 @@ func (c *crew) freeze(p int, d time.Duration, f *harness.Fault) {
 	c.t.Helper()
 	f.From = harness.Now()
 	harness.OK(c.t, c.Members[p].Freeze())
-	c.pass(d)
+	pass(d)
 	f.To = harness.Now()
 	harness.OK(c.t, c.Members[p].Thaw())
 }
@@ -178,7 +178,7 @@ func (c *crew) finish() {
 // places in queues that dead processes left behind.
 func (c *crew) left() {
 	c.t.Helper()
-	client, visits := c.client(), c.Book.All()
+	visits := c.Book.All()
 	var left []string
 	gone := harness.Awaits(time.Duration(c.rules.Lease)+patience, func() bool {
 		left = nil
@@ -194,7 +194,7 @@ func (c *crew) left() {
 				switch {
 				case strings.HasPrefix(key, "redisson_lock_token:") || strings.HasPrefix(key, "mortise:1:once:"):
 				case err == nil && shapeOf(name) == harness.Permits:
-					if n, err := client.Semaphore(key).Available(context.Background()); n != permitsMade {
+					if n, err := c.permits.of(key).Available(context.Background()); n != permitsMade {
 						left = append(left, fmt.Sprintf("%s: %d of %d permits, %v;", key, n, permitsMade, err))
 					}
 				case c.deadPlaces(n, key, visits):
@@ -299,67 +299,4 @@ func (c *crew) verdict() harness.Verdict {
 }
 
 // pass lets time pass.
-func (c *crew) pass(d time.Duration) { harness.SleepUntil(harness.Now() + int64(d)) }
-
-// Permits have to be made. Workers do that before each visit, but where the store has forgotten
-// that there were any, waiters wait for another to make them: for an operator, which the test is.
-
-// client is the test's own, past all wires. It lives as long as the test.
-func (c *crew) client() *mortise.Client {
-	c.t.Helper()
-	if c.own != nil {
-		return c.own
-	}
-	c.own = harness.Client(c.t, c.site.clients.Backend(c.t, harness.GoRedis))
-	return c.own
-}
-
-// permitsSince are the names of permits from a generation on, and those that are waited for.
-func (c *crew) permitsSince(first int64) map[int64]bool {
-	all := map[int64]bool{}
-	for name := max(0, first) * generation; name < (c.Book.Round.Load()+1)*generation; name++ {
-		all[name] = true
-	}
-	for i := range c.Book.Count() {
-		if e := &c.Book.Entries[i]; e.Begun.Load() != 0 && e.End.Load() == harness.Open {
-			all[e.Name.Load()] = true
-		}
-	}
-	for name := range all {
-		if shapeOf(name) != harness.Permits {
-			delete(all, name)
-		}
-	}
-	return all
-}
-
-// makePermits makes those that are no more.
-func (c *crew) makePermits() {
-	c.t.Helper()
-	if c.config.Lock != "" {
-		return
-	}
-	for name := range c.permitsSince(c.Book.Round.Load() - 1) {
-		p := c.client().Semaphore(c.config.key(name))
-		c.Await("permits are made", func() bool {
-			_, err := p.TrySetPermits(context.Background(), permitsMade)
-			return err == nil
-		})
-	}
-}
-
-// permitsOut is the key of those that are out.
-func permitsOut(key string) string { return "{" + key + "}:timeout" }
-
-// unmakePermits removes them, those that are out too: of the two keys one may be gone, and
-// then their number is wrong, and the other stays, until both are.
-func (c *crew) unmakePermits() {
-	c.t.Helper()
-	for name := range c.permitsSince(0) {
-		key := c.config.key(name)
-		c.Await("permits are removed", func() bool {
-			_, err := c.site.serving(key).server.Do("DEL", key, permitsOut(key))
-			return err == nil
-		})
-	}
-}
+func pass(d time.Duration) { harness.SleepUntil(harness.Now() + int64(d)) }

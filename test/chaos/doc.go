@@ -44,14 +44,17 @@
 //
 //   - Two claims on a name overlap; those of readers may, and as many as there are permits.
 //   - A name's tokens do not rise.
-//   - The fenced store, a word for each name in the same file, refused a holder which, asked afterwards, still held the lock.
-//   - porcupine finds no order of events in which the history is a lock's (verdict_test.go): a visit takes it, or its share of it, when there
-//     is room, with a larger token; and has it no more, by Unlock, by time, or because the store forgot it.
+//   - The fenced store, a word for each name in the same file, refused a holder which, asked
+//     afterwards, still held the lock.
+//   - porcupine finds no order of events in which the history is a lock's (verdict_test.go): a visit
+//     takes it, or its share of it, when there is room, with a larger token; and has it no more, by
+//     Unlock, by time, or because the store forgot it.
 //   - A holder is not told within a lease that the store was emptied.
 //   - A lock that was waited for was free for longer than a lease and a second, after the
 //     faults, of time in which the machine ran: each process notes when it did not run though it wanted to. Where
 //     a partition was the fault, for longer than a second.
-//   - A process left goroutines behind, or a store has a lock when all have ended, or fewer or more permits than were made.
+//   - A process left goroutines behind, or a store has a lock when all have ended, or fewer or more
+//     permits than were made.
 //
 // Where the store forgets what it confirmed (FLUSHALL, DEL, eviction, an empty restart) nothing is promised of
 // the holder of a lock at that time, but that tokens rise and that holders are told; the test makes permits anew

@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,7 +65,7 @@ var catalog = []kind{
 		f.From = harness.Now()
 		harness.OK(c.t, c.Members[q].Freeze())
 		letGo()
-		c.pass(c.between(500*time.Millisecond, 2*c.config.Lease))
+		pass(c.between(500*time.Millisecond, 2*c.config.Lease))
 		f.To = harness.Now()
 		harness.OK(c.t, c.Members[q].Thaw())
 	})},
@@ -97,7 +96,7 @@ var catalog = []kind{
 	weatherKind("torn packets", everybody, func(*crew) weather { return weather{tear: true} }),
 	{name: "connections cut", run: func(c *crew, f *harness.Fault) bool {
 		n := 0
-		for _, w := range c.wires(everybody(c)) {
+		for _, w := range c.site.wires(everybody(c)) {
 			n += w.Cut()
 		}
 		return n > 0
@@ -113,9 +112,9 @@ var catalog = []kind{
 	{name: "CLIENT PAUSE WRITE", run: pauses("WRITE")},
 	{name: "SCRIPT FLUSH", run: commands("SCRIPT", "FLUSH")},
 	{name: "out of memory, noeviction", run: always(func(c *crew, f *harness.Fault) {
-		tellAll(c, "CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
-		c.pass(c.between(200*time.Millisecond, 1200*time.Millisecond))
-		tellAll(c, "CONFIG", "SET", "maxmemory", "0")
+		c.site.tellAll("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
+		pass(c.between(200*time.Millisecond, 1200*time.Millisecond))
+		c.site.tellAll("CONFIG", "SET", "maxmemory", "0")
 	})},
 	{name: "DEBUG SLEEP", run: always(func(c *crew, f *harness.Fault) {
 		n := c.pick(c.site.masters())
@@ -139,20 +138,20 @@ var catalog = []kind{
 	}},
 	{name: "FLUSHALL", promise: harness.TokensRise, run: always(func(c *crew, f *harness.Fault) {
 		f.Certain = true
-		tellAll(c, "FLUSHALL")
+		c.site.tellAll("FLUSHALL")
 	})},
 	{name: "eviction under maxmemory", promise: harness.TokensRise, run: evicts},
 
 	// Servers.
 	{name: "server stopped for less than a lease", run: always(func(c *crew, f *harness.Fault) {
-		c.stops(c.pick(c.site.masters()).server, c.between(200*time.Millisecond, c.config.Lease/2))
+		stops(c.pick(c.site.masters()).server, c.between(200*time.Millisecond, c.config.Lease/2))
 	})},
 	{name: "server stopped for more than a lease", sites: withAOF, run: always(func(c *crew, f *harness.Fault) {
 		d := c.config.Lease + c.between(100*time.Millisecond, 500*time.Millisecond)
-		c.stops(c.pick(c.site.masters()).server, d)
+		stops(c.pick(c.site.masters()).server, d)
 	})},
 	{name: "server killed, back with its AOF", sites: withAOF, run: always(func(c *crew, f *harness.Fault) {
-		kills(c, c.pick(c.site.masters()).server, c.between(0, 800*time.Millisecond))
+		kills(c.pick(c.site.masters()).server, c.between(0, 800*time.Millisecond))
 		if c.site.kind == cluster {
 			c.site.cluster.Settle() // it refuses writes for two seconds
 		}
@@ -164,7 +163,7 @@ var catalog = []kind{
 			n.server.Stop()
 			harness.OK(c.t, os.RemoveAll(filepath.Join(n.dir, "appendonlydir")))
 			os.Remove(filepath.Join(n.dir, "appendonly.aof")) // before Redis 7
-			c.pass(c.between(0, 500*time.Millisecond))
+			pass(c.between(0, 500*time.Millisecond))
 			n.server.Restart()
 		})},
 	{name: "AOF rewritten", sites: withAOF, run: func(c *crew, f *harness.Fault) bool {
@@ -184,20 +183,20 @@ var catalog = []kind{
 	// Sentinels and replicas.
 	{name: "replica killed", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
 		r, m := c.site.replica(), c.site.master()
-		kills(c, r.server, c.between(100*time.Millisecond, time.Second))
+		kills(r.server, c.between(100*time.Millisecond, time.Second))
 		c.site.follow(r.server, m.server)
 		c.site.settle()
 	})},
 	{name: "replica stopped", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
-		c.stops(c.site.replica().server, c.between(100*time.Millisecond, 1500*time.Millisecond))
+		stops(c.site.replica().server, c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
 	})},
 	{name: "sentinel killed", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
-		kills(c, c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
+		kills(c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
 	})},
 	{name: "sentinel stopped", sites: onSentinel, run: always(func(c *crew, f *harness.Fault) {
-		c.stops(c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
+		stops(c.sentinel(), c.between(100*time.Millisecond, 1500*time.Millisecond))
 		c.site.settle()
 	})},
 	{name: "SENTINEL FAILOVER", promise: harness.TellsLater, sites: onSentinel,
@@ -212,7 +211,7 @@ var catalog = []kind{
 				}
 				return c.site.master() != before
 			})
-			c.taken(before)
+			c.site.taken(before)
 		})},
 	{name: "master killed, replica takes over", promise: harness.TellsLater, sites: onSentinel,
 		run: replaces((*redistest.Server).Stop, (*redistest.Server).Restart)},
@@ -225,7 +224,7 @@ var catalog = []kind{
 	{name: "slots moved to and fro", sites: onCluster, run: always(func(c *crew, f *harness.Fault) {
 		gen := c.Book.Round.Load() * generation
 		for range 4 {
-			c.move(c.config.key(gen+c.rand.Int64N(int64(hotNames+coldNames))), 0)
+			c.site.move(c.rand, c.config.key(gen+c.rand.Int64N(int64(hotNames+coldNames))), 0)
 		}
 	})},
 }
@@ -269,16 +268,16 @@ func toWaiter(do func(c *crew, q int, f *harness.Fault, letGo func())) func(*cre
 }
 
 // stops stops a server for a while.
-func (c *crew) stops(s *redistest.Server, d time.Duration) {
+func stops(s *redistest.Server, d time.Duration) {
 	s.Pause()
-	c.pass(d)
+	pass(d)
 	s.Resume()
 }
 
 // kills kills a server, which comes back after a while.
-func kills(c *crew, s *redistest.Server, d time.Duration) {
+func kills(s *redistest.Server, d time.Duration) {
 	s.Stop()
-	c.pass(d)
+	pass(d)
 	s.Restart()
 }
 
@@ -290,7 +289,7 @@ func replaces(do, undo func(*redistest.Server)) func(*crew, *harness.Fault) bool
 		// It may need a second attempt.
 		c.Await("a sentinel names the replica", func() bool { return c.site.master() == next })
 		undo(before.server)
-		c.taken(before)
+		c.site.taken(before)
 	})
 }
 
@@ -303,16 +302,6 @@ func (c *crew) pick(all []*node) *node { return all[c.rand.IntN(len(all))] }
 // everybody, and half, are sides of the wires.
 func everybody(*crew) []int { return []int{0, 1} }
 func half(c *crew) []int    { return []int{c.rand.IntN(2)} }
-
-// wires are those of all servers on some sides.
-func (c *crew) wires(sides []int) (all []*wire) {
-	for _, n := range c.site.nodes {
-		for _, side := range sides {
-			all = append(all, n.wires[side])
-		}
-	}
-	return all
-}
 
 // during has the weather change while f runs.
 func during(wires []*wire, x weather, f func()) {
@@ -329,9 +318,9 @@ func during(wires []*wire, x weather, f func()) {
 func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *harness.Fault) bool {
 	return always(func(c *crew, f *harness.Fault) {
 		f.Partition = true
-		wires := c.wires(of(c))
+		wires := c.site.wires(of(c))
 		during(wires, weather{hold: [2]bool{requests, replies}}, func() {
-			c.pass(c.between(300*time.Millisecond, c.config.Lease*3/2))
+			pass(c.between(300*time.Millisecond, c.config.Lease*3/2))
 		})
 	})
 }
@@ -339,8 +328,8 @@ func partitions(requests, replies bool, of func(*crew) []int) func(*crew, *harne
 // weatherKind changes what passes for a while.
 func weatherKind(name string, sides func(*crew) []int, x func(*crew) weather) kind {
 	return kind{name: name, sides: sides, weather: x, run: always(func(c *crew, f *harness.Fault) {
-		wires, now := c.wires(sides(c)), x(c)
-		during(wires, now, func() { c.pass(c.between(time.Second, 2500*time.Millisecond)) })
+		wires, now := c.site.wires(sides(c)), x(c)
+		during(wires, now, func() { pass(c.between(time.Second, 2500*time.Millisecond)) })
 	})}
 }
 
@@ -381,7 +370,7 @@ func (c *crew) strike(name string) bool {
 		return false
 	}
 	if f.Promise != harness.AllHolds {
-		c.makePermits()
+		c.permits.restore()
 	}
 	if f.To == 0 {
 		f.To = harness.Now()
@@ -400,7 +389,7 @@ func (c *crew) before(background string, run func() bool) bool {
 	k := kindNamed(c.t, background)
 	f := newFault(k)
 	done := false
-	during(c.wires(k.sides(c)), k.weather(c), func() { done = run() })
+	during(c.site.wires(k.sides(c)), k.weather(c), func() { done = run() })
 	f.To = harness.Now()
 	c.Faults = append(c.Faults, f)
 	return done
@@ -413,22 +402,15 @@ func kindNamed(t testing.TB, name string) kind {
 	return catalog[i]
 }
 
-// tellAll sends a command to all servers that serve.
-func tellAll(c *crew, args ...string) {
-	for _, n := range c.site.masters() {
-		n.server.Must(args...)
-	}
-}
-
 func commands(args ...string) func(*crew, *harness.Fault) bool {
-	return always(func(c *crew, _ *harness.Fault) { tellAll(c, args...) })
+	return always(func(c *crew, _ *harness.Fault) { c.site.tellAll(args...) })
 }
 
 func pauses(mode string) func(*crew, *harness.Fault) bool {
 	return always(func(c *crew, f *harness.Fault) {
 		d := c.between(200*time.Millisecond, 1500*time.Millisecond)
-		tellAll(c, "CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
-		c.pass(d)
+		c.site.tellAll("CLIENT", "PAUSE", strconv.FormatInt(d.Milliseconds(), 10), mode)
+		pass(d)
 	})
 }
 
@@ -471,23 +453,8 @@ func evicts(c *crew, f *harness.Fault) bool {
 	if evicted == 0 {
 		return false
 	}
-	c.unmakePermits()
+	c.permits.remove()
 	return true
-}
-
-// taken waits until another is master, and all know.
-func (c *crew) taken(before *node) {
-	c.t.Helper()
-	c.Await("another is master", func() bool { return c.site.master() != before })
-	// Sentinels make the old master a replica when they see fit.
-	next := c.site.master()
-	c.Await("the old master answers", func() bool { _, err := before.server.Do("PING"); return err == nil })
-	c.Await("the old master follows", func() bool {
-		host, port, _ := net.SplitHostPort(next.server.Addr())
-		_, err := before.server.Do("REPLICAOF", host, port)
-		return err == nil
-	})
-	c.site.settle()
 }
 
 // moves moves the slot of a lock while it is held.
@@ -499,26 +466,8 @@ func moves(slowly time.Duration) func(*crew, *harness.Fault) bool {
 			return false
 		}
 		f.From = harness.Now()
-		c.move(c.config.key(e.Name.Load()), slowly)
+		c.site.move(c.rand, c.config.key(e.Name.Load()), slowly)
 		c.LetGo(p)
 		return true
 	}
-}
-
-// move moves the slot of a key to another server.
-func (c *crew) move(key string, slowly time.Duration) {
-	c.t.Helper()
-	s := c.site
-	s.cluster.Settle() // one that was just restarted refuses writes for two seconds
-	from := s.serving(key)
-	slot := from.server.Must("CLUSTER", "KEYSLOT", key).(int64)
-	var to *redistest.Server
-	for to == nil || to == from.server {
-		to = s.cluster.Masters[c.rand.IntN(len(s.cluster.Masters))]
-	}
-	m := s.cluster.Migrate(int(slot), to)
-	m.MoveKeys()
-	c.pass(slowly)
-	m.Finish()
-	s.cluster.Settle()
 }

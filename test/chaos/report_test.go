@@ -124,40 +124,52 @@ What became of locks while %d faults of %d kinds befell them, in %v. Written by
 
     %s
 
-which makes the same faults in the same order again; what is under way when one strikes differs from run to run. %s, %s, %d cores that were busy with
-other things besides.
+which makes the same faults in the same order again; what is under way when one strikes differs from run to run.
+%s, %s, %d cores that were busy with other things besides.
 
 Holders and waiters are processes, on go-redis and rueidis, four on each of three deployments at a time: one
-Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. They fight for plain locks and fair ones, half of them with fencing tokens,
-for read-write locks, and for %d permits of a name. Every process reaches the servers through a relay. All is judged outside Redis, by one clock: [test/chaos](../test/chaos/doc.go) says how.
+Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. They fight for plain locks
+and fair ones, half of them with fencing tokens, for read-write locks, and for %d permits of a name. Every process
+reaches the servers through a relay. All is judged outside Redis, by one clock:
+[test/chaos](../test/chaos/doc.go) says how.
 
 | | |
 |---|---|
-| Locks and Unlocks that returned | %d |
-| acquired; of those lost before Unlock, died with their process | %d; %d, %d |
-| plain locks, fair locks, writers, readers, permits | %d, %d, %d, %d, %d |
-| a process after another as the holder, readers and permits apart | %d |
-| two holders at once, a reader beside a writer, a permit too many, where [guarantees](guarantees.md) promises none | **%d** |
-| tokens that did not rise, where they must | **%d** |
-| locks free and waited for, for longer than a lease and 1 s; after a partition, 1 s | **%d** |
-| histories that porcupine checked, and the Locks and losses in them | %d, %d |
-| visits of which nothing is promised: the store forgot them | %d |
-| writes that the fenced store refused, of those who had lost their lock | %d |
-| processes that did not end well or left goroutines behind; that left a connection of rueidis's own, on sentinel and cluster; records left in a store | %d; %d; %d |
-| from the end of a partition to the next holder of a lock that was free and waited for: median, longest of %d | %s |
-
+`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)),
+		all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade)
+	zero := func(found int) string { return fmt.Sprintf("**%d**", found) }
+	for _, row := range []struct{ what, figures string }{
+		{"Locks and Unlocks that returned", fmt.Sprint(v.Operations)},
+		{"acquired; of those lost before Unlock, died with their process",
+			fmt.Sprintf("%d; %d, %d", v.Acquisitions, v.Lost, v.Dead)},
+		{"plain locks, fair locks, writers, readers, permits",
+			fmt.Sprintf("%d, %d, %d, %d, %d", v.Kinds[harness.Plain], v.Kinds[harness.Fair],
+				v.Kinds[harness.ReadWrite]-v.Readers, v.Readers, v.Kinds[harness.Permits])},
+		{"a process after another as the holder, readers and permits apart", fmt.Sprint(v.Handoffs)},
+		{"two holders at once, a reader beside a writer, a permit too many, " +
+			"where [guarantees](guarantees.md) promises none", zero(len(v.Violations))},
+		{"tokens that did not rise, where they must", zero(len(v.Regressions))},
+		{"locks free and waited for, for longer than a lease and 1 s; after a partition, 1 s", zero(len(v.Silences))},
+		{"histories that porcupine checked, and the Locks and losses in them",
+			fmt.Sprintf("%d, %d", v.Checked, v.Events)},
+		{"visits of which nothing is promised: the store forgot them", fmt.Sprint(v.Excused)},
+		{"writes that the fenced store refused, of those who had lost their lock", fmt.Sprint(v.Stale)},
+		{"processes that did not end well or left goroutines behind; that left a connection of rueidis's own, " +
+			"on sentinel and cluster; records left in a store", fmt.Sprintf("%d; %d; %d", illEnds, strays, remains)},
+		{fmt.Sprintf("from the end of a partition to the next holder of a lock that was free and waited for: "+
+			"median, longest of %d", len(v.Heals)), figures(v.Heals)},
+	} {
+		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.figures)
+	}
+	b.WriteString(`
 ![When what struck, and how many came in](chaos.svg)
 
-*Promised* is what [guarantees](guarantees.md) promises while it lasts, and what the run checks. The last column is from the end of the fault until somebody came in, on
-any name: median and longest.
+*Promised* is what [guarantees](guarantees.md) promises while it lasts, and what the run checks. The last column is
+from the end of the fault until somebody came in, on any name: median and longest.
 
 | fault | promised | standalone | sentinel | cluster | next holder after |
 |---|---|---|---|---|---|
-`, faults, len(list), took.Round(time.Second), command(seed, len(all)/len(everywhere)), all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade, v.Operations, v.Acquisitions, v.Lost, v.Dead,
-		v.Kinds[harness.Plain], v.Kinds[harness.Fair], v.Kinds[harness.ReadWrite]-v.Readers, v.Readers,
-		v.Kinds[harness.Permits], v.Handoffs,
-		len(v.Violations), len(v.Regressions), len(v.Silences), v.Checked, v.Events, v.Excused, v.Stale, illEnds, strays,
-		remains, len(v.Heals), figures(v.Heals))
+`)
 	for _, x := range list {
 		fmt.Fprintf(&b, "| %s | %s |", x.name, x.promise)
 		for _, site := range everywhere {
@@ -194,7 +206,10 @@ func timeline(all []outcome) []byte {
 	site := row*len(classes) + curve + 22
 	height := top + site*len(everywhere) + bottom
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif" font-size="10" role="img" aria-label="When which faults struck each deployment, and how many locks were acquired each second.">`+"\n", left+wide+20, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-size="10"
+  font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+  aria-label="When which faults struck each deployment, and how many locks were acquired each second.">`+"\n",
+		left+wide+20, height)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/>`+"\n")
 	for i, name := range everywhere {
 		y := top + i*site

@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -125,7 +126,24 @@ func (s *site) node(server *redistest.Server) *node {
 	return nil
 }
 
-// replica is the other.
+// tellAll sends a command to all servers that serve.
+func (s *site) tellAll(args ...string) {
+	for _, n := range s.masters() {
+		n.server.Must(args...)
+	}
+}
+
+// wires are those of all servers on some sides.
+func (s *site) wires(sides []int) (all []*wire) {
+	for _, n := range s.nodes {
+		for _, side := range sides {
+			all = append(all, n.wires[side])
+		}
+	}
+	return all
+}
+
+// replica is the server that is not the master.
 func (s *site) replica() *node {
 	m := s.master()
 	for _, n := range s.nodes {
@@ -217,4 +235,39 @@ func (s *site) settle() {
 		s.t.Log(x.Addr(), masterOf(x), v, err)
 	}
 	s.t.Fatalf("the sentinels do not agree within %v", patience)
+}
+
+// taken waits until another is master, and all know.
+func (s *site) taken(before *node) {
+	s.t.Helper()
+	harness.Await(s.t, patience, "another is master", func() bool { return s.master() != before })
+	// Sentinels make the old master a replica when they see fit.
+	next := s.master()
+	harness.Await(s.t, patience, "the old master answers", func() bool {
+		_, err := before.server.Do("PING")
+		return err == nil
+	})
+	harness.Await(s.t, patience, "the old master follows", func() bool {
+		host, port, _ := net.SplitHostPort(next.server.Addr())
+		_, err := before.server.Do("REPLICAOF", host, port)
+		return err == nil
+	})
+	s.settle()
+}
+
+// move moves the slot of a key to another server, which r picks.
+func (s *site) move(r *rand.Rand, key string, slowly time.Duration) {
+	s.t.Helper()
+	s.cluster.Settle() // one that was just restarted refuses writes for two seconds
+	from := s.serving(key)
+	slot := from.server.Must("CLUSTER", "KEYSLOT", key).(int64)
+	var to *redistest.Server
+	for to == nil || to == from.server {
+		to = s.cluster.Masters[r.IntN(len(s.cluster.Masters))]
+	}
+	m := s.cluster.Migrate(int(slot), to)
+	m.MoveKeys()
+	pass(slowly)
+	m.Finish()
+	s.cluster.Settle()
 }

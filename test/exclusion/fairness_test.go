@@ -69,7 +69,9 @@ type fairness struct {
 }
 
 func (f fairness) String() string {
-	return fmt.Sprintf("%3d waiters: %.0f handoffs/s, %.2f commands each; %d to %d acquisitions a waiter, Jain's index %.4f, of the usual shares %.4f; wait: mean %v, p99 %v, %.2f times the mean; the machine stood still for %v at most, %v in all",
+	return fmt.Sprintf("%3d waiters: %.0f handoffs/s, %.2f commands each; "+
+		"%d to %d acquisitions a waiter, Jain's index %.4f, of the usual shares %.4f; "+
+		"wait: mean %v, p99 %v, %.2f times the mean; the machine stood still for %v at most, %v in all",
 		f.waiters, float64(f.acquisitions)/f.took.Seconds(), f.commands, f.least, f.most, f.jain, f.usual,
 		f.mean.Round(10*time.Microsecond), f.p99.Round(10*time.Microsecond), float64(f.p99)/float64(f.mean),
 		f.stall.Round(time.Millisecond), f.stalled.Round(time.Millisecond))

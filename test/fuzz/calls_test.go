@@ -34,19 +34,26 @@ const (
 func FuzzCalls(f *testing.F) {
 	const second = int64(time.Second)
 	for _, name := range []string{
-		"n", "", " ", "\x00", "a\nb", "{", "}", "{}", "{a}", "a{b}c", "{a}{b}", "}{a}", "{{a}}", "a}", "{a", "\xff\xfe", "é😀", "*", "?[a]",
-		"redisson_lock__channel:{n}", "mortise:1:next:{n}", "n:timeout", "{n}:a:1:rwlock_timeout:1", "-1", "\r\n$3\r\nabc\r\n", "%s%n", "../n", "KEYS[1]",
+		"n", "", " ", "\x00", "a\nb", "{", "}", "{}", "{a}", "a{b}c", "{a}{b}", "}{a}", "{{a}}", "a}", "{a",
+		"\xff\xfe", "é😀", "*", "?[a]", "-1", "\r\n$3\r\nabc\r\n", "%s%n", "../n", "KEYS[1]",
+		"redisson_lock__channel:{n}", "mortise:1:next:{n}", "n:timeout", "{n}:a:1:rwlock_timeout:1",
 		strings.Repeat("x", 65536), strings.Repeat("x", 65537), "{" + strings.Repeat("\x00", 65000) + "}",
 	} {
 		f.Add(name, "host/1/x", uint16(fair|fenced|withWait), int64(0), second, int64(0), int64(0), int64(0))
 		f.Add(name, "", uint16(sides|counts|together), int64(1), int64(1), int64(0), int64(0), int64(0))
 	}
-	for _, id := range []string{"a", "a:b", ":", "a:1:write", "mode", "\x00", "a\nb", "{x}", "\xff", strings.Repeat("i", 256), strings.Repeat("i", 257), "^%x+", "%"} {
+	for _, id := range []string{
+		"a", "a:b", ":", "a:1:write", "mode", "\x00", "a\nb", "{x}", "\xff", "^%x+", "%",
+		strings.Repeat("i", 256), strings.Repeat("i", 257),
+	} {
 		f.Add("n", id, uint16(fair|withWait), int64(0), int64(time.Millisecond), int64(0), int64(0), int64(0))
 		f.Add("n", id, uint16(sides|fenced), int64(0), int64(0), int64(0), int64(0), int64(0))
 	}
-	for _, d := range []int64{0, 1, -1, 999_999, 1_000_001, 49_999_999, 50_000_000, 50_000_001, second, 60 * second, int64(mortise.MaxLease), int64(mortise.MaxLease) + 1,
-		math.MaxInt64, math.MaxInt64 - 999_999, math.MinInt64, math.MaxInt64 / 1_000_000 * 1_000_000} {
+	for _, d := range []int64{
+		0, 1, -1, 999_999, 1_000_001, 49_999_999, 50_000_000, 50_000_001, second, 60 * second,
+		int64(mortise.MaxLease), int64(mortise.MaxLease) + 1,
+		math.MaxInt64, math.MaxInt64 - 999_999, math.MinInt64, math.MaxInt64 / 1_000_000 * 1_000_000,
+	} {
 		f.Add("n", "c", uint16(withLease), d, d, d, d, d)
 		f.Add("n", "c", uint16(fair|withWait), d, d, d, d, d)
 		f.Add("n", "c", uint16(withMaxHold), d, d, d, d, d)
@@ -100,8 +107,9 @@ func (in *calls) has(bit uint16) bool { return in.kind&bit != 0 }
 
 // long tells whether nothing that is held ends by time while the input lasts.
 func (in *calls) long() bool {
-	return (!in.has(withLease) || in.lease >= int64(slack)) && (!in.has(withMaxHold) || in.hold >= int64(slack)) &&
-		(!in.has(withWatchdog) || in.watchdog >= int64(slack)) && (!in.has(withWait) || in.wait >= int64(slack) || in.wait <= 0)
+	long := func(bit uint16, d int64) bool { return !in.has(bit) || d >= int64(slack) }
+	return long(withLease, in.lease) && long(withMaxHold, in.hold) && long(withWatchdog, in.watchdog) &&
+		(long(withWait, in.wait) || in.wait <= 0)
 }
 
 // on returns what a store answered, as far as it does not depend on time.
@@ -205,11 +213,13 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, say fun
 			in.unlock(t, "Unlock all", all, say)
 		}
 	}
-	state, err := call(t, "Inspect", enough, func(ctx context.Context) (mortise.LockInfo, error) { return c.Inspect(ctx, in.name) })
+	state, err := call(t, "Inspect", enough, func(ctx context.Context) (mortise.LockInfo, error) {
+		return c.Inspect(ctx, in.name)
+	})
 	say("Inspect", err)
-	if err == nil && in.long() && (!state.Held || !state.Mine || (state.Holds == 2) != again || state.Remaining <= 0 || state.Remaining > mortise.MaxLease) {
-		t.Errorf("Inspect: %+v", state)
-	}
+	right := state.Held && state.Mine && (state.Holds == 2) == again &&
+		state.Remaining > 0 && state.Remaining <= mortise.MaxLease
+	harness.ErrorIf(t, err == nil && in.long() && !right, "Inspect: %+v", state)
 	if again {
 		in.unlock(t, "Unlock", inner, say)
 	}
@@ -256,7 +266,9 @@ func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, 
 	if !under {
 		return
 	}
-	other, err = call(t, "write beside it", short, func(ctx context.Context) (*mortise.Lease, error) { return write.Lock(ctx, in.name) })
+	other, err = call(t, "write beside it", short, func(ctx context.Context) (*mortise.Lease, error) {
+		return write.Lock(ctx, in.name)
+	})
 	in.late(t, "one writes while another reads", r, other, err)
 	in.unlock(t, "Unlock the reader", r, say)
 }
@@ -273,8 +285,11 @@ func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) 
 	}
 
 	p := c.Semaphore(in.name + "p")
-	if ask("TrySetPermits of a semaphore", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }) {
-		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) { return p.TryAcquire(ctx) })
+	set := func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }
+	if ask("TrySetPermits of a semaphore", set) {
+		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) {
+			return p.TryAcquire(ctx)
+		})
 		if say("TryAcquire of a semaphore", err) {
 			ask("Release", got.Release)
 		}

@@ -23,7 +23,8 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-var toTheLimit = flag.Bool("limits", false, "a million names, 10,000 holds and 10,000 readers, in each store; else fewer, in a minute")
+var toTheLimit = flag.Bool("limits", false,
+	"a million names, 10,000 holds and 10,000 readers, in each store; else fewer, in a minute")
 
 // limit is one of two numbers.
 func limit(usual, most int) int {
@@ -141,7 +142,8 @@ func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 		took := time.Since(began)
 		p.idle(t)
 		after, many := heap(), goroutines(few+8)
-		t.Logf("%d names in %v, %d of them waited for: heap %+d bytes from %d, goroutines %d from %d", names, took.Round(time.Millisecond), u.waited.Load(), after-before, before, many, few)
+		t.Logf("%d names in %v, %d of them waited for: heap %+d bytes from %d, goroutines %d from %d",
+			names, took.Round(time.Millisecond), u.waited.Load(), after-before, before, many, few)
 		kept := u.kept.minus(left)
 		// What is of a kind that stays costs the store in memory what it stores: it is in this heap.
 		bound := 2 << 20
@@ -153,7 +155,8 @@ func TestLimit_ManyNamesLeaveNothingBehind(t *testing.T) {
 		harness.ErrorIf(t, many > few+8, "%d goroutines, %d before", many, few)
 		if p.server != nil {
 			u.keys(t)
-			t.Logf("the server tracks %d keys, and holds %d bytes", p.info(t, "stats", "tracking_total_keys"), p.info(t, "memory", "used_memory"))
+			t.Logf("the server tracks %d keys, and holds %d bytes",
+				p.info(t, "stats", "tracking_total_keys"), p.info(t, "memory", "used_memory"))
 		}
 	})
 }
@@ -181,9 +184,15 @@ func (r *remains) minus(o *remains) *remains {
 func newUsage(t *testing.T, p *place) *usage {
 	t.Helper()
 	kind := func(k ...mortise.LockerOption) mortise.Locker { t.Helper(); return harness.Locker(t, p.client, k...) }
-	u := &usage{place: p, kept: new(remains), fair: kind(mortise.Fair()), fenced: kind(mortise.Fenced()), fairFenced: kind(mortise.Fair(), mortise.Fenced())}
-	u.read, u.write = p.client.RW().Read, p.client.RW().Write
-	return u
+	return &usage{
+		place:      p,
+		kept:       new(remains),
+		fair:       kind(mortise.Fair()),
+		fenced:     kind(mortise.Fenced()),
+		fairFenced: kind(mortise.Fair(), mortise.Fenced()),
+		read:       p.client.RW().Read,
+		write:      p.client.RW().Write,
+	}
 }
 
 // one uses the i-th name: seven in ten as plain locks, some of each other kind, and one in a hundred is waited for.
@@ -313,7 +322,8 @@ func (u *usage) keys(t *testing.T) {
 	}
 	t.Logf("keys: %d tokens, %d counts, %d that expire within two minutes", tokens, counts, once)
 	if tokens != u.kept.tokens.Load() || counts != u.kept.counts.Load() || once > u.kept.once.Load()+u.waited.Load() {
-		t.Errorf("want %d tokens, %d counts, at most %d that expire", u.kept.tokens.Load(), u.kept.counts.Load(), u.kept.once.Load()+u.waited.Load())
+		t.Errorf("want %d tokens, %d counts, at most %d that expire",
+			u.kept.tokens.Load(), u.kept.counts.Load(), u.kept.once.Load()+u.waited.Load())
 	}
 }
 
@@ -362,7 +372,8 @@ func TestLimit_TenThousandHolds(t *testing.T) {
 		if s, err = p.client.Inspect(ctx, "n"); err != nil || s.Held {
 			t.Errorf("Inspect: %+v, %v; want it free", s, err)
 		}
-		t.Logf("locked in %v, unlocked in %v", locked.Sub(began).Round(time.Millisecond), time.Since(locked).Round(time.Millisecond))
+		t.Logf("locked in %v, unlocked in %v",
+			locked.Sub(began).Round(time.Millisecond), time.Since(locked).Round(time.Millisecond))
 	})
 }
 
@@ -401,7 +412,8 @@ func TestLimit_TenThousandReaders(t *testing.T) {
 			}
 			return leases[i].Unlock(ctx)
 		})
-		t.Logf("locked in %v, unlocked in %v", locked.Sub(began).Round(time.Millisecond), time.Since(inspected).Round(time.Millisecond))
+		t.Logf("locked in %v, unlocked in %v",
+			locked.Sub(began).Round(time.Millisecond), time.Since(inspected).Round(time.Millisecond))
 		r := <-got
 		if r.err != nil {
 			t.Fatal(r.err)

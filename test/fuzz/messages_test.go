@@ -93,7 +93,10 @@ func (w *world) listened(t *testing.T, ctx context.Context) []string {
 	}
 }
 
-var payloads = []string{"0", "1", "2", "00", "", "-1", "3", "123456765432100003", "12345676543210000", "1234567654321000033", "9999999999999999999"}
+var payloads = []string{
+	"0", "1", "2", "00", "", "-1", "3",
+	"123456765432100003", "12345676543210000", "1234567654321000033", "9999999999999999999",
+}
 
 // payload is what any client may publish; one in some knows what turns look like, and which client waits.
 func (w *world) payload(ctx context.Context, p *tape) string {

@@ -111,14 +111,23 @@ func (p *tape) text() string {
 	return s
 }
 
+func (p *tape) score() string { return scores[int(p.next())%len(scores)] }
+
 var (
 	texts = []string{
-		"", "0", "1", "-1", "2", "mode", "read", "write", "x", "uuid:1", "uuid:1:write", "9223372036854775807", "-9223372036854775808", "9223372036854775808",
-		"99999999999999999999999999", "1e15", "1e300", "inf", "-inf", "nan", "0x10", " 1", "1 ", "1.5", "+1", "\x00", "\xff\xfe", "a:b:c", "2147483648",
+		"", "0", "1", "-1", "2", "mode", "read", "write", "x", "uuid:1", "uuid:1:write",
+		"9223372036854775807", "-9223372036854775808", "9223372036854775808", "99999999999999999999999999",
+		"1e15", "1e300", "inf", "-inf", "nan", "0x10", " 1", "1 ", "1.5", "+1", "\x00", "\xff\xfe", "a:b:c", "2147483648",
 		"00000000-0000-0000-0000-000000000000:1", "1700000000000:abc", "99999999999999:abc", "1234567", "0123456789abcdef",
 	}
-	scores = []string{"0", "-1", "1", "inf", "-inf", "1e300", "-1e300", "1.5", "1700000000000", "4000000000000", "922337203685477", "9223372036854775807", "99999999999999999999"}
-	ttls   = []string{"1", "2", "60000", "31536000000", "3153600000001", "9223370000000", "9223372036854", "9223372036855", "9000000000000000", "1000000000000000000", "0", "-1"}
+	scores = []string{
+		"0", "-1", "1", "inf", "-inf", "1e300", "-1e300", "1.5", "1700000000000", "4000000000000",
+		"922337203685477", "9223372036854775807", "99999999999999999999",
+	}
+	ttls = []string{
+		"1", "2", "60000", "31536000000", "3153600000001", "9223370000000", "9223372036854", "9223372036855",
+		"9000000000000000", "1000000000000000000", "0", "-1",
+	}
 )
 
 // nameKeys are a name's keys.
@@ -139,7 +148,7 @@ var shapes = []func(p *tape, key string) [][]any{
 	1: func(p *tape, key string) [][]any { return [][]any{{"del", key}} },
 	2: func(p *tape, key string) [][]any { return [][]any{{"del", key}, {"rpush", key, p.text(), p.text()}} },
 	3: func(p *tape, key string) [][]any {
-		return [][]any{{"del", key}, {"zadd", key, scores[int(p.next())%len(scores)], p.text(), scores[int(p.next())%len(scores)], p.text()}}
+		return [][]any{{"del", key}, {"zadd", key, p.score(), p.text(), p.score(), p.text()}}
 	},
 	4: func(p *tape, key string) [][]any { return [][]any{{"del", key}, {"sadd", key, p.text(), p.text()}} },
 	5: func(p *tape, key string) [][]any {
@@ -148,12 +157,13 @@ var shapes = []func(p *tape, key string) [][]any{
 	6: func(p *tape, key string) [][]any { // a queue with places of others
 		a, b := p.text(), p.text()
 		zset := strings.Replace(key, "redisson_lock_queue:", "redisson_lock_timeout:", 1)
-		return [][]any{{"rpush", key, a, b, a}, {"zadd", zset, scores[int(p.next())%len(scores)], a, scores[int(p.next())%len(scores)], b}}
+		return [][]any{{"rpush", key, a, b, a}, {"zadd", zset, p.score(), a, p.score(), b}}
 	},
 	7: func(p *tape, key string) [][]any { return [][]any{{"pfadd", key, p.text()}} },
 	8: func(p *tape, key string) [][]any { return [][]any{{"del", key}, {"hset", key, p.text(), p.text()}} },
 	9: func(p *tape, key string) [][]any { // one side of a read-write lock, and a count
-		return [][]any{{"hset", key, "mode", []string{"read", "write", "", "both"}[p.next()%4], p.text(), p.text(), "uuid:1", p.text()}}
+		mode := []string{"read", "write", "", "both"}[p.next()%4]
+		return [][]any{{"hset", key, "mode", mode, p.text(), p.text(), "uuid:1", p.text()}}
 	},
 	10: func(p *tape, key string) [][]any { return [][]any{{"hset", key, p.text(), p.text()}} },
 	11: func(p *tape, key string) [][]any { // many fields
@@ -169,7 +179,7 @@ var shapes = []func(p *tape, key string) [][]any{
 		list, zset := []any{"rpush", key}, []any{"zadd", key + "s"}
 		for i := range n {
 			list = append(list, fmt.Sprint("x:", i))
-			zset = append(zset, scores[int(p.next())%len(scores)], fmt.Sprint("x:", i))
+			zset = append(zset, p.score(), fmt.Sprint("x:", i))
 		}
 		zset[1] = strings.Replace(key, "redisson_lock_queue:", "redisson_lock_timeout:", 1)
 		return [][]any{list, zset}
@@ -280,7 +290,9 @@ const (
 )
 
 func (d *damage) lock(l mortise.Locker, opts ...mortise.Option) error {
-	lease, err := call(d.t, "Lock", patience, func(ctx context.Context) (*mortise.Lease, error) { return l.Lock(ctx, d.name, opts...) })
+	lease, err := call(d.t, "Lock", patience, func(ctx context.Context) (*mortise.Lease, error) {
+		return l.Lock(ctx, d.name, opts...)
+	})
 	if err == nil {
 		d.leases = append(d.leases, lease)
 	}
@@ -365,7 +377,9 @@ var uses = []struct {
 		err := errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, 2)) }),
 			d.does("Available", func(ctx context.Context) error { return harness.Err(p.Available(ctx)) }))
-		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) { return p.Acquire(ctx) })
+		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) {
+			return p.Acquire(ctx)
+		})
 		if err2 == nil {
 			d.permits = append(d.permits, got)
 		}

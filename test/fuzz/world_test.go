@@ -135,8 +135,9 @@ func decoys(names []string) (keys []string) {
 		if len(n) > 4096 {
 			continue
 		}
-		add(n[:len(n)-1], n[1:], "{"+n+"}", strings.ToUpper(n), strings.Trim(n, "{}"), n+"}", tagged(n)+":", tagged(n)+":timeout:")
-		add("redisson_lock__channel:"+tagged(n), "redisson_lock_token:"+n+"x", "redisson_lock_token:{"+n+"x}", "mortise:1:next:{"+n+"}x")
+		add(n[:len(n)-1], n[1:], "{"+n+"}", strings.ToUpper(n), strings.Trim(n, "{}"), n+"}",
+			tagged(n)+":", tagged(n)+":timeout:", "redisson_lock__channel:"+tagged(n),
+			"redisson_lock_token:"+n+"x", "redisson_lock_token:{"+n+"x}", "mortise:1:next:{"+n+"}x")
 	}
 	return keys
 }
@@ -163,7 +164,8 @@ var lookAround = goredis.NewScript(`
 local out = {}
 for i, k in ipairs(KEYS) do
   local dump, left = redis.call('dump', k), redis.call('pttl', k)
-  out[i] = (dump and redis.sha1hex(dump) or 'gone') .. (left == -1 and '' or left > 3000000 and ' expires' or ' expires soon')
+  local ends = left == -1 and '' or left > 3000000 and ' expires' or ' expires soon'
+  out[i] = (dump and redis.sha1hex(dump) or 'gone') .. ends
 end
 return out`)
 

@@ -2,7 +2,8 @@ package house
 
 // The sets of packages that several rows of arrows have.
 const (
-	leaves  = " internal/announce internal/bound internal/clock internal/fail internal/fifo internal/retry internal/timerq "
+	leaves = " internal/announce internal/bound internal/clock internal/fail internal/fifo " +
+		"internal/retry internal/timerq "
 	below   = " backend/redisproto/batcher backend/redisproto/heldcache backend/redisproto/pubsub "
 	adapter = "backend backend/redisproto scripts" + below
 )

@@ -125,7 +125,9 @@ func (s *site) subscribers(t *testing.T, part string) int {
 // asked is a command that asks for something: a script, with its first key, or the count of a latch, which
 // Redisson reads by itself; and settled's PING. What scripts do inside says "lua]" where clients have their
 // address.
-var asked = regexp.MustCompile(`^\S+ \[\d+ \S+:\d+\] (?i:"eval(?:sha)?" "(?:[^"\\]|\\.)*" "[^"]*"|"get"|"ping") ("(?:[^"\\]|\\.)*")(.*)`)
+var asked = regexp.MustCompile(`^\S+ \[\d+ \S+:\d+\] ` +
+	`(?i:"eval(?:sha)?" "(?:[^"\\]|\\.)*" "[^"]*"|"get"|"ping") ` +
+	`("(?:[^"\\]|\\.)*")(.*)`)
 
 // monitor writes down what a server is asked for.
 func (s *site) monitor(t *testing.T, server *redistest.Server) {

@@ -143,10 +143,11 @@ func (h *history) contexts(t *rapid.T, name *string, client *int) (func(n int) c
 	if rapid.IntRange(0, 4).Draw(t, "of its own") > 0 {
 		*name, *client = h.leases[k].name, h.leases[k].client
 	}
+	own, what := func(n int) context.Context { return h.leases[k].in[n].Context() }, fmt.Sprintf("context of lease %d", k)
 	if kind == "kept" {
-		return func(n int) context.Context { return context.WithoutCancel(h.leases[k].in[n].Context()) }, fmt.Sprintf("context of lease %d, kept", k)
+		return func(n int) context.Context { return context.WithoutCancel(own(n)) }, what + ", kept"
 	}
-	return func(n int) context.Context { return h.leases[k].in[n].Context() }, fmt.Sprintf("context of lease %d", k)
+	return own, what
 }
 
 func (h *history) tryLock(t *rapid.T) {
@@ -162,7 +163,8 @@ func (h *history) tryLock(t *rapid.T) {
 		opts = append(opts, mortise.WithMaxHold(15*time.Second))
 	}
 	d := &drawn{name: name, client: client, in: make([]*mortise.Lease, len(h.worlds))}
-	err := h.eachWith(t, fmt.Sprintf("TryLock(%q, %v) by %d, fenced=%v, %s", name, opts, client, fenced, from), true, func(n int, w *world) (err error) {
+	what := fmt.Sprintf("TryLock(%q, %v) by %d, fenced=%v, %s", name, opts, client, fenced, from)
+	err := h.eachWith(t, what, true, func(n int, w *world) (err error) {
 		d.in[n], err = w.locker(client, fenced).TryLock(ctx(n), w.key(name), opts...)
 		return err
 	})
@@ -409,7 +411,9 @@ func (h *history) compare(t *rapid.T) {
 				t.Fatalf("lease %d: %s says %s, %s says %s", k, h.worlds[0].label, want, w.label, got)
 			}
 			if want != "ok" {
-				await(t, fmt.Sprintf("%s: the context of lease %d has ended", w.label, k), func() bool { return d.in[n].Context().Err() != nil })
+				await(t, fmt.Sprintf("%s: the context of lease %d has ended", w.label, k), func() bool {
+					return d.in[n].Context().Err() != nil
+				})
 				continue
 			}
 			if got := d.in[n].Context().Err() != nil; got != over {
@@ -562,7 +566,8 @@ func (x *together) lockAll(t *rapid.T) {
 					l.Unlock(context.Background())
 				}
 			}
-			t.Fatalf("LockAll(%q) by client %d: %s in %s, %s in %s", names, client, verdicts[0], x.worlds[0].label, v, x.worlds[n].label)
+			t.Fatalf("LockAll(%q) by client %d: %s in %s, %s in %s",
+				names, client, verdicts[0], x.worlds[0].label, v, x.worlds[n].label)
 		}
 	}
 	if verdicts[0] == "ok" {

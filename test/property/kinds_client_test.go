@@ -26,8 +26,14 @@ type family struct {
 	topic   backend.Kind
 }
 
-var allKinds = [][]mortise.LockerOption{{}, {mortise.Fenced()}, {mortise.NonReentrant()}, {mortise.Polling(time.Millisecond)},
-	{mortise.Fair()}, {mortise.Fair(), mortise.Fenced(), mortise.NonReentrant()}}
+var allKinds = [][]mortise.LockerOption{
+	{},
+	{mortise.Fenced()},
+	{mortise.NonReentrant()},
+	{mortise.Polling(time.Millisecond)},
+	{mortise.Fair()},
+	{mortise.Fair(), mortise.Fenced(), mortise.NonReentrant()},
+}
 
 const reads, writes = 0, 1 // the lockers of a read-write lock
 
@@ -154,7 +160,8 @@ func (c *company) outcome(from *party, kind int) []string {
 }
 
 func (c *company) lock(t *rapid.T) {
-	client, kind := rapid.IntRange(0, clients-1).Draw(t, "client"), rapid.IntRange(0, len(c.lockers[0][0])-1).Draw(t, "kind")
+	client := rapid.IntRange(0, clients-1).Draw(t, "client")
+	kind := rapid.IntRange(0, len(c.lockers[0][0])-1).Draw(t, "kind")
 	var from *party
 	if len(c.all) > 0 && rapid.IntRange(0, 2).Draw(t, "context") > 0 {
 		k := rapid.IntRange(0, len(c.all)-1).Draw(t, "lease")
@@ -171,7 +178,13 @@ func (c *company) lock(t *rapid.T) {
 	if rapid.Bool().Draw(t, "long lease") {
 		opts = append(opts, mortise.WithLease(long))
 	}
-	p := &party{client: client, under: from, shared: c.family.kinds == nil && kind == reads, live: true, in: make([]*mortise.Lease, len(c.worlds))}
+	p := &party{
+		client: client,
+		under:  from,
+		shared: c.family.kinds == nil && kind == reads,
+		live:   true,
+		in:     make([]*mortise.Lease, len(c.worlds)),
+	}
 	var came string
 	for n, w := range c.worlds {
 		ctx := context.Background()
@@ -197,13 +210,14 @@ func (c *company) lock(t *rapid.T) {
 			t.Logf("lock %d (wait=%v) by %d: %s", kind, wait, client, got)
 		}
 		if got != came || got != right[0] && got != right[len(right)-1] {
-			t.Fatalf("lock %d (wait=%v) by client %d: the contract has %v, %s %s, %s %s", kind, wait, client, right, c.worlds[0].label, came, w.label, got)
+			t.Fatalf("lock %d (wait=%v) by client %d: the contract has %v, %s %s, %s %s",
+				kind, wait, client, right, c.worlds[0].label, came, w.label, got)
 		}
 		if got == "ok" && c.family.kinds != nil {
 			// An owner that was fenced once need not be again.
-			if tok, fenced := p.in[n].Token(); slices.Contains(c.family.kinds[kind], mortise.Fenced()) && (!fenced || tok <= 0) {
-				t.Fatalf("%s: token %d, %v", w.label, tok, fenced)
-			}
+			tok, fenced := p.in[n].Token()
+			harness.FatalIf(t, slices.Contains(c.family.kinds[kind], mortise.Fenced()) && (!fenced || tok <= 0),
+				"%s: token %d, %v", w.label, tok, fenced)
 		}
 	}
 	if came != "ok" {
@@ -261,7 +275,9 @@ func (c *company) forceUnlock(t *rapid.T) {
 	for n, w := range c.worlds {
 		for k, p := range c.all {
 			if p.live {
-				await(t, fmt.Sprintf("%s: lease %d is lost", w.label, k), func() bool { return errors.Is(p.in[n].Err(), mortise.ErrLost) })
+				await(t, fmt.Sprintf("%s: lease %d is lost", w.label, k), func() bool {
+					return errors.Is(p.in[n].Err(), mortise.ErrLost)
+				})
 			}
 		}
 	}
@@ -279,7 +295,8 @@ func (c *company) look(t *rapid.T) {
 		}
 		for i, x := range c.clients[n] {
 			s, err := c.family.inspect(x, w.key(c.name))
-			if err != nil || s.Held != (len(holders)+len(readers) > 0) || s.Readers != len(readers) || s.Writing != (c.family.kinds == nil && len(holders) > 0) {
+			writing := c.family.kinds == nil && len(holders) > 0
+			if err != nil || s.Held != (len(holders)+len(readers) > 0) || s.Readers != len(readers) || s.Writing != writing {
 				t.Fatalf("%s: %+v, %v; %d hold it and %d read", w.label, s, err, len(holders), len(readers))
 			}
 			if len(holders) > 0 && (s.Holds != len(holders) || s.Mine != (holders[0].client == i)) {
@@ -313,11 +330,30 @@ func TestEveryLockAnswersThroughAClientAsTheContractSays(t *testing.T) {
 						}
 					}
 				}()
-				t.Repeat(actions{"lock": c.lock, "lock too": c.lock, "lock three": c.lock, "unlock": c.unlock, "unlock too": c.unlock,
-					"force": c.forceUnlock, "": c.look})
+				t.Repeat(actions{
+					"lock": c.lock, "lock too": c.lock, "lock three": c.lock,
+					"unlock": c.unlock, "unlock too": c.unlock,
+					"force": c.forceUnlock, "": c.look,
+				})
 			})
 		})
 	}
+}
+
+var countKinds = []backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore, backend.KindCountDownLatch}
+
+// semaphore is what semaphores of both kinds have.
+type semaphore interface {
+	TrySetPermits(ctx context.Context, n int) (bool, error)
+	AddPermits(ctx context.Context, n int) error
+	Available(ctx context.Context) (int, error)
+}
+
+// at is a client of one of the worlds, and a name there.
+type at struct {
+	*mortise.Client
+	world int
+	name  string
 }
 
 // Counts through the API; the contract is that of the port.
@@ -334,16 +370,16 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		k, base := newContract(), fresh()
-		each := func(t *rapid.T, what, want string, op func(n int, c *mortise.Client, name string) string) {
+		each := func(t *rapid.T, what, want string, op func(at) string) {
 			t.Helper()
 			i := rapid.IntRange(0, clients-1).Draw(t, "client")
 			t.Logf("%s by %d: %s", what, i, want)
 			for n, w := range worlds {
-				got := op(n, cs[n][i], w.key(base))
+				got := op(at{cs[n][i], n, w.key(base)})
 				harness.FatalIf(t, got != want, "%s: the contract has %s, %s %s", what, want, w.label, got)
 			}
 		}
-		kind := rapid.SampledFrom([]backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore, backend.KindCountDownLatch}).Draw(t, "kind")
+		kind := oneOf(t, "kind", countKinds)
 		request := func(n int) backend.CountRequest {
 			return backend.CountRequest{Topic: backend.Topic{Kind: kind}, ID: fresh(), N: int64(n)}
 		}
@@ -359,69 +395,61 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			}
 			return "NotAcquired"
 		}
-		semaphores := func(set func(c *mortise.Client, name string, n int) (bool, error), add func(c *mortise.Client, name string, n int) error) {
+		var available func(c at) (int64, error)
+		semaphores := func(of func(c at) semaphore) {
 			ops["set"] = func(t *rapid.T) {
 				n := rapid.IntRange(0, 4).Draw(t, "permits")
-				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string { return said(set(c, name, n)) })
+				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(c at) string {
+					return said(of(c).TrySetPermits(ctx, n))
+				})
 			}
 			ops["add"] = func(t *rapid.T) {
 				n := rapid.SampledFrom([]int{1, 2, -1, -3}).Draw(t, "permits")
 				k.addCount(request(n))
-				each(t, fmt.Sprint("add ", n), "ok", func(_ int, c *mortise.Client, name string) string { return verdict(add(c, name, n)) })
+				each(t, fmt.Sprint("add ", n), "ok", func(c at) string { return verdict(of(c).AddPermits(ctx, n)) })
 			}
-		}
-		available := func(*mortise.Client, string) (int64, error) { return 0, nil }
-		switch kind {
-		case backend.KindCountingSemaphore:
-			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
-				return c.CountingSemaphore(name).TrySetPermits(ctx, n)
-			},
-				func(c *mortise.Client, name string, n int) error { return c.CountingSemaphore(name).AddPermits(ctx, n) })
-			available = func(c *mortise.Client, name string) (int64, error) {
-				n, err := c.CountingSemaphore(name).Available(ctx)
+			available = func(c at) (int64, error) {
+				n, err := of(c).Available(ctx)
 				return int64(n), err
 			}
+		}
+		switch kind {
+		case backend.KindCountingSemaphore:
+			semaphores(func(c at) semaphore { return c.CountingSemaphore(c.name) })
 			ops["acquire"] = func(t *rapid.T) {
 				n := some(t)
 				r := k.take(request(n))
 				wait := r.yes && rapid.Bool().Draw(t, "wait")
-				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(_ int, c *mortise.Client, name string) string {
+				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(c at) string {
 					if wait {
-						return verdict(c.CountingSemaphore(name).Acquire(ctx, n))
+						return verdict(c.CountingSemaphore(c.name).Acquire(ctx, n))
 					}
-					return verdict(c.CountingSemaphore(name).TryAcquire(ctx, n))
+					return verdict(c.CountingSemaphore(c.name).TryAcquire(ctx, n))
 				})
 			}
 			ops["acquire too"] = ops["acquire"]
 			ops["release"] = func(t *rapid.T) {
 				n := some(t)
 				k.addCount(request(n))
-				each(t, fmt.Sprint("release ", n), "ok", func(_ int, c *mortise.Client, name string) string {
-					return verdict(c.CountingSemaphore(name).Release(ctx, n))
+				each(t, fmt.Sprint("release ", n), "ok", func(c at) string {
+					return verdict(c.CountingSemaphore(c.name).Release(ctx, n))
 				})
 			}
 			ops["drain"] = func(t *rapid.T) {
-				each(t, "drain", number(k.drain(request(0)).n), func(_ int, c *mortise.Client, name string) string {
-					n, err := c.CountingSemaphore(name).Drain(ctx)
+				each(t, "drain", number(k.drain(request(0)).n), func(c at) string {
+					n, err := c.CountingSemaphore(c.name).Drain(ctx)
 					return fmt.Sprint(n, " ", verdict(err))
 				})
 			}
 		case backend.KindSemaphore:
-			semaphores(func(c *mortise.Client, name string, n int) (bool, error) {
-				return c.Semaphore(name).TrySetPermits(ctx, n)
-			},
-				func(c *mortise.Client, name string, n int) error { return c.Semaphore(name).AddPermits(ctx, n) })
-			available = func(c *mortise.Client, name string) (int64, error) {
-				n, err := c.Semaphore(name).Available(ctx)
-				return int64(n), err
-			}
+			semaphores(func(c at) semaphore { return c.Semaphore(c.name) })
 			ops["acquire"] = func(t *rapid.T) {
 				q := anykind.AcquireRequest{Owner: fmt.Sprint(len(out)), Lease: long}
 				r := k.permit(q)
 				got := make([]*mortise.Permit, len(worlds))
-				each(t, "acquire", took(r.yes), func(n int, c *mortise.Client, name string) (v string) {
+				each(t, "acquire", took(r.yes), func(c at) string {
 					var err error
-					got[n], err = c.Semaphore(name).TryAcquire(ctx, mortise.WithLease(long))
+					got[c.world], err = c.Semaphore(c.name).TryAcquire(ctx, mortise.WithLease(long))
 					return verdict(err)
 				})
 				if r.yes {
@@ -439,10 +467,11 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 					if !k.returned(anykind.ReleaseRequest{Owner: fmt.Sprint(i)}).yes {
 						want = "NotHeld"
 					}
-					each(t, fmt.Sprintf("release of %d, by id %v", i, byID), want, func(n int, c *mortise.Client, name string) string {
+					what := fmt.Sprintf("release of %d, by id %v", i, byID)
+					each(t, what, want, func(c at) string {
 						var err error
-						if p := out[i][n]; byID {
-							err = c.Semaphore(name).Release(ctx, p.ID())
+						if p := out[i][c.world]; byID {
+							err = c.Semaphore(c.name).Release(ctx, p.ID())
 						} else {
 							err = p.Release(ctx)
 						}
@@ -455,32 +484,32 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			}
 			ops["release"], ops["release by id"] = release(false), release(true)
 		case backend.KindCountDownLatch:
-			available = func(c *mortise.Client, name string) (int64, error) { return c.CountDownLatch(name).Count(ctx) }
+			available = func(c at) (int64, error) { return c.CountDownLatch(c.name).Count(ctx) }
 			ops["set"] = func(t *rapid.T) {
 				n := some(t)
-				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(_ int, c *mortise.Client, name string) string {
-					return said(c.CountDownLatch(name).TrySet(ctx, int64(n)))
+				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(c at) string {
+					return said(c.CountDownLatch(c.name).TrySet(ctx, int64(n)))
 				})
 			}
 			ops["down"] = func(t *rapid.T) {
 				k.countDown(request(1))
-				each(t, "count down", "ok", func(_ int, c *mortise.Client, name string) string {
-					return verdict(c.CountDownLatch(name).CountDown(ctx))
-				})
+				each(t, "count down", "ok", func(c at) string { return verdict(c.CountDownLatch(c.name).CountDown(ctx)) })
 			}
 			ops["down too"] = ops["down"]
 			ops["delete"] = func(t *rapid.T) {
-				each(t, "delete", says(k.deleteCount(request(0))), func(_ int, c *mortise.Client, name string) string { return said(c.CountDownLatch(name).Delete(ctx)) })
+				each(t, "delete", says(k.deleteCount(request(0))), func(c at) string {
+					return said(c.CountDownLatch(c.name).Delete(ctx))
+				})
 			}
 			ops["wait"] = func(t *rapid.T) {
 				if k.there() == 0 {
-					each(t, "wait", "ok", func(_ int, c *mortise.Client, name string) string { return verdict(c.CountDownLatch(name).Wait(ctx)) })
+					each(t, "wait", "ok", func(c at) string { return verdict(c.CountDownLatch(c.name).Wait(ctx)) })
 				}
 			}
 		}
 		ops[""] = func(t *rapid.T) {
-			each(t, "count", number(k.readCount(kind).n), func(_ int, c *mortise.Client, name string) string {
-				n, err := available(c, name)
+			each(t, "count", number(k.readCount(kind).n), func(c at) string {
+				n, err := available(c)
 				return fmt.Sprint(n, " ", verdict(err))
 			})
 		}

@@ -37,8 +37,11 @@ var (
 	lockOwners   = []string{"c1:1", "c1:2", "uuid:77", "Ω \x00\n:9"}
 	readOwners   = []string{"r1:1", "r1:2", "uuid:78", "Ω \x00\n:r"}
 	writeOwners  = []string{"w1:1", "w2:1", "uuid:79"}
-	permitOwners = []string{"00000000000000000000000000000001", "0a0d000000000000000000000000ffff", "ffffffffffffffffffffffffffffffff", "7b7d2a3a00000000000000000000abcd"}
-	claimants    = []string{"c1", "c2"}
+	permitOwners = []string{
+		"00000000000000000000000000000001", "0a0d000000000000000000000000ffff",
+		"ffffffffffffffffffffffffffffffff", "7b7d2a3a00000000000000000000abcd",
+	}
+	claimants = []string{"c1", "c2"}
 )
 
 const (
@@ -52,7 +55,7 @@ func longLease(t *rapid.T) time.Duration {
 	return rapid.SampledFrom([]time.Duration{long, 2 * long, 4 * long}).Draw(t, "lease")
 }
 
-func oneOf(t *rapid.T, label string, of []string) string { return rapid.SampledFrom(of).Draw(t, label) }
+func oneOf[T any](t *rapid.T, label string, of []T) T { return rapid.SampledFrom(of).Draw(t, label) }
 
 // each asks every store and the contract.
 func (k *kinds) each(t *rapid.T, what string, want reply, op func(w *opened, x anykind.Store) reply) {
@@ -76,7 +79,15 @@ func (k *kinds) eachWith(t *rapid.T, what string, cached bool, want reply, op fu
 }
 
 func ofAcquire(r anykind.AcquireReply, err error) reply {
-	return reply{err: sentence(err), yes: r.Granted, claimed: r.Claimed, absent: r.Absent, token: r.Token > 0, n: r.Available, left: r.Remaining}
+	return reply{
+		err:     sentence(err),
+		yes:     r.Granted,
+		claimed: r.Claimed,
+		absent:  r.Absent,
+		token:   r.Token > 0,
+		n:       r.Available,
+		left:    r.Remaining,
+	}
 }
 
 // asked is the same acquisition at each store; and of a brief lease it waits for the end.
@@ -95,7 +106,8 @@ func (k *kinds) asked(t *rapid.T, q anykind.AcquireRequest, does func(anykind.Ac
 	for _, w := range k.worlds {
 		await(t, w.label+": the lease is over", func() bool {
 			out := make([]backend.RenewResult, 1)
-			w.port[0].Renew(context.Background(), []anykind.RenewRequest{{Kind: q.Kind, Name: w.key(k.name), Owner: q.Owner}}, out)
+			renewal := anykind.RenewRequest{Kind: q.Kind, Name: w.key(k.name), Owner: q.Owner}
+			w.port[0].Renew(context.Background(), []anykind.RenewRequest{renewal}, out)
 			if out[0].Err != nil {
 				t.Fatalf("%s: Renew: %v", w.label, out[0].Err)
 			}
@@ -149,7 +161,8 @@ func (k *kinds) renewals(of ...backend.Kind) func(*rapid.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "batch") {
 			q := anykind.RenewRequest{Kind: rapid.SampledFrom(of).Draw(t, "kind")}
 			q.Owner = oneOf(t, "owner", map[backend.Kind][]string{
-				backend.KindLock: lockOwners, backend.KindRead: readOwners, backend.KindWrite: writeOwners, backend.KindSemaphore: permitOwners,
+				backend.KindLock: lockOwners, backend.KindRead: readOwners, backend.KindWrite: writeOwners,
+				backend.KindSemaphore: permitOwners,
 			}[q.Kind])
 			q.Lease = rapid.SampledFrom([]time.Duration{0, long, 2 * long, 4 * long, 8 * long}).Draw(t, "lease")
 			in = append(in, q)
@@ -187,7 +200,7 @@ func (k *kinds) locks() actions {
 			k.reentered(t, q, c.reenter(q))
 		},
 		"release": func(t *rapid.T) {
-			q := anykind.ReleaseRequest{Owner: oneOf(t, "owner", lockOwners), Keep: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "keep")}
+			q := anykind.ReleaseRequest{Owner: oneOf(t, "owner", lockOwners), Keep: oneOf(t, "keep", []int{0, 0, 1, 2})}
 			k.released(t, q, c.release(q))
 		},
 		"force": func(t *rapid.T) { k.forced(t, backend.KindLock, c.force()) },
@@ -198,7 +211,8 @@ func (k *kinds) locks() actions {
 func (k *kinds) fair() actions {
 	c := k.c
 	ask := func(t *rapid.T) {
-		q := anykind.AcquireRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners), Lease: longLease(t), Fenced: rapid.Bool().Draw(t, "fenced")}
+		q := anykind.AcquireRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners), Lease: longLease(t)}
+		q.Fenced = rapid.Bool().Draw(t, "fenced")
 		if slices.Contains(c.line, q.Owner) || rapid.Bool().Draw(t, "waits") {
 			q.Wait = time.Hour // the same each time
 		}
@@ -207,7 +221,8 @@ func (k *kinds) fair() actions {
 	return actions{
 		"ask": ask, "ask too": ask, "ask three": ask,
 		"release fair": func(t *rapid.T) {
-			q := anykind.ReleaseRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners), Keep: rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "keep")}
+			q := anykind.ReleaseRequest{Kind: backend.KindFair, Owner: oneOf(t, "owner", lockOwners)}
+			q.Keep = oneOf(t, "keep", []int{0, 0, 2})
 			if c.lock != nil && rapid.Bool().Draw(t, "by its holder") {
 				q.Owner = c.lock.owner
 			}
@@ -243,7 +258,8 @@ func (k *kinds) sides() actions {
 		k.asked(t, q, c.read)
 	}
 	write := func(t *rapid.T) {
-		q := anykind.AcquireRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Claimant: oneOf(t, "claimant", claimants)}
+		q := anykind.AcquireRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners)}
+		q.Claimant = oneOf(t, "claimant", claimants)
 		q.Lease = lease(t, c.free())
 		if rapid.IntRange(0, 2).Draw(t, "claims") == 0 {
 			q.Claim = claimFor
@@ -253,14 +269,16 @@ func (k *kinds) sides() actions {
 	release := func(t *rapid.T) {
 		q := anykind.ReleaseRequest{Kind: backend.KindRead, Owner: oneOf(t, "owner", readOwners)}
 		if rapid.Bool().Draw(t, "writer") {
-			q = anykind.ReleaseRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Keep: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "keep")}
+			q = anykind.ReleaseRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners)}
+			q.Keep = oneOf(t, "keep", []int{0, 0, 1, 2})
 		}
 		k.released(t, q, c.releaseSide(q))
 	}
 	return actions{
 		"read": read, "read too": read, "write": write, "release side": release, "release side too": release,
 		"rewrite": func(t *rapid.T) {
-			q := anykind.HoldsRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners), Holds: rapid.IntRange(2, 4).Draw(t, "holds"), Lease: longLease(t)}
+			q := anykind.HoldsRequest{Kind: backend.KindWrite, Owner: oneOf(t, "owner", writeOwners)}
+			q.Holds, q.Lease = rapid.IntRange(2, 4).Draw(t, "holds"), longLease(t)
 			if rapid.IntRange(0, 9).Draw(t, "of read") == 0 {
 				q.Kind = backend.KindRead
 			}
@@ -278,10 +296,13 @@ func (k *kinds) sides() actions {
 	}
 }
 
+func count(kind backend.Kind, n int64) backend.CountRequest {
+	return backend.CountRequest{Topic: backend.Topic{Kind: kind}, ID: fresh(), N: n}
+}
+
 // counted sends a request that counts once, and notes it for a repeat.
-func (k *kinds) counted(t *rapid.T, what string, kind backend.Kind, n int64, want func(backend.CountRequest) reply, op func(anykind.Store, backend.CountRequest) reply) {
+func (k *kinds) counted(t *rapid.T, r resend) {
 	t.Helper()
-	r := resend{what, backend.CountRequest{Topic: backend.Topic{Kind: kind}, ID: fresh(), N: n}, want, op}
 	k.sent = append(k.sent, r)
 	k.send(t, r)
 }
@@ -317,14 +338,15 @@ func (k *kinds) semaphores(kind backend.Kind) actions {
 		if n == backend.MaxCount && k.c.there() > 0 {
 			n = 1
 		}
-		k.counted(t, "AddCount", kind, n, k.c.addCount, func(x anykind.Store, q backend.CountRequest) reply {
+		k.counted(t, resend{"AddCount", count(kind, n), k.c.addCount, func(x anykind.Store, q backend.CountRequest) reply {
 			n, err := x.AddCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
-		})
+		}})
 	}
 	return actions{
 		fmt.Sprint("set ", kind): func(t *rapid.T) {
-			k.counted(t, "SetCount", kind, rapid.Int64Range(0, 4).Draw(t, "permits"), k.c.setCount, setCount)
+			n := rapid.Int64Range(0, 4).Draw(t, "permits")
+			k.counted(t, resend{"SetCount", count(kind, n), k.c.setCount, setCount})
 		},
 		fmt.Sprint("add ", kind): add, fmt.Sprint("count ", kind): func(t *rapid.T) { k.read(t, kind) },
 		fmt.Sprint("repeat ", kind): k.repeat,
@@ -344,8 +366,8 @@ func takeCount(x anykind.Store, q backend.CountRequest) reply {
 func (k *kinds) countingSemaphore() actions {
 	all := k.semaphores(backend.KindCountingSemaphore)
 	take := func(t *rapid.T) {
-		k.counted(t, "TakeCount", backend.KindCountingSemaphore, rapid.Int64Range(1, 4).Draw(t, "permits"), k.c.take,
-			takeCount)
+		n := rapid.Int64Range(1, 4).Draw(t, "permits")
+		k.counted(t, resend{"TakeCount", count(backend.KindCountingSemaphore, n), k.c.take, takeCount})
 	}
 	all["take"], all["take too"] = take, take
 	all["cancel"] = func(t *rapid.T) {
@@ -355,7 +377,7 @@ func (k *kinds) countingSemaphore() actions {
 				takes = append(takes, r)
 			}
 		}
-		r := resend{q: backend.CountRequest{Topic: backend.Topic{Kind: backend.KindCountingSemaphore}, ID: fresh(), N: 2}} // one that never arrived
+		r := resend{q: count(backend.KindCountingSemaphore, 2)} // one that never arrived
 		if len(takes) > 0 && rapid.IntRange(0, 4).Draw(t, "of one that was sent") > 0 {
 			r = rapid.SampledFrom(takes).Draw(t, "take")
 		} else {
@@ -370,31 +392,35 @@ func (k *kinds) countingSemaphore() actions {
 		k.send(t, r)
 	}
 	all["drain"] = func(t *rapid.T) {
-		k.counted(t, "DrainCount", backend.KindCountingSemaphore, 0, k.c.drain, func(x anykind.Store, q backend.CountRequest) reply {
+		q := count(backend.KindCountingSemaphore, 0)
+		k.counted(t, resend{"DrainCount", q, k.c.drain, func(x anykind.Store, q backend.CountRequest) reply {
 			n, err := x.Capabilities().CountingSemaphores.DrainCount(context.Background(), q)
 			return reply{err: sentence(err), n: n}
-		})
+		}})
 	}
 	return all
 }
 
 func (k *kinds) latch() actions {
 	down := func(t *rapid.T) {
-		k.counted(t, "CountDown", backend.KindCountDownLatch, 1, k.c.countDown, func(x anykind.Store, q backend.CountRequest) reply {
+		q := count(backend.KindCountDownLatch, 1)
+		k.counted(t, resend{"CountDown", q, k.c.countDown, func(x anykind.Store, q backend.CountRequest) reply {
 			n, err := x.Capabilities().CountDownLatches.CountDown(context.Background(), q)
 			return reply{err: sentence(err), n: n}
-		})
+		}})
 	}
 	return actions{
 		"latch": func(t *rapid.T) {
-			k.counted(t, "SetCount", backend.KindCountDownLatch, rapid.Int64Range(1, 4).Draw(t, "count"), k.c.setCount, setCount)
+			n := rapid.Int64Range(1, 4).Draw(t, "count")
+			k.counted(t, resend{"SetCount", count(backend.KindCountDownLatch, n), k.c.setCount, setCount})
 		},
 		"down": down, "down too": down, "repeat": k.repeat,
 		"unlatch": func(t *rapid.T) {
-			k.counted(t, "DeleteCount", backend.KindCountDownLatch, 0, k.c.deleteCount, func(x anykind.Store, q backend.CountRequest) reply {
+			q := count(backend.KindCountDownLatch, 0)
+			k.counted(t, resend{"DeleteCount", q, k.c.deleteCount, func(x anykind.Store, q backend.CountRequest) reply {
 				yes, err := x.Capabilities().CountDownLatches.DeleteCount(context.Background(), q)
 				return reply{err: sentence(err), yes: yes}
-			})
+			}})
 		},
 	}
 }
@@ -450,14 +476,21 @@ func (k *kinds) look(t *rapid.T) {
 		}
 		k.each(t, fmt.Sprintf("Inspect of kind %d", kind), want(), func(w *opened, x anykind.Store) reply {
 			r, err := x.Inspect(context.Background(), backend.Topic{Kind: kind, Name: w.key(k.name)})
-			return reply{err: sentence(err), yes: r.Held, owner: r.Owner, holds: r.Holds, readers: r.Readers, left: r.Remaining, reading: r.Kind == backend.KindRead}
+			return reply{
+				err:     sentence(err),
+				yes:     r.Held,
+				owner:   r.Owner,
+				holds:   r.Holds,
+				readers: r.Readers,
+				left:    r.Remaining,
+				reading: r.Kind == backend.KindRead,
+			}
 		})
 	}
 	k.read(t, backend.KindCountingSemaphore)
 	for _, w := range k.worlds {
-		var heard map[backend.Topic]int
 		until := time.Now().Add(soon)
-		for heard = w.ears[0].of(w.ears[0].released, w.key(k.name)); !maps.Equal(heard, k.c.told); heard = w.ears[0].of(w.ears[0].released, w.key(k.name)) {
+		for heard := w.told(k.name); !maps.Equal(heard, k.c.told); heard = w.told(k.name) {
 			harness.FatalIf(t, time.Now().After(until) || tooMany(heard, k.c.told),
 				"%s: told, by topic, %v; the contract: %v", w.label, heard, k.c.told)
 			time.Sleep(100 * time.Microsecond)
@@ -492,7 +525,7 @@ func (k *kinds) watch(t *rapid.T) (unwatch func()) {
 	}
 	on(func(w *opened, x backend.Topic) { w.port[0].Subscribe(x) })
 	for _, w := range k.worlds {
-		await(t, w.label+": all is watched", func() bool { return len(w.ears[0].of(w.ears[0].watching, w.key(k.name))) == len(topics) })
+		await(t, w.label+": all is watched", func() bool { return len(w.watched(k.name)) == len(topics) })
 	}
 	return func() { on(func(w *opened, x backend.Topic) { w.port[0].Unsubscribe(x) }) }
 }
@@ -508,6 +541,7 @@ func TestEveryKindAnswersAtThePortAsTheContractSays(t *testing.T) {
 		}
 	}
 	operator := (*kinds).operator
+	names := []string{"n", "{tenant}:ü\n"}
 	for _, tt := range []struct {
 		name string
 		of   func(*kinds) actions
@@ -518,13 +552,14 @@ func TestEveryKindAnswersAtThePortAsTheContractSays(t *testing.T) {
 		{"counting semaphore", one((*kinds).countingSemaphore, operator)},
 		{"latch", one((*kinds).latch, operator)},
 		{"semaphore", one((*kinds).semaphore, operator)},
-		{"mixed", one((*kinds).locks, (*kinds).fair, (*kinds).sides, (*kinds).countingSemaphore, (*kinds).latch, (*kinds).semaphore, operator)},
+		{"mixed", one((*kinds).locks, (*kinds).fair, (*kinds).sides, (*kinds).countingSemaphore,
+			(*kinds).latch, (*kinds).semaphore, operator)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			worlds := openPorts(t)
 			rapid.Check(t, func(t *rapid.T) {
-				k := &kinds{worlds: worlds, c: newContract(), name: fresh() + rapid.SampledFrom([]string{"n", "{tenant}:ü\n"}).Draw(t, "name")}
+				k := &kinds{worlds: worlds, c: newContract(), name: fresh() + oneOf(t, "name", names)}
 				defer k.watch(t)()
 				all := tt.of(k)
 				all[""] = k.look

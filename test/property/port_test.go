@@ -26,13 +26,14 @@ type answer struct {
 }
 
 func (a answer) String() string {
-	return fmt.Sprintf("{%s yes=%v remaining=%v owner=%q holds=%d token=%d}", a.err, a.yes, a.remaining, a.owner, a.holds, a.token)
+	return fmt.Sprintf("{%s yes=%v remaining=%v owner=%q holds=%d token=%d}",
+		a.err, a.yes, a.remaining, a.owner, a.holds, a.token)
 }
 
 // agrees compares all but tokens, which have an order of their own in each store.
 func (a answer) agrees(b answer) bool {
-	return a.err == b.err && a.yes == b.yes && alike(a.remaining, b.remaining) && a.owner == b.owner && a.holds == b.holds &&
-		(a.token != 0) == (b.token != 0)
+	return a.err == b.err && a.yes == b.yes && alike(a.remaining, b.remaining) &&
+		a.owner == b.owner && a.holds == b.holds && (a.token != 0) == (b.token != 0)
 }
 
 // machine is one sequence of operations on the port.
@@ -94,22 +95,29 @@ func (m *machine) acquire(t *rapid.T) {
 	fenced := rapid.Bool().Draw(t, "fenced")
 	// A holder does not acquire again with what a session believes to know: it would
 	// be refused because of itself, and mortise never asks that.
-	rec, _ := m.worlds[0].port[0].Inspect(context.Background(), topic(m.worlds[0].key(name)))
+	rec, _ := m.worlds[0].inspect(0, name)
 	cached := rapid.Bool().Draw(t, "cached") && rec.Owner != owner
-	m.eachWith(t, name, fmt.Sprintf("Acquire by %q at %d for %v fenced=%v cached=%v", owner, i, lease, fenced, cached), cached,
-		func(w *opened) answer { return acquire(w, i, name, owner, lease, fenced, cached) })
+	what := fmt.Sprintf("Acquire by %q at %d for %v fenced=%v cached=%v", owner, i, lease, fenced, cached)
+	m.eachWith(t, name, what, cached, func(w *opened) answer {
+		return acquire(w, i, name, owner, lease, fenced, cached)
+	})
 }
 
 func acquire(w *opened, i int, name, owner string, lease time.Duration, fenced, cached bool) answer {
-	r, err := w.port[i].Acquire(context.Background(), anykind.AcquireRequest{Name: w.key(name), Owner: owner, Lease: lease, Fenced: fenced, Unasked: cached})
+	r, err := w.port[i].Acquire(context.Background(), anykind.AcquireRequest{
+		Name: w.key(name), Owner: owner, Lease: lease, Fenced: fenced, Unasked: cached,
+	})
 	return answer{err: verdict(err), yes: r.Granted, remaining: r.Remaining, token: r.Token}
 }
 
 func (m *machine) reenter(t *rapid.T) {
 	name, owner, lease, i := m.name(t), owners.Draw(t, "owner"), leases.Draw(t, "lease"), which.Draw(t, "session")
 	holds, fenced := rapid.IntRange(2, 5).Draw(t, "holds"), rapid.Bool().Draw(t, "fenced")
-	m.each(t, name, fmt.Sprintf("Reenter by %q at %d for %v, holds %d fenced=%v", owner, i, lease, holds, fenced), func(w *opened) answer {
-		r, err := w.port[i].SetHolds(context.Background(), anykind.HoldsRequest{Name: w.key(name), Owner: owner, Holds: holds, Lease: lease, Fenced: fenced})
+	what := fmt.Sprintf("Reenter by %q at %d for %v, holds %d fenced=%v", owner, i, lease, holds, fenced)
+	m.each(t, name, what, func(w *opened) answer {
+		r, err := w.port[i].SetHolds(context.Background(), anykind.HoldsRequest{
+			Name: w.key(name), Owner: owner, Holds: holds, Lease: lease, Fenced: fenced,
+		})
 		return w.leniently(answer{err: verdict(err), yes: r.Held, token: r.Token}, name)
 	})
 }
@@ -117,7 +125,7 @@ func (m *machine) reenter(t *rapid.T) {
 func (m *machine) release(t *rapid.T) {
 	name, owner, i := m.name(t), owners.Draw(t, "owner"), which.Draw(t, "session")
 	if rapid.IntRange(0, 2).Draw(t, "by its holder") == 0 {
-		rec, _ := m.worlds[0].port[0].Inspect(context.Background(), topic(m.worlds[0].key(name)))
+		rec, _ := m.worlds[0].inspect(0, name)
 		if rec.Owner != "" {
 			owner = rec.Owner
 		}
@@ -136,7 +144,7 @@ func (m *machine) release(t *rapid.T) {
 // right answers about a read-write lock; the other data has one answer only.
 func (w *opened) leniently(a answer, name string) answer {
 	if a.err == "ok" && !a.yes {
-		if _, err := w.port[0].Inspect(context.Background(), topic(w.key(name))); err != nil && strings.Contains(err.Error(), "read-write") {
+		if _, err := w.inspect(0, name); err != nil && strings.Contains(err.Error(), "read-write") {
 			a.err = verdict(backend.ErrWrongKind)
 		}
 	}
@@ -205,7 +213,7 @@ func (m *machine) occupy(t *rapid.T) {
 func (m *machine) expire(t *rapid.T) {
 	const lease = 60 * time.Millisecond
 	name, owner, i := m.name(t), owners.Draw(t, "owner"), which.Draw(t, "session")
-	if rec, err := m.worlds[0].port[0].Inspect(context.Background(), topic(m.worlds[0].key(name))); m.short == 0 || err != nil || rec.Held {
+	if rec, err := m.worlds[0].inspect(0, name); m.short == 0 || err != nil || rec.Held {
 		return // held, or enough was waited for
 	}
 	m.short--
@@ -216,7 +224,7 @@ func (m *machine) expire(t *rapid.T) {
 	})
 	for _, w := range m.worlds {
 		await(t, w.label+": a lease is over", func() bool {
-			rec, err := w.port[i].Inspect(context.Background(), topic(w.key(name)))
+			rec, err := w.inspect(i, name)
 			harness.FatalIf(t, err != nil, "%s: Inspect: %v", w.label, err)
 			if lived := time.Since(sent[w]); !rec.Held && lived < lease-time.Millisecond {
 				t.Fatalf("%s: a lease of %v was over after %v", w.label, lease, lived)
@@ -285,10 +293,25 @@ func (m *machine) told(t *rapid.T, name string) {
 func (m *machine) inspectAll(t *rapid.T) {
 	for n, name := range m.names {
 		m.each(t, name, "Inspect", func(w *opened) answer {
-			r, err := w.port[n%sessions].Inspect(context.Background(), topic(w.key(name)))
+			r, err := w.inspect(n%sessions, name)
 			return answer{err: verdict(err), yes: r.Held, owner: r.Owner, holds: r.Holds, remaining: r.Remaining}
 		})
 	}
+}
+
+// inspect asks session i for the record of a name.
+func (w *opened) inspect(i int, name string) (backend.Record, error) {
+	return w.port[i].Inspect(context.Background(), topic(w.key(name)))
+}
+
+// told counts, by topic, what the first session heard of the releases of a name.
+func (w *opened) told(name string) map[backend.Topic]int {
+	return w.ears[0].of(w.ears[0].released, w.key(name))
+}
+
+// watched counts, by topic, what the first session watches of a name.
+func (w *opened) watched(name string) map[backend.Topic]int {
+	return w.ears[0].of(w.ears[0].watching, w.key(name))
 }
 
 func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
@@ -383,7 +406,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 				w.port[0].Subscribe(x)
 			}
 			await(t, w.label+": all is listened for", func() bool {
-				return len(w.ears[0].of(w.ears[0].watching, w.key(name))) == len(fairOwners)+1
+				return len(w.watched(name)) == len(fairOwners)+1
 			})
 		}
 		defer func() {
@@ -407,7 +430,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 		// holderOr is the holder two times of three, so that locks are released at all.
 		holderOr := func(t *rapid.T) string {
 			if rapid.IntRange(0, 2).Draw(t, "by whom") > 0 {
-				if rec, err := worlds[0].port[0].Inspect(ctx, topic(worlds[0].key(name))); err == nil && rec.Held {
+				if rec, err := worlds[0].inspect(0, name); err == nil && rec.Held {
 					return rec.Owner
 				}
 			}
@@ -415,31 +438,40 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"ask": func(t *rapid.T) {
-				o, wait, fenced := owner(t), rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, time.Hour}).Draw(t, "wait"), rapid.Bool().Draw(t, "fenced")
-				each(t, fmt.Sprintf("%q asks, wait %v", o, wait), func(w *opened) string {
-					r, err := w.port[0].Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute, Wait: wait, Fenced: fenced})
-					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0, r.Token > 0, wait > 0 && r.AskAfter > r.Remaining)
+				q := anykind.AcquireRequest{Kind: backend.KindFair, Owner: owner(t), Lease: time.Minute}
+				q.Wait = oneOf(t, "wait", []time.Duration{0, 5 * time.Minute, time.Hour})
+				q.Fenced = rapid.Bool().Draw(t, "fenced")
+				each(t, fmt.Sprintf("%q asks, wait %v", q.Owner, q.Wait), func(w *opened) string {
+					q := q
+					q.Name = w.key(name)
+					r, err := w.port[0].Acquire(ctx, q)
+					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0, r.Token > 0, q.Wait > 0 && r.AskAfter > r.Remaining)
 				})
 			},
 			"ask plainly": func(t *rapid.T) {
 				o := owner(t)
 				each(t, fmt.Sprintf("%q asks plainly", o), func(w *opened) string {
-					r, err := w.port[0].Acquire(ctx, anykind.AcquireRequest{Name: w.key(name), Owner: o, Lease: time.Minute})
+					r, err := w.port[0].Acquire(ctx, anykind.AcquireRequest{
+						Name: w.key(name), Owner: o, Lease: time.Minute,
+					})
 					return fmt.Sprint(verdict(err), r.Granted, r.Remaining > 0)
 				})
 			},
 			"release": func(t *rapid.T) {
-				o, keep := holderOr(t), rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "keep")
-				kind := rapid.SampledFrom([]backend.Kind{backend.KindFair, backend.KindFair, backend.KindLock}).Draw(t, "kind")
+				o, keep := holderOr(t), oneOf(t, "keep", []int{0, 0, 0, 2})
+				kind := oneOf(t, "kind", []backend.Kind{backend.KindFair, backend.KindFair, backend.KindLock})
 				each(t, fmt.Sprintf("%q releases as kind %d, keep %d", o, kind, keep), func(w *opened) string {
-					r, err := w.port[0].Release(ctx, anykind.ReleaseRequest{Kind: kind, Name: w.key(name), Owner: o, Keep: keep})
+					r, err := w.port[0].Release(ctx, anykind.ReleaseRequest{
+						Kind: kind, Name: w.key(name), Owner: o, Keep: keep,
+					})
 					return fmt.Sprint(verdict(err), r)
 				})
 			},
 			"leave": func(t *rapid.T) {
 				o := owner(t)
 				each(t, fmt.Sprintf("%q leaves", o), func(w *opened) string {
-					r, err := w.port[0].Capabilities().Fair.Leave(ctx, backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute})
+					q := backend.LeaveRequest{Name: w.key(name), Owner: o, Wait: 5 * time.Minute}
+					r, err := w.port[0].Capabilities().Fair.Leave(ctx, q)
 					return fmt.Sprint(verdict(err), r)
 				})
 			},
@@ -457,23 +489,26 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				each(t, "Inspect", func(w *opened) string {
-					r, err := w.port[0].Inspect(ctx, topic(w.key(name)))
+					r, err := w.inspect(0, name)
 					return fmt.Sprint(verdict(err), r.Owner, r.Holds)
 				})
-				told := func(w *opened) map[backend.Topic]int { return w.ears[0].of(w.ears[0].released, w.key(name)) }
 				for _, w := range worlds[1:] {
-					await(t, w.label+": the same are told as in the model", func() bool { return maps.Equal(told(worlds[0]), told(w)) })
+					await(t, w.label+": the same are told as in the model", func() bool {
+						return maps.Equal(worlds[0].told(name), w.told(name))
+					})
 				}
 			},
 		})
 		// The waiters that are left are served in one order.
 		for range fairOwners {
 			each(t, "whose turn it is", func(w *opened) string {
-				if rec, _ := w.port[0].Inspect(ctx, topic(w.key(name))); rec.Held {
-					w.port[0].Release(ctx, anykind.ReleaseRequest{Kind: backend.KindFair, Name: w.key(name), Owner: rec.Owner})
+				if rec, _ := w.inspect(0, name); rec.Held {
+					q := anykind.ReleaseRequest{Kind: backend.KindFair, Name: w.key(name), Owner: rec.Owner}
+					w.port[0].Release(ctx, q)
 				}
 				for _, o := range fairOwners {
-					if r, _ := w.port[0].Acquire(ctx, anykind.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute}); r.Granted {
+					q := anykind.AcquireRequest{Kind: backend.KindFair, Name: w.key(name), Owner: o, Lease: time.Minute}
+					if r, _ := w.port[0].Acquire(ctx, q); r.Granted {
 						return o
 					}
 				}

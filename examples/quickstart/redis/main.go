@@ -131,7 +131,8 @@ func spawn(ctx context.Context, args []string, name string) (story.Victim, error
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if strings.TrimSpace(line) != ready {
 		_ = cmd.Process.Kill()
-		return story.Victim{}, fmt.Errorf("the process that is to be killed did not get its lock: %w", errors.Join(err, cmd.Wait()))
+		err = errors.Join(err, cmd.Wait())
+		return story.Victim{}, fmt.Errorf("the process that is to be killed did not get its lock: %w", err)
 	}
 	return story.Victim{
 		What: fmt.Sprintf("is process %d", cmd.Process.Pid),

@@ -27,11 +27,11 @@ func Render(pkg string, all []*luascript.Script) ([]byte, error) {
 	for _, s := range all {
 		name := GoName(s.Name)
 		fmt.Fprintf(&b, "\n// %sSource is %s.lua.\n//\n", name, s.Name)
-		fmt.Fprintf(&b, "//\tkeys:      %s\n", params(s.Keys))
+		field(&b, "keys:", params(s.Keys))
 		if len(s.Args) > 0 {
-			fmt.Fprintf(&b, "//\targuments: %s\n", params(s.Args))
+			field(&b, "arguments:", params(s.Args))
 		}
-		fmt.Fprintf(&b, "//\treply:     %s\n", strings.TrimSpace(s.Reply+"  "+s.ReplyComment))
+		field(&b, "reply:", strings.TrimSpace(s.Reply+"  "+s.ReplyComment))
 		if len(s.Doc) > 0 {
 			b.WriteString("//\n")
 		}
@@ -46,6 +46,19 @@ func Render(pkg string, all []*luascript.Script) ([]byte, error) {
 		return nil, fmt.Errorf("the generated file does not parse: %w", err)
 	}
 	return out, nil
+}
+
+// field writes a label and its text as a comment, in lines of 100 columns at most.
+func field(b *bytes.Buffer, label, text string) {
+	line := fmt.Sprintf("//\t%-10s", label)
+	for word := range strings.SplitSeq(text, " ") {
+		if len(line)+len(word) >= 100 {
+			b.WriteString(line + "\n")
+			line = fmt.Sprintf("//\t%-10s", "")
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
 }
 
 // GoName is a script's name as Go writes it: acquire_fenced is AcquireFenced.

@@ -34,8 +34,11 @@ func TestOnlyAMatrixWithoutHolesIsWhole(t *testing.T) {
 		whole bool
 		text  string
 	}{
-		"all passed":           {whole, true, " 1"},
-		"two variants":         {run(pkg, "cache/", "pass", nil) + run(pkg, "nocache/", "pass", nil), true, "redisgo/nocache"},
+		"all passed": {whole, true, " 1"},
+		"two variants": {
+			run(pkg, "cache/", "pass", nil) + run(pkg, "nocache/", "pass", nil),
+			true, "redisgo/nocache",
+		},
 		"a rule without tests": {run(pkg, "", "pass", map[int]string{7: ""}), false, "NONE"},
 		"one variant lacks it": {whole + run(pkg, "cache/", "pass", map[int]string{7: ""}), false, "NONE"},
 		"failed":               {run(pkg, "", "pass", map[int]string{3: "fail"}), false, "1 FAILED"},

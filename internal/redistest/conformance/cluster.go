@@ -15,7 +15,9 @@ import (
 // waiting are the tests of what a cluster does differently: waiters, how it hears, what
 // becomes of it when connections go. Those of leases that are short, or renewed often, are
 // left to a single server: three of them are three times as long in coming.
-var waiting = regexp.MustCompile(`^Rule08_|^Rule12_(Waiters|WhoeverWaits|FairWaiters|RW_Waiters|AWaiterGets)|^Rule15_.*Wait|^Port_(EveryName|.*(Watch|Announce|Told|Flush))`)
+var waiting = regexp.MustCompile(
+	`^Rule08_|^Rule12_(Waiters|WhoeverWaits|FairWaiters|RW_Waiters|AWaiterGets)|^Rule15_.*Wait|` +
+		`^Port_(EveryName|.*(Watch|Announce|Told|Flush))`)
 
 // RunOnCluster runs a part of the suite on clusters of three masters. open returns a backend
 // for one more client of the cluster with these addresses.
@@ -29,9 +31,11 @@ func runOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.
 	}, chosen.MatchString)
 }
 
-// fair are the tests of fair locks that depend on how the store tells a waiter of its turn, but for four of the port, whose
-// subject is that it counts the clients it told: without sharded pub/sub no node of a cluster can.
-var fair = regexp.MustCompile(`^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|Abandoning|AForced)|^Rule(04|08|12|14)_.*(Fair|First)`)
+// fair are the tests of fair locks that depend on how the store tells a waiter of its turn, but for
+// four of the port, whose subject is that it counts the clients it told: without sharded pub/sub no
+// node of a cluster can.
+var fair = regexp.MustCompile(
+	`^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|Abandoning|AForced)|^Rule(04|08|12|14)_.*(Fair|First)`)
 
 // RunFairOnCluster runs the tests of fair locks on clusters of three masters: for backends whose pub/sub is not
 // sharded there.

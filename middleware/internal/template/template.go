@@ -38,9 +38,11 @@ func Parse(s string) (Template, error) {
 		switch {
 		case !found:
 		case len(t.names) == 0 && !endsInSeparator(before):
-			return t, fmt.Errorf("%q: before the first placeholder there must be a text of your own that ends in a : or a /, or a client could choose any name", s)
+			return t, fmt.Errorf("%q: before the first placeholder there must be a text of your own "+
+				"that ends in a : or a /, or a client could choose any name", s)
 		case len(t.names) > 0 && !strings.ContainsFunc(before, separator):
-			return t, fmt.Errorf("%q: between two placeholders there must be a : or a /, or different values could make the same name", s)
+			return t, fmt.Errorf("%q: between two placeholders there must be a : or a /, "+
+				"or different values could make the same name", s)
 		}
 		t.text = append(t.text, before)
 		if !found {
@@ -54,7 +56,8 @@ func Parse(s string) (Template, error) {
 		rest = tail
 	}
 	if len(t.names) == 0 {
-		return t, fmt.Errorf("%q has no placeholder such as {id}: all requests would share one lock; if that is meant, use a function that returns the name", s)
+		return t, fmt.Errorf("%q has no placeholder such as {id}: all requests would share one lock; "+
+			"if that is meant, use a function that returns the name", s)
 	}
 	return t, nil
 }

@@ -65,7 +65,8 @@ func handover(ctx context.Context, s *scene) error {
 	if err := errors.Join(<-failed, <-failed); err != nil {
 		return err
 	}
-	return s.claim(!early.Load() && most.Load() == 1, "at most %d held it at once, and those who waited were woken by the unlock", most.Load())
+	return s.claim(!early.Load() && most.Load() == 1,
+		"at most %d held it at once, and those who waited were woken by the unlock", most.Load())
 }
 
 // reentry: a function that holds a lock calls one that locks it too.
@@ -143,7 +144,8 @@ func watchdog(ctx context.Context, s *scene) error {
 		return err
 	}
 	s.say("alice", "unlocks")
-	return s.claim(alive == nil && refused(tried) && renewed.Load() > 0, "held for twice its lease, renewed %d times on the way", renewed.Load())
+	return s.claim(alive == nil && refused(tried) && renewed.Load() > 0,
+		"held for twice its lease, renewed %d times on the way", renewed.Load())
 }
 
 // killed: a holder dies without a word.
@@ -196,8 +198,9 @@ func killed(ctx context.Context, s *scene) error {
 		return err
 	}
 	const tolerance = 20 * time.Millisecond // of clocks that are read at two places
-	inTime := left.Held && left.Owner == before.Owner && passed >= left.Remaining-tolerance && passed < Watchdog+8*time.Second
-	return s.claim(inTime, "not freed before the lease was over, and by nobody's help then")
+	inTime := passed >= left.Remaining-tolerance && passed < Watchdog+8*time.Second
+	return s.claim(left.Held && left.Owner == before.Owner && inTime,
+		"not freed before the lease was over, and by nobody's help then")
 }
 
 // lost: somebody deletes the lock under its holder.
