@@ -175,8 +175,8 @@ type spyQueue struct {
 }
 
 // Enrol is an Acquire, as in the memory store.
-func (s spyQueue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
-	reply, err := s.at.Acquire(ctx, r)
+func (s spyQueue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
+	reply, err := s.at.Acquire(ctx, r.AcquireRequest)
 	return backend.EnrolReply{AcquireReply: reply}, err
 }
 

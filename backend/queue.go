@@ -7,24 +7,40 @@ import (
 
 // QueueStore has a queue of the clients that wait for a plain lock. It is a capability:
 // [Capabilities.Queue]. Enrol and Serve can be left where Acquire and Release can: see [Leaver].
+//
+// A release of a lock that has a queue reserves the lock for the first entry: until the session of the entry claims it, by
+// Enrol, or the reservation ends, it is granted to no other. An entry is a number that the engine draws, and never draws
+// again for the same name: what is late of an earlier one changes nothing.
 type QueueStore interface {
-	// Enrol is [Store.Acquire] of an owner that waits. A refusal enters the session into the lock's queue, or keeps
-	// its entry. The topic is watched, and was confirmed to be.
-	Enrol(ctx context.Context, r AcquireRequest) (EnrolReply, error)
+	// Enrol is [Store.Acquire] of an owner that waits. A refusal puts the session's entry into the lock's queue, or
+	// keeps its place there. The topic is watched, and was confirmed to be.
+	Enrol(ctx context.Context, r EnrolRequest) (EnrolReply, error)
 	// Serve is [Store.Release], Keep being zero, by a session that has a waiter: it grants the lock to r.Next in the
 	// same step, if the owner held it, and announces nothing; or serves the queue, where r.Yield asks for that.
 	Serve(ctx context.Context, r ServeRequest) (ServeReply, error)
-	// Leave takes the session out of the queue of a name: EnrolReply.Enrolled, ServeReply.Enrolled.
-	// If it was told of a release, and the lock is free, another is.
-	Leave(ctx context.Context, name string) error
+	// Leave takes an entry of the session out of the queue of a name: EnrolReply.Enrolled, ServeReply.Enrolled.
+	// If the lock was reserved for it, the next is served.
+	Leave(ctx context.Context, name string, entry uint64) error
+}
+
+// EnrolRequest asks for a lock of KindLock, and a place in its queue.
+type EnrolRequest struct {
+	AcquireRequest
+	Entry uint64
+	// Heard tells that the session has told Released since it told Next: a foreign client has had the lock.
+	Heard bool
 }
 
 // EnrolReply answers [QueueStore.Enrol].
 type EnrolReply struct {
 	AcquireReply
-	// Enrolled tells, where refused, that the session will be told when it is to ask: releases
-	// that tell another come as QueueHandler.Served.
+	// Enrolled tells, where refused, that the session will be told when it is to ask, by a [QueueHandler].
 	Enrolled bool
+	// First tells, where Enrolled, that the entry is the first, and that no release is to come that serves it: as
+	// QueueHandler.First, with Remaining.
+	First bool
+	// Foreign tells, where granted, that a client waits that does not enrol: one of another library.
+	Foreign bool
 }
 
 // ServeRequest releases a lock of KindLock for the next owner.
@@ -38,9 +54,8 @@ type ServeRequest struct {
 	// Yield asks that it be released for all, as by Release, if others than this session
 	// may be waiting.
 	Yield bool
-	// Enrols tells, for Yield, that the session has owners that wait: it then has an entry in the queue, as after
-	// a refused Enrol.
-	Enrols bool
+	// Entry, if it is not zero, enters the session into the queue, behind the others, where Yield released it.
+	Entry uint64
 }
 
 // ServeReply answers a ServeRequest.
@@ -56,14 +71,9 @@ type ServeReply struct {
 
 // QueueHandler may be implemented by a [Handler]. The others are told Released for every release.
 type QueueHandler interface {
-	// Served tells that t, of KindLock, was released, and that another session is to ask for it.
-	Served(t Topic, p QueuePlace)
-}
-
-// QueuePlace is where a session stands in the queue behind the one that is to ask.
-type QueuePlace struct {
-	// Next tells that this one is to ask, if the other stays silent.
-	Next bool
-	// Waiting is how many sessions were told, about.
-	Waiting int
+	// Reserved tells that t, of KindLock, is reserved for an entry of the session: it is to claim it now.
+	Reserved(t Topic, entry uint64)
+	// First tells that an entry is the first in the queue of t, and that no release may come that serves it: the
+	// session is to ask when it hears of a release, and after a time.
+	First(t Topic, entry uint64, after time.Duration)
 }

@@ -2,8 +2,8 @@
 --! key 1 lock    hash
 --! key 2 nest    hash
 --! key 3 channel channel
---! key 4 next    zset
---! key 5 queue   list
+--! key 4 queue   zset
+--! key 5 fair    list
 --! arg 1 owner   string
 --! arg 2 keep    int
 --! arg 3 publish string
@@ -67,9 +67,12 @@ if #gone > 0 then
     redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
   end
   if left == 0 then
-    local heard = redis.call(ARGV[3], KEYS[3], '00')
-    if heard > 0 or ARGV[4] == '0' then
-      --! include announce_release queue=KEYS[4] publish=ARGV[3] channel=KEYS[3] call=call
+    local publish, served = ARGV[4] == '1' and ARGV[3] or '', false
+    if redis.call('exists', KEYS[4]) == 1 then
+      --! include serve_queue lock=KEYS[1] queue=KEYS[4] channel=KEYS[3] publish=publish asker='' heard=false freed=true served=served
+    end
+    if not served then
+      redis.call(ARGV[3], KEYS[3], '0')
     end
     --! include tell_queue_head queue=KEYS[5] publish=ARGV[3] channel=KEYS[3]
   end

@@ -1,44 +1,79 @@
 --! script enrol
 --! key 1 lock    hash
---! key 2 next    zset
+--! key 2 queue   zset
 --! key 3 token   string
+--! key 4 channel channel
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! arg 3 fenced  bool
 --! arg 4 track   bool
---! arg 5 tag     string
+--! arg 5 entry   string
 --! arg 6 keep    ms
---! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused, no expiry; 2, the same: refused, and the tag is not in next
+--! arg 7 heard   bool
+--! arg 8 publish string
+--! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the queue
 --
--- As acquire, for a waiter whose client hears of releases. A refusal puts the client's
--- tag, seven digits, behind the tags in next, if it is not there: releases are told to the first
--- (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
-local free = redis.call('exists', KEYS[1]) == 0
-if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+-- As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, its tag and a number,
+-- into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells that the
+-- client has heard of a release of Redisson's. A server that refuses writes (it is full) refuses the entry a place;
+-- that is all.
+local heard = ARGV[7] == '1'
+local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+local free = not mine and redis.call('exists', KEYS[1]) == 0
+if free and redis.call('exists', KEYS[2]) == 1 then
+  local served = false
+  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] publish=ARGV[8] asker=ARGV[5] heard=heard freed=false served=served
+  free = not served
+end
+local reserved = not mine and not free and redis.call('hget', KEYS[1], 'mortise:reserved')
+local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
+if not mine and not free and reserved ~= ARGV[5] then
   --! include not_read_write
   local left = redis.call('pttl', KEYS[1])
-  if left == 0 then
-    left = 1
-  end
   local now = redis.call('time')
   local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+  if left == -2 then -- a window
+    left = math.max((tonumber(redis.call('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
+    left = math.min(left, 200)
+    reserved = true
+  end
   if type(placed) == 'table' then
-    return {2, math.max(left, -1)}
+    return {2, math.max(left, -1), 0}
   end
   redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
-  return {0, math.max(left, -1)}
+  if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
+    return {0, left, 0}
+  end
+  if not reserved then
+    for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
+      if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used
+        reserved = true
+        redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
+        redis.pcall('pexpire', round, 60000)
+      end
+    end
+  end
+  return {0, left, reserved and 1 or 0}
 end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token = 0
 if ARGV[3] == '1' then
   --! include draw_token counter=KEYS[3] token=token
 end
-if free then
+if mine then -- a write for WAIT, as in acquire
+  --! include write_again
+else
+  if reserved then
+    redis.call('hdel', KEYS[1], 'mortise:reserved')
+  end
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   redis.call('zrem', KEYS[2], ARGV[5])
-else -- a write for WAIT, as in acquire
-  --! include write_again
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
-return {1, token}
+local foreign = 0
+if ARGV[8] ~= '' then
+  local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+  foreign = count[4] and count[2] > count[4] and 1 or 0
+end
+return {1, token, foreign}

@@ -1,23 +1,31 @@
 --! script force_release
 --! key 1 lock    hash
 --! key 2 channel channel
---! key 3 queue   list
+--! key 3 fair    list
+--! key 4 queue   zset
 --! arg 1 publish string
+--! arg 2 counts  bool
 --! reply int     1 released; 0 there was no lock
 --
--- Removes the lock, whatever its owner, and tells its waiters and the first waiter in the queue of
--- a fair lock. Where several owners hold it, the waiters that would enter under each of them are told, too
--- (see delegate_enter).
+-- Removes the lock, whatever its owner, and serves the queue, or tells all waiters. Where several owners hold it,
+-- the waiters that would enter under each of them are told, too (see delegate_enter).
 local several = redis.call('hlen', KEYS[1])
 if several == 0 then
   return 0
 end
 --! include not_read_write
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
+local publish = ARGV[2] == '1' and ARGV[1] or ''
+local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
   redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
-redis.call(ARGV[1], KEYS[2], '0')
---! include tell_queue_head queue=KEYS[3] publish=ARGV[1] channel=KEYS[2]
+if redis.call('exists', KEYS[4]) == 1 then
+  --! include serve_queue lock=KEYS[1] queue=KEYS[4] channel=KEYS[2] publish=publish asker='' heard=false freed=true served=served
+end
+if not served then
+  redis.call(ARGV[1], KEYS[2], '0')
+  --! include tell_queue_head queue=KEYS[3] publish=ARGV[1] channel=KEYS[2]
+end
 return 1

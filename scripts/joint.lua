@@ -1,37 +1,37 @@
 --! script joint
 --! key * lock    hash
 --! key * channel channel
+--! key * queue   zset
 --! arg 1 publish string
 --! arg * owner   string
 --! arg * lease   ms
 --! reply ints    for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
 --
 -- Acquires and releases several locks that have nothing to do with each other. What goes wrong for one lock, acquire or
--- release tells; it spoils no other. An error of the script means that nothing was done.
--- Where a lease is asked for, channel is the lock: nothing is said there.
+-- release tells; it spoils no other. An error of the script means that nothing was done. A lock that has a queue is asked for
+-- and released by itself.
 local answers, asked, named = {}, {}, {}
 local free = true
-for i = 1, #KEYS / 2 do
-  local lock = KEYS[2 * i - 1]
+for i = 1, #KEYS / 3 do
+  local lock = KEYS[3 * i - 2]
+  asked[#asked + 1] = KEYS[3 * i]
   if ARGV[2 * i + 1] ~= '0' then
     asked[#asked + 1] = lock
     free = free and not named[lock]
     named[lock] = true
   end
 end
-free = #asked > 0 and redis.call('exists', unpack(asked)) == 0 and free -- one look at all
-for i = 1, #KEYS / 2 do
-  local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+free = redis.call('exists', unpack(asked)) == 0 and free -- one look at all
+for i = 1, #KEYS / 3 do
+  local lock, channel, owner, lease = KEYS[3 * i - 2], KEYS[3 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
   local answer = -2
-  if lease == '0' then
+  if not free and redis.call('exists', KEYS[3 * i]) == 1 then
+    answer = -2
+  elseif lease == '0' then
     -- Told first: where that is not allowed, nothing is released.
-    local heard = redis.pcall(ARGV[1], channel, '00')
+    local heard = redis.pcall(ARGV[1], channel, '0')
     if type(heard) == 'number' then
       local held = redis.pcall('hdel', lock, owner)
-      if held == 1 and heard > 0 then
-        --! include queue_key channel=channel lock=lock
-        --! include announce_release queue=queue publish=ARGV[1] channel=channel call=pcall
-      end
       answer = type(held) == 'number' and held or -2
     end
   elseif free or redis.call('exists', lock) == 0 then

@@ -1,16 +1,31 @@
 --! script leave_queue
 --! key 1 lock    hash
 --! key 2 channel channel
---! key 3 next    zset
---! arg 1 tag     string
+--! key 3 queue   zset
+--! arg 1 entry   string
 --! arg 2 publish string
---! reply int     1 the client was in next; 0 it was not
+--! reply int     1 the entry was in the queue, or the lock was reserved for it; 0 neither
 --
--- Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
--- of the release: then another is, as release does.
+-- Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
+-- free, the next is served. If it was the first, the next is told that it is.
+local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
+local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.call('zrem', KEYS[3], ARGV[1])
-if redis.call('exists', KEYS[1]) == 0 then
-  local heard = redis.call(ARGV[2], KEYS[2], '00')
-  --! include announce_release queue=KEYS[3] publish=ARGV[2] channel=KEYS[2] call=call
+local served = false
+local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
+if reserved then
+  redis.call('hdel', KEYS[1], 'mortise:reserved')
+  there = 1
+end
+local left = redis.call('pttl', KEYS[1])
+if left == -2 then
+  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] publish=ARGV[2] asker='' heard=false freed=false served=served
+  if reserved and not served then
+    redis.call(say, KEYS[2], '0')
+  end
+end
+local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
+if second then
+  redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there

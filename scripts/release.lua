@@ -1,17 +1,15 @@
 --! script release
 --! key 1 lock    hash
 --! key 2 channel channel
+--! key 3 queue   zset
 --! arg 1 owner   string
 --! arg 2 keep    int
 --! arg 3 publish string
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- Sets the hold count of an owner to keep; at zero the lock is free and a waiter is told.
+-- Sets the hold count of an owner to keep; at zero the queue is served, or where it is empty all waiters are told.
 -- The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
 -- count all subscribers that it reaches.
---
--- 00 is 0 to Redisson, which wakes; mortise does not heed it. Of mortise's clients the first in the queue is
--- told (see enrol and include/announce_release.lua).
 --
 -- A partial release ends with a read, so that a connection that tracks hears of
 -- changes to what it still holds (its own write dropped the registration).
@@ -20,11 +18,12 @@ if ARGV[2] == '0' then
   if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
     return 0
   end
-  local publish = ARGV[3] ~= '' and ARGV[3] or 'publish'
-  local heard = redis.call(publish, KEYS[2], '00')
-  if heard > 0 or ARGV[3] == '' then
-    --! include queue_key channel=KEYS[2] lock=KEYS[1]
-    --! include announce_release queue=queue publish=publish channel=KEYS[2] call=call
+  local served = false
+  if redis.call('exists', KEYS[3]) == 1 and redis.call('exists', KEYS[1]) == 0 then
+    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] publish=ARGV[3] asker='' heard=false freed=true served=served
+  end
+  if not served then
+    redis.call(ARGV[3] ~= '' and ARGV[3] or 'publish', KEYS[2], '0')
   end
   return 1
 end

@@ -50,16 +50,16 @@ var All = []Script{
 
 // AcquireSource is acquire.lua.
 //
-//	keys:      lock hash
-//	arguments: owner string, lease ms
+//	keys:      lock hash, queue zset
+//	arguments: owner string, lease ms, publish string
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
 // Grants the lock to an owner that holds nothing. The same request a second
 // time, while the owner holds it, is granted again and counts once. It then writes what is
-// there already: WAIT is about what its own connection wrote, which the first time was perhaps
-// another; and a server that may not write any more does not grant. A record without a time,
-// half made, gets one.
-const AcquireSource = `if redis.call('exists', KEYS[1]) == 0 then
+// there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
+// may not write any more does not grant. A record without a time, half made, gets one. A lock that is free and has a
+// queue is reserved for the first there.
+const AcquireSource = `if redis.call('exists', KEYS[1], KEYS[2]) == 0 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 0
@@ -73,18 +73,101 @@ if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local left = redis.call('pttl', KEYS[1])
+if left == -2 then
+local served = false
+local channel = 'redisson_lock__channel:' .. string.sub(KEYS[2], 17)
+if string.find(KEYS[1], '{', 1, true) then
+channel = 'redisson_lock__channel:' .. KEYS[1]
+end
+local say = ARGV[3] ~= '' and ARGV[3] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[3] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (false and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[2]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, channel, '00')
+if waiting then
+redis.call(say, channel .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[2], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[3] == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[2], 0, 0)[1]
+if second then
+redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+if not served then
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 0
+end
+left = redis.call('pttl', KEYS[1])
+if left == -2 then
+return 20
+end
+end
 if left < 0 then
 return -1
 end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "87122df10117e9cf7cc6610f15ceb002281729f0"
+const AcquireSHA = "c51f37560d313443f1c442001d783dc162e8e163"
 
 // AcquireAllSource is acquire_all.lua.
 //
-//	keys:      lock hash (each), token string (each)
-//	arguments: track bool, owner string (each), lease ms (each), fenced bool (each)
+//	keys:      lock hash (each), token string (each), queue zset (each)
+//	arguments: track bool, publish string, owner string (each), lease ms (each), fenced bool (each)
 //	reply:     ints  for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no
 //	           expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
 //
@@ -93,10 +176,86 @@ const AcquireSHA = "87122df10117e9cf7cc6610f15ceb002281729f0"
 // same requests a second time, while their owners hold, are granted again and count once.
 // The names differ.
 const AcquireAllSource = `local reply, free, granted = {}, {}, true
-for i = 1, #KEYS / 2 do
-local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
+for i = 1, #KEYS / 3 do
+local lock, owner = KEYS[3 * i - 2], ARGV[3 * i]
 reply[i] = 0
 free[i] = redis.call('exists', lock) == 0
+if free[i] and redis.call('exists', KEYS[3 * i]) == 1 then
+local served = false
+local queue = KEYS[3 * i]
+local channel = 'redisson_lock__channel:' .. string.sub(queue, 17)
+if string.find(lock, '{', 1, true) then
+channel = 'redisson_lock__channel:' .. lock
+end
+local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[2] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (false and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, channel, '00')
+if waiting then
+redis.call(say, channel .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', queue, 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call('zrem', queue, first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[2] == '' or i == 16 then
+if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', lock, 1000)
+served = true
+end
+local second = redis.call('zrange', queue, 0, 0)[1]
+if second then
+redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+free[i] = not served
+end
 if not free[i] then
 local held = redis.pcall('hexists', lock, owner)
 if type(held) == 'table' then
@@ -111,8 +270,8 @@ reply[i] = -2
 else
 local left = redis.call('pttl', lock)
 reply[i] = -1
-if left >= 0 then
-reply[i] = -2 - math.max(left, 1)
+if left ~= -1 then
+reply[i] = -2 - (left < 0 and 20 or math.max(left, 1))
 end
 end
 end
@@ -121,9 +280,9 @@ end
 if not granted then
 return reply
 end
-for i = 1, #KEYS / 2 do
-if ARGV[3 * i + 1] == '1' then
-local token = KEYS[2 * i]
+for i = 1, #KEYS / 3 do
+if ARGV[3 * i + 2] == '1' then
+local token = KEYS[3 * i - 1]
 if redis.call('exists', token) == 1 then
 reply[i] = redis.call('incr', token)
 else
@@ -134,11 +293,11 @@ redis.call('set', token, string.format('%.0f', reply[i]))
 end
 end
 end
-for i = 1, #KEYS / 2 do
-local lock = KEYS[2 * i - 1]
+for i = 1, #KEYS / 3 do
+local lock = KEYS[3 * i - 2]
 if free[i] then
-redis.call('hset', lock, ARGV[3 * i - 1], 1)
-redis.call('pexpire', lock, ARGV[3 * i])
+redis.call('hset', lock, ARGV[3 * i], 1)
+redis.call('pexpire', lock, ARGV[3 * i + 1])
 end
 if ARGV[1] == '1' then
 redis.call('exists', lock)
@@ -147,25 +306,100 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "d17f550a6848367092d8b3ce2ef22db2f7bc233f"
+const AcquireAllSHA = "07e815d92dfd09e49d80ae211284d89988a82dc7"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
-//	keys:      lock hash, token string
-//	arguments: owner string, lease ms
+//	keys:      lock hash, token string, queue zset
+//	arguments: owner string, lease ms, publish string
 //	reply:     ints  0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 //
 // As acquire, and draws a fencing token: larger than every token that this lock
 // gave out before. A missing counter starts at the server's time in ms, so that
 // a flushed store does not start again below tokens that are out.
 const AcquireFencedSource = `local free = redis.call('exists', KEYS[1]) == 0
+if free and redis.call('exists', KEYS[3]) == 1 then
+local served = false
+local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], 17)
+if string.find(KEYS[1], '{', 1, true) then
+channel = 'redisson_lock__channel:' .. KEYS[1]
+end
+local say = ARGV[3] ~= '' and ARGV[3] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[3] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (false and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, channel, '00')
+if waiting then
+redis.call(say, channel .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[3], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[3] == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+if second then
+redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+free = not served
+end
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then
-return {-1, 0}
+return {left == -2 and 20 or -1, 0}
 end
 return {math.max(left, 1), 0}
 end
@@ -185,12 +419,12 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "314cdf8d9f5f4240543775ad631159b3d5f3f067"
+const AcquireFencedSHA = "127069995c1f65f650816fc7035d3d04e147dd4d"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
-//	keys:      lock hash, since string
-//	arguments: owner string, lease ms, age ms, keep ms, track bool
+//	keys:      lock hash, since string, queue zset
+//	arguments: owner string, lease ms, age ms, keep ms, track bool, publish string
 //	reply:     ints  0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1:
 //	           refused, the server is too young for n ms
 //
@@ -217,7 +451,81 @@ local left = begun + tonumber(ARGV[3]) - now
 if left > 0 then
 return {left, 1}
 end
-if redis.call('exists', KEYS[1]) == 0 then
+local served = redis.call('exists', KEYS[1]) == 1
+if not served and redis.call('exists', KEYS[3]) == 1 then
+local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], 17)
+if string.find(KEYS[1], '{', 1, true) then
+channel = 'redisson_lock__channel:' .. KEYS[1]
+end
+local say = ARGV[6] ~= '' and ARGV[6] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[6] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (false and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, channel, '00')
+if waiting then
+redis.call(say, channel .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[3], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[6] == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+if second then
+redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 if ARGV[5] == '1' then
@@ -235,7 +543,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "08700f1a7ae1cf0987d3556b94cd58f292f51605"
+const AgedAcquireSHA = "84bf0e90f0355faffeba2d45475c92b110a500a3"
 
 // CountSource is count.lua.
 //
@@ -370,7 +678,7 @@ const DelegateEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
-//	keys:      lock hash, nest hash, channel channel, next zset, queue list
+//	keys:      lock hash, nest hash, channel channel, queue zset, fair list
 //	arguments: owner string, keep int, publish string, counts bool
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
@@ -432,12 +740,78 @@ if top then
 redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
 end
 if left == 0 then
-local heard = redis.call(ARGV[3], KEYS[3], '00')
-if heard > 0 or ARGV[4] == '0' then
-local first = redis.pcall('zpopmin', KEYS[4])[1]
-local second = first and redis.call('zrange', KEYS[4], 0, 0)[1]
-local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.call(ARGV[3], KEYS[3], turn or '2')
+local publish, served = ARGV[4] == '1' and ARGV[3] or '', false
+if redis.call('exists', KEYS[4]) == 1 then
+local say = publish ~= '' and publish or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[4], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if publish ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[3], KEYS[3] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (true and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[4]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[3], '00')
+if waiting then
+redis.call(say, KEYS[3] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[4], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[4], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[4], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or publish == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[4], 0, 0)[1]
+if second then
+redis.call(say, KEYS[3] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
+redis.call(ARGV[3], KEYS[3], '0')
 end
 local head = redis.call('lindex', KEYS[5], 0)
 if head then
@@ -449,7 +823,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "947271b42363fbc4ddcbf98f59e9b3c33672b218"
+const DelegateReleaseSHA = "ddbfbbb78e363bf4d19ddd6ba858ee33c3afe5f0"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -494,30 +868,123 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 
 // EnrolSource is enrol.lua.
 //
-//	keys:      lock hash, next zset, token string
-//	arguments: owner string, lease ms, fenced bool, track bool, tag string, keep ms
-//	reply:     ints  1, token (0 unless fenced): granted; 0, n: refused, n ms left; 0, -1: refused,
-//	           no expiry; 2, the same: refused, and the tag is not in next
+//	keys:      lock hash, queue zset, token string, channel channel
+//	arguments: owner string, lease ms, fenced bool, track bool, entry string, keep ms, heard bool,
+//	           publish string
+//	reply:     ints  1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0,
+//	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and
+//	           no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the
+//	           queue
 //
-// As acquire, for a waiter whose client hears of releases. A refusal puts the client's
-// tag, seven digits, behind the tags in next, if it is not there: releases are told to the first
-// (see release). A grant takes it out. A server that refuses writes (it is full) refuses the tag a place; that is all.
-const EnrolSource = `local free = redis.call('exists', KEYS[1]) == 0
-if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+// As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, its tag and a number,
+// into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells that the
+// client has heard of a release of Redisson's. A server that refuses writes (it is full) refuses the entry a place;
+// that is all.
+const EnrolSource = `local heard = ARGV[7] == '1'
+local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+local free = not mine and redis.call('exists', KEYS[1]) == 0
+if free and redis.call('exists', KEYS[2]) == 1 then
+local served = false
+local say = ARGV[8] ~= '' and ARGV[8] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[8] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if heard and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (false and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[2]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[4], '00')
+if waiting then
+redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+if first and first ~= ARGV[5] then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[2], first)
+end
+if not first or first == ARGV[5] then
+break
+end
+local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[8] == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[2], 0, 0)[1]
+if second then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+free = not served
+end
+local reserved = not mine and not free and redis.call('hget', KEYS[1], 'mortise:reserved')
+local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
+if not mine and not free and reserved ~= ARGV[5] then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local left = redis.call('pttl', KEYS[1])
-if left == 0 then
-left = 1
-end
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+if left == -2 then
+left = math.max((tonumber(redis.call('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
+left = math.min(left, 200)
+reserved = true
+end
 if type(placed) == 'table' then
-return {2, math.max(left, -1)}
+return {2, math.max(left, -1), 0}
 end
 redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
-return {0, math.max(left, -1)}
+if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
+return {0, left, 0}
+end
+if not reserved then
+for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
+if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
+reserved = true
+redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
+redis.pcall('pexpire', round, 60000)
+end
+end
+end
+return {0, left, reserved and 1 or 0}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -530,23 +997,31 @@ token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
 end
-if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('zrem', KEYS[2], ARGV[5])
-else
+if mine then
 local left = redis.call('pttl', KEYS[1])
 if left > 0 then
 redis.call('pexpire', KEYS[1], left)
 end
+else
+if reserved then
+redis.call('hdel', KEYS[1], 'mortise:reserved')
+end
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+redis.call('zrem', KEYS[2], ARGV[5])
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {1, token}`
+local foreign = 0
+if ARGV[8] ~= '' then
+local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+foreign = count[4] and count[2] > count[4] and 1 or 0
+end
+return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "18b0a4b925fc127333ad26800070bf588d7d5375"
+const EnrolSHA = "f7485d27f170f070ffb0fec9b50e70adf78ef1cf"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -719,7 +1194,7 @@ const FairAcquireSHA = "2d60099087ce7ca00d54832290ec7eb0b97ef453"
 
 // FairLeaveSource is fair_leave.lua.
 //
-//	keys:      lock hash, queue list, timeouts zset, channel channel
+//	keys:      lock hash, queue list, timeouts zset, channel channel, entries zset
 //	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
@@ -754,7 +1229,7 @@ end
 if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) then
 return out
 end
-local limit = now + tonumber(ARGV[3])
+local limit, publish, alone = now + tonumber(ARGV[3]), ARGV[4] == '1' and ARGV[5] or '', false
 if ARGV[4] == '0' then
 local queue = redis.call('lrange', KEYS[2], 0, 63)
 local client = queue[1] and string.match(queue[1], '^.*:')
@@ -769,13 +1244,10 @@ redis.call('zadd', KEYS[3], limit, field)
 end
 end
 end
-if #queue == 0 then
-redis.call(ARGV[5], KEYS[4], '0')
-end
-return out
+alone = #queue == 0
 end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, alone, silent = 0, false, false, {}
+local i, told, silent = 0, ARGV[4] == '0', {}
 while not told do
 local field = redis.call('lindex', KEYS[2], i)
 if not field then
@@ -809,16 +1281,88 @@ end
 end
 end
 if alone then
+local served = false
+if redis.call('exists', KEYS[5]) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local say = publish ~= '' and publish or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[5], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if publish ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (true and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[5]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[4], '00')
+if waiting then
+redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[5], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[5], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[5], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or publish == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[5], 0, 0)[1]
+if second then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
 redis.call(ARGV[5], KEYS[4], '0')
+end
 end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "8b25c4311afa5b80f728390ec4b74b8791da89ab"
+const FairLeaveSHA = "51f0daee2aec8ca657eecaee4a73c24bcc9f0e93"
 
 // FairReleaseSource is fair_release.lua.
 //
-//	keys:      lock hash, queue list, timeouts zset, channel channel
+//	keys:      lock hash, queue list, timeouts zset, channel channel, entries zset
 //	arguments: owner string, keep int, absence ms, counts bool, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
@@ -835,7 +1379,7 @@ end
 redis.call('hdel', KEYS[1], ARGV[1])
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local limit = now + tonumber(ARGV[3])
+local limit, publish, alone = now + tonumber(ARGV[3]), ARGV[4] == '1' and ARGV[5] or '', false
 if ARGV[4] == '0' then
 local queue = redis.call('lrange', KEYS[2], 0, 63)
 local client = queue[1] and string.match(queue[1], '^.*:')
@@ -850,13 +1394,10 @@ redis.call('zadd', KEYS[3], limit, field)
 end
 end
 end
-if #queue == 0 then
-redis.call(ARGV[5], KEYS[4], '0')
-end
-return 1
+alone = #queue == 0
 end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, alone, silent = 0, false, false, {}
+local i, told, silent = 0, ARGV[4] == '0', {}
 while not told do
 local field = redis.call('lindex', KEYS[2], i)
 if not field then
@@ -890,22 +1431,93 @@ end
 end
 end
 if alone then
+local served = false
+if redis.call('exists', KEYS[5]) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local say = publish ~= '' and publish or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[5], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if publish ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (true and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[5]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[4], '00')
+if waiting then
+redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[5], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[5], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[5], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or publish == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[5], 0, 0)[1]
+if second then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
 redis.call(ARGV[5], KEYS[4], '0')
+end
 end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "23b398aa0ba82ff5cbe8ffc662f0b0f255bf64bb"
+const FairReleaseSHA = "adef67124ab61dc17279911ceaf73ab95fecad64"
 
 // ForceReleaseSource is force_release.lua.
 //
-//	keys:      lock hash, channel channel, queue list
-//	arguments: publish string
+//	keys:      lock hash, channel channel, fair list, queue zset
+//	arguments: publish string, counts bool
 //	reply:     int  1 released; 0 there was no lock
 //
-// Removes the lock, whatever its owner, and tells its waiters and the first waiter in the queue of
-// a fair lock. Where several owners hold it, the waiters that would enter under each of them are told, too
-// (see delegate_enter).
+// Removes the lock, whatever its owner, and serves the queue, or tells all waiters. Where several owners hold it,
+// the waiters that would enter under each of them are told, too (see delegate_enter).
 const ForceReleaseSource = `local several = redis.call('hlen', KEYS[1])
 if several == 0 then
 return 0
@@ -914,19 +1526,92 @@ if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
+local publish = ARGV[2] == '1' and ARGV[1] or ''
+local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
+if redis.call('exists', KEYS[4]) == 1 then
+local say = publish ~= '' and publish or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[4], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if publish ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (true and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[4]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[2], '00')
+if waiting then
+redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[4], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[4], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[4], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or publish == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[4], 0, 0)[1]
+if second then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
 redis.call(ARGV[1], KEYS[2], '0')
 local head = redis.call('lindex', KEYS[3], 0)
 if head then
 redis.call(ARGV[1], KEYS[2] .. ':' .. head, '0')
 end
+end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "bf2d5fc30aa8aae05a80080f4861ca7203c3e949"
+const ForceReleaseSHA = "aebee18ba1ffce55de2c607094ae48210a4af0a7"
 
 // InspectSource is inspect.lua.
 //
@@ -941,42 +1626,35 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 
 // JointSource is joint.lua.
 //
-//	keys:      lock hash (each), channel channel (each)
+//	keys:      lock hash (each), channel channel (each), queue zset (each)
 //	arguments: publish string, owner string (each), lease ms (each)
 //	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing
 //	           was done, ask with acquire or release
 //
 // Acquires and releases several locks that have nothing to do with each other. What goes wrong for one lock, acquire or
-// release tells; it spoils no other. An error of the script means that nothing was done.
-// Where a lease is asked for, channel is the lock: nothing is said there.
+// release tells; it spoils no other. An error of the script means that nothing was done. A lock that has a queue is asked for
+// and released by itself.
 const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
-for i = 1, #KEYS / 2 do
-local lock = KEYS[2 * i - 1]
+for i = 1, #KEYS / 3 do
+local lock = KEYS[3 * i - 2]
+asked[#asked + 1] = KEYS[3 * i]
 if ARGV[2 * i + 1] ~= '0' then
 asked[#asked + 1] = lock
 free = free and not named[lock]
 named[lock] = true
 end
 end
-free = #asked > 0 and redis.call('exists', unpack(asked)) == 0 and free
-for i = 1, #KEYS / 2 do
-local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+free = redis.call('exists', unpack(asked)) == 0 and free
+for i = 1, #KEYS / 3 do
+local lock, channel, owner, lease = KEYS[3 * i - 2], KEYS[3 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
 local answer = -2
-if lease == '0' then
-local heard = redis.pcall(ARGV[1], channel, '00')
+if not free and redis.call('exists', KEYS[3 * i]) == 1 then
+answer = -2
+elseif lease == '0' then
+local heard = redis.pcall(ARGV[1], channel, '0')
 if type(heard) == 'number' then
 local held = redis.pcall('hdel', lock, owner)
-if held == 1 and heard > 0 then
-local queue = 'mortise:1:next:' .. string.sub(channel, 24)
-if string.sub(channel, 24) == lock then
-queue = queue .. ':'
-end
-local first = redis.pcall('zpopmin', queue)[1]
-local second = first and redis.pcall('zrange', queue, 0, 0)[1]
-local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.pcall(ARGV[1], channel, turn or '2')
-end
 answer = type(held) == 'number' and held or -2
 end
 elseif free or redis.call('exists', lock) == 0 then
@@ -1002,7 +1680,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "fa0824940ede436ea518bbc7a57dd98a2a2964e5"
+const JointSHA = "e4c2c0f28871aba777bb278a389bef72d8f6ff39"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -1095,24 +1773,102 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 
 // LeaveQueueSource is leave_queue.lua.
 //
-//	keys:      lock hash, channel channel, next zset
-//	arguments: tag string, publish string
-//	reply:     int  1 the client was in next; 0 it was not
+//	keys:      lock hash, channel channel, queue zset
+//	arguments: entry string, publish string
+//	reply:     int  1 the entry was in the queue, or the lock was reserved for it; 0 neither
 //
-// Takes a client that has no waiters any more out of next. If the lock is free, it may have been told
-// of the release: then another is, as release does.
-const LeaveQueueSource = `local there = redis.call('zrem', KEYS[3], ARGV[1])
-if redis.call('exists', KEYS[1]) == 0 then
-local heard = redis.call(ARGV[2], KEYS[2], '00')
-local first = redis.pcall('zpopmin', KEYS[3])[1]
-local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.call(ARGV[2], KEYS[2], turn or '2')
+// Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
+// free, the next is served. If it was the first, the next is told that it is.
+const LeaveQueueSource = `local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
+local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
+local there = redis.call('zrem', KEYS[3], ARGV[1])
+local served = false
+local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
+if reserved then
+redis.call('hdel', KEYS[1], 'mortise:reserved')
+there = 1
+end
+local left = redis.call('pttl', KEYS[1])
+if left == -2 then
+local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[2] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (false and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[2], '00')
+if waiting then
+redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[3], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[2] == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+if second then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+if reserved and not served then
+redis.call(say, KEYS[2], '0')
+end
+end
+local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
+if second then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "d531cecd14ea2559cd8b9bb224990b9eaf8f5d02"
+const LeaveQueueSHA = "d2b7d2c823a8f68c7178222d83b0417c07e87d7c"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -1455,16 +2211,13 @@ const ReenterSHA = "9caa7e30f77fa657617a61a1dfff9555e8ac0d33"
 
 // ReleaseSource is release.lua.
 //
-//	keys:      lock hash, channel channel
+//	keys:      lock hash, channel channel, queue zset
 //	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Sets the hold count of an owner to keep; at zero the lock is free and a waiter is told.
+// Sets the hold count of an owner to keep; at zero the queue is served, or where it is empty all waiters are told.
 // The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
 // count all subscribers that it reaches.
-//
-// 00 is 0 to Redisson, which wakes; mortise does not heed it. Of mortise's clients the first in the queue is
-// told (see enrol and include/announce_release.lua).
 //
 // A partial release ends with a read, so that a connection that tracks hears of
 // changes to what it still holds (its own write dropped the registration).
@@ -1472,17 +2225,78 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-local publish = ARGV[3] ~= '' and ARGV[3] or 'publish'
-local heard = redis.call(publish, KEYS[2], '00')
-if heard > 0 or ARGV[3] == '' then
-local queue = 'mortise:1:next:' .. string.sub(KEYS[2], 24)
-if string.sub(KEYS[2], 24) == KEYS[1] then
-queue = queue .. ':'
+local served = false
+if redis.call('exists', KEYS[3]) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local say = ARGV[3] ~= '' and ARGV[3] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
 end
-local first = redis.pcall('zpopmin', queue)[1]
-local second = first and redis.call('zrange', queue, 0, 0)[1]
-local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.call(publish, KEYS[2], turn or '2')
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[3] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (true and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[2], '00')
+if waiting then
+redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[3], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[3] == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+if second then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
+redis.call(ARGV[3] ~= '' and ARGV[3] or 'publish', KEYS[2], '0')
 end
 return 1
 end
@@ -1494,19 +2308,19 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "d1a3d202747c722af1f934a1e494a1a490bee320"
+const ReleaseSHA = "e2b957b07c1262f843b5b55d308e57da8ed725b1"
 
 // ReleaseAllSource is release_all.lua.
 //
-//	keys:      lock hash (each), channel channel (each)
-//	arguments: publish string, owner string (each), keep int (each)
+//	keys:      lock hash (each), channel channel (each), queue zset (each)
+//	arguments: publish string, counts bool, owner string (each), keep int (each)
 //	reply:     ints  for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
 //
 // As release, of several locks. They are independent: one that is not held, or of
 // another kind, spoils no other.
-const ReleaseAllSource = `local held = {}
-for i = 1, #KEYS / 2 do
-held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
+const ReleaseAllSource = `local held, publish = {}, ARGV[2] == '1' and ARGV[1] or ''
+for i = 1, #KEYS / 3 do
+held[i] = redis.pcall('hexists', KEYS[3 * i - 2], ARGV[2 * i + 1])
 if type(held[i]) == 'table' then
 if not string.find(held[i].err, 'WRONGTYPE', 1, true) then
 return held[i]
@@ -1514,20 +2328,92 @@ end
 held[i] = -2
 end
 end
-for i = 1, #KEYS / 2 do
-local lock, owner, keep = KEYS[2 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
+for i = 1, #KEYS / 3 do
+local lock, owner, keep = KEYS[3 * i - 2], ARGV[2 * i + 1], ARGV[2 * i + 2]
 if held[i] == 1 and keep ~= '0' then
 redis.call('hset', lock, owner, keep)
 redis.call('exists', lock)
 elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
-redis.call(ARGV[1], KEYS[2 * i], '0')
+local channel, queue, served = KEYS[3 * i - 1], KEYS[3 * i], false
+if redis.call('exists', queue) == 1 and redis.call('exists', lock) == 0 then
+local say = publish ~= '' and publish or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if publish ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (true and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, channel, '00')
+if waiting then
+redis.call(say, channel .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', queue, 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call('zrem', queue, first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or publish == '' or i == 16 then
+if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', lock, 1000)
+served = true
+end
+local second = redis.call('zrange', queue, 0, 0)[1]
+if second then
+redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
+redis.call(ARGV[1], channel, '0')
+end
 end
 end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "75e79f32b8af253ce5888ca0a13cf9d53f89f260"
+const ReleaseAllSHA = "3578490434082121411ac595695481b65cf1431c"
 
 // RenewSource is renew.lua.
 //
@@ -1774,45 +2660,105 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 
 // ServeSource is serve.lua.
 //
-//	keys:      lock hash, channel channel, next zset, token string
-//	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, tag
-//	           string, own int, keep ms, publish string, counts bool
+//	keys:      lock hash, channel channel, queue zset, token string
+//	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, entry
+//	           string, keep ms, publish string
 //	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the
-//	           client's tag is in next; 3, token (0 unless fenced): the successor holds it
+//	           client's entry is in the queue; 3, token (0 unless fenced): the successor holds it
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message.
 // With yield only if no other client waits; otherwise it is released, as by release, and the
-// client, which has waiters of its own, gets a place at the end of next, if it has a tag. A subscriber of the
-// channel beyond own, the number of the client's own subscriptions, may be a waiter.
+// client, which has waiters of its own, gets a place at the end of the queue, if it has an entry.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
 local others = redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
-local first = redis.call('zrange', KEYS[3], 0, 1)
-others = ARGV[11] == '0' or first[2] or first[1] and first[1] ~= ARGV[7]
+others = ARGV[9] == '' or redis.call('exists', KEYS[3]) == 1
+if not others then
+local count = redis.pcall('pubsub', ARGV[9] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+others = not count[4] or count[2] > count[4]
 end
-local heard
-if ARGV[6] == '1' and not others then
-heard = redis.call(ARGV[10], KEYS[2], '00')
-others = heard > tonumber(ARGV[8])
 end
 if others then
-local now = redis.call('time')
+local out, served, left = 1, false, redis.call('time')
 redis.call('hdel', KEYS[1], ARGV[1])
-local out = 1
-if ARGV[7] ~= '' then
-redis.pcall('zrem', KEYS[3], ARGV[7])
-if type(redis.pcall('zadd', KEYS[3], now[1] * 1000000 + now[2], ARGV[7])) ~= 'table' then
-redis.call('pexpire', KEYS[3], ARGV[9])
+if ARGV[7] ~= '' and type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
+redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
+if redis.call('exists', KEYS[1]) == 0 then
+local say = ARGV[9] ~= '' and ARGV[9] or 'publish'
+local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
 end
-heard = heard or redis.call(ARGV[10], KEYS[2], '00')
-local first = redis.pcall('zpopmin', KEYS[3])[1]
-local second = first and redis.call('zrange', KEYS[3], 0, 0)[1]
-local turn = first and first .. (second or '0000000') .. string.format('%04d', math.min(heard, 9999))
-redis.call(ARGV[10], KEYS[2], turn or '2')
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local foreign = kept[7] > now and 1 or 0
+if ARGV[9] ~= '' then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.call('lindex', fair, 0)
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (true and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, KEYS[2], '00')
+if waiting then
+redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+end
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first and first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call('zrem', KEYS[3], first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
+if told > 0 or ARGV[9] == '' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], 1000)
+served = true
+end
+local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+if second then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+end
+break
+end
+end
+end
+if not served then
+redis.call(ARGV[9] ~= '' and ARGV[9] or 'publish', KEYS[2], '0')
+end
 return {out, 0}
 end
 local token = 0
@@ -1835,7 +2781,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "7ed04d75c4a55c9bc6c8b76158a39f81f141218b"
+const ServeSHA = "88fb47846c64ff3e3ef399da09dd4db824fd0a72"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -206,13 +206,14 @@ func (w watchCounter) Watching(t backend.Topic) {
 	w.f.mu.Unlock()
 }
 
-// Served implements [backend.QueueHandler].
-func (w watchCounter) Served(t backend.Topic, p backend.QueuePlace) {
-	if h, is := w.Handler.(backend.QueueHandler); is {
-		h.Served(t, p)
-	} else {
-		w.Released(t)
-	}
+// Reserved implements [backend.QueueHandler].
+func (w watchCounter) Reserved(t backend.Topic, entry uint64) {
+	w.Handler.(backend.QueueHandler).Reserved(t, entry)
+}
+
+// First implements [backend.QueueHandler].
+func (w watchCounter) First(t backend.Topic, entry uint64, after time.Duration) {
+	w.Handler.(backend.QueueHandler).First(t, entry, after)
 }
 
 // numbered is how many beginnings, ends and confirmations there were.

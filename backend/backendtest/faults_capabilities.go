@@ -117,7 +117,7 @@ type faultyQueue struct {
 	under backend.QueueStore
 }
 
-func (s faultyQueue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+func (s faultyQueue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
 	return leaving(ctx, s.s.leaves(backend.KindLock) && r.Replicas == 0,
 		func(ctx context.Context) (backend.EnrolReply, error) {
 			return pass(s.s.f, ctx, Call{Op: OpAcquire, Name: r.Name, Owner: r.Owner}, with(r, s.under.Enrol))
@@ -131,8 +131,10 @@ func (s faultyQueue) Serve(ctx context.Context, r backend.ServeRequest) (backend
 	})
 }
 
-func (s faultyQueue) Leave(ctx context.Context, name string) error {
-	_, err := pass(s.s.f, ctx, Call{Op: OpLeaveQueue, Name: name}, only(name, s.under.Leave))
+func (s faultyQueue) Leave(ctx context.Context, name string, entry uint64) error {
+	_, err := pass(s.s.f, ctx, Call{Op: OpLeaveQueue, Name: name}, only(name, func(ctx context.Context, name string) error {
+		return s.under.Leave(ctx, name, entry)
+	}))
 	return err
 }
 

@@ -14,12 +14,17 @@ import (
 // turnEars is ears that tell a turn of its own from another's.
 type turnEars struct{ ears }
 
-func (h *turnEars) Served(t backend.Topic, p backend.QueuePlace) {
-	h.add("passed " + said(t))
-	if p.Next {
-		h.add("second " + said(t))
+func (h *turnEars) Reserved(t backend.Topic, entry uint64) {
+	h.add("reserved " + said(t))
+	if entry != 1 {
+		h.add("for another entry")
 	}
 }
+
+func (h *turnEars) First(t backend.Topic, _ uint64, _ time.Duration) { h.add("first " + said(t)) }
+
+// told reports whether the session was told that it may have the lock.
+func (h *turnEars) told() bool { return h.count("released n")+h.count("reserved n") > 0 }
 
 // handsOver reports whether the backend hands locks over, which is an obligation of a backend that says so only.
 func (e *env) handsOver() bool {
@@ -47,6 +52,21 @@ func (s *raw) waits(name, owner string) bool {
 	r, err := s.Acquire(background, anykind.AcquireRequest{Name: name, Owner: owner, Lease: long, Enrols: true})
 	s.e.fatalIf(err != nil || r.Granted, "Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
 	return r.Enrolled
+}
+
+// asks asks for name as a waiter.
+func (s *raw) asks(name, owner string) anykind.AcquireReply {
+	s.e.Helper()
+	r, err := s.Acquire(background, anykind.AcquireRequest{Name: name, Owner: owner, Lease: long, Enrols: true})
+	s.e.must("Enrol", err)
+	return r
+}
+
+// claims asks for name, and gets it.
+func (s *raw) claims(name, owner string) {
+	s.e.Helper()
+	r := s.asks(name, owner)
+	s.e.fatalIf(!r.Granted, "a session that was told asks for %q: %+v", name, r)
 }
 
 // inTurn has each session wait for name, in this order, and watch it. It reports whether they are told in turn.
@@ -137,8 +157,8 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		b.waits("n", "b:1")
 		r = a.handOver(backend.ServeRequest{Name: "n", Owner: "a:2", Next: "a:3", Lease: long, Yield: true})
 		e.fatalIf(!r.Held || r.Granted, "HandOver that yields to one who waits: %+v, want it released", r)
-		a.isFree("n")
-		e.until("the other is told", func() bool { return ears[1].count("released n") == 1 })
+		e.until("the other is told", ears[1].told)
+		b.claims("n", "b:1")
 	}},
 	{"Port_AReleaseTellsTheSessionsInTurnOneAfterTheOther", func(e *env) {
 		all, ears := e.relays(4)
@@ -149,27 +169,46 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		}
 		for turn, s := range all {
 			holder.release("n", "h:1", 0)
-			for i := range all {
-				want := "passed n"
-				if i == turn {
-					want = "released n"
-				}
-				e.until(fmt.Sprintf("of release %d session %d hears", turn, i), func() bool { return ears[i].count(want) > 0 })
-				second := ears[i].count("second n")
-				e.errorIf(second != 0 != (i == turn+1),
-					"of release %d session %d was told %d times that it is the second", turn, i, second)
+			e.until(fmt.Sprintf("of release %d session %d hears", turn, turn), func() bool { return ears[turn].count("reserved n") == 1 })
+			if turn+1 < len(all) {
+				e.until("the next is told that it is the first now", func() bool { return ears[turn+1].count("first n") == 1 })
 			}
 			for i, h := range ears {
-				n := h.count("released n") + h.count("passed n")
-				e.errorIf(n != 1, "of release %d session %d heard %d times", turn, i, n)
+				e.errorIf(i != turn && h.told(), "of release %d session %d was told, too", turn, i)
 				h.reset()
 			}
-			r, err := s.Acquire(background,
-				anykind.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Lease: long, Enrols: true})
-			e.fatalIf(err != nil || !r.Granted, "who was told asks: %+v, %v", r, err)
-			s.release("n", fmt.Sprintf("%d:1", turn), 1) // no release
-			holder.handOver(backend.ServeRequest{Name: "n", Owner: fmt.Sprintf("%d:1", turn), Next: "h:1", Lease: long})
+			r := holder.acquire("n", "h:2", long)
+			e.errorIf(r.Granted, "what is reserved was granted to another")
+			owner := fmt.Sprintf("%d:1", turn)
+			s.claims("n", owner)
+			s.release("n", owner, 1) // no release
+			holder.handOver(backend.ServeRequest{Name: "n", Owner: owner, Next: "h:1", Lease: long})
 		}
+	}},
+	{"Port_AReservationThatIsNotClaimedIsTheNextOnes", func(e *env) {
+		all, ears := e.relays(3)
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		if !e.inTurn(all, ears, "n") {
+			return // all are told
+		}
+		holder.release("n", "h:1", 0)
+		e.until("the first is told", ears[0].told)
+		e.until("the second may have it", func() bool { return all[1].asks("n", "1:2").Granted })
+		e.errorIf(all[0].asks("n", "0:2").Granted, "two hold it")
+	}},
+	{"Port_AnEntryThatHasLeftIsNotServedAndALaterOneIs", func(e *env) {
+		all, ears := e.relays(2)
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		if !e.inTurn(all, ears, "n") {
+			return // all are told
+		}
+		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n", 1))
+		all[0].waits("n", "0:1")
+		e.must("Leave of an earlier entry", all[0].Capabilities().Queue.Leave(background, "n", 2))
+		holder.release("n", "h:1", 0)
+		e.until("the entry is served", ears[0].told)
 	}},
 	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
 		all, ears := e.relays(3)
@@ -190,9 +229,10 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 			return // all are told
 		}
 		holder.release("n", "h:1", 0)
-		e.until("the first is told", func() bool { return ears[0].count("released n") == 1 })
-		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n"))
-		e.until("the second is told", func() bool { return ears[1].count("released n") == 1 })
+		e.until("the first is told", ears[0].told)
+		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n", 1))
+		e.until("the second is told", ears[1].told)
+		all[1].claims("n", "1:1")
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {
 		c, f := e.tapped()

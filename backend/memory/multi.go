@@ -80,8 +80,8 @@ func (x multi) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out 
 type queue struct{ *session }
 
 // Enrol implements [backend.QueueStore].
-func (x queue) Enrol(ctx context.Context, q backend.AcquireRequest) (backend.EnrolReply, error) {
-	reply, err := x.Acquire(ctx, q)
+func (x queue) Enrol(ctx context.Context, q backend.EnrolRequest) (backend.EnrolReply, error) {
+	reply, err := x.Acquire(ctx, q.AcquireRequest)
 	return backend.EnrolReply{AcquireReply: reply}, err
 }
 
@@ -115,4 +115,4 @@ func (x queue) others(name string) bool {
 }
 
 // Leave implements [backend.QueueStore].
-func (x queue) Leave(ctx context.Context, _ string) error { return x.Ping(ctx) }
+func (x queue) Leave(ctx context.Context, _ string, _ uint64) error { return x.Ping(ctx) }

@@ -68,8 +68,8 @@ func (s delegated) Release(ctx context.Context, r backend.ReleaseRequest) (backe
 		return backend.ReleaseReply{}, err
 	}
 	reply, err := s.adapter.DelegateRelease(ctx,
-		DelegateReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name), Next: nextKey(r.Name),
-			Queue: queueKey(r.Name)},
+		DelegateReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name),
+			Queue: entriesKey(r.Name), Fair: queueKey(r.Name)},
 		DelegateReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
 	return s.releaseReply(r.Name, "delegate_release", reply, err)
 }

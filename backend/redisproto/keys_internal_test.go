@@ -13,7 +13,7 @@ import (
 // name. Redisson's are Redisson's: n and {n} share those. So do they share nestKey, whose entries
 // are each one owner's; see there.
 var companions = map[string]func(name string) string{
-	"next":   nextKey,
+	"queue":  entriesKey,
 	"writer": claimKey,
 	"once": func(name string) string {
 		return onceKey(backend.CountRequest{Topic: backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}, ID: "id"})
@@ -22,7 +22,7 @@ var companions = map[string]func(name string) string{
 
 func TestTwoNamesNeverShareACompanionKeyOfOurs(t *testing.T) {
 	var names []string
-	for _, before := range []string{"", ":", "x", "{n}", "mortise:1:next:"} {
+	for _, before := range []string{"", ":", "x", "{n}", "mortise:1:queue:"} {
 		for _, tag := range []string{"n", "{n}", "{{n}", "{n}}", "{n}{n}", "{n:}", "n:"} {
 			for _, after := range []string{"", ":", "::", ":id", "::id", "x", "{n}"} {
 				names = append(names, before+tag+after)

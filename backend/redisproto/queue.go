@@ -10,24 +10,53 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// A release tells one client, and not all that wait: the first of those that are in
-// next. It does so on Redisson's channel, by a number that Redisson does not heed: seven digits for
-// the client that is to ask, seven for the one that asks if that one stays silent, four for how many
-// were told. See docs/decisions/0024.
+// A release of a lock that has a queue reserves it: the record has one field, the entry that it is reserved for, and ends
+// soon. The client of the entry is told on a channel of its own beside Redisson's, and claims it. See
+// docs/decisions/0061 and scripts/include/serve_queue.lua.
 
-// nextKey is the zset of the clients that wait for a lock, by when they came. release.lua and
-// joint.lua build it, too.
-func nextKey(name string) string { return companion("next", name) }
+// entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries: the tag of the
+// client and a number.
+func entriesKey(name string) string {
+	key := tagged("mortise:1:queue:", name)
+	if strings.Contains(name, "{") {
+		key += ":"
+	}
+	return key
+}
 
+// entriesKept is for how long entriesKey is kept beyond the holder's lease: the waiters ask by then.
+const entriesKept = time.Minute
+
+// newTag is what a session is called in queues.
+func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
+
+// ignoredPayload is published to wake Java only, which parses it as 0.
+const ignoredPayload = "00"
+
+// entry is what an entry of the session is called.
+func (s *core) entry(number uint64) string { return s.tag + ":" + strconv.FormatUint(number, 36) }
+
+// A client that waits listens on two channels beside Redisson's: one of its own, on which it is told of its turn, and
+// one that only tells how many clients of mortise there are.
 const (
-	// nextKept is for how long nextKey is kept beyond the holder's lease: the waiters ask by then.
-	nextKept = time.Minute
-	tagLen   = 7
+	ownChannel = "to"
+	allChannel = "mortise"
 )
 
-// newTag never begins with a zero: a payload is a number, and 0 and 1 say something else. Two clients
-// that share one are told of a release both.
-func newTag() string { return strconv.Itoa(1_000_000 + rand.IntN(9_000_000)) }
+// besides are the topics of the channels beside that of a plain lock.
+func (s *core) besides(t backend.Topic) []backend.Topic {
+	own, all := t, t
+	own.Owner, all.Owner = ownChannel+":"+s.tag, allChannel
+	return []backend.Topic{own, all}
+}
+
+// counting is the command that announces a release, "" where it does not count all subscribers.
+func (s *core) counting() string {
+	if !s.counts() {
+		return ""
+	}
+	return s.publish()
+}
 
 // counts reports whether PUBLISH counts all subscribers, and not only those of the node it ran on.
 func (s *core) counts() bool {
@@ -35,7 +64,7 @@ func (s *core) counts() bool {
 }
 
 // Enrol implements [backend.QueueStore].
-func (s queue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.EnrolReply, error) {
+func (s queue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.EnrolReply{}, err
 	}
@@ -48,11 +77,11 @@ func (s queue) Enrol(ctx context.Context, r backend.AcquireRequest) (backend.Enr
 		func() (backend.EnrolReply, error) { return s.enrol(ctx, c, r) })
 }
 
-func (s queue) enrol(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.EnrolReply, error) {
+func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (backend.EnrolReply, error) {
 	reply, err := c.Enrol(ctx,
-		EnrolKeys{Lock: r.Name, Next: nextKey(r.Name), Token: tokenKey(r.Name)},
+		EnrolKeys{Lock: r.Name, Queue: entriesKey(r.Name), Token: tokenKey(r.Name), Channel: channelOf(r.Name)},
 		EnrolArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
-			Tag: s.tag, Keep: nextKept})
+			Entry: s.entry(r.Entry), Keep: entriesKept, Heard: r.Heard, Publish: s.counting()})
 	if left := leftIn[[]int64](err); left != nil {
 		return backend.EnrolReply{}, behind(left, s.enrolled)
 	}
@@ -63,12 +92,12 @@ func (s queue) enrolled(reply []int64, err error) (out backend.EnrolReply, _ err
 	switch {
 	case err != nil:
 		return out, s.faultOf(err, true)
-	case len(reply) != 2 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
+	case len(reply) != 3 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
 		return out, strange("enrol", reply)
 	case reply[0] == 1:
-		out.Granted, out.Token = true, reply[1]
+		out.Granted, out.Token, out.Foreign = true, reply[1], reply[2] == 1
 	default:
-		out.Remaining, out.Enrolled = remaining(reply[1]), reply[0] == 0
+		out.Remaining, out.Enrolled, out.First = remaining(reply[1]), reply[0] == 0, reply[2] == 1
 	}
 	return out, nil
 }
@@ -78,18 +107,14 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 	if err := s.ready(ctx); err != nil {
 		return backend.ServeReply{}, err
 	}
-	channel := channelOf(r.Name)
 	args := ServeArgs{
 		Owner: r.Owner, Successor: r.Next, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
-		Track: s.adapter.Features().Tracking, Keep: r.Lease + nextKept, Publish: s.publish(), Counts: s.counts(),
+		Track: s.adapter.Features().Tracking, Keep: r.Lease + entriesKept, Publish: s.counting(),
 	}
-	if s.subs.Listens(channel) {
-		args.Own = 1
-		if r.Enrols {
-			args.Tag = s.tag
-		}
+	if r.Entry != 0 {
+		args.Entry = s.entry(r.Entry)
 	}
-	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channel, Next: nextKey(r.Name),
+	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name),
 		Token: tokenKey(r.Name)}, args)
 	if left := leftIn[[]int64](err); left != nil {
 		name := r.Name
@@ -116,39 +141,65 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 }
 
 // Leave implements [backend.QueueStore].
-func (s queue) Leave(ctx context.Context, name string) error {
+func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	_, err := s.adapter.LeaveQueue(ctx, LeaveQueueKeys{Lock: name, Channel: channelOf(name), Next: nextKey(name)},
-		LeaveQueueArgs{Tag: s.tag, Publish: s.publish()})
+	_, err := s.adapter.LeaveQueue(ctx,
+		LeaveQueueKeys{Lock: name, Channel: channelOf(name), Queue: entriesKey(name)},
+		LeaveQueueArgs{Entry: s.entry(entry), Publish: s.counting()})
 	return s.fault(err)
 }
 
-// ignoredPayload is published to wake Java only, which parses it as 0: the clients of mortise that
-// are to wake are told elsewhere.
-const ignoredPayload = "00"
-
 // message hands on what was published on the channel of a topic.
 func (s *core) message(t backend.Topic, payload string) {
-	if !heeds(t.Kind, payload) {
-		return
+	switch {
+	case t.Kind == backend.KindLock && t.Owner != "":
+		s.turn(t, payload)
+	case heeds(t.Kind, payload):
+		s.handler.Released(t)
 	}
-	if h, is := s.handler.(backend.QueueHandler); is && t.Kind == backend.KindLock {
-		if place, served := placeIn(payload, s.tag); served {
-			h.Served(t, place)
-			return
-		}
-	}
-	s.handler.Released(t)
 }
 
-// placeIn is what a message on a plain lock's channel says to the client called tag, if another client is to ask.
-// Whatever is not of that form is a release like any other.
-func placeIn(payload, tag string) (p backend.QueuePlace, served bool) {
-	if len(payload) != 2*tagLen+4 || payload[:tagLen] == tag || strings.Trim(payload, "0123456789") != "" {
-		return backend.QueuePlace{}, false
+// watching hands on that a topic is watched: that of a plain lock, once all its channels are.
+func (s *core) watching(t backend.Topic) {
+	if t.Kind == backend.KindLock {
+		t.Owner = ""
+		for _, x := range append(s.besides(t), t) {
+			if !s.subs.Listens(topicChannel(x)) {
+				return
+			}
+		}
 	}
-	others, _ := strconv.Atoi(payload[2*tagLen:])
-	return backend.QueuePlace{Next: payload[tagLen:2*tagLen] == tag, Waiting: others}, true
+	s.handler.Watching(t)
+}
+
+// turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved for, or "n",
+// a time in ms, a colon and the entry that is the first in the queue now. A message of another form asks for a look.
+func (s *core) turn(t backend.Topic, payload string) {
+	h, is := s.handler.(backend.QueueHandler)
+	own := t.Owner != allChannel
+	if t.Owner = ""; !is || !own || payload == "" {
+		return
+	}
+	kind, rest := payload[0], payload[1:]
+	after := time.Duration(0)
+	if kind == 'n' {
+		var ms string
+		ms, rest, _ = strings.Cut(rest, ":")
+		n, err := strconv.ParseUint(ms, 10, 32)
+		if err != nil {
+			return
+		}
+		after = millis(int64(n))
+	}
+	number, mine := strings.CutPrefix(rest, s.tag+":")
+	entry, err := strconv.ParseUint(number, 36, 64)
+	switch {
+	case !mine || err != nil:
+	case kind == 'n':
+		h.First(t, entry, after)
+	case kind == 'r':
+		h.Reserved(t, entry)
+	}
 }

@@ -57,7 +57,7 @@ func newWatcher(s *core) pubsub.Watcher {
 		Open: func(ctx context.Context, ev ShardEvents) (Subscription, error) {
 			return s.adapter.Subscribe(ctx, ev)
 		},
-		Watching: s.handler.Watching,
+		Watching: s.watching,
 		Message:  s.message,
 		Failed:   func(err error) func(backend.Topic) { return watchFailed(s, err) },
 	}
@@ -93,6 +93,9 @@ func topicChannel(t backend.Topic) string {
 		return fairChannel(t.Name, t.Owner)
 	case backend.KindDelegated:
 		return underChannel(t.Name, t.Owner)
+	}
+	if t.Owner != "" { // see besides
+		return channelOf(t.Name) + ":" + t.Owner
 	}
 	return channelOf(t.Name)
 }

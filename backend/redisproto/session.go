@@ -29,7 +29,7 @@ type core struct {
 	nodes   nodes
 	closed  atomic.Bool
 	sides   atomic.Bool // a read-write lock was asked for
-	tag     string      // what the client is called in nextKey: seven digits
+	tag     string      // what the session is called in queues
 
 	greeting *Lazy[struct{}] // nil if the server is not asked
 	ctx      context.Context // ends with Close
@@ -88,12 +88,15 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		if s.joint.Lead(ctx) {
 			defer s.joint.Led() // also where the client library panics
 			c, second := s.second.Commands()
-			k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
+			k := AcquireKeys{Lock: r.Name, Queue: entriesKey(r.Name)}
+			a := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Publish: commandPublish}
 			if left, err = c.Acquire(ctx, k, a); second && s.second.Failed(err) {
 				left, err = s.adapter.Acquire(ctx, k, a)
 			}
 		} else {
-			left, err = s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
+			left, err = s.joint.do(ctx, JointItem{
+				Lock: r.Name, Channel: r.Name, Queue: entriesKey(r.Name), Owner: r.Owner, Lease: r.Lease,
+			})
 		}
 		reply, err := s.acquiredPlain(left, err)
 		if err != nil || reply.Granted || !f.Tracking || !r.Unasked {
@@ -181,16 +184,16 @@ func (s leaver) Leaves(k backend.Kind) bool {
 
 // acquire sends an acquisition by c.
 func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease}
+	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Publish: s.counting()}
 	if r.Fenced {
-		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)},
+		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name), Queue: entriesKey(r.Name)},
 			AcquireFencedArgs(args))
 		if left := leftIn[[]int64](err); left != nil {
 			return backend.AcquireReply{}, behind(left, s.acquiredFenced)
 		}
 		return s.acquiredFenced(reply, err)
 	}
-	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
+	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name, Queue: entriesKey(r.Name)}, args)
 	return s.acquiredPlain(reply, err)
 }
 
@@ -266,12 +269,11 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	}
 	var reply int64
 	var err error
-	k, a := ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name)}, ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
+	k := ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name)}
+	a := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
 	switch together := r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves; {
 	case !together:
-		if s.counts() {
-			a.Publish = s.publish()
-		}
+		a.Publish = s.counting()
 		reply, err = s.adapter.Release(ctx, k, a)
 	case s.joint.Lead(ctx):
 		defer s.joint.Led()
@@ -281,7 +283,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 			reply, err = s.adapter.Release(ctx, k, a)
 		}
 	default:
-		reply, err = s.joint.do(ctx, JointItem{Lock: k.Lock, Channel: k.Channel, Owner: r.Owner})
+		reply, err = s.joint.do(ctx, JointItem{Lock: k.Lock, Channel: k.Channel, Queue: k.Queue, Owner: r.Owner})
 	}
 	return s.releaseReply(r.Name, "release", reply, err)
 }
@@ -303,8 +305,8 @@ func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	reply, err := s.adapter.ForceRelease(ctx,
-		ForceReleaseKeys{Lock: name, Channel: channelOf(name), Queue: queueKey(name)},
-		ForceReleaseArgs{Publish: s.publish()})
+		ForceReleaseKeys{Lock: name, Channel: channelOf(name), Fair: queueKey(name), Queue: entriesKey(name)},
+		ForceReleaseArgs{Publish: s.publish(), Counts: s.counts()})
 	return s.wrote(name, "force_release", reply, err)
 }
 
@@ -406,8 +408,25 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 	return rec, nil
 }
 
-func (s *session) Subscribe(t backend.Topic)   { s.subs.Watch(topicChannel(t), t) }
-func (s *session) Unsubscribe(t backend.Topic) { s.subs.Unwatch(topicChannel(t), t) }
+// Subscribe watches the channel of a topic; of a plain lock's those beside it, too.
+func (s *session) Subscribe(t backend.Topic) {
+	if t.Kind == backend.KindLock {
+		for _, x := range s.besides(t) {
+			s.subs.Watch(topicChannel(x), x)
+		}
+	}
+	s.subs.Watch(topicChannel(t), t)
+}
+
+// Unsubscribe takes Subscribe back.
+func (s *session) Unsubscribe(t backend.Topic) {
+	s.subs.Unwatch(topicChannel(t), t)
+	if t.Kind == backend.KindLock {
+		for _, x := range s.besides(t) {
+			s.subs.Unwatch(topicChannel(x), x)
+		}
+	}
+}
 
 // Ping costs two commands: PING, and a pipeline of SCRIPT LOAD per master.
 func (s *session) Ping(ctx context.Context) error {

@@ -6,19 +6,22 @@ import "time"
 
 // AcquireKeys are the keys of scripts/acquire.lua.
 type AcquireKeys struct {
-	Lock string
+	Lock  string
+	Queue string
 }
 
 // AcquireArgs are the arguments of scripts/acquire.lua.
 type AcquireArgs struct {
-	Owner string
-	Lease time.Duration
+	Owner   string
+	Lease   time.Duration
+	Publish string
 }
 
 // AcquireAllItem is what scripts/acquire_all.lua takes for each item.
 type AcquireAllItem struct {
 	Lock   string
 	Token  string
+	Queue  string
 	Owner  string
 	Lease  time.Duration
 	Fenced bool
@@ -26,34 +29,39 @@ type AcquireAllItem struct {
 
 // AcquireAllArgs are the arguments of scripts/acquire_all.lua.
 type AcquireAllArgs struct {
-	Track bool
+	Track   bool
+	Publish string
 }
 
 // AcquireFencedKeys are the keys of scripts/acquire_fenced.lua.
 type AcquireFencedKeys struct {
 	Lock  string
 	Token string
+	Queue string
 }
 
 // AcquireFencedArgs are the arguments of scripts/acquire_fenced.lua.
 type AcquireFencedArgs struct {
-	Owner string
-	Lease time.Duration
+	Owner   string
+	Lease   time.Duration
+	Publish string
 }
 
 // AgedAcquireKeys are the keys of scripts/aged_acquire.lua.
 type AgedAcquireKeys struct {
 	Lock  string
 	Since string
+	Queue string
 }
 
 // AgedAcquireArgs are the arguments of scripts/aged_acquire.lua.
 type AgedAcquireArgs struct {
-	Owner string
-	Lease time.Duration
-	Age   time.Duration
-	Keep  time.Duration
-	Track bool
+	Owner   string
+	Lease   time.Duration
+	Age     time.Duration
+	Keep    time.Duration
+	Track   bool
+	Publish string
 }
 
 // CountKeys are the keys of scripts/count.lua.
@@ -84,8 +92,8 @@ type DelegateReleaseKeys struct {
 	Lock    string
 	Nest    string
 	Channel string
-	Next    string
 	Queue   string
+	Fair    string
 }
 
 // DelegateReleaseArgs are the arguments of scripts/delegate_release.lua.
@@ -111,19 +119,22 @@ type DelegateRenewArgs struct {
 
 // EnrolKeys are the keys of scripts/enrol.lua.
 type EnrolKeys struct {
-	Lock  string
-	Next  string
-	Token string
+	Lock    string
+	Queue   string
+	Token   string
+	Channel string
 }
 
 // EnrolArgs are the arguments of scripts/enrol.lua.
 type EnrolArgs struct {
-	Owner  string
-	Lease  time.Duration
-	Fenced bool
-	Track  bool
-	Tag    string
-	Keep   time.Duration
+	Owner   string
+	Lease   time.Duration
+	Fenced  bool
+	Track   bool
+	Entry   string
+	Keep    time.Duration
+	Heard   bool
+	Publish string
 }
 
 // FairAcquireKeys are the keys of scripts/fair_acquire.lua.
@@ -153,6 +164,7 @@ type FairLeaveKeys struct {
 	Queue    string
 	Timeouts string
 	Channel  string
+	Entries  string
 }
 
 // FairLeaveArgs are the arguments of scripts/fair_leave.lua.
@@ -170,6 +182,7 @@ type FairReleaseKeys struct {
 	Queue    string
 	Timeouts string
 	Channel  string
+	Entries  string
 }
 
 // FairReleaseArgs are the arguments of scripts/fair_release.lua.
@@ -185,12 +198,14 @@ type FairReleaseArgs struct {
 type ForceReleaseKeys struct {
 	Lock    string
 	Channel string
+	Fair    string
 	Queue   string
 }
 
 // ForceReleaseArgs are the arguments of scripts/force_release.lua.
 type ForceReleaseArgs struct {
 	Publish string
+	Counts  bool
 }
 
 // InspectKeys are the keys of scripts/inspect.lua.
@@ -202,6 +217,7 @@ type InspectKeys struct {
 type JointItem struct {
 	Lock    string
 	Channel string
+	Queue   string
 	Owner   string
 	Lease   time.Duration
 }
@@ -252,12 +268,12 @@ type LatchSetArgs struct {
 type LeaveQueueKeys struct {
 	Lock    string
 	Channel string
-	Next    string
+	Queue   string
 }
 
 // LeaveQueueArgs are the arguments of scripts/leave_queue.lua.
 type LeaveQueueArgs struct {
-	Tag     string
+	Entry   string
 	Publish string
 }
 
@@ -382,6 +398,7 @@ type ReenterArgs struct {
 type ReleaseKeys struct {
 	Lock    string
 	Channel string
+	Queue   string
 }
 
 // ReleaseArgs are the arguments of scripts/release.lua.
@@ -395,6 +412,7 @@ type ReleaseArgs struct {
 type ReleaseAllItem struct {
 	Lock    string
 	Channel string
+	Queue   string
 	Owner   string
 	Keep    int64
 }
@@ -402,6 +420,7 @@ type ReleaseAllItem struct {
 // ReleaseAllArgs are the arguments of scripts/release_all.lua.
 type ReleaseAllArgs struct {
 	Publish string
+	Counts  bool
 }
 
 // RenewItem is what scripts/renew.lua takes for each item.
@@ -516,7 +535,7 @@ type SemaphoreTakeArgs struct {
 type ServeKeys struct {
 	Lock    string
 	Channel string
-	Next    string
+	Queue   string
 	Token   string
 }
 
@@ -528,11 +547,9 @@ type ServeArgs struct {
 	Fenced    bool
 	Track     bool
 	Yield     bool
-	Tag       string
-	Own       int64
+	Entry     string
 	Keep      time.Duration
 	Publish   string
-	Counts    bool
 }
 
 // WriteAcquireKeys are the keys of scripts/write_acquire.lua.

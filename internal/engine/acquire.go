@@ -220,7 +220,7 @@ func (c *question) finish(err error) error {
 // dispose releases a grant whose caller has left.
 func (c *question) dispose() {
 	if c.grant.reply.Enrolled {
-		c.engine.names.enrolledBehind(c.topic())
+		c.engine.names.enrolledBehind(c.topic(), c.marks.entry)
 	}
 	c.abandon()
 	if c.marks.claims {
@@ -328,7 +328,9 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 			}
 		}
 		if !c.grant.handed {
-			n.budget.Refill(n.queue())
+			if n.budget.Refill(n.queue()); c.grant.reply.Foreign {
+				n.budget = 0
+			}
 		}
 	}
 	if c.Family == backend.KindDelegated {

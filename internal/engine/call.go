@@ -37,6 +37,8 @@ type callMarks struct {
 	claims    bool // a refusal of it keeps fresh readers out
 	relays    bool // it may be handed a record within the process, and its client may enrol
 	enrols    bool // a refusal leaves its client's entry in the store's queue
+	heard     bool // of a release, which served no entry
+	entry     uint32
 }
 
 // begin sets a call up: ctx is the lease's parent, and the waiting ends with wait.

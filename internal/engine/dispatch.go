@@ -64,6 +64,8 @@ type reply struct {
 	Absent    bool          // the owner that was to be entered under
 	Young     bool          // the store
 	Enrolled  bool          // in the store's queue
+	First     bool          // there, and no release is to come that serves it
+	Foreign   bool          // a client waits that does not enrol
 }
 
 // replication is what is wanted of replicas.
@@ -102,14 +104,16 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		x, err := s.can.Age.AcquireAged(ctx, backend.AgedRequest{AcquireRequest: q, Age: *c.Age})
 		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
 	}
-	x, err := s.can.Queue.Enrol(ctx, q)
+	x, err := s.can.Queue.Enrol(ctx, backend.EnrolRequest{
+		AcquireRequest: q, Entry: uint64(c.marks.entry), Heard: c.marks.heard,
+	})
 	return ofEnrol(x), raised(err, ofEnrol)
 }
 
 func ofPlain(x backend.AcquireReply) reply { return reply{AcquireReply: x} }
 
 func ofEnrol(x backend.EnrolReply) reply {
-	return reply{AcquireReply: x.AcquireReply, Enrolled: x.Enrolled}
+	return reply{AcquireReply: x.AcquireReply, Enrolled: x.Enrolled, First: x.First, Foreign: x.Foreign}
 }
 
 func ofEnter(x backend.EnterReply) reply {

@@ -96,7 +96,7 @@ func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	}
 	e.names.fair.all["n"] = l
 	n := e.names.of(second.topic)
-	n.expect()
+	e.names.expect(n)
 	w := new(waiter)
 	w.Waiter = w
 	told := w.Ready()

@@ -15,7 +15,7 @@ const (
 	// hintDelay is how long an enrolled waiter lets a change of the record rest: a release is told to some client,
 	// too; only what is not told, an expiry or a deletion, is worth asking.
 	hintDelay = 100 * time.Millisecond
-	// silence is how long a client that was told of a release has before the next one asks.
+	// silence is how long the client of the first entry has to ask before others do.
 	silence = 250 * time.Millisecond
 	// checkWithin is when a tenure, told of a change that need not concern it, asks whether it still holds. Its
 	// question changes nothing, or tenures would tell each other for ever.
@@ -51,7 +51,18 @@ func (h *handler) Released(t backend.Topic) {
 	e.lock()
 	defer e.unlock()
 	e.names.fair.barged(t)
-	h.heard(t, nil)
+	n := e.names.records[t]
+	if n.first() == nil || !n.enrolled {
+		h.heard(t, nil)
+		return
+	}
+	// It served no entry: the client of the first one asks, the others if that one stays silent.
+	if n.foremost {
+		n.foremost, n.heard = false, true
+		n.Notify()
+		return
+	}
+	n.Recheck(e.Now().Mono + int64(2*silence+rand.N(2*silence)))
 }
 
 // WatchFailed tells that t cannot be watched, for a reason that does not pass by itself.
@@ -64,30 +75,46 @@ func (h *handler) WatchFailed(t backend.Topic, err error) {
 
 // heard has the first waiter look; deaf is why releases cannot be heard of, if so.
 func (h *handler) heard(t backend.Topic, deaf error) {
-	if n := h.names.records[t]; n != nil && n.waits { // otherwise it comes late and concerns no call
+	n := h.names.records[t]
+	switch {
+	case n == nil || !n.waits: // it comes late and concerns no call
+	default:
 		n.deaf = deaf
 		n.Notify()
 	}
 }
 
-// Served tells that t was released, and that another client was told to ask.
-func (h *handler) Served(t backend.Topic, place backend.QueuePlace) {
+// Reserved tells that t is reserved for an entry of this client.
+func (h *handler) Reserved(t backend.Topic, entry uint64) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	e.names.fair.barged(t)
-	n := e.names.records[t]
-	switch {
-	case n.first() == nil:
-	case !n.enrolled:
-		n.Notify() // it asks for more than the lock, or has not been refused yet
-	default:
-		delay := silence
-		if !place.Next {
-			delay += silence + rand.N(time.Duration(place.Waiting+1)*silence)
-		}
-		n.Recheck(e.Now().Mono + int64(delay))
+	if n := h.entered(t, entry); n != nil {
+		n.Notify()
 	}
+}
+
+// First tells that an entry of this client is the first in the queue of t.
+func (h *handler) First(t backend.Topic, entry uint64, after time.Duration) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	if n := h.entered(t, entry); n != nil {
+		n.foremost = true
+		n.Recheck(e.Now().Mono + int64(after+time.Millisecond))
+	}
+}
+
+// entered is what waits under an entry. Where nothing does any more, the entry goes.
+func (h *handler) entered(t backend.Topic, entry uint64) *name {
+	n := h.names.records[t]
+	if n.first() != nil && uint64(n.entry) == entry {
+		return n
+	}
+	if !h.calls.over {
+		h.names.leave(t, entry)
+	}
+	return nil
 }
 
 // Changed tells that the record of t has changed: a waiter looks, a tenure asks whether it still holds.

@@ -50,10 +50,13 @@ func newHandoff(t *tenure) *handoff {
 	h.isLocal = h.fits(h.sent) && n.budget > 0
 	h.req = backend.ServeRequest{
 		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
-		Yield: n.budget <= 0, Enrols: e.names.watches.confirmed(n.topic),
+		Yield: n.budget <= 0,
+	}
+	if e.names.watches.confirmed(n.topic) {
+		h.req.Entry = uint64(n.entry)
 	}
 	// What it tells may arrive before its reply.
-	n.enrolled = n.enrolled || h.req.Yield && h.req.Enrols
+	n.enrolled = n.enrolled || h.req.Yield && h.req.Entry != 0
 	return h
 }
 
@@ -141,16 +144,15 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
 		e.renewer.abandon(&w.call.Request, g, d)
-	case h.reply.Enrolled && n.first() != nil:
-		n.enrolled, n.refused = true, true
+	case h.reply.Enrolled && n.entry != uint32(h.req.Entry) || h.reply.Enrolled && n.first() == nil:
+		e.names.leave(n.topic, h.req.Entry)
+	case h.reply.Enrolled:
+		n.enrolled, n.refused, n.foremost = true, true, false
 		n.RetryAt(e.Now().Mono + int64(e.Config.Watchdog))
 		if n.round == h.round { // otherwise they came later, and are to ask
 			n.Heard(h.events)
 		}
 		return false
-	case h.reply.Enrolled:
-		n.expect()
-		n.enrolled = true // tidy then withdraws the entry
 	}
 	return true
 }
@@ -162,21 +164,25 @@ func (s *names) withdrawEntry(n *name) {
 		return
 	}
 	n.enrolled = false
-	if e.calls.over {
-		return
+	if !e.calls.over {
+		s.leave(n.topic, uint64(n.entry))
 	}
-	t := n.topic
-	until := e.Now().Mono + int64(retry.Patience)
-	e.renewer.repeat(t.Name, until, func() bool { return e.store.can.Queue.Leave(e.base, t.Name) == nil }, nil)
 }
 
-// enrolledBehind notes that a request, whose caller has left, has left an entry in the store's queue.
-func (s *names) enrolledBehind(t backend.Topic) {
+// leave takes an entry out of the store's queue, in the background. It is called with the mutex.
+func (s *names) leave(t backend.Topic, entry uint64) {
 	e := s.engine
-	e.lock()
-	n := s.of(t)
-	n.expect()
-	n.enrolled = true
-	s.tidy(n)
-	e.unlock()
+	until := e.Now().Mono + int64(retry.Patience)
+	e.renewer.repeat(t.Name, until, func() bool { return e.store.can.Queue.Leave(e.base, t.Name, entry) == nil }, nil)
+}
+
+// enrolledBehind notes that a request, whose caller has left, has put an entry into the store's queue.
+func (s *names) enrolledBehind(t backend.Topic, entry uint32) {
+	s.engine.lock()
+	defer s.engine.unlock()
+	if n := s.records[t]; n.first() != nil && n.entry == entry {
+		n.enrolled = true
+		return
+	}
+	s.leave(t, uint64(entry))
 }

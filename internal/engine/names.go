@@ -15,6 +15,7 @@ type names struct {
 	fair    fairQueues
 	permits map[string]*tenure              // of semaphores, by their ids
 	entered map[string]map[*tenure]struct{} // tenures that entered under another, by name
+	entries uint32                          // drawn, for the store's queues
 }
 
 func newNames(e *Engine) names {
@@ -40,12 +41,15 @@ type name struct {
 // waiters are the calls that wait for one name.
 type waiters struct {
 	localqueue.Queue
-	refused  bool  // the store has refused the first, so the client watches for releases
-	answered bool  // the store has said that it is held
-	enrolled bool  // the store tells this client when it is its turn, and tells others before
-	failing  int64 // since when the store fails (monotonic); zero if it does not
-	deaf     error // why releases cannot be heard of, if so: waiting makes no sense then
-	hinted   int64 // when a change of the record last made the first ask
+	refused  bool   // the store has refused the first, so the client watches for releases
+	answered bool   // the store has said that it is held
+	enrolled bool   // the store tells this client when it is its turn
+	foremost bool   // its entry is the first, so that a release that serves no entry makes it ask
+	heard    bool   // of such a release
+	entry    uint32 // what these waiters are called in the store's queue
+	failing  int64  // since when the store fails (monotonic); zero if it does not
+	deaf     error  // why releases cannot be heard of, if so: waiting makes no sense then
+	hinted   int64  // when a change of the record last made the first ask
 	hint     timerq.Timer
 	round    int // numbers the times that calls waited
 }
@@ -93,10 +97,11 @@ func (s *names) of(t backend.Topic) *name {
 }
 
 // expect makes room for a waiter.
-func (n *name) expect() {
+func (s *names) expect(n *name) {
 	if !n.waits {
 		n.waits = true
-		n.waiters = waiters{Queue: *localqueue.New(n.Holder != nil), round: n.round + 1}
+		s.entries++
+		n.waiters = waiters{Queue: *localqueue.New(n.Holder != nil), round: n.round + 1, entry: s.entries}
 	}
 }
 

@@ -18,6 +18,8 @@ const (
 	suspicion = 10 * time.Second
 	// lookAgain is when a waiter asks again though the record has no end.
 	lookAgain = 30 * time.Second
+	// recheck is when an enrolled waiter asks though nothing told it to.
+	recheck = 5 * time.Second
 	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
 	// within a second of a new master.
 	lookBack = 400 * time.Millisecond
@@ -31,6 +33,7 @@ type Answer struct {
 	Look     time.Duration // when to ask again, if that is another time; else 0
 	Again    time.Duration // when to ask again at the latest, if positive
 	Enrolled bool          // it will be told when it is its turn
+	First    bool          // unless a release comes that serves no entry: then it is to ask
 	Failure  error         // the store's; the question is repeated if it may pass
 }
 
@@ -74,7 +77,7 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	}
 	a := Answer{
 		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
-		Left: r.Remaining, Enrolled: r.Enrolled, Failure: c.grant.err,
+		Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, Failure: c.grant.err,
 	}
 	if c.delegation != nil {
 		a.Look = r.AskAfter
@@ -166,7 +169,7 @@ func (w *wait) join() bool {
 	}
 	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
 	w.name = w.engine.names.of(w.topic)
-	w.name.expect()
+	w.engine.names.expect(w.name)
 	w.name.Join(&w.waiter.Ticket)
 	return true
 }
@@ -176,6 +179,7 @@ func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handed
 	w.asks.handed, w.waiter.handed = handed, nil
 	w.marks.enrols = w.marks.relays && handed == nil && e.names.watches.confirmed(n.topic)
+	w.marks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
 	w.retry, w.asking = n.Asks(), true
 	e.calls.running++
 	e.unlock()
@@ -236,7 +240,7 @@ func (w *wait) got(a *Answer) {
 	n, retry := w.name, w.retry
 	n.failing = 0
 	if w.marks.enrols {
-		n.enrolled = false
+		n.enrolled, n.foremost = false, false
 	}
 	if retry != clock.Never && w.ttl > 0 { // what was got may be the first to end
 		retry = min(retry, w.engine.Now().Mono+int64(w.ttl+time.Millisecond))
@@ -282,8 +286,11 @@ func (w *wait) refused(a *Answer) {
 		return
 	}
 	n.refused = true
-	n.enrolled = n.enrolled || a.Enrolled
+	n.enrolled, n.foremost = n.enrolled || a.Enrolled, a.First
 	look := left
+	if a.Enrolled {
+		look = min(look, recheck+rand.N(recheck/2)-recheck/4)
+	}
 	if a.Look > 0 {
 		look = a.Look
 	}

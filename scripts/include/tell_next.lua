@@ -7,7 +7,7 @@
 -- On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
 -- decides nothing there (counts is 0): the first is told, and the first of another client, which asks
 -- and so gives the places before its own a moment to come (see fair_acquire).
-local limit = now + tonumber(ARGV[3])
+local limit, publish, alone = now + tonumber(ARGV[3]), ARGV[4] == '1' and ARGV[5] or '', false
 if ARGV[4] == '0' then
   local queue = redis.call('lrange', KEYS[2], 0, 63)
   local client = queue[1] and string.match(queue[1], '^.*:')
@@ -22,13 +22,10 @@ if ARGV[4] == '0' then
       end
     end
   end
-  if #queue == 0 then
-    redis.call(ARGV[5], KEYS[4], '0')
-  end
-  return result
+  alone = #queue == 0
 end
 local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$' -- an owner of Redisson's
-local i, told, alone, silent = 0, false, false, {}
+local i, told, silent = 0, ARGV[4] == '0', {}
 while not told do
   local field = redis.call('lindex', KEYS[2], i)
   if not field then
@@ -55,6 +52,12 @@ while not told do
 end
 --! include silent_clients publish=ARGV[5] channel=KEYS[4]
 if alone then
-  redis.call(ARGV[5], KEYS[4], '0')
+  local served = false
+  if redis.call('exists', KEYS[5]) == 1 and redis.call('exists', KEYS[1]) == 0 then
+    --! include serve_queue lock=KEYS[1] queue=KEYS[5] channel=KEYS[4] publish=publish asker='' heard=false freed=true served=served
+  end
+  if not served then
+    redis.call(ARGV[5], KEYS[4], '0')
+  end
 end
 return result

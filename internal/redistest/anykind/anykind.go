@@ -96,7 +96,7 @@ func (s Store) Acquire(ctx context.Context, r AcquireRequest) (out AcquireReply,
 		x, err := can.Age.AcquireAged(ctx, backend.AgedRequest{AcquireRequest: q, Age: *r.Age})
 		return AcquireReply{AcquireReply: x.AcquireReply, Young: x.Young}, err
 	case r.Enrols:
-		x, err := can.Queue.Enrol(ctx, q)
+		x, err := can.Queue.Enrol(ctx, backend.EnrolRequest{AcquireRequest: q, Entry: 1})
 		return AcquireReply{AcquireReply: x.AcquireReply, Enrolled: x.Enrolled}, err
 	}
 	x, err := s.Store.Acquire(ctx, q)
