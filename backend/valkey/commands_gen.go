@@ -227,7 +227,7 @@ func evalBatch[I any, R redisproto.ItemReply](
 // Acquire sends [scripts.AcquireSource].
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
 	return eval(ctx, c, script{scripts.AcquireSHA, scripts.AcquireSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock}, []string{a.Owner, millis(a.Lease)})
+		[]string{k.Lock, k.Queue}, []string{a.Owner, millis(a.Lease), a.Publish})
 }
 
 // AcquireFenced sends [scripts.AcquireFencedSource].
@@ -235,7 +235,8 @@ func (c *commands) AcquireFenced(
 	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireFencedArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.AcquireFencedSHA, scripts.AcquireFencedSource},
-		valkey.ValkeyResult.AsIntSlice, []string{k.Lock, k.Token}, []string{a.Owner, millis(a.Lease)})
+		valkey.ValkeyResult.AsIntSlice, []string{k.Lock, k.Token, k.Queue}, []string{a.Owner, millis(a.Lease),
+			a.Publish})
 }
 
 // Reenter sends [scripts.ReenterSource].
@@ -248,7 +249,7 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 // Release sends [scripts.ReleaseSource].
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
 	return eval(ctx, c, script{scripts.ReleaseSHA, scripts.ReleaseSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
+		[]string{k.Lock, k.Channel, k.Queue}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
 }
 
 // Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
@@ -274,7 +275,7 @@ func (c *commands) ForceRelease(
 	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.ForceReleaseSHA, scripts.ForceReleaseSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Channel, k.Queue}, []string{a.Publish})
+		[]string{k.Lock, k.Channel, k.Fair, k.Queue}, []string{a.Publish, flag(a.Counts)})
 }
 
 // Count sends [scripts.CountSource].
@@ -459,15 +460,15 @@ func (c *commands) RWWithdraw(
 // Enrol sends [scripts.EnrolSource].
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
 	return eval(ctx, c, script{scripts.EnrolSHA, scripts.EnrolSource}, valkey.ValkeyResult.AsIntSlice,
-		[]string{k.Lock, k.Next, k.Token}, []string{a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Tag,
-			millis(a.Keep)})
+		[]string{k.Lock, k.Queue, k.Token, k.Channel}, []string{a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track),
+			a.Entry, millis(a.Keep), flag(a.Heard), a.Publish})
 }
 
 // Serve sends [scripts.ServeSource].
 func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
 	return eval(ctx, c, script{scripts.ServeSHA, scripts.ServeSource}, valkey.ValkeyResult.AsIntSlice,
-		[]string{k.Lock, k.Channel, k.Next, k.Token}, []string{a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced),
-			flag(a.Track), flag(a.Yield), a.Tag, strconv.FormatInt(a.Own, 10), millis(a.Keep), a.Publish, flag(a.Counts)})
+		[]string{k.Lock, k.Channel, k.Queue, k.Token}, []string{a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced),
+			flag(a.Track), flag(a.Yield), a.Entry, millis(a.Keep), a.Publish})
 }
 
 // LeaveQueue sends [scripts.LeaveQueueSource].
@@ -475,7 +476,7 @@ func (c *commands) LeaveQueue(
 	ctx context.Context, k redisproto.LeaveQueueKeys, a redisproto.LeaveQueueArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.LeaveQueueSHA, scripts.LeaveQueueSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Channel, k.Next}, []string{a.Tag, a.Publish})
+		[]string{k.Lock, k.Channel, k.Queue}, []string{a.Entry, a.Publish})
 }
 
 // FairAcquire sends [scripts.FairAcquireSource].
@@ -492,7 +493,7 @@ func (c *commands) FairRelease(
 	ctx context.Context, k redisproto.FairReleaseKeys, a redisproto.FairReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.FairReleaseSHA, scripts.FairReleaseSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10),
+		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel, k.Entries}, []string{a.Owner, strconv.FormatInt(a.Keep, 10),
 			millis(a.Absence), flag(a.Counts), a.Publish})
 }
 
@@ -501,7 +502,7 @@ func (c *commands) FairLeave(
 	ctx context.Context, k redisproto.FairLeaveKeys, a redisproto.FairLeaveArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.FairLeaveSHA, scripts.FairLeaveSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, millis(a.Wait), millis(a.Absence),
+		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel, k.Entries}, []string{a.Owner, millis(a.Wait), millis(a.Absence),
 			flag(a.Counts), a.Publish})
 }
 
@@ -510,13 +511,13 @@ func (c *commands) AcquireAll(
 	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.AcquireAllItem]{
-		script: script{scripts.AcquireAllSHA, scripts.AcquireAllSource}, nkeys: 2, nargs: 3,
+		script: script{scripts.AcquireAllSHA, scripts.AcquireAllSource}, nkeys: 3, nargs: 3,
 		key:  func(i *redisproto.AcquireAllItem) string { return i.Lock },
-		keys: func(to []string, i *redisproto.AcquireAllItem) []string { return append(to, i.Lock, i.Token) },
+		keys: func(to []string, i *redisproto.AcquireAllItem) []string { return append(to, i.Lock, i.Token, i.Queue) },
 		args: func(to []string, i *redisproto.AcquireAllItem) []string {
 			return append(to, i.Owner, millis(i.Lease), flag(i.Fenced))
 		},
-	}, items, out, flag(a.Track))
+	}, items, out, flag(a.Track), a.Publish)
 }
 
 // ReleaseAll sends [scripts.ReleaseAllSource] for all items, on a cluster once for each slot.
@@ -524,13 +525,15 @@ func (c *commands) ReleaseAll(
 	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReleaseAllItem]{
-		script: script{scripts.ReleaseAllSHA, scripts.ReleaseAllSource}, nkeys: 2, nargs: 2,
-		key:  func(i *redisproto.ReleaseAllItem) string { return i.Lock },
-		keys: func(to []string, i *redisproto.ReleaseAllItem) []string { return append(to, i.Lock, i.Channel) },
+		script: script{scripts.ReleaseAllSHA, scripts.ReleaseAllSource}, nkeys: 3, nargs: 2,
+		key: func(i *redisproto.ReleaseAllItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.ReleaseAllItem) []string {
+			return append(to, i.Lock, i.Channel, i.Queue)
+		},
 		args: func(to []string, i *redisproto.ReleaseAllItem) []string {
 			return append(to, i.Owner, strconv.FormatInt(i.Keep, 10))
 		},
-	}, items, out, a.Publish)
+	}, items, out, a.Publish, flag(a.Counts))
 }
 
 // AgedAcquire sends [scripts.AgedAcquireSource].
@@ -538,7 +541,8 @@ func (c *commands) AgedAcquire(
 	ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.AgedAcquireSHA, scripts.AgedAcquireSource}, valkey.ValkeyResult.AsIntSlice,
-		[]string{k.Lock, k.Since}, []string{a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)})
+		[]string{k.Lock, k.Since, k.Queue}, []string{a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep),
+			flag(a.Track), a.Publish})
 }
 
 // DelegateEnter sends [scripts.DelegateEnterSource].
@@ -555,7 +559,7 @@ func (c *commands) DelegateRelease(
 	ctx context.Context, k redisproto.DelegateReleaseKeys, a redisproto.DelegateReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.DelegateReleaseSHA, scripts.DelegateReleaseSource},
-		valkey.ValkeyResult.AsInt64, []string{k.Lock, k.Nest, k.Channel, k.Next, k.Queue}, []string{a.Owner,
+		valkey.ValkeyResult.AsInt64, []string{k.Lock, k.Nest, k.Channel, k.Queue, k.Fair}, []string{a.Owner,
 			strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)})
 }
 
@@ -578,9 +582,9 @@ func (c *commands) Joint(
 	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.JointItem]{
-		script: script{scripts.JointSHA, scripts.JointSource}, nkeys: 2, nargs: 2,
+		script: script{scripts.JointSHA, scripts.JointSource}, nkeys: 3, nargs: 2,
 		key:  func(i *redisproto.JointItem) string { return i.Lock },
-		keys: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Lock, i.Channel) },
+		keys: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Lock, i.Channel, i.Queue) },
 		args: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Owner, millis(i.Lease)) },
 	}, items, out, a.Publish)
 }
