@@ -54,7 +54,7 @@ type ServeRequest struct {
 	// Yield asks that it be released for all, as by Release, if others than this session
 	// may be waiting.
 	Yield bool
-	// Entry, if it is not zero, enters the session into the queue, behind the others, where Yield released it.
+	// Entry enters the session into the queue, behind the others, where Yield released it.
 	Entry uint64
 }
 
@@ -65,7 +65,7 @@ type ServeReply struct {
 	// Granted tells that Next holds it, with Token where Fenced.
 	Granted bool
 	Token   int64
-	// Enrolled tells that it was released, and that the session will be told when it is to ask.
+	// Enrolled tells that it was released, and that the session, which watches the topic, will be told when it is to ask.
 	Enrolled bool
 }
 

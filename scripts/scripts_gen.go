@@ -2668,7 +2668,7 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message.
 // With yield only if no other client waits; otherwise it is released, as by release, and the
-// client, which has waiters of its own, gets a place at the end of the queue, if it has an entry.
+// client, which has waiters of its own, gets a place at the end of the queue.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
@@ -2683,7 +2683,7 @@ end
 if others then
 local out, served, left = 1, false, redis.call('time')
 redis.call('hdel', KEYS[1], ARGV[1])
-if ARGV[7] ~= '' and type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
+if type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
 redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
@@ -2781,7 +2781,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "88fb47846c64ff3e3ef399da09dd4db824fd0a72"
+const ServeSHA = "c6d6d02245e67eee73c2f87bf6fef5b40c14a620"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -16,7 +16,7 @@
 --
 -- Releases the lock and grants it to a successor of the same client in one step, without a message.
 -- With yield only if no other client waits; otherwise it is released, as by release, and the
--- client, which has waiters of its own, gets a place at the end of the queue, if it has an entry.
+-- client, which has waiters of its own, gets a place at the end of the queue.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
@@ -31,7 +31,7 @@ end
 if others then
   local out, served, left = 1, false, redis.call('time')
   redis.call('hdel', KEYS[1], ARGV[1])
-  if ARGV[7] ~= '' and type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
+  if type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
     redis.call('pexpire', KEYS[3], ARGV[8])
     out = 2
   end

@@ -3,6 +3,7 @@ package redisproto
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,10 +110,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 	}
 	args := ServeArgs{
 		Owner: r.Owner, Successor: r.Next, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
-		Track: s.adapter.Features().Tracking, Keep: r.Lease + entriesKept, Publish: s.counting(),
-	}
-	if r.Entry != 0 {
-		args.Entry = s.entry(r.Entry)
+		Track: s.adapter.Features().Tracking, Entry: s.entry(r.Entry), Keep: r.Lease + entriesKept, Publish: s.counting(),
 	}
 	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name),
 		Token: tokenKey(r.Name)}, args)
@@ -137,7 +135,8 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
 		return backend.ServeReply{}, strange("serve", reply)
 	}
-	return backend.ServeReply{Held: reply[0] > 0, Enrolled: reply[0] == 2, Granted: reply[0] == 3, Token: reply[1]}, nil
+	told := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
+	return backend.ServeReply{Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] == 3, Token: reply[1]}, nil
 }
 
 // Leave implements [backend.QueueStore].
@@ -164,14 +163,17 @@ func (s *core) message(t backend.Topic, payload string) {
 // watching hands on that a topic is watched: that of a plain lock, once all its channels are.
 func (s *core) watching(t backend.Topic) {
 	if t.Kind == backend.KindLock {
-		t.Owner = ""
-		for _, x := range append(s.besides(t), t) {
-			if !s.subs.Listens(topicChannel(x)) {
-				return
-			}
+		if t.Owner = ""; !s.listens(t) {
+			return
 		}
 	}
 	s.handler.Watching(t)
+}
+
+// listens reports whether all channels of a plain lock are subscribed.
+func (s *core) listens(t backend.Topic) bool {
+	return s.subs.Listens(topicChannel(t)) &&
+		!slices.ContainsFunc(s.besides(t), func(x backend.Topic) bool { return !s.subs.Listens(topicChannel(x)) })
 }
 
 // turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved for, or "n",

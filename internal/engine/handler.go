@@ -62,7 +62,9 @@ func (h *handler) Released(t backend.Topic) {
 		n.Notify()
 		return
 	}
-	n.Recheck(e.Now().Mono + int64(2*silence+rand.N(2*silence)))
+	if at := e.Now().Mono + int64(2*silence+rand.N(2*silence)); !n.RechecksBefore(at) {
+		n.Recheck(at)
+	}
 }
 
 // WatchFailed tells that t cannot be watched, for a reason that does not pass by itself.

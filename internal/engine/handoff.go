@@ -50,13 +50,10 @@ func newHandoff(t *tenure) *handoff {
 	h.isLocal = h.fits(h.sent) && n.budget > 0
 	h.req = backend.ServeRequest{
 		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
-		Yield: n.budget <= 0,
-	}
-	if e.names.watches.confirmed(n.topic) {
-		h.req.Entry = uint64(n.entry)
+		Yield: n.budget <= 0, Entry: uint64(n.entry),
 	}
 	// What it tells may arrive before its reply.
-	n.enrolled = n.enrolled || h.req.Yield && h.req.Entry != 0
+	n.enrolled = n.enrolled || h.req.Yield && e.names.watches.confirmed(n.topic)
 	return h
 }
 

@@ -271,6 +271,24 @@ public final class Driver {
         lock.unlock();
         reply.ok = true;
       }
+      case "turns" -> { // locks again and again for r.wait, and holds for r.lease
+        long turns = 0;
+        long longest = 0;
+        for (long now = System.nanoTime(), end = now + r.wait * 1_000_000; now < end; now = System.nanoTime()) {
+          if (!lock.tryLock((end - now) / 1_000_000, -1, TimeUnit.MILLISECONDS)) {
+            longest = Math.max(longest, System.nanoTime() - now);
+            break;
+          }
+          longest = Math.max(longest, System.nanoTime() - now);
+          turns++;
+          if (r.lease > 0) {
+            Thread.sleep(r.lease);
+          }
+          lock.unlock();
+        }
+        reply.number = turns;
+        reply.text = String.valueOf(longest / 1_000_000);
+      }
       case "forceUnlock" -> reply.ok = lock.forceUnlock();
       case "token" -> reply.number = ((RFencedLock) lock).getToken();
       case "heldBy" -> reply.ok = lock.isHeldByThread(r.of);
