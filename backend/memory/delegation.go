@@ -144,7 +144,7 @@ func (s *Store) drop(r *record, parts []part, at int) (last bool) {
 func (s *Store) leave(r *record, owner string) (free bool) {
 	parts := s.live(r)
 	at := find(parts, owner)
-	return at < 0 || s.drop(r, parts, at)
+	return at >= 0 && s.drop(r, parts, at)
 }
 
 // Renew implements [backend.DelegationStore].
