@@ -43,8 +43,7 @@ func (s *Store) live(r *record) []part {
 	}
 	live := slices.DeleteFunc(slices.Clone(r.parts), over)
 	if len(live) == 0 {
-		s.remove(r)
-		s.changed(r)
+		s.ended(r)
 		return nil
 	}
 	s.setParts(r, live)
