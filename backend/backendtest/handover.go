@@ -85,7 +85,7 @@ func (e *env) inTurn(all []*raw, ears []*turnEars, name string) {
 
 // reserving has a lock of some name reserved for the first of two sessions that wait for it, and checks that test,
 // which returns what is wrong, finds all as it is to be. A test that the reservation did not outlive is repeated.
-func (e *env) reserving(test func(holder *raw, all []*raw, ears []*turnEars, name string) (wrong string)) {
+func reserving(e *env, test func(holder *raw, all []*raw, ears []*turnEars, name string) (wrong string)) {
 	e.Helper()
 	all, ears := e.relays(3)
 	for i := range 20 {
@@ -253,7 +253,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all[1].claims("n", "1:1")
 	}},
 	{"Port_AReservedLockIsHeldWithoutAnOwner", func(e *env) {
-		e.reserving(func(holder *raw, all []*raw, ears []*turnEars, name string) string {
+		reserving(e, func(holder *raw, all []*raw, ears []*turnEars, name string) string {
 			try, rec := holder.acquire(name, "h:2", long), holder.record(name)
 			behind := all[1].enrols(name, "1:2", 1)
 			switch {
@@ -275,7 +275,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		})
 	}},
 	{"Port_AForcedReleaseOfAReservedLockServesTheNext", func(e *env) {
-		e.reserving(func(holder *raw, all []*raw, ears []*turnEars, name string) string {
+		reserving(e, func(holder *raw, all []*raw, ears []*turnEars, name string) string {
 			forced, err := holder.ForceRelease(background, topic(name))
 			e.must("ForceRelease", err)
 			next := func() bool { return ears[1].count("reserved "+name+" for 1") == 1 }
