@@ -501,7 +501,7 @@ func (c *commands) RWWithdraw(
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.EnrolSource, "evalsha", scripts.EnrolSHA, "4", k.Lock, k.Queue, k.Token,
 		k.Channel, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Entry, millis(a.Keep), flag(a.Heard),
-		a.Publish)
+		a.Publish, millis(a.Polls))
 }
 
 // Serve sends [scripts.ServeSource].

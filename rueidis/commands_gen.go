@@ -461,7 +461,7 @@ func (c *commands) RWWithdraw(
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
 	return eval(ctx, c, script{scripts.EnrolSHA, scripts.EnrolSource}, rueidis.RedisResult.AsIntSlice,
 		[]string{k.Lock, k.Queue, k.Token, k.Channel}, []string{a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track),
-			a.Entry, millis(a.Keep), flag(a.Heard), a.Publish})
+			a.Entry, millis(a.Keep), flag(a.Heard), a.Publish, millis(a.Polls)})
 }
 
 // Serve sends [scripts.ServeSource].

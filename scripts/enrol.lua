@@ -11,11 +11,12 @@
 --! arg 6 keep    ms
 --! arg 7 heard   bool
 --! arg 8 publish string
+--! arg 9 polls   ms
 --! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the queue
 --
 -- As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, its tag and a number,
 -- into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells that the
--- client has heard of a release of Redisson's. A server that refuses writes (it is full) refuses the entry a place;
+-- client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place;
 -- that is all.
 local heard = ARGV[7] == '1'
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
@@ -41,6 +42,10 @@ if not mine and not free and reserved ~= ARGV[5] then
     return {2, math.max(left, -1), 0}
   end
   redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+  if ARGV[9] ~= '0' then
+    redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[9])
+    redis.pcall('pexpire', round, 60000)
+  end
   if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
     return {0, left, 0}
   end
@@ -69,6 +74,9 @@ else
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   redis.call('zrem', KEYS[2], ARGV[5])
+  if ARGV[9] ~= '0' then
+    redis.pcall('hdel', round, 'polls:' .. ARGV[5])
+  end
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
 local foreign = 0

@@ -134,9 +134,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[3] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[3] == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[2], 0, 0)[1]
@@ -162,7 +163,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "c51f37560d313443f1c442001d783dc162e8e163"
+const AcquireSHA = "60575ba2c13912035cbfe0e9fa69689bfc488155"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -242,9 +243,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[2] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[2] == '' or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', lock, 1000)
+redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
@@ -306,7 +308,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "07e815d92dfd09e49d80ae211284d89988a82dc7"
+const AcquireAllSHA = "e573f4bafaaf961abfd1b5bf57a95befe09f56e6"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -379,9 +381,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[3] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[3] == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
@@ -419,7 +422,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "127069995c1f65f650816fc7035d3d04e147dd4d"
+const AcquireFencedSHA = "b61f318c57d1b6b08d74083829acead25abdaf6e"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -512,9 +515,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[6] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[6] == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
@@ -543,7 +547,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "84bf0e90f0355faffeba2d45475c92b110a500a3"
+const AgedAcquireSHA = "61bd49f9b9960bd21b96550add38c7e3944493f4"
 
 // CountSource is count.lua.
 //
@@ -797,9 +801,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or publish == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[4], 0, 0)[1]
@@ -823,7 +828,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "ddbfbbb78e363bf4d19ddd6ba858ee33c3afe5f0"
+const DelegateReleaseSHA = "ef82fe738498f6c72a8eaada2c91aee52a08a68d"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -870,7 +875,7 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //
 //	keys:      lock hash, queue zset, token string, channel channel
 //	arguments: owner string, lease ms, fenced bool, track bool, entry string, keep ms, heard bool,
-//	           publish string
+//	           publish string, polls ms
 //	reply:     ints  1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0,
 //	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and
 //	           no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the
@@ -878,7 +883,7 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //
 // As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, its tag and a number,
 // into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells that the
-// client has heard of a release of Redisson's. A server that refuses writes (it is full) refuses the entry a place;
+// client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place;
 // that is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
@@ -940,9 +945,10 @@ if not first or first == ARGV[5] then
 break
 end
 local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[8] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[8] == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[2], 0, 0)[1]
@@ -972,6 +978,10 @@ if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
 end
 redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+if ARGV[9] ~= '0' then
+redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[9])
+redis.pcall('pexpire', round, 60000)
+end
 if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
@@ -1009,6 +1019,9 @@ end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 redis.call('zrem', KEYS[2], ARGV[5])
+if ARGV[9] ~= '0' then
+redis.pcall('hdel', round, 'polls:' .. ARGV[5])
+end
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
@@ -1021,7 +1034,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "f7485d27f170f070ffb0fec9b50e70adf78ef1cf"
+const EnrolSHA = "e69898e04bdc0e7bb382b5fb9d181df1d55c5c42"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1338,9 +1351,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or publish == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[5], 0, 0)[1]
@@ -1358,7 +1372,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "51f0daee2aec8ca657eecaee4a73c24bcc9f0e93"
+const FairLeaveSHA = "ff19e931130f368852e37a7819264db7c44532c6"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1488,9 +1502,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or publish == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[5], 0, 0)[1]
@@ -1508,7 +1523,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "adef67124ab61dc17279911ceaf73ab95fecad64"
+const FairReleaseSHA = "e1594886bb181bfba5b31b09b001e107992dda24"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1588,9 +1603,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or publish == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[4], 0, 0)[1]
@@ -1611,7 +1627,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "aebee18ba1ffce55de2c607094ae48210a4af0a7"
+const ForceReleaseSHA = "3844946a0bb1fd39f25a2e5afb04e73f6d8ea26d"
 
 // InspectSource is inspect.lua.
 //
@@ -1845,9 +1861,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[2] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[2] == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
@@ -1868,7 +1885,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "d2b7d2c823a8f68c7178222d83b0417c07e87d7c"
+const LeaveQueueSHA = "00b4831caa3cd832f9f4dd0fea7755fb2a9ac56c"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2282,9 +2299,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[3] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[3] == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
@@ -2308,7 +2326,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "e2b957b07c1262f843b5b55d308e57da8ed725b1"
+const ReleaseSHA = "67ca79e587169cccfe7d1238faf967d7cb6a5b0c"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2392,9 +2410,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or publish == '' or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', lock, 1000)
+redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
@@ -2413,7 +2432,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "3578490434082121411ac595695481b65cf1431c"
+const ReleaseAllSHA = "e92f2e1a28cea8a401083d0e089aee15c775956c"
 
 // RenewSource is renew.lua.
 //
@@ -2743,9 +2762,10 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[9] == '' or i == 16 then
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or ARGV[9] == '' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
@@ -2781,7 +2801,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "c6d6d02245e67eee73c2f87bf6fef5b40c14a620"
+const ServeSHA = "b727ff3221c4298de80bff702286aba68c4f4fd7"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -82,7 +82,7 @@ func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (b
 	reply, err := c.Enrol(ctx,
 		EnrolKeys{Lock: r.Name, Queue: entriesKey(r.Name), Token: tokenKey(r.Name), Channel: channelOf(r.Name)},
 		EnrolArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
-			Entry: s.entry(r.Entry), Keep: entriesKept, Heard: r.Heard, Publish: s.counting()})
+			Entry: s.entry(r.Entry), Keep: entriesKept, Heard: r.Heard, Publish: s.counting(), Polls: r.Polls})
 	if left := leftIn[[]int64](err); left != nil {
 		return backend.EnrolReply{}, behind(left, s.enrolled)
 	}

@@ -135,6 +135,7 @@ type EnrolArgs struct {
 	Keep    time.Duration
 	Heard   bool
 	Publish string
+	Polls   time.Duration
 }
 
 // FairAcquireKeys are the keys of scripts/fair_acquire.lua.

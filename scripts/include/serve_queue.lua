@@ -64,9 +64,10 @@ for i = 1, served and 0 or 16 do
     break
   end
   local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-  if told > 0 or publish == '' or i == 16 then
+  local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+  if told > 0 or polls > 0 or publish == '' or i == 16 then
     if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
-      redis.call('pexpire', lock, 1000)
+      redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
       served = true
     end
     local second = redis.call('zrange', queue, 0, 0)[1]
