@@ -55,6 +55,9 @@ func (s *core) besides(t backend.Topic) []backend.Topic {
 	return []backend.Topic{own, all}
 }
 
+// isBeside reports whether t is one of besides.
+func isBeside(t backend.Topic) bool { return t.Kind == backend.KindLock && t.Owner != "" }
+
 // counts reports whether PUBLISH counts all subscribers, and not only those of the node it ran on.
 func (s *core) counts() bool {
 	return !s.adapter.Features().Cluster || s.sharded.Load()
@@ -152,7 +155,7 @@ func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
 // message hands on what was published on the channel of a topic.
 func (s *core) message(t backend.Topic, payload string) {
 	switch {
-	case t.Kind == backend.KindLock && t.Owner != "":
+	case isBeside(t):
 		s.turn(t, payload)
 	case heeds(t.Kind, payload):
 		s.handler.Released(t)
