@@ -17,7 +17,7 @@ var wireName = regexp.MustCompile(`["']((?:mortise:|redisson_)[^"'{]*|:[a-z_]+:[
 // docs/wire.md.
 func TestWirePageNamesEachKey(t *testing.T) {
 	page := check.Value(os.ReadFile("../docs/wire.md")).In(t)
-	files := check.Value(filepath.Glob("*.lua")).In(t)
+	files := append(check.Value(filepath.Glob("*.lua")).In(t), check.Value(filepath.Glob("include/*.lua")).In(t)...)
 	code := check.Value(filepath.Glob("../backend/redisproto/*.go")).In(t)
 	companion := regexp.MustCompile(`companion\("([a-z]+)"`)
 	found := map[string]bool{}

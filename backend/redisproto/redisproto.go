@@ -59,6 +59,7 @@ func newWatcher(s *core) pubsub.Watcher {
 		},
 		Watching: s.watching,
 		Message:  s.message,
+		Beside:   isBeside,
 		Failed:   func(err error) func(backend.Topic) { return watchFailed(s, err) },
 	}
 	sharder, sharding := newSharding(s.ctx, s.adapter, s.fault)
@@ -77,7 +78,11 @@ func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 	if !ok || fault.Temporary {
 		return nil
 	}
-	return func(t backend.Topic) { teller.WatchFailed(t, &fault) }
+	return func(t backend.Topic) {
+		if !isBeside(t) { // what fails for a channel beside that of a lock fails for the lock's, too
+			teller.WatchFailed(t, &fault)
+		}
+	}
 }
 
 // topicChannel is where releases of a topic are announced.
@@ -94,7 +99,7 @@ func topicChannel(t backend.Topic) string {
 	case backend.KindDelegated:
 		return underChannel(t.Name, t.Owner)
 	}
-	if t.Owner != "" { // see besides
+	if isBeside(t) {
 		return channelOf(t.Name) + ":" + t.Owner
 	}
 	return channelOf(t.Name)

@@ -469,7 +469,7 @@ func TestShardedModes(t *testing.T) {
 				free := hold(t, a, "plain", name)
 				w := waitFor(t, b, "plain", name)
 				eventually(t, name+" is listened for",
-					func() bool { return subscribers(test.cluster, test.sharded, name) == 1 })
+					func() bool { return subscribers(test.cluster, test.sharded, name) == 3 })
 				n := subscribers(test.cluster, !test.sharded, name)
 				check.ErrorIf(t, n != 0, "%s: it listens in the other way too", test.what)
 				free()
@@ -602,7 +602,7 @@ func TestShardedCosts(t *testing.T) {
 					return false
 				})
 			}
-			if got := since(then); got != "evalsha 12, spublish 4" { // two announcements, of two messages each
+			if got := since(then); got != "evalsha 12, spublish 2" { // one to the next client, one to all
 				t.Errorf("11 Unlocks and 10 hand-overs: %s", got)
 			}
 		})

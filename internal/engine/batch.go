@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,6 @@ import (
 
 // maxTogether bounds how long one command for many locks occupies the store.
 const maxTogether = 256
-
-// errElsewhere ends a wait in one lock's queue: another lock is what is held.
-var errElsewhere = errors.New("another of the locks is held")
 
 // Together reports whether a request for a lock can be taken together with others: those of the plain record whose
 // waiters are told of releases.
@@ -46,30 +44,20 @@ type batch struct {
 	all    []backend.AcquireReply // one for each
 }
 
-// AcquireAll takes all locks, or says which one could not be had. It waits, unless the requests do not, for one
-// lock at a time: where that is free and another is held, it goes to wait for the other. The waiting ends with
-// wait, the leases' parent is ctx; each is the parent of the next.
+// AcquireAll takes all locks, or says which one could not be had. It does not wait for any. Wait bounds the question, the
+// leases' parent is ctx; each is the parent of the next.
 func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
 	b := &batch{engine: e, calls: make([]call, len(rs)), wait: wait}
 	for i := range rs {
 		b.calls[i].begin(e, ctx, wait, rs[i])
 	}
-	if rs[0].Try {
-		leases, failed, err = b.tryOnce(ctx)
-	} else {
-		leases, failed, err = b.queueUp(ctx)
-	}
-	if err != nil {
-		for i := range b.calls {
-			if c := &b.calls[i]; i == failed || c.marks.contended { // each Waiting is followed
-				c.notAcquired(err)
-			}
-		}
+	if leases, failed, err = b.try(ctx); err != nil {
+		b.calls[failed].notAcquired(err)
 	}
 	return leases, failed, err
 }
 
-func (b *batch) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
+func (b *batch) try(ctx context.Context) ([]*lease.Handle, int, error) {
 	e, c := b.engine, &b.calls[0]
 	e.lock()
 	shut := e.calls.shut
@@ -90,56 +78,11 @@ func (b *batch) tryOnce(ctx context.Context) ([]*lease.Handle, int, error) {
 	case leases != nil:
 		return leases, 0, nil
 	case b.grant.err != nil:
-		i := b.culprit(0)
+		i := b.culprit()
 		return nil, i, b.calls[i].Fail(e.Explain(b.grant.err))
 	}
-	i, left = b.obstacle(0)
-	return nil, i, b.calls[i].Refused(left)
-}
-
-func (b *batch) queueUp(ctx context.Context) (leases []*lease.Handle, failed int, err error) {
-	for at := 0; ; {
-		c, next := &b.calls[at], at
-		err := c.waitIn(c.topic(), func() (a Answer, err error) {
-			leases, a, next, err = b.question(ctx, at)
-			return a, err
-		})
-		switch {
-		case err == nil:
-			return leases, 0, nil
-		case errors.Is(err, errElsewhere):
-			at = next
-			b.calls[at].Resumed = true
-			continue
-		case next != at: // the store's answer is about another of them
-			if x := fail.Of(err); x != nil {
-				err = b.calls[next].Fail(x.Err)
-			}
-		}
-		return nil, next, err
-	}
-}
-
-// question asks for all while the call waits for the lock at; next is the lock that the answer is about.
-func (b *batch) question(ctx context.Context, at int) (leases []*lease.Handle, a Answer, next int, err error) {
-	b.engine.lock()
-	i, _ := b.blocked()
-	b.engine.unlock()
-	if i >= 0 && i != at {
-		return nil, Answer{}, i, errElsewhere
-	}
-	leases, err = b.attempt(ctx)
-	switch {
-	case err != nil || leases != nil:
-		return leases, Answer{Got: leases != nil}, at, err
-	case b.grant.err != nil:
-		return nil, Answer{Failure: b.grant.err}, b.culprit(at), nil
-	}
-	i, left := b.obstacle(at)
-	if i != at {
-		return nil, Answer{}, i, errElsewhere
-	}
-	return nil, Answer{Left: left}, at, nil
+	i = max(slices.IndexFunc(b.all, func(r backend.AcquireReply) bool { return r.Remaining != 0 }), 0)
+	return nil, i, b.calls[i].Refused(b.all[i].Remaining)
 }
 
 // blocked finds a lock that a holder of this client stands in the way of; -1 if there is none. It is called with the
@@ -156,25 +99,12 @@ func (b *batch) blocked() (i int, left time.Duration) {
 	return -1, 0
 }
 
-// obstacle is one of the locks that were refused: at, if that is among them, else the first.
-func (b *batch) obstacle(at int) (i int, left time.Duration) {
-	if left := b.all[at].Remaining; left != 0 {
-		return at, left
-	}
-	for i, r := range b.all {
-		if r.Remaining != 0 {
-			return i, r.Remaining
-		}
-	}
-	return at, 0
-}
-
-// culprit is the lock that an error is about: at, if it does not say.
-func (b *batch) culprit(at int) int {
+// culprit is the lock that an error is about: the first, if it does not say.
+func (b *batch) culprit() int {
 	if about, is := errors.AsType[*backend.RequestError](b.grant.err); is {
 		return about.Index
 	}
-	return at
+	return 0
 }
 
 // attempt sends one acquisition for new owners and settles what becomes of it, as call.attempt does for one.

@@ -156,7 +156,7 @@ func (h *handler) changed(n *name) {
 	if t := n.holder(); t != nil {
 		t.hinted()
 	}
-	if n.first() != nil && n.enrolled {
+	if n.enrols() {
 		now := e.Now().Mono
 		if at := max(now+int64(hintDelay), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
 			n.hinted = at
@@ -165,6 +165,12 @@ func (h *handler) changed(n *name) {
 		return
 	}
 	n.queue().Notify()
+}
+
+// enrols reports whether the first waiter is enrolled, or asks to be.
+func (n *name) enrols() bool {
+	w := n.first()
+	return w != nil && (n.enrolled || n.Asking() && w.call != nil && w.call.marks.enrols)
 }
 
 // changedRW is changed for a read-write lock, whose record changes as often as its readers renew.

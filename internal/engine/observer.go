@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
@@ -62,9 +64,9 @@ func (c *call) tellsWaiting() bool {
 	return !before && c.engine.Config.Observer.Waiting != nil
 }
 
-// notAcquired tells that the call returned an error.
+// notAcquired tells that the call returned an error. A lock of several that is tried and is held is waited for next.
 func (c *call) notAcquired(err error) {
-	if f := c.engine.Config.Observer.NotAcquired; f != nil {
+	if f := c.engine.Config.Observer.NotAcquired; f != nil && !(c.Part && c.Try && errors.Is(err, fail.NotAcquired)) {
 		v := c.event()
 		v.Waited, v.Contended, v.Err = c.engine.Since(c.since), c.marks.contended, err
 		f(v)

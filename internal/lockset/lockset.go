@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,9 @@ type Part struct {
 	Of string
 }
 
+// keepFor is for how long a call keeps the parts that it has while it waits for another.
+const keepFor = 250 * time.Millisecond
+
 // LockAll takes all parts. Wait bounds the whole; 0 for as long as ctx.
 func LockAll(ctx context.Context, parts []Part, wait time.Duration) (*lease.Handle, error) {
 	a := &set{parts: parts, wait: wait, began: time.Now()}
@@ -52,7 +56,7 @@ func LockAll(ctx context.Context, parts []Part, wait time.Duration) (*lease.Hand
 		defer cancel()
 	}
 	for first := 0; ; a.rounds++ {
-		t := &attempt{set: a, ctx: ctx, bounds: bounds, first: first, done: make([]bool, len(parts))}
+		t := &attempt{set: a, ctx: ctx, bounds: bounds, order: a.order(first), done: make([]bool, len(parts))}
 		failed, waited, err := t.takeAll()
 		if err == nil {
 			return lease.NewHandle(&held{Facts: lease.Facts{Of: Name(parts), Ctx: t.ctx}, leases: t.held}), nil
@@ -89,6 +93,23 @@ type set struct {
 	wait   time.Duration
 	began  time.Time
 	rounds int // that a part was held in
+}
+
+// order is that in which parts are taken: as they were given at first; once one was held, the one that was, and then by
+// their names, so that two calls wait for each other's parts as seldom as can be.
+func (a *set) order(first int) []int {
+	if a.rounds == 0 {
+		return nil
+	}
+	order := make([]int, len(a.parts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return strings.Compare(a.parts[i].Name, a.parts[j].Name) })
+	at := slices.Index(order, first)
+	copy(order[1:], order[:at])
+	order[0] = first
+	return order
 }
 
 // pause lets others go first, at random, when parts were held again and again: two calls that want the same parts in
@@ -134,22 +155,26 @@ type attempt struct {
 	*set
 	ctx    context.Context // of the next part: it carries those that are held
 	bounds context.Context // of the waiting
-	first  int
+	order  []int // nil: as they were given
 	done   []bool
 	held   []*lease.Handle
 }
 
-// takeAll locks the part first, and what goes with it in one command, waiting for it, and tries the others. Each
+// takeAll tries to take as many parts as can be by one command, and then the others. Where a part was held it waits for
+// each of them by itself: for the first as long as it may, for the others, while it keeps what it has, for keepFor. Each
 // is taken under the context of the one before, so that the last carries all. Failed is the part that could not
-// be had, and waited tells that it was waited for.
+// be had, and waited tells that the waiting is over.
 func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	for n := range t.parts {
-		i := (t.first + n) % len(t.parts)
+		i := n
+		if t.order != nil {
+			i = t.order[n]
+		}
 		if t.done[i] {
 			continue
 		}
-		try := n > 0
 		which := t.together(i)
+		try := t.rounds == 0 && (n > 0 || len(which) > 1)
 		var leases []*lease.Handle
 		if len(which) > 1 {
 			rs := make([]engine.Request, len(which))
@@ -168,7 +193,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 				err = fail.New("lockall", t.parts[failed].Name,
 					fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, t.wait))
 			}
-			return failed, !try, err
+			return failed, n == 0 && !try, err
 		}
 		t.held = append(t.held, leases...)
 		t.ctx = leases[len(leases)-1].Holding().Context()
@@ -179,11 +204,22 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	return 0, false, nil
 }
 
+// waitFor is for how long the next part is waited for; 0: as long as bounds.
+func (t *attempt) waitFor() time.Duration {
+	switch {
+	case len(t.held) == 0:
+		return t.wait
+	case t.wait == 0:
+		return keepFor
+	}
+	return min(keepFor, t.wait)
+}
+
 // request is what is asked for a part.
 func (t *attempt) request(i int, try bool) engine.Request {
 	r := t.parts[i].Request
 	if r.Try = try; !try {
-		r.Wait = t.wait
+		r.Wait = t.waitFor()
 	}
 	r.Part, r.Resumed = true, t.rounds > 0
 	return r
@@ -193,7 +229,7 @@ func (t *attempt) request(i int, try bool) engine.Request {
 // there are none.
 func (t *attempt) together(i int) []int {
 	a := t.parts[i].Acquirer
-	if a == nil || !a.Together(&t.parts[i].Request) || a.Enters(t.ctx, t.parts[i].Name) {
+	if t.rounds > 0 || a == nil || !a.Together(&t.parts[i].Request) || a.Enters(t.ctx, t.parts[i].Name) {
 		return nil
 	}
 	var parts []int
@@ -227,8 +263,10 @@ func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
 	}
 	mark := lineage{t, len(t.held)}
 	wait := time.Duration(0)
-	if !try && t.wait > 0 {
-		wait = max(t.wait-time.Since(t.began), time.Millisecond)
+	if !try {
+		if wait = t.waitFor(); t.wait > 0 {
+			wait = max(min(wait, t.wait-time.Since(t.began)), time.Millisecond)
+		}
 	}
 	l, err := p.Other(context.WithValue(t.ctx, mark, true), try, wait)
 	switch {

@@ -62,7 +62,8 @@ type fairness struct {
 	jain         float64
 	usual        float64       // Jain's index of the usual shares
 	mean, p99    time.Duration // of the waits
-	commands     float64       // for each acquisition
+	longest      time.Duration
+	commands     float64 // for each acquisition
 	// What the machine does to others shows in the waits: how late a sleep of a millisecond
 	// in the test's own process was at most, and how much later than 50ms all of them were together.
 	stall, stalled time.Duration
@@ -71,20 +72,21 @@ type fairness struct {
 func (f fairness) String() string {
 	return fmt.Sprintf("%3d waiters: %.0f handoffs/s, %.2f commands each; "+
 		"%d to %d acquisitions a waiter, Jain's index %.4f, of the usual shares %.4f; "+
-		"wait: mean %v, p99 %v, %.2f times the mean; the machine stood still for %v at most, %v in all",
+		"wait: mean %v, p99 %v, %.2f times the mean, longest %.2f times; the machine stood still for %v at most, %v in all",
 		f.waiters, float64(f.acquisitions)/f.took.Seconds(), f.commands, f.least, f.most, f.jain, f.usual,
 		f.mean.Round(10*time.Microsecond), f.p99.Round(10*time.Microsecond), float64(f.p99)/float64(f.mean),
+		float64(f.longest)/float64(f.mean),
 		f.stall.Round(time.Millisecond), f.stalled.Round(time.Millisecond))
 }
 
 // measure lets processes take turns for a while, and looks at the acquisitions that
 // came in that time.
-func measure(t *testing.T, config workerConfig, client string, waiters int) fairness {
+func measure(t *testing.T, config workerConfig, client string, processes, waiters int) fairness {
 	t.Helper()
 	config.Workload, config.Watchdog = "turns", time.Minute
 	c := newCrew(t, config)
-	for range fairProcesses {
-		c.start(client, waiters/fairProcesses)
+	for range processes {
+		c.start(client, waiters/processes)
 	}
 	entries := c.Book.Count
 	start := entries()
@@ -165,6 +167,7 @@ func measure(t *testing.T, config workerConfig, client string, waiters int) fair
 	slices.SortFunc(order, func(a, b harness.Visit) int { return cmp.Compare(a.First, b.First) })
 	f.usual = harness.Jain(usual(order))
 	f.mean, f.p99 = time.Duration(harness.Mean(waits)), time.Duration(harness.Quantile(waits, 0.99))
+	f.longest = slices.Max(waits)
 	return f
 }
 
@@ -174,7 +177,7 @@ func TestFairnessOfEightProcessesAndWhatAHandoffCosts(t *testing.T) {
 		t.Run(client, func(t *testing.T) {
 			var commands []float64
 			for _, waiters := range []int{8, 32, 128} {
-				f := measure(t, workerConfig{What: "fair"}, client, waiters)
+				f := measure(t, workerConfig{What: "fair"}, client, fairProcesses, waiters)
 				t.Log(f)
 				commands = append(commands, f.commands)
 				harness.ErrorIf(t, f.commands > 4,
@@ -187,6 +190,23 @@ func TestFairnessOfEightProcessesAndWhatAHandoffCosts(t *testing.T) {
 			}
 			harness.ErrorIf(t, slices.Max(commands)-slices.Min(commands) > 0.75,
 				"the commands for a handoff grow with the waiters: %.2f", commands)
+		})
+	}
+}
+
+// Clients of a plain lock with one waiter each are served in turn, and a handoff costs the refusal that enrols, the claim
+// and the release.
+func TestProcessesThatWaitForAPlainLockAreServedInTurn(t *testing.T) {
+	for _, client := range harness.Libraries {
+		t.Run(client, func(t *testing.T) {
+			for _, processes := range []int{2, 4, 8, 16} {
+				f := measure(t, workerConfig{}, client, processes, processes)
+				t.Log(f)
+				harness.ErrorIf(t, f.commands > 3.2,
+					"%d processes: %.2f commands for each handoff, want at most 3.2", processes, f.commands)
+				harness.ErrorIf(t, f.usual < 0.98,
+					"%d processes: Jain's index of the usual shares is %.4f, want at least 0.98", processes, f.usual)
+			}
 		})
 	}
 }

@@ -20,10 +20,10 @@ func FuzzMessages(f *testing.F) {
 		for text := range byte(len(payloads) + len(texts)) {
 			f.Add(1+(kind+text)%2, kind, []byte{text, text})
 		}
-		for _, turn := range []string{"-001", "-999", "9999", "+001", "0000", " 0 0", "1e10", "\x00\x00\x00\x00"} {
-			f.Add(1+kind%2, kind, append([]byte{255, 0, 0}, turn...))
-			f.Add(1+kind%2, kind, append([]byte{255, 1, 1}, turn...))
-			f.Add(1+kind%2, kind, append([]byte{255, 2, 3}, turn...))
+		for form := range byte(len(forms)) {
+			for entry := range byte(len(entries) + 2) {
+				f.Add(1+kind%2, kind, []byte{255, form, entry, 255, form, entry})
+			}
 		}
 		f.Add(1+kind%2, kind, []byte{200, 'a', 'b', 0, 255, '\n', 3, 4, 5, 6, 7, 8, 9, 10})
 	}
@@ -95,10 +95,17 @@ func (w *world) listened(t *testing.T, ctx context.Context) []string {
 
 var payloads = []string{
 	"0", "1", "2", "00", "", "-1", "3",
-	"123456765432100003", "12345676543210000", "1234567654321000033", "9999999999999999999",
+	"r", "n", "r:", "n:", "n1", "n1:", "x:1", "n:7654321:1", "9999999999999999999",
 }
 
-// payload is what any client may publish; one in some knows what turns look like, and which client waits.
+// forms are those of the messages that a client is told its turn by, with an entry, and some that are none.
+var forms = []string{"r%s", "n1000:%s", "n0:%s", "n4294967295:%s", "n4294967296:%s", "n-1:%s", "n1e3:%s", "n%s",
+	"r%s:", "r:%s", "R%s", "%s", "n1:n1:%s", "rr%s"}
+
+// entries are those of no client.
+var entries = []string{"7654321:1", ":", "7654321:", ":1", "", "7654321:18446744073709551616", "\x00:\xff"}
+
+// payload is what any client may publish; one in some knows what messages look like, and which client waits.
 func (w *world) payload(ctx context.Context, p *tape) string {
 	b := p.next()
 	switch {
@@ -107,16 +114,18 @@ func (w *world) payload(ctx context.Context, p *tape) string {
 	case b < 250:
 		return p.text()
 	}
-	tag := "7654321"
-	if all, err := w.admin.ZRange(ctx, "mortise:1:next:{n}", 0, 0).Result(); err == nil && len(all) > 0 {
-		tag = all[0]
+	form, at := forms[int(p.next())%len(forms)], int(p.next())%(len(entries)+2)
+	if at < len(entries) {
+		return fmt.Sprintf(form, entries[at])
 	}
-	tags := []string{"1234567", "0000000", tag, "-123456"}
-	turn := tags[p.next()%4] + tags[p.next()%4]
-	for range 4 {
-		turn += string([]byte{p.next()})
+	entry := "7654321:1"
+	if all, err := w.admin.ZRange(ctx, "mortise:1:queue:{n}", 0, 0).Result(); err == nil && len(all) > 0 {
+		entry = all[0]
 	}
-	return turn
+	if at > len(entries) { // one that its client does not wait under
+		entry += "z"
+	}
+	return fmt.Sprintf(form, entry)
 }
 
 type undo func(context.Context) error

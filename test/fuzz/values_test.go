@@ -34,6 +34,12 @@ func FuzzValues(f *testing.F) {
 		f.Add(byte(2), []byte{0, 0, 0, text, 0, 137, 138, 139, 140, 141, 142})                      // the counts of counts
 		f.Add(byte(1), []byte{0, 7, 6, text, 1, text, 0, 0, 4, 3, text, 3, text, 0, 130, 131, 147}) // queues
 	}
+	for field := range byte(7) {
+		for score := range byte(len(scores)) {
+			// The state of windows, and entries that no client has, while a client waits.
+			f.Add(byte(1), []byte{0, 8, 18, field, score, field, score, 128, 129, 0, 4, 3, 0, score, 1, 27, 130, 132, 133, 134})
+		}
+	}
 	for ttl := range byte(len(ttls)) {
 		f.Add(byte(1+ttl%2), []byte{0, 0, 8, 5, 1, ttl, 128, 133, 130, 129, 147})
 		f.Add(byte(1+ttl%2), []byte{0, 0, 9, 5, 1, ttl, 135, 136, 143})
@@ -136,10 +142,11 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return "redisson_lock_token:" + tagged(n) },
 	func(n string) string { return "redisson_lock_queue:" + tagged(n) },
 	func(n string) string { return "redisson_lock_timeout:" + tagged(n) },
-	func(n string) string { return companion("next", n) },
+	func(n string) string { return companion("queue", n) },
 	func(n string) string { return companion("writer", n) },
 	func(n string) string { return tagged(n) + ":timeout" },
 	func(n string) string { return tagged(n) + ":uuid:1:rwlock_timeout:1" },
+	func(n string) string { return companion("round", n) },
 }
 
 // shapes make a value.
@@ -189,6 +196,14 @@ var shapes = []func(p *tape, key string) [][]any{
 	15: func(p *tape, key string) [][]any { return [][]any{{"hincrby", key, p.text(), p.int()}} },
 	16: func(p *tape, key string) [][]any { return [][]any{{"incrby", key, p.int()}} },
 	17: func(p *tape, key string) [][]any { return [][]any{{"setrange", key, 70000, p.text()}} },
+	18: func(p *tape, key string) [][]any { // the state of windows
+		fields := []string{"window", "length", "misses", "due", "pause", "releases", "foreign"}
+		return [][]any{{"hset", key, fields[int(p.next())%len(fields)], p.text(), fields[int(p.next())%len(fields)],
+			p.score()}}
+	},
+	19: func(p *tape, key string) [][]any { // a record reserved for an entry that there may be
+		return [][]any{{"del", key}, {"hset", key, "mortise:reserved", p.text()}}
+	},
 }
 
 // damage is what happens to a name.

@@ -100,7 +100,7 @@ func own(key, name string) bool {
 	tag := tagged(name)
 	switch key {
 	case name, "redisson_lock_token:" + tag, "redisson_lock_queue:" + tag, "redisson_lock_timeout:" + tag,
-		companion("next", name), companion("writer", name), tag + ":timeout":
+		companion("queue", name), companion("round", name), companion("writer", name), tag + ":timeout":
 		return true
 	}
 	if strings.HasPrefix(key, companion("once", name)+":") {
@@ -137,7 +137,8 @@ func decoys(names []string) (keys []string) {
 		}
 		add(n[:len(n)-1], n[1:], "{"+n+"}", strings.ToUpper(n), strings.Trim(n, "{}"), n+"}",
 			tagged(n)+":", tagged(n)+":timeout:", "redisson_lock__channel:"+tagged(n),
-			"redisson_lock_token:"+n+"x", "redisson_lock_token:{"+n+"x}", "mortise:1:next:{"+n+"}x")
+			"redisson_lock_token:"+n+"x", "redisson_lock_token:{"+n+"x}", "mortise:1:queue:{"+n+"}x",
+			"mortise:1:round:{"+n+"}x")
 	}
 	return keys
 }

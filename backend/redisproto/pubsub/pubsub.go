@@ -30,6 +30,9 @@ type Config struct {
 	// Watching is told that a topic's releases will be heard from now on, Message of each message for a topic.
 	Watching func(t backend.Topic)
 	Message  func(t backend.Topic, payload string)
+	// Beside reports whether the channel of a topic only stands beside another, which is watched after it: Watching
+	// tells of it when it becomes subscribed, not for a Watch of what is subscribed already. It may be nil.
+	Beside func(t backend.Topic) bool
 	// Failed returns what to tell of each topic that cannot be watched because of err; nil if err
 	// passes by itself.
 	Failed func(err error) (tell func(t backend.Topic))

@@ -100,7 +100,7 @@ func (s *subscriptions) Watch(name string, t backend.Topic) {
 	if !slices.Contains(c.topics, t) {
 		c.topics = append(slices.Clip(c.topics), t)
 	}
-	if !slices.Contains(c.fresh, t) {
+	if beside := s.Beside != nil && s.Beside(t); !beside && !slices.Contains(c.fresh, t) {
 		c.fresh = append(c.fresh, t)
 	}
 	s.todo = append(s.todo, name)
