@@ -25,6 +25,6 @@ if left == -2 then
 end
 local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-  redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+  redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there

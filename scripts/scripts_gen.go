@@ -1960,12 +1960,12 @@ end
 end
 local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "8857b08d28b485af2921222e10ea6f46ba8f35e5"
+const LeaveQueueSHA = "b70b052629cae5439a0cec5b3cdbba70aa0258ac"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
