@@ -89,7 +89,7 @@ func New() *Store {
 		watchers: make(watchers),
 		claims:   make(claims),
 	}
-	s.queues = queues{s, make(map[string][]entry)}
+	s.queues = queues{s, make(map[string][]waiting)}
 	return s
 }
 

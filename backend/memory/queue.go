@@ -8,7 +8,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// reservation is for how long a lock is reserved for an entry.
+// reservation is for how long a lock is reserved for the entry of a session that was told.
 const reservation = time.Second
 
 // entry is what a session is called in the queue of a plain lock.
@@ -17,42 +17,67 @@ type entry struct {
 	number  uint64
 }
 
+// waiting is an entry in a queue.
+type waiting struct {
+	entry
+	polls time.Duration // how soon the session asks by itself; zero if it does not
+}
+
+// live reports whether the session of an entry will claim a lock that is reserved for it.
+func (w waiting) live(name string) bool { return w.polls > 0 || w.session.told(name) }
+
+// reservation is for how long a lock is reserved for an entry.
+func (w waiting) reservation(name string) time.Duration {
+	if w.session.told(name) {
+		return reservation
+	}
+	return min(2*w.polls, reservation/10)
+}
+
 // queues are the queues of plain locks, by name, each in the order of arrival. A reserved lock has a record without an
 // owner, and its entry has left the queue.
 type queues struct {
 	store *Store
-	lines map[string][]entry
+	lines map[string][]waiting
 }
 
-// first returns the first entry of a queue whose session still watches the lock, and removes those before it. Where
-// there is none, the session is nil.
-func (k queues) first(name string) (e entry) {
+// first returns the first entry of a queue whose session still watches the lock, or polls, and removes those before it.
+// Where there is none, the session is nil.
+func (k queues) first(name string) (w waiting) {
 	line := k.lines[name]
-	for len(line) > 0 && !line[0].session.queues(name) {
+	for len(line) > 0 && !line[0].live(name) {
 		line = line[1:]
 	}
 	setLine(k.lines, name, line)
 	if len(line) > 0 {
-		e = line[0]
+		w = line[0]
 	}
-	return e
+	return w
+}
+
+// at returns where an entry is in a queue; -1 if it is not.
+func (k queues) at(name string, e entry) int {
+	return slices.IndexFunc(k.lines[name], func(w waiting) bool { return w.entry == e })
 }
 
 // drop takes an entry out of a queue.
 func (k queues) drop(name string, e entry) {
-	if at := slices.Index(k.lines[name], e); at >= 0 {
+	if at := k.at(name, e); at >= 0 {
 		setLine(k.lines, name, slices.Delete(k.lines[name], at, at+1))
 	}
 }
 
-// enter puts an entry at the end of a queue, unless it is in there, and reports whether it is: a session that would not
-// be told gets no entry.
-func (k queues) enter(name string, e entry) bool {
-	if !e.session.queues(name) {
+// enter puts an entry at the end of a queue, unless it is in there, and reports whether it is: a session that is not
+// told, and does not poll, gets no entry.
+func (k queues) enter(name string, w waiting) bool {
+	at := k.at(name, w.entry)
+	switch {
+	case !w.live(name):
 		return false
-	}
-	if !slices.Contains(k.lines[name], e) {
-		k.lines[name] = append(k.lines[name], e)
+	case at < 0:
+		k.lines[name] = append(k.lines[name], w)
+	case w.polls > 0:
+		k.lines[name][at].polls = w.polls
 	}
 	return true
 }
@@ -67,12 +92,11 @@ func (k queues) serve(name string) bool {
 	if first.session == nil {
 		return false
 	}
-	k.drop(name, first)
-	s.put(&record{name: name, reserved: first}, reservation)
-	first.session.tell(event{func(h backend.Handler, t backend.Topic) {
-		h.(backend.QueueHandler).Reserved(t, first.number)
-	}, lockTopic(name)})
-	k.tellFirst(name, reservation)
+	k.drop(name, first.entry)
+	lasts := first.reservation(name)
+	s.put(&record{name: name, reserved: first.entry}, lasts)
+	first.tell(name, func(h backend.QueueHandler, t backend.Topic) { h.Reserved(t, first.number) })
+	k.tellFirst(name, lasts)
 	for x := range s.watchers[lockTopic(name)] {
 		if _, told := x.handler.(backend.QueueHandler); !told {
 			x.tell(event{released, lockTopic(name)})
@@ -97,10 +121,16 @@ func (k queues) tellFirst(name string, after time.Duration) bool {
 	if first.session == nil {
 		return false
 	}
-	first.session.tell(event{func(h backend.Handler, t backend.Topic) {
-		h.(backend.QueueHandler).First(t, first.number, after)
-	}, lockTopic(name)})
+	first.tell(name, func(h backend.QueueHandler, t backend.Topic) { h.First(t, first.number, after) })
 	return true
+}
+
+// tell tells the session of an entry, if it watches the lock.
+func (e entry) tell(name string, what func(backend.QueueHandler, backend.Topic)) {
+	if e.session.told(name) {
+		say := func(h backend.Handler, t backend.Topic) { what(h.(backend.QueueHandler), t) }
+		e.session.tell(event{say, lockTopic(name)})
+	}
 }
 
 // freed serves the queue of a lock whose record has gone, and reports whether an entry, or the first waiter for the
@@ -115,7 +145,7 @@ func (k queues) freed(name string) bool {
 
 // leave takes an entry out of a queue, and out of the lock that is reserved for it.
 func (k queues) leave(name string, e entry) {
-	s, first := k.store, k.first(name) == e
+	s, first := k.store, k.first(name).entry == e
 	k.drop(name, e)
 	r := s.find(name)
 	switch {
@@ -132,7 +162,7 @@ func (k queues) leave(name string, e entry) {
 // forget takes all entries of a session that watches no topic any more out of the queues.
 func (k queues) forget(x *client) {
 	for name, line := range k.lines {
-		setLine(k.lines, name, slices.DeleteFunc(line, func(e entry) bool { return e.session == x }))
+		setLine(k.lines, name, slices.DeleteFunc(line, func(w waiting) bool { return w.session == x }))
 	}
 	for _, r := range k.store.records {
 		if r.reserved.session == x && k.store.down == nil {
@@ -142,8 +172,8 @@ func (k queues) forget(x *client) {
 	}
 }
 
-// queues reports whether the session can be told that a lock is reserved for it.
-func (x *client) queues(name string) bool {
+// told reports whether the session is told that a lock is reserved for it.
+func (x *client) told(name string) bool {
 	_, hears := x.handler.(backend.QueueHandler)
 	_, watches := x.watched[lockTopic(name)]
 	return hears && watches
@@ -170,7 +200,7 @@ func (x queue) Enrol(ctx context.Context, q backend.EnrolRequest) (backend.Enrol
 		}
 		k, e := s.queues, entry{x.client, q.Entry}
 		switch {
-		case r == nil && k.first(q.Name) != e:
+		case r == nil && k.first(q.Name).entry != e:
 			k.serve(q.Name)
 			r = s.records[q.Name]
 		case r != nil && r.reserved == e:
@@ -181,8 +211,8 @@ func (x queue) Enrol(ctx context.Context, q backend.EnrolRequest) (backend.Enrol
 			k.drop(q.Name, e)
 			return reply, nil
 		}
-		reply.Enrolled = k.enter(q.Name, e)
-		reply.First = reply.Enrolled && r.reserved.session != nil && k.first(q.Name) == e
+		reply.Enrolled = k.enter(q.Name, waiting{e, q.Polls})
+		reply.First = reply.Enrolled && r.reserved.session != nil && k.first(q.Name).entry == e
 		return reply, nil
 	})
 }
@@ -198,7 +228,7 @@ func (x queue) Serve(ctx context.Context, q backend.ServeRequest) (backend.Serve
 		if q.Yield && x.others(q.Name) {
 			if k, e := s.queues, (entry{x.client, q.Entry}); k.first(q.Name).session != nil {
 				k.drop(q.Name, e) // to the end
-				reply.Enrolled = k.enter(q.Name, e)
+				reply.Enrolled = k.enter(q.Name, waiting{entry: e})
 			}
 			s.released(r)
 			return reply, nil
@@ -217,8 +247,8 @@ func (x queue) others(name string) bool {
 			return true
 		}
 	}
-	return len(s.places[name]) > 0 || slices.ContainsFunc(s.queues.lines[name], func(e entry) bool {
-		return e.session != x.client && e.session.queues(name)
+	return len(s.places[name]) > 0 || slices.ContainsFunc(s.queues.lines[name], func(w waiting) bool {
+		return w.session != x.client && w.live(name)
 	})
 }
 

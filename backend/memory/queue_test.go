@@ -334,3 +334,43 @@ func TestAStoreThatIsDownServesNoQueueAndFlushForgetsIt(t *testing.T) {
 		}
 	})
 }
+
+func TestALockIsReservedForASessionThatPollsForTwoOfItsPauses(t *testing.T) {
+	const polls = 20 * time.Millisecond
+	queueing(t, time.Minute, func(t *testing.T, s *Store, a backend.Store, first, second *waiter) {
+		b, told := open(t, s)
+		ask := func() backend.EnrolReply {
+			q := backend.AcquireRequest{Name: "n", Owner: "b:1", Lease: time.Minute}
+			r, err := b.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{AcquireRequest: q, Entry: 1, Polls: polls})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		if r := ask(); r.Granted || !r.Enrolled {
+			t.Errorf("Enrol of a session that polls: %+v, want it enrolled", r)
+		}
+		first.leave(1)
+		second.leave(2)
+		second.wait(3)
+		second.read()
+		release(t, a, "n", "a:1")
+		second.expect(t, "first n 3 40ms")
+		time.Sleep(2*polls - time.Millisecond)
+		second.expect(t)
+		if r := ask(); !r.Granted {
+			t.Errorf("Enrol within two pauses: %+v, want it granted", r)
+		}
+		second.leave(3)
+		second.wait(4)
+		acquire(t, a, "n", "a:1", time.Minute) // refused
+		release(t, b, "n", "b:1")
+		second.expect(t, "reserved n 4")
+		ask()
+		second.wait(5)
+		second.leave(4)
+		time.Sleep(2 * polls)
+		second.expect(t, "first n 5 40ms", "changed n", "reserved n 5")
+		told.expect(t)
+	})
+}
