@@ -230,6 +230,14 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		holder.release("n", "h:1", 0)
 		e.until("the entry is served", ears[0].told)
 	}},
+	{"Port_TheEntryBehindOneThatLeavesIsToldThatItIsTheFirst", func(e *env) {
+		all, ears := e.relays(3)
+		all[0].take("n", "h:1", long)
+		e.inTurn(all[1:], ears[1:], "n")
+		e.must("Leave", all[1].Capabilities().Queue.Leave(background, "n", 1))
+		e.until("the second is told", func() bool { return ears[2].count("first n") == 1 })
+		e.errorIf(ears[1].told() || ears[2].told(), "a session was told that it may have a lock that is held")
+	}},
 	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
 		all, ears := e.relays(3)
 		all[0].take("n", "h:1", long)
